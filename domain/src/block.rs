@@ -1,0 +1,89 @@
+//! Identity of blocks: which tokens under which model and encoding a block's bytes stand for.
+
+use crate::ids::{BlockId, GroupId, Token};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// Identity of a full block: a keyed 128-bit BLAKE3 over its parent's identity and its tokens. Equal identities mean
+/// equal bytes (on the same device and dtype), in every tier and on every worker. The same identity serves all KV
+/// groups; an index keeps it per group.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize)]
+pub struct BlockHash(pub [u8; 16]);
+
+impl fmt::Debug for BlockHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for byte in &self.0[..6] {
+            write!(f, "{byte:02x}")?;
+        }
+        Ok(())
+    }
+}
+
+/// A block of one worker: its KV group and its index in that group's pool.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+pub struct BlockRef {
+    /// The KV group, which decides the record's size.
+    pub group: GroupId,
+    /// The index in the group's pool.
+    pub block: BlockId,
+}
+
+/// Everything besides the tokens that changes the bytes of a block.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ScopeParts<'a> {
+    /// Digest of the weights and of every model setting that changes KV (rotary, windows, norms).
+    pub weights: [u8; 32],
+    /// Fingerprint of the record layout (shape, dtype, encoding, layout version): [`crate::KvLayout::fingerprint`].
+    pub layout: u64,
+    /// Adapter name, empty for none.
+    pub adapter: &'a str,
+    /// Tenant scope, set by the server and never taken from the client as is; empty when tenants share.
+    pub tenant: &'a str,
+}
+
+/// A key under which block identities are derived; different scopes never share a block.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Scope {
+    key: [u8; 32],
+}
+
+impl fmt::Debug for Scope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Scope(..)")
+    }
+}
+
+impl Scope {
+    /// Derives the key, once per scope.
+    pub fn derive(parts: &ScopeParts<'_>) -> Self {
+        let mut hasher = blake3::Hasher::new_derive_key("baton 2026 block identity v1");
+        hasher.update(&parts.weights);
+        hasher.update(&parts.layout.to_le_bytes());
+        for text in [parts.adapter, parts.tenant] {
+            hasher.update(&(text.len() as u64).to_le_bytes());
+            hasher.update(text.as_bytes());
+        }
+        Self { key: *hasher.finalize().as_bytes() }
+    }
+
+    /// Identity of the block that holds `tokens` (a full block) after the block `parent` (`None`: the first block).
+    pub fn block(&self, parent: Option<BlockHash>, tokens: &[Token]) -> BlockHash {
+        let mut hasher = blake3::Hasher::new_keyed(&self.key);
+        hasher.update(&parent.unwrap_or_default().0);
+        for token in tokens {
+            hasher.update(&token.to_le_bytes());
+        }
+        let mut hash = [0; 16];
+        hash.copy_from_slice(&hasher.finalize().as_bytes()[..16]);
+        BlockHash(hash)
+    }
+
+    /// Appends to `chain` the identities of those full blocks of `tokens` that it does not hold yet.
+    pub fn extend_chain(&self, chain: &mut Vec<BlockHash>, tokens: &[Token], block_tokens: u32) {
+        let size = block_tokens as usize;
+        while (chain.len() + 1) * size <= tokens.len() {
+            let from = chain.len() * size;
+            chain.push(self.block(chain.last().copied(), &tokens[from..from + size]));
+        }
+    }
+}

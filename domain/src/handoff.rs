@@ -1,0 +1,103 @@
+//! What the owner of blocks and their reader tell each other. Plain data; `proto` gives it bytes.
+//!
+//! The owner never writes into the reader's memory: it offers, says what is written, and answers a release. The
+//! reader reads, releases, and learns from the answer whether what it read is valid.
+
+use crate::ids::{BlockId, Choice, Epoch, Generation, Incarnation, LeaseId, RequestId, StepId, Token, WorkerId};
+use std::time::Duration;
+
+/// A message between two workers, with the lives of both ends: a message to or from an earlier life is refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PeerMessage {
+    /// Who sends.
+    pub from: WorkerId,
+    /// Which life of the sender.
+    pub from_incarnation: Incarnation,
+    /// Which life of the receiver the sender means; `None` before it knows one.
+    pub to_incarnation: Option<Incarnation>,
+    /// What.
+    pub body: PeerBody,
+}
+
+/// The messages.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PeerBody {
+    /// Owner to reader: these blocks will hold those tokens.
+    Offer(Offer),
+    /// Owner to reader: positions below `tokens` are written once step `step` passed the layer asked for.
+    Written {
+        /// The lease.
+        lease: LeaseId,
+        /// The step that writes the positions from the last `Written`'s (or the offer's) up to here.
+        step: StepId,
+        /// Positions below this are covered. A multiple of the block size, or the offer's `tokens`.
+        tokens: u32,
+    },
+    /// Owner to reader: the prompt is computed; this is what was sampled.
+    Complete {
+        /// The lease.
+        lease: LeaseId,
+        /// First token of each choice; a choice that it ended already is not among them.
+        first: Vec<(Choice, Token)>,
+    },
+    /// Owner to reader: the offer is void (a step failed, the attempt was cancelled).
+    Withdraw {
+        /// The lease.
+        lease: LeaseId,
+    },
+    /// Reader to owner: keep the lease alive. Revives nothing.
+    Renew {
+        /// The lease.
+        lease: LeaseId,
+        /// Ticks of the reader's step loop; a renewal whose count stands still renews nothing.
+        ticks: u64,
+    },
+    /// Reader to owner: my reads have ended. Repeated until answered.
+    Release {
+        /// The lease.
+        lease: LeaseId,
+    },
+    /// Owner to reader: whether what was read under the lease is valid.
+    Released {
+        /// The lease.
+        lease: LeaseId,
+        /// The lease was alive at the release, no block of the offer changed its generation, and the steps that wrote
+        /// them succeeded. A lease that this life of the owner never gave is answered `false`.
+        valid: bool,
+    },
+    /// Reader to owner: the answer arrived and may be forgotten.
+    ReleaseAck {
+        /// The lease.
+        lease: LeaseId,
+    },
+}
+
+/// The owner's promise.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Offer {
+    /// The request.
+    pub request: RequestId,
+    /// The attempt.
+    pub epoch: Epoch,
+    /// The lease on all the blocks below.
+    pub lease: LeaseId,
+    /// How long the lease lives without renewal.
+    pub duration: Duration,
+    /// Layout fingerprint; a reader with another refuses.
+    pub layout: u64,
+    /// Positions that the blocks will hold in the end: the length of the attempt's prompt.
+    pub tokens: u32,
+    /// Positions below this are written and validated already.
+    pub ready: u32,
+    /// One entry per KV group.
+    pub groups: Vec<OfferedGroup>,
+}
+
+/// Blocks of one KV group.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct OfferedGroup {
+    /// Which block of the sequence `blocks[0]` is: larger than zero where earlier ones are out of the window.
+    pub first: u32,
+    /// The owner's blocks and their generations.
+    pub blocks: Vec<(BlockId, Generation)>,
+}

@@ -1,0 +1,27 @@
+//! The words of Baton: ids, tokens, block identity and record layout, the step plan, requests, ends, and units of
+//! time. Each has its one definition here and every other crate speaks in them.
+//!
+//! What is deliberately absent: any decision, and anything that touches a clock, a socket, a file, the environment
+//! or a source of randomness.
+#![forbid(unsafe_code)]
+
+pub mod block;
+pub mod end;
+pub mod handoff;
+pub mod ids;
+pub mod layout;
+pub mod plan;
+pub mod progress;
+pub mod request;
+pub mod session;
+pub mod time;
+
+pub use block::{BlockHash, BlockRef, Scope, ScopeParts};
+pub use end::{End, Ender, Finish};
+pub use ids::{
+    BlockId, Choice, Epoch, Generation, GroupId, Incarnation, LeaseId, RequestId, SeqKey, StepId, Token, WorkerId,
+};
+pub use layout::{Dtype, KvGroup, KvLayout};
+pub use progress::ProgressWord;
+pub use request::{Request, SamplingParams};
+pub use time::Time;

@@ -1,0 +1,174 @@
+//! What a router and a worker tell each other over their session. Plain data; `proto` gives it bytes.
+
+use crate::block::BlockHash;
+use crate::end::End;
+use crate::ids::{Choice, Epoch, Incarnation, RequestId, SeqKey, Token, WorkerId};
+use crate::plan::TokenLogprobs;
+use crate::request::SamplingParams;
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What a worker is there for.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// Computes prompts and hands them off.
+    Prefill,
+    /// Takes prompts over (or, short ones, computes them) and makes the tokens.
+    Decode,
+}
+
+/// Router to worker.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ToWorker {
+    /// An attempt at a request begins here.
+    Submit(Submit),
+    /// The attempt is over for the router: stop, free. `choice`: only that sequence (a stop string ended it).
+    Cancel {
+        /// The request.
+        request: RequestId,
+        /// The attempt.
+        epoch: Epoch,
+        /// Only this sequence.
+        choice: Option<Choice>,
+    },
+    /// The router missed reports: send a full one.
+    Snapshot,
+}
+
+/// An attempt, as each of its workers gets it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Submit {
+    /// The request.
+    pub request: RequestId,
+    /// The attempt.
+    pub epoch: Epoch,
+    /// What this worker shall do.
+    pub part: Part,
+    /// The sequences to make: choice and the tokens already committed to the client (all empty on the first attempt).
+    pub choices: Vec<(Choice, Arc<[Token]>)>,
+    /// Prompt of the client.
+    pub prompt: Arc<[Token]>,
+    /// How to sample.
+    pub params: Arc<SamplingParams>,
+    /// Seed of the request ([`crate::Request::seed`] gives a choice's).
+    pub seed: u64,
+    /// Time left to the client's deadline.
+    pub deadline: Duration,
+    /// How long a lease of this attempt lives without renewal; doubles after a lapse.
+    pub lease: Duration,
+    /// Tenant scope.
+    pub tenant: String,
+}
+
+/// A worker's part in an attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// Compute the prompt, sample the first token of each choice, hand off to the decode worker.
+    Prefill {
+        /// Who takes over.
+        decode: WorkerId,
+    },
+    /// Take over from the prefill worker, then decode.
+    Decode {
+        /// Who offers.
+        prefill: WorkerId,
+    },
+    /// Compute the prompt and decode, all here.
+    Whole,
+}
+
+/// Worker to router.
+#[derive(Clone, Debug, PartialEq)]
+pub enum FromWorker {
+    /// The tokens of one step.
+    Tokens(Vec<TokenRow>),
+    /// A sequence ended regularly after its last token.
+    Ended {
+        /// The sequence.
+        key: SeqKey,
+        /// Its output tokens over all attempts.
+        tokens: u32,
+        /// How.
+        end: End,
+    },
+    /// This worker cannot go on with the attempt; the router may try another.
+    Failed {
+        /// The request.
+        request: RequestId,
+        /// The attempt.
+        epoch: Epoch,
+        /// Why, as a kind.
+        why: Failure,
+        /// Why, for people.
+        detail: String,
+    },
+    /// State for placement.
+    Report(Report),
+}
+
+/// One token of one sequence.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TokenRow {
+    /// The sequence, with its epoch.
+    pub key: SeqKey,
+    /// Index among the output tokens of the sequence, over all attempts.
+    pub index: u32,
+    /// The token.
+    pub token: Token,
+    /// Where asked for.
+    pub logprobs: Option<TokenLogprobs>,
+    /// Prompt tokens that were not computed in this attempt since a cache had them (first token of an attempt only).
+    pub cached_tokens: u32,
+}
+
+/// Why an attempt failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Failure {
+    /// A lease lapsed or the offer was withdrawn before the reader validated its copy.
+    HandoffLapsed,
+    /// No offer, or no end of it, came within the wait limit.
+    HandoffTimeout,
+    /// The worker's queue is full.
+    QueueFull,
+    /// The sequence can never fit the worker's memory.
+    TooLarge,
+    /// The engine failed the step.
+    Engine,
+    /// The worker is draining.
+    Draining,
+    /// The client's deadline passed.
+    Deadline,
+}
+
+/// A worker's state, for placement. Numbered without gaps; a gap makes the router ask for a snapshot.
+#[derive(Clone, Debug, PartialEq, Default)]
+pub struct Report {
+    /// This life of the worker.
+    pub incarnation: Incarnation,
+    /// Number of this report, from 1.
+    pub number: u64,
+    /// `added` is everything that is cached here, and what was known before is void.
+    pub snapshot: bool,
+    /// Sequences that wait.
+    pub waiting: u32,
+    /// Prompt tokens that waiting and running sequences still have to compute.
+    pub waiting_tokens: u64,
+    /// Sequences that run.
+    pub running: u32,
+    /// Blocks that are free or could be evicted, in the fullest group.
+    pub blocks_available: u32,
+    /// Blocks in that group's pool.
+    pub blocks_total: u32,
+    /// Prompt tokens a second, as measured lately; 0: not known yet.
+    pub prefill_tokens_per_s: f32,
+    /// Seconds of a decode step, as measured lately; 0: not known yet.
+    pub decode_step_s: f32,
+    /// Bytes a second at which this worker lately fetched; 0: not known yet.
+    pub fetch_bytes_per_s: f32,
+    /// Identities that entered the prefix index.
+    pub added: Vec<BlockHash>,
+    /// Identities that left it.
+    pub removed: Vec<BlockHash>,
+}

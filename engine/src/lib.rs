@@ -1,0 +1,15 @@
+//! The engine: devices that execute a [`domain::plan::StepPlan`], the models they run, and what turns text into tokens
+//! and back.
+//!
+//! What is deliberately absent: any decision about what to compute when (that is the plan's), and any knowledge of
+//! requests, peers or tiers.
+
+pub mod checkpoint;
+pub mod cpu;
+pub mod device;
+pub mod models;
+pub mod ops;
+pub mod random;
+pub mod sampling;
+pub mod spec;
+pub mod text;

@@ -1,0 +1,106 @@
+//! What a decoder-only model is, after config.json was understood: plain data that a device and a model definition read.
+
+use domain::{Dtype, KvGroup, KvLayout, Token};
+
+/// Shape and constants of a model.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ModelSpec {
+    /// Name of the family, as `model_type` says it: `llama`, `mistral`, `qwen2`, `qwen3`.
+    pub family: &'static str,
+    /// Rows of the embedding.
+    pub vocab: usize,
+    /// Width of the residual stream.
+    pub hidden: usize,
+    /// Number of layers.
+    pub layers: usize,
+    /// Query heads.
+    pub heads: usize,
+    /// KV heads; divides `heads`.
+    pub kv_heads: usize,
+    /// Numbers per head; need not be `hidden / heads`.
+    pub head_dim: usize,
+    /// Width of the feed-forward.
+    pub ffn: usize,
+    /// Added to the mean square in RMS norms.
+    pub norm_eps: f32,
+    /// Rotary embedding.
+    pub rope: Rope,
+    /// Longest context in tokens.
+    pub context: usize,
+    /// The output projection is the embedding.
+    pub tied: bool,
+    /// Biases on the query, key and value projections.
+    pub qkv_bias: bool,
+    /// A bias on the attention's output projection.
+    pub output_bias: bool,
+    /// Biases in the feed-forward.
+    pub mlp_bias: bool,
+    /// RMS norm on each query and key head before the rotary embedding.
+    pub qk_norm: bool,
+    /// Sliding window of each layer, in tokens; `None`: full attention.
+    pub windows: Vec<Option<u32>>,
+    /// Number format of the weights (of most of them, where they are mixed).
+    pub dtype: Dtype,
+    /// Tokens that end a sequence (config.json and generation_config.json).
+    pub eos: Vec<Token>,
+    /// Token that begins a sequence, where the model has one.
+    pub bos: Option<Token>,
+}
+
+/// Rotary position embedding over the whole head, in the rotate-half convention of Hugging Face.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rope {
+    /// Base of the frequencies.
+    pub theta: f64,
+    /// Scaling of the frequencies.
+    pub scaling: RopeScaling,
+}
+
+/// How the frequencies are scaled for long contexts.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum RopeScaling {
+    /// Not at all.
+    None,
+    /// All by one factor.
+    Linear {
+        /// Divides every frequency.
+        factor: f64,
+    },
+    /// Llama 3.1's: by wavelength (Hugging Face transformers, `modeling_rope_utils.py`, `_compute_llama3_parameters`).
+    Llama3 {
+        /// Divides low frequencies.
+        factor: f64,
+        /// Wavelengths above `original_context / low_freq_factor` are low frequencies.
+        low_freq_factor: f64,
+        /// Wavelengths below `original_context / high_freq_factor` stay as they are.
+        high_freq_factor: f64,
+        /// Context length before scaling.
+        original_context: f64,
+    },
+}
+
+impl ModelSpec {
+    /// The KV groups of the model: layers with the same window share one, in order of first appearance.
+    pub fn kv_groups(&self) -> Vec<KvGroup> {
+        let mut groups: Vec<KvGroup> = Vec::new();
+        for (layer, &window) in self.windows.iter().enumerate() {
+            match groups.iter_mut().find(|group| group.window == window) {
+                Some(group) => group.layers.push(layer as u16),
+                None => groups.push(KvGroup {
+                    layers: vec![layer as u16],
+                    kv_heads: self.kv_heads as u32,
+                    head_dim: self.head_dim as u32,
+                    window,
+                }),
+            }
+        }
+        groups
+    }
+
+    /// The cache layout of the model with a pool of `dtype`; `block_tokens`: `None` for the default of the shape.
+    pub fn kv_layout(&self, dtype: Dtype, block_tokens: Option<u32>) -> KvLayout {
+        let groups = self.kv_groups();
+        let block_tokens = block_tokens.unwrap_or_else(|| KvLayout::default_block_tokens(dtype, &groups));
+        KvLayout { block_tokens, dtype, groups }
+    }
+}
