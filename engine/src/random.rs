@@ -1,0 +1,1 @@
+//! Random-weight checkpoints of named shapes.
