@@ -65,7 +65,8 @@ pub struct KvLayout {
 impl KvLayout {
     /// The default `block_tokens` for these groups: 16, doubled while a layer slice stays under 16 KiB, 64 at most.
     pub fn default_block_tokens(dtype: Dtype, groups: &[KvGroup]) -> u32 {
-        let per_token = groups.iter().map(|g| (g.kv_heads * g.head_dim * 2) as usize * dtype.bytes()).min().unwrap_or(1);
+        let per_token =
+            groups.iter().map(|g| (g.kv_heads * g.head_dim * 2) as usize * dtype.bytes()).min().unwrap_or(1);
         let mut tokens = BLOCK_TOKENS_DEFAULT;
         while tokens < BLOCK_TOKENS_MAX && per_token * (tokens as usize) < SLICE_BYTES_MIN {
             tokens *= 2;

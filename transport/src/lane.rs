@@ -1,0 +1,88 @@
+//! Lanes: the ways to read a peer's bytes, and the reasons why a faster one was not taken.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// A way to read bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
+pub enum Lane {
+    /// Both ends are one process.
+    Local,
+    /// GPU memory of another process of the host, mapped.
+    CudaIpc,
+    /// Host memory of another process of the host, mapped read-only.
+    Shm,
+    /// One-sided reads over libibverbs.
+    Rdma,
+    /// The owner streams on request.
+    Tcp,
+}
+
+/// Lanes between workers, fastest first.
+const RANKING: [Lane; 5] = [Lane::Local, Lane::CudaIpc, Lane::Shm, Lane::Rdma, Lane::Tcp];
+
+impl Lane {
+    /// The name in configuration, logs and metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            Lane::Local => "local",
+            Lane::CudaIpc => "cuda_ipc",
+            Lane::Shm => "shm",
+            Lane::Rdma => "rdma",
+            Lane::Tcp => "tcp",
+        }
+    }
+
+    /// Why this build cannot use the lane at all; `None` where it can.
+    pub fn not_built(self) -> Option<&'static str> {
+        match self {
+            Lane::Local => None,
+            Lane::CudaIpc | Lane::Shm | Lane::Rdma | Lane::Tcp => Some("not built in"),
+        }
+    }
+
+    /// Every lane, fastest first, with the reason why this build lacks it.
+    pub fn all() -> impl Iterator<Item = (Lane, Option<&'static str>)> {
+        RANKING.into_iter().map(|lane| (lane, lane.not_built()))
+    }
+}
+
+impl fmt::Display for Lane {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A lane's name that is none.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("there is no lane `{0}`; the lanes are local, cuda_ipc, shm, rdma, tcp")]
+pub struct LaneParseError(String);
+
+impl FromStr for Lane {
+    type Err = LaneParseError;
+    fn from_str(text: &str) -> Result<Self, LaneParseError> {
+        RANKING.into_iter().find(|lane| lane.name() == text).ok_or_else(|| LaneParseError(text.to_owned()))
+    }
+}
+
+/// What the probe at connect time measured.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Probe {
+    /// Bytes a second of large reads.
+    pub bytes_per_s: f64,
+    /// Seconds of the smallest read.
+    pub latency_s: f64,
+}
+
+/// The lane taken to a peer, and why no faster one.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LaneStatus {
+    /// The peer.
+    pub peer: String,
+    /// The lane taken.
+    pub lane: Lane,
+    /// As measured at connect.
+    pub probe: Probe,
+    /// Every faster lane with the reason why it was not taken.
+    pub passed_over: Vec<(Lane, String)>,
+}

@@ -1,0 +1,34 @@
+//! Registered memory.
+
+use std::sync::Arc;
+
+/// Host memory that an agent may read from (as a peer's) or read into (as its own). Mapped as long as the value lives.
+pub trait Memory: Send + Sync {
+    /// First byte.
+    fn as_ptr(&self) -> *mut u8;
+    /// Bytes.
+    fn len(&self) -> usize;
+    /// Whether it has none.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// A region of one agent, in the order of registration from 0; peers of one layout register alike.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
+pub struct RegionId(pub u32);
+
+/// The regions of an agent. Registration happens once, at start; regions live as long as any transfer that reads them.
+#[derive(Default)]
+pub(crate) struct Regions(Vec<Arc<dyn Memory>>);
+
+impl Regions {
+    pub(crate) fn add(&mut self, memory: Arc<dyn Memory>) -> RegionId {
+        self.0.push(memory);
+        RegionId(self.0.len() as u32 - 1)
+    }
+
+    pub(crate) fn get(&self, id: RegionId) -> Option<Arc<dyn Memory>> {
+        self.0.get(id.0 as usize).cloned()
+    }
+}
