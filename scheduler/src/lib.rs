@@ -1,1 +1,97 @@
-//! TODO-DOC
+//! Which tokens the next engine step computes: continuous batching that mixes prompt chunks with decode tokens,
+//! chunked prefill, and preemption when memory runs out.
+//!
+//! A step is planned in three passes over one budget of input tokens:
+//!
+//! 1. every decoding sequence gets its one token, so that no prompt ever delays a running answer by more than a step;
+//! 2. prompts already begun get a chunk each, first come first served;
+//! 3. waiting jobs are admitted, first come first served, as long as budget, running room and memory allow.
+//!
+//! Deliberately absent: token values, texts, clocks, and the KV manager itself, which is seen through [`KvSpace`].
+//! [`Schedule`] is plain data; the worker turns it into a `StepPlan`.
+#![forbid(unsafe_code)]
+
+mod config;
+mod queue;
+mod scheduler;
+#[cfg(test)]
+mod tests;
+
+pub use config::SchedulerConfig;
+pub use scheduler::Scheduler;
+
+use domain::{SeqKey, Time};
+
+/// A prompt to compute, after which its sequence decodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Job {
+    /// The sequence.
+    pub key: SeqKey,
+    /// Tokens to compute: the prompt and what was committed since. At least 1.
+    pub tokens: u32,
+    /// Tokens to sample where the prompt ends, one per choice that will decode on from it. At least 1.
+    pub samples: u16,
+    /// When the request arrived here: the younger is preempted first.
+    pub arrived: Time,
+}
+
+/// What became of a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Added {
+    /// It waits for its turn.
+    Queued,
+    /// [`SchedulerConfig::waiting_max`] jobs wait already; the job was not taken.
+    QueueFull,
+}
+
+/// What opening a sequence came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Opened {
+    /// All its prompt has slots.
+    Ready {
+        /// Leading tokens whose KV was there already: a whole number of blocks, less than the job's tokens.
+        cached_tokens: u32,
+    },
+    /// Not now.
+    NoRoom,
+    /// Not even in an empty pool.
+    Never,
+}
+
+/// KV memory as the scheduler sees it.
+pub trait KvSpace {
+    /// Slots for the first `tokens` positions of `key`, all or nothing, so that a prompt in progress never runs out.
+    fn open(&mut self, key: SeqKey, tokens: u32) -> Opened;
+
+    /// Slots for the first `tokens` positions of an open sequence, the last of them writable; `false`: no room.
+    fn grow(&mut self, key: SeqKey, tokens: u32) -> bool;
+
+    /// The sequence was preempted: it gives everything back.
+    fn close(&mut self, key: SeqKey);
+}
+
+/// Consecutive tokens of one sequence to compute in a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Work {
+    /// The sequence.
+    pub key: SeqKey,
+    /// Position of the first token.
+    pub start: u32,
+    /// How many; never 0.
+    pub count: u32,
+    /// Tokens to sample after the last: 0 within a prompt, the job's `samples` at its end, 1 for a decode token.
+    pub samples: u16,
+}
+
+/// One step, and what had to change for it.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Schedule {
+    /// What to compute: decode tokens by age, then chunks in order of admission. At most one entry per sequence.
+    pub work: Vec<Work>,
+    /// Sequences opened for this step and their cached tokens.
+    pub admitted: Vec<(SeqKey, u32)>,
+    /// Sequences that lost their memory and wait again, with every token they know as their prompt. Already closed.
+    pub preempted: Vec<SeqKey>,
+    /// Sequences that can never run here. The scheduler has forgotten them; they hold no memory.
+    pub impossible: Vec<SeqKey>,
+}

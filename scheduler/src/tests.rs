@@ -1,0 +1,5 @@
+//! Tests of the scheduler: printed schedules of small stories, and random runs against a toy memory.
+
+mod golden;
+mod properties;
+mod toy;

@@ -1,0 +1,156 @@
+//! Schedules of small stories, as they print.
+
+use super::toy::{ToyKv, job, key, show};
+use crate::{Added, Job, Scheduler, SchedulerConfig};
+use domain::Time;
+
+const CONFIG: SchedulerConfig = SchedulerConfig {
+    step_tokens_max: 16,
+    chunk_tokens: 8,
+    running_max: 4,
+    waiting_max: 4,
+    block_tokens: 4,
+    samples_max: 4,
+};
+
+/// Runs as many steps as there are lines and compares.
+fn check(scheduler: &mut Scheduler, kv: &mut ToyKv, expect: &[&str]) {
+    for (step, line) in expect.iter().enumerate() {
+        let schedule = scheduler.schedule(kv);
+        assert_eq!(&show(&schedule), line, "step {step}");
+        scheduler.computed(&schedule.work);
+    }
+}
+
+fn scheduler(jobs: &[Job]) -> Scheduler {
+    let mut scheduler = Scheduler::new(CONFIG);
+    for &job in jobs {
+        assert_eq!(scheduler.add(job), Added::Queued);
+    }
+    scheduler
+}
+
+#[test]
+fn a_prompt_is_computed_in_chunks_and_then_decodes() {
+    let mut kv = ToyKv::new(100, 4);
+    let mut scheduler = scheduler(&[job(1, 18)]);
+    assert_eq!(scheduler.waiting_tokens(), 18);
+    check(&mut scheduler, &mut kv, &["r1[0..8] | admit r1(0)"]);
+    assert_eq!(scheduler.waiting_tokens(), 10);
+    check(&mut scheduler, &mut kv, &["r1[8..16]", "r1[16..18]+1", "r1[18..19]+1", "r1[19..20]+1"]);
+    assert_eq!(scheduler.waiting_tokens(), 0);
+}
+
+#[test]
+fn decode_tokens_come_before_chunks_and_chunks_end_on_blocks() {
+    let mut kv = ToyKv::new(100, 4);
+    let mut scheduler = scheduler(&[job(2, 30), job(3, 30)]);
+    scheduler.add_running(key(1), 9, Time(1));
+    kv.open.insert(key(1), 3);
+    // 15 tokens are left after the decode token: a chunk of 8, and of the other 7 one block.
+    check(
+        &mut scheduler,
+        &mut kv,
+        &[
+            "r1[8..9]+1 r2[0..8] r3[0..4] | admit r2(0) r3(0)",
+            "r1[9..10]+1 r2[8..16] r3[4..8]",
+            "r1[10..11]+1 r2[16..24] r3[8..12]",
+            "r1[11..12]+1 r2[24..30]+1 r3[12..20]",
+            "r1[12..13]+1 r2[30..31]+1 r3[20..28]",
+            "r1[13..14]+1 r2[31..32]+1 r3[28..30]+1",
+        ],
+    );
+}
+
+#[test]
+fn cached_tokens_are_not_computed() {
+    let mut kv = ToyKv::new(100, 4);
+    kv.cached_tokens = 12;
+    check(&mut scheduler(&[job(1, 14), job(2, 12)]), &mut kv, &["r1[12..14]+1 r2[8..12]+1 | admit r1(12) r2(8)"]);
+}
+
+#[test]
+fn a_head_without_memory_blocks_those_behind_it() {
+    let mut kv = ToyKv::new(5, 4);
+    let mut scheduler = scheduler(&[job(1, 12), job(2, 12), job(3, 4)]);
+    check(&mut scheduler, &mut kv, &["r1[0..8] | admit r1(0)"]);
+    assert!(scheduler.memory_short());
+    check(&mut scheduler, &mut kv, &["r1[8..12]+1", "r1[12..13]+1"]);
+    assert!(scheduler.remove(key(1)));
+    kv.open.remove(&key(1));
+    check(&mut scheduler, &mut kv, &["r2[0..8] r3[0..4]+1 | admit r2(0) r3(0)"]);
+    assert!(!scheduler.memory_short());
+}
+
+#[test]
+fn the_youngest_yields_and_comes_back_before_new_jobs() {
+    let mut kv = ToyKv::new(4, 4);
+    let mut scheduler = scheduler(&[job(1, 7), job(2, 7)]);
+    check(&mut scheduler, &mut kv, &["r1[0..7]+1 r2[0..7]+1 | admit r1(0) r2(0)", "r1[7..8]+1 r2[7..8]+1"]);
+    scheduler.add(job(3, 1));
+    check(&mut scheduler, &mut kv, &["r1[8..9]+1 | preempt r2"]);
+    assert_eq!((scheduler.waiting_len(), scheduler.room_to_run()), (2, 2));
+    // r2 knows nine tokens now and needs three blocks: it waits, and r3 behind it.
+    check(&mut scheduler, &mut kv, &["r1[9..10]+1"]);
+    assert!(scheduler.remove(key(1)));
+    kv.open.remove(&key(1));
+    check(&mut scheduler, &mut kv, &["r2[0..8] r3[0..1]+1 | admit r2(0) r3(0)", "r3[1..2]+1 r2[8..9]+1"]);
+}
+
+#[test]
+fn a_sequence_that_is_alone_and_cannot_grow_gives_everything_back() {
+    let mut kv = ToyKv::new(4, 4);
+    let mut scheduler = scheduler(&[job(1, 8)]);
+    check(&mut scheduler, &mut kv, &["r1[0..8]+1 | admit r1(0)"]);
+    kv.leased = 2;
+    check(&mut scheduler, &mut kv, &[" | preempt r1", ""]);
+    assert!(kv.open.is_empty());
+    kv.leased = 0;
+    check(&mut scheduler, &mut kv, &["r1[0..8] | admit r1(0)", "r1[8..9]+1"]);
+}
+
+#[test]
+fn what_can_never_run_is_said() {
+    let mut kv = ToyKv::new(4, 4);
+    let mut scheduler = scheduler(&[job(1, 17), Job { samples: 5, ..job(2, 1) }, job(3, 16)]);
+    check(
+        &mut scheduler,
+        &mut kv,
+        &["r3[0..8] | admit r3(0) | never r1 r2", "r3[8..16]+1", " | preempt r3", " | never r3", ""],
+    );
+    assert_eq!((scheduler.waiting_len(), scheduler.running_len()), (0, 0));
+    assert!(!scheduler.contains(key(1)) && !scheduler.contains(key(3)));
+}
+
+#[test]
+fn choices_take_running_room_from_the_start() {
+    let mut kv = ToyKv::new(100, 4);
+    let mut scheduler = scheduler(&[Job { samples: 3, ..job(1, 9) }, Job { samples: 2, ..job(2, 2) }, job(3, 2)]);
+    check(&mut scheduler, &mut kv, &["r1[0..8] | admit r1(0)"]);
+    assert_eq!(scheduler.room_to_run(), 1);
+    check(&mut scheduler, &mut kv, &["r1[8..9]+3"]);
+    // The other two choices were forked away to elsewhere: their room is free again.
+    check(&mut scheduler, &mut kv, &["r1[9..10]+1 r2[0..2]+2 r3[0..2]+1 | admit r2(0) r3(0)"]);
+}
+
+#[test]
+fn a_full_queue_refuses() {
+    let mut scheduler = scheduler(&[job(1, 1), job(2, 1), job(3, 1), job(4, 1)]);
+    assert_eq!(scheduler.add(job(5, 1)), Added::QueueFull);
+    assert!(!scheduler.contains(key(5)));
+    assert!(scheduler.remove(key(2)) && !scheduler.remove(key(2)));
+    assert_eq!(scheduler.add(job(5, 1)), Added::Queued);
+}
+
+#[test]
+fn limits_that_do_not_fit_together_are_refused_by_name() {
+    let check = |config: SchedulerConfig, word: &str| {
+        let broken = config.check().expect_err(word);
+        assert!(broken.contains(word), "{broken}");
+    };
+    CONFIG.check().unwrap();
+    check(SchedulerConfig { block_tokens: 0, ..CONFIG }, "block_tokens");
+    check(SchedulerConfig { chunk_tokens: 6, ..CONFIG }, "chunk_tokens (6)");
+    check(SchedulerConfig { samples_max: 3, ..CONFIG }, "samples_max (3)");
+    check(SchedulerConfig { step_tokens_max: 6, ..CONFIG }, "step_tokens_max (6)");
+}

@@ -1,0 +1,82 @@
+//! Memory that counts blocks and nothing else.
+
+use crate::{Job, KvSpace, Opened, Schedule};
+use domain::{Choice, Epoch, RequestId, SeqKey, Time};
+use std::collections::BTreeMap;
+
+pub(crate) struct ToyKv {
+    pub(crate) block_tokens: u32,
+    pub(crate) blocks: u32,
+    /// Blocks that someone else holds for a while: leases.
+    pub(crate) leased: u32,
+    /// Leading tokens of every prompt that count as cached.
+    pub(crate) cached_tokens: u32,
+    pub(crate) open: BTreeMap<SeqKey, u32>,
+}
+
+impl ToyKv {
+    pub(crate) fn new(blocks: u32, block_tokens: u32) -> Self {
+        Self { block_tokens, blocks, leased: 0, cached_tokens: 0, open: BTreeMap::new() }
+    }
+
+    pub(crate) fn free(&self) -> u32 {
+        self.blocks - self.leased - self.open.values().sum::<u32>()
+    }
+}
+
+impl KvSpace for ToyKv {
+    fn open(&mut self, key: SeqKey, tokens: u32) -> Opened {
+        let need = tokens.div_ceil(self.block_tokens);
+        if need > self.blocks {
+            return Opened::Never;
+        }
+        if need > self.free() {
+            return Opened::NoRoom;
+        }
+        assert!(self.open.insert(key, need).is_none(), "{key} opened twice");
+        let whole = (tokens - 1) / self.block_tokens * self.block_tokens;
+        Opened::Ready { cached_tokens: self.cached_tokens.min(whole) }
+    }
+
+    fn grow(&mut self, key: SeqKey, tokens: u32) -> bool {
+        let need = tokens.div_ceil(self.block_tokens) - self.open[&key];
+        if need > self.free() {
+            return false;
+        }
+        *self.open.get_mut(&key).unwrap() += need;
+        true
+    }
+
+    fn close(&mut self, key: SeqKey) {
+        self.open.remove(&key).expect("closed what was not open");
+    }
+}
+
+pub(crate) fn key(request: u64) -> SeqKey {
+    SeqKey { request: RequestId(request), epoch: Epoch(1), choice: Choice(0) }
+}
+
+pub(crate) fn job(request: u64, tokens: u32) -> Job {
+    Job { key: key(request), tokens, samples: 1, arrived: Time(request) }
+}
+
+/// A schedule on one line: `r1[0..16] r2[16..20]+1 | admit r1(0) | preempt r3 | never r4`.
+pub(crate) fn show(schedule: &Schedule) -> String {
+    let names = |keys: &[SeqKey]| keys.iter().map(|key| key.request.to_string()).collect::<Vec<_>>().join(" ");
+    let work = schedule.work.iter().map(|work| {
+        let sampled = if work.samples > 0 { format!("+{}", work.samples) } else { String::new() };
+        format!("{}[{}..{}]{sampled}", work.key.request, work.start, work.start + work.count)
+    });
+    let mut line = work.collect::<Vec<_>>().join(" ");
+    if !schedule.admitted.is_empty() {
+        let admitted = schedule.admitted.iter().map(|(key, cached)| format!("{}({cached})", key.request));
+        line += &format!(" | admit {}", admitted.collect::<Vec<_>>().join(" "));
+    }
+    if !schedule.preempted.is_empty() {
+        line += &format!(" | preempt {}", names(&schedule.preempted));
+    }
+    if !schedule.impossible.is_empty() {
+        line += &format!(" | never {}", names(&schedule.impossible));
+    }
+    line
+}
