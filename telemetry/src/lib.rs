@@ -1,1 +1,14 @@
-//! TODO-DOC
+//! What operators see: every metric (declared in [`metrics`], nowhere else), its Prometheus form, and the log.
+//!
+//! What is deliberately absent: any HTTP endpoint (the router serves [`MetricsHandle::render`]), and any decision that
+//! reads a metric back.
+#![forbid(unsafe_code)]
+
+mod install;
+pub mod logging;
+pub mod metrics;
+
+pub use install::{MetricsHandle, install};
+
+#[cfg(test)]
+mod tests;

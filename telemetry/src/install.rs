@@ -1,0 +1,60 @@
+//! The process's one recorder of metrics.
+
+use crate::metrics::{DECLARED, Kind};
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
+use std::fmt;
+use std::sync::OnceLock;
+
+static INSTALLED: OnceLock<MetricsHandle> = OnceLock::new();
+
+/// Reads the metrics of this process.
+#[derive(Clone)]
+pub struct MetricsHandle(PrometheusHandle);
+
+impl fmt::Debug for MetricsHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("MetricsHandle(..)")
+    }
+}
+
+impl MetricsHandle {
+    /// Every metric that was touched so far, in the Prometheus text format.
+    pub fn render(&self) -> String {
+        self.0.render()
+    }
+
+    /// Folds the samples of histograms into their buckets. To be called every few seconds, so that a process whose
+    /// metrics nobody reads does not grow.
+    pub fn upkeep(&self) {
+        self.0.run_upkeep();
+    }
+}
+
+/// Makes the Prometheus recorder the process's recorder, with every metric described. Later calls give the same
+/// handle. To be called before the first use of [`crate::metrics`]: handles taken earlier record nothing.
+///
+/// # Panics
+///
+/// If a foreign recorder was installed before: its owner would read metrics that never come.
+pub fn install() -> MetricsHandle {
+    INSTALLED
+        .get_or_init(|| {
+            let mut builder = PrometheusBuilder::new();
+            for metric in DECLARED {
+                if let Kind::Histogram(buckets) = metric.kind {
+                    builder = builder
+                        .set_buckets_for_metric(Matcher::Full(metric.name.to_owned()), buckets)
+                        .expect("declared buckets are not empty");
+                }
+            }
+            let recorder = builder.build_recorder();
+            let handle = MetricsHandle(recorder.handle());
+            ::metrics::set_global_recorder(recorder).expect("this process has one recorder of metrics");
+            for metric in DECLARED {
+                metric.describe();
+            }
+            crate::metrics::build_info(env!("CARGO_PKG_VERSION")).set(1.0);
+            handle
+        })
+        .clone()
+}

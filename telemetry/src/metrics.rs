@@ -1,0 +1,282 @@
+//! Every metric of Baton: its name, unit, help, labels and buckets. Others call the functions of this module and never
+//! spell a name.
+//!
+//! A function gives a handle; looking one up costs a hash, so a loop takes its handles once and keeps them.
+
+use ::metrics::{Counter, Gauge, Histogram, SharedString, Unit};
+use domain::session::Role;
+use domain::{End, Ender, Finish, GroupId, WorkerId};
+
+/// A metric, as declared.
+#[derive(Clone, Copy, Debug)]
+pub struct Declared {
+    /// Its name in Prometheus.
+    pub name: &'static str,
+    /// What kind of number it is.
+    pub kind: Kind,
+    /// Its unit.
+    pub unit: Unit,
+    /// What it says, for people.
+    pub help: &'static str,
+    /// The names of its labels.
+    pub labels: &'static [&'static str],
+}
+
+/// Kinds of metrics.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Kind {
+    /// Only grows.
+    Counter,
+    /// Goes up and down.
+    Gauge,
+    /// Samples, counted in buckets with these upper bounds.
+    Histogram(&'static [f64]),
+}
+
+impl Declared {
+    /// Tells the recorder of the process about the metric.
+    pub(crate) fn describe(&self) {
+        let help = self.help.trim();
+        match self.kind {
+            Kind::Counter => ::metrics::describe_counter!(self.name, self.unit, help),
+            Kind::Gauge => ::metrics::describe_gauge!(self.name, self.unit, help),
+            Kind::Histogram(_) => ::metrics::describe_histogram!(self.name, self.unit, help),
+        }
+    }
+}
+
+/// Seconds, from a fast step to a slow request.
+const SECONDS: &[f64] =
+    &[0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0];
+/// Seconds, for what should take microseconds.
+const MICRO_SECONDS: &[f64] =
+    &[1e-6, 2.5e-6, 5e-6, 1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 0.1, 1.0];
+/// Rows of a step.
+const ROWS: &[f64] = &[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0, 4096.0, 8192.0];
+
+macro_rules! declare {
+    ($(
+        $(#[doc = $help:literal])+
+        $kind:ident $unit:ident $name:literal $function:ident($($label:ident: $type:ty),*) $(in $buckets:expr)?;
+    )+) => {
+        /// Every metric there is.
+        pub const DECLARED: &[Declared] = &[$(Declared {
+            name: $name,
+            kind: declare!(@kind $kind $($buckets)?),
+            unit: Unit::$unit,
+            help: concat!($($help),+),
+            labels: &[$(stringify!($label)),*],
+        }),+];
+        $(declare! { @function $kind [$(#[doc = $help])+] $name $function($($label: $type),*) })+
+    };
+    (@kind counter) => { Kind::Counter };
+    (@kind gauge) => { Kind::Gauge };
+    (@kind histogram $buckets:expr) => { Kind::Histogram($buckets) };
+    (@function counter [$($doc:tt)+] $name:literal $function:ident($($label:ident: $type:ty),*)) => {
+        $($doc)+
+        pub fn $function($($label: $type),*) -> Counter {
+            ::metrics::counter!($name $(, stringify!($label) => Label::text($label))*)
+        }
+    };
+    (@function gauge [$($doc:tt)+] $name:literal $function:ident($($label:ident: $type:ty),*)) => {
+        $($doc)+
+        pub fn $function($($label: $type),*) -> Gauge {
+            ::metrics::gauge!($name $(, stringify!($label) => Label::text($label))*)
+        }
+    };
+    (@function histogram [$($doc:tt)+] $name:literal $function:ident($($label:ident: $type:ty),*)) => {
+        $($doc)+
+        pub fn $function($($label: $type),*) -> Histogram {
+            ::metrics::histogram!($name $(, stringify!($label) => Label::text($label))*)
+        }
+    };
+}
+
+declare! {
+    /// Always 1; the label names the version that runs.
+    gauge Count "baton_build_info" build_info(version: &'static str);
+
+    /// Requests that ended, by how they ended.
+    counter Count "baton_requests_total" requests(outcome: Outcome);
+    /// Requests that are open now.
+    gauge Count "baton_requests_open" requests_open();
+    /// Seconds from a request's arrival to its first token.
+    histogram Seconds "baton_time_to_first_token_seconds" time_to_first_token() in SECONDS;
+    /// Seconds between two tokens of one sequence, as the router gets them.
+    histogram Seconds "baton_inter_token_seconds" inter_token() in SECONDS;
+    /// Seconds from a request's arrival to its end.
+    histogram Seconds "baton_request_seconds" request_time() in SECONDS;
+    /// Prompt tokens of accepted requests.
+    counter Count "baton_prompt_tokens_total" prompt_tokens();
+    /// Prompt tokens that no worker had to compute since a cache had them.
+    counter Count "baton_cached_tokens_total" cached_tokens();
+    /// Tokens sent to clients.
+    counter Count "baton_output_tokens_total" output_tokens();
+    /// Attempts beyond the first at a request.
+    counter Count "baton_replays_total" replays();
+    /// Messages that were refused since they belong to the past, by what was wrong with them.
+    counter Count "baton_stale_messages_total" stale_messages(kind: Stale);
+    /// Whether the worker's session with the router is up.
+    gauge Count "baton_worker_up" worker_up(worker: WorkerId, role: Role);
+
+    /// Sequences that wait on the worker.
+    gauge Count "baton_waiting_sequences" waiting_sequences(worker: WorkerId);
+    /// Sequences that run on the worker.
+    gauge Count "baton_running_sequences" running_sequences(worker: WorkerId);
+    /// Prompt tokens that the worker has still to compute.
+    gauge Count "baton_waiting_tokens" waiting_tokens(worker: WorkerId);
+    /// Running sequences that were put back in the queue since blocks ran out.
+    counter Count "baton_preemptions_total" preemptions(worker: WorkerId);
+    /// Prompt tokens that the worker found in its own cache.
+    counter Count "baton_prefix_hit_tokens_total" prefix_hit_tokens(worker: WorkerId);
+    /// Prompt tokens that the worker computed.
+    counter Count "baton_prefill_tokens_total" prefill_tokens(worker: WorkerId);
+
+    /// KV blocks of the worker's pool, by KV group and state; the states sum to the pool.
+    gauge Count "baton_kv_blocks" kv_blocks(worker: WorkerId, group: GroupId, state: BlockState);
+    /// Cached KV blocks whose memory was given to another use.
+    counter Count "baton_kv_evictions_total" kv_evictions(worker: WorkerId, group: GroupId);
+    /// Leases on the worker's blocks that are alive.
+    gauge Count "baton_leases_live" leases_live(worker: WorkerId);
+    /// Leases on the worker's blocks that ended by expiry.
+    counter Count "baton_leases_lapsed_total" leases_lapsed(worker: WorkerId);
+
+    /// Handoffs that ended, by the lane their bytes took and by result, counted by the reader.
+    counter Count "baton_handoffs_total" handoffs(lane: &'static str, result: HandoffResult);
+    /// Bytes read from other workers, by lane.
+    counter Bytes "baton_transfer_bytes_total" transfer_bytes(lane: &'static str);
+    /// Seconds from the first read of a fetch to its last.
+    histogram Seconds "baton_fetch_seconds" fetch_time(lane: &'static str) in SECONDS;
+    /// Seconds that a handed-off sequence waited for bytes after its prompt was computed: what transfer did not hide.
+    histogram Seconds "baton_exposed_transfer_seconds" exposed_transfer(lane: &'static str) in SECONDS;
+
+    /// Seconds of an engine step.
+    histogram Seconds "baton_step_seconds" step_time(worker: WorkerId) in SECONDS;
+    /// Seconds of a step that were spent outside kernels: planning, submitting, applying, and idle between steps that
+    /// had work.
+    histogram Seconds "baton_step_overhead_seconds" step_overhead(worker: WorkerId) in MICRO_SECONDS;
+    /// Input rows of a step.
+    histogram Count "baton_batch_rows" batch_rows(worker: WorkerId) in ROWS;
+}
+
+/// How a request ended, as a metric counts it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Outcome {
+    /// By the model: a stop token or a stop string.
+    Stop,
+    /// At its token limit.
+    Length,
+    /// The client hung up.
+    Client,
+    /// At its deadline.
+    Deadline,
+    /// A worker failed it.
+    Worker,
+    /// The service ended it: shutdown, or a client that read too slowly.
+    Us,
+    /// It was valid, and refused for want of room or of workers.
+    Rejected,
+    /// It was not valid.
+    Invalid,
+}
+
+impl Outcome {
+    /// The outcome that `end` stands for.
+    pub fn of(end: &End) -> Self {
+        match (end.finish, end.by) {
+            (Finish::Stop, _) => Self::Stop,
+            (Finish::Length, _) => Self::Length,
+            (Finish::Error, Ender::Client) => Self::Client,
+            (Finish::Error, Ender::Limit) => Self::Deadline,
+            (Finish::Error, Ender::Us) => Self::Us,
+            (Finish::Error, Ender::Worker | Ender::Done) => Self::Worker,
+        }
+    }
+}
+
+/// The states of a KV block.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum BlockState {
+    /// Nobody's.
+    Free,
+    /// Being written or fetched.
+    Filling,
+    /// Full, and used by a sequence.
+    InUse,
+    /// Full, used by no sequence, kept for a later prompt.
+    Cached,
+}
+
+/// How a handoff ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum HandoffResult {
+    /// The decode worker took the sequence over.
+    Taken,
+    /// The lease lapsed, or the owner's answer was that the copy is not valid.
+    Lapsed,
+    /// No offer, or no end of it, came in time.
+    TimedOut,
+    /// The owner took the offer back.
+    Withdrawn,
+    /// The attempt ended before.
+    Cancelled,
+}
+
+/// What was wrong with a message from the past.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stale {
+    /// It belongs to an attempt that is over.
+    Epoch,
+    /// What it brings is there already.
+    Duplicate,
+    /// It is from or for an earlier life of a worker.
+    Incarnation,
+    /// It names a lease that is over.
+    Lease,
+}
+
+/// A value that a label can have.
+trait Label {
+    fn text(self) -> SharedString;
+}
+
+impl Label for &'static str {
+    fn text(self) -> SharedString {
+        SharedString::const_str(self)
+    }
+}
+
+impl Label for WorkerId {
+    fn text(self) -> SharedString {
+        self.to_string().into()
+    }
+}
+
+impl Label for GroupId {
+    fn text(self) -> SharedString {
+        self.to_string().into()
+    }
+}
+
+macro_rules! labels {
+    ($($type:ident { $($variant:ident = $text:literal),+ })+) => {$(
+        impl Label for $type {
+            fn text(self) -> SharedString {
+                SharedString::const_str(match self { $(Self::$variant => $text),+ })
+            }
+        }
+    )+};
+}
+
+labels! {
+    Role { Prefill = "prefill", Decode = "decode" }
+    Outcome {
+        Stop = "stop", Length = "length", Client = "client", Deadline = "deadline", Worker = "worker", Us = "us",
+        Rejected = "rejected", Invalid = "invalid"
+    }
+    BlockState { Free = "free", Filling = "filling", InUse = "in_use", Cached = "cached" }
+    HandoffResult {
+        Taken = "taken", Lapsed = "lapsed", TimedOut = "timed_out", Withdrawn = "withdrawn", Cancelled = "cancelled"
+    }
+    Stale { Epoch = "epoch", Duplicate = "duplicate", Incarnation = "incarnation", Lease = "lease" }
+}

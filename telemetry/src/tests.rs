@@ -1,0 +1,64 @@
+//! The declarations are well formed, and what is recorded is what is rendered.
+
+use crate::logging::{self, LogError, LogFormat};
+use crate::metrics::{self, BlockState, DECLARED, Kind, Outcome};
+use ::metrics::Unit;
+use domain::{End, Ender, GroupId, WorkerId};
+use std::collections::HashSet;
+
+#[test]
+fn names_follow_the_conventions_of_prometheus() {
+    let mut seen = HashSet::new();
+    for metric in DECLARED {
+        let name = metric.name;
+        assert!(seen.insert(name), "{name} is declared twice");
+        assert!(name.starts_with("baton_"), "{name}");
+        assert!(name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_'), "{name}");
+        assert_eq!(name.ends_with("_total"), metric.kind == Kind::Counter, "{name}: counters end in _total");
+        assert!(metric.unit != Unit::Seconds || name.contains("_seconds"), "{name} names its unit");
+        assert!(metric.unit != Unit::Bytes || name.contains("_bytes"), "{name} names its unit");
+        assert!(metric.help.trim().ends_with('.'), "{name}: help is a sentence");
+        assert!(metric.labels.len() <= 3, "{name}: every label multiplies the series");
+        if let Kind::Histogram(buckets) = metric.kind {
+            assert!(buckets.windows(2).all(|pair| pair[0] < pair[1]), "{name}: buckets rise");
+        }
+    }
+}
+
+#[test]
+fn what_is_recorded_is_rendered() {
+    let handle = crate::install();
+    metrics::kv_blocks(WorkerId(3), GroupId(1), BlockState::InUse).set(7.0);
+    metrics::requests(Outcome::Length).increment(2);
+    metrics::step_overhead(WorkerId(3)).record(3e-6);
+    crate::install().upkeep();
+    let text = handle.render();
+    for line in [
+        r#"baton_kv_blocks{worker="w3",group="g1",state="in_use"} 7"#,
+        r#"baton_requests_total{outcome="length"} 2"#,
+        "# TYPE baton_requests_total counter",
+        r#"baton_step_overhead_seconds_bucket{worker="w3",le="0.0000025"} 0"#,
+        r#"baton_step_overhead_seconds_bucket{worker="w3",le="0.000005"} 1"#,
+        r#"baton_step_overhead_seconds_count{worker="w3"} 1"#,
+        concat!(r#"baton_build_info{version=""#, env!("CARGO_PKG_VERSION"), r#""} 1"#),
+    ] {
+        assert!(text.lines().any(|it| it == line), "{line}\nis not in\n{text}");
+    }
+    assert!(text.contains("# HELP baton_requests_total Requests that ended, by how they ended."), "{text}");
+}
+
+#[test]
+fn an_end_has_one_outcome() {
+    assert_eq!(Outcome::of(&End::stop()), Outcome::Stop);
+    assert_eq!(Outcome::of(&End::length()), Outcome::Length);
+    assert_eq!(Outcome::of(&End::error(Ender::Limit, "late")), Outcome::Deadline);
+    assert_eq!(Outcome::of(&End::error(Ender::Client, "gone")), Outcome::Client);
+    assert_eq!(Outcome::of(&End::error(Ender::Us, "shutdown")), Outcome::Us);
+    assert_eq!(Outcome::of(&End::error(Ender::Worker, "lost")), Outcome::Worker);
+}
+
+#[test]
+fn a_filter_that_cannot_be_read_is_named() {
+    let error = logging::init("info,router=loud", LogFormat::Text, false).expect_err("loud is no level");
+    assert!(matches!(&error, LogError::Filter { filter, .. } if filter == "info,router=loud"), "{error}");
+}
