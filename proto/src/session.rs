@@ -1,0 +1,337 @@
+//! Bytes of the messages between a router and a worker.
+
+use crate::WireError;
+use crate::checks::{
+    choice, column, finite, hashes_from_bytes, hashes_to_bytes, nanos, not_empty, required, sparse_column,
+};
+use crate::generated as wire;
+use crate::generated::{from_worker, submit, to_worker};
+use domain::plan::TokenLogprobs;
+use domain::session::{Failure, FromWorker, Part, Report, Submit, ToWorker, TokenRow};
+use domain::{Choice, End, Ender, Epoch, Finish, Incarnation, RequestId, SamplingParams, SeqKey, Token, WorkerId};
+use prost::Message;
+use std::sync::Arc;
+use std::time::Duration;
+
+#[cfg(test)]
+mod tests;
+
+/// The bytes of a message to a worker. Durations saturate at about 584 years.
+pub fn encode_to_worker(message: &ToWorker) -> Vec<u8> {
+    let body = match message {
+        ToWorker::Submit(submit) => to_worker::Body::Submit(submit_to_wire(submit)),
+        ToWorker::Cancel { request, epoch, choice } => to_worker::Body::Cancel(wire::Cancel {
+            request: request.0,
+            epoch: epoch.0,
+            choice: choice.map(|choice| choice.0.into()),
+        }),
+        ToWorker::Snapshot => to_worker::Body::Snapshot(wire::Snapshot {}),
+    };
+    wire::ToWorker { body: Some(body) }.encode_to_vec()
+}
+
+/// The message in `bytes`. Errors: [`WireError`], on the first field that is missing or invalid.
+pub fn decode_to_worker(bytes: &[u8]) -> Result<ToWorker, WireError> {
+    Ok(match required(wire::ToWorker::decode(bytes)?.body, "ToWorker.body")? {
+        to_worker::Body::Submit(submit) => ToWorker::Submit(submit_from_wire(submit)?),
+        to_worker::Body::Cancel(wire::Cancel { request, epoch, choice: only }) => ToWorker::Cancel {
+            request: RequestId(request),
+            epoch: Epoch(epoch),
+            choice: only.map(|only| choice(only, "Cancel.choice")).transpose()?,
+        },
+        to_worker::Body::Snapshot(wire::Snapshot {}) => ToWorker::Snapshot,
+    })
+}
+
+/// The bytes of a message from a worker.
+pub fn encode_from_worker(message: &FromWorker) -> Vec<u8> {
+    let body = match message {
+        FromWorker::Tokens(rows) => from_worker::Body::Tokens(tokens_to_wire(rows)),
+        FromWorker::Ended { key, tokens, end } => from_worker::Body::Ended(wire::Ended {
+            request: key.request.0,
+            epoch: key.epoch.0,
+            choice: key.choice.0.into(),
+            tokens: *tokens,
+            end: Some(end_to_wire(end)),
+        }),
+        FromWorker::Failed { request, epoch, why, detail } => from_worker::Body::Failed(wire::Failed {
+            request: request.0,
+            epoch: epoch.0,
+            why: failure_to_wire(*why).into(),
+            detail: detail.clone(),
+        }),
+        FromWorker::Report(report) => from_worker::Body::Report(report_to_wire(report)),
+    };
+    wire::FromWorker { body: Some(body) }.encode_to_vec()
+}
+
+/// The message in `bytes`. Errors: [`WireError`], on the first field that is missing or invalid.
+pub fn decode_from_worker(bytes: &[u8]) -> Result<FromWorker, WireError> {
+    Ok(match required(wire::FromWorker::decode(bytes)?.body, "FromWorker.body")? {
+        from_worker::Body::Tokens(tokens) => FromWorker::Tokens(tokens_from_wire(tokens)?),
+        from_worker::Body::Ended(ended) => FromWorker::Ended {
+            key: SeqKey {
+                request: RequestId(ended.request),
+                epoch: Epoch(ended.epoch),
+                choice: choice(ended.choice, "Ended.choice")?,
+            },
+            tokens: ended.tokens,
+            end: end_from_wire(required(ended.end, "Ended.end")?)?,
+        },
+        from_worker::Body::Failed(failed) => FromWorker::Failed {
+            request: RequestId(failed.request),
+            epoch: Epoch(failed.epoch),
+            why: failure_from_wire(failed.why)?,
+            detail: failed.detail,
+        },
+        from_worker::Body::Report(report) => FromWorker::Report(report_from_wire(report)?),
+    })
+}
+
+fn submit_to_wire(submit: &Submit) -> wire::Submit {
+    let part = match submit.part {
+        Part::Prefill { decode } => submit::Part::PrefillFor(decode.0),
+        Part::Decode { prefill } => submit::Part::DecodeFrom(prefill.0),
+        Part::Whole => submit::Part::Whole(wire::Whole {}),
+    };
+    let choices = submit
+        .choices
+        .iter()
+        .map(|(choice, committed)| wire::Sequence { choice: choice.0.into(), committed: committed.to_vec() });
+    wire::Submit {
+        request: submit.request.0,
+        epoch: submit.epoch.0,
+        part: Some(part),
+        choices: choices.collect(),
+        prompt: submit.prompt.to_vec(),
+        params: Some(sampling_to_wire(&submit.params)),
+        seed: submit.seed,
+        deadline_ns: nanos(submit.deadline),
+        lease_ns: nanos(submit.lease),
+        tenant: submit.tenant.clone(),
+    }
+}
+
+fn submit_from_wire(submit: wire::Submit) -> Result<Submit, WireError> {
+    not_empty(&submit.choices, "Submit.choices")?;
+    not_empty(&submit.prompt, "Submit.prompt")?;
+    let part = match required(submit.part, "Submit.part")? {
+        submit::Part::PrefillFor(decode) => Part::Prefill { decode: WorkerId(decode) },
+        submit::Part::DecodeFrom(prefill) => Part::Decode { prefill: WorkerId(prefill) },
+        submit::Part::Whole(wire::Whole {}) => Part::Whole,
+    };
+    let sequence = |sequence: wire::Sequence| {
+        Ok((choice(sequence.choice, "Sequence.choice")?, Arc::<[Token]>::from(sequence.committed)))
+    };
+    Ok(Submit {
+        request: RequestId(submit.request),
+        epoch: Epoch(submit.epoch),
+        part,
+        choices: submit.choices.into_iter().map(sequence).collect::<Result<_, WireError>>()?,
+        prompt: submit.prompt.into(),
+        params: Arc::new(sampling_from_wire(required(submit.params, "Submit.params")?)?),
+        seed: submit.seed,
+        deadline: Duration::from_nanos(submit.deadline_ns),
+        lease: Duration::from_nanos(submit.lease_ns),
+        tenant: submit.tenant,
+    })
+}
+
+fn sampling_to_wire(params: &SamplingParams) -> wire::Sampling {
+    wire::Sampling {
+        temperature: params.temperature,
+        top_p: params.top_p,
+        top_k: params.top_k,
+        min_p: params.min_p,
+        presence_penalty: params.presence_penalty,
+        frequency_penalty: params.frequency_penalty,
+        repetition_penalty: params.repetition_penalty,
+        bias_token: params.logit_bias.iter().map(|(token, _)| *token).collect(),
+        bias: params.logit_bias.iter().map(|(_, bias)| *bias).collect(),
+        logprobs: params.logprobs,
+        stop_tokens: params.stop_tokens.clone(),
+        min_tokens: params.min_tokens,
+        max_tokens: params.max_tokens,
+    }
+}
+
+fn sampling_from_wire(params: wire::Sampling) -> Result<SamplingParams, WireError> {
+    column(&params.bias, params.bias_token.len(), "Sampling.bias")?;
+    let biases = params.bias_token.into_iter().zip(params.bias);
+    if params.max_tokens == 0 {
+        return Err(WireError::invalid("Sampling.max_tokens", "it is zero"));
+    }
+    Ok(SamplingParams {
+        temperature: finite(params.temperature, "Sampling.temperature")?,
+        top_p: finite(params.top_p, "Sampling.top_p")?,
+        top_k: params.top_k,
+        min_p: finite(params.min_p, "Sampling.min_p")?,
+        presence_penalty: finite(params.presence_penalty, "Sampling.presence_penalty")?,
+        frequency_penalty: finite(params.frequency_penalty, "Sampling.frequency_penalty")?,
+        repetition_penalty: finite(params.repetition_penalty, "Sampling.repetition_penalty")?,
+        logit_bias: biases
+            .map(|(token, bias)| Ok((token, finite(bias, "Sampling.bias")?)))
+            .collect::<Result<_, WireError>>()?,
+        logprobs: params.logprobs,
+        stop_tokens: params.stop_tokens,
+        min_tokens: params.min_tokens,
+        max_tokens: params.max_tokens,
+    })
+}
+
+fn tokens_to_wire(rows: &[TokenRow]) -> wire::Tokens {
+    let logprobs = rows.iter().enumerate().filter_map(|(row, token)| {
+        token.logprobs.as_ref().map(|logprobs| wire::RowLogprobs {
+            row: row as u32,
+            logprob: logprobs.logprob,
+            top_token: logprobs.top.iter().map(|(token, _)| *token).collect(),
+            top_logprob: logprobs.top.iter().map(|(_, logprob)| *logprob).collect(),
+        })
+    });
+    wire::Tokens {
+        request: rows.iter().map(|row| row.key.request.0).collect(),
+        epoch: rows.iter().map(|row| row.key.epoch.0).collect(),
+        choice: sparse_column(rows.iter().map(|row| row.key.choice.0.into()).collect()),
+        index: rows.iter().map(|row| row.index).collect(),
+        token: rows.iter().map(|row| row.token).collect(),
+        cached_tokens: sparse_column(rows.iter().map(|row| row.cached_tokens).collect()),
+        logprobs: logprobs.collect(),
+    }
+}
+
+fn tokens_from_wire(frame: wire::Tokens) -> Result<Vec<TokenRow>, WireError> {
+    let rows = frame.request.len();
+    column(&frame.epoch, rows, "Tokens.epoch")?;
+    column(&frame.index, rows, "Tokens.index")?;
+    column(&frame.token, rows, "Tokens.token")?;
+    if !frame.choice.is_empty() {
+        column(&frame.choice, rows, "Tokens.choice")?;
+    }
+    if !frame.cached_tokens.is_empty() {
+        column(&frame.cached_tokens, rows, "Tokens.cached_tokens")?;
+    }
+    let mut tokens = Vec::with_capacity(rows);
+    for row in 0..rows {
+        tokens.push(TokenRow {
+            key: SeqKey {
+                request: RequestId(frame.request[row]),
+                epoch: Epoch(frame.epoch[row]),
+                choice: frame.choice.get(row).map_or(Ok(Choice(0)), |&c| choice(c, "Tokens.choice"))?,
+            },
+            index: frame.index[row],
+            token: frame.token[row],
+            logprobs: None,
+            cached_tokens: frame.cached_tokens.get(row).copied().unwrap_or(0),
+        });
+    }
+    let mut row_min = 0;
+    for logprobs in frame.logprobs {
+        let row = logprobs.row as usize;
+        if row < row_min || row >= rows {
+            return Err(WireError::invalid("RowLogprobs.row", format!("{row} is not in {row_min}..{rows}")));
+        }
+        row_min = row + 1;
+        column(&logprobs.top_logprob, logprobs.top_token.len(), "RowLogprobs.top_logprob")?;
+        let top = logprobs.top_token.into_iter().zip(logprobs.top_logprob).collect();
+        tokens[row].logprobs = Some(TokenLogprobs { logprob: logprobs.logprob, top });
+    }
+    Ok(tokens)
+}
+
+fn report_to_wire(report: &Report) -> wire::Report {
+    wire::Report {
+        incarnation: report.incarnation.0,
+        number: report.number,
+        snapshot: report.snapshot,
+        waiting: report.waiting,
+        waiting_tokens: report.waiting_tokens,
+        running: report.running,
+        blocks_available: report.blocks_available,
+        blocks_total: report.blocks_total,
+        prefill_tokens_per_s: report.prefill_tokens_per_s,
+        decode_step_s: report.decode_step_s,
+        fetch_bytes_per_s: report.fetch_bytes_per_s,
+        added: hashes_to_bytes(&report.added),
+        removed: hashes_to_bytes(&report.removed),
+    }
+}
+
+fn report_from_wire(report: wire::Report) -> Result<Report, WireError> {
+    Ok(Report {
+        incarnation: Incarnation(report.incarnation),
+        number: report.number,
+        snapshot: report.snapshot,
+        waiting: report.waiting,
+        waiting_tokens: report.waiting_tokens,
+        running: report.running,
+        blocks_available: report.blocks_available,
+        blocks_total: report.blocks_total,
+        prefill_tokens_per_s: finite(report.prefill_tokens_per_s, "Report.prefill_tokens_per_s")?,
+        decode_step_s: finite(report.decode_step_s, "Report.decode_step_s")?,
+        fetch_bytes_per_s: finite(report.fetch_bytes_per_s, "Report.fetch_bytes_per_s")?,
+        added: hashes_from_bytes(&report.added, "Report.added")?,
+        removed: hashes_from_bytes(&report.removed, "Report.removed")?,
+    })
+}
+
+fn end_to_wire(end: &End) -> wire::End {
+    let by = match end.by {
+        Ender::Done => wire::Ender::Done,
+        Ender::Client => wire::Ender::Client,
+        Ender::Limit => wire::Ender::Limit,
+        Ender::Worker => wire::Ender::Worker,
+        Ender::Us => wire::Ender::Us,
+    };
+    let finish = match end.finish {
+        Finish::Stop => wire::Finish::Stop,
+        Finish::Length => wire::Finish::Length,
+        Finish::Error => wire::Finish::Error,
+    };
+    wire::End { by: by.into(), finish: finish.into(), detail: end.detail.clone() }
+}
+
+fn end_from_wire(end: wire::End) -> Result<End, WireError> {
+    let by = match wire::Ender::try_from(end.by) {
+        Ok(wire::Ender::Done) => Ender::Done,
+        Ok(wire::Ender::Client) => Ender::Client,
+        Ok(wire::Ender::Limit) => Ender::Limit,
+        Ok(wire::Ender::Worker) => Ender::Worker,
+        Ok(wire::Ender::Us) => Ender::Us,
+        Ok(wire::Ender::Unspecified) => return Err(WireError::Missing { field: "End.by" }),
+        Err(unknown) => return Err(WireError::invalid("End.by", unknown.to_string())),
+    };
+    let finish = match wire::Finish::try_from(end.finish) {
+        Ok(wire::Finish::Stop) => Finish::Stop,
+        Ok(wire::Finish::Length) => Finish::Length,
+        Ok(wire::Finish::Error) => Finish::Error,
+        Ok(wire::Finish::Unspecified) => return Err(WireError::Missing { field: "End.finish" }),
+        Err(unknown) => return Err(WireError::invalid("End.finish", unknown.to_string())),
+    };
+    Ok(End { by, finish, detail: end.detail })
+}
+
+fn failure_to_wire(failure: Failure) -> wire::Failure {
+    match failure {
+        Failure::HandoffLapsed => wire::Failure::HandoffLapsed,
+        Failure::HandoffTimeout => wire::Failure::HandoffTimeout,
+        Failure::QueueFull => wire::Failure::QueueFull,
+        Failure::TooLarge => wire::Failure::TooLarge,
+        Failure::Engine => wire::Failure::Engine,
+        Failure::Draining => wire::Failure::Draining,
+        Failure::Deadline => wire::Failure::Deadline,
+    }
+}
+
+fn failure_from_wire(failure: i32) -> Result<Failure, WireError> {
+    Ok(match wire::Failure::try_from(failure) {
+        Ok(wire::Failure::HandoffLapsed) => Failure::HandoffLapsed,
+        Ok(wire::Failure::HandoffTimeout) => Failure::HandoffTimeout,
+        Ok(wire::Failure::QueueFull) => Failure::QueueFull,
+        Ok(wire::Failure::TooLarge) => Failure::TooLarge,
+        Ok(wire::Failure::Engine) => Failure::Engine,
+        Ok(wire::Failure::Draining) => Failure::Draining,
+        Ok(wire::Failure::Deadline) => Failure::Deadline,
+        Ok(wire::Failure::Unspecified) => return Err(WireError::Missing { field: "Failed.why" }),
+        Err(unknown) => return Err(WireError::invalid("Failed.why", unknown.to_string())),
+    })
+}
