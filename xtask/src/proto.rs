@@ -32,3 +32,16 @@ pub(crate) fn generate(root: &Path) -> Result<Vec<(PathBuf, String)>, String> {
     outputs.sort();
     Ok(outputs)
 }
+
+/// Writes what [`generate`] made. Errors: those, and a file that cannot be written.
+pub(crate) fn write(root: &Path) -> Result<String, String> {
+    let outputs = generate(root)?;
+    for (path, code) in &outputs {
+        let target = root.join(path);
+        let folder = target.parent().expect("a generated file lies in a folder");
+        std::fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+        std::fs::write(&target, code).map_err(|error| format!("{}: {error}", path.display()))?;
+    }
+    let paths: Vec<_> = outputs.iter().map(|(path, _)| path.display().to_string()).collect();
+    Ok(format!("wrote {}", paths.join(", ")))
+}

@@ -1,0 +1,73 @@
+//! What `cargo xtask tidy` checks, one concern per file. It reads, and never writes.
+
+mod dead;
+mod docs;
+mod floors;
+mod pure;
+mod stale;
+mod style;
+
+use crate::source::Tree;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// Something that is not as it should be.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct Finding {
+    /// The file, from the root.
+    path: PathBuf,
+    /// The line, from 1; 0: the file as a whole.
+    line: usize,
+    /// What is wrong.
+    what: String,
+    /// How to mend it.
+    mend: String,
+}
+
+impl Finding {
+    fn new(path: impl Into<PathBuf>, line: usize, what: impl Into<String>, mend: impl Into<String>) -> Self {
+        Self { path: path.into(), line, what: what.into(), mend: mend.into() }
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.path.display())?;
+        if self.line > 0 {
+            write!(f, ":{}", self.line)?;
+        }
+        write!(f, ": {}\n    mend: {}", self.what, self.mend)
+    }
+}
+
+/// Runs every check on the project at `root`. Errors: the findings, or why a check could not run.
+pub(crate) fn run(root: &Path) -> Result<String, String> {
+    let tree = Tree::read(root)?;
+    let mut findings = Vec::new();
+    findings.extend(floors::check(&tree)?);
+    findings.extend(pure::check(&tree));
+    findings.extend(dead::check(&tree)?);
+    findings.extend(stale::check(&tree, root)?);
+    findings.extend(style::check(&tree));
+    findings.extend(docs::check(&tree));
+    findings.sort();
+    findings.dedup();
+    if findings.is_empty() {
+        return Ok(format!("tidy: {} files, nothing to mend", tree.paths.len()));
+    }
+    let lines: Vec<_> = findings.iter().map(Finding::to_string).collect();
+    Err(format!("{}\n\ntidy: {} to mend", lines.join("\n"), findings.len()))
+}
+
+/// The line, from 1, of the byte `at`.
+fn line_of(text: &str, at: usize) -> usize {
+    text.as_bytes()[..at].iter().filter(|&&byte| byte == b'\n').count() + 1
+}
+
+/// Where `word` stands in `text` as a word of its own.
+fn words<'a>(text: &'a str, word: &'a str) -> impl Iterator<Item = usize> + 'a {
+    let is_word = |c: char| c.is_alphanumeric() || c == '_';
+    text.match_indices(word)
+        .map(|(at, _)| at)
+        .filter(move |&at| !text[..at].ends_with(is_word) && !text[at + word.len()..].starts_with(is_word))
+}

@@ -1,0 +1,23 @@
+//! Generated code that is not what its source would make today.
+
+use super::Finding;
+use crate::proto;
+use crate::source::Tree;
+use std::path::Path;
+
+pub(super) fn check(tree: &Tree, root: &Path) -> Result<Vec<Finding>, String> {
+    let expected = proto::generate(root)?;
+    let mend = "run `cargo xtask proto` and commit what it writes";
+    let mut findings = Vec::new();
+    for (path, code) in &expected {
+        if tree.file(path).map(|file| &file.text) != Some(code) {
+            findings.push(Finding::new(path, 0, "generated code is stale", mend));
+        }
+    }
+    for path in tree.paths.iter().filter(|path| path.starts_with(proto::GENERATED)) {
+        if !expected.iter().any(|(made, _)| made == path) {
+            findings.push(Finding::new(path, 0, "nothing generates this file any more", "delete it"));
+        }
+    }
+    Ok(findings)
+}
