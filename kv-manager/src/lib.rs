@@ -1,1 +1,24 @@
-//! TODO-DOC
+//! One worker's KV manager: which block holds what, who may use it and for how long, and both sides of a fetch.
+//!
+//! - [`KvManager`] owns the block pools of all KV groups: sequences and their block tables, the prefix index, eviction,
+//!   and, as the owner of its blocks, the leases that readers hold on them.
+//! - [`Fetch`] is the reader's side: a machine per attempt that takes an offer, asks for room, says what to read,
+//!   and lets nothing start before the owner called the copy valid.
+//!
+//! One thread owns both; nothing here locks. What is deliberately absent: the bytes (engine and transport move them), the
+//! clock (time is an argument), the network, and every choice of what to run next (`scheduler`) or where (`placement`).
+#![forbid(unsafe_code)]
+
+mod config;
+mod eviction;
+mod fetch;
+mod index;
+mod lease;
+mod manager;
+mod pool;
+mod sequence;
+
+pub use config::{GroupConfig, KvConfig};
+pub use fetch::{Fetch, FetchCommand, FetchConfig, FetchEvent, FetchState, Piece};
+pub use manager::{Admit, Grow, KvManager, OfferParts};
+pub use pool::GroupStats;

@@ -1,0 +1,34 @@
+//! What a KV manager is told at start: sizes and bounds.
+
+/// Size and window of one KV group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GroupConfig {
+    /// Blocks in the group's pool.
+    pub blocks: u32,
+    /// Sliding window in tokens, at least 1: position `p` attends to `p - window + 1 ..= p`. `None`: full attention.
+    pub window: Option<u32>,
+}
+
+impl GroupConfig {
+    /// First block (of `block_tokens` positions) that a query at `position` attends to.
+    pub(crate) fn first_needed(&self, position: u32, block_tokens: u32) -> u32 {
+        self.window.map_or(0, |window| (position + 1).saturating_sub(window) / block_tokens)
+    }
+}
+
+/// Sizes and bounds of a [`crate::KvManager`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KvConfig {
+    /// Tokens per block, in all groups.
+    pub block_tokens: u32,
+    /// The KV groups; a [`domain::GroupId`] is an index into them.
+    pub groups: Vec<GroupConfig>,
+    /// Blocks per group that opening a sequence leaves available, so that running sequences can grow. Waived while no
+    /// sequence is open: then there is nobody to keep them for.
+    pub reserve_blocks: u32,
+    /// Bound of the release answers kept until acknowledged. When full, the answer of the oldest lease is forgotten, and
+    /// a repeated release of it is answered as invalid.
+    pub answers_max: usize,
+    /// Bound of live leases. When full, nothing more is offered.
+    pub leases_max: usize,
+}

@@ -1,0 +1,149 @@
+//! Leases: the rights of readers on this owner's blocks, with their deadlines.
+//!
+//! A lease is live, then released or lapsed, for ever. This table knows times, ids and answers; the pools
+//! know which blocks a live lease covers, and the manager keeps the two in step.
+
+use domain::{BlockRef, Generation, LeaseId, SeqKey, Time};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// A live lease.
+#[derive(Debug)]
+pub(crate) struct Lease {
+    /// The sequence that was offered.
+    pub(crate) key: SeqKey,
+    /// Positions that the reader was promised.
+    pub(crate) tokens: u32,
+    /// Positions of those that are written and valid.
+    pub(crate) ready: u32,
+    /// The blocks it covers, with their generations at the offer.
+    pub(crate) blocks: Vec<(BlockRef, Generation)>,
+    /// How long it lives without renewal.
+    pub(crate) duration: Duration,
+    /// It lives no longer than this, however often it is renewed.
+    pub(crate) until: Time,
+    /// It has lapsed at this time. The table sets it.
+    pub(crate) expiry: Time,
+    /// The reader's tick count at the last renewal that counted.
+    pub(crate) ticks: Option<u64>,
+}
+
+/// All live leases, and the answers that readers may ask for again.
+#[derive(Debug)]
+pub(crate) struct LeaseTable {
+    live: BTreeMap<LeaseId, Lease>,
+    /// `(expiry, lease)` of every live lease. Ordered, so that the earliest is at hand and a renewal moves its own entry:
+    /// no stale entries that would need a bound.
+    deadlines: BTreeSet<(Time, LeaseId)>,
+    /// Leases whose release was answered as valid and not acknowledged yet. An invalid answer needs no memory: it
+    /// is also the answer to a lease that is not known.
+    valid: BTreeSet<LeaseId>,
+    answers_max: usize,
+    leases_max: usize,
+    last: LeaseId,
+}
+
+impl LeaseTable {
+    /// An empty table with the given bounds.
+    pub(crate) fn new(answers_max: usize, leases_max: usize) -> Self {
+        Self {
+            live: BTreeMap::new(),
+            deadlines: BTreeSet::new(),
+            valid: BTreeSet::new(),
+            answers_max,
+            leases_max,
+            last: LeaseId(0),
+        }
+    }
+
+    /// Whether no further lease can be granted now.
+    pub(crate) fn is_full(&self) -> bool {
+        self.live.len() >= self.leases_max
+    }
+
+    /// Makes the lease live, under an id never used before.
+    pub(crate) fn grant(&mut self, now: Time, mut lease: Lease) -> LeaseId {
+        self.last.0 += 1;
+        lease.expiry = (now + lease.duration).min(lease.until);
+        self.deadlines.insert((lease.expiry, self.last));
+        self.live.insert(self.last, lease);
+        self.last
+    }
+
+    /// The live lease of that id.
+    pub(crate) fn get(&self, id: LeaseId) -> Option<&Lease> {
+        self.live.get(&id)
+    }
+
+    /// All live leases.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (LeaseId, &Lease)> {
+        self.live.iter().map(|(&id, lease)| (id, lease))
+    }
+
+    /// Positions below `tokens` of the lease's sequence are written and valid.
+    pub(crate) fn fulfil(&mut self, id: LeaseId, tokens: u32) {
+        if let Some(lease) = self.live.get_mut(&id) {
+            lease.ready = lease.ready.max(tokens.min(lease.tokens));
+        }
+    }
+
+    /// Prolongs a lease that has not lapsed, if its reader's tick count rose. Whether it did.
+    pub(crate) fn renew(&mut self, now: Time, id: LeaseId, ticks: u64) -> bool {
+        let Some(lease) = self.live.get_mut(&id) else { return false };
+        if now >= lease.expiry || lease.ticks.is_some_and(|last| ticks <= last) {
+            return false;
+        }
+        lease.ticks = Some(ticks);
+        self.deadlines.remove(&(lease.expiry, id));
+        lease.expiry = (now + lease.duration).min(lease.until);
+        self.deadlines.insert((lease.expiry, id));
+        true
+    }
+
+    /// Ends a live lease.
+    pub(crate) fn end(&mut self, id: LeaseId) -> Option<Lease> {
+        let lease = self.live.remove(&id)?;
+        self.deadlines.remove(&(lease.expiry, id));
+        Some(lease)
+    }
+
+    /// Ends one lease that has lapsed by `now`.
+    pub(crate) fn lapse(&mut self, now: Time) -> Option<(LeaseId, Lease)> {
+        let &(expiry, id) = self.deadlines.first()?;
+        if expiry > now {
+            return None;
+        }
+        self.end(id).map(|lease| (id, lease))
+    }
+
+    /// When the next lease lapses.
+    pub(crate) fn next_deadline(&self) -> Option<Time> {
+        self.deadlines.first().map(|&(expiry, _)| expiry)
+    }
+
+    /// Keeps a valid answer; forgets that of the oldest lease when there are too many.
+    pub(crate) fn keep_valid(&mut self, id: LeaseId) {
+        self.valid.insert(id);
+        if self.valid.len() > self.answers_max {
+            self.valid.pop_first();
+        }
+    }
+
+    /// Whether a valid answer is kept for the lease.
+    pub(crate) fn was_valid(&self, id: LeaseId) -> bool {
+        self.valid.contains(&id)
+    }
+
+    /// Forgets the answer.
+    pub(crate) fn ack(&mut self, id: LeaseId) {
+        self.valid.remove(&id);
+    }
+
+    /// Asserts that deadlines and leases match and that the bounds hold.
+    pub(crate) fn check(&self) {
+        let expected: BTreeSet<_> = self.live.iter().map(|(&id, lease)| (lease.expiry, id)).collect();
+        assert_eq!(self.deadlines, expected, "every live lease has its one deadline");
+        assert!(self.live.len() <= self.leases_max && self.valid.len() <= self.answers_max, "a bound is exceeded");
+        assert!(self.live.keys().all(|id| !self.valid.contains(id)), "a lease is live and released");
+    }
+}

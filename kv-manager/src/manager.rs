@@ -1,0 +1,528 @@
+//! The manager: sequences, their block tables, and the leases on their blocks, over the pools of all KV groups.
+//!
+//! Every call that changes something asserts the conservation law. Calls about a sequence that is not open panic
+//! unless they say otherwise: the one thread that owns the manager also knows what it opened.
+//!
+//! A block may be written by steps and read by copies that are still in flight. The manager relies on the engine to run
+//! steps in order and on its caller to close a sequence only after all steps that contain it and all reads into
+//! it have ended.
+
+use crate::config::KvConfig;
+use crate::index::PrefixIndex;
+use crate::lease::{Lease, LeaseTable};
+use crate::pool::{GroupStats, Pool};
+use crate::sequence::{Pin, Sequence};
+use domain::handoff::OfferedGroup;
+use domain::plan::{BlockCopy, BlockTable};
+use domain::{BlockHash, BlockRef, GroupId, LeaseId, SeqKey, Time};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Answer to opening a sequence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Admit {
+    /// It is open, with all its slots.
+    Ready {
+        /// Positions below this are in blocks taken over from the cache. A multiple of the block size.
+        cached_tokens: u32,
+    },
+    /// Not now: too many blocks are held. Nothing was taken.
+    NoRoom,
+    /// Not ever: it would not fit an empty pool. Nothing was taken.
+    Never,
+}
+
+/// Answer to growing a sequence.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Grow {
+    /// It has the slots; the step that writes them makes these copies first.
+    Ready(Vec<BlockCopy>),
+    /// Too many blocks are held. Nothing was taken.
+    NoRoom,
+}
+
+/// The parts of an [`domain::handoff::Offer`] that the manager knows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OfferParts {
+    /// The lease on all the blocks below.
+    pub lease: LeaseId,
+    /// Positions below this are written and valid already.
+    pub ready: u32,
+    /// The blocks, one entry per group.
+    pub groups: Vec<OfferedGroup>,
+}
+
+/// One worker's KV manager.
+pub struct KvManager {
+    config: KvConfig,
+    pools: Vec<Pool>,
+    index: PrefixIndex,
+    sequences: BTreeMap<SeqKey, Sequence>,
+    leases: LeaseTable,
+}
+
+/// Prefix cache and sequences.
+impl KvManager {
+    /// A manager of empty pools. Panics if the block size or a window is zero.
+    pub fn new(config: KvConfig) -> Self {
+        assert!(config.block_tokens > 0, "a block holds at least one token");
+        assert!(config.groups.iter().all(|group| group.window != Some(0)), "a window holds at least one token");
+        let windowed: Vec<bool> = config.groups.iter().map(|group| group.window.is_some()).collect();
+        Self {
+            pools: groups(config.groups.len()).zip(&config.groups).map(|(id, g)| Pool::new(id, g.blocks)).collect(),
+            index: PrefixIndex::new(&windowed),
+            sequences: BTreeMap::new(),
+            leases: LeaseTable::new(config.answers_max, config.leases_max),
+            config,
+        }
+    }
+
+    /// Length in tokens of the longest cached prefix of `chain` (the identities of a sequence's full blocks) from which a
+    /// prompt could go on. Takes nothing.
+    pub fn cached_tokens(&self, chain: &[BlockHash]) -> u32 {
+        self.usable_blocks(chain, None) * self.config.block_tokens
+    }
+
+    /// Whether the sequence is open.
+    pub fn is_open(&self, key: SeqKey) -> bool {
+        self.sequences.contains_key(&key)
+    }
+
+    /// Opens a sequence whose first `tokens` positions shall have slots. It takes over the longest cached prefix that
+    /// `chain` (identities of its full blocks) finds and that leaves at least `leave` positions out, and allocates all
+    /// other blocks, or takes nothing.
+    ///
+    /// `leave = 1`: a prompt, whose last position at least must be computed to have logits; in windowed groups its slots
+    /// begin with the window of the first position computed. `leave = 0`: the destination of a fetch, after which the
+    /// next position computed is `tokens`; in windowed groups its slots begin with that position's window, and nothing
+    /// of it can be offered or forked before [`written`](Self::written) covers `tokens`.
+    ///
+    /// Panics if the key is open already or if `leave > tokens`.
+    pub fn open(&mut self, key: SeqKey, chain: &[BlockHash], tokens: u32, leave: u32) -> Admit {
+        assert!(!self.is_open(key), "{key} is open already");
+        assert!(leave <= tokens, "{key} cannot leave {leave} of {tokens} tokens out");
+        let size = self.config.block_tokens;
+        let blocks = tokens.div_ceil(size);
+        let candidates = chain.len().min(((tokens - leave) / size) as usize);
+        let chain = &chain[..candidates];
+        let fetch = leave == 0;
+        let hit = self.usable_blocks(chain, fetch.then_some(tokens));
+        let next_query = if fetch { tokens } else { hit * size };
+        let firsts: Vec<u32> =
+            self.config.groups.iter().map(|group| group.first_needed(next_query, size).min(blocks)).collect();
+
+        // With no sequence open there is nobody to keep a reserve for, and a large prompt could wait for ever.
+        let reserve = if self.sequences.is_empty() { 0 } else { self.config.reserve_blocks };
+        let fits = self.groups().zip(&firsts).all(|(group, &first)| {
+            let pool = &self.pools[at(group)];
+            let idle =
+                chain_range(chain, first, hit).iter().filter(|&&hash| pool.is_evictable(self.cached(group, hash)));
+            let takes = idle.count() as u32 + (blocks - hit.max(first));
+            takes == 0 || takes.saturating_add(reserve) <= pool.available()
+        });
+        if !fits {
+            let possible = self.pools.iter().zip(&self.config.groups).all(|(pool, group)| {
+                let first = if fetch { group.first_needed(tokens, size).min(blocks) } else { 0 };
+                blocks - first <= pool.total()
+            });
+            return if possible { Admit::NoRoom } else { Admit::Never };
+        }
+
+        let mut tables = Vec::with_capacity(firsts.len());
+        for (group, first) in self.groups().zip(firsts) {
+            let hits: Vec<_> = chain_range(chain, first, hit).iter().map(|&hash| self.cached(group, hash)).collect();
+            let pool = &mut self.pools[at(group)];
+            // All hits are taken before anything is allocated, lest the allocation evicts one of them.
+            hits.iter().for_each(|&block| pool.share(block));
+            pool.count_lookup(hits.len() as u32, candidates as u32 - hit);
+            let fresh = (hit.max(first)..blocks).map(|_| pool.allocate(&mut self.index));
+            tables.push(BlockTable { first, blocks: hits.iter().copied().chain(fresh).collect() });
+        }
+        let cached_tokens = hit * size;
+        let sequence = Sequence {
+            tables,
+            blocks,
+            written: cached_tokens,
+            sealed: hit,
+            fetched: if fetch { tokens } else { 0 },
+            leases: Vec::new(),
+            pins: Vec::new(),
+        };
+        self.sequences.insert(key, sequence);
+        self.assert_conserved();
+        Admit::Ready { cached_tokens }
+    }
+
+    /// Gives the positions below `tokens` slots, and makes those that are not written yet writable: a block that another
+    /// sequence shares, or that an offer froze at or below such a position, is replaced, and the copies returned belong
+    /// into the step that writes the positions. The sources stay as they are until
+    /// [`written`](Self::written) says that those positions are, or the sequence closes. Uses the reserve.
+    pub fn grow(&mut self, key: SeqKey, tokens: u32) -> Grow {
+        let size = self.config.block_tokens;
+        let sequence = self.sequence(key);
+        let blocks = tokens.div_ceil(size).max(sequence.blocks);
+        let fresh = blocks - sequence.blocks;
+        let stuck: Vec<Vec<u32>> = self.groups().map(|group| self.unwritable(sequence, group, tokens)).collect();
+        if self.pools.iter().zip(&stuck).any(|(pool, stuck)| fresh + stuck.len() as u32 > pool.available()) {
+            return Grow::NoRoom;
+        }
+
+        let sequence = self.sequences.get_mut(&key).expect("it was just looked at");
+        let mut copies = Vec::new();
+        for ((group, pool), stuck) in groups(self.pools.len()).zip(&mut self.pools).zip(stuck) {
+            let table = &mut sequence.tables[at(group)];
+            for number in stuck {
+                let to = pool.allocate(&mut self.index);
+                let from = std::mem::replace(&mut table.blocks[(number - table.first) as usize], to);
+                pool.pin(from);
+                pool.leave(from, &self.index);
+                sequence.pins.push(Pin { source: BlockRef { group, block: from }, until: tokens });
+                copies.push(BlockCopy { group, from, to });
+            }
+            table.blocks.extend((0..fresh).map(|_| pool.allocate(&mut self.index)));
+        }
+        sequence.blocks = blocks;
+        self.assert_conserved();
+        Grow::Ready(copies)
+    }
+
+    /// The positions below `tokens` are computed, or fetched and validated. Seals the blocks that became full
+    /// under their identities in `chain` (which may be longer; where it is shorter, a later call seals the rest), and
+    /// drops those that no position from `tokens` on attends to. Panics if `tokens` falls or exceeds the slots.
+    pub fn written(&mut self, key: SeqKey, tokens: u32, chain: &[BlockHash]) {
+        let size = self.config.block_tokens;
+        let sequence = self.sequences.get_mut(&key).unwrap_or_else(|| not_open(key));
+        assert!(
+            tokens >= sequence.written && tokens.div_ceil(size) <= sequence.blocks,
+            "{key}: {tokens} tokens are written after {} of {} blocks",
+            sequence.written,
+            sequence.blocks
+        );
+        let full = sequence.written / size..tokens / size;
+        let sealed = sequence.sealed..(tokens / size).min(chain.len() as u32).max(sequence.sealed);
+        for ((table, pool), group) in sequence.tables.iter_mut().zip(&mut self.pools).zip(&self.config.groups) {
+            let here = |number: &u32| *number >= table.first;
+            for number in full.clone().filter(here) {
+                pool.fill(table.blocks[(number - table.first) as usize]);
+            }
+            for number in sealed.clone().filter(here) {
+                let block = table.blocks[(number - table.first) as usize];
+                pool.seal(block, chain[number as usize], &mut self.index);
+            }
+            let first = group.first_needed(tokens, size).clamp(table.first, sequence.blocks);
+            for block in table.blocks.drain(..(first - table.first) as usize) {
+                pool.leave(block, &self.index);
+            }
+            table.first = first;
+        }
+        sequence.written = tokens;
+        sequence.sealed = sealed.end;
+        sequence.pins.retain(|pin| {
+            let done = pin.until <= tokens;
+            if done {
+                self.pools[at(pin.source.group)].unpin(pin.source.block);
+            }
+            !done
+        });
+        sequence.leases.iter().for_each(|&lease| self.leases.fulfil(lease, tokens));
+        self.assert_conserved();
+    }
+
+    /// The sequence's block tables, one per group.
+    pub fn tables(&self, key: SeqKey) -> Vec<BlockTable> {
+        self.sequence(key).tables.clone()
+    }
+
+    /// Opens `child` with all that `parent` has; whichever first writes into a block that both hold copies it.
+    /// Panics if the child is open, or if the parent is a fetch's destination not validated yet or owes positions
+    /// to a reader (which it could then no longer write in place).
+    pub fn fork(&mut self, parent: SeqKey, child: SeqKey) {
+        assert!(!self.is_open(child), "{child} is open already");
+        let sequence = self.sequence(parent);
+        assert!(sequence.is_validated(), "{parent} is forked before it is validated");
+        let owed = |lease: &LeaseId| self.leases.get(*lease).is_some_and(|lease| lease.ready < lease.tokens);
+        assert!(!sequence.leases.iter().any(owed), "{parent} is forked while it owes positions to a reader");
+        let fork = Sequence {
+            tables: sequence.tables.clone(),
+            blocks: sequence.blocks,
+            written: sequence.written,
+            sealed: sequence.sealed,
+            fetched: 0,
+            leases: Vec::new(),
+            pins: Vec::new(),
+        };
+        for (table, pool) in fork.tables.iter().zip(&mut self.pools) {
+            table.blocks.iter().for_each(|&block| pool.share(block));
+        }
+        self.sequences.insert(child, fork);
+        self.assert_conserved();
+    }
+
+    /// Closes the sequence: its indexed blocks stay cached, the others are free once no live lease covers them. One
+    /// that is not open is left alone, so that every path may end here.
+    pub fn close(&mut self, key: SeqKey) {
+        let Some(sequence) = self.sequences.remove(&key) else { return };
+        for pin in sequence.pins {
+            self.pools[at(pin.source.group)].unpin(pin.source.block);
+        }
+        for (table, pool) in sequence.tables.iter().zip(&mut self.pools) {
+            // The tail first: a block is worth nothing without those before it, so it shall be evicted before them.
+            for &block in table.blocks.iter().rev() {
+                pool.leave(block, &self.index);
+            }
+        }
+        self.assert_conserved();
+    }
+
+    /// Drops all cached blocks that no sequence uses and no live lease covers.
+    pub fn flush(&mut self) {
+        self.pools.iter_mut().for_each(|pool| pool.flush(&mut self.index));
+        self.assert_conserved();
+    }
+}
+
+/// The owner's side of a fetch.
+impl KvManager {
+    /// Grants a lease on the blocks that a query at position `tokens` needs (all of them; in windowed groups, those from
+    /// its window on), which hold the sequence's positions below `tokens` now or will. It lives for `duration` after each
+    /// renewal but not beyond `until`. From now on the sequence writes no position from `tokens` on into these blocks.
+    ///
+    /// `None`: [`KvConfig::leases_max`] leases are live, or the sequence is a copy not validated yet. Panics if the
+    /// positions have no slots (`tokens` beyond them, or so far behind what is written that its window is gone).
+    pub fn offer(
+        &mut self,
+        now: Time,
+        key: SeqKey,
+        tokens: u32,
+        duration: Duration,
+        until: Time,
+    ) -> Option<OfferParts> {
+        let size = self.config.block_tokens;
+        let sequence = self.sequences.get_mut(&key).unwrap_or_else(|| not_open(key));
+        if self.leases.is_full() || !sequence.is_validated() {
+            return None;
+        }
+        let end = tokens.div_ceil(size);
+        let mut groups = Vec::with_capacity(self.pools.len());
+        let mut blocks = Vec::new();
+        for (number, (table, group)) in sequence.tables.iter().zip(&self.config.groups).enumerate() {
+            let first = group.first_needed(tokens, size).min(end);
+            assert!(table.first <= first && end <= sequence.blocks, "{key} has no slots for {tokens} tokens");
+            let pool = &self.pools[number];
+            let offered = &table.blocks[(first - table.first) as usize..(end - table.first) as usize];
+            let offered: Vec<_> = offered.iter().map(|&block| (block, pool.generation(block))).collect();
+            let group = GroupId(number as u16);
+            blocks.extend(offered.iter().map(|&(block, generation)| (BlockRef { group, block }, generation)));
+            groups.push(OfferedGroup { first, blocks: offered });
+        }
+        let ready = sequence.written.min(tokens);
+        let covered: Vec<BlockRef> = blocks.iter().map(|&(block, _)| block).collect();
+        let lease = Lease { key, tokens, ready, blocks, duration, until, expiry: until, ticks: None };
+        let lease = self.leases.grant(now, lease);
+        for block in covered {
+            self.pools[at(block.group)].lease(block.block, lease);
+        }
+        sequence.leases.retain(|&given| self.leases.get(given).is_some());
+        sequence.leases.push(lease);
+        self.assert_conserved();
+        Some(OfferParts { lease, ready, groups })
+    }
+
+    /// Prolongs a live lease to `duration` from now, at most to its `until`. Whether it did: a lease that ended stays
+    /// ended, and a tick count that did not rise since the last renewal renews nothing.
+    pub fn renew(&mut self, now: Time, lease: LeaseId, ticks: u64) -> bool {
+        self.leases.renew(now, lease, ticks)
+    }
+
+    /// Ends a lease at its reader's word. Whether what was read is valid: the lease was alive until now, and all that was
+    /// promised had been written. Repeating it gives the same answer until [`ack`](Self::ack); a
+    /// lease that is not known was never valid.
+    pub fn release(&mut self, now: Time, lease: LeaseId) -> bool {
+        match self.leases.get(lease) {
+            None => self.leases.was_valid(lease),
+            // `expire` ends and reports it.
+            Some(held) if now >= held.expiry => false,
+            Some(held) => {
+                let valid = held.ready >= held.tokens;
+                self.end_lease(lease);
+                if valid {
+                    self.leases.keep_valid(lease);
+                }
+                valid
+            }
+        }
+    }
+
+    /// The reader has the answer to its release: it may be forgotten.
+    pub fn ack(&mut self, lease: LeaseId) {
+        self.leases.ack(lease);
+    }
+
+    /// The offer is void: the lease ends as if it had lapsed. One that ended already is left alone.
+    pub fn withdraw(&mut self, lease: LeaseId) {
+        self.end_lease(lease);
+    }
+
+    /// Ends the leases that have lapsed by now and reports each once, in the order in which they lapsed.
+    pub fn expire(&mut self, now: Time) -> Vec<LeaseId> {
+        let mut lapsed = Vec::new();
+        while let Some((id, lease)) = self.leases.lapse(now) {
+            self.uncover(id, &lease);
+            lapsed.push(id);
+        }
+        lapsed
+    }
+
+    /// When [`expire`](Self::expire) next has something to end.
+    pub fn next_deadline(&self) -> Option<Time> {
+        self.leases.next_deadline()
+    }
+
+    fn end_lease(&mut self, id: LeaseId) {
+        if let Some(lease) = self.leases.end(id) {
+            self.uncover(id, &lease);
+        }
+    }
+
+    fn uncover(&mut self, id: LeaseId, lease: &Lease) {
+        // The tail first, as when a sequence closes.
+        for &(block, generation) in lease.blocks.iter().rev() {
+            let pool = &mut self.pools[at(block.group)];
+            assert_eq!(pool.generation(block.block), generation, "{block:?} was reused under a live lease");
+            pool.unlease(block.block, id);
+        }
+        self.assert_conserved();
+    }
+}
+
+/// Reports and checks.
+impl KvManager {
+    /// The counts of each group.
+    pub fn stats(&self) -> Vec<GroupStats> {
+        self.pools.iter().map(Pool::stats).collect()
+    }
+
+    /// Identities that became held and that ceased to be held since the last call. An identity counts as held when
+    /// every full group has it indexed or, where all groups have windows, every group has.
+    pub fn take_index_changes(&mut self) -> (Vec<BlockHash>, Vec<BlockHash>) {
+        self.index.take_changes()
+    }
+
+    /// All identities that are held now, for a snapshot; see [`take_index_changes`](Self::take_index_changes).
+    pub fn indexed(&self) -> Vec<BlockHash> {
+        self.index.all_held()
+    }
+
+    /// Asserts that blocks, sequences, leases and index agree in every detail. Takes time in proportion to the pools.
+    pub fn check(&self) {
+        let mut holders: Vec<Vec<(u32, u32, Vec<LeaseId>)>> =
+            self.pools.iter().map(|pool| vec![(0, 0, Vec::new()); pool.total() as usize]).collect();
+        for (key, sequence) in &self.sequences {
+            for (table, holders) in sequence.tables.iter().zip(&mut holders) {
+                assert_eq!(table.first + table.blocks.len() as u32, sequence.blocks, "{key}: tables end together");
+                table.blocks.iter().for_each(|block| holders[block.0 as usize].0 += 1);
+            }
+            for pin in &sequence.pins {
+                holders[at(pin.source.group)][pin.source.block.0 as usize].1 += 1;
+            }
+        }
+        for (id, lease) in self.leases.iter() {
+            for (block, generation) in &lease.blocks {
+                let pool = &self.pools[at(block.group)];
+                assert_eq!(
+                    pool.generation(block.block),
+                    *generation,
+                    "{block:?} was reused under {id} of {}",
+                    lease.key
+                );
+                holders[at(block.group)][block.block.0 as usize].2.push(id);
+            }
+        }
+        self.pools.iter().zip(&holders).for_each(|(pool, holders)| pool.check(holders, &self.index));
+        self.leases.check();
+    }
+
+    fn assert_conserved(&self) {
+        self.pools.iter().for_each(Pool::assert_conserved);
+    }
+}
+
+/// Lookups.
+impl KvManager {
+    fn groups(&self) -> impl Iterator<Item = GroupId> + use<> {
+        groups(self.pools.len())
+    }
+
+    fn sequence(&self, key: SeqKey) -> &Sequence {
+        self.sequences.get(&key).unwrap_or_else(|| not_open(key))
+    }
+
+    fn cached(&self, group: GroupId, hash: BlockHash) -> domain::BlockId {
+        self.index.get(group, hash).expect("the prefix was found usable")
+    }
+
+    /// The largest number of blocks at the head of `chain` from whose end a sequence can go on: every full group holds
+    /// all of them, and each windowed group those that the next query needs. That query is at `next`, or, where that
+    /// is `None`, right behind the prefix.
+    fn usable_blocks(&self, chain: &[BlockHash], next: Option<u32>) -> u32 {
+        let size = self.config.block_tokens;
+        // Per group, how many blocks up to the current one it holds without a gap.
+        let mut runs = vec![0; self.pools.len()];
+        let mut usable = 0;
+        for (end, &hash) in (1..).zip(chain) {
+            for (group, run) in self.groups().zip(&mut runs) {
+                *run = self.index.get(group, hash).map_or(0, |_| *run + 1);
+            }
+            let query = next.unwrap_or(end * size);
+            let needed = |first: u32| end.saturating_sub(first);
+            let mut groups = self.config.groups.iter().zip(&runs);
+            if groups.clone().any(|(group, &run)| group.window.is_none() && run < end) {
+                break;
+            }
+            let takes_some = self.config.groups.iter().any(|group| needed(group.first_needed(query, size)) > 0);
+            if takes_some && groups.all(|(group, &run)| run >= needed(group.first_needed(query, size))) {
+                usable = end;
+            }
+        }
+        usable
+    }
+
+    /// Blocks of the sequence, by number, that hold a position which is below `tokens` and not written yet, and that it
+    /// may not write: shared with another sequence, or frozen.
+    fn unwritable(&self, sequence: &Sequence, group: GroupId, tokens: u32) -> Vec<u32> {
+        let size = self.config.block_tokens;
+        let pool = &self.pools[at(group)];
+        let table = &sequence.tables[at(group)];
+        let numbers = (sequence.written / size).max(table.first)..tokens.div_ceil(size).min(sequence.blocks);
+        numbers
+            .filter(|&number| {
+                let block = table.blocks[(number - table.first) as usize];
+                let last = tokens.min((number + 1) * size) - 1;
+                let frozen = |lease: &LeaseId| self.leases.get(*lease).is_some_and(|lease| lease.tokens <= last);
+                pool.is_shared(block) || pool.leases(block).iter().any(frozen)
+            })
+            .collect()
+    }
+}
+
+/// The ids of so many groups.
+fn groups(count: usize) -> impl Iterator<Item = GroupId> {
+    (0..count).map(|group| GroupId(group as u16))
+}
+
+/// Where the group's pool, table and configuration are.
+fn at(group: GroupId) -> usize {
+    usize::from(group.0)
+}
+
+/// Identities of the blocks `first..end`; none where the range is empty or turned round.
+fn chain_range(chain: &[BlockHash], first: u32, end: u32) -> &[BlockHash] {
+    &chain[first.min(end) as usize..end as usize]
+}
+
+fn not_open(key: SeqKey) -> ! {
+    panic!("{key} is not open")
+}
+
+#[cfg(test)]
+mod tests;

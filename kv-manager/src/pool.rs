@@ -1,0 +1,368 @@
+//! The pool of one KV group: the state of each block, and the law that the states' sum is the pool.
+//!
+//! A block's state follows from who holds it and what it holds; [`Pool::settle`] is the one place that derives it. Which
+//! sequence uses which block, and what a lease is, the manager knows.
+
+use crate::eviction::{Eviction, Lru};
+use crate::index::PrefixIndex;
+use domain::{BlockHash, BlockId, Generation, GroupId, LeaseId};
+
+/// The state of a block.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum State {
+    /// Nobody holds it and it holds nothing.
+    Free,
+    /// Taken, and not all of its positions are written.
+    Filling,
+    /// All written, and a sequence uses it, or a reader does and no index knows it.
+    InUse,
+    /// All written and indexed, and no sequence uses it. May be evicted once no live lease covers it.
+    Cached,
+}
+
+/// Number of states.
+const STATES: usize = 4;
+
+/// One block.
+#[derive(Debug)]
+struct Block {
+    state: State,
+    generation: Generation,
+    /// Sequences whose tables hold it.
+    users: u32,
+    /// Copies that will still read it.
+    pins: u32,
+    /// Live leases that cover it: ids, so that an end that comes twice ends nothing else.
+    leases: Vec<LeaseId>,
+    /// All positions are written.
+    full: bool,
+    /// Its identity, once sealed.
+    hash: Option<BlockHash>,
+    /// Whether the index names it under `hash`.
+    indexed: bool,
+    /// Whether the eviction policy has it.
+    evictable: bool,
+}
+
+/// Counts of one group, in blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct GroupStats {
+    /// Blocks of the pool: always `free + filling + in_use + cached`.
+    pub total: u32,
+    /// Held by nobody.
+    pub free: u32,
+    /// Taken, not all positions written.
+    pub filling: u32,
+    /// Full and used by a sequence, or by a reader alone where no index knows the block.
+    pub in_use: u32,
+    /// Full, indexed, used by no sequence.
+    pub cached: u32,
+    /// Cached ones that no live lease covers.
+    pub evictable: u32,
+    /// Covered by a live lease, in whichever state.
+    pub leased: u32,
+    /// Cached blocks given up for room, since the start.
+    pub evictions: u64,
+    /// Blocks that opened sequences took over from the cache, since the start.
+    pub hits: u64,
+    /// Full blocks that opened sequences would have taken over, had they been cached, since the start.
+    pub misses: u64,
+}
+
+impl GroupStats {
+    /// Blocks that can be had at once: free or evictable.
+    pub fn available(&self) -> u32 {
+        self.free + self.evictable
+    }
+}
+
+/// The blocks of one group.
+pub(crate) struct Pool {
+    group: GroupId,
+    blocks: Vec<Block>,
+    free: Vec<BlockId>,
+    eviction: Box<dyn Eviction>,
+    /// Blocks by [`State`], counted at every transition.
+    counts: [u32; STATES],
+    leased: u32,
+    evictions: u64,
+    hits: u64,
+    misses: u64,
+}
+
+impl Pool {
+    /// A pool of free blocks.
+    pub(crate) fn new(group: GroupId, blocks: u32) -> Self {
+        let block = || Block {
+            state: State::Free,
+            generation: Generation(0),
+            users: 0,
+            pins: 0,
+            leases: Vec::new(),
+            full: false,
+            hash: None,
+            indexed: false,
+            evictable: false,
+        };
+        Self {
+            group,
+            blocks: (0..blocks).map(|_| block()).collect(),
+            free: (0..blocks).rev().map(BlockId).collect(),
+            eviction: Box::new(Lru::new(blocks)),
+            counts: [blocks, 0, 0, 0],
+            leased: 0,
+            evictions: 0,
+            hits: 0,
+            misses: 0,
+        }
+    }
+
+    /// Blocks of the pool.
+    pub(crate) fn total(&self) -> u32 {
+        self.blocks.len() as u32
+    }
+
+    /// Blocks that can be had at once: free or evictable.
+    pub(crate) fn available(&self) -> u32 {
+        self.free.len() as u32 + self.eviction.len()
+    }
+
+    /// Takes a block for a sequence, under a new generation; where none is free, the eviction policy gives one up.
+    /// Panics where none is available.
+    pub(crate) fn allocate(&mut self, index: &mut PrefixIndex) -> BlockId {
+        if self.free.is_empty() && self.evict(index) {
+            self.evictions += 1;
+        }
+        let id = self.free.pop().expect("the caller saw that enough blocks are available");
+        let block = self.block(id);
+        block.generation.0 += 1;
+        block.users = 1;
+        self.settle(id);
+        id
+    }
+
+    /// One more sequence uses the block.
+    pub(crate) fn share(&mut self, id: BlockId) {
+        self.block(id).users += 1;
+        self.settle(id);
+    }
+
+    /// One sequence less uses the block.
+    pub(crate) fn leave(&mut self, id: BlockId, index: &PrefixIndex) {
+        let block = self.block(id);
+        assert!(block.users > 0, "no sequence uses {id}");
+        block.users -= 1;
+        let twin = block.hash.filter(|_| !block.indexed).and_then(|hash| index.get(self.group, hash));
+        self.settle(id);
+        // The block that the index has in this one's stead was used, so to say, along with it; otherwise it would go
+        // before blocks that continue it.
+        if let Some(twin) = twin.filter(|&twin| self.is_evictable(twin)) {
+            self.eviction.remove(twin);
+            self.eviction.insert(twin);
+        }
+    }
+
+    /// A copy will read the block, whoever leaves it before.
+    pub(crate) fn pin(&mut self, id: BlockId) {
+        self.block(id).pins += 1;
+        self.settle(id);
+    }
+
+    /// The copy was made, or never will be.
+    pub(crate) fn unpin(&mut self, id: BlockId) {
+        let block = self.block(id);
+        assert!(block.pins > 0, "no copy reads {id}");
+        block.pins -= 1;
+        self.settle(id);
+    }
+
+    /// A live lease covers the block.
+    pub(crate) fn lease(&mut self, id: BlockId, lease: LeaseId) {
+        let block = self.block(id);
+        assert!(!block.leases.contains(&lease), "{lease} covers {id} already");
+        block.leases.push(lease);
+        self.leased += u32::from(self.blocks[id.0 as usize].leases.len() == 1);
+        self.settle(id);
+    }
+
+    /// The lease has ended.
+    pub(crate) fn unlease(&mut self, id: BlockId, lease: LeaseId) {
+        let block = self.block(id);
+        let place = block.leases.iter().position(|&held| held == lease);
+        block.leases.swap_remove(place.expect("the lease covers the block"));
+        self.leased -= u32::from(self.blocks[id.0 as usize].leases.is_empty());
+        self.settle(id);
+    }
+
+    /// All positions of the block are written.
+    pub(crate) fn fill(&mut self, id: BlockId) {
+        self.block(id).full = true;
+        self.settle(id);
+    }
+
+    /// Gives a full block its identity and enters it into the index. Where another block has the identity already, that
+    /// one stays indexed, and this one is good for its own sequences and goes with them: their tables may
+    /// be part of a step that runs, so the two cannot be exchanged.
+    pub(crate) fn seal(&mut self, id: BlockId, hash: BlockHash, index: &mut PrefixIndex) {
+        let group = self.group;
+        let block = self.block(id);
+        assert!(block.full, "{id} is sealed before it is full");
+        if block.hash.is_none() {
+            block.hash = Some(hash);
+            block.indexed = index.insert(group, hash, id);
+            self.settle(id);
+        }
+    }
+
+    /// Gives up all cached blocks that no live lease covers.
+    pub(crate) fn flush(&mut self, index: &mut PrefixIndex) {
+        while self.evict(index) {}
+    }
+
+    /// Counts a lookup: blocks taken over and blocks that were missing.
+    pub(crate) fn count_lookup(&mut self, hits: u32, misses: u32) {
+        self.hits += u64::from(hits);
+        self.misses += u64::from(misses);
+    }
+
+    /// Whether more than one sequence uses the block.
+    pub(crate) fn is_shared(&self, id: BlockId) -> bool {
+        self.blocks[id.0 as usize].users > 1
+    }
+
+    /// Whether the block is cached and no live lease covers it.
+    pub(crate) fn is_evictable(&self, id: BlockId) -> bool {
+        self.blocks[id.0 as usize].evictable
+    }
+
+    /// Live leases that cover the block.
+    pub(crate) fn leases(&self, id: BlockId) -> &[LeaseId] {
+        &self.blocks[id.0 as usize].leases
+    }
+
+    /// How often the block was taken.
+    pub(crate) fn generation(&self, id: BlockId) -> Generation {
+        self.blocks[id.0 as usize].generation
+    }
+
+    /// The counts.
+    pub(crate) fn stats(&self) -> GroupStats {
+        let [free, filling, in_use, cached] = self.counts;
+        GroupStats {
+            total: self.total(),
+            free,
+            filling,
+            in_use,
+            cached,
+            evictable: self.eviction.len(),
+            leased: self.leased,
+            evictions: self.evictions,
+            hits: self.hits,
+            misses: self.misses,
+        }
+    }
+
+    /// Asserts the conservation law by its counters: cheap enough for every call, in release builds too.
+    pub(crate) fn assert_conserved(&self) {
+        let [free, filling, in_use, cached] = self.counts;
+        let sum = self.free.len() as u32 + filling + in_use + cached;
+        assert!(
+            sum == self.total() && free == self.free.len() as u32 && self.eviction.len() <= cached,
+            "{}: blocks are not conserved: {:?}",
+            self.group,
+            self.stats()
+        );
+    }
+
+    /// Asserts everything about the pool, block by block, given who holds what: `holders[b]` is the sequences,
+    /// the copies and the leases (sorted) that hold block `b`.
+    pub(crate) fn check(&self, holders: &[(u32, u32, Vec<LeaseId>)], index: &PrefixIndex) {
+        self.assert_conserved();
+        let mut counts = [0; STATES];
+        let mut is_free = vec![false; self.blocks.len()];
+        for id in &self.free {
+            assert!(!std::mem::replace(&mut is_free[id.0 as usize], true), "{id} is free twice");
+        }
+        let (mut leased, mut evictable, mut indexed) = (0, 0, 0);
+        for (number, block) in self.blocks.iter().enumerate() {
+            let id = BlockId(number as u32);
+            let mut leases = block.leases.clone();
+            leases.sort_unstable();
+            assert_eq!((block.users, block.pins, leases), holders[number], "holders of {id}");
+            let held = block.users + block.pins > 0;
+            let idle = !held && block.leases.is_empty();
+            let expected = match block {
+                Block { indexed: false, .. } if idle => State::Free,
+                Block { full: false, .. } => State::Filling,
+                Block { indexed: true, .. } if !held => State::Cached,
+                _ => State::InUse,
+            };
+            assert_eq!(block.state, expected, "state of {id}");
+            assert_eq!(is_free[number], expected == State::Free, "{id} and the free list");
+            assert_eq!(block.evictable, expected == State::Cached && idle, "{id} and the eviction policy");
+            assert!(expected == State::Free || block.generation.0 > 0, "{id} was taken under no generation");
+            if block.indexed {
+                let named = block.hash.and_then(|hash| index.get(self.group, hash));
+                assert_eq!((block.full, named), (true, Some(id)), "{id} and the index");
+            }
+            counts[expected as usize] += 1;
+            leased += u32::from(!block.leases.is_empty());
+            evictable += u32::from(block.evictable);
+            indexed += usize::from(block.indexed);
+        }
+        assert_eq!(counts, self.counts, "blocks by state");
+        assert_eq!((leased, evictable), (self.leased, self.eviction.len()), "leased and evictable blocks");
+        assert_eq!(indexed, index.len(self.group), "the index names only blocks that know of it");
+    }
+
+    fn block(&mut self, id: BlockId) -> &mut Block {
+        &mut self.blocks[id.0 as usize]
+    }
+
+    /// Frees the cached block that goes first. Whether there was one.
+    fn evict(&mut self, index: &mut PrefixIndex) -> bool {
+        let Some(id) = self.eviction.pop() else { return false };
+        let group = self.group;
+        let block = self.block(id);
+        index.remove(group, block.hash.expect("a cached block is sealed"));
+        block.evictable = false;
+        block.indexed = false;
+        self.settle(id);
+        true
+    }
+
+    /// Derives the block's state from what holds it and what it holds, and moves it to where it belongs.
+    fn settle(&mut self, id: BlockId) {
+        let block = &mut self.blocks[id.0 as usize];
+        let held = block.users + block.pins > 0;
+        let leased = !block.leases.is_empty();
+        let state = if !held && !leased && !block.indexed {
+            State::Free
+        } else if !block.full {
+            State::Filling
+        } else if held || !block.indexed {
+            State::InUse
+        } else {
+            State::Cached
+        };
+        let evictable = state == State::Cached && !leased;
+        if evictable != std::mem::replace(&mut block.evictable, evictable) {
+            match evictable {
+                true => self.eviction.insert(id),
+                false => self.eviction.remove(id),
+            }
+        }
+        let before = std::mem::replace(&mut block.state, state);
+        self.counts[before as usize] -= 1;
+        self.counts[state as usize] += 1;
+        match (before, state) {
+            (State::Free, State::Free) => unreachable!("{id} is free and was touched"),
+            (_, State::Free) => {
+                block.full = false;
+                block.hash = None;
+                self.free.push(id);
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! What the manager knows of one open sequence.
+
+use domain::plan::BlockTable;
+use domain::{BlockRef, LeaseId};
+
+/// An open sequence: its blocks and how far they are written.
+#[derive(Debug)]
+pub(crate) struct Sequence {
+    /// One table per group; all end at block `blocks`.
+    pub(crate) tables: Vec<BlockTable>,
+    /// The positions below `blocks * block_tokens` have slots (save those that fell out of a window).
+    pub(crate) blocks: u32,
+    /// Positions below this are written and valid.
+    pub(crate) written: u32,
+    /// Blocks below this are sealed under their hashes.
+    pub(crate) sealed: u32,
+    /// Positions below this are a fetch's destination: until they are written nothing of it may be offered or forked.
+    pub(crate) fetched: u32,
+    /// Leases given on it, the ended ones among them until the next offer.
+    pub(crate) leases: Vec<LeaseId>,
+    /// Sources of copies that a step may still have to make.
+    pub(crate) pins: Vec<Pin>,
+}
+
+/// A block that a copy on write reads.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pin {
+    /// The source.
+    pub(crate) source: BlockRef,
+    /// The copy has been made when positions below this are written: copies come first in a step.
+    pub(crate) until: u32,
+}
+
+impl Sequence {
+    /// Whether all that it holds is written by the engine here or was validated.
+    pub(crate) fn is_validated(&self) -> bool {
+        self.written >= self.fetched
+    }
+}
