@@ -1,0 +1,137 @@
+//! Digest of a checkpoint's config and weights. What a weights file hashes to is remembered by the file's identity, so
+//! that no start-up reads a terabyte again.
+
+use super::{CONFIG_FILE, Checkpoint, CheckpointError, read};
+use serde::{Deserialize, Serialize};
+use std::fs::Metadata;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+/// Bytes hashed between two reports of progress.
+const PIECE_BYTES: usize = 16 * 1024 * 1024;
+/// Files that a cache remembers; the oldest entries make room.
+const CACHE_ENTRIES_MAX: usize = 4096;
+
+/// What tells one version of a file from another without reading it. A write changes `mtime` and `ctime`; `ctime` cannot
+/// be set back by programs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct FileIdentity {
+    device: u64,
+    inode: u64,
+    size: u64,
+    mtime_ns: i64,
+    ctime_ns: i64,
+}
+
+impl FileIdentity {
+    /// Of a file's metadata.
+    pub(super) fn of(metadata: &Metadata) -> Self {
+        let ns = |seconds: i64, ns: i64| i64::from(seconds) * 1_000_000_000 + i64::from(ns);
+        Self {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            size: metadata.size(),
+            mtime_ns: ns(metadata.mtime(), metadata.mtime_nsec()),
+            ctime_ns: ns(metadata.ctime(), metadata.ctime_nsec()),
+        }
+    }
+}
+
+/// The cache file, as JSON. Losing it costs time, nothing else.
+#[derive(Default, Serialize, Deserialize)]
+struct Cache {
+    entries: Vec<CacheEntry>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct CacheEntry {
+    file: FileIdentity,
+    /// BLAKE3 of the file in hexadecimal.
+    digest: String,
+}
+
+impl Checkpoint {
+    /// BLAKE3 over config.json and all weights files: equal digests mean the same model. `cache`: a file that remembers
+    /// the weights files' digests; it is made if missing, may serve several checkpoints, and a cache that cannot be
+    /// read or written only costs time. `progress` gets hashed and total bytes; it is not called for remembered files.
+    pub fn digest(
+        &self,
+        cache: Option<&Path>,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<[u8; 32], CheckpointError> {
+        let config = read(&self.dir.join(CONFIG_FILE))?;
+        let mut known = cache.map(Cache::read).unwrap_or_default();
+        let digests: Vec<Option<blake3::Hash>> = self.files.iter().map(|file| known.find(&file.identity)).collect();
+        let unknown = || self.files.iter().zip(&digests).filter(|(_, digest)| digest.is_none());
+        let total: u64 = unknown().map(|(file, _)| file.map.len() as u64).sum();
+        let mut done = 0;
+
+        let mut hasher = blake3::Hasher::new_derive_key("baton 2026 checkpoint digest v1");
+        hasher.update(&(config.len() as u64).to_le_bytes());
+        hasher.update(&config);
+        for (file, digest) in self.files.iter().zip(&digests) {
+            let digest = digest.unwrap_or_else(|| {
+                let mut weights = blake3::Hasher::new();
+                for piece in file.map.chunks(PIECE_BYTES) {
+                    weights.update(piece);
+                    done += piece.len() as u64;
+                    progress(done, total);
+                }
+                let digest = weights.finalize();
+                known.insert(file.identity.clone(), digest);
+                digest
+            });
+            hasher.update(&(file.name.len() as u64).to_le_bytes());
+            hasher.update(file.name.as_bytes());
+            hasher.update(digest.as_bytes());
+        }
+        if let Some(path) = cache.filter(|_| total > 0)
+            && let Err(error) = known.write(path)
+        {
+            tracing::warn!(path = %path.display(), %error, "the weights' digests cannot be remembered");
+        }
+        Ok(*hasher.finalize().as_bytes())
+    }
+}
+
+impl Cache {
+    fn read(path: &Path) -> Self {
+        match std::fs::read(path) {
+            Ok(bytes) => serde_json::from_slice(&bytes).unwrap_or_else(|error| {
+                tracing::warn!(path = %path.display(), %error, "the file of remembered digests is broken; starting anew");
+                Self::default()
+            }),
+            Err(error) => {
+                if error.kind() != io::ErrorKind::NotFound {
+                    tracing::warn!(path = %path.display(), %error, "the remembered digests cannot be read");
+                }
+                Self::default()
+            }
+        }
+    }
+
+    fn find(&self, file: &FileIdentity) -> Option<blake3::Hash> {
+        let entry = self.entries.iter().find(|entry| entry.file == *file)?;
+        blake3::Hash::from_hex(&entry.digest).ok()
+    }
+
+    fn insert(&mut self, file: FileIdentity, digest: blake3::Hash) {
+        // An older version of the same file is gone for good.
+        self.entries.retain(|entry| (entry.file.device, entry.file.inode) != (file.device, file.inode));
+        if self.entries.len() >= CACHE_ENTRIES_MAX {
+            self.entries.remove(0);
+        }
+        self.entries.push(CacheEntry { file, digest: digest.to_hex().to_string() });
+    }
+
+    /// Replaces the file in one step, so that a reader never sees half of it.
+    fn write(&self, path: &Path) -> io::Result<()> {
+        if let Some(parent) = path.parent() {
+            std::fs::create_dir_all(parent)?;
+        }
+        let partial = path.with_extension(format!("{}.partial", std::process::id()));
+        std::fs::write(&partial, serde_json::to_vec(self)?)?;
+        std::fs::rename(&partial, path)
+    }
+}

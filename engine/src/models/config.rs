@@ -1,0 +1,303 @@
+//! Reading config.json: one value at a time, checked, in the spelling of transformers 4 and of 5.
+//!
+//! What is deliberately absent: what a family makes of the values (that is in the family's file).
+
+use crate::spec::{Rope, RopeScaling};
+use domain::{Dtype, Token};
+use serde_json::{Map, Value};
+use std::fmt::Display;
+use std::ops::RangeInclusive;
+
+/// Largest width or count that a config may name; beyond it the file is broken rather than the model large.
+pub(crate) const WIDTH_MAX: u64 = 1 << 24;
+/// Most layers; a layer's index must fit 16 bits.
+pub(crate) const LAYERS_MAX: u64 = 1 << 12;
+/// Longest context in tokens.
+pub(crate) const CONTEXT_MAX: u64 = 1 << 27;
+/// Most numbers per head.
+pub(crate) const HEAD_DIM_MAX: u64 = 1 << 10;
+
+/// Rotary scalings that are computed, as config.json spells them.
+const ROPE_TYPES: &str = "default, linear, llama3";
+/// Activations that are computed, as config.json spells them. Both are the same function.
+const ACTIVATIONS: [&str; 2] = ["silu", "swish"];
+/// Frequency base where a config names none.
+const ROPE_THETA_DEFAULT: f64 = 10_000.0;
+
+/// Why a config.json was refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConfigError {
+    /// It is no JSON object.
+    #[error("it is not a JSON object: {0}")]
+    Syntax(String),
+    /// A value is missing.
+    #[error("{key} is missing")]
+    Missing {
+        /// Its key.
+        key: String,
+    },
+    /// A value is not what it must be.
+    #[error("{key} is {found}, but must be {expected}")]
+    Value {
+        /// Its key.
+        key: String,
+        /// What stands there, as JSON.
+        found: String,
+        /// What would be understood.
+        expected: String,
+    },
+    /// It asks for something that is not computed here.
+    #[error("{key} is {found}, which is not supported; supported: {supported}")]
+    Unsupported {
+        /// Its key.
+        key: String,
+        /// What stands there, as JSON.
+        found: String,
+        /// What is supported.
+        supported: String,
+    },
+}
+
+/// A config.json, or another object in it.
+#[derive(Clone, Debug)]
+pub struct Config {
+    values: Map<String, Value>,
+    /// Put before keys in errors: the object's own key, or nothing for the whole file.
+    prefix: String,
+}
+
+impl Config {
+    /// Parses the bytes of a JSON file.
+    pub fn parse(json: &[u8]) -> Result<Self, ConfigError> {
+        match serde_json::from_slice(json) {
+            Ok(Value::Object(values)) => Ok(Self { values, prefix: String::new() }),
+            Ok(other) => Err(ConfigError::Syntax(format!("it holds {}", shorten(&other)))),
+            Err(error) => Err(ConfigError::Syntax(error.to_string())),
+        }
+    }
+
+    /// The value at `key`; `null` counts as absent.
+    pub fn get(&self, key: &str) -> Option<&Value> {
+        self.values.get(key).filter(|value| !value.is_null())
+    }
+
+    /// Whether `key` is there, be it `null`.
+    pub fn names(&self, key: &str) -> bool {
+        self.values.contains_key(key)
+    }
+
+    /// The object at `key`.
+    pub fn object(&self, key: &str) -> Result<Option<Config>, ConfigError> {
+        match self.get(key) {
+            None => Ok(None),
+            Some(Value::Object(values)) => {
+                Ok(Some(Config { values: values.clone(), prefix: format!("{}{key}.", self.prefix) }))
+            }
+            Some(other) => Err(self.value_error(key, other, "an object")),
+        }
+    }
+
+    /// The whole number at `key`.
+    pub fn count(&self, key: &str, range: RangeInclusive<u64>) -> Result<usize, ConfigError> {
+        self.count_or(key, range, None)
+    }
+
+    /// The whole number at `key`; where there is none, `default`, and without one an error.
+    pub fn count_or(
+        &self,
+        key: &str,
+        range: RangeInclusive<u64>,
+        default: Option<usize>,
+    ) -> Result<usize, ConfigError> {
+        let Some(value) = self.get(key) else {
+            return default.ok_or_else(|| self.missing(key));
+        };
+        let expected = || format!("a whole number from {} to {}", range.start(), range.end());
+        value
+            .as_u64()
+            .filter(|count| range.contains(count))
+            .and_then(|count| usize::try_from(count).ok())
+            .ok_or_else(|| self.value_error(key, value, expected()))
+    }
+
+    /// The positive, finite number at `key`.
+    pub fn positive(&self, key: &str, default: Option<f64>) -> Result<f64, ConfigError> {
+        let Some(value) = self.get(key) else {
+            return default.ok_or_else(|| self.missing(key));
+        };
+        value
+            .as_f64()
+            .filter(|number| *number > 0.0 && number.is_finite())
+            .ok_or_else(|| self.value_error(key, value, "a number above 0"))
+    }
+
+    /// The boolean at `key`.
+    pub fn flag(&self, key: &str, default: bool) -> Result<bool, ConfigError> {
+        match self.get(key) {
+            None => Ok(default),
+            Some(value) => value.as_bool().ok_or_else(|| self.value_error(key, value, "true or false")),
+        }
+    }
+
+    /// The text at `key`.
+    pub fn text(&self, key: &str) -> Result<Option<&str>, ConfigError> {
+        match self.get(key) {
+            None => Ok(None),
+            Some(value) => value.as_str().map(Some).ok_or_else(|| self.value_error(key, value, "a text")),
+        }
+    }
+
+    /// The token or the list of tokens at `key`, each below `vocab`.
+    pub fn tokens(&self, key: &str, vocab: usize) -> Result<Vec<Token>, ConfigError> {
+        let Some(value) = self.get(key) else {
+            return Ok(Vec::new());
+        };
+        let token = |value: &Value| value.as_u64().filter(|id| *id < vocab as u64).map(|id| id as Token);
+        match value {
+            Value::Array(values) => values.iter().map(token).collect(),
+            value => token(value).map(|token| vec![token]),
+        }
+        .ok_or_else(|| self.value_error(key, value, format!("a token or a list of tokens below vocab_size ({vocab})")))
+    }
+
+    /// Refuses what no family computes: quantised weights and activations other than SiLU.
+    pub fn refuse_unsupported(&self) -> Result<(), ConfigError> {
+        if let Some(quantization) = self.get("quantization_config") {
+            let method = quantization.get("quant_method").unwrap_or(quantization);
+            return Err(self.unsupported("quantization_config", method, "weights in f32, f16 or bf16"));
+        }
+        if let Some(activation) = self.get("hidden_act")
+            && !activation.as_str().is_some_and(|name| ACTIVATIONS.contains(&name))
+        {
+            return Err(self.unsupported("hidden_act", activation, ACTIVATIONS.join(", ")));
+        }
+        Ok(())
+    }
+
+    /// The rotary embedding. Transformers 5 keeps it whole in `rope_parameters`; transformers 4 has `rope_theta` and
+    /// `rope_scaling`, where the type was once called `type`.
+    pub fn rope(&self) -> Result<Rope, ConfigError> {
+        let scaling = match self.object("rope_parameters")? {
+            Some(parameters) => Some(parameters),
+            None => self.object("rope_scaling")?,
+        };
+        let theta = self.positive("rope_theta", Some(ROPE_THETA_DEFAULT))?;
+        let factor = self.get("partial_rotary_factor");
+        if let Some(factor) = factor.filter(|factor| factor.as_f64() != Some(1.0)) {
+            return Err(self.unsupported("partial_rotary_factor", factor, "1 (the whole head is rotated)"));
+        }
+        let Some(scaling) = scaling else {
+            return Ok(Rope { theta, scaling: RopeScaling::None });
+        };
+        let theta = scaling.positive("rope_theta", Some(theta))?;
+        if let Some(factor) = scaling.get("partial_rotary_factor").filter(|factor| factor.as_f64() != Some(1.0)) {
+            return Err(scaling.unsupported("partial_rotary_factor", factor, "1 (the whole head is rotated)"));
+        }
+        if let Some((key, value)) = scaling.values.iter().find(|(_, value)| value.is_object()) {
+            return Err(scaling.unsupported(key, value, "one rotary embedding for all layers"));
+        }
+        let key = if scaling.get("rope_type").is_some() { "rope_type" } else { "type" };
+        let kind = scaling.text(key)?.unwrap_or("default");
+        let scaling = match kind {
+            "default" => RopeScaling::None,
+            "linear" => RopeScaling::Linear { factor: scaling.positive("factor", None)? },
+            "llama3" => scaling.llama3(self)?,
+            other => return Err(scaling.unsupported(key, &Value::from(other), ROPE_TYPES)),
+        };
+        Ok(Rope { theta, scaling })
+    }
+
+    /// `self` is the scaling; `whole` is config.json, where some have the original context.
+    fn llama3(&self, whole: &Config) -> Result<RopeScaling, ConfigError> {
+        let original = "original_max_position_embeddings";
+        let holder = if self.get(original).is_none() && whole.get(original).is_some() { whole } else { self };
+        let low_freq_factor = self.positive("low_freq_factor", None)?;
+        let high_freq_factor = self.positive("high_freq_factor", None)?;
+        if high_freq_factor <= low_freq_factor {
+            let found = Value::from(high_freq_factor);
+            return Err(self.value_error(
+                "high_freq_factor",
+                &found,
+                format!("above low_freq_factor ({low_freq_factor})"),
+            ));
+        }
+        Ok(RopeScaling::Llama3 {
+            factor: self.positive("factor", None)?,
+            low_freq_factor,
+            high_freq_factor,
+            original_context: holder.count(original, 1..=CONTEXT_MAX)? as f64,
+        })
+    }
+
+    /// The number format of the weights as the config says; `None` where it does not.
+    pub fn dtype(&self) -> Result<Option<Dtype>, ConfigError> {
+        let key = if self.get("dtype").is_some() { "dtype" } else { "torch_dtype" };
+        // Some tools write `torch.bfloat16`.
+        match self.text(key)?.map(|name| name.strip_prefix("torch.").unwrap_or(name)) {
+            None | Some("auto") => Ok(None),
+            Some("float32") => Ok(Some(Dtype::F32)),
+            Some("float16") => Ok(Some(Dtype::F16)),
+            Some("bfloat16") => Ok(Some(Dtype::Bf16)),
+            Some(other) => Err(self.unsupported(key, &Value::from(other), "float32, float16, bfloat16")),
+        }
+    }
+
+    /// The sliding window of every layer of a family that has `use_sliding_window` and says by `layer_types`, or else by
+    /// `max_window_layers`, which layers have it.
+    pub fn windows_by_layer(&self, layers: usize, first_default: usize) -> Result<Vec<Option<u32>>, ConfigError> {
+        let used = self.flag("use_sliding_window", false)?;
+        let window = if used { self.window("sliding_window")? } else { None };
+        let Some(types) = self.get("layer_types") else {
+            let first = self.count_or("max_window_layers", 0..=u64::MAX, Some(first_default))?;
+            return Ok((0..layers).map(|layer| window.filter(|_| layer >= first)).collect());
+        };
+        let types = types.as_array().filter(|types| types.len() == layers).ok_or_else(|| {
+            self.value_error("layer_types", types, format!("a list with one entry for each of the {layers} layers"))
+        })?;
+        let windowed = |kind: &Value| match kind.as_str() {
+            Some("full_attention") => Ok(None),
+            Some("sliding_attention") => Ok(window),
+            _ => Err(self.unsupported("layer_types", kind, "full_attention, sliding_attention")),
+        };
+        types.iter().map(windowed).collect()
+    }
+
+    /// The window in tokens at `key`.
+    pub fn window(&self, key: &str) -> Result<Option<u32>, ConfigError> {
+        let Some(value) = self.get(key) else {
+            return Ok(None);
+        };
+        let tokens = value.as_u64().filter(|tokens| (1..=CONTEXT_MAX).contains(tokens));
+        tokens
+            .map(|tokens| Some(tokens as u32))
+            .ok_or_else(|| self.value_error(key, value, format!("null or a whole number from 1 to {CONTEXT_MAX}")))
+    }
+
+    /// An error: nothing at `key`.
+    pub fn missing(&self, key: &str) -> ConfigError {
+        ConfigError::Missing { key: format!("{}{key}", self.prefix) }
+    }
+
+    /// An error: the value at `key` is broken.
+    pub fn value_error(&self, key: &str, found: &Value, expected: impl Display) -> ConfigError {
+        let key = format!("{}{key}", self.prefix);
+        ConfigError::Value { key, found: shorten(found), expected: expected.to_string() }
+    }
+
+    /// An error: the value at `key` is sound but not supported.
+    pub fn unsupported(&self, key: &str, found: &Value, supported: impl Display) -> ConfigError {
+        let key = format!("{}{key}", self.prefix);
+        ConfigError::Unsupported { key, found: shorten(found), supported: supported.to_string() }
+    }
+}
+
+/// The value as JSON, cut where it is long.
+fn shorten(value: &Value) -> String {
+    /// Characters of a value that an error shows.
+    const SHOWN_MAX: usize = 80;
+    let text = value.to_string();
+    match text.char_indices().nth(SHOWN_MAX) {
+        None => text,
+        Some((end, _)) => format!("{}…", &text[..end]),
+    }
+}

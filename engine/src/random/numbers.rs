@@ -1,0 +1,57 @@
+//! Random numbers that are the same everywhere: integer arithmetic and one multiplication and addition in f32, none of it
+//! from a platform's mathematics library.
+
+use domain::Dtype;
+use half::{bf16, f16};
+
+/// Numbers made at a time.
+pub(super) const PIECE_NUMBERS: usize = 1 << 18;
+
+/// Weyl increment of SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014).
+const GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
+/// Mean of the sum of four 16-bit numbers.
+const SUM_MEAN: i32 = 2 * 0xffff;
+/// Standard deviation of that sum: `sqrt(4 * (2^32 - 1) / 12)`.
+const SUM_DEVIATION: f32 = 37_837.227;
+
+/// The numbers of one tensor: nearly normal (the sum of four uniform ones), never further from the mean than 3.47
+/// standard deviations.
+#[derive(Debug)]
+pub(super) struct Numbers {
+    state: u64,
+    mean: f32,
+    scale: f32,
+}
+
+impl Numbers {
+    /// Of the tensor `name`. Each tensor has numbers of its own, whatever tensors there are besides.
+    pub(super) fn new(seed: u64, name: &str, mean: f32, deviation: f32) -> Self {
+        let mut hasher = blake3::Hasher::new_derive_key("baton 2026 random weights v1");
+        hasher.update(&seed.to_le_bytes());
+        hasher.update(name.as_bytes());
+        let mut state = [0; 8];
+        hasher.finalize_xof().fill(&mut state);
+        Self { state: u64::from_le_bytes(state), mean, scale: deviation / SUM_DEVIATION }
+    }
+
+    #[inline]
+    fn next(&mut self) -> f32 {
+        self.state = self.state.wrapping_add(GAMMA);
+        let mut bits = self.state;
+        bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        bits ^= bits >> 31;
+        let part = |shift: u32| i32::from((bits >> shift) as u16);
+        let sum = part(0) + part(16) + part(32) + part(48) - SUM_MEAN;
+        self.mean + sum as f32 * self.scale
+    }
+}
+
+/// Appends the next `count` numbers in `dtype`, little endian.
+pub(super) fn encode(numbers: &mut Numbers, count: usize, dtype: Dtype, bytes: &mut Vec<u8>) {
+    match dtype {
+        Dtype::F32 => (0..count).for_each(|_| bytes.extend(numbers.next().to_le_bytes())),
+        Dtype::F16 => (0..count).for_each(|_| bytes.extend(f16::from_f32(numbers.next()).to_le_bytes())),
+        Dtype::Bf16 => (0..count).for_each(|_| bytes.extend(bf16::from_f32(numbers.next()).to_le_bytes())),
+    }
+}
