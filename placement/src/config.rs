@@ -1,0 +1,56 @@
+//! Limits and estimates of a placement.
+
+use std::time::Duration;
+
+/// What a placement is given at start.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PlacementConfig {
+    /// Tokens per KV block: what one entry of a chain stands for.
+    pub block_tokens: u32,
+    /// KV bytes of a token over all groups.
+    pub token_bytes: u64,
+    /// Attempts at a request, the first included.
+    pub attempts_max: u32,
+    /// How long a lease lives without renewal; doubles after a handoff that lapsed.
+    pub lease: Duration,
+    /// Requests open at once; beyond it they are rejected.
+    pub requests_max: usize,
+    /// Entries of the prefix index over all workers; beyond it the least recently used one is dropped.
+    pub index_blocks_max: usize,
+    /// Whether prompts go through prefill workers.
+    pub handoff: HandoffPolicy,
+    /// What is assumed of a worker until it reports.
+    pub defaults: Rates,
+}
+
+/// Whether prompts go through prefill workers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HandoffPolicy {
+    /// Where that is predicted to cost less.
+    #[default]
+    Auto,
+    /// Whenever a prefill worker is up.
+    Always,
+    /// Never: decode workers compute the prompts themselves.
+    Never,
+}
+
+/// Speeds of a worker.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rates {
+    /// Prompt tokens a second.
+    pub prefill_tokens_per_s: f64,
+    /// Seconds of a decode step.
+    pub decode_step_s: f64,
+    /// Bytes a second at which KV is fetched.
+    pub fetch_bytes_per_s: f64,
+    /// Seconds that a handoff costs beside its bytes: messages, validation, a step's delay.
+    pub handoff_s: f64,
+}
+
+impl Default for Rates {
+    /// Guesses for a small model on a few CPU cores. They matter until the first reports only, but for `handoff_s`.
+    fn default() -> Self {
+        Self { prefill_tokens_per_s: 2_000.0, decode_step_s: 0.02, fetch_bytes_per_s: 1e9, handoff_s: 0.002 }
+    }
+}

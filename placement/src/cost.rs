@@ -1,0 +1,246 @@
+//! Predicted seconds per candidate, and the choice.
+//!
+//! A route is a decode worker alone, which computes the prompt itself, or a prefill worker and a decode worker. The
+//! cost of a pair is the sum of what each side costs, so the best of each side are found apart:
+//!
+//! | part | prefill worker | decode worker of a pair | decode worker alone |
+//! | --- | --- | --- | --- |
+//! | `queue_s` | queued tokens / prefill rate | | the same |
+//! | `compute_s` | tokens not cached / prefill rate | | the same |
+//! | `fetch_s` | | bytes not held / fetch rate | |
+//! | `overhead_s` | the handoff | | |
+//! | `slowdown_s` | | sequences there * decode step | the same, and `compute_s` * (running + 1) |
+//!
+//! The last product is what those who decode there lose while the prompt is computed between their tokens; the one
+//! stands for the next to arrive. So on idle workers a prompt goes through a prefill worker once computing it takes
+//! longer than handing it off, and a prompt that the decode worker has cached does not.
+
+use crate::config::{HandoffPolicy, PlacementConfig};
+use crate::workers::{Given, Worker, Workers};
+use domain::session::Role;
+use domain::{BlockHash, WorkerId};
+use std::fmt;
+
+/// What one worker would cost, in seconds. Parts that do not apply are 0.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Cost {
+    /// The worker.
+    pub worker: WorkerId,
+    /// Leading tokens that it has cached.
+    pub cached_tokens: u32,
+    /// Until it gets to this prompt.
+    pub queue_s: f64,
+    /// Computing what is not cached.
+    pub compute_s: f64,
+    /// Reading what is not held.
+    pub fetch_s: f64,
+    /// Handing off, beside the bytes.
+    pub overhead_s: f64,
+    /// What others lose, and what they cost this request.
+    pub slowdown_s: f64,
+    /// Its memory has room now. One that has none is chosen only where none has.
+    pub fits: bool,
+    /// Its speed is measured, not assumed.
+    pub measured: bool,
+}
+
+impl Cost {
+    /// The sum of the parts.
+    pub fn total_s(&self) -> f64 {
+        self.queue_s + self.compute_s + self.fetch_s + self.overhead_s + self.slowdown_s
+    }
+}
+
+/// Who serves an attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Route {
+    /// Computes the prompt; `None`: the decode worker does.
+    pub prefill: Option<WorkerId>,
+    /// Makes the tokens.
+    pub decode: WorkerId,
+}
+
+/// A choice and all that it was chosen from.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Decision {
+    /// Input tokens of the attempt.
+    pub tokens: u32,
+    /// Prefill workers.
+    pub prefill: Vec<Cost>,
+    /// Decode workers as takers of a handoff.
+    pub decode: Vec<Cost>,
+    /// Decode workers alone.
+    pub whole: Vec<Cost>,
+    /// The choice.
+    pub route: Route,
+    /// Its cost in seconds.
+    pub cost_s: f64,
+    /// Predicted seconds to the first token; `None` while the speed behind it is assumed.
+    pub first_token_s: Option<f64>,
+}
+
+impl fmt::Display for Decision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.route.prefill {
+            Some(prefill) => write!(f, "{} tokens: {prefill} to {}", self.tokens, self.route.decode)?,
+            None => write!(f, "{} tokens: {} alone", self.tokens, self.route.decode)?,
+        }
+        write!(f, ", {:.6} s", self.cost_s)?;
+        for (name, costs) in [("prefill", &self.prefill), ("decode", &self.decode), ("alone", &self.whole)] {
+            for cost in costs {
+                let Cost { worker, cached_tokens, queue_s, compute_s, fetch_s, overhead_s, slowdown_s, .. } = cost;
+                write!(
+                    f,
+                    "; {name} {worker}: cached {cached_tokens}, queue {queue_s:.6} + compute {compute_s:.6} + fetch \
+                     {fetch_s:.6} + overhead {overhead_s:.6} + slowdown {slowdown_s:.6}{}",
+                    if cost.fits { "" } else { ", no room" }
+                )?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What is to be placed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ask<'a> {
+    /// Input tokens.
+    pub(crate) tokens: u32,
+    /// Sequences that will decode.
+    pub(crate) sequences: u32,
+    /// Identities of the prompt's full blocks.
+    pub(crate) chain: &'a [BlockHash],
+    /// Whether a handoff is wanted; [`HandoffPolicy::Never`] where it is impossible.
+    pub(crate) handoff: HandoffPolicy,
+    /// Workers that failed earlier attempts: only where there is no other of the role.
+    pub(crate) failed: &'a [WorkerId],
+    /// Workers that refused: not again.
+    pub(crate) refused: &'a [WorkerId],
+}
+
+/// Chooses; `None`: no decode worker will have it.
+pub(crate) fn decide(config: &PlacementConfig, workers: &Workers, ask: &Ask<'_>) -> Option<Decision> {
+    let pricing = Pricing { config, workers, ask };
+    let takers = candidates(workers, ask, Role::Decode);
+    let decode: Vec<Cost> = takers.iter().map(|worker| pricing.decode(worker)).collect();
+    let whole: Vec<Cost> = takers.iter().map(|worker| pricing.whole(worker)).collect();
+    let prefill: Vec<Cost> = match ask.handoff {
+        HandoffPolicy::Never => Vec::new(),
+        _ => candidates(workers, ask, Role::Prefill).iter().map(|worker| pricing.prefill(worker)).collect(),
+    };
+    let (to, alone) = (*best(&decode)?, *best(&whole)?);
+    let pair = best(&prefill).filter(|from| {
+        let key = (!(from.fits && to.fits), from.total_s() + to.total_s());
+        ask.handoff == HandoffPolicy::Always || order(key, (!alone.fits, alone.total_s())).is_lt()
+    });
+    let computes = *pair.unwrap_or(&alone);
+    let (route, cost_s) = match pair {
+        Some(from) => (Route { prefill: Some(from.worker), decode: to.worker }, from.total_s() + to.total_s()),
+        None => (Route { prefill: None, decode: alone.worker }, alone.total_s()),
+    };
+    let first_token_s = computes.measured.then_some(computes.queue_s + computes.compute_s);
+    Some(Decision { tokens: ask.tokens, prefill, decode, whole, route, cost_s, first_token_s })
+}
+
+/// Books a decision, so that the next one sees it before the workers report it.
+pub(crate) fn book(config: &PlacementConfig, workers: &mut Workers, ask: &Ask<'_>, route: Route) {
+    let load = |workers: &Workers, id: WorkerId, computes: bool, sequences: u32| {
+        let held = workers.held(id, ask.chain);
+        let uncached = ask.tokens - usable(config, held, ask.tokens);
+        Given {
+            tokens: if computes { uncached.into() } else { 0 },
+            sequences,
+            blocks: ask.tokens.div_ceil(config.block_tokens).saturating_sub(held),
+        }
+    };
+    let given = load(workers, route.decode, route.prefill.is_none(), ask.sequences);
+    workers.give(route.decode, given, ask.chain);
+    if let Some(prefill) = route.prefill {
+        let given = load(workers, prefill, true, 0);
+        workers.give(prefill, given, ask.chain);
+    }
+}
+
+/// Who may be chosen.
+fn candidates<'a>(workers: &'a Workers, ask: &Ask<'_>, role: Role) -> Vec<&'a Worker> {
+    let willing = |worker: &&Worker| !worker.draining && !ask.refused.contains(&worker.id);
+    let all: Vec<&Worker> = workers.of_role(role).filter(willing).collect();
+    let fresh: Vec<&Worker> = all.iter().copied().filter(|worker| !ask.failed.contains(&worker.id)).collect();
+    if fresh.is_empty() { all } else { fresh }
+}
+
+/// The first of the cheapest, those with room before those without.
+fn best(costs: &[Cost]) -> Option<&Cost> {
+    costs.iter().min_by(|a, b| order((!a.fits, a.total_s()), (!b.fits, b.total_s())))
+}
+
+fn order(a: (bool, f64), b: (bool, f64)) -> std::cmp::Ordering {
+    a.0.cmp(&b.0).then(a.1.total_cmp(&b.1))
+}
+
+/// Cached tokens that spare computing: whole blocks, and at least one token is left to compute.
+fn usable(config: &PlacementConfig, held: u32, tokens: u32) -> u32 {
+    held.min((tokens - 1) / config.block_tokens) * config.block_tokens
+}
+
+struct Pricing<'a> {
+    config: &'a PlacementConfig,
+    workers: &'a Workers,
+    ask: &'a Ask<'a>,
+}
+
+impl Pricing<'_> {
+    fn prefill(&self, worker: &Worker) -> Cost {
+        let rates = worker.rates(&self.config.defaults);
+        Cost { overhead_s: rates.handoff_s, ..self.compute(worker) }
+    }
+
+    fn decode(&self, worker: &Worker) -> Cost {
+        let rates = worker.rates(&self.config.defaults);
+        let cost = self.nothing(worker);
+        let bytes = u64::from(self.ask.tokens - cost.cached_tokens) * self.config.token_bytes;
+        Cost {
+            fetch_s: bytes as f64 / rates.fetch_bytes_per_s,
+            slowdown_s: f64::from(worker.sequences()) * rates.decode_step_s,
+            ..cost
+        }
+    }
+
+    fn whole(&self, worker: &Worker) -> Cost {
+        let rates = worker.rates(&self.config.defaults);
+        let cost = self.compute(worker);
+        let interference_s = cost.compute_s * f64::from(worker.running() + 1);
+        Cost { slowdown_s: f64::from(worker.sequences()) * rates.decode_step_s + interference_s, ..cost }
+    }
+
+    /// The parts of a worker that computes the prompt.
+    fn compute(&self, worker: &Worker) -> Cost {
+        let rate = worker.rates(&self.config.defaults).prefill_tokens_per_s;
+        let cost = self.nothing(worker);
+        let held = cost.cached_tokens / self.config.block_tokens;
+        let cached_tokens = usable(self.config, held, self.ask.tokens);
+        Cost {
+            cached_tokens,
+            queue_s: worker.queued_tokens() as f64 / rate,
+            compute_s: f64::from(self.ask.tokens - cached_tokens) / rate,
+            ..cost
+        }
+    }
+
+    /// A worker that has nothing to do for it.
+    fn nothing(&self, worker: &Worker) -> Cost {
+        let held = self.workers.held(worker.id, self.ask.chain);
+        let blocks = self.ask.tokens.div_ceil(self.config.block_tokens).saturating_sub(held);
+        Cost {
+            worker: worker.id,
+            cached_tokens: held * self.config.block_tokens,
+            queue_s: 0.0,
+            compute_s: 0.0,
+            fetch_s: 0.0,
+            overhead_s: 0.0,
+            slowdown_s: 0.0,
+            fits: worker.fits(blocks),
+            measured: worker.measured(),
+        }
+    }
+}

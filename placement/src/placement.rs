@@ -1,0 +1,436 @@
+//! The placement: takes events, keeps the journeys, gives commands.
+
+use crate::config::{HandoffPolicy, PlacementConfig};
+use crate::cost::{Ask, Decision, book, decide};
+use crate::journey::{Journey, Taken};
+use crate::message::{Command, Event, Rejected};
+use crate::workers::{Reported, WorkerView, Workers};
+use domain::session::{Failure, FromWorker, Part, Role, Submit, ToWorker, TokenRow};
+use domain::{BlockHash, Choice, End, Ender, Epoch, Request, RequestId, Time, WorkerId};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The soonest that a rejected client is asked to come back.
+pub const RETRY_AFTER_MIN: Duration = Duration::from_secs(1);
+/// The latest.
+pub const RETRY_AFTER_MAX: Duration = Duration::from_secs(60);
+
+/// What happened so far, in numbers that only grow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Attempts with a handoff.
+    pub handoffs: u64,
+    /// Attempts that a decode worker makes alone.
+    pub wholes: u64,
+    /// Attempts after the first.
+    pub replays: u64,
+    /// Requests refused.
+    pub rejected: u64,
+    /// Rows of an earlier attempt, of a request that has ended, or past the end of a choice.
+    pub stale_rows: u64,
+    /// Rows that were there already.
+    pub duplicate_rows: u64,
+    /// Rows that had to wait for an earlier one.
+    pub early_rows: u64,
+    /// Other messages of an earlier attempt, life or request.
+    pub stale_messages: u64,
+    /// Gaps in reports, each of which led to a snapshot.
+    pub report_gaps: u64,
+    /// Arrivals with the id of an open request.
+    pub repeated_requests: u64,
+}
+
+/// How many open requests are where.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Phases {
+    /// Their prompt is being computed.
+    pub prefilling: usize,
+    /// They have their first tokens, and nothing yet from the decode worker that takes over.
+    pub handing_off: usize,
+    /// Their decode worker makes tokens.
+    pub decoding: usize,
+}
+
+/// The router's brain. See the crate's documentation.
+#[derive(Debug)]
+pub struct Placement {
+    config: PlacementConfig,
+    workers: Workers,
+    journeys: BTreeMap<RequestId, Journey>,
+    /// One entry per journey.
+    deadlines: BTreeSet<(Time, RequestId)>,
+    counters: Counters,
+}
+
+/// Why an attempt is over before its request.
+struct Trouble {
+    /// Whose fault.
+    worker: WorkerId,
+    /// As a kind; `None`: the worker is gone, or lost a token.
+    why: Option<Failure>,
+    detail: String,
+}
+
+impl Placement {
+    /// A placement without workers or requests.
+    pub fn new(config: PlacementConfig) -> Self {
+        let workers = Workers::new(config.index_blocks_max);
+        Self { config, workers, journeys: BTreeMap::new(), deadlines: BTreeSet::new(), counters: Counters::default() }
+    }
+
+    /// Takes an event and appends what is to be done. Readings of `now` never fall.
+    pub fn handle(&mut self, now: Time, event: Event, out: &mut Vec<Command>) {
+        self.expire(now, out);
+        match event {
+            Event::WorkerUp { id, role, incarnation } => {
+                let was_up = self.workers.remove(id);
+                self.workers.insert(id, role, incarnation);
+                if was_up {
+                    self.lost(now, id, out);
+                }
+            }
+            Event::WorkerDown { id } => {
+                if self.workers.remove(id) {
+                    self.lost(now, id, out);
+                }
+            }
+            Event::Worker { id, message } => self.said(now, id, message, out),
+            Event::Arrive { request, chain } => self.arrive(now, request, chain, out),
+            Event::Gone { request } => {
+                self.finish(request, End::error(Ender::Client, "the client hung up"), out);
+            }
+            Event::StopChoice { request, choice } => self.stop_choice(request, choice, out),
+            Event::Tick => {}
+        }
+    }
+
+    /// When the next deadline passes; a [`Event::Tick`] is due then.
+    pub fn next_deadline(&self) -> Option<Time> {
+        self.deadlines.first().map(|&(deadline, _)| deadline)
+    }
+
+    /// Why an open request is served where it is.
+    pub fn explain(&self, request: RequestId) -> Option<&Decision> {
+        self.journeys.get(&request).map(|journey| &journey.decision)
+    }
+
+    /// What happened so far.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Requests that are open.
+    pub fn open(&self) -> usize {
+        self.journeys.len()
+    }
+
+    /// Where they are. Looks at each.
+    pub fn phases(&self) -> Phases {
+        let mut phases = Phases::default();
+        for journey in self.journeys.values() {
+            *(if journey.awaits_first() {
+                &mut phases.prefilling
+            } else if journey.attempt.decode_started {
+                &mut phases.decoding
+            } else {
+                &mut phases.handing_off
+            }) += 1;
+        }
+        phases
+    }
+
+    /// The workers that are up, by id.
+    pub fn workers(&self) -> Vec<WorkerView> {
+        self.workers.views()
+    }
+
+    /// Entries of the prefix index over all workers.
+    pub fn indexed_blocks(&self) -> usize {
+        self.workers.indexed()
+    }
+
+    fn expire(&mut self, now: Time, out: &mut Vec<Command>) {
+        while let Some(&(deadline, request)) = self.deadlines.first()
+            && deadline <= now
+        {
+            self.finish(request, End::error(Ender::Limit, "the request's deadline passed"), out);
+        }
+    }
+
+    fn arrive(&mut self, now: Time, request: Arc<Request>, chain: Vec<BlockHash>, out: &mut Vec<Command>) {
+        let id = request.id;
+        if self.journeys.contains_key(&id) {
+            self.counters.repeated_requests += 1;
+            return;
+        }
+        if self.journeys.len() >= self.config.requests_max {
+            let detail = format!("{} requests are open already", self.journeys.len());
+            return self.reject(id, self.overloaded(), detail, out);
+        }
+        let ask = Ask {
+            tokens: request.prompt.len() as u32,
+            sequences: request.choices.into(),
+            chain: &chain,
+            handoff: self.config.handoff,
+            failed: &[],
+            refused: &[],
+        };
+        let Some(decision) = decide(&self.config, &self.workers, &ask) else {
+            return self.reject(id, Rejected::NoWorkers, "no decode worker is up".into(), out);
+        };
+        if let Some(first_token_s) = decision.first_token_s
+            && first_token_s > request.deadline.as_secs_f64()
+        {
+            let detail = format!("the first token is {first_token_s:.1} s away, beyond the request's deadline");
+            return self.reject(id, self.overloaded(), detail, out);
+        }
+        book(&self.config, &mut self.workers, &ask, decision.route);
+        let deadline = now + request.deadline;
+        let journey = Journey::new(request, chain, deadline, self.config.lease, decision);
+        self.submit(now, &journey, out);
+        self.deadlines.insert((deadline, id));
+        self.journeys.insert(id, journey);
+    }
+
+    fn said(&mut self, now: Time, id: WorkerId, message: FromWorker, out: &mut Vec<Command>) {
+        match message {
+            FromWorker::Tokens(rows) => rows.into_iter().for_each(|row| self.token(now, id, row, out)),
+            FromWorker::Ended { key, tokens, end } => {
+                let Some(journey) = self.current(id, key.request, key.epoch) else { return };
+                if journey.ending(key.choice, tokens, end, out) {
+                    self.finish_if_ended(key.request, out);
+                } else {
+                    self.counters.stale_messages += 1;
+                }
+            }
+            FromWorker::Failed { request, epoch, why, detail } => {
+                let Some(journey) = self.current(id, request, epoch) else { return };
+                let attempt = journey.attempt;
+                if attempt.prefill == Some(id) && attempt.decode_started && !journey.awaits_first() {
+                    // The decode worker goes on without it.
+                    self.counters.stale_messages += 1;
+                    return;
+                }
+                self.replay(now, request, Trouble { worker: id, why: Some(why), detail }, out);
+            }
+            FromWorker::Report(report) => match self.workers.report(id, report) {
+                Reported::Taken | Reported::Awaited => {}
+                Reported::Stale => self.counters.stale_messages += 1,
+                Reported::Gap => {
+                    self.counters.report_gaps += 1;
+                    out.push(Command::Send { worker: id, message: ToWorker::Snapshot });
+                }
+            },
+        }
+    }
+
+    fn token(&mut self, now: Time, id: WorkerId, row: TokenRow, out: &mut Vec<Command>) {
+        let request = row.key.request;
+        let journey = self.journeys.get_mut(&request).filter(|journey| journey.epoch == row.key.epoch);
+        let Some(journey) = journey.filter(|journey| journey.attempt.has(id)) else {
+            self.counters.stale_rows += 1;
+            return;
+        };
+        journey.attempt.decode_started |= journey.attempt.decode == id;
+        match journey.take(row, out) {
+            Taken::Committed => self.finish_if_ended(request, out),
+            Taken::Early => self.counters.early_rows += 1,
+            Taken::Duplicate => self.counters.duplicate_rows += 1,
+            Taken::Stale => self.counters.stale_rows += 1,
+            Taken::Overflow => {
+                let worker = journey.attempt.prefill.unwrap_or(id);
+                let detail = format!("{worker} never sent a token that {id} went on from");
+                self.replay(now, request, Trouble { worker, why: None, detail }, out);
+            }
+        }
+    }
+
+    /// The journey that a message of this attempt from this worker is about; a message that is about none is counted.
+    fn current(&mut self, id: WorkerId, request: RequestId, epoch: Epoch) -> Option<&mut Journey> {
+        let journey =
+            self.journeys.get_mut(&request).filter(|journey| journey.epoch == epoch && journey.attempt.has(id));
+        if journey.is_none() {
+            self.counters.stale_messages += 1;
+        }
+        journey
+    }
+
+    fn stop_choice(&mut self, request: RequestId, choice: Choice, out: &mut Vec<Command>) {
+        let Some(journey) = self.journeys.get_mut(&request) else { return };
+        if !journey.end_choice(choice, End::stop(), out) {
+            return;
+        }
+        if journey.ended().is_none() {
+            cancel(&self.workers, journey, Some(choice), out);
+        }
+        self.finish_if_ended(request, out);
+    }
+
+    /// The session with a worker ended, and with it all that it did.
+    fn lost(&mut self, now: Time, id: WorkerId, out: &mut Vec<Command>) {
+        let touched: Vec<RequestId> =
+            self.journeys.iter().filter(|(_, journey)| journey.attempt.has(id)).map(|(&request, _)| request).collect();
+        for request in touched {
+            let Some(journey) = self.journeys.get_mut(&request) else { continue };
+            if journey.attempt.decode == id || journey.awaits_first() {
+                let detail = format!("the session with {id} was lost");
+                self.replay(now, request, Trouble { worker: id, why: None, detail }, out);
+            } else {
+                // Whether the handoff was complete, the decode worker knows and will say. Of a choice that its first
+                // token ended it knows nothing.
+                journey.attempt.prefill = None;
+                journey.end_implied(out);
+                self.finish_if_ended(request, out);
+            }
+        }
+    }
+
+    /// Ends the current attempt, and begins another where that makes sense.
+    fn replay(&mut self, now: Time, request: RequestId, trouble: Trouble, out: &mut Vec<Command>) {
+        let Some(journey) = self.journeys.get_mut(&request) else { return };
+        journey.rewind(out);
+        if journey.ended().is_some() {
+            return self.finish_if_ended(request, out);
+        }
+        match trouble.why {
+            Some(Failure::TooLarge) if !journey.emitted() => {
+                return self.refuse(request, Rejected::TooLarge, trouble.detail, out);
+            }
+            Some(Failure::TooLarge | Failure::Deadline) => {
+                return self.finish(request, End::error(Ender::Limit, trouble.detail), out);
+            }
+            Some(Failure::QueueFull) => journey.refused.push(trouble.worker),
+            Some(Failure::Draining) => {
+                self.workers.drain(trouble.worker);
+                journey.refused.push(trouble.worker);
+            }
+            Some(Failure::HandoffLapsed | Failure::HandoffTimeout) => {
+                journey.lapsed = true;
+                journey.lease = journey.lease.saturating_mul(2);
+                journey.failed.push(trouble.worker);
+            }
+            Some(Failure::Engine) | None => journey.failed.push(trouble.worker),
+        }
+        if journey.epoch.0 >= self.config.attempts_max {
+            return self.give_up(request, trouble, out);
+        }
+        let handoff = match self.config.handoff {
+            _ if !journey.one_input() => HandoffPolicy::Never,
+            HandoffPolicy::Auto if journey.lapsed => HandoffPolicy::Never,
+            policy => policy,
+        };
+        let ask = Ask {
+            tokens: journey.input_tokens(),
+            sequences: journey.open_choices().len() as u32,
+            chain: &journey.chain,
+            handoff,
+            failed: &journey.failed,
+            refused: &journey.refused,
+        };
+        let Some(decision) = decide(&self.config, &self.workers, &ask) else {
+            return self.give_up(request, trouble, out);
+        };
+        book(&self.config, &mut self.workers, &ask, decision.route);
+        cancel(&self.workers, journey, None, out);
+        journey.attempt_again(decision);
+        self.counters.replays += 1;
+        // Taken out while `submit` reads it beside the counters.
+        let journey = self.journeys.remove(&request).expect("it was there above");
+        self.submit(now, &journey, out);
+        self.journeys.insert(request, journey);
+    }
+
+    /// No further attempt makes sense.
+    fn give_up(&mut self, request: RequestId, trouble: Trouble, out: &mut Vec<Command>) {
+        let emitted = self.journeys.get(&request).is_some_and(Journey::emitted);
+        match trouble.why {
+            Some(Failure::QueueFull | Failure::Draining) if !emitted => {
+                self.refuse(request, self.overloaded(), trouble.detail, out);
+            }
+            Some(Failure::QueueFull | Failure::Draining) => {
+                self.finish(request, End::error(Ender::Us, trouble.detail), out);
+            }
+            _ => self.finish(request, End::error(Ender::Worker, trouble.detail), out),
+        }
+    }
+
+    /// Tells the workers of a journey's current attempt.
+    fn submit(&mut self, now: Time, journey: &Journey, out: &mut Vec<Command>) {
+        let route = journey.decision.route;
+        let submit = |part| {
+            ToWorker::Submit(Submit {
+                request: journey.request.id,
+                epoch: journey.epoch,
+                part,
+                choices: journey.open_choices(),
+                prompt: Arc::clone(&journey.request.prompt),
+                params: Arc::clone(&journey.request.params),
+                seed: journey.request.seed,
+                deadline: journey.deadline.since(now),
+                lease: journey.lease,
+                tenant: journey.request.tenant.clone(),
+            })
+        };
+        let Some(prefill) = route.prefill else {
+            self.counters.wholes += 1;
+            return out.push(Command::Send { worker: route.decode, message: submit(Part::Whole) });
+        };
+        self.counters.handoffs += 1;
+        // First the expectation, so that the offer finds it.
+        out.push(Command::Send { worker: route.decode, message: submit(Part::Decode { prefill }) });
+        out.push(Command::Send { worker: prefill, message: submit(Part::Prefill { decode: route.decode }) });
+    }
+
+    fn finish_if_ended(&mut self, request: RequestId, out: &mut Vec<Command>) {
+        if let Some(end) = self.journeys.get(&request).and_then(Journey::ended) {
+            self.finish(request, end, out);
+        }
+    }
+
+    /// Ends a request, if it is open.
+    fn finish(&mut self, request: RequestId, end: End, out: &mut Vec<Command>) {
+        if let Some(journey) = self.close(request, out) {
+            out.push(Command::End { request, end, usage: journey.usage() });
+        }
+    }
+
+    /// Refuses a request after it was placed.
+    fn refuse(&mut self, request: RequestId, why: Rejected, detail: String, out: &mut Vec<Command>) {
+        if self.close(request, out).is_some() {
+            self.reject(request, why, detail, out);
+        }
+    }
+
+    /// The one way out of the journeys. Its workers close the epoch, if they have not.
+    fn close(&mut self, request: RequestId, out: &mut Vec<Command>) -> Option<Journey> {
+        let journey = self.journeys.remove(&request)?;
+        self.deadlines.remove(&(journey.deadline, request));
+        cancel(&self.workers, &journey, None, out);
+        Some(journey)
+    }
+
+    fn reject(&mut self, request: RequestId, why: Rejected, detail: String, out: &mut Vec<Command>) {
+        self.counters.rejected += 1;
+        out.push(Command::Reject { request, why, detail });
+    }
+
+    /// Worth asking again once the least busy decode worker has computed what it has queued.
+    fn overloaded(&self) -> Rejected {
+        let queue_s = |worker: &crate::workers::Worker| {
+            worker.queued_tokens() as f64 / worker.rates(&self.config.defaults).prefill_tokens_per_s
+        };
+        let least_s = self.workers.of_role(Role::Decode).map(queue_s).min_by(f64::total_cmp).unwrap_or(0.0);
+        let retry_after = Duration::try_from_secs_f64(least_s.ceil()).unwrap_or(RETRY_AFTER_MAX);
+        Rejected::Overloaded { retry_after: retry_after.clamp(RETRY_AFTER_MIN, RETRY_AFTER_MAX) }
+    }
+}
+
+/// Tells those workers of a journey's attempt that are up to stop it, or one choice of it.
+fn cancel(workers: &Workers, journey: &Journey, choice: Option<Choice>, out: &mut Vec<Command>) {
+    let attempt = journey.attempt;
+    for worker in attempt.prefill.into_iter().chain([attempt.decode]).filter(|&worker| workers.contains(worker)) {
+        let message = ToWorker::Cancel { request: journey.request.id, epoch: journey.epoch, choice };
+        out.push(Command::Send { worker, message });
+    }
+}

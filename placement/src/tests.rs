@@ -1,0 +1,8 @@
+//! Tests of the placement: choices by cost, the index, reports, journeys message by message, and random clusters.
+
+mod costs;
+mod index;
+mod journeys;
+mod properties;
+mod reports;
+mod support;

@@ -1,0 +1,129 @@
+//! Who is chosen, and what it was predicted to cost.
+
+use super::support::*;
+use crate::{HandoffPolicy, PlacementConfig, Route};
+use domain::session::Report;
+use domain::{RequestId, WorkerId};
+
+/// Places a prompt of `tokens` after these reports and returns the route.
+fn check(config: PlacementConfig, workers: &[WorkerId], reports: &[(WorkerId, Report)], tokens: u32) -> Route {
+    let mut bench = Bench::new(config, workers);
+    for (id, report) in reports {
+        bench.report(*id, Report { number: 1, ..report.clone() });
+    }
+    bench.arrive(request(1, tokens, 1, 4));
+    bench.placement.explain(RequestId(1)).expect("it was placed").route
+}
+
+fn pair(prefill: WorkerId, decode: WorkerId) -> Route {
+    Route { prefill: Some(prefill), decode }
+}
+
+fn alone(decode: WorkerId) -> Route {
+    Route { prefill: None, decode }
+}
+
+fn holds(blocks: u32) -> Report {
+    Report { added: chain(0, blocks * 16), ..Report::default() }
+}
+
+#[test]
+fn on_idle_workers_a_couple_of_blocks_decide() {
+    // Alone: twice a millisecond per token. Handed off: a millisecond per token and 20.
+    assert_eq!(check(config(), &[P1, D1], &[], 16), alone(D1));
+    assert_eq!(check(config(), &[P1, D1], &[], 32), pair(P1, D1));
+}
+
+#[test]
+fn the_policy_can_force_either() {
+    let with = |handoff| PlacementConfig { handoff, ..config() };
+    assert_eq!(check(with(HandoffPolicy::Always), &[P1, D1], &[], 1), pair(P1, D1));
+    assert_eq!(check(with(HandoffPolicy::Always), &[D1], &[], 1), alone(D1));
+    assert_eq!(check(with(HandoffPolicy::Never), &[P1, D1], &[], 1_000), alone(D1));
+}
+
+#[test]
+fn a_prompt_that_the_decode_worker_has_cached_skips_prefill() {
+    assert_eq!(check(config(), &[P1, D1], &[(D1, holds(6))], 100), alone(D1));
+    assert_eq!(check(config(), &[P1, D1], &[(D1, holds(2))], 100), pair(P1, D1));
+}
+
+#[test]
+fn of_equals_the_one_with_the_prefix_is_chosen() {
+    assert_eq!(check(config(), &[P1, P2, D1, D2], &[(P2, holds(3)), (D2, holds(1))], 100), pair(P2, D2));
+}
+
+#[test]
+fn a_queue_can_cost_more_than_a_prefix_saves() {
+    let queue = |waiting_tokens| Report { waiting_tokens, ..holds(3) };
+    assert_eq!(check(config(), &[P1, P2, D1], &[(P1, queue(47))], 100), pair(P1, D1));
+    assert_eq!(check(config(), &[P1, P2, D1], &[(P1, queue(49))], 100), pair(P2, D1));
+    // Where every prefill worker is busy, the decode worker computes the prompt itself.
+    assert_eq!(check(config(), &[P1, D1], &[(P1, queue(300))], 100), alone(D1));
+}
+
+#[test]
+fn running_sequences_speak_against_computing_prompts_among_them() {
+    let running = |running| Report { running, ..holds(5) };
+    assert_eq!(check(config(), &[P1, D1], &[(D1, running(0))], 100), alone(D1));
+    // 20 uncached tokens that slow eight others cost 200 ms alone, 120 through P1.
+    assert_eq!(check(config(), &[P1, D1], &[(D1, running(8))], 100), pair(P1, D1));
+    assert_eq!(check(config(), &[D1, D2], &[(D1, Report { running: 3, ..Report::default() })], 10), alone(D2));
+}
+
+#[test]
+fn measured_speeds_replace_the_assumed_ones() {
+    let speed = |prefill_tokens_per_s| Report { prefill_tokens_per_s, ..Report::default() };
+    assert_eq!(check(config(), &[P1, P2, D1], &[(P1, speed(900.0))], 100), pair(P2, D1));
+    assert_eq!(check(config(), &[P1, P2, D1], &[(P2, speed(1_100.0))], 100), pair(P2, D1));
+    // What is no measurement is none.
+    assert_eq!(check(config(), &[P1, P2, D1], &[(P2, speed(f32::NAN)), (P1, speed(-1.0))], 100), pair(P1, D1));
+    let wire = |fetch_bytes_per_s| Report { fetch_bytes_per_s, ..Report::default() };
+    // 100 tokens over a slow wire cost more than computing them here.
+    assert_eq!(check(config(), &[P1, D1], &[(D1, wire(1e6))], 100), alone(D1));
+}
+
+#[test]
+fn memory_that_is_full_is_the_last_choice() {
+    let blocks = |blocks_available| Report { blocks_available, blocks_total: 100, ..Report::default() };
+    let full = Report { ..blocks(6) };
+    assert_eq!(check(config(), &[P1, D1, D2], &[(D1, full.clone())], 100), pair(P1, D2));
+    assert_eq!(check(config(), &[P1, D1, D2], &[(D1, blocks(7))], 100), pair(P1, D1));
+    assert_eq!(check(config(), &[P1, D1], &[(D1, full)], 100), pair(P1, D1));
+}
+
+#[test]
+fn a_burst_spreads_before_anyone_reports() {
+    let mut bench = Bench::new(config(), &[P1, P2, D1, D2]);
+    let routes: Vec<Route> = (1..=4)
+        .map(|id| {
+            bench.event(crate::Event::Arrive { request: request(id, 100, 1, 4), chain: chain(id as u8, 100) });
+            bench.placement.explain(RequestId(id)).unwrap().route
+        })
+        .collect();
+    assert_eq!(routes, [pair(P1, D1), pair(P2, D2), pair(P1, D1), pair(P2, D2)]);
+    // A report says it all; what was given before counts no more.
+    bench.report(P1, Report { number: 1, ..Report::default() });
+    bench.event(crate::Event::Arrive { request: request(5, 100, 1, 4), chain: chain(5, 100) });
+    assert_eq!(bench.placement.explain(RequestId(5)).unwrap().route, pair(P1, D1));
+}
+
+#[test]
+fn a_decision_explains_itself_in_seconds() {
+    let mut bench = Bench::new(config(), &[P1, D1]);
+    bench.report(P1, Report { number: 1, waiting_tokens: 10, prefill_tokens_per_s: 1_000.0, ..holds(2) });
+    bench.report(D1, Report { number: 1, running: 1, waiting: 1, ..holds(1) });
+    bench.arrive(request(1, 132, 1, 4));
+    let decision = bench.placement.explain(RequestId(1)).unwrap();
+    assert_eq!(
+        decision.to_string(),
+        "132 tokens: w1 to w11, 0.151160 s; \
+         prefill w1: cached 32, queue 0.010000 + compute 0.100000 + fetch 0.000000 + overhead 0.020000 + slowdown \
+         0.000000; \
+         decode w11: cached 16, queue 0.000000 + compute 0.000000 + fetch 0.001160 + overhead 0.000000 + slowdown \
+         0.020000; \
+         alone w11: cached 16, queue 0.000000 + compute 0.116000 + fetch 0.000000 + overhead 0.000000 + slowdown \
+         0.252000"
+    );
+    assert_eq!(decision.first_token_s.map(|s| (s * 1e6).round()), Some(110_000.0));
+}

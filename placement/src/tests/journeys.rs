@@ -1,0 +1,341 @@
+//! Journeys, message by message.
+
+use super::support::*;
+use crate::{Command, EARLY_ROWS_MAX, Event, HandoffPolicy, Phases, PlacementConfig};
+use domain::session::{Failure, FromWorker, Report, ToWorker};
+use domain::{Choice, End, RequestId, WorkerId};
+use std::time::Duration;
+
+/// A placement with request 1 under way: 100 tokens, up to 8 to make.
+fn begun(workers: &[WorkerId]) -> Bench {
+    let mut bench = Bench::new(config(), workers);
+    bench.arrive(request(1, 100, 1, 8));
+    bench
+}
+
+/// Compares what the last event led to.
+fn check(bench: &Bench, expect: &str) {
+    assert_eq!(bench.said_so(), expect);
+}
+
+fn nothing_left(bench: &Bench) {
+    assert_eq!((bench.placement.open(), bench.placement.next_deadline()), (0, None));
+}
+
+#[test]
+fn through_a_prefill_worker() {
+    let mut bench = begun(&[P1, D1]);
+    check(&bench, "w11 decode after w1 e1+0, w1 prefill for w11 e1+0");
+    assert_eq!(bench.placement.phases(), Phases { prefilling: 1, ..Phases::default() });
+    bench.tokens(P1, 1, 0, &[5]);
+    check(&bench, "c0[0]=5");
+    assert_eq!(bench.placement.phases(), Phases { handing_off: 1, ..Phases::default() });
+    bench.tokens(D1, 1, 1, &[6, 7]);
+    check(&bench, "c0[1]=6, c0[2]=7");
+    assert_eq!(bench.placement.phases(), Phases { decoding: 1, ..Phases::default() });
+    bench.tokens(D1, 1, 3, &[STOP]);
+    bench.ended(D1, 1, 4, End::stop());
+    check(&bench, "c0 Stop, w1 cancel e1, w11 cancel e1, end Stop by Done 4");
+    nothing_left(&bench);
+    assert_eq!((bench.placement.counters().handoffs, bench.placement.counters().wholes), (1, 0));
+}
+
+#[test]
+fn usage_counts_the_cache_of_the_first_token() {
+    let mut bench = begun(&[D1]);
+    for (index, cached_tokens) in [(0, 64), (1, 0)] {
+        let row = domain::session::TokenRow { cached_tokens, ..row(1, 1, 0, index, 3) };
+        bench.said(D1, FromWorker::Tokens(vec![row]));
+    }
+    bench.ended(D1, 1, 2, End::length());
+    let Some(Command::End { usage, .. }) = bench.out.last() else { panic!("{}", bench.said_so()) };
+    let expect = crate::Usage { prompt_tokens: 100, cached_tokens: 64, output_tokens: 2, attempts: 1 };
+    assert_eq!(*usage, expect);
+}
+
+#[test]
+fn a_first_token_that_ends_the_request_frees_the_decode_worker() {
+    let mut bench = begun(&[P1, D1]);
+    bench.tokens(P1, 1, 0, &[STOP]);
+    bench.ended(P1, 1, 1, End::stop());
+    check(&bench, "c0 Stop, w1 cancel e1, w11 cancel e1, end Stop by Done 1");
+    nothing_left(&bench);
+}
+
+#[test]
+fn rows_are_committed_in_order_and_once() {
+    let mut bench = begun(&[P1, D1]);
+    bench.tokens(D1, 1, 2, &[7]);
+    bench.tokens(D1, 1, 1, &[6]);
+    check(&bench, "");
+    bench.tokens(D1, 1, 1, &[6]);
+    bench.tokens(P1, 1, 0, &[5]);
+    check(&bench, "c0[0]=5, c0[1]=6, c0[2]=7");
+    bench.tokens(P1, 1, 0, &[5]);
+    bench.tokens(D1, 0, 3, &[8]);
+    bench.tokens(D2, 1, 3, &[8]);
+    bench.tokens(D1, 1, 8, &[8]);
+    check(&bench, "");
+    let counters = bench.placement.counters();
+    assert_eq!((counters.early_rows, counters.duplicate_rows, counters.stale_rows), (2, 2, 3));
+}
+
+#[test]
+fn an_end_waits_for_its_tokens() {
+    let mut bench = begun(&[P1, D1]);
+    bench.ended(D1, 1, 2, End::stop());
+    bench.tokens(D1, 1, 1, &[6]);
+    check(&bench, "");
+    bench.tokens(P1, 1, 0, &[5]);
+    check(&bench, "c0[0]=5, c0[1]=6, c0 Stop, w1 cancel e1, w11 cancel e1, end Stop by Done 2");
+}
+
+#[test]
+fn a_stop_string_ends_one_choice_and_then_the_request() {
+    let mut bench = Bench::new(config(), &[P1, D1]);
+    bench.arrive(request(1, 100, 2, 8));
+    let stop = |choice| Event::StopChoice { request: RequestId(1), choice: Choice(choice) };
+    bench.said(P1, FromWorker::Tokens(vec![row(1, 1, 0, 0, 3), row(1, 1, 1, 0, 4)]));
+    check(&bench, "c0[0]=3, c1[0]=4");
+    bench.event(stop(1));
+    check(&bench, "c1 Stop, w1 cancel e1/c1, w11 cancel e1/c1");
+    bench.event(stop(1));
+    bench.event(stop(9));
+    bench.said(D1, FromWorker::Tokens(vec![row(1, 1, 1, 1, 4)]));
+    check(&bench, "");
+    bench.event(stop(0));
+    check(&bench, "c0 Stop, w1 cancel e1, w11 cancel e1, end Stop by Done 2");
+    nothing_left(&bench);
+}
+
+#[test]
+fn a_client_that_leaves_ends_its_request() {
+    let mut bench = begun(&[P1, D1]);
+    bench.event(Event::Gone { request: RequestId(1) });
+    check(&bench, "w1 cancel e1, w11 cancel e1, end Error by Client 0");
+    bench.event(Event::Gone { request: RequestId(1) });
+    check(&bench, "");
+    nothing_left(&bench);
+}
+
+#[test]
+fn a_deadline_ends_a_request() {
+    let mut bench = begun(&[P1, D1]);
+    let deadline = bench.placement.next_deadline().unwrap();
+    assert_eq!(deadline.since(bench.now), Duration::from_secs(10));
+    bench.now = deadline;
+    // Whatever comes first after it finds the request gone.
+    bench.tokens(P1, 1, 0, &[5]);
+    check(&bench, "w1 cancel e1, w11 cancel e1, end Error by Limit 0");
+    assert_eq!(bench.placement.counters().stale_rows, 1);
+    nothing_left(&bench);
+}
+
+#[test]
+fn a_lost_decode_worker_is_replaced_and_goes_on_from_what_was_sent() {
+    let mut bench = begun(&[P1, D1, D2]);
+    bench.tokens(P1, 1, 0, &[5]);
+    bench.tokens(D1, 1, 1, &[6]);
+    bench.report(P1, Report { number: 1, ..Report::default() });
+    bench.event(Event::WorkerDown { id: D1 });
+    check(&bench, "w1 cancel e1, w12 decode after w1 e2+2, w1 prefill for w12 e2+2");
+    bench.tokens(D1, 1, 2, &[7]);
+    check(&bench, "");
+    bench.tokens(P1, 2, 2, &[7]);
+    check(&bench, "c0[2]=7");
+    assert_eq!(bench.placement.counters().replays, 1);
+}
+
+#[test]
+fn a_lost_prefill_worker_is_replaced_while_its_tokens_are_missing() {
+    let mut bench = begun(&[P1, P2, D1]);
+    bench.event(Event::WorkerDown { id: P1 });
+    check(&bench, "w11 cancel e1, w11 decode after w2 e2+0, w2 prefill for w11 e2+0");
+    // After its first token only the decode worker knows whether it is still needed.
+    bench.tokens(P2, 2, 0, &[5]);
+    bench.event(Event::WorkerDown { id: P2 });
+    check(&bench, "");
+    bench.failed(D1, 2, Failure::HandoffLapsed);
+    check(&bench, "w11 cancel e2, w11 whole e3+1");
+    bench.tokens(D1, 3, 1, &[6]);
+    check(&bench, "c0[1]=6");
+}
+
+#[test]
+fn a_prefill_worker_that_fails_after_the_handoff_is_not_missed() {
+    let mut bench = begun(&[P1, P2, D1]);
+    bench.tokens(P1, 1, 0, &[5]);
+    bench.tokens(D1, 1, 1, &[6]);
+    bench.failed(P1, 1, Failure::Engine);
+    check(&bench, "");
+    bench.failed(D1, 1, Failure::Engine);
+    check(&bench, "w1 cancel e1, w11 cancel e1, w11 decode after w2 e2+2, w2 prefill for w11 e2+2");
+}
+
+#[test]
+fn a_choice_that_its_first_token_ended_ends_though_its_worker_could_not_say_so() {
+    let mut bench = Bench::new(config(), &[P1, D1]);
+    bench.arrive(request(1, 100, 2, 8));
+    bench.said(P1, FromWorker::Tokens(vec![row(1, 1, 0, 0, STOP), row(1, 1, 1, 0, 4)]));
+    bench.event(Event::WorkerDown { id: P1 });
+    check(&bench, "c0 Stop");
+    bench.said(D1, FromWorker::Ended { key: key(1, 1, 1), tokens: 1, end: End::length() });
+    check(&bench, "c1 Length, w11 cancel e1, end Stop by Done 2");
+    nothing_left(&bench);
+}
+
+#[test]
+fn a_restart_is_a_loss() {
+    let mut bench = begun(&[D1]);
+    bench.tokens(D1, 1, 0, &[5]);
+    bench.up(D1);
+    check(&bench, "w11 cancel e1, w11 whole e2+1");
+}
+
+#[test]
+fn attempts_are_bounded() {
+    let mut bench = begun(&[P1, P2, D1, D2]);
+    bench.failed(P1, 1, Failure::Engine);
+    check(&bench, "w1 cancel e1, w11 cancel e1, w12 decode after w2 e2+0, w2 prefill for w12 e2+0");
+    bench.failed(P1, 1, Failure::Engine);
+    check(&bench, "");
+    bench.failed(D2, 2, Failure::Engine);
+    check(&bench, "w2 cancel e2, w12 cancel e2, w11 decode after w2 e3+0, w2 prefill for w11 e3+0");
+    bench.failed(D1, 3, Failure::Engine);
+    check(&bench, "w2 cancel e3, w11 cancel e3, end Error by Worker 0");
+    nothing_left(&bench);
+}
+
+#[test]
+fn a_lease_that_lapsed_is_given_twice_the_time() {
+    let lease = |bench: &Bench| {
+        bench.out.iter().find_map(|command| match command {
+            Command::Send { message: ToWorker::Submit(submit), .. } => Some(submit.lease),
+            _ => None,
+        })
+    };
+    let mut bench = Bench::new(PlacementConfig { handoff: HandoffPolicy::Always, ..config() }, &[P1, D1, D2]);
+    bench.arrive(request(1, 100, 1, 8));
+    assert_eq!(lease(&bench), Some(Duration::from_secs(1)));
+    bench.failed(D1, 1, Failure::HandoffTimeout);
+    check(&bench, "w1 cancel e1, w11 cancel e1, w12 decode after w1 e2+0, w1 prefill for w12 e2+0");
+    assert_eq!(lease(&bench), Some(Duration::from_secs(2)));
+    bench.failed(D2, 2, Failure::Engine);
+    assert_eq!(lease(&bench), Some(Duration::from_secs(2)));
+}
+
+#[test]
+fn choices_that_differ_are_replayed_by_one_worker() {
+    // One offer carries one input; two choices with tokens of their own have two.
+    let mut bench = Bench::new(PlacementConfig { handoff: HandoffPolicy::Always, ..config() }, &[P1, D1, D2]);
+    bench.arrive(request(1, 100, 2, 8));
+    bench.said(P1, FromWorker::Tokens(vec![row(1, 1, 0, 0, 3)]));
+    bench.event(Event::WorkerDown { id: D1 });
+    check(&bench, "w1 cancel e1, w12 whole e2+1");
+    bench.said(D2, FromWorker::Tokens(vec![row(1, 2, 0, 1, STOP), row(1, 2, 1, 0, 4)]));
+    bench.event(Event::WorkerDown { id: D2 });
+    // The first choice ended with its stop token, whoever should have said so; no decode worker is left for the other.
+    check(&bench, "c0 Stop, end Error by Worker 3");
+    nothing_left(&bench);
+}
+
+#[test]
+fn an_end_that_the_tokens_imply_needs_no_worker() {
+    let mut bench = begun(&[D1]);
+    bench.tokens(D1, 1, 0, &[1, 2, 3, 4, 5, 6, 7, 8]);
+    bench.event(Event::WorkerDown { id: D1 });
+    check(&bench, "c0 Length, end Length by Limit 8");
+    nothing_left(&bench);
+}
+
+#[test]
+fn a_full_queue_sends_a_request_elsewhere_or_back() {
+    let mut bench = begun(&[P1, D1, D2]);
+    bench.failed(P1, 1, Failure::QueueFull);
+    check(&bench, "w1 cancel e1, w11 cancel e1, w12 whole e2+0");
+    bench.failed(D2, 2, Failure::QueueFull);
+    check(&bench, "w12 cancel e2, w11 whole e3+0");
+    bench.failed(D1, 3, Failure::QueueFull);
+    check(&bench, "w11 cancel e3, reject Overloaded { retry_after: 1s }");
+    nothing_left(&bench);
+
+    let mut bench = begun(&[D1]);
+    bench.tokens(D1, 1, 0, &[5]);
+    bench.failed(D1, 1, Failure::QueueFull);
+    check(&bench, "w11 cancel e1, end Error by Us 1");
+    nothing_left(&bench);
+}
+
+#[test]
+fn a_draining_worker_gets_nothing_new() {
+    let mut bench = begun(&[D1, D2]);
+    bench.failed(D1, 1, Failure::Draining);
+    check(&bench, "w11 cancel e1, w12 whole e2+0");
+    assert!(bench.placement.workers()[0].draining);
+    bench.arrive(request(2, 10, 1, 8));
+    check(&bench, "w12 whole e1+0");
+    bench.up(D1);
+    bench.arrive(request(3, 10, 1, 8));
+    check(&bench, "w11 whole e1+0");
+}
+
+#[test]
+fn what_never_fits_is_not_tried_again() {
+    let mut bench = begun(&[P1, P2, D1]);
+    bench.failed(P1, 1, Failure::TooLarge);
+    check(&bench, "w1 cancel e1, w11 cancel e1, reject TooLarge");
+    nothing_left(&bench);
+    let mut bench = begun(&[P1, P2, D1]);
+    bench.tokens(P1, 1, 0, &[5]);
+    bench.failed(D1, 1, Failure::TooLarge);
+    check(&bench, "w1 cancel e1, w11 cancel e1, end Error by Limit 1");
+}
+
+#[test]
+fn requests_are_refused_where_they_cannot_be_served() {
+    let mut bench = Bench::new(PlacementConfig { requests_max: 1, ..config() }, &[P1]);
+    bench.arrive(request(1, 10, 1, 8));
+    check(&bench, "reject NoWorkers");
+    bench.up(D1);
+    bench.arrive(request(1, 10, 1, 8));
+    check(&bench, "w11 whole e1+0");
+    bench.arrive(request(1, 10, 1, 8));
+    check(&bench, "");
+    bench.arrive(request(2, 10, 1, 8));
+    check(&bench, "reject Overloaded { retry_after: 1s }");
+    let counters = bench.placement.counters();
+    assert_eq!((counters.rejected, counters.repeated_requests, bench.placement.open()), (2, 1, 1));
+}
+
+#[test]
+fn a_deadline_that_cannot_be_met_is_refused_early() {
+    let queue = |number, waiting_tokens, prefill_tokens_per_s| Report {
+        number,
+        waiting_tokens,
+        prefill_tokens_per_s,
+        ..Report::default()
+    };
+    let mut bench = Bench::new(config(), &[D1]);
+    // An assumed speed refuses nobody.
+    bench.report(D1, queue(1, 90_000, 0.0));
+    bench.arrive(request(1, 10, 1, 8));
+    check(&bench, "w11 whole e1+0");
+    bench.report(D1, queue(2, 90_000, 2_000.0));
+    bench.arrive(request(2, 10, 1, 8));
+    check(&bench, "reject Overloaded { retry_after: 45s }");
+    bench.report(D1, queue(3, 19_000, 2_000.0));
+    bench.arrive(request(3, 10, 1, 8));
+    check(&bench, "w11 whole e1+0");
+}
+
+#[test]
+fn a_first_token_that_never_comes_fails_the_attempt() {
+    let mut bench = begun(&[P1, P2, D1]);
+    bench.event(Event::Gone { request: RequestId(1) });
+    bench.arrive(request(1, 100, 1, 1_000));
+    let rows: Vec<u32> = vec![4; EARLY_ROWS_MAX];
+    bench.tokens(D1, 1, 1, &rows);
+    check(&bench, "");
+    bench.tokens(D1, 1, 1 + EARLY_ROWS_MAX as u32, &[4]);
+    check(&bench, "w2 cancel e1, w11 cancel e1, w11 decode after w1 e2+0, w1 prefill for w11 e2+0");
+}

@@ -1,0 +1,63 @@
+//! Reports: numbers, gaps, lives.
+
+use super::support::*;
+use domain::session::{FromWorker, Report};
+use domain::{Incarnation, RequestId};
+
+fn cached(bench: &mut Bench) -> u32 {
+    bench.arrive(request(1, 100, 1, 4));
+    let cached = bench.placement.explain(RequestId(1)).expect("it was placed").whole[0].cached_tokens;
+    bench.event(crate::Event::Gone { request: RequestId(1) });
+    cached
+}
+
+fn adds(number: u64, blocks: std::ops::Range<usize>) -> Report {
+    Report { number, added: chain(0, 96)[blocks].to_vec(), ..Report::default() }
+}
+
+#[test]
+fn a_gap_asks_for_a_snapshot_once_and_waits_for_it() {
+    let mut bench = Bench::new(config(), &[D1]);
+    bench.report(D1, adds(1, 0..1));
+    assert_eq!((bench.said_so().as_str(), cached(&mut bench)), ("", 16));
+    bench.report(D1, adds(3, 1..2));
+    assert_eq!((bench.said_so().as_str(), cached(&mut bench)), ("w11 snapshot", 16));
+    bench.report(D1, adds(4, 1..2));
+    assert_eq!((bench.said_so().as_str(), cached(&mut bench)), ("", 16));
+    bench.report(D1, Report { snapshot: true, ..adds(5, 0..3) });
+    assert_eq!((bench.said_so().as_str(), cached(&mut bench)), ("", 48));
+    bench.report(D1, Report { removed: chain(0, 96)[2..3].to_vec(), ..adds(6, 0..0) });
+    assert_eq!((bench.said_so().as_str(), cached(&mut bench)), ("", 32));
+    assert_eq!((bench.placement.counters().report_gaps, bench.placement.indexed_blocks()), (1, 2));
+}
+
+#[test]
+fn repetitions_and_other_lives_are_dropped() {
+    let mut bench = Bench::new(config(), &[D1]);
+    bench.report(D1, adds(1, 0..2));
+    bench.report(D1, Report { running: 7, ..adds(1, 2..3) });
+    bench.said(D1, FromWorker::Report(Report { incarnation: Incarnation(2), ..adds(2, 2..3) }));
+    bench.report(D2, adds(1, 0..2));
+    assert_eq!((cached(&mut bench), bench.placement.counters().stale_messages), (32, 3));
+    assert_eq!(bench.placement.workers()[0].running, 0);
+}
+
+#[test]
+fn a_new_session_starts_from_nothing() {
+    let mut bench = Bench::new(config(), &[D1]);
+    bench.report(D1, Report { running: 7, blocks_total: 9, ..adds(1, 0..2) });
+    bench.up(D1);
+    assert_eq!((cached(&mut bench), bench.placement.indexed_blocks()), (0, 0));
+    let view = &bench.placement.workers()[0];
+    assert_eq!((view.running, view.blocks_total), (0, 0));
+    bench.report(D1, adds(1, 0..1));
+    assert_eq!(cached(&mut bench), 16);
+}
+
+#[test]
+fn loads_count_even_after_a_gap() {
+    let mut bench = Bench::new(config(), &[D1]);
+    bench.report(D1, Report { running: 5, ..adds(9, 0..1) });
+    assert_eq!(bench.placement.workers()[0].running, 5);
+    assert_eq!(cached(&mut bench), 0);
+}

@@ -1,0 +1,231 @@
+//! The workers that are up: what they reported, and what was given to them since.
+
+use crate::config::Rates;
+use crate::index::PrefixIndex;
+use domain::session::{Report, Role};
+use domain::{BlockHash, Incarnation, WorkerId};
+use std::collections::BTreeMap;
+
+/// A worker as seen from here, for health checks and metrics.
+#[derive(Clone, Debug, PartialEq)]
+pub struct WorkerView {
+    /// The worker.
+    pub id: WorkerId,
+    /// What it is there for.
+    pub role: Role,
+    /// Which life of it.
+    pub incarnation: Incarnation,
+    /// It takes no new requests.
+    pub draining: bool,
+    /// Sequences that wait, as last reported.
+    pub waiting: u32,
+    /// Sequences that run, as last reported.
+    pub running: u32,
+    /// Blocks free or evictable, as last reported.
+    pub blocks_available: u32,
+    /// Blocks of its pool, as last reported; 0 before the first report.
+    pub blocks_total: u32,
+}
+
+/// A worker that is up.
+#[derive(Debug)]
+pub(crate) struct Worker {
+    pub(crate) id: WorkerId,
+    pub(crate) role: Role,
+    incarnation: Incarnation,
+    /// It said so; until its next session nothing new goes to it.
+    pub(crate) draining: bool,
+    /// The newest report, without its lists.
+    load: Report,
+    /// Number of the report that continues the index.
+    report_next: u64,
+    snapshot_asked: bool,
+    given: Given,
+}
+
+/// What went to a worker since its newest report, so that a burst does not all go to one.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Given {
+    /// Prompt tokens to compute.
+    pub(crate) tokens: u64,
+    /// Sequences.
+    pub(crate) sequences: u32,
+    /// Blocks to hold.
+    pub(crate) blocks: u32,
+}
+
+/// What a report came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reported {
+    /// It was taken.
+    Taken,
+    /// Reports are missing before it; ask for a snapshot.
+    Gap,
+    /// Reports are missing, and a snapshot was asked for already.
+    Awaited,
+    /// It is a repetition, or of another life.
+    Stale,
+}
+
+impl Worker {
+    fn new(id: WorkerId, role: Role, incarnation: Incarnation) -> Self {
+        Self {
+            id,
+            role,
+            incarnation,
+            draining: false,
+            load: Report::default(),
+            report_next: 1,
+            snapshot_asked: false,
+            given: Given::default(),
+        }
+    }
+
+    /// Prompt tokens it still has to compute.
+    pub(crate) fn queued_tokens(&self) -> u64 {
+        self.load.waiting_tokens + self.given.tokens
+    }
+
+    /// Sequences that run, or will as soon as they arrive.
+    pub(crate) fn running(&self) -> u32 {
+        self.load.running + self.given.sequences
+    }
+
+    /// Sequences that run or wait.
+    pub(crate) fn sequences(&self) -> u32 {
+        self.running() + self.load.waiting
+    }
+
+    /// Whether `blocks` more fit without waiting; unknown counts as yes.
+    pub(crate) fn fits(&self, blocks: u32) -> bool {
+        self.load.blocks_total == 0 || self.given.blocks.saturating_add(blocks) <= self.load.blocks_available
+    }
+
+    /// Whether its prefill speed was measured.
+    pub(crate) fn measured(&self) -> bool {
+        known(self.load.prefill_tokens_per_s).is_some()
+    }
+
+    /// Its speeds, with `defaults` for what it has not measured.
+    pub(crate) fn rates(&self, defaults: &Rates) -> Rates {
+        Rates {
+            prefill_tokens_per_s: known(self.load.prefill_tokens_per_s).unwrap_or(defaults.prefill_tokens_per_s),
+            decode_step_s: known(self.load.decode_step_s).unwrap_or(defaults.decode_step_s),
+            fetch_bytes_per_s: known(self.load.fetch_bytes_per_s).unwrap_or(defaults.fetch_bytes_per_s),
+            handoff_s: defaults.handoff_s,
+        }
+    }
+
+    fn view(&self) -> WorkerView {
+        WorkerView {
+            id: self.id,
+            role: self.role,
+            incarnation: self.incarnation,
+            draining: self.draining,
+            waiting: self.load.waiting,
+            running: self.load.running,
+            blocks_available: self.load.blocks_available,
+            blocks_total: self.load.blocks_total,
+        }
+    }
+}
+
+/// A measurement, if it is one.
+fn known(value: f32) -> Option<f64> {
+    (value.is_finite() && value > 0.0).then_some(f64::from(value))
+}
+
+/// All workers that are up, by id, and the index of what they have cached.
+#[derive(Debug)]
+pub(crate) struct Workers {
+    up: BTreeMap<WorkerId, Worker>,
+    index: PrefixIndex,
+}
+
+impl Workers {
+    pub(crate) fn new(index_blocks_max: usize) -> Self {
+        Self { up: BTreeMap::new(), index: PrefixIndex::new(index_blocks_max) }
+    }
+
+    /// A session began, with nothing known.
+    pub(crate) fn insert(&mut self, id: WorkerId, role: Role, incarnation: Incarnation) {
+        self.remove(id);
+        self.up.insert(id, Worker::new(id, role, incarnation));
+    }
+
+    /// A session ended; whether there was one.
+    pub(crate) fn remove(&mut self, id: WorkerId) -> bool {
+        let was_up = self.up.remove(&id).is_some();
+        if was_up {
+            self.index.clear(id);
+        }
+        was_up
+    }
+
+    pub(crate) fn contains(&self, id: WorkerId) -> bool {
+        self.up.contains_key(&id)
+    }
+
+    /// Those of a role, by id.
+    pub(crate) fn of_role(&self, role: Role) -> impl Iterator<Item = &Worker> {
+        self.up.values().filter(move |worker| worker.role == role)
+    }
+
+    /// Leading blocks of `chain` that a worker has.
+    pub(crate) fn held(&self, id: WorkerId, chain: &[BlockHash]) -> u32 {
+        self.index.held(id, chain)
+    }
+
+    /// Takes a report in. Loads are absolute, so the newest counts even after a gap; changes of the index count only
+    /// without one.
+    pub(crate) fn report(&mut self, id: WorkerId, mut report: Report) -> Reported {
+        let Some(worker) = self.up.get_mut(&id) else { return Reported::Stale };
+        if report.incarnation != worker.incarnation || report.number < worker.report_next {
+            return Reported::Stale;
+        }
+        let (added, removed) = (std::mem::take(&mut report.added), std::mem::take(&mut report.removed));
+        let (number, snapshot) = (report.number, report.snapshot);
+        worker.given = Given::default();
+        worker.load = report;
+        if !snapshot && number > worker.report_next {
+            let asked = std::mem::replace(&mut worker.snapshot_asked, true);
+            return if asked { Reported::Awaited } else { Reported::Gap };
+        }
+        worker.report_next = number + 1;
+        if snapshot {
+            worker.snapshot_asked = false;
+            self.index.clear(id);
+        }
+        // Reports say what changed on balance, so no block is in both lists; were one, it would count as held.
+        self.index.remove(id, &removed);
+        self.index.insert(id, &added);
+        Reported::Taken
+    }
+
+    /// Work goes to a worker, for a prompt with these blocks.
+    pub(crate) fn give(&mut self, id: WorkerId, given: Given, chain: &[BlockHash]) {
+        if let Some(worker) = self.up.get_mut(&id) {
+            worker.given.tokens += given.tokens;
+            worker.given.sequences += given.sequences;
+            worker.given.blocks = worker.given.blocks.saturating_add(given.blocks);
+            self.index.refresh(id, chain);
+        }
+    }
+
+    /// A worker said that it takes nothing new.
+    pub(crate) fn drain(&mut self, id: WorkerId) {
+        if let Some(worker) = self.up.get_mut(&id) {
+            worker.draining = true;
+        }
+    }
+
+    /// All, by id.
+    pub(crate) fn views(&self) -> Vec<WorkerView> {
+        self.up.values().map(Worker::view).collect()
+    }
+
+    /// Entries of the index.
+    pub(crate) fn indexed(&self) -> usize {
+        self.index.len()
+    }
+}
