@@ -293,7 +293,7 @@ fn header(shard: &[TensorShape], dtype: Dtype) -> String {
     }
     let mut header = Value::Object(entries).to_string();
     // The format asks that the data begin at a multiple of eight.
-    while header.len() % 8 != 0 {
+    while !header.len().is_multiple_of(8) {
         header.push(' ');
     }
     header

@@ -27,7 +27,7 @@ pub(super) struct FileIdentity {
 impl FileIdentity {
     /// Of a file's metadata.
     pub(super) fn of(metadata: &Metadata) -> Self {
-        let ns = |seconds: i64, ns: i64| i64::from(seconds) * 1_000_000_000 + i64::from(ns);
+        let ns = |seconds: i64, ns: i64| seconds.wrapping_mul(1_000_000_000).wrapping_add(ns);
         Self {
             device: metadata.dev(),
             inode: metadata.ino(),
