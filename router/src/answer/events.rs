@@ -1,0 +1,121 @@
+//! The answer as a stream of server-sent events. One buffer serves all of them.
+
+use super::form::{ChatChunk, CompletionChoice, Delta, Head, Logged, Object, Usage};
+use super::run::{Run, Sink};
+use super::text::Piece;
+use crate::api::Endpoint;
+use crate::error::ApiError;
+use bytes::{BufMut, Bytes, BytesMut};
+use engine::text::Tokenizer;
+use futures_util::stream::{self, Stream};
+use serde::Serialize;
+use std::convert::Infallible;
+
+/// Bytes that the buffer has at first: some events.
+const BUFFER_BYTES: usize = 4096;
+
+/// The events of `run`'s answer. `logprobs`, `usage`: the client asked for them.
+pub(crate) fn events(
+    run: Run,
+    head: Head,
+    tokenizer: Tokenizer,
+    logprobs: bool,
+    usage: bool,
+) -> impl Stream<Item = Result<Bytes, Infallible>> + Send + 'static {
+    let begun = vec![false; run.sequences()];
+    let writer = Writer { head, tokenizer, logprobs, usage, begun, out: BytesMut::with_capacity(BUFFER_BYTES) };
+    stream::unfold(Some((run, writer)), |state| async {
+        let (mut run, mut writer) = state?;
+        while writer.out.is_empty() {
+            if run.over() {
+                writer.end(&run);
+                return Some((Ok(writer.out.freeze()), None));
+            }
+            if let Err(error) = run.advance(&mut writer).await {
+                writer.error(&error);
+                return Some((Ok(writer.out.freeze()), None));
+            }
+        }
+        let events = writer.out.split().freeze();
+        Some((Ok(events), Some((run, writer))))
+    })
+}
+
+/// Writes events.
+struct Writer {
+    head: Head,
+    tokenizer: Tokenizer,
+    logprobs: bool,
+    usage: bool,
+    /// Sequences whose first chunk, which names the role, is written.
+    begun: Vec<bool>,
+    out: BytesMut,
+}
+
+impl Sink for Writer {
+    fn piece(&mut self, sequence: usize, piece: &Piece) {
+        if piece.text.is_empty() && piece.logprobs.is_empty() {
+            return;
+        }
+        self.begin(sequence);
+        self.chunk(sequence, Some(&piece.text), piece, None);
+    }
+
+    fn finish(&mut self, sequence: usize, finish: &'static str) {
+        self.begin(sequence);
+        self.chunk(sequence, None, &Piece::default(), Some(finish));
+    }
+}
+
+impl Writer {
+    /// A chat's sequence begins with its role.
+    fn begin(&mut self, index: usize) {
+        if !std::mem::replace(&mut self.begun[index], true) && self.head.endpoint == Endpoint::Chat {
+            let delta = Delta { role: Some("assistant"), content: Some("") };
+            let choice = ChatChunk { index, delta, logprobs: None, finish_reason: None };
+            event(&mut self.out, &self.head.chunk([choice], self.usage.then_some(None)));
+        }
+    }
+
+    fn chunk(&mut self, index: usize, text: Option<&str>, piece: &Piece, finish_reason: Option<&'static str>) {
+        let logged =
+            (self.logprobs && text.is_some()).then_some(Logged { tokenizer: &self.tokenizer, tokens: &piece.logprobs });
+        let usage = self.usage.then_some(None);
+        match self.head.endpoint {
+            Endpoint::Chat => {
+                let delta = Delta { role: None, content: text };
+                let choice = ChatChunk { index, delta, logprobs: logged.map(Into::into), finish_reason };
+                event(&mut self.out, &self.head.chunk([choice], usage));
+            }
+            Endpoint::Completion => {
+                let text = text.unwrap_or_default();
+                let choice = CompletionChoice { index, text, logprobs: logged.map(Into::into), finish_reason };
+                event(&mut self.out, &self.head.chunk([choice], usage));
+            }
+        }
+    }
+
+    /// The regular end of the stream.
+    fn end(&mut self, run: &Run) {
+        if self.usage {
+            let none: [(); 0] = [];
+            event(&mut self.out, &self.head.chunk(none, Some(Some(Usage::of(run.taken())))));
+        }
+        self.out.put_slice(b"data: [DONE]\n\n");
+    }
+
+    /// The irregular end: an error, and no `[DONE]`.
+    fn error(&mut self, error: &ApiError) {
+        let mut json = Vec::new();
+        error.write(&mut json);
+        self.out.put_slice(b"data: ");
+        self.out.put_slice(&json);
+        self.out.put_slice(b"\n\n");
+    }
+}
+
+fn event<C: Serialize>(out: &mut BytesMut, object: &Object<'_, C>) {
+    out.put_slice(b"data: ");
+    serde_json::to_writer(out.writer(), object).expect("a chunk has string keys, and the buffer grows");
+    out.put_slice(b"\n\n");
+}

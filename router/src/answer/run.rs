@@ -1,0 +1,195 @@
+//! An HTTP request's sequences while their updates come in.
+
+use super::text::{Piece, SequenceText};
+use crate::api::{Ask, Endpoint};
+use crate::brain::{Note, Update};
+use crate::config::ModelCard;
+use crate::error::ApiError;
+use domain::{Choice, End, Finish, RequestId};
+use tokio::sync::mpsc;
+
+/// Most updates that are turned into bytes at once.
+const BATCH_MAX: usize = 256;
+
+/// Where pieces of an answer go.
+pub(super) trait Sink {
+    /// More of a sequence.
+    fn piece(&mut self, sequence: usize, piece: &Piece);
+    /// A sequence ended for the reason `finish`.
+    fn finish(&mut self, sequence: usize, finish: &'static str);
+}
+
+/// The handler's end of what it gave to the brain. Dropping it is hanging up.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    /// Ids of the prompts.
+    pub(crate) ids: Vec<RequestId>,
+    /// What comes back.
+    pub(crate) updates: mpsc::Receiver<Update>,
+    /// The way to the brain.
+    pub(crate) notes: mpsc::Sender<Note>,
+}
+
+/// What a request took, as clients are told.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Taken {
+    pub(super) prompt_tokens: usize,
+    pub(super) cached_tokens: usize,
+    pub(super) output_tokens: usize,
+}
+
+/// An HTTP request's sequences.
+#[derive(Debug)]
+pub(crate) struct Run {
+    waiting: Waiting,
+    choices: usize,
+    /// Choices of the first prompt, then of the second, and so on.
+    sequences: Vec<Sequence>,
+    prompt_tokens: usize,
+    cached_tokens: usize,
+    /// Prompts that have not ended.
+    open: usize,
+    /// Updates that came and were not looked at.
+    batch: Vec<Update>,
+    /// Sequences that a stop string ended and of which the brain does not know.
+    stopped: Vec<usize>,
+}
+
+#[derive(Debug)]
+struct Sequence {
+    text: SequenceText,
+    finished: bool,
+}
+
+impl Run {
+    /// Of `ask`, which `waiting` waits for.
+    pub(crate) fn new(ask: &Ask, card: &ModelCard, waiting: Waiting) -> Self {
+        let choices = usize::from(ask.options.choices);
+        let mut sequences = Vec::with_capacity(choices * ask.prompts.len());
+        for prompt in &ask.prompts {
+            // A chat's answer begins a text, a completion goes on with its prompt's.
+            let before = if ask.endpoint == Endpoint::Chat { &[] } else { &prompt.tokens[..] };
+            for _ in 0..choices {
+                let stops = ask.options.stops.clone();
+                let text = SequenceText::new(card.tokenizer.clone(), before, stops, prompt.params.clone());
+                sequences.push(Sequence { text, finished: false });
+            }
+        }
+        Self {
+            choices,
+            sequences,
+            prompt_tokens: ask.prompts.iter().map(|prompt| prompt.tokens.len()).sum(),
+            cached_tokens: 0,
+            open: waiting.ids.len(),
+            batch: Vec::with_capacity(BATCH_MAX),
+            stopped: Vec::new(),
+            waiting,
+        }
+    }
+
+    /// Number of sequences.
+    pub(super) fn sequences(&self) -> usize {
+        self.sequences.len()
+    }
+
+    /// Whether every prompt has ended.
+    pub(super) fn over(&self) -> bool {
+        self.open == 0
+    }
+
+    /// What it took so far.
+    pub(super) fn taken(&self) -> Taken {
+        Taken {
+            prompt_tokens: self.prompt_tokens,
+            cached_tokens: self.cached_tokens,
+            output_tokens: self.sequences.iter().map(|sequence| sequence.text.tokens() as usize).sum(),
+        }
+    }
+
+    /// Waits until there is something to answer. Errors: a prompt was refused, or failed before its first token, so
+    /// that the client can still be told by the status.
+    pub(crate) async fn begin(&mut self) -> Result<(), ApiError> {
+        self.receive().await?;
+        match self.batch.remove(0) {
+            Update::Rejected { why, detail } => Err(ApiError::rejected(why, &detail)),
+            Update::End { end, .. } if end.finish == Finish::Error => Err(ApiError::ended(&end)),
+            first => {
+                self.batch.insert(0, first);
+                Ok(())
+            }
+        }
+    }
+
+    /// Waits for updates if none are left from [`Self::begin`], and passes them to `sink`. Errors: a prompt failed;
+    /// nothing more is to be done.
+    pub(super) async fn advance(&mut self, sink: &mut impl Sink) -> Result<(), ApiError> {
+        if self.batch.is_empty() {
+            self.receive().await?;
+        }
+        let mut batch = std::mem::take(&mut self.batch);
+        let result = batch.drain(..).try_for_each(|update| self.take(update, sink));
+        self.batch = batch;
+        for sequence in std::mem::take(&mut self.stopped) {
+            let request = self.waiting.ids[sequence / self.choices];
+            let choice = Choice((sequence % self.choices) as u16);
+            // A brain that is over has no sequence left to stop.
+            let _ = self.waiting.notes.send(Note::StopChoice { request, choice }).await;
+        }
+        result
+    }
+
+    async fn receive(&mut self) -> Result<(), ApiError> {
+        match self.waiting.updates.recv_many(&mut self.batch, BATCH_MAX).await {
+            0 => Err(ApiError::internal("The router's brain ended.")),
+            _ => Ok(()),
+        }
+    }
+
+    fn take(&mut self, update: Update, sink: &mut impl Sink) -> Result<(), ApiError> {
+        match update {
+            Update::Token { sequence: at, token, logprobs } => {
+                let sequence = &mut self.sequences[at];
+                // What comes after a stop string, until the workers know of it.
+                if !sequence.finished {
+                    let piece = sequence.text.push(token, logprobs);
+                    if piece.stopped {
+                        self.stopped.push(at);
+                        self.finish(at, &piece, "stop", sink);
+                    } else {
+                        sink.piece(at, &piece);
+                    }
+                }
+                Ok(())
+            }
+            Update::SequenceEnd { sequence: at, end } => {
+                if !self.sequences[at].finished {
+                    let piece = self.sequences[at].text.finish();
+                    let finish = if piece.stopped { "stop" } else { finish_reason(&end) };
+                    self.finish(at, &piece, finish, sink);
+                }
+                Ok(())
+            }
+            Update::End { end, .. } if end.finish == Finish::Error => Err(ApiError::ended(&end)),
+            Update::End { cached_tokens, .. } => {
+                self.cached_tokens += cached_tokens as usize;
+                self.open -= 1;
+                Ok(())
+            }
+            Update::Rejected { why, detail } => Err(ApiError::rejected(why, &detail)),
+        }
+    }
+
+    fn finish(&mut self, at: usize, piece: &Piece, finish: &'static str, sink: &mut impl Sink) {
+        self.sequences[at].finished = true;
+        sink.piece(at, piece);
+        sink.finish(at, finish);
+    }
+}
+
+fn finish_reason(end: &End) -> &'static str {
+    match end.finish {
+        Finish::Stop => "stop",
+        Finish::Length => "length",
+        Finish::Error => "error",
+    }
+}

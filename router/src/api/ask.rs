@@ -1,0 +1,117 @@
+//! A request after parsing: prompts in tokens, options within their limits, everything inside the context.
+
+use super::fields::Fields;
+use super::options::Options;
+use super::{chat, completion};
+use crate::config::{ModelCard, RouterConfig};
+use crate::error::ApiError;
+use domain::{SamplingParams, Token};
+use std::sync::Arc;
+
+/// Which API was called; it decides the form of body and answer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Endpoint {
+    /// `/v1/chat/completions`.
+    Chat,
+    /// `/v1/completions`.
+    Completion,
+}
+
+impl Endpoint {
+    /// The field that holds the prompt.
+    fn prompt_field(self) -> &'static str {
+        match self {
+            Self::Chat => "messages",
+            Self::Completion => "prompt",
+        }
+    }
+}
+
+/// The limits of [`RouterConfig`] that parsing knows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Limits {
+    /// Tokens of a prompt.
+    pub(crate) prompt_tokens_max: u32,
+    /// Prompts of a request.
+    pub(crate) prompts_max: usize,
+    /// Sequences of a prompt.
+    pub(crate) choices_max: u16,
+}
+
+impl Limits {
+    pub(crate) fn of(config: &RouterConfig) -> Self {
+        Self {
+            prompt_tokens_max: config.prompt_tokens_max,
+            prompts_max: config.prompts_max,
+            choices_max: config.choices_max,
+        }
+    }
+}
+
+/// A prompt with the sampling that its length allows.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Prompt {
+    /// Its tokens.
+    pub(crate) tokens: Arc<[Token]>,
+    /// How to sample.
+    pub(crate) params: Arc<SamplingParams>,
+}
+
+/// A request after parsing.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Ask {
+    /// Which API was called.
+    pub(crate) endpoint: Endpoint,
+    /// The prompts, at least one; each makes `options.choices` sequences.
+    pub(crate) prompts: Vec<Prompt>,
+    /// The rest.
+    pub(crate) options: Options,
+}
+
+/// Parses the body of a request to `endpoint`, tokenizes it and checks it against every limit. Takes time with the
+/// length of the body. Errors: what the client has to mend.
+pub(crate) fn ask(endpoint: Endpoint, body: &[u8], card: &ModelCard, limits: &Limits) -> Result<Ask, ApiError> {
+    let fields = Fields::of_body(body)?;
+    let (prompts, options) = match endpoint {
+        Endpoint::Chat => chat::parse(fields, card, limits)?,
+        Endpoint::Completion => completion::parse(fields, card, limits)?,
+    };
+    let field = endpoint.prompt_field();
+    let prompts = prompts
+        .into_iter()
+        .map(|tokens| {
+            let params = Arc::new(params(&tokens, &options, field, card, limits)?);
+            Ok(Prompt { tokens: tokens.into(), params })
+        })
+        .collect::<Result<_, ApiError>>()?;
+    Ok(Ask { endpoint, prompts, options })
+}
+
+/// The sampling of a prompt: as asked, with `max_tokens` as the context has room.
+fn params(
+    tokens: &[Token],
+    options: &Options,
+    field: &str,
+    card: &ModelCard,
+    limits: &Limits,
+) -> Result<SamplingParams, ApiError> {
+    let (prompt, context) = (tokens.len() as u64, u64::from(card.context_tokens));
+    if prompt == 0 {
+        return Err(ApiError::field(field, format!("'{field}' makes an empty prompt; there must be a token.")));
+    }
+    let asked = u64::from(options.max_tokens.unwrap_or(1).max(options.params.min_tokens));
+    if prompt + asked > context {
+        let message = format!(
+            "This model's maximum context length is {context} tokens. However, you requested {} tokens ({prompt} in \
+             the {field}, {asked} in the completion). Please reduce the length of the {field} or the completion.",
+            prompt + asked
+        );
+        return Err(ApiError::context(field, message));
+    }
+    if prompt > u64::from(limits.prompt_tokens_max) {
+        let most = limits.prompt_tokens_max;
+        return Err(ApiError::field(field, format!("The {field} has {prompt} tokens; this service takes {most}.")));
+    }
+    let max_tokens = options.max_tokens.unwrap_or((context - prompt) as u32);
+    Ok(SamplingParams { max_tokens, ..options.params.clone() })
+}

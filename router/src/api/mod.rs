@@ -1,0 +1,14 @@
+//! The OpenAI API's requests: from a body to what the brain takes, with every field checked.
+//!
+//! What is deliberately absent: sockets, waiting, and the answers (those are `answer`'s).
+
+mod ask;
+mod chat;
+mod completion;
+mod fields;
+mod options;
+
+pub(crate) use ask::{Ask, Endpoint, Limits, ask};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,305 @@
+//! The task that owns the placement: it turns notes of handlers and messages of workers into events, and does what the
+//! commands say. Nobody else decides anything about a request, and this task waits for no client and no worker.
+//!
+//! A client is gone when the receiver of its updates is: dropping the response, at whatever moment, is the whole of
+//! hanging up. A client that reads too slowly fills its own updates only, and is then ended.
+
+mod client;
+
+use crate::clock::Clock;
+use crate::link::{Links, WorkerLink};
+use client::Delivered;
+pub(crate) use client::{Client, Update, Updates};
+use domain::session::{Role, ToWorker};
+use domain::{BlockHash, Choice, End, Ender, Request, RequestId, Time, WorkerId};
+use futures_util::StreamExt;
+use futures_util::future::BoxFuture;
+use futures_util::stream::FuturesUnordered;
+use placement::{Command, Counters, Event, Placement, PlacementConfig};
+use std::collections::HashMap;
+use std::sync::Arc;
+use telemetry::metrics::{self, Outcome, Stale};
+use tokio::sync::{mpsc, watch};
+
+/// Notes of handlers that wait for the brain. When they are full, handlers wait.
+pub(crate) const NOTES_MAX: usize = 1024;
+
+/// What a handler tells the brain.
+#[derive(Debug)]
+pub(crate) enum Note {
+    /// A request arrived.
+    Arrive {
+        /// The request.
+        request: Arc<Request>,
+        /// Identities of the full blocks of its prompt.
+        chain: Vec<BlockHash>,
+        /// Who waits for it.
+        client: Client,
+    },
+    /// A stop string ended a sequence.
+    StopChoice {
+        /// The request.
+        request: RequestId,
+        /// The sequence.
+        choice: Choice,
+    },
+}
+
+/// How far the router's life has come.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Phase {
+    /// Requests are taken.
+    Serving,
+    /// New requests are refused, open ones go on.
+    Draining,
+    /// Open requests are ended.
+    Ending,
+    /// The brain ends, and with it its sessions.
+    Over,
+}
+
+/// Which workers are there: whether requests can be served.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Fleet {
+    /// Prefill workers that take requests.
+    pub(crate) prefill: usize,
+    /// Decode workers that take requests. Without one nothing can be served.
+    pub(crate) decode: usize,
+}
+
+/// The brain's state; one task owns it.
+pub(crate) struct Brain {
+    clock: Clock,
+    placement: Placement,
+    links: Links,
+    clients: HashMap<RequestId, Client>,
+    /// One future per client, ready when its receiver is gone.
+    gone: FuturesUnordered<BoxFuture<'static, RequestId>>,
+    fleet: watch::Sender<Fleet>,
+    /// Placement's counters, as far as metrics have them.
+    counted: Counters,
+    /// Reused by every event.
+    commands: Vec<Command>,
+}
+
+impl Brain {
+    /// A brain over sessions that are open.
+    pub(crate) fn new(
+        clock: Clock,
+        config: PlacementConfig,
+        links: Vec<WorkerLink>,
+        fleet: watch::Sender<Fleet>,
+    ) -> Self {
+        let mut brain = Self {
+            clock,
+            placement: Placement::new(config),
+            links: Links::new(Vec::new()),
+            clients: HashMap::new(),
+            gone: FuturesUnordered::new(),
+            fleet,
+            counted: Counters::default(),
+            commands: Vec::new(),
+        };
+        let up: Vec<Event> = links
+            .iter()
+            .map(|link| Event::WorkerUp { id: link.id, role: link.role, incarnation: link.incarnation })
+            .collect();
+        for link in &links {
+            metrics::worker_up(link.id, link.role).set(1.0);
+        }
+        brain.links = Links::new(links);
+        for event in up {
+            brain.handle(event);
+        }
+        brain
+    }
+
+    /// Runs until the phase is [`Phase::Over`] or nobody is left who could change it.
+    pub(crate) async fn run(mut self, mut notes: mpsc::Receiver<Note>, mut phase: watch::Receiver<Phase>) {
+        loop {
+            let deadline = self.placement.next_deadline();
+            let tick = async {
+                match deadline {
+                    Some(deadline) => tokio::time::sleep_until(self.clock.instant(deadline)).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                (worker, message) = self.links.next() => self.from_worker(worker, message),
+                Some(note) = notes.recv() => self.note(note),
+                Some(request) = self.gone.next() => self.client_gone(request),
+                changed = phase.changed() => {
+                    let now = *phase.borrow_and_update();
+                    if changed.is_err() || now == Phase::Over {
+                        return;
+                    }
+                    if now == Phase::Ending {
+                        self.end_all();
+                    }
+                }
+                () = tick => self.handle(Event::Tick),
+            }
+        }
+    }
+
+    fn note(&mut self, note: Note) {
+        match note {
+            Note::Arrive { request, chain, client } => {
+                metrics::prompt_tokens().increment(request.prompt.len() as u64);
+                self.gone.push(client.gone(request.id));
+                self.clients.insert(request.id, client);
+                metrics::requests_open().set(self.clients.len() as f64);
+                self.handle(Event::Arrive { request, chain });
+            }
+            Note::StopChoice { request, choice } => self.handle(Event::StopChoice { request, choice }),
+        }
+    }
+
+    fn from_worker(&mut self, worker: WorkerId, message: Option<Vec<u8>>) {
+        let Some(bytes) = message else {
+            tracing::warn!(%worker, "the session ended");
+            return self.worker_down(worker);
+        };
+        match proto::session::decode_from_worker(&bytes) {
+            Ok(message) => self.handle(Event::Worker { id: worker, message }),
+            Err(error) => {
+                tracing::error!(%worker, %error, "a message cannot be read; the session is closed");
+                self.worker_down(worker);
+            }
+        }
+    }
+
+    /// Closes the session with a worker and replays elsewhere what it did.
+    fn worker_down(&mut self, worker: WorkerId) {
+        if let Some(role) = self.links.close(worker) {
+            metrics::worker_up(worker, role).set(0.0);
+            self.handle(Event::WorkerDown { id: worker });
+        }
+    }
+
+    fn client_gone(&mut self, request: RequestId) {
+        if self.forget(request, Outcome::Client).is_some() {
+            tracing::debug!(%request, "the client hung up");
+            self.handle(Event::Gone { request });
+        }
+    }
+
+    /// Ends every open request in the service's name.
+    fn end_all(&mut self) {
+        let open: Vec<RequestId> = self.clients.keys().copied().collect();
+        for request in open {
+            self.end_by_us(request, "it is shutting down");
+        }
+    }
+
+    fn end_by_us(&mut self, request: RequestId, why: &str) {
+        let end = End::error(Ender::Us, why);
+        if let Some(client) = self.forget(request, Outcome::of(&end)) {
+            client.end(end, 0);
+            self.handle(Event::Gone { request });
+        }
+    }
+
+    fn forget(&mut self, request: RequestId, outcome: Outcome) -> Option<Client> {
+        let client = self.clients.remove(&request)?;
+        metrics::requests(outcome).increment(1);
+        metrics::requests_open().set(self.clients.len() as f64);
+        metrics::request_time().record(self.clock.now().since(client.arrived()).as_secs_f64());
+        Some(client)
+    }
+
+    /// Gives an event to the placement and does what it says, and what follows from that.
+    fn handle(&mut self, event: Event) {
+        let now = self.clock.now();
+        let mut commands = std::mem::take(&mut self.commands);
+        self.placement.handle(now, event, &mut commands);
+        let mut slow = Vec::new();
+        let mut stuck = Vec::new();
+        for command in commands.drain(..) {
+            self.obey(now, command, &mut slow, &mut stuck);
+        }
+        self.commands = commands;
+        self.count();
+        self.tell_fleet();
+        for request in slow {
+            tracing::info!(%request, "the client reads too slowly");
+            self.end_by_us(request, "the client reads too slowly, and its buffer of tokens is full");
+        }
+        for worker in stuck {
+            tracing::error!(%worker, "the worker takes no messages; the session is closed");
+            self.worker_down(worker);
+        }
+    }
+
+    fn obey(&mut self, now: Time, command: Command, slow: &mut Vec<RequestId>, stuck: &mut Vec<WorkerId>) {
+        match command {
+            Command::Send { worker, message } => self.send(worker, &message, stuck),
+            Command::Token { request, choice, row } => {
+                if let Some(client) = self.clients.get_mut(&request)
+                    && client.token(now, choice, row) == Delivered::Full
+                {
+                    slow.push(request);
+                }
+            }
+            Command::ChoiceEnd { request, choice, end } => {
+                if let Some(client) = self.clients.get_mut(&request)
+                    && client.choice_end(choice, end) == Delivered::Full
+                {
+                    slow.push(request);
+                }
+            }
+            Command::End { request, end, usage } => {
+                if let Some(client) = self.forget(request, Outcome::of(&end)) {
+                    metrics::cached_tokens().increment(u64::from(usage.cached_tokens));
+                    client.end(end, usage.cached_tokens);
+                }
+            }
+            Command::Reject { request, why, detail } => {
+                if let Some(client) = self.forget(request, Outcome::Rejected) {
+                    client.reject(why, detail);
+                }
+            }
+        }
+    }
+
+    fn send(&self, worker: WorkerId, message: &ToWorker, stuck: &mut Vec<WorkerId>) {
+        // A session that this very event found stuck is closed after it: the rest of its messages have no taker.
+        let Some(link) = self.links.get(worker).filter(|_| !stuck.contains(&worker)) else { return };
+        if (link.send)(proto::session::encode_to_worker(message)).is_err() {
+            stuck.push(worker);
+        }
+    }
+
+    /// Brings the metrics up to the placement's counters.
+    fn count(&mut self) {
+        let now = *self.placement.counters();
+        let last = std::mem::replace(&mut self.counted, now);
+        for (counter, now, last) in [
+            (metrics::replays as fn() -> _, now.replays, last.replays),
+            (|| metrics::stale_messages(Stale::Epoch), stale(&now), stale(&last)),
+            (|| metrics::stale_messages(Stale::Duplicate), now.duplicate_rows, last.duplicate_rows),
+        ] {
+            if now > last {
+                counter().increment(now - last);
+            }
+        }
+    }
+
+    /// Publishes who is there, where that changed.
+    fn tell_fleet(&self) {
+        let mut fleet = Fleet::default();
+        for worker in self.placement.workers() {
+            match worker.role {
+                _ if worker.draining => {}
+                Role::Prefill => fleet.prefill += 1,
+                Role::Decode => fleet.decode += 1,
+            }
+        }
+        self.fleet.send_if_modified(|known| std::mem::replace(known, fleet) != fleet);
+    }
+}
+
+/// Rows and other messages of what is over.
+fn stale(counters: &Counters) -> u64 {
+    counters.stale_rows + counters.stale_messages
+}

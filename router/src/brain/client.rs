@@ -1,0 +1,149 @@
+//! One prompt's client as the brain sees it: a bounded queue of updates, and what is measured on the way.
+
+use domain::plan::TokenLogprobs;
+use domain::session::TokenRow;
+use domain::{Choice, End, RequestId, Time, Token};
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use placement::Rejected;
+use telemetry::metrics;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::mpsc::{self, OwnedPermit};
+
+/// What a client learns. `sequence` counts over all the prompts of its HTTP request.
+#[derive(Debug)]
+pub(crate) enum Update {
+    /// The next token of a sequence.
+    Token {
+        /// The sequence.
+        sequence: usize,
+        /// The token.
+        token: Token,
+        /// Where asked for.
+        logprobs: Option<TokenLogprobs>,
+    },
+    /// A sequence ended regularly.
+    SequenceEnd {
+        /// The sequence.
+        sequence: usize,
+        /// How.
+        end: End,
+    },
+    /// A prompt's request ended: nothing more of it comes.
+    End {
+        /// How.
+        end: End,
+        /// Prompt tokens that a cache had.
+        cached_tokens: u32,
+    },
+    /// A prompt's request was refused before any token.
+    Rejected {
+        /// Why, as a kind.
+        why: Rejected,
+        /// Why, for people.
+        detail: String,
+    },
+}
+
+/// The queue to one HTTP request, which all its prompts share.
+#[derive(Clone, Debug)]
+pub(crate) struct Updates {
+    queue: mpsc::Sender<Update>,
+}
+
+impl Updates {
+    /// A queue of `buffer` updates beside the ends of `prompts` prompts, whose room is set aside.
+    pub(crate) fn new(buffer: usize, prompts: usize) -> (Self, mpsc::Receiver<Update>) {
+        let (queue, receiver) = mpsc::channel(buffer + prompts);
+        (Self { queue }, receiver)
+    }
+}
+
+/// Whether an update fitted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Delivered {
+    /// It waits for the client, or the client is gone.
+    Yes,
+    /// The client's queue is full.
+    Full,
+}
+
+/// The client of one prompt.
+#[derive(Debug)]
+pub(crate) struct Client {
+    queue: mpsc::Sender<Update>,
+    /// Room for the end: a client that reads too slowly still learns that it does.
+    end: OwnedPermit<Update>,
+    /// Sequences of earlier prompts of the same HTTP request.
+    sequence_base: usize,
+    arrived: Time,
+    /// When each sequence had its last token.
+    last: Vec<Option<Time>>,
+    /// The place among the open requests; given back with the client.
+    _place: OwnedSemaphorePermit,
+}
+
+impl Client {
+    /// The client of a prompt with `choices` sequences, which follow `sequence_base` others in the answer. `None` if
+    /// nobody set room aside for its end.
+    pub(crate) fn new(
+        updates: &Updates,
+        sequence_base: usize,
+        choices: u16,
+        arrived: Time,
+        place: OwnedSemaphorePermit,
+    ) -> Option<Self> {
+        let queue = updates.queue.clone();
+        let end = queue.clone().try_reserve_owned().ok()?;
+        Some(Self { queue, end, sequence_base, arrived, last: vec![None; choices.into()], _place: place })
+    }
+
+    /// When its request arrived.
+    pub(super) fn arrived(&self) -> Time {
+        self.arrived
+    }
+
+    /// Ready once the client's receiver is gone.
+    pub(super) fn gone(&self, request: RequestId) -> BoxFuture<'static, RequestId> {
+        let queue = self.queue.clone();
+        async move {
+            queue.closed().await;
+            request
+        }
+        .boxed()
+    }
+
+    pub(super) fn token(&mut self, now: Time, choice: Choice, row: TokenRow) -> Delivered {
+        let index = usize::from(choice.0);
+        match self.last[index].replace(now) {
+            Some(last) => metrics::inter_token().record(now.since(last).as_secs_f64()),
+            None => metrics::time_to_first_token().record(now.since(self.arrived).as_secs_f64()),
+        }
+        metrics::output_tokens().increment(1);
+        let sequence = self.sequence_base + index;
+        self.deliver(Update::Token { sequence, token: row.token, logprobs: row.logprobs })
+    }
+
+    pub(super) fn choice_end(&mut self, choice: Choice, end: End) -> Delivered {
+        let sequence = self.sequence_base + usize::from(choice.0);
+        self.deliver(Update::SequenceEnd { sequence, end })
+    }
+
+    /// The last update.
+    pub(super) fn end(self, end: End, cached_tokens: u32) {
+        self.end.send(Update::End { end, cached_tokens });
+    }
+
+    /// The only update.
+    pub(super) fn reject(self, why: Rejected, detail: String) {
+        self.end.send(Update::Rejected { why, detail });
+    }
+
+    fn deliver(&self, update: Update) -> Delivered {
+        match self.queue.try_send(update) {
+            // A client that is gone is noticed by `gone`.
+            Ok(()) | Err(mpsc::error::TrySendError::Closed(_)) => Delivered::Yes,
+            Err(mpsc::error::TrySendError::Full(_)) => Delivered::Full,
+        }
+    }
+}

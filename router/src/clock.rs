@@ -1,0 +1,62 @@
+//! The router's one reading of clocks and of randomness. Its cores get both as arguments.
+
+use domain::Time;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, UNIX_EPOCH};
+use tokio::time::Instant;
+
+/// Monotonic time since the router began.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Clock {
+    began: Instant,
+}
+
+impl Clock {
+    /// A clock that begins now.
+    pub(crate) fn new() -> Self {
+        Self { began: Instant::now() }
+    }
+
+    /// Now.
+    pub(crate) fn now(&self) -> Time {
+        Time::ZERO + self.began.elapsed()
+    }
+
+    /// `time` as tokio's timers know it.
+    pub(crate) fn instant(&self, time: Time) -> Instant {
+        self.began + time.since(Time::ZERO)
+    }
+}
+
+/// Seconds since the Unix epoch, for `created` fields.
+pub(crate) fn unix_seconds() -> u64 {
+    std::time::SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs()
+}
+
+/// Draws ids and seeds: a counter, hashed under a key that the operating system drew.
+#[derive(Debug)]
+pub(crate) struct Draw {
+    key: RandomState,
+    base: u64,
+    drawn: AtomicU64,
+}
+
+impl Draw {
+    /// With a fresh key.
+    pub(crate) fn new() -> Self {
+        let key = RandomState::new();
+        Self { base: key.hash_one("ids"), key, drawn: AtomicU64::new(0) }
+    }
+
+    /// A random number.
+    pub(crate) fn random(&self) -> u64 {
+        self.key.hash_one(self.drawn.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// A number that this router never gave before, and that another router is unlikely to give: it counts from a
+    /// random start.
+    pub(crate) fn unique(&self) -> u64 {
+        self.base.wrapping_add(self.drawn.fetch_add(1, Ordering::Relaxed))
+    }
+}

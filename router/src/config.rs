@@ -1,0 +1,54 @@
+//! What a router is told at its start: its limits, and the model that it speaks for.
+
+use domain::{Scope, Token};
+use engine::text::{ChatTemplate, Tokenizer};
+use placement::PlacementConfig;
+use std::time::Duration;
+
+/// Limits of the router. Each has a rule for when it is reached.
+#[derive(Clone, Debug)]
+pub struct RouterConfig {
+    /// Bytes of a request's body. Above: 413.
+    pub body_bytes_max: usize,
+    /// Time for a client to send its body. After: 408.
+    pub body_wait: Duration,
+    /// Tokens of a prompt, beside the model's context. Above: 400.
+    pub prompt_tokens_max: u32,
+    /// Prompts of one completion request. Above: 400.
+    pub prompts_max: usize,
+    /// Sequences of a prompt (`n`). Above: 400.
+    pub choices_max: u16,
+    /// Open connections. Above: the next one waits in the listener's backlog.
+    pub connections_max: usize,
+    /// Time from arrival to the end that a client must have. After: the request ends by its limit.
+    pub deadline: Duration,
+    /// Updates (tokens, ends of choices) that wait for one client. Above: that client reads too slowly and is ended.
+    pub stream_buffer: usize,
+    /// Time for which a connection may take no byte of what is written to it. After: it is closed.
+    pub write_wait: Duration,
+    /// Time that open requests have to end after a shutdown began. After: they are ended by us.
+    pub drain: Duration,
+    /// What the brain decides by. Its `requests_max` is the number of prompts that are open at once. Above: 429.
+    pub placement: PlacementConfig,
+}
+
+/// The model as clients see it, and what turns their text into its tokens and back.
+#[derive(Debug)]
+pub struct ModelCard {
+    /// Name that requests give.
+    pub name: String,
+    /// When it was made, in seconds since the Unix epoch.
+    pub created: u64,
+    /// Its tokenizer.
+    pub tokenizer: Tokenizer,
+    /// Its chat template; without one, chats are refused.
+    pub template: Option<ChatTemplate>,
+    /// Tokens that end a sequence.
+    pub eos: Vec<Token>,
+    /// Longest context in tokens.
+    pub context_tokens: u32,
+    /// Rows of its embedding: one more than the highest token that a client may name.
+    pub vocab: u32,
+    /// Under which block identities are derived, as in its workers.
+    pub scope: Scope,
+}

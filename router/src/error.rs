@@ -1,0 +1,221 @@
+//! What a client is told when something goes wrong, in OpenAI's form. The one place that maps causes to HTTP.
+
+use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use domain::{End, Ender};
+use placement::Rejected;
+use serde::Serialize;
+use std::time::Duration;
+use telemetry::metrics::Outcome;
+
+/// How long a client that was turned away should wait where nothing better is known.
+const RETRY_AFTER_DEFAULT: Duration = Duration::from_secs(1);
+
+/// An error as the client gets it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct ApiError {
+    status: StatusCode,
+    kind: Kind,
+    message: String,
+    param: Option<String>,
+    code: Option<&'static str>,
+    retry_after: Option<Duration>,
+}
+
+/// `type` of an error.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Kind {
+    /// The request is at fault.
+    InvalidRequestError,
+    /// There is too much to do.
+    RateLimitError,
+    /// The service is at fault.
+    ServerError,
+}
+
+/// The body of an error response, and of the event that ends a broken stream.
+#[derive(Serialize)]
+struct Body<'a> {
+    error: Inner<'a>,
+}
+
+#[derive(Serialize)]
+struct Inner<'a> {
+    message: &'a str,
+    #[serde(rename = "type")]
+    kind: Kind,
+    param: Option<&'a str>,
+    code: Option<&'a str>,
+}
+
+impl ApiError {
+    fn new(status: StatusCode, kind: Kind, code: Option<&'static str>, message: impl Into<String>) -> Self {
+        Self { status, kind, message: message.into(), param: None, code, retry_after: None }
+    }
+
+    fn bad(code: Option<&'static str>, message: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, Kind::InvalidRequestError, code, message)
+    }
+
+    fn at(mut self, param: impl Into<String>) -> Self {
+        self.param = Some(param.into());
+        self
+    }
+
+    /// The body as a whole cannot be read.
+    pub(crate) fn body(message: impl Into<String>) -> Self {
+        Self::bad(None, message)
+    }
+
+    /// The field `param` has a value that it cannot have.
+    pub(crate) fn field(param: &str, message: impl Into<String>) -> Self {
+        Self::bad(None, message).at(param)
+    }
+
+    /// The field `param` has the wrong type.
+    pub(crate) fn field_type(param: &str, message: impl Into<String>) -> Self {
+        Self::bad(Some("invalid_type"), message).at(param)
+    }
+
+    /// The field `param` is needed.
+    pub(crate) fn missing(param: &str) -> Self {
+        Self::bad(Some("missing_required_parameter"), format!("Missing required parameter: '{param}'.")).at(param)
+    }
+
+    /// The API has no field `param`.
+    pub(crate) fn unknown_field(param: &str) -> Self {
+        Self::bad(Some("unknown_parameter"), format!("Unknown parameter: '{param}'.")).at(param)
+    }
+
+    /// The API has it, this service does not.
+    pub(crate) fn unsupported(param: &str, message: impl Into<String>) -> Self {
+        Self::bad(Some("unsupported_parameter"), message).at(param)
+    }
+
+    /// There is no model `name`; `known` is there.
+    pub(crate) fn no_model(name: &str, known: &str) -> Self {
+        let message = format!("The model '{name}' does not exist. This service has: '{known}'.");
+        Self::new(StatusCode::NOT_FOUND, Kind::InvalidRequestError, Some("model_not_found"), message).at("model")
+    }
+
+    /// Prompt and answer do not fit the context; the message has the numbers.
+    pub(crate) fn context(param: &str, message: impl Into<String>) -> Self {
+        Self::bad(Some("context_length_exceeded"), message).at(param)
+    }
+
+    /// The body has more than `most` bytes.
+    pub(crate) fn body_too_large(most: usize) -> Self {
+        let message = format!("The body of the request has more than {most} bytes, the most that this service takes.");
+        Self::new(StatusCode::PAYLOAD_TOO_LARGE, Kind::InvalidRequestError, Some("body_too_large"), message)
+    }
+
+    /// The body did not arrive within `wait`.
+    pub(crate) fn body_too_slow(wait: Duration) -> Self {
+        let message = format!("The body of the request did not arrive within {} s.", wait.as_secs_f32());
+        Self::new(StatusCode::REQUEST_TIMEOUT, Kind::InvalidRequestError, Some("body_timeout"), message)
+    }
+
+    /// The body is not declared to be JSON.
+    pub(crate) fn content_type(found: Option<&str>) -> Self {
+        let found = found.map_or("there is none".to_owned(), |found| format!("it is '{found}'"));
+        let message = format!("The header Content-Type must be 'application/json'; {found}.");
+        Self::new(
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            Kind::InvalidRequestError,
+            Some("unsupported_media_type"),
+            message,
+        )
+    }
+
+    /// There is nothing at `path`.
+    pub(crate) fn no_path(method: &str, path: &str) -> Self {
+        let message = format!("Unknown request URL: {method} {path}.");
+        Self::new(StatusCode::NOT_FOUND, Kind::InvalidRequestError, Some("unknown_url"), message)
+    }
+
+    /// The path is there, for other methods.
+    pub(crate) fn no_method(method: &str, path: &str) -> Self {
+        let message = format!("{path} does not take {method}.");
+        Self::new(StatusCode::METHOD_NOT_ALLOWED, Kind::InvalidRequestError, Some("method_not_allowed"), message)
+    }
+
+    /// There is more to do than may wait.
+    pub(crate) fn overloaded(message: impl Into<String>, retry_after: Option<Duration>) -> Self {
+        let mut error = Self::new(StatusCode::TOO_MANY_REQUESTS, Kind::RateLimitError, Some("overloaded"), message);
+        error.retry_after = Some(retry_after.unwrap_or(RETRY_AFTER_DEFAULT));
+        error
+    }
+
+    /// Nobody is there to do it, for now.
+    pub(crate) fn unavailable(code: &'static str, message: impl Into<String>, retry_after: Option<Duration>) -> Self {
+        let mut error = Self::new(StatusCode::SERVICE_UNAVAILABLE, Kind::ServerError, Some(code), message);
+        error.retry_after = Some(retry_after.unwrap_or(RETRY_AFTER_DEFAULT));
+        error
+    }
+
+    /// A mistake of ours.
+    pub(crate) fn internal(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, Kind::ServerError, Some("internal_error"), message)
+    }
+
+    /// A request that was accepted and ended irregularly.
+    pub(crate) fn ended(end: &End) -> Self {
+        let detail = &end.detail;
+        match end.by {
+            Ender::Limit => {
+                let message = format!("The request reached its deadline: {detail}");
+                Self::new(StatusCode::GATEWAY_TIMEOUT, Kind::ServerError, Some("deadline_exceeded"), message)
+            }
+            Ender::Us => {
+                Self::unavailable("ended_by_service", format!("The service ended the request: {detail}"), None)
+            }
+            Ender::Worker => Self::new(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                Kind::ServerError,
+                Some("worker_failed"),
+                format!("The request could not be completed: {detail}"),
+            ),
+            Ender::Client | Ender::Done => Self::internal(format!("The request ended early: {detail}")),
+        }
+    }
+
+    /// A request that the brain refused before any token.
+    pub(crate) fn rejected(why: Rejected, detail: &str) -> Self {
+        match why {
+            Rejected::Overloaded { retry_after } => {
+                Self::overloaded(format!("There is too much to do: {detail}."), Some(retry_after))
+            }
+            Rejected::NoWorkers => Self::unavailable("no_workers", format!("No worker is there: {detail}."), None),
+            Rejected::TooLarge => {
+                Self::bad(Some("request_too_large"), format!("The request fits no worker's memory: {detail}."))
+            }
+        }
+    }
+
+    /// How metrics count a request that gets this answer instead of being accepted.
+    pub(crate) fn outcome(&self) -> Outcome {
+        if self.kind == Kind::InvalidRequestError { Outcome::Invalid } else { Outcome::Rejected }
+    }
+
+    /// Appends the body: `{"error":{...}}`.
+    pub(crate) fn write(&self, out: &mut Vec<u8>) {
+        let inner = Inner { message: &self.message, kind: self.kind, param: self.param.as_deref(), code: self.code };
+        serde_json::to_writer(out, &Body { error: inner }).expect("strings serialise and a Vec takes them");
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let mut body = Vec::new();
+        self.write(&mut body);
+        let mut response = (self.status, body).into_response();
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        if let Some(wait) = self.retry_after {
+            headers.insert(RETRY_AFTER, HeaderValue::from(wait.as_secs_f64().ceil() as u64));
+        }
+        response
+    }
+}

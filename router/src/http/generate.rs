@@ -1,0 +1,119 @@
+//! `POST /v1/chat/completions` and `POST /v1/completions`: parse, hand to the brain, answer.
+//!
+//! Whatever stops a handler - the client's connection ended, at any moment - drops its [`Waiting`], and that is how the
+//! brain learns that the client is gone.
+
+use super::body;
+use super::routes::{App, RequestNumber};
+use crate::answer::{Head, Run, Waiting, events, whole};
+use crate::api::{Ask, Endpoint, ask};
+use crate::brain::{Client, Note, Updates};
+use crate::clock::unix_seconds;
+use crate::error::ApiError;
+use axum::body::Body;
+use axum::extract::Request;
+use axum::http::HeaderValue;
+use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use axum::response::{IntoResponse, Response};
+use domain::{RequestId, Time};
+use std::sync::Arc;
+use telemetry::metrics;
+use tokio::sync::{OwnedSemaphorePermit, TryAcquireError};
+
+/// Longest body that is parsed and tokenized on a thread of the async runtime; it takes well under a millisecond.
+const INLINE_BYTES_MAX: usize = 4096;
+
+/// Answers a request to `endpoint`.
+pub(super) async fn generate(app: Arc<App>, endpoint: Endpoint, request: Request) -> Result<Response, ApiError> {
+    let arrived = app.clock.now();
+    let RequestNumber(number) = *request.extensions().get().expect("every request has its number");
+    // Until the brain has the request, its outcome is counted here.
+    let (ask, places) =
+        accept(&app, endpoint, request).await.inspect_err(|error| metrics::requests(error.outcome()).increment(1))?;
+    let waiting = submit(&app, &ask, arrived, places).await?;
+    let mut run = Run::new(&ask, &app.card, waiting);
+    run.begin().await?;
+    let prefix = if endpoint == Endpoint::Chat { "chatcmpl" } else { "cmpl" };
+    let id = format!("{prefix}-{number:016x}");
+    let head = Head { endpoint, id, created: unix_seconds(), model: app.card.name.clone() };
+    let logprobs = ask.options.params.logprobs.is_some();
+    if !ask.options.stream {
+        let json = whole(run, &head, &app.card.tokenizer, logprobs).await?;
+        return Ok(([(CONTENT_TYPE, HeaderValue::from_static("application/json"))], json).into_response());
+    }
+    let events = events(run, head, app.card.tokenizer.clone(), logprobs, ask.options.include_usage);
+    let headers = [
+        (CONTENT_TYPE, HeaderValue::from_static("text/event-stream; charset=utf-8")),
+        (CACHE_CONTROL, HeaderValue::from_static("no-cache")),
+    ];
+    Ok((headers, Body::from_stream(events)).into_response())
+}
+
+/// Takes a place, reads the body and parses it; then takes the places of further prompts.
+async fn accept(app: &Arc<App>, endpoint: Endpoint, request: Request) -> Result<(Ask, OwnedSemaphorePermit), ApiError> {
+    app.open()?;
+    let mut places = place(app, 1)?;
+    let (head, body) = request.into_parts();
+    let body = body::read(&head.headers, body, &app.config).await?;
+    let ask = if body.len() <= INLINE_BYTES_MAX {
+        ask(endpoint, &body, &app.card, &app.limits)?
+    } else {
+        let app = app.clone();
+        let parse = move || ask(endpoint, &body, &app.card, &app.limits);
+        match tokio::task::spawn_blocking(parse).await {
+            Ok(parsed) => parsed?,
+            Err(error) => return Err(ApiError::internal(format!("Parsing the request failed: {error}."))),
+        }
+    };
+    if ask.prompts.len() > 1 {
+        places.merge(place(app, ask.prompts.len() - 1)?);
+    }
+    app.open()?;
+    Ok((ask, places))
+}
+
+fn place(app: &App, prompts: usize) -> Result<OwnedSemaphorePermit, ApiError> {
+    let wanted = u32::try_from(prompts).unwrap_or(u32::MAX);
+    app.places.clone().try_acquire_many_owned(wanted).map_err(|error| match error {
+        TryAcquireError::NoPermits => {
+            let most = app.config.placement.requests_max;
+            ApiError::overloaded(format!("{most} prompts are open, the most that this service takes."), None)
+        }
+        TryAcquireError::Closed => ApiError::unavailable("shutting_down", "The service is shutting down.", None),
+    })
+}
+
+/// Gives the prompts of `ask` to the brain.
+async fn submit(app: &App, ask: &Ask, arrived: Time, mut places: OwnedSemaphorePermit) -> Result<Waiting, ApiError> {
+    let prompts = ask.prompts.len();
+    let choices = ask.options.choices;
+    let (updates, receiver) = Updates::new(app.config.stream_buffer, prompts);
+    let mut waiting = Waiting { ids: Vec::with_capacity(prompts), updates: receiver, notes: app.notes.clone() };
+    // Before the first prompt runs, room is set aside for the end of each.
+    let mut clients = Vec::with_capacity(prompts);
+    for at in 0..prompts {
+        let place = places.split(1).expect("a place was taken for every prompt");
+        let base = at * usize::from(choices);
+        clients.push(Client::new(&updates, base, choices, arrived, place).expect("the queue has room for every end"));
+    }
+    let seed = ask.options.seed.unwrap_or_else(|| app.draw.random());
+    for (prompt, client) in ask.prompts.iter().zip(clients) {
+        let id = RequestId(app.draw.unique());
+        let mut chain = Vec::new();
+        app.card.scope.extend_chain(&mut chain, &prompt.tokens, app.config.placement.block_tokens);
+        let request = Arc::new(domain::Request {
+            id,
+            prompt: prompt.tokens.clone(),
+            choices,
+            params: prompt.params.clone(),
+            seed,
+            deadline: app.config.deadline,
+            tenant: String::new(),
+        });
+        waiting.ids.push(id);
+        if app.notes.send(Note::Arrive { request, chain, client }).await.is_err() {
+            return Err(ApiError::internal("The router's brain ended."));
+        }
+    }
+    Ok(waiting)
+}

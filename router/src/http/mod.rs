@@ -1,0 +1,10 @@
+//! The HTTP surface: paths, bodies, connections. Handlers parse, wait and answer; they decide nothing.
+
+mod body;
+mod generate;
+mod patient;
+mod routes;
+mod server;
+
+pub(crate) use routes::{App, routes};
+pub(crate) use server::Server;

@@ -1,0 +1,119 @@
+//! The paths, and those of them that are not about generation.
+
+use super::generate::generate;
+use crate::api::{Endpoint, Limits};
+use crate::brain::{Fleet, Note, Phase};
+use crate::clock::{Clock, Draw};
+use crate::config::{ModelCard, RouterConfig};
+use crate::error::ApiError;
+use axum::extract::{Path, Request, State};
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderName, HeaderValue, Method, StatusCode, Uri};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use telemetry::MetricsHandle;
+use tokio::sync::{Semaphore, mpsc, watch};
+
+/// Names the request in answers and logs.
+static REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+/// What the handlers share.
+#[derive(Debug)]
+pub(crate) struct App {
+    pub(crate) config: RouterConfig,
+    pub(crate) limits: Limits,
+    pub(crate) card: ModelCard,
+    pub(crate) clock: Clock,
+    pub(crate) draw: Draw,
+    /// One permit per prompt that may be open.
+    pub(crate) places: Arc<Semaphore>,
+    pub(crate) notes: mpsc::Sender<Note>,
+    pub(crate) phase: watch::Receiver<Phase>,
+    pub(crate) fleet: watch::Receiver<Fleet>,
+    pub(crate) metrics: MetricsHandle,
+}
+
+/// The number of an HTTP request, from which its ids are made.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RequestNumber(pub(super) u64);
+
+impl App {
+    /// Errors: the service is shutting down.
+    pub(super) fn open(&self) -> Result<(), ApiError> {
+        match *self.phase.borrow() {
+            Phase::Serving => Ok(()),
+            Phase::Draining | Phase::Ending | Phase::Over => {
+                Err(ApiError::unavailable("shutting_down", "The service is shutting down.", None))
+            }
+        }
+    }
+}
+
+/// All paths.
+pub(crate) fn routes(app: Arc<App>) -> Router {
+    let chat = |State(app): State<Arc<App>>, request: Request| generate(app, Endpoint::Chat, request);
+    let completion = |State(app): State<Arc<App>>, request: Request| generate(app, Endpoint::Completion, request);
+    Router::new()
+        .route("/v1/chat/completions", post(chat))
+        .route("/v1/completions", post(completion))
+        .route("/v1/models", get(models))
+        // A model's name may have slashes, as those of hubs do.
+        .route("/v1/models/{*name}", get(model))
+        .route("/live", get(async || "live\n"))
+        .route("/ready", get(ready))
+        .route("/metrics", get(metrics))
+        .fallback(async |method: Method, uri: Uri| ApiError::no_path(method.as_str(), uri.path()))
+        .method_not_allowed_fallback(async |method: Method, uri: Uri| ApiError::no_method(method.as_str(), uri.path()))
+        .layer(from_fn_with_state(app.clone(), number))
+        .with_state(app)
+}
+
+/// Gives every request its number, and tells the client.
+async fn number(State(app): State<Arc<App>>, mut request: Request, next: Next) -> Response {
+    let number = app.draw.unique();
+    request.extensions_mut().insert(RequestNumber(number));
+    let mut response = next.run(request).await;
+    let value = HeaderValue::from_str(&format!("req_{number:016x}")).expect("hexadecimal digits are ASCII");
+    response.headers_mut().insert(REQUEST_ID.clone(), value);
+    response
+}
+
+fn describe(card: &ModelCard) -> Value {
+    json!({
+        "id": card.name,
+        "object": "model",
+        "created": card.created,
+        "owned_by": "baton",
+        "max_model_len": card.context_tokens,
+    })
+}
+
+async fn models(State(app): State<Arc<App>>) -> Json<Value> {
+    Json(json!({ "object": "list", "data": [describe(&app.card)] }))
+}
+
+async fn model(State(app): State<Arc<App>>, Path(name): Path<String>) -> Result<Json<Value>, ApiError> {
+    if name == app.card.name { Ok(Json(describe(&app.card))) } else { Err(ApiError::no_model(&name, &app.card.name)) }
+}
+
+/// Whether requests can be served now, and by how many.
+async fn ready(State(app): State<Arc<App>>) -> Response {
+    let fleet = *app.fleet.borrow();
+    let serving = *app.phase.borrow() == Phase::Serving;
+    let why = match (serving, fleet.decode) {
+        (false, _) => Some("shutting down"),
+        (true, 0) => Some("no decode worker is up"),
+        (true, _) => None,
+    };
+    let status = if why.is_none() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    let workers = json!({ "prefill": fleet.prefill, "decode": fleet.decode });
+    (status, Json(json!({ "ready": why.is_none(), "why": why, "workers": workers }))).into_response()
+}
+
+async fn metrics(State(app): State<Arc<App>>) -> Response {
+    ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], app.metrics.render()).into_response()
+}

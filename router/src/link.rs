@@ -1,0 +1,82 @@
+//! Sessions with workers, as byte messages in order. Who carries them (a channel, a stream over the network) is the
+//! caller's matter.
+
+use domain::session::Role;
+use domain::{Incarnation, WorkerId};
+use std::fmt;
+use std::task::{Context, Poll};
+use tokio::sync::mpsc;
+
+/// The router's end of a session with one worker.
+pub struct WorkerLink {
+    /// The worker.
+    pub id: WorkerId,
+    /// What it is there for.
+    pub role: Role,
+    /// Which life of it.
+    pub incarnation: Incarnation,
+    /// Queues a message for it without waiting. An error is final: the session is closed.
+    pub send: Box<dyn Fn(Vec<u8>) -> Result<(), LinkFull> + Send + Sync>,
+    /// Its messages. Closed: the session is over.
+    pub receive: mpsc::Receiver<Vec<u8>>,
+}
+
+impl fmt::Debug for WorkerLink {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "WorkerLink({} {:?} {})", self.id, self.role, self.incarnation)
+    }
+}
+
+/// The queue to a worker is full: it has stopped taking messages.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LinkFull;
+
+impl fmt::Display for LinkFull {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the queue to the worker is full")
+    }
+}
+
+impl std::error::Error for LinkFull {}
+
+/// The sessions that are open.
+#[derive(Debug)]
+pub(crate) struct Links {
+    open: Vec<WorkerLink>,
+    /// Where the next look for a message begins, so that a busy worker does not hide the others.
+    turn: usize,
+}
+
+impl Links {
+    pub(crate) fn new(open: Vec<WorkerLink>) -> Self {
+        Self { open, turn: 0 }
+    }
+
+    /// The worker's session, if it is open.
+    pub(crate) fn get(&self, id: WorkerId) -> Option<&WorkerLink> {
+        self.open.iter().find(|link| link.id == id)
+    }
+
+    /// Closes the session: the worker sees the end of its messages and gives up what it does for this router.
+    pub(crate) fn close(&mut self, id: WorkerId) -> Option<Role> {
+        let at = self.open.iter().position(|link| link.id == id)?;
+        Some(self.open.remove(at).role)
+    }
+
+    /// The next message of any worker; `None`: its session is over.
+    pub(crate) async fn next(&mut self) -> (WorkerId, Option<Vec<u8>>) {
+        std::future::poll_fn(|context| self.poll_next(context)).await
+    }
+
+    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<(WorkerId, Option<Vec<u8>>)> {
+        for step in 0..self.open.len() {
+            let at = (self.turn + step) % self.open.len();
+            let link = &mut self.open[at];
+            if let Poll::Ready(message) = link.receive.poll_recv(context) {
+                self.turn = at + 1;
+                return Poll::Ready((link.id, message));
+            }
+        }
+        Poll::Pending
+    }
+}

@@ -1,0 +1,91 @@
+//! A router's life: serving, draining, over.
+
+use crate::api::Limits;
+use crate::brain::{Brain, Fleet, NOTES_MAX, Phase};
+use crate::clock::{Clock, Draw};
+use crate::config::{ModelCard, RouterConfig};
+use crate::http::{App, Server, routes};
+use crate::link::WorkerLink;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+use telemetry::MetricsHandle;
+use tokio::net::TcpListener;
+use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::time::{MissedTickBehavior, interval, timeout};
+
+/// How often samples of histograms are folded.
+const UPKEEP: Duration = Duration::from_secs(5);
+/// Time for requests to end after they were told to.
+const ENDING_WAIT: Duration = Duration::from_secs(1);
+
+/// Serves the API on `listener` until `shutdown` is ready; then refuses new requests with 503, lets open ones end
+/// within [`RouterConfig::drain`], ends the rest, and closes the sessions with the workers. Returns when all of it is
+/// over. Errors: the brain failed, which it never should; nothing is served then.
+pub async fn serve(
+    listener: TcpListener,
+    config: RouterConfig,
+    card: ModelCard,
+    links: Vec<WorkerLink>,
+    metrics: MetricsHandle,
+    shutdown: impl Future<Output = ()>,
+) -> io::Result<()> {
+    let clock = Clock::new();
+    let (notes, notes_receiver) = mpsc::channel(NOTES_MAX);
+    let (phase, phase_receiver) = watch::channel(Phase::Serving);
+    let (fleet, fleet_receiver) = watch::channel(Fleet::default());
+    let requests_max = u32::try_from(config.placement.requests_max).unwrap_or(u32::MAX);
+    let places = Arc::new(Semaphore::new(requests_max as usize));
+    let brain = Brain::new(clock, config.placement.clone(), links, fleet);
+    let mut brain = tokio::spawn(brain.run(notes_receiver, phase_receiver.clone()));
+    let (connections_max, write_wait, drain) = (config.connections_max, config.write_wait, config.drain);
+    let app = Arc::new(App {
+        limits: Limits::of(&config),
+        config,
+        card,
+        clock,
+        draw: Draw::new(),
+        places: places.clone(),
+        notes,
+        phase: phase_receiver,
+        fleet: fleet_receiver,
+        metrics: metrics.clone(),
+    });
+    let server = Server::new(listener, routes(app), connections_max, write_wait);
+
+    // All places free: no request is open.
+    let all_ended = || async {
+        let _ = places.acquire_many(requests_max).await;
+    };
+    let life = async {
+        shutdown.await;
+        tracing::info!("draining: new requests are refused, open ones may end");
+        phase.send_replace(Phase::Draining);
+        if timeout(drain, all_ended()).await.is_err() {
+            tracing::warn!("the time for draining is over; open requests are ended");
+            phase.send_replace(Phase::Ending);
+            let _ = timeout(ENDING_WAIT, all_ended()).await;
+        }
+    };
+    let failed = tokio::select! {
+        never = server.accept() => match never {},
+        never = keep_up(&metrics) => match never {},
+        () = life => false,
+        _ = &mut brain => true,
+    };
+    server.close().await;
+    phase.send_replace(Phase::Over);
+    if failed || brain.await.is_err() {
+        return Err(io::Error::other("the router's brain failed"));
+    }
+    Ok(())
+}
+
+async fn keep_up(metrics: &MetricsHandle) -> std::convert::Infallible {
+    let mut ticks = interval(UPKEEP);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        metrics.upkeep();
+    }
+}
