@@ -26,8 +26,8 @@ pub struct KvConfig {
     /// Blocks per group that opening a sequence leaves available, so that running sequences can grow. Waived while no
     /// sequence is open: then there is nobody to keep them for.
     pub reserve_blocks: u32,
-    /// Bound of the release answers kept until acknowledged. When full, the answer of the oldest lease is forgotten, and
-    /// a repeated release of it is answered as invalid.
+    /// Bound of the release answers kept until acknowledged. When full, the oldest is forgotten, and a repeated release of
+    /// that lease is answered as invalid.
     pub answers_max: usize,
     /// Bound of live leases. When full, nothing more is offered.
     pub leases_max: usize,

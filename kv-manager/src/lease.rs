@@ -4,7 +4,7 @@
 //! know which blocks a live lease covers, and the manager keeps the two in step.
 
 use domain::{BlockRef, Generation, LeaseId, SeqKey, Time};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 /// A live lease.
@@ -16,6 +16,9 @@ pub(crate) struct Lease {
     pub(crate) tokens: u32,
     /// Positions of those that are written and valid.
     pub(crate) ready: u32,
+    /// When positions below this are written, a copy into its blocks that was planned before the offer has been made; until
+    /// then `ready` stays.
+    pub(crate) copied_until: u32,
     /// The blocks it covers, with their generations at the offer.
     pub(crate) blocks: Vec<(BlockRef, Generation)>,
     /// How long it lives without renewal.
@@ -35,9 +38,10 @@ pub(crate) struct LeaseTable {
     /// `(expiry, lease)` of every live lease. Ordered, so that the earliest is at hand and a renewal moves its own entry:
     /// no stale entries that would need a bound.
     deadlines: BTreeSet<(Time, LeaseId)>,
-    /// Leases whose release was answered as valid and not acknowledged yet. An invalid answer needs no memory: it
-    /// is also the answer to a lease that is not known.
-    valid: BTreeSet<LeaseId>,
+    /// Leases whose release was answered as valid and not acknowledged yet, oldest answer first. An invalid answer needs no
+    /// memory: it is also the answer to a lease that is not known. Acknowledgements come soon and about in order, so
+    /// searching from the front is short.
+    valid: VecDeque<LeaseId>,
     answers_max: usize,
     leases_max: usize,
     last: LeaseId,
@@ -49,7 +53,7 @@ impl LeaseTable {
         Self {
             live: BTreeMap::new(),
             deadlines: BTreeSet::new(),
-            valid: BTreeSet::new(),
+            valid: VecDeque::new(),
             answers_max,
             leases_max,
             last: LeaseId(0),
@@ -82,7 +86,7 @@ impl LeaseTable {
 
     /// Positions below `tokens` of the lease's sequence are written and valid.
     pub(crate) fn fulfil(&mut self, id: LeaseId, tokens: u32) {
-        if let Some(lease) = self.live.get_mut(&id) {
+        if let Some(lease) = self.live.get_mut(&id).filter(|lease| tokens >= lease.copied_until) {
             lease.ready = lease.ready.max(tokens.min(lease.tokens));
         }
     }
@@ -121,11 +125,11 @@ impl LeaseTable {
         self.deadlines.first().map(|&(expiry, _)| expiry)
     }
 
-    /// Keeps a valid answer; forgets that of the oldest lease when there are too many.
+    /// Keeps a valid answer; forgets the oldest when there are too many.
     pub(crate) fn keep_valid(&mut self, id: LeaseId) {
-        self.valid.insert(id);
+        self.valid.push_back(id);
         if self.valid.len() > self.answers_max {
-            self.valid.pop_first();
+            self.valid.pop_front();
         }
     }
 
@@ -136,7 +140,9 @@ impl LeaseTable {
 
     /// Forgets the answer.
     pub(crate) fn ack(&mut self, id: LeaseId) {
-        self.valid.remove(&id);
+        if let Some(place) = self.valid.iter().position(|&kept| kept == id) {
+            self.valid.remove(place);
+        }
     }
 
     /// Asserts that deadlines and leases match and that the bounds hold.
@@ -144,6 +150,6 @@ impl LeaseTable {
         let expected: BTreeSet<_> = self.live.iter().map(|(&id, lease)| (lease.expiry, id)).collect();
         assert_eq!(self.deadlines, expected, "every live lease has its one deadline");
         assert!(self.live.len() <= self.leases_max && self.valid.len() <= self.answers_max, "a bound is exceeded");
-        assert!(self.live.keys().all(|id| !self.valid.contains(id)), "a lease is live and released");
+        assert!(self.valid.iter().all(|id| !self.live.contains_key(id)), "a lease is live and released");
     }
 }

@@ -143,6 +143,7 @@ impl KvManager {
             tables,
             blocks,
             written: cached_tokens,
+            planned: cached_tokens,
             sealed: hit,
             fetched: if fetch { tokens } else { 0 },
             leases: Vec::new(),
@@ -153,10 +154,13 @@ impl KvManager {
         Admit::Ready { cached_tokens }
     }
 
-    /// Gives the positions below `tokens` slots, and makes those that are not written yet writable: a block that another
+    /// Gives the positions below `tokens` slots, and makes those that no step writes yet writable: a block that another
     /// sequence shares, or that an offer froze at or below such a position, is replaced, and the copies returned belong
-    /// into the step that writes the positions. The sources stay as they are until
+    /// into the step that writes the positions (they are returned once). The sources stay as they are until
     /// [`written`](Self::written) says that those positions are, or the sequence closes. Uses the reserve.
+    ///
+    /// An offer of this sequence that promised such a position in a block that is now replaced (it was
+    /// shared when it was offered, or since) cannot be kept and is withdrawn.
     pub fn grow(&mut self, key: SeqKey, tokens: u32) -> Grow {
         let size = self.config.block_tokens;
         let sequence = self.sequence(key);
@@ -168,20 +172,30 @@ impl KvManager {
         }
 
         let sequence = self.sequences.get_mut(&key).expect("it was just looked at");
+        let unplanned = sequence.planned.max(sequence.written);
         let mut copies = Vec::new();
+        let mut broken = Vec::new();
         for ((group, pool), stuck) in groups(self.pools.len()).zip(&mut self.pools).zip(stuck) {
             let table = &mut sequence.tables[at(group)];
             for number in stuck {
                 let to = pool.allocate(&mut self.index);
                 let from = std::mem::replace(&mut table.blocks[(number - table.first) as usize], to);
+                let start = number * size;
+                let promised = |id: &LeaseId| {
+                    let lease = self.leases.get(*id).expect("blocks know live leases only");
+                    lease.key == key && lease.tokens > unplanned.max(start)
+                };
+                broken.extend(pool.leases(from).iter().copied().filter(promised));
                 pool.pin(from);
                 pool.leave(from, &self.index);
-                sequence.pins.push(Pin { source: BlockRef { group, block: from }, until: tokens });
+                sequence.pins.push(Pin { source: BlockRef { group, block: from }, start, until: tokens });
                 copies.push(BlockCopy { group, from, to });
             }
             table.blocks.extend((0..fresh).map(|_| pool.allocate(&mut self.index)));
         }
         sequence.blocks = blocks;
+        sequence.planned = unplanned.max(tokens);
+        broken.into_iter().for_each(|lease| self.withdraw(lease));
         self.assert_conserved();
         Grow::Ready(copies)
     }
@@ -234,18 +248,19 @@ impl KvManager {
     }
 
     /// Opens `child` with all that `parent` has; whichever first writes into a block that both hold copies it.
-    /// Panics if the child is open, or if the parent is a fetch's destination not validated yet or owes positions
-    /// to a reader (which it could then no longer write in place).
+    /// Panics if the child is open, or if the parent is a fetch's destination not validated yet or waits for a copy
+    /// (between [`grow`](Self::grow) and the end of the step).
     pub fn fork(&mut self, parent: SeqKey, child: SeqKey) {
         assert!(!self.is_open(child), "{child} is open already");
         let sequence = self.sequence(parent);
         assert!(sequence.is_validated(), "{parent} is forked before it is validated");
-        let owed = |lease: &LeaseId| self.leases.get(*lease).is_some_and(|lease| lease.ready < lease.tokens);
-        assert!(!sequence.leases.iter().any(owed), "{parent} is forked while it owes positions to a reader");
+        assert!(sequence.pins.is_empty(), "{parent} is forked before its copies are made");
         let fork = Sequence {
             tables: sequence.tables.clone(),
             blocks: sequence.blocks,
             written: sequence.written,
+            // What the parent has in flight beyond is not the child's.
+            planned: sequence.written,
             sealed: sequence.sealed,
             fetched: 0,
             leases: Vec::new(),
@@ -285,7 +300,7 @@ impl KvManager {
 impl KvManager {
     /// Grants a lease on the blocks that a query at position `tokens` needs (all of them; in windowed groups, those from
     /// its window on), which hold the sequence's positions below `tokens` now or will. It lives for `duration` after each
-    /// renewal but not beyond `until`. From now on the sequence writes no position from `tokens` on into these blocks.
+    /// renewal but not beyond `until`. No step planned from now on writes a position from `tokens` on into these blocks.
     ///
     /// `None`: [`KvConfig::leases_max`] leases are live, or the sequence is a copy not validated yet. Panics if the
     /// positions have no slots (`tokens` beyond them, or so far behind what is written that its window is gone).
@@ -315,9 +330,10 @@ impl KvManager {
             blocks.extend(offered.iter().map(|&(block, generation)| (BlockRef { group, block }, generation)));
             groups.push(OfferedGroup { first, blocks: offered });
         }
-        let ready = sequence.written.min(tokens);
+        let ready = sequence.ready().min(tokens);
+        let copied_until = sequence.copied_until();
         let covered: Vec<BlockRef> = blocks.iter().map(|&(block, _)| block).collect();
-        let lease = Lease { key, tokens, ready, blocks, duration, until, expiry: until, ticks: None };
+        let lease = Lease { key, tokens, ready, copied_until, blocks, duration, until, expiry: until, ticks: None };
         let lease = self.leases.grant(now, lease);
         for block in covered {
             self.pools[at(block.group)].lease(block.block, lease);
@@ -400,6 +416,11 @@ impl KvManager {
     /// The counts of each group.
     pub fn stats(&self) -> Vec<GroupStats> {
         self.pools.iter().map(Pool::stats).collect()
+    }
+
+    /// Leases that are alive.
+    pub fn leases_live(&self) -> usize {
+        self.leases.iter().count()
     }
 
     /// Identities that became held and that ceased to be held since the last call. An identity counts as held when
@@ -487,13 +508,14 @@ impl KvManager {
         usable
     }
 
-    /// Blocks of the sequence, by number, that hold a position which is below `tokens` and not written yet, and that it
+    /// Blocks of the sequence, by number, that hold a position which is below `tokens` and in no step yet, and that it
     /// may not write: shared with another sequence, or frozen.
     fn unwritable(&self, sequence: &Sequence, group: GroupId, tokens: u32) -> Vec<u32> {
         let size = self.config.block_tokens;
         let pool = &self.pools[at(group)];
         let table = &sequence.tables[at(group)];
-        let numbers = (sequence.written / size).max(table.first)..tokens.div_ceil(size).min(sequence.blocks);
+        let numbers = (sequence.planned.max(sequence.written) / size).max(table.first)
+            ..tokens.div_ceil(size).min(sequence.blocks);
         numbers
             .filter(|&number| {
                 let block = table.blocks[(number - table.first) as usize];

@@ -12,21 +12,25 @@ pub(crate) struct Sequence {
     pub(crate) blocks: u32,
     /// Positions below this are written and valid.
     pub(crate) written: u32,
+    /// Positions below this were made writable for steps that were planned; those from `written` on may be in flight.
+    pub(crate) planned: u32,
     /// Blocks below this are sealed under their hashes.
     pub(crate) sealed: u32,
     /// Positions below this are a fetch's destination: until they are written nothing of it may be offered or forked.
     pub(crate) fetched: u32,
     /// Leases given on it, the ended ones among them until the next offer.
     pub(crate) leases: Vec<LeaseId>,
-    /// Sources of copies that a step may still have to make.
+    /// Copies that a step may still have to make.
     pub(crate) pins: Vec<Pin>,
 }
 
-/// A block that a copy on write reads.
+/// A copy on write that may not have been made yet, and keeps its source.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pin {
     /// The source.
     pub(crate) source: BlockRef,
+    /// First position of the block copied: from there on the sequence's memory is not what `written` says.
+    pub(crate) start: u32,
     /// The copy has been made when positions below this are written: copies come first in a step.
     pub(crate) until: u32,
 }
@@ -35,5 +39,15 @@ impl Sequence {
     /// Whether all that it holds is written by the engine here or was validated.
     pub(crate) fn is_validated(&self) -> bool {
         self.written >= self.fetched
+    }
+
+    /// Positions below this are written and in the blocks that the tables name.
+    pub(crate) fn ready(&self) -> u32 {
+        self.pins.iter().map(|pin| pin.start).fold(self.written, u32::min)
+    }
+
+    /// Once positions below this are written, no copy is left to be made.
+    pub(crate) fn copied_until(&self) -> u32 {
+        self.pins.iter().map(|pin| pin.until).max().unwrap_or(0)
     }
 }
