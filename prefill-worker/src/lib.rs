@@ -1,1 +1,100 @@
-//! TODO-DOC
+//! The prefill worker: computes prompts, samples their first tokens, and hands their KV off.
+//!
+//! What is deliberately absent: decoding, and writing into anybody's memory. Its offers are read by decode workers.
+#![forbid(unsafe_code)]
+
+use domain::handoff::PeerBody;
+use domain::session::{Failure, Part, Submit};
+use domain::{Choice, Epoch, RequestId, SeqKey, StepId, Time, Token, WorkerId, session};
+use scheduler::Work;
+use transport::Completion;
+use worker::{Core, Offers, PROMPT, Role};
+
+/// The role of a prefill worker.
+#[derive(Default)]
+pub struct Prefill {
+    offers: Offers,
+}
+
+impl Role for Prefill {
+    fn role(&self) -> session::Role {
+        session::Role::Prefill
+    }
+
+    fn submitted(&mut self, core: &mut Core, now: Time, submit: Submit) {
+        let (request, epoch, part) = (submit.request, submit.epoch, submit.part);
+        let shares_prompt = worker::shares_prompt(&submit);
+        core.open(now, submit);
+        match part {
+            Part::Prefill { .. } if shares_prompt => core.queue(now, request, epoch),
+            Part::Prefill { .. } => {
+                core.fail(request, epoch, Failure::Engine, "choices that differ already cannot share a handoff");
+            }
+            Part::Decode { .. } | Part::Whole => {
+                core.fail(request, epoch, Failure::Engine, "a prefill worker does not decode");
+            }
+        }
+    }
+
+    fn cancelled(&mut self, core: &mut Core, _now: Time, request: RequestId, epoch: Epoch) {
+        self.offers.withdraw(core, SeqKey { request, epoch, choice: PROMPT });
+    }
+
+    /// The offer goes out before the first step, so that the reader can follow layer by layer.
+    fn admitted(&mut self, core: &mut Core, now: Time, key: SeqKey) {
+        let Some(attempt) = core.attempt(key.request, key.epoch) else { return };
+        let Part::Prefill { decode } = attempt.submit.part else { return };
+        if attempt.submit.params.max_tokens <= committed(&attempt.submit) + 1 {
+            // The first token is the last: nobody takes anything over.
+            return;
+        }
+        let duration = attempt.submit.lease;
+        if !self.offers.begin(core, now, key, decode, duration) {
+            core.fail(key.request, key.epoch, Failure::HandoffLapsed, "too many leases are open");
+        }
+    }
+
+    fn planned(&mut self, core: &mut Core, _now: Time, step: StepId, work: &[Work]) {
+        for work in work {
+            self.offers.writes(core, step, work.key, work.start + work.count);
+        }
+    }
+
+    fn prompt_ended(&mut self, core: &mut Core, _now: Time, key: SeqKey, first: Vec<(Choice, Token)>) {
+        self.offers.complete(core, key, first);
+        // The lease keeps the blocks for the reader; nothing else is left to do here.
+        core.forget(key.request, key.epoch);
+        core.close(key);
+    }
+
+    fn step_failed(&mut self, core: &mut Core, _now: Time, work: &[Work]) {
+        for work in work {
+            self.offers.withdraw(core, work.key);
+        }
+    }
+
+    fn peer(&mut self, core: &mut Core, now: Time, from: WorkerId, body: PeerBody) {
+        if !self.offers.handle(core, now, from, &body) {
+            tracing::warn!(%from, ?body, "a prefill worker reads nothing; the message is ignored");
+        }
+    }
+
+    fn peer_restarted(&mut self, core: &mut Core, _now: Time, peer: WorkerId) {
+        self.offers.reader_restarted(core, peer);
+    }
+
+    fn transfer_ended(&mut self, _core: &mut Core, _now: Time, _completion: Completion) {}
+
+    fn tick(&mut self, core: &mut Core, now: Time) {
+        self.offers.expire(core, now);
+    }
+
+    fn next_deadline(&self, core: &Core) -> Option<Time> {
+        self.offers.next_deadline(core)
+    }
+}
+
+/// Tokens that the client has already of the choice that got the most.
+fn committed(submit: &Submit) -> u32 {
+    submit.choices.iter().map(|(_, tokens)| tokens.len() as u32).max().unwrap_or(0)
+}

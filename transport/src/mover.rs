@@ -115,7 +115,7 @@ impl Mover {
                 drop(self.changed.wait(state).unwrap_or_else(PoisonError::into_inner));
                 continue;
             }
-            if idle_since.is_some_and(|since| since.elapsed() >= SPIN)
+            if idle_since.is_some_and(|since| now().duration_since(since) >= SPIN)
                 && state.posted.is_empty()
                 && state.cancelled.is_empty()
             {
@@ -156,7 +156,7 @@ impl Mover {
                     // mapped; the destination is the caller's own and lent to this transfer until it ends.
                     unsafe { copy_racing(from.add(copy.from as usize), to.add(copy.to as usize), batch.len) };
                 }
-                posted.wire += begin.elapsed();
+                posted.wire += now().duration_since(begin);
                 posted.done += 1;
                 moved = true;
             }
@@ -167,7 +167,7 @@ impl Mover {
                     bytes: posted.transfer.bytes,
                     queued: posted.begun.unwrap_or(posted.at).duration_since(posted.at),
                     wire: posted.wire,
-                    elapsed: posted.at.elapsed(),
+                    elapsed: now().duration_since(posted.at),
                 };
                 self.end(posted, Ok(report));
             } else {

@@ -1,1 +1,36 @@
-//! TODO-DOC
+//! What prefill and decode workers share: the step loop and the mechanisms it drives.
+//!
+//! A [`Worker`] is one OS thread that owns everything of its worker: the KV manager, the scheduler, the sequences and
+//! the device. Everything else sends it [`Inbound`] messages. What a worker does with a prompt that has ended, or with
+//! an offer that arrived, is its [`Role`]'s matter; the two sides of a handoff are the mechanisms [`Offers`] (of the
+//! owner) and [`Fetches`] (of the reader) that roles compose.
+//!
+//! What is deliberately absent: HTTP, text, placement, and any decision that a core could take.
+
+mod attempts;
+mod clock;
+mod config;
+mod core;
+mod fetches;
+mod inbox;
+mod memory;
+mod meters;
+mod offers;
+mod plan;
+mod rates;
+mod reports;
+mod role;
+mod sequence;
+mod space;
+mod step_loop;
+
+pub use attempts::Attempt;
+pub use clock::Clock;
+pub use config::WorkerConfig;
+pub use core::{Core, shares_prompt};
+pub use fetches::Fetches;
+pub use inbox::{Inbound, Inbox, WorkerInput, inbox};
+pub use offers::Offers;
+pub use role::Role;
+pub use sequence::{PROMPT, Sequence};
+pub use step_loop::{StartError, Worker, WorkerParts};

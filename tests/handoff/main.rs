@@ -1,0 +1,247 @@
+//! The handoff between a real prefill worker and a real decode worker of one process, with a device whose text shows
+//! every misplaced byte. The router's part is played by the test.
+
+mod cluster;
+mod device;
+
+use cluster::{Asked, Cluster, DECODE, Options, PREFILL, prompt};
+use domain::session::{Failure, Part, ToWorker};
+use domain::{Choice, End, Epoch, RequestId, Token};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// Runs requests at once and checks their texts, and that every block is given back.
+fn check(cluster: &mut Cluster, requests: &[Asked]) {
+    requests.iter().for_each(|request| cluster.hand_off(request));
+    finish(cluster, requests);
+}
+
+fn finish(cluster: &mut Cluster, requests: &[Asked]) {
+    for request in requests {
+        cluster.wait_end(request);
+        assert!(cluster.failures.is_empty(), "{:?}", cluster.failures);
+        for choice in 0..request.choices {
+            let expected = request.expected(&cluster.layout, choice);
+            assert_eq!(cluster.text(request, choice), expected, "request {} choice {choice}", request.id);
+            let end = if expected.last().is_some_and(|token| request.stop_tokens.contains(token)) {
+                End::stop()
+            } else {
+                End::length()
+            };
+            let tokens = (request.committed.len() + expected.len()) as u32;
+            assert_eq!(cluster.ends[&request.key(choice)], (tokens, end));
+        }
+    }
+    cluster.wait_idle();
+}
+
+#[test]
+fn a_prompt_is_handed_off_and_decoded_on() {
+    let mut cluster = Cluster::new(&Options::default());
+    let request = Asked::new(1, prompt(50, 1), 20);
+    check(&mut cluster, std::slice::from_ref(&request));
+    let rows = &cluster.rows[&request.key(0)];
+    let by = |worker| rows.iter().filter(|(from, _)| *from == worker).count();
+    assert_eq!((by(PREFILL), by(DECODE)), (1, 19), "the first token comes straight from the prefill worker");
+}
+
+#[test]
+fn any_length_survives_the_handoff() {
+    let mut cluster = Cluster::new(&Options { chunk: 8, ..Options::default() });
+    let lengths = [1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33, 64, 100];
+    let requests: Vec<_> =
+        lengths.iter().enumerate().map(|(i, &len)| Asked::new(i as u64, prompt(len, 50 + len), 9)).collect();
+    check(&mut cluster, &requests);
+}
+
+#[test]
+fn layers_are_read_while_later_ones_compute() {
+    let mut cluster = Cluster::new(&Options { chunk: 8, ..Options::default() });
+    cluster.prefill_knobs.layer_us.store(3_000, Ordering::Relaxed);
+    let requests: Vec<_> = (0..6).map(|i| Asked::new(i, prompt(40 + i as u32, i as u32), 12)).collect();
+    check(&mut cluster, &requests);
+}
+
+#[test]
+fn windows_hand_off_what_a_later_query_needs() {
+    for window in [3, 4, 9, 16] {
+        let mut cluster = Cluster::new(&Options { chunk: 8, window: Some(window), ..Options::default() });
+        let requests: Vec<_> = (0..5).map(|i| Asked::new(i, prompt(5 + 13 * i as u32, i as u32), 25)).collect();
+        check(&mut cluster, &requests);
+    }
+}
+
+#[test]
+fn prefix_hits_change_nothing() {
+    let mut cluster = Cluster::new(&Options::default());
+    let first = Asked::new(1, prompt(61, 1), 10);
+    check(&mut cluster, std::slice::from_ref(&first));
+    // The same prompt again: cached on both sides.
+    let again = Asked { id: 2, ..first.clone() };
+    check(&mut cluster, std::slice::from_ref(&again));
+    assert_eq!(cluster.rows[&again.key(0)][0].1.cached_tokens, 60, "P had all full blocks");
+    // A prompt that D knows from a whole run of its own, and P does not.
+    let other = Asked::new(3, prompt(37, 9), 10);
+    cluster.submit(DECODE, &other, Part::Whole);
+    finish(&mut cluster, std::slice::from_ref(&other));
+    let longer = Asked { id: 4, prompt: [other.prompt.clone(), prompt(30, 5)].concat(), ..other.clone() };
+    check(&mut cluster, std::slice::from_ref(&longer));
+    // The next turn: prompt and answer of the first, which D has and P has only in part.
+    let turn = [first.prompt.clone(), first.expected(&cluster.layout, 0), prompt(11, 3)].concat();
+    check(&mut cluster, &[Asked::new(6, turn, 10)]);
+}
+
+#[test]
+fn choices_fork_from_one_prompt() {
+    for window in [None, Some(6)] {
+        let mut cluster = Cluster::new(&Options { window, ..Options::default() });
+        let handed_off = Asked { choices: 4, ..Asked::new(1, prompt(22, 1), 15) };
+        check(&mut cluster, std::slice::from_ref(&handed_off));
+        let whole = Asked { choices: 3, ..Asked::new(2, prompt(26, 2), 15) };
+        cluster.submit(DECODE, &whole, Part::Whole);
+        finish(&mut cluster, std::slice::from_ref(&whole));
+    }
+}
+
+#[test]
+fn stop_tokens_and_single_tokens_end_where_they_should() {
+    let mut cluster = Cluster::new(&Options::default());
+    let probe = Asked::new(1, prompt(20, 1), 12);
+    let text = probe.expected(&cluster.layout, 0);
+    let stops = |id: u64, at: usize| Asked { stop_tokens: vec![text[at]], ..Asked { id, ..probe.clone() } };
+    // The first token ends one request on P; a later one ends another on D; a third may have one token only.
+    check(&mut cluster, &[stops(2, 0), stops(3, 5), Asked { id: 4, max_tokens: 1, ..probe.clone() }]);
+}
+
+#[test]
+fn a_replay_continues_after_the_committed_tokens() {
+    let mut cluster = Cluster::new(&Options::default());
+    let plain = Asked::new(1, prompt(30, 4), 16);
+    let text = plain.expected(&cluster.layout, 0);
+    let replay = Asked { epoch: Epoch(2), committed: text[..7].to_vec(), ..plain };
+    check(&mut cluster, std::slice::from_ref(&replay));
+}
+
+#[test]
+fn running_sequences_that_run_out_of_blocks_are_preempted() {
+    let mut cluster = Cluster::new(&Options { blocks: 40, reserve: 2, chunk: 16, ..Options::default() });
+    let requests: Vec<_> = (0..8).map(|i| Asked::new(i, prompt(17, i as u32), 40)).collect();
+    requests.iter().for_each(|request| cluster.submit(DECODE, request, Part::Whole));
+    finish(&mut cluster, &requests);
+}
+
+#[test]
+fn a_decode_worker_without_room_lets_the_handoff_wait() {
+    let mut cluster =
+        Cluster::new(&Options { blocks: 48, reserve: 4, running_max: 3, chunk: 16, ..Options::default() });
+    cluster.decode_knobs.layer_us.store(200, Ordering::Relaxed);
+    let requests: Vec<_> = (0..12).map(|i| Asked::new(i, prompt(40, i as u32), 12)).collect();
+    check(&mut cluster, &requests);
+    assert!(cluster.decode_knobs.spans_seen.load(Ordering::Relaxed) <= 3);
+}
+
+#[test]
+fn a_cancel_at_any_moment_leaks_nothing() {
+    let mut cluster = Cluster::new(&Options { chunk: 8, ..Options::default() });
+    cluster.prefill_knobs.layer_us.store(300, Ordering::Relaxed);
+    cluster.decode_knobs.layer_us.store(100, Ordering::Relaxed);
+    for i in 0..60 {
+        let request =
+            Asked { choices: 1 + (i % 2) as u16, ..Asked::new(i, prompt(20 + (i % 7) as u32 * 9, i as u32), 500) };
+        cluster.hand_off(&request);
+        cluster.during(Duration::from_micros(i * 397 % 17_000));
+        cluster.cancel(&request);
+    }
+    cluster.wait_idle();
+    // A withdrawal may reach the reader before the router's cancel does.
+    assert!(cluster.failures.drain(..).all(|(_, _, why, _)| why == Failure::HandoffLapsed));
+    // And everything still works.
+    check(&mut cluster, &[Asked::new(1000, prompt(50, 1), 20)]);
+}
+
+#[test]
+fn one_choice_can_be_cancelled_alone() {
+    let mut cluster = Cluster::new(&Options::default());
+    cluster.decode_knobs.layer_us.store(500, Ordering::Relaxed);
+    let request = Asked { choices: 2, ..Asked::new(1, prompt(22, 1), 30) };
+    cluster.hand_off(&request);
+    cluster.until("some tokens", |cluster| cluster.rows.get(&request.key(1)).is_some_and(|rows| rows.len() > 3));
+    for to in [PREFILL, DECODE] {
+        cluster.tell(to, &ToWorker::Cancel { request: RequestId(1), epoch: Epoch(1), choice: Some(Choice(1)) });
+    }
+    cluster.until("the other's end", |cluster| cluster.ends.contains_key(&request.key(0)));
+    assert_eq!(cluster.text(&request, 0), request.expected(&cluster.layout, 0));
+    let cut = cluster.text(&request, 1);
+    assert!(cut.len() < 30 && request.expected(&cluster.layout, 1).starts_with(&cut));
+    assert!(!cluster.ends.contains_key(&request.key(1)), "the router ended it, the worker says nothing");
+    cluster.wait_idle();
+}
+
+#[test]
+fn a_failed_step_fails_the_attempt_and_nothing_else() {
+    let mut cluster = Cluster::new(&Options { chunk: 8, ..Options::default() });
+    cluster.prefill_knobs.layer_us.store(1000, Ordering::Relaxed);
+    cluster.prefill_knobs.failing_step.store(3, Ordering::Relaxed);
+    let request = Asked::new(1, prompt(64, 1), 10);
+    cluster.hand_off(&request);
+    cluster.until("both workers to fail it", |cluster| cluster.failures.len() == 2);
+    let mut kinds: Vec<_> = cluster.failures.drain(..).map(|(_, _, why, _)| why).collect();
+    kinds.sort_by_key(|why| *why != Failure::Engine);
+    assert_eq!(kinds, [Failure::Engine, Failure::HandoffLapsed]);
+    assert!(cluster.rows.is_empty());
+    cluster.wait_idle();
+    check(&mut cluster, &[Asked { epoch: Epoch(2), ..request }]);
+}
+
+#[test]
+fn a_lease_that_lapses_gives_no_wrong_tokens() {
+    let mut cluster = Cluster::new(&Options { chunk: 8, ..Options::default() });
+    cluster.prefill_knobs.layer_us.store(2_000, Ordering::Relaxed);
+    let mut ends = (0, 0);
+    for i in 0..10 {
+        // Leases of a few milliseconds: some are renewed in time, some lapse.
+        let request = Asked { lease: Duration::from_micros(200 + 400 * i), ..Asked::new(i, prompt(40, i as u32), 8) };
+        cluster.hand_off(&request);
+        cluster.wait_end(&request);
+        match cluster.failures.pop() {
+            None => {
+                assert_eq!(cluster.text(&request, 0), request.expected(&cluster.layout, 0));
+                ends.0 += 1;
+            }
+            Some((_, _, why, _)) => {
+                assert_eq!(why, Failure::HandoffLapsed);
+                ends.1 += 1;
+            }
+        }
+        cluster.failures.clear();
+    }
+    assert_eq!(ends.0 + ends.1, 10);
+    cluster.wait_idle();
+}
+
+#[test]
+fn a_prompt_beyond_the_pool_is_refused() {
+    let mut cluster = Cluster::new(&Options { blocks: 16, ..Options::default() });
+    let request = Asked::new(1, prompt(100, 1), 10);
+    cluster.submit(DECODE, &request, Part::Whole);
+    cluster.until("the refusal", |cluster| !cluster.failures.is_empty());
+    assert_eq!(cluster.failures.pop().map(|(_, _, why, _)| why), Some(Failure::TooLarge));
+    cluster.wait_idle();
+}
+
+#[test]
+fn a_deadline_ends_the_attempt() {
+    let mut cluster = Cluster::new(&Options::default());
+    cluster.decode_knobs.layer_us.store(2_000, Ordering::Relaxed);
+    let request = Asked { deadline: Duration::from_millis(1500), ..Asked::new(1, prompt(30, 1), 10_000) };
+    cluster.hand_off(&request);
+    cluster.until("the end", |cluster| cluster.failures.iter().any(|(_, _, why, _)| *why == Failure::Deadline));
+    let text = cluster.text(&request, 0);
+    assert!(!text.is_empty() && expected_prefix(&cluster, &request, &text));
+    cluster.wait_idle();
+}
+
+fn expected_prefix(cluster: &Cluster, request: &Asked, text: &[Token]) -> bool {
+    let shorter = Asked { max_tokens: text.len() as u32, ..request.clone() };
+    shorter.expected(&cluster.layout, 0) == text
+}

@@ -1,0 +1,71 @@
+//! Attempts: what the router asked of this worker and has not ended.
+
+use domain::session::Submit;
+use domain::{Choice, Epoch, RequestId, Time};
+use std::collections::{BTreeSet, HashMap};
+
+/// An attempt at a request, on this worker.
+#[derive(Clone, Debug)]
+pub struct Attempt {
+    /// What the router said.
+    pub submit: Submit,
+    /// When it arrived.
+    pub arrived: Time,
+    /// The client's deadline.
+    pub deadline: Time,
+    /// Choices that have not ended.
+    pub live: Vec<Choice>,
+}
+
+/// All open attempts, with their deadlines.
+#[derive(Default)]
+pub(crate) struct Attempts {
+    open: HashMap<(RequestId, Epoch), Attempt>,
+    deadlines: BTreeSet<(Time, RequestId, Epoch)>,
+}
+
+impl Attempts {
+    /// Opens an attempt; `false` if it is open already.
+    pub(crate) fn open(&mut self, now: Time, submit: Submit) -> bool {
+        let id = (submit.request, submit.epoch);
+        if self.open.contains_key(&id) {
+            return false;
+        }
+        let deadline = now + submit.deadline;
+        let live = submit.choices.iter().map(|&(choice, _)| choice).collect();
+        self.deadlines.insert((deadline, id.0, id.1));
+        self.open.insert(id, Attempt { submit, arrived: now, deadline, live });
+        true
+    }
+
+    pub(crate) fn get(&self, request: RequestId, epoch: Epoch) -> Option<&Attempt> {
+        self.open.get(&(request, epoch))
+    }
+
+    /// Takes a choice off the attempt; `None`: it was not live. `Some(true)`: it was the last.
+    pub(crate) fn choice_ended(&mut self, request: RequestId, epoch: Epoch, choice: Choice) -> Option<bool> {
+        let attempt = self.open.get_mut(&(request, epoch))?;
+        let at = attempt.live.iter().position(|&live| live == choice)?;
+        attempt.live.remove(at);
+        Some(attempt.live.is_empty())
+    }
+
+    pub(crate) fn close(&mut self, request: RequestId, epoch: Epoch) -> Option<Attempt> {
+        let attempt = self.open.remove(&(request, epoch))?;
+        self.deadlines.remove(&(attempt.deadline, request, epoch));
+        Some(attempt)
+    }
+
+    /// One attempt whose deadline has passed.
+    pub(crate) fn overdue(&self, now: Time) -> Option<(RequestId, Epoch)> {
+        self.deadlines.first().filter(|&&(deadline, ..)| deadline <= now).map(|&(_, request, epoch)| (request, epoch))
+    }
+
+    pub(crate) fn next_deadline(&self) -> Option<Time> {
+        self.deadlines.first().map(|&(deadline, ..)| deadline)
+    }
+
+    pub(crate) fn ids(&self) -> Vec<(RequestId, Epoch)> {
+        self.open.keys().copied().collect()
+    }
+}

@@ -1,0 +1,63 @@
+//! Settings of a worker.
+
+use domain::{Incarnation, KvLayout, Scope, WorkerId};
+use std::time::Duration;
+
+/// Settings of a worker, resolved.
+#[derive(Clone, Debug)]
+pub struct WorkerConfig {
+    /// Who it is.
+    pub id: WorkerId,
+    /// Which life of it.
+    pub incarnation: Incarnation,
+    /// Name for people, metrics and thread names.
+    pub name: String,
+    /// Layout of its KV pools.
+    pub layout: KvLayout,
+    /// Blocks in each KV group's pool.
+    pub blocks: Vec<u32>,
+    /// Digest of the weights: with the layout and a tenant it gives the scope of block identities.
+    pub weights: [u8; 32],
+    /// Blocks per group that prompts leave to running sequences.
+    pub reserve_blocks: u32,
+    /// Settings of the scheduler.
+    pub scheduler: scheduler::SchedulerConfig,
+    /// How long a reader waits for an offer, and then for room of its own.
+    pub handoff_wait: Duration,
+    /// How long a reader waits for the answer to its release.
+    pub answer_wait: Duration,
+    /// How often it repeats a release that is not answered.
+    pub release_retry: Duration,
+    /// The longest an offer lives, renewed or not.
+    pub offer_max: Duration,
+}
+
+/// Offers that arrived before their submit and are kept; when full, the oldest is dropped (its lease lapses).
+pub(crate) const EARLY_OFFERS_MAX: usize = 1024;
+/// Leases given and not ended; beyond it a prompt is not offered and its attempt fails.
+pub(crate) const LEASES_MAX: usize = 65_536;
+/// Release answers kept until acknowledged; beyond it the oldest is forgotten and would be answered invalid.
+pub(crate) const ANSWERS_MAX: usize = 65_536;
+/// Transfers posted and not ended; beyond it a fetch fails and the router replays.
+pub(crate) const TRANSFERS_MAX: usize = 4096;
+/// Events in a worker's inbox; beyond it messages are dropped and counted, and the deadlines of the protocol cover
+/// the loss. Completions and ends of steps wait for room instead: there are few of them, and the loop always drains.
+pub(crate) const INBOX_EVENTS_MAX: usize = 16_384;
+/// The loop wakes at least this often, so that its ticks show that it is alive.
+pub(crate) const TICK: Duration = Duration::from_millis(100);
+/// Reports are sent this often while something changes.
+pub(crate) const REPORT_EVERY: Duration = Duration::from_millis(20);
+/// Metrics are published this often.
+pub(crate) const PUBLISH_EVERY: Duration = Duration::from_millis(100);
+
+impl WorkerConfig {
+    /// Scope of block identities for a tenant.
+    pub fn scope(&self, tenant: &str) -> Scope {
+        Scope::derive(&domain::ScopeParts {
+            weights: self.weights,
+            layout: self.layout.fingerprint(),
+            adapter: "",
+            tenant,
+        })
+    }
+}

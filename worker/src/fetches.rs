@@ -1,0 +1,327 @@
+//! The reader's side of handoffs: for each expected prompt a fetch machine, the room it reads into, and its transfers.
+
+use crate::config::EARLY_OFFERS_MAX;
+use crate::core::Core;
+use domain::handoff::{Offer, PeerBody};
+use domain::session::Failure;
+use domain::{Epoch, LeaseId, ProgressWord, RequestId, SeqKey, StepId, Time, WorkerId};
+use kv_manager::{Admit, Fetch, FetchCommand, FetchConfig, FetchEvent, Piece};
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use telemetry::metrics::{self as declared, HandoffResult};
+use transport::{Completion, Copy, RegionId, TransferId};
+
+/// All fetches of a worker.
+#[derive(Default)]
+pub struct Fetches {
+    open: HashMap<(RequestId, Epoch), Entry>,
+    leases: HashMap<(WorkerId, LeaseId), (RequestId, Epoch)>,
+    transfers: HashMap<TransferId, ((RequestId, Epoch), u32)>,
+    /// Fetches that want room, first come first served.
+    waiting: VecDeque<(RequestId, Epoch)>,
+    /// Sequences that will run when fetches which have their room start.
+    promised: u32,
+    /// Offers, and what followed them, that came before their submit.
+    early: VecDeque<Early>,
+}
+
+struct Entry {
+    machine: Fetch,
+    owner: WorkerId,
+    key: SeqKey,
+    choices: u32,
+    /// Tokens to hold; set while it waits for room.
+    wants: Option<u32>,
+    /// Transfers posted and not ended.
+    transfers: Vec<TransferId>,
+    /// The machine cancelled its reads and waits for them to end.
+    cancelling: bool,
+    lane: &'static str,
+    offered: Option<Time>,
+    completed: Option<Time>,
+}
+
+struct Early {
+    from: WorkerId,
+    offer: Offer,
+    then: Vec<PeerBody>,
+    arrived: Time,
+}
+
+impl Fetches {
+    /// The prompt of an attempt will be offered by `owner`. Its sequence is in `core` already ([`Core::expect`]).
+    pub fn expect(&mut self, core: &mut Core, now: Time, key: SeqKey, owner: WorkerId) {
+        let Some(attempt) = core.attempt(key.request, key.epoch) else { return };
+        let config = FetchConfig {
+            layout: core.config.layout.fingerprint(),
+            block_tokens: core.config.layout.block_tokens,
+            wait_max: core.config.handoff_wait,
+            answer_max: core.config.answer_wait,
+            release_retry: core.config.release_retry,
+        };
+        let id = (key.request, key.epoch);
+        let entry = Entry {
+            machine: Fetch::expect(now, config, attempt.deadline),
+            owner,
+            key,
+            choices: attempt.submit.choices.len() as u32,
+            wants: None,
+            transfers: Vec::new(),
+            cancelling: false,
+            lane: "none",
+            offered: None,
+            completed: None,
+        };
+        self.open.insert(id, entry);
+        let early =
+            self.early.iter().position(|early| early.from == owner && (early.offer.request, early.offer.epoch) == id);
+        if let Some(early) = early.and_then(|at| self.early.remove(at)) {
+            self.offered(core, now, early.from, early.offer);
+            for body in early.then {
+                self.handle(core, now, early.from, body);
+            }
+        }
+    }
+
+    /// The attempt is over for the router.
+    pub fn cancel(&mut self, core: &mut Core, now: Time, request: RequestId, epoch: Epoch) {
+        self.event(core, now, (request, epoch), FetchEvent::Cancel);
+    }
+
+    /// An owner's message. What belongs to no fetch is stale and counted.
+    pub fn handle(&mut self, core: &mut Core, now: Time, from: WorkerId, body: PeerBody) {
+        let (lease, event) = match &body {
+            PeerBody::Offer(offer) => return self.offered(core, now, from, offer.clone()),
+            PeerBody::Written { lease, step, tokens } => (*lease, FetchEvent::Written { step: *step, tokens: *tokens }),
+            PeerBody::Complete { lease, first } => (*lease, FetchEvent::Complete { first: first.clone() }),
+            PeerBody::Withdraw { lease } => (*lease, FetchEvent::Withdraw),
+            PeerBody::Released { lease, valid } => (*lease, FetchEvent::Released { valid: *valid }),
+            PeerBody::Renew { .. } | PeerBody::Release { .. } | PeerBody::ReleaseAck { .. } => return,
+        };
+        if let Some(&id) = self.leases.get(&(from, lease)) {
+            if let (FetchEvent::Complete { .. }, Some(entry)) = (&event, self.open.get_mut(&id)) {
+                entry.completed.get_or_insert(now);
+            }
+            return self.event(core, now, id, event);
+        }
+        match self.early.iter_mut().find(|early| early.from == from && early.offer.lease == lease) {
+            Some(early) => early.then.push(body),
+            None if matches!(body, PeerBody::Released { .. }) => core.send(from, PeerBody::ReleaseAck { lease }),
+            None => core.meters.stale_lease.increment(1),
+        }
+    }
+
+    fn offered(&mut self, core: &mut Core, now: Time, from: WorkerId, offer: Offer) {
+        let id = (offer.request, offer.epoch);
+        match self.open.get_mut(&id) {
+            Some(entry) if entry.owner == from && entry.offered.is_none() => {
+                entry.offered = Some(now);
+                self.leases.insert((from, offer.lease), id);
+                self.event(core, now, id, FetchEvent::Offer(offer));
+            }
+            Some(_) => core.meters.stale_lease.increment(1),
+            None => {
+                if self.early.len() == EARLY_OFFERS_MAX
+                    && let Some(oldest) = self.early.pop_front()
+                {
+                    core.send(oldest.from, PeerBody::Release { lease: oldest.offer.lease });
+                }
+                self.early.push_back(Early { from, offer, then: Vec::new(), arrived: now });
+            }
+        }
+    }
+
+    /// A transfer ended.
+    pub fn transfer_ended(&mut self, core: &mut Core, now: Time, completion: &Completion) {
+        let Some((id, pieces)) = self.transfers.remove(&completion.id) else { return };
+        if let Ok(report) = &completion.result {
+            core.fetched(report);
+        }
+        let Some(entry) = self.open.get_mut(&id) else { return };
+        entry.transfers.retain(|&transfer| transfer != completion.id);
+        let quiesced = entry.cancelling && entry.transfers.is_empty();
+        self.event(core, now, id, FetchEvent::ReadsEnded { pieces, ok: completion.result.is_ok() });
+        if quiesced {
+            self.event(core, now, id, FetchEvent::Quiesced);
+        }
+    }
+
+    /// A peer came back as a new life: what its old one offered is void.
+    pub fn owner_restarted(&mut self, core: &mut Core, now: Time, owner: WorkerId) {
+        self.early.retain(|early| early.from != owner);
+        let lost: Vec<_> = self.leases.iter().filter(|((from, _), _)| *from == owner).map(|(_, &id)| id).collect();
+        for id in lost {
+            self.event(core, now, id, FetchEvent::OwnerLost);
+        }
+    }
+
+    /// Deadlines may have passed, room may have appeared.
+    pub fn tick(&mut self, core: &mut Core, now: Time) {
+        let ticks = core.ticks();
+        let is_due = |entry: &Entry| entry.machine.next_deadline().is_some_and(|at| at <= now);
+        let due: Vec<_> = self.open.iter().filter(|(_, entry)| is_due(entry)).map(|(&id, _)| id).collect();
+        for id in due {
+            self.event(core, now, id, FetchEvent::Tick { ticks });
+        }
+        while self.early.front().is_some_and(|early| early.arrived + core.config.handoff_wait <= now) {
+            if let Some(early) = self.early.pop_front() {
+                core.send(early.from, PeerBody::Release { lease: early.offer.lease });
+            }
+        }
+        while let Some(&id) = self.waiting.front() {
+            if !self.make_room(core, now, id) {
+                break;
+            }
+            self.waiting.pop_front();
+        }
+    }
+
+    /// When `tick` must be called at the latest.
+    pub fn next_deadline(&self, core: &Core) -> Option<Time> {
+        let machines = self.open.values().filter_map(|entry| entry.machine.next_deadline());
+        let early = self.early.front().map(|early| early.arrived + core.config.handoff_wait);
+        machines.chain(early).min()
+    }
+
+    /// Tries to give a fetch its room; `false`: not now.
+    fn make_room(&mut self, core: &mut Core, now: Time, id: (RequestId, Epoch)) -> bool {
+        let Some(entry) = self.open.get_mut(&id) else { return true };
+        let Some(tokens) = entry.wants else { return true };
+        let Some(sequence) = core.sequences.get(&entry.key) else { return true };
+        if core.scheduler.room_to_run() < self.promised + entry.choices {
+            return false;
+        }
+        match core.kv.open(entry.key, &sequence.chain, tokens, 0) {
+            Admit::NoRoom => false,
+            Admit::Ready { cached_tokens } => {
+                entry.wants = None;
+                self.promised += entry.choices;
+                let room = FetchEvent::Room { tables: core.kv.tables(entry.key), held_tokens: cached_tokens };
+                self.event(core, now, id, room);
+                true
+            }
+            Admit::Never => {
+                entry.wants = None;
+                core.fail(id.0, id.1, Failure::TooLarge, "the prompt does not fit the decode worker's KV pool");
+                self.event(core, now, id, FetchEvent::Cancel);
+                true
+            }
+        }
+    }
+
+    /// Feeds the machine and does what it says.
+    fn event(&mut self, core: &mut Core, now: Time, id: (RequestId, Epoch), event: FetchEvent) {
+        let cancelled = matches!(event, FetchEvent::Cancel);
+        let mut events = VecDeque::from([event]);
+        let mut commands = Vec::new();
+        while let Some(event) = events.pop_front() {
+            let Some(entry) = self.open.get_mut(&id) else { return };
+            entry.machine.handle(now, event, &mut commands);
+            for command in commands.drain(..) {
+                let Some(entry) = self.open.get_mut(&id) else { return };
+                match command {
+                    FetchCommand::WantRoom { tokens } => {
+                        entry.wants = Some(tokens);
+                        self.waiting.push_back(id);
+                    }
+                    FetchCommand::Read(pieces) => {
+                        let count = pieces.len() as u32;
+                        match post(core, entry.owner, &pieces) {
+                            Ok((transfer, lane)) => {
+                                entry.lane = lane;
+                                entry.transfers.push(transfer);
+                                self.transfers.insert(transfer, (id, count));
+                            }
+                            Err(reason) => {
+                                tracing::warn!(worker = core.config.name, request = %id.0, reason, "a read was not begun");
+                                events.push_back(FetchEvent::ReadsEnded { pieces: count, ok: false });
+                            }
+                        }
+                    }
+                    FetchCommand::CancelReads => {
+                        entry.cancelling = true;
+                        entry.transfers.iter().for_each(|&transfer| core.agent.cancel(transfer));
+                        if entry.transfers.is_empty() {
+                            events.push_back(FetchEvent::Quiesced);
+                        }
+                    }
+                    FetchCommand::Send(body) => core.send(entry.owner, body),
+                    FetchCommand::Start { first } => {
+                        declared::handoffs(entry.lane, HandoffResult::Taken).increment(1);
+                        if let Some(completed) = entry.completed {
+                            declared::exposed_transfer(entry.lane).record(now.since(completed).as_secs_f64());
+                        }
+                        self.promised -= entry.choices;
+                        core.fetched_prompt(entry.key);
+                        core.start(entry.key, &first);
+                    }
+                    FetchCommand::Fail(why) => {
+                        let result = match why {
+                            Failure::HandoffTimeout | Failure::Deadline => HandoffResult::TimedOut,
+                            _ => HandoffResult::Lapsed,
+                        };
+                        declared::handoffs(entry.lane, result).increment(1);
+                        let detail = format!("the handoff from worker {} did not come to its end", entry.owner);
+                        core.fail(id.0, id.1, why, detail);
+                    }
+                    FetchCommand::Free => {
+                        self.promised -= entry.choices;
+                        core.kv.close(entry.key);
+                    }
+                    FetchCommand::Done => {
+                        if cancelled {
+                            declared::handoffs(entry.lane, HandoffResult::Cancelled).increment(1);
+                        }
+                        self.forget(id);
+                    }
+                }
+            }
+        }
+    }
+
+    fn forget(&mut self, id: (RequestId, Epoch)) {
+        if let Some(entry) = self.open.remove(&id) {
+            self.waiting.retain(|&waiting| waiting != id);
+            if let Some(lease) = entry.machine.lease() {
+                self.leases.remove(&(entry.owner, lease));
+            }
+        }
+    }
+}
+
+/// Posts one transfer for `pieces`: whole records of what is ready, and layer by layer what a step still writes.
+fn post(core: &mut Core, owner: WorkerId, pieces: &[Piece]) -> Result<(TransferId, &'static str), String> {
+    core.ensure_connected(owner);
+    let layout = &core.config.layout;
+    let mut builder = core.agent.prepare(owner).map_err(|error| error.to_string())?;
+    let mut by_step: BTreeMap<Option<StepId>, Vec<&Piece>> = BTreeMap::new();
+    for piece in pieces {
+        by_step.entry(piece.step).or_default().push(piece);
+    }
+    for (step, pieces) in by_step {
+        // Batches in the order in which layers are written; a ready record is one piece of all its layers.
+        let mut batches: Vec<(u64, usize, u64, usize)> = Vec::new();
+        for (group, shape) in layout.groups.iter().enumerate() {
+            match step {
+                None => batches.push((0, group, 0, layout.record_bytes(group))),
+                Some(step) => batches.extend(shape.layers.iter().enumerate().map(|(index, &layer)| {
+                    let slice = layout.slice_range(group, index);
+                    (ProgressWord::mark(step, layer), group, slice.start as u64, slice.len())
+                })),
+            }
+        }
+        batches.sort_unstable();
+        for (gate, group, offset, len) in batches {
+            let record = layout.record_bytes(group) as u64;
+            let at = |block: domain::BlockId| u64::from(block.0) * record + offset;
+            let copies = pieces.iter().filter(|piece| usize::from(piece.group.0) == group);
+            let copies: Vec<Copy> = copies.map(|piece| Copy { from: at(piece.from), to: at(piece.to) }).collect();
+            if !copies.is_empty() {
+                let region = RegionId(group as u32);
+                builder.batch(region, region, len, gate, copies).map_err(|error| error.to_string())?;
+            }
+        }
+    }
+    let transfer = builder.build();
+    let lane = transfer.lane().name();
+    core.agent.post(transfer).map(|id| (id, lane)).map_err(|error| error.to_string())
+}

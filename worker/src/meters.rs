@@ -1,0 +1,66 @@
+//! The worker's metrics, as handles that are looked up once.
+
+use domain::{GroupId, WorkerId};
+use kv_manager::{GroupStats, KvManager};
+use metrics::{Counter, Gauge, Histogram};
+use telemetry::metrics::{self as declared, BlockState};
+
+/// Handles of one worker.
+pub(crate) struct Meters {
+    waiting: Gauge,
+    running: Gauge,
+    waiting_tokens: Gauge,
+    pub(crate) preemptions: Counter,
+    pub(crate) prefix_hit_tokens: Counter,
+    pub(crate) prefill_tokens: Counter,
+    leases_live: Gauge,
+    pub(crate) leases_lapsed: Counter,
+    pub(crate) step_time: Histogram,
+    pub(crate) step_overhead: Histogram,
+    pub(crate) batch_rows: Histogram,
+    pub(crate) session_dropped: Counter,
+    pub(crate) peer_dropped: Counter,
+    pub(crate) stale_incarnation: Counter,
+    pub(crate) stale_lease: Counter,
+    blocks: Vec<[Gauge; 4]>,
+    evictions: Vec<Counter>,
+}
+
+impl Meters {
+    pub(crate) fn new(worker: WorkerId, groups: usize) -> Self {
+        let states = [BlockState::Free, BlockState::Filling, BlockState::InUse, BlockState::Cached];
+        let group = |group: usize| GroupId(group as u16);
+        Self {
+            waiting: declared::waiting_sequences(worker),
+            running: declared::running_sequences(worker),
+            waiting_tokens: declared::waiting_tokens(worker),
+            preemptions: declared::preemptions(worker),
+            prefix_hit_tokens: declared::prefix_hit_tokens(worker),
+            prefill_tokens: declared::prefill_tokens(worker),
+            leases_live: declared::leases_live(worker),
+            leases_lapsed: declared::leases_lapsed(worker),
+            step_time: declared::step_time(worker),
+            step_overhead: declared::step_overhead(worker),
+            batch_rows: declared::batch_rows(worker),
+            session_dropped: declared::messages_dropped(worker, "session"),
+            peer_dropped: declared::messages_dropped(worker, "peer"),
+            stale_incarnation: declared::stale_messages(declared::Stale::Incarnation),
+            stale_lease: declared::stale_messages(declared::Stale::Lease),
+            blocks: (0..groups).map(|g| states.map(|state| declared::kv_blocks(worker, group(g), state))).collect(),
+            evictions: (0..groups).map(|g| declared::kv_evictions(worker, group(g))).collect(),
+        }
+    }
+
+    pub(crate) fn publish(&self, kv: &KvManager, scheduler: &scheduler::Scheduler) {
+        self.waiting.set(scheduler.waiting_len() as f64);
+        self.running.set(scheduler.running_len() as f64);
+        self.waiting_tokens.set(scheduler.waiting_tokens() as f64);
+        self.leases_live.set(kv.leases_live() as f64);
+        for (at, GroupStats { free, filling, in_use, cached, evictions, .. }) in kv.stats().into_iter().enumerate() {
+            for (gauge, value) in self.blocks[at].iter().zip([free, filling, in_use, cached]) {
+                gauge.set(f64::from(value));
+            }
+            self.evictions[at].absolute(evictions);
+        }
+    }
+}

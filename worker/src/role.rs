@@ -1,0 +1,48 @@
+//! What makes a prefill worker differ from a decode worker.
+
+use crate::core::Core;
+use domain::handoff::PeerBody;
+use domain::session::Submit;
+use domain::{Choice, Epoch, RequestId, SeqKey, StepId, Time, Token, WorkerId, session};
+use scheduler::Work;
+use transport::Completion;
+
+/// The decisions of a kind of worker. Called by the step loop, on its thread; all state of the worker is in `core`.
+pub trait Role: Send + 'static {
+    /// Which kind.
+    fn role(&self) -> session::Role;
+
+    /// An attempt arrived. It is not known to `core` yet.
+    fn submitted(&mut self, core: &mut Core, now: Time, submit: Submit);
+
+    /// The attempt was cancelled by the router or met its deadline; `core` has forgotten it and closed its sequences.
+    fn cancelled(&mut self, core: &mut Core, now: Time, request: RequestId, epoch: Epoch);
+
+    /// A prompt got its blocks; its computation begins with the next step.
+    fn admitted(&mut self, core: &mut Core, now: Time, key: SeqKey);
+
+    /// A step that computes `work` is about to be submitted.
+    fn planned(&mut self, core: &mut Core, now: Time, step: StepId, work: &[Work]);
+
+    /// A prompt is computed and these first tokens were sampled and sent to the router; choices that ended with it are
+    /// not among them.
+    fn prompt_ended(&mut self, core: &mut Core, now: Time, key: SeqKey, first: Vec<(Choice, Token)>);
+
+    /// A step that computed `work` failed; the attempts of its sequences are about to be failed.
+    fn step_failed(&mut self, core: &mut Core, now: Time, work: &[Work]);
+
+    /// A message of a peer.
+    fn peer(&mut self, core: &mut Core, now: Time, from: WorkerId, body: PeerBody);
+
+    /// A peer came back as a new incarnation: whatever the old one promised is void.
+    fn peer_restarted(&mut self, core: &mut Core, now: Time, peer: WorkerId);
+
+    /// A transfer ended.
+    fn transfer_ended(&mut self, core: &mut Core, now: Time, completion: Completion);
+
+    /// Deadlines may have passed, room may have appeared.
+    fn tick(&mut self, core: &mut Core, now: Time);
+
+    /// When `tick` must be called at the latest.
+    fn next_deadline(&self, core: &Core) -> Option<Time>;
+}

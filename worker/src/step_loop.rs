@@ -1,0 +1,356 @@
+//! The step loop: schedule, execute, apply, on a thread of its own, with messages handled in between.
+
+use crate::clock::Clock;
+use crate::config::{PUBLISH_EVERY, TICK, TRANSFERS_MAX, WorkerConfig};
+use crate::core::Core;
+use crate::inbox::{Inbound, Inbox, WorkerInput};
+use crate::memory::Pool;
+use crate::plan::plan;
+use crate::reports::Reports;
+use crate::role::Role;
+use crate::sequence::PROMPT;
+use crate::space::Space;
+use domain::plan::{Sampled, StepOutput};
+use domain::session::{Failure, ToWorker};
+use domain::{SeqKey, StepId, Time};
+use engine::device::Device;
+use scheduler::Work;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::thread::JoinHandle;
+use transport::{Agent, AgentConfig, AgentEvent, Hub, Lane};
+
+/// Events handled before the loop looks at its step again.
+const EVENTS_PER_ROUND_MAX: usize = 512;
+
+/// A running worker. Ends when [`Worker::shutdown`] is called or the value is dropped.
+pub struct Worker {
+    input: WorkerInput,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What a worker is made of.
+pub struct WorkerParts<R> {
+    /// Settings.
+    pub config: WorkerConfig,
+    /// What kind of worker it is.
+    pub role: R,
+    /// What computes.
+    pub device: Box<dyn Device>,
+    /// Where its transport agent meets the others of the process.
+    pub hub: Hub,
+    /// `transport.require`.
+    pub require: Option<Lane>,
+    /// Its inbox.
+    pub inbox: Inbox,
+    /// Sends bytes to the router without blocking; `false`: they were lost.
+    pub session: Box<dyn Fn(Vec<u8>) -> bool + Send>,
+}
+
+/// Why a worker did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The settings of the scheduler contradict each other.
+    #[error("the scheduler's settings: {0}")]
+    Scheduler(String),
+    /// No thread.
+    #[error("a thread of worker {worker} could not be started: {source}")]
+    Thread {
+        /// Which worker.
+        worker: String,
+        /// Why.
+        source: std::io::Error,
+    },
+}
+
+struct StepLoop<R> {
+    // The inbox is dropped before the agent and the device, whose threads may wait for room in it.
+    inbox: Receiver<Inbound>,
+    core: Core,
+    role: R,
+    clock: Clock,
+    reports: Reports,
+    published: Option<Time>,
+    step: StepId,
+    /// What the step in flight computes.
+    work: Option<Vec<Work>>,
+    device: Box<dyn Device>,
+}
+
+impl Worker {
+    /// Starts the worker's thread. Errors: [`StartError`].
+    pub fn start<R: Role>(parts: WorkerParts<R>) -> Result<Self, StartError> {
+        let WorkerParts { config, role, mut device, hub, require, inbox, session } = parts;
+        config.scheduler.check().map_err(StartError::Scheduler)?;
+        let worker = config.name.clone();
+        let error = |source| StartError::Thread { worker: worker.clone(), source };
+        let Inbox { receiver, input } = inbox;
+        let agent = AgentConfig { id: config.id, name: config.name.clone(), posted_max: TRANSFERS_MAX, require };
+        let sink = input.clone();
+        let sink = Box::new(move |event| sink.agent(event));
+        let mut agent = Agent::start(&hub, agent, device.progress(), sink).map_err(error)?;
+        for group in 0..config.layout.groups.len() {
+            agent.register(Arc::new(Pool(device.pool(group))));
+        }
+        let waker = input.clone();
+        device.set_waker(Box::new(move || waker.step_ended()));
+        let step_loop = StepLoop {
+            core: Core::new(config, agent, session),
+            role,
+            clock: Clock::start(),
+            reports: Reports::default(),
+            published: None,
+            step: StepId(0),
+            work: None,
+            inbox: receiver,
+            device,
+        };
+        let thread = std::thread::Builder::new().name(worker.clone()).spawn(move || step_loop.run()).map_err(error)?;
+        Ok(Self { input, thread: Some(thread) })
+    }
+
+    /// Where its events go.
+    pub fn input(&self) -> WorkerInput {
+        self.input.clone()
+    }
+
+    /// Whether its thread still runs: a worker that panicked does not.
+    pub fn is_alive(&self) -> bool {
+        self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
+    }
+
+    /// Ends it; what runs is cancelled.
+    pub fn shutdown(mut self) {
+        self.end();
+    }
+
+    fn end(&mut self) {
+        if let Some(thread) = self.thread.take() {
+            self.input.shutdown();
+            if thread.join().is_err() {
+                tracing::error!("a worker's thread panicked");
+            }
+        }
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl<R: Role> StepLoop<R> {
+    fn run(mut self) {
+        loop {
+            let now = self.clock.now();
+            self.core.ticks += 1;
+            self.tick(now);
+            if self.work.is_none() {
+                self.begin_step(now);
+            }
+            self.publish(now);
+            match self.inbox.recv_timeout(self.patience(now)) {
+                Ok(event) => {
+                    if !self.handle(event) {
+                        return;
+                    }
+                    for _ in 1..EVENTS_PER_ROUND_MAX {
+                        let Ok(event) = self.inbox.try_recv() else { break };
+                        if !self.handle(event) {
+                            return;
+                        }
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+        }
+    }
+
+    /// How long the loop may sleep.
+    fn patience(&self, now: Time) -> std::time::Duration {
+        let deadlines = [self.core.attempts.next_deadline(), self.role.next_deadline(&self.core)];
+        deadlines.into_iter().flatten().min().map_or(TICK, |at| at.since(now)).min(TICK)
+    }
+
+    /// Handles one event; `false`: the worker ends.
+    fn handle(&mut self, event: Inbound) -> bool {
+        let now = self.clock.now();
+        match event {
+            Inbound::Session(bytes) => match proto::session::decode_to_worker(&bytes) {
+                Ok(message) => self.session(now, message),
+                Err(error) => tracing::error!(worker = self.core.config.name, %error, "a session message is broken"),
+            },
+            Inbound::Agent(AgentEvent::Message { from, bytes }) => match proto::handoff::decode(&bytes) {
+                Ok(message) if message.from == from => self.peer(now, message),
+                Ok(message) => tracing::error!(%from, claimed = %message.from, "a peer claims to be another"),
+                Err(error) => {
+                    tracing::error!(worker = self.core.config.name, %from, %error, "a peer's message is broken")
+                }
+            },
+            Inbound::Agent(AgentEvent::Ended(completion)) => self.role.transfer_ended(&mut self.core, now, completion),
+            Inbound::StepEnded => {
+                while let Some(output) = self.device.poll() {
+                    self.apply(now, output);
+                }
+            }
+            Inbound::Shutdown => return false,
+        }
+        true
+    }
+
+    fn session(&mut self, now: Time, message: ToWorker) {
+        match message {
+            ToWorker::Submit(submit) => {
+                // A duplicate of an open attempt is ignored.
+                if self.core.attempt(submit.request, submit.epoch).is_none() {
+                    self.role.submitted(&mut self.core, now, submit);
+                }
+            }
+            ToWorker::Cancel { request, epoch, choice: None } => self.cancel(now, request, epoch),
+            ToWorker::Cancel { request, epoch, choice: Some(choice) } => {
+                let key = SeqKey { request, epoch, choice };
+                if self.core.choice_ended(key) {
+                    self.cancel(now, request, epoch);
+                }
+            }
+            ToWorker::Snapshot => self.reports.want_snapshot(),
+        }
+    }
+
+    fn cancel(&mut self, now: Time, request: domain::RequestId, epoch: domain::Epoch) {
+        if self.core.forget(request, epoch).is_some() {
+            self.role.cancelled(&mut self.core, now, request, epoch);
+        }
+    }
+
+    fn peer(&mut self, now: Time, message: domain::handoff::PeerMessage) {
+        match self.core.check_lives(&message) {
+            None => self.core.meters.stale_incarnation.increment(1),
+            Some(restarted) => {
+                if restarted {
+                    self.role.peer_restarted(&mut self.core, now, message.from);
+                }
+                self.role.peer(&mut self.core, now, message.from, message.body);
+            }
+        }
+    }
+
+    /// What time alone brings about.
+    fn tick(&mut self, now: Time) {
+        while let Some((request, epoch)) = self.core.attempts.overdue(now) {
+            self.core.fail(request, epoch, Failure::Deadline, "the client's deadline passed");
+            self.role.cancelled(&mut self.core, now, request, epoch);
+        }
+        self.role.tick(&mut self.core, now);
+    }
+
+    /// Schedule, plan, submit.
+    fn begin_step(&mut self, now: Time) {
+        let core = &mut self.core;
+        let mut space = Space { kv: &mut core.kv, sequences: &core.sequences, copies: Vec::new() };
+        let schedule = core.scheduler.schedule(&mut space);
+        let copies = space.copies;
+        core.meters.preemptions.increment(schedule.preempted.len() as u64);
+        for key in schedule.impossible {
+            let detail = "the sequence does not fit the worker's KV pool";
+            core.fail(key.request, key.epoch, Failure::TooLarge, detail);
+            self.role.cancelled(core, now, key.request, key.epoch);
+        }
+        for (key, cached_tokens) in schedule.admitted {
+            core.meters.prefix_hit_tokens.increment(u64::from(cached_tokens));
+            if let Some(sequence) = core.sequences.get_mut(&key) {
+                sequence.cached_tokens = cached_tokens;
+                self.role.admitted(core, now, key);
+            }
+        }
+        // An attempt that failed just now (its offer could not be made, say) is not computed.
+        let work: Vec<Work> = schedule.work.into_iter().filter(|work| core.sequences.contains_key(&work.key)).collect();
+        if work.is_empty() {
+            return;
+        }
+        self.step = StepId(self.step.0 + 1);
+        self.role.planned(core, now, self.step, &work);
+        let plan = Arc::new(plan(self.step, copies, &work, &core.sequences, &core.kv));
+        core.in_step.extend(work.iter().map(|work| work.key));
+        core.meters.batch_rows.record(plan.rows() as f64);
+        match self.device.submit(plan) {
+            Ok(()) => self.work = Some(work),
+            Err(error) => {
+                tracing::error!(worker = core.config.name, %error, "the engine refused a step");
+                self.failed(now, &work, &error.to_string());
+            }
+        }
+    }
+
+    /// A step ended: tokens go out, blocks are sealed, sequences end.
+    fn apply(&mut self, now: Time, output: StepOutput) {
+        let Some(work) = self.work.take() else { return };
+        let core = &mut self.core;
+        core.meters.step_time.record(output.elapsed.as_secs_f64());
+        core.meters.step_overhead.record(output.elapsed.saturating_sub(output.in_kernels).as_secs_f64());
+        core.rates.step(&work, &output);
+        let sampled = match output.sampled {
+            Ok(sampled) => sampled,
+            Err(reason) => return self.failed(now, &work, &reason),
+        };
+        core.in_step.clear();
+        core.scheduler.computed(&work);
+        let mut sampled = sampled.into_iter();
+        for work in &work {
+            let samples: Vec<Sampled> = sampled.by_ref().take(usize::from(work.samples)).collect();
+            let Some(sequence) = core.sequences.get(&work.key) else { continue };
+            if sequence.closing {
+                core.close(work.key);
+                continue;
+            }
+            core.kv.written(work.key, work.start + work.count, &sequence.chain);
+            if work.key.choice == PROMPT {
+                core.meters.prefill_tokens.increment(u64::from(work.count));
+                if work.samples > 0 {
+                    let first = core.first_tokens(work.key, samples);
+                    // First tokens are on their way to the router before anything else happens with the prompt.
+                    core.flush_rows();
+                    self.role.prompt_ended(core, now, work.key, first);
+                }
+            } else {
+                samples.into_iter().for_each(|sampled| core.append(work.key, sampled));
+            }
+        }
+        core.flush_rows();
+    }
+
+    /// A step failed: what it was to write is void.
+    fn failed(&mut self, now: Time, work: &[Work], reason: &str) {
+        let core = &mut self.core;
+        core.in_step.clear();
+        tracing::error!(worker = core.config.name, reason, "a step failed");
+        self.role.step_failed(core, now, work);
+        for work in work {
+            let key = work.key;
+            if core.sequences.get(&key).is_some_and(|sequence| sequence.closing) {
+                core.close(key);
+            } else if core.attempt(key.request, key.epoch).is_some() {
+                core.fail(key.request, key.epoch, Failure::Engine, reason);
+                self.role.cancelled(core, now, key.request, key.epoch);
+            }
+        }
+    }
+
+    fn publish(&mut self, now: Time) {
+        self.reports.send(&mut self.core, now);
+        if self.published.is_none_or(|last| now.since(last) >= PUBLISH_EVERY) {
+            self.published = Some(now);
+            self.core.meters.publish(&self.core.kv, &self.core.scheduler);
+        }
+    }
+}
+
+impl<R> Drop for StepLoop<R> {
+    fn drop(&mut self) {
+        for (request, epoch) in self.core.attempts.ids() {
+            self.core.fail(request, epoch, Failure::Draining, "the worker ends");
+        }
+    }
+}
