@@ -41,6 +41,11 @@ impl Golden {
         golden.logits = numbers.chunks(logits.shape()[1]).map(<[f32]>::to_vec).collect();
         golden
     }
+
+    /// The largest absolute logit.
+    pub(crate) fn largest(&self) -> f32 {
+        self.logits.iter().flatten().fold(0.0, |largest, logit| logit.abs().max(largest))
+    }
 }
 
 /// The folder of this file.

@@ -10,6 +10,7 @@ use domain::Dtype;
 use engine::cpu::CpuModel;
 use engine::models::config::Config;
 use engine::models::{ModelFiles, read_spec};
+use engine::spec::{ModelSpec, RopeScaling};
 use golden::{Golden, folder};
 use run::{Cut, Outcome, Run};
 use std::sync::Arc;
@@ -35,13 +36,17 @@ fn with_checkpoint(case: &Case, body: impl FnOnce(&ModelFiles)) {
 /// The model computes what transformers computed, in chunks of every size, and the same bits in all of them.
 fn check(name: &str, files: &ModelFiles) {
     let golden = Golden::read(name);
-    let model = CpuModel::load(files.spec.clone(), &files.checkpoint, &mut |_| {}).expect("the model loads");
-    let model = Arc::new(model);
-    let decoded = &golden.generated[..golden.generated.len() - 1];
+    let allowed = golden.transformers_error.unwrap_or(TOLERANCE_F32 * golden.largest());
     let outcomes = CUTS.map(|cut| {
-        let mut run = Run::new(model.clone(), golden.prompt.len() + decoded.len(), cut);
-        let outcome = run.sequence(&golden.prompt, decoded, cut.chunk);
-        check_outcome(&format!("{name}, {cut:?}"), files.spec.dtype, &golden, &outcome);
+        let outcome = run(files.spec.clone(), files, &golden, cut);
+        let error = largest_error(&golden, &outcome);
+        println!("{name}, {cut:?}: error {error:.1e} of {:.1}, allowed {allowed:.1e}", golden.largest());
+        assert!(error <= allowed, "{name}, {cut:?}: error {error:e}, allowed {allowed:e}");
+        if files.spec.dtype == Dtype::F32 {
+            let last = golden.prompt.len() as u32 - 1;
+            let tokens: Vec<_> = outcome.range(last..).map(|(_, (_, token))| *token).collect();
+            assert_eq!(tokens, golden.generated, "{name}, {cut:?}");
+        }
         outcome
     });
     for (cut, outcome) in CUTS.iter().zip(&outcomes).skip(1) {
@@ -53,31 +58,29 @@ fn check(name: &str, files: &ModelFiles) {
     }
 }
 
-fn check_outcome(run: &str, dtype: Dtype, golden: &Golden, outcome: &Outcome) {
-    let (mut error, mut largest, mut compared) = (0_f32, 0_f32, 0);
-    for (position, expected) in golden.positions.iter().zip(&golden.logits) {
-        let Some((logits, _)) = outcome.get(position) else { continue };
-        assert_eq!(logits.len(), expected.len(), "{run}");
-        for (ours, theirs) in logits.iter().zip(expected) {
-            assert!(ours.is_finite(), "{run}: {ours} at position {position}");
-            error = error.max((ours - theirs).abs());
-            largest = largest.max(theirs.abs());
-        }
-        compared += 1;
-    }
-    // All that follows the prompt, and what of the prompt is the end of a chunk.
-    let prompt = golden.prompt.len() as u32;
-    let ends = outcome.keys().filter(|position| golden.positions.contains(position)).count();
-    let after = golden.positions.iter().filter(|position| **position >= prompt - 1).count();
-    assert!(compared == ends && after > 10 && ends >= after, "{run}: {compared} positions compared");
+/// Runs the golden's prompt and tokens through the model that `spec` says, with the weights of `files`.
+fn run(spec: ModelSpec, files: &ModelFiles, golden: &Golden, cut: Cut) -> Outcome {
+    let model = CpuModel::load(spec, &files.checkpoint, &mut |_| {}).expect("the model loads");
+    let decoded = &golden.generated[..golden.generated.len() - 1];
+    let mut run = Run::new(Arc::new(model), golden.prompt.len() + decoded.len(), cut);
+    run.sequence(&golden.prompt, decoded, cut.chunk)
+}
 
-    let allowed = golden.transformers_error.unwrap_or(TOLERANCE_F32 * largest);
-    println!("{run}: error {error:.1e} of {largest:.1}, allowed {allowed:.1e}, {compared} positions");
-    assert!(error <= allowed, "{run}: error {error:e}, allowed {allowed:e}");
-    if dtype == Dtype::F32 {
-        let tokens: Vec<_> = outcome.range(prompt - 1..).map(|(_, (_, token))| *token).collect();
-        assert_eq!(tokens, golden.generated, "{run}");
+/// The largest absolute error of a logit, over all kept positions after the prompt and those in it that end a chunk.
+fn largest_error(golden: &Golden, outcome: &Outcome) -> f32 {
+    let mut error = 0_f32;
+    for (position, expected) in golden.positions.iter().zip(&golden.logits) {
+        let Some((logits, _)) = outcome.get(position) else {
+            assert!((*position as usize) < golden.prompt.len() - 1, "no logits at position {position}");
+            continue;
+        };
+        assert_eq!(logits.len(), expected.len());
+        for (ours, theirs) in logits.iter().zip(expected) {
+            assert!(ours.is_finite(), "{ours} at position {position}");
+            error = error.max((ours - theirs).abs());
+        }
     }
+    error
 }
 
 #[test]
@@ -93,6 +96,27 @@ fn a_model_that_transformers_saved_computes_what_transformers_computes() {
     assert!(files.checkpoint.files() > 1);
     assert_eq!(files.spec.eos, [2, 3]);
     check("saved", &files);
+}
+
+#[test]
+fn a_setting_that_is_slightly_wrong_is_noticed() {
+    let mutations: [(&str, fn(&mut ModelSpec)); 4] = [
+        ("mistral-window-f32", |spec| spec.windows.fill(Some(25))),
+        ("qwen2-window-f32", |spec| spec.windows.swap(1, 2)),
+        ("llama3-f32", |spec| spec.rope.scaling = RopeScaling::None),
+        ("qwen3-wide-f32", |spec| spec.norm_eps *= 10.0),
+    ];
+    for (name, mutate) in mutations {
+        let case = Case::all().into_iter().find(|case| case.name == name).expect("there is such a case");
+        with_checkpoint(&case, |files| {
+            let golden = Golden::read(name);
+            let mut spec = files.spec.clone();
+            mutate(&mut spec);
+            let error = largest_error(&golden, &run(spec, files, &golden, CUTS[0]));
+            let allowed = TOLERANCE_F32 * golden.largest();
+            assert!(error > 2.0 * allowed, "{name}: error {error:e}, allowed {allowed:e}");
+        });
+    }
 }
 
 #[test]

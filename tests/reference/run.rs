@@ -1,0 +1,121 @@
+//! Runs one sequence on a CPU device, with plans made by hand.
+
+use domain::plan::{BlockTable, Input, Sample, Span, StepPlan};
+use domain::{BlockId, KvLayout, SamplingParams, SeqKey, StepId, Token};
+use engine::cpu::{CpuConfig, CpuDevice, CpuModel, Isa, LogitsTap};
+use engine::device::{Device, DeviceLimits};
+use std::collections::BTreeMap;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+
+/// How a sequence is cut and kept.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cut {
+    /// Input tokens of a step, while there are so many.
+    pub(crate) chunk: usize,
+    /// Tokens per block; divides `chunk`.
+    pub(crate) block_tokens: u32,
+    /// Threads of the device.
+    pub(crate) threads: usize,
+}
+
+/// What came out, by position: the logits, and the greedy token that follows.
+pub(crate) type Outcome = BTreeMap<u32, (Vec<f32>, Token)>;
+
+/// A device with room for one sequence.
+pub(crate) struct Run {
+    device: CpuDevice,
+    ended: Receiver<()>,
+    logits: Arc<Mutex<Vec<f32>>>,
+    step: StepId,
+}
+
+/// Keeps the last logits.
+struct Tap(Arc<Mutex<Vec<f32>>>);
+
+impl LogitsTap for Tap {
+    fn logits(&mut self, _key: SeqKey, logits: &[f32]) {
+        let mut kept = self.0.lock().expect("nobody panicked with it");
+        kept.clear();
+        kept.extend_from_slice(logits);
+    }
+}
+
+impl Run {
+    /// A device for sequences of at most `tokens`; the cache has the number format of the weights.
+    pub(crate) fn new(model: Arc<CpuModel>, tokens: usize, cut: Cut) -> Run {
+        let layout = model.spec().kv_layout(model.spec().dtype, Some(cut.block_tokens));
+        let limits = DeviceLimits {
+            rows_max: cut.chunk,
+            samples_max: 1,
+            context_max: tokens,
+            blocks: (0..layout.groups.len()).map(|group| blocks(&layout, group, tokens, cut.chunk)).collect(),
+        };
+        let config = CpuConfig { layout, limits, threads: cut.threads, isa: Isa::best() };
+        let mut device = CpuDevice::new(model, config).expect("the device starts");
+        let logits = Arc::default();
+        device.set_logits_tap(Box::new(Tap(Arc::clone(&logits))));
+        let (ends, ended): (Sender<()>, _) = channel();
+        device.set_waker(Box::new(move || ends.send(()).expect("the run outlives the device's steps")));
+        Run { device, ended, logits, step: StepId(0) }
+    }
+
+    /// Computes `prompt` in chunks, then `decoded` token by token, whatever the device itself would have said.
+    pub(crate) fn sequence(&mut self, prompt: &[Token], decoded: &[Token], chunk: usize) -> Outcome {
+        let mut outcome = Outcome::new();
+        let mut start = 0;
+        for inputs in prompt.chunks(chunk).chain(decoded.chunks(1)) {
+            let sampled = self.step(start, inputs);
+            start += inputs.len() as u32;
+            let logits = self.logits.lock().expect("nobody panicked with it").clone();
+            outcome.insert(start - 1, (logits, sampled));
+        }
+        outcome
+    }
+
+    /// One step that samples after its last row.
+    fn step(&mut self, start: u32, inputs: &[Token]) -> Token {
+        self.step.0 += 1;
+        let params = SamplingParams { temperature: 0.0, ..SamplingParams::default() };
+        let sample = Sample {
+            key: SeqKey::default(),
+            params: Arc::new(params),
+            seed: 0,
+            index: 0,
+            history: Vec::new(),
+            prompt_tokens: 0,
+        };
+        let span = Span {
+            key: SeqKey::default(),
+            start,
+            inputs: inputs.iter().copied().map(Input::Token).collect(),
+            tables: self.tables(start, inputs.len() as u32),
+            samples: vec![sample],
+        };
+        let plan = StepPlan { step: self.step, copies: Vec::new(), spans: vec![span] };
+        self.device.submit(Arc::new(plan)).expect("the plan is sound");
+        self.ended.recv().expect("the device lives");
+        let output = self.device.poll().expect("a step has ended");
+        output.sampled.expect("the step succeeds")[0].token
+    }
+
+    /// The blocks that a span needs and no others. Each pool is used from its end, and over again: a group with a window
+    /// finds what an earlier position left in its blocks.
+    fn tables(&self, start: u32, tokens: u32) -> Vec<BlockTable> {
+        let layout = self.device.layout();
+        let table = |group: usize| {
+            let count = self.device.limits().blocks[group];
+            let first = layout.window_start(group, start) / layout.block_tokens;
+            let last = (start + tokens - 1) / layout.block_tokens;
+            BlockTable { first, blocks: (first..=last).map(|block| BlockId(count - 1 - block % count)).collect() }
+        };
+        (0..layout.groups.len()).map(table).collect()
+    }
+}
+
+/// Blocks that one sequence needs at a time in a group.
+fn blocks(layout: &KvLayout, group: usize, tokens: usize, chunk: usize) -> u32 {
+    let at_once = layout.groups[group].window.map_or(tokens, |window| tokens.min(window as usize + chunk));
+    // One more where the window begins inside a block.
+    at_once.div_ceil(layout.block_tokens as usize) as u32 + 1
+}
