@@ -8,8 +8,8 @@ mod client;
 
 use crate::clock::Clock;
 use crate::link::{Links, WorkerLink};
-use client::Delivered;
 pub(crate) use client::{Client, Update, Updates};
+use client::{Delivered, Meters};
 use domain::session::{Role, ToWorker};
 use domain::{BlockHash, Choice, End, Ender, Request, RequestId, Time, WorkerId};
 use futures_util::StreamExt;
@@ -78,6 +78,7 @@ pub(crate) struct Brain {
     fleet: watch::Sender<Fleet>,
     /// Placement's counters, as far as metrics have them.
     counted: Counters,
+    meters: Meters,
     /// Reused by every event.
     commands: Vec<Command>,
 }
@@ -90,24 +91,25 @@ impl Brain {
         links: Vec<WorkerLink>,
         fleet: watch::Sender<Fleet>,
     ) -> Self {
+        let up: Vec<Event> = links
+            .iter()
+            .map(|link| {
+                metrics::worker_up(link.id, link.role).set(1.0);
+                Event::WorkerUp { id: link.id, role: link.role, incarnation: link.incarnation }
+            })
+            .collect();
+        metrics::requests_open().set(0.0);
         let mut brain = Self {
             clock,
             placement: Placement::new(config),
-            links: Links::new(Vec::new()),
+            links: Links::new(links),
             clients: HashMap::new(),
             gone: FuturesUnordered::new(),
             fleet,
             counted: Counters::default(),
+            meters: Meters::new(),
             commands: Vec::new(),
         };
-        let up: Vec<Event> = links
-            .iter()
-            .map(|link| Event::WorkerUp { id: link.id, role: link.role, incarnation: link.incarnation })
-            .collect();
-        for link in &links {
-            metrics::worker_up(link.id, link.role).set(1.0);
-        }
-        brain.links = Links::new(links);
         for event in up {
             brain.handle(event);
         }
@@ -236,7 +238,7 @@ impl Brain {
             Command::Send { worker, message } => self.send(worker, &message, stuck),
             Command::Token { request, choice, row } => {
                 if let Some(client) = self.clients.get_mut(&request)
-                    && client.token(now, choice, row) == Delivered::Full
+                    && client.token(now, choice, row, &self.meters) == Delivered::Full
                 {
                     slow.push(request);
                 }

@@ -3,9 +3,11 @@
 //!
 //! A function gives a handle; looking one up costs a hash, so a loop takes its handles once and keeps them.
 
-use ::metrics::{Counter, Gauge, Histogram, SharedString, Unit};
+use ::metrics::{SharedString, Unit};
 use domain::session::Role;
 use domain::{End, Ender, Finish, GroupId, WorkerId};
+
+pub use ::metrics::{Counter, Gauge, Histogram};
 
 /// A metric, as declared.
 #[derive(Clone, Copy, Debug)]
@@ -149,6 +151,9 @@ declare! {
     histogram Seconds "baton_fetch_seconds" fetch_time(lane: &'static str) in SECONDS;
     /// Seconds that a handed-off sequence waited for bytes after its prompt was computed: what transfer did not hide.
     histogram Seconds "baton_exposed_transfer_seconds" exposed_transfer(lane: &'static str) in SECONDS;
+
+    /// Messages that were lost since their receiver's inbox was full or gone, by channel.
+    counter Count "baton_messages_dropped_total" messages_dropped(worker: WorkerId, channel: &'static str);
 
     /// Seconds of an engine step.
     histogram Seconds "baton_step_seconds" step_time(worker: WorkerId) in SECONDS;

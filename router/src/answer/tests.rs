@@ -1,1 +1,109 @@
+//! Text of a sequence against the text of all its tokens at once.
 
+use super::text::{Piece, SequenceText};
+use crate::tests::world::{tokenizer, tokens};
+use domain::plan::TokenLogprobs;
+use domain::{SamplingParams, Token};
+use proptest::prelude::*;
+use std::sync::Arc;
+
+fn sequence(stops: &[&str], params: SamplingParams) -> SequenceText {
+    SequenceText::new(tokenizer(), &[], stops.iter().map(|&stop| stop.to_owned()).collect(), Arc::new(params))
+}
+
+/// All pieces of a sequence of `tokens`, up to a stop string or the end.
+fn pieces(sequence: &mut SequenceText, tokens: &[Token]) -> Vec<Piece> {
+    let mut pieces = Vec::new();
+    for &token in tokens {
+        pieces.push(sequence.push(token, Some(TokenLogprobs { logprob: -1.0, top: Vec::new() })));
+        if pieces.last().is_some_and(|piece| piece.stopped) {
+            return pieces;
+        }
+    }
+    pieces.push(sequence.finish());
+    pieces
+}
+
+fn text(pieces: &[Piece]) -> String {
+    pieces.iter().map(|piece| piece.text.as_str()).collect()
+}
+
+/// `(token, characters before it)` of all log probabilities.
+fn logged(pieces: &[Piece]) -> Vec<(Token, usize)> {
+    pieces.iter().flat_map(|piece| &piece.logprobs).map(|logged| (logged.token, logged.offset_chars)).collect()
+}
+
+#[test]
+fn stop_tokens_are_counted_and_not_shown() {
+    let newline = tokens("\n")[0];
+    let params = SamplingParams { stop_tokens: vec![newline], ..Default::default() };
+    let mut sequence = sequence(&[], params);
+    let word = tokens("word");
+    let pieces = pieces(&mut sequence, &[&word[..], &[newline]].concat());
+    assert_eq!(text(&pieces), "word");
+    assert_eq!(sequence.tokens() as usize, word.len() + 1);
+    assert_eq!(logged(&pieces).len(), word.len(), "nor are their log probabilities");
+}
+
+#[test]
+fn no_stop_string_counts_before_min_tokens() {
+    let tokens = tokens("one two three two");
+    let params = SamplingParams { min_tokens: 3, ..Default::default() };
+    let mut first = sequence(&["two"], SamplingParams::default());
+    assert_eq!(text(&pieces(&mut first, &tokens)), "one ");
+    let mut later = sequence(&["two"], params);
+    assert_eq!(text(&pieces(&mut later, &tokens)), "one two three ");
+}
+
+#[test]
+fn log_probabilities_wait_for_their_text_and_go_with_what_a_stop_string_cut() {
+    let all = tokens("Ask the borrow checker");
+    let mut sequence = sequence(&["row che"], SamplingParams::default());
+    let pieces = pieces(&mut sequence, &all);
+    let shown = text(&pieces);
+    assert_eq!(shown, "Ask the bor");
+    let mut offset = 0;
+    let mut wanted = Vec::new();
+    for &token in &all {
+        if offset < shown.chars().count() {
+            wanted.push((token, offset));
+        }
+        offset += tokenizer().token_text(token).chars().count();
+    }
+    assert_eq!(logged(&pieces), wanted);
+    for piece in &pieces {
+        assert!(piece.text.is_empty() || !piece.logprobs.is_empty() || shown.ends_with(&piece.text), "{piece:?}");
+    }
+}
+
+#[test]
+fn half_a_character_is_never_shown() {
+    let crab = tokens("🦀");
+    assert!(crab.len() > 1, "the bundled vocabulary spells it in bytes");
+    let mut sequence = sequence(&[], SamplingParams::default());
+    let whole = pieces(&mut sequence, &crab);
+    assert!(whole[..crab.len() - 1].iter().all(|piece| piece.text.is_empty()));
+    assert_eq!(text(&whole), "🦀");
+    assert_eq!(logged(&whole).iter().map(|&(token, _)| token).collect::<Vec<_>>(), crab);
+}
+
+proptest! {
+    #[test]
+    fn pieces_are_the_text_up_to_the_first_stop_string(
+        words in proptest::collection::vec("[a-c ]{1,3}|é|🦀|\n", 0..24),
+        stops in proptest::collection::vec("[a-c ]{1,3}|é", 0..3),
+    ) {
+        let whole = words.concat();
+        let tokens = tokens(&whole);
+        let stops: Vec<&str> = stops.iter().map(String::as_str).collect();
+        let mut sequence = sequence(&stops, SamplingParams::default());
+        let pieces = pieces(&mut sequence, &tokens);
+        let cut = stops.iter().filter_map(|stop| whole.find(stop)).min();
+        prop_assert_eq!(text(&pieces), &whole[..cut.unwrap_or(whole.len())]);
+        prop_assert_eq!(pieces.iter().any(|piece| piece.stopped), cut.is_some());
+        if cut.is_none() {
+            let logged: Vec<Token> = logged(&pieces).iter().map(|&(token, _)| token).collect();
+            prop_assert_eq!(logged, tokens);
+        }
+    }
+}

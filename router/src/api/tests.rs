@@ -1,1 +1,114 @@
+//! From bodies to requests.
 
+use super::{Ask, Endpoint, Limits, ask};
+use crate::error::ApiError;
+use crate::tests::world::{CONTEXT, EOS, card, config, tokens};
+use domain::SamplingParams;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+fn parse(endpoint: Endpoint, body: &str) -> Result<Ask, ApiError> {
+    ask(endpoint, body.as_bytes(), &card(), &Limits::of(&config()))
+}
+
+fn completion(more: &Value) -> Ask {
+    let mut body = json!({ "model": "tiny-rust", "prompt": "Ownership is" });
+    body.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
+    parse(Endpoint::Completion, &body.to_string()).expect("it is valid")
+}
+
+/// Checks the sampling that the fields `more` of a completion ask for.
+fn check(more: &Value, wanted: SamplingParams) {
+    assert_eq!(*completion(more).prompts[0].params, wanted, "{more}");
+}
+
+#[test]
+fn a_request_that_says_nothing_gets_the_defaults_and_the_whole_context() {
+    let ask = completion(&json!({}));
+    let rest = CONTEXT - tokens("Ownership is").len() as u32;
+    let wanted = SamplingParams { max_tokens: rest, stop_tokens: vec![EOS], ..Default::default() };
+    assert_eq!(*ask.prompts[0].params, wanted);
+    assert_eq!((ask.options.choices, ask.options.stream, ask.options.seed), (1, false, None));
+}
+
+#[test]
+fn every_field_of_sampling_arrives() {
+    check(
+        &json!({
+            "temperature": 0.5, "top_p": 0.25, "top_k": 40, "min_p": 0.125, "presence_penalty": -1.5,
+            "frequency_penalty": 1.5, "repetition_penalty": 1.25, "logit_bias": { "70": -100, "5": 2.5 },
+            "logprobs": 3, "stop_token_ids": [9, 7, 9], "min_tokens": 2, "max_tokens": 8, "ignore_eos": true,
+        }),
+        SamplingParams {
+            temperature: 0.5,
+            top_p: 0.25,
+            top_k: 40,
+            min_p: 0.125,
+            presence_penalty: -1.5,
+            frequency_penalty: 1.5,
+            repetition_penalty: 1.25,
+            logit_bias: vec![(5, 2.5), (70, -100.0)],
+            logprobs: Some(3),
+            stop_tokens: vec![7, 9],
+            min_tokens: 2,
+            max_tokens: 8,
+        },
+    );
+}
+
+#[test]
+fn zero_top_p_means_the_most_probable_token() {
+    assert!(completion(&json!({ "top_p": 0 })).prompts[0].params.top_p > 0.0);
+}
+
+#[test]
+fn seeds_and_stops_arrive() {
+    let ask = completion(&json!({ "seed": -1, "stop": "a", "n": 3, "best_of": 3 }));
+    assert_eq!((ask.options.seed, ask.options.stops, ask.options.choices), (Some(u64::MAX), vec!["a".to_owned()], 3));
+    assert_eq!(completion(&json!({ "stop": ["a", "b"] })).options.stops, ["a", "b"]);
+}
+
+#[test]
+fn a_developer_speaks_as_the_system() {
+    let said = |role: &str| {
+        let body = json!({ "model": "tiny-rust", "messages": [
+            { "role": role, "content": "Be brief." }, { "role": "user", "content": "Hi" },
+        ] });
+        parse(Endpoint::Chat, &body.to_string()).expect("it is valid").prompts
+    };
+    assert_eq!(said("developer"), said("system"));
+}
+
+#[test]
+fn a_model_without_a_template_takes_no_chat() {
+    let card = crate::ModelCard { template: None, ..card() };
+    let body = json!({ "model": "tiny-rust", "messages": [{ "role": "user", "content": "Hi" }] }).to_string();
+    let error = ask(Endpoint::Chat, body.as_bytes(), &card, &Limits::of(&config())).expect_err("no template");
+    let mut json = Vec::new();
+    error.write(&mut json);
+    let json = String::from_utf8(json).expect("UTF-8");
+    assert!(json.contains("no chat template") && json.contains(r#""param":"messages""#), "{json}");
+}
+
+proptest! {
+    /// Whatever the bytes, the answer is a request or an error, and an accepted request keeps to the limits.
+    #[test]
+    fn no_body_breaks_the_parser(
+        field in "messages|prompt|n|stop|logit_bias|stream_options|temperature|seed|tools|max_tokens|[a-z]{0,3}",
+        value in r#"(\[|\]|\{|\}|"|:|,|-?[0-9]{1,20}(\.[0-9]{1,3})?|true|null|[a-z]| |\\u[0-9a-f]{4}){0,8}"#,
+        chat in any::<bool>(),
+    ) {
+        let (endpoint, prompt) = if chat {
+            (Endpoint::Chat, r#""messages":[{"role":"user","content":"x"}]"#)
+        } else {
+            (Endpoint::Completion, r#""prompt":"x""#)
+        };
+        let body = format!(r#"{{"model":"tiny-rust",{prompt},"{field}":{value}}}"#);
+        if let Ok(ask) = parse(endpoint, &body) {
+            for prompt in &ask.prompts {
+                prop_assert!(!prompt.tokens.is_empty() && prompt.params.max_tokens >= 1);
+                prop_assert!(prompt.tokens.len() as u32 + prompt.params.max_tokens <= CONTEXT);
+            }
+        }
+    }
+}

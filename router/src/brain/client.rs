@@ -7,6 +7,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use placement::Rejected;
 use telemetry::metrics;
+use telemetry::metrics::{Counter, Histogram};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::mpsc::{self, OwnedPermit};
 
@@ -56,6 +57,23 @@ impl Updates {
     pub(crate) fn new(buffer: usize, prompts: usize) -> (Self, mpsc::Receiver<Update>) {
         let (queue, receiver) = mpsc::channel(buffer + prompts);
         (Self { queue }, receiver)
+    }
+}
+
+/// What is measured at every token; looked up once.
+pub(super) struct Meters {
+    first: Histogram,
+    between: Histogram,
+    tokens: Counter,
+}
+
+impl Meters {
+    pub(super) fn new() -> Self {
+        Self {
+            first: metrics::time_to_first_token(),
+            between: metrics::inter_token(),
+            tokens: metrics::output_tokens(),
+        }
     }
 }
 
@@ -113,13 +131,13 @@ impl Client {
         .boxed()
     }
 
-    pub(super) fn token(&mut self, now: Time, choice: Choice, row: TokenRow) -> Delivered {
+    pub(super) fn token(&mut self, now: Time, choice: Choice, row: TokenRow, meters: &Meters) -> Delivered {
         let index = usize::from(choice.0);
         match self.last[index].replace(now) {
-            Some(last) => metrics::inter_token().record(now.since(last).as_secs_f64()),
-            None => metrics::time_to_first_token().record(now.since(self.arrived).as_secs_f64()),
+            Some(last) => meters.between.record(now.since(last).as_secs_f64()),
+            None => meters.first.record(now.since(self.arrived).as_secs_f64()),
         }
-        metrics::output_tokens().increment(1);
+        meters.tokens.increment(1);
         let sequence = self.sequence_base + index;
         self.deliver(Update::Token { sequence, token: row.token, logprobs: row.logprobs })
     }

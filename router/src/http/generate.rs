@@ -107,7 +107,7 @@ async fn submit(app: &App, ask: &Ask, arrived: Time, mut places: OwnedSemaphoreP
             choices,
             params: prompt.params.clone(),
             seed,
-            deadline: app.config.deadline,
+            deadline: app.config.deadline.saturating_sub(app.clock.now().since(arrived)),
             tenant: String::new(),
         });
         waiting.ids.push(id);

@@ -1,1 +1,10 @@
+//! The whole router over a real socket, with workers that a test plays by hand.
+//!
+//! Metrics belong to a process: tests that read them count on one process for each test, as nextest gives it.
 
+mod faults;
+mod generation;
+mod http;
+mod lifecycle;
+mod refusals;
+pub(crate) mod world;

@@ -1,0 +1,239 @@
+//! Clients that leave or dawdle, workers that fail, limits that are reached.
+
+use super::world::{World, tokens};
+use domain::session::{Failure, FromWorker};
+use domain::{End, Ender};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+const CHAT: &str = "/v1/chat/completions";
+
+fn chat(stream: bool) -> Value {
+    json!({ "model": "tiny-rust", "stream": stream, "messages": [{ "role": "user", "content": "Hi" }] })
+}
+
+fn code(event: &str) -> String {
+    let value: Value = serde_json::from_str(event).expect("JSON");
+    value["error"]["code"].as_str().expect("an error").to_owned()
+}
+
+#[tokio::test]
+async fn a_client_may_hang_up_at_any_moment() {
+    let mut world = World::new().await;
+    for stream in [false, true] {
+        for tokens_before in [0, 1, 5] {
+            let mut http = world.client().await;
+            http.post(CHAT, &chat(stream)).await;
+            let submit = world.workers[0].submit().await;
+            world.workers[0].write(&submit, 0, 0, &vec![70; tokens_before]).await;
+            if stream && tokens_before > 0 {
+                assert_eq!(http.head().await.status, 200);
+                http.event().await.expect("the role");
+            }
+            drop(http);
+            world.workers[0].cancelled(&submit).await;
+            world.idle().await;
+        }
+    }
+    // In the middle of a body, and before an answer to a batch.
+    let mut http = world.client().await;
+    http.write(
+        format!("POST {CHAT} HTTP/1.1\r\nHost: t\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n{{")
+            .as_bytes(),
+    )
+    .await;
+    drop(http);
+    let mut http = world.client().await;
+    http.post("/v1/completions", &json!({ "model": "tiny-rust", "prompt": ["a", "b"], "n": 2 })).await;
+    let submits = [world.workers[0].submit().await, world.workers[0].submit().await];
+    world.workers[0].make(&submits[0], 0, &[70], End::stop()).await;
+    drop(http);
+    let mut cancelled =
+        [world.workers[0].next().await, world.workers[0].next().await].map(|message| format!("{message:?}"));
+    let mut wanted =
+        submits.map(|it| format!("Cancel {{ request: {:?}, epoch: {:?}, choice: None }}", it.request, it.epoch));
+    cancelled.sort();
+    wanted.sort();
+    assert_eq!(cancelled, wanted);
+    world.idle().await;
+    let (_, metrics) = world.get("/metrics").await;
+    assert!(metrics.contains("baton_requests_total{outcome=\"client\"} 8"), "{metrics}");
+}
+
+#[tokio::test]
+async fn a_client_that_does_not_read_fills_its_own_buffer_and_is_ended() {
+    let mut world = World::with(1, |config| config.write_wait = Duration::from_millis(200)).await;
+    let mut slow = world.client().await;
+    slow.post(
+        CHAT,
+        &json!({
+            "model": "tiny-rust", "stream": true, "max_tokens": 400, "logprobs": true, "top_logprobs": 20,
+            "messages": [{ "role": "user", "content": "Hi" }],
+        }),
+    )
+    .await;
+    let submit = world.workers[0].submit().await;
+    // Rows that make events of some kilobytes, more than the buffers of the kernel hold; none is read.
+    let mut index = 0;
+    let cancel = loop {
+        let mut row = super::world::row(&submit, 0, index, 70);
+        let top = (0..2000).map(|token| (token, -1.0)).collect();
+        row.logprobs = Some(domain::plan::TokenLogprobs { logprob: -1.0, top });
+        world.workers[0].row(row).await;
+        index += 1;
+        if index == 400 {
+            break world.workers[0].next().await;
+        }
+    };
+    assert!(matches!(cancel, domain::session::ToWorker::Cancel { choice: None, .. }), "{cancel:?}");
+    // Another client is served as ever.
+    let mut http = world.client().await;
+    http.post(CHAT, &chat(false)).await;
+    let submit = world.workers[0].submit().await;
+    world.workers[0].make(&submit, 0, &tokens("A rule"), End::stop()).await;
+    assert_eq!(http.json().await.1["choices"][0]["message"]["content"], "A rule");
+    world.until("the slow one is counted", "/metrics", |_, text| text.contains("outcome=\"us\"} 1")).await;
+    // It has learned nothing of [DONE]: its connection was closed, since it took nothing.
+    slow.head().await;
+    let events = tokio::time::timeout(super::http::PATIENCE, async {
+        let mut events = 0;
+        while let Some(event) = slow.event().await {
+            assert_ne!(event, "[DONE]");
+            events += 1;
+        }
+        events
+    });
+    assert!(events.await.is_ok_and(|events| events < 400));
+}
+
+#[tokio::test]
+async fn a_worker_that_dies_is_replaced_without_the_client_noticing() {
+    let mut world = World::with(2, |_| {}).await;
+    let mut http = world.client().await;
+    http.post(CHAT, &chat(true)).await;
+    let mut first = world.workers.remove(0);
+    let mut second = world.workers.remove(0);
+    let submit = tokio::select! {
+        submit = first.submit() => submit,
+        submit = second.submit() => { std::mem::swap(&mut first, &mut second); submit }
+    };
+    let text = tokens("A rule of Rust");
+    first.write(&submit, 0, 0, &text[..2]).await;
+    assert_eq!(http.head().await.status, 200);
+    for _ in 0..3 {
+        http.event().await.expect("the role and two tokens");
+    }
+    first.die();
+    let replay = second.submit().await;
+    assert_eq!(replay.request, submit.request);
+    assert!(replay.epoch > submit.epoch);
+    assert_eq!(replay.choices[0].1[..], text[..2]);
+    second.write(&replay, 0, 2, &text[2..]).await;
+    second.end(&replay, 0, text.len() as u32, End::stop()).await;
+    let events = http.events().await;
+    assert_eq!(events.len(), text.len() - 2 + 2, "the rest, the end, [DONE]: {events:?}");
+    world.idle().await;
+}
+
+#[tokio::test]
+async fn a_request_that_no_worker_can_finish_ends_with_an_error() {
+    let mut world = World::new().await;
+    for stream in [false, true] {
+        let mut http = world.client().await;
+        http.post(CHAT, &chat(stream)).await;
+        for attempt in 0..3 {
+            let submit = world.workers[0].submit().await;
+            if stream && attempt == 0 {
+                world.workers[0].write(&submit, 0, 0, &[70]).await;
+                assert_eq!(http.head().await.status, 200);
+            }
+            let (request, epoch) = (submit.request, submit.epoch);
+            let detail = "the step failed".to_owned();
+            world.workers[0].say(&FromWorker::Failed { request, epoch, why: Failure::Engine, detail }).await;
+            world.workers[0].cancelled(&submit).await;
+        }
+        if stream {
+            let events = http.events().await;
+            assert_eq!(code(events.last().expect("an error")), "worker_failed", "and no [DONE]");
+        } else {
+            let (head, body) = http.json().await;
+            assert_eq!((head.status, body["error"]["code"].as_str()), (500, Some("worker_failed")), "{body}");
+            assert!(body["error"]["message"].as_str().is_some_and(|it| it.contains("the step failed")), "{body}");
+        }
+        world.idle().await;
+    }
+}
+
+#[tokio::test]
+async fn a_deadline_is_a_clear_end() {
+    let mut world = World::with(1, |config| config.deadline = Duration::from_millis(300)).await;
+    let mut http = world.client().await;
+    http.post(CHAT, &chat(false)).await;
+    let submit = world.workers[0].submit().await;
+    assert!(submit.deadline <= Duration::from_millis(300));
+    let (head, body) = http.json().await;
+    assert_eq!((head.status, body["error"]["code"].as_str()), (504, Some("deadline_exceeded")), "{body}");
+    world.workers[0].cancelled(&submit).await;
+    world.idle().await;
+}
+
+#[tokio::test]
+async fn what_cannot_be_taken_is_refused_with_a_time_to_come_back() {
+    let mut world = World::with(1, |config| config.placement.requests_max = 2).await;
+    let mut open = world.client().await;
+    open.post("/v1/completions", &json!({ "model": "tiny-rust", "prompt": ["a", "b"] })).await;
+    let submits = [world.workers[0].submit().await, world.workers[0].submit().await];
+    let mut http = world.client().await;
+    http.post(CHAT, &chat(true)).await;
+    let (head, body) = http.json().await;
+    assert_eq!((head.status, body["error"]["code"].as_str()), (429, Some("overloaded")), "{body}");
+    assert_eq!(head.header("retry-after"), Some("1"));
+    for submit in &submits {
+        world.workers[0].make(submit, 0, &[70], End::stop()).await;
+    }
+    assert_eq!(open.json().await.0.status, 200);
+
+    // A batch that can never be open as a whole.
+    let (status, body) =
+        world.refused("/v1/completions", &json!({ "model": "tiny-rust", "prompt": ["a", "b", "c"] })).await;
+    assert_eq!((status, body["error"]["code"].as_str()), (429, Some("overloaded")), "{body}");
+
+    world.workers.remove(0).die();
+    world.until("no worker is up", "/ready", |status, _| status == 503).await;
+    let (status, body) = world.refused(CHAT, &chat(true)).await;
+    assert_eq!((status, body["error"]["code"].as_str()), (503, Some("no_workers")), "{body}");
+    world.idle().await;
+}
+
+#[tokio::test]
+async fn a_worker_that_speaks_nonsense_or_takes_nothing_loses_its_session() {
+    let mut world = World::with(1, |_| {}).await;
+    world.workers[0].nonsense().await;
+    world.workers[0].closed().await;
+    world.until("no worker is up", "/ready", |status, _| status == 503).await;
+
+    let mut world = World::with(1, |config| config.placement.requests_max = 1000).await;
+    let mut clients = Vec::new();
+    // The played worker's queue holds 64 messages, and nobody takes one.
+    for _ in 0..65 {
+        let mut http = world.client().await;
+        http.post(CHAT, &chat(false)).await;
+        clients.push(http);
+        tokio::task::yield_now().await;
+    }
+    for mut http in clients {
+        let (head, body) = http.json().await;
+        assert!(matches!(head.status, 500 | 503), "{body}");
+    }
+    world.workers[0].closed().await;
+    world.idle().await;
+}
+
+#[tokio::test]
+async fn an_end_by_a_worker_is_not_a_regular_one() {
+    let end = End::error(Ender::Worker, "out of luck");
+    let error = crate::error::ApiError::ended(&end);
+    let mut json = Vec::new();
+    error.write(&mut json);
+    assert_eq!(code(std::str::from_utf8(&json).expect("UTF-8")), "worker_failed");
+}

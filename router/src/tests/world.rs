@@ -1,0 +1,243 @@
+//! A router with workers that the test plays.
+
+use super::http::{Http, PATIENCE};
+use crate::{LinkFull, ModelCard, RouterConfig, WorkerLink, serve};
+use domain::session::{FromWorker, Part, Role, Submit, ToWorker, TokenRow};
+use domain::{Choice, End, Incarnation, KvGroup, Scope, ScopeParts, SeqKey, Token, WorkerId};
+use engine::text::{ChatTemplate, Tokenizer};
+use placement::{HandoffPolicy, PlacementConfig, Rates};
+use serde_json::Value;
+use std::io;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::LazyLock;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+/// Context of the test's model.
+pub(crate) const CONTEXT: u32 = 512;
+/// Its end-of-sequence token.
+pub(crate) const EOS: Token = 3;
+/// Messages that a played worker's queue holds.
+const LINK_MAX: usize = 64;
+
+static TOKENIZER: LazyLock<Tokenizer> = LazyLock::new(|| Tokenizer::open(model()).expect("the bundled tokenizer"));
+
+fn model() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../models/tiny-rust"))
+}
+
+/// Tokens of a text.
+pub(crate) fn tokens(text: &str) -> Vec<Token> {
+    TOKENIZER.encode(text, false).expect("text")
+}
+
+pub(crate) fn tokenizer() -> Tokenizer {
+    TOKENIZER.clone()
+}
+
+pub(crate) fn card() -> ModelCard {
+    let layout = KvGroup { layers: vec![0], kv_heads: 1, head_dim: 1, window: None };
+    ModelCard {
+        name: "tiny-rust".into(),
+        created: 1_700_000_000,
+        tokenizer: tokenizer(),
+        template: ChatTemplate::open(model()).expect("the bundled template"),
+        eos: vec![EOS],
+        context_tokens: CONTEXT,
+        vocab: 4096,
+        scope: Scope::derive(&ScopeParts { weights: [0; 32], layout: layout.head_dim.into(), adapter: "", tenant: "" }),
+    }
+}
+
+pub(crate) fn config() -> RouterConfig {
+    RouterConfig {
+        body_bytes_max: 64 << 10,
+        body_wait: Duration::from_secs(5),
+        prompt_tokens_max: CONTEXT,
+        prompts_max: 4,
+        choices_max: 8,
+        connections_max: 256,
+        deadline: Duration::from_secs(60),
+        stream_buffer: 64,
+        write_wait: Duration::from_secs(30),
+        drain: Duration::from_secs(10),
+        placement: PlacementConfig {
+            block_tokens: 16,
+            token_bytes: 64,
+            attempts_max: 3,
+            lease: Duration::from_secs(5),
+            requests_max: 16,
+            index_blocks_max: 1024,
+            handoff: HandoffPolicy::Auto,
+            defaults: Rates::default(),
+        },
+    }
+}
+
+pub(super) struct World {
+    pub(super) address: SocketAddr,
+    pub(super) workers: Vec<Played>,
+    stop: Option<oneshot::Sender<()>>,
+    served: JoinHandle<io::Result<()>>,
+}
+
+impl World {
+    /// One decode worker.
+    pub(super) async fn new() -> Self {
+        Self::with(1, |_| {}).await
+    }
+
+    pub(super) async fn with(decode: u32, change: impl FnOnce(&mut RouterConfig)) -> Self {
+        let (workers, links) = (0..decode).map(|id| Played::new(WorkerId(id))).unzip();
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
+        let address = listener.local_addr().expect("it is bound");
+        let mut config = config();
+        change(&mut config);
+        let (stop, stopped) = oneshot::channel::<()>();
+        let shutdown = async {
+            let _ = stopped.await;
+        };
+        let served = tokio::spawn(serve(listener, config, card(), links, telemetry::install(), shutdown));
+        let world = Self { address, workers, stop: Some(stop), served };
+        world.until("the workers are up", "/ready", |status, _| decode == 0 || status == 200).await;
+        world
+    }
+
+    pub(super) async fn client(&self) -> Http {
+        Http::connect(self.address).await
+    }
+
+    pub(super) async fn get(&self, path: &str) -> (u16, String) {
+        let mut http = self.client().await;
+        http.send("GET", path, "text/plain", b"").await;
+        let (head, body) = http.answer().await;
+        (head.status, String::from_utf8(body).expect("text"))
+    }
+
+    /// A POST whose answer comes without a worker's doing.
+    pub(super) async fn refused(&self, path: &str, body: &Value) -> (u16, Value) {
+        let mut http = self.client().await;
+        http.post(path, body).await;
+        let (head, body) = http.json().await;
+        (head.status, body)
+    }
+
+    /// Asks `path` until the answer is as `wanted`.
+    pub(super) async fn until(&self, what: &str, path: &str, wanted: impl Fn(u16, &str) -> bool) {
+        let ask = async {
+            loop {
+                let (status, body) = self.get(path).await;
+                if wanted(status, &body) {
+                    return;
+                }
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        timeout(PATIENCE, ask).await.unwrap_or_else(|_| panic!("not in time: {what}"));
+    }
+
+    /// Waits until no request is open.
+    pub(super) async fn idle(&self) {
+        self.until("no request is open", "/metrics", |_, text| text.lines().any(|it| it == "baton_requests_open 0"))
+            .await;
+    }
+
+    pub(super) fn shut_down(&mut self) {
+        let _ = self.stop.take().expect("it is shut down once").send(());
+    }
+
+    pub(super) async fn over(self) {
+        timeout(PATIENCE, self.served).await.expect("the router ends").expect("no panic").expect("the brain lives");
+    }
+}
+
+/// A worker that the test plays.
+pub(super) struct Played {
+    id: WorkerId,
+    inbox: mpsc::Receiver<ToWorker>,
+    outbox: mpsc::Sender<Vec<u8>>,
+}
+
+impl Played {
+    fn new(id: WorkerId) -> (Self, WorkerLink) {
+        let (to_worker, inbox) = mpsc::channel(LINK_MAX);
+        let (outbox, receive) = mpsc::channel(LINK_MAX);
+        let send = Box::new(move |bytes: Vec<u8>| {
+            let message = proto::session::decode_to_worker(&bytes).expect("the router writes what can be read");
+            to_worker.try_send(message).map_err(|_| LinkFull)
+        });
+        let link = WorkerLink { id, role: Role::Decode, incarnation: Incarnation(1), send, receive };
+        (Self { id, inbox, outbox }, link)
+    }
+
+    pub(super) async fn next(&mut self) -> ToWorker {
+        timeout(PATIENCE, self.inbox.recv()).await.expect("the router says something").expect("the session is open")
+    }
+
+    pub(super) async fn submit(&mut self) -> Submit {
+        match self.next().await {
+            ToWorker::Submit(submit) => {
+                assert_eq!(submit.part, Part::Whole);
+                submit
+            }
+            other => panic!("{} got {other:?} instead of a request", self.id),
+        }
+    }
+
+    /// Waits for the cancellation of an attempt.
+    pub(super) async fn cancelled(&mut self, submit: &Submit) {
+        let wanted = ToWorker::Cancel { request: submit.request, epoch: submit.epoch, choice: None };
+        while self.next().await != wanted {}
+    }
+
+    /// Whether the router closed the session.
+    pub(super) async fn closed(&mut self) {
+        let closed = async { while self.inbox.recv().await.is_some() {} };
+        timeout(PATIENCE, closed).await.expect("the session is closed");
+    }
+
+    pub(super) async fn say(&self, message: &FromWorker) {
+        self.outbox.send(proto::session::encode_from_worker(message)).await.expect("the router listens");
+    }
+
+    pub(super) async fn row(&self, row: TokenRow) {
+        self.say(&FromWorker::Tokens(vec![row])).await;
+    }
+
+    /// Tokens `first..` of a sequence, a frame each.
+    pub(super) async fn write(&self, submit: &Submit, choice: u16, first: u32, tokens: &[Token]) {
+        for (at, &token) in tokens.iter().enumerate() {
+            self.row(row(submit, choice, first + at as u32, token)).await;
+        }
+    }
+
+    pub(super) async fn end(&self, submit: &Submit, choice: u16, tokens: u32, end: End) {
+        self.say(&FromWorker::Ended { key: key(submit, choice), tokens, end }).await;
+    }
+
+    /// The whole of a sequence.
+    pub(super) async fn make(&self, submit: &Submit, choice: u16, tokens: &[Token], end: End) {
+        self.write(submit, choice, 0, tokens).await;
+        self.end(submit, choice, tokens.len() as u32, end).await;
+    }
+
+    /// Bytes that are no message.
+    pub(super) async fn nonsense(&self) {
+        self.outbox.send(vec![0xff; 8]).await.expect("the router listens");
+    }
+
+    /// Ends the session from the worker's side.
+    pub(super) fn die(self) {}
+}
+
+pub(super) fn key(submit: &Submit, choice: u16) -> SeqKey {
+    SeqKey { request: submit.request, epoch: submit.epoch, choice: Choice(choice) }
+}
+
+pub(super) fn row(submit: &Submit, choice: u16, index: u32, token: Token) -> TokenRow {
+    TokenRow { key: key(submit, choice), index, token, logprobs: None, cached_tokens: 0 }
+}
