@@ -3,7 +3,9 @@
 //! [`FAMILIES`] is the table of what is supported. A family's file only reads its config into a [`ModelSpec`]; the forward
 //! pass is one definition that follows the spec, and no family knows which device runs it.
 
+pub mod bind;
 pub mod config;
+pub mod decoder;
 mod files;
 mod info;
 mod llama;

@@ -1,0 +1,12 @@
+//! The device's clock.
+
+use std::time::Instant;
+
+/// Now.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "steps are timed and helpers spin for a time; nothing that is computed depends on it"
+)]
+pub(super) fn now() -> Instant {
+    Instant::now()
+}

@@ -1,0 +1,261 @@
+//! The threads of a device: one leads, the others help it with one piece of work at a time.
+//!
+//! Work is a number of tasks that do not depend on each other and write to different places; threads take the next task
+//! as they become free. Which thread takes which cannot be seen in the result.
+//!
+//! A helper that looks for work spins for some microseconds, since between two operations of a step there is almost
+//! nothing, and then sleeps. The leader waits only for helpers that have entered the work: one that the system did not
+//! wake in time holds up nobody.
+
+use super::clock::now;
+use std::cell::UnsafeCell;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::thread::{JoinHandle, Thread};
+use std::time::Duration;
+
+/// How long a helper looks for work before it sleeps.
+const SPIN: Duration = Duration::from_micros(30);
+/// Looks between two glances at the clock.
+const SPINS_PER_GLANCE: u32 = 64;
+/// Looks of the leader at helpers that are still inside, before it offers them its processor.
+const LEADER_SPINS: u32 = 2000;
+
+/// The gate is open: helpers may enter. Below this bit: how many are inside; above it: the number of the work.
+const OPEN: u64 = 1 << 15;
+const INSIDE: u64 = OPEN - 1;
+const NUMBER_SHIFT: u32 = 16;
+
+/// Threads of a crew, at most.
+pub(super) const THREADS_MAX: usize = 1024;
+
+/// A task: the thread's index in the crew and the task's number.
+type Task<'a> = dyn Fn(usize, usize) + Sync + 'a;
+
+/// The leader's end. Dropping it ends the helpers.
+pub(super) struct Crew {
+    shared: Arc<Shared>,
+    helpers: Vec<(JoinHandle<()>, Thread)>,
+}
+
+struct Shared {
+    /// Number of the work, open or not, and helpers inside.
+    gate: AtomicU64,
+    /// The work. Written by the leader while the gate is closed and nobody is inside; read by those inside.
+    work: UnsafeCell<Option<Work>>,
+    /// The next task to take.
+    next: AtomicUsize,
+    /// A task panicked in a helper.
+    panicked: AtomicBool,
+    /// Helpers shall end.
+    ended: AtomicBool,
+    /// Which helpers sleep.
+    asleep: Vec<AtomicBool>,
+}
+
+#[derive(Clone, Copy)]
+struct Work {
+    /// The lifetime is erased: [`Crew::run`] returns only when nobody is inside any more.
+    task: *const Task<'static>,
+    tasks: usize,
+}
+
+// SAFETY: `work` is guarded by the gate, as its documentation says; `Task` is `Sync`. The rest is atomic.
+unsafe impl Sync for Shared {}
+// SAFETY: as above.
+unsafe impl Send for Shared {}
+
+impl Crew {
+    /// A crew of `threads` threads, the caller's included.
+    pub(super) fn new(threads: usize, name: &str) -> std::io::Result<Self> {
+        let helpers = threads.clamp(1, THREADS_MAX) - 1;
+        let shared = Arc::new(Shared {
+            gate: AtomicU64::new(0),
+            work: UnsafeCell::new(None),
+            next: AtomicUsize::new(0),
+            panicked: AtomicBool::new(false),
+            ended: AtomicBool::new(false),
+            asleep: (0..helpers).map(|_| AtomicBool::new(false)).collect(),
+        });
+        let mut crew = Self { shared: shared.clone(), helpers: Vec::with_capacity(helpers) };
+        for index in 0..helpers {
+            let shared = shared.clone();
+            let handle =
+                std::thread::Builder::new().name(format!("{name}-{}", index + 1)).spawn(move || shared.help(index))?;
+            let thread = handle.thread().clone();
+            crew.helpers.push((handle, thread));
+        }
+        Ok(crew)
+    }
+
+    /// Threads, the leader included.
+    pub(super) fn threads(&self) -> usize {
+        self.helpers.len() + 1
+    }
+
+    /// Runs `task(thread, number)` for all numbers below `tasks` and returns when all have ended. A panic in any of them
+    /// comes out here, after that.
+    pub(super) fn run(&mut self, tasks: usize, task: &Task<'_>) {
+        if self.helpers.is_empty() || tasks <= 1 {
+            (0..tasks).for_each(|number| task(0, number));
+            return;
+        }
+        let shared = &*self.shared;
+        // SAFETY: only the lifetime changes, and nobody uses the pointer after this function returns.
+        let erased = unsafe { std::mem::transmute::<*const Task<'_>, *const Task<'static>>(task) };
+        // SAFETY: the gate is closed and nobody is inside: so the last call, or `new`, left it.
+        unsafe { *shared.work.get() = Some(Work { task: erased, tasks }) };
+        shared.next.store(0, Ordering::Relaxed);
+        let number = (shared.gate.load(Ordering::Relaxed) >> NUMBER_SHIFT) + 1;
+        shared.gate.store((number << NUMBER_SHIFT) | OPEN, Ordering::SeqCst);
+        for (asleep, (_, thread)) in shared.asleep.iter().zip(&self.helpers).take(tasks - 1) {
+            if asleep.swap(false, Ordering::SeqCst) {
+                thread.unpark();
+            }
+        }
+        let outcome = catch_unwind(AssertUnwindSafe(|| shared.take_tasks(task, tasks, 0)));
+        shared.gate.fetch_and(!OPEN, Ordering::AcqRel);
+        let mut spins = 0;
+        while shared.gate.load(Ordering::Acquire) & INSIDE > 0 {
+            spins += 1;
+            if spins < LEADER_SPINS { std::hint::spin_loop() } else { std::thread::yield_now() }
+        }
+        if let Err(panic) = outcome {
+            shared.panicked.store(false, Ordering::Relaxed);
+            resume_unwind(panic);
+        }
+        if shared.panicked.swap(false, Ordering::Relaxed) {
+            panic!("a helper thread panicked");
+        }
+    }
+}
+
+impl Drop for Crew {
+    fn drop(&mut self) {
+        self.shared.ended.store(true, Ordering::SeqCst);
+        for (handle, thread) in self.helpers.drain(..) {
+            thread.unpark();
+            // Panics of tasks were caught and reported; the loop around them has none.
+            let _ = handle.join();
+        }
+    }
+}
+
+impl Shared {
+    /// A helper's life.
+    fn help(&self, index: usize) {
+        let mut seen = 0;
+        while let Some(number) = self.enter(index, seen) {
+            seen = number;
+            // SAFETY: this thread is inside, so the leader does not change the work and its task is alive.
+            let work = unsafe { *self.work.get() };
+            if let Some(Work { task, tasks }) = work {
+                // SAFETY: as above.
+                let task = unsafe { &*task };
+                if catch_unwind(AssertUnwindSafe(|| self.take_tasks(task, tasks, index + 1))).is_err() {
+                    self.panicked.store(true, Ordering::Relaxed);
+                }
+            }
+            self.gate.fetch_sub(1, Ordering::Release);
+        }
+    }
+
+    /// Takes tasks until there are none.
+    fn take_tasks(&self, task: &Task<'_>, tasks: usize, thread: usize) {
+        loop {
+            let number = self.next.fetch_add(1, Ordering::Relaxed);
+            if number >= tasks {
+                return;
+            }
+            task(thread, number);
+        }
+    }
+
+    /// Waits for work that is not number `seen` and enters it. `None`: the crew ended.
+    fn enter(&self, index: usize, seen: u64) -> Option<u64> {
+        loop {
+            let began = now();
+            while now().duration_since(began) < SPIN {
+                for _ in 0..SPINS_PER_GLANCE {
+                    if let Some(number) = self.try_enter(seen) {
+                        return Some(number);
+                    }
+                    std::hint::spin_loop();
+                }
+            }
+            if self.ended.load(Ordering::SeqCst) {
+                return None;
+            }
+            // Announced first, looked again after: the leader either sees the announcement or is seen.
+            self.asleep[index].store(true, Ordering::SeqCst);
+            let entered = self.try_enter(seen);
+            if entered.is_none() && !self.ended.load(Ordering::SeqCst) {
+                std::thread::park();
+            }
+            self.asleep[index].store(false, Ordering::SeqCst);
+            if entered.is_some() {
+                return entered;
+            }
+        }
+    }
+
+    fn try_enter(&self, seen: u64) -> Option<u64> {
+        let gate = self.gate.load(Ordering::SeqCst);
+        let number = gate >> NUMBER_SHIFT;
+        let may_enter = gate & OPEN != 0 && number != seen;
+        let entered =
+            may_enter && self.gate.compare_exchange(gate, gate + 1, Ordering::SeqCst, Ordering::Relaxed).is_ok();
+        entered.then_some(number)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_task_runs_once_on_any_number_of_threads() {
+        for threads in 1..6 {
+            let mut crew = Crew::new(threads, "test").unwrap();
+            assert_eq!(crew.threads(), threads);
+            for tasks in [0, 1, 2, 3, 7, 100, 1000] {
+                let counts: Vec<AtomicUsize> = (0..tasks).map(|_| AtomicUsize::new(0)).collect();
+                crew.run(tasks, &|thread, number| {
+                    assert!(thread < threads);
+                    counts[number].fetch_add(1, Ordering::Relaxed);
+                });
+                assert!(counts.iter().all(|count| count.load(Ordering::Relaxed) == 1));
+            }
+        }
+    }
+
+    #[test]
+    fn work_after_a_sleep_is_done() {
+        let mut crew = Crew::new(3, "test").unwrap();
+        for _ in 0..20 {
+            std::thread::sleep(SPIN * 4);
+            let done = AtomicUsize::new(0);
+            crew.run(50, &|_, _| {
+                done.fetch_add(1, Ordering::Relaxed);
+            });
+            assert_eq!(done.load(Ordering::Relaxed), 50);
+        }
+    }
+
+    #[test]
+    fn a_panic_comes_out_and_the_crew_goes_on() {
+        let mut crew = Crew::new(4, "test").unwrap();
+        for guilty in [0, 17, 63] {
+            let result = catch_unwind(AssertUnwindSafe(|| {
+                crew.run(64, &|_, number| assert_ne!(number, guilty, "the guilty one"));
+            }));
+            assert!(result.is_err());
+            let done = AtomicUsize::new(0);
+            crew.run(64, &|_, _| {
+                done.fetch_add(1, Ordering::Relaxed);
+            });
+            assert_eq!(done.load(Ordering::Relaxed), 64);
+        }
+    }
+}

@@ -1,0 +1,401 @@
+//! Every kernel against a plain reference in double precision, on shapes of all kinds; outputs are poisoned before. And
+//! every kernel gives the same bits on all instruction sets.
+
+use super::*;
+use crate::cpu::simd::Isa;
+use crate::spec::{Rope, RopeScaling};
+use domain::{BlockId, Dtype};
+use half::{bf16, f16};
+use proptest::prelude::*;
+
+/// Numbers between -1 and 1, from a seed (xorshift64*).
+struct Numbers(u64);
+
+impl Numbers {
+    fn next(&mut self) -> f32 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        ((self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 40) as f32 / (1 << 23) as f32) - 1.0
+    }
+
+    fn vec(&mut self, count: usize) -> Vec<f32> {
+        (0..count).map(|_| self.next()).collect()
+    }
+}
+
+fn seed() -> impl Strategy<Value = u64> {
+    1u64..u64::MAX
+}
+
+fn dtype() -> impl Strategy<Value = Dtype> {
+    prop_oneof![Just(Dtype::F32), Just(Dtype::F16), Just(Dtype::Bf16)]
+}
+
+/// The bytes of numbers in a format, 8 bytes aligned, and the numbers as they are after rounding.
+fn encode(numbers: &[f32], dtype: Dtype) -> (Vec<u64>, Vec<f32>) {
+    let mut bytes = Vec::new();
+    let mut rounded = Vec::new();
+    for &x in numbers {
+        match dtype {
+            Dtype::F32 => {
+                bytes.extend(x.to_le_bytes());
+                rounded.push(x);
+            }
+            Dtype::F16 => {
+                bytes.extend(f16::from_f32(x).to_le_bytes());
+                rounded.push(f16::from_f32(x).to_f32());
+            }
+            Dtype::Bf16 => {
+                bytes.extend(bf16::from_f32(x).to_le_bytes());
+                rounded.push(bf16::from_f32(x).to_f32());
+            }
+        }
+    }
+    bytes.resize(bytes.len().next_multiple_of(8), 0);
+    let words = bytes.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().unwrap())).collect();
+    (words, rounded)
+}
+
+/// Runs a kernel on all instruction sets: they must agree bit for bit. The result of the first.
+fn on_all(run: impl Fn(Isa) -> Vec<f32>) -> Vec<f32> {
+    let all = Isa::available();
+    let first = run(all[0]);
+    for isa in &all[1..] {
+        let other = run(*isa);
+        let differs = first.iter().zip(&other).position(|(a, b)| a.to_bits() != b.to_bits());
+        assert_eq!(differs, None, "{} and {isa} differ", all[0]);
+    }
+    first
+}
+
+#[track_caller]
+fn assert_close(found: &[f32], expected: &[f64], tolerance: f64) {
+    assert_eq!(found.len(), expected.len());
+    for (i, (found, expected)) in found.iter().zip(expected).enumerate() {
+        let error = (f64::from(*found) - expected).abs();
+        assert!(error <= tolerance, "number {i}: {found}, expected {expected}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+    #[test]
+    fn linear_multiplies(
+        seed in seed(), dtype in dtype(), rows in 1usize..15, depth in prop_oneof![1usize..70, 1000usize..1100],
+        with_bias in any::<bool>(),
+    ) {
+        let mut numbers = Numbers(seed);
+        let (x_stride, out_stride) = (depth + 3, PANEL + 5);
+        let x = numbers.vec(rows * x_stride);
+        let (bytes, weights) = encode(&numbers.vec(depth * PANEL), dtype);
+        let bias = numbers.vec(PANEL);
+        let found = on_all(|isa| {
+            let mut out = vec![f32::NAN; rows * out_stride];
+            let panel = LinearPanel {
+                x: x.as_ptr(), x_stride, rows, depth,
+                weights: bytes.as_ptr().cast(),
+                bias: if with_bias { bias.as_ptr() } else { std::ptr::null() },
+                out: out.as_mut_ptr(), out_stride,
+            };
+            // SAFETY: the vectors have the sizes that the fields say.
+            unsafe { linear(isa, dtype, &panel) };
+            out.chunks(out_stride).for_each(|row| assert!(row[PANEL..].iter().all(|x| x.is_nan())));
+            out.chunks(out_stride).flat_map(|row| row[..PANEL].to_vec()).collect()
+        });
+        let mut expected = Vec::new();
+        for row in x.chunks(x_stride) {
+            for output in 0..PANEL {
+                let products = (0..depth).map(|k| f64::from(row[k]) * f64::from(weights[k * PANEL + output]));
+                expected.push(products.sum::<f64>() + if with_bias { f64::from(bias[output]) } else { 0.0 });
+            }
+        }
+        assert_close(&found, &expected, 1e-6 * depth as f64);
+    }
+
+    #[test]
+    fn a_row_of_linear_does_not_depend_on_its_neighbours(seed in seed(), rows in 2usize..20, depth in 1usize..50) {
+        let mut numbers = Numbers(seed);
+        let x = numbers.vec(rows * depth);
+        let (bytes, _) = encode(&numbers.vec(depth * PANEL), Dtype::Bf16);
+        let run = |first: usize, rows: usize| {
+            let mut out = vec![f32::NAN; rows * PANEL];
+            let panel = LinearPanel {
+                x: x[first * depth..].as_ptr(), x_stride: depth, rows, depth,
+                weights: bytes.as_ptr().cast(), bias: std::ptr::null(),
+                out: out.as_mut_ptr(), out_stride: PANEL,
+            };
+            // SAFETY: the vectors have the sizes that the fields say.
+            unsafe { linear(Isa::best(), Dtype::Bf16, &panel) };
+            out
+        };
+        let together = run(0, rows);
+        for row in 0..rows {
+            prop_assert_eq!(&run(row, 1)[..], &together[row * PANEL..(row + 1) * PANEL]);
+        }
+    }
+
+    #[test]
+    fn rms_norm_norms(seed in seed(), width in 1usize..200, with_add in any::<bool>(), in_place in any::<bool>()) {
+        let mut numbers = Numbers(seed);
+        let (x, add, weight) = (numbers.vec(width), numbers.vec(width), numbers.vec(width));
+        let eps = 1e-5;
+        let found = on_all(|isa| {
+            let (mut x, mut out) = (x.clone(), vec![f32::NAN; width]);
+            let norm = RmsNorm {
+                x: x.as_mut_ptr(),
+                add: if with_add { add.as_ptr() } else { std::ptr::null() },
+                weight: weight.as_ptr(),
+                out: if in_place { x.as_mut_ptr() } else { out.as_mut_ptr() },
+                width, eps,
+            };
+            // SAFETY: all vectors have `width` numbers.
+            unsafe { rms_norm(isa, &norm) };
+            if in_place { x } else { x.extend(out); x }
+        });
+        let sum: Vec<f64> = x.iter().zip(&add).map(|(x, add)| f64::from(*x) + if with_add { f64::from(*add) } else { 0.0 }).collect();
+        let scale = 1.0 / (sum.iter().map(|x| x * x).sum::<f64>() / width as f64 + f64::from(eps)).sqrt();
+        let normed: Vec<f64> = sum.iter().zip(&weight).map(|(x, weight)| x * scale * f64::from(*weight)).collect();
+        let expected = if in_place { normed } else { [sum, normed].concat() };
+        assert_close(&found, &expected, 1e-5);
+    }
+
+    #[test]
+    fn silu_mul_activates(seed in seed(), width in 1usize..100, range in prop_oneof![Just(1.0f32), Just(30.0), Just(500.0)]) {
+        let mut numbers = Numbers(seed);
+        let gate_up: Vec<f32> = numbers.vec(2 * width).iter().map(|x| x * range).collect();
+        let found = on_all(|isa| {
+            let mut out = vec![f32::NAN; width + 1];
+            // SAFETY: there are twice `width` numbers, and room for `width`.
+            unsafe { silu_mul(isa, &SiluMul { gate_up: gate_up.as_ptr(), out: out.as_mut_ptr(), width }) };
+            assert!(out.pop().unwrap().is_nan());
+            out
+        });
+        let expected: Vec<f64> = (0..width)
+            .map(|i| {
+                let (gate, up) = (f64::from(gate_up[i]), f64::from(gate_up[width + i]));
+                gate / (1.0 + (-gate).exp()) * up
+            })
+            .collect();
+        assert_close(&found, &expected, 1e-6 * f64::from(range * range));
+    }
+
+    #[test]
+    fn rotary_rotates(seed in seed(), count in 1usize..5, half in 1usize..40, position in 0u32..100_000) {
+        let head_dim = 2 * half;
+        let mut numbers = Numbers(seed);
+        let heads = numbers.vec(count * head_dim);
+        let rope = Rope { theta: 10_000.0, scaling: RopeScaling::None };
+        let angles = rotary_angles(&rope, head_dim);
+        let turns: Vec<f64> = angles.iter().map(|angle| f64::from(position as f32 * angle)).collect();
+        let table: Vec<f32> = turns.iter().map(|x| x.cos() as f32).chain(turns.iter().map(|x| x.sin() as f32)).collect();
+        let found = on_all(|isa| {
+            let mut heads = heads.clone();
+            // SAFETY: there are `count` heads, and one head's worth of table.
+            unsafe { rotary(isa, &RotaryRow { heads: heads.as_mut_ptr(), count, head_dim, table: table.as_ptr() }) };
+            heads
+        });
+        let mut expected = vec![0.0; heads.len()];
+        for head in (0..heads.len()).step_by(head_dim) {
+            for i in 0..half {
+                let (a, b) = (f64::from(heads[head + i]), f64::from(heads[head + half + i]));
+                expected[head + i] = a * turns[i].cos() - b * turns[i].sin();
+                expected[head + half + i] = a * turns[i].sin() + b * turns[i].cos();
+            }
+        }
+        assert_close(&found, &expected, 1e-6);
+    }
+
+    #[test]
+    fn cache_rows_are_narrowed_and_the_rest_is_zero(
+        seed in seed(), dtype in dtype(), heads in 1usize..4, head_dim in 1usize..40, zeroed in 0usize..5,
+    ) {
+        let mut numbers = Numbers(seed);
+        let row = numbers.vec(heads * head_dim);
+        let positions = zeroed + 2;
+        let part = positions * head_dim;
+        let (expected, _) = {
+            let mut all = vec![9.0; heads * part];
+            for head in 0..heads {
+                all[head * part..][..head_dim].copy_from_slice(&row[head * head_dim..][..head_dim]);
+                all[head * part + head_dim..][..zeroed * head_dim].fill(0.0);
+            }
+            encode(&all, dtype)
+        };
+        for isa in Isa::available() {
+            let (mut bytes, _) = encode(&vec![9.0; heads * part], dtype);
+            let cache = CacheRow {
+                from: row.as_ptr(), to: bytes.as_mut_ptr().cast(), head_stride: part * dtype.bytes(), heads, head_dim, zeroed,
+            };
+            // SAFETY: every head has room for the positions.
+            unsafe { cache_row(isa, dtype, &cache) };
+            prop_assert_eq!(&bytes, &expected, "{}", isa);
+        }
+    }
+}
+
+/// A cache of one layer with random keys and values, in blocks that are out of order, and queries over it.
+#[derive(Clone, Debug)]
+struct Scene {
+    seed: u64,
+    dtype: Dtype,
+    group: usize,
+    kv_heads: usize,
+    head_dim: usize,
+    block_tokens: usize,
+    window: usize,
+    start: usize,
+    rows: usize,
+}
+
+fn scene() -> impl Strategy<Value = Scene> {
+    let shape = (1usize..6, 1usize..3, prop_oneof![1usize..40, Just(64), Just(80)], prop_oneof![1usize..20, Just(32)]);
+    let place = (prop_oneof![Just(usize::MAX), 1usize..50], 0usize..90, 1usize..40);
+    (seed(), dtype(), shape, place).prop_map(|(seed, dtype, shape, place)| Scene {
+        seed,
+        dtype,
+        group: shape.0,
+        kv_heads: shape.1,
+        head_dim: 2 * shape.2,
+        block_tokens: shape.3,
+        window: place.0,
+        start: place.1,
+        rows: place.2,
+    })
+}
+
+impl Scene {
+    /// Numbers of a row of queries.
+    fn width(&self) -> usize {
+        self.group * self.kv_heads * self.head_dim
+    }
+
+    fn from(&self, position: usize) -> usize {
+        (position + 1).saturating_sub(self.window)
+    }
+
+    /// Keys and values as `[position][kv_head][k|v][head_dim]`; queries as `[row][head][head_dim]`.
+    fn numbers(&self) -> (Vec<f32>, Vec<f32>) {
+        let mut numbers = Numbers(self.seed);
+        let cache = numbers.vec((self.start + self.rows) * self.kv_heads * 2 * self.head_dim);
+        (cache, numbers.vec(self.rows * self.width()))
+    }
+
+    /// The kernel's result, in chunks of `chunk` rows, with blocks of `block_tokens`.
+    fn attend(&self, isa: Isa, block_tokens: usize, chunk: usize) -> Vec<f32> {
+        let (cache, queries) = self.numbers();
+        let end = self.start + self.rows;
+        // What is out of the window of all queries has no block; block `i` of the table is block `count - 1 - i`.
+        let first_block = self.from(self.start) / block_tokens;
+        let count = end.div_ceil(block_tokens) - first_block;
+        let blocks: Vec<BlockId> = (0..count as u32).rev().map(BlockId).collect();
+        let record = self.kv_heads * 2 * block_tokens * self.head_dim;
+        // What nobody wrote is poison.
+        let mut pool = vec![f32::NAN; count * record];
+        for position in first_block * block_tokens..end {
+            let block = blocks[position / block_tokens - first_block].0 as usize;
+            for part in 0..2 * self.kv_heads {
+                let to = block * record + (part * block_tokens + position % block_tokens) * self.head_dim;
+                let from = (position * 2 * self.kv_heads + part) * self.head_dim;
+                pool[to..to + self.head_dim].copy_from_slice(&cache[from..from + self.head_dim]);
+            }
+        }
+        let (bytes, _) = encode(&pool, self.dtype);
+        let mut out = vec![f32::NAN; queries.len()];
+        for row in (0..self.rows).step_by(chunk) {
+            let total = chunk.min(self.rows - row) * self.group;
+            for head in 0..self.kv_heads {
+                for first in (0..total).step_by(QUERY_TILE) {
+                    let heads_before = row * self.width() + head * self.group * self.head_dim;
+                    let attention_args = Attention {
+                        queries: queries[heads_before..].as_ptr(),
+                        query_stride: self.width(),
+                        out: out[heads_before..].as_mut_ptr(),
+                        out_stride: self.width(),
+                        first,
+                        count: QUERY_TILE.min(total - first),
+                        group: self.group,
+                        head_dim: self.head_dim,
+                        start: self.start + row,
+                        window: self.window,
+                        scale: 0.3,
+                        pool: bytes
+                            .as_ptr()
+                            .cast::<u8>()
+                            .wrapping_add(head * 2 * block_tokens * self.head_dim * self.dtype.bytes()),
+                        record_bytes: record * self.dtype.bytes(),
+                        block_tokens,
+                        blocks: &blocks,
+                        first_block,
+                    };
+                    // SAFETY: the blocks hold all positions, and the heads are in their rows.
+                    unsafe { attention(isa, self.dtype, &attention_args) };
+                }
+            }
+        }
+        out
+    }
+
+    fn expected(&self) -> Vec<f64> {
+        let (cache, queries) = self.numbers();
+        let (_, cache) = encode(&cache, self.dtype);
+        let at = |position: usize, head: usize, values: usize| {
+            let from = ((position * self.kv_heads + head) * 2 + values) * self.head_dim;
+            cache[from..from + self.head_dim].iter().map(|x| f64::from(*x))
+        };
+        let mut out = Vec::new();
+        for (i, query) in queries.chunks(self.head_dim).enumerate() {
+            let (row, head) = (i / (self.group * self.kv_heads), i % (self.group * self.kv_heads) / self.group);
+            let positions = self.from(self.start + row)..self.start + row + 1;
+            let score = |p| at(p, head, 0).zip(query).map(|(k, q)| k * f64::from(*q)).sum::<f64>() * f64::from(0.3f32);
+            let weights: Vec<f64> = positions.clone().map(|p| score(p).exp()).collect();
+            let total: f64 = weights.iter().sum();
+            let mut sums = vec![0.0; self.head_dim];
+            for (p, weight) in positions.zip(weights) {
+                sums.iter_mut().zip(at(p, head, 1)).for_each(|(sum, v)| *sum += v * weight / total);
+            }
+            out.extend(sums);
+        }
+        out
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    #[test]
+    fn attention_attends(scene in scene()) {
+        let found = on_all(|isa| scene.attend(isa, scene.block_tokens, scene.rows));
+        assert_close(&found, &scene.expected(), 3e-6);
+    }
+
+    #[test]
+    fn attention_does_not_depend_on_chunks_or_blocks(scene in scene(), chunk in 1usize..20, block_tokens in 1usize..70) {
+        let bits = |numbers: Vec<f32>| numbers.into_iter().map(f32::to_bits).collect::<Vec<_>>();
+        let whole = bits(scene.attend(Isa::best(), scene.block_tokens, scene.rows));
+        prop_assert_eq!(&bits(scene.attend(Isa::best(), scene.block_tokens, chunk)), &whole);
+        prop_assert_eq!(&bits(scene.attend(Isa::best(), block_tokens, scene.rows)), &whole);
+    }
+}
+
+#[test]
+fn llama3_angles_are_scaled_by_wavelength() {
+    // Of Llama 3.1: theta 500000, factor 8, low 1, high 4, original context 8192.
+    let plain = rotary_angles(&Rope { theta: 500_000.0, scaling: RopeScaling::None }, 128);
+    let scaling =
+        RopeScaling::Llama3 { factor: 8.0, low_freq_factor: 1.0, high_freq_factor: 4.0, original_context: 8192.0 };
+    let scaled = rotary_angles(&Rope { theta: 500_000.0, scaling }, 128);
+    for (plain, scaled) in plain.iter().zip(&scaled) {
+        let wavelength = 2.0 * std::f32::consts::PI / plain;
+        if wavelength < 2048.0 {
+            assert_eq!(scaled, plain);
+        } else if wavelength > 8192.0 {
+            assert_eq!(*scaled, plain / 8.0);
+        } else {
+            assert!(*scaled < *plain && *scaled > plain / 8.0);
+        }
+    }
+    let linear = rotary_angles(&Rope { theta: 500_000.0, scaling: RopeScaling::Linear { factor: 4.0 } }, 128);
+    assert!(plain.iter().zip(&linear).all(|(plain, linear)| *linear == plain / 4.0));
+}

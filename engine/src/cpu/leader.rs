@@ -1,0 +1,117 @@
+//! Executes plans, one after the other.
+
+use super::batch::Batch;
+use super::clock::now;
+use super::crew::Crew;
+use super::kernels::rotary_angles;
+use super::memory::{Arena, Memory};
+use super::model::CpuModel;
+use super::simd::Isa;
+use super::step::{Engine, Scene, Slot, Step, lock};
+use super::{CpuError, LogitsTap};
+use crate::device::DeviceLimits;
+use crate::sampling::Sampler;
+use domain::plan::{Input, Sampled, StepOutput, StepPlan};
+use domain::{KvLayout, ProgressWord, Token};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// A plan on its way to the leader.
+pub(super) struct Submitted {
+    pub(super) plan: Arc<StepPlan>,
+    pub(super) at: Instant,
+}
+
+/// All that a device needs to execute plans. Everything is allocated when it is made.
+pub(super) struct Leader {
+    engine: Engine,
+    crew: Crew,
+    batch: Batch,
+    slots: Vec<Slot>,
+    /// What the step before sampled; empty if it failed.
+    previous: Vec<Token>,
+}
+
+impl Leader {
+    #[allow(clippy::too_many_arguments)]
+    pub(super) fn new(
+        model: Arc<CpuModel>,
+        layout: KvLayout,
+        limits: &DeviceLimits,
+        isa: Isa,
+        pools: Vec<Arc<Memory>>,
+        crew: Crew,
+        progress: ProgressWord,
+        tap: Arc<Mutex<Option<Box<dyn LogitsTap>>>>,
+    ) -> Result<Self, CpuError> {
+        let spec = model.spec();
+        let angles = rotary_angles(&spec.rope, spec.head_dim);
+        let arena = Arena::new(model.decoder.arena(), limits.rows_max, limits.samples_max)?;
+        let bytes = limits.rows_max * spec.head_dim * size_of::<f32>();
+        let rotary =
+            Memory::zeroed(bytes).map_err(|source| CpuError::Memory { what: "the rotary table", bytes, source })?;
+        let mut layers = vec![(0, 0); spec.layers];
+        for (group, shape) in layout.groups.iter().enumerate() {
+            for (index, &layer) in shape.layers.iter().enumerate() {
+                layers[usize::from(layer)] = (group, index);
+            }
+        }
+        let samplers = (0..crew.threads()).map(|_| Mutex::new(Sampler::new(spec.vocab))).collect();
+        let batch = Batch::new(limits, spec.heads / spec.kv_heads, layout.block_tokens);
+        let engine = Engine { model, layout, isa, pools, arena, layers, angles, rotary, samplers, progress, tap };
+        Ok(Self {
+            engine,
+            crew,
+            batch,
+            slots: (0..limits.samples_max).map(|_| Mutex::new(None)).collect(),
+            previous: Vec::with_capacity(limits.samples_max),
+        })
+    }
+
+    /// Executes a checked plan. A step that fails, even by a panic, has an output as well, and the device goes on.
+    pub(super) fn execute(&mut self, submitted: &Submitted) -> StepOutput {
+        let plan = &*submitted.plan;
+        let mut in_kernels = Duration::ZERO;
+        let outcome = catch_unwind(AssertUnwindSafe(|| self.compute(plan, &mut in_kernels)));
+        let sampled = outcome.unwrap_or_else(|panic| Err(panic_message(&*panic)));
+        self.previous.clear();
+        self.previous.extend(sampled.iter().flatten().map(|sampled| sampled.token));
+        StepOutput { step: plan.step, sampled, elapsed: now().duration_since(submitted.at), in_kernels }
+    }
+
+    fn compute(&mut self, plan: &StepPlan, in_kernels: &mut Duration) -> Result<Vec<Sampled>, String> {
+        let Self { engine, crew, batch, slots, previous } = self;
+        let takes_sampled =
+            || plan.spans.iter().flat_map(|span| &span.inputs).any(|input| matches!(input, Input::Sampled(_)));
+        if previous.is_empty() && takes_sampled() {
+            return Err("the step before, which sampled the inputs, failed".to_owned());
+        }
+        batch.fill(plan, previous);
+        let slots = &slots[..plan.samples()];
+        slots.iter().for_each(|slot| *lock(slot) = None);
+        let mut step = Step { scene: Scene { engine, plan, batch, slots }, crew, in_kernels: Duration::ZERO };
+        step.copy(&plan.copies);
+        if batch.rows.is_empty() {
+            // A reader of what was copied waits for the whole step.
+            engine.progress.raise(plan.step, (engine.layers.len() - 1) as u16);
+            *in_kernels = step.in_kernels;
+            return Ok(Vec::new());
+        }
+        step.prepare();
+        let done = engine.model.decoder.forward(&mut step);
+        *in_kernels = step.in_kernels;
+        done.map_err(|error| error.to_string())?;
+        let mut sampled = Vec::with_capacity(slots.len());
+        for slot in slots {
+            sampled.push(lock(slot).take().expect("every sample of the plan was taken")?);
+        }
+        Ok(sampled)
+    }
+}
+
+/// What a panic said.
+fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
+    let said = panic.downcast_ref::<&str>().copied().or(panic.downcast_ref::<String>().map(String::as_str));
+    format!("the step panicked: {}", said.unwrap_or("without a message"))
+}

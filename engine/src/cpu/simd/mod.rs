@@ -1,0 +1,269 @@
+//! Vectors of 16 f32 lanes on AVX-512, on AVX2 with FMA, and in plain Rust; which of them, is chosen at run time.
+//!
+//! All three compute the same bits: every operation is either exact data movement or one correctly rounded IEEE
+//! operation per lane, and folds over lanes have one order. So a kernel written over [`Simd`] gives the same result on
+//! every machine.
+//!
+//! A value of an instruction set's type is the proof that this CPU has it: only [`Isa::available`] makes one. That is
+//! why arithmetic is safe to call; only loads and stores are not.
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+mod plain;
+#[cfg(test)]
+mod tests;
+
+#[cfg(target_arch = "x86_64")]
+pub(crate) use avx2::Avx2;
+#[cfg(target_arch = "x86_64")]
+pub(crate) use avx512::Avx512;
+pub(crate) use plain::Plain;
+
+use half::{bf16, f16};
+use std::fmt;
+
+/// Lanes of a vector.
+pub(crate) const LANES: usize = 16;
+
+/// An instruction set that this CPU has.
+#[derive(Clone, Copy)]
+pub enum Isa {
+    /// Plain Rust; runs everywhere.
+    Plain(Plain),
+    /// AVX2 with FMA and F16C.
+    #[cfg(target_arch = "x86_64")]
+    Avx2(Avx2),
+    /// AVX-512 F.
+    #[cfg(target_arch = "x86_64")]
+    Avx512(Avx512),
+}
+
+impl Isa {
+    /// The instruction sets that this CPU has, best first.
+    pub fn available() -> Vec<Isa> {
+        let mut found = Vec::new();
+        #[cfg(target_arch = "x86_64")]
+        {
+            found.extend(Avx512::detect().map(Isa::Avx512));
+            found.extend(Avx2::detect().map(Isa::Avx2));
+        }
+        found.push(Isa::Plain(Plain));
+        found
+    }
+
+    /// The best instruction set that this CPU has.
+    pub fn best() -> Isa {
+        Self::available()[0]
+    }
+}
+
+impl fmt::Debug for Isa {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl fmt::Display for Isa {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Isa::Plain(_) => "plain",
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2(_) => "avx2",
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512(_) => "avx512",
+        })
+    }
+}
+
+/// Operations on 16 lanes.
+pub(crate) trait Simd: Copy {
+    /// A vector.
+    type V: Copy;
+
+    /// Rows of a register tile of the linear kernel, 6 at most: as many as the registers hold.
+    const TILE_ROWS: usize;
+    /// Whether such a tile is 4 vectors wide, or 2.
+    const TILE_WIDE: bool;
+
+    /// All lanes `x`.
+    fn splat(self, x: f32) -> Self::V;
+
+    /// 16 numbers.
+    ///
+    /// # Safety
+    /// They can be read; no alignment is needed. So for the other loads.
+    unsafe fn load(self, from: *const f32) -> Self::V;
+
+    /// 16 numbers, widened.
+    ///
+    /// # Safety
+    /// See [`Simd::load`].
+    unsafe fn load_bf16(self, from: *const bf16) -> Self::V;
+
+    /// 16 numbers, widened.
+    ///
+    /// # Safety
+    /// See [`Simd::load`].
+    unsafe fn load_f16(self, from: *const f16) -> Self::V;
+
+    /// Writes 16 numbers.
+    ///
+    /// # Safety
+    /// They can be written; no alignment is needed.
+    unsafe fn store(self, to: *mut f32, v: Self::V);
+
+    /// `a + b`.
+    fn add(self, a: Self::V, b: Self::V) -> Self::V;
+    /// `a - b`.
+    fn sub(self, a: Self::V, b: Self::V) -> Self::V;
+    /// `a * b`.
+    fn mul(self, a: Self::V, b: Self::V) -> Self::V;
+    /// `a / b`.
+    fn div(self, a: Self::V, b: Self::V) -> Self::V;
+    /// `a * b + c`, rounded once.
+    fn fma(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V;
+    /// `a` where it is greater than `b`, else (and where either is NaN) `b`.
+    fn max(self, a: Self::V, b: Self::V) -> Self::V;
+    /// Zero where `x < bound`, else `v`.
+    fn zero_below(self, v: Self::V, x: Self::V, bound: Self::V) -> Self::V;
+    /// `v` in the lanes `from..to`, `otherwise` in the rest.
+    fn within(self, v: Self::V, from: usize, to: usize, otherwise: f32) -> Self::V;
+    /// `p * 2^n`, where the low bits of `n` as an integer are those of the exponent to add, and the result is normal.
+    fn scale(self, p: Self::V, n: Self::V) -> Self::V;
+    /// Sum of the lanes: halves are added to each other until one lane is left.
+    fn sum(self, v: Self::V) -> f32;
+    /// Largest lane, folded like [`Simd::sum`].
+    fn largest(self, v: Self::V) -> f32;
+    /// Swaps lanes and vectors.
+    fn transpose(self, v: &mut [Self::V; LANES]);
+
+    /// The first `n < 16` numbers; the other lanes are zero.
+    ///
+    /// # Safety
+    /// `n` numbers can be read.
+    #[inline(always)]
+    unsafe fn load_part<N: Number>(self, from: *const N, n: usize) -> Self::V {
+        debug_assert!(n < LANES);
+        let mut lanes = [0.0; LANES];
+        for (i, lane) in lanes.iter_mut().enumerate().take(n) {
+            // SAFETY: `i < n`, and the caller says that `n` numbers can be read.
+            *lane = unsafe { from.add(i).read() }.widen();
+        }
+        // SAFETY: the array has 16 numbers.
+        unsafe { self.load(lanes.as_ptr()) }
+    }
+
+    /// Writes the first `n < 16` lanes.
+    ///
+    /// # Safety
+    /// `n` numbers can be written.
+    #[inline(always)]
+    unsafe fn store_part(self, to: *mut f32, v: Self::V, n: usize) {
+        debug_assert!(n < LANES);
+        let mut lanes = [0.0; LANES];
+        // SAFETY: the array has 16 numbers.
+        unsafe { self.store(lanes.as_mut_ptr(), v) };
+        for (i, lane) in lanes.iter().enumerate().take(n) {
+            // SAFETY: `i < n`, and the caller says that `n` numbers can be written.
+            unsafe { to.add(i).write(*lane) };
+        }
+    }
+
+    /// `e^x` with a relative error under 1.2e-7; exactly zero below [`EXP_MIN`], that of [`EXP_MAX`] above it, NaN for NaN.
+    ///
+    /// Source: Cephes, `expf`: `x = n ln 2 + r`, a polynomial of degree 7 in `r`, and `n` into the exponent.
+    #[inline(always)]
+    fn exp(self, x: Self::V) -> Self::V {
+        // In this order of operands the bounds let a NaN pass.
+        let bounded = self.max(self.splat(EXP_MIN), x);
+        let bounded = self.sub(self.splat(0.0), self.max(self.splat(-EXP_MAX), self.sub(self.splat(0.0), bounded)));
+        // Adding 1.5 * 2^23 rounds to an integer and leaves it in the low bits.
+        let magic = self.splat(12_582_912.0);
+        let n_magic = self.fma(bounded, self.splat(std::f32::consts::LOG2_E), magic);
+        let n = self.sub(n_magic, magic);
+        let r = self.fma(n, self.splat(-355.0 / 512.0), bounded);
+        let r = self.fma(n, self.splat(2.121_944_4e-4), r);
+        let mut p = self.splat(1.987_569_1e-4);
+        for coefficient in [1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 0.5] {
+            p = self.fma(p, r, self.splat(coefficient));
+        }
+        let p = self.fma(p, self.mul(r, r), self.add(r, self.splat(1.0)));
+        self.zero_below(self.scale(p, n_magic), x, self.splat(EXP_MIN))
+    }
+}
+
+/// Smallest argument of [`Simd::exp`] whose result is not zero; `e^-87` is normal.
+pub(crate) const EXP_MIN: f32 = -87.0;
+/// Largest argument of [`Simd::exp`] that counts; `e^88` is finite.
+pub(crate) const EXP_MAX: f32 = 88.0;
+
+/// Number formats of weights and KV: what a vector can be loaded from.
+pub(crate) trait Number: Copy {
+    /// 16 of them, widened.
+    ///
+    /// # Safety
+    /// See [`Simd::load`].
+    unsafe fn load<S: Simd>(s: S, from: *const Self) -> S::V;
+
+    /// One of them, widened.
+    fn widen(self) -> f32;
+
+    /// The nearest one, ties to even.
+    fn narrow(x: f32) -> Self;
+}
+
+impl Number for f32 {
+    #[inline(always)]
+    unsafe fn load<S: Simd>(s: S, from: *const Self) -> S::V {
+        // SAFETY: as the caller says.
+        unsafe { s.load(from) }
+    }
+
+    #[inline(always)]
+    fn widen(self) -> f32 {
+        self
+    }
+
+    #[inline(always)]
+    fn narrow(x: f32) -> Self {
+        x
+    }
+}
+
+impl Number for bf16 {
+    #[inline(always)]
+    unsafe fn load<S: Simd>(s: S, from: *const Self) -> S::V {
+        // SAFETY: as the caller says.
+        unsafe { s.load_bf16(from) }
+    }
+
+    #[inline(always)]
+    fn widen(self) -> f32 {
+        f32::from_bits(u32::from(self.to_bits()) << 16)
+    }
+
+    #[inline(always)]
+    fn narrow(x: f32) -> Self {
+        bf16::from_f32(x)
+    }
+}
+
+impl Number for f16 {
+    #[inline(always)]
+    unsafe fn load<S: Simd>(s: S, from: *const Self) -> S::V {
+        // SAFETY: as the caller says.
+        unsafe { s.load_f16(from) }
+    }
+
+    #[inline(always)]
+    fn widen(self) -> f32 {
+        self.to_f32()
+    }
+
+    #[inline(always)]
+    fn narrow(x: f32) -> Self {
+        f16::from_f32(x)
+    }
+}

@@ -1,0 +1,387 @@
+//! The operations of a step on the CPU: each divides its work into tasks for the crew.
+//!
+//! The plan was checked when it was taken (`check`), which is why rows, tokens and blocks are in range here.
+
+use super::LogitsTap;
+use super::batch::{Batch, Row, Sampling};
+use super::clock::now;
+use super::crew::Crew;
+use super::kernels::{self, Attention, CacheRow, LinearPanel, PANEL, RmsNorm, RotaryRow, SiluMul};
+use super::memory::{Arena, Memory, Rows};
+use super::model::CpuModel;
+use super::simd::Isa;
+use crate::ops::{Axis, Buffer, Embedding, Linear, Norm, NormArgs, Ops, OpsError, OpsResult};
+use crate::sampling::Sampler;
+use domain::plan::{BlockCopy, Sampled, StepPlan};
+use domain::{KvLayout, ProgressWord};
+use std::slice;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Rows of one task of the operations that go row by row.
+const ROWS_PER_TASK: usize = 8;
+/// Rows of one task of a linear layer; more share a panel while it is in the cache.
+const LINEAR_ROWS_PER_TASK: usize = 96;
+
+/// What stays the same from step to step.
+pub(super) struct Engine {
+    pub(super) model: Arc<CpuModel>,
+    pub(super) layout: KvLayout,
+    pub(super) isa: Isa,
+    pub(super) pools: Vec<Arc<Memory>>,
+    pub(super) arena: Arena,
+    /// Of each model layer: its KV group and its index there.
+    pub(super) layers: Vec<(usize, usize)>,
+    /// Angles of a head's pairs at position 1.
+    pub(super) angles: Vec<f32>,
+    /// Cosines and sines of each row's position: `head_dim` numbers a row.
+    pub(super) rotary: Memory,
+    /// One for each thread.
+    pub(super) samplers: Vec<Mutex<Sampler>>,
+    pub(super) progress: ProgressWord,
+    pub(super) tap: Arc<Mutex<Option<Box<dyn LogitsTap>>>>,
+}
+
+/// Where a sampled token goes.
+pub(super) type Slot = Mutex<Option<Result<Sampled, String>>>;
+
+/// What all tasks of a step see.
+#[derive(Clone, Copy)]
+pub(super) struct Scene<'a> {
+    pub(super) engine: &'a Engine,
+    pub(super) plan: &'a StepPlan,
+    pub(super) batch: &'a Batch,
+    /// One for each sample of the plan.
+    pub(super) slots: &'a [Slot],
+}
+
+/// One step.
+pub(super) struct Step<'a> {
+    pub(super) scene: Scene<'a>,
+    pub(super) crew: &'a mut Crew,
+    /// Time spent in kernels so far.
+    pub(super) in_kernels: Duration,
+}
+
+impl Step<'_> {
+    /// Copies whole records, in order.
+    pub(super) fn copy(&mut self, copies: &[BlockCopy]) {
+        let began = now();
+        for copy in copies {
+            let group = usize::from(copy.group.0);
+            let (pool, bytes) = (self.scene.engine.pools[group].as_ptr(), self.scene.engine.layout.record_bytes(group));
+            // SAFETY: both blocks are in the pool and differ; nobody else writes either of them while the plan runs.
+            unsafe {
+                let from = pool.add(copy.from.0 as usize * bytes);
+                pool.add(copy.to.0 as usize * bytes).copy_from_nonoverlapping(from, bytes);
+            }
+        }
+        self.in_kernels += now().duration_since(began);
+    }
+
+    /// Computes the rotary table of the step's positions.
+    pub(super) fn prepare(&mut self) {
+        let Scene { engine, batch, .. } = self.scene;
+        let half = engine.angles.len();
+        let table = Address(engine.rotary.as_ptr().cast::<f32>());
+        self.each_row(batch.rows.len(), &|index| {
+            let table = table;
+            let position = batch.rows[index].position as f32;
+            for (i, angle) in engine.angles.iter().enumerate() {
+                let (sin, cos) = f64::from(position * angle).sin_cos();
+                // SAFETY: the table has `2 * half` numbers for each row; only this task writes this row's.
+                unsafe {
+                    let row = table.0.add(index * 2 * half);
+                    row.add(i).write(cos as f32);
+                    row.add(half + i).write(sin as f32);
+                }
+            }
+        });
+    }
+
+    /// Runs tasks and takes the time.
+    fn run(&mut self, tasks: usize, task: &(dyn Fn(usize, usize) + Sync)) {
+        let began = now();
+        self.crew.run(tasks, task);
+        self.in_kernels += now().duration_since(began);
+    }
+
+    /// Runs `work` for each of `rows` rows.
+    fn each_row(&mut self, rows: usize, work: &(dyn Fn(usize) + Sync)) {
+        self.run(rows.div_ceil(ROWS_PER_TASK), &|_, task| {
+            let first = task * ROWS_PER_TASK;
+            (first..rows.min(first + ROWS_PER_TASK)).for_each(work);
+        });
+    }
+
+    /// How many rows of this axis the step has.
+    fn count(&self, axis: Axis) -> usize {
+        match axis {
+            Axis::Inputs => self.scene.batch.rows.len(),
+            Axis::Sampling => self.scene.batch.sampling.len(),
+        }
+    }
+
+    /// RMS norm of rows of the residual stream: row `i` of the result is that of input row `row(i)`.
+    fn norm_rows(&mut self, args: NormArgs, count: usize, row: &(dyn Fn(usize) -> usize + Sync)) {
+        let engine = self.scene.engine;
+        let (residual, out) = (engine.arena.rows(args.residual), engine.arena.rows(args.out));
+        let add = args.add.map(|add| engine.arena.rows(add));
+        let weight = engine.model.weights.norm(args.weight);
+        self.each_row(count, &|index| {
+            let from = row(index);
+            // SAFETY: both rows are in the arena; input rows differ between tasks, and so do result rows.
+            unsafe {
+                let norm = RmsNorm {
+                    x: residual.row(from),
+                    add: add.map_or(std::ptr::null(), |add| add.row(from).cast_const()),
+                    weight: weight.as_ptr(),
+                    out: out.row(index),
+                    width: weight.len(),
+                    eps: engine.model.spec.norm_eps,
+                };
+                kernels::rms_norm(engine.isa, &norm);
+            }
+        });
+    }
+}
+
+impl Scene<'_> {
+    /// Writes keys or values of a row into its block.
+    ///
+    /// # Safety
+    /// `from` has `kv_heads * head_dim` numbers; nobody else uses the row's positions of the block.
+    unsafe fn cache(&self, group: usize, layer: usize, row: &Row, values: bool, from: *const f32) {
+        let Engine { layout, isa, pools, model, .. } = self.engine;
+        let table = &self.plan.spans[row.span].tables[group];
+        let block = table.blocks[(row.position / layout.block_tokens - table.first) as usize];
+        let size = layout.dtype.bytes();
+        let head_dim = model.spec.head_dim;
+        let part = layout.block_tokens as usize * head_dim * size;
+        let offset = block.0 as usize * layout.record_bytes(group)
+            + layout.slice_range(group, layer).start
+            + (row.position % layout.block_tokens) as usize * head_dim * size
+            + if values { part } else { 0 };
+        // SAFETY: the offset is inside the block's record, and so are the heads, which are two parts apart.
+        unsafe {
+            let to = pools[group].as_ptr().add(offset);
+            let heads = model.spec.kv_heads;
+            let cache = CacheRow { from, to, head_stride: 2 * part, heads, head_dim, zeroed: row.zeroed as usize };
+            kernels::cache_row(*isa, layout.dtype, &cache);
+        }
+    }
+
+    /// Samples of one row of logits.
+    fn sample_row(&self, thread: usize, sampling: &Sampling, logits: &[f32]) {
+        let finite = logits.iter().all(|logit| logit.is_finite());
+        let mut sampler = lock(&self.engine.samplers[thread]);
+        for (i, sample) in self.plan.spans[sampling.span].samples.iter().enumerate() {
+            let sampled = match finite {
+                true => sampler.sample(logits, sample),
+                false => Err(format!("the logits of {} are not finite", sample.key)),
+            };
+            let slot = &self.slots[sampling.first_sample + i];
+            *lock(slot) = Some(sampled);
+        }
+    }
+
+    /// Logits of sampling row `index`.
+    fn logits_row(&self, logits: Rows, index: usize) -> &[f32] {
+        // SAFETY: the row is in the arena, has `vocab` numbers, and nothing writes it while samples are taken.
+        unsafe { slice::from_raw_parts(logits.row(index), self.engine.model.spec.vocab) }
+    }
+}
+
+/// An address that tasks may share.
+#[derive(Clone, Copy)]
+struct Address(*mut f32);
+
+// SAFETY: it is an address; the tasks say who writes where.
+unsafe impl Sync for Address {}
+
+impl Ops for Step<'_> {
+    fn embed(&mut self, table: Embedding, out: Buffer) -> OpsResult {
+        let Scene { engine, batch, .. } = self.scene;
+        let out = engine.arena.rows(out);
+        self.each_row(batch.rows.len(), &|index| {
+            // SAFETY: the token is in the vocabulary, and only this task writes this row.
+            unsafe { engine.model.weights.embed(table, batch.rows[index].token as usize, out.row(index)) };
+        });
+        Ok(())
+    }
+
+    fn rms_norm(&mut self, args: NormArgs) -> OpsResult {
+        self.norm_rows(args, self.scene.batch.rows.len(), &|index| index);
+        Ok(())
+    }
+
+    fn linear(&mut self, weights: Linear, x: Buffer, out: Buffer) -> OpsResult {
+        let engine = self.scene.engine;
+        let linear = engine.model.weights.linear(weights);
+        let (x, out) = (engine.arena.rows(x), engine.arena.rows(out));
+        let rows = self.count(x.axis);
+        let parts = rows.div_ceil(LINEAR_ROWS_PER_TASK);
+        self.run(linear.panels() * parts, &|_, task| {
+            let (panel, row) = (task / parts, task % parts * LINEAR_ROWS_PER_TASK);
+            // SAFETY: rows are in the arena, which has room for whole panels; only this task writes this panel's outputs of
+            // these rows.
+            unsafe {
+                let product = LinearPanel {
+                    x: x.row(row),
+                    x_stride: x.stride,
+                    rows: LINEAR_ROWS_PER_TASK.min(rows - row),
+                    depth: linear.inputs,
+                    weights: linear.panel(panel),
+                    bias: linear.panel_bias(panel),
+                    out: out.row(row).add(panel * PANEL),
+                    out_stride: out.stride,
+                };
+                kernels::linear(engine.isa, linear.dtype, &product);
+            }
+        });
+        Ok(())
+    }
+
+    fn head_norm(&mut self, query: Norm, key: Norm, qkv: Buffer) -> OpsResult {
+        let Scene { engine, batch, .. } = self.scene;
+        let spec = &engine.model.spec;
+        let qkv = engine.arena.rows(qkv);
+        let (query, key) = (engine.model.weights.norm(query), engine.model.weights.norm(key));
+        self.each_row(batch.rows.len(), &|index| {
+            for head in 0..spec.heads + spec.kv_heads {
+                let weight = if head < spec.heads { query } else { key };
+                // SAFETY: the head is in the row, which is this task's.
+                unsafe {
+                    let x = qkv.row(index).add(head * spec.head_dim);
+                    let weight = weight.as_ptr();
+                    let norm =
+                        RmsNorm { x, add: std::ptr::null(), weight, out: x, width: spec.head_dim, eps: spec.norm_eps };
+                    kernels::rms_norm(engine.isa, &norm);
+                }
+            }
+        });
+        Ok(())
+    }
+
+    fn rope_cache(&mut self, layer: u16, qkv: Buffer) -> OpsResult {
+        let scene = self.scene;
+        let Scene { engine, batch, .. } = scene;
+        let spec = &engine.model.spec;
+        let (group, index) = engine.layers[usize::from(layer)];
+        let qkv = engine.arena.rows(qkv);
+        let table = Address(engine.rotary.as_ptr().cast::<f32>());
+        self.each_row(batch.rows.len(), &|row| {
+            let table = table;
+            // SAFETY: the heads are in the row, which is this task's, as are the row's positions in its block: spans of a
+            // plan write different blocks, and rows of a span different positions.
+            unsafe {
+                let heads = qkv.row(row);
+                let keys = heads.add(spec.heads * spec.head_dim);
+                let values = keys.add(spec.kv_heads * spec.head_dim);
+                let table = table.0.add(row * spec.head_dim);
+                let (count, head_dim) = (spec.heads + spec.kv_heads, spec.head_dim);
+                kernels::rotary(engine.isa, &RotaryRow { heads, count, head_dim, table });
+                scene.cache(group, index, &batch.rows[row], false, keys);
+                scene.cache(group, index, &batch.rows[row], true, values);
+            }
+        });
+        Ok(())
+    }
+
+    fn kv_written(&mut self, layer: u16) -> OpsResult {
+        self.scene.engine.progress.raise(self.scene.plan.step, layer);
+        Ok(())
+    }
+
+    fn attention(&mut self, layer: u16, qkv: Buffer, out: Buffer) -> OpsResult {
+        let Scene { engine, batch, plan, .. } = self.scene;
+        let (spec, layout) = (&engine.model.spec, &engine.layout);
+        let (group, index) = engine.layers[usize::from(layer)];
+        let (qkv, out) = (engine.arena.rows(qkv), engine.arena.rows(out));
+        let head_bytes = 2 * layout.block_tokens as usize * spec.head_dim * layout.dtype.bytes();
+        let slice = layout.slice_range(group, index).start;
+        let tasks = batch.tiles.len() * spec.kv_heads;
+        self.run(tasks, &|_, task| {
+            // From the end, since the last queries of a prompt have most to do.
+            let task = tasks - 1 - task;
+            let (tile, head) = (&batch.tiles[task / spec.kv_heads], task % spec.kv_heads);
+            let span = &plan.spans[tile.span];
+            let table = &span.tables[group];
+            let heads_before = head * (spec.heads / spec.kv_heads) * spec.head_dim;
+            // SAFETY: the table covers what the queries attend to, and it is written: what is older than the span by the
+            // plan's promise, the rest by `rope_cache`. Only this task writes these heads of these rows.
+            unsafe {
+                let attention = Attention {
+                    queries: qkv.row(tile.row).add(heads_before),
+                    query_stride: qkv.stride,
+                    out: out.row(tile.row).add(heads_before),
+                    out_stride: out.stride,
+                    first: tile.first,
+                    count: tile.count,
+                    group: spec.heads / spec.kv_heads,
+                    head_dim: spec.head_dim,
+                    start: span.start as usize,
+                    window: layout.groups[group].window.map_or(usize::MAX, |window| window as usize),
+                    scale: 1.0 / (spec.head_dim as f32).sqrt(),
+                    pool: engine.pools[group].as_ptr().add(slice + head * head_bytes),
+                    record_bytes: layout.record_bytes(group),
+                    block_tokens: layout.block_tokens as usize,
+                    blocks: &table.blocks,
+                    first_block: table.first as usize,
+                };
+                kernels::attention(engine.isa, layout.dtype, &attention);
+            }
+        });
+        Ok(())
+    }
+
+    fn silu_mul(&mut self, gate_up: Buffer, out: Buffer) -> OpsResult {
+        let engine = self.scene.engine;
+        let (gate_up, out) = (engine.arena.rows(gate_up), engine.arena.rows(out));
+        let rows = self.count(out.axis);
+        self.each_row(rows, &|index| {
+            // SAFETY: both rows are in the arena, and only this task writes this one.
+            unsafe {
+                let (gate_up, out) = (gate_up.row(index), out.row(index));
+                kernels::silu_mul(engine.isa, &SiluMul { gate_up, out, width: engine.model.spec.ffn });
+            }
+        });
+        Ok(())
+    }
+
+    fn all_reduce(&mut self, _: Buffer) -> OpsResult {
+        // One rank has all of it.
+        Ok(())
+    }
+
+    fn sampling_norm(&mut self, args: NormArgs) -> OpsResult {
+        let batch = self.scene.batch;
+        self.norm_rows(args, batch.sampling.len(), &|index| batch.sampling[index].row);
+        Ok(())
+    }
+
+    fn logits(&mut self, head: Linear, x: Buffer, out: Buffer) -> OpsResult {
+        self.linear(head, x, out)
+    }
+
+    fn sample(&mut self, logits: Buffer) -> OpsResult {
+        let scene = self.scene;
+        let Scene { engine, batch, plan, .. } = scene;
+        let logits = engine.arena.rows(logits);
+        if let Some(tap) = lock(&engine.tap).as_mut() {
+            for (index, sampling) in batch.sampling.iter().enumerate() {
+                tap.logits(plan.spans[sampling.span].key, scene.logits_row(logits, index));
+            }
+        }
+        self.run(batch.sampling.len(), &|thread, index| {
+            scene.sample_row(thread, &batch.sampling[index], scene.logits_row(logits, index));
+        });
+        let failed = |slot: &Slot| lock(slot).as_ref().and_then(|sampled| sampled.as_ref().err().cloned());
+        scene.slots.iter().find_map(failed).map_or(Ok(()), |reason| Err(OpsError(reason)))
+    }
+}
+
+/// Locks what no panic leaves half done.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

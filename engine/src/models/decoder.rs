@@ -1,0 +1,109 @@
+//! The forward pass of the decoder-only families (Llama, Mistral, Qwen2, Qwen3), once for all devices. Where they
+//! differ, the [`ModelSpec`] says so: windows, biases, head norms, head size, tied embeddings.
+//!
+//! What is deliberately absent: any knowledge of the device, and names of tensors ([`super::bind`] has them).
+
+use crate::ops::{ArenaPlan, Axis, Buffer, Embedding, Linear, MlpArgs, Norm, NormArgs, Ops, OpsResult, QkvArgs};
+use crate::spec::ModelSpec;
+
+/// A model whose weights are in a device's store: handles of weights and activations.
+#[derive(Clone, Debug)]
+pub struct Decoder {
+    pub(super) weights: DecoderWeights,
+    buffers: Buffers,
+    arena: ArenaPlan,
+}
+
+/// Handles of all weights.
+#[derive(Clone, Debug)]
+pub(super) struct DecoderWeights {
+    pub(super) embedding: Embedding,
+    pub(super) layers: Vec<LayerWeights>,
+    pub(super) norm: Norm,
+    pub(super) head: Linear,
+}
+
+/// Handles of a layer's weights.
+#[derive(Clone, Debug)]
+pub(super) struct LayerWeights {
+    pub(super) attention_norm: Norm,
+    pub(super) qkv: Linear,
+    pub(super) head_norms: Option<(Norm, Norm)>,
+    pub(super) output: Linear,
+    pub(super) mlp_norm: Norm,
+    pub(super) gate_up: Linear,
+    pub(super) down: Linear,
+}
+
+/// Handles of the activations.
+#[derive(Clone, Debug)]
+struct Buffers {
+    /// The residual stream.
+    residual: Buffer,
+    /// A block's contribution to the residual stream, before the next norm adds it.
+    delta: Buffer,
+    normed: Buffer,
+    qkv: Buffer,
+    attended: Buffer,
+    gate_up: Buffer,
+    activated: Buffer,
+    /// Normed rows that logits are made of.
+    sampling: Buffer,
+    logits: Buffer,
+}
+
+impl Decoder {
+    pub(super) fn new(spec: &ModelSpec, weights: DecoderWeights) -> Self {
+        let mut arena = ArenaPlan::default();
+        let buffers = Buffers {
+            residual: arena.add(Axis::Inputs, spec.hidden),
+            delta: arena.add(Axis::Inputs, spec.hidden),
+            normed: arena.add(Axis::Inputs, spec.hidden),
+            qkv: arena.add(Axis::Inputs, (spec.heads + 2 * spec.kv_heads) * spec.head_dim),
+            attended: arena.add(Axis::Inputs, spec.heads * spec.head_dim),
+            gate_up: arena.add(Axis::Inputs, 2 * spec.ffn),
+            activated: arena.add(Axis::Inputs, spec.ffn),
+            sampling: arena.add(Axis::Sampling, spec.hidden),
+            logits: arena.add(Axis::Sampling, spec.vocab),
+        };
+        Self { weights, buffers, arena }
+    }
+
+    /// The buffers that [`Decoder::forward`] uses.
+    pub fn arena(&self) -> &ArenaPlan {
+        &self.arena
+    }
+
+    /// The step that `ops` holds, from tokens to sampled tokens.
+    pub fn forward(&self, ops: &mut impl Ops) -> OpsResult {
+        let &Buffers { residual, delta, normed, qkv, attended, gate_up, activated, sampling, logits } = &self.buffers;
+        ops.embed(self.weights.embedding, residual)?;
+        // The first norm has nothing to add: the embedding is the residual stream.
+        let mut add = None;
+        for (layer, weights) in (0..).zip(&self.weights.layers) {
+            ops.norm_qkv_rope_cache(QkvArgs {
+                layer,
+                norm: NormArgs { residual, add, weight: weights.attention_norm, out: normed },
+                projection: weights.qkv,
+                head_norms: weights.head_norms,
+                qkv,
+            })?;
+            ops.kv_written(layer)?;
+            ops.attention(layer, qkv, attended)?;
+            ops.linear(weights.output, attended, delta)?;
+            ops.all_reduce(delta)?;
+            add = Some(delta);
+            ops.mlp(MlpArgs {
+                norm: NormArgs { residual, add, weight: weights.mlp_norm, out: normed },
+                gate_up: weights.gate_up,
+                gate_up_out: gate_up,
+                activated,
+                down: weights.down,
+                out: delta,
+            })?;
+        }
+        ops.sampling_norm(NormArgs { residual, add, weight: self.weights.norm, out: sampling })?;
+        ops.logits(self.weights.head, sampling, logits)?;
+        ops.sample(logits)
+    }
+}

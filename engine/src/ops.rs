@@ -1,0 +1,213 @@
+//! The operations that a model's forward pass is made of, between the model definitions and the devices.
+//!
+//! A definition binds its weights to handles once ([`WeightStore`]), plans its activations once ([`ArenaPlan`]) and then
+//! says, for every step, which operation reads and writes which handle ([`Ops`]). Which tokens, positions and blocks
+//! the step is about is the device's to know: it took the plan.
+//!
+//! What is deliberately absent: memory. A handle is a number, so that the same definition runs on a device whose
+//! buffers the host cannot see, and a device may pack, fuse and place weights and activations as it likes.
+
+use crate::checkpoint::TensorView;
+
+/// Embedding table of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Embedding(pub usize);
+
+/// Weights (and bias) of a linear layer of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Linear(pub usize);
+
+/// Weights of an RMS norm of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Norm(pub usize);
+
+/// An activation buffer: index into the [`ArenaPlan`] it comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Buffer(pub usize);
+
+/// What the rows of a buffer stand for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Axis {
+    /// One row per input token of the step.
+    Inputs,
+    /// One row per span that samples, in span order.
+    Sampling,
+}
+
+/// Shape of an activation buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BufferShape {
+    /// What its rows stand for.
+    pub axis: Axis,
+    /// Numbers per row.
+    pub width: usize,
+}
+
+/// The buffers of a forward pass. A device allocates them once, for its limits.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ArenaPlan {
+    shapes: Vec<BufferShape>,
+}
+
+impl ArenaPlan {
+    /// Adds a buffer of rows of `width` numbers.
+    pub fn add(&mut self, axis: Axis, width: usize) -> Buffer {
+        self.shapes.push(BufferShape { axis, width });
+        Buffer(self.shapes.len() - 1)
+    }
+
+    /// The shapes; a [`Buffer`] is an index into them.
+    pub fn shapes(&self) -> &[BufferShape] {
+        &self.shapes
+    }
+}
+
+/// One matrix of a linear layer, `[outputs, inputs]`, with its bias `[outputs]`.
+#[derive(Clone, Debug)]
+pub struct LinearPart<'a> {
+    /// The matrix.
+    pub weight: TensorView<'a>,
+    /// The bias.
+    pub bias: Option<TensorView<'a>>,
+}
+
+/// The device's memory does not hold the weights.
+#[derive(Debug, thiserror::Error)]
+#[error("no memory for {bytes} bytes of weights")]
+pub struct StoreError {
+    /// Bytes asked for.
+    pub bytes: usize,
+    /// Why.
+    #[source]
+    pub source: std::io::Error,
+}
+
+/// Where a definition puts its weights while it loads: the device's side of binding. Shapes are checked before.
+pub trait WeightStore {
+    /// An embedding table, `[vocabulary, hidden]`, that is nothing else.
+    fn embedding(&mut self, table: &TensorView<'_>) -> Result<Embedding, StoreError>;
+
+    /// An embedding table that is the output projection as well.
+    fn tied_embedding(&mut self, table: &TensorView<'_>) -> Result<(Embedding, Linear), StoreError>;
+
+    /// A linear layer whose outputs are those of `parts`, one after the other. All parts have the same inputs.
+    fn linear(&mut self, parts: &[LinearPart<'_>]) -> Result<Linear, StoreError>;
+
+    /// Weights of a norm, `[width]`.
+    fn norm(&mut self, weight: &TensorView<'_>) -> Result<Norm, StoreError>;
+}
+
+/// An operation failed; the step fails with it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct OpsError(pub String);
+
+/// Result of an operation.
+pub type OpsResult = Result<(), OpsError>;
+
+/// Operands of [`Ops::rms_norm`] and [`Ops::sampling_norm`]: `residual += add; out = norm(residual) * weight`.
+#[derive(Clone, Copy, Debug)]
+pub struct NormArgs {
+    /// The residual stream, input rows.
+    pub residual: Buffer,
+    /// Added to the residual stream first.
+    pub add: Option<Buffer>,
+    /// The weights.
+    pub weight: Norm,
+    /// The result.
+    pub out: Buffer,
+}
+
+/// Operands of [`Ops::norm_qkv_rope_cache`].
+#[derive(Clone, Copy, Debug)]
+pub struct QkvArgs {
+    /// The model layer.
+    pub layer: u16,
+    /// The norm before the projection.
+    pub norm: NormArgs,
+    /// Query, key and value projections, fused in this order.
+    pub projection: Linear,
+    /// Norms of each query head and each key head.
+    pub head_norms: Option<(Norm, Norm)>,
+    /// The result: rows of queries, keys and values.
+    pub qkv: Buffer,
+}
+
+/// Operands of [`Ops::mlp`].
+#[derive(Clone, Copy, Debug)]
+pub struct MlpArgs {
+    /// The norm before it.
+    pub norm: NormArgs,
+    /// Gate and up projections, fused in this order.
+    pub gate_up: Linear,
+    /// Their result: rows of gates, then ups.
+    pub gate_up_out: Buffer,
+    /// The gated activation.
+    pub activated: Buffer,
+    /// The down projection.
+    pub down: Linear,
+    /// The result.
+    pub out: Buffer,
+}
+
+/// The operations on the step that the device holds. They run in the order of the calls; a device may only queue them.
+///
+/// A row's results depend on that row's own sequence alone, bit for bit: not on the other rows, nor on how a prompt
+/// was cut into chunks.
+pub trait Ops {
+    /// Rows of the table for the input tokens.
+    fn embed(&mut self, table: Embedding, out: Buffer) -> OpsResult;
+
+    /// RMS norm of all input rows, after adding to the residual stream.
+    fn rms_norm(&mut self, args: NormArgs) -> OpsResult;
+
+    /// `out = x * weights^T + bias`, for all rows that `x` has.
+    fn linear(&mut self, weights: Linear, x: Buffer, out: Buffer) -> OpsResult;
+
+    /// RMS norm of each query head (first norm) and each key head (second), in place.
+    fn head_norm(&mut self, query: Norm, key: Norm, qkv: Buffer) -> OpsResult;
+
+    /// Rotary embedding of queries (in place) and keys by the rows' positions, then keys and values into the cache. The
+    /// positions of a block that no token has yet are zeroed when its first position is written.
+    fn rope_cache(&mut self, layer: u16, qkv: Buffer) -> OpsResult;
+
+    /// Keys and values of this layer are written for all rows: raises the progress word.
+    fn kv_written(&mut self, layer: u16) -> OpsResult;
+
+    /// Causal attention of the query rows over the cache, within the layer's window.
+    fn attention(&mut self, layer: u16, qkv: Buffer, out: Buffer) -> OpsResult;
+
+    /// `out = silu(gate) * up`.
+    fn silu_mul(&mut self, gate_up: Buffer, out: Buffer) -> OpsResult;
+
+    /// Sum over the ranks of a tensor-parallel group, in place; nothing on a single rank.
+    fn all_reduce(&mut self, x: Buffer) -> OpsResult;
+
+    /// [`Ops::rms_norm`] of the last row of each span that samples; `out` has the sampling axis.
+    fn sampling_norm(&mut self, args: NormArgs) -> OpsResult;
+
+    /// Logits of the sampling rows.
+    fn logits(&mut self, head: Linear, x: Buffer, out: Buffer) -> OpsResult;
+
+    /// Samples what the plan asks for.
+    fn sample(&mut self, logits: Buffer) -> OpsResult;
+
+    /// Everything before a layer's attention, except the announcement.
+    fn norm_qkv_rope_cache(&mut self, args: QkvArgs) -> OpsResult {
+        self.rms_norm(args.norm)?;
+        self.linear(args.projection, args.norm.out, args.qkv)?;
+        if let Some((query, key)) = args.head_norms {
+            self.head_norm(query, key, args.qkv)?;
+        }
+        self.rope_cache(args.layer, args.qkv)
+    }
+
+    /// The feed-forward, from its norm to the sum over the ranks.
+    fn mlp(&mut self, args: MlpArgs) -> OpsResult {
+        self.rms_norm(args.norm)?;
+        self.linear(args.gate_up, args.norm.out, args.gate_up_out)?;
+        self.silu_mul(args.gate_up_out, args.activated)?;
+        self.linear(args.down, args.activated, args.out)?;
+        self.all_reduce(args.out)
+    }
+}
