@@ -167,6 +167,24 @@ fn an_offered_tail_is_frozen_and_its_promised_positions_are_not() {
 }
 
 #[test]
+fn a_copy_that_is_still_to_be_made_is_not_ready_for_a_reader() {
+    let mut kv = full(4);
+    kv.open(key(1), &[], 6, 1);
+    kv.written(key(1), 6, &[]);
+    // One step is in flight when the tail is frozen; the next one, planned behind it, copies the tail.
+    assert_eq!(kv.grow(key(1), 7), Grow::Ready(Vec::new()));
+    offer(&mut kv, key(1), 6);
+    assert!(matches!(kv.grow(key(1), 8), Grow::Ready(copies) if copies.len() == 1));
+    let early = offer(&mut kv, key(1), 7);
+    assert_eq!(early.ready, 4);
+    kv.written(key(1), 7, &[]);
+    assert!(!kv.release(Time::ZERO, early.lease));
+    let late = offer(&mut kv, key(1), 7);
+    kv.written(key(1), 8, &[]);
+    assert!(kv.release(Time::ZERO, late.lease));
+}
+
+#[test]
 fn a_lease_keeps_the_blocks_of_a_closed_sequence_and_its_end_lets_them_go() {
     let mut kv = full(3);
     kv.open(key(1), &[], 10, 1);
