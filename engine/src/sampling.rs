@@ -1,27 +1,201 @@
-//! Sampling: from logits to a token.
+//! Sampling: from a row of logits to a token.
+//!
+//! The order is that of Hugging Face and vLLM: log probabilities of the row as it is; `logit_bias`; stop tokens masked
+//! while `index < min_tokens`; repetition, then frequency and presence penalties; temperature; `top_k`, `top_p`,
+//! `min_p`; then one draw. The token is a function of the logits and of the [`Sample`], bit for bit: the exponential is
+//! our own, sums run in token order, and the randomness is a counter's. So the same logits give the same token on
+//! every path, whatever else is in the batch, and on every machine.
+//!
+//! What is deliberately absent: stop strings and the end of a sequence (the scheduler's and the router's), and limits
+//! on the parameters (the router refuses what makes no sense; here no value of them panics or fails).
 
-use domain::plan::{Sample, Sampled};
+mod cut;
+mod random;
+#[cfg(test)]
+mod tests;
+mod weights;
 
-/// Samples tokens; owns scratch for one vocabulary.
+use cut::Key;
+use domain::plan::{Sample, Sampled, TokenLogprobs};
+use domain::{SamplingParams, Token};
+
+/// In a mark: the token is in the prompt or in the output. The other bits count it in the output.
+const SEEN: u32 = 1 << 31;
+
+/// Samples tokens. Owns the scratch for one vocabulary, so that a call allocates nothing but the log probabilities
+/// that it returns.
 #[derive(Debug)]
 pub struct Sampler {
     vocab: usize,
+    /// The row after bias, mask and penalties.
+    adjusted: Vec<f32>,
+    /// Probabilities relative to the most probable token.
+    weights: Vec<f32>,
+    /// Candidates of a cut, in no order.
+    keys: Vec<Key>,
+    /// Per token [`SEEN`] and a count; all zero between calls.
+    marks: Vec<u32>,
 }
 
 impl Sampler {
-    /// A sampler for logits of `vocab` entries.
+    /// A sampler for rows of `vocab` logits.
     pub fn new(vocab: usize) -> Self {
-        Self { vocab }
+        Self {
+            vocab,
+            adjusted: Vec::with_capacity(vocab),
+            weights: Vec::with_capacity(vocab),
+            keys: Vec::with_capacity(vocab),
+            marks: vec![0; vocab],
+        }
     }
 
-    /// Samples one token from `logits` (`[vocab]`), which stay as they are: several samples may share a row.
-    /// Errors (in words): no logit is a number, or the row has the wrong length.
+    /// Samples one token from `logits` (`[vocab]`), which stay as they are, since several samples may share a row.
+    ///
+    /// A logit that is no number counts as minus infinity, and tokens outside the vocabulary in biases, stop tokens and
+    /// history are passed over. Where the mask leaves no token at all it is void.
+    ///
+    /// Errors, in words: the row has another length, none of it is above minus infinity, or some of it is infinite.
+    /// They mean that the model failed, never that the parameters are odd.
     pub fn sample(&mut self, logits: &[f32], sample: &Sample) -> Result<Sampled, String> {
         if logits.len() != self.vocab {
             return Err(format!("{} logits for a vocabulary of {}", logits.len(), self.vocab));
         }
-        let token = (0..self.vocab).max_by(|&a, &b| logits[a].total_cmp(&logits[b]).then(b.cmp(&a)));
-        let token = token.ok_or("no logits")?;
-        Ok(Sampled { key: sample.key, token: token as u32, logprobs: None })
+        let max = weights::max(logits);
+        if !max.is_finite() {
+            return Err(format!("the logits of {} cannot be sampled: their maximum is {max}", sample.key));
+        }
+        let token = if is_adjusted(sample) {
+            self.adjust(logits, sample);
+            let adjusted = std::mem::take(&mut self.adjusted);
+            let max = weights::max(&adjusted);
+            let (row, max) =
+                if max == f32::NEG_INFINITY { (logits, weights::max(logits)) } else { (&adjusted[..], max) };
+            let token = self.choose(row, max, sample);
+            self.adjusted = adjusted;
+            token
+        } else {
+            self.choose(logits, max, sample)
+        };
+        let logprobs = sample.params.logprobs.map(|top| self.logprobs(logits, max, token, top as usize));
+        Ok(Sampled { key: sample.key, token, logprobs })
     }
+
+    /// Writes `logits` with bias, mask and penalties to `self.adjusted`.
+    fn adjust(&mut self, logits: &[f32], sample: &Sample) {
+        let params = &*sample.params;
+        self.adjusted.clear();
+        self.adjusted.extend_from_slice(logits);
+        for &(token, bias) in &params.logit_bias {
+            if let Some(logit) = self.adjusted.get_mut(token as usize) {
+                *logit = sane(*logit + bias);
+            }
+        }
+        if sample.index < params.min_tokens {
+            for &token in &params.stop_tokens {
+                if let Some(logit) = self.adjusted.get_mut(token as usize) {
+                    *logit = f32::NEG_INFINITY;
+                }
+            }
+        }
+        if params.needs_history() {
+            self.penalize(params, &sample.history, sample.prompt_tokens as usize);
+        }
+    }
+
+    /// Applies the penalties to `self.adjusted`; the first `prompt_tokens` of `history` are prompt.
+    fn penalize(&mut self, params: &SamplingParams, history: &[Token], prompt_tokens: usize) {
+        for (position, &token) in history.iter().enumerate() {
+            if let Some(mark) = self.marks.get_mut(token as usize) {
+                *mark = (*mark | SEEN) + u32::from(position >= prompt_tokens);
+            }
+        }
+        // The walk that applies a mark also clears it, so that each token is penalized once.
+        for &token in history {
+            let Some(mark) = self.marks.get_mut(token as usize).map(std::mem::take) else { continue };
+            if mark == 0 {
+                continue;
+            }
+            let logit = &mut self.adjusted[token as usize];
+            if params.repetition_penalty != 1.0 {
+                let penalty = params.repetition_penalty;
+                *logit = if *logit > 0.0 { *logit / penalty } else { *logit * penalty };
+            }
+            let count = mark & !SEEN;
+            if count > 0 {
+                *logit -= count as f32 * params.frequency_penalty + params.presence_penalty;
+            }
+            *logit = sane(*logit);
+        }
+    }
+
+    /// The token for the row `row` whose maximum is `max`.
+    fn choose(&mut self, row: &[f32], max: f32, sample: &Sample) -> Token {
+        let params = &*sample.params;
+        // Also where the temperature is no number.
+        if !(params.temperature > 0.0) {
+            return first_at(row, max);
+        }
+        weights::fill(&mut self.weights, row, max, params.temperature);
+        let last = cut::last_kept(&mut self.keys, row, &self.weights, params.top_k as usize, params.top_p);
+        let floor = params.min_p.min(1.0);
+        for (token, weight) in self.weights.iter_mut().enumerate() {
+            let cut = *weight < floor || last.is_some_and(|last| Key::new(row[token], token as Token) > last);
+            if cut {
+                *weight = 0.0;
+            }
+        }
+        draw(&self.weights, random::uniform(sample.seed, sample.index)).unwrap_or_else(|| first_at(row, max))
+    }
+
+    /// Log probabilities under `row`, whose maximum is `max`: of `token`, and of the `top` most probable tokens that
+    /// are possible at all.
+    fn logprobs(&mut self, row: &[f32], max: f32, token: Token, top: usize) -> TokenLogprobs {
+        weights::fill(&mut self.weights, row, max, 1.0);
+        let log_total = weights::sum(&self.weights).ln();
+        let logprob = |logit: f32| (f64::from(logit) - f64::from(max) - log_total) as f32;
+        cut::keep_most_probable(&mut self.keys, row, top);
+        self.keys.sort_unstable();
+        let top = self.keys.iter().map(|key| (key.token(), row[key.token() as usize]));
+        let top = top.filter(|(_, logit)| *logit > f32::NEG_INFINITY).map(|(token, logit)| (token, logprob(logit)));
+        let own = row[token as usize];
+        let own = if own.is_nan() { f32::NEG_INFINITY } else { own };
+        TokenLogprobs { logprob: logprob(own), top: top.collect() }
+    }
+}
+
+/// Whether anything but temperature and cuts changes the row.
+fn is_adjusted(sample: &Sample) -> bool {
+    let params = &*sample.params;
+    let masks = sample.index < params.min_tokens && !params.stop_tokens.is_empty();
+    masks || !params.logit_bias.is_empty() || params.needs_history()
+}
+
+/// A logit that parameters drove anywhere, in a range that can be compared: no number is minus infinity, and the
+/// largest is finite.
+fn sane(logit: f32) -> f32 {
+    if logit.is_nan() { f32::NEG_INFINITY } else { logit.min(f32::MAX) }
+}
+
+/// The lowest token with the logit `max`.
+fn first_at(row: &[f32], max: f32) -> Token {
+    row.iter().position(|&logit| logit == max).unwrap_or(0) as Token
+}
+
+/// The token under the point `uniform` (in `0 .. 1`) of the cumulative distribution in token order; `None`: all
+/// weights are zero.
+fn draw(weights: &[f32], uniform: f64) -> Option<Token> {
+    let point = uniform * weights::sum(weights);
+    let mut below = 0.0;
+    let mut last = None;
+    for (token, &weight) in weights.iter().enumerate() {
+        if weight > 0.0 {
+            below += f64::from(weight);
+            last = Some(token as Token);
+            if below > point {
+                break;
+            }
+        }
+    }
+    // Rounding may put the point at the very end: the last possible token then.
+    last
 }

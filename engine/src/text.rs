@@ -1,6 +1,10 @@
-//! Text: tokens of a text, text of tokens, prompts of chats, and stop strings.
+//! Text: the tokens of a text, the text of tokens, the prompt of a chat, and stop strings.
+//!
+//! What is deliberately absent: the shapes of the OpenAI API (the router's).
 
+mod config;
 pub mod detokenizer;
+mod pieces;
 pub mod stop;
 pub mod template;
 pub mod tokenizer;

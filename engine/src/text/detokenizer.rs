@@ -1,27 +1,100 @@
 //! Text of a growing sequence of tokens.
+//!
+//! The text is the concatenation of the tokens' bytes; only whole characters are given out. (The usual other way,
+//! decoding a window of tokens twice and taking the difference, costs more per token, and holds back a run of broken
+//! characters without end.)
 
-use super::Tokenizer;
+#[cfg(test)]
+mod tests;
+
+use super::pieces::Beginning;
+use super::tokenizer::Tokenizer;
 use domain::Token;
 
-/// Turns the tokens of one sequence into text as they come.
+/// The longest beginning of a character that is not a whole one, in bytes.
+const PARTIAL_BYTES_MAX: usize = 3;
+
+/// Turns the tokens of one sequence into text as they come. Special tokens have none. All that was given out is the
+/// same as [`Tokenizer::decode`] of all tokens, whatever the tokens are.
 #[derive(Clone, Debug)]
 pub struct Detokenizer {
-    _tokenizer: Tokenizer,
+    tokenizer: Tokenizer,
+    /// The beginning of a character; at most [`PARTIAL_BYTES_MAX`] bytes between calls.
+    partial: Vec<u8>,
+    /// Whether a byte of `partial` is the sequence's, not the prompt's.
+    is_own: bool,
+    /// What is still to happen at the beginning of the text.
+    beginning: Beginning,
 }
 
 impl Detokenizer {
-    /// For the text that follows `prompt`; an empty `prompt` means that the text begins here (a chat's answer).
-    pub fn new(tokenizer: Tokenizer, _prompt: &[Token]) -> Self {
-        Self { _tokenizer: tokenizer }
+    /// For the text that follows that of `prompt`, whose spaces and half characters it continues. An empty `prompt`
+    /// means that a text begins here: so with the answer in a chat, where SentencePiece's leading space is no part of
+    /// it.
+    pub fn new(tokenizer: Tokenizer, prompt: &[Token]) -> Self {
+        let mut tail = Vec::new();
+        for &token in prompt.iter().rev().filter(|&&token| !tokenizer.is_special(token)) {
+            tail.splice(0..0, tokenizer.token_bytes(token).iter().copied());
+            if tail.len() > PARTIAL_BYTES_MAX {
+                break;
+            }
+        }
+        let begins = prompt.iter().all(|&token| tokenizer.is_special(token));
+        let beginning = if begins { tokenizer.beginning() } else { Beginning::AsIs };
+        let partial = partial_character(&tail).to_vec();
+        Self { tokenizer, partial, is_own: false, beginning }
     }
 
-    /// The text that `token` completes: whole characters only, possibly none.
-    pub fn push(&mut self, _token: Token) -> String {
-        String::new()
+    /// The text that `token` completes; possibly none. Work and memory do not grow with the sequence.
+    pub fn push(&mut self, token: Token) -> String {
+        if self.tokenizer.is_special(token) {
+            return String::new();
+        }
+        let mut bytes = self.tokenizer.token_bytes(token);
+        self.is_own |= !bytes.is_empty();
+        match &mut self.beginning {
+            Beginning::AsIs => {}
+            Beginning::Strip { byte, count } => {
+                while *count > 0 && bytes.first() == Some(byte) {
+                    bytes = &bytes[1..];
+                    *count -= 1;
+                }
+                if !bytes.is_empty() {
+                    self.beginning = Beginning::AsIs;
+                }
+            }
+            Beginning::NoSpaceInFirst => {
+                self.partial.extend(bytes.iter().filter(|&&byte| byte != b' '));
+                self.beginning = Beginning::AsIs;
+                bytes = &[];
+            }
+        }
+        self.partial.extend_from_slice(bytes);
+        take_text(&mut self.partial)
     }
 
-    /// The end: U+FFFD if half a character is left, else nothing.
+    /// The end of the sequence: U+FFFD if it ends in half a character, else nothing.
     pub fn finish(&mut self) -> String {
-        String::new()
+        let text = if self.is_own { String::from_utf8_lossy(&self.partial).into_owned() } else { String::new() };
+        self.partial.clear();
+        text
     }
+}
+
+/// Takes from `bytes` all but the beginning of a character at their end. What is no UTF-8 becomes U+FFFD, by the same
+/// rule as in [`String::from_utf8_lossy`], which does not depend on where the bytes are cut.
+fn take_text(bytes: &mut Vec<u8>) -> String {
+    let whole = bytes.len() - partial_character(bytes).len();
+    let text = String::from_utf8_lossy(&bytes[..whole]).into_owned();
+    bytes.drain(..whole);
+    text
+}
+
+/// The end of `bytes` that is the beginning of a character and not a whole one.
+fn partial_character(bytes: &[u8]) -> &[u8] {
+    let ends = (1..=PARTIAL_BYTES_MAX.min(bytes.len())).map(|length| &bytes[bytes.len() - length..]);
+    let mut partial = ends.filter(|end| {
+        std::str::from_utf8(end).is_err_and(|error| error.valid_up_to() == 0 && error.error_len().is_none())
+    });
+    partial.next().unwrap_or(&[])
 }

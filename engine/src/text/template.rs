@@ -1,36 +1,205 @@
-//! Chat templates as Hugging Face means them.
+//! Chat templates as Hugging Face means them: `trim_blocks` and `lstrip_blocks`, Python's methods on values, and the
+//! functions and filters that transformers adds (`chat_template_utils.py`, `_cached_compile_jinja_template`).
+//!
+//! What is deliberately absent: the shapes of messages. They reach the template as the client wrote them.
 
+mod json;
+mod strftime;
+#[cfg(test)]
+mod tests;
+
+use super::config::{TextConfig, read_text};
+use minijinja::syntax::SyntaxConfig;
+use minijinja::value::{Kwargs, Serde, Value as Jinja};
+use minijinja::{Environment, ErrorKind};
+use minijinja_contrib::pycompat;
 use serde_json::{Map, Value};
+use std::error::Error as _;
+use std::fmt;
+use std::fs;
 use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// The template that renders a chat unless another is asked for.
+const DEFAULT: &str = "default";
+/// The template that renders a chat with tools, where a model keeps one apart.
+const TOOL_USE: &str = "tool_use";
 
 /// A model's chat template.
 #[derive(Debug)]
-pub struct ChatTemplate {}
+pub struct ChatTemplate {
+    environment: Environment<'static>,
+    /// Special tokens by name: variables of the template.
+    special: Map<String, Value>,
+}
 
 /// Why a chat cannot become a prompt.
 #[derive(Debug, thiserror::Error)]
 pub enum TemplateError {
-    /// The template itself refuses these messages: the client's mistake.
+    /// The template itself refuses these messages: the client's mistake, in the template's words.
     #[error("{0}")]
     Raised(String),
-    /// A file cannot be read, or the template is not valid, or fails on these messages.
-    #[error("{0}")]
+    /// The template fails on these messages: most often since they have a shape that it does not expect.
+    #[error("the chat template cannot render these messages: {0}")]
+    Render(#[source] minijinja::Error),
+    /// A file cannot be read, or the template is not valid.
+    #[error("the chat template cannot be used: {0}")]
     Invalid(String),
 }
 
+/// What a template gave to `raise_exception`: the source by which such an error is told from others.
+#[derive(Debug)]
+struct Raised(String);
+
+impl fmt::Display for Raised {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Raised {}
+
 impl ChatTemplate {
-    /// Opens the template of the model directory `dir`; `None`: it has none.
-    pub fn open(_dir: &Path) -> Result<Option<ChatTemplate>, TemplateError> {
-        Ok(None)
+    /// Opens the template of the model directory `dir`: chat_template.jinja (with those in `additional_chat_templates`),
+    /// else `chat_template` of tokenizer_config.json, a string or a list of named ones. `None`: it has none.
+    /// Errors: [`TemplateError::Invalid`].
+    pub fn open(dir: &Path) -> Result<Option<ChatTemplate>, TemplateError> {
+        let config = TextConfig::open(dir).map_err(TemplateError::Invalid)?;
+        let templates = templates_of(dir, config.chat_template).map_err(TemplateError::Invalid)?;
+        if templates.is_empty() { Ok(None) } else { Self::build(templates, config.named).map(Some) }
     }
 
-    /// The prompt for `messages`. `extra`: more variables (`tools`, `enable_thinking`, ...).
+    /// The prompt for `messages`. `extra` holds more variables (`tools`, `enable_thinking`, ...); it may replace special
+    /// tokens, but not `messages` and `add_generation_prompt`. Errors: [`TemplateError::Raised`],
+    /// [`TemplateError::Render`].
     pub fn render(
         &self,
-        _messages: &[Value],
-        _add_generation_prompt: bool,
-        _extra: &Map<String, Value>,
+        messages: &[Value],
+        add_generation_prompt: bool,
+        extra: &Map<String, Value>,
     ) -> Result<String, TemplateError> {
-        Ok(String::new())
+        // Those that transformers always defines come first, so that `extra` may say more.
+        let none = ["tools", "documents"].map(|name| (name.to_owned(), Value::Null));
+        let mut variables: Map<String, Value> = none.into_iter().chain(self.special.clone()).collect();
+        variables.extend(extra.clone());
+        variables.insert("messages".to_owned(), Value::from(messages));
+        variables.insert("add_generation_prompt".to_owned(), Value::from(add_generation_prompt));
+        let name = if variables["tools"].is_null() { DEFAULT } else { TOOL_USE };
+        let template = self.environment.get_template(name).or_else(|_| self.environment.get_template(DEFAULT));
+        template.and_then(|template| template.render(Serde(&variables))).map_err(classify)
     }
+
+    /// From templates by name, and special tokens by name.
+    fn build(templates: Vec<(String, String)>, special: Map<String, Value>) -> Result<Self, TemplateError> {
+        let mut environment = Environment::new();
+        let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
+        environment.set_syntax(syntax.map_err(|error| TemplateError::Invalid(error.to_string()))?);
+        environment.set_unknown_method_callback(pycompat::unknown_method_callback);
+        environment.add_filter("tojson", tojson);
+        environment.add_function("raise_exception", raise_exception);
+        environment.add_function("strftime_now", strftime_now);
+        for (name, source) in templates {
+            let source = without_generation_tags(&source);
+            environment
+                .add_template_owned(name.clone(), source)
+                .map_err(|error| TemplateError::Invalid(format!("{name}: {error:#}")))?;
+        }
+        if environment.get_template(DEFAULT).is_err() {
+            return Err(TemplateError::Invalid(format!("none is named {DEFAULT:?}")));
+        }
+        Ok(Self { environment, special })
+    }
+}
+
+/// The templates of the model directory `dir`, by name. `configured`: what tokenizer_config.json says.
+fn templates_of(dir: &Path, configured: Option<Value>) -> Result<Vec<(String, String)>, String> {
+    if let Some(source) = read_text(&dir.join("chat_template.jinja"))? {
+        let mut templates = vec![(DEFAULT.to_owned(), source)];
+        let Ok(files) = fs::read_dir(dir.join("additional_chat_templates")) else { return Ok(templates) };
+        for file in files {
+            let path = file.map_err(|error| format!("additional_chat_templates: {error}"))?.path();
+            if let (Some("jinja"), Some(name)) =
+                (path.extension().and_then(|e| e.to_str()), path.file_stem().and_then(|n| n.to_str()))
+            {
+                templates.extend(read_text(&path)?.map(|source| (name.to_owned(), source)));
+            }
+        }
+        return Ok(templates);
+    }
+    let named = |entry: &Value| {
+        let text = |key| Some(entry.get(key)?.as_str()?.to_owned());
+        text("name").zip(text("template")).ok_or("chat_template: an entry without name or template".to_owned())
+    };
+    match configured {
+        None => Ok(Vec::new()),
+        Some(Value::String(source)) => Ok(vec![(DEFAULT.to_owned(), source)]),
+        Some(Value::Array(entries)) => entries.iter().map(named).collect(),
+        Some(_) => Err("chat_template is neither a string nor a list".to_owned()),
+    }
+}
+
+/// Tells what the template raised from what went wrong in it.
+fn classify(error: minijinja::Error) -> TemplateError {
+    let mut source = error.source();
+    while let Some(cause) = source {
+        if let Some(Raised(message)) = cause.downcast_ref() {
+            return TemplateError::Raised(message.clone());
+        }
+        source = cause.source();
+    }
+    TemplateError::Render(error)
+}
+
+fn raise_exception(message: String) -> Result<Jinja, minijinja::Error> {
+    Err(minijinja::Error::new(ErrorKind::InvalidOperation, message.clone()).with_source(Raised(message)))
+}
+
+/// The time now in UTC, which is what a server's clock is best set to.
+fn strftime_now(format: &str) -> Result<String, minijinja::Error> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    strftime::strftime(format, now).map_err(|message| minijinja::Error::new(ErrorKind::InvalidOperation, message))
+}
+
+fn tojson(value: &Jinja, options: Kwargs) -> Result<String, minijinja::Error> {
+    let invalid = |message: String| minijinja::Error::new(ErrorKind::InvalidOperation, message);
+    let separators: Option<Vec<String>> = options.get("separators")?;
+    let style = json::Style {
+        indent: options.get("indent")?,
+        separators: match separators.as_deref() {
+            None => None,
+            Some([item, key]) => Some((item.clone(), key.clone())),
+            Some(_) => return Err(invalid("tojson: separators are two strings".to_owned())),
+        },
+        sort_keys: options.get::<Option<bool>>("sort_keys")?.unwrap_or(false),
+        ensure_ascii: options.get::<Option<bool>>("ensure_ascii")?.unwrap_or(false),
+    };
+    options.assert_all_used()?;
+    if value.is_undefined() {
+        return Err(invalid("tojson: the value is undefined".to_owned()));
+    }
+    let value = serde_json::to_value(value).map_err(|error| invalid(format!("tojson: {error}")))?;
+    Ok(json::dumps(&value, &style))
+}
+
+/// `source` with `{% generation %}`, by which transformers marks answers for training, as a plain block. The
+/// whitespace around it is treated as before.
+fn without_generation_tags(source: &str) -> String {
+    let mut out = String::with_capacity(source.len());
+    let mut rest = source;
+    while let Some(open) = rest.find("{%") {
+        let (before, tag) = rest.split_at(open + 2);
+        out += before;
+        rest = tag;
+        let Some(close) = tag.find("%}") else { break };
+        let inner = &tag[..close];
+        let name = inner.trim_matches(['-', '+']).trim();
+        let plain = match name {
+            "generation" => "if true",
+            "endgeneration" => "endif",
+            _ => continue,
+        };
+        out += &inner.replace(name, plain);
+        rest = &tag[close..];
+    }
+    out + rest
 }
