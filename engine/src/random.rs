@@ -158,12 +158,12 @@ impl RandomSpec {
                 .map_err(|source| RandomError::Write { path, source })?;
         }
         if shards.len() > 1 {
-            write_json(dir, INDEX_FILE, &json!({"metadata": {"total_size": total}, "weight_map": weight_map}))?;
+            write_json(dir, INDEX_FILE, json!({"metadata": {"total_size": total}, "weight_map": weight_map}))?;
         }
         for (name, value) in tokenizer::files(model.vocab, model.context) {
-            write_json(dir, name, &value)?;
+            write_json(dir, name, value)?;
         }
-        write_json(dir, CONFIG_FILE, &self.config())
+        write_json(dir, CONFIG_FILE, self.config())
     }
 
     /// Writes one safetensors file; `count` gets the bytes of each piece.
@@ -178,21 +178,20 @@ impl RandomSpec {
         let header = header(shard, self.dtype);
         file.write_all(&(header.len() as u64).to_le_bytes())?;
         file.write_all(header.as_bytes())?;
-        let mut piece = Vec::with_capacity(PIECE_NUMBERS * self.dtype.bytes());
+        let mut piece = Vec::new();
         for tensor in shard {
             let (mean, deviation) = distribution(model, tensor);
             let mut numbers = Numbers::new(self.seed, &tensor.name, mean, deviation);
             let mut left = tensor.numbers();
             while left > 0 {
                 let now = left.min(PIECE_NUMBERS as u64);
-                piece.clear();
                 encode(&mut numbers, now as usize, self.dtype, &mut piece);
                 file.write_all(&piece)?;
                 count(piece.len() as u64);
                 left -= now;
             }
         }
-        file.into_inner().map_err(|error| error.into_error())?.sync_all()
+        file.flush()
     }
 
     /// config.json, in the spelling of transformers 4, which 5 reads too.
@@ -275,6 +274,12 @@ fn shards(tensors: Vec<TensorShape>, dtype: Dtype, shard_bytes: u64) -> Vec<Vec<
     shards
 }
 
+/// The value with its keys in alphabetical order. Their order otherwise depends on which other crates are in the build.
+fn sorted(mut value: Value) -> Value {
+    value.sort_all_objects();
+    value
+}
+
 /// Header of a safetensors file that holds the tensors one after the other.
 fn header(shard: &[TensorShape], dtype: Dtype) -> String {
     let name = match dtype {
@@ -291,7 +296,7 @@ fn header(shard: &[TensorShape], dtype: Dtype) -> String {
         entries.insert(tensor.name.clone(), entry);
         from = to;
     }
-    let mut header = Value::Object(entries).to_string();
+    let mut header = sorted(Value::Object(entries)).to_string();
     // The format asks that the data begin at a multiple of eight.
     while !header.len().is_multiple_of(8) {
         header.push(' ');
@@ -299,8 +304,8 @@ fn header(shard: &[TensorShape], dtype: Dtype) -> String {
     header
 }
 
-fn write_json(dir: &Path, name: &str, value: &Value) -> Result<(), RandomError> {
+fn write_json(dir: &Path, name: &str, value: Value) -> Result<(), RandomError> {
     let path = dir.join(name);
-    let text = format!("{value:#}\n");
+    let text = format!("{:#}\n", sorted(value));
     std::fs::write(&path, text).map_err(|source| RandomError::Write { path, source })
 }

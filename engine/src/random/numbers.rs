@@ -47,11 +47,18 @@ impl Numbers {
     }
 }
 
-/// Appends the next `count` numbers in `dtype`, little endian.
+/// Replaces `bytes` by the next `count` numbers in `dtype`, little endian.
 pub(super) fn encode(numbers: &mut Numbers, count: usize, dtype: Dtype, bytes: &mut Vec<u8>) {
+    bytes.resize(count * dtype.bytes(), 0);
     match dtype {
-        Dtype::F32 => (0..count).for_each(|_| bytes.extend(numbers.next().to_le_bytes())),
-        Dtype::F16 => (0..count).for_each(|_| bytes.extend(f16::from_f32(numbers.next()).to_le_bytes())),
-        Dtype::Bf16 => (0..count).for_each(|_| bytes.extend(bf16::from_f32(numbers.next()).to_le_bytes())),
+        Dtype::F32 => fill(bytes, || numbers.next().to_le_bytes()),
+        Dtype::F16 => fill(bytes, || f16::from_f32(numbers.next()).to_le_bytes()),
+        Dtype::Bf16 => fill(bytes, || bf16::from_f32(numbers.next()).to_le_bytes()),
+    }
+}
+
+fn fill<const N: usize>(bytes: &mut [u8], mut next: impl FnMut() -> [u8; N]) {
+    for number in bytes.chunks_exact_mut(N) {
+        number.copy_from_slice(&next());
     }
 }

@@ -70,14 +70,15 @@ fn what_is_written_is_what_the_model_asks_for() {
 
 #[test]
 fn a_seed_gives_the_same_bytes_on_every_machine() {
-    let digest = |seed| {
+    let digest = |seed, file: &str| {
         let dir = written(&random("llama", "tiny", seed, Dtype::Bf16));
-        let bytes = std::fs::read(dir.path().join(WEIGHTS_FILE)).expect("it was written");
+        let bytes = std::fs::read(dir.path().join(file)).expect("it was written");
         blake3::hash(&bytes).to_hex().to_string()
     };
     // The goldens of tests/reference were made from these weights: change one and make the other anew.
-    assert_eq!(digest(1), "79515562cd8497abfef2354171858426553231270d6be4c7c6931e0feffeda7a");
-    assert_ne!(digest(1), digest(2));
+    assert_eq!(digest(1, WEIGHTS_FILE), "79515562cd8497abfef2354171858426553231270d6be4c7c6931e0feffeda7a");
+    assert_ne!(digest(1, WEIGHTS_FILE), digest(2, WEIGHTS_FILE));
+    assert_eq!(digest(1, CONFIG_FILE), "eabd56439be9cae6c5da91ef34958dca98f9bd1e069c0041fc0ba58d9019891a");
 }
 
 #[test]
