@@ -1,0 +1,86 @@
+//! A row's bits do not depend on what else runs, how, and on how many threads.
+
+use super::rig::{Rig, model, tokens};
+use crate::cpu::{CpuModel, Isa};
+use domain::Dtype;
+use proptest::prelude::*;
+use std::collections::HashMap;
+use std::sync::{Arc, OnceLock};
+
+/// Tokens of each sequence.
+const LENGTHS: [usize; 3] = [70, 33, 48];
+
+/// The models: windows, head norms with odd sizes, biases; in all number formats.
+const MODELS: [(&str, &str, Dtype); 4] = [
+    ("llama", "tiny", Dtype::Bf16),
+    ("mistral", "tiny-window", Dtype::F32),
+    ("qwen2", "tiny-tied", Dtype::F16),
+    ("qwen3", "tiny-wide", Dtype::Bf16),
+];
+
+/// Bits of the logits after each position of each sequence.
+type Expected = HashMap<(u32, u32), Vec<u32>>;
+
+fn bits(logits: &[f32]) -> Vec<u32> {
+    logits.iter().map(|logit| logit.to_bits()).collect()
+}
+
+/// A model, and what it says when every token of every sequence is a step of its own, on one thread.
+fn expected(index: usize) -> &'static (Arc<CpuModel>, Expected) {
+    static CASES: [OnceLock<(Arc<CpuModel>, Expected)>; MODELS.len()] = [const { OnceLock::new() }; MODELS.len()];
+    CASES[index].get_or_init(|| {
+        let (family, shape, dtype) = MODELS[index];
+        let model = model(family, shape, dtype);
+        let mut rig = Rig::new(model.clone(), 16, 1, Isa::best());
+        let mut expected = Expected::new();
+        for (n, length) in (0..).zip(LENGTHS) {
+            for (position, token) in (0..).zip(tokens(n, length)) {
+                let (output, logits) = rig.run(vec![rig.span(n, position, &[token])]);
+                output.sampled.expect("the step succeeds");
+                expected.insert((n, position), bits(&logits[0].1));
+            }
+        }
+        (model, expected)
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_row_depends_on_its_own_sequence_alone(
+        case in 0..MODELS.len(),
+        threads in 1usize..4,
+        isa in prop::sample::select(Isa::available()),
+        block_tokens in prop::sample::select(vec![5u32, 8, 16, 32, 48]),
+        // Of each step: how many tokens of each sequence at most.
+        steps in prop::collection::vec(prop::array::uniform3(0usize..40), 1..12),
+    ) {
+        let (model, expected) = expected(case);
+        let mut rig = Rig::new(model.clone(), block_tokens, threads, isa);
+        let mut done = [0usize; LENGTHS.len()];
+        // The last step takes all that is left.
+        for step in steps.into_iter().chain([[usize::MAX; 3]]) {
+            let mut spans = Vec::new();
+            let mut last = Vec::new();
+            for (n, length) in LENGTHS.into_iter().enumerate() {
+                let count = step[n].min(length - done[n]);
+                if count > 0 {
+                    let inputs = &tokens(n as u32, length)[done[n]..done[n] + count];
+                    spans.push(rig.span(n as u32, done[n] as u32, inputs));
+                    done[n] += count;
+                    last.push((n as u32, done[n] as u32 - 1));
+                }
+            }
+            if spans.is_empty() {
+                continue;
+            }
+            let (output, logits) = rig.run(spans);
+            prop_assert!(output.sampled.is_ok());
+            prop_assert_eq!(logits.len(), last.len());
+            for (place, (_, logits)) in last.iter().zip(&logits) {
+                prop_assert!(bits(logits) == expected[place], "sequence {}, position {}", place.0, place.1);
+            }
+        }
+    }
+}

@@ -1,0 +1,6 @@
+//! The device as a whole. Its results against another implementation are the business of the reference tests.
+
+mod invariance;
+mod plans;
+mod rig;
+mod steps;

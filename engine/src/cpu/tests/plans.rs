@@ -1,0 +1,77 @@
+//! Plans and configurations that are refused.
+
+use super::rig::{BLOCKS, Rig, config, model, sample, tokens};
+use crate::cpu::{CpuConfig, CpuDevice, CpuError, Isa};
+use crate::device::{Device, SubmitError};
+use domain::plan::{BlockCopy, Input, StepPlan};
+use domain::{BlockId, Dtype, GroupId, StepId};
+use std::sync::Arc;
+
+/// A sound plan with one change is refused, with these words.
+#[track_caller]
+fn check(words: &str, change: impl FnOnce(&mut StepPlan)) {
+    let mut rig = Rig::new(model("mistral", "tiny-window", Dtype::F32), 16, 1, Isa::best());
+    rig.run(vec![rig.span(0, 0, &tokens(0, 40))]).0.sampled.expect("the step succeeds");
+    let mut plan = rig.plan(vec![rig.span(0, 40, &[1, 2, 3]), rig.span(1, 0, &tokens(1, 20))]);
+    let copy = BlockCopy { group: GroupId(0), from: BlockId(100), to: BlockId(101) };
+    plan.copies.push(copy);
+    let sound = plan.clone();
+    change(&mut plan);
+    match rig.device.submit(Arc::new(plan.clone())) {
+        Err(SubmitError::Invalid { step, reason }) => {
+            assert_eq!(step, plan.step);
+            assert!(reason.contains(words), "{reason}");
+        }
+        other => panic!("{other:?}"),
+    }
+    // It counts for nothing.
+    rig.submit(sound);
+    assert!(rig.output().sampled.is_ok());
+}
+
+#[test]
+fn unsound_plans_are_refused() {
+    check("submitted before", |plan| plan.step = StepId(1));
+    check("nothing to do", |plan| *plan = StepPlan { step: plan.step, ..StepPlan::default() });
+    check("257 rows, the limit is 256", |plan| plan.spans[1].inputs = vec![Input::Token(0); 254]);
+    check("9 samples, the limit is 8", |plan| plan.spans[1].samples = vec![sample(1, 0.0, 0); 8]);
+    check("without inputs", |plan| plan.spans[0].inputs.clear());
+    check("positions, the limit is 512", |plan| plan.spans[0].start = 510);
+    check("token 512 of a vocabulary of 512", |plan| plan.spans[0].inputs[1] = Input::Token(512));
+    check("sample 1 of a step that has 1", |plan| plan.spans[0].inputs[0] = Input::Sampled(1));
+    check("0 block tables", |plan| plan.spans[0].tables.clear());
+    check("needs positions", |plan| plan.spans[0].tables[0].blocks.truncate(1));
+    check("needs positions", |plan| plan.spans[0].tables[0].first += 1);
+    check("b160 of group 0, which has 160 blocks", |plan| plan.spans[1].tables[0].blocks[0] = BlockId(BLOCKS));
+    check("b160 of group 0", |plan| plan.copies[0].to = BlockId(BLOCKS));
+    check("onto itself", |plan| plan.copies[0].to = plan.copies[0].from);
+    check("a copy in g9", |plan| plan.copies[0].group = GroupId(9));
+}
+
+#[test]
+fn configurations_that_contradict_the_model_are_refused() {
+    let model = model("llama", "tiny", Dtype::F32);
+    let check = |words: &str, change: fn(&mut CpuConfig)| {
+        let mut config = config(&model, 16, 1, Isa::best());
+        change(&mut config);
+        match CpuDevice::new(model.clone(), config).err() {
+            Some(CpuError::Config(reason)) => assert!(reason.contains(words), "{reason}"),
+            other => panic!("{other:?}"),
+        }
+    };
+    check("another model's", |config| config.layout.groups[0].head_dim = 8);
+    check("no tokens", |config| config.layout.block_tokens = 0);
+    check("pools of", |config| config.limits.blocks = vec![0]);
+    check("pools of", |config| config.limits.blocks = vec![1, 1]);
+    check("zero", |config| config.limits.samples_max = 0);
+    check("a context of 4096", |config| config.limits.context_max = 4096);
+    check("threads", |config| config.threads = 0);
+}
+
+#[test]
+fn a_device_describes_itself() {
+    let model = model("llama", "tiny", Dtype::Bf16);
+    let device = CpuDevice::new(model.clone(), config(&model, 16, 2, Isa::best())).expect("it starts");
+    let description = device.describe();
+    assert!(description.contains(&Isa::best().to_string()) && description.contains("2 thread(s)"), "{description}");
+}

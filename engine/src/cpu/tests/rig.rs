@@ -1,0 +1,119 @@
+//! A device with random weights, and plans made by hand.
+
+use crate::cpu::{CpuConfig, CpuDevice, CpuModel, Isa, LogitsTap};
+use crate::device::{Device, DeviceLimits};
+use crate::models::ModelFiles;
+use crate::random::RandomSpec;
+use domain::plan::{BlockTable, Input, Sample, Span, StepOutput, StepPlan};
+use domain::{BlockId, Dtype, Epoch, RequestId, SamplingParams, SeqKey, StepId, Token};
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex};
+
+/// Blocks in each pool; sequence `n` has the blocks from `n * SEQUENCE_BLOCKS` on, in falling order.
+pub(super) const BLOCKS: u32 = 5 * SEQUENCE_BLOCKS;
+/// Blocks of a sequence.
+pub(super) const SEQUENCE_BLOCKS: u32 = 32;
+
+/// The random model of this family and shape, loaded.
+pub(super) fn model(family: &str, shape: &str, dtype: Dtype) -> Arc<CpuModel> {
+    let files = files(family, shape, dtype);
+    Arc::new(CpuModel::load(files.spec, &files.checkpoint, &mut |_| {}).expect("it loads"))
+}
+
+/// The random model of this family and shape, open. Its directory is gone, its maps are not.
+pub(super) fn files(family: &str, shape: &str, dtype: Dtype) -> ModelFiles {
+    let dir = tempfile::TempDir::new().expect("a directory");
+    let spec = RandomSpec::named(family, shape, 5, Some(dtype)).expect("family and shape have these names");
+    spec.write(dir.path(), &mut |_, _| {}).expect("it is written");
+    ModelFiles::load(dir.path()).expect("it can be read")
+}
+
+pub(super) struct Rig {
+    pub(super) device: CpuDevice,
+    ended: Receiver<()>,
+    pub(super) logits: Arc<Mutex<Vec<(SeqKey, Vec<f32>)>>>,
+    pub(super) step: StepId,
+}
+
+struct Tap(Arc<Mutex<Vec<(SeqKey, Vec<f32>)>>>);
+
+impl LogitsTap for Tap {
+    fn logits(&mut self, key: SeqKey, logits: &[f32]) {
+        self.0.lock().unwrap().push((key, logits.to_vec()));
+    }
+}
+
+pub(super) fn config(model: &CpuModel, block_tokens: u32, threads: usize, isa: Isa) -> CpuConfig {
+    let layout = model.spec().kv_layout(model.spec().dtype, Some(block_tokens));
+    let limits =
+        DeviceLimits { rows_max: 256, samples_max: 8, context_max: 512, blocks: vec![BLOCKS; layout.groups.len()] };
+    CpuConfig { layout, limits, threads, isa }
+}
+
+impl Rig {
+    pub(super) fn new(model: Arc<CpuModel>, block_tokens: u32, threads: usize, isa: Isa) -> Self {
+        let config = config(&model, block_tokens, threads, isa);
+        let mut device = CpuDevice::new(model, config).expect("the device starts");
+        let logits = Arc::default();
+        device.set_logits_tap(Box::new(Tap(Arc::clone(&logits))));
+        let (ends, ended) = channel();
+        device.set_waker(Box::new(move || ends.send(()).expect("the rig outlives the device's steps")));
+        Self { device, ended, logits, step: StepId(0) }
+    }
+
+    /// A plan with the next step's number.
+    pub(super) fn plan(&mut self, spans: Vec<Span>) -> StepPlan {
+        self.step.0 += 1;
+        StepPlan { step: self.step, copies: Vec::new(), spans }
+    }
+
+    pub(super) fn submit(&mut self, plan: StepPlan) {
+        self.device.submit(Arc::new(plan)).expect("the plan is sound");
+    }
+
+    pub(super) fn output(&mut self) -> StepOutput {
+        self.ended.recv().expect("the device lives");
+        self.device.poll().expect("a step has ended")
+    }
+
+    /// Runs one step; the logits of its spans that sample.
+    pub(super) fn run(&mut self, spans: Vec<Span>) -> (StepOutput, Vec<(SeqKey, Vec<f32>)>) {
+        let plan = self.plan(spans);
+        self.submit(plan);
+        let output = self.output();
+        (output, std::mem::take(&mut *self.logits.lock().unwrap()))
+    }
+
+    /// A span of sequence `n`, that samples once, greedily.
+    pub(super) fn span(&self, n: u32, start: u32, inputs: &[Token]) -> Span {
+        let layout = self.device.layout();
+        let end = start + inputs.len() as u32;
+        let tables = (0..layout.groups.len()).map(|group| {
+            let first = layout.window_start(group, start) / layout.block_tokens;
+            let last = (end - 1) / layout.block_tokens;
+            let blocks = (first..=last).map(|block| BlockId((n + 1) * SEQUENCE_BLOCKS - 1 - block % SEQUENCE_BLOCKS));
+            BlockTable { first, blocks: blocks.collect() }
+        });
+        Span {
+            key: key(n),
+            start,
+            inputs: inputs.iter().copied().map(Input::Token).collect(),
+            tables: tables.collect(),
+            samples: vec![sample(n, 0.0, 0)],
+        }
+    }
+}
+
+pub(super) fn key(n: u32) -> SeqKey {
+    SeqKey { request: RequestId(n.into()), epoch: Epoch(1), ..SeqKey::default() }
+}
+
+pub(super) fn sample(n: u32, temperature: f32, seed: u64) -> Sample {
+    let params = Arc::new(SamplingParams { temperature, ..SamplingParams::default() });
+    Sample { key: key(n), params, seed, index: 0, history: Vec::new(), prompt_tokens: 0 }
+}
+
+/// Tokens of sequence `n`.
+pub(super) fn tokens(n: u32, count: usize) -> Vec<Token> {
+    (0..count as u32).map(|i| (i * 37 + i * i * 11 + n * 101) % 512).collect()
+}

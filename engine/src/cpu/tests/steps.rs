@@ -1,0 +1,202 @@
+//! What a step does besides the arithmetic.
+
+use super::rig::{BLOCKS, Rig, SEQUENCE_BLOCKS, files, key, model, sample, tokens};
+use crate::checkpoint::CheckpointError;
+use crate::cpu::{CpuModel, Isa, LogitsTap};
+use crate::device::{Device, SubmitError};
+use crate::models::bind::LoadError;
+use domain::plan::{BlockCopy, Input};
+use domain::{BlockId, Dtype, GroupId, ProgressWord, SeqKey};
+use std::sync::Arc;
+
+fn rig() -> Rig {
+    Rig::new(model("llama", "tiny", Dtype::F32), 16, 2, Isa::best())
+}
+
+/// The numbers of a block's record in an f32 pool.
+fn record(rig: &Rig, group: usize, block: u32) -> Vec<f32> {
+    let bytes = rig.device.layout().record_bytes(group);
+    let pool = rig.device.pool(group);
+    assert_eq!(pool.len(), bytes * BLOCKS as usize);
+    // SAFETY: the block is in the pool, and no step runs.
+    let bytes = unsafe { std::slice::from_raw_parts(pool.as_ptr().add(block as usize * bytes), bytes) };
+    bytes.chunks_exact(4).map(|number| f32::from_le_bytes(number.try_into().unwrap())).collect()
+}
+
+/// Fills a block's record.
+fn fill(rig: &Rig, group: usize, block: u32, byte: u8) {
+    let bytes = rig.device.layout().record_bytes(group);
+    // SAFETY: the block is in the pool, and no step runs.
+    unsafe { rig.device.pool(group).as_ptr().add(block as usize * bytes).write_bytes(byte, bytes) };
+}
+
+#[test]
+fn positions_without_a_token_are_zero() {
+    let mut rig = Rig::new(model("mistral", "tiny-window", Dtype::F32), 16, 2, Isa::best());
+    let all = tokens(0, 14);
+    for group in 0..rig.device.layout().groups.len() {
+        fill(&rig, group, SEQUENCE_BLOCKS - 1, 0xff);
+    }
+    for (from, to) in [(0, 5), (5, 6), (6, 14)] {
+        rig.run(vec![rig.span(0, from, &all[from as usize..to])]).0.sampled.expect("the step succeeds");
+        for group in 0..rig.device.layout().groups.len() {
+            let head_dim = rig.device.layout().groups[group].head_dim as usize;
+            for part in record(&rig, group, SEQUENCE_BLOCKS - 1).chunks(16 * head_dim) {
+                assert!(part[..to * head_dim].iter().all(|x| x.is_finite() && *x != 0.0));
+                assert!(part[to * head_dim..].iter().all(|x| x.to_bits() == 0));
+            }
+        }
+    }
+}
+
+#[test]
+fn the_progress_word_passes_every_layer_of_a_step() {
+    let mut rig = rig();
+    assert_eq!(rig.device.progress().get(), 0);
+    rig.run(vec![rig.span(0, 0, &[1, 2, 3])]);
+    assert_eq!(rig.device.progress().get(), ProgressWord::mark(rig.step, 1));
+    // A reader of a copied block waits for the end of the step that copies.
+    let mut plan = rig.plan(Vec::new());
+    plan.copies.push(BlockCopy { group: GroupId(0), from: BlockId(0), to: BlockId(1) });
+    rig.submit(plan);
+    assert_eq!(rig.output().sampled, Ok(Vec::new()));
+    assert_eq!(rig.device.progress().get(), ProgressWord::mark(rig.step, 1));
+}
+
+#[test]
+fn a_copied_block_serves_as_the_original() {
+    let mut rig = rig();
+    rig.run(vec![rig.span(0, 0, &tokens(0, 9))]);
+    let (_, expected) = rig.run(vec![rig.span(0, 9, &[7])]);
+    // Sequence 1 begins with a copy of sequence 0's block; position 9, which was written since, is written over.
+    let span = rig.span(1, 9, &[7]);
+    let mut plan = rig.plan(vec![span]);
+    let (from, to) = (BlockId(SEQUENCE_BLOCKS - 1), BlockId(2 * SEQUENCE_BLOCKS - 1));
+    plan.copies.push(BlockCopy { group: GroupId(0), from, to });
+    rig.submit(plan);
+    rig.output().sampled.expect("the step succeeds");
+    assert_eq!(rig.logits.lock().unwrap()[0].1, expected[0].1);
+    assert_eq!(record(&rig, 0, from.0), record(&rig, 0, to.0));
+}
+
+#[test]
+fn a_plan_may_take_tokens_that_are_not_sampled_yet() {
+    let mut rig = rig();
+    let (output, _) = rig.run(vec![rig.span(0, 0, &[5, 6]), rig.span(1, 0, &tokens(1, 20))]);
+    let first: Vec<_> = output.sampled.unwrap().iter().map(|sampled| sampled.token).collect();
+    let (_, expected) = rig.run(vec![rig.span(1, 20, &first[1..]), rig.span(0, 2, &first[..1])]);
+
+    let first = rig.plan(vec![rig.span(0, 0, &[5, 6]), rig.span(1, 0, &tokens(1, 20))]);
+    let mut second = rig.plan(vec![rig.span(1, 20, &[0]), rig.span(0, 2, &[0])]);
+    second.spans[0].inputs[0] = Input::Sampled(1);
+    second.spans[1].inputs[0] = Input::Sampled(0);
+    let third = rig.plan(vec![rig.span(0, 3, &[0])]);
+    rig.submit(first);
+    rig.submit(second);
+    assert_eq!(rig.device.submit(Arc::new(third.clone())), Err(SubmitError::Busy));
+    assert!(rig.output().sampled.is_ok() && rig.output().sampled.is_ok());
+    assert_eq!(rig.logits.lock().unwrap()[2..], expected);
+    rig.submit(third);
+    assert!(rig.output().sampled.is_ok());
+}
+
+#[test]
+fn several_samples_of_a_row_come_in_the_order_of_the_plan() {
+    let mut rig = rig();
+    let mut forked = rig.span(0, 0, &tokens(0, 4));
+    forked.samples = vec![sample(7, 0.0, 0), sample(8, 5.0, 1), sample(9, 5.0, 2)];
+    let mut silent = rig.span(1, 0, &tokens(1, 4));
+    silent.samples.clear();
+    let (output, logits) = rig.run(vec![forked, silent, rig.span(2, 0, &tokens(0, 4))]);
+    let sampled = output.sampled.unwrap();
+    assert_eq!(sampled.iter().map(|sampled| sampled.key).collect::<Vec<_>>(), [7, 8, 9, 2].map(key));
+    assert_eq!(logits.iter().map(|(key, _)| *key).collect::<Vec<_>>(), [key(0), key(2)]);
+    // Greedy: the same prompt twice. Hot: other tokens (with these seeds).
+    assert_eq!(sampled[0].token, sampled[3].token);
+    assert!(sampled[1].token != sampled[0].token && sampled[2].token != sampled[1].token);
+}
+
+#[test]
+fn a_step_that_fails_says_so_and_the_device_goes_on() {
+    let mut rig = rig();
+    let (_, expected) = rig.run(vec![rig.span(1, 0, &tokens(1, 4))]);
+    // All bits set is NaN: what the step reads of the cache is not finite.
+    fill(&rig, 0, SEQUENCE_BLOCKS - 1, 0xff);
+    let first = rig.plan(vec![rig.span(0, 3, &[1])]);
+    let mut second = rig.plan(vec![rig.span(0, 4, &[0])]);
+    second.spans[0].inputs[0] = Input::Sampled(0);
+    rig.submit(first);
+    rig.submit(second);
+    assert!(rig.output().sampled.unwrap_err().contains("not finite"));
+    assert!(rig.output().sampled.unwrap_err().contains("the step before"));
+    rig.logits.lock().unwrap().clear();
+    let (output, logits) = rig.run(vec![rig.span(1, 0, &tokens(1, 4))]);
+    assert!(output.sampled.is_ok());
+    assert_eq!(logits, expected);
+}
+
+#[test]
+fn a_step_that_panics_says_so_and_the_device_goes_on() {
+    struct Panics(bool);
+    impl LogitsTap for Panics {
+        fn logits(&mut self, _: SeqKey, _: &[f32]) {
+            assert!(std::mem::replace(&mut self.0, true), "the first time");
+        }
+    }
+    let mut rig = rig();
+    rig.device.set_logits_tap(Box::new(Panics(false)));
+    let reason = rig.run(vec![rig.span(0, 0, &[1])]).0.sampled.unwrap_err();
+    assert!(reason.contains("panicked") && reason.contains("the first time"), "{reason}");
+    assert!(rig.run(vec![rig.span(0, 0, &[1])]).0.sampled.is_ok());
+}
+
+#[test]
+fn time_in_kernels_is_part_of_the_time() {
+    let mut rig = rig();
+    let (output, _) = rig.run(vec![rig.span(0, 0, &tokens(0, 200))]);
+    assert!(!output.in_kernels.is_zero() && output.in_kernels <= output.elapsed);
+}
+
+#[test]
+fn a_device_that_is_dropped_finishes_its_steps_first() {
+    let mut rig = rig();
+    let progress = rig.device.progress();
+    let plan = rig.plan(vec![rig.span(0, 0, &tokens(0, 200))]);
+    let step = plan.step;
+    rig.submit(plan);
+    let Rig { device, .. } = rig;
+    drop(device);
+    assert_eq!(progress.get(), ProgressWord::mark(step, 1));
+}
+
+#[test]
+fn a_checkpoint_that_does_not_fit_its_config_is_refused_by_name() {
+    let load = |change: fn(&mut crate::spec::ModelSpec)| {
+        let files = files("llama", "tiny", Dtype::Bf16);
+        let mut spec = files.spec;
+        change(&mut spec);
+        CpuModel::load(spec, &files.checkpoint, &mut |_| {}).err().expect("it is refused")
+    };
+    match load(|spec| spec.ffn = 100) {
+        LoadError::Shape { name, expected, found } => {
+            assert_eq!(name, "model.layers.0.mlp.gate_proj.weight");
+            assert_eq!((expected, found), (vec![100, 64], vec![160, 64]));
+        }
+        error => panic!("{error}"),
+    }
+    match load(|spec| spec.qk_norm = true) {
+        LoadError::Checkpoint(CheckpointError::NoTensor { tensor, .. }) => {
+            assert_eq!(tensor, "model.layers.0.self_attn.q_norm.weight");
+        }
+        error => panic!("{error}"),
+    }
+    assert!(matches!(load(|spec| spec.head_dim = 512), LoadError::Unsupported(_)));
+}
+
+#[test]
+fn loading_tells_how_far_it_is() {
+    let files = files("llama", "tiny", Dtype::F32);
+    let mut seen = Vec::new();
+    CpuModel::load(files.spec, &files.checkpoint, &mut |done| seen.push(done)).expect("it loads");
+    assert!(seen.is_sorted() && seen[0] == 0.0 && seen[seen.len() - 1] == 1.0 && seen.len() > 3, "{seen:?}");
+}

@@ -1,0 +1,104 @@
+//! A step on the CPU device allocates nothing but the list of its samples.
+
+use domain::plan::{BlockTable, Input, Sample, Span, StepOutput, StepPlan};
+use domain::{BlockId, Dtype, SamplingParams, SeqKey, StepId};
+use engine::cpu::{CpuConfig, CpuDevice, CpuModel, Isa};
+use engine::device::{Device, DeviceLimits};
+use engine::models::ModelFiles;
+use engine::random::RandomSpec;
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Allocations of all threads but those that asked not to be counted.
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+
+thread_local! {
+    static UNCOUNTED: Cell<bool> = const { Cell::new(false) };
+}
+
+struct Counting;
+
+// SAFETY: it is the system's allocator, with a counter beside it.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        if !UNCOUNTED.get() {
+            COUNT.fetch_add(1, Ordering::SeqCst);
+        }
+        // SAFETY: as the caller says.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
+        // SAFETY: as the caller says.
+        unsafe { System.dealloc(ptr, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+const THREADS: usize = 3;
+const CHUNK: usize = 40;
+
+fn device() -> CpuDevice {
+    let dir = tempfile::TempDir::new().expect("a directory");
+    let spec = RandomSpec::named("mistral", "tiny-window", 1, Some(Dtype::Bf16)).expect("it has this name");
+    spec.write(dir.path(), &mut |_, _| {}).expect("it is written");
+    let files = ModelFiles::load(dir.path()).expect("it can be read");
+    let model = CpuModel::load(files.spec, &files.checkpoint, &mut |_| {}).expect("it loads");
+    let layout = model.spec().kv_layout(Dtype::Bf16, Some(16));
+    let blocks = vec![64; layout.groups.len()];
+    let limits = DeviceLimits { rows_max: CHUNK, samples_max: 4, context_max: 1000, blocks };
+    CpuDevice::new(Arc::new(model), CpuConfig { layout, limits, threads: THREADS, isa: Isa::best() })
+        .expect("it starts")
+}
+
+fn plan(device: &CpuDevice, step: u64, start: u32, rows: usize, samples: usize) -> Arc<StepPlan> {
+    let end = start + rows as u32;
+    let blocks: Vec<BlockId> = (0..end.div_ceil(16)).map(BlockId).collect();
+    let params = Arc::new(SamplingParams { temperature: 0.7, top_p: 0.9, ..SamplingParams::default() });
+    let sample = Sample { key: SeqKey::default(), params, seed: 1, index: 0, history: Vec::new(), prompt_tokens: 0 };
+    let span = Span {
+        key: SeqKey::default(),
+        start,
+        inputs: (0..rows as u32).map(Input::Token).collect(),
+        tables: vec![BlockTable { first: 0, blocks }; device.layout().groups.len()],
+        samples: vec![sample; samples],
+    };
+    Arc::new(StepPlan { step: StepId(step), copies: Vec::new(), spans: vec![span] })
+}
+
+fn wait(device: &mut CpuDevice) -> StepOutput {
+    loop {
+        match device.poll() {
+            Some(output) => return output,
+            None => std::hint::spin_loop(),
+        }
+    }
+}
+
+#[test]
+fn a_step_allocates_only_its_list_of_samples() {
+    UNCOUNTED.set(true);
+    let mut device = device();
+    // The first steps may: threads start, and the queue's own parts are made.
+    let (mut step, mut start) = (0, 0);
+    let mut run = |rows: usize, samples: usize| {
+        step += 1;
+        let plan = plan(&device, step, start, rows, samples);
+        start += rows as u32;
+        let before = COUNT.load(Ordering::SeqCst);
+        device.submit(plan).expect("the plan is sound");
+        let output = wait(&mut device);
+        assert_eq!(output.sampled.expect("the step succeeds").len(), samples);
+        COUNT.load(Ordering::SeqCst) - before
+    };
+    run(CHUNK, 4);
+    run(1, 1);
+    for (rows, samples) in [(CHUNK, 0), (17, 1), (1, 1), (1, 4), (CHUNK, 2), (5, 0), (1, 1)] {
+        let lists = samples.min(1);
+        assert_eq!(run(rows, samples), lists, "{rows} rows, {samples} samples");
+    }
+}
