@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 use transport::Hub;
-use worker::{Worker, WorkerConfig, WorkerParts, inbox};
+use worker::{Inbox, Worker, WorkerConfig, WorkerParts, inbox, join};
 
 pub(crate) const PREFILL: WorkerId = WorkerId(0);
 pub(crate) const DECODE: WorkerId = WorkerId(1);
@@ -88,25 +88,28 @@ impl Cluster {
             offer_max: Duration::from_secs(20),
         };
         let device = |knobs: &Arc<Knobs>| Box::new(TagDevice::new(layout.clone(), options.blocks, knobs.clone()));
+        let (prefill_device, decode_device) = (device(&prefill_knobs), device(&decode_knobs));
+        let agent = |id, device: &TagDevice, inbox: &Inbox| {
+            join(&hub, &config(id), None, device, inbox).expect("the agent starts")
+        };
+        let (prefill_inbox, decode_inbox) = (inbox(), inbox());
         let prefill = WorkerParts {
             config: config(PREFILL),
             role: Prefill::default(),
-            device: device(&prefill_knobs),
-            hub: hub.clone(),
-            require: None,
-            inbox: inbox(),
+            agent: agent(PREFILL, &prefill_device, &prefill_inbox),
+            device: prefill_device,
+            inbox: prefill_inbox,
             session: session(PREFILL),
         };
-        workers.insert(PREFILL, Worker::start(prefill).expect("the prefill worker starts"));
         let decode = WorkerParts {
             config: config(DECODE),
             role: Decode::default(),
-            device: device(&decode_knobs),
-            hub,
-            require: None,
-            inbox: inbox(),
+            agent: agent(DECODE, &decode_device, &decode_inbox),
+            device: decode_device,
+            inbox: decode_inbox,
             session: session(DECODE),
         };
+        workers.insert(PREFILL, Worker::start(prefill).expect("the prefill worker starts"));
         workers.insert(DECODE, Worker::start(decode).expect("the decode worker starts"));
         Self {
             layout,

@@ -187,7 +187,8 @@ impl Fetches {
         let Some(entry) = self.open.get_mut(&id) else { return true };
         let Some(tokens) = entry.wants else { return true };
         let Some(sequence) = core.sequences.get(&entry.key) else { return true };
-        if core.scheduler.room_to_run() < self.promised + entry.choices {
+        // Prompts that wait for memory, and preempted sequences, come before new ones.
+        if core.scheduler.room_to_run() < self.promised + entry.choices || core.scheduler.memory_short() {
             return false;
         }
         match core.kv.open(entry.key, &sequence.chain, tokens, 0) {

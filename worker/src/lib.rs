@@ -33,4 +33,4 @@ pub use inbox::{Inbound, Inbox, WorkerInput, inbox};
 pub use offers::Offers;
 pub use role::Role;
 pub use sequence::{PROMPT, Sequence};
-pub use step_loop::{StartError, Worker, WorkerParts};
+pub use step_loop::{StartError, Worker, WorkerParts, join};

@@ -13,9 +13,16 @@ pub(crate) struct Reports {
     /// What the last one said, its number and changes aside.
     said: Report,
     snapshot_wanted: bool,
+    wanted: bool,
 }
 
 impl Reports {
+    /// The next report shall be sent even if it says nothing new: work arrived, and until a report comes the router
+    /// counts that work as waiting here.
+    pub(crate) fn want(&mut self) {
+        self.wanted = true;
+    }
+
     /// The next report shall hold everything.
     pub(crate) fn want_snapshot(&mut self) {
         self.snapshot_wanted = true;
@@ -31,7 +38,8 @@ impl Reports {
         let (mut added, mut removed) = core.kv.take_index_changes();
         let state = state(core);
         let snapshot = first || std::mem::take(&mut self.snapshot_wanted);
-        if !snapshot && added.is_empty() && removed.is_empty() && state == self.said {
+        let wanted = std::mem::take(&mut self.wanted);
+        if !snapshot && !wanted && added.is_empty() && removed.is_empty() && state == self.said {
             return;
         }
         if snapshot {

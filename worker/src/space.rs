@@ -10,8 +10,8 @@ use std::collections::HashMap;
 pub(crate) struct Space<'a> {
     pub(crate) kv: &'a mut KvManager,
     pub(crate) sequences: &'a HashMap<SeqKey, Sequence>,
-    /// Copies on write that the step must begin with.
-    pub(crate) copies: Vec<BlockCopy>,
+    /// Copies on write that the step must begin with, and for whom.
+    pub(crate) copies: Vec<(SeqKey, BlockCopy)>,
 }
 
 impl KvSpace for Space<'_> {
@@ -27,7 +27,7 @@ impl KvSpace for Space<'_> {
     fn grow(&mut self, key: SeqKey, tokens: u32) -> bool {
         match self.kv.grow(key, tokens) {
             Grow::Ready(copies) => {
-                self.copies.extend(copies);
+                self.copies.extend(copies.into_iter().map(|copy| (key, copy)));
                 true
             }
             Grow::NoRoom => false,
@@ -35,6 +35,7 @@ impl KvSpace for Space<'_> {
     }
 
     fn close(&mut self, key: SeqKey) {
+        self.copies.retain(|&(copies_for, _)| copies_for != key);
         self.kv.close(key);
     }
 }

@@ -37,10 +37,8 @@ pub struct WorkerParts<R> {
     pub role: R,
     /// What computes.
     pub device: Box<dyn Device>,
-    /// Where its transport agent meets the others of the process.
-    pub hub: Hub,
-    /// `transport.require`.
-    pub require: Option<Lane>,
+    /// Its transport agent, as [`join`] made it.
+    pub agent: Agent,
     /// Its inbox.
     pub inbox: Inbox,
     /// Sends bytes to the router without blocking; `false`: they were lost.
@@ -77,21 +75,31 @@ struct StepLoop<R> {
     device: Box<dyn Device>,
 }
 
+/// Makes the transport agent of a worker: it enters the hub, where the other workers of the process find it, and lends
+/// them the pools of `device` for reading. `require`: see [`AgentConfig::require`]. Errors: no thread could be started.
+pub fn join(
+    hub: &Hub,
+    config: &WorkerConfig,
+    require: Option<Lane>,
+    device: &dyn Device,
+    inbox: &Inbox,
+) -> std::io::Result<Agent> {
+    let settings = AgentConfig { id: config.id, name: config.name.clone(), posted_max: TRANSFERS_MAX, require };
+    let sink = inbox.input();
+    let mut agent = Agent::start(hub, settings, device.progress(), Box::new(move |event| sink.agent(event)))?;
+    for group in 0..config.layout.groups.len() {
+        agent.register(Arc::new(Pool(device.pool(group))));
+    }
+    Ok(agent)
+}
+
 impl Worker {
     /// Starts the worker's thread. Errors: [`StartError`].
     pub fn start<R: Role>(parts: WorkerParts<R>) -> Result<Self, StartError> {
-        let WorkerParts { config, role, mut device, hub, require, inbox, session } = parts;
+        let WorkerParts { config, role, mut device, agent, inbox, session } = parts;
         config.scheduler.check().map_err(StartError::Scheduler)?;
         let worker = config.name.clone();
-        let error = |source| StartError::Thread { worker: worker.clone(), source };
         let Inbox { receiver, input } = inbox;
-        let agent = AgentConfig { id: config.id, name: config.name.clone(), posted_max: TRANSFERS_MAX, require };
-        let sink = input.clone();
-        let sink = Box::new(move |event| sink.agent(event));
-        let mut agent = Agent::start(&hub, agent, device.progress(), sink).map_err(error)?;
-        for group in 0..config.layout.groups.len() {
-            agent.register(Arc::new(Pool(device.pool(group))));
-        }
         let waker = input.clone();
         device.set_waker(Box::new(move || waker.step_ended()));
         let step_loop = StepLoop {
@@ -105,7 +113,8 @@ impl Worker {
             inbox: receiver,
             device,
         };
-        let thread = std::thread::Builder::new().name(worker.clone()).spawn(move || step_loop.run()).map_err(error)?;
+        let thread = std::thread::Builder::new().name(worker.clone()).spawn(move || step_loop.run());
+        let thread = thread.map_err(|source| StartError::Thread { worker, source })?;
         Ok(Self { input, thread: Some(thread) })
     }
 
@@ -203,6 +212,7 @@ impl<R: Role> StepLoop<R> {
     fn session(&mut self, now: Time, message: ToWorker) {
         match message {
             ToWorker::Submit(submit) => {
+                self.reports.want();
                 // A duplicate of an open attempt is ignored.
                 if self.core.attempt(submit.request, submit.epoch).is_none() {
                     self.role.submitted(&mut self.core, now, submit);
@@ -251,7 +261,7 @@ impl<R: Role> StepLoop<R> {
         let core = &mut self.core;
         let mut space = Space { kv: &mut core.kv, sequences: &core.sequences, copies: Vec::new() };
         let schedule = core.scheduler.schedule(&mut space);
-        let copies = space.copies;
+        let copies = space.copies.into_iter().map(|(_, copy)| copy).collect();
         core.meters.preemptions.increment(schedule.preempted.len() as u64);
         for key in schedule.impossible {
             let detail = "the sequence does not fit the worker's KV pool";

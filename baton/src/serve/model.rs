@@ -1,0 +1,80 @@
+//! The model that is served: its files, its weights once for all workers, and its card.
+
+use super::fleet::Fleet;
+use crate::config::Config;
+use crate::model_dir;
+use crate::progress::Progress;
+use domain::KvLayout;
+use engine::cpu::CpuModel;
+use engine::models::ModelFiles;
+use engine::spec::ModelSpec;
+use engine::text::{ChatTemplate, Tokenizer};
+use router::ModelCard;
+use std::error::Error;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::UNIX_EPOCH;
+
+/// A loaded model.
+pub(super) struct Model {
+    pub(super) name: String,
+    pub(super) spec: ModelSpec,
+    pub(super) layout: KvLayout,
+    /// Digest of config and weights.
+    pub(super) digest: [u8; 32],
+    pub(super) weights: Arc<CpuModel>,
+    tokenizer: Tokenizer,
+    template: Option<ChatTemplate>,
+    created: u64,
+}
+
+impl Model {
+    pub(super) fn load(config: &Config) -> Result<Self, Box<dyn Error>> {
+        let dir = model_dir::locate(config.model.path.as_ref())?;
+        let files = ModelFiles::load(&dir)?;
+        let name = if config.model.name.is_empty() { files.name.clone() } else { config.model.name.clone() };
+        let tokenizer = Tokenizer::open(&dir)?;
+        let template = ChatTemplate::open(&dir)?;
+        let spec = files.spec.clone();
+        let block_tokens = Some(config.engine.block_tokens).filter(|&tokens| tokens > 0);
+        let layout = spec.kv_layout(config.model.kv_dtype.resolve(spec.dtype), block_tokens);
+
+        let cache = model_dir::digest_cache();
+        let mut progress = Progress::begin(format!("reading {name}"));
+        let digest = files.checkpoint.digest(cache.as_deref(), &mut |done, total| progress.update(done, total))?;
+        progress.end();
+        let bytes = files.checkpoint.bytes();
+        let mut progress = Progress::begin(format!("loading {name}"));
+        let weights = CpuModel::load(spec.clone(), &files.checkpoint, &mut |share| {
+            progress.update((f64::from(share) * bytes as f64) as u64, bytes);
+        })?;
+        progress.end();
+        let created = created(&files.dir);
+        Ok(Self { name, spec, layout, digest, weights: Arc::new(weights), tokenizer, template, created })
+    }
+
+    /// What the router tells of it.
+    pub(super) fn card(self, fleet: &Fleet) -> ModelCard {
+        ModelCard {
+            name: self.name,
+            created: self.created,
+            tokenizer: self.tokenizer,
+            template: self.template,
+            eos: self.spec.eos,
+            context_tokens: fleet.context_tokens,
+            vocab: self.spec.vocab as u32,
+            scope: fleet.scope.clone(),
+        }
+    }
+
+    /// Whether it can chat.
+    pub(super) fn has_template(&self) -> bool {
+        self.template.is_some()
+    }
+}
+
+/// When the model's directory was written, in seconds since the Unix epoch; 0 where the file system does not say.
+fn created(dir: &Path) -> u64 {
+    let modified = dir.metadata().and_then(|metadata| metadata.modified()).ok();
+    modified.and_then(|time| time.duration_since(UNIX_EPOCH).ok()).map_or(0, |age| age.as_secs())
+}

@@ -1,0 +1,20 @@
+//! Ctrl-C and SIGTERM.
+
+use tokio::signal::unix::{SignalKind, signal as on};
+
+/// Ready when the process is asked to end. A second Ctrl-C does not wait for the drain.
+pub(super) async fn signal() {
+    let (Ok(mut interrupt), Ok(mut terminate)) = (on(SignalKind::interrupt()), on(SignalKind::terminate())) else {
+        tracing::error!("signals cannot be caught; only a kill ends this process");
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        _ = interrupt.recv() => tracing::info!("Ctrl-C: open requests may end; again to end at once"),
+        _ = terminate.recv() => tracing::info!("SIGTERM: open requests may end"),
+    }
+    tokio::spawn(async move {
+        interrupt.recv().await;
+        tracing::warn!("ended at once");
+        std::process::exit(130);
+    });
+}
