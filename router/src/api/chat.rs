@@ -117,6 +117,7 @@ fn render(messages: &[Value], card: &ModelCard) -> Result<Vec<Token>, ApiError> 
         TemplateError::Raised(why) => {
             ApiError::field(FIELD, format!("The model's chat template refuses these messages: {why}"))
         }
+        error @ TemplateError::Render(_) => ApiError::field(FIELD, error.to_string()),
         TemplateError::Invalid(why) => ApiError::internal(format!("The model's chat template failed: {why}")),
     })?;
     card.tokenizer.encode(&text, false).map_err(|error| ApiError::internal(format!("The tokenizer failed: {error}")))

@@ -178,13 +178,17 @@ impl Played {
         timeout(PATIENCE, self.inbox.recv()).await.expect("the router says something").expect("the session is open")
     }
 
+    /// The next attempt; the router may first say that earlier ones are over.
     pub(super) async fn submit(&mut self) -> Submit {
-        match self.next().await {
-            ToWorker::Submit(submit) => {
-                assert_eq!(submit.part, Part::Whole);
-                submit
+        loop {
+            match self.next().await {
+                ToWorker::Submit(submit) => {
+                    assert_eq!(submit.part, Part::Whole);
+                    return submit;
+                }
+                ToWorker::Cancel { .. } => {}
+                ToWorker::Snapshot => panic!("{} is asked for a snapshot", self.id),
             }
-            other => panic!("{} got {other:?} instead of a request", self.id),
         }
     }
 
