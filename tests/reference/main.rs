@@ -100,7 +100,8 @@ fn a_model_that_transformers_saved_computes_what_transformers_computes() {
 
 #[test]
 fn a_setting_that_is_slightly_wrong_is_noticed() {
-    let mutations: [(&str, fn(&mut ModelSpec)); 4] = [
+    type Mutation = fn(&mut ModelSpec);
+    let mutations: [(&str, Mutation); 4] = [
         ("mistral-window-f32", |spec| spec.windows.fill(Some(25))),
         ("qwen2-window-f32", |spec| spec.windows.swap(1, 2)),
         ("llama3-f32", |spec| spec.rope.scaling = RopeScaling::None),
