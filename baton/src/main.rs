@@ -1,1 +1,45 @@
-fn main() {}
+//! The one binary. This file is the table of contents: parse the command line, read the configuration, run the command.
+
+mod cli;
+mod commands;
+mod config;
+mod error;
+mod model_dir;
+mod output;
+mod progress;
+mod serve;
+
+use clap::Parser;
+use cli::{Cli, Command, ConfigCommand, ModelCommand};
+use error::CommandError;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    match run(Cli::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("baton: {}", error.with_causes());
+            error.exit_code()
+        }
+    }
+}
+
+fn run(cli: Cli) -> Result<(), CommandError> {
+    match cli.command {
+        Command::Serve(settings) => {
+            let config = config::load(&settings)?.checked()?;
+            telemetry::logging::init(&config.log.level, config.log.format.into(), output::stderr_is_terminal())
+                .map_err(|error| CommandError::Usage(error.into()))?;
+            serve::run(&config).map_err(CommandError::Failed)
+        }
+        Command::Config(ConfigCommand::Show { settings, markdown: true }) => {
+            commands::config::markdown(&config::load(&settings)?)
+        }
+        Command::Config(ConfigCommand::Show { settings, markdown: false }) => {
+            commands::config::show(&config::load(&settings)?)
+        }
+        Command::Config(ConfigCommand::Check { settings }) => commands::config::check(config::load(&settings)?),
+        Command::Model(ModelCommand::Info { path, tensors }) => commands::model::info(&path, tensors),
+        Command::Model(ModelCommand::Random(request)) => commands::model::random(&request),
+    }
+}

@@ -31,8 +31,9 @@ const SHARED: [(&str, &str); 2] = [("prefill-worker", "worker"), ("decode-worker
 const BESIDE: [&str; 2] = ["tests", "xtask"];
 
 /// Folders at the top that hold no crate, and why they are there.
-const FOLDERS: [(&str, &str); 5] = [
+const FOLDERS: [(&str, &str); 6] = [
     (".cargo", "the xtask alias"),
+    (".config", "how the tests are run"),
     (".ci", "what continuous integration runs"),
     ("docs", "what is written for people"),
     ("models", "the bundled model and how it was made"),

@@ -1,0 +1,59 @@
+# The commands of the project. `make` alone prints them.
+# `check` reads and never writes; `fix` writes. Continuous integration runs the same commands (.ci/run).
+
+CARGO ?= cargo
+ARGS ?=
+BINARY = $(or $(CARGO_TARGET_DIR),target)/release/baton
+
+.DEFAULT_GOAL := help
+.PHONY: help serve build test test-unit test-doc test-conformance soak check check-format check-tidy check-lints check-deps fix
+
+help: ## print this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+serve: build ## install what is missing, build, and serve the bundled model on http://127.0.0.1:8000 (ARGS="--decode 2")
+	exec $(BINARY) serve $(ARGS)
+
+build: ## install what a build needs, and build the binary in release mode
+	@scripts/install-tools build
+	$(CARGO) build --release --package baton
+
+test: test-unit test-doc test-conformance ## install what tests need, and run everything that needs no GPU
+
+test-unit: ## unit, property, reference and end-to-end tests
+	@scripts/install-tools build nextest
+	$(CARGO) nextest run --release --workspace
+
+test-doc: ## the examples in the documentation
+	@scripts/install-tools build
+	$(CARGO) test --release --workspace --doc --quiet
+
+test-conformance: build ## real clients against the binary
+	@scripts/install-tools python
+	tests/conformance/run.sh $(BINARY)
+
+soak: ## the property tests again, each with many more cases (CASES=20000)
+	@scripts/install-tools build nextest
+	PROPTEST_CASES=$(or $(CASES),20000) $(CARGO) nextest run --release --workspace --profile soak
+
+check: check-format check-tidy check-lints check-deps ## format, tidy, lints, dependencies; never writes
+
+check-format:
+	$(CARGO) fmt --all --check
+
+check-tidy:
+	@scripts/install-tools build
+	$(CARGO) xtask tidy
+
+check-lints:
+	@scripts/install-tools build
+	$(CARGO) clippy --release --workspace --all-targets -- -D warnings
+
+check-deps:
+	@scripts/install-tools build deny
+	$(CARGO) deny --log-level error check bans licenses sources
+
+fix: ## format, generate, and apply what clippy can mend
+	$(CARGO) fmt --all
+	$(CARGO) xtask proto
+	$(CARGO) clippy --release --workspace --all-targets --fix --allow-dirty --allow-staged

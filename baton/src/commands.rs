@@ -1,0 +1,4 @@
+//! The commands that answer and end.
+
+pub(crate) mod config;
+pub(crate) mod model;

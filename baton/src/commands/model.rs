@@ -1,0 +1,93 @@
+//! `baton model`.
+
+use crate::cli::RandomArgs;
+use crate::error::CommandError;
+use crate::model_dir;
+use crate::output::{grouped, human_bytes, print, table};
+use crate::progress::Progress;
+use domain::Dtype;
+use engine::models::{ModelFiles, ModelInfo};
+use engine::random::RandomSpec;
+use engine::spec::RopeScaling;
+use std::path::{Path, PathBuf};
+
+/// Describes a model; `None`: the bundled one.
+pub(crate) fn info(path: &Option<PathBuf>, tensors: bool) -> Result<(), CommandError> {
+    let dir = model_dir::locate(path.as_deref().unwrap_or(Path::new(""))).map_err(|e| CommandError::Usage(e.into()))?;
+    let info = ModelFiles::load(&dir)?.describe();
+    let mut text = table(&rows(&info, &dir));
+    if tensors {
+        text.push('\n');
+        let header = ["tensor", "shape", "count", "numbers"].map(str::to_owned);
+        let tensor = |row: &engine::models::TensorRow| {
+            [row.name.clone(), format!("{:?}", row.shape), row.count.to_string(), grouped(row.numbers)]
+        };
+        text += &table(&std::iter::once(header).chain(info.tensors.iter().map(tensor)).collect::<Vec<_>>());
+    }
+    Ok(print(&text)?)
+}
+
+fn rows(info: &ModelInfo, dir: &Path) -> Vec<[String; 2]> {
+    let spec = &info.spec;
+    let windows = spec.windows.iter().flatten().count();
+    let attention = match spec.windows.iter().flatten().next() {
+        None => "full".to_owned(),
+        Some(window) => format!("window of {window} tokens in {windows} of {} layers", spec.layers),
+    };
+    let scaling = match spec.rope.scaling {
+        RopeScaling::None => String::new(),
+        RopeScaling::Linear { factor } => format!(", linear scaling by {factor}"),
+        RopeScaling::Llama3 { factor, .. } => format!(", llama3 scaling by {factor}"),
+    };
+    let files = if info.weight_files == 1 { "1 file".to_owned() } else { format!("{} files", info.weight_files) };
+    let kv = info.kv_bytes_per_token;
+    [
+        ("name", info.name.clone()),
+        ("directory", dir.display().to_string()),
+        ("family", spec.family.to_owned()),
+        ("parameters", grouped(info.parameters)),
+        ("weights", format!("{} of {}, {files}", human_bytes(info.weight_bytes), dtype_name(spec.dtype))),
+        ("layers", spec.layers.to_string()),
+        ("hidden, feed-forward", format!("{}, {}", spec.hidden, spec.ffn)),
+        ("heads", format!("{} of {}, {} for KV", spec.heads, spec.head_dim, spec.kv_heads)),
+        ("attention", attention),
+        ("rotary base", format!("{}{scaling}", spec.rope.theta)),
+        ("vocabulary", format!("{}{}", grouped(spec.vocab as u64), if spec.tied { ", tied" } else { "" })),
+        ("context", format!("{} tokens", grouped(spec.context as u64))),
+        (
+            "KV cache",
+            format!("{} per token, {} at full context", human_bytes(kv), human_bytes(kv * spec.context as u64)),
+        ),
+    ]
+    .map(|(name, value)| [name.to_owned(), value])
+    .into()
+}
+
+/// Writes a checkpoint with random weights.
+pub(crate) fn random(request: &RandomArgs) -> Result<(), CommandError> {
+    let dtype = parse_dtype(&request.dtype).ok_or_else(|| {
+        CommandError::Usage(format!("--dtype: there is no number format {:?}; f32, f16, bf16", request.dtype).into())
+    })?;
+    let spec = RandomSpec::named(&request.family, &request.shape, request.seed, Some(dtype))?;
+    let mut progress = Progress::begin(format!("writing {}", request.dir.display()));
+    let mut bytes = 0;
+    spec.write(&request.dir, &mut |done, total| {
+        bytes = total;
+        progress.update(done, total);
+    })?;
+    progress.end();
+    let dir = request.dir.display();
+    Ok(print(&format!("wrote {dir}: {} of weights; try: baton model info {dir}\n", human_bytes(bytes)))?)
+}
+
+fn dtype_name(dtype: Dtype) -> &'static str {
+    match dtype {
+        Dtype::F32 => "f32",
+        Dtype::F16 => "f16",
+        Dtype::Bf16 => "bf16",
+    }
+}
+
+fn parse_dtype(name: &str) -> Option<Dtype> {
+    [Dtype::F32, Dtype::F16, Dtype::Bf16].into_iter().find(|&dtype| dtype_name(dtype) == name)
+}

@@ -1,0 +1,18 @@
+//! The configuration: one typed tree, read once. Defaults < TOML file < environment < flags; unknown keys are errors.
+//!
+//! The tree is declared in [`tree`], layers are merged in [`layers`], and values are judged together in [`check`]. No
+//! other module of the project reads the environment. What is deliberately absent: any default that depends on the
+//! machine (a 0 or an empty text means "find out", and whoever uses the value finds out).
+
+mod check;
+mod layers;
+mod quantity;
+mod tree;
+
+pub(crate) use layers::{ConfigError, Loaded, load};
+pub(crate) use tree::{Config, Handoffs};
+#[cfg(test)]
+pub(crate) use tree::KEYS;
+
+#[cfg(test)]
+mod tests;

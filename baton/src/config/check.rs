@@ -1,0 +1,104 @@
+//! What must hold among the values, and what this build can do.
+
+use super::layers::Origin;
+use super::tree::{Config, Device};
+use discovery::StaticList;
+use std::fmt;
+use transport::Lane;
+
+/// A setting that cannot stay as it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Problem {
+    /// The setting.
+    key: &'static str,
+    /// Where its value came from.
+    origin: Origin,
+    /// What is wrong, and how to mend it.
+    what: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {} ({})", self.key, self.what, self.origin)
+    }
+}
+
+/// All problems of `config`; `origin` says where a setting's value came from.
+pub(super) fn problems(config: &Config, origin: impl Fn(&str) -> Origin) -> Vec<Problem> {
+    let mut found = Vec::new();
+    let mut expect = |holds: bool, key: &'static str, what: &dyn Fn() -> String| {
+        if !holds {
+            found.push(Problem { key, origin: origin(key), what: what() });
+        }
+    };
+    let Config { serve, router, engine, kv, placement, transport, handoff, .. } = config;
+
+    let members = StaticList::in_process(serve.prefill, serve.decode);
+    let reason = || members.as_ref().map_or_else(ToString::to_string, |_| String::new());
+    expect(members.is_ok(), "serve.decode", &reason);
+
+    expect(is_address(&router.listen), "router.listen", &|| {
+        format!("{:?} is not HOST:PORT, such as 127.0.0.1:8000", router.listen)
+    });
+    let engine_room = engine.running_max.saturating_add(engine.chunk_tokens);
+    expect(engine.step_tokens_max >= engine_room, "engine.step_tokens_max", &|| {
+        format!(
+            "{} is too small: a step must hold running_max + chunk_tokens = {engine_room} tokens, or decoding could \
+             starve prompts",
+            engine.step_tokens_max
+        )
+    });
+    let whole_blocks = engine.block_tokens == 0 || engine.chunk_tokens.is_multiple_of(engine.block_tokens);
+    expect(whole_blocks, "engine.chunk_tokens", &|| {
+        format!("{} is not a multiple of engine.block_tokens = {}", engine.chunk_tokens, engine.block_tokens)
+    });
+    expect(kv.reserve_percent <= 90, "kv.reserve_percent", &|| {
+        format!("{} leaves too little to prompts: at most 90", kv.reserve_percent)
+    });
+    expect(handoff.release_retry_ms <= handoff.answer_ms, "handoff.release_retry_ms", &|| {
+        format!(
+            "{} is longer than handoff.answer_ms = {}: no release would be repeated",
+            handoff.release_retry_ms, handoff.answer_ms
+        )
+    });
+
+    let built_in = engine.device == Device::Cpu;
+    expect(built_in, "engine.device", &|| format!("{} is not built in yet; cpu is", engine.device.name()));
+    if let Some(lane) = transport.require.0 {
+        expect(lane.not_built().is_none(), "transport.require", &|| {
+            let lanes: Vec<_> =
+                Lane::all().filter(|(_, missing)| missing.is_none()).map(|(lane, _)| lane.name()).collect();
+            let reason = lane.not_built().unwrap_or_default();
+            format!("lane {lane} is {reason}; this build has: {}", lanes.join(", "))
+        });
+    }
+
+    let positive: [(&'static str, u64); 18] = [
+        ("router.body_bytes_max", router.body_bytes_max.0),
+        ("router.body_wait_s", router.body_wait_s),
+        ("router.prompts_max", router.prompts_max as u64),
+        ("router.choices_max", router.choices_max.into()),
+        ("router.requests_max", router.requests_max as u64),
+        ("router.connections_max", router.connections_max as u64),
+        ("router.deadline_s", router.deadline_s),
+        ("router.stream_buffer", router.stream_buffer as u64),
+        ("router.write_wait_s", router.write_wait_s),
+        ("engine.chunk_tokens", engine.chunk_tokens.into()),
+        ("engine.running_max", engine.running_max.into()),
+        ("engine.waiting_max", engine.waiting_max.into()),
+        ("kv.device_bytes", kv.device_bytes.0),
+        ("placement.attempts_max", placement.attempts_max.into()),
+        ("placement.index_blocks_max", placement.index_blocks_max as u64),
+        ("handoff.lease_ms", handoff.lease_ms),
+        ("handoff.release_retry_ms", handoff.release_retry_ms),
+        ("handoff.offer_max_ms", handoff.offer_max_ms),
+    ];
+    for (key, value) in positive {
+        expect(value > 0, key, &|| "0 is too small: at least 1".to_owned());
+    }
+    found
+}
+
+fn is_address(text: &str) -> bool {
+    text.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok())
+}

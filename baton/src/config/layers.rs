@@ -1,0 +1,287 @@
+//! Merging the layers, with the origin of every value.
+
+use super::check::{Problem, problems};
+use super::tree::{Config, KEYS};
+use crate::cli::Settings;
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use toml::{Table, Value};
+
+/// What names of environment variables begin with.
+const PREFIX: &str = "BATON_";
+/// A key further than this from what was written is no likely meaning of it (Jaro-Winkler similarity).
+const LIKENESS_MIN: f64 = 0.7;
+
+/// Where a value came from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// Nobody said anything else.
+    Default,
+    /// The TOML file.
+    File(PathBuf),
+    /// This variable of the environment.
+    Environment(String),
+    /// This flag.
+    Flag(String),
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Default => write!(f, "default"),
+            Self::File(path) => write!(f, "file {}", path.display()),
+            Self::Environment(name) => write!(f, "environment {name}"),
+            Self::Flag(flag) => write!(f, "flag {flag}"),
+        }
+    }
+}
+
+/// Why there is no configuration.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ConfigError {
+    /// The file cannot be read.
+    #[error("cannot read the configuration file {path}")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The file is no TOML.
+    #[error("{path} is not TOML: {reason}")]
+    Syntax {
+        /// The file.
+        path: PathBuf,
+        /// What and where.
+        reason: String,
+    },
+    /// There is no such setting.
+    #[error("{origin}: there is no setting {key:?}; {}", suggestion(.nearest))]
+    Unknown {
+        /// Who names it.
+        origin: Origin,
+        /// The name.
+        key: String,
+        /// What may have been meant.
+        nearest: Option<&'static str>,
+    },
+    /// A setting cannot have this value.
+    #[error("{origin}: {key}: {reason}")]
+    Value {
+        /// Who says it.
+        origin: Origin,
+        /// The setting.
+        key: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// `--set` without a key and a value.
+    #[error("--set {0:?}: write it as KEY=VALUE, for example --set engine.chunk_tokens=256")]
+    Set(String),
+    /// Each value is possible, all of them together are not.
+    #[error("{}", .0.iter().map(Problem::to_string).collect::<Vec<_>>().join("\n"))]
+    Problems(Vec<Problem>),
+}
+
+fn suggestion(nearest: &Option<&'static str>) -> String {
+    match nearest {
+        Some(key) => format!("did you mean {key}?"),
+        None => "`baton config show` lists all".to_owned(),
+    }
+}
+
+/// A configuration, and where each value came from.
+#[derive(Clone, Debug)]
+pub(crate) struct Loaded {
+    config: Config,
+    values: BTreeMap<&'static str, (Value, Origin)>,
+}
+
+/// A setting, for printing.
+pub(crate) struct Entry {
+    /// Its key.
+    pub(crate) key: String,
+    /// Its value as TOML.
+    pub(crate) value: String,
+    /// Its default as TOML.
+    pub(crate) default: String,
+    /// Where the value came from.
+    pub(crate) origin: Origin,
+    /// What it is.
+    pub(crate) about: &'static str,
+}
+
+/// Reads file and environment and lays the flags over them. Errors: [`ConfigError`].
+pub(crate) fn load(settings: &Settings) -> Result<Loaded, ConfigError> {
+    let file = match &settings.config {
+        None => None,
+        Some(path) => {
+            let read = std::fs::read_to_string(path);
+            Some((path.as_path(), read.map_err(|source| ConfigError::Read { path: path.clone(), source })?))
+        }
+    };
+    #[expect(clippy::disallowed_methods, reason = "the one place that reads the environment")]
+    let environment = std::env::vars_os();
+    resolve(file.as_ref().map(|(path, text)| (*path, text.as_str())), environment, settings)
+}
+
+/// The layers as data. Errors: [`ConfigError`].
+pub(super) fn resolve(
+    file: Option<(&Path, &str)>,
+    environment: impl Iterator<Item = (OsString, OsString)>,
+    settings: &Settings,
+) -> Result<Loaded, ConfigError> {
+    let mut layers = Layers::new();
+    if let Some((path, text)) = file {
+        layers.file(path, text)?;
+    }
+    layers.environment(environment)?;
+    for (flag, key, value) in settings.given() {
+        layers.text(key, value, Origin::Flag(flag.to_owned()))?;
+    }
+    for assignment in &settings.set {
+        let (key, value) = assignment.split_once('=').ok_or_else(|| ConfigError::Set(assignment.clone()))?;
+        layers.text(key.trim(), value, Origin::Flag("--set".to_owned()))?;
+    }
+    Ok(layers.finish())
+}
+
+impl Loaded {
+    /// The settings. Errors: [`ConfigError::Problems`], all of them.
+    pub(crate) fn checked(self) -> Result<Config, ConfigError> {
+        let found = problems(&self.config, |key| self.values[key].1.clone());
+        if found.is_empty() { Ok(self.config) } else { Err(ConfigError::Problems(found)) }
+    }
+
+    /// Every setting, in the order of the tree.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = Entry> {
+        let defaults = Layers::new().values;
+        KEYS.iter().map(move |&(key, about)| Entry {
+            key: key.to_owned(),
+            value: as_toml(&self.values[key].0),
+            default: as_toml(&defaults[key].0),
+            origin: self.values[key].1.clone(),
+            about: about.trim(),
+        })
+    }
+}
+
+/// Values so far.
+struct Layers {
+    values: BTreeMap<&'static str, (Value, Origin)>,
+}
+
+impl Layers {
+    /// The defaults.
+    fn new() -> Self {
+        let defaults = Table::try_from(Config::default()).expect("the defaults are plain values");
+        let value = |key: &str| {
+            let (section, field) = key.split_once('.').expect("a key names its section");
+            (defaults[section][field].clone(), Origin::Default)
+        };
+        Self { values: KEYS.iter().map(|&(key, _)| (key, value(key))).collect() }
+    }
+
+    fn file(&mut self, path: &Path, text: &str) -> Result<(), ConfigError> {
+        let syntax = |reason: String| ConfigError::Syntax { path: path.to_owned(), reason };
+        let table: Table = text.parse().map_err(|error: toml::de::Error| syntax(error.to_string()))?;
+        let origin = Origin::File(path.to_owned());
+        for (section, entries) in table {
+            let Value::Table(entries) = entries else { return Err(unknown(&section, origin)) };
+            if !KEYS.iter().any(|(key, _)| key.split('.').next() == Some(&section)) {
+                return Err(unknown(&section, origin));
+            }
+            for (field, value) in entries {
+                self.set(&format!("{section}.{field}"), value, origin.clone())?;
+            }
+        }
+        Ok(())
+    }
+
+    fn environment(&mut self, variables: impl Iterator<Item = (OsString, OsString)>) -> Result<(), ConfigError> {
+        let mut ours: Vec<(String, OsString)> = variables
+            .filter_map(|(name, value)| Some((name.into_string().ok()?, value)))
+            .filter(|(name, _)| name.starts_with(PREFIX))
+            .collect();
+        ours.sort();
+        for (name, value) in ours {
+            let key = name[PREFIX.len()..].to_ascii_lowercase().replace("__", ".");
+            let origin = Origin::Environment(name);
+            match value.into_string() {
+                Ok(value) => self.text(&key, &value, origin)?,
+                Err(_) => return Err(ConfigError::Value { origin, key, reason: "it is not UTF-8".to_owned() }),
+            }
+        }
+        Ok(())
+    }
+
+    /// A value that came as text; the default's type says how to read it.
+    fn text(&mut self, key: &str, text: &str, origin: Origin) -> Result<(), ConfigError> {
+        let default = self.values.get(key).map(|(value, _)| value);
+        let value = match default {
+            Some(Value::Integer(_)) => text.replace('_', "").parse().ok().map(Value::Integer),
+            _ => Some(Value::String(text.to_owned())),
+        };
+        let wrong = || ConfigError::Value {
+            origin: origin.clone(),
+            key: key.to_owned(),
+            reason: format!("{text:?} is not a whole number"),
+        };
+        self.set(key, value.ok_or_else(wrong)?, origin.clone())
+    }
+
+    fn set(&mut self, key: &str, value: Value, origin: Origin) -> Result<(), ConfigError> {
+        let Some((&key, (current, _))) = self.values.get_key_value(key) else { return Err(unknown(key, origin)) };
+        // Quantities are texts with units; a plain number is one without.
+        let value = match (current, value) {
+            (Value::String(_), Value::Integer(number)) => Value::String(number.to_string()),
+            (_, value) => value,
+        };
+        // Alone among defaults, so that an error is this value's.
+        let mut alone = Self::new();
+        alone.values.insert(key, (value.clone(), origin.clone()));
+        if let Err(error) = alone.config() {
+            let reason = error.message().trim().to_owned();
+            return Err(ConfigError::Value { origin, key: key.to_owned(), reason });
+        }
+        self.values.insert(key, (value, origin));
+        Ok(())
+    }
+
+    fn config(&self) -> Result<Config, toml::de::Error> {
+        let mut sections = Table::new();
+        for (key, (value, _)) in &self.values {
+            let (section, field) = key.split_once('.').expect("a key names its section");
+            let section = sections.entry(section).or_insert_with(|| Value::Table(Table::new()));
+            let section = section.as_table_mut().expect("sections are tables");
+            section.insert(field.to_owned(), value.clone());
+        }
+        sections.try_into()
+    }
+
+    fn finish(self) -> Loaded {
+        let config = self.config().expect("every value was tried when it was set");
+        Loaded { config, values: self.values }
+    }
+}
+
+fn unknown(key: &str, origin: Origin) -> ConfigError {
+    let likeness = |known: &str| {
+        let field = known.split_once('.').map_or(known, |(_, field)| field);
+        strsim::jaro_winkler(key, known).max(strsim::jaro_winkler(key, field))
+    };
+    let best = KEYS.iter().map(|&(known, _)| (known, likeness(known))).max_by(|a, b| a.1.total_cmp(&b.1));
+    let nearest = best.filter(|(_, likeness)| *likeness >= LIKENESS_MIN).map(|(known, _)| known);
+    ConfigError::Unknown { origin, key: key.to_owned(), nearest }
+}
+
+fn as_toml(value: &Value) -> String {
+    match value {
+        Value::String(text) => format!("{text:?}"),
+        Value::Integer(number) => number.to_string(),
+        other => unreachable!("settings are texts and whole numbers, not {other:?}"),
+    }
+}

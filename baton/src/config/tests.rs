@@ -1,0 +1,140 @@
+use super::layers::{Origin, resolve};
+use super::quantity::Bytes;
+use super::tree::{Device, KvDtype};
+use super::*;
+use crate::cli::Settings;
+use domain::Dtype;
+use std::ffi::OsString;
+use std::path::Path;
+use transport::Lane;
+
+/// The outcome of a file, variables and `--set` flags.
+fn settle(file: &str, variables: &[(&str, &str)], set: &[&str]) -> Result<Loaded, ConfigError> {
+    let variables = variables.iter().map(|(name, value)| (OsString::from(name), OsString::from(value)));
+    let settings = Settings { set: set.iter().map(|text| text.to_string()).collect(), ..Settings::default() };
+    resolve(Some((Path::new("baton.toml"), file)), variables, &settings)
+}
+
+#[track_caller]
+fn check_refused(outcome: Result<Loaded, ConfigError>, expect: &str) {
+    let error = outcome.and_then(|loaded| loaded.checked().map(|_| ())).expect_err("it is refused");
+    assert_eq!(error.to_string(), expect);
+}
+
+fn origin(loaded: &Loaded, key: &str) -> String {
+    loaded.entries().find(|entry| entry.key == key).expect("the key is there").origin.to_string()
+}
+
+#[test]
+fn the_defaults_are_good() {
+    let loaded = settle("", &[("HOME", "x"), ("BATONS", "1")], &[]).expect("they resolve");
+    assert!(loaded.entries().all(|entry| entry.origin == Origin::Default && entry.value == entry.default));
+    assert_eq!(loaded.checked().expect("they are good"), Config::default());
+}
+
+#[test]
+fn every_setting_says_what_it_is() {
+    for (key, about) in KEYS {
+        assert!(about.trim().ends_with('.') && !about.contains("  "), "{key}: {about:?}");
+    }
+}
+
+#[test]
+fn later_layers_win() {
+    let file = "[serve]\nprefill = 2\ndecode = 3\n[kv]\ndevice_bytes = \"2GiB\"\n[router]\ndeadline_s = 5\n";
+    let variables = [("BATON_SERVE__DECODE", "4"), ("BATON_ROUTER__DEADLINE_S", "6")];
+    let loaded = settle(file, &variables, &["router.deadline_s=7"]).expect("it resolves");
+    assert_eq!(origin(&loaded, "serve.prefill"), "file baton.toml");
+    assert_eq!(origin(&loaded, "serve.decode"), "environment BATON_SERVE__DECODE");
+    assert_eq!(origin(&loaded, "router.deadline_s"), "flag --set");
+    assert_eq!(origin(&loaded, "router.listen"), "default");
+    let config = loaded.checked().expect("it is good");
+    assert_eq!((config.serve.prefill, config.serve.decode, config.router.deadline_s), (2, 4, 7));
+    assert_eq!(config.kv.device_bytes, Bytes(2 << 30));
+}
+
+#[test]
+fn values_are_typed() {
+    let file = "[model]\nkv_dtype = \"f32\"\n[kv]\ndevice_bytes = 4096\n[transport]\nrequire = \"local\"\n";
+    let config = settle(file, &[("BATON_MODEL__NAME", "7")], &["engine.device=cpu"]).and_then(Loaded::checked);
+    let config = config.expect("it is good");
+    assert_eq!(config.model.kv_dtype, KvDtype::F32);
+    assert_eq!(config.model.kv_dtype.resolve(Dtype::Bf16), Dtype::F32);
+    assert_eq!(KvDtype::Auto.resolve(Dtype::Bf16), Dtype::Bf16);
+    assert_eq!(config.kv.device_bytes, Bytes(4096));
+    assert_eq!(config.transport.require.0, Some(Lane::Local));
+    assert_eq!(config.model.name, "7");
+    assert_eq!(config.engine.device, Device::Cpu);
+}
+
+#[test]
+fn unknown_keys_are_refused_with_the_nearest() {
+    check_refused(
+        settle("[router]\nlisten_on = \"x\"\n", &[], &[]),
+        "file baton.toml: there is no setting \"router.listen_on\"; did you mean router.listen?",
+    );
+    check_refused(
+        settle("", &[("BATON_SERVE_PREFILL", "2")], &[]),
+        "environment BATON_SERVE_PREFILL: there is no setting \"serve_prefill\"; did you mean serve.prefill?",
+    );
+    check_refused(
+        settle("", &[], &["threads=2"]),
+        "flag --set: there is no setting \"threads\"; did you mean engine.threads?",
+    );
+    check_refused(
+        settle("[zzz]\n", &[], &[]),
+        "file baton.toml: there is no setting \"zzz\"; `baton config show` lists all",
+    );
+}
+
+#[test]
+fn wrong_values_name_the_key_and_the_layer() {
+    check_refused(
+        settle("", &[("BATON_SERVE__PREFILL", "two")], &[]),
+        "environment BATON_SERVE__PREFILL: serve.prefill: \"two\" is not a whole number",
+    );
+    check_refused(
+        settle("[serve]\nprefill = \"two\"\n", &[], &[]),
+        "file baton.toml: serve.prefill: invalid type: string \"two\", expected usize",
+    );
+    check_refused(
+        settle("", &[], &["engine.device=tpu"]),
+        "flag --set: engine.device: unknown variant `tpu`, expected one of `cpu`, `sim`, `cuda`",
+    );
+    check_refused(
+        settle("", &[], &["kv.device_bytes=lots"]),
+        "flag --set: kv.device_bytes: \"lots\" is not a number of bytes; write it as 512MiB, 4GiB or 4096 (units: B, KB, \
+         KiB, MB, MiB, GB, GiB, TB, TiB)",
+    );
+    check_refused(
+        settle("", &[], &["serve.prefill"]),
+        "--set \"serve.prefill\": write it as KEY=VALUE, for example --set engine.chunk_tokens=256",
+    );
+    let error = settle("[serve\n", &[], &[]).expect_err("it is no TOML").to_string();
+    assert!(error.starts_with("baton.toml is not TOML: "), "{error}");
+}
+
+#[test]
+fn what_this_build_lacks_is_said() {
+    check_refused(
+        settle("", &[], &["engine.device=cuda"]),
+        "engine.device: cuda is not built in yet; cpu is (flag --set)",
+    );
+    check_refused(
+        settle("", &[], &["transport.require=rdma"]),
+        "transport.require: lane rdma is not built in; this build has: local (flag --set)",
+    );
+}
+
+#[test]
+fn all_problems_are_told_at_once() {
+    let settings = ["serve.decode=0", "engine.block_tokens=7", "router.listen=8000", "engine.step_tokens_max=100"];
+    check_refused(
+        settle("", &[], &settings),
+        "serve.decode: no decode worker is listed: at least one is needed, prefill workers are optional (flag --set)\n\
+         router.listen: \"8000\" is not HOST:PORT, such as 127.0.0.1:8000 (flag --set)\n\
+         engine.step_tokens_max: 100 is too small: a step must hold running_max + chunk_tokens = 576 tokens, or \
+         decoding could starve prompts (flag --set)\n\
+         engine.chunk_tokens: 512 is not a multiple of engine.block_tokens = 7 (default)",
+    );
+}

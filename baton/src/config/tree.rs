@@ -1,0 +1,240 @@
+//! The tree: every setting with its type, its default and what it is. The one place that declares them.
+
+use super::quantity::Bytes;
+use domain::Dtype;
+use serde::{Deserialize, Serialize};
+use transport::Lane;
+
+/// Declares sections: a struct with defaults each, and the texts of their fields for help.
+macro_rules! tree {
+    ($($(#[doc = $about:literal])+ $section:ident: $name:ident {
+        $($(#[doc = $doc:literal])+ $field:ident: $type:ty = $default:expr,)+
+    })+) => {
+        /// All settings.
+        #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+        #[serde(deny_unknown_fields)]
+        pub(crate) struct Config {
+            $($(#[doc = $about])+ pub(crate) $section: $name,)+
+        }
+
+        $($(#[doc = $about])+
+        #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+        #[serde(deny_unknown_fields)]
+        pub(crate) struct $name {
+            $($(#[doc = $doc])+ pub(crate) $field: $type,)+
+        }
+
+        impl Default for $name {
+            fn default() -> Self {
+                Self { $($field: $default,)+ }
+            }
+        })+
+
+        /// Every key in the order of declaration, and what it is.
+        pub(crate) const KEYS: &[(&str, &str)] = &[
+            $($((concat!(stringify!($section), ".", stringify!($field)), concat!($($doc),+)),)+)+
+        ];
+    };
+}
+
+tree! {
+    /// The model.
+    model: Model {
+        /// Hugging Face directory, or a file in it. Empty: the bundled model.
+        path: String = String::new(),
+        /// Name that clients give. Empty: the name of the directory.
+        name: String = String::new(),
+        /// Number format of the KV cache: `auto` (that of the weights), `f32`, `f16` or `bf16`.
+        kv_dtype: KvDtype = KvDtype::Auto,
+    }
+    /// Workers of this process.
+    serve: Serve {
+        /// Prefill workers. 0: decode workers compute prompts themselves.
+        prefill: usize = 1,
+        /// Decode workers; at least 1.
+        decode: usize = 1,
+    }
+    /// The HTTP server and what it admits.
+    router: Router {
+        /// Address of the HTTP server. Port 0 takes a free one.
+        listen: String = "127.0.0.1:8000".to_owned(),
+        /// Most bytes of a request's body; above it 413.
+        body_bytes_max: Bytes = Bytes(16 << 20),
+        /// Time for a client to send its body; after it 408.
+        body_wait_s: u64 = 30,
+        /// Most tokens of a prompt. 0: what the model's context allows.
+        prompt_tokens_max: u32 = 0,
+        /// Most prompts of one completion request.
+        prompts_max: usize = 64,
+        /// Most sequences of a prompt (`n`).
+        choices_max: u16 = 16,
+        /// Prompts that are open at once; above it 429.
+        requests_max: usize = 1024,
+        /// Connections that are open at once; the next one waits.
+        connections_max: usize = 4096,
+        /// Time from a request's arrival to the end that its client must have.
+        deadline_s: u64 = 600,
+        /// Tokens that wait for one client; a client that falls further behind is ended.
+        stream_buffer: usize = 1024,
+        /// Time for which a connection may take no byte; after it the connection is closed.
+        write_wait_s: u64 = 30,
+        /// Time that open requests have to end after Ctrl-C; after it they are ended.
+        drain_s: u64 = 30,
+    }
+    /// What computes.
+    engine: Engine {
+        /// `cpu`, `sim` or `cuda`.
+        device: Device = Device::Cpu,
+        /// Threads of each worker's engine. 0: as many as cores.
+        threads: usize = 0,
+        /// Tokens of a KV block. 0: what suits the model's shape.
+        block_tokens: u32 = 0,
+        /// Most prompt tokens of one sequence in a step; a multiple of the block.
+        chunk_tokens: u32 = 512,
+        /// Most tokens of a step, over all sequences.
+        step_tokens_max: u32 = 1024,
+        /// Most sequences that run at once on a worker.
+        running_max: u32 = 64,
+        /// Most prompts that wait on a worker; above it the router tries another.
+        waiting_max: u32 = 1024,
+    }
+    /// The KV cache.
+    kv: Kv {
+        /// Memory of each worker's KV pools.
+        device_bytes: Bytes = Bytes(1 << 30),
+        /// Share of the pools that prompts leave to running sequences, in percent.
+        reserve_percent: u32 = 5,
+    }
+    /// How the router chooses workers.
+    placement: Placement {
+        /// Whether prompts go through prefill workers: `auto` (where that is predicted to be faster), `always` or `never`.
+        handoff: Handoffs = Handoffs::Auto,
+        /// Attempts at a request, the first included.
+        attempts_max: u32 = 3,
+        /// Entries of the index of who holds which prefix.
+        index_blocks_max: usize = 1_000_000,
+    }
+    /// How KV moves.
+    transport: Transport {
+        /// Slowest lane that KV may take; where only slower ones exist, the start fails. Empty: any.
+        require: RequiredLane = RequiredLane(None),
+    }
+    /// The rules of a handoff.
+    handoff: Handoff {
+        /// How long a lease lives without renewal.
+        lease_ms: u64 = 2000,
+        /// How long a reader waits for an offer, and then for room.
+        wait_ms: u64 = 30_000,
+        /// How long a reader waits for the answer to its release.
+        answer_ms: u64 = 2000,
+        /// How often a release that is not answered is repeated.
+        release_retry_ms: u64 = 100,
+        /// The longest an offer lives, renewed or not.
+        offer_max_ms: u64 = 120_000,
+    }
+    /// The log, on standard error.
+    log: Log {
+        /// `error`, `warn`, `info`, `debug`, `trace`, or directives such as `info,router=debug`.
+        level: String = "info".to_owned(),
+        /// `text` or `json`.
+        format: LogForm = LogForm::Text,
+    }
+}
+
+/// Number format of the KV cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum KvDtype {
+    /// That of the weights.
+    Auto,
+    /// Single precision.
+    F32,
+    /// Half precision.
+    F16,
+    /// bfloat16.
+    Bf16,
+}
+
+impl KvDtype {
+    /// The format, for a model with weights of this one.
+    pub(crate) fn resolve(self, weights: Dtype) -> Dtype {
+        match self {
+            Self::Auto => weights,
+            Self::F32 => Dtype::F32,
+            Self::F16 => Dtype::F16,
+            Self::Bf16 => Dtype::Bf16,
+        }
+    }
+}
+
+/// What computes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Device {
+    /// The cores of this machine.
+    Cpu,
+    /// A cost model instead of a model.
+    Sim,
+    /// NVIDIA GPUs.
+    Cuda,
+}
+
+impl Device {
+    /// The name in the configuration.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Cpu => "cpu",
+            Self::Sim => "sim",
+            Self::Cuda => "cuda",
+        }
+    }
+}
+
+/// Whether prompts go through prefill workers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Handoffs {
+    /// Where that is predicted to be faster.
+    Auto,
+    /// Whenever a prefill worker is there.
+    Always,
+    /// Never.
+    Never,
+}
+
+/// The slowest lane that KV may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub(crate) struct RequiredLane(pub(crate) Option<Lane>);
+
+impl TryFrom<String> for RequiredLane {
+    type Error = transport::LaneParseError;
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        if text.is_empty() { Ok(Self(None)) } else { text.parse().map(|lane| Self(Some(lane))) }
+    }
+}
+
+impl From<RequiredLane> for String {
+    fn from(required: RequiredLane) -> String {
+        required.0.map_or(String::new(), |lane| lane.name().to_owned())
+    }
+}
+
+/// How a line of the log looks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum LogForm {
+    /// For people.
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+impl From<LogForm> for telemetry::logging::LogFormat {
+    fn from(form: LogForm) -> Self {
+        match form {
+            LogForm::Text => Self::Text,
+            LogForm::Json => Self::Json,
+        }
+    }
+}
