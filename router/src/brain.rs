@@ -127,7 +127,7 @@ impl Brain {
                 }
             };
             tokio::select! {
-                (worker, message) = self.links.next() => self.from_worker(worker, message),
+                (worker, message) = self.links.next() => self.heard(worker, message),
                 Some(note) = notes.recv() => self.note(note),
                 Some(request) = self.gone.next() => self.client_gone(request),
                 changed = phase.changed() => {
@@ -157,7 +157,7 @@ impl Brain {
         }
     }
 
-    fn from_worker(&mut self, worker: WorkerId, message: Option<Vec<u8>>) {
+    fn heard(&mut self, worker: WorkerId, message: Option<Vec<u8>>) {
         let Some(bytes) = message else {
             tracing::warn!(%worker, "the session ended");
             return self.worker_down(worker);

@@ -25,14 +25,16 @@ pub(crate) struct ApiError {
 
 /// `type` of an error.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
-#[serde(rename_all = "snake_case")]
 enum Kind {
     /// The request is at fault.
-    InvalidRequestError,
+    #[serde(rename = "invalid_request_error")]
+    Request,
     /// There is too much to do.
-    RateLimitError,
+    #[serde(rename = "rate_limit_error")]
+    Load,
     /// The service is at fault.
-    ServerError,
+    #[serde(rename = "server_error")]
+    Service,
 }
 
 /// The body of an error response, and of the event that ends a broken stream.
@@ -56,7 +58,7 @@ impl ApiError {
     }
 
     fn bad(code: Option<&'static str>, message: impl Into<String>) -> Self {
-        Self::new(StatusCode::BAD_REQUEST, Kind::InvalidRequestError, code, message)
+        Self::new(StatusCode::BAD_REQUEST, Kind::Request, code, message)
     }
 
     fn at(mut self, param: impl Into<String>) -> Self {
@@ -97,7 +99,7 @@ impl ApiError {
     /// There is no model `name`; `known` is there.
     pub(crate) fn no_model(name: &str, known: &str) -> Self {
         let message = format!("The model '{name}' does not exist. This service has: '{known}'.");
-        Self::new(StatusCode::NOT_FOUND, Kind::InvalidRequestError, Some("model_not_found"), message).at("model")
+        Self::new(StatusCode::NOT_FOUND, Kind::Request, Some("model_not_found"), message).at("model")
     }
 
     /// Prompt and answer do not fit the context; the message has the numbers.
@@ -108,56 +110,51 @@ impl ApiError {
     /// The body has more than `most` bytes.
     pub(crate) fn body_too_large(most: usize) -> Self {
         let message = format!("The body of the request has more than {most} bytes, the most that this service takes.");
-        Self::new(StatusCode::PAYLOAD_TOO_LARGE, Kind::InvalidRequestError, Some("body_too_large"), message)
+        Self::new(StatusCode::PAYLOAD_TOO_LARGE, Kind::Request, Some("body_too_large"), message)
     }
 
     /// The body did not arrive within `wait`.
     pub(crate) fn body_too_slow(wait: Duration) -> Self {
         let message = format!("The body of the request did not arrive within {} s.", wait.as_secs_f32());
-        Self::new(StatusCode::REQUEST_TIMEOUT, Kind::InvalidRequestError, Some("body_timeout"), message)
+        Self::new(StatusCode::REQUEST_TIMEOUT, Kind::Request, Some("body_timeout"), message)
     }
 
     /// The body is not declared to be JSON.
     pub(crate) fn content_type(found: Option<&str>) -> Self {
         let found = found.map_or("there is none".to_owned(), |found| format!("it is '{found}'"));
         let message = format!("The header Content-Type must be 'application/json'; {found}.");
-        Self::new(
-            StatusCode::UNSUPPORTED_MEDIA_TYPE,
-            Kind::InvalidRequestError,
-            Some("unsupported_media_type"),
-            message,
-        )
+        Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, Kind::Request, Some("unsupported_media_type"), message)
     }
 
     /// There is nothing at `path`.
     pub(crate) fn no_path(method: &str, path: &str) -> Self {
         let message = format!("Unknown request URL: {method} {path}.");
-        Self::new(StatusCode::NOT_FOUND, Kind::InvalidRequestError, Some("unknown_url"), message)
+        Self::new(StatusCode::NOT_FOUND, Kind::Request, Some("unknown_url"), message)
     }
 
     /// The path is there, for other methods.
     pub(crate) fn no_method(method: &str, path: &str) -> Self {
         let message = format!("{path} does not take {method}.");
-        Self::new(StatusCode::METHOD_NOT_ALLOWED, Kind::InvalidRequestError, Some("method_not_allowed"), message)
+        Self::new(StatusCode::METHOD_NOT_ALLOWED, Kind::Request, Some("method_not_allowed"), message)
     }
 
     /// There is more to do than may wait.
     pub(crate) fn overloaded(message: impl Into<String>, retry_after: Option<Duration>) -> Self {
-        let mut error = Self::new(StatusCode::TOO_MANY_REQUESTS, Kind::RateLimitError, Some("overloaded"), message);
+        let mut error = Self::new(StatusCode::TOO_MANY_REQUESTS, Kind::Load, Some("overloaded"), message);
         error.retry_after = Some(retry_after.unwrap_or(RETRY_AFTER_DEFAULT));
         error
     }
 
     /// Nobody is there to do it, for now.
     pub(crate) fn unavailable(code: &'static str, message: impl Into<String>, retry_after: Option<Duration>) -> Self {
-        let mut error = Self::new(StatusCode::SERVICE_UNAVAILABLE, Kind::ServerError, Some(code), message);
+        let mut error = Self::new(StatusCode::SERVICE_UNAVAILABLE, Kind::Service, Some(code), message);
         error.retry_after = Some(retry_after.unwrap_or(RETRY_AFTER_DEFAULT));
         error
     }
 
     /// A mistake of ours.
     pub(crate) fn internal(message: impl Into<String>) -> Self {
-        Self::new(StatusCode::INTERNAL_SERVER_ERROR, Kind::ServerError, Some("internal_error"), message)
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, Kind::Service, Some("internal_error"), message)
     }
 
     /// A request that was accepted and ended irregularly.
@@ -166,14 +163,14 @@ impl ApiError {
         match end.by {
             Ender::Limit => {
                 let message = format!("The request reached its deadline: {detail}");
-                Self::new(StatusCode::GATEWAY_TIMEOUT, Kind::ServerError, Some("deadline_exceeded"), message)
+                Self::new(StatusCode::GATEWAY_TIMEOUT, Kind::Service, Some("deadline_exceeded"), message)
             }
             Ender::Us => {
                 Self::unavailable("ended_by_service", format!("The service ended the request: {detail}"), None)
             }
             Ender::Worker => Self::new(
                 StatusCode::INTERNAL_SERVER_ERROR,
-                Kind::ServerError,
+                Kind::Service,
                 Some("worker_failed"),
                 format!("The request could not be completed: {detail}"),
             ),
@@ -196,7 +193,7 @@ impl ApiError {
 
     /// How metrics count a request that gets this answer instead of being accepted.
     pub(crate) fn outcome(&self) -> Outcome {
-        if self.kind == Kind::InvalidRequestError { Outcome::Invalid } else { Outcome::Rejected }
+        if self.kind == Kind::Request { Outcome::Invalid } else { Outcome::Rejected }
     }
 
     /// Appends the body: `{"error":{...}}`.

@@ -7,8 +7,11 @@ use serde_json::{Value, json};
 const CHAT: &str = "/v1/chat/completions";
 const COMPLETION: &str = "/v1/completions";
 
+/// Status, `param` and `code`.
+type Wanted<'a> = (u16, Option<&'a str>, Option<&'a str>);
+
 /// Checks an error: its status, form, field, code, and that the message says `part`.
-fn check(status: u16, body: &Value, wanted: (u16, Option<&str>, Option<&str>), part: &str) {
+fn check(status: u16, body: &Value, wanted: Wanted<'_>, part: &str) {
     let error = &body["error"];
     let mut keys: Vec<&str> = error.as_object().expect("an error").keys().map(String::as_str).collect();
     keys.sort_unstable();
@@ -21,9 +24,10 @@ fn check(status: u16, body: &Value, wanted: (u16, Option<&str>, Option<&str>), p
 async fn fields_are_refused_by_name() {
     let world = World::new().await;
     let user = json!([{ "role": "user", "content": "Hi" }]);
-    let long = "word ".repeat(CONTEXT as usize);
+    // Long enough to be parsed on a thread of its own.
+    let long = "word ".repeat(4 * CONTEXT as usize);
     let bad = |param, code| (400, Some(param), code);
-    let cases: Vec<(&str, Value, (u16, Option<&str>, Option<&str>), &str)> = vec![
+    let cases: Vec<(&str, Value, Wanted<'_>, &str)> = vec![
         (CHAT, json!({ "messages": user }), bad("model", Some("missing_required_parameter")), "'model'"),
         (
             CHAT,
@@ -152,7 +156,7 @@ async fn fields_are_refused_by_name() {
 }
 
 /// Sends a body as it is and checks the error.
-async fn check_raw(world: &World, kind: &str, body: &[u8], wanted: (u16, Option<&str>, Option<&str>), part: &str) {
+async fn check_raw(world: &World, kind: &str, body: &[u8], wanted: Wanted<'_>, part: &str) {
     let mut http = world.client().await;
     http.send("POST", CHAT, kind, body).await;
     let (head, answer) = http.json().await;
