@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
+use tests::cluster::Asked;
 
 pub(crate) const VOCAB: u64 = 1000;
 
@@ -61,18 +62,11 @@ pub(crate) struct TagDevice {
 }
 
 impl TagDevice {
-    pub(crate) fn new(layout: KvLayout, blocks: u32, knobs: Arc<Knobs>) -> Self {
-        let pools: Vec<_> = (0..layout.groups.len())
-            .map(|group| {
-                Arc::new(Pool(UnsafeCell::new(vec![u64::MAX; layout.record_bytes(group) / 8 * blocks as usize])))
-            })
-            .collect();
-        let limits = DeviceLimits {
-            rows_max: 4096,
-            samples_max: 256,
-            context_max: 1 << 20,
-            blocks: vec![blocks; layout.groups.len()],
-        };
+    pub(crate) fn new(layout: KvLayout, limits: DeviceLimits, knobs: Arc<Knobs>) -> Self {
+        let pools = limits.blocks.iter().enumerate().map(|(group, &blocks)| {
+            Arc::new(Pool(UnsafeCell::new(vec![u64::MAX; layout.record_bytes(group) / 8 * blocks as usize])))
+        });
+        let pools: Vec<_> = pools.collect();
         let progress = ProgressWord::new();
         let (plans, receiver) = channel::<Arc<StepPlan>>();
         let (sender, outputs) = channel();
@@ -238,10 +232,11 @@ fn tag(layer: u16, position: u32, token: Token) -> u64 {
     mix(mix(u64::from(layer) + 1, u64::from(position)), u64::from(token))
 }
 
-/// The text that an undisturbed run gives: `count` tokens after `tokens`.
-pub(crate) fn expected(layout: &KvLayout, tokens: &[Token], seed: u64, count: u32) -> Vec<Token> {
-    let mut all = tokens.to_vec();
-    for index in 0..count {
+/// The text of a sequence of `request` that an undisturbed run gives, after the committed tokens.
+pub(crate) fn expected(layout: &KvLayout, request: &Asked, choice: u16) -> Vec<Token> {
+    let (mut all, prompt) = (request.prompt.clone(), request.prompt.len());
+    let seed = domain::Request::seed(request.seed, choice);
+    for index in 0..request.params.max_tokens {
         let last = all.len() as u32 - 1;
         let mut state = 0;
         for layer in 0..layout.layers() as u16 {
@@ -250,7 +245,11 @@ pub(crate) fn expected(layout: &KvLayout, tokens: &[Token], seed: u64, count: u3
                 state = mix(state, tag(layer, position, all[position as usize]));
             }
         }
-        all.push((mix(mix(state, seed), u64::from(index)) % VOCAB) as Token);
+        let token = (mix(mix(state, seed), u64::from(index)) % VOCAB) as Token;
+        all.push(token);
+        if request.params.stop_tokens.contains(&token) {
+            break;
+        }
     }
-    all.split_off(tokens.len())
+    all.split_off(prompt + request.committed.len())
 }

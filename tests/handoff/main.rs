@@ -1,14 +1,66 @@
 //! The handoff between a real prefill worker and a real decode worker of one process, with a device whose text shows
 //! every misplaced byte. The router's part is played by the test.
 
-mod cluster;
 mod device;
 
-use cluster::{Asked, Cluster, DECODE, Options, PREFILL, prompt};
+use device::{Knobs, TagDevice, expected};
 use domain::session::{Failure, Part, ToWorker};
-use domain::{Choice, End, Epoch, RequestId, Token};
+use domain::{Choice, Dtype, End, Epoch, KvGroup, KvLayout, RequestId, SamplingParams, Token};
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use tests::cluster::{Asked, DECODE, Options, PREFILL, prompt};
+
+/// The workers, with the knobs of their devices.
+struct Cluster {
+    workers: tests::cluster::Cluster,
+    prefill_knobs: Arc<Knobs>,
+    decode_knobs: Arc<Knobs>,
+}
+
+impl Cluster {
+    fn new(options: &Options) -> Self {
+        let (prefill_knobs, decode_knobs) = (Arc::<Knobs>::default(), Arc::<Knobs>::default());
+        let workers = tests::cluster::Cluster::new(options, |id| {
+            let knobs = if id == PREFILL { &prefill_knobs } else { &decode_knobs };
+            Box::new(TagDevice::new(options.layout.clone(), options.limits(id), knobs.clone()))
+        });
+        Self { workers, prefill_knobs, decode_knobs }
+    }
+
+    fn expected(&self, request: &Asked, choice: u16) -> Vec<Token> {
+        expected(&self.layout, request, choice)
+    }
+}
+
+impl Deref for Cluster {
+    type Target = tests::cluster::Cluster;
+    fn deref(&self) -> &Self::Target {
+        &self.workers
+    }
+}
+
+impl DerefMut for Cluster {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.workers
+    }
+}
+
+/// Three layers; with a window, the middle one has it, so that two KV groups are handed off.
+fn options(window: Option<u32>) -> Options {
+    let group = |layers: Vec<u16>, window| KvGroup { layers, kv_heads: 1, head_dim: 2, window };
+    let groups = match window {
+        None => vec![group(vec![0, 1, 2], None)],
+        window => vec![group(vec![0, 2], None), group(vec![1], window)],
+    };
+    Options::roomy(KvLayout { block_tokens: 4, dtype: Dtype::F32, groups })
+}
+
+/// A request that ends at this token too.
+fn stopping_at(token: Token, request: Asked) -> Asked {
+    Asked { params: SamplingParams { stop_tokens: vec![token], ..request.params }, ..request }
+}
 
 /// Runs requests at once and checks their texts, and that every block is given back.
 fn check(cluster: &mut Cluster, requests: &[Asked]) {
@@ -21,9 +73,9 @@ fn finish(cluster: &mut Cluster, requests: &[Asked]) {
         cluster.wait_end(request);
         assert!(cluster.failures.is_empty(), "{:?}", cluster.failures);
         for choice in 0..request.choices {
-            let expected = request.expected(&cluster.layout, choice);
+            let expected = cluster.expected(request, choice);
             assert_eq!(cluster.text(request, choice), expected, "request {} choice {choice}", request.id);
-            let end = if expected.last().is_some_and(|token| request.stop_tokens.contains(token)) {
+            let end = if expected.last().is_some_and(|token| request.params.stop_tokens.contains(token)) {
                 End::stop()
             } else {
                 End::length()
@@ -37,7 +89,7 @@ fn finish(cluster: &mut Cluster, requests: &[Asked]) {
 
 #[test]
 fn a_prompt_is_handed_off_and_decoded_on() {
-    let mut cluster = Cluster::new(&Options::default());
+    let mut cluster = Cluster::new(&options(None));
     let request = Asked::new(1, prompt(50, 1), 20);
     check(&mut cluster, std::slice::from_ref(&request));
     let rows = &cluster.rows[&request.key(0)];
@@ -47,7 +99,7 @@ fn a_prompt_is_handed_off_and_decoded_on() {
 
 #[test]
 fn any_length_survives_the_handoff() {
-    let mut cluster = Cluster::new(&Options { chunk: 8, ..Options::default() });
+    let mut cluster = Cluster::new(&Options { chunk: 8, ..options(None) });
     let lengths = [1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33, 64, 100];
     let requests: Vec<_> =
         lengths.iter().enumerate().map(|(i, &len)| Asked::new(i as u64, prompt(len, 50 + len), 9)).collect();
@@ -56,7 +108,7 @@ fn any_length_survives_the_handoff() {
 
 #[test]
 fn layers_are_read_while_later_ones_compute() {
-    let mut cluster = Cluster::new(&Options { chunk: 8, ..Options::default() });
+    let mut cluster = Cluster::new(&Options { chunk: 8, ..options(None) });
     cluster.prefill_knobs.layer_us.store(3_000, Ordering::Relaxed);
     let requests: Vec<_> = (0..6).map(|i| Asked::new(i, prompt(40 + i as u32, i as u32), 12)).collect();
     check(&mut cluster, &requests);
@@ -65,7 +117,7 @@ fn layers_are_read_while_later_ones_compute() {
 #[test]
 fn windows_hand_off_what_a_later_query_needs() {
     for window in [3, 4, 9, 16] {
-        let mut cluster = Cluster::new(&Options { chunk: 8, window: Some(window), ..Options::default() });
+        let mut cluster = Cluster::new(&Options { chunk: 8, ..options(Some(window)) });
         let requests: Vec<_> = (0..5).map(|i| Asked::new(i, prompt(5 + 13 * i as u32, i as u32), 25)).collect();
         check(&mut cluster, &requests);
     }
@@ -73,7 +125,7 @@ fn windows_hand_off_what_a_later_query_needs() {
 
 #[test]
 fn prefix_hits_change_nothing() {
-    let mut cluster = Cluster::new(&Options::default());
+    let mut cluster = Cluster::new(&options(None));
     let first = Asked::new(1, prompt(61, 1), 10);
     check(&mut cluster, std::slice::from_ref(&first));
     // The same prompt again: cached on both sides.
@@ -87,14 +139,14 @@ fn prefix_hits_change_nothing() {
     let longer = Asked { id: 4, prompt: [other.prompt.clone(), prompt(30, 5)].concat(), ..other.clone() };
     check(&mut cluster, std::slice::from_ref(&longer));
     // The next turn: prompt and answer of the first, which D has and P has only in part.
-    let turn = [first.prompt.clone(), first.expected(&cluster.layout, 0), prompt(11, 3)].concat();
+    let turn = [first.prompt.clone(), cluster.expected(&first, 0), prompt(11, 3)].concat();
     check(&mut cluster, &[Asked::new(6, turn, 10)]);
 }
 
 #[test]
 fn choices_fork_from_one_prompt() {
     for window in [None, Some(6)] {
-        let mut cluster = Cluster::new(&Options { window, ..Options::default() });
+        let mut cluster = Cluster::new(&options(window));
         let handed_off = Asked { choices: 4, ..Asked::new(1, prompt(22, 1), 15) };
         check(&mut cluster, std::slice::from_ref(&handed_off));
         let whole = Asked { choices: 3, ..Asked::new(2, prompt(26, 2), 15) };
@@ -105,26 +157,26 @@ fn choices_fork_from_one_prompt() {
 
 #[test]
 fn stop_tokens_and_single_tokens_end_where_they_should() {
-    let mut cluster = Cluster::new(&Options::default());
+    let mut cluster = Cluster::new(&options(None));
     let probe = Asked::new(1, prompt(20, 1), 12);
-    let text = probe.expected(&cluster.layout, 0);
-    let stops = |id: u64, at: usize| Asked { stop_tokens: vec![text[at]], ..Asked { id, ..probe.clone() } };
+    let text = cluster.expected(&probe, 0);
+    let stops = |id: u64, at: usize| stopping_at(text[at], Asked { id, ..probe.clone() });
     // The first token ends one request on P; a later one ends another on D; a third may have one token only.
-    check(&mut cluster, &[stops(2, 0), stops(3, 5), Asked { id: 4, max_tokens: 1, ..probe.clone() }]);
+    check(&mut cluster, &[stops(2, 0), stops(3, 5), Asked::new(4, probe.prompt.clone(), 1)]);
 }
 
 #[test]
 fn a_replay_continues_after_the_committed_tokens() {
-    let mut cluster = Cluster::new(&Options::default());
+    let mut cluster = Cluster::new(&options(None));
     let plain = Asked::new(1, prompt(30, 4), 16);
-    let text = plain.expected(&cluster.layout, 0);
+    let text = cluster.expected(&plain, 0);
     let replay = Asked { epoch: Epoch(2), committed: text[..7].to_vec(), ..plain };
     check(&mut cluster, std::slice::from_ref(&replay));
 }
 
 #[test]
 fn running_sequences_that_run_out_of_blocks_are_preempted() {
-    let mut cluster = Cluster::new(&Options { blocks: 40, reserve: 2, chunk: 16, ..Options::default() });
+    let mut cluster = Cluster::new(&Options { blocks: [40; 2], reserve: 2, chunk: 16, ..options(None) });
     let requests: Vec<_> = (0..8).map(|i| Asked::new(i, prompt(17, i as u32), 40)).collect();
     requests.iter().for_each(|request| cluster.submit(DECODE, request, Part::Whole));
     finish(&mut cluster, &requests);
@@ -133,7 +185,7 @@ fn running_sequences_that_run_out_of_blocks_are_preempted() {
 #[test]
 fn a_decode_worker_without_room_lets_the_handoff_wait() {
     let mut cluster =
-        Cluster::new(&Options { blocks: 48, reserve: 4, running_max: 3, chunk: 16, ..Options::default() });
+        Cluster::new(&Options { blocks: [48; 2], reserve: 4, running_max: 3, chunk: 16, ..options(None) });
     cluster.decode_knobs.layer_us.store(200, Ordering::Relaxed);
     let requests: Vec<_> = (0..12).map(|i| Asked::new(i, prompt(40, i as u32), 12)).collect();
     check(&mut cluster, &requests);
@@ -142,7 +194,7 @@ fn a_decode_worker_without_room_lets_the_handoff_wait() {
 
 #[test]
 fn a_cancel_at_any_moment_leaks_nothing() {
-    let mut cluster = Cluster::new(&Options { chunk: 8, ..Options::default() });
+    let mut cluster = Cluster::new(&Options { chunk: 8, ..options(None) });
     cluster.prefill_knobs.layer_us.store(300, Ordering::Relaxed);
     cluster.decode_knobs.layer_us.store(100, Ordering::Relaxed);
     for i in 0..60 {
@@ -161,7 +213,7 @@ fn a_cancel_at_any_moment_leaks_nothing() {
 
 #[test]
 fn one_choice_can_be_cancelled_alone() {
-    let mut cluster = Cluster::new(&Options::default());
+    let mut cluster = Cluster::new(&options(None));
     cluster.decode_knobs.layer_us.store(500, Ordering::Relaxed);
     let request = Asked { choices: 2, ..Asked::new(1, prompt(22, 1), 30) };
     cluster.hand_off(&request);
@@ -170,16 +222,16 @@ fn one_choice_can_be_cancelled_alone() {
         cluster.tell(to, &ToWorker::Cancel { request: RequestId(1), epoch: Epoch(1), choice: Some(Choice(1)) });
     }
     cluster.until("the other's end", |cluster| cluster.ends.contains_key(&request.key(0)));
-    assert_eq!(cluster.text(&request, 0), request.expected(&cluster.layout, 0));
+    assert_eq!(cluster.text(&request, 0), cluster.expected(&request, 0));
     let cut = cluster.text(&request, 1);
-    assert!(cut.len() < 30 && request.expected(&cluster.layout, 1).starts_with(&cut));
+    assert!(cut.len() < 30 && cluster.expected(&request, 1).starts_with(&cut));
     assert!(!cluster.ends.contains_key(&request.key(1)), "the router ended it, the worker says nothing");
     cluster.wait_idle();
 }
 
 #[test]
 fn a_failed_step_fails_the_attempt_and_nothing_else() {
-    let mut cluster = Cluster::new(&Options { chunk: 8, ..Options::default() });
+    let mut cluster = Cluster::new(&Options { chunk: 8, ..options(None) });
     cluster.prefill_knobs.layer_us.store(1000, Ordering::Relaxed);
     cluster.prefill_knobs.failing_step.store(3, Ordering::Relaxed);
     let request = Asked::new(1, prompt(64, 1), 10);
@@ -195,7 +247,7 @@ fn a_failed_step_fails_the_attempt_and_nothing_else() {
 
 #[test]
 fn a_lease_that_lapses_gives_no_wrong_tokens() {
-    let mut cluster = Cluster::new(&Options { chunk: 8, ..Options::default() });
+    let mut cluster = Cluster::new(&Options { chunk: 8, ..options(None) });
     cluster.prefill_knobs.layer_us.store(2_000, Ordering::Relaxed);
     let mut ends = (0, 0);
     for i in 0..10 {
@@ -205,7 +257,7 @@ fn a_lease_that_lapses_gives_no_wrong_tokens() {
         cluster.wait_end(&request);
         match cluster.failures.pop() {
             None => {
-                assert_eq!(cluster.text(&request, 0), request.expected(&cluster.layout, 0));
+                assert_eq!(cluster.text(&request, 0), cluster.expected(&request, 0));
                 ends.0 += 1;
             }
             Some((_, _, why, _)) => {
@@ -221,7 +273,7 @@ fn a_lease_that_lapses_gives_no_wrong_tokens() {
 
 #[test]
 fn a_prompt_beyond_the_pool_is_refused() {
-    let mut cluster = Cluster::new(&Options { blocks: 16, ..Options::default() });
+    let mut cluster = Cluster::new(&Options { blocks: [16; 2], ..options(None) });
     let request = Asked::new(1, prompt(100, 1), 10);
     cluster.submit(DECODE, &request, Part::Whole);
     cluster.until("the refusal", |cluster| !cluster.failures.is_empty());
@@ -231,7 +283,7 @@ fn a_prompt_beyond_the_pool_is_refused() {
 
 #[test]
 fn a_deadline_ends_the_attempt() {
-    let mut cluster = Cluster::new(&Options::default());
+    let mut cluster = Cluster::new(&options(None));
     cluster.decode_knobs.layer_us.store(2_000, Ordering::Relaxed);
     let request = Asked { deadline: Duration::from_millis(1500), ..Asked::new(1, prompt(30, 1), 10_000) };
     cluster.hand_off(&request);
@@ -242,6 +294,6 @@ fn a_deadline_ends_the_attempt() {
 }
 
 fn expected_prefix(cluster: &Cluster, request: &Asked, text: &[Token]) -> bool {
-    let shorter = Asked { max_tokens: text.len() as u32, ..request.clone() };
-    shorter.expected(&cluster.layout, 0) == text
+    let shorter = Asked::new(request.id, request.prompt.clone(), text.len() as u32);
+    cluster.expected(&shorter, 0) == text
 }

@@ -1,0 +1,155 @@
+//! Correctness is tokens: every path gives the same text as the plain one, on the real CPU engine. The plain one is a
+//! decode worker that computes a prompt alone, in one chunk, on one thread.
+
+use domain::session::Part;
+use domain::{Dtype, SamplingParams, Token};
+use engine::cpu::{CpuConfig, CpuDevice, CpuModel, Isa};
+use engine::models::ModelFiles;
+use engine::random::RandomSpec;
+use std::sync::Arc;
+use tests::cluster::{Asked, Cluster, DECODE, Options, PREFILL, prompt};
+
+const BLOCK: u32 = 16;
+/// Output tokens of each request.
+const OUTPUT: u32 = 24;
+
+struct Model {
+    weights: Arc<CpuModel>,
+    files: ModelFiles,
+    _dir: tempfile::TempDir,
+}
+
+impl Model {
+    fn random(family: &str, shape: &str, dtype: Dtype) -> Self {
+        let dir = tempfile::TempDir::new().expect("a directory");
+        let spec = RandomSpec::named(family, shape, 5, Some(dtype)).expect("a named shape");
+        spec.write(dir.path(), &mut |_, _| ()).expect("the checkpoint is written");
+        let files = ModelFiles::load(dir.path()).expect("the checkpoint loads");
+        let weights = CpuModel::load(files.spec.clone(), &files.checkpoint, &mut |_| ()).expect("the weights pack");
+        Self { weights: Arc::new(weights), files, _dir: dir }
+    }
+
+    fn options(&self) -> Options {
+        Options::roomy(self.files.spec.kv_layout(self.files.spec.dtype, Some(BLOCK)))
+    }
+
+    fn cluster(&self, options: &Options, threads: usize) -> Cluster {
+        Cluster::new(options, |id| {
+            let config =
+                CpuConfig { layout: options.layout.clone(), limits: options.limits(id), threads, isa: Isa::best() };
+            Box::new(CpuDevice::new(self.weights.clone(), config).expect("a device"))
+        })
+    }
+
+    /// Prompts of lengths that are multiples of nothing, greedy and sampled in turns.
+    fn requests(&self, count: u64) -> Vec<Asked> {
+        let vocab = self.files.spec.vocab as u32;
+        let request = |i: u64| {
+            let tokens = prompt(19 + i as u32 * 53 % 190, i as u32).into_iter().map(|token| token % vocab).collect();
+            let greedy = Asked::new(i, tokens, OUTPUT);
+            let params = match i % 3 {
+                0 => greedy.params.clone(),
+                1 => SamplingParams { temperature: 0.9, top_p: 0.9, top_k: 60, ..greedy.params.clone() },
+                _ => SamplingParams {
+                    temperature: 1.2,
+                    min_p: 0.02,
+                    repetition_penalty: 1.1,
+                    frequency_penalty: 0.3,
+                    presence_penalty: 0.2,
+                    ..greedy.params.clone()
+                },
+            };
+            Asked { seed: i * 7919, params, ..greedy }
+        };
+        (0..count).map(request).collect()
+    }
+
+    /// The plain path.
+    fn plain(&self, requests: &[Asked]) -> Vec<Vec<Token>> {
+        let mut cluster = self.cluster(&Options { chunk: 512, ..self.options() }, 1);
+        let text = |request: &Asked| {
+            cluster.submit(DECODE, request, Part::Whole);
+            cluster.wait_end(request);
+            let text = cluster.text(request, 0);
+            assert_eq!(text.len(), OUTPUT as usize);
+            // The next one finds nothing of it.
+            cluster = self.cluster(&Options { chunk: 512, ..self.options() }, 1);
+            text
+        };
+        requests.iter().map(text).collect()
+    }
+}
+
+/// Sends all requests at once and compares.
+fn check(cluster: &mut Cluster, what: &str, requests: &[Asked], plain: &[Vec<Token>], send: impl Fn(&Cluster, &Asked)) {
+    requests.iter().for_each(|request| send(cluster, request));
+    for (request, plain) in requests.iter().zip(plain) {
+        cluster.wait_end(request);
+        assert!(cluster.failures.is_empty(), "{what}: {:?}", cluster.failures);
+        assert_eq!(&cluster.text(request, 0), plain, "{what}: request {}", request.id);
+    }
+    cluster.wait_idle();
+}
+
+/// The same requests under other ids.
+fn again(requests: &[Asked], offset: u64) -> Vec<Asked> {
+    requests.iter().map(|request| Asked { id: request.id + offset, ..request.clone() }).collect()
+}
+
+fn whole(cluster: &Cluster, request: &Asked) {
+    cluster.submit(DECODE, request, Part::Whole);
+}
+
+fn check_model(model: &Model) {
+    let requests = model.requests(16);
+    let plain = model.plain(&requests);
+    assert!(plain.iter().any(|text| text != &plain[0]), "the texts differ between requests");
+    for (chunk, threads) in [(16, 1), (64, 2), (512, 3)] {
+        for together in [1, 2, 16] {
+            let what = |path: &str| format!("{path}, chunks of {chunk}, {threads} threads, {together} at once");
+            let options = Options { chunk, ..model.options() };
+            let (requests, plain) = (&requests[..together], &plain[..together]);
+            let mut cluster = model.cluster(&options, threads);
+            check(&mut cluster, &what("handed off"), requests, plain, Cluster::hand_off);
+            check(&mut cluster, &what("handed off, cached on both"), &again(requests, 100), plain, Cluster::hand_off);
+            check(&mut cluster, &what("whole, cached"), &again(requests, 200), plain, whole);
+
+            let mut cluster = model.cluster(&options, threads);
+            check(&mut cluster, &what("whole"), requests, plain, whole);
+            check(&mut cluster, &what("handed off, cached on D"), &again(requests, 100), plain, Cluster::hand_off);
+
+            // P alone computes the prompts (their single token ends there), then hands them off from its cache.
+            let mut cluster = model.cluster(&options, threads);
+            let single =
+                |request: Asked| Asked { params: SamplingParams { max_tokens: 1, ..request.params }, ..request };
+            let singles: Vec<_> = again(requests, 300).into_iter().map(single).collect();
+            let firsts: Vec<_> = plain.iter().map(|text| text[..1].to_vec()).collect();
+            check(&mut cluster, &what("first tokens"), &singles, &firsts, |cluster, request| {
+                cluster.submit(PREFILL, request, Part::Prefill { decode: DECODE });
+            });
+            check(&mut cluster, &what("handed off, cached on P"), requests, plain, Cluster::hand_off);
+        }
+    }
+    // Too few blocks for all to run: sequences are preempted and recomputed.
+    let longest = requests.iter().map(|request| request.prompt.len() as u32 + OUTPUT).max().unwrap_or(0);
+    let blocks = longest.div_ceil(BLOCK) + 8;
+    let options = Options { blocks: [512, blocks], reserve: 1, chunk: 64, ..model.options() };
+    let mut cluster = model.cluster(&options, 2);
+    check(&mut cluster, "whole, with few blocks", &requests, &plain, whole);
+    check(&mut cluster, "handed off, with few blocks", &again(&requests, 100), &plain, Cluster::hand_off);
+}
+
+#[test]
+fn llama_bf16() {
+    check_model(&Model::random("llama", "tiny", Dtype::Bf16));
+}
+
+#[test]
+fn mistral_with_a_window_f32() {
+    check_model(&Model::random("mistral", "tiny-window", Dtype::F32));
+}
+
+#[test]
+fn qwen3_f16() {
+    check_model(&Model::random("qwen3", "tiny-wide", Dtype::F16));
+}

@@ -1,0 +1,288 @@
+//! A prefill and a decode worker in one process, and a router that does what the test says.
+
+use decode_worker::Decode;
+use domain::session::{Failure, FromWorker, Part, Report, Submit, ToWorker, TokenRow};
+use domain::{Choice, End, Epoch, Incarnation, KvLayout, RequestId, SamplingParams, SeqKey, Token, WorkerId};
+use engine::device::{Device, DeviceLimits};
+use prefill_worker::Prefill;
+use scheduler::SchedulerConfig;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+use transport::Hub;
+use worker::{Worker, WorkerConfig, WorkerParts, inbox, join};
+
+/// The prefill worker.
+pub const PREFILL: WorkerId = WorkerId(0);
+/// The decode worker.
+pub const DECODE: WorkerId = WorkerId(1);
+const PATIENCE: Duration = Duration::from_secs(60);
+const STEP_TOKENS_MAX: u32 = 1024;
+const SAMPLES_MAX: u32 = 128;
+
+/// How the workers are made.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Layout of the KV pools of both.
+    pub layout: KvLayout,
+    /// Blocks per KV group of the prefill worker's pools, and of the decode worker's.
+    pub blocks: [u32; 2],
+    /// Most prompt tokens of a sequence in a step.
+    pub chunk: u32,
+    /// Most sequences that run at once.
+    pub running_max: u32,
+    /// Blocks that prompts leave to running sequences.
+    pub reserve: u32,
+}
+
+impl Options {
+    /// Workers with so many blocks each that nothing runs short.
+    pub fn roomy(layout: KvLayout) -> Self {
+        Self { layout, blocks: [512; 2], chunk: 32, running_max: 64, reserve: 4 }
+    }
+
+    /// What a device must be able to do for it.
+    pub fn limits(&self, worker: WorkerId) -> DeviceLimits {
+        DeviceLimits {
+            rows_max: STEP_TOKENS_MAX as usize,
+            samples_max: SAMPLES_MAX as usize,
+            context_max: 2048,
+            blocks: vec![self.blocks[worker.0 as usize]; self.layout.groups.len()],
+        }
+    }
+}
+
+/// Two workers and everything they said.
+pub struct Cluster {
+    /// The options' layout.
+    pub layout: KvLayout,
+    /// The last report of each.
+    pub reports: BTreeMap<WorkerId, Report>,
+    /// Tokens, with who sent them, in the order of arrival.
+    pub rows: BTreeMap<SeqKey, Vec<(WorkerId, TokenRow)>>,
+    /// Regular ends and the tokens that they count.
+    pub ends: BTreeMap<SeqKey, (u32, End)>,
+    /// Irregular ends.
+    pub failures: Vec<(RequestId, Epoch, Failure, String)>,
+    workers: BTreeMap<WorkerId, Worker>,
+    from: Receiver<(WorkerId, FromWorker)>,
+}
+
+impl Cluster {
+    /// Starts both workers; `device` makes the device of each.
+    pub fn new(options: &Options, device: impl Fn(WorkerId) -> Box<dyn Device>) -> Self {
+        let hub = Hub::new();
+        let (sender, from) = channel();
+        let mut workers = BTreeMap::new();
+        for id in [PREFILL, DECODE] {
+            let (config, device, inbox) = (config(options, id), device(id), inbox());
+            let agent = join(&hub, &config, None, &*device, &inbox).expect("the agent starts");
+            let sender = sender.clone();
+            let session = Box::new(move |bytes: Vec<u8>| {
+                let message = proto::session::decode_from_worker(&bytes).expect("a worker speaks the protocol");
+                sender.send((id, message)).is_ok()
+            });
+            let worker = if id == PREFILL {
+                let role = Prefill::default();
+                Worker::start(WorkerParts { config, role, device, agent, inbox, session })
+            } else {
+                Worker::start(WorkerParts { config, role: Decode::default(), device, agent, inbox, session })
+            };
+            workers.insert(id, worker.expect("the worker starts"));
+        }
+        Self {
+            layout: options.layout.clone(),
+            reports: BTreeMap::new(),
+            rows: BTreeMap::new(),
+            ends: BTreeMap::new(),
+            failures: Vec::new(),
+            workers,
+            from,
+        }
+    }
+
+    /// Sends a message over the session.
+    pub fn tell(&self, to: WorkerId, message: &ToWorker) {
+        assert!(self.workers[&to].input().session(proto::session::encode_to_worker(message)));
+    }
+
+    /// Begins an attempt on one worker.
+    pub fn submit(&self, to: WorkerId, request: &Asked, part: Part) {
+        self.tell(to, &ToWorker::Submit(request.submit(part)));
+    }
+
+    /// Submits to both, the decode worker first or last.
+    pub fn hand_off(&self, request: &Asked) {
+        let decode = (DECODE, Part::Decode { prefill: PREFILL });
+        let prefill = (PREFILL, Part::Prefill { decode: DECODE });
+        let order = if request.id % 2 == 0 { [decode, prefill] } else { [prefill, decode] };
+        order.into_iter().for_each(|(to, part)| self.submit(to, request, part));
+    }
+
+    /// Cancels the attempt on both workers.
+    pub fn cancel(&self, request: &Asked) {
+        let message = ToWorker::Cancel { request: RequestId(request.id), epoch: request.epoch, choice: None };
+        [PREFILL, DECODE].into_iter().for_each(|to| self.tell(to, &message));
+    }
+
+    /// Takes in what workers say until `done`.
+    pub fn until(&mut self, what: &str, done: impl Fn(&Self) -> bool) {
+        let begin = Instant::now();
+        while !done(self) {
+            assert!(begin.elapsed() < PATIENCE, "{what} did not happen; ends {:?}, {:?}", self.ends, self.failures);
+            if let Ok((from, message)) = self.from.recv_timeout(Duration::from_millis(10)) {
+                self.take(from, message);
+            }
+        }
+    }
+
+    /// Takes in what workers say for a while.
+    pub fn during(&mut self, time: Duration) {
+        let begin = Instant::now();
+        while let Some(left) = time.checked_sub(begin.elapsed()).filter(|left| !left.is_zero()) {
+            if let Ok((from, message)) = self.from.recv_timeout(left) {
+                self.take(from, message);
+            }
+        }
+    }
+
+    fn take(&mut self, from: WorkerId, message: FromWorker) {
+        match message {
+            FromWorker::Tokens(rows) => {
+                for row in rows {
+                    self.rows.entry(row.key).or_default().push((from, row));
+                }
+            }
+            FromWorker::Ended { key, tokens, end } => {
+                assert!(self.ends.insert(key, (tokens, end)).is_none(), "{key} ended twice");
+            }
+            FromWorker::Failed { request, epoch, why, detail } => self.failures.push((request, epoch, why, detail)),
+            FromWorker::Report(report) => {
+                self.reports.insert(from, report);
+            }
+        }
+    }
+
+    /// The text of a sequence, checked to be gapless and unrepeated.
+    pub fn text(&self, request: &Asked, choice: u16) -> Vec<Token> {
+        let key = request.key(choice);
+        let mut rows: Vec<_> =
+            self.rows.get(&key).into_iter().flatten().map(|(_, row)| (row.index, row.token)).collect();
+        rows.sort_unstable();
+        let first = request.committed.len() as u32;
+        for (at, &(index, _)) in rows.iter().enumerate() {
+            assert_eq!(index, first + at as u32, "the tokens of {key} are gapless and come once");
+        }
+        rows.into_iter().map(|(_, token)| token).collect()
+    }
+
+    /// Waits until every sequence of the request has ended, or its attempt failed.
+    pub fn wait_end(&mut self, request: &Asked) {
+        let keys: Vec<_> = (0..request.choices).map(|choice| request.key(choice)).collect();
+        self.until(&format!("the end of request {}", request.id), |cluster| {
+            keys.iter().all(|key| cluster.ends.contains_key(key))
+                || cluster.failures.iter().any(|(id, epoch, ..)| *id == keys[0].request && *epoch == keys[0].epoch)
+        });
+    }
+
+    /// Waits until every block of both workers is free or cached and nothing runs.
+    pub fn wait_idle(&mut self) {
+        for id in [PREFILL, DECODE] {
+            self.until(&format!("all blocks of {id} to be given back"), |cluster| {
+                cluster.reports.get(&id).is_some_and(|report| {
+                    report.blocks_available == report.blocks_total && report.running == 0 && report.waiting == 0
+                })
+            });
+        }
+    }
+}
+
+fn config(options: &Options, id: WorkerId) -> WorkerConfig {
+    WorkerConfig {
+        id,
+        incarnation: Incarnation(1),
+        name: id.to_string(),
+        layout: options.layout.clone(),
+        blocks: options.limits(id).blocks,
+        weights: [7; 32],
+        reserve_blocks: options.reserve,
+        scheduler: SchedulerConfig {
+            step_tokens_max: STEP_TOKENS_MAX,
+            chunk_tokens: options.chunk,
+            running_max: options.running_max,
+            waiting_max: 1000,
+            block_tokens: options.layout.block_tokens,
+            samples_max: SAMPLES_MAX,
+        },
+        handoff_wait: Duration::from_secs(30),
+        answer_wait: Duration::from_secs(10),
+        release_retry: Duration::from_millis(200),
+        offer_max: Duration::from_secs(60),
+    }
+}
+
+/// A request of a test.
+#[derive(Clone, Debug)]
+pub struct Asked {
+    /// Its id.
+    pub id: u64,
+    /// The attempt.
+    pub epoch: Epoch,
+    /// Prompt tokens.
+    pub prompt: Vec<Token>,
+    /// Output tokens of an earlier attempt.
+    pub committed: Vec<Token>,
+    /// Sequences.
+    pub choices: u16,
+    /// How to sample.
+    pub params: SamplingParams,
+    /// Seed of the request.
+    pub seed: u64,
+    /// How long a lease lives.
+    pub lease: Duration,
+    /// The client's deadline.
+    pub deadline: Duration,
+}
+
+impl Asked {
+    /// One sequence, greedy, with time enough.
+    pub fn new(id: u64, prompt: Vec<Token>, max_tokens: u32) -> Self {
+        Self {
+            id,
+            epoch: Epoch(1),
+            prompt,
+            committed: Vec::new(),
+            choices: 1,
+            params: SamplingParams { max_tokens, temperature: 0.0, ..SamplingParams::default() },
+            seed: 99,
+            lease: Duration::from_secs(5),
+            deadline: Duration::from_secs(120),
+        }
+    }
+
+    /// Key of one of its sequences.
+    pub fn key(&self, choice: u16) -> SeqKey {
+        SeqKey { request: RequestId(self.id), epoch: self.epoch, choice: Choice(choice) }
+    }
+
+    fn submit(&self, part: Part) -> Submit {
+        Submit {
+            request: RequestId(self.id),
+            epoch: self.epoch,
+            part,
+            choices: (0..self.choices).map(|choice| (Choice(choice), self.committed.clone().into())).collect(),
+            prompt: self.prompt.clone().into(),
+            params: Arc::new(self.params.clone()),
+            seed: self.seed,
+            deadline: self.deadline,
+            lease: self.lease,
+            tenant: String::new(),
+        }
+    }
+}
+
+/// A prompt of `len` tokens.
+pub fn prompt(len: u32, salt: u32) -> Vec<Token> {
+    (0..len).map(|i| (i * 31 + salt * 7 + 1) % 997).collect()
+}
