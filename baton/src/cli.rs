@@ -22,8 +22,8 @@ Examples:
   baton serve --config baton.toml --set router.deadline_s=60
   BATON_KV__DEVICE_BYTES=4GiB baton serve
 
-Flags go before the environment (BATON_SECTION__KEY), which goes before the file (--config), which goes before the
-defaults; `baton config show` takes the same flags and prints the outcome.";
+Flags go before the environment (BATON_SECTION__KEY), it before the file (--config), it before
+the defaults. `baton config show` takes the same flags and prints the outcome.";
 
 const SHOW_EXAMPLES: &str = "\
 Examples:

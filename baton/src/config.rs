@@ -10,9 +10,9 @@ mod quantity;
 mod tree;
 
 pub(crate) use layers::{ConfigError, Loaded, load};
-pub(crate) use tree::{Config, Handoffs};
 #[cfg(test)]
 pub(crate) use tree::KEYS;
+pub(crate) use tree::{Config, Handoffs};
 
 #[cfg(test)]
 mod tests;

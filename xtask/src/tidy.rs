@@ -6,6 +6,7 @@ mod floors;
 mod pure;
 mod stale;
 mod style;
+mod unused;
 
 use crate::source::Tree;
 use std::fmt;
@@ -50,6 +51,7 @@ pub(crate) fn run(root: &Path) -> Result<String, String> {
     findings.extend(stale::check(&tree, root)?);
     findings.extend(style::check(&tree));
     findings.extend(docs::check(&tree));
+    findings.extend(unused::check(&tree)?);
     findings.sort();
     findings.dedup();
     if findings.is_empty() {

@@ -94,7 +94,7 @@ fn check_manifest(name: &str, file: &File, findings: &mut Vec<Finding>) -> Resul
 }
 
 /// Every table of dependencies: plain, dev, build, and those of targets.
-fn dependency_tables(table: &Table) -> Vec<(&'static str, &Table)> {
+pub(super) fn dependency_tables(table: &Table) -> Vec<(&'static str, &Table)> {
     let kinds = ["dependencies", "dev-dependencies", "build-dependencies"];
     let targets = table.get("target").and_then(Value::as_table).into_iter().flat_map(Table::values);
     let places = std::iter::once(table).chain(targets.filter_map(Value::as_table));
@@ -129,7 +129,7 @@ fn verdict(name: &str, dependency: &str, kind: &str) -> Option<(String, String)>
 }
 
 /// The line on which a key begins, from 1; 0 where it is spelled in an unusual way.
-fn line_of_key(text: &str, key: &str) -> usize {
+pub(super) fn line_of_key(text: &str, key: &str) -> usize {
     let starts = |line: &str| {
         let rest = line.trim_start().trim_start_matches('"').strip_prefix(key);
         rest.is_some_and(|rest| rest.starts_with(['.', ' ', '=', '"']))
