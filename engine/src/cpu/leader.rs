@@ -8,7 +8,7 @@ use super::memory::{Arena, Memory};
 use super::model::CpuModel;
 use super::simd::Isa;
 use super::step::{Engine, Scene, Slot, Step, lock};
-use super::{CpuError, LogitsTap};
+use super::{CpuError, SharedTap};
 use crate::device::DeviceLimits;
 use crate::sampling::Sampler;
 use domain::plan::{Input, Sampled, StepOutput, StepPlan};
@@ -43,7 +43,7 @@ impl Leader {
         pools: Vec<Arc<Memory>>,
         crew: Crew,
         progress: ProgressWord,
-        tap: Arc<Mutex<Option<Box<dyn LogitsTap>>>>,
+        tap: SharedTap,
     ) -> Result<Self, CpuError> {
         let spec = model.spec();
         let angles = rotary_angles(&spec.rope, spec.head_dim);

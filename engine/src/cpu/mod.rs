@@ -83,6 +83,9 @@ pub enum CpuError {
     Threads(#[source] io::Error),
 }
 
+/// The tap, where one is set.
+type SharedTap = Arc<Mutex<Option<Box<dyn LogitsTap>>>>;
+
 /// What the leader calls when a step has ended.
 type Waker = Arc<Mutex<Option<Box<dyn Fn() + Send + Sync>>>>;
 
@@ -92,7 +95,7 @@ pub struct CpuDevice {
     pools: Vec<Arc<Memory>>,
     progress: ProgressWord,
     waker: Waker,
-    tap: Arc<Mutex<Option<Box<dyn LogitsTap>>>>,
+    tap: SharedTap,
     /// Plans on their way; taken when the device is dropped, which ends the leader.
     submissions: Option<SyncSender<Submitted>>,
     outputs: Receiver<StepOutput>,

@@ -62,7 +62,7 @@ impl CpuModel {
         checkpoint: &Checkpoint,
         progress: &mut dyn FnMut(f32),
     ) -> Result<CpuModel, LoadError> {
-        if spec.head_dim > HEAD_DIM_MAX || spec.head_dim % 2 != 0 {
+        if spec.head_dim > HEAD_DIM_MAX || !spec.head_dim.is_multiple_of(2) {
             let reason = format!("heads of {} numbers; even sizes up to {HEAD_DIM_MAX} are supported", spec.head_dim);
             return Err(LoadError::Unsupported(reason));
         }

@@ -2,7 +2,7 @@
 //!
 //! The plan was checked when it was taken (`check`), which is why rows, tokens and blocks are in range here.
 
-use super::LogitsTap;
+use super::SharedTap;
 use super::batch::{Batch, Row, Sampling};
 use super::clock::now;
 use super::crew::Crew;
@@ -39,7 +39,18 @@ pub(super) struct Engine {
     /// One for each thread.
     pub(super) samplers: Vec<Mutex<Sampler>>,
     pub(super) progress: ProgressWord,
-    pub(super) tap: Arc<Mutex<Option<Box<dyn LogitsTap>>>>,
+    pub(super) tap: SharedTap,
+}
+
+impl Engine {
+    /// The rotary table of row `row`: `head_dim` numbers.
+    ///
+    /// # Safety
+    /// The row is below the limit.
+    unsafe fn rotary_row(&self, row: usize) -> *mut f32 {
+        // SAFETY: the table has this row, as the caller says.
+        unsafe { self.rotary.as_ptr().cast::<f32>().add(row * self.model.spec.head_dim) }
+    }
 }
 
 /// Where a sampled token goes.
@@ -83,15 +94,13 @@ impl Step<'_> {
     pub(super) fn prepare(&mut self) {
         let Scene { engine, batch, .. } = self.scene;
         let half = engine.angles.len();
-        let table = Address(engine.rotary.as_ptr().cast::<f32>());
         self.each_row(batch.rows.len(), &|index| {
-            let table = table;
             let position = batch.rows[index].position as f32;
             for (i, angle) in engine.angles.iter().enumerate() {
                 let (sin, cos) = f64::from(position * angle).sin_cos();
-                // SAFETY: the table has `2 * half` numbers for each row; only this task writes this row's.
+                // SAFETY: a row has `head_dim` numbers, which is `2 * half`; only this task writes them.
                 unsafe {
-                    let row = table.0.add(index * 2 * half);
+                    let row = engine.rotary_row(index);
                     row.add(i).write(cos as f32);
                     row.add(half + i).write(sin as f32);
                 }
@@ -192,13 +201,6 @@ impl Scene<'_> {
     }
 }
 
-/// An address that tasks may share.
-#[derive(Clone, Copy)]
-struct Address(*mut f32);
-
-// SAFETY: it is an address; the tasks say who writes where.
-unsafe impl Sync for Address {}
-
 impl Ops for Step<'_> {
     fn embed(&mut self, table: Embedding, out: Buffer) -> OpsResult {
         let Scene { engine, batch, .. } = self.scene;
@@ -269,16 +271,14 @@ impl Ops for Step<'_> {
         let spec = &engine.model.spec;
         let (group, index) = engine.layers[usize::from(layer)];
         let qkv = engine.arena.rows(qkv);
-        let table = Address(engine.rotary.as_ptr().cast::<f32>());
         self.each_row(batch.rows.len(), &|row| {
-            let table = table;
             // SAFETY: the heads are in the row, which is this task's, as are the row's positions in its block: spans of a
             // plan write different blocks, and rows of a span different positions.
             unsafe {
                 let heads = qkv.row(row);
                 let keys = heads.add(spec.heads * spec.head_dim);
                 let values = keys.add(spec.kv_heads * spec.head_dim);
-                let table = table.0.add(row * spec.head_dim);
+                let table = engine.rotary_row(row);
                 let (count, head_dim) = (spec.heads + spec.kv_heads, spec.head_dim);
                 kernels::rotary(engine.isa, &RotaryRow { heads, count, head_dim, table });
                 scene.cache(group, index, &batch.rows[row], false, keys);

@@ -94,18 +94,30 @@ impl Attention<'_> {
         i / self.group * stride + i % self.group * self.head_dim
     }
 
-    /// The keys of `position`; its values are `block_tokens` positions further.
+    /// The keys of 16 positions from `base` on; a position's values are `block_tokens` positions further. In place of
+    /// positions before `from` and from `to` on, which may not be there, stand the nearest that are.
     ///
     /// # Safety
-    /// `position` is covered by the blocks.
+    /// The positions `from..to` are covered by the blocks; they are some of the 16.
     #[inline(always)]
-    unsafe fn keys<N>(&self, position: usize) -> *const N {
-        let (block, offset) = (position / self.block_tokens, position % self.block_tokens);
-        // SAFETY: the block is in the table and in the pool, as the caller says.
-        unsafe {
-            let block = self.blocks.get_unchecked(block - self.first_block).0 as usize;
-            self.pool.add(block * self.record_bytes).cast::<N>().add(offset * self.head_dim)
+    unsafe fn keys<N>(&self, base: usize, from: usize, to: usize) -> [*const N; LANES] {
+        let mut rows = [std::ptr::null(); LANES];
+        let (mut block, mut offset) = (from / self.block_tokens, from % self.block_tokens);
+        for position in from..to {
+            // SAFETY: the block is in the table and in the pool, as the caller says.
+            rows[position - base] = unsafe {
+                let block = self.blocks.get_unchecked(block - self.first_block).0 as usize;
+                self.pool.add(block * self.record_bytes).cast::<N>().add(offset * self.head_dim)
+            };
+            offset += 1;
+            if offset == self.block_tokens {
+                (block, offset) = (block + 1, 0);
+            }
         }
+        let (first, last) = (rows[from - base], rows[to - 1 - base]);
+        rows[..from - base].fill(first);
+        rows[to - base..].fill(last);
+        rows
     }
 }
 
@@ -132,9 +144,11 @@ unsafe fn attend<S: Simd, N: Number>(s: S, a: &Attention<'_>) {
     let end = a.position(a.first + a.count - 1) + 1;
     let mut base = begin / LANES * LANES;
     while base < end {
-        let (from, to) = (begin.max(base) - base, end.min(base + LANES) - base);
-        // SAFETY: positions `base + from..base + to` are attended to; `padded * 16` numbers are in each scratch.
-        unsafe { load_tile::<S, N>(s, a, base, from, to, keys, values) };
+        // SAFETY: these positions are attended to; `padded * 16` numbers are in each scratch.
+        unsafe {
+            let rows = a.keys::<N>(base, begin.max(base), end.min(base + LANES));
+            load_tile(s, a, &rows, keys, values);
+        }
         for i in 0..a.count {
             let position = a.position(a.first + i);
             let (from, to) = (a.window_start(position).max(base), (position + 1).min(base + LANES));
@@ -177,46 +191,40 @@ unsafe fn attend<S: Simd, N: Number>(s: S, a: &Attention<'_>) {
     }
 }
 
-/// Loads keys and values of the positions `base + from..base + to`; the others of the tile become zero.
+/// Loads the keys at `rows`, transposed, and the values that belong to them.
+///
+/// # Safety
+/// `rows` are [`Attention::keys`], and the scratch has room for `head_dim`, rounded up to 16, times 16 numbers each.
 #[inline(always)]
 unsafe fn load_tile<S: Simd, N: Number>(
     s: S,
     a: &Attention<'_>,
-    base: usize,
-    from: usize,
-    to: usize,
+    rows: &[*const N; LANES],
     keys: *mut f32,
     values: *mut f32,
 ) {
     let padded = a.head_dim.next_multiple_of(LANES);
-    let mut rows = [std::ptr::null::<N>(); LANES];
-    for (j, row) in rows.iter_mut().enumerate().take(to).skip(from) {
-        // SAFETY: the caller says that the position is covered.
-        *row = unsafe { a.keys(base + j) };
-    }
+    let to_values = a.block_tokens * a.head_dim;
     let mut d = 0;
     while d < padded {
-        let numbers = (a.head_dim - d).min(LANES);
+        let numbers = a.head_dim - d;
         let mut tile = [s.splat(0.0); LANES];
-        for j in from..to {
-            // SAFETY: a position has `head_dim` keys, and as many values `block_tokens` positions further; `d + 16` is at
-            // most `padded`.
-            unsafe {
-                let key = rows[j].add(d);
-                let value = key.add(a.block_tokens * a.head_dim);
-                let (key, value) = if numbers == LANES {
-                    (N::load(s, key), N::load(s, value))
-                } else {
-                    (s.load_part(key, numbers), s.load_part(value, numbers))
-                };
-                tile[j] = key;
-                s.store(values.add(j * padded + d), value);
+        // SAFETY: a position has `head_dim` keys, and as many values; `d + 16` is at most `padded`.
+        unsafe {
+            if numbers >= LANES {
+                for (j, row) in rows.iter().enumerate() {
+                    tile[j] = N::load(s, row.add(d));
+                    s.store(values.add(j * padded + d), N::load(s, row.add(d + to_values)));
+                }
+            } else {
+                for (j, row) in rows.iter().enumerate() {
+                    tile[j] = s.load_part(row.add(d), numbers);
+                    s.store(values.add(j * padded + d), s.load_part(row.add(d + to_values), numbers));
+                }
             }
-        }
-        s.transpose(&mut tile);
-        for (i, column) in tile.iter().enumerate() {
-            // SAFETY: `d + i` is below `padded`.
-            unsafe { s.store(keys.add((d + i) * LANES), *column) };
+            for (i, column) in s.transpose(tile).iter().enumerate() {
+                s.store(keys.add((d + i) * LANES), *column);
+            }
         }
         d += LANES;
     }

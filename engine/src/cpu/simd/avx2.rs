@@ -186,7 +186,7 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
-    fn transpose(self, v: &mut [V; LANES]) {
+    fn transpose(self, v: [V; LANES]) -> [V; LANES] {
         // Four 8 x 8 quadrants, of which two change places.
         unsafe {
             let mut quadrants = [[_mm256_setzero_ps(); HALF]; 4];
@@ -202,10 +202,12 @@ impl Simd for Avx2 {
                 Self::transpose_half(quadrants[2]),
                 Self::transpose_half(quadrants[3]),
             ];
+            let mut t = v;
             for i in 0..HALF {
-                v[i] = (a[i], b[i]);
-                v[i + HALF] = (c[i], d[i]);
+                t[i] = (a[i], b[i]);
+                t[i + HALF] = (c[i], d[i]);
             }
+            t
         }
     }
 }

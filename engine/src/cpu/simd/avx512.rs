@@ -146,34 +146,36 @@ impl Simd for Avx512 {
     }
 
     #[inline(always)]
-    fn transpose(self, v: &mut [__m512; LANES]) {
+    fn transpose(self, v: [__m512; LANES]) -> [__m512; LANES] {
         // Pairs of lanes, then quadruples, inside each 128-bit part; then whole parts twice.
         unsafe {
-            let mut t = *v;
+            let mut t = v;
             for i in 0..LANES / 2 {
                 t[2 * i] = _mm512_unpacklo_ps(v[2 * i], v[2 * i + 1]);
                 t[2 * i + 1] = _mm512_unpackhi_ps(v[2 * i], v[2 * i + 1]);
             }
+            let mut u = t;
             for i in 0..LANES / 4 {
                 let (a, b) = (_mm512_castps_pd(t[4 * i]), _mm512_castps_pd(t[4 * i + 1]));
                 let (c, d) = (_mm512_castps_pd(t[4 * i + 2]), _mm512_castps_pd(t[4 * i + 3]));
-                v[4 * i] = _mm512_castpd_ps(_mm512_unpacklo_pd(a, c));
-                v[4 * i + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(a, c));
-                v[4 * i + 2] = _mm512_castpd_ps(_mm512_unpacklo_pd(b, d));
-                v[4 * i + 3] = _mm512_castpd_ps(_mm512_unpackhi_pd(b, d));
+                u[4 * i] = _mm512_castpd_ps(_mm512_unpacklo_pd(a, c));
+                u[4 * i + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(a, c));
+                u[4 * i + 2] = _mm512_castpd_ps(_mm512_unpacklo_pd(b, d));
+                u[4 * i + 3] = _mm512_castpd_ps(_mm512_unpackhi_pd(b, d));
             }
             for i in 0..4 {
-                t[i] = _mm512_shuffle_f32x4::<0x88>(v[i], v[i + 4]);
-                t[i + 4] = _mm512_shuffle_f32x4::<0xdd>(v[i], v[i + 4]);
-                t[i + 8] = _mm512_shuffle_f32x4::<0x88>(v[i + 8], v[i + 12]);
-                t[i + 12] = _mm512_shuffle_f32x4::<0xdd>(v[i + 8], v[i + 12]);
+                t[i] = _mm512_shuffle_f32x4::<0x88>(u[i], u[i + 4]);
+                t[i + 4] = _mm512_shuffle_f32x4::<0xdd>(u[i], u[i + 4]);
+                t[i + 8] = _mm512_shuffle_f32x4::<0x88>(u[i + 8], u[i + 12]);
+                t[i + 12] = _mm512_shuffle_f32x4::<0xdd>(u[i + 8], u[i + 12]);
             }
             for i in 0..4 {
-                v[i] = _mm512_shuffle_f32x4::<0x88>(t[i], t[i + 8]);
-                v[i + 4] = _mm512_shuffle_f32x4::<0x88>(t[i + 4], t[i + 12]);
-                v[i + 8] = _mm512_shuffle_f32x4::<0xdd>(t[i], t[i + 8]);
-                v[i + 12] = _mm512_shuffle_f32x4::<0xdd>(t[i + 4], t[i + 12]);
+                u[i] = _mm512_shuffle_f32x4::<0x88>(t[i], t[i + 8]);
+                u[i + 4] = _mm512_shuffle_f32x4::<0x88>(t[i + 4], t[i + 12]);
+                u[i + 8] = _mm512_shuffle_f32x4::<0xdd>(t[i], t[i + 8]);
+                u[i + 12] = _mm512_shuffle_f32x4::<0xdd>(t[i + 4], t[i + 12]);
             }
+            u
         }
     }
 }

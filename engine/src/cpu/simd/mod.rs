@@ -137,7 +137,7 @@ pub(crate) trait Simd: Copy {
     /// Largest lane, folded like [`Simd::sum`].
     fn largest(self, v: Self::V) -> f32;
     /// Swaps lanes and vectors.
-    fn transpose(self, v: &mut [Self::V; LANES]);
+    fn transpose(self, v: [Self::V; LANES]) -> [Self::V; LANES];
 
     /// The first `n < 16` numbers; the other lanes are zero.
     ///

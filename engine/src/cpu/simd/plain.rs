@@ -130,13 +130,13 @@ impl Simd for Plain {
     }
 
     #[inline(always)]
-    fn transpose(self, v: &mut [V; LANES]) {
-        for i in 0..LANES {
-            for j in 0..i {
-                let upper = v[j][i];
-                v[j][i] = v[i][j];
-                v[i][j] = upper;
+    fn transpose(self, v: [V; LANES]) -> [V; LANES] {
+        let mut t = v;
+        for (i, row) in v.iter().enumerate() {
+            for (j, lane) in row.iter().enumerate() {
+                t[j][i] = *lane;
             }
         }
+        t
     }
 }

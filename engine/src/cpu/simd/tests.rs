@@ -30,8 +30,7 @@ fn results<S: Simd>(s: S, a: &[f32; LANES], b: &[f32; LANES], c: &[f32; LANES], 
         for (i, row) in square.iter_mut().enumerate() {
             *row = s.add(va, s.splat(i as f32));
         }
-        s.transpose(&mut square);
-        for v in vectors.into_iter().chain(square) {
+        for v in vectors.into_iter().chain(s.transpose(square)) {
             let mut lanes = [f32::NAN; LANES];
             s.store(lanes.as_mut_ptr(), v);
             bits.extend(lanes);
@@ -104,9 +103,8 @@ fn exp_at_its_bounds() {
 
 #[test]
 fn transposition_swaps_rows_and_columns() {
-    let mut square: [[f32; LANES]; LANES] = std::array::from_fn(|i| std::array::from_fn(|j| (100 * i + j) as f32));
-    Plain.transpose(&mut square);
-    for (i, row) in square.iter().enumerate() {
+    let square: [[f32; LANES]; LANES] = std::array::from_fn(|i| std::array::from_fn(|j| (100 * i + j) as f32));
+    for (i, row) in Plain.transpose(square).iter().enumerate() {
         for (j, number) in row.iter().enumerate() {
             assert_eq!(*number, (100 * j + i) as f32);
         }

@@ -28,14 +28,17 @@ pub(super) fn files(family: &str, shape: &str, dtype: Dtype) -> ModelFiles {
     ModelFiles::load(dir.path()).expect("it can be read")
 }
 
+/// Logits of spans that sampled.
+pub(super) type Logits = Vec<(SeqKey, Vec<f32>)>;
+
 pub(super) struct Rig {
     pub(super) device: CpuDevice,
     ended: Receiver<()>,
-    pub(super) logits: Arc<Mutex<Vec<(SeqKey, Vec<f32>)>>>,
+    pub(super) logits: Arc<Mutex<Logits>>,
     pub(super) step: StepId,
 }
 
-struct Tap(Arc<Mutex<Vec<(SeqKey, Vec<f32>)>>>);
+struct Tap(Arc<Mutex<Logits>>);
 
 impl LogitsTap for Tap {
     fn logits(&mut self, key: SeqKey, logits: &[f32]) {
@@ -77,7 +80,7 @@ impl Rig {
     }
 
     /// Runs one step; the logits of its spans that sample.
-    pub(super) fn run(&mut self, spans: Vec<Span>) -> (StepOutput, Vec<(SeqKey, Vec<f32>)>) {
+    pub(super) fn run(&mut self, spans: Vec<Span>) -> (StepOutput, Logits) {
         let plan = self.plan(spans);
         self.submit(plan);
         let output = self.output();
