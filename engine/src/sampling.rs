@@ -67,9 +67,10 @@ impl Sampler {
         let token = if is_adjusted(sample) {
             self.adjust(logits, sample);
             let adjusted = std::mem::take(&mut self.adjusted);
-            let max = weights::max(&adjusted);
-            let (row, max) =
-                if max == f32::NEG_INFINITY { (logits, weights::max(logits)) } else { (&adjusted[..], max) };
+            let (row, max) = match weights::max(&adjusted) {
+                f32::NEG_INFINITY => (logits, max),
+                max => (&adjusted[..], max),
+            };
             let token = self.choose(row, max, sample);
             self.adjusted = adjusted;
             token
@@ -131,8 +132,7 @@ impl Sampler {
     /// The token for the row `row` whose maximum is `max`.
     fn choose(&mut self, row: &[f32], max: f32, sample: &Sample) -> Token {
         let params = &*sample.params;
-        // Also where the temperature is no number.
-        if !(params.temperature > 0.0) {
+        if params.temperature <= 0.0 || params.temperature.is_nan() {
             return first_at(row, max);
         }
         weights::fill(&mut self.weights, row, max, params.temperature);

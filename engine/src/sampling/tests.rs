@@ -32,15 +32,16 @@ fn reference(logits: &[f32], sample: &Sample) -> Vec<f64> {
     if sample.index < params.min_tokens {
         params.stop_tokens.iter().for_each(|&token| row[token as usize] = f64::NEG_INFINITY);
     }
-    for token in 0..row.len() {
-        let is = |&other: &Token| other as usize == token;
-        if sample.history.iter().any(|t| is(t)) {
+    let (_, output) = sample.history.split_at(sample.prompt_tokens as usize);
+    let occurrences = |tokens: &[Token], token: usize| tokens.iter().filter(|&&t| t as usize == token).count();
+    for (token, logit) in row.iter_mut().enumerate() {
+        if occurrences(&sample.history, token) > 0 {
             let penalty = f64::from(params.repetition_penalty);
-            row[token] = if row[token] > 0.0 { row[token] / penalty } else { row[token] * penalty };
+            *logit = if *logit > 0.0 { *logit / penalty } else { *logit * penalty };
         }
-        let count = sample.history[sample.prompt_tokens as usize..].iter().filter(|t| is(t)).count();
-        row[token] -= count as f64 * f64::from(params.frequency_penalty);
-        row[token] -= if count > 0 { f64::from(params.presence_penalty) } else { 0.0 };
+        let count = occurrences(output, token);
+        *logit -= count as f64 * f64::from(params.frequency_penalty);
+        *logit -= if count > 0 { f64::from(params.presence_penalty) } else { 0.0 };
     }
     let mut order: Vec<usize> = (0..row.len()).collect();
     order.sort_by(|&a, &b| row[b].partial_cmp(&row[a]).expect("numbers").then(a.cmp(&b)));

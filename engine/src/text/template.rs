@@ -155,6 +155,7 @@ fn raise_exception(message: String) -> Result<Jinja, minijinja::Error> {
 }
 
 /// The time now in UTC, which is what a server's clock is best set to.
+#[expect(clippy::disallowed_methods, reason = "the date in a prompt is the wall clock's")]
 fn strftime_now(format: &str) -> Result<String, minijinja::Error> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     strftime::strftime(format, now).map_err(|message| minijinja::Error::new(ErrorKind::InvalidOperation, message))
