@@ -2,16 +2,16 @@
 
 use decode_worker::Decode;
 use domain::session::{Failure, FromWorker, Part, Report, Submit, ToWorker, TokenRow};
-use domain::{Choice, End, Epoch, Incarnation, KvLayout, RequestId, SamplingParams, SeqKey, Token, WorkerId};
+use domain::{Choice, End, Epoch, Incarnation, KvLayout, RequestId, SamplingParams, SeqKey, Time, Token, WorkerId};
 use engine::device::{Device, DeviceLimits};
 use prefill_worker::Prefill;
 use scheduler::SchedulerConfig;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use transport::Hub;
-use worker::{Worker, WorkerConfig, WorkerParts, inbox, join};
+use worker::{Clock, Worker, WorkerConfig, WorkerParts, inbox, join};
 
 /// The prefill worker.
 pub const PREFILL: WorkerId = WorkerId(0);
@@ -116,7 +116,7 @@ impl Cluster {
     pub fn hand_off(&self, request: &Asked) {
         let decode = (DECODE, Part::Decode { prefill: PREFILL });
         let prefill = (PREFILL, Part::Prefill { decode: DECODE });
-        let order = if request.id % 2 == 0 { [decode, prefill] } else { [prefill, decode] };
+        let order = if request.id.is_multiple_of(2) { [decode, prefill] } else { [prefill, decode] };
         order.into_iter().for_each(|(to, part)| self.submit(to, request, part));
     }
 
@@ -128,9 +128,14 @@ impl Cluster {
 
     /// Takes in what workers say until `done`.
     pub fn until(&mut self, what: &str, done: impl Fn(&Self) -> bool) {
-        let begin = Instant::now();
+        let clock = Clock::start();
         while !done(self) {
-            assert!(begin.elapsed() < PATIENCE, "{what} did not happen; ends {:?}, {:?}", self.ends, self.failures);
+            assert!(
+                clock.now() < Time::ZERO + PATIENCE,
+                "{what} did not happen; ends {:?}, {:?}",
+                self.ends,
+                self.failures
+            );
             if let Ok((from, message)) = self.from.recv_timeout(Duration::from_millis(10)) {
                 self.take(from, message);
             }
@@ -139,8 +144,8 @@ impl Cluster {
 
     /// Takes in what workers say for a while.
     pub fn during(&mut self, time: Duration) {
-        let begin = Instant::now();
-        while let Some(left) = time.checked_sub(begin.elapsed()).filter(|left| !left.is_zero()) {
+        let clock = Clock::start();
+        while let Some(left) = time.checked_sub(clock.now().since(Time::ZERO)).filter(|left| !left.is_zero()) {
             if let Ok((from, message)) = self.from.recv_timeout(left) {
                 self.take(from, message);
             }
