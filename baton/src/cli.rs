@@ -145,7 +145,7 @@ pub(crate) struct Settings {
     /// Slowest lane that KV may take; a start-up error where only slower ones exist
     #[arg(long, value_name = "LANE")]
     pub(crate) require_lane: Option<String>,
-    /// Threads that compute, over all workers; 0: as many as cores [default: 0]
+    /// Threads of each worker; 0: as many as cores [default: 0]
     #[arg(long, value_name = "N")]
     pub(crate) threads: Option<String>,
     /// Level of the log, or directives such as `info,router=debug` [default: info]

@@ -1,6 +1,6 @@
 //! What a router is told at its start: its limits, and the model that it speaks for.
 
-use domain::{Scope, Token};
+use domain::{SamplingParams, Scope, Token};
 use engine::text::{ChatTemplate, Tokenizer};
 use placement::PlacementConfig;
 use std::time::Duration;
@@ -43,6 +43,8 @@ pub struct ModelCard {
     pub tokenizer: Tokenizer,
     /// Its chat template; without one, chats are refused.
     pub template: Option<ChatTemplate>,
+    /// What a request is sampled by where it does not say.
+    pub sampling: SamplingParams,
     /// Tokens that end a sequence.
     pub eos: Vec<Token>,
     /// Longest context in tokens.

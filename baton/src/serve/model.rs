@@ -4,7 +4,7 @@ use super::fleet::Fleet;
 use crate::config::Config;
 use crate::model_dir;
 use crate::progress::Progress;
-use domain::KvLayout;
+use domain::{KvLayout, SamplingParams};
 use engine::cpu::CpuModel;
 use engine::models::ModelFiles;
 use engine::spec::ModelSpec;
@@ -23,6 +23,7 @@ pub(super) struct Model {
     /// Digest of config and weights.
     pub(super) digest: [u8; 32],
     pub(super) weights: Arc<CpuModel>,
+    sampling: SamplingParams,
     tokenizer: Tokenizer,
     template: Option<ChatTemplate>,
     created: u64,
@@ -50,7 +51,17 @@ impl Model {
         })?;
         progress.end();
         let created = created(&files.dir);
-        Ok(Self { name, spec, layout, digest, weights: Arc::new(weights), tokenizer, template, created })
+        Ok(Self {
+            name,
+            spec,
+            layout,
+            digest,
+            weights: Arc::new(weights),
+            sampling: files.sampling,
+            tokenizer,
+            template,
+            created,
+        })
     }
 
     /// What the router tells of it.
@@ -60,6 +71,7 @@ impl Model {
             created: self.created,
             tokenizer: self.tokenizer,
             template: self.template,
+            sampling: self.sampling,
             eos: self.spec.eos,
             context_tokens: fleet.context_tokens,
             vocab: self.spec.vocab as u32,

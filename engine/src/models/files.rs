@@ -4,6 +4,7 @@ use super::config::{Config, ConfigError};
 use super::read_spec;
 use crate::checkpoint::{CONFIG_FILE, Checkpoint, CheckpointError};
 use crate::spec::ModelSpec;
+use domain::SamplingParams;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -19,6 +20,8 @@ pub struct ModelFiles {
     pub name: String,
     /// What the model is. Its number format is the one that most bytes of the weights are in.
     pub spec: ModelSpec,
+    /// How requests are sampled that do not say: what generation_config.json recommends, else the API's defaults.
+    pub sampling: SamplingParams,
     /// Its weights.
     pub checkpoint: Checkpoint,
 }
@@ -57,13 +60,36 @@ impl ModelFiles {
         let generation = if generation_path.is_file() { Some(parse(&generation_path)?) } else { None };
         let mut spec = read_spec(&config, generation.as_ref())
             .map_err(|source| ModelError::Config { path: config_path, source })?;
+        let sampling = sampling_defaults(generation.as_ref())
+            .map_err(|source| ModelError::Config { path: generation_path, source })?;
         let checkpoint = Checkpoint::open(dir)?;
         // The weights know better than config.json, which tools that convert weights forget to update.
         spec.dtype = checkpoint.dtype().unwrap_or(spec.dtype);
         let named = dir.canonicalize().ok().and_then(|path| Some(path.file_name()?.to_string_lossy().into_owned()));
         let name = named.unwrap_or_else(|| spec.family.to_owned());
-        Ok(Self { dir: dir.to_owned(), name, spec, checkpoint })
+        Ok(Self { dir: dir.to_owned(), name, spec, sampling, checkpoint })
     }
+}
+
+/// What generation_config.json recommends: `do_sample: false` is greedy, and a value that is not there is the API's.
+pub(super) fn sampling_defaults(generation: Option<&Config>) -> Result<SamplingParams, ConfigError> {
+    let mut params = SamplingParams::default();
+    let Some(generation) = generation else { return Ok(params) };
+    let number = |key: &str, default: f32| generation.positive(key, Some(default.into())).map(|value| value as f32);
+    // Off is written as 0 in some files, which is the default where it stands for off.
+    let names = |key: &str| generation.get(key).is_some_and(|value| value.as_f64() != Some(0.0));
+    params.temperature = match generation.flag("do_sample", true)? {
+        true if names("temperature") => number("temperature", params.temperature)?,
+        true => params.temperature,
+        false => 0.0,
+    };
+    params.top_p = number("top_p", params.top_p)?.min(1.0);
+    params.top_k = generation.count_or("top_k", 0..=u64::from(u32::MAX), Some(0))? as u32;
+    if names("min_p") {
+        params.min_p = number("min_p", params.min_p)?.min(1.0);
+    }
+    params.repetition_penalty = number("repetition_penalty", params.repetition_penalty)?;
+    Ok(params)
 }
 
 fn parse(path: &Path) -> Result<Config, ModelError> {

@@ -233,3 +233,21 @@ fn the_weights_decide_the_number_format() {
     std::fs::remove_file(&path).expect("it was there");
     assert!(ModelFiles::load(dir.path()).expect_err("no config").to_string().contains("config.json"));
 }
+
+#[test]
+fn the_generation_config_recommends_how_to_sample() {
+    use super::files::sampling_defaults;
+    use domain::SamplingParams;
+    let read = |value: Value| {
+        let generation = Config::parse(value.to_string().as_bytes()).expect("it is an object");
+        sampling_defaults(Some(&generation))
+    };
+    let plain = SamplingParams::default();
+    assert_eq!(sampling_defaults(None), Ok(plain.clone()));
+    assert_eq!(read(json!({"eos_token_id": 3})), Ok(plain.clone()));
+    assert_eq!(read(json!({"do_sample": false, "temperature": 0.7})).map(|params| params.temperature), Ok(0.0));
+    let recommended = json!({"do_sample": true, "temperature": 0.6, "top_p": 0.95, "top_k": 20, "min_p": 0, "repetition_penalty": 1.05});
+    let wanted = SamplingParams { temperature: 0.6, top_p: 0.95, top_k: 20, repetition_penalty: 1.05, ..plain };
+    assert_eq!(read(recommended), Ok(wanted));
+    assert!(read(json!({"top_p": "much"})).is_err());
+}

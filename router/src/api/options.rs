@@ -59,7 +59,7 @@ impl Options {
         stop_tokens.sort_unstable();
         stop_tokens.dedup();
         let min_tokens = at_least(fields, "min_tokens", 0)?.unwrap_or(0);
-        let defaults = SamplingParams::default();
+        let defaults = &card.sampling;
         let params = SamplingParams {
             temperature: fields.number("temperature", 0.0..=2.0)?.unwrap_or(defaults.temperature),
             top_p: top_p(fields)?.unwrap_or(defaults.top_p),

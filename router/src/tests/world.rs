@@ -46,6 +46,7 @@ pub(crate) fn card() -> ModelCard {
         created: 1_700_000_000,
         tokenizer: tokenizer(),
         template: ChatTemplate::open(model()).expect("the bundled template"),
+        sampling: domain::SamplingParams::default(),
         eos: vec![EOS],
         context_tokens: CONTEXT,
         vocab: 4096,
