@@ -167,11 +167,12 @@ impl Fetches {
                 core.send(early.from, PeerBody::Release { lease: early.offer.lease });
             }
         }
-        while let Some(&id) = self.waiting.front() {
+        // Taken out before it is tried: a fetch that ends meanwhile takes itself out, and nobody behind it.
+        while let Some(id) = self.waiting.pop_front() {
             if !self.make_room(core, now, id) {
+                self.waiting.push_front(id);
                 break;
             }
-            self.waiting.pop_front();
         }
     }
 
