@@ -10,7 +10,7 @@ use std::time::Duration;
 #[derive(Default)]
 pub struct Offers {
     open: HashMap<SeqKey, Open>,
-    /// Readers of the leases that have not ended.
+    /// Readers of the leases that are alive.
     readers: HashMap<LeaseId, WorkerId>,
 }
 
@@ -69,6 +69,8 @@ impl Offers {
     pub fn withdraw(&mut self, core: &mut Core, key: SeqKey) {
         if let Some(open) = self.open.remove(&key) {
             core.kv.withdraw(open.lease);
+            // Its reader will release it, if it ever heard of it and its release arrives: neither is certain.
+            self.readers.remove(&open.lease);
             core.send(open.to, PeerBody::Withdraw { lease: open.lease });
         }
     }
