@@ -1,7 +1,7 @@
 //! Attempts: what the router asked of this worker and has not ended.
 
 use domain::session::Submit;
-use domain::{Choice, Epoch, RequestId, Time};
+use domain::{Choice, Epoch, RequestId, Time, Token};
 use std::collections::{BTreeSet, HashMap};
 
 /// An attempt at a request, on this worker.
@@ -48,6 +48,24 @@ impl Attempts {
         let at = attempt.live.iter().position(|&live| live == choice)?;
         attempt.live.remove(at);
         Some(attempt.live.is_empty())
+    }
+
+    /// Of the choices that got a first token those that are still wanted; from now on the attempt is about these alone.
+    /// The others ended with their first token, or were cancelled while the prompt was on its way.
+    pub(crate) fn go_on(
+        &mut self,
+        request: RequestId,
+        epoch: Epoch,
+        first: &[(Choice, Token)],
+    ) -> Vec<(Choice, Token)> {
+        let Some(attempt) = self.open.get_mut(&(request, epoch)) else { return Vec::new() };
+        let first_of = |choice: Choice| first.iter().find(|&&(of, _)| of == choice).copied();
+        let wanted: Vec<_> = attempt.live.iter().filter_map(|&choice| first_of(choice)).collect();
+        attempt.live = wanted.iter().map(|&(choice, _)| choice).collect();
+        if wanted.is_empty() {
+            self.close(request, epoch);
+        }
+        wanted
     }
 
     pub(crate) fn close(&mut self, request: RequestId, epoch: Epoch) -> Option<Attempt> {

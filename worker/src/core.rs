@@ -202,11 +202,11 @@ impl Core {
         }
     }
 
-    /// Splits a prompt whose KV is complete into running sequences, one per choice with its first token, which the
-    /// router has already. The prompt's key is gone afterwards.
+    /// Splits a prompt whose KV is complete into running sequences, one per choice that is still wanted and has a first
+    /// token, which the router has already. The prompt's key is gone afterwards.
     pub fn start(&mut self, key: SeqKey, first: &[(Choice, Token)]) {
         let Some(prompt) = self.sequences.get(&key).cloned() else { return };
-        for &(choice, token) in first {
+        for (choice, token) in self.attempts.go_on(key.request, key.epoch, first) {
             let child = SeqKey { choice, ..key };
             let mut sequence = Sequence { choices: vec![choice], ..prompt.clone() };
             sequence.push(token, self.config.layout.block_tokens);
