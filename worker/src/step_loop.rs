@@ -261,7 +261,7 @@ impl<R: Role> StepLoop<R> {
         let core = &mut self.core;
         let mut space = Space { kv: &mut core.kv, sequences: &core.sequences, copies: Vec::new() };
         let schedule = core.scheduler.schedule(&mut space);
-        let copies = space.copies.into_iter().map(|(_, copy)| copy).collect();
+        let mut copies = space.copies;
         core.meters.preemptions.increment(schedule.preempted.len() as u64);
         for key in schedule.impossible {
             let detail = "the sequence does not fit the worker's KV pool";
@@ -280,6 +280,9 @@ impl<R: Role> StepLoop<R> {
         if work.is_empty() {
             return;
         }
+        // What such an attempt held is free, and may be another's while the step runs: nothing is copied into it either.
+        copies.retain(|(key, _)| core.sequences.contains_key(key));
+        let copies = copies.into_iter().map(|(_, copy)| copy).collect();
         self.step = StepId(self.step.0 + 1);
         self.role.planned(core, now, self.step, &work);
         let plan = Arc::new(plan(self.step, copies, &work, &core.sequences, &core.kv));
