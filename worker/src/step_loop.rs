@@ -171,7 +171,8 @@ impl<R: Role> StepLoop<R> {
                         }
                     }
                 }
-                Err(RecvTimeoutError::Timeout) => {}
+                // A device that is lost wakes nobody, but says how its steps ended when it is asked.
+                Err(RecvTimeoutError::Timeout) => self.collect(now),
                 Err(RecvTimeoutError::Disconnected) => return,
             }
         }
@@ -199,14 +200,17 @@ impl<R: Role> StepLoop<R> {
                 }
             },
             Inbound::Agent(AgentEvent::Ended(completion)) => self.role.transfer_ended(&mut self.core, now, completion),
-            Inbound::StepEnded => {
-                while let Some(output) = self.device.poll() {
-                    self.apply(now, output);
-                }
-            }
+            Inbound::StepEnded => self.collect(now),
             Inbound::Shutdown => return false,
         }
         true
+    }
+
+    /// Takes the steps that have ended.
+    fn collect(&mut self, now: Time) {
+        while let Some(output) = self.device.poll() {
+            self.apply(now, output);
+        }
     }
 
     fn session(&mut self, now: Time, message: ToWorker) {
@@ -362,6 +366,11 @@ impl<R: Role> StepLoop<R> {
 
 impl<R> Drop for StepLoop<R> {
     fn drop(&mut self) {
+        // After a panic the state is not to be trusted, and a second panic would end the process with all its workers; the
+        // end of the session tells the router.
+        if std::thread::panicking() {
+            return;
+        }
         for (request, epoch) in self.core.attempts.ids() {
             self.core.fail(request, epoch, Failure::Draining, "the worker ends");
         }
