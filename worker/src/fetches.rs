@@ -6,7 +6,7 @@ use domain::handoff::{Offer, PeerBody};
 use domain::session::Failure;
 use domain::{Epoch, LeaseId, ProgressWord, RequestId, SeqKey, StepId, Time, WorkerId};
 use kv_manager::{Admit, Fetch, FetchCommand, FetchConfig, FetchEvent, Piece};
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use telemetry::metrics::{self as declared, HandoffResult};
 use transport::{Completion, Copy, RegionId, TransferId};
 
@@ -16,6 +16,8 @@ pub struct Fetches {
     open: HashMap<(RequestId, Epoch), Entry>,
     leases: HashMap<(WorkerId, LeaseId), (RequestId, Epoch)>,
     transfers: HashMap<TransferId, ((RequestId, Epoch), u32)>,
+    /// When each machine is due next: one entry each, but for those that wait for no time.
+    deadlines: BTreeSet<(Time, (RequestId, Epoch))>,
     /// Fetches that want room, first come first served.
     waiting: VecDeque<(RequestId, Epoch)>,
     /// Sequences that will run when fetches which have their room start.
@@ -26,6 +28,8 @@ pub struct Fetches {
 
 struct Entry {
     machine: Fetch,
+    /// Its entry among the deadlines.
+    due: Option<Time>,
     owner: WorkerId,
     key: SeqKey,
     choices: u32,
@@ -61,6 +65,7 @@ impl Fetches {
         let id = (key.request, key.epoch);
         let entry = Entry {
             machine: Fetch::expect(now, config, attempt.deadline),
+            due: None,
             owner,
             key,
             choices: attempt.submit.choices.len() as u32,
@@ -72,6 +77,7 @@ impl Fetches {
             completed: None,
         };
         self.open.insert(id, entry);
+        self.note_deadline(id);
         let early =
             self.early.iter().position(|early| early.from == owner && (early.offer.request, early.offer.epoch) == id);
         if let Some(early) = early.and_then(|at| self.early.remove(at)) {
@@ -157,8 +163,7 @@ impl Fetches {
     /// Deadlines may have passed, room may have appeared.
     pub fn tick(&mut self, core: &mut Core, now: Time) {
         let ticks = core.ticks();
-        let is_due = |entry: &Entry| entry.machine.next_deadline().is_some_and(|at| at <= now);
-        let due: Vec<_> = self.open.iter().filter(|(_, entry)| is_due(entry)).map(|(&id, _)| id).collect();
+        let due: Vec<_> = self.deadlines.iter().take_while(|(at, _)| *at <= now).map(|&(_, id)| id).collect();
         for id in due {
             self.event(core, now, id, FetchEvent::Tick { ticks });
         }
@@ -178,9 +183,9 @@ impl Fetches {
 
     /// When `tick` must be called at the latest.
     pub fn next_deadline(&self, core: &Core) -> Option<Time> {
-        let machines = self.open.values().filter_map(|entry| entry.machine.next_deadline());
+        let machines = self.deadlines.first().map(|&(at, _)| at);
         let early = self.early.front().map(|early| early.arrived + core.config.handoff_wait);
-        machines.chain(early).min()
+        machines.into_iter().chain(early).min()
     }
 
     /// Tries to give a fetch its room; `false`: not now.
@@ -210,8 +215,23 @@ impl Fetches {
         }
     }
 
-    /// Feeds the machine and does what it says.
+    /// Feeds the machine, does what it says, and notes when it is due next.
     fn event(&mut self, core: &mut Core, now: Time, id: (RequestId, Epoch), event: FetchEvent) {
+        self.feed(core, now, id, event);
+        self.note_deadline(id);
+    }
+
+    fn note_deadline(&mut self, id: (RequestId, Epoch)) {
+        let Some(entry) = self.open.get_mut(&id) else { return };
+        let due = entry.machine.next_deadline();
+        let before = std::mem::replace(&mut entry.due, due);
+        if due != before {
+            before.map(|at| self.deadlines.remove(&(at, id)));
+            due.map(|at| self.deadlines.insert((at, id)));
+        }
+    }
+
+    fn feed(&mut self, core: &mut Core, now: Time, id: (RequestId, Epoch), event: FetchEvent) {
         let cancelled = matches!(event, FetchEvent::Cancel);
         let mut events = VecDeque::from([event]);
         let mut commands = Vec::new();
@@ -283,6 +303,7 @@ impl Fetches {
     fn forget(&mut self, id: (RequestId, Epoch)) {
         if let Some(entry) = self.open.remove(&id) {
             self.waiting.retain(|&waiting| waiting != id);
+            entry.due.map(|at| self.deadlines.remove(&(at, id)));
             if let Some(lease) = entry.machine.lease() {
                 self.leases.remove(&(entry.owner, lease));
             }

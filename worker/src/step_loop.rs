@@ -172,7 +172,7 @@ impl<R: Role> StepLoop<R> {
                     }
                 }
                 // A device that is lost wakes nobody, but says how its steps ended when it is asked.
-                Err(RecvTimeoutError::Timeout) => self.collect(now),
+                Err(RecvTimeoutError::Timeout) => self.collect(self.clock.now()),
                 Err(RecvTimeoutError::Disconnected) => return,
             }
         }
