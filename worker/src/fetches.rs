@@ -109,8 +109,9 @@ impl Fetches {
             }
             return self.event(core, now, id, event);
         }
-        match self.early.iter_mut().find(|early| early.from == from && early.offer.lease == lease) {
-            Some(early) => early.then.push(body),
+        match self.early.iter().position(|early| early.from == from && early.offer.lease == lease) {
+            Some(at) if matches!(body, PeerBody::Withdraw { .. }) => drop(self.early.remove(at)),
+            Some(at) => self.early[at].then.push(body),
             None if matches!(body, PeerBody::Released { .. }) => core.send(from, PeerBody::ReleaseAck { lease }),
             None => core.meters.stale_lease.increment(1),
         }
@@ -121,10 +122,21 @@ impl Fetches {
         match self.open.get_mut(&id) {
             Some(entry) if entry.owner == from && entry.offered.is_none() => {
                 entry.offered = Some(now);
+                let tokens = core.sequences.get(&entry.key).map(|sequence| sequence.tokens.len() as u32);
+                if tokens.is_some_and(|tokens| tokens != offer.tokens) {
+                    let detail = format!("worker {from} offers {} tokens of another prompt", offer.tokens);
+                    core.send(from, PeerBody::Release { lease: offer.lease });
+                    core.fail(id.0, id.1, Failure::HandoffLapsed, detail);
+                    return self.event(core, now, id, FetchEvent::Cancel);
+                }
                 self.leases.insert((from, offer.lease), id);
                 self.event(core, now, id, FetchEvent::Offer(offer));
             }
             Some(_) => core.meters.stale_lease.increment(1),
+            // One that came twice would be released when the copy's time is over, under the eyes of its reader.
+            None if self.early.iter().any(|early| early.from == from && early.offer.lease == offer.lease) => {
+                core.meters.stale_lease.increment(1);
+            }
             None => {
                 if self.early.len() == EARLY_OFFERS_MAX
                     && let Some(oldest) = self.early.pop_front()
@@ -304,8 +316,11 @@ impl Fetches {
         if let Some(entry) = self.open.remove(&id) {
             self.waiting.retain(|&waiting| waiting != id);
             entry.due.map(|at| self.deadlines.remove(&(at, id)));
-            if let Some(lease) = entry.machine.lease() {
-                self.leases.remove(&(entry.owner, lease));
+            // A new life of the owner counts its leases anew: the id may be another fetch's by now.
+            if let Some(lease) = entry.machine.lease().map(|lease| (entry.owner, lease))
+                && self.leases.get(&lease) == Some(&id)
+            {
+                self.leases.remove(&lease);
             }
         }
     }
