@@ -61,7 +61,7 @@ fn check_text(file: &File, findings: &mut Vec<Finding>) {
     }
     for path in MACHINE_PATHS {
         for (at, _) in file.text.match_indices(path) {
-            // `docs/work/x` and `https://a.b/home/` are fine: the path must begin here.
+            // `docs/home/x` and `https://a.b/home/` are fine: the path must begin here.
             if !file.text[..at].ends_with(|c: char| c.is_alphanumeric() || "._-~*}/".contains(c)) {
                 let what = format!("`{path}` is a path of one machine");
                 findings.push(Finding::new(
