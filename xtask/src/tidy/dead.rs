@@ -26,14 +26,7 @@ fn roots(tree: &Tree, manifest: &File) -> Result<Vec<PathBuf>, String> {
     let folder = manifest.path.parent().unwrap_or(Path::new(""));
     let table: Table = manifest.text.parse().map_err(|error| format!("{}: {error}", manifest.path.display()))?;
     let mut roots: Vec<PathBuf> = ["src/lib.rs", "src/main.rs", "build.rs"].map(|path| folder.join(path)).into();
-    for kind in ["lib", "bin", "test", "bench", "example"] {
-        let targets = match table.get(kind) {
-            Some(Value::Array(targets)) => targets.iter().filter_map(Value::as_table).collect(),
-            Some(Value::Table(target)) => vec![target],
-            _ => Vec::new(),
-        };
-        roots.extend(targets.iter().filter_map(|target| target.get("path")?.as_str()).map(|path| folder.join(path)));
-    }
+    roots.extend(named_targets(&table, folder));
     let package = table.get("package").and_then(Value::as_table);
     let switched_off = |key: &str| package.and_then(|p| p.get(key)).and_then(Value::as_bool) == Some(false);
     for (place, key) in AUTOMATIC.iter().zip(["autobins", "autotests", "autobenches", "autoexamples"]) {
@@ -49,6 +42,21 @@ fn roots(tree: &Tree, manifest: &File) -> Result<Vec<PathBuf>, String> {
     }
     roots.retain(|root| tree.file(root).is_some());
     Ok(roots)
+}
+
+/// The paths that the targets in the manifest `table` of the crate in `folder` name; they may lie outside of it.
+pub(super) fn named_targets(table: &Table, folder: &Path) -> Vec<PathBuf> {
+    let mut paths = Vec::new();
+    for kind in ["lib", "bin", "test", "bench", "example"] {
+        let targets = match table.get(kind) {
+            Some(Value::Array(targets)) => targets.iter().filter_map(Value::as_table).collect(),
+            Some(Value::Table(target)) => vec![target],
+            _ => Vec::new(),
+        };
+        let named = targets.iter().filter_map(|target| target.get("path")?.as_str());
+        paths.extend(named.map(|path| normal(&folder.join(path))));
+    }
+    paths
 }
 
 /// Adds `path` and every file that it declares. `is_root`: its modules lie beside it, not in a folder of its name.
@@ -156,6 +164,9 @@ mod tests {
         check_files(
             &[
                 ("a/Cargo.toml", "[package]\nautotests = false\n[[test]]\nname = \"x\"\npath = \"x/main.rs\"\n"),
+                ("b/Cargo.toml", "[[test]]\nname = \"y\"\npath = \"../y/main.rs\"\n"),
+                ("y/main.rs", "mod part;"),
+                ("y/part.rs", ""),
                 ("a/x/main.rs", "mod part;"),
                 ("a/x/part.rs", ""),
                 ("a/src/bin/tool.rs", ""),
