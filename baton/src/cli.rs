@@ -131,10 +131,10 @@ pub(crate) struct Settings {
     #[arg(long, value_name = "DIR|FILE")]
     pub(crate) model: Option<String>,
     /// Prefill workers; 0: decode workers compute prompts themselves [default: 1]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub(crate) prefill: Option<String>,
     /// Decode workers [default: 1]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub(crate) decode: Option<String>,
     /// Address of the HTTP server; port 0 takes a free one [default: 127.0.0.1:8000]
     #[arg(long, value_name = "ADDR")]
@@ -146,7 +146,7 @@ pub(crate) struct Settings {
     #[arg(long, value_name = "LANE")]
     pub(crate) require_lane: Option<String>,
     /// Threads of each worker; 0: as many as cores [default: 0]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub(crate) threads: Option<String>,
     /// Level of the log, or directives such as `info,router=debug` [default: info]
     #[arg(long, value_name = "LEVEL")]

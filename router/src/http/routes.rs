@@ -6,6 +6,7 @@ use crate::brain::{Fleet, Note, Phase};
 use crate::clock::{Clock, Draw};
 use crate::config::{ModelCard, RouterConfig};
 use crate::error::ApiError;
+use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, Request, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderName, HeaderValue, Method, StatusCode, Uri};
@@ -96,7 +97,13 @@ async fn models(State(app): State<Arc<App>>) -> Json<Value> {
     Json(json!({ "object": "list", "data": [describe(&app.card)] }))
 }
 
-async fn model(State(app): State<Arc<App>>, Path(name): Path<String>) -> Result<Json<Value>, ApiError> {
+async fn model(
+    State(app): State<Arc<App>>,
+    uri: Uri,
+    name: Result<Path<String>, PathRejection>,
+) -> Result<Json<Value>, ApiError> {
+    // A name that is not UTF-8 is none of ours.
+    let Ok(Path(name)) = name else { return Err(ApiError::no_path(Method::GET.as_str(), uri.path())) };
     if name == app.card.name { Ok(Json(describe(&app.card))) } else { Err(ApiError::no_model(&name, &app.card.name)) }
 }
 
