@@ -52,13 +52,13 @@ impl Reports {
 }
 
 fn state(core: &Core) -> Report {
-    let fullest = core.kv.stats().into_iter().min_by_key(|group| group.free + group.cached);
+    let fullest = core.kv.stats().into_iter().min_by_key(kv_manager::GroupStats::available);
     Report {
         incarnation: core.config.incarnation,
         waiting: core.scheduler.waiting_len() as u32,
         waiting_tokens: core.scheduler.waiting_tokens(),
         running: core.scheduler.running_len() as u32,
-        blocks_available: fullest.as_ref().map_or(0, |group| group.free + group.cached),
+        blocks_available: fullest.as_ref().map_or(0, |group| group.available()),
         blocks_total: fullest.as_ref().map_or(0, |group| group.total),
         prefill_tokens_per_s: core.rates.prefill_tokens_per_s,
         decode_step_s: core.rates.decode_step_s,
