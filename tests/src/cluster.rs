@@ -1,4 +1,4 @@
-//! A prefill and a decode worker in one process, and a router that does what the test says.
+//! Prefill and decode workers in one process, and a router that does what the test says.
 
 use decode_worker::Decode;
 use domain::session::{Failure, FromWorker, Part, Report, Submit, ToWorker, TokenRow};
@@ -8,14 +8,14 @@ use prefill_worker::Prefill;
 use scheduler::SchedulerConfig;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 use transport::Hub;
-use worker::{Clock, Worker, WorkerConfig, WorkerParts, inbox, join};
+use worker::{Clock, SessionInput, Worker, WorkerConfig, WorkerParts, inbox, join};
 
-/// The prefill worker.
+/// The first prefill worker. All prefill workers have even ids.
 pub const PREFILL: WorkerId = WorkerId(0);
-/// The decode worker.
+/// The first decode worker. All decode workers have odd ids.
 pub const DECODE: WorkerId = WorkerId(1);
 const PATIENCE: Duration = Duration::from_secs(60);
 const STEP_TOKENS_MAX: u32 = 1024;
@@ -24,9 +24,11 @@ const SAMPLES_MAX: u32 = 128;
 /// How the workers are made.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Layout of the KV pools of both.
+    /// Pairs of a prefill and a decode worker.
+    pub pairs: u32,
+    /// Layout of the KV pools of all.
     pub layout: KvLayout,
-    /// Blocks per KV group of the prefill worker's pools, and of the decode worker's.
+    /// Blocks per KV group of each prefill worker's pools, and of each decode worker's.
     pub blocks: [u32; 2],
     /// Most prompt tokens of a sequence in a step.
     pub chunk: u32,
@@ -34,12 +36,25 @@ pub struct Options {
     pub running_max: u32,
     /// Blocks that prompts leave to running sequences.
     pub reserve: u32,
+    /// How long a reader waits for an offer, and then for room.
+    pub handoff_wait: Duration,
+    /// How long a reader waits for the answer to its release.
+    pub answer_wait: Duration,
 }
 
 impl Options {
     /// Workers with so many blocks each that nothing runs short.
     pub fn roomy(layout: KvLayout) -> Self {
-        Self { layout, blocks: [512; 2], chunk: 32, running_max: 64, reserve: 4 }
+        Self {
+            pairs: 1,
+            layout,
+            blocks: [512; 2],
+            chunk: 32,
+            running_max: 64,
+            reserve: 4,
+            handoff_wait: Duration::from_secs(30),
+            answer_wait: Duration::from_secs(10),
+        }
     }
 
     /// What a device must be able to do for it.
@@ -48,13 +63,15 @@ impl Options {
             rows_max: STEP_TOKENS_MAX as usize,
             samples_max: SAMPLES_MAX as usize,
             context_max: 2048,
-            blocks: vec![self.blocks[worker.0 as usize]; self.layout.groups.len()],
+            blocks: vec![self.blocks[worker.0 as usize % 2]; self.layout.groups.len()],
         }
     }
 }
 
-/// Two workers and everything they said.
+/// The workers and everything they said.
 pub struct Cluster {
+    /// Where the workers find each other, and a test's own agents them.
+    pub hub: Hub,
     /// The options' layout.
     pub layout: KvLayout,
     /// The last report of each.
@@ -65,46 +82,67 @@ pub struct Cluster {
     pub ends: BTreeMap<SeqKey, (u32, End)>,
     /// Irregular ends.
     pub failures: Vec<(RequestId, Epoch, Failure, String)>,
-    workers: BTreeMap<WorkerId, Worker>,
+    options: Options,
+    workers: BTreeMap<WorkerId, (Worker, Option<SessionInput>)>,
+    heard: Sender<(WorkerId, FromWorker)>,
     from: Receiver<(WorkerId, FromWorker)>,
 }
 
 impl Cluster {
-    /// Starts both workers; `device` makes the device of each.
+    /// Starts the workers; `device` makes the device of each.
     pub fn new(options: &Options, device: impl Fn(WorkerId) -> Box<dyn Device>) -> Self {
-        let hub = Hub::new();
-        let (sender, from) = channel();
-        let mut workers = BTreeMap::new();
-        for id in [PREFILL, DECODE] {
-            let (config, device, inbox) = (config(options, id), device(id), inbox());
-            let agent = join(&hub, &config, None, &*device, &inbox).expect("the agent starts");
-            let sender = sender.clone();
-            let session = Box::new(move |bytes: Vec<u8>| {
-                let message = proto::session::decode_from_worker(&bytes).expect("a worker speaks the protocol");
-                sender.send((id, message)).is_ok()
-            });
-            let worker = if id == PREFILL {
-                let role = Prefill::default();
-                Worker::start(WorkerParts { config, role, device, agent, inbox, session })
-            } else {
-                Worker::start(WorkerParts { config, role: Decode::default(), device, agent, inbox, session })
-            };
-            workers.insert(id, worker.expect("the worker starts"));
-        }
-        Self {
+        let (heard, from) = channel();
+        let mut cluster = Self {
+            hub: Hub::new(),
             layout: options.layout.clone(),
             reports: BTreeMap::new(),
             rows: BTreeMap::new(),
             ends: BTreeMap::new(),
             failures: Vec::new(),
-            workers,
+            options: options.clone(),
+            workers: BTreeMap::new(),
+            heard,
             from,
-        }
+        };
+        (0..2 * options.pairs).map(WorkerId).for_each(|id| cluster.start(id, Incarnation(1), device(id)));
+        cluster
+    }
+
+    /// Starts a worker, after ending its earlier life if it has one.
+    pub fn start(&mut self, id: WorkerId, incarnation: Incarnation, device: Box<dyn Device>) {
+        self.end(id);
+        let (config, inbox) = (config(&self.options, id, incarnation), inbox());
+        let agent = join(&self.hub, &config, None, &*device, &inbox).expect("the agent starts");
+        let heard = self.heard.clone();
+        let session = Box::new(move |bytes: Vec<u8>| {
+            let message = proto::session::decode_from_worker(&bytes).expect("a worker speaks the protocol");
+            heard.send((id, message)).is_ok()
+        });
+        let worker = if id.0 % 2 == 0 {
+            Worker::start(WorkerParts { config, role: Prefill::default(), device, agent, inbox, session })
+        } else {
+            Worker::start(WorkerParts { config, role: Decode::default(), device, agent, inbox, session })
+        };
+        let worker = worker.expect("the worker starts");
+        let input = worker.input().open_session();
+        self.workers.insert(id, (worker, Some(input)));
+    }
+
+    /// Ends a worker. What it said at last is heard.
+    pub fn end(&mut self, id: WorkerId) {
+        self.workers.remove(&id);
+        self.reports.remove(&id);
+    }
+
+    /// Ends the session with a worker.
+    pub fn lose_session(&mut self, id: WorkerId) {
+        self.workers.get_mut(&id).expect("a worker").1 = None;
     }
 
     /// Sends a message over the session.
     pub fn tell(&self, to: WorkerId, message: &ToWorker) {
-        assert!(self.workers[&to].input().session(proto::session::encode_to_worker(message)));
+        let session = self.workers[&to].1.as_ref().expect("the session is open");
+        assert!(session.send(proto::session::encode_to_worker(message)));
     }
 
     /// Begins an attempt on one worker.
@@ -112,10 +150,14 @@ impl Cluster {
         self.tell(to, &ToWorker::Submit(request.submit(part)));
     }
 
-    /// Submits to both, the decode worker first or last.
+    /// Submits to the first pair, the decode worker first or last.
     pub fn hand_off(&self, request: &Asked) {
-        let decode = (DECODE, Part::Decode { prefill: PREFILL });
-        let prefill = (PREFILL, Part::Prefill { decode: DECODE });
+        self.hand_off_between(request, PREFILL, DECODE);
+    }
+
+    /// Submits to these two, the decode worker first or last.
+    pub fn hand_off_between(&self, request: &Asked, prefill: WorkerId, decode: WorkerId) {
+        let (decode, prefill) = ((decode, Part::Decode { prefill }), (prefill, Part::Prefill { decode }));
         let order = if request.id.is_multiple_of(2) { [decode, prefill] } else { [prefill, decode] };
         order.into_iter().for_each(|(to, part)| self.submit(to, request, part));
     }
@@ -191,9 +233,10 @@ impl Cluster {
         });
     }
 
-    /// Waits until every block of both workers is free or cached and nothing runs.
+    /// Waits until every block of every worker is free or could be evicted, and nothing runs.
     pub fn wait_idle(&mut self) {
-        for id in [PREFILL, DECODE] {
+        let ids: Vec<_> = self.workers.keys().copied().collect();
+        for id in ids {
             self.until(&format!("all blocks of {id} to be given back"), |cluster| {
                 cluster.reports.get(&id).is_some_and(|report| {
                     report.blocks_available == report.blocks_total && report.running == 0 && report.waiting == 0
@@ -203,10 +246,10 @@ impl Cluster {
     }
 }
 
-fn config(options: &Options, id: WorkerId) -> WorkerConfig {
+fn config(options: &Options, id: WorkerId, incarnation: Incarnation) -> WorkerConfig {
     WorkerConfig {
         id,
-        incarnation: Incarnation(1),
+        incarnation,
         name: id.to_string(),
         layout: options.layout.clone(),
         blocks: options.limits(id).blocks,
@@ -220,8 +263,8 @@ fn config(options: &Options, id: WorkerId) -> WorkerConfig {
             block_tokens: options.layout.block_tokens,
             samples_max: SAMPLES_MAX,
         },
-        handoff_wait: Duration::from_secs(30),
-        answer_wait: Duration::from_secs(10),
+        handoff_wait: options.handoff_wait,
+        answer_wait: options.answer_wait,
         release_retry: Duration::from_millis(200),
         offer_max: Duration::from_secs(60),
     }

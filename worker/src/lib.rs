@@ -29,7 +29,7 @@ pub use clock::Clock;
 pub use config::WorkerConfig;
 pub use core::{Core, shares_prompt};
 pub use fetches::Fetches;
-pub use inbox::{Inbound, Inbox, WorkerInput, inbox};
+pub use inbox::{Inbound, Inbox, SessionInput, WorkerInput, inbox};
 pub use offers::Offers;
 pub use role::Role;
 pub use sequence::{PROMPT, Sequence};

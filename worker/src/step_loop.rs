@@ -10,6 +10,7 @@ use crate::reports::Reports;
 use crate::role::Role;
 use crate::sequence::PROMPT;
 use crate::space::Space;
+use domain::handoff::PeerBody;
 use domain::plan::{Sampled, StepOutput};
 use domain::session::{Failure, ToWorker};
 use domain::{SeqKey, StepId, Time};
@@ -64,6 +65,7 @@ pub enum StartError {
 struct StepLoop<R> {
     // The inbox is dropped before the agent and the device, whose threads may wait for room in it.
     inbox: Receiver<Inbound>,
+    input: WorkerInput,
     core: Core,
     role: R,
     clock: Clock,
@@ -111,6 +113,7 @@ impl Worker {
             step: StepId(0),
             work: None,
             inbox: receiver,
+            input: input.clone(),
             device,
         };
         let thread = std::thread::Builder::new().name(worker.clone()).spawn(move || step_loop.run());
@@ -241,7 +244,13 @@ impl<R: Role> StepLoop<R> {
 
     fn peer(&mut self, now: Time, message: domain::handoff::PeerMessage) {
         match self.core.check_lives(&message) {
-            None => self.core.meters.stale_incarnation.increment(1),
+            None => {
+                self.core.meters.stale_incarnation.increment(1);
+                // Whoever waits for the word of an earlier life of this worker learns that there is none to come.
+                if let PeerBody::Release { lease } = message.body {
+                    self.core.send(message.from, PeerBody::Released { lease, valid: false });
+                }
+            }
             Some(restarted) => {
                 if restarted {
                     self.role.peer_restarted(&mut self.core, now, message.from);
@@ -253,6 +262,10 @@ impl<R: Role> StepLoop<R> {
 
     /// What time alone brings about.
     fn tick(&mut self, now: Time) {
+        if self.input.session_has_ended() {
+            // Nobody would hear of them. Sealed blocks stay cached, so that a replay is cheap.
+            self.core.attempts.ids().into_iter().for_each(|(request, epoch)| self.cancel(now, request, epoch));
+        }
         while let Some((request, epoch)) = self.core.attempts.overdue(now) {
             self.core.fail(request, epoch, Failure::Deadline, "the client's deadline passed");
             self.role.cancelled(&mut self.core, now, request, epoch);

@@ -71,8 +71,8 @@ impl Fleet {
                 Role::Prefill => seat.start(Prefill::default(), session)?,
                 Role::Decode => seat.start(Decode::default(), session)?,
             };
-            let input = worker.input();
-            let send = Box::new(move |bytes| if input.session(bytes) { Ok(()) } else { Err(LinkFull) });
+            let input = worker.input().open_session();
+            let send = Box::new(move |bytes| if input.send(bytes) { Ok(()) } else { Err(LinkFull) });
             links.push(WorkerLink { id, role, incarnation, send, receive });
             workers.push(worker);
         }
