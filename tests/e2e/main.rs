@@ -1,0 +1,17 @@
+//! The real binary, from outside: `baton` as a process, spoken to over sockets and signals like by anybody else.
+//!
+//! What is deliberately absent: timed assertions. Whoever waits here does so with [`server::PATIENCE`], which is generous;
+//! a machine that is busy with something else makes these tests slow, not red. How the workers compute is shown by the
+//! targets beside this one; here it only counts what a client, an operator or an attacker can see.
+
+mod asks;
+mod bad_input;
+mod command_line;
+mod gone;
+mod http;
+mod lifecycle;
+mod metrics;
+mod models;
+mod probes;
+mod same_text;
+mod server;

@@ -1,0 +1,40 @@
+//! The models that are served: the bundled one, and one with random weights.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The binary under test.
+pub(crate) const BATON: &str = env!("CARGO_BIN_EXE_baton");
+
+/// A directory that is removed with its owner.
+pub(crate) struct Folder(PathBuf);
+
+impl Folder {
+    /// An empty folder for the test called `name`.
+    pub(crate) fn new(name: &str) -> Self {
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("e2e-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).expect("the folder can be made");
+        Self(path)
+    }
+
+    /// A path in it.
+    pub(crate) fn path(&self, name: &str) -> String {
+        self.0.join(name).into_os_string().into_string().expect("build folders have UTF-8 names")
+    }
+
+    /// Writes a model with random weights into it: four layers with a sliding window, no chat template. Returns where.
+    pub(crate) fn window_model(&self) -> String {
+        let dir = self.path("window");
+        let arguments = ["model", "random", "--shape", "tiny-window", "--family", "mistral", "--seed", "1", &dir];
+        let output = Command::new(BATON).args(arguments).env_clear().output().expect("the binary runs");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        dir
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // What is left lies in the build folder.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
