@@ -29,7 +29,7 @@ pub(crate) fn run(config: &Config) -> Result<(), Box<dyn Error>> {
     let fleet = fleet::Fleet::start(config, &model)?;
     welcome::print(&listener.local_addr()?.to_string(), &model, &fleet)?;
     let router = router_config(config, &model);
-    let (card, links) = (model.card(&fleet), fleet.links);
+    let (card, links) = (model.card(fleet.context_tokens, fleet.scope), fleet.links);
     runtime.block_on(router::serve(listener, router, card, links, metrics, shutdown::signal()))?;
     // Nobody asks the workers any more; they end with their threads.
     drop(fleet.workers);

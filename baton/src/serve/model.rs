@@ -1,10 +1,9 @@
 //! The model that is served: its files, its weights once for all workers, and its card.
 
-use super::fleet::Fleet;
 use crate::config::Config;
 use crate::model_dir;
 use crate::progress::Progress;
-use domain::{KvLayout, SamplingParams};
+use domain::{KvLayout, SamplingParams, Scope};
 use engine::cpu::CpuModel;
 use engine::models::ModelFiles;
 use engine::spec::ModelSpec;
@@ -64,8 +63,9 @@ impl Model {
         })
     }
 
-    /// What the router tells of it.
-    pub(super) fn card(self, fleet: &Fleet) -> ModelCard {
+    /// What the router tells of it. `context_tokens`: the longest sequence that the workers take; `scope`: what their
+    /// block identities are derived under.
+    pub(super) fn card(self, context_tokens: u32, scope: Scope) -> ModelCard {
         ModelCard {
             name: self.name,
             created: self.created,
@@ -73,9 +73,9 @@ impl Model {
             template: self.template,
             sampling: self.sampling,
             eos: self.spec.eos,
-            context_tokens: fleet.context_tokens,
+            context_tokens,
             vocab: self.spec.vocab as u32,
-            scope: fleet.scope.clone(),
+            scope,
         }
     }
 
