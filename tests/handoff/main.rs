@@ -2,6 +2,8 @@
 //! every misplaced byte. The router's part is played by the test.
 
 mod device;
+mod peer;
+mod protocol;
 
 use device::{Knobs, TagDevice, expected};
 use domain::session::{Failure, Part, ToWorker};
@@ -23,7 +25,7 @@ impl Cluster {
     fn new(options: &Options) -> Self {
         let (prefill_knobs, decode_knobs) = (Arc::<Knobs>::default(), Arc::<Knobs>::default());
         let workers = tests::cluster::Cluster::new(options, |id| {
-            let knobs = if id == PREFILL { &prefill_knobs } else { &decode_knobs };
+            let knobs = if id.0.is_multiple_of(2) { &prefill_knobs } else { &decode_knobs };
             Box::new(TagDevice::new(options.layout.clone(), options.limits(id), knobs.clone()))
         });
         Self { workers, prefill_knobs, decode_knobs }

@@ -118,7 +118,7 @@ impl Cluster {
             let message = proto::session::decode_from_worker(&bytes).expect("a worker speaks the protocol");
             heard.send((id, message)).is_ok()
         });
-        let worker = if id.0 % 2 == 0 {
+        let worker = if id.0.is_multiple_of(2) {
             Worker::start(WorkerParts { config, role: Prefill::default(), device, agent, inbox, session })
         } else {
             Worker::start(WorkerParts { config, role: Decode::default(), device, agent, inbox, session })
