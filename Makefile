@@ -6,7 +6,7 @@ ARGS ?=
 BINARY = $(or $(CARGO_TARGET_DIR),target)/release/baton
 
 .DEFAULT_GOAL := help
-.PHONY: help serve build test test-unit test-doc test-conformance soak check check-format check-tidy check-lints check-deps fix
+.PHONY: help serve build test test-unit test-e2e test-doc test-conformance soak check check-format check-tidy check-lints check-deps fix
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -18,11 +18,15 @@ build: ## install what a build needs, and build the binary in release mode
 	@scripts/install-tools build
 	$(CARGO) build --release --package baton
 
-test: test-unit test-doc test-conformance ## install what tests need, and run everything that needs no GPU
+test: test-unit test-e2e test-doc test-conformance ## install what tests need, and run everything that needs no GPU
 
-test-unit: ## unit, property, reference and end-to-end tests
+test-unit: ## unit, property, reference and whole-path tests
 	@scripts/install-tools build nextest
-	$(CARGO) nextest run --release --workspace
+	$(CARGO) nextest run --release --workspace -E 'not binary(e2e)'
+
+test-e2e: ## the real binary from outside
+	@scripts/install-tools build nextest
+	$(CARGO) nextest run --release --workspace -E 'binary(e2e)'
 
 test-doc: ## the examples in the documentation
 	@scripts/install-tools build
