@@ -3,7 +3,7 @@
 use crate::http::{Connection, post};
 use crate::server::Server;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// A request.
@@ -138,6 +138,10 @@ impl Said {
             let logged = choice.logprobs.values().map(Vec::len).max().unwrap_or(0);
             let asked = ask.body.get("logprobs").is_some();
             assert_eq!(logged > 0, asked, "log probabilities where they are asked for: {choice:?}");
+        }
+        if choices > 1 && ask.body["temperature"].as_f64().is_some_and(|temperature| temperature > 1.0) {
+            let texts: BTreeSet<&str> = self.choices.values().map(|choice| choice.text.as_str()).collect();
+            assert!(texts.len() > 1, "choices are drawn apart: {texts:?}");
         }
         if let Some(stop) = ask.body["stop"].as_str() {
             assert!(self.choices.values().all(|choice| !choice.text.contains(stop)), "{stop:?} is not shown");

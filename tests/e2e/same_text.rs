@@ -6,13 +6,16 @@ use crate::models::Folder;
 use crate::server::Server;
 use serde_json::{Value, json};
 
+/// Rounds after which memory that is short must have made a sequence give way.
+const ROUNDS_MAX: usize = 10;
+
 /// A way to serve.
 struct Variant {
     name: &'static str,
     flags: &'static [&'static str],
     /// `BATON_PLACEMENT__HANDOFF`.
     handoff: &'static str,
-    /// How many workers may compute a prompt; so many turns of a conversation may find nothing cached.
+    /// How many workers may compute a prompt: each finds nothing cached of a conversation once.
     places: usize,
     /// Memory for KV is so short that running sequences must make room for each other.
     small: bool,
@@ -97,13 +100,15 @@ impl Subject {
     fn converse(&self, server: &Server, places: usize) -> Vec<Said> {
         let mut turns: Vec<(&str, String)> = Vec::new();
         let mut answers: Vec<Said> = Vec::new();
+        let mut misses = 0;
         for next in &self.turns {
             let ask = (self.conversation)(&turns, next);
             let (said, cached) = if turns.len().is_multiple_of(2) { ask.whole(server) } else { ask.streamed(server) };
-            assert!(turns.len() < places || cached > 0, "turn {} finds nothing cached", turns.len());
+            misses += usize::from(cached == 0);
             turns.push((next, said.choices[&0].text.clone()));
             answers.push(said);
         }
+        assert!(misses <= places, "{misses} turns find nothing cached");
         answers
     }
 
@@ -133,8 +138,17 @@ impl Subject {
             let metrics = server.settled();
             let handed_over = metrics.sum("baton_handoffs_total", &[("result", "taken")]);
             assert!(variant.handoff != "always" || handed_over > 0.0, "{}: nothing was handed over", variant.name);
-            let preemptions = metrics.sum("baton_preemptions_total", &[]);
-            assert_eq!(preemptions > 0.0, variant.small, "{}: {preemptions} preemptions", variant.name);
+            let preemptions = |server: &Server| server.settled().sum("baton_preemptions_total", &[]);
+            if variant.small {
+                // How many run at once is up to the machine.
+                let preempted = (0..ROUNDS_MAX).any(|_| {
+                    check_all(&server, &told, 16, true);
+                    preemptions(&server) > 0.0
+                });
+                assert!(preempted, "{}: memory was never short", variant.name);
+            } else {
+                assert_eq!(preemptions(&server), 0.0, "{}: memory was short", variant.name);
+            }
         }
     }
 }
@@ -153,7 +167,7 @@ fn the_bundled_model_says_the_same_on_every_path() {
     let complete = |prompt: Value, more: Value| Ask::completion("tiny-rust", prompt, more);
     let asks = vec![
         Ask::chat("What is ownership?", greedy(64)),
-        Ask::chat("What is a trait?", sampled(1, json!({ "n": 3 }))),
+        Ask::chat("What is a trait?", sampled(1, json!({ "n": 3, "temperature": 1.5, "top_p": 1 }))),
         Ask::chat("What is a lifetime?", sampled(2, json!({ "logprobs": true, "top_logprobs": 3 }))),
         Ask::chat("How do I handle errors?", json!({ "temperature": 0, "max_tokens": 64, "stop": "the" })),
         Ask::chat("What is unsafe Rust?", sampled(3, json!({ "stop": [". ", "\n"], "n": 3, "logprobs": true }))),
@@ -196,7 +210,7 @@ fn a_model_with_a_sliding_window_says_the_same_on_every_path() {
     let prompt = |tokens: u32, salt: u32| -> Value { (0..tokens).map(|i| (i * i + salt * 71 + i) % 250).collect() };
     let ask = |at: u32, tokens: u32| {
         let mut more =
-            json!({ "max_tokens": 40 + at % 3 * 10, "ignore_eos": at.is_multiple_of(2), "n": 1 + at % 4 / 3 * 2 });
+            json!({ "max_tokens": 60 + at % 3 * 20, "ignore_eos": at.is_multiple_of(2), "n": 1 + at % 4 / 3 * 2 });
         let fields = more.as_object_mut().expect("an object");
         match at % 3 {
             0 => fields.extend([("temperature".to_owned(), json!(0)), ("logprobs".to_owned(), json!(1))]),
@@ -205,7 +219,7 @@ fn a_model_with_a_sliding_window_says_the_same_on_every_path() {
         }
         Ask::completion(MODEL, prompt(tokens, at), more)
     };
-    let lengths = [1, 15, 16, 17, 23, 25, 40, 63, 65, 100, 129, 200, 311, 400, 513, 700];
+    let lengths = [1, 15, 16, 17, 23, 25, 40, 63, 65, 100, 129, 200, 311, 400, 513, 600];
     let asks = (0..).zip(lengths).map(|(at, tokens)| ask(at, tokens)).collect();
     let conversation = |turns: &[(&str, String)], next: &str| {
         let text: String = turns.iter().map(|(user, _)| *user).chain([next]).collect();
@@ -218,5 +232,5 @@ fn a_model_with_a_sliding_window_says_the_same_on_every_path() {
         "and on, ",
         "and on.",
     ];
-    Subject { model: vec!["--model".to_owned(), dir], small_bytes: "640KiB", asks, turns, conversation }.check();
+    Subject { model: vec!["--model".to_owned(), dir], small_bytes: "400KiB", asks, turns, conversation }.check();
 }
