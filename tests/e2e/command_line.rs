@@ -63,6 +63,7 @@ fn wrong_settings_are_refused() {
     check(&["serve", "--set", "kv.device_bytes"], 2, &["kv.device_bytes", "KEY=VALUE"]);
     check(&["serve", "--set", "kv.device_bytes=much"], 2, &["kv.device_bytes", "much", "4GiB"]);
     check(&["serve", "--set", "engine.running_max=5000"], 2, &["engine.step_tokens_max", "5512"]);
+    check(&["serve", "--set", "engine.running_max=8"], 2, &["router.choices_max", "16", "engine.running_max = 8"]);
     check(&["serve", "--log-level", "a=b=c"], 2, &["a=b=c"]);
     check_in(&["serve"], &[("BATON_KV__DEVICE", "1")], 2, &["BATON_KV__DEVICE", "kv.device"]);
     check_in(&["config", "check"], &[("BATON_SERVE__DECODE", "x")], 2, &["BATON_SERVE__DECODE", "\"x\""]);

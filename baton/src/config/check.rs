@@ -48,6 +48,13 @@ pub(super) fn problems(config: &Config, origin: impl Fn(&str) -> Origin) -> Vec<
             engine.step_tokens_max
         )
     });
+    let choices_run = u32::from(router.choices_max) <= engine.running_max;
+    expect(choices_run, "router.choices_max", &|| {
+        format!(
+            "{} is above engine.running_max = {}: the sequences of a prompt run together",
+            router.choices_max, engine.running_max
+        )
+    });
     let whole_blocks = engine.block_tokens == 0 || engine.chunk_tokens.is_multiple_of(engine.block_tokens);
     expect(whole_blocks, "engine.chunk_tokens", &|| {
         format!("{} is not a multiple of engine.block_tokens = {}", engine.chunk_tokens, engine.block_tokens)
