@@ -294,10 +294,12 @@ fn a_choice_cancelled_during_its_handoff_is_not_decoded() {
 fn attempts_end_with_their_session() {
     let mut cluster = Cluster::new(&options(None));
     cluster.decode_knobs.layer_us.store(500, Ordering::Relaxed);
-    let decoding = Asked::new(2, prompt(20, 1), 1_000);
+    let decoding = Asked::new(2, prompt(20, 1), 1_500);
     cluster.hand_off(&decoding);
     let waiting = expecting(&cluster, 3);
-    cluster.until("it decodes", |cluster| cluster.rows.get(&decoding.key(0)).is_some_and(|rows| rows.len() > 1));
+    cluster.until("a report that it decodes", |cluster| {
+        cluster.reports.get(&DECODE).is_some_and(|report| report.running == 1)
+    });
     cluster.lose_session(DECODE);
     cluster.wait_idle();
     assert!(!cluster.ends.contains_key(&decoding.key(0)) && !cluster.rows.contains_key(&waiting.key(0)));
