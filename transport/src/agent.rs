@@ -1,11 +1,12 @@
 //! The agent: one per worker.
 
 use crate::copy::copy_racing;
+use crate::event::{AgentEvent, TransferId};
 use crate::hub::{Hub, Station};
 use crate::lane::{Lane, LaneStatus, Probe};
 use crate::memory::{Memory, RegionId};
 use crate::mover::Mover;
-use crate::transfer::{Completion, PostError, PrepareError, Transfer, TransferBuilder, TransferId};
+use crate::transfer::{PostError, PrepareError, Transfer, TransferBuilder};
 use domain::{ProgressWord, WorkerId};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -28,20 +29,6 @@ pub struct AgentConfig {
     pub posted_max: usize,
     /// A peer that this lane (or a faster one) does not reach is not connected.
     pub require: Option<Lane>,
-}
-
-/// What an agent tells its owner.
-#[derive(Debug, Clone, PartialEq)]
-pub enum AgentEvent {
-    /// A message of a peer.
-    Message {
-        /// Who sent it.
-        from: WorkerId,
-        /// What.
-        bytes: Vec<u8>,
-    },
-    /// A posted transfer ended.
-    Ended(Completion),
 }
 
 /// Reads peers' bytes and carries messages. Dropping it ends its transfers and leaves the hub.

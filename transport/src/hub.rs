@@ -1,6 +1,6 @@
 //! The hub: where the agents of one process find each other. It is what the `local` lane connects through.
 
-use crate::agent::AgentEvent;
+use crate::event::AgentEvent;
 use crate::memory::{Memory, RegionId, Regions};
 use domain::{ProgressWord, WorkerId};
 use std::collections::HashMap;

@@ -9,19 +9,19 @@
 
 mod agent;
 mod copy;
+mod event;
 mod hub;
 mod lane;
 mod memory;
 mod mover;
 mod transfer;
 
-pub use agent::{Agent, AgentConfig, AgentEvent, ConnectError, SendError};
+pub use agent::{Agent, AgentConfig, ConnectError, SendError};
+pub use event::{AgentEvent, Completion, TransferError, TransferId, TransferReport};
 pub use hub::Hub;
 pub use lane::{Lane, LaneParseError, LaneStatus, Probe};
 pub use memory::{Memory, RegionId};
-pub use transfer::{
-    Completion, Copy, PostError, PrepareError, Transfer, TransferBuilder, TransferError, TransferId, TransferReport,
-};
+pub use transfer::{Copy, PostError, PrepareError, Transfer, TransferBuilder};
 
 #[cfg(test)]
 mod tests;

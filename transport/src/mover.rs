@@ -4,10 +4,10 @@
 //! again for [`SPIN`], then sleeps [`NAP`] at a time, so that waiting for layers costs the cores it shares next to
 //! nothing. Without transfers it sleeps until one is posted.
 
-use crate::agent::AgentEvent;
 use crate::copy::copy_racing;
+use crate::event::{AgentEvent, Completion, TransferError, TransferId, TransferReport};
 use crate::hub::Station;
-use crate::transfer::{Completion, PostError, Transfer, TransferError, TransferId, TransferReport};
+use crate::transfer::{PostError, Transfer};
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};

@@ -1,0 +1,58 @@
+//! What an agent tells its owner: messages of peers, and the one end of each transfer.
+
+use crate::lane::Lane;
+use domain::WorkerId;
+use std::time::Duration;
+
+/// What an agent tells its owner.
+#[derive(Debug, Clone, PartialEq)]
+pub enum AgentEvent {
+    /// A message of a peer.
+    Message {
+        /// Who sent it.
+        from: WorkerId,
+        /// What.
+        bytes: Vec<u8>,
+    },
+    /// A posted transfer ended.
+    Ended(Completion),
+}
+
+/// A posted transfer of one agent. Never reused by it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
+pub struct TransferId(pub u64);
+
+/// The one end of a posted transfer: after it, the destination is not touched any more (it is quiesced).
+#[derive(Debug, Clone, PartialEq)]
+pub struct Completion {
+    /// Which.
+    pub id: TransferId,
+    /// All bytes are there, or why not.
+    pub result: Result<TransferReport, TransferError>,
+}
+
+/// What a transfer did.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct TransferReport {
+    /// The lane taken.
+    pub lane: Lane,
+    /// Bytes read.
+    pub bytes: u64,
+    /// From post to the first byte: gates and other transfers.
+    pub queued: Duration,
+    /// Time inside copies.
+    pub wire: Duration,
+    /// From post to end.
+    pub elapsed: Duration,
+}
+
+/// Why a transfer did not bring all its bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum TransferError {
+    /// The caller cancelled it.
+    #[error("cancelled")]
+    Cancelled,
+    /// The owner of the source left.
+    #[error("the owner of the source is gone")]
+    PeerGone,
+}
