@@ -19,7 +19,7 @@ pub struct PlacementConfig {
     pub index_blocks_max: usize,
     /// Whether prompts go through prefill workers.
     pub handoff: HandoffPolicy,
-    /// What is assumed of a worker until it reports.
+    /// What is assumed of a worker while neither it nor any other has measured.
     pub defaults: Rates,
 }
 

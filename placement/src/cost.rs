@@ -15,7 +15,7 @@
 //! stands for the next to arrive. So on idle workers a prompt goes through a prefill worker once computing it takes
 //! longer than handing it off, and a prompt that the decode worker has cached does not.
 
-use crate::config::{HandoffPolicy, PlacementConfig};
+use crate::config::{HandoffPolicy, PlacementConfig, Rates};
 use crate::workers::{Given, Worker, Workers};
 use domain::session::Role;
 use domain::{BlockHash, WorkerId};
@@ -120,7 +120,7 @@ pub(crate) struct Ask<'a> {
 
 /// Chooses; `None`: no decode worker will have it.
 pub(crate) fn decide(config: &PlacementConfig, workers: &Workers, ask: &Ask<'_>) -> Option<Decision> {
-    let pricing = Pricing { config, workers, ask };
+    let pricing = Pricing { config, assumed: workers.assumed(&config.defaults), workers, ask };
     let takers = candidates(workers, ask, Role::Decode);
     let decode: Vec<Cost> = takers.iter().map(|worker| pricing.decode(worker)).collect();
     let whole: Vec<Cost> = takers.iter().map(|worker| pricing.whole(worker)).collect();
@@ -185,18 +185,20 @@ fn usable(config: &PlacementConfig, held: u32, tokens: u32) -> u32 {
 
 struct Pricing<'a> {
     config: &'a PlacementConfig,
+    /// Speeds of a worker that has not measured its own.
+    assumed: Rates,
     workers: &'a Workers,
     ask: &'a Ask<'a>,
 }
 
 impl Pricing<'_> {
     fn prefill(&self, worker: &Worker) -> Cost {
-        let rates = worker.rates(&self.config.defaults);
+        let rates = worker.rates(&self.assumed);
         Cost { overhead_s: rates.handoff_s, ..self.compute(worker) }
     }
 
     fn decode(&self, worker: &Worker) -> Cost {
-        let rates = worker.rates(&self.config.defaults);
+        let rates = worker.rates(&self.assumed);
         let cost = self.nothing(worker);
         let bytes = u64::from(self.ask.tokens - cost.cached_tokens) * self.config.token_bytes;
         Cost {
@@ -207,7 +209,7 @@ impl Pricing<'_> {
     }
 
     fn whole(&self, worker: &Worker) -> Cost {
-        let rates = worker.rates(&self.config.defaults);
+        let rates = worker.rates(&self.assumed);
         let cost = self.compute(worker);
         let interference_s = cost.compute_s * f64::from(worker.running() + 1);
         Cost { slowdown_s: f64::from(worker.sequences()) * rates.decode_step_s + interference_s, ..cost }
@@ -215,7 +217,7 @@ impl Pricing<'_> {
 
     /// The parts of a worker that computes the prompt.
     fn compute(&self, worker: &Worker) -> Cost {
-        let rate = worker.rates(&self.config.defaults).prefill_tokens_per_s;
+        let rate = worker.rates(&self.assumed).prefill_tokens_per_s;
         let cost = self.nothing(worker);
         let held = cost.cached_tokens / self.config.block_tokens;
         let cached_tokens = usable(self.config, held, self.ask.tokens);

@@ -106,13 +106,13 @@ impl Worker {
         known(self.load.prefill_tokens_per_s).is_some()
     }
 
-    /// Its speeds, with `defaults` for what it has not measured.
-    pub(crate) fn rates(&self, defaults: &Rates) -> Rates {
+    /// Its speeds, with `assumed` for what it has not measured.
+    pub(crate) fn rates(&self, assumed: &Rates) -> Rates {
         Rates {
-            prefill_tokens_per_s: known(self.load.prefill_tokens_per_s).unwrap_or(defaults.prefill_tokens_per_s),
-            decode_step_s: known(self.load.decode_step_s).unwrap_or(defaults.decode_step_s),
-            fetch_bytes_per_s: known(self.load.fetch_bytes_per_s).unwrap_or(defaults.fetch_bytes_per_s),
-            handoff_s: defaults.handoff_s,
+            prefill_tokens_per_s: known(self.load.prefill_tokens_per_s).unwrap_or(assumed.prefill_tokens_per_s),
+            decode_step_s: known(self.load.decode_step_s).unwrap_or(assumed.decode_step_s),
+            fetch_bytes_per_s: known(self.load.fetch_bytes_per_s).unwrap_or(assumed.fetch_bytes_per_s),
+            handoff_s: assumed.handoff_s,
         }
     }
 
@@ -169,6 +169,21 @@ impl Workers {
     /// Those of a role, by id.
     pub(crate) fn of_role(&self, role: Role) -> impl Iterator<Item = &Worker> {
         self.up.values().filter(move |worker| worker.role == role)
+    }
+
+    /// What to assume of a worker that has not measured itself: the mean of those that have, whatever their role, since
+    /// they run the same model; `defaults` where none has.
+    pub(crate) fn assumed(&self, defaults: &Rates) -> Rates {
+        let mean = |of: fn(&Report) -> f32, default: f64| {
+            let measured: Vec<f64> = self.up.values().filter_map(|worker| known(of(&worker.load))).collect();
+            if measured.is_empty() { default } else { measured.iter().sum::<f64>() / measured.len() as f64 }
+        };
+        Rates {
+            prefill_tokens_per_s: mean(|load| load.prefill_tokens_per_s, defaults.prefill_tokens_per_s),
+            decode_step_s: mean(|load| load.decode_step_s, defaults.decode_step_s),
+            fetch_bytes_per_s: mean(|load| load.fetch_bytes_per_s, defaults.fetch_bytes_per_s),
+            handoff_s: defaults.handoff_s,
+        }
     }
 
     /// Leading blocks of `chain` that a worker has.

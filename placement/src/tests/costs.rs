@@ -74,13 +74,20 @@ fn running_sequences_speak_against_computing_prompts_among_them() {
 #[test]
 fn measured_speeds_replace_the_assumed_ones() {
     let speed = |prefill_tokens_per_s| Report { prefill_tokens_per_s, ..Report::default() };
-    assert_eq!(check(config(), &[P1, P2, D1], &[(P1, speed(900.0))], 100), pair(P2, D1));
-    assert_eq!(check(config(), &[P1, P2, D1], &[(P2, speed(1_100.0))], 100), pair(P2, D1));
+    assert_eq!(check(config(), &[P1, P2, D1], &[(P1, speed(900.0)), (P2, speed(1_000.0))], 100), pair(P2, D1));
+    assert_eq!(check(config(), &[P1, P2, D1], &[(P1, speed(1_000.0)), (P2, speed(900.0))], 100), pair(P1, D1));
     // What is no measurement is none.
     assert_eq!(check(config(), &[P1, P2, D1], &[(P2, speed(f32::NAN)), (P1, speed(-1.0))], 100), pair(P1, D1));
     let wire = |fetch_bytes_per_s| Report { fetch_bytes_per_s, ..Report::default() };
     // 100 tokens over a slow wire cost more than computing them here.
     assert_eq!(check(config(), &[P1, D1], &[(D1, wire(1e6))], 100), alone(D1));
+}
+
+#[test]
+fn a_worker_that_has_not_measured_is_taken_to_be_as_fast_as_those_that_have() {
+    // 20 uncached tokens on D1 at P1's ten a millisecond beat 100 there and a handoff of 20 ms.
+    let fast = Report { prefill_tokens_per_s: 10_000.0, ..Report::default() };
+    assert_eq!(check(config(), &[P1, D1], &[(P1, fast), (D1, holds(5))], 100), alone(D1));
 }
 
 #[test]
