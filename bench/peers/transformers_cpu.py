@@ -36,7 +36,7 @@ def measure(model, sequences, start, rows):
         best = min(best, time.perf_counter() - begin)
         # Back to the context alone.
         if start:
-            cache.crop(start)
+            cache.crop(-rows)
         else:
             cache = DynamicCache(config=model.config)
     return best

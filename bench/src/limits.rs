@@ -1,15 +1,17 @@
 //! What the machine can do at best: reading memory, and multiplying.
 
+use memmap2::MmapMut;
 use std::hint::black_box;
 use std::time::Instant;
 
-/// Bytes that are read at once; far more than any cache holds.
-const READ_BYTES: usize = 1 << 30;
+/// Bytes that are read at once: about as many as the weights of the model that is measured, more than caches hold.
+const READ_BYTES: usize = 384 << 20;
 /// Rounds of fused multiply-adds.
-const ROUNDS: usize = 4_000_000;
+const ROUNDS: usize = 400_000;
 /// Vectors of 16 numbers that are worked on at once, to hide the latency of each.
 const VECTORS: usize = 12;
-const REPEATS: usize = 5;
+/// As many as let some fall into a quiet moment of the host.
+const REPEATS: usize = 40;
 
 /// The machine's limits, with all its threads.
 pub(crate) struct Limits {
@@ -20,23 +22,28 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
-    pub(crate) fn measure(threads: usize) -> Self {
-        let memory = vec![1_u64; READ_BYTES / 8];
+    pub(crate) fn measure(threads: usize) -> std::io::Result<Self> {
+        let mut memory = MmapMut::map_anon(READ_BYTES)?;
+        // Without huge pages the figure is one of the page tables.
+        #[cfg(target_os = "linux")]
+        memory.advise(memmap2::Advice::HugePage)?;
+        memory.fill(1);
         let share = memory.len() / threads;
         let read = best(threads, |thread| {
-            let mut sums = [0_u64; 32];
-            for words in memory[thread * share..(thread + 1) * share].chunks_exact(32) {
-                sums.iter_mut().zip(words).for_each(|(sum, word)| *sum = sum.wrapping_add(*word));
-            }
-            black_box(sums);
+            black_box(sum(&memory[thread * share..(thread + 1) * share]));
         });
         let multiply = best(threads, |_| {
             black_box(fused_multiply_adds());
         });
-        Self {
+        Ok(Self {
             read_bytes_per_s: READ_BYTES as f64 / read,
             flops: (2 * 16 * VECTORS * ROUNDS * threads) as f64 / multiply,
-        }
+        })
+    }
+
+    /// The better of two measurements, limit by limit.
+    pub(crate) fn or_better(&self, other: &Self) -> Self {
+        Self { read_bytes_per_s: self.read_bytes_per_s.max(other.read_bytes_per_s), flops: self.flops.max(other.flops) }
     }
 }
 
@@ -56,6 +63,33 @@ fn best(threads: usize, work: impl Fn(usize) + Sync) -> f64 {
         begin.elapsed().as_secs_f64()
     };
     (0..REPEATS).map(once).fold(f64::INFINITY, f64::min)
+}
+
+/// Reads all of it, once, in order.
+fn sum(bytes: &[u8]) -> u64 {
+    #[cfg(target_arch = "x86_64")]
+    if is_x86_feature_detected!("avx512f") {
+        // SAFETY: the processor has it.
+        return unsafe { sum_with_avx512(bytes) };
+    }
+    sum_words(bytes)
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f")]
+fn sum_with_avx512(bytes: &[u8]) -> u64 {
+    sum_words(bytes)
+}
+
+#[inline(always)]
+fn sum_words(bytes: &[u8]) -> u64 {
+    let mut sums = [0_u64; 64];
+    for chunk in bytes.chunks_exact(64 * 8) {
+        for (sum, word) in sums.iter_mut().zip(chunk.chunks_exact(8)) {
+            *sum ^= u64::from_ne_bytes([word[0], word[1], word[2], word[3], word[4], word[5], word[6], word[7]]);
+        }
+    }
+    sums.into_iter().fold(0, |all, sum| all ^ sum)
 }
 
 fn fused_multiply_adds() -> f32 {

@@ -17,33 +17,40 @@ const REPEATS: usize = 5;
 fn main() -> Result<(), Box<dyn Error>> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     eprintln!("measuring the machine's limits, {threads} threads");
-    let limits = Limits::measure(threads);
+    let before = Limits::measure(threads)?;
+    let mut measured = Vec::new();
+    for dtype in [Dtype::F32, Dtype::Bf16] {
+        eprintln!("making, loading and running the 125m shape in {dtype:?}");
+        let mut bench = Bench::new(dtype, threads)?;
+        for run in RUNS {
+            let output = bench.best(run, REPEATS)?;
+            measured.push((dtype, run, bench.flops(run), bench.weight_bytes(), output));
+        }
+    }
+    // What else the host does comes and goes: the better of both measurements is nearer to the limit.
+    let limits = before.or_better(&Limits::measure(threads)?);
+
     println!("threads: {threads}");
-    println!("read bandwidth: {:.1} GB/s", limits.read_bytes_per_s / 1e9);
+    println!("plain read loop: {:.1} GB/s", limits.read_bytes_per_s / 1e9);
     println!("f32 fused multiply-add: {:.0} GFLOP/s", limits.flops / 1e9);
     println!();
     println!(
-        "| weights | work | tokens/s | ms a step | GFLOP/s | of FMA | GB/s of weights | of bandwidth | outside kernels |"
+        "| weights | work | tokens/s | ms a step | GFLOP/s | of FMA | GB/s of weights | of the read loop | outside kernels |"
     );
     println!("| --- | --- | --- | --- | --- | --- | --- | --- | --- |");
-    for dtype in [Dtype::F32, Dtype::Bf16] {
-        eprintln!("making and loading the 125m shape in {dtype:?}");
-        let mut bench = Bench::new(dtype, threads)?;
-        for run in RUNS {
-            let result = bench.best(run, REPEATS)?;
-            let seconds = result.elapsed.as_secs_f64();
-            let (flops, bytes) = (bench.flops(run) / seconds, bench.weight_bytes() / seconds);
-            println!(
-                "| {dtype:?} | {run} | {:.0} | {:.2} | {:.0} | {:.0}% | {:.1} | {:.0}% | {:.2}% |",
-                run.tokens() as f64 / seconds,
-                seconds * 1e3,
-                flops / 1e9,
-                100.0 * flops / limits.flops,
-                bytes / 1e9,
-                100.0 * bytes / limits.read_bytes_per_s,
-                100.0 * (1.0 - result.in_kernels.as_secs_f64() / seconds),
-            );
-        }
+    for (dtype, run, flops, bytes, output) in measured {
+        let seconds = output.elapsed.as_secs_f64();
+        let (flops, bytes) = (flops / seconds, bytes / seconds);
+        println!(
+            "| {dtype:?} | {run} | {:.0} | {:.2} | {:.0} | {:.0}% | {:.1} | {:.0}% | {:.2}% |",
+            run.tokens() as f64 / seconds,
+            seconds * 1e3,
+            flops / 1e9,
+            100.0 * flops / limits.flops,
+            bytes / 1e9,
+            100.0 * bytes / limits.read_bytes_per_s,
+            100.0 * (1.0 - output.in_kernels.as_secs_f64() / seconds),
+        );
     }
     Ok(())
 }

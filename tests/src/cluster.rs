@@ -116,7 +116,7 @@ impl Cluster {
         let heard = self.heard.clone();
         let session = Box::new(move |bytes: Vec<u8>| {
             let message = proto::session::decode_from_worker(&bytes).expect("a worker speaks the protocol");
-            heard.send((id, message)).is_ok()
+            heard.send((id, message)).map_err(|_| bytes)
         });
         let worker = if id.0.is_multiple_of(2) {
             Worker::start(WorkerParts { config, role: Prefill::default(), device, agent, inbox, session })

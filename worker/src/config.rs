@@ -43,6 +43,10 @@ pub(crate) const TRANSFERS_MAX: usize = 4096;
 /// Events in a worker's inbox; beyond it messages are dropped and counted, and the deadlines of the protocol cover
 /// the loss. Completions and ends of steps wait for room instead: there are few of them, and the loop always drains.
 pub(crate) const INBOX_EVENTS_MAX: usize = 16_384;
+/// Messages that wait for the router; beyond it the session is closed.
+pub(crate) const BACKLOG_MAX: usize = 65_536;
+/// How often they are tried again.
+pub(crate) const BACKLOG_RETRY: Duration = Duration::from_millis(1);
 /// The loop wakes at least this often, so that its ticks show that it is alive.
 pub(crate) const TICK: Duration = Duration::from_millis(100);
 /// Reports are sent this often while something changes.

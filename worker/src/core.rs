@@ -3,6 +3,7 @@
 use crate::attempts::{Attempt, Attempts};
 use crate::config::{ANSWERS_MAX, LEASES_MAX, WorkerConfig};
 use crate::meters::Meters;
+use crate::outbox::Outbox;
 use crate::rates::Rates;
 use crate::sequence::{PROMPT, Sequence};
 use domain::handoff::{PeerBody, PeerMessage};
@@ -34,11 +35,11 @@ pub struct Core {
     /// Tokens of the step that is being applied.
     rows: Vec<TokenRow>,
     peers: HashMap<WorkerId, Incarnation>,
-    session: Box<dyn Fn(Vec<u8>) -> bool + Send>,
+    pub(crate) outbox: Outbox,
 }
 
 impl Core {
-    pub(crate) fn new(config: WorkerConfig, agent: Agent, session: Box<dyn Fn(Vec<u8>) -> bool + Send>) -> Self {
+    pub(crate) fn new(config: WorkerConfig, agent: Agent, outbox: Outbox) -> Self {
         let windows = config.layout.groups.iter().map(|group| group.window);
         let groups =
             config.blocks.iter().zip(windows).map(|(&blocks, window)| GroupConfig { blocks, window }).collect();
@@ -62,7 +63,7 @@ impl Core {
             in_step: HashSet::new(),
             rows: Vec::new(),
             peers: HashMap::new(),
-            session,
+            outbox,
         }
     }
 
@@ -267,10 +268,14 @@ impl Core {
         }
     }
 
-    /// Tells the router. A full session drops the message and counts it: the router sees the gap or its deadline.
-    pub fn tell(&self, message: &FromWorker) {
-        if !(self.session)(proto::session::encode_from_worker(message)) {
+    /// Tells the router. Without a session there is nobody to tell.
+    pub fn tell(&mut self, message: &FromWorker) {
+        let was_open = self.outbox.is_open();
+        if !self.outbox.push(proto::session::encode_from_worker(message)) {
             self.meters.session_dropped.increment(1);
+            if was_open {
+                tracing::error!(worker = self.config.name, "the router takes no messages; the session is closed");
+            }
         }
     }
 

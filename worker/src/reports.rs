@@ -23,6 +23,11 @@ impl Reports {
         self.wanted = true;
     }
 
+    /// Whether a report is due as soon as it may be sent.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.wanted || self.snapshot_wanted
+    }
+
     /// The next report shall hold everything.
     pub(crate) fn want_snapshot(&mut self) {
         self.snapshot_wanted = true;

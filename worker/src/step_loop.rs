@@ -1,10 +1,11 @@
 //! The step loop: schedule, execute, apply, on a thread of its own, with messages handled in between.
 
 use crate::clock::Clock;
-use crate::config::{PUBLISH_EVERY, TICK, TRANSFERS_MAX, WorkerConfig};
+use crate::config::{BACKLOG_RETRY, PUBLISH_EVERY, REPORT_EVERY, TICK, TRANSFERS_MAX, WorkerConfig};
 use crate::core::Core;
 use crate::inbox::{Inbound, Inbox, WorkerInput};
 use crate::memory::Pool;
+use crate::outbox::{Outbox, SessionSend};
 use crate::plan::plan;
 use crate::reports::Reports;
 use crate::role::Role;
@@ -42,8 +43,8 @@ pub struct WorkerParts<R> {
     pub agent: Agent,
     /// Its inbox.
     pub inbox: Inbox,
-    /// Sends bytes to the router without blocking; `false`: they were lost.
-    pub session: Box<dyn Fn(Vec<u8>) -> bool + Send>,
+    /// Sends bytes to the router without waiting, or gives them back: they are kept and tried again.
+    pub session: SessionSend,
 }
 
 /// Why a worker did not start.
@@ -105,7 +106,7 @@ impl Worker {
         let waker = input.clone();
         device.set_waker(Box::new(move || waker.step_ended()));
         let step_loop = StepLoop {
-            core: Core::new(config, agent, session),
+            core: Core::new(config, agent, Outbox::new(session)),
             role,
             clock: Clock::start(),
             reports: Reports::default(),
@@ -184,7 +185,14 @@ impl<R: Role> StepLoop<R> {
     /// How long the loop may sleep.
     fn patience(&self, now: Time) -> std::time::Duration {
         let deadlines = [self.core.attempts.next_deadline(), self.role.next_deadline(&self.core)];
-        deadlines.into_iter().flatten().min().map_or(TICK, |at| at.since(now)).min(TICK)
+        let longest = if self.core.outbox.has_backlog() {
+            BACKLOG_RETRY
+        } else if self.reports.is_wanted() {
+            REPORT_EVERY
+        } else {
+            TICK
+        };
+        deadlines.into_iter().flatten().min().map_or(longest, |at| at.since(now)).min(longest)
     }
 
     /// Handles one event; `false`: the worker ends.
@@ -262,7 +270,8 @@ impl<R: Role> StepLoop<R> {
 
     /// What time alone brings about.
     fn tick(&mut self, now: Time) {
-        if self.input.session_has_ended() {
+        self.core.outbox.flush();
+        if self.input.session_has_ended() || !self.core.outbox.is_open() {
             // Nobody would hear of them. Sealed blocks stay cached, so that a replay is cheap.
             self.core.attempts.ids().into_iter().for_each(|(request, epoch)| self.cancel(now, request, epoch));
         }

@@ -15,9 +15,9 @@ use std::error::Error;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::mpsc;
 use transport::{Agent, Hub, LaneStatus};
-use worker::{Inbox, Worker, WorkerConfig, WorkerParts, inbox, join};
+use worker::{Inbox, SessionSend, Worker, WorkerConfig, WorkerParts, inbox, join};
 
-/// Messages of one worker that wait for the router; beyond it they are lost and counted, and the router sees the gap.
+/// Messages of one worker on their way to the router; what is beyond it waits in the worker.
 const SESSION_MESSAGES_MAX: usize = 8192;
 /// Fewest blocks that a pool is worth starting with.
 const BLOCKS_MIN: u32 = 4;
@@ -65,7 +65,7 @@ impl Fleet {
         let (mut workers, mut links) = (Vec::new(), Vec::new());
         for seat in seats {
             let (sender, receive) = mpsc::channel(SESSION_MESSAGES_MAX);
-            let session = Box::new(move |bytes| sender.try_send(bytes).is_ok());
+            let session = Box::new(move |bytes| sender.try_send(bytes).map_err(mpsc::error::TrySendError::into_inner));
             let (id, role, incarnation) = (seat.member.id, seat.member.role, seat.config.incarnation);
             let worker = match role {
                 Role::Prefill => seat.start(Prefill::default(), session)?,
@@ -81,11 +81,7 @@ impl Fleet {
 }
 
 impl Seat {
-    fn start<R: worker::Role>(
-        self,
-        role: R,
-        session: Box<dyn Fn(Vec<u8>) -> bool + Send>,
-    ) -> Result<Worker, worker::StartError> {
+    fn start<R: worker::Role>(self, role: R, session: SessionSend) -> Result<Worker, worker::StartError> {
         let Seat { config, device, inbox, agent, .. } = self;
         Worker::start(WorkerParts { config, role, device, agent, inbox, session })
     }
