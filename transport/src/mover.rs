@@ -1,25 +1,25 @@
 //! The mover: the thread of an agent that watches progress words and copies.
 //!
-//! It goes round the posted transfers and copies one batch of each whose gate is open. When no gate is open it looks
-//! again for [`SPIN`], then sleeps [`NAP`] at a time, so that waiting for layers costs the cores it shares next to
-//! nothing. Without transfers it sleeps until one is posted.
+//! It goes round the posted transfers and copies one batch of each whose gate is open. When no gate is open it sleeps
+//! until a word is raised, so that waiting for layers costs the cores it shares nothing; without transfers it sleeps until
+//! one is posted.
 
 use crate::copy::copy_racing;
 use crate::event::{AgentEvent, Completion, TransferError, TransferId, TransferReport};
 use crate::hub::Station;
 use crate::transfer::{PostError, Transfer};
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::Thread;
 use std::time::{Duration, Instant};
 
-/// How long it watches closed gates before it sleeps.
-const SPIN: Duration = Duration::from_micros(5);
-/// How long it sleeps between looks at closed gates.
-const NAP: Duration = Duration::from_micros(50);
+/// How long it sleeps at most while gates are closed: peers that leave raise nothing.
+const NAP: Duration = Duration::from_millis(10);
 
 pub(crate) struct Mover {
     state: Mutex<State>,
-    changed: Condvar,
+    /// The thread that runs it.
+    thread: OnceLock<Thread>,
     posted_max: usize,
     /// Where completions go.
     own: Arc<Station>,
@@ -49,6 +49,14 @@ fn now() -> Instant {
     Instant::now()
 }
 
+impl Posted {
+    /// Asks to be woken when the peer's word is raised. Whether the gate of the next batch is open already.
+    fn watch(&self) -> bool {
+        let gate = self.transfer.batches.get(self.done).map_or(0, |batch| batch.gate);
+        self.transfer.station.progress.watch() >= gate
+    }
+}
+
 impl Mover {
     pub(crate) fn new(posted_max: usize, own: Arc<Station>) -> Self {
         let state = State {
@@ -58,11 +66,18 @@ impl Mover {
             next_id: 1,
             closed: false,
         };
-        Self { state: Mutex::new(state), changed: Condvar::new(), posted_max, own }
+        Self { state: Mutex::new(state), thread: OnceLock::new(), posted_max, own }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The thread looks at its state again; before it runs, it will anyway.
+    fn wake(&self) {
+        if let Some(thread) = self.thread.get() {
+            thread.unpark();
+        }
     }
 
     pub(crate) fn post(&self, transfer: Transfer) -> Result<TransferId, PostError> {
@@ -78,7 +93,7 @@ impl Mover {
         state.open += 1;
         state.posted.push_back(Posted { id, transfer, done: 0, at: now(), begun: None, wire: Duration::ZERO });
         drop(state);
-        self.changed.notify_one();
+        self.wake();
         Ok(id)
     }
 
@@ -86,19 +101,19 @@ impl Mover {
         // Never refused, or a destination would stay lent until its gates open. Emptied in every round, and callers cancel
         // a transfer once, so it holds about `posted_max` at most.
         self.lock().cancelled.push(id);
-        self.changed.notify_one();
+        self.wake();
     }
 
     pub(crate) fn close(&self) {
         self.lock().closed = true;
-        self.changed.notify_one();
+        self.wake();
     }
 
     /// The thread's body. Returns after `close`, with every open transfer ended as cancelled.
     pub(crate) fn run(&self) {
+        self.thread.get_or_init(std::thread::current);
         let mut active: VecDeque<Posted> = VecDeque::with_capacity(self.posted_max);
         let mut cancelled: Vec<TransferId> = Vec::with_capacity(self.posted_max);
-        let mut idle_since: Option<Instant> = None;
         loop {
             let mut state = self.lock();
             if state.closed {
@@ -106,18 +121,6 @@ impl Mover {
                 drop(state);
                 active.drain(..).for_each(|posted| self.end(posted, Err(TransferError::Cancelled)));
                 return;
-            }
-            if active.is_empty() && state.posted.is_empty() {
-                state.cancelled.clear();
-                idle_since = None;
-                drop(self.changed.wait(state).unwrap_or_else(PoisonError::into_inner));
-                continue;
-            }
-            if idle_since.is_some_and(|since| now().duration_since(since) >= SPIN)
-                && state.posted.is_empty()
-                && state.cancelled.is_empty()
-            {
-                state = self.changed.wait_timeout(state, NAP).unwrap_or_else(PoisonError::into_inner).0;
             }
             active.append(&mut state.posted);
             std::mem::swap(&mut cancelled, &mut state.cancelled);
@@ -128,7 +131,12 @@ impl Mover {
                     self.end(posted, Err(TransferError::Cancelled));
                 }
             }
-            idle_since = if self.round(&mut active) { None } else { Some(idle_since.unwrap_or_else(now)) };
+            // A change that comes from here on leaves a token, and the park returns at once.
+            if active.is_empty() {
+                std::thread::park();
+            } else if !self.round(&mut active) && active.iter().all(|posted| !posted.watch()) {
+                std::thread::park_timeout(NAP);
+            }
         }
     }
 
