@@ -1,9 +1,9 @@
 //! The progress word: how far an engine has written KV.
 
 use crate::ids::StepId;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::Thread;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// Bits of the word that count layers of the current step.
 const LAYER_BITS: u32 = 16;
@@ -14,16 +14,20 @@ const LAYER_BITS: u32 = 16;
 /// A reader that sees the word at or above [`ProgressWord::mark`]`(step, layer)` also sees the bytes of that layer
 /// written by that step (release on the raise, acquire on the look).
 ///
-/// A reader of the same process can sleep until the next raise ([`ProgressWord::watch`]); one elsewhere has to look again.
+/// Who carries the word to readers may hang a bell on it ([`ProgressWord::on_raise`]); without one, readers look again.
 #[derive(Clone, Debug, Default)]
 pub struct ProgressWord(Arc<Shared>);
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Shared {
     word: AtomicU64,
-    /// Whether anybody is in `watchers`: a raise that nobody watches is one store and one load.
-    watched: AtomicBool,
-    watchers: Mutex<Vec<Thread>>,
+    bell: OnceLock<Box<dyn Fn() + Send + Sync>>,
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#x}", self.word.load(Ordering::Relaxed))
+    }
 }
 
 impl ProgressWord {
@@ -39,32 +43,22 @@ impl ProgressWord {
 
     /// The engine's side: layers `0..=layer` of `step` are written.
     pub fn raise(&self, step: StepId, layer: u16) {
-        let Shared { word, watched, watchers } = &*self.0;
-        // Sequentially consistent, as in `watch`: of a raise and a watch at once, one sees the other.
-        word.store(Self::mark(step, layer), Ordering::SeqCst);
-        if watched.load(Ordering::SeqCst) {
-            let mut watchers = watchers.lock().unwrap_or_else(PoisonError::into_inner);
-            watched.store(false, Ordering::SeqCst);
-            watchers.drain(..).for_each(|thread| thread.unpark());
+        // Sequentially consistent, as is the look: who says that it waits and then looks either sees this raise or is
+        // seen by the bell.
+        self.0.word.store(Self::mark(step, layer), Ordering::SeqCst);
+        if let Some(bell) = self.0.bell.get() {
+            bell();
         }
     }
 
     /// The reader's side: the word now.
     pub fn get(&self) -> u64 {
-        self.0.word.load(Ordering::Acquire)
+        self.0.word.load(Ordering::SeqCst)
     }
 
-    /// The reader's side: the next raise unparks the calling thread, once. The word now: if it is what the caller waits
-    /// for, there may be no next raise.
-    pub fn watch(&self) -> u64 {
-        let thread = std::thread::current();
-        let mut watchers = self.0.watchers.lock().unwrap_or_else(PoisonError::into_inner);
-        if watchers.iter().all(|watcher| watcher.id() != thread.id()) {
-            watchers.push(thread);
-        }
-        self.0.watched.store(true, Ordering::SeqCst);
-        drop(watchers);
-        self.0.word.load(Ordering::SeqCst)
+    /// Calls `bell` after every raise, on the engine's thread: it must be quick. `false`: the word has a bell already.
+    pub fn on_raise(&self, bell: Box<dyn Fn() + Send + Sync>) -> bool {
+        self.0.bell.set(bell).is_ok()
     }
 }
 
@@ -80,21 +74,15 @@ mod tests {
     }
 
     #[test]
-    fn no_raise_is_slept_through() {
-        const STEPS: u64 = 2_000;
-        let word = ProgressWord::new();
-        let reader = std::thread::spawn({
-            let word = word.clone();
-            move || {
-                for step in 1..=STEPS {
-                    // Without a wake-up for each raise this never ends.
-                    while word.watch() < ProgressWord::mark(StepId(step), 0) {
-                        std::thread::park();
-                    }
-                }
-            }
-        });
-        (1..=STEPS).for_each(|step| word.raise(StepId(step), 0));
-        reader.join().expect("the reader saw every step");
+    fn a_bell_rings_after_each_raise() {
+        let (word, heard) = (ProgressWord::new(), Arc::<AtomicU64>::default());
+        let bell = || {
+            let (word, heard) = (word.clone(), heard.clone());
+            Box::new(move || heard.store(word.get(), Ordering::SeqCst))
+        };
+        assert!(word.on_raise(bell()));
+        assert!(!word.on_raise(bell()), "one only");
+        word.raise(StepId(3), 4);
+        assert_eq!(heard.load(Ordering::SeqCst), ProgressWord::mark(StepId(3), 4));
     }
 }

@@ -7,6 +7,7 @@ use crate::lane::{Lane, LaneStatus, Probe};
 use crate::memory::{Memory, RegionId};
 use crate::mover::Mover;
 use crate::transfer::{PostError, PrepareError, Transfer, TransferBuilder};
+use crate::watch::Watched;
 use domain::{ProgressWord, WorkerId};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -87,6 +88,8 @@ impl Agent {
         progress: ProgressWord,
         sink: Box<dyn Fn(AgentEvent) -> bool + Send + Sync>,
     ) -> std::io::Result<Self> {
+        let progress = Watched::new(progress);
+        let progress = progress.ok_or_else(|| std::io::Error::other("the progress word belongs to another agent"))?;
         let station = Arc::new(Station::new(config.name.clone(), progress, sink));
         let mover = Arc::new(Mover::new(config.posted_max, station.clone()));
         let thread = std::thread::Builder::new().name(format!("{}-mover", config.name)).spawn({

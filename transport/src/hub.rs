@@ -2,7 +2,8 @@
 
 use crate::event::AgentEvent;
 use crate::memory::{Memory, RegionId, Regions};
-use domain::{ProgressWord, WorkerId};
+use crate::watch::Watched;
+use domain::WorkerId;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -38,18 +39,14 @@ impl Hub {
 /// What an agent shows to its peers in the process.
 pub(crate) struct Station {
     pub(crate) name: String,
-    pub(crate) progress: ProgressWord,
+    pub(crate) progress: Watched,
     pub(crate) sink: Box<dyn Fn(AgentEvent) -> bool + Send + Sync>,
     regions: Mutex<Regions>,
     gone: AtomicBool,
 }
 
 impl Station {
-    pub(crate) fn new(
-        name: String,
-        progress: ProgressWord,
-        sink: Box<dyn Fn(AgentEvent) -> bool + Send + Sync>,
-    ) -> Self {
+    pub(crate) fn new(name: String, progress: Watched, sink: Box<dyn Fn(AgentEvent) -> bool + Send + Sync>) -> Self {
         Self { name, progress, sink, regions: Mutex::default(), gone: AtomicBool::new(false) }
     }
 

@@ -15,6 +15,7 @@ mod lane;
 mod memory;
 mod mover;
 mod transfer;
+mod watch;
 
 pub use agent::{Agent, AgentConfig, ConnectError, SendError};
 pub use event::{AgentEvent, Completion, TransferError, TransferId, TransferReport};
