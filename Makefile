@@ -22,15 +22,15 @@ test: test-unit test-e2e test-doc test-conformance ## install what tests need, a
 
 test-unit: ## unit, property, reference and whole-path tests
 	@scripts/install-tools build nextest
-	$(CARGO) nextest run --release --workspace -E 'not binary(e2e)'
+	$(CARGO) nextest run --locked --release --workspace -E 'not binary(e2e)'
 
 test-e2e: ## the real binary from outside
 	@scripts/install-tools build nextest
-	$(CARGO) nextest run --release --workspace -E 'binary(e2e)'
+	$(CARGO) nextest run --locked --release --workspace -E 'binary(e2e)'
 
 test-doc: ## the examples in the documentation
 	@scripts/install-tools build
-	$(CARGO) test --release --workspace --doc --quiet
+	$(CARGO) test --locked --release --workspace --doc --quiet
 
 test-conformance: build ## real clients against the binary
 	@scripts/install-tools python
@@ -38,7 +38,7 @@ test-conformance: build ## real clients against the binary
 
 soak: ## the property tests again, each with many more cases (CASES=20000)
 	@scripts/install-tools build nextest
-	PROPTEST_CASES=$(or $(CASES),20000) $(CARGO) nextest run --release --workspace --profile soak
+	PROPTEST_CASES=$(or $(CASES),20000) $(CARGO) nextest run --locked --release --workspace --profile soak
 
 check: check-format check-tidy check-lints check-deps ## format, tidy, lints, dependencies; never writes
 
@@ -51,7 +51,7 @@ check-tidy:
 
 check-lints:
 	@scripts/install-tools build
-	$(CARGO) clippy --release --workspace --all-targets -- -D warnings
+	$(CARGO) clippy --locked --release --workspace --all-targets -- -D warnings
 
 check-deps:
 	@scripts/install-tools build deny

@@ -41,6 +41,7 @@ static ALLOCATOR: Counting = Counting;
 
 const THREADS: usize = 3;
 const CHUNK: usize = 40;
+const REPEATS: usize = 3;
 
 fn device() -> CpuDevice {
     let dir = tempfile::TempDir::new().expect("a directory");
@@ -99,6 +100,8 @@ fn a_step_allocates_only_its_list_of_samples() {
     run(1, 1);
     for (rows, samples) in [(CHUNK, 0), (17, 1), (1, 1), (1, 4), (CHUNK, 2), (5, 0), (1, 1)] {
         let lists = samples.min(1);
-        assert_eq!(run(rows, samples), lists, "{rows} rows, {samples} samples");
+        // What a step allocates, it allocates every time; a thread of the test runner that first sleeps does so once.
+        let least = (0..REPEATS).map(|_| run(rows, samples)).min();
+        assert_eq!(least, Some(lists), "{rows} rows, {samples} samples");
     }
 }

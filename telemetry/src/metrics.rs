@@ -157,8 +157,7 @@ declare! {
 
     /// Seconds of an engine step.
     histogram Seconds "baton_step_seconds" step_time(worker: WorkerId) in SECONDS;
-    /// Seconds of a step that were spent outside kernels: planning, submitting, applying, and idle between steps that
-    /// had work.
+    /// Seconds of a step on the device, from submit to end, that were spent outside kernels.
     histogram Seconds "baton_step_overhead_seconds" step_overhead(worker: WorkerId) in MICRO_SECONDS;
     /// Input rows of a step.
     histogram Count "baton_batch_rows" batch_rows(worker: WorkerId) in ROWS;

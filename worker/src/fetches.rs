@@ -214,6 +214,7 @@ impl Fetches {
             Admit::Ready { cached_tokens } => {
                 entry.wants = None;
                 self.promised += entry.choices;
+                core.meters.prefix_hit_tokens.increment(u64::from(cached_tokens));
                 let room = FetchEvent::Room { tables: core.kv.tables(entry.key), held_tokens: cached_tokens };
                 self.event(core, now, id, room);
                 true

@@ -69,6 +69,13 @@ pub(super) fn problems(config: &Config, origin: impl Fn(&str) -> Origin) -> Vec<
         )
     });
 
+    expect(handoff.lease_ms <= handoff.offer_max_ms, "handoff.lease_ms", &|| {
+        format!(
+            "{} is longer than handoff.offer_max_ms = {}: no lease would last",
+            handoff.lease_ms, handoff.offer_max_ms
+        )
+    });
+
     let built_in = engine.device == Device::Cpu;
     expect(built_in, "engine.device", &|| format!("{} is not built in yet; cpu is", engine.device.name()));
     if let Some(lane) = transport.require.0 {
@@ -80,7 +87,7 @@ pub(super) fn problems(config: &Config, origin: impl Fn(&str) -> Origin) -> Vec<
         });
     }
 
-    let positive: [(&'static str, u64); 18] = [
+    let positive: [(&'static str, u64); 19] = [
         ("router.body_bytes_max", router.body_bytes_max.0),
         ("router.body_wait_s", router.body_wait_s),
         ("router.prompts_max", router.prompts_max as u64),
@@ -97,6 +104,7 @@ pub(super) fn problems(config: &Config, origin: impl Fn(&str) -> Origin) -> Vec<
         ("placement.attempts_max", placement.attempts_max.into()),
         ("placement.index_blocks_max", placement.index_blocks_max as u64),
         ("handoff.lease_ms", handoff.lease_ms),
+        ("handoff.wait_ms", handoff.wait_ms),
         ("handoff.release_retry_ms", handoff.release_retry_ms),
         ("handoff.offer_max_ms", handoff.offer_max_ms),
     ];

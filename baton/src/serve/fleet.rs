@@ -3,7 +3,7 @@
 use super::model::Model;
 use crate::config::Config;
 use decode_worker::Decode;
-use discovery::{Member, StaticList};
+use discovery::{Change, Discovery, Member, StaticList};
 use domain::session::Role;
 use domain::{Incarnation, Scope};
 use engine::cpu::{CpuConfig, CpuDevice, Isa};
@@ -48,7 +48,7 @@ struct Seat {
 impl Fleet {
     /// Starts all workers, connected with each other. Errors name the setting to change.
     pub(super) fn start(config: &Config, model: &Model) -> Result<Self, Box<dyn Error>> {
-        let members = StaticList::in_process(config.serve.prefill, config.serve.decode)?.members().to_vec();
+        let members = members(StaticList::in_process(config.serve.prefill, config.serve.decode)?);
         let pool = Pool::of(config, model)?;
         let hub = Hub::new();
         let mut seats = Vec::with_capacity(members.len());
@@ -85,6 +85,18 @@ impl Seat {
         let Seat { config, device, inbox, agent, .. } = self;
         Worker::start(WorkerParts { config, role, device, agent, inbox, session })
     }
+}
+
+/// Those who are there at the start.
+fn members(mut source: impl Discovery) -> Vec<Member> {
+    let mut members = Vec::new();
+    while let Some(change) = source.poll() {
+        match change {
+            Change::Up(member) => members.push(member),
+            Change::Down(id) => members.retain(|member| member.id != id),
+        }
+    }
+    members
 }
 
 /// Connects every decode worker with every prefill worker, both ways, so that a lane that may not be taken is an error
