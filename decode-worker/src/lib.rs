@@ -6,7 +6,7 @@
 
 use domain::handoff::PeerBody;
 use domain::session::{Failure, Part, Submit};
-use domain::{Choice, Epoch, RequestId, SeqKey, StepId, Time, Token, WorkerId, session};
+use domain::{Choice, Epoch, RequestId, SeqKey, StepId, Time, Token, WorkerId};
 use scheduler::Work;
 use transport::Completion;
 use worker::{Core, Fetches, Role};
@@ -18,10 +18,6 @@ pub struct Decode {
 }
 
 impl Role for Decode {
-    fn role(&self) -> session::Role {
-        session::Role::Decode
-    }
-
     fn submitted(&mut self, core: &mut Core, now: Time, submit: Submit) {
         let (request, epoch, part) = (submit.request, submit.epoch, submit.part);
         core.open(now, submit.clone());

@@ -5,7 +5,7 @@
 
 use domain::handoff::PeerBody;
 use domain::session::{Failure, Part, Submit};
-use domain::{Choice, Epoch, RequestId, SeqKey, StepId, Time, Token, WorkerId, session};
+use domain::{Choice, Epoch, RequestId, SeqKey, StepId, Time, Token, WorkerId};
 use scheduler::Work;
 use transport::Completion;
 use worker::{Core, Offers, PROMPT, Role};
@@ -17,10 +17,6 @@ pub struct Prefill {
 }
 
 impl Role for Prefill {
-    fn role(&self) -> session::Role {
-        session::Role::Prefill
-    }
-
     fn submitted(&mut self, core: &mut Core, now: Time, submit: Submit) {
         let (request, epoch, part) = (submit.request, submit.epoch, submit.part);
         let shares_prompt = worker::shares_prompt(&submit);

@@ -82,11 +82,6 @@ impl Core {
         self.ticks
     }
 
-    /// Sequences that could be added to the running ones.
-    pub fn room_to_run(&self) -> u32 {
-        self.scheduler.room_to_run()
-    }
-
     /// A fetch ended: what it says of the lane's speed.
     pub fn fetched(&mut self, report: &transport::TransferReport) {
         self.rates.fetch(report.bytes, report.wire);
@@ -209,7 +204,8 @@ impl Core {
         let Some(prompt) = self.sequences.get(&key).cloned() else { return };
         for (choice, token) in self.attempts.go_on(key.request, key.epoch, first) {
             let child = SeqKey { choice, ..key };
-            let mut sequence = Sequence { choices: vec![choice], ..prompt.clone() };
+            // The row of the first token said already what was cached.
+            let mut sequence = Sequence { choices: vec![choice], cached_tokens: 0, ..prompt.clone() };
             sequence.push(token, self.config.layout.block_tokens);
             self.kv.fork(key, child);
             self.scheduler.add_running(child, sequence.tokens.len() as u32, sequence.arrived);

@@ -3,15 +3,12 @@
 use crate::core::Core;
 use domain::handoff::PeerBody;
 use domain::session::Submit;
-use domain::{Choice, Epoch, RequestId, SeqKey, StepId, Time, Token, WorkerId, session};
+use domain::{Choice, Epoch, RequestId, SeqKey, StepId, Time, Token, WorkerId};
 use scheduler::Work;
 use transport::Completion;
 
 /// The decisions of a kind of worker. Called by the step loop, on its thread; all state of the worker is in `core`.
 pub trait Role: Send + 'static {
-    /// Which kind.
-    fn role(&self) -> session::Role;
-
     /// An attempt arrived. It is not known to `core` yet.
     fn submitted(&mut self, core: &mut Core, now: Time, submit: Submit);
 

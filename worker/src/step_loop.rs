@@ -127,11 +127,6 @@ impl Worker {
         self.input.clone()
     }
 
-    /// Whether its thread still runs: a worker that panicked does not.
-    pub fn is_alive(&self) -> bool {
-        self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
-    }
-
     /// Ends it; what runs is cancelled.
     pub fn shutdown(mut self) {
         self.end();
