@@ -23,7 +23,7 @@ impl Role for Decode {
         core.open(now, submit.clone());
         match part {
             Part::Whole => core.queue(now, request, epoch),
-            Part::Decode { prefill } => {
+            Part::Decode { prefill } | Part::TakeOver { from: prefill } => {
                 let key = core.expect(now, &submit);
                 self.fetches.expect(core, now, key, prefill);
             }

@@ -37,7 +37,10 @@ pub enum PeerBody {
     Complete {
         /// The lease.
         lease: LeaseId,
-        /// First token of each choice; a choice that it ended already is not among them.
+        /// Output tokens that the offer covers and the reader was not told of by its router, in order: those that a migrating
+        /// sequence got meanwhile. Empty for a prompt.
+        missing: Vec<Token>,
+        /// The next token of each choice; a choice that it ended already is not among them.
         first: Vec<(Choice, Token)>,
     },
     /// Owner to reader: the offer is void (a step failed, the attempt was cancelled).

@@ -11,8 +11,10 @@ pub mod handoff;
 pub mod ids;
 pub mod layout;
 pub mod plan;
+pub mod planted;
 pub mod progress;
 pub mod request;
+pub mod secret;
 pub mod session;
 pub mod time;
 
@@ -24,4 +26,5 @@ pub use ids::{
 pub use layout::{Dtype, KvGroup, KvLayout};
 pub use progress::ProgressWord;
 pub use request::{Request, SamplingParams};
+pub use secret::Secret;
 pub use time::Time;

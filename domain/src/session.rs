@@ -19,9 +19,99 @@ pub enum Role {
     Decode,
 }
 
+/// Version of the session's messages. Ends of different versions refuse each other.
+pub const PROTOCOL: u32 = 1;
+
+/// Where a worker's transport agent is found. The process comes first, then the host, then the network.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct PeerAddress {
+    /// Drawn at random by each process: equal numbers mean the same process.
+    pub process: u64,
+    /// Name of its abstract Unix socket, which reaches as far as the host's network namespace. Empty: none.
+    pub unix: String,
+    /// `host:port`. Empty: none.
+    pub tcp: String,
+}
+
+/// A worker, as its router introduces it to the others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PeerInfo {
+    /// Who.
+    pub id: WorkerId,
+    /// Which life.
+    pub incarnation: Incarnation,
+    /// For people.
+    pub name: String,
+    /// What it is there for.
+    pub role: Role,
+    /// Where its agent is.
+    pub address: PeerAddress,
+}
+
+/// The first message of a router.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RouterHello {
+    /// [`PROTOCOL`].
+    pub protocol: u32,
+    /// Drawn at random by each life of a router.
+    pub router: u64,
+    /// What the worker's proof is about.
+    pub nonce: [u8; 32],
+}
+
+/// The first message of a worker: who it is, and what it serves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hello {
+    /// [`PROTOCOL`].
+    pub protocol: u32,
+    /// Who, which life, where.
+    pub peer: PeerInfo,
+    /// Digest of config and weights.
+    pub weights: [u8; 32],
+    /// Fingerprint of the layout of its KV.
+    pub layout: u64,
+    /// Tokens of a block.
+    pub block_tokens: u32,
+    /// Bytes of KV per token, over all layers.
+    pub token_bytes: u64,
+    /// Longest sequence that the model and the pools allow.
+    pub context_tokens: u32,
+    /// What the router's proof is about.
+    pub nonce: [u8; 32],
+    /// That it knows the cluster's secret: a keyed hash over both nonces.
+    pub proof: [u8; 32],
+}
+
+/// A running sequence moves to another decode worker: a handoff whose sender is this one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Migrate {
+    /// The request; one of its choices is left.
+    pub request: RequestId,
+    /// The attempt that runs here.
+    pub epoch: Epoch,
+    /// Who takes over.
+    pub to: WorkerId,
+    /// The attempt that it takes over under.
+    pub next: Epoch,
+    /// Output tokens that it knows already.
+    pub known: u32,
+    /// How long the lease lives without renewal.
+    pub lease: Duration,
+}
+
 /// Router to worker.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ToWorker {
+    /// The session begins.
+    Hello(RouterHello),
+    /// That the router knows the cluster's secret. Nothing is taken from it before.
+    Proof([u8; 32]),
+    /// Nothing but a sign of life.
+    Heartbeat,
+    /// Another worker is there, in this life and at this place.
+    Peer(PeerInfo),
+    /// A running sequence shall go on elsewhere.
+    Migrate(Migrate),
     /// An attempt at a request begins here.
     Submit(Submit),
     /// The attempt is over for the router: stop, free. `choice`: only that sequence (a stop string ended it).
@@ -75,6 +165,11 @@ pub enum Part {
         /// Who offers.
         prefill: WorkerId,
     },
+    /// Take a running sequence over from another decode worker, which may be ahead of the committed tokens, and decode.
+    TakeOver {
+        /// Who offers.
+        from: WorkerId,
+    },
     /// Compute the prompt and decode, all here.
     Whole,
 }
@@ -82,6 +177,12 @@ pub enum Part {
 /// Worker to router.
 #[derive(Clone, Debug, PartialEq)]
 pub enum FromWorker {
+    /// The session begins.
+    Hello(Box<Hello>),
+    /// Nothing but a sign of life: of the step loop, not of the process alone.
+    Heartbeat,
+    /// It takes nothing new; what runs here wants to go elsewhere.
+    Draining,
     /// The tokens of one step.
     Tokens(Vec<TokenRow>),
     /// A sequence ended regularly after its last token.

@@ -214,6 +214,7 @@ impl Placement {
                 }
                 self.replay(now, request, Trouble { worker: id, why: Some(why), detail }, out);
             }
+            FromWorker::Hello(_) | FromWorker::Heartbeat | FromWorker::Draining => {}
             FromWorker::Report(report) => match self.workers.report(id, report) {
                 Reported::Taken | Reported::Awaited => {}
                 Reported::Stale => self.counters.stale_messages += 1,

@@ -26,7 +26,7 @@ impl Role for Prefill {
             Part::Prefill { .. } => {
                 core.fail(request, epoch, Failure::Engine, "choices that differ already cannot share a handoff");
             }
-            Part::Decode { .. } | Part::Whole => {
+            Part::Decode { .. } | Part::TakeOver { .. } | Part::Whole => {
                 core.fail(request, epoch, Failure::Engine, "a prefill worker does not decode");
             }
         }

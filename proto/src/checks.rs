@@ -19,6 +19,11 @@ pub(crate) fn choice(value: u32, field: &'static str) -> Result<Choice, WireErro
     Ok(Choice(narrow))
 }
 
+/// Bytes of a fixed number.
+pub(crate) fn array<const N: usize>(bytes: &[u8], field: &'static str) -> Result<[u8; N], WireError> {
+    bytes.try_into().map_err(|_| WireError::invalid(field, format!("{} bytes instead of {N}", bytes.len())))
+}
+
 /// A float that is neither infinite nor NaN.
 pub(crate) fn finite(value: f32, field: &'static str) -> Result<f32, WireError> {
     if value.is_finite() { Ok(value) } else { Err(WireError::invalid(field, format!("{value} is not finite"))) }

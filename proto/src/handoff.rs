@@ -40,8 +40,9 @@ fn body_to_wire(body: &PeerBody) -> Body {
         PeerBody::Written { lease, step, tokens } => {
             Body::Written(wire::Written { lease: lease.0, step: step.0, tokens: *tokens })
         }
-        PeerBody::Complete { lease, first } => Body::Complete(wire::Complete {
+        PeerBody::Complete { lease, missing, first } => Body::Complete(wire::Complete {
             lease: lease.0,
+            missing: missing.clone(),
             choice: first.iter().map(|(choice, _)| choice.0.into()).collect(),
             token: first.iter().map(|(_, token)| *token).collect(),
         }),
@@ -59,11 +60,11 @@ fn body_from_wire(body: Body) -> Result<PeerBody, WireError> {
         Body::Written(wire::Written { lease, step, tokens }) => {
             PeerBody::Written { lease: LeaseId(lease), step: StepId(step), tokens }
         }
-        Body::Complete(wire::Complete { lease, choice: choices, token }) => {
+        Body::Complete(wire::Complete { lease, choice: choices, token, missing }) => {
             column(&choices, token.len(), "Complete.choice")?;
             let rows = choices.iter().zip(token);
             let first = rows.map(|(&c, token)| Ok((choice(c, "Complete.choice")?, token)));
-            PeerBody::Complete { lease: LeaseId(lease), first: first.collect::<Result<_, WireError>>()? }
+            PeerBody::Complete { lease: LeaseId(lease), missing, first: first.collect::<Result<_, WireError>>()? }
         }
         Body::Withdraw(lease) => PeerBody::Withdraw { lease: LeaseId(lease) },
         Body::Renew(wire::Renew { lease, ticks }) => PeerBody::Renew { lease: LeaseId(lease), ticks },

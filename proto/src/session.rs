@@ -2,17 +2,18 @@
 
 use crate::WireError;
 use crate::checks::{
-    choice, column, finite, hashes_from_bytes, hashes_to_bytes, nanos, not_empty, required, sparse_column,
+    array, choice, column, finite, hashes_from_bytes, hashes_to_bytes, nanos, not_empty, required, sparse_column,
 };
 use crate::generated as wire;
 use crate::generated::{from_worker, submit, to_worker};
 use domain::plan::TokenLogprobs;
-use domain::session::{Failure, FromWorker, Part, Report, Submit, ToWorker, TokenRow};
+use domain::session::{Failure, FromWorker, Migrate, Part, Report, Submit, ToWorker, TokenRow};
 use domain::{Choice, End, Ender, Epoch, Finish, Incarnation, RequestId, SamplingParams, SeqKey, Token, WorkerId};
 use prost::Message;
 use std::sync::Arc;
 use std::time::Duration;
 
+mod hello;
 #[cfg(test)]
 mod tests;
 
@@ -26,6 +27,18 @@ pub fn encode_to_worker(message: &ToWorker) -> Vec<u8> {
             choice: choice.map(|choice| choice.0.into()),
         }),
         ToWorker::Snapshot => to_worker::Body::Snapshot(wire::Snapshot {}),
+        ToWorker::Hello(hello) => to_worker::Body::Hello(hello::router_to_wire(hello)),
+        ToWorker::Proof(proof) => to_worker::Body::Proof(proof.to_vec()),
+        ToWorker::Heartbeat => to_worker::Body::Heartbeat(wire::Heartbeat {}),
+        ToWorker::Peer(peer) => to_worker::Body::Peer(hello::peer_to_wire(peer)),
+        ToWorker::Migrate(migrate) => to_worker::Body::Migrate(wire::Migrate {
+            request: migrate.request.0,
+            epoch: migrate.epoch.0,
+            to: migrate.to.0,
+            next: migrate.next.0,
+            known: migrate.known,
+            lease_ns: nanos(migrate.lease),
+        }),
     };
     wire::ToWorker { body: Some(body) }.encode_to_vec()
 }
@@ -40,6 +53,18 @@ pub fn decode_to_worker(bytes: &[u8]) -> Result<ToWorker, WireError> {
             choice: only.map(|only| choice(only, "Cancel.choice")).transpose()?,
         },
         to_worker::Body::Snapshot(wire::Snapshot {}) => ToWorker::Snapshot,
+        to_worker::Body::Hello(hello) => ToWorker::Hello(hello::router_from_wire(&hello)?),
+        to_worker::Body::Proof(proof) => ToWorker::Proof(array(&proof, "ToWorker.proof")?),
+        to_worker::Body::Heartbeat(wire::Heartbeat {}) => ToWorker::Heartbeat,
+        to_worker::Body::Peer(peer) => ToWorker::Peer(hello::peer_from_wire(peer)?),
+        to_worker::Body::Migrate(migrate) => ToWorker::Migrate(Migrate {
+            request: RequestId(migrate.request),
+            epoch: Epoch(migrate.epoch),
+            to: WorkerId(migrate.to),
+            next: Epoch(migrate.next),
+            known: migrate.known,
+            lease: Duration::from_nanos(migrate.lease_ns),
+        }),
     })
 }
 
@@ -61,6 +86,9 @@ pub fn encode_from_worker(message: &FromWorker) -> Vec<u8> {
             detail: detail.clone(),
         }),
         FromWorker::Report(report) => from_worker::Body::Report(report_to_wire(report)),
+        FromWorker::Hello(hello) => from_worker::Body::Hello(hello::worker_to_wire(hello)),
+        FromWorker::Heartbeat => from_worker::Body::Heartbeat(wire::Heartbeat {}),
+        FromWorker::Draining => from_worker::Body::Draining(wire::Draining {}),
     };
     wire::FromWorker { body: Some(body) }.encode_to_vec()
 }
@@ -85,6 +113,9 @@ pub fn decode_from_worker(bytes: &[u8]) -> Result<FromWorker, WireError> {
             detail: failed.detail,
         },
         from_worker::Body::Report(report) => FromWorker::Report(report_from_wire(report)?),
+        from_worker::Body::Hello(hello) => FromWorker::Hello(Box::new(hello::worker_from_wire(hello)?)),
+        from_worker::Body::Heartbeat(wire::Heartbeat {}) => FromWorker::Heartbeat,
+        from_worker::Body::Draining(wire::Draining {}) => FromWorker::Draining,
     })
 }
 
@@ -92,6 +123,7 @@ fn submit_to_wire(submit: &Submit) -> wire::Submit {
     let part = match submit.part {
         Part::Prefill { decode } => submit::Part::PrefillFor(decode.0),
         Part::Decode { prefill } => submit::Part::DecodeFrom(prefill.0),
+        Part::TakeOver { from } => submit::Part::TakeOverFrom(from.0),
         Part::Whole => submit::Part::Whole(wire::Whole {}),
     };
     let choices = submit
@@ -118,6 +150,7 @@ fn submit_from_wire(submit: wire::Submit) -> Result<Submit, WireError> {
     let part = match required(submit.part, "Submit.part")? {
         submit::Part::PrefillFor(decode) => Part::Prefill { decode: WorkerId(decode) },
         submit::Part::DecodeFrom(prefill) => Part::Decode { prefill: WorkerId(prefill) },
+        submit::Part::TakeOverFrom(from) => Part::TakeOver { from: WorkerId(from) },
         submit::Part::Whole(wire::Whole {}) => Part::Whole,
     };
     let sequence = |sequence: wire::Sequence| {

@@ -28,7 +28,7 @@ fn expecting(cluster: &Cluster, id: u64) -> Asked {
 }
 
 fn complete() -> PeerBody {
-    PeerBody::Complete { lease: LEASE, first: vec![(Choice(0), 3)] }
+    PeerBody::Complete { lease: LEASE, missing: vec![], first: vec![(Choice(0), 3)] }
 }
 
 fn released(valid: bool) -> PeerBody {
@@ -144,7 +144,7 @@ fn an_owner_that_says_nothing_is_waited_for_so_long() {
         }
         if says > 1 {
             let (lease, first) = (LeaseId(id), vec![(Choice(0), 3)]);
-            owner.say(DECODE, None, PeerBody::Complete { lease, first });
+            owner.say(DECODE, None, PeerBody::Complete { lease, missing: vec![], first });
         }
         assert_eq!(failure(&mut cluster), Failure::HandoffTimeout);
         if says > 0 {
@@ -282,7 +282,11 @@ fn a_choice_cancelled_during_its_handoff_is_not_decoded() {
     owner.say(DECODE, None, PeerBody::Offer(Peer::offer(&cluster.layout, &request, 1)));
     cluster.tell(DECODE, &ToWorker::Cancel { request: RequestId(1), epoch: request.epoch, choice: Some(Choice(1)) });
     cluster.during(Duration::from_millis(50));
-    owner.say(DECODE, None, PeerBody::Complete { lease: LEASE, first: vec![(Choice(0), 3), (Choice(1), 3)] });
+    owner.say(
+        DECODE,
+        None,
+        PeerBody::Complete { lease: LEASE, missing: vec![], first: vec![(Choice(0), 3), (Choice(1), 3)] },
+    );
     assert_eq!(owner.hear(), PeerBody::Release { lease: LEASE });
     owner.say(DECODE, None, released(true));
     cluster.until("the other's end", |cluster| cluster.ends.contains_key(&request.key(0)));

@@ -98,7 +98,7 @@ impl Fetches {
         let (lease, event) = match &body {
             PeerBody::Offer(offer) => return self.offered(core, now, from, offer.clone()),
             PeerBody::Written { lease, step, tokens } => (*lease, FetchEvent::Written { step: *step, tokens: *tokens }),
-            PeerBody::Complete { lease, first } => (*lease, FetchEvent::Complete { first: first.clone() }),
+            PeerBody::Complete { lease, first, .. } => (*lease, FetchEvent::Complete { first: first.clone() }),
             PeerBody::Withdraw { lease } => (*lease, FetchEvent::Withdraw),
             PeerBody::Released { lease, valid } => (*lease, FetchEvent::Released { valid: *valid }),
             PeerBody::Renew { .. } | PeerBody::Release { .. } | PeerBody::ReleaseAck { .. } => return,

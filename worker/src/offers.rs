@@ -61,7 +61,7 @@ impl Offers {
     /// The prompt is computed; the reader decodes on from `first`.
     pub fn complete(&mut self, core: &mut Core, key: SeqKey, first: Vec<(Choice, Token)>) {
         if let Some(open) = self.open.remove(&key) {
-            core.send(open.to, PeerBody::Complete { lease: open.lease, first });
+            core.send(open.to, PeerBody::Complete { lease: open.lease, missing: Vec::new(), first });
         }
     }
 

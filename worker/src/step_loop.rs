@@ -236,6 +236,11 @@ impl<R: Role> StepLoop<R> {
                 }
             }
             ToWorker::Snapshot => self.reports.want_snapshot(),
+            ToWorker::Hello(_)
+            | ToWorker::Proof(_)
+            | ToWorker::Heartbeat
+            | ToWorker::Peer(_)
+            | ToWorker::Migrate(_) => {}
         }
     }
 

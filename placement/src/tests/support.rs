@@ -121,6 +121,7 @@ fn word(command: &Command) -> String {
             let part = match submit.part {
                 Part::Prefill { decode } => format!("prefill for {decode}"),
                 Part::Decode { prefill } => format!("decode after {prefill}"),
+                Part::TakeOver { from } => format!("take over from {from}"),
                 Part::Whole => "whole".into(),
             };
             let committed: usize = submit.choices.iter().map(|(_, tokens)| tokens.len()).sum();

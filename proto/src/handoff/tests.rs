@@ -36,8 +36,8 @@ fn body() -> impl Strategy<Value = PeerBody> {
             step: StepId(step),
             tokens
         }),
-        (lease(), vec((any::<u16>().prop_map(Choice), any::<Token>()), 0..4))
-            .prop_map(|(lease, first)| PeerBody::Complete { lease, first }),
+        (lease(), vec(any::<Token>(), 0..4), vec((any::<u16>().prop_map(Choice), any::<Token>()), 0..4))
+            .prop_map(|(lease, missing, first)| PeerBody::Complete { lease, missing, first }),
         lease().prop_map(|lease| PeerBody::Withdraw { lease }),
         (lease(), any::<u64>()).prop_map(|(lease, ticks)| PeerBody::Renew { lease, ticks }),
         lease().prop_map(|lease| PeerBody::Release { lease }),
@@ -129,7 +129,7 @@ fn what_is_missing_or_wrong_is_named() {
         "Offer.ready is invalid: 2 of 1 tokens",
     );
     check_refused(
-        Some(Body::Complete(wire::Complete { lease: 1, choice: vec![65_536], token: vec![1] })),
+        Some(Body::Complete(wire::Complete { lease: 1, choice: vec![65_536], token: vec![1], missing: vec![] })),
         "Complete.choice is invalid: 65536 is over 65535",
     );
 }

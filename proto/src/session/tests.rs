@@ -1,5 +1,6 @@
 use super::*;
 use domain::BlockHash;
+use domain::session::{Hello, PeerAddress, PeerInfo, Role, RouterHello};
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
@@ -52,6 +53,7 @@ prop_compose! {
         part in prop_oneof![
             any::<u32>().prop_map(|id| Part::Prefill { decode: WorkerId(id) }),
             any::<u32>().prop_map(|id| Part::Decode { prefill: WorkerId(id) }),
+            any::<u32>().prop_map(|id| Part::TakeOver { from: WorkerId(id) }),
             Just(Part::Whole),
         ],
         choices in vec((any::<u16>(), vec(any::<u32>(), 0..4)), 1..4),
@@ -70,13 +72,55 @@ prop_compose! {
     }
 }
 
+prop_compose! {
+    fn peer()(id: u32, incarnation: u64, prefill: bool, process: u64, texts in ["[a-z]{0,8}", "[a-z]{0,8}", "[a-z]{0,8}"]) -> PeerInfo {
+        let [name, unix, tcp] = texts;
+        let role = if prefill { Role::Prefill } else { Role::Decode };
+        let address = PeerAddress { process, unix, tcp };
+        PeerInfo { id: WorkerId(id), incarnation: Incarnation(incarnation), name, role, address }
+    }
+}
+
+prop_compose! {
+    fn hello()(
+        peer in peer(),
+        protocol: u32,
+        digests in any::<[[u8; 32]; 3]>(),
+        layout: u64,
+        block_tokens in 1..=u32::MAX,
+        token_bytes: u64,
+        context_tokens: u32,
+    ) -> FromWorker {
+        let [weights, nonce, proof] = digests;
+        let hello =
+            Hello { protocol, peer, weights, layout, block_tokens, token_bytes, context_tokens, nonce, proof };
+        FromWorker::Hello(Box::new(hello))
+    }
+}
+
+fn begins() -> impl Strategy<Value = ToWorker> {
+    let hello = (any::<u32>(), any::<u64>(), any::<[u8; 32]>())
+        .prop_map(|(protocol, router, nonce)| ToWorker::Hello(RouterHello { protocol, router, nonce }));
+    prop_oneof![hello, any::<[u8; 32]>().prop_map(ToWorker::Proof), peer().prop_map(ToWorker::Peer)]
+}
+
+fn migrate() -> impl Strategy<Value = ToWorker> {
+    (key(), any::<(u32, u32, u32)>(), duration()).prop_map(|(key, (to, next, known), lease)| {
+        let (request, epoch) = (key.request, key.epoch);
+        ToWorker::Migrate(Migrate { request, epoch, to: WorkerId(to), next: Epoch(next), known, lease })
+    })
+}
+
 fn to_worker() -> impl Strategy<Value = ToWorker> {
     let cancel = (key(), option::of(any::<u16>())).prop_map(|(key, choice)| ToWorker::Cancel {
         request: key.request,
         epoch: key.epoch,
         choice: choice.map(Choice),
     });
-    prop_oneof![4 => submits(), 2 => cancel, 1 => Just(ToWorker::Snapshot)]
+    prop_oneof![
+        4 => submits(), 2 => cancel, 2 => begins(), 2 => migrate(),
+        1 => Just(ToWorker::Snapshot), 1 => Just(ToWorker::Heartbeat)
+    ]
 }
 
 prop_compose! {
@@ -133,7 +177,8 @@ fn from_worker() -> impl Strategy<Value = FromWorker> {
         why,
         detail,
     });
-    prop_oneof![vec(row(), 0..6).prop_map(FromWorker::Tokens), ended, failed, report()]
+    let plain = prop_oneof![Just(FromWorker::Heartbeat), Just(FromWorker::Draining)];
+    prop_oneof![vec(row(), 0..6).prop_map(FromWorker::Tokens), ended, failed, report(), hello(), plain]
 }
 
 proptest! {

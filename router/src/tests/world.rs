@@ -187,8 +187,8 @@ impl Played {
                     assert_eq!(submit.part, Part::Whole);
                     return submit;
                 }
-                ToWorker::Cancel { .. } => {}
-                ToWorker::Snapshot => panic!("{} is asked for a snapshot", self.id),
+                ToWorker::Cancel { .. } | ToWorker::Heartbeat | ToWorker::Peer(_) => {}
+                other => panic!("{} is told {other:?}", self.id),
             }
         }
     }

@@ -1,0 +1,79 @@
+//! How a session begins: who the ends are.
+
+use crate::WireError;
+use crate::checks::{array, required};
+use crate::generated as wire;
+use domain::session::{Hello, PeerAddress, PeerInfo, Role, RouterHello};
+use domain::{Incarnation, WorkerId};
+
+pub(super) fn router_to_wire(hello: &RouterHello) -> wire::RouterHello {
+    wire::RouterHello { protocol: hello.protocol, router: hello.router, nonce: hello.nonce.to_vec() }
+}
+
+pub(super) fn router_from_wire(hello: &wire::RouterHello) -> Result<RouterHello, WireError> {
+    let nonce = array(&hello.nonce, "RouterHello.nonce")?;
+    Ok(RouterHello { protocol: hello.protocol, router: hello.router, nonce })
+}
+
+pub(super) fn worker_to_wire(hello: &Hello) -> wire::Hello {
+    wire::Hello {
+        protocol: hello.protocol,
+        peer: Some(peer_to_wire(&hello.peer)),
+        weights: hello.weights.to_vec(),
+        layout: hello.layout,
+        block_tokens: hello.block_tokens,
+        token_bytes: hello.token_bytes,
+        context_tokens: hello.context_tokens,
+        nonce: hello.nonce.to_vec(),
+        proof: hello.proof.to_vec(),
+    }
+}
+
+pub(super) fn worker_from_wire(hello: wire::Hello) -> Result<Hello, WireError> {
+    if hello.block_tokens == 0 {
+        return Err(WireError::invalid("Hello.block_tokens", "it is zero"));
+    }
+    Ok(Hello {
+        protocol: hello.protocol,
+        peer: peer_from_wire(required(hello.peer, "Hello.peer")?)?,
+        weights: array(&hello.weights, "Hello.weights")?,
+        layout: hello.layout,
+        block_tokens: hello.block_tokens,
+        token_bytes: hello.token_bytes,
+        context_tokens: hello.context_tokens,
+        nonce: array(&hello.nonce, "Hello.nonce")?,
+        proof: array(&hello.proof, "Hello.proof")?,
+    })
+}
+
+pub(super) fn peer_to_wire(peer: &PeerInfo) -> wire::Peer {
+    let role = match peer.role {
+        Role::Prefill => wire::Role::Prefill,
+        Role::Decode => wire::Role::Decode,
+    };
+    wire::Peer {
+        id: peer.id.0,
+        incarnation: peer.incarnation.0,
+        name: peer.name.clone(),
+        role: role.into(),
+        process: peer.address.process,
+        unix: peer.address.unix.clone(),
+        tcp: peer.address.tcp.clone(),
+    }
+}
+
+pub(super) fn peer_from_wire(peer: wire::Peer) -> Result<PeerInfo, WireError> {
+    let role = match wire::Role::try_from(peer.role) {
+        Ok(wire::Role::Prefill) => Role::Prefill,
+        Ok(wire::Role::Decode) => Role::Decode,
+        Ok(wire::Role::Unspecified) => return Err(WireError::Missing { field: "Peer.role" }),
+        Err(unknown) => return Err(WireError::invalid("Peer.role", unknown.to_string())),
+    };
+    Ok(PeerInfo {
+        id: WorkerId(peer.id),
+        incarnation: Incarnation(peer.incarnation),
+        name: peer.name,
+        role,
+        address: PeerAddress { process: peer.process, unix: peer.unix, tcp: peer.tcp },
+    })
+}
