@@ -4,12 +4,16 @@
 //! What is deliberately absent: any decision about what to compute when (that is the plan's), and any knowledge of
 //! requests, peers or tiers.
 
+mod check;
 pub mod checkpoint;
+mod clock;
 pub mod cpu;
 pub mod device;
 pub mod models;
 pub mod ops;
+mod plan_thread;
 pub mod random;
 pub mod sampling;
+pub mod sim;
 pub mod spec;
 pub mod text;

@@ -7,7 +7,7 @@
 //! nothing, and then sleeps. The leader waits only for helpers that have entered the work: one that the system did not
 //! wake in time holds up nobody.
 
-use super::clock::now;
+use crate::clock::now;
 use std::cell::UnsafeCell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;

@@ -1,27 +1,22 @@
 //! Executes plans, one after the other.
 
 use super::batch::Batch;
-use super::clock::now;
 use super::crew::Crew;
 use super::kernels::rotary_angles;
 use super::memory::{Arena, Memory};
 use super::model::CpuModel;
 use super::simd::Isa;
-use super::step::{Engine, Scene, Slot, Step, lock};
+use super::step::{Engine, Scene, Slot, Step};
 use super::{CpuError, SharedTap};
+use crate::clock::now;
 use crate::device::DeviceLimits;
+use crate::plan_thread::{Submitted, lock};
 use crate::sampling::Sampler;
 use domain::plan::{Input, Sampled, StepOutput, StepPlan};
 use domain::{KvLayout, ProgressWord, Token};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
-
-/// A plan on its way to the leader.
-pub(super) struct Submitted {
-    pub(super) plan: Arc<StepPlan>,
-    pub(super) at: Instant,
-}
+use std::time::Duration;
 
 /// All that a device needs to execute plans. Everything is allocated when it is made.
 pub(super) struct Leader {

@@ -15,13 +15,13 @@ const ROW_ALIGN: usize = super::kernels::PANEL;
 
 /// A mapping.
 #[derive(Debug)]
-pub(super) struct Memory {
+pub(crate) struct Memory {
     map: MmapRaw,
 }
 
 impl Memory {
     /// `bytes` zero bytes, at least one page, in huge pages where the system has them to give.
-    pub(super) fn zeroed(bytes: usize) -> io::Result<Self> {
+    pub(crate) fn zeroed(bytes: usize) -> io::Result<Self> {
         let map = MmapOptions::new().len(bytes.max(1)).map_anon()?;
         // A hint that an old kernel may refuse; nothing depends on it but speed.
         #[cfg(target_os = "linux")]

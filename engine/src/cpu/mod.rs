@@ -1,8 +1,8 @@
 //! The CPU device: our own kernels over a small crew of threads.
 //!
-//! A plan goes through `check` (is it possible?), is laid out in rows by `batch`, and runs as the operations of `step`,
-//! whose inner loops are in `kernels`, over the instruction sets of `simd`. One thread leads and executes plans in the
-//! order of submission; `crew` helps it. A step allocates nothing but the list of its samples.
+//! A plan that was checked and queued by `crate::plan_thread` is laid out in rows by `batch`, and runs as the operations
+//! of `step`, whose inner loops are in `kernels`, over the instruction sets of `simd`. One thread leads and executes plans
+//! in the order of submission; `crew` helps it. A step allocates nothing but the list of its samples.
 //!
 //! The bits of a row depend on its own sequence alone: not on the batch, on chunks, on threads, on the block size or on
 //! the instruction set.
@@ -10,12 +10,10 @@
 //! What is deliberately absent: which sequences run and which blocks they have; the plan says so.
 
 mod batch;
-mod check;
-mod clock;
 mod crew;
 mod kernels;
 mod leader;
-mod memory;
+pub(crate) mod memory;
 mod model;
 mod simd;
 mod step;
@@ -25,21 +23,16 @@ mod tests;
 pub use model::CpuModel;
 pub use simd::Isa;
 
-use crate::device::{Device, DeviceLimits, PoolMemory, STEPS_IN_FLIGHT_MAX, SubmitError};
-use check::Checker;
-use clock::now;
+use crate::check::Checker;
+use crate::device::{Device, DeviceLimits, PoolMemory, SubmitError};
+use crate::plan_thread::{PlanThread, lock};
 use crew::{Crew, THREADS_MAX};
 use domain::plan::{StepOutput, StepPlan};
-use domain::{KvLayout, ProgressWord, SeqKey, StepId};
-use leader::{Leader, Submitted};
+use domain::{KvLayout, ProgressWord, SeqKey};
+use leader::Leader;
 use memory::Memory;
-use std::collections::VecDeque;
 use std::io;
-use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
-use std::time::Duration;
-use step::lock;
 
 /// How a CPU device is made.
 #[derive(Clone, Debug)]
@@ -86,21 +79,12 @@ pub enum CpuError {
 /// The tap, where one is set.
 type SharedTap = Arc<Mutex<Option<Box<dyn LogitsTap>>>>;
 
-/// What the leader calls when a step has ended.
-type Waker = Arc<Mutex<Option<Box<dyn Fn() + Send + Sync>>>>;
-
 /// A device on the CPU.
 pub struct CpuDevice {
-    checker: Checker,
+    leader: PlanThread,
     pools: Vec<Arc<Memory>>,
     progress: ProgressWord,
-    waker: Waker,
     tap: SharedTap,
-    /// Plans on their way; taken when the device is dropped, which ends the leader.
-    submissions: Option<SyncSender<Submitted>>,
-    outputs: Receiver<StepOutput>,
-    in_flight: VecDeque<StepId>,
-    leader: Option<JoinHandle<()>>,
     description: String,
 }
 
@@ -124,45 +108,16 @@ impl CpuDevice {
         let crew = Crew::new(threads, "baton-cpu").map_err(CpuError::Threads)?;
         let (progress, tap) = (ProgressWord::new(), Arc::new(Mutex::new(None)));
         let checker = Checker::new(layout.clone(), limits.clone(), spec.vocab);
-        let leader = Leader::new(model, layout, &limits, isa, pools.clone(), crew, progress.clone(), tap.clone())?;
+        let mut leader = Leader::new(model, layout, &limits, isa, pools.clone(), crew, progress.clone(), tap.clone())?;
 
-        let waker = Waker::default();
-        let (submissions, plans) = sync_channel::<Submitted>(STEPS_IN_FLIGHT_MAX);
-        let (results, outputs) = sync_channel(STEPS_IN_FLIGHT_MAX);
-        let wake = waker.clone();
-        let leader = std::thread::Builder::new()
-            .name("baton-cpu-0".to_owned())
-            .spawn(move || lead(leader, &plans, &results, &wake))
-            .map_err(CpuError::Threads)?;
-        Ok(Self {
-            checker,
-            pools,
-            progress,
-            waker,
-            tap,
-            submissions: Some(submissions),
-            outputs,
-            in_flight: VecDeque::with_capacity(STEPS_IN_FLIGHT_MAX),
-            leader: Some(leader),
-            description,
-        })
+        let leader = PlanThread::start("baton-cpu-0", checker, move |submitted| leader.execute(submitted));
+        let leader = leader.map_err(CpuError::Threads)?;
+        Ok(Self { leader, pools, progress, tap, description })
     }
 
     /// Shows the logits of all later steps to `tap`.
     pub fn set_logits_tap(&mut self, tap: Box<dyn LogitsTap>) {
         *lock(&self.tap) = Some(tap);
-    }
-}
-
-/// The leader's thread, until the device is dropped.
-fn lead(mut leader: Leader, plans: &Receiver<Submitted>, results: &SyncSender<StepOutput>, waker: &Waker) {
-    while let Ok(submitted) = plans.recv() {
-        if results.send(leader.execute(&submitted)).is_err() {
-            return;
-        }
-        if let Some(wake) = lock(waker).as_ref() {
-            wake();
-        }
     }
 }
 
@@ -191,53 +146,23 @@ fn check_config(model: &CpuModel, layout: &KvLayout, limits: &DeviceLimits, thre
 
 impl Device for CpuDevice {
     fn layout(&self) -> &KvLayout {
-        &self.checker.layout
+        &self.leader.checker.layout
     }
 
     fn limits(&self) -> &DeviceLimits {
-        &self.checker.limits
+        &self.leader.checker.limits
     }
 
     fn submit(&mut self, plan: Arc<StepPlan>) -> Result<(), SubmitError> {
-        if self.in_flight.len() == STEPS_IN_FLIGHT_MAX {
-            return Err(SubmitError::Busy);
-        }
-        self.checker.check(&plan)?;
-        let Some(submissions) = &self.submissions else {
-            return Err(SubmitError::Lost("its thread has ended".to_owned()));
-        };
-        let step = plan.step;
-        match submissions.try_send(Submitted { plan: plan.clone(), at: now() }) {
-            Ok(()) => {}
-            Err(TrySendError::Full(_)) => return Err(SubmitError::Busy),
-            Err(TrySendError::Disconnected(_)) => {
-                return Err(SubmitError::Lost("its thread has ended".to_owned()));
-            }
-        }
-        self.checker.taken(&plan);
-        self.in_flight.push_back(step);
-        Ok(())
+        self.leader.submit(plan)
     }
 
     fn poll(&mut self) -> Option<StepOutput> {
-        match self.outputs.try_recv() {
-            Ok(output) => {
-                self.in_flight.pop_front();
-                Some(output)
-            }
-            Err(TryRecvError::Empty) => None,
-            // Its steps still have their ends.
-            Err(TryRecvError::Disconnected) => self.in_flight.pop_front().map(|step| StepOutput {
-                step,
-                sampled: Err("the device's thread has ended".to_owned()),
-                elapsed: Duration::ZERO,
-                in_kernels: Duration::ZERO,
-            }),
-        }
+        self.leader.poll()
     }
 
     fn set_waker(&mut self, waker: Box<dyn Fn() + Send + Sync>) {
-        *lock(&self.waker) = Some(waker);
+        self.leader.set_waker(waker);
     }
 
     fn progress(&self) -> ProgressWord {
@@ -250,15 +175,5 @@ impl Device for CpuDevice {
 
     fn describe(&self) -> String {
         self.description.clone()
-    }
-}
-
-impl Drop for CpuDevice {
-    fn drop(&mut self) {
-        self.submissions = None;
-        if let Some(leader) = self.leader.take() {
-            // A panic of the leader was reported when it happened, by the hook.
-            let _ = leader.join();
-        }
     }
 }

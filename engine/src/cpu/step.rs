@@ -4,18 +4,19 @@
 
 use super::SharedTap;
 use super::batch::{Batch, Row, Sampling};
-use super::clock::now;
 use super::crew::Crew;
 use super::kernels::{self, Attention, CacheRow, LinearPanel, PANEL, RmsNorm, RotaryRow, SiluMul};
 use super::memory::{Arena, Memory, Rows};
 use super::model::CpuModel;
 use super::simd::Isa;
+use crate::clock::now;
 use crate::ops::{Axis, Buffer, Embedding, Linear, Norm, NormArgs, Ops, OpsError, OpsResult};
+use crate::plan_thread::lock;
 use crate::sampling::Sampler;
 use domain::plan::{BlockCopy, Sampled, StepPlan};
 use domain::{KvLayout, ProgressWord};
 use std::slice;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// Rows of one task of the operations that go row by row.
@@ -379,9 +380,4 @@ impl Ops for Step<'_> {
         let failed = |slot: &Slot| lock(slot).as_ref().and_then(|sampled| sampled.as_ref().err().cloned());
         scene.slots.iter().find_map(failed).map_or(Ok(()), |reason| Err(OpsError(reason)))
     }
-}
-
-/// Locks what no panic leaves half done.
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! The device's clock.
+//! The clock of devices.
 
 use std::time::Instant;
 
@@ -7,6 +7,6 @@ use std::time::Instant;
     clippy::disallowed_methods,
     reason = "steps are timed and helpers spin for a time; nothing that is computed depends on it"
 )]
-pub(super) fn now() -> Instant {
+pub(crate) fn now() -> Instant {
     Instant::now()
 }

@@ -1,4 +1,4 @@
-//! What a plan must fulfil before it is taken. The unsafe code of a step stands on this.
+//! What a plan must fulfil before a device takes it. The unsafe code of a step stands on this.
 
 use crate::device::{DeviceLimits, SubmitError};
 use domain::plan::{BlockCopy, Input, Span, StepPlan};
@@ -6,10 +6,10 @@ use domain::{BlockId, KvLayout, StepId};
 
 /// What plans are checked against.
 #[derive(Debug)]
-pub(super) struct Checker {
-    pub(super) layout: KvLayout,
-    pub(super) limits: DeviceLimits,
-    pub(super) vocab: usize,
+pub(crate) struct Checker {
+    pub(crate) layout: KvLayout,
+    pub(crate) limits: DeviceLimits,
+    pub(crate) vocab: usize,
     /// The last plan that was taken.
     last: StepId,
     /// Samples of that plan.
@@ -17,17 +17,17 @@ pub(super) struct Checker {
 }
 
 impl Checker {
-    pub(super) fn new(layout: KvLayout, limits: DeviceLimits, vocab: usize) -> Self {
+    pub(crate) fn new(layout: KvLayout, limits: DeviceLimits, vocab: usize) -> Self {
         Self { layout, limits, vocab, last: StepId(0), last_samples: 0 }
     }
 
     /// Checks a plan that would be submitted next.
-    pub(super) fn check(&self, plan: &StepPlan) -> Result<(), SubmitError> {
+    pub(crate) fn check(&self, plan: &StepPlan) -> Result<(), SubmitError> {
         self.plan(plan).map_err(|reason| SubmitError::Invalid { step: plan.step, reason })
     }
 
     /// The plan was taken.
-    pub(super) fn taken(&mut self, plan: &StepPlan) {
+    pub(crate) fn taken(&mut self, plan: &StepPlan) {
         self.last = plan.step;
         self.last_samples = plan.samples();
     }

@@ -1,0 +1,185 @@
+//! The fake model in real time: a thread that executes plans, raises the progress word layer by layer, and sleeps as
+//! long as a course says that each part of a step takes.
+
+use super::cost::StepTime;
+use super::model::SimModel;
+use super::tags::Vocabulary;
+use crate::check::Checker;
+use crate::clock::now;
+use crate::cpu::memory::Memory;
+use crate::device::{Device, DeviceLimits, PoolMemory, SubmitError};
+use crate::plan_thread::{PlanThread, Submitted};
+use domain::plan::{Sampled, StepOutput, StepPlan};
+use domain::{KvLayout, ProgressWord};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+/// How a step goes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Course {
+    /// How long its parts take.
+    pub time: StepTime,
+    /// The layer in which it fails, before that layer writes anything.
+    pub fails_in: Option<u16>,
+}
+
+/// How a simulated device is made.
+pub struct SimConfig {
+    /// Cache layout, of slots with two words; [`super::layout`] makes one.
+    pub layout: KvLayout,
+    /// Limits of plans, and blocks of the pools.
+    pub limits: DeviceLimits,
+    /// The tokens that it says.
+    pub vocabulary: Vocabulary,
+    /// How each step goes; asked when the step begins.
+    pub course: Box<dyn FnMut(&StepPlan) -> Course + Send>,
+    /// Counts slots that were read though their words did not belong together: always 0 where everybody keeps to the
+    /// rules.
+    pub torn: Arc<AtomicU64>,
+    /// What it simulates, in words.
+    pub describe: String,
+}
+
+/// Why a device cannot be made.
+#[derive(Debug, thiserror::Error)]
+pub enum SimError {
+    /// The configuration contradicts itself.
+    #[error("the sim device cannot be made so: {0}")]
+    Config(String),
+    /// No memory.
+    #[error("cannot allocate {bytes} bytes for KV blocks")]
+    Memory {
+        /// How much.
+        bytes: usize,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// No thread.
+    #[error("cannot start the device's thread")]
+    Thread(#[source] io::Error),
+}
+
+/// A simulated device.
+pub struct SimDevice {
+    thread: PlanThread,
+    pools: Vec<Arc<Memory>>,
+    progress: ProgressWord,
+    description: String,
+}
+
+impl SimDevice {
+    /// A device with pools of its own. Their memory is mapped here, and touched when it is used.
+    pub fn new(config: SimConfig) -> Result<Self, SimError> {
+        let SimConfig { layout, limits, vocabulary, course, torn, describe } = config;
+        if limits.blocks.len() != layout.groups.len() || limits.blocks.contains(&0) {
+            let reason = format!("pools of {:?} blocks for {} KV groups", limits.blocks, layout.groups.len());
+            return Err(SimError::Config(reason));
+        }
+        let mut pools = Vec::with_capacity(limits.blocks.len());
+        for (group, &blocks) in limits.blocks.iter().enumerate() {
+            let bytes = layout.record_bytes(group) * blocks as usize;
+            pools.push(Arc::new(Memory::zeroed(bytes).map_err(|source| SimError::Memory { bytes, source })?));
+        }
+        let shared = pools.iter().map(|pool| pool.clone() as Arc<dyn PoolMemory>).collect();
+        let checker = Checker::new(layout.clone(), limits, vocabulary.size() as usize);
+        let description = format!("sim: {describe}, KV in blocks of {} tokens", layout.block_tokens);
+        let model = SimModel::new(layout, vocabulary, shared)
+            .ok_or_else(|| SimError::Config("the cache layout has no room for tags".to_owned()))?;
+        let progress = ProgressWord::new();
+        let mut runner = Runner { model, course, progress: progress.clone(), torn, free_at: now() };
+        let thread = PlanThread::start("baton-sim", checker, move |submitted| runner.execute(submitted));
+        Ok(Self { thread: thread.map_err(SimError::Thread)?, pools, progress, description })
+    }
+}
+
+impl Device for SimDevice {
+    fn layout(&self) -> &KvLayout {
+        &self.thread.checker.layout
+    }
+
+    fn limits(&self) -> &DeviceLimits {
+        &self.thread.checker.limits
+    }
+
+    fn submit(&mut self, plan: Arc<StepPlan>) -> Result<(), SubmitError> {
+        self.thread.submit(plan)
+    }
+
+    fn poll(&mut self) -> Option<StepOutput> {
+        self.thread.poll()
+    }
+
+    fn set_waker(&mut self, waker: Box<dyn Fn() + Send + Sync>) {
+        self.thread.set_waker(waker);
+    }
+
+    fn progress(&self) -> ProgressWord {
+        self.progress.clone()
+    }
+
+    fn pool(&self, group: usize) -> Arc<dyn PoolMemory> {
+        self.pools[group].clone()
+    }
+
+    fn describe(&self) -> String {
+        self.description.clone()
+    }
+}
+
+/// What the thread owns.
+struct Runner {
+    model: SimModel,
+    course: Box<dyn FnMut(&StepPlan) -> Course + Send>,
+    progress: ProgressWord,
+    torn: Arc<AtomicU64>,
+    /// When the card has done what it was given.
+    free_at: Instant,
+}
+
+impl Runner {
+    fn execute(&mut self, submitted: &Submitted) -> StepOutput {
+        let plan = &*submitted.plan;
+        // Deadlines count from when the card could begin, not from when this thread woke up: late wake-ups do not add up.
+        let begin = submitted.at.max(self.free_at);
+        let course = (self.course)(plan);
+        let sampled = self.compute(plan, &course, begin);
+        match sampled {
+            Ok(_) => {
+                self.free_at = begin + course.time.total(self.model.layers());
+                sleep_until(self.free_at);
+            }
+            Err(_) => self.model.fail(),
+        }
+        self.torn.store(self.model.torn(), Ordering::Relaxed);
+        let end = now();
+        let (elapsed, in_kernels) = (end.duration_since(submitted.at), end.duration_since(begin));
+        StepOutput { step: plan.step, sampled, elapsed, in_kernels }
+    }
+
+    fn compute(&mut self, plan: &StepPlan, course: &Course, begin: Instant) -> Result<Vec<Sampled>, String> {
+        if !self.model.knows_inputs(plan) {
+            return Err("the step before, which sampled the inputs, failed".to_owned());
+        }
+        self.model.copy(plan);
+        for layer in 0..self.model.layers() {
+            sleep_until(begin + course.time.written(layer));
+            if course.fails_in == Some(layer) {
+                return Err(format!("the step was made to fail in layer {layer}"));
+            }
+            self.model.write_layer(plan, layer);
+            self.progress.raise(plan.step, layer);
+        }
+        Ok(self.model.sample(plan))
+    }
+}
+
+/// Sleeps, unless the time has passed.
+fn sleep_until(deadline: Instant) {
+    let left = deadline.saturating_duration_since(now());
+    if !left.is_zero() {
+        std::thread::sleep(left);
+    }
+}

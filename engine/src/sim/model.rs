@@ -1,0 +1,184 @@
+//! The fake model on KV memory: deterministic, without time and threads.
+//!
+//! Every slot (a position in a layer) holds two words, its tag as K and the complement of the tag as V. A token is made
+//! of tags that are read back through the block tables, so the text is right only if every block was the right one.
+
+use super::tags::{Vocabulary, layer_read, mix, read_slot, tag};
+use crate::device::PoolMemory;
+use domain::plan::{Input, Sampled, Span, StepPlan, TokenLogprobs};
+use domain::{BlockId, KvLayout, Token};
+use std::sync::Arc;
+
+/// Bytes of a tag.
+const WORD: usize = size_of::<u64>();
+
+/// The model and its pools. Takes checked plans only: tables cover what spans read and write, and blocks are in the
+/// pools.
+pub struct SimModel {
+    layout: KvLayout,
+    vocabulary: Vocabulary,
+    /// Per layer its KV group and its place in the group's records.
+    places: Vec<(usize, usize)>,
+    pools: Vec<Arc<dyn PoolMemory>>,
+    /// What the step before sampled.
+    previous: Vec<Token>,
+    torn: u64,
+}
+
+impl SimModel {
+    /// A model on these pools, one per KV group. `None` where there is not one pool per group, aligned to words, or where
+    /// the layout has no layers, or slots that are no two words: one head of 8 bytes.
+    pub fn new(layout: KvLayout, vocabulary: Vocabulary, pools: Vec<Arc<dyn PoolMemory>>) -> Option<Self> {
+        let mut places = vec![None; layout.layers()];
+        for (group, shape) in layout.groups.iter().enumerate() {
+            if shape.kv_heads != 1 || shape.head_dim as usize * layout.dtype.bytes() != WORD {
+                return None;
+            }
+            for (index, &layer) in shape.layers.iter().enumerate() {
+                *places.get_mut(usize::from(layer))? = Some((group, index));
+            }
+        }
+        let places: Vec<_> = places.into_iter().collect::<Option<_>>()?;
+        let aligned = pools.iter().all(|pool| pool.as_ptr().addr().is_multiple_of(WORD));
+        let fits = pools.len() == layout.groups.len() && aligned && !places.is_empty();
+        fits.then_some(Self { layout, vocabulary, places, pools, previous: Vec::new(), torn: 0 })
+    }
+
+    /// The layers that a step writes, one after the other.
+    pub fn layers(&self) -> u16 {
+        self.places.len() as u16
+    }
+
+    /// Slots that were read so far and whose words did not belong together: torn, foreign or never written.
+    pub fn torn(&self) -> u64 {
+        self.torn
+    }
+
+    /// Whether the inputs of `plan` are known: not those that the step before should have sampled if it failed.
+    pub fn knows_inputs(&self, plan: &StepPlan) -> bool {
+        let mut inputs = plan.spans.iter().flat_map(|span| &span.inputs);
+        inputs.all(|input| match *input {
+            Input::Token(_) => true,
+            Input::Sampled(sample) => (sample as usize) < self.previous.len(),
+        })
+    }
+
+    /// A step ends without having sampled.
+    pub fn fail(&mut self) {
+        self.previous.clear();
+    }
+
+    /// Copies the records that the plan wants copied. Comes before the first layer.
+    pub fn copy(&mut self, plan: &StepPlan) {
+        for copy in &plan.copies {
+            let group = usize::from(copy.group.0);
+            let record = self.layout.record_bytes(group);
+            for at in (0..record).step_by(WORD) {
+                self.write(
+                    group,
+                    copy.to.0 as usize * record + at,
+                    self.read(group, copy.from.0 as usize * record + at),
+                );
+            }
+        }
+    }
+
+    /// Writes the K and V of one layer for all spans, and zeros where the last block of a span has no tokens yet.
+    pub fn write_layer(&mut self, plan: &StepPlan, layer: u16) {
+        let size = self.layout.block_tokens;
+        let (group, _) = self.places[usize::from(layer)];
+        // With a window of one token, no position sees the one before.
+        let chained = self.layout.groups[group].window != Some(1);
+        for span in &plan.spans {
+            let mut before = 0;
+            if chained && span.start > 0 {
+                before = self.tag_at(span, layer, span.start - 1);
+            }
+            for (position, input) in (span.start..).zip(&span.inputs) {
+                let token = match *input {
+                    Input::Token(token) => token,
+                    Input::Sampled(sample) => self.previous[sample as usize],
+                };
+                before = tag(layer, position, token, if chained { before } else { 0 });
+                self.write_slot(span, layer, position, before, !before);
+            }
+            let end = span.start + span.inputs.len() as u32;
+            for position in end..end.next_multiple_of(size) {
+                self.write_slot(span, layer, position, 0, 0);
+            }
+        }
+    }
+
+    /// The samples of the plan, in plan order. Comes after its last layer. The model is certain of what it says: the log
+    /// probability of a token is 0, and there are no alternatives.
+    pub fn sample(&mut self, plan: &StepPlan) -> Vec<Sampled> {
+        let mut sampled = Vec::with_capacity(plan.samples());
+        for span in plan.spans.iter().filter(|span| !span.samples.is_empty()) {
+            let query = span.start + span.inputs.len() as u32 - 1;
+            let first = (0..self.layout.groups.len()).map(|group| self.layout.window_start(group, query)).min();
+            let mut state = 0;
+            for position in first.unwrap_or(0)..=query {
+                let layer = layer_read(position, query, self.places.len());
+                let (group, _) = self.places[usize::from(layer)];
+                if position >= self.layout.window_start(group, query) {
+                    state = mix(state, self.tag_at(span, layer, position));
+                }
+            }
+            sampled.extend(span.samples.iter().map(|sample| {
+                let token = self.vocabulary.draw(state, sample);
+                let logprobs = sample.params.logprobs.map(|top| TokenLogprobs {
+                    logprob: 0.0,
+                    top: std::iter::once((token, 0.0)).take(top as usize).collect(),
+                });
+                Sampled { key: sample.key, token, logprobs }
+            }));
+        }
+        self.previous.clear();
+        self.previous.extend(sampled.iter().map(|sampled| sampled.token));
+        sampled
+    }
+
+    /// The tag of a slot, counted where it is none.
+    fn tag_at(&mut self, span: &Span, layer: u16, position: u32) -> u64 {
+        let (group, key, value) = self.slot(span, layer, position);
+        read_slot(self.read(group, key), self.read(group, value)).unwrap_or_else(|torn| {
+            self.torn += 1;
+            torn
+        })
+    }
+
+    fn write_slot(&self, span: &Span, layer: u16, position: u32, key_word: u64, value_word: u64) {
+        let (group, key, value) = self.slot(span, layer, position);
+        self.write(group, key, key_word);
+        self.write(group, value, value_word);
+    }
+
+    /// The pool of a slot, and where in it K and V begin.
+    fn slot(&self, span: &Span, layer: u16, position: u32) -> (usize, usize, usize) {
+        let (group, index) = self.places[usize::from(layer)];
+        let size = self.layout.block_tokens;
+        let table = &span.tables[group];
+        let BlockId(block) = table.blocks[(position / size - table.first) as usize];
+        let slice = block as usize * self.layout.record_bytes(group) + self.layout.slice_range(group, index).start;
+        let key = slice + (position % size) as usize * WORD;
+        (group, key, key + size as usize * WORD)
+    }
+
+    fn read(&self, group: usize, at: usize) -> u64 {
+        // SAFETY: `word` is a valid word of the pool. What others write meanwhile, who read or copy it wrongly, shows in
+        // the text; volatile keeps the compiler from assuming that nobody does.
+        unsafe { self.word(group, at).read_volatile() }
+    }
+
+    fn write(&self, group: usize, at: usize, word: u64) {
+        // SAFETY: as for reading; the pool's memory may be written.
+        unsafe { self.word(group, at).write_volatile(word) }
+    }
+
+    fn word(&self, group: usize, at: usize) -> *mut u64 {
+        let pool = &self.pools[group];
+        assert!(at.is_multiple_of(WORD) && at + WORD <= pool.len(), "byte {at} of a pool of {}", pool.len());
+        // SAFETY: just checked to be inside the pool.
+        unsafe { pool.as_ptr().add(at).cast() }
+    }
+}

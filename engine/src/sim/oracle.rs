@@ -1,0 +1,77 @@
+//! What an undisturbed run of the fake model says, from tokens alone: no memory, no blocks, no plan.
+
+use super::tags::{Vocabulary, layer_read, mix, tag};
+use domain::plan::Sample;
+use domain::{Choice, Epoch, KvLayout, RequestId, SamplingParams, SeqKey, Token};
+use std::sync::Arc;
+
+/// Tells the text of a sequence.
+#[derive(Clone, Debug)]
+pub struct Oracle {
+    /// Per layer its window; `None`: full attention.
+    windows: Vec<Option<u32>>,
+    vocabulary: Vocabulary,
+}
+
+/// The tags of a sequence so far: `[layer][position]`.
+struct Tags(Vec<Vec<u64>>);
+
+impl Oracle {
+    /// For a model on pools of this layout that says these tokens.
+    pub fn new(layout: &KvLayout, vocabulary: Vocabulary) -> Self {
+        let mut windows = vec![None; layout.layers()];
+        for group in &layout.groups {
+            group.layers.iter().for_each(|&layer| windows[usize::from(layer)] = group.window);
+        }
+        Self { windows, vocabulary }
+    }
+
+    /// The token that follows `tokens` (prompt and output so far, never empty): the `index`-th of the output of a
+    /// sequence with this seed.
+    pub fn token(&self, tokens: &[Token], params: &Arc<SamplingParams>, seed: u64, index: u32) -> Token {
+        let mut tags = Tags(vec![Vec::new(); self.windows.len()]);
+        self.extend(&mut tags, tokens);
+        self.draw(&tags, params, seed, index)
+    }
+
+    /// The output of a sequence with this seed after `prompt`, from its first token to the one that ends it: a stop
+    /// token, which is the last of the text, or the `max_tokens`-th.
+    pub fn text(&self, prompt: &[Token], params: &Arc<SamplingParams>, seed: u64) -> Vec<Token> {
+        let mut tags = Tags(vec![Vec::new(); self.windows.len()]);
+        self.extend(&mut tags, prompt);
+        let mut text = Vec::new();
+        for index in 0..params.max_tokens {
+            let token = self.draw(&tags, params, seed, index);
+            text.push(token);
+            if params.stop_tokens.contains(&token) {
+                break;
+            }
+            self.extend(&mut tags, &[token]);
+        }
+        text
+    }
+
+    fn extend(&self, tags: &mut Tags, tokens: &[Token]) {
+        for ((layer, window), tags) in (0..).zip(&self.windows).zip(&mut tags.0) {
+            for &token in tokens {
+                let before = if *window == Some(1) { 0 } else { tags.last().copied().unwrap_or(0) };
+                tags.push(tag(layer, tags.len() as u32, token, before));
+            }
+        }
+    }
+
+    fn draw(&self, tags: &Tags, params: &Arc<SamplingParams>, seed: u64, index: u32) -> Token {
+        let query = tags.0[0].len() as u32 - 1;
+        let mut state = 0;
+        for position in 0..=query {
+            let layer = usize::from(layer_read(position, query, self.windows.len()));
+            if self.windows[layer].is_none_or(|window| position + window > query) {
+                state = mix(state, tags.0[layer][position as usize]);
+            }
+        }
+        // Whose sample it is makes no difference to its token.
+        let key = SeqKey { request: RequestId(0), epoch: Epoch(0), choice: Choice(0) };
+        let params = params.clone();
+        self.vocabulary.draw(state, &Sample { key, params, seed, index, history: Vec::new(), prompt_tokens: 0 })
+    }
+}

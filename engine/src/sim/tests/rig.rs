@@ -1,0 +1,65 @@
+//! Plans for one sequence, in blocks that are not in order.
+
+use crate::sim::Vocabulary;
+use domain::plan::{BlockTable, Input, Sample, Span, StepPlan};
+use domain::{BlockId, Choice, Dtype, Epoch, KvGroup, KvLayout, RequestId, SamplingParams, SeqKey, StepId, Token};
+use std::sync::Arc;
+
+/// Blocks of each pool.
+pub(super) const BLOCKS: u32 = 64;
+pub(super) const SEED: u64 = 17;
+
+pub(super) const KEY: SeqKey = SeqKey { request: RequestId(1), epoch: Epoch(1), choice: Choice(0) };
+
+/// Three layers; with a window, the middle one has it.
+pub(super) fn layout(window: Option<u32>) -> KvLayout {
+    let group = |layers: Vec<u16>, window| KvGroup { layers, kv_heads: 1, head_dim: 2, window };
+    let groups = match window {
+        None => vec![group(vec![0, 1, 2], None)],
+        window => vec![group(vec![0, 2], None), group(vec![1], window)],
+    };
+    KvLayout { block_tokens: 4, dtype: Dtype::F32, groups }
+}
+
+/// So many that two tokens are never the same by chance.
+pub(super) const TOKENS: u32 = 1 << 31;
+
+pub(super) fn vocabulary() -> Vocabulary {
+    Vocabulary::new(TOKENS, [3]).expect("tokens are left")
+}
+
+pub(super) fn prompt(len: u32, salt: u32) -> Vec<Token> {
+    (0..len).map(|i| (i * 31 + salt * 7 + 1) % 997).collect()
+}
+
+/// The block that holds block `index` of the sequence.
+pub(super) fn block(index: u32) -> BlockId {
+    BlockId((index * 29 + 11) % BLOCKS)
+}
+
+/// Computes `inputs` at `start`; with `index`, samples the token of this index.
+pub(super) fn span(layout: &KvLayout, start: u32, inputs: Vec<Input>, index: Option<u32>) -> Span {
+    let (size, end) = (layout.block_tokens, start + inputs.len() as u32);
+    let table = |group| {
+        let first = layout.window_start(group, start) / size;
+        BlockTable { first, blocks: (first..end.div_ceil(size)).map(block).collect() }
+    };
+    let samples = index.map(|index| Sample {
+        key: KEY,
+        params: Arc::new(SamplingParams::default()),
+        seed: SEED,
+        index,
+        history: Vec::new(),
+        prompt_tokens: 0,
+    });
+    let tables = (0..layout.groups.len()).map(table).collect();
+    Span { key: KEY, start, inputs, tables, samples: samples.into_iter().collect() }
+}
+
+pub(super) fn plan(step: u64, spans: Vec<Span>) -> StepPlan {
+    StepPlan { step: StepId(step), copies: Vec::new(), spans }
+}
+
+pub(super) fn known(tokens: &[Token]) -> Vec<Input> {
+    tokens.iter().copied().map(Input::Token).collect()
+}
