@@ -5,7 +5,7 @@ mod device;
 mod peer;
 mod protocol;
 
-use device::{Knobs, TagDevice, expected};
+use device::{Knobs, device, expected};
 use domain::session::{Failure, Part, ToWorker};
 use domain::{Choice, Dtype, End, Epoch, KvGroup, KvLayout, RequestId, SamplingParams, Token};
 use std::ops::{Deref, DerefMut};
@@ -26,7 +26,7 @@ impl Cluster {
         let (prefill_knobs, decode_knobs) = (Arc::<Knobs>::default(), Arc::<Knobs>::default());
         let workers = tests::cluster::Cluster::new(options, |id| {
             let knobs = if id.0.is_multiple_of(2) { &prefill_knobs } else { &decode_knobs };
-            Box::new(TagDevice::new(options.layout.clone(), options.limits(id), knobs.clone()))
+            device(options.layout.clone(), options.limits(id), knobs.clone())
         });
         Self { workers, prefill_knobs, decode_knobs }
     }
@@ -46,6 +46,15 @@ impl Deref for Cluster {
 impl DerefMut for Cluster {
     fn deref_mut(&mut self) -> &mut Self::Target {
         &mut self.workers
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        let torn = [&self.prefill_knobs, &self.decode_knobs].map(|knobs| knobs.torn.load(Ordering::Relaxed));
+        if !std::thread::panicking() {
+            assert_eq!(torn, [0; 2], "a device computed with slots that were torn or foreign");
+        }
     }
 }
 

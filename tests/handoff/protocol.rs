@@ -1,7 +1,7 @@
 //! Peers that are late, gone, restarted, or wrong: whatever they say, nothing leaks, nothing waits for ever, and no text
 //! is made of what they did not vouch for.
 
-use crate::device::TagDevice;
+use crate::device::device;
 use crate::peer::Peer;
 use crate::{Cluster, check, finish, options};
 use domain::handoff::PeerBody;
@@ -250,8 +250,7 @@ fn a_prefill_worker_that_restarts_is_used_again() {
     cluster.during(Duration::from_millis(150));
     cluster.prefill_knobs.layer_us.store(0, Ordering::Relaxed);
     let (knobs, layout) = (cluster.prefill_knobs.clone(), cluster.layout.clone());
-    let device = TagDevice::new(layout, options(None).limits(PREFILL), knobs);
-    cluster.start(PREFILL, Incarnation(2), Box::new(device));
+    cluster.start(PREFILL, Incarnation(2), device(layout, options(None).limits(PREFILL), knobs));
     let mut kinds = [failure(&mut cluster), failure(&mut cluster)];
     kinds.sort_by_key(|why| *why != Failure::Draining);
     assert_eq!(kinds, [Failure::Draining, Failure::HandoffLapsed]);
