@@ -12,7 +12,7 @@ mod tree;
 pub(crate) use layers::{ConfigError, Loaded, load};
 #[cfg(test)]
 pub(crate) use tree::KEYS;
-pub(crate) use tree::{Config, Handoffs};
+pub(crate) use tree::{Config, Device, Handoffs};
 
 #[cfg(test)]
 mod tests;

@@ -15,3 +15,4 @@ mod models;
 mod probes;
 mod same_text;
 mod server;
+mod simulated;

@@ -3,6 +3,7 @@
 use super::layers::Origin;
 use super::tree::{Config, Device};
 use discovery::StaticList;
+use engine::sim::Preset;
 use std::fmt;
 use transport::Lane;
 
@@ -31,7 +32,7 @@ pub(super) fn problems(config: &Config, origin: impl Fn(&str) -> Origin) -> Vec<
             found.push(Problem { key, origin: origin(key), what: what() });
         }
     };
-    let Config { serve, router, engine, kv, placement, transport, handoff, .. } = config;
+    let Config { serve, router, engine, sim, kv, placement, transport, handoff, .. } = config;
 
     let members = StaticList::in_process(serve.prefill, serve.decode);
     let reason = || members.as_ref().map_or_else(ToString::to_string, |_| String::new());
@@ -76,8 +77,11 @@ pub(super) fn problems(config: &Config, origin: impl Fn(&str) -> Origin) -> Vec<
         )
     });
 
-    let built_in = engine.device == Device::Cpu;
-    expect(built_in, "engine.device", &|| format!("{} is not built in yet; cpu is", engine.device.name()));
+    let built_in = engine.device != Device::Cuda;
+    expect(built_in, "engine.device", &|| format!("{} is not built in yet; cpu and sim are", engine.device.name()));
+    expect(Preset::named(&sim.preset).is_some(), "sim.preset", &|| {
+        format!("{:?} is not one of {}", sim.preset, Preset::names().collect::<Vec<_>>().join(", "))
+    });
     if let Some(lane) = transport.require.0 {
         expect(lane.not_built().is_none(), "transport.require", &|| {
             let lanes: Vec<_> =

@@ -44,7 +44,7 @@ tree! {
         path: String = String::new(),
         /// Name that clients give. Empty: the name of the directory.
         name: String = String::new(),
-        /// Number format of the KV cache: `auto` (that of the weights), `f32`, `f16` or `bf16`.
+        /// Number format of the KV cache: `auto` (that of the weights), `f32`, `f16` or `bf16`. Not of `sim`, which has tags.
         kv_dtype: KvDtype = KvDtype::Auto,
     }
     /// Workers of this process.
@@ -97,6 +97,13 @@ tree! {
         running_max: u32 = 64,
         /// Most prompts that wait on a worker; above it the router tries another.
         waiting_max: u32 = 1024,
+    }
+    /// What the device `sim` simulates: the times of a model on a card, and texts that mean nothing.
+    sim: Sim {
+        /// Model and card: `h100-8b`, `h100-70b`, `h200-8b` or `h200-70b`.
+        preset: String = "h100-8b".to_owned(),
+        /// Its speed, in percent of the card's. 0: without waiting.
+        speed_percent: u32 = 100,
     }
     /// The KV cache.
     kv: Kv {

@@ -1,17 +1,20 @@
 //! The workers of the process: each with a device, a transport agent and a session with the router.
 
-use super::model::Model;
+use super::model::{Engine, Model};
 use crate::config::Config;
 use decode_worker::Decode;
 use discovery::{Change, Discovery, Member, StaticList};
+use domain::plan::StepPlan;
 use domain::session::Role;
 use domain::{Incarnation, Scope};
 use engine::cpu::{CpuConfig, CpuDevice, Isa};
 use engine::device::{Device, DeviceLimits};
+use engine::sim::{Course, SimConfig, SimDevice};
 use prefill_worker::Prefill;
 use router::{LinkFull, WorkerLink};
 use scheduler::SchedulerConfig;
 use std::error::Error;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::mpsc;
 use transport::{Agent, Hub, LaneStatus};
@@ -150,21 +153,35 @@ impl Pool {
 
 fn device(config: &Config, model: &Model, pool: &Pool) -> Result<Box<dyn Device>, Box<dyn Error>> {
     let cores = || std::thread::available_parallelism().map_or(1, usize::from);
-    let device = CpuDevice::new(
-        model.weights.clone(),
-        CpuConfig {
-            layout: model.layout.clone(),
-            limits: DeviceLimits {
-                rows_max: config.engine.step_tokens_max as usize,
-                samples_max: samples_max(config) as usize,
-                context_max: pool.context_tokens as usize,
-                blocks: vec![pool.blocks; model.layout.groups.len()],
-            },
-            threads: if config.engine.threads == 0 { cores() } else { config.engine.threads },
-            isa: Isa::best(),
-        },
-    )?;
-    Ok(Box::new(device))
+    let layout = model.layout.clone();
+    let limits = DeviceLimits {
+        rows_max: config.engine.step_tokens_max as usize,
+        samples_max: samples_max(config) as usize,
+        context_max: pool.context_tokens as usize,
+        blocks: vec![pool.blocks; layout.groups.len()],
+    };
+    Ok(match &model.engine {
+        Engine::Cpu(weights) => {
+            let threads = if config.engine.threads == 0 { cores() } else { config.engine.threads };
+            Box::new(CpuDevice::new(weights.clone(), CpuConfig { layout, limits, threads, isa: Isa::best() })?)
+        }
+        Engine::Sim(cost, vocabulary) => {
+            let (cost, percent) = (*cost, config.sim.speed_percent);
+            let speed = f64::from(percent) / 100.0;
+            let course = move |plan: &StepPlan| Course { time: cost.step(plan).at_speed(speed), fails_in: None };
+            Box::new(SimDevice::new(SimConfig {
+                layout,
+                limits,
+                vocabulary: vocabulary.clone(),
+                course: Box::new(course),
+                torn: Arc::default(),
+                describe: match percent {
+                    0 => format!("{} without waiting", config.sim.preset),
+                    _ => format!("{} at {percent}% of its speed", config.sim.preset),
+                },
+            })?)
+        }
+    })
 }
 
 /// A step samples for each running sequence at most once, and a prompt that ends counts as its choices.
