@@ -63,6 +63,8 @@ fn router_config(config: &Config, model: &model::Model) -> RouterConfig {
             requests_max: router.requests_max,
             index_blocks_max: placement.index_blocks_max,
             handoff,
+            heartbeat: Duration::from_millis(config.session.heartbeat_ms),
+            silence_max: Duration::from_millis(config.session.silence_ms),
             defaults: Rates::default(),
         },
     }

@@ -1,31 +1,36 @@
 //! The decode worker: takes prompts over from prefill workers, or computes them itself where that is faster, and makes
-//! the tokens.
+//! the tokens. When it drains, it hands its running sequences to other decode workers.
 //!
-//! What is deliberately absent: deciding which prompts to compute here. That is placement's.
+//! What is deliberately absent: deciding which prompts to compute here, and who takes over. That is placement's.
 #![forbid(unsafe_code)]
 
+mod migration;
+
 use domain::handoff::PeerBody;
-use domain::session::{Failure, Part, Submit};
+use domain::session::{Failure, Migrate, Part, Submit};
 use domain::{Choice, Epoch, RequestId, SeqKey, StepId, Time, Token, WorkerId};
 use scheduler::Work;
 use transport::Completion;
-use worker::{Core, Fetches, Role};
+use worker::{Core, Fetches, Offers, Role, SessionId};
 
 /// The role of a decode worker.
 #[derive(Default)]
 pub struct Decode {
+    /// What it takes over.
     fetches: Fetches,
+    /// What it hands over.
+    offers: Offers,
 }
 
 impl Role for Decode {
-    fn submitted(&mut self, core: &mut Core, now: Time, submit: Submit) {
+    fn submitted(&mut self, core: &mut Core, now: Time, session: SessionId, submit: Submit) {
         let (request, epoch, part) = (submit.request, submit.epoch, submit.part);
-        core.open(now, submit.clone());
+        core.open(now, session, submit.clone());
         match part {
             Part::Whole => core.queue(now, request, epoch),
-            Part::Decode { prefill } | Part::TakeOver { from: prefill } => {
+            Part::Decode { prefill: owner } | Part::TakeOver { from: owner } => {
                 let key = core.expect(now, &submit);
-                self.fetches.expect(core, now, key, prefill);
+                self.fetches.expect(core, now, key, owner, matches!(part, Part::TakeOver { .. }));
             }
             Part::Prefill { .. } => {
                 core.fail(request, epoch, Failure::Engine, "a decode worker does not compute prompts for others");
@@ -33,26 +38,61 @@ impl Role for Decode {
         }
     }
 
+    fn migrate(&mut self, core: &mut Core, now: Time, migrate: Migrate) {
+        if let Err(why) = migration::begin(&mut self.offers, core, now, migrate) {
+            core.fail(migrate.request, migrate.epoch, Failure::Draining, why);
+            self.cancelled(core, now, migrate.request, migrate.epoch);
+        }
+    }
+
     fn cancelled(&mut self, core: &mut Core, now: Time, request: RequestId, epoch: Epoch) {
         self.fetches.cancel(core, now, request, epoch);
+        self.offers.withdraw_all(core, request, epoch);
     }
 
     fn admitted(&mut self, _core: &mut Core, _now: Time, _key: SeqKey) {}
 
-    fn planned(&mut self, _core: &mut Core, _now: Time, _step: StepId, _work: &[Work]) {}
+    fn planned(&mut self, core: &mut Core, _now: Time, step: StepId, work: &[Work]) {
+        for work in work {
+            self.offers.writes(core, step, work.key, work.start + work.count);
+        }
+    }
 
     fn prompt_ended(&mut self, core: &mut Core, _now: Time, key: SeqKey, first: Vec<(Choice, Token)>) {
         core.start(key, &first);
     }
 
-    fn step_failed(&mut self, _core: &mut Core, _now: Time, _work: &[Work]) {}
+    fn appended(&mut self, core: &mut Core, _now: Time, key: SeqKey) {
+        migration::appended(&mut self.offers, core, key);
+    }
+
+    fn preempted(&mut self, core: &mut Core, _now: Time, key: SeqKey) {
+        self.offers.withdraw(core, key);
+    }
+
+    fn step_failed(&mut self, core: &mut Core, _now: Time, work: &[Work]) {
+        for work in work {
+            self.offers.withdraw(core, work.key);
+        }
+    }
 
     fn peer(&mut self, core: &mut Core, now: Time, from: WorkerId, body: PeerBody) {
-        self.fetches.handle(core, now, from, body);
+        if !self.offers.handle(core, now, from, &body) {
+            self.fetches.handle(core, now, from, body);
+        }
     }
 
     fn peer_restarted(&mut self, core: &mut Core, now: Time, peer: WorkerId) {
+        self.offers.reader_restarted(core, peer);
         self.fetches.owner_restarted(core, now, peer);
+    }
+
+    fn connected(&mut self, core: &mut Core, now: Time, peer: WorkerId) {
+        self.fetches.connected(core, now, peer);
+    }
+
+    fn peer_lost(&mut self, core: &mut Core, now: Time, peer: WorkerId) {
+        self.fetches.owner_lost(core, now, peer);
     }
 
     fn transfer_ended(&mut self, core: &mut Core, now: Time, completion: Completion) {
@@ -60,10 +100,11 @@ impl Role for Decode {
     }
 
     fn tick(&mut self, core: &mut Core, now: Time) {
+        self.offers.expire(core, now);
         self.fetches.tick(core, now);
     }
 
     fn next_deadline(&self, core: &Core) -> Option<Time> {
-        self.fetches.next_deadline(core)
+        [self.offers.next_deadline(core), self.fetches.next_deadline(core)].into_iter().flatten().min()
     }
 }

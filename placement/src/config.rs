@@ -19,6 +19,10 @@ pub struct PlacementConfig {
     pub index_blocks_max: usize,
     /// Whether prompts go through prefill workers.
     pub handoff: HandoffPolicy,
+    /// A worker hears of this router at least this often.
+    pub heartbeat: Duration,
+    /// A worker that says nothing for so long is lost.
+    pub silence_max: Duration,
     /// What is assumed of a worker while neither it nor any other has measured.
     pub defaults: Rates,
 }

@@ -142,6 +142,16 @@ pub(crate) fn decide(config: &PlacementConfig, workers: &Workers, ask: &Ask<'_>)
     Some(Decision { tokens: ask.tokens, prefill, decode, whole, route, cost_s, first_token_s })
 }
 
+/// Chooses who takes a running sequence over, and books it there; `None`: nobody will.
+pub(crate) fn take_over(config: &PlacementConfig, workers: &mut Workers, ask: &Ask<'_>) -> Option<WorkerId> {
+    let pricing = Pricing { config, assumed: workers.assumed(&config.defaults), workers, ask };
+    let costs: Vec<Cost> = candidates(workers, ask, Role::Decode).iter().map(|worker| pricing.decode(worker)).collect();
+    let taker = *best(&costs).filter(|cost| cost.fits)?;
+    let blocks = ask.tokens.div_ceil(config.block_tokens).saturating_sub(taker.cached_tokens / config.block_tokens);
+    workers.give(taker.worker, Given { tokens: 0, sequences: ask.sequences, blocks }, ask.chain);
+    Some(taker.worker)
+}
+
 /// Books a decision, so that the next one sees it before the workers report it.
 pub(crate) fn book(config: &PlacementConfig, workers: &mut Workers, ask: &Ask<'_>, route: Route) {
     let load = |workers: &Workers, id: WorkerId, computes: bool, sequences: u32| {

@@ -23,6 +23,14 @@ pub(crate) struct Journey {
     /// Grows with each attempt; the first is 1.
     pub(crate) epoch: Epoch,
     pub(crate) attempt: Attempt,
+    /// Attempts so far; a move to another worker is none.
+    pub(crate) attempts: u32,
+    /// The highest epoch given out.
+    last_epoch: Epoch,
+    /// Who is about to take the running sequence over, and under which epoch.
+    pub(crate) moving: Option<(WorkerId, Epoch)>,
+    /// Who it was taken over from, as long as tokens of it are missing.
+    pub(crate) before: Option<(WorkerId, Epoch)>,
     /// Of the current attempt.
     pub(crate) decision: Decision,
     /// Lease duration of the current attempt.
@@ -55,6 +63,17 @@ impl Attempt {
     pub(crate) fn has(&self, worker: WorkerId) -> bool {
         self.decode == worker || self.prefill == Some(worker)
     }
+}
+
+/// As what a worker works on a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Seat {
+    /// In the current attempt.
+    Current,
+    /// It takes the running sequence over.
+    Taker,
+    /// It was taken over from; its last tokens may still come.
+    Before,
 }
 
 /// One choice.
@@ -101,6 +120,10 @@ impl Journey {
             chain,
             deadline,
             epoch: Epoch(1),
+            attempts: 1,
+            last_epoch: Epoch(1),
+            moving: None,
+            before: None,
             decision,
             lease,
             lapsed: false,
@@ -195,9 +218,66 @@ impl Journey {
 
     /// Begins the next attempt.
     pub(crate) fn attempt_again(&mut self, decision: Decision) {
-        self.epoch = Epoch(self.epoch.0 + 1);
+        self.epoch = self.next_epoch();
+        self.attempts += 1;
         self.attempt = Attempt::new(decision.route);
         self.decision = decision;
+        self.moving = None;
+        self.before = None;
+    }
+
+    fn next_epoch(&mut self) -> Epoch {
+        self.last_epoch = Epoch(self.last_epoch.0 + 1);
+        self.last_epoch
+    }
+
+    /// As what a worker may speak under an epoch; `None`: what it says is stale.
+    pub(crate) fn seat(&self, worker: WorkerId, epoch: Epoch) -> Option<Seat> {
+        if epoch == self.epoch && self.attempt.has(worker) {
+            Some(Seat::Current)
+        } else if self.moving == Some((worker, epoch)) {
+            Some(Seat::Taker)
+        } else if self.before == Some((worker, epoch)) {
+            Some(Seat::Before)
+        } else {
+            None
+        }
+    }
+
+    /// Whether the worker has to do with it at all.
+    pub(crate) fn involves(&self, worker: WorkerId) -> bool {
+        let is = |at: Option<(WorkerId, Epoch)>| at.is_some_and(|(id, _)| id == worker);
+        self.attempt.has(worker) || is(self.moving) || is(self.before)
+    }
+
+    /// The running sequence is about to be taken over; the epoch for it.
+    pub(crate) fn begin_move(&mut self, to: WorkerId) -> Epoch {
+        let epoch = self.next_epoch();
+        self.moving = Some((to, epoch));
+        epoch
+    }
+
+    /// The taker said its first token.
+    pub(crate) fn moved(&mut self) {
+        if let Some((to, epoch)) = self.moving.take() {
+            self.before = Some((self.attempt.decode, self.epoch));
+            self.attempt = Attempt { prefill: None, decode: to, decode_started: true };
+            self.epoch = epoch;
+        }
+    }
+
+    /// Forgets who it was taken over from once no token of it is missing.
+    pub(crate) fn settle_move(&mut self) {
+        if self.sequences.iter().all(|sequence| sequence.early.is_empty()) {
+            self.before = None;
+        }
+    }
+
+    /// The one choice that is open, with the number of its committed tokens; `None`: there are several.
+    pub(crate) fn only_choice(&self) -> Option<u32> {
+        let mut open = self.open();
+        let (_, sequence) = open.next()?;
+        open.next().is_none().then_some(sequence.committed.len() as u32)
     }
 
     /// The choices that have not ended, with their committed tokens: what an attempt has to make.
@@ -239,7 +319,7 @@ impl Journey {
             prompt_tokens: self.request.prompt.len() as u32,
             cached_tokens: self.cached_tokens,
             output_tokens: self.sequences.iter().map(|sequence| sequence.committed.len() as u32).sum(),
-            attempts: self.epoch.0,
+            attempts: self.attempts,
         }
     }
 

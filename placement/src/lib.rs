@@ -21,9 +21,11 @@ mod cost;
 mod index;
 mod journey;
 mod message;
+mod moving;
 mod placement;
 #[cfg(test)]
 mod tests;
+mod vigil;
 mod workers;
 
 pub use config::{HandoffPolicy, PlacementConfig, Rates};

@@ -1,7 +1,7 @@
 //! What goes into a placement and what comes out.
 
-use domain::session::{FromWorker, Role, ToWorker, TokenRow};
-use domain::{BlockHash, Choice, End, Incarnation, Request, RequestId, WorkerId};
+use domain::session::{FromWorker, PeerInfo, ToWorker, TokenRow};
+use domain::{BlockHash, Choice, End, Request, RequestId, WorkerId};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,12 +10,8 @@ use std::time::Duration;
 pub enum Event {
     /// A session with a worker began. Of a worker that is up already: its earlier session is over.
     WorkerUp {
-        /// The worker.
-        id: WorkerId,
-        /// What it is there for.
-        role: Role,
-        /// Which life of it.
-        incarnation: Incarnation,
+        /// The worker, and where its peers find it.
+        peer: PeerInfo,
     },
     /// The session with a worker is lost.
     WorkerDown {
@@ -61,6 +57,11 @@ pub enum Command {
         worker: WorkerId,
         /// What.
         message: ToWorker,
+    },
+    /// Close the session with a worker that has gone silent; it is not up any more.
+    Close {
+        /// The worker.
+        worker: WorkerId,
     },
     /// The next token of a sequence: in order, without gaps, each once.
     Token {

@@ -2,10 +2,11 @@
 
 use crate::config::{HandoffPolicy, PlacementConfig};
 use crate::cost::{Ask, Decision, book, decide};
-use crate::journey::{Journey, Taken};
+use crate::journey::{Journey, Seat, Taken};
 use crate::message::{Command, Event, Rejected};
+use crate::vigil::Vigil;
 use crate::workers::{Reported, WorkerView, Workers};
-use domain::session::{Failure, FromWorker, Part, Role, Submit, ToWorker, TokenRow};
+use domain::session::{Failure, FromWorker, Part, PeerInfo, Role, Submit, ToWorker, TokenRow};
 use domain::{BlockHash, Choice, End, Ender, Epoch, Request, RequestId, Time, WorkerId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -33,6 +34,10 @@ pub struct Counters {
     pub duplicate_rows: u64,
     /// Rows that had to wait for an earlier one.
     pub early_rows: u64,
+    /// Running sequences that another worker took over.
+    pub moves: u64,
+    /// Workers that were lost because they said nothing.
+    pub silences: u64,
     /// Other messages of an earlier attempt, life or request.
     pub stale_messages: u64,
     /// Gaps in reports, each of which led to a snapshot.
@@ -55,11 +60,12 @@ pub struct Phases {
 /// The router's brain. See the crate's documentation.
 #[derive(Debug)]
 pub struct Placement {
-    config: PlacementConfig,
-    workers: Workers,
-    journeys: BTreeMap<RequestId, Journey>,
+    pub(crate) config: PlacementConfig,
+    pub(crate) workers: Workers,
+    pub(crate) journeys: BTreeMap<RequestId, Journey>,
     /// One entry per journey.
     deadlines: BTreeSet<(Time, RequestId)>,
+    vigil: Vigil,
     counters: Counters,
 }
 
@@ -75,21 +81,33 @@ struct Trouble {
 impl Placement {
     /// A placement without workers or requests.
     pub fn new(config: PlacementConfig) -> Self {
-        let workers = Workers::new(config.index_blocks_max);
-        Self { config, workers, journeys: BTreeMap::new(), deadlines: BTreeSet::new(), counters: Counters::default() }
+        Self {
+            workers: Workers::new(config.index_blocks_max),
+            vigil: Vigil::new(config.heartbeat, config.silence_max),
+            config,
+            journeys: BTreeMap::new(),
+            deadlines: BTreeSet::new(),
+            counters: Counters::default(),
+        }
     }
 
     /// Takes an event and appends what is to be done. Readings of `now` never fall.
     pub fn handle(&mut self, now: Time, event: Event, out: &mut Vec<Command>) {
+        let begin = out.len();
         self.expire(now, out);
+        if let Event::Worker { id, .. } = &event
+            && let Some(worker) = self.workers.get_mut(*id)
+        {
+            worker.heard = now;
+        }
+        for silent in self.vigil.look(now, &mut self.workers, out) {
+            self.counters.silences += 1;
+            self.workers.remove(silent);
+            out.push(Command::Close { worker: silent });
+            self.lost(now, silent, out);
+        }
         match event {
-            Event::WorkerUp { id, role, incarnation } => {
-                let was_up = self.workers.remove(id);
-                self.workers.insert(id, role, incarnation);
-                if was_up {
-                    self.lost(now, id, out);
-                }
-            }
+            Event::WorkerUp { peer } => self.up(now, peer, out),
             Event::WorkerDown { id } => {
                 if self.workers.remove(id) {
                     self.lost(now, id, out);
@@ -103,11 +121,19 @@ impl Placement {
             Event::StopChoice { request, choice } => self.stop_choice(request, choice, out),
             Event::Tick => {}
         }
+        for command in &out[begin..] {
+            if let Command::Send { worker, .. } = command
+                && let Some(worker) = self.workers.get_mut(*worker)
+            {
+                worker.said = now;
+            }
+        }
     }
 
     /// When the next deadline passes; a [`Event::Tick`] is due then.
     pub fn next_deadline(&self) -> Option<Time> {
-        self.deadlines.first().map(|&(deadline, _)| deadline)
+        let requests = self.deadlines.first().map(|&(deadline, _)| deadline);
+        requests.into_iter().chain(self.vigil.due()).min()
     }
 
     /// Why an open request is served where it is.
@@ -155,6 +181,23 @@ impl Placement {
             && deadline <= now
         {
             self.finish(request, End::error(Ender::Limit, "the request's deadline passed"), out);
+        }
+    }
+
+    /// A session began: the others learn of the worker, and it of them. Prefill workers have nothing to do with each other.
+    fn up(&mut self, now: Time, peer: PeerInfo, out: &mut Vec<Command>) {
+        let (id, role) = (peer.id, peer.role);
+        let was_up = self.workers.remove(id);
+        for other in self.workers.iter().filter(|other| (other.role, role) != (Role::Prefill, Role::Prefill)) {
+            out.push(Command::Send { worker: other.id, message: ToWorker::Peer(peer.clone()) });
+            out.push(Command::Send { worker: id, message: ToWorker::Peer(other.peer.clone()) });
+        }
+        self.workers.insert(now, peer);
+        if was_up {
+            self.lost(now, id, out);
+        }
+        if role == Role::Decode {
+            self.move_from_draining(now, out);
         }
     }
 
@@ -207,6 +250,11 @@ impl Placement {
             FromWorker::Failed { request, epoch, why, detail } => {
                 let Some(journey) = self.current(id, request, epoch) else { return };
                 let attempt = journey.attempt;
+                if journey.seat(id, epoch) == Some(Seat::Before) {
+                    // All that was wanted of it are tokens that it sent before.
+                    self.counters.stale_messages += 1;
+                    return;
+                }
                 if attempt.prefill == Some(id) && attempt.decode_started && !journey.awaits_first() {
                     // The decode worker goes on without it.
                     self.counters.stale_messages += 1;
@@ -214,7 +262,12 @@ impl Placement {
                 }
                 self.replay(now, request, Trouble { worker: id, why: Some(why), detail }, out);
             }
-            FromWorker::Hello(_) | FromWorker::Heartbeat | FromWorker::Draining => {}
+            FromWorker::Draining => {
+                self.workers.drain(id);
+                self.move_from_draining(now, out);
+            }
+            // How a session begins is its carrier's matter.
+            FromWorker::Hello(_) | FromWorker::Heartbeat => {}
             FromWorker::Report(report) => match self.workers.report(id, report) {
                 Reported::Taken | Reported::Awaited => {}
                 Reported::Stale => self.counters.stale_messages += 1,
@@ -228,14 +281,25 @@ impl Placement {
 
     fn token(&mut self, now: Time, id: WorkerId, row: TokenRow, out: &mut Vec<Command>) {
         let request = row.key.request;
-        let journey = self.journeys.get_mut(&request).filter(|journey| journey.epoch == row.key.epoch);
-        let Some(journey) = journey.filter(|journey| journey.attempt.has(id)) else {
+        let seat = |journey: &&mut Journey| journey.seat(id, row.key.epoch).is_some();
+        let Some(journey) = self.journeys.get_mut(&request).filter(seat) else {
             self.counters.stale_rows += 1;
             return;
         };
-        journey.attempt.decode_started |= journey.attempt.decode == id;
+        if journey.seat(id, row.key.epoch) == Some(Seat::Taker) {
+            self.counters.moves += 1;
+            journey.moved();
+        }
+        let started = journey.attempt.decode == id && !journey.attempt.decode_started;
+        journey.attempt.decode_started |= started;
         match journey.take(row, out) {
-            Taken::Committed => self.finish_if_ended(request, out),
+            Taken::Committed => {
+                journey.settle_move();
+                self.finish_if_ended(request, out);
+                if started && self.workers.get(id).is_some_and(|worker| worker.draining) {
+                    self.move_away(now, request, out);
+                }
+            }
             Taken::Early => self.counters.early_rows += 1,
             Taken::Duplicate => self.counters.duplicate_rows += 1,
             Taken::Stale => self.counters.stale_rows += 1,
@@ -249,8 +313,7 @@ impl Placement {
 
     /// The journey that a message of this attempt from this worker is about; a message that is about none is counted.
     fn current(&mut self, id: WorkerId, request: RequestId, epoch: Epoch) -> Option<&mut Journey> {
-        let journey =
-            self.journeys.get_mut(&request).filter(|journey| journey.epoch == epoch && journey.attempt.has(id));
+        let journey = self.journeys.get_mut(&request).filter(|journey| journey.seat(id, epoch).is_some());
         if journey.is_none() {
             self.counters.stale_messages += 1;
         }
@@ -271,10 +334,12 @@ impl Placement {
     /// The session with a worker ended, and with it all that it did.
     fn lost(&mut self, now: Time, id: WorkerId, out: &mut Vec<Command>) {
         let touched: Vec<RequestId> =
-            self.journeys.iter().filter(|(_, journey)| journey.attempt.has(id)).map(|(&request, _)| request).collect();
+            self.journeys.iter().filter(|(_, journey)| journey.involves(id)).map(|(&request, _)| request).collect();
         for request in touched {
             let Some(journey) = self.journeys.get_mut(&request) else { continue };
-            if journey.attempt.decode == id || journey.awaits_first() {
+            // Of a move, the one may have stopped already and the other not begun; of one who was taken over from, tokens
+            // are missing that will not come.
+            if journey.attempt.prefill != Some(id) || journey.attempt.decode == id || journey.awaits_first() {
                 let detail = format!("the session with {id} was lost");
                 self.replay(now, request, Trouble { worker: id, why: None, detail }, out);
             } else {
@@ -313,7 +378,7 @@ impl Placement {
             }
             Some(Failure::Engine) | None => journey.failed.push(trouble.worker),
         }
-        if journey.epoch.0 >= self.config.attempts_max {
+        if journey.attempts >= self.config.attempts_max {
             return self.give_up(request, trouble, out);
         }
         let handoff = match self.config.handoff {
@@ -359,20 +424,7 @@ impl Placement {
     /// Tells the workers of a journey's current attempt.
     fn submit(&mut self, now: Time, journey: &Journey, out: &mut Vec<Command>) {
         let route = journey.decision.route;
-        let submit = |part| {
-            ToWorker::Submit(Submit {
-                request: journey.request.id,
-                epoch: journey.epoch,
-                part,
-                choices: journey.open_choices(),
-                prompt: Arc::clone(&journey.request.prompt),
-                params: Arc::clone(&journey.request.params),
-                seed: journey.request.seed,
-                deadline: journey.deadline.since(now),
-                lease: journey.lease,
-                tenant: journey.request.tenant.clone(),
-            })
-        };
+        let submit = |part| ToWorker::Submit(submission(now, journey, journey.epoch, part));
         let Some(prefill) = route.prefill else {
             self.counters.wholes += 1;
             return out.push(Command::Send { worker: route.decode, message: submit(Part::Whole) });
@@ -427,11 +479,28 @@ impl Placement {
     }
 }
 
-/// Tells those workers of a journey's attempt that are up to stop it, or one choice of it.
+/// What an attempt is told.
+pub(crate) fn submission(now: Time, journey: &Journey, epoch: Epoch, part: Part) -> Submit {
+    Submit {
+        request: journey.request.id,
+        epoch,
+        part,
+        choices: journey.open_choices(),
+        prompt: Arc::clone(&journey.request.prompt),
+        params: Arc::clone(&journey.request.params),
+        seed: journey.request.seed,
+        deadline: journey.deadline.since(now),
+        lease: journey.lease,
+        tenant: journey.request.tenant.clone(),
+    }
+}
+
+/// Tells those workers of a journey that are up to stop it, or one choice of it.
 fn cancel(workers: &Workers, journey: &Journey, choice: Option<Choice>, out: &mut Vec<Command>) {
     let attempt = journey.attempt;
-    for worker in attempt.prefill.into_iter().chain([attempt.decode]).filter(|&worker| workers.contains(worker)) {
-        let message = ToWorker::Cancel { request: journey.request.id, epoch: journey.epoch, choice };
+    let current = attempt.prefill.into_iter().chain([attempt.decode]).map(|worker| (worker, journey.epoch));
+    for (worker, epoch) in current.chain(journey.moving).filter(|&(worker, _)| workers.contains(worker)) {
+        let message = ToWorker::Cancel { request: journey.request.id, epoch, choice };
         out.push(Command::Send { worker, message });
     }
 }

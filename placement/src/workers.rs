@@ -2,8 +2,8 @@
 
 use crate::config::Rates;
 use crate::index::PrefixIndex;
-use domain::session::{Report, Role};
-use domain::{BlockHash, Incarnation, WorkerId};
+use domain::session::{PeerInfo, Report, Role};
+use domain::{BlockHash, Incarnation, Time, WorkerId};
 use std::collections::BTreeMap;
 
 /// A worker as seen from here, for health checks and metrics.
@@ -13,6 +13,8 @@ pub struct WorkerView {
     pub id: WorkerId,
     /// What it is there for.
     pub role: Role,
+    /// For people.
+    pub name: String,
     /// Which life of it.
     pub incarnation: Incarnation,
     /// It takes no new requests.
@@ -32,7 +34,12 @@ pub struct WorkerView {
 pub(crate) struct Worker {
     pub(crate) id: WorkerId,
     pub(crate) role: Role,
-    incarnation: Incarnation,
+    /// Which life, and where its peers find it.
+    pub(crate) peer: PeerInfo,
+    /// When it last said something.
+    pub(crate) heard: Time,
+    /// When something was last said to it.
+    pub(crate) said: Time,
     /// It said so; until its next session nothing new goes to it.
     pub(crate) draining: bool,
     /// The newest report, without its lists.
@@ -68,11 +75,13 @@ pub(crate) enum Reported {
 }
 
 impl Worker {
-    fn new(id: WorkerId, role: Role, incarnation: Incarnation) -> Self {
+    fn new(now: Time, peer: PeerInfo) -> Self {
         Self {
-            id,
-            role,
-            incarnation,
+            id: peer.id,
+            role: peer.role,
+            peer,
+            heard: now,
+            said: now,
             draining: false,
             load: Report::default(),
             report_next: 1,
@@ -120,7 +129,8 @@ impl Worker {
         WorkerView {
             id: self.id,
             role: self.role,
-            incarnation: self.incarnation,
+            name: self.peer.name.clone(),
+            incarnation: self.peer.incarnation,
             draining: self.draining,
             waiting: self.load.waiting,
             running: self.load.running,
@@ -148,9 +158,27 @@ impl Workers {
     }
 
     /// A session began, with nothing known.
-    pub(crate) fn insert(&mut self, id: WorkerId, role: Role, incarnation: Incarnation) {
-        self.remove(id);
-        self.up.insert(id, Worker::new(id, role, incarnation));
+    pub(crate) fn insert(&mut self, now: Time, peer: PeerInfo) {
+        self.remove(peer.id);
+        self.up.insert(peer.id, Worker::new(now, peer));
+    }
+
+    pub(crate) fn get(&self, id: WorkerId) -> Option<&Worker> {
+        self.up.get(&id)
+    }
+
+    pub(crate) fn get_mut(&mut self, id: WorkerId) -> Option<&mut Worker> {
+        self.up.get_mut(&id)
+    }
+
+    /// All, by id.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Worker> {
+        self.up.values()
+    }
+
+    /// All, by id.
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Worker> {
+        self.up.values_mut()
     }
 
     /// A session ended; whether there was one.
@@ -195,7 +223,7 @@ impl Workers {
     /// without one.
     pub(crate) fn report(&mut self, id: WorkerId, mut report: Report) -> Reported {
         let Some(worker) = self.up.get_mut(&id) else { return Reported::Stale };
-        if report.incarnation != worker.incarnation || report.number < worker.report_next {
+        if report.incarnation != worker.peer.incarnation || report.number < worker.report_next {
             return Reported::Stale;
         }
         let (added, removed) = (std::mem::take(&mut report.added), std::mem::take(&mut report.removed));

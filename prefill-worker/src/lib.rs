@@ -4,11 +4,11 @@
 #![forbid(unsafe_code)]
 
 use domain::handoff::PeerBody;
-use domain::session::{Failure, Part, Submit};
+use domain::session::{Failure, Migrate, Part, Submit};
 use domain::{Choice, Epoch, RequestId, SeqKey, StepId, Time, Token, WorkerId};
 use scheduler::Work;
 use transport::Completion;
-use worker::{Core, Offers, PROMPT, Role};
+use worker::{Core, Offers, Role, SessionId, Taker};
 
 /// The role of a prefill worker.
 #[derive(Default)]
@@ -17,10 +17,10 @@ pub struct Prefill {
 }
 
 impl Role for Prefill {
-    fn submitted(&mut self, core: &mut Core, now: Time, submit: Submit) {
+    fn submitted(&mut self, core: &mut Core, now: Time, session: SessionId, submit: Submit) {
         let (request, epoch, part) = (submit.request, submit.epoch, submit.part);
         let shares_prompt = worker::shares_prompt(&submit);
-        core.open(now, submit);
+        core.open(now, session, submit);
         match part {
             Part::Prefill { .. } if shares_prompt => core.queue(now, request, epoch),
             Part::Prefill { .. } => {
@@ -33,19 +33,30 @@ impl Role for Prefill {
     }
 
     fn cancelled(&mut self, core: &mut Core, _now: Time, request: RequestId, epoch: Epoch) {
-        self.offers.withdraw(core, SeqKey { request, epoch, choice: PROMPT });
+        self.offers.withdraw_all(core, request, epoch);
     }
+
+    fn migrate(&mut self, core: &mut Core, _now: Time, migrate: Migrate) {
+        let detail = "a prefill worker runs nothing that could move";
+        core.fail(migrate.request, migrate.epoch, Failure::Engine, detail);
+    }
+
+    fn appended(&mut self, _core: &mut Core, _now: Time, _key: SeqKey) {}
+
+    fn preempted(&mut self, _core: &mut Core, _now: Time, _key: SeqKey) {}
 
     /// The offer goes out before the first step, so that the reader can follow layer by layer.
     fn admitted(&mut self, core: &mut Core, now: Time, key: SeqKey) {
         let Some(attempt) = core.attempt(key.request, key.epoch) else { return };
         let Part::Prefill { decode } = attempt.submit.part else { return };
-        if attempt.submit.params.max_tokens <= committed(&attempt.submit) + 1 {
+        let known = committed(&attempt.submit);
+        if attempt.submit.params.max_tokens <= known + 1 {
             // The first token is the last: nobody takes anything over.
             return;
         }
-        let duration = attempt.submit.lease;
-        if !self.offers.begin(core, now, key, decode, duration) {
+        let Some(tokens) = core.sequence(key).map(|sequence| sequence.tokens.len() as u32) else { return };
+        let taker = Taker { to: decode, epoch: key.epoch, lease: attempt.submit.lease, tokens, known };
+        if !self.offers.begin(core, now, key, taker) {
             core.fail(key.request, key.epoch, Failure::HandoffLapsed, "too many leases are open");
         }
     }
@@ -57,7 +68,7 @@ impl Role for Prefill {
     }
 
     fn prompt_ended(&mut self, core: &mut Core, _now: Time, key: SeqKey, first: Vec<(Choice, Token)>) {
-        self.offers.complete(core, key, first);
+        self.offers.complete(core, key, Vec::new(), first);
         // The lease keeps the blocks for the reader; nothing else is left to do here.
         core.forget(key.request, key.epoch);
         core.close(key);
@@ -78,6 +89,10 @@ impl Role for Prefill {
     fn peer_restarted(&mut self, core: &mut Core, _now: Time, peer: WorkerId) {
         self.offers.reader_restarted(core, peer);
     }
+
+    fn connected(&mut self, _core: &mut Core, _now: Time, _peer: WorkerId) {}
+
+    fn peer_lost(&mut self, _core: &mut Core, _now: Time, _peer: WorkerId) {}
 
     fn transfer_ended(&mut self, _core: &mut Core, _now: Time, _completion: Completion) {}
 

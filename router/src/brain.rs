@@ -84,40 +84,29 @@ pub(crate) struct Brain {
 }
 
 impl Brain {
-    /// A brain over sessions that are open.
-    pub(crate) fn new(
-        clock: Clock,
-        config: PlacementConfig,
-        links: Vec<WorkerLink>,
-        fleet: watch::Sender<Fleet>,
-    ) -> Self {
-        let up: Vec<Event> = links
-            .iter()
-            .map(|link| {
-                metrics::worker_up(link.id, link.role).set(1.0);
-                Event::WorkerUp { id: link.id, role: link.role, incarnation: link.incarnation }
-            })
-            .collect();
+    /// A brain without sessions.
+    pub(crate) fn new(clock: Clock, config: PlacementConfig, fleet: watch::Sender<Fleet>) -> Self {
         metrics::requests_open().set(0.0);
-        let mut brain = Self {
+        Self {
             clock,
             placement: Placement::new(config),
-            links: Links::new(links),
+            links: Links::default(),
             clients: HashMap::new(),
             gone: FuturesUnordered::new(),
             fleet,
             counted: Counters::default(),
             meters: Meters::new(),
             commands: Vec::new(),
-        };
-        for event in up {
-            brain.handle(event);
         }
-        brain
     }
 
     /// Runs until the phase is [`Phase::Over`] or nobody is left who could change it.
-    pub(crate) async fn run(mut self, mut notes: mpsc::Receiver<Note>, mut phase: watch::Receiver<Phase>) {
+    pub(crate) async fn run(
+        mut self,
+        mut links: mpsc::Receiver<WorkerLink>,
+        mut notes: mpsc::Receiver<Note>,
+        mut phase: watch::Receiver<Phase>,
+    ) {
         loop {
             let deadline = self.placement.next_deadline();
             let tick = async {
@@ -128,6 +117,7 @@ impl Brain {
             };
             tokio::select! {
                 (worker, message) = self.links.next() => self.heard(worker, message),
+                Some(link) = links.recv() => self.worker_up(link),
                 Some(note) = notes.recv() => self.note(note),
                 Some(request) = self.gone.next() => self.client_gone(request),
                 changed = phase.changed() => {
@@ -169,6 +159,14 @@ impl Brain {
                 self.worker_down(worker);
             }
         }
+    }
+
+    fn worker_up(&mut self, link: WorkerLink) {
+        let peer = link.peer.clone();
+        tracing::info!(worker = peer.name, role = ?peer.role, id = %peer.id, "a session began");
+        metrics::worker_up(peer.id, peer.role).set(1.0);
+        self.links.open(link);
+        self.handle(Event::WorkerUp { peer });
     }
 
     /// Closes the session with a worker and replays elsewhere what it did.
@@ -236,6 +234,12 @@ impl Brain {
     fn obey(&mut self, now: Time, command: Command, slow: &mut Vec<RequestId>, stuck: &mut Vec<WorkerId>) {
         match command {
             Command::Send { worker, message } => self.send(worker, &message, stuck),
+            Command::Close { worker } => {
+                tracing::warn!(%worker, "the worker is silent; the session is closed");
+                if let Some(role) = self.links.close(worker) {
+                    metrics::worker_up(worker, role).set(0.0);
+                }
+            }
             Command::Token { request, choice, row } => {
                 if let Some(client) = self.clients.get_mut(&request)
                     && client.token(now, choice, row, &self.meters) == Delivered::Full

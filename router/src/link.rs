@@ -1,20 +1,16 @@
 //! Sessions with workers, as byte messages in order. Who carries them (a channel, a stream over the network) is the
 //! caller's matter.
 
-use domain::session::Role;
-use domain::{Incarnation, WorkerId};
+use domain::WorkerId;
+use domain::session::{PeerInfo, Role};
 use std::fmt;
 use std::task::{Context, Poll};
 use tokio::sync::mpsc;
 
 /// The router's end of a session with one worker.
 pub struct WorkerLink {
-    /// The worker.
-    pub id: WorkerId,
-    /// What it is there for.
-    pub role: Role,
-    /// Which life of it.
-    pub incarnation: Incarnation,
+    /// The worker, and where its peers find it.
+    pub peer: PeerInfo,
     /// Queues a message for it without waiting. An error is final: the session is closed.
     pub send: Box<dyn Fn(Vec<u8>) -> Result<(), LinkFull> + Send + Sync>,
     /// Its messages. Closed: the session is over.
@@ -23,7 +19,7 @@ pub struct WorkerLink {
 
 impl fmt::Debug for WorkerLink {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "WorkerLink({} {:?} {})", self.id, self.role, self.incarnation)
+        write!(f, "WorkerLink({} {:?} {})", self.peer.id, self.peer.role, self.peer.incarnation)
     }
 }
 
@@ -40,7 +36,7 @@ impl fmt::Display for LinkFull {
 impl std::error::Error for LinkFull {}
 
 /// The sessions that are open.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Links {
     open: Vec<WorkerLink>,
     /// Where the next look for a message begins, so that a busy worker does not hide the others.
@@ -48,19 +44,21 @@ pub(crate) struct Links {
 }
 
 impl Links {
-    pub(crate) fn new(open: Vec<WorkerLink>) -> Self {
-        Self { open, turn: 0 }
+    /// A session began; an earlier one with the same worker is over.
+    pub(crate) fn open(&mut self, link: WorkerLink) {
+        self.close(link.peer.id);
+        self.open.push(link);
     }
 
     /// The worker's session, if it is open.
     pub(crate) fn get(&self, id: WorkerId) -> Option<&WorkerLink> {
-        self.open.iter().find(|link| link.id == id)
+        self.open.iter().find(|link| link.peer.id == id)
     }
 
     /// Closes the session: the worker sees the end of its messages and gives up what it does for this router.
     pub(crate) fn close(&mut self, id: WorkerId) -> Option<Role> {
-        let at = self.open.iter().position(|link| link.id == id)?;
-        Some(self.open.remove(at).role)
+        let at = self.open.iter().position(|link| link.peer.id == id)?;
+        Some(self.open.remove(at).peer.role)
     }
 
     /// The next message of any worker; `None`: its session is over.
@@ -74,7 +72,7 @@ impl Links {
             let link = &mut self.open[at];
             if let Poll::Ready(message) = link.receive.poll_recv(context) {
                 self.turn = at + 1;
-                return Poll::Ready((link.id, message));
+                return Poll::Ready((link.peer.id, message));
             }
         }
         Poll::Pending

@@ -19,14 +19,14 @@ const UPKEEP: Duration = Duration::from_secs(5);
 /// Time for requests to end after they were told to.
 const ENDING_WAIT: Duration = Duration::from_secs(1);
 
-/// Serves the API on `listener` until `shutdown` is ready; then refuses new requests with 503, lets open ones end
+/// Serves the API on `listener`, over the sessions that come out of `links`, until `shutdown` is ready; then refuses new requests with 503, lets open ones end
 /// within [`RouterConfig::drain`], ends the rest, and closes the sessions with the workers. Returns when all of it is
 /// over. Errors: the brain failed, which it never should; nothing is served then.
 pub async fn serve(
     listener: TcpListener,
     config: RouterConfig,
     card: ModelCard,
-    links: Vec<WorkerLink>,
+    links: mpsc::Receiver<WorkerLink>,
     metrics: MetricsHandle,
     shutdown: impl Future<Output = ()>,
 ) -> io::Result<()> {
@@ -36,8 +36,8 @@ pub async fn serve(
     let (fleet, fleet_receiver) = watch::channel(Fleet::default());
     let requests_max = u32::try_from(config.placement.requests_max).unwrap_or(u32::MAX);
     let places = Arc::new(Semaphore::new(requests_max as usize));
-    let brain = Brain::new(clock, config.placement.clone(), links, fleet);
-    let mut brain = tokio::spawn(brain.run(notes_receiver, phase_receiver.clone()));
+    let brain = Brain::new(clock, config.placement.clone(), fleet);
+    let mut brain = tokio::spawn(brain.run(links, notes_receiver, phase_receiver.clone()));
     let (connections_max, write_wait, drain) = (config.connections_max, config.write_wait, config.drain);
     let app = Arc::new(App {
         limits: Limits::of(&config),

@@ -123,6 +123,11 @@ impl Scheduler {
         self.arrivals.contains_key(&key)
     }
 
+    /// Whether the sequence decodes: its prompt is computed and its memory is open.
+    pub fn decodes(&self, key: SeqKey) -> bool {
+        self.arrivals.get(&key).is_some_and(|&arrived| self.decoding.contains_key(&(arrived, key)))
+    }
+
     /// Sequences that wait, preempted ones included.
     pub fn waiting_len(&self) -> usize {
         self.waiting.new_len() + self.waiting.preempted_len()

@@ -43,7 +43,8 @@ impl Peer {
         let (sender, heard) = channel();
         let sink = move |event| match event {
             AgentEvent::Message { from, bytes } => sender.send((from, bytes)).is_ok(),
-            AgentEvent::Ended(_) => true,
+            AgentEvent::Ended(_) | AgentEvent::Connected { .. } => true,
+            AgentEvent::Lost { peer, reason } => panic!("{peer} is there: {reason}"),
         };
         let config = AgentConfig { id, name: format!("peer {id}"), posted_max: 1, require: None };
         let mut agent = Agent::start(hub, config, ProgressWord::new(), Box::new(sink)).expect("the agent starts");
@@ -61,7 +62,7 @@ impl Peer {
     pub(crate) fn say(&mut self, to: WorkerId, to_life: Option<u64>, body: PeerBody) {
         let to_incarnation = to_life.map(Incarnation);
         let message = PeerMessage { from: self.id, from_incarnation: self.life, to_incarnation, body };
-        self.agent.connect(to).expect("the worker is there");
+        self.agent.connect(to);
         self.agent.send(to, proto::handoff::encode(&message)).expect("the worker takes messages");
     }
 

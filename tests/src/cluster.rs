@@ -1,7 +1,7 @@
 //! Prefill and decode workers in one process, and a router that does what the test says.
 
 use decode_worker::Decode;
-use domain::session::{Failure, FromWorker, Part, Report, Submit, ToWorker, TokenRow};
+use domain::session::{Failure, FromWorker, Part, Report, Role, Submit, ToWorker, TokenRow};
 use domain::{Choice, End, Epoch, Incarnation, KvLayout, RequestId, SamplingParams, SeqKey, Time, Token, WorkerId};
 use engine::device::{Device, DeviceLimits};
 use prefill_worker::Prefill;
@@ -83,7 +83,7 @@ pub struct Cluster {
     /// Irregular ends.
     pub failures: Vec<(RequestId, Epoch, Failure, String)>,
     options: Options,
-    workers: BTreeMap<WorkerId, (Worker, Option<SessionInput>)>,
+    workers: BTreeMap<WorkerId, (Worker, SessionInput)>,
     heard: Sender<(WorkerId, FromWorker)>,
     from: Receiver<(WorkerId, FromWorker)>,
 }
@@ -113,19 +113,23 @@ impl Cluster {
         self.end(id);
         let (config, inbox) = (config(&self.options, id, incarnation), inbox());
         let agent = join(&self.hub, &config, None, &*device, &inbox).expect("the agent starts");
+        let worker = if id.0.is_multiple_of(2) {
+            Worker::start(WorkerParts { config, role: Prefill::default(), device, agent, inbox })
+        } else {
+            Worker::start(WorkerParts { config, role: Decode::default(), device, agent, inbox })
+        };
+        let worker = worker.expect("the worker starts");
+        let input = self.session(id, &worker);
+        self.workers.insert(id, (worker, input));
+    }
+
+    fn session(&self, id: WorkerId, worker: &Worker) -> SessionInput {
         let heard = self.heard.clone();
-        let session = Box::new(move |bytes: Vec<u8>| {
+        let send = Box::new(move |bytes: Vec<u8>| {
             let message = proto::session::decode_from_worker(&bytes).expect("a worker speaks the protocol");
             heard.send((id, message)).map_err(|_| bytes)
         });
-        let worker = if id.0.is_multiple_of(2) {
-            Worker::start(WorkerParts { config, role: Prefill::default(), device, agent, inbox, session })
-        } else {
-            Worker::start(WorkerParts { config, role: Decode::default(), device, agent, inbox, session })
-        };
-        let worker = worker.expect("the worker starts");
-        let input = worker.input().open_session();
-        self.workers.insert(id, (worker, Some(input)));
+        worker.input().open_session(send).expect("the worker takes a session")
     }
 
     /// Ends a worker. What it said at last is heard.
@@ -134,15 +138,18 @@ impl Cluster {
         self.reports.remove(&id);
     }
 
-    /// Ends the session with a worker.
+    /// Ends the session with a worker, and begins another.
     pub fn lose_session(&mut self, id: WorkerId) {
-        self.workers.get_mut(&id).expect("a worker").1 = None;
+        self.reports.remove(&id);
+        let (worker, old) = self.workers.remove(&id).expect("a worker");
+        drop(old);
+        let new = self.session(id, &worker);
+        self.workers.insert(id, (worker, new));
     }
 
     /// Sends a message over the session.
     pub fn tell(&self, to: WorkerId, message: &ToWorker) {
-        let session = self.workers[&to].1.as_ref().expect("the session is open");
-        assert!(session.send(proto::session::encode_to_worker(message)));
+        assert!(self.workers[&to].1.send(proto::session::encode_to_worker(message)));
     }
 
     /// Begins an attempt on one worker.
@@ -239,10 +246,8 @@ impl Cluster {
         let ids: Vec<_> = self.workers.keys().copied().collect();
         for id in ids {
             // A report of before what the test did would say the same: a new one is asked for.
-            if self.workers[&id].1.is_some() {
-                self.reports.remove(&id);
-                self.tell(id, &ToWorker::Snapshot);
-            }
+            self.reports.remove(&id);
+            self.tell(id, &ToWorker::Snapshot);
             self.until(&format!("all blocks of {id} to be given back"), |cluster| {
                 cluster.reports.get(&id).is_some_and(|report| {
                     report.blocks_available == report.blocks_total && report.running == 0 && report.waiting == 0
@@ -255,6 +260,7 @@ impl Cluster {
 fn config(options: &Options, id: WorkerId, incarnation: Incarnation) -> WorkerConfig {
     WorkerConfig {
         id,
+        role: if id.0.is_multiple_of(2) { Role::Prefill } else { Role::Decode },
         incarnation,
         name: id.to_string(),
         layout: options.layout.clone(),
@@ -273,6 +279,9 @@ fn config(options: &Options, id: WorkerId, incarnation: Incarnation) -> WorkerCo
         answer_wait: options.answer_wait,
         release_retry: Duration::from_millis(200),
         offer_max: Duration::from_secs(60),
+        // The test says nothing for as long as it likes.
+        heartbeat: Duration::from_secs(3600),
+        silence_max: Duration::from_secs(3600),
     }
 }
 

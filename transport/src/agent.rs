@@ -6,8 +6,9 @@ use crate::hub::{Hub, Station};
 use crate::lane::{Lane, LaneStatus, Probe};
 use crate::memory::{Memory, RegionId};
 use crate::mover::Mover;
-use crate::transfer::{PostError, PrepareError, Transfer, TransferBuilder};
+use crate::transfer::{PostError, PrepareError, ReadBatch, Transfer, TransferBuilder};
 use crate::watch::Watched;
+use domain::session::PeerInfo;
 use domain::{ProgressWord, WorkerId};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -105,8 +106,19 @@ impl Agent {
         self.station.register(memory)
     }
 
-    /// Connects a peer (again, if it returned) and chooses the lane. Errors: [`ConnectError`].
-    pub fn connect(&mut self, peer: WorkerId) -> Result<&LaneStatus, ConnectError> {
+    /// A peer is there. In one process the hub knows where.
+    pub fn introduce(&mut self, _peer: PeerInfo) {}
+
+    /// Connects a peer (again, if it returned); the outcome is an event.
+    pub fn connect(&mut self, peer: WorkerId) {
+        let event = match self.choose(peer) {
+            Ok(status) => AgentEvent::Connected { peer, status: status.clone() },
+            Err(error) => AgentEvent::Lost { peer, reason: error.to_string() },
+        };
+        (self.station.sink)(event);
+    }
+
+    fn choose(&mut self, peer: WorkerId) -> Result<&LaneStatus, ConnectError> {
         let station = self.hub.find(peer).ok_or(ConnectError::Unreachable(peer))?;
         let lane = Lane::Local;
         if let Some(required) = self.config.require.filter(|&required| lane > required) {
@@ -133,23 +145,31 @@ impl Agent {
     }
 
     /// Sends a small message, without waiting. Errors: [`SendError`].
-    pub fn send(&self, peer: WorkerId, bytes: Vec<u8>) -> Result<(), SendError> {
+    pub fn send(&mut self, peer: WorkerId, bytes: Vec<u8>) -> Result<(), SendError> {
+        if !self.is_connected(peer) {
+            self.connect(peer);
+        }
         let connection = self.peers.get(&peer).filter(|connection| !connection.station.is_gone());
         let connection = connection.ok_or(SendError::NotConnected(peer))?;
         let message = AgentEvent::Message { from: self.config.id, bytes };
         if (connection.station.sink)(message) { Ok(()) } else { Err(SendError::Full(peer)) }
     }
 
-    /// Begins to prepare a transfer that reads from `peer`.
-    pub fn prepare(&self, peer: WorkerId) -> Result<TransferBuilder, PrepareError> {
-        let connection = self.peers.get(&peer).ok_or(PrepareError::NotConnected(peer))?;
-        Ok(TransferBuilder {
+    /// Prepares a transfer that reads from `peer`. Errors: [`PrepareError`].
+    pub fn prepare(&self, peer: WorkerId, batches: Vec<ReadBatch>) -> Result<Transfer, PrepareError> {
+        let connection = self.peers.get(&peer).filter(|connection| !connection.station.is_gone());
+        let connection = connection.ok_or(PrepareError::NotConnected(peer))?;
+        let mut builder = TransferBuilder {
             peer,
             station: connection.station.clone(),
             own: self.station.clone(),
             lane: connection.status.lane,
             batches: Vec::new(),
-        })
+        };
+        for ReadBatch { source, destination, len, gate, copies } in batches {
+            builder.batch(source, destination, len, gate, copies)?;
+        }
+        Ok(builder.build())
     }
 
     /// Starts a transfer without waiting for it; its end comes as [`AgentEvent::Ended`]. Errors: [`PostError`].

@@ -1,6 +1,6 @@
 //! What an agent tells its owner: messages of peers, and the one end of each transfer.
 
-use crate::lane::Lane;
+use crate::lane::{Lane, LaneStatus};
 use domain::WorkerId;
 use std::time::Duration;
 
@@ -16,6 +16,20 @@ pub enum AgentEvent {
     },
     /// A posted transfer ended.
     Ended(Completion),
+    /// A peer is connected (again).
+    Connected {
+        /// Which.
+        peer: WorkerId,
+        /// The lane taken.
+        status: LaneStatus,
+    },
+    /// A peer could not be connected, or its connection broke.
+    Lost {
+        /// Which.
+        peer: WorkerId,
+        /// Why.
+        reason: String,
+    },
 }
 
 /// A posted transfer of one agent. Never reused by it.

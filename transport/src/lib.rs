@@ -22,7 +22,7 @@ pub use event::{AgentEvent, Completion, TransferError, TransferId, TransferRepor
 pub use hub::Hub;
 pub use lane::{Lane, LaneParseError, LaneStatus, Probe};
 pub use memory::{Memory, RegionId};
-pub use transfer::{Copy, PostError, PrepareError, Transfer, TransferBuilder};
+pub use transfer::{Copy, PostError, PrepareError, ReadBatch, Transfer};
 
 #[cfg(test)]
 mod tests;

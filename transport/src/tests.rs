@@ -65,9 +65,21 @@ fn pair(len: usize) -> Pair {
     let destination = Bytes::new(vec![0; len]);
     owner.register(source.clone());
     reader.register(destination.clone());
-    reader.connect(OWNER).expect("the owner is in the hub");
-    owner.connect(READER).expect("the reader is in the hub");
+    reader.connect(OWNER);
+    owner.connect(READER);
+    connected(&events);
+    connected(&owner_events);
     Pair { owner, reader, source, destination, progress, owner_events, events }
+}
+
+fn batch(len: usize, gate: u64, copies: Vec<Copy>) -> ReadBatch {
+    ReadBatch { source: REGION, destination: REGION, len, gate, copies }
+}
+
+/// Takes the event that says that the peer is connected.
+fn connected(events: &Receiver<AgentEvent>) {
+    let event = events.recv_timeout(PATIENCE).expect("the peer is connected");
+    assert!(matches!(event, AgentEvent::Connected { .. }), "{event:?}");
 }
 
 fn completion(events: &Receiver<AgentEvent>) -> Completion {
@@ -80,9 +92,8 @@ fn completion(events: &Receiver<AgentEvent>) -> Completion {
 #[test]
 fn ready_bytes_arrive_and_are_reported() {
     let pair = pair(1000);
-    let mut builder = pair.reader.prepare(OWNER).unwrap();
-    builder.batch(REGION, REGION, 10, 0, vec![Copy { from: 0, to: 990 }, Copy { from: 500, to: 0 }]).unwrap();
-    let id = pair.reader.post(builder.build()).unwrap();
+    let batches = vec![batch(10, 0, vec![Copy { from: 0, to: 990 }, Copy { from: 500, to: 0 }])];
+    let id = pair.reader.post(pair.reader.prepare(OWNER, batches).unwrap()).unwrap();
     let end = completion(&pair.events);
     assert_eq!(end.id, id);
     let report = end.result.unwrap();
@@ -96,13 +107,13 @@ fn ready_bytes_arrive_and_are_reported() {
 #[test]
 fn a_layer_is_read_only_once_it_is_written() {
     let pair = pair(64);
-    let mut builder = pair.reader.prepare(OWNER).unwrap();
+    let mut batches = Vec::new();
     for layer in 0..4_u16 {
         let at = u64::from(layer) * 16;
         let gate = ProgressWord::mark(StepId(3), layer);
-        builder.batch(REGION, REGION, 16, gate, vec![Copy { from: at, to: at }]).unwrap();
+        batches.push(batch(16, gate, vec![Copy { from: at, to: at }]));
     }
-    pair.reader.post(builder.build()).unwrap();
+    pair.reader.post(pair.reader.prepare(OWNER, batches).unwrap()).unwrap();
     pair.progress.raise(StepId(2), 9);
     assert!(pair.events.recv_timeout(Duration::from_millis(20)).is_err(), "an earlier step opens no gate");
     for layer in 0..4 {
@@ -116,9 +127,8 @@ fn a_layer_is_read_only_once_it_is_written() {
 #[test]
 fn cancel_ends_once_and_quiesces() {
     let pair = pair(64);
-    let mut builder = pair.reader.prepare(OWNER).unwrap();
-    builder.batch(REGION, REGION, 64, ProgressWord::mark(StepId(1), 0), vec![Copy { from: 0, to: 0 }]).unwrap();
-    let id = pair.reader.post(builder.build()).unwrap();
+    let batches = vec![batch(64, ProgressWord::mark(StepId(1), 0), vec![Copy { from: 0, to: 0 }])];
+    let id = pair.reader.post(pair.reader.prepare(OWNER, batches).unwrap()).unwrap();
     pair.reader.cancel(id);
     pair.reader.cancel(id);
     assert_eq!(completion(&pair.events), Completion { id, result: Err(TransferError::Cancelled) });
@@ -129,10 +139,9 @@ fn cancel_ends_once_and_quiesces() {
 
 #[test]
 fn the_owners_death_ends_the_transfer() {
-    let Pair { owner, reader, events, .. } = pair(64);
-    let mut builder = reader.prepare(OWNER).unwrap();
-    builder.batch(REGION, REGION, 64, u64::MAX, vec![Copy { from: 0, to: 0 }]).unwrap();
-    let id = reader.post(builder.build()).unwrap();
+    let Pair { owner, mut reader, events, .. } = pair(64);
+    let batches = vec![batch(64, u64::MAX, vec![Copy { from: 0, to: 0 }])];
+    let id = reader.post(reader.prepare(OWNER, batches).unwrap()).unwrap();
     drop(owner);
     assert_eq!(completion(&events), Completion { id, result: Err(TransferError::PeerGone) });
     assert!(!reader.is_connected(OWNER));
@@ -142,13 +151,14 @@ fn the_owners_death_ends_the_transfer() {
 #[test]
 fn a_returned_peer_is_connected_again() {
     let hub = Hub::new();
-    let (mut reader, _events) = agent(&hub, READER, ProgressWord::new(), None);
-    assert_eq!(reader.connect(OWNER), Err(ConnectError::Unreachable(OWNER)));
+    let (mut reader, events) = agent(&hub, READER, ProgressWord::new(), None);
+    reader.connect(OWNER);
+    assert!(matches!(events.try_recv().unwrap(), AgentEvent::Lost { peer: OWNER, .. }));
     let (first, _first_events) = agent(&hub, OWNER, ProgressWord::new(), None);
-    reader.connect(OWNER).unwrap();
+    reader.connect(OWNER);
+    connected(&events);
     let (_second, second_events) = agent(&hub, OWNER, ProgressWord::new(), None);
     drop(first);
-    reader.connect(OWNER).unwrap();
     reader.send(OWNER, vec![7]).unwrap();
     let expected = AgentEvent::Message { from: READER, bytes: vec![7] };
     assert_eq!(second_events.recv_timeout(PATIENCE).unwrap(), expected);
@@ -157,17 +167,16 @@ fn a_returned_peer_is_connected_again() {
 #[test]
 fn bounds_are_kept() {
     let pair = pair(64);
-    let mut builder = pair.reader.prepare(OWNER).unwrap();
+    let refused = |batch| pair.reader.prepare(OWNER, vec![batch]).err();
     let copy = Copy { from: 60, to: 0 };
-    assert_eq!(builder.batch(REGION, REGION, 5, 0, vec![copy]).err(), Some(PrepareError::OutOfBounds { copy, len: 5 }));
+    assert_eq!(refused(batch(5, 0, vec![copy])), Some(PrepareError::OutOfBounds { copy, len: 5 }));
     let copy = Copy { from: 0, to: u64::MAX };
-    assert_eq!(builder.batch(REGION, REGION, 5, 0, vec![copy]).err(), Some(PrepareError::OutOfBounds { copy, len: 5 }));
-    let none = builder.batch(RegionId(1), REGION, 5, 0, vec![]).err();
+    assert_eq!(refused(batch(5, 0, vec![copy])), Some(PrepareError::OutOfBounds { copy, len: 5 }));
+    let none = refused(ReadBatch { source: RegionId(1), ..batch(5, 0, vec![]) });
     assert_eq!(none, Some(PrepareError::NoRegion { peer: Some(OWNER), region: RegionId(1) }));
     let waiting = || {
-        let mut builder = pair.reader.prepare(OWNER).unwrap();
-        builder.batch(REGION, REGION, 1, u64::MAX, vec![Copy { from: 0, to: 0 }]).unwrap();
-        builder.build()
+        let batches = vec![batch(1, u64::MAX, vec![Copy { from: 0, to: 0 }])];
+        pair.reader.prepare(OWNER, batches).unwrap()
     };
     (0..4).for_each(|_| assert!(pair.reader.post(waiting()).is_ok()));
     assert_eq!(pair.reader.post(waiting()), Err(PostError::Full(4)));
@@ -179,7 +188,7 @@ fn bounds_are_kept() {
 
 #[test]
 fn messages_arrive_in_order_until_the_inbox_is_full() {
-    let pair = pair(1);
+    let mut pair = pair(1);
     for i in 0..64 {
         pair.reader.send(OWNER, vec![i]).unwrap();
     }
@@ -202,8 +211,11 @@ fn lanes_say_why() {
     );
     let hub = Hub::new();
     let (_owner, _events) = agent(&hub, OWNER, ProgressWord::new(), None);
-    let (mut reader, _events) = agent(&hub, READER, ProgressWord::new(), Some(Lane::Tcp));
-    let status = reader.connect(OWNER).expect("local is faster than what is required");
+    let (mut reader, events) = agent(&hub, READER, ProgressWord::new(), Some(Lane::Tcp));
+    reader.connect(OWNER);
+    let AgentEvent::Connected { status, .. } = events.try_recv().unwrap() else {
+        panic!("local is faster than what is required")
+    };
     assert_eq!((status.lane, status.passed_over.len()), (Lane::Local, 0));
     assert!(status.probe.bytes_per_s > 0.0);
 }
@@ -223,16 +235,16 @@ proptest! {
         for (kind, which) in actions {
             match kind {
                 0 => {
-                    let mut builder = pair.reader.prepare(OWNER).unwrap();
+                    let mut batches = Vec::new();
                     let slot = (posted.len() % 4) as u64 * 64;
                     for layer in 0..=which {
                         let at = slot + u64::from(layer) * 16;
                         let gate = ProgressWord::mark(StepId(1), layer);
-                        builder.batch(REGION, REGION, 16, gate, vec![Copy { from: at, to: at }]).unwrap();
+                        batches.push(batch(16, gate, vec![Copy { from: at, to: at }]));
                     }
                     // A slot is used again only once its last transfer has ended.
                     if posted.len() < 4 {
-                        posted.push((pair.reader.post(builder.build()).unwrap(), slot, which));
+                        posted.push((pair.reader.post(pair.reader.prepare(OWNER, batches).unwrap()).unwrap(), slot, which));
                     }
                 }
                 1 => pair.progress.raise(StepId(1), which),

@@ -15,7 +15,22 @@ pub struct Copy {
     pub to: u64,
 }
 
-/// Copies of one length between one pair of regions that may begin at the same time.
+/// Copies of one length from one region of a peer into one of the caller's, that may begin at the same time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReadBatch {
+    /// The peer's region.
+    pub source: RegionId,
+    /// The caller's.
+    pub destination: RegionId,
+    /// Bytes of each copy.
+    pub len: usize,
+    /// The peer's progress word must have reached this; 0: at once.
+    pub gate: u64,
+    /// From where to where.
+    pub copies: Vec<Copy>,
+}
+
+/// A [`ReadBatch`] with its regions found.
 pub(crate) struct Batch {
     pub(crate) source: Arc<dyn Memory>,
     pub(crate) destination: Arc<dyn Memory>,
@@ -47,7 +62,7 @@ impl Transfer {
 }
 
 /// Collects the batches of a transfer.
-pub struct TransferBuilder {
+pub(crate) struct TransferBuilder {
     pub(crate) peer: WorkerId,
     pub(crate) station: Arc<Station>,
     pub(crate) own: Arc<Station>,
@@ -58,7 +73,7 @@ pub struct TransferBuilder {
 impl TransferBuilder {
     /// Adds copies of `len` bytes each from the peer's region `source` to the caller's region `destination`, that may
     /// begin once the peer's progress word has reached `gate` (0: at once). Batches are read in order of addition.
-    pub fn batch(
+    pub(crate) fn batch(
         &mut self,
         source: RegionId,
         destination: RegionId,
@@ -82,7 +97,7 @@ impl TransferBuilder {
     }
 
     /// The transfer.
-    pub fn build(self) -> Transfer {
+    pub(crate) fn build(self) -> Transfer {
         let bytes = self.batches.iter().map(|batch| (batch.len * batch.copies.len()) as u64).sum();
         Transfer { station: self.station, lane: self.lane, batches: self.batches, bytes }
     }

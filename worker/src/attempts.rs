@@ -1,12 +1,15 @@
 //! Attempts: what the router asked of this worker and has not ended.
 
+use crate::sessions::SessionId;
 use domain::session::Submit;
 use domain::{Choice, Epoch, RequestId, Time, Token};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// An attempt at a request, on this worker.
 #[derive(Clone, Debug)]
 pub struct Attempt {
+    /// Whose it is.
+    pub session: SessionId,
     /// What the router said.
     pub submit: Submit,
     /// When it arrived.
@@ -20,13 +23,13 @@ pub struct Attempt {
 /// All open attempts, with their deadlines.
 #[derive(Default)]
 pub(crate) struct Attempts {
-    open: HashMap<(RequestId, Epoch), Attempt>,
+    open: BTreeMap<(RequestId, Epoch), Attempt>,
     deadlines: BTreeSet<(Time, RequestId, Epoch)>,
 }
 
 impl Attempts {
     /// Opens an attempt; `false` if it is open already.
-    pub(crate) fn open(&mut self, now: Time, submit: Submit) -> bool {
+    pub(crate) fn open(&mut self, now: Time, session: SessionId, submit: Submit) -> bool {
         let id = (submit.request, submit.epoch);
         if self.open.contains_key(&id) {
             return false;
@@ -34,7 +37,7 @@ impl Attempts {
         let deadline = now + submit.deadline;
         let live = submit.choices.iter().map(|&(choice, _)| choice).collect();
         self.deadlines.insert((deadline, id.0, id.1));
-        self.open.insert(id, Attempt { submit, arrived: now, deadline, live });
+        self.open.insert(id, Attempt { session, submit, arrived: now, deadline, live });
         true
     }
 
@@ -83,7 +86,12 @@ impl Attempts {
         self.deadlines.first().map(|&(deadline, ..)| deadline)
     }
 
-    pub(crate) fn ids(&self) -> Vec<(RequestId, Epoch)> {
-        self.open.keys().copied().collect()
+    /// Those that pass the test.
+    pub(crate) fn ids(&self, of: impl Fn(&Attempt) -> bool) -> Vec<(RequestId, Epoch)> {
+        self.open.iter().filter(|(_, attempt)| of(attempt)).map(|(&id, _)| id).collect()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.open.is_empty()
     }
 }

@@ -10,6 +10,8 @@ pub struct WorkerConfig {
     pub id: WorkerId,
     /// Which life of it.
     pub incarnation: Incarnation,
+    /// What it is there for.
+    pub role: domain::session::Role,
     /// Name for people, metrics and thread names.
     pub name: String,
     /// Layout of its KV pools.
@@ -30,6 +32,10 @@ pub struct WorkerConfig {
     pub release_retry: Duration,
     /// The longest an offer lives, renewed or not.
     pub offer_max: Duration,
+    /// A router hears of this worker at least this often.
+    pub heartbeat: Duration,
+    /// A router that says nothing for so long is lost.
+    pub silence_max: Duration,
 }
 
 /// Offers that arrived before their submit and are kept; when full, the oldest is dropped (its lease lapses).
@@ -38,6 +44,10 @@ pub(crate) const EARLY_OFFERS_MAX: usize = 1024;
 pub(crate) const LEASES_MAX: usize = 65_536;
 /// Release answers kept until acknowledged; beyond it the oldest is forgotten and would be answered invalid.
 pub(crate) const ANSWERS_MAX: usize = 65_536;
+/// Sessions with routers that are open at once; one more is closed at once.
+pub(crate) const SESSIONS_MAX: usize = 4096;
+/// Tokens that a migrating sequence still gets where it was, so that most of its KV is read before it stops.
+pub(crate) const MIGRATION_LEAD_TOKENS: u32 = 16;
 /// Transfers posted and not ended; beyond it a fetch fails and the router replays.
 pub(crate) const TRANSFERS_MAX: usize = 4096;
 /// Events in a worker's inbox; beyond it messages are dropped and counted, and the deadlines of the protocol cover

@@ -1,19 +1,19 @@
 //! The state of a worker and what every role does with it.
 
 use crate::attempts::{Attempt, Attempts};
-use crate::config::{ANSWERS_MAX, LEASES_MAX, WorkerConfig};
+use crate::config::{ANSWERS_MAX, LEASES_MAX, MIGRATION_LEAD_TOKENS, WorkerConfig};
 use crate::meters::Meters;
-use crate::outbox::Outbox;
 use crate::rates::Rates;
 use crate::sequence::{PROMPT, Sequence};
+use crate::sessions::{SessionId, Sessions};
+use crate::transport::Transport;
 use domain::handoff::{PeerBody, PeerMessage};
-use domain::plan::Sampled;
-use domain::session::{Failure, FromWorker, Submit, TokenRow};
+use domain::plan::{BlockCopy, Sampled};
+use domain::session::{Failure, FromWorker, PeerInfo, Submit, TokenRow};
 use domain::{Choice, End, Epoch, Incarnation, RequestId, SeqKey, Time, Token, WorkerId};
-use kv_manager::{GroupConfig, KvConfig, KvManager};
+use kv_manager::{GroupConfig, Grow, KvConfig, KvManager};
 use scheduler::{Added, Job, Scheduler};
-use std::collections::{HashMap, HashSet};
-use transport::Agent;
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// Everything a worker's thread owns besides its device and its role.
 pub struct Core {
@@ -22,7 +22,7 @@ pub struct Core {
     /// Block pools, leases, prefix index.
     pub kv: KvManager,
     /// Reads peers' blocks and carries messages.
-    pub agent: Agent,
+    pub transport: Box<dyn Transport>,
     pub(crate) meters: Meters,
     pub(crate) scheduler: Scheduler,
     pub(crate) sequences: HashMap<SeqKey, Sequence>,
@@ -32,14 +32,20 @@ pub struct Core {
     pub(crate) ticks: u64,
     /// Sequences that the step in flight computes with; their blocks must not be given back before it ends.
     pub(crate) in_step: HashSet<SeqKey>,
-    /// Tokens of the step that is being applied.
-    rows: Vec<TokenRow>,
-    peers: HashMap<WorkerId, Incarnation>,
-    pub(crate) outbox: Outbox,
+    /// Copies on write that the next step begins with, for sequences that grew between steps.
+    pub(crate) copies: Vec<(SeqKey, BlockCopy)>,
+    /// Tokens of the step that is being applied, by session.
+    rows: BTreeMap<SessionId, Vec<TokenRow>>,
+    peers: BTreeMap<WorkerId, Incarnation>,
+    pub(crate) sessions: Sessions,
+    /// The time of what is being handled.
+    pub(crate) now: Time,
+    /// Nothing new is taken.
+    pub(crate) draining: bool,
 }
 
 impl Core {
-    pub(crate) fn new(config: WorkerConfig, agent: Agent, outbox: Outbox) -> Self {
+    pub(crate) fn new(config: WorkerConfig, transport: Box<dyn Transport>) -> Self {
         let windows = config.layout.groups.iter().map(|group| group.window);
         let groups =
             config.blocks.iter().zip(windows).map(|(&blocks, window)| GroupConfig { blocks, window }).collect();
@@ -52,7 +58,7 @@ impl Core {
         });
         Self {
             kv,
-            agent,
+            transport,
             meters: Meters::new(config.id, config.blocks.len()),
             scheduler: Scheduler::new(config.scheduler),
             config,
@@ -61,9 +67,12 @@ impl Core {
             rates: Rates::default(),
             ticks: 0,
             in_step: HashSet::new(),
-            rows: Vec::new(),
-            peers: HashMap::new(),
-            outbox,
+            copies: Vec::new(),
+            rows: BTreeMap::new(),
+            peers: BTreeMap::new(),
+            sessions: Sessions::default(),
+            now: Time::ZERO,
+            draining: false,
         }
     }
 
@@ -92,8 +101,13 @@ impl Core {
     // -- attempts
 
     /// Opens an attempt; `false` if it is open already (a duplicate is ignored).
-    pub fn open(&mut self, now: Time, submit: Submit) -> bool {
-        self.attempts.open(now, submit)
+    pub fn open(&mut self, now: Time, session: SessionId, submit: Submit) -> bool {
+        self.attempts.open(now, session, submit)
+    }
+
+    /// Whether nothing is open here and nobody holds a lease: a draining worker may end.
+    pub fn is_idle(&self) -> bool {
+        self.attempts.is_empty() && self.kv.leases_live() == 0
     }
 
     /// Queues the prompt of an open attempt: once for all its choices where they share it, else once each.
@@ -152,10 +166,10 @@ impl Core {
 
     /// Ends an attempt irregularly: closes its sequences and tells the router.
     pub fn fail(&mut self, request: RequestId, epoch: Epoch, why: Failure, detail: impl Into<String>) {
-        if self.forget(request, epoch).is_some() {
+        if let Some(attempt) = self.forget(request, epoch) {
             let detail = detail.into();
             tracing::debug!(worker = self.config.name, %request, %epoch, ?why, detail, "the attempt failed");
-            self.tell(&FromWorker::Failed { request, epoch, why, detail });
+            self.tell(attempt.session, &FromWorker::Failed { request, epoch, why, detail });
         }
     }
 
@@ -190,10 +204,12 @@ impl Core {
         }
     }
 
-    /// The KV of a fetched prompt is validated: its blocks belong to the sequence from now on.
-    pub fn fetched_prompt(&mut self, key: SeqKey) {
+    /// The KV of a fetched prompt, with the output tokens in `missing` behind what was known of it, is validated: its blocks
+    /// belong to the sequence from now on.
+    pub fn fetched_prompt(&mut self, key: SeqKey, missing: &[Token]) {
         if let Some(sequence) = self.sequences.get_mut(&key) {
             sequence.fetching = false;
+            missing.iter().for_each(|&token| sequence.push(token, self.config.layout.block_tokens));
             self.kv.written(key, sequence.tokens.len() as u32, &sequence.chain);
         }
     }
@@ -214,6 +230,31 @@ impl Core {
         self.close(key);
     }
 
+    /// Makes room for a running sequence to be offered a little ahead of where it is, and says up to which position: one whose
+    /// token it does not have yet. `None`: it does not decode.
+    pub fn lead(&mut self, key: SeqKey) -> Option<u32> {
+        let sequence = self.sequences.get(&key)?;
+        let running = key.choice != PROMPT && sequence.outputs() > 0 && self.kv.is_open(key);
+        if !running || sequence.closing || !self.scheduler.decodes(key) {
+            return None;
+        }
+        let known = sequence.tokens.len() as u32;
+        let Grow::Ready(copies) = self.kv.grow(key, known + MIGRATION_LEAD_TOKENS) else {
+            // Its own next step will need that room as well: it stops at the very next token.
+            let Grow::Ready(copies) = self.kv.grow(key, known) else { return None };
+            self.copies.extend(copies.into_iter().map(|copy| (key, copy)));
+            return Some(known);
+        };
+        self.copies.extend(copies.into_iter().map(|copy| (key, copy)));
+        Some(known + MIGRATION_LEAD_TOKENS)
+    }
+
+    /// A sequence goes on elsewhere: its tokens so far go out, and the attempt is closed without a word.
+    pub fn hand_over(&mut self, key: SeqKey) {
+        self.flush_rows();
+        self.forget(key.request, key.epoch);
+    }
+
     /// A token was sampled for a running sequence.
     pub(crate) fn append(&mut self, key: SeqKey, sampled: Sampled) {
         let Some(sequence) = self.sequences.get_mut(&key) else { return };
@@ -221,9 +262,16 @@ impl Core {
         let cached_tokens = std::mem::take(&mut sequence.cached_tokens);
         let end = end_of(sequence, index, sampled.token);
         sequence.push(sampled.token, self.config.layout.block_tokens);
-        self.rows.push(TokenRow { key, index, token: sampled.token, logprobs: sampled.logprobs, cached_tokens });
+        self.row(TokenRow { key, index, token: sampled.token, logprobs: sampled.logprobs, cached_tokens });
         if let Some(end) = end {
             self.ended(key, index + 1, end);
+        }
+    }
+
+    /// Adds a token to the frames of this step.
+    fn row(&mut self, row: TokenRow) {
+        if let Some(attempt) = self.attempts.get(row.key.request, row.key.epoch) {
+            self.rows.entry(attempt.session).or_default().push(row);
         }
     }
 
@@ -236,7 +284,7 @@ impl Core {
             let Some(sequence) = self.sequences.get(&prompt).filter(|_| live) else { continue };
             let (index, cached_tokens) = (sequence.outputs(), sequence.cached_tokens);
             let end = end_of(sequence, index, sampled.token);
-            self.rows.push(TokenRow { key, index, token: sampled.token, logprobs: sampled.logprobs, cached_tokens });
+            self.row(TokenRow { key, index, token: sampled.token, logprobs: sampled.logprobs, cached_tokens });
             match end {
                 Some(end) => self.ended(key, index + 1, end),
                 None => first.push((key.choice, sampled.token)),
@@ -248,7 +296,9 @@ impl Core {
     /// A sequence ended regularly. Its last token goes out first.
     fn ended(&mut self, key: SeqKey, tokens: u32, end: End) {
         self.flush_rows();
-        self.tell(&FromWorker::Ended { key, tokens, end });
+        if let Some(session) = self.attempts.get(key.request, key.epoch).map(|attempt| attempt.session) {
+            self.tell(session, &FromWorker::Ended { key, tokens, end });
+        }
         if self.choice_ended(key) {
             self.attempts.close(key.request, key.epoch);
         }
@@ -256,65 +306,49 @@ impl Core {
 
     // -- messages
 
-    /// Sends the tokens of the step as one frame.
+    /// Sends the tokens of the step, as one frame to each router.
     pub(crate) fn flush_rows(&mut self) {
-        if !self.rows.is_empty() {
-            let rows = std::mem::take(&mut self.rows);
-            self.tell(&FromWorker::Tokens(rows));
+        while let Some((session, rows)) = self.rows.pop_first() {
+            self.tell(session, &FromWorker::Tokens(rows));
         }
     }
 
-    /// Tells the router. Without a session there is nobody to tell.
-    pub fn tell(&mut self, message: &FromWorker) {
-        let was_open = self.outbox.is_open();
-        if !self.outbox.push(proto::session::encode_from_worker(message)) {
+    /// Tells a router. Without its session there is nobody to tell.
+    pub fn tell(&mut self, session: SessionId, message: &FromWorker) {
+        if !self.sessions.tell(self.now, session, message) {
             self.meters.session_dropped.increment(1);
-            if was_open {
-                tracing::error!(worker = self.config.name, "the router takes no messages; the session is closed");
-            }
         }
     }
 
     /// Tells a peer. A message that cannot be sent is lost, which the deadlines of the protocol cover.
     pub fn send(&mut self, to: WorkerId, body: PeerBody) {
-        if !self.ensure_connected(to) {
-            return;
-        }
         let message = PeerMessage {
             from: self.config.id,
             from_incarnation: self.config.incarnation,
             to_incarnation: self.peers.get(&to).copied(),
             body,
         };
-        if let Err(error) = self.agent.send(to, proto::handoff::encode(&message)) {
+        if let Err(error) = self.transport.send(to, proto::handoff::encode(&message)) {
             tracing::warn!(worker = self.config.name, %to, %error, "a message to a peer was lost");
             self.meters.peer_dropped.increment(1);
         }
     }
 
-    /// Connects a peer unless it is connected.
-    pub(crate) fn ensure_connected(&mut self, peer: WorkerId) -> bool {
-        self.agent.is_connected(peer) || self.connect(peer)
-    }
-
-    /// Connects a peer, choosing the lane; `false` (and a log line) where it cannot be reached.
-    pub fn connect(&mut self, peer: WorkerId) -> bool {
-        match self.agent.connect(peer) {
-            Ok(status) => {
-                let gigabytes = status.probe.bytes_per_s / 1e9;
-                tracing::info!(
-                    worker = self.config.name,
-                    peer = status.peer,
-                    lane = %status.lane,
-                    "connected; the lane reads {gigabytes:.1} GB/s"
-                );
-                true
-            }
-            Err(error) => {
-                tracing::warn!(worker = self.config.name, %peer, %error, "a peer is not reached");
-                false
-            }
+    /// A router says where a peer is; whether it came back in a new life since it was last heard of. Peers of the other kind
+    /// are connected at once, so that the first handoff does not wait for it.
+    pub(crate) fn introduced(&mut self, peer: PeerInfo) -> bool {
+        let (id, life) = (peer.id, peer.incarnation);
+        let known = self.peers.get(&id).copied();
+        if known.is_some_and(|known| life < known) {
+            return false;
         }
+        let connects = peer.role != self.config.role;
+        self.peers.insert(id, life);
+        self.transport.introduce(peer);
+        if connects {
+            self.transport.connect(id);
+        }
+        known.is_some_and(|known| life > known)
     }
 
     /// Checks the lives that a message names. `None`: it is stale. `Some(true)`: the peer came back since its last one.

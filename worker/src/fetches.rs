@@ -2,19 +2,20 @@
 
 use crate::config::EARLY_OFFERS_MAX;
 use crate::core::Core;
+use crate::transport::ReadError;
 use domain::handoff::{Offer, PeerBody};
 use domain::session::Failure;
-use domain::{Epoch, LeaseId, ProgressWord, RequestId, SeqKey, StepId, Time, WorkerId};
+use domain::{Epoch, KvLayout, LeaseId, ProgressWord, RequestId, SeqKey, StepId, Time, Token, WorkerId};
 use kv_manager::{Admit, Fetch, FetchCommand, FetchConfig, FetchEvent, Piece};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use telemetry::metrics::{self as declared, HandoffResult};
-use transport::{Completion, Copy, RegionId, TransferId};
+use transport::{Completion, Copy, ReadBatch, RegionId, TransferId};
 
 /// All fetches of a worker.
 #[derive(Default)]
 pub struct Fetches {
-    open: HashMap<(RequestId, Epoch), Entry>,
-    leases: HashMap<(WorkerId, LeaseId), (RequestId, Epoch)>,
+    open: BTreeMap<(RequestId, Epoch), Entry>,
+    leases: BTreeMap<(WorkerId, LeaseId), (RequestId, Epoch)>,
     transfers: HashMap<TransferId, ((RequestId, Epoch), u32)>,
     /// When each machine is due next: one entry each, but for those that wait for no time.
     deadlines: BTreeSet<(Time, (RequestId, Epoch))>,
@@ -33,14 +34,21 @@ struct Entry {
     owner: WorkerId,
     key: SeqKey,
     choices: u32,
+    /// The owner decodes on while it is read: it may be ahead of what is known here.
+    running: bool,
+    /// Output tokens that were not known here when it began.
+    missing: Vec<Token>,
     /// Tokens to hold; set while it waits for room.
     wants: Option<u32>,
+    /// Pieces to be read once the owner is connected.
+    unposted: Vec<Vec<Piece>>,
     /// Transfers posted and not ended.
     transfers: Vec<TransferId>,
     /// The machine cancelled its reads and waits for them to end.
     cancelling: bool,
     lane: &'static str,
-    offered: Option<Time>,
+    /// Positions of the offer, once it is there.
+    tokens: Option<u32>,
     completed: Option<Time>,
 }
 
@@ -52,8 +60,9 @@ struct Early {
 }
 
 impl Fetches {
-    /// The prompt of an attempt will be offered by `owner`. Its sequence is in `core` already ([`Core::expect`]).
-    pub fn expect(&mut self, core: &mut Core, now: Time, key: SeqKey, owner: WorkerId) {
+    /// The KV of an attempt will be offered by `owner`: of its prompt, or (`running`) of a sequence that decodes there. Its
+    /// sequence is in `core` already ([`Core::expect`]).
+    pub fn expect(&mut self, core: &mut Core, now: Time, key: SeqKey, owner: WorkerId, running: bool) {
         let Some(attempt) = core.attempt(key.request, key.epoch) else { return };
         let config = FetchConfig {
             layout: core.config.layout.fingerprint(),
@@ -69,11 +78,14 @@ impl Fetches {
             owner,
             key,
             choices: attempt.submit.choices.len() as u32,
+            running,
+            missing: Vec::new(),
             wants: None,
+            unposted: Vec::new(),
             transfers: Vec::new(),
             cancelling: false,
             lane: "none",
-            offered: None,
+            tokens: None,
             completed: None,
         };
         self.open.insert(id, entry);
@@ -104,8 +116,17 @@ impl Fetches {
             PeerBody::Renew { .. } | PeerBody::Release { .. } | PeerBody::ReleaseAck { .. } => return,
         };
         if let Some(&id) = self.leases.get(&(from, lease)) {
-            if let (FetchEvent::Complete { .. }, Some(entry)) = (&event, self.open.get_mut(&id)) {
-                entry.completed.get_or_insert(now);
+            if let PeerBody::Complete { missing, .. } = body
+                && let Some(entry) = self.open.get_mut(&id).filter(|entry| entry.completed.is_none())
+            {
+                entry.completed = Some(now);
+                let known = core.sequences.get(&entry.key).map_or(0, |sequence| sequence.tokens.len());
+                if entry.tokens.is_some_and(|tokens| known + missing.len() != tokens as usize) {
+                    let detail = format!("worker {from} does not say which tokens it hands over");
+                    core.fail(id.0, id.1, Failure::HandoffLapsed, detail);
+                    return self.event(core, now, id, FetchEvent::Cancel);
+                }
+                entry.missing = missing;
             }
             return self.event(core, now, id, event);
         }
@@ -120,10 +141,10 @@ impl Fetches {
     fn offered(&mut self, core: &mut Core, now: Time, from: WorkerId, offer: Offer) {
         let id = (offer.request, offer.epoch);
         match self.open.get_mut(&id) {
-            Some(entry) if entry.owner == from && entry.offered.is_none() => {
-                entry.offered = Some(now);
-                let tokens = core.sequences.get(&entry.key).map(|sequence| sequence.tokens.len() as u32);
-                if tokens.is_some_and(|tokens| tokens != offer.tokens) {
+            Some(entry) if entry.owner == from && entry.tokens.is_none() => {
+                entry.tokens = Some(offer.tokens);
+                let known = core.sequences.get(&entry.key).map(|sequence| sequence.tokens.len() as u32);
+                if known.is_some_and(|known| known > offer.tokens || known < offer.tokens && !entry.running) {
                     let detail = format!("worker {from} offers {} tokens of another prompt", offer.tokens);
                     core.send(from, PeerBody::Release { lease: offer.lease });
                     core.fail(id.0, id.1, Failure::HandoffLapsed, detail);
@@ -144,6 +165,54 @@ impl Fetches {
                     core.send(oldest.from, PeerBody::Release { lease: oldest.offer.lease });
                 }
                 self.early.push_back(Early { from, offer, then: Vec::new(), arrived: now });
+            }
+        }
+    }
+
+    /// The owner of some fetches is connected: what waited for it is read.
+    pub fn connected(&mut self, core: &mut Core, now: Time, owner: WorkerId) {
+        let waiting =
+            self.open.iter().filter(|(_, entry)| entry.owner == owner && !entry.unposted.is_empty()).map(|(&id, _)| id);
+        for id in waiting.collect::<Vec<_>>() {
+            let Some(entry) = self.open.get_mut(&id) else { continue };
+            for pieces in std::mem::take(&mut entry.unposted) {
+                if let Some(failed) = self.read(core, id, pieces) {
+                    self.event(core, now, id, failed);
+                }
+            }
+        }
+    }
+
+    /// The owner of some fetches cannot be connected: what waited for it failed.
+    pub fn owner_lost(&mut self, core: &mut Core, now: Time, owner: WorkerId) {
+        let waiting =
+            self.open.iter().filter(|(_, entry)| entry.owner == owner && !entry.unposted.is_empty()).map(|(&id, _)| id);
+        for id in waiting.collect::<Vec<_>>() {
+            let Some(entry) = self.open.get_mut(&id) else { continue };
+            let pieces = std::mem::take(&mut entry.unposted).iter().map(|pieces| pieces.len() as u32).sum();
+            self.event(core, now, id, FetchEvent::ReadsEnded { pieces, ok: false });
+        }
+    }
+
+    /// Begins to read, or keeps in mind to do so when the owner is connected; what the machine must hear at once, if anything.
+    fn read(&mut self, core: &mut Core, id: (RequestId, Epoch), pieces: Vec<Piece>) -> Option<FetchEvent> {
+        let entry = self.open.get_mut(&id)?;
+        let count = pieces.len() as u32;
+        match core.transport.read(entry.owner, batches(&core.config.layout, &pieces)) {
+            Ok((transfer, lane)) => {
+                entry.lane = lane.name();
+                entry.transfers.push(transfer);
+                self.transfers.insert(transfer, (id, count));
+                None
+            }
+            Err(ReadError::NotConnected) => {
+                entry.unposted.push(pieces);
+                core.transport.connect(entry.owner);
+                None
+            }
+            Err(error) => {
+                tracing::warn!(worker = core.config.name, request = %id.0, %error, "a read was not begun");
+                Some(FetchEvent::ReadsEnded { pieces: count, ok: false })
             }
         }
     }
@@ -258,23 +327,11 @@ impl Fetches {
                         entry.wants = Some(tokens);
                         self.waiting.push_back(id);
                     }
-                    FetchCommand::Read(pieces) => {
-                        let count = pieces.len() as u32;
-                        match post(core, entry.owner, &pieces) {
-                            Ok((transfer, lane)) => {
-                                entry.lane = lane;
-                                entry.transfers.push(transfer);
-                                self.transfers.insert(transfer, (id, count));
-                            }
-                            Err(reason) => {
-                                tracing::warn!(worker = core.config.name, request = %id.0, reason, "a read was not begun");
-                                events.push_back(FetchEvent::ReadsEnded { pieces: count, ok: false });
-                            }
-                        }
-                    }
+                    FetchCommand::Read(pieces) => events.extend(self.read(core, id, pieces)),
                     FetchCommand::CancelReads => {
                         entry.cancelling = true;
-                        entry.transfers.iter().for_each(|&transfer| core.agent.cancel(transfer));
+                        entry.unposted.clear();
+                        entry.transfers.iter().for_each(|&transfer| core.transport.cancel(transfer));
                         if entry.transfers.is_empty() {
                             events.push_back(FetchEvent::Quiesced);
                         }
@@ -286,7 +343,7 @@ impl Fetches {
                             declared::exposed_transfer(entry.lane).record(now.since(completed).as_secs_f64());
                         }
                         self.promised -= entry.choices;
-                        core.fetched_prompt(entry.key);
+                        core.fetched_prompt(entry.key, &entry.missing);
                         core.start(entry.key, &first);
                     }
                     FetchCommand::Fail(why) => {
@@ -327,17 +384,15 @@ impl Fetches {
     }
 }
 
-/// Posts one transfer for `pieces`: whole records of what is ready, and layer by layer what a step still writes.
-fn post(core: &mut Core, owner: WorkerId, pieces: &[Piece]) -> Result<(TransferId, &'static str), String> {
-    core.ensure_connected(owner);
-    let layout = &core.config.layout;
-    let mut builder = core.agent.prepare(owner).map_err(|error| error.to_string())?;
+/// The batches of one transfer for `pieces`: whole records of what is ready, and layer by layer what a step still writes.
+fn batches(layout: &KvLayout, pieces: &[Piece]) -> Vec<ReadBatch> {
     let mut by_step: BTreeMap<Option<StepId>, Vec<&Piece>> = BTreeMap::new();
     for piece in pieces {
         by_step.entry(piece.step).or_default().push(piece);
     }
+    let mut all = Vec::new();
     for (step, pieces) in by_step {
-        // Batches in the order in which layers are written; a ready record is one piece of all its layers.
+        // In the order in which layers are written; a ready record is one piece of all its layers.
         let mut batches: Vec<(u64, usize, u64, usize)> = Vec::new();
         for (group, shape) in layout.groups.iter().enumerate() {
             match step {
@@ -356,11 +411,9 @@ fn post(core: &mut Core, owner: WorkerId, pieces: &[Piece]) -> Result<(TransferI
             let copies: Vec<Copy> = copies.map(|piece| Copy { from: at(piece.from), to: at(piece.to) }).collect();
             if !copies.is_empty() {
                 let region = RegionId(group as u32);
-                builder.batch(region, region, len, gate, copies).map_err(|error| error.to_string())?;
+                all.push(ReadBatch { source: region, destination: region, len, gate, copies });
             }
         }
     }
-    let transfer = builder.build();
-    let lane = transfer.lane().name();
-    core.agent.post(transfer).map(|id| (id, lane)).map_err(|error| error.to_string())
+    all
 }

@@ -1,20 +1,37 @@
 //! The inbox of a worker: the one way into its thread.
 
 use crate::config::INBOX_EVENTS_MAX;
+use crate::outbox::SessionSend;
+use crate::sessions::SessionId;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use transport::AgentEvent;
 
 /// Something that happened outside the worker's thread.
-#[derive(Debug)]
 pub enum Inbound {
-    /// Bytes of the session with the router.
-    Session(Vec<u8>),
+    /// A router began a session.
+    Opened {
+        /// Which.
+        session: SessionId,
+        /// Takes what is said to the router.
+        send: SessionSend,
+        /// Set once the router's end is gone.
+        ended: Arc<AtomicBool>,
+    },
+    /// Bytes of a session.
+    Session {
+        /// Which.
+        session: SessionId,
+        /// A message.
+        bytes: Vec<u8>,
+    },
     /// From the transport agent.
     Agent(AgentEvent),
     /// The device ended a step.
     StepEnded,
+    /// Take nothing new; what runs goes on.
+    Drain,
     /// End now; what runs is cancelled.
     Shutdown,
 }
@@ -29,17 +46,21 @@ pub struct Inbox {
 #[derive(Clone)]
 pub struct WorkerInput {
     sender: SyncSender<Inbound>,
-    session_ended: Arc<AtomicBool>,
+    sessions: Arc<AtomicU64>,
 }
 
 /// The router's end of its session with a worker. Dropping it ends the session: the worker gives up all that it does for
 /// it within a tick of its loop, even if its inbox is full.
-pub struct SessionInput(WorkerInput);
+pub struct SessionInput {
+    id: SessionId,
+    sender: SyncSender<Inbound>,
+    ended: Arc<AtomicBool>,
+}
 
 /// An inbox that holds a bounded number of events.
 pub fn inbox() -> Inbox {
     let (sender, receiver) = sync_channel(INBOX_EVENTS_MAX);
-    Inbox { receiver, input: WorkerInput { sender, session_ended: Arc::default() } }
+    Inbox { receiver, input: WorkerInput { sender, sessions: Arc::default() } }
 }
 
 impl Inbox {
@@ -50,20 +71,23 @@ impl Inbox {
 }
 
 impl WorkerInput {
-    /// The session with the router, of which a worker has one in its life.
-    pub fn open_session(self) -> SessionInput {
-        SessionInput(self)
-    }
-
-    pub(crate) fn session_has_ended(&self) -> bool {
-        self.session_ended.load(Ordering::Acquire)
+    /// Begins a session with a router. `send` takes what is said to it, and is dropped when the worker ends the session.
+    /// `None`: the worker has ended, or its inbox is full.
+    pub fn open_session(&self, send: SessionSend) -> Option<SessionInput> {
+        let id = SessionId(self.sessions.fetch_add(1, Ordering::Relaxed));
+        let ended = Arc::<AtomicBool>::default();
+        let opened = Inbound::Opened { session: id, send, ended: ended.clone() };
+        self.sender.try_send(opened).ok()?;
+        Some(SessionInput { id, sender: self.sender.clone(), ended })
     }
 
     /// An event of the agent. Completions wait for room, messages do not.
     pub fn agent(&self, event: AgentEvent) -> bool {
         match event {
             AgentEvent::Ended(_) => self.sender.send(Inbound::Agent(event)).is_ok(),
-            AgentEvent::Message { .. } => self.sender.try_send(Inbound::Agent(event)).is_ok(),
+            AgentEvent::Message { .. } | AgentEvent::Connected { .. } | AgentEvent::Lost { .. } => {
+                self.sender.try_send(Inbound::Agent(event)).is_ok()
+            }
         }
     }
 
@@ -71,6 +95,11 @@ impl WorkerInput {
     pub fn step_ended(&self) {
         // An error says that the worker has ended and needs no waking.
         let _ = self.sender.send(Inbound::StepEnded);
+    }
+
+    /// Asks the worker to take nothing new.
+    pub fn drain(&self) {
+        let _ = self.sender.send(Inbound::Drain);
     }
 
     /// Asks the worker to end.
@@ -82,12 +111,12 @@ impl WorkerInput {
 impl SessionInput {
     /// Bytes for the worker; `false` when its inbox is full or it has ended.
     pub fn send(&self, bytes: Vec<u8>) -> bool {
-        self.0.sender.try_send(Inbound::Session(bytes)).is_ok()
+        self.sender.try_send(Inbound::Session { session: self.id, bytes }).is_ok()
     }
 }
 
 impl Drop for SessionInput {
     fn drop(&mut self) {
-        self.0.session_ended.store(true, Ordering::Release);
+        self.ended.store(true, Ordering::Release);
     }
 }

@@ -2,39 +2,53 @@
 
 use crate::core::Core;
 use domain::handoff::{Offer, PeerBody};
-use domain::{Choice, LeaseId, SeqKey, StepId, Time, Token, WorkerId};
-use std::collections::HashMap;
+use domain::{Choice, Epoch, LeaseId, RequestId, SeqKey, StepId, Time, Token, WorkerId};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Offers of prompts that are being computed, and the leases of those that were completed.
+/// Offers of sequences that are being computed, and the leases of those that were completed.
 #[derive(Default)]
 pub struct Offers {
-    open: HashMap<SeqKey, Open>,
+    open: BTreeMap<SeqKey, Open>,
     /// Readers of the leases that are alive.
-    readers: HashMap<LeaseId, WorkerId>,
+    readers: BTreeMap<LeaseId, WorkerId>,
+}
+
+/// Who takes a sequence over, and as what.
+#[derive(Clone, Copy, Debug)]
+pub struct Taker {
+    /// Who.
+    pub to: WorkerId,
+    /// The attempt that it takes over under.
+    pub epoch: Epoch,
+    /// How long the lease lives without renewal.
+    pub lease: Duration,
+    /// Positions that are handed over.
+    pub tokens: u32,
+    /// Output tokens that it knows.
+    pub known: u32,
 }
 
 struct Open {
     lease: LeaseId,
-    to: WorkerId,
-    tokens: u32,
+    taker: Taker,
     /// Positions below this were announced as written.
     announced: u32,
 }
 
 impl Offers {
-    /// Offers a prompt that just got its blocks to `to`; `false` if there are too many leases.
-    pub fn begin(&mut self, core: &mut Core, now: Time, key: SeqKey, to: WorkerId, duration: Duration) -> bool {
-        let Some(sequence) = core.sequence(key) else { return false };
-        let tokens = sequence.tokens.len() as u32;
+    /// Offers a sequence, whose blocks for all of `taker.tokens` positions are there; `false` if there are too many leases,
+    /// or its own KV is not validated yet.
+    pub fn begin(&mut self, core: &mut Core, now: Time, key: SeqKey, taker: Taker) -> bool {
+        let Taker { to, epoch, lease: duration, tokens, .. } = taker;
         let deadline = core.attempt(key.request, key.epoch).map_or(now, |attempt| attempt.deadline);
         let until = deadline.min(now + core.config.offer_max);
         let Some(parts) = core.kv.offer(now, key, tokens, duration, until) else { return false };
-        self.open.insert(key, Open { lease: parts.lease, to, tokens, announced: parts.ready });
+        self.open.insert(key, Open { lease: parts.lease, taker, announced: parts.ready });
         self.readers.insert(parts.lease, to);
         let offer = Offer {
             request: key.request,
-            epoch: key.epoch,
+            epoch,
             lease: parts.lease,
             duration,
             layout: core.config.layout.fingerprint(),
@@ -46,32 +60,49 @@ impl Offers {
         true
     }
 
-    /// Step `step` is about to write the positions of `key` below `tokens`.
+    /// Step `step` is about to write the positions of `key` below `tokens`. Said where it finishes a block or the offer: a
+    /// part of a block is not read.
     pub fn writes(&mut self, core: &mut Core, step: StepId, key: SeqKey, tokens: u32) {
+        let size = core.config.layout.block_tokens;
         if let Some(open) = self.open.get_mut(&key)
+            && let tokens = tokens.min(open.taker.tokens)
             && tokens > open.announced
+            && (tokens == open.taker.tokens || tokens / size > open.announced / size)
         {
             open.announced = tokens;
-            let (lease, to) = (open.lease, open.to);
-            debug_assert!(tokens <= open.tokens);
+            let (lease, to) = (open.lease, open.taker.to);
             core.send(to, PeerBody::Written { lease, step, tokens });
         }
     }
 
-    /// The prompt is computed; the reader decodes on from `first`.
-    pub fn complete(&mut self, core: &mut Core, key: SeqKey, first: Vec<(Choice, Token)>) {
+    /// What is offered of a sequence.
+    pub fn taker(&self, key: SeqKey) -> Option<Taker> {
+        self.open.get(&key).map(|open| open.taker)
+    }
+
+    /// The sequence is computed as far as it was offered; the reader goes on from `first`, and was not told of the output
+    /// tokens `missing`.
+    pub fn complete(&mut self, core: &mut Core, key: SeqKey, missing: Vec<Token>, first: Vec<(Choice, Token)>) {
         if let Some(open) = self.open.remove(&key) {
-            core.send(open.to, PeerBody::Complete { lease: open.lease, missing: Vec::new(), first });
+            core.send(open.taker.to, PeerBody::Complete { lease: open.lease, missing, first });
         }
     }
 
-    /// The prompt will not be completed.
+    /// None of the attempt's sequences will be completed.
+    pub fn withdraw_all(&mut self, core: &mut Core, request: RequestId, epoch: Epoch) {
+        let first = SeqKey { request, epoch, choice: Choice(0) };
+        let last = SeqKey { choice: Choice(u16::MAX), ..first };
+        let keys: Vec<SeqKey> = self.open.range(first..=last).map(|(&key, _)| key).collect();
+        keys.into_iter().for_each(|key| self.withdraw(core, key));
+    }
+
+    /// The sequence will not be completed.
     pub fn withdraw(&mut self, core: &mut Core, key: SeqKey) {
         if let Some(open) = self.open.remove(&key) {
             core.kv.withdraw(open.lease);
             // Its reader will release it, if it ever heard of it and its release arrives: neither is certain.
             self.readers.remove(&open.lease);
-            core.send(open.to, PeerBody::Withdraw { lease: open.lease });
+            core.send(open.taker.to, PeerBody::Withdraw { lease: open.lease });
         }
     }
 
@@ -111,7 +142,7 @@ impl Offers {
 
     /// A reader came back as a new life: what was offered to its old one is void.
     pub fn reader_restarted(&mut self, core: &mut Core, reader: WorkerId) {
-        self.open.retain(|_, open| open.to != reader);
+        self.open.retain(|_, open| open.taker.to != reader);
         let leases: Vec<LeaseId> =
             self.readers.iter().filter(|(_, to)| **to == reader).map(|(&lease, _)| lease).collect();
         for lease in leases {

@@ -1,58 +1,49 @@
-//! Reports to the router: what placement predicts with.
+//! Reports to routers: what placement predicts with.
 
 use crate::config::REPORT_EVERY;
 use crate::core::Core;
+use domain::Time;
 use domain::session::{FromWorker, Report};
-use domain::{BlockHash, Time};
 
-/// Says when a report is due, and numbers them.
+/// Numbers the reports and says when one is due. Every router gets every report; one that asked for it, or whose session is
+/// new, gets everything in place of the changes.
 #[derive(Default)]
 pub(crate) struct Reports {
     number: u64,
     last: Option<Time>,
     /// What the last one said, its number and changes aside.
     said: Report,
-    snapshot_wanted: bool,
-    wanted: bool,
 }
 
 impl Reports {
-    /// The next report shall be sent even if it says nothing new: work arrived, and until a report comes the router
-    /// counts that work as waiting here.
-    pub(crate) fn want(&mut self) {
-        self.wanted = true;
-    }
-
-    /// Whether a report is due as soon as it may be sent.
-    pub(crate) fn is_wanted(&self) -> bool {
-        self.wanted || self.snapshot_wanted
-    }
-
-    /// The next report shall hold everything.
-    pub(crate) fn want_snapshot(&mut self) {
-        self.snapshot_wanted = true;
-    }
-
-    /// Sends a report if one is due: at most every [`REPORT_EVERY`], and only if something changed.
+    /// Sends reports if they are due: at most every [`REPORT_EVERY`], and only if something changed or is wanted.
     pub(crate) fn send(&mut self, core: &mut Core, now: Time) {
-        if self.last.is_some_and(|last| now.since(last) < REPORT_EVERY) {
+        if core.sessions.len() == 0 || self.last.is_some_and(|last| now.since(last) < REPORT_EVERY) {
             return;
         }
-        let first = self.last.is_none();
         self.last = Some(now);
-        let (mut added, mut removed) = core.kv.take_index_changes();
+        let (added, removed) = core.kv.take_index_changes();
         let state = state(core);
-        let snapshot = first || std::mem::take(&mut self.snapshot_wanted);
-        let wanted = std::mem::take(&mut self.wanted);
-        if !snapshot && !wanted && added.is_empty() && removed.is_empty() && state == self.said {
+        let changed = !added.is_empty() || !removed.is_empty() || state != self.said;
+        if !changed && !core.sessions.wants_report() {
             return;
-        }
-        if snapshot {
-            (added, removed) = (core.kv.indexed(), Vec::<BlockHash>::new());
         }
         self.number += 1;
         self.said = state.clone();
-        core.tell(&FromWorker::Report(Report { number: self.number, snapshot, added, removed, ..state }));
+        let changes = FromWorker::Report(Report { number: self.number, added, removed, ..state.clone() });
+        let mut all = None;
+        for (_, session) in core.sessions.iter_mut() {
+            session.wants_report = false;
+            if std::mem::take(&mut session.wants_snapshot) {
+                let everything = all.get_or_insert_with(|| {
+                    let (number, added) = (self.number, core.kv.indexed());
+                    FromWorker::Report(Report { number, snapshot: true, added, ..state.clone() })
+                });
+                session.tell(now, everything);
+            } else {
+                session.tell(now, &changes);
+            }
+        }
     }
 }
 

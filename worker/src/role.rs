@@ -1,8 +1,9 @@
 //! What makes a prefill worker differ from a decode worker.
 
 use crate::core::Core;
+use crate::sessions::SessionId;
 use domain::handoff::PeerBody;
-use domain::session::Submit;
+use domain::session::{Migrate, Submit};
 use domain::{Choice, Epoch, RequestId, SeqKey, StepId, Time, Token, WorkerId};
 use scheduler::Work;
 use transport::Completion;
@@ -10,7 +11,16 @@ use transport::Completion;
 /// The decisions of a kind of worker. Called by the step loop, on its thread; all state of the worker is in `core`.
 pub trait Role: Send + 'static {
     /// An attempt arrived. It is not known to `core` yet.
-    fn submitted(&mut self, core: &mut Core, now: Time, submit: Submit);
+    fn submitted(&mut self, core: &mut Core, now: Time, session: SessionId, submit: Submit);
+
+    /// A running sequence shall go on elsewhere; its attempt is open.
+    fn migrate(&mut self, core: &mut Core, now: Time, migrate: Migrate);
+
+    /// A running sequence got a token; if that ended it, it is gone.
+    fn appended(&mut self, core: &mut Core, now: Time, key: SeqKey);
+
+    /// A running sequence lost its memory and will be computed again.
+    fn preempted(&mut self, core: &mut Core, now: Time, key: SeqKey);
 
     /// The attempt was cancelled by the router or met its deadline; `core` has forgotten it and closed its sequences.
     fn cancelled(&mut self, core: &mut Core, now: Time, request: RequestId, epoch: Epoch);
@@ -33,6 +43,12 @@ pub trait Role: Send + 'static {
 
     /// A peer came back as a new incarnation: whatever the old one promised is void.
     fn peer_restarted(&mut self, core: &mut Core, now: Time, peer: WorkerId);
+
+    /// A peer is connected now.
+    fn connected(&mut self, core: &mut Core, now: Time, peer: WorkerId);
+
+    /// A peer could not be connected, or its connection broke.
+    fn peer_lost(&mut self, core: &mut Core, now: Time, peer: WorkerId);
 
     /// A transfer ended.
     fn transfer_ended(&mut self, core: &mut Core, now: Time, completion: Completion);

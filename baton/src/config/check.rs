@@ -63,6 +63,13 @@ pub(super) fn problems(config: &Config, origin: impl Fn(&str) -> Origin) -> Vec<
     expect(kv.reserve_percent <= 90, "kv.reserve_percent", &|| {
         format!("{} leaves too little to prompts: at most 90", kv.reserve_percent)
     });
+    let session = &config.session;
+    expect(session.silence_ms / 3 >= session.heartbeat_ms, "session.silence_ms", &|| {
+        format!(
+            "{} is less than three times session.heartbeat_ms = {}: one late sign of life would end a session",
+            session.silence_ms, session.heartbeat_ms
+        )
+    });
     expect(handoff.release_retry_ms <= handoff.answer_ms, "handoff.release_retry_ms", &|| {
         format!(
             "{} is longer than handoff.answer_ms = {}: no release would be repeated",
@@ -91,7 +98,7 @@ pub(super) fn problems(config: &Config, origin: impl Fn(&str) -> Origin) -> Vec<
         });
     }
 
-    let positive: [(&'static str, u64); 19] = [
+    let positive: [(&'static str, u64); 20] = [
         ("router.body_bytes_max", router.body_bytes_max.0),
         ("router.body_wait_s", router.body_wait_s),
         ("router.prompts_max", router.prompts_max as u64),
@@ -110,6 +117,7 @@ pub(super) fn problems(config: &Config, origin: impl Fn(&str) -> Origin) -> Vec<
         ("handoff.lease_ms", handoff.lease_ms),
         ("handoff.wait_ms", handoff.wait_ms),
         ("handoff.release_retry_ms", handoff.release_retry_ms),
+        ("session.heartbeat_ms", config.session.heartbeat_ms),
         ("handoff.offer_max_ms", handoff.offer_max_ms),
     ];
     for (key, value) in positive {

@@ -139,6 +139,13 @@ tree! {
         /// The longest an offer lives, renewed or not.
         offer_max_ms: u64 = 120_000,
     }
+    /// Sessions between routers and workers.
+    session: Session {
+        /// An end that has nothing else to say says a sign of life so often.
+        heartbeat_ms: u64 = 500,
+        /// An end that was not heard of for so long is lost: a router replays elsewhere, a worker gives up the router's work.
+        silence_ms: u64 = 5000,
+    }
     /// The log, on standard error.
     log: Log {
         /// `error`, `warn`, `info`, `debug`, `trace`, or directives such as `info,router=debug`.

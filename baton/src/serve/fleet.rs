@@ -5,7 +5,7 @@ use crate::config::Config;
 use decode_worker::Decode;
 use discovery::{Change, Discovery, Member, StaticList};
 use domain::plan::StepPlan;
-use domain::session::Role;
+use domain::session::{PeerAddress, PeerInfo, Role};
 use domain::{Incarnation, Scope};
 use engine::cpu::{CpuConfig, CpuDevice, Isa};
 use engine::device::{Device, DeviceLimits};
@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::mpsc;
 use transport::{Agent, Hub, LaneStatus};
-use worker::{Inbox, SessionSend, Worker, WorkerConfig, WorkerParts, inbox, join};
+use worker::{Inbox, Worker, WorkerConfig, WorkerParts, inbox, join};
 
 /// Messages of one worker on their way to the router; what is beyond it waits in the worker.
 const SESSION_MESSAGES_MAX: usize = 8192;
@@ -28,7 +28,7 @@ const BLOCKS_MIN: u32 = 4;
 /// The running workers.
 pub(super) struct Fleet {
     pub(super) workers: Vec<Worker>,
-    pub(super) links: Vec<WorkerLink>,
+    pub(super) links: mpsc::Receiver<WorkerLink>,
     pub(super) members: Vec<Member>,
     /// The lane from the first decode worker to the first prefill worker, where there are both.
     pub(super) lane: Option<LaneStatus>,
@@ -62,21 +62,25 @@ impl Fleet {
             let agent = join(&hub, &config_of, config.transport.require.0, &*device, &inbox)?;
             seats.push(Seat { member: member.clone(), config: config_of, device, inbox, agent });
         }
-        let lane = connect(&mut seats)?;
+        let lane = connect(&mut seats);
         let scope = seats[0].config.scope("");
         let device = seats[0].device.describe();
-        let (mut workers, mut links) = (Vec::new(), Vec::new());
+        let mut workers = Vec::new();
+        let (opened, links) = mpsc::channel(members.len());
         for seat in seats {
             let (sender, receive) = mpsc::channel(SESSION_MESSAGES_MAX);
             let session = Box::new(move |bytes| sender.try_send(bytes).map_err(mpsc::error::TrySendError::into_inner));
-            let (id, role, incarnation) = (seat.member.id, seat.member.role, seat.config.incarnation);
-            let worker = match role {
-                Role::Prefill => seat.start(Prefill::default(), session)?,
-                Role::Decode => seat.start(Decode::default(), session)?,
+            let (member, incarnation) = (seat.member.clone(), seat.config.incarnation);
+            let worker = match member.role {
+                Role::Prefill => seat.start(Prefill::default())?,
+                Role::Decode => seat.start(Decode::default())?,
             };
-            let input = worker.input().open_session();
+            let input = worker.input().open_session(session).ok_or("a worker ended at its start")?;
             let send = Box::new(move |bytes| if input.send(bytes) { Ok(()) } else { Err(LinkFull) });
-            links.push(WorkerLink { id, role, incarnation, send, receive });
+            let name = member.name;
+            let peer =
+                PeerInfo { id: member.id, incarnation, name, role: member.role, address: PeerAddress::default() };
+            opened.try_send(WorkerLink { peer, send, receive })?;
             workers.push(worker);
         }
         Ok(Self { workers, links, members, lane, device, context_tokens: pool.context_tokens, scope })
@@ -84,9 +88,9 @@ impl Fleet {
 }
 
 impl Seat {
-    fn start<R: worker::Role>(self, role: R, session: SessionSend) -> Result<Worker, worker::StartError> {
+    fn start<R: worker::Role>(self, role: R) -> Result<Worker, worker::StartError> {
         let Seat { config, device, inbox, agent, .. } = self;
-        Worker::start(WorkerParts { config, role, device, agent, inbox, session })
+        Worker::start(WorkerParts { config, role, device, agent, inbox })
     }
 }
 
@@ -104,19 +108,18 @@ fn members(mut source: impl Discovery) -> Vec<Member> {
 
 /// Connects every decode worker with every prefill worker, both ways, so that a lane that may not be taken is an error
 /// now and not a slow request later.
-fn connect(seats: &mut [Seat]) -> Result<Option<LaneStatus>, Box<dyn Error>> {
+fn connect(seats: &mut [Seat]) -> Option<LaneStatus> {
     let ids: Vec<_> = seats.iter().map(|seat| (seat.member.id, seat.member.role)).collect();
     let mut lane = None;
     for seat in seats {
         for &(peer, role) in ids.iter().filter(|&&(_, role)| role != seat.member.role) {
-            let status = seat.agent.connect(peer)?;
-            tracing::debug!(worker = seat.member.name, peer = status.peer, lane = %status.lane, "connected");
-            if role == Role::Prefill {
-                lane.get_or_insert_with(|| status.clone());
+            seat.agent.connect(peer);
+            if role == Role::Prefill && lane.is_none() {
+                lane = seat.agent.lanes().find(|&(id, _)| id == peer).map(|(_, status)| status.clone());
             }
         }
     }
-    Ok(lane)
+    lane
 }
 
 /// Sizes of a worker's pools and what follows from them.
@@ -193,6 +196,7 @@ fn worker_config(config: &Config, model: &Model, pool: &Pool, member: &Member) -
     let (engine, handoff) = (&config.engine, &config.handoff);
     WorkerConfig {
         id: member.id,
+        role: member.role,
         incarnation: incarnation(),
         name: member.name.clone(),
         layout: model.layout.clone(),
@@ -211,6 +215,8 @@ fn worker_config(config: &Config, model: &Model, pool: &Pool, member: &Member) -
         answer_wait: Duration::from_millis(handoff.answer_ms),
         release_retry: Duration::from_millis(handoff.release_retry_ms),
         offer_max: Duration::from_millis(handoff.offer_max_ms),
+        heartbeat: Duration::from_millis(config.session.heartbeat_ms),
+        silence_max: Duration::from_millis(config.session.silence_ms),
     }
 }
 

@@ -99,6 +99,10 @@ struct Task {
     submit: Submit,
     /// Tokens of the choices that it still makes; a decode worker's first is the second of the attempt.
     next: BTreeMap<Choice, usize>,
+    /// It goes on elsewhere after its next token: who takes over, and under which epoch.
+    hand_over: Option<(WorkerId, Epoch)>,
+    /// It takes over, and was not handed anything yet.
+    waits: bool,
 }
 
 #[derive(Default)]
@@ -117,6 +121,7 @@ struct Client {
     /// Choices that a stop string ended.
     stopped: BTreeSet<u16>,
     epoch: u32,
+    attempts: u32,
     over: bool,
 }
 
@@ -167,6 +172,7 @@ impl Cluster {
                     ends: vec![None; count],
                     stopped: BTreeSet::new(),
                     epoch: 0,
+                    attempts: 0,
                     over: false,
                 });
                 self.event(Event::Arrive { chain: chain(prompt as u8 % 3, prompt), request });
@@ -230,7 +236,7 @@ impl Cluster {
         *worker = Worker { up: true, life: worker.life + 1, ..Worker::default() };
         let incarnation = Incarnation(worker.life);
         let role = if id.0 < 10 { Role::Prefill } else { Role::Decode };
-        self.event(Event::WorkerUp { id, role, incarnation });
+        self.event(Event::WorkerUp { peer: super::support::peer(id, role, incarnation) });
     }
 
     fn deliver(&mut self, id: WorkerId, at: usize, again: bool) {
@@ -245,10 +251,14 @@ impl Cluster {
     fn work(&mut self, id: WorkerId, at: (RequestId, Epoch)) {
         let complete = self.complete.contains(&at);
         let part = self.workers[&id].tasks[&at].submit.part;
-        if let Part::Decode { prefill } = part
-            && !complete
-        {
-            if !self.workers[&prefill].tasks.contains_key(&at) {
+        let waits = self.workers[&id].tasks[&at].waits;
+        let source = match part {
+            Part::Decode { prefill } if !complete => Some((prefill, at)),
+            Part::TakeOver { from } if waits => Some((from, (at.0, Epoch(at.1.0 - 1)))),
+            _ => None,
+        };
+        if let Some((from, their)) = source {
+            if !self.workers[&from].tasks.contains_key(&their) {
                 let worker = self.worker(id);
                 worker.tasks.remove(&at);
                 let (why, detail) = (Failure::HandoffTimeout, "no offer".into());
@@ -274,10 +284,14 @@ impl Cluster {
             // A choice that its first token ended does not come to the decode worker.
             *index < answer.len()
         });
-        let done = task.next.is_empty() || matches!(part, Part::Prefill { .. });
-        if done {
-            worker.tasks.remove(&at);
+        let done = task.next.is_empty() || matches!(part, Part::Prefill { .. }) || task.hand_over.is_some();
+        if done && let Some(Task { next, hand_over: Some((to, epoch)), .. }) = worker.tasks.remove(&at) {
+            let taker = self.workers.get_mut(&to).and_then(|taker| taker.tasks.get_mut(&(at.0, epoch)));
+            if let Some(taker) = taker.filter(|_| !next.is_empty()) {
+                (taker.next, taker.waits) = (next, false);
+            }
         }
+        let worker = self.workers.get_mut(&id).unwrap();
         worker.outbox.push(FromWorker::Tokens(rows));
         worker.outbox.append(&mut ended);
         if matches!(part, Part::Prefill { .. }) {
@@ -304,8 +318,18 @@ impl Cluster {
                         worker.reports += 1;
                         worker.outbox.push(FromWorker::Report(report(worker, true)));
                     }
+                    ToWorker::Peer(peer) => assert_ne!(peer.id, worker, "a worker is introduced to itself"),
+                    ToWorker::Heartbeat => {}
+                    ToWorker::Migrate(migrate) => {
+                        let task = self.worker(worker).tasks.get_mut(&(migrate.request, migrate.epoch));
+                        if let Some(task) = task {
+                            task.hand_over = Some((migrate.to, migrate.next));
+                        }
+                    }
+                    ToWorker::Hello(_) | ToWorker::Proof(_) => panic!("unexpected {message:?}"),
                 }
             }
+            Command::Close { worker } => panic!("{worker} is taken for silent"),
             Command::Token { request, choice, row } => {
                 let client = self.open_client(request);
                 let got = &mut client.got[usize::from(choice.0)];
@@ -335,7 +359,9 @@ impl Cluster {
         let client = self.open_client(submit.request);
         let second_part = submit.epoch.0 == client.epoch && matches!(submit.part, Part::Prefill { .. });
         assert!(second_part || submit.epoch.0 == client.epoch + 1, "epochs grow by one");
-        assert!(submit.epoch.0 <= attempts_max && !submit.deadline.is_zero());
+        let waits = matches!(submit.part, Part::TakeOver { .. });
+        client.attempts += u32::from(!second_part && !waits);
+        assert!(client.attempts <= attempts_max && !submit.deadline.is_zero());
         client.epoch = submit.epoch.0;
         let open = client.ends.iter().enumerate().filter(|(_, end)| end.is_none());
         let expect: Vec<_> =
@@ -351,14 +377,14 @@ impl Cluster {
             let inputs: BTreeSet<_> = submit.choices.iter().map(|(_, tokens)| tokens).collect();
             assert!(inputs.len() == 1, "one offer carries one input");
         }
-        self.worker(id).tasks.insert((submit.request, submit.epoch), Task { submit, next });
+        self.worker(id).tasks.insert((submit.request, submit.epoch), Task { submit, next, hand_over: None, waits });
     }
 
     fn end(&mut self, request: RequestId, end: &End, usage: Usage) {
         let client = self.open_client(request);
         client.over = true;
         let sent: usize = client.got.iter().map(Vec::len).sum();
-        assert_eq!((usage.output_tokens as usize, usage.attempts), (sent, client.epoch));
+        assert_eq!((usage.output_tokens as usize, usage.attempts), (sent, client.attempts));
         if end.finish == Finish::Error {
             assert_ne!(end.by, Ender::Done);
             return;
@@ -386,14 +412,15 @@ impl Cluster {
         let open = self.clients.iter().filter(|client| !client.over).count();
         assert_eq!(self.placement.open(), open);
         assert!(open <= self.config.requests_max);
-        assert_eq!(self.placement.next_deadline().is_some(), open > 0);
+        assert!(open == 0 || self.placement.next_deadline().is_some());
         assert!(self.placement.indexed_blocks() <= self.config.index_blocks_max);
         let phases = self.placement.phases();
         assert_eq!(phases.prefilling + phases.handing_off + phases.decoding, open);
         for worker in self.workers.values() {
-            for (request, epoch) in worker.tasks.keys() {
+            for ((request, epoch), task) in &worker.tasks {
                 let client = &self.clients[request.0 as usize];
-                assert!(!client.over && client.epoch == epoch.0, "{request}/{epoch} was never cancelled");
+                let current = epoch.0 + u32::from(task.hand_over.is_some());
+                assert!(!client.over && client.epoch == current, "{request}/{epoch} was never cancelled");
             }
         }
     }

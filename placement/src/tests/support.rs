@@ -1,7 +1,7 @@
 //! Short words for the tests.
 
 use crate::{Command, Event, HandoffPolicy, Placement, PlacementConfig, Rates};
-use domain::session::{Failure, FromWorker, Part, Report, Role, ToWorker, TokenRow};
+use domain::session::{Failure, FromWorker, Part, PeerAddress, PeerInfo, Report, Role, ToWorker, TokenRow};
 use domain::{
     BlockHash, Choice, End, Epoch, Incarnation, Request, RequestId, SamplingParams, SeqKey, Time, Token, WorkerId,
 };
@@ -28,6 +28,9 @@ pub(crate) fn config() -> PlacementConfig {
         requests_max: 8,
         index_blocks_max: 1_000,
         handoff: HandoffPolicy::Auto,
+        // Tests that are not about it say nothing for as long as they like.
+        heartbeat: Duration::from_secs(3600),
+        silence_max: Duration::from_secs(7200),
         defaults: Rates { prefill_tokens_per_s: 1_000.0, decode_step_s: 0.01, fetch_bytes_per_s: 1e8, handoff_s: 0.02 },
     }
 }
@@ -78,7 +81,7 @@ impl Bench {
 
     pub(crate) fn up(&mut self, id: WorkerId) {
         let role = if id.0 < 10 { Role::Prefill } else { Role::Decode };
-        self.event(Event::WorkerUp { id, role, incarnation: Incarnation(1) });
+        self.event(Event::WorkerUp { peer: peer(id, role, Incarnation(1)) });
     }
 
     pub(crate) fn arrive(&mut self, request: Arc<Request>) {
@@ -131,11 +134,22 @@ fn word(command: &Command) -> String {
             format!("{worker} cancel {epoch}{}", choice.map_or(String::new(), |choice| format!("/{choice}")))
         }
         Command::Send { worker, message: ToWorker::Snapshot } => format!("{worker} snapshot"),
+        Command::Send { worker, message: ToWorker::Peer(peer) } => format!("{worker} meets {}", peer.id),
+        Command::Send { worker, message: ToWorker::Migrate(migrate) } => {
+            format!("{worker} hand {} over to {} as {} +{}", migrate.epoch, migrate.to, migrate.next, migrate.known)
+        }
+        Command::Send { worker, message: ToWorker::Heartbeat } => format!("{worker} beat"),
+        Command::Send { worker, message: ToWorker::Hello(_) | ToWorker::Proof(_) } => format!("{worker} hello"),
+        Command::Close { worker } => format!("{worker} close"),
         Command::Token { choice, row, .. } => format!("{choice}[{}]={}", row.index, row.token),
         Command::ChoiceEnd { choice, end, .. } => format!("{choice} {:?}", end.finish),
         Command::End { end, usage, .. } => format!("end {:?} by {:?} {}", end.finish, end.by, usage.output_tokens),
         Command::Reject { why, .. } => format!("reject {why:?}"),
     }
+}
+
+pub(crate) fn peer(id: WorkerId, role: Role, incarnation: Incarnation) -> PeerInfo {
+    PeerInfo { id, incarnation, name: id.to_string(), role, address: PeerAddress::default() }
 }
 
 pub(crate) fn key(request: u64, epoch: u32, choice: u16) -> SeqKey {

@@ -2,7 +2,7 @@
 
 use super::http::{Http, PATIENCE};
 use crate::{LinkFull, ModelCard, RouterConfig, WorkerLink, serve};
-use domain::session::{FromWorker, Part, Role, Submit, ToWorker, TokenRow};
+use domain::session::{FromWorker, Part, PeerAddress, PeerInfo, Role, Submit, ToWorker, TokenRow};
 use domain::{Choice, End, Incarnation, KvGroup, Scope, ScopeParts, SeqKey, Token, WorkerId};
 use engine::text::{ChatTemplate, Tokenizer};
 use placement::{HandoffPolicy, PlacementConfig, Rates};
@@ -74,6 +74,8 @@ pub(crate) fn config() -> RouterConfig {
             requests_max: 16,
             index_blocks_max: 1024,
             handoff: HandoffPolicy::Auto,
+            heartbeat: Duration::from_secs(3600),
+            silence_max: Duration::from_secs(7200),
             defaults: Rates::default(),
         },
     }
@@ -93,7 +95,11 @@ impl World {
     }
 
     pub(super) async fn with(decode: u32, change: impl FnOnce(&mut RouterConfig)) -> Self {
-        let (workers, links) = (0..decode).map(|id| Played::new(WorkerId(id))).unzip();
+        let (workers, links): (Vec<_>, Vec<_>) = (0..decode).map(|id| Played::new(WorkerId(id))).unzip();
+        let (sender, receiver) = mpsc::channel(LINK_MAX);
+        for link in links {
+            sender.send(link).await.expect("the channel is open");
+        }
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
         let address = listener.local_addr().expect("it is bound");
         let mut config = config();
@@ -102,7 +108,7 @@ impl World {
         let shutdown = async {
             let _ = stopped.await;
         };
-        let served = tokio::spawn(serve(listener, config, card(), links, telemetry::install(), shutdown));
+        let served = tokio::spawn(serve(listener, config, card(), receiver, telemetry::install(), shutdown));
         let world = Self { address, workers, stop: Some(stop), served };
         world.until("the workers are up", "/ready", |status, _| decode == 0 || status == 200).await;
         world
@@ -171,7 +177,9 @@ impl Played {
             let message = proto::session::decode_to_worker(&bytes).expect("the router writes what can be read");
             to_worker.try_send(message).map_err(|_| LinkFull)
         });
-        let link = WorkerLink { id, role: Role::Decode, incarnation: Incarnation(1), send, receive };
+        let (name, address) = (id.to_string(), PeerAddress::default());
+        let peer = PeerInfo { id, incarnation: Incarnation(1), name, role: Role::Decode, address };
+        let link = WorkerLink { peer, send, receive };
         (Self { id, inbox, outbox }, link)
     }
 

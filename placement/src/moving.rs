@@ -1,0 +1,44 @@
+//! Moving running sequences away from workers that drain.
+//!
+//! The taker gets the attempt of a new epoch, its giver is told whom to offer to; both speak until the taker has said its
+//! first token, and the giver until none of its tokens is missing. Whatever goes wrong in between is a replay.
+
+use crate::config::HandoffPolicy;
+use crate::cost::{Ask, take_over};
+use crate::message::Command;
+use crate::placement::{Placement, submission};
+use domain::session::{Migrate, Part, ToWorker};
+use domain::{RequestId, Time};
+
+impl Placement {
+    /// Moves what can be moved from all workers that drain.
+    pub(crate) fn move_from_draining(&mut self, now: Time, out: &mut Vec<Command>) {
+        let drains = |id| self.workers.get(id).is_some_and(|worker| worker.draining);
+        let touched: Vec<RequestId> =
+            self.journeys.iter().filter(|(_, journey)| drains(journey.attempt.decode)).map(|(&id, _)| id).collect();
+        touched.into_iter().for_each(|request| self.move_away(now, request, out));
+    }
+
+    /// Moves a request to another decode worker, if it decodes, has one choice left and somebody has room for it.
+    pub(crate) fn move_away(&mut self, now: Time, request: RequestId, out: &mut Vec<Command>) {
+        let Some(journey) = self.journeys.get_mut(&request) else { return };
+        let idle = journey.moving.is_none() && journey.before.is_none();
+        let Some(known) = journey.only_choice().filter(|_| idle && journey.attempt.decode_started) else { return };
+        let giver = journey.attempt.decode;
+        let refused: Vec<_> = journey.refused.iter().copied().chain([giver]).collect();
+        let ask = Ask {
+            tokens: journey.input_tokens(),
+            sequences: 1,
+            chain: &journey.chain,
+            handoff: HandoffPolicy::Never,
+            failed: &journey.failed,
+            refused: &refused,
+        };
+        let Some(to) = take_over(&self.config, &mut self.workers, &ask) else { return };
+        let next = journey.begin_move(to);
+        let submit = submission(now, journey, next, Part::TakeOver { from: giver });
+        out.push(Command::Send { worker: to, message: ToWorker::Submit(submit) });
+        let migrate = Migrate { request, epoch: journey.epoch, to, next, known, lease: journey.lease };
+        out.push(Command::Send { worker: giver, message: ToWorker::Migrate(migrate) });
+    }
+}

@@ -1,0 +1,370 @@
+//! A worker as a machine: what happened goes in with the time, and everything it decides goes out through its device, its
+//! transport and its sessions. It has no thread and no clock, so a simulation runs it as a process does.
+
+use crate::config::{BACKLOG_RETRY, PUBLISH_EVERY, REPORT_EVERY, SESSIONS_MAX, TICK, WorkerConfig};
+use crate::core::Core;
+use crate::inbox::Inbound;
+use crate::plan::plan;
+use crate::reports::Reports;
+use crate::role::Role;
+use crate::sequence::PROMPT;
+use crate::sessions::SessionId;
+use crate::space::Space;
+use crate::transport::Transport;
+use domain::handoff::PeerBody;
+use domain::plan::{Sampled, StepOutput};
+use domain::session::{Failure, FromWorker, ToWorker};
+use domain::{SeqKey, StepId, Time};
+use engine::device::Device;
+use scheduler::Work;
+use std::sync::Arc;
+use std::time::Duration;
+use transport::AgentEvent;
+
+/// A worker without its thread.
+pub struct Machine<R> {
+    core: Core,
+    role: R,
+    reports: Reports,
+    published: Option<Time>,
+    /// When it last had its turn.
+    turned: Option<Time>,
+    step: StepId,
+    /// What the step in flight computes.
+    work: Option<Vec<Work>>,
+    device: Box<dyn Device>,
+}
+
+impl<R: Role> Machine<R> {
+    /// A machine at rest. Errors: the settings of the scheduler contradict each other.
+    pub fn new(
+        config: WorkerConfig,
+        role: R,
+        device: Box<dyn Device>,
+        transport: Box<dyn Transport>,
+    ) -> Result<Self, String> {
+        config.scheduler.check()?;
+        Ok(Self {
+            core: Core::new(config, transport),
+            role,
+            reports: Reports::default(),
+            published: None,
+            turned: None,
+            step: StepId(0),
+            work: None,
+            device,
+        })
+    }
+
+    /// Its state, for those who look.
+    pub fn core(&self) -> &Core {
+        &self.core
+    }
+
+    /// One round: deadlines, the next step where none runs, reports. Due after events, and after [`Self::patience`] at the
+    /// latest.
+    pub fn turn(&mut self, now: Time) {
+        self.core.now = now;
+        self.core.ticks += 1;
+        self.tick(now);
+        if self.work.is_none() {
+            self.begin_step(now);
+        }
+        self.reports.send(&mut self.core, now);
+        if self.published.is_none_or(|last| now.since(last) >= PUBLISH_EVERY) {
+            self.published = Some(now);
+            self.core.meters.publish(&self.core.kv, &self.core.scheduler);
+        }
+    }
+
+    /// How long it may be left alone.
+    pub fn patience(&self, now: Time) -> Duration {
+        let deadlines = [self.core.attempts.next_deadline(), self.role.next_deadline(&self.core)];
+        let longest = if self.core.sessions.has_backlog() {
+            BACKLOG_RETRY
+        } else if self.core.sessions.wants_report() {
+            REPORT_EVERY
+        } else {
+            TICK
+        };
+        deadlines.into_iter().flatten().min().map_or(longest, |at| at.since(now)).min(longest)
+    }
+
+    /// Handles one event; `false`: the worker shall end.
+    pub fn handle(&mut self, now: Time, event: Inbound) -> bool {
+        self.core.now = now;
+        match event {
+            Inbound::Opened { session, send, ended } => {
+                if self.core.sessions.len() == SESSIONS_MAX {
+                    tracing::warn!(
+                        worker = self.core.config.name,
+                        "{SESSIONS_MAX} sessions are open; one more is refused"
+                    );
+                    return true;
+                }
+                self.core.sessions.open(now, session, send, ended);
+                if self.core.draining {
+                    self.core.tell(session, &FromWorker::Draining);
+                }
+            }
+            Inbound::Session { session, bytes } => {
+                self.core.sessions.heard(now, session);
+                match proto::session::decode_to_worker(&bytes) {
+                    Ok(message) => self.session(now, session, message),
+                    Err(error) => {
+                        tracing::error!(worker = self.core.config.name, %error, "a session message is broken");
+                    }
+                }
+            }
+            Inbound::Agent(AgentEvent::Message { from, bytes }) => match proto::handoff::decode(&bytes) {
+                Ok(message) if message.from == from => self.peer(now, message),
+                Ok(message) => tracing::error!(%from, claimed = %message.from, "a peer claims to be another"),
+                Err(error) => {
+                    tracing::error!(worker = self.core.config.name, %from, %error, "a peer's message is broken");
+                }
+            },
+            Inbound::Agent(AgentEvent::Ended(completion)) => self.role.transfer_ended(&mut self.core, now, completion),
+            Inbound::Agent(AgentEvent::Connected { peer, status }) => {
+                let gigabytes = status.probe.bytes_per_s / 1e9;
+                tracing::info!(
+                    worker = self.core.config.name,
+                    peer = status.peer,
+                    lane = %status.lane,
+                    "connected; the lane reads {gigabytes:.1} GB/s"
+                );
+                self.role.connected(&mut self.core, now, peer);
+            }
+            Inbound::Agent(AgentEvent::Lost { peer, reason }) => {
+                tracing::warn!(worker = self.core.config.name, %peer, reason, "a peer is not reached");
+                self.role.peer_lost(&mut self.core, now, peer);
+            }
+            Inbound::StepEnded => self.collect(now),
+            Inbound::Drain => self.drain(),
+            Inbound::Shutdown => return false,
+        }
+        true
+    }
+
+    /// Takes the steps that have ended.
+    pub fn collect(&mut self, now: Time) {
+        self.core.now = now;
+        while let Some(output) = self.device.poll() {
+            self.apply(now, output);
+        }
+    }
+
+    /// The worker ends: its routers learn it for every attempt that is open.
+    pub fn end(&mut self) {
+        for (request, epoch) in self.core.attempts.ids(|_| true) {
+            self.core.fail(request, epoch, Failure::Draining, "the worker ends");
+        }
+        self.core.sessions.flush();
+    }
+
+    /// Nothing new is taken from now on.
+    fn drain(&mut self) {
+        if !std::mem::replace(&mut self.core.draining, true) {
+            tracing::info!(worker = self.core.config.name, "draining: nothing new is taken");
+            let now = self.core.now;
+            for (_, session) in self.core.sessions.iter_mut() {
+                session.tell(now, &FromWorker::Draining);
+            }
+        }
+    }
+
+    fn session(&mut self, now: Time, session: SessionId, message: ToWorker) {
+        match message {
+            ToWorker::Submit(submit) => {
+                if let Some(session) = self.core.sessions.get_mut(session) {
+                    session.wants_report = true;
+                }
+                let (request, epoch) = (submit.request, submit.epoch);
+                if self.core.draining {
+                    let detail = "the worker takes nothing new".to_owned();
+                    self.core.tell(session, &FromWorker::Failed { request, epoch, why: Failure::Draining, detail });
+                } else if self.core.attempt(request, epoch).is_none() {
+                    // A duplicate of an open attempt is ignored.
+                    self.role.submitted(&mut self.core, now, session, submit);
+                }
+            }
+            ToWorker::Cancel { request, epoch, choice: None } => self.cancel(now, request, epoch),
+            ToWorker::Cancel { request, epoch, choice: Some(choice) } => {
+                let key = SeqKey { request, epoch, choice };
+                if self.core.choice_ended(key) {
+                    self.cancel(now, request, epoch);
+                }
+            }
+            ToWorker::Snapshot => {
+                if let Some(session) = self.core.sessions.get_mut(session) {
+                    session.wants_snapshot = true;
+                }
+            }
+            ToWorker::Peer(peer) if peer.id != self.core.config.id => {
+                let id = peer.id;
+                if self.core.introduced(peer) {
+                    self.role.peer_restarted(&mut self.core, now, id);
+                }
+            }
+            ToWorker::Migrate(migrate) if self.core.attempt(migrate.request, migrate.epoch).is_some() => {
+                self.role.migrate(&mut self.core, now, migrate);
+            }
+            // Of an attempt that ended meanwhile its router learns by itself. How a session begins is its carrier's matter.
+            ToWorker::Peer(_)
+            | ToWorker::Migrate(_)
+            | ToWorker::Heartbeat
+            | ToWorker::Hello(_)
+            | ToWorker::Proof(_) => {}
+        }
+    }
+
+    fn cancel(&mut self, now: Time, request: domain::RequestId, epoch: domain::Epoch) {
+        if self.core.forget(request, epoch).is_some() {
+            self.role.cancelled(&mut self.core, now, request, epoch);
+        }
+    }
+
+    fn peer(&mut self, now: Time, message: domain::handoff::PeerMessage) {
+        match self.core.check_lives(&message) {
+            None => {
+                self.core.meters.stale_incarnation.increment(1);
+                // Whoever waits for the word of an earlier life of this worker learns that there is none to come.
+                if let PeerBody::Release { lease } = message.body {
+                    self.core.send(message.from, PeerBody::Released { lease, valid: false });
+                }
+            }
+            Some(restarted) => {
+                if restarted {
+                    self.role.peer_restarted(&mut self.core, now, message.from);
+                }
+                self.role.peer(&mut self.core, now, message.from, message.body);
+            }
+        }
+    }
+
+    /// What time alone brings about.
+    fn tick(&mut self, now: Time) {
+        let core = &mut self.core;
+        let (heartbeat, silence_max) = (core.config.heartbeat, core.config.silence_max);
+        if let Some(pause) =
+            self.turned.replace(now).map(|last| now.since(last)).filter(|&pause| pause > silence_max / 2)
+        {
+            core.sessions.forgive(pause);
+        }
+        core.sessions.flush();
+        core.sessions.beat(now, heartbeat);
+        for (session, why) in core.sessions.close_lost(now, silence_max) {
+            tracing::warn!(worker = self.core.config.name, %session, why, "a session is over");
+            // Nobody would hear of its attempts. Sealed blocks stay cached, so that a replay is cheap.
+            let orphans = self.core.attempts.ids(|attempt| attempt.session == session);
+            orphans.into_iter().for_each(|(request, epoch)| self.cancel(now, request, epoch));
+        }
+        while let Some((request, epoch)) = self.core.attempts.overdue(now) {
+            self.core.fail(request, epoch, Failure::Deadline, "the client's deadline passed");
+            self.role.cancelled(&mut self.core, now, request, epoch);
+        }
+        self.role.tick(&mut self.core, now);
+    }
+
+    /// Schedule, plan, submit.
+    fn begin_step(&mut self, now: Time) {
+        let core = &mut self.core;
+        let mut space =
+            Space { kv: &mut core.kv, sequences: &core.sequences, copies: std::mem::take(&mut core.copies) };
+        let schedule = core.scheduler.schedule(&mut space);
+        let mut copies = space.copies;
+        core.meters.preemptions.increment(schedule.preempted.len() as u64);
+        for key in schedule.preempted {
+            self.role.preempted(core, now, key);
+        }
+        for key in schedule.impossible {
+            let detail = "the sequence does not fit the worker's KV pool";
+            core.fail(key.request, key.epoch, Failure::TooLarge, detail);
+            self.role.cancelled(core, now, key.request, key.epoch);
+        }
+        for (key, cached_tokens) in schedule.admitted {
+            core.meters.prefix_hit_tokens.increment(u64::from(cached_tokens));
+            if let Some(sequence) = core.sequences.get_mut(&key) {
+                sequence.cached_tokens = cached_tokens;
+                self.role.admitted(core, now, key);
+            }
+        }
+        // An attempt that failed just now (its offer could not be made, say) is not computed.
+        let work: Vec<Work> = schedule.work.into_iter().filter(|work| core.sequences.contains_key(&work.key)).collect();
+        // What such an attempt held is free, and may be another's while the step runs: nothing is copied into it either.
+        copies.retain(|(key, _)| core.sequences.contains_key(key));
+        if work.is_empty() {
+            core.copies = copies;
+            return;
+        }
+        let copies = copies.into_iter().map(|(_, copy)| copy).collect();
+        self.step = StepId(self.step.0 + 1);
+        self.role.planned(core, now, self.step, &work);
+        let plan = Arc::new(plan(self.step, copies, &work, &core.sequences, &core.kv));
+        core.in_step.extend(work.iter().map(|work| work.key));
+        core.meters.batch_rows.record(plan.rows() as f64);
+        match self.device.submit(plan) {
+            Ok(()) => self.work = Some(work),
+            Err(error) => {
+                tracing::error!(worker = core.config.name, %error, "the engine refused a step");
+                self.failed(now, &work, &error.to_string());
+            }
+        }
+    }
+
+    /// A step ended: tokens go out, blocks are sealed, sequences end.
+    fn apply(&mut self, now: Time, output: StepOutput) {
+        let Some(work) = self.work.take() else { return };
+        let core = &mut self.core;
+        core.meters.step_time.record(output.elapsed.as_secs_f64());
+        core.meters.step_overhead.record(output.elapsed.saturating_sub(output.in_kernels).as_secs_f64());
+        core.rates.step(&work, &output);
+        let sampled = match output.sampled {
+            Ok(sampled) => sampled,
+            Err(reason) => return self.failed(now, &work, &reason),
+        };
+        core.in_step.clear();
+        core.scheduler.computed(&work);
+        let mut sampled = sampled.into_iter();
+        for work in &work {
+            let samples: Vec<Sampled> = sampled.by_ref().take(usize::from(work.samples)).collect();
+            let Some(sequence) = core.sequences.get(&work.key) else { continue };
+            if sequence.closing {
+                core.close(work.key);
+                continue;
+            }
+            core.kv.written(work.key, work.start + work.count, &sequence.chain);
+            if work.key.choice == PROMPT {
+                core.meters.prefill_tokens.increment(u64::from(work.count));
+                if work.samples > 0 {
+                    let first = core.first_tokens(work.key, samples);
+                    // First tokens are on their way to the router before anything else happens with the prompt.
+                    core.flush_rows();
+                    self.role.prompt_ended(core, now, work.key, first);
+                }
+            } else {
+                for sampled in samples {
+                    core.append(work.key, sampled);
+                    self.role.appended(core, now, work.key);
+                }
+            }
+        }
+        core.flush_rows();
+    }
+
+    /// A step failed: what it was to write is void.
+    fn failed(&mut self, now: Time, work: &[Work], reason: &str) {
+        let core = &mut self.core;
+        core.in_step.clear();
+        tracing::error!(worker = core.config.name, reason, "a step failed");
+        self.role.step_failed(core, now, work);
+        for work in work {
+            let key = work.key;
+            if core.sequences.get(&key).is_some_and(|sequence| sequence.closing) {
+                core.close(key);
+            } else if core.attempt(key.request, key.epoch).is_some() {
+                core.fail(key.request, key.epoch, Failure::Engine, reason);
+                self.role.cancelled(core, now, key.request, key.epoch);
+            }
+        }
+    }
+}

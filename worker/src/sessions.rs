@@ -1,0 +1,128 @@
+//! Sessions with routers: who is connected, what waits to be said to each, and who has gone silent.
+//!
+//! A session ends when its router ends it, when it lets too much wait, or when it says nothing for too long; a worker works
+//! only for attempts of sessions that are open.
+
+use crate::outbox::{Outbox, SessionSend};
+use domain::Time;
+use domain::session::FromWorker;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// A session of this life of the worker. Never reused by it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct SessionId(pub u64);
+
+impl fmt::Display for SessionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "session {}", self.0)
+    }
+}
+
+/// One session.
+pub(crate) struct Session {
+    outbox: Outbox,
+    /// Its router's end is gone.
+    ended: Arc<AtomicBool>,
+    heard: Time,
+    said: Time,
+    /// Its next report holds everything.
+    pub(crate) wants_snapshot: bool,
+    /// A report is due to it even if nothing changed: work arrived from it, and until a report comes its router counts
+    /// that work as waiting here.
+    pub(crate) wants_report: bool,
+}
+
+/// All sessions that are open.
+#[derive(Default)]
+pub(crate) struct Sessions {
+    open: BTreeMap<SessionId, Session>,
+}
+
+impl Sessions {
+    /// A session begins; its first report holds everything.
+    pub(crate) fn open(&mut self, now: Time, id: SessionId, send: SessionSend, ended: Arc<AtomicBool>) {
+        let outbox = Outbox::new(send);
+        let session = Session { outbox, ended, heard: now, said: now, wants_snapshot: true, wants_report: false };
+        self.open.insert(id, session);
+    }
+
+    /// The session, if it is open.
+    pub(crate) fn get_mut(&mut self, id: SessionId) -> Option<&mut Session> {
+        self.open.get_mut(&id)
+    }
+
+    /// All that are open.
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (SessionId, &mut Session)> {
+        self.open.iter_mut().map(|(&id, session)| (id, session))
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.open.len()
+    }
+
+    /// Something came from the router.
+    pub(crate) fn heard(&mut self, now: Time, id: SessionId) {
+        if let Some(session) = self.open.get_mut(&id) {
+            session.heard = now;
+        }
+    }
+
+    /// Says something to one router; `false`: its session is closed, now or before.
+    pub(crate) fn tell(&mut self, now: Time, id: SessionId, message: &FromWorker) -> bool {
+        self.open.get_mut(&id).is_some_and(|session| session.tell(now, message))
+    }
+
+    /// Says a sign of life to whom nothing was said for so long.
+    pub(crate) fn beat(&mut self, now: Time, every: Duration) {
+        for session in self.open.values_mut().filter(|session| now.since(session.said) >= every) {
+            session.tell(now, &FromWorker::Heartbeat);
+        }
+    }
+
+    /// This worker itself stood still for so long: nobody else's silence is to be judged by it.
+    pub(crate) fn forgive(&mut self, pause: Duration) {
+        self.open.values_mut().for_each(|session| session.heard = session.heard + pause);
+    }
+
+    /// Closes the sessions that are over, and says which and why.
+    pub(crate) fn close_lost(&mut self, now: Time, silence_max: Duration) -> Vec<(SessionId, &'static str)> {
+        let why = |session: &Session| {
+            if session.ended.load(Ordering::Acquire) {
+                Some("its router ended it")
+            } else if !session.outbox.is_open() {
+                Some("its router takes no messages")
+            } else if now.since(session.heard) >= silence_max {
+                Some("its router is silent")
+            } else {
+                None
+            }
+        };
+        let lost: Vec<_> = self.open.iter().filter_map(|(&id, session)| Some((id, why(session)?))).collect();
+        lost.iter().for_each(|(id, _)| drop(self.open.remove(id)));
+        lost
+    }
+
+    /// Sends what waits, as far as the sessions take it.
+    pub(crate) fn flush(&mut self) {
+        self.open.values_mut().for_each(|session| session.outbox.flush());
+    }
+
+    pub(crate) fn has_backlog(&self) -> bool {
+        self.open.values().any(|session| session.outbox.has_backlog())
+    }
+
+    pub(crate) fn wants_report(&self) -> bool {
+        self.open.values().any(|session| session.wants_report || session.wants_snapshot)
+    }
+}
+
+impl Session {
+    pub(crate) fn tell(&mut self, now: Time, message: &FromWorker) -> bool {
+        self.said = now;
+        self.outbox.push(proto::session::encode_from_worker(message))
+    }
+}
