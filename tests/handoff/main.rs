@@ -2,6 +2,7 @@
 //! every misplaced byte. The router's part is played by the test.
 
 mod device;
+mod migration;
 mod peer;
 mod protocol;
 

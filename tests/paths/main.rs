@@ -2,7 +2,7 @@
 //! decode worker that computes a prompt alone, in one chunk, on one thread.
 
 use domain::session::Part;
-use domain::{Dtype, SamplingParams, Token};
+use domain::{Dtype, SamplingParams, Token, WorkerId};
 use engine::cpu::{CpuConfig, CpuDevice, CpuModel, Isa};
 use engine::models::ModelFiles;
 use engine::random::RandomSpec;
@@ -129,6 +129,27 @@ fn check_model(model: &Model) {
             });
             check(&mut cluster, &what("handed off, cached on P"), requests, plain, Cluster::hand_off);
         }
+    }
+    // Running sequences move to another decode worker.
+    let options = Options { pairs: 2, ..model.options() };
+    let mut cluster = model.cluster(&options, 1);
+    let long = |request: &Asked| Asked {
+        params: SamplingParams { max_tokens: 3 * OUTPUT, ..request.params.clone() },
+        ..request.clone()
+    };
+    for request in &requests[..4] {
+        let request = long(request);
+        let undisturbed = Asked { id: request.id + 1000, ..request.clone() };
+        cluster.submit(DECODE, &undisturbed, Part::Whole);
+        cluster.wait_end(&undisturbed);
+        cluster.hand_off(&request);
+        let key = request.key(0);
+        cluster.until("a few tokens", |cluster| cluster.rows.get(&key).is_some_and(|rows| rows.len() > 3));
+        let moved = cluster.migrate(&request, DECODE, WorkerId(3));
+        let (text, there) = cluster.moved_text(&request, &moved);
+        assert_eq!(text, cluster.text(&undisturbed, 0), "request {} moved", request.id);
+        assert!(there > 0, "request {} ended before it moved", request.id);
+        cluster.wait_idle();
     }
     // Too few blocks for all to run: sequences are preempted and recomputed.
     let longest = requests.iter().map(|request| request.prompt.len() as u32 + OUTPUT).max().unwrap_or(0);

@@ -1,7 +1,7 @@
 //! Prefill and decode workers in one process, and a router that does what the test says.
 
 use decode_worker::Decode;
-use domain::session::{Failure, FromWorker, Part, Report, Role, Submit, ToWorker, TokenRow};
+use domain::session::{Failure, FromWorker, Migrate, Part, Report, Role, Submit, ToWorker, TokenRow};
 use domain::{Choice, End, Epoch, Incarnation, KvLayout, RequestId, SamplingParams, SeqKey, Time, Token, WorkerId};
 use engine::device::{Device, DeviceLimits};
 use prefill_worker::Prefill;
@@ -167,6 +167,34 @@ impl Cluster {
         let (decode, prefill) = ((decode, Part::Decode { prefill }), (prefill, Part::Prefill { decode }));
         let order = if request.id.is_multiple_of(2) { [decode, prefill] } else { [prefill, decode] };
         order.into_iter().for_each(|(to, part)| self.submit(to, request, part));
+    }
+
+    /// Has `to` take over what `from` decodes, with the tokens that were heard so far; what it goes on as.
+    pub fn migrate(&self, request: &Asked, from: WorkerId, to: WorkerId) -> Asked {
+        let heard = self.rows.get(&request.key(0)).into_iter().flatten().map(|(_, row)| row.token);
+        let committed: Vec<Token> = request.committed.iter().copied().chain(heard).collect();
+        let (known, next) = (committed.len() as u32, Epoch(request.epoch.0 + 1));
+        let moved = Asked { epoch: next, committed, ..request.clone() };
+        self.submit(to, &moved, Part::TakeOver { from });
+        let (id, epoch, lease) = (RequestId(request.id), request.epoch, moved.submit(Part::Whole).lease);
+        self.tell(from, &ToWorker::Migrate(Migrate { request: id, epoch, to, next, known, lease }));
+        moved
+    }
+
+    /// Waits until a sequence that moves has ended, here or there, and gives its whole text, checked to be gapless and
+    /// unrepeated, with how many tokens `moved` made of it.
+    pub fn moved_text(&mut self, request: &Asked, moved: &Asked) -> (Vec<Token>, usize) {
+        let keys = [request.key(0), moved.key(0)];
+        self.until(&format!("the end of request {}, which moved", request.id), |cluster| {
+            keys.iter().any(|key| cluster.ends.contains_key(key)) || !cluster.failures.is_empty()
+        });
+        assert!(self.failures.is_empty(), "{:?}", self.failures);
+        let rows = |key| self.rows.get(key).into_iter().flatten().map(|(_, row)| (row.index, row.token));
+        let mut all: Vec<_> = keys.iter().flat_map(rows).collect();
+        all.sort_unstable();
+        let indices = (request.committed.len() as u32..).take(all.len());
+        assert!(all.iter().map(|&(index, _)| index).eq(indices), "gaps or repetitions: {all:?}");
+        (all.into_iter().map(|(_, token)| token).collect(), rows(&keys[1]).count())
     }
 
     /// Cancels the attempt on both workers.
