@@ -75,6 +75,22 @@ pub enum PeerBody {
     },
 }
 
+impl PeerBody {
+    /// The message's name, for logs and tests.
+    pub fn name(&self) -> &'static str {
+        match self {
+            PeerBody::Offer(_) => "offer",
+            PeerBody::Written { .. } => "written",
+            PeerBody::Complete { .. } => "complete",
+            PeerBody::Withdraw { .. } => "withdraw",
+            PeerBody::Renew { .. } => "renew",
+            PeerBody::Release { .. } => "release",
+            PeerBody::Released { .. } => "released",
+            PeerBody::ReleaseAck { .. } => "release_ack",
+        }
+    }
+}
+
 /// The owner's promise.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Offer {

@@ -127,6 +127,37 @@ pub enum ToWorker {
     Snapshot,
 }
 
+impl ToWorker {
+    /// The message's name, for logs and tests.
+    pub fn name(&self) -> &'static str {
+        match self {
+            ToWorker::Hello(_) => "hello",
+            ToWorker::Proof(_) => "proof",
+            ToWorker::Heartbeat => "heartbeat",
+            ToWorker::Peer(_) => "peer",
+            ToWorker::Migrate(_) => "migrate",
+            ToWorker::Submit(_) => "submit",
+            ToWorker::Cancel { .. } => "cancel",
+            ToWorker::Snapshot => "snapshot",
+        }
+    }
+}
+
+impl FromWorker {
+    /// The message's name, for logs and tests.
+    pub fn name(&self) -> &'static str {
+        match self {
+            FromWorker::Hello(_) => "hello",
+            FromWorker::Heartbeat => "heartbeat",
+            FromWorker::Draining => "draining",
+            FromWorker::Tokens(_) => "tokens",
+            FromWorker::Ended { .. } => "ended",
+            FromWorker::Failed { .. } => "failed",
+            FromWorker::Report(_) => "report",
+        }
+    }
+}
+
 /// An attempt, as each of its workers gets it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Submit {

@@ -18,6 +18,7 @@ use futures_util::stream::FuturesUnordered;
 use placement::{Command, Counters, Event, Placement, PlacementConfig};
 use std::collections::HashMap;
 use std::sync::Arc;
+use telemetry::failpoint::{self, Place};
 use telemetry::metrics::{self, Outcome, Stale};
 use tokio::sync::{mpsc, watch};
 
@@ -153,7 +154,10 @@ impl Brain {
             return self.worker_down(worker);
         };
         match proto::session::decode_from_worker(&bytes) {
-            Ok(message) => self.handle(Event::Worker { id: worker, message }),
+            Ok(message) => {
+                failpoint::pass(Place::SessionGot, message.name());
+                self.handle(Event::Worker { id: worker, message });
+            }
             Err(error) => {
                 tracing::error!(%worker, %error, "a message cannot be read; the session is closed");
                 self.worker_down(worker);
@@ -274,6 +278,7 @@ impl Brain {
         if (link.send)(proto::session::encode_to_worker(message)).is_err() {
             stuck.push(worker);
         }
+        failpoint::pass(Place::SessionSent, message.name());
     }
 
     /// Brings the metrics up to the placement's counters.

@@ -4,6 +4,7 @@
 //! reads a metric back.
 #![forbid(unsafe_code)]
 
+pub mod failpoint;
 mod install;
 pub mod logging;
 pub mod metrics;

@@ -14,6 +14,7 @@ use domain::{Choice, End, Epoch, Incarnation, RequestId, SeqKey, Time, Token, Wo
 use kv_manager::{GroupConfig, Grow, KvConfig, KvManager};
 use scheduler::{Added, Job, Scheduler};
 use std::collections::{BTreeMap, HashMap, HashSet};
+use telemetry::failpoint::{self, Place};
 
 /// Everything a worker's thread owns besides its device and its role.
 pub struct Core {
@@ -318,6 +319,7 @@ impl Core {
         if !self.sessions.tell(self.now, session, message) {
             self.meters.session_dropped.increment(1);
         }
+        failpoint::pass(Place::SessionSent, message.name());
     }
 
     /// Tells a peer. A message that cannot be sent is lost, which the deadlines of the protocol cover.
@@ -328,7 +330,9 @@ impl Core {
             to_incarnation: self.peers.get(&to).copied(),
             body,
         };
-        if let Err(error) = self.transport.send(to, proto::handoff::encode(&message)) {
+        let sent = self.transport.send(to, proto::handoff::encode(&message));
+        failpoint::pass(Place::PeerSent, message.body.name());
+        if let Err(error) = sent {
             tracing::warn!(worker = self.config.name, %to, %error, "a message to a peer was lost");
             self.meters.peer_dropped.increment(1);
         }

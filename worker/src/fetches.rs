@@ -8,6 +8,7 @@ use domain::session::Failure;
 use domain::{Epoch, KvLayout, LeaseId, ProgressWord, RequestId, SeqKey, StepId, Time, Token, WorkerId};
 use kv_manager::{Admit, Fetch, FetchCommand, FetchConfig, FetchEvent, Piece};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use telemetry::failpoint::{self, Place};
 use telemetry::metrics::{self as declared, HandoffResult};
 use transport::{Completion, Copy, ReadBatch, RegionId, TransferId};
 
@@ -203,6 +204,7 @@ impl Fetches {
                 entry.lane = lane.name();
                 entry.transfers.push(transfer);
                 self.transfers.insert(transfer, (id, count));
+                failpoint::pass(Place::Read, "posted");
                 None
             }
             Err(ReadError::NotConnected) => {

@@ -19,6 +19,7 @@ use engine::device::Device;
 use scheduler::Work;
 use std::sync::Arc;
 use std::time::Duration;
+use telemetry::failpoint::{self, Place};
 use transport::AgentEvent;
 
 /// A worker without its thread.
@@ -123,7 +124,10 @@ impl<R: Role> Machine<R> {
                     tracing::error!(worker = self.core.config.name, %from, %error, "a peer's message is broken");
                 }
             },
-            Inbound::Agent(AgentEvent::Ended(completion)) => self.role.transfer_ended(&mut self.core, now, completion),
+            Inbound::Agent(AgentEvent::Ended(completion)) => {
+                failpoint::pass(Place::Read, "ended");
+                self.role.transfer_ended(&mut self.core, now, completion);
+            }
             Inbound::Agent(AgentEvent::Connected { peer, status }) => {
                 let gigabytes = status.probe.bytes_per_s / 1e9;
                 tracing::info!(
@@ -173,6 +177,7 @@ impl<R: Role> Machine<R> {
     }
 
     fn session(&mut self, now: Time, session: SessionId, message: ToWorker) {
+        failpoint::pass(Place::SessionGot, message.name());
         match message {
             ToWorker::Submit(submit) => {
                 if let Some(session) = self.core.sessions.get_mut(session) {
@@ -224,6 +229,7 @@ impl<R: Role> Machine<R> {
     }
 
     fn peer(&mut self, now: Time, message: domain::handoff::PeerMessage) {
+        failpoint::pass(Place::PeerGot, message.body.name());
         match self.core.check_lives(&message) {
             None => {
                 self.core.meters.stale_incarnation.increment(1);
@@ -303,7 +309,10 @@ impl<R: Role> Machine<R> {
         core.in_step.extend(work.iter().map(|work| work.key));
         core.meters.batch_rows.record(plan.rows() as f64);
         match self.device.submit(plan) {
-            Ok(()) => self.work = Some(work),
+            Ok(()) => {
+                self.work = Some(work);
+                failpoint::pass(Place::Step, "submitted");
+            }
             Err(error) => {
                 tracing::error!(worker = core.config.name, %error, "the engine refused a step");
                 self.failed(now, &work, &error.to_string());
@@ -314,6 +323,7 @@ impl<R: Role> Machine<R> {
     /// A step ended: tokens go out, blocks are sealed, sequences end.
     fn apply(&mut self, now: Time, output: StepOutput) {
         let Some(work) = self.work.take() else { return };
+        failpoint::pass(Place::Step, "ended");
         let core = &mut self.core;
         core.meters.step_time.record(output.elapsed.as_secs_f64());
         core.meters.step_overhead.record(output.elapsed.saturating_sub(output.in_kernels).as_secs_f64());
