@@ -40,6 +40,8 @@ pub struct WorkerConfig {
 
 /// Offers that arrived before their submit and are kept; when full, the oldest is dropped (its lease lapses).
 pub(crate) const EARLY_OFFERS_MAX: usize = 1024;
+/// Messages that follow an offer which is kept so; one more, and the offer is given back.
+pub(crate) const EARLY_MESSAGES_MAX: usize = 4096;
 /// Leases given and not ended; beyond it a prompt is not offered and its attempt fails.
 pub(crate) const LEASES_MAX: usize = 65_536;
 /// Release answers kept until acknowledged; beyond it the oldest is forgotten and would be answered invalid.

@@ -1,6 +1,6 @@
 //! The reader's side of handoffs: for each expected prompt a fetch machine, the room it reads into, and its transfers.
 
-use crate::config::EARLY_OFFERS_MAX;
+use crate::config::{EARLY_MESSAGES_MAX, EARLY_OFFERS_MAX};
 use crate::core::Core;
 use crate::transport::ReadError;
 use domain::handoff::{Offer, PeerBody};
@@ -47,6 +47,8 @@ struct Entry {
     transfers: Vec<TransferId>,
     /// The machine cancelled its reads and waits for them to end.
     cancelling: bool,
+    /// The router gave the attempt up before it ended here.
+    cancelled: bool,
     lane: &'static str,
     /// Positions of the offer, once it is there.
     tokens: Option<u32>,
@@ -85,6 +87,7 @@ impl Fetches {
             unposted: Vec::new(),
             transfers: Vec::new(),
             cancelling: false,
+            cancelled: false,
             lane: "none",
             tokens: None,
             completed: None,
@@ -133,6 +136,10 @@ impl Fetches {
         }
         match self.early.iter().position(|early| early.from == from && early.offer.lease == lease) {
             Some(at) if matches!(body, PeerBody::Withdraw { .. }) => drop(self.early.remove(at)),
+            Some(at) if self.early[at].then.len() == EARLY_MESSAGES_MAX => {
+                self.early.remove(at);
+                core.send(from, PeerBody::Release { lease });
+            }
             Some(at) => self.early[at].then.push(body),
             None if matches!(body, PeerBody::Released { .. }) => core.send(from, PeerBody::ReleaseAck { lease }),
             None => core.meters.stale_lease.increment(1),
@@ -316,7 +323,9 @@ impl Fetches {
     }
 
     fn feed(&mut self, core: &mut Core, now: Time, id: (RequestId, Epoch), event: FetchEvent) {
-        let cancelled = matches!(event, FetchEvent::Cancel);
+        if let Some(entry) = self.open.get_mut(&id) {
+            entry.cancelled |= matches!(event, FetchEvent::Cancel);
+        }
         let mut events = VecDeque::from([event]);
         let mut commands = Vec::new();
         while let Some(event) = events.pop_front() {
@@ -362,7 +371,7 @@ impl Fetches {
                         core.kv.close(entry.key);
                     }
                     FetchCommand::Done => {
-                        if cancelled {
+                        if entry.cancelled {
                             declared::handoffs(entry.lane, HandoffResult::Cancelled).increment(1);
                         }
                         self.forget(id);
