@@ -1,6 +1,10 @@
 //! The command line: which commands and flags there are, and what their help says. Values are checked where they are
 //! used: a flag is one of the layers of the configuration.
 
+mod bench;
+
+pub(crate) use bench::{BenchApi, BenchCommand, ServeBench};
+
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
 
@@ -10,6 +14,7 @@ Examples:
   baton serve                                 the bundled model on http://127.0.0.1:8000
   baton serve --model path/to/Llama-3.2-1B    a Hugging Face directory
   baton config show                           every setting, its value and where it came from
+  baton bench serve --concurrency 8           load a server, and say how it did
 
 Exit status: 0 done; 1 failed; 2 the command line or the configuration is wrong.";
 
@@ -67,6 +72,9 @@ pub(crate) enum Command {
     /// Describe a model, or make one with random weights.
     #[command(subcommand)]
     Model(ModelCommand),
+    /// Measure.
+    #[command(subcommand)]
+    Bench(BenchCommand),
 }
 
 #[derive(Debug, Subcommand)]

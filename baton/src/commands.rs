@@ -1,4 +1,5 @@
 //! The commands that answer and end.
 
+pub(crate) mod bench;
 pub(crate) mod config;
 pub(crate) mod model;

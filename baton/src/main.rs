@@ -10,7 +10,7 @@ mod progress;
 mod serve;
 
 use clap::Parser;
-use cli::{Cli, Command, ConfigCommand, ModelCommand};
+use cli::{BenchCommand, Cli, Command, ConfigCommand, ModelCommand};
 use error::CommandError;
 use std::process::ExitCode;
 
@@ -41,5 +41,6 @@ fn run(cli: Cli) -> Result<(), CommandError> {
         Command::Config(ConfigCommand::Check { settings }) => commands::config::check(config::load(&settings)?),
         Command::Model(ModelCommand::Info { path, tensors }) => commands::model::info(&path, tensors),
         Command::Model(ModelCommand::Random(request)) => commands::model::random(&request),
+        Command::Bench(BenchCommand::Serve(asked)) => commands::bench::serve(&asked),
     }
 }

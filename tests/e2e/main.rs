@@ -6,6 +6,7 @@
 
 mod asks;
 mod bad_input;
+mod bench;
 mod command_line;
 mod gone;
 mod http;

@@ -7,7 +7,7 @@ use std::path::Path;
 use toml::{Table, Value};
 
 /// The crates that have a floor, and which.
-const FLOORS: [(&str, u8); 14] = [
+const FLOORS: [(&str, u8); 15] = [
     ("domain", 0),
     ("kv-manager", 1),
     ("scheduler", 1),
@@ -21,6 +21,7 @@ const FLOORS: [(&str, u8); 14] = [
     ("prefill-worker", 3),
     ("decode-worker", 3),
     ("router", 3),
+    ("load", 3),
     ("baton", 4),
 ];
 

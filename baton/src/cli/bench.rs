@@ -1,0 +1,145 @@
+//! The flags of `baton bench`.
+
+use clap::{Args, Subcommand, ValueEnum};
+use load::{Slo, Spread, TokenIds};
+use std::path::PathBuf;
+
+const SERVE_EXAMPLES: &str = "\
+Examples:
+  baton bench serve                                        100 requests to a local server, one at a time
+  baton bench serve --concurrency 16 --requests 1000 --input 512 --output 64-256
+  baton bench serve --rate 8 --duration 60 --warmup 10 --slo ttft=500ms,tpot=50ms --html report.html
+  baton bench serve --rate 20 --shared-prefix 1024 --prefixes 8 --duration 60
+  baton bench serve --api chat --turns 5 --think 1-3 --concurrency 8 --requests 200
+  baton bench serve --trace trace.jsonl --trace-speed 2 --json report.json --records records.jsonl
+
+Lengths, and seconds of --think, are a constant (512), a uniform range (100-300), or lognormal by mean and
+deviation (512~256). In a rate or a trace, latencies count from when a request was due, so that a server
+that falls behind cannot hide it. Ctrl-C sends nothing more and reports what there is; a second one does
+not wait for requests in flight.
+
+Exit status: 0 done; 1 the server cannot be reached, or all requests failed; 2 the command line is wrong.";
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum BenchCommand {
+    /// Load a server that speaks OpenAI's API, and say how it did.
+    #[command(after_help = SERVE_EXAMPLES)]
+    Serve(Box<ServeBench>),
+}
+
+/// What `bench serve` sends, and where the report goes.
+#[derive(Debug, Args)]
+pub(crate) struct ServeBench {
+    /// Where the server is
+    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8000")]
+    pub(crate) url: String,
+    /// Model to ask [default: the first that the server names]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) model: Option<String>,
+    /// Which API to call
+    #[arg(long, value_enum, default_value_t = BenchApi::Completions)]
+    pub(crate) api: BenchApi,
+    /// Header of every request, e.g. `authorization: Bearer KEY`; may be repeated; not told in reports
+    #[arg(long, value_name = "NAME: VALUE")]
+    pub(crate) header: Vec<String>,
+    /// Fields for every body, e.g. `{"temperature":0.7}`
+    #[arg(long, value_name = "JSON")]
+    pub(crate) extra: Option<String>,
+
+    /// Closed loop: N users, each of whom waits for an answer before asking again [default: 1]
+    #[arg(long, value_name = "N", group = "arrivals", help_heading = "When requests are sent")]
+    pub(crate) concurrency: Option<u32>,
+    /// Poisson arrivals: R new conversations a second (of one request each, but for --turns)
+    #[arg(long, value_name = "R", group = "arrivals", help_heading = "When requests are sent")]
+    pub(crate) rate: Option<f64>,
+    /// Arrivals, lengths and shared prefixes of a trace in Mooncake's format (JSON lines)
+    #[arg(
+        long,
+        value_name = "FILE",
+        group = "arrivals",
+        conflicts_with_all = ["input", "output", "shared_prefix", "turns"],
+        help_heading = "When requests are sent"
+    )]
+    pub(crate) trace: Option<PathBuf>,
+    /// Play the trace so many times faster
+    #[arg(long, value_name = "X", default_value_t = 1.0, requires = "trace", help_heading = "When requests are sent")]
+    pub(crate) trace_speed: f64,
+    /// Tokens that a hash id of the trace stands for
+    #[arg(
+        long,
+        value_name = "TOKENS",
+        default_value_t = 512,
+        requires = "trace",
+        help_heading = "When requests are sent"
+    )]
+    pub(crate) trace_block: u32,
+    /// Requests in flight, at most, with --rate or --trace; others wait, and their wait counts
+    #[arg(
+        long,
+        value_name = "N",
+        conflicts_with = "concurrency",
+        default_value_t = load::IN_FLIGHT_MAX,
+        hide_default_value = true,
+        help_heading = "When requests are sent"
+    )]
+    pub(crate) concurrency_max: u32,
+    /// Requests to send [default: 100, the whole trace, or as many as --duration allows]
+    #[arg(long, value_name = "N", help_heading = "When requests are sent")]
+    pub(crate) requests: Option<u64>,
+    /// Seconds to send requests for; those in flight then are awaited
+    #[arg(long, value_name = "SECONDS", help_heading = "When requests are sent")]
+    pub(crate) duration: Option<f64>,
+    /// Requests to send before, which are not counted
+    #[arg(long, value_name = "N", default_value_t = 0, help_heading = "When requests are sent")]
+    pub(crate) warmup: u64,
+    /// Seconds that a request may take
+    #[arg(long, value_name = "SECONDS", default_value_t = 600.0, help_heading = "When requests are sent")]
+    pub(crate) timeout: f64,
+
+    /// Tokens that each turn adds to the prompt
+    #[arg(long, value_name = "TOKENS", default_value = "128", help_heading = "What they ask for")]
+    pub(crate) input: Spread,
+    /// Tokens of an answer
+    #[arg(long, value_name = "TOKENS", default_value = "64", help_heading = "What they ask for")]
+    pub(crate) output: Spread,
+    /// Tokens before --input that prompts of a group have in common
+    #[arg(long, value_name = "TOKENS", default_value_t = 0, help_heading = "What they ask for")]
+    pub(crate) shared_prefix: u32,
+    /// Groups of prompts with a common prefix
+    #[arg(long, value_name = "K", default_value_t = 1, requires = "shared_prefix", help_heading = "What they ask for")]
+    pub(crate) prefixes: u32,
+    /// Turns of a conversation; each carries all that was said before, with the server's own answers
+    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "What they ask for")]
+    pub(crate) turns: u32,
+    /// Seconds between an answer and the next turn
+    #[arg(long, value_name = "SECONDS", default_value = "0", requires = "turns", help_heading = "What they ask for")]
+    pub(crate) think: Spread,
+    /// Token ids that prompts are made of, where the server takes ids; elsewhere they are words
+    #[arg(long, value_name = "LOW-HIGH", default_value = "1000-3999", help_heading = "What they ask for")]
+    pub(crate) token_ids: TokenIds,
+    /// Where all lengths, texts and times come from
+    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "What they ask for")]
+    pub(crate) seed: u64,
+
+    /// Limits of a good request: ttft, tpot (mean per token), itl (its longest gap), e2e
+    #[arg(long, value_name = "ttft=500ms,e2e=5s", help_heading = "The report")]
+    pub(crate) slo: Option<Slo>,
+    /// Write the report as JSON, with the settings
+    #[arg(long, value_name = "FILE", help_heading = "The report")]
+    pub(crate) json: Option<PathBuf>,
+    /// Write every request as a line of JSON
+    #[arg(long, value_name = "FILE", help_heading = "The report")]
+    pub(crate) records: Option<PathBuf>,
+    /// Write the report as a page with plots
+    #[arg(long, value_name = "FILE", help_heading = "The report")]
+    pub(crate) html: Option<PathBuf>,
+}
+
+/// Which API requests go to.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum BenchApi {
+    /// `/v1/completions`
+    Completions,
+    /// `/v1/chat/completions`
+    Chat,
+}

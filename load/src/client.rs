@@ -1,0 +1,154 @@
+//! HTTP/1.1 to one server: connections are kept alive and never delayed by Nagle's algorithm.
+
+use crate::error::Malformed;
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Incoming;
+use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use hyper::{Method, Request, Response, StatusCode, Uri};
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::{Client as Pool, Error};
+use hyper_util::rt::TokioExecutor;
+use std::error::Error as _;
+use std::time::Duration;
+
+/// Most bytes of an answer that is not a stream: a list of models, or an error.
+const ANSWER_BYTES_MAX: usize = 8 << 20;
+/// Most characters of an error that are kept.
+const ERROR_CHARS_MAX: usize = 300;
+/// Time for a connection to be made.
+const CONNECT_WAIT: Duration = Duration::from_secs(10);
+/// Time for a connection to stay unused; shorter than that of common servers, so that none closes under a request.
+const IDLE_WAIT: Duration = Duration::from_secs(4);
+
+/// A client of one server.
+#[derive(Debug)]
+pub(crate) struct Client {
+    pool: Pool<HttpConnector, Full<Bytes>>,
+    base: String,
+    headers: HeaderMap,
+}
+
+/// Status and text of an answer that is not a stream.
+#[derive(Debug)]
+pub(crate) struct Plain {
+    pub(crate) status: StatusCode,
+    pub(crate) text: String,
+    /// What the server calls itself.
+    pub(crate) server: Option<String>,
+}
+
+impl Client {
+    /// Of the server at `url`, for example `http://127.0.0.1:8000` or `http://host/prefix`; `/v1` at its end is
+    /// understood. `headers`: `name: value`, sent with every request.
+    pub(crate) fn new(url: &str, headers: &[String]) -> Result<Self, Malformed> {
+        let base = url.trim_end_matches('/').trim_end_matches("/v1").to_owned();
+        let parsed: Uri = base.parse().map_err(|error| Malformed(format!("--url {url:?}: {error}")))?;
+        match parsed.scheme_str() {
+            Some("http") if parsed.host().is_some() => {}
+            Some("https") => {
+                return Err(Malformed(format!("--url {url:?}: no TLS here; measure the server behind its proxy")));
+            }
+            _ => return Err(Malformed(format!("--url {url:?} is no URL such as http://127.0.0.1:8000"))),
+        }
+        let mut fields = HeaderMap::new();
+        fields.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        for header in headers {
+            let wrong = || Malformed(format!("--header {header:?} is not NAME: VALUE"));
+            let (name, value) = header.split_once(':').ok_or_else(wrong)?;
+            let name: HeaderName = name.trim().parse().map_err(|_| wrong())?;
+            fields.insert(name, value.trim().parse().map_err(|_| wrong())?);
+        }
+        let mut connector = HttpConnector::new();
+        connector.set_nodelay(true);
+        connector.set_connect_timeout(Some(CONNECT_WAIT));
+        let pool = Pool::builder(TokioExecutor::new()).pool_idle_timeout(IDLE_WAIT).build(connector);
+        Ok(Self { pool, base, headers: fields })
+    }
+
+    /// The URL of a path of the API.
+    pub(crate) fn url(&self, path: &str) -> String {
+        format!("{}{path}", self.base)
+    }
+
+    /// Sends a POST; the answer's body is still to be read.
+    pub(crate) async fn post(&self, path: &str, body: Bytes) -> Result<Response<Incoming>, Error> {
+        self.pool.request(self.request(Method::POST, path, body)).await
+    }
+
+    /// Sends a request and reads the whole answer.
+    pub(crate) async fn plain(&self, method: Method, path: &str, body: Bytes) -> Result<Plain, String> {
+        let response = self.pool.request(self.request(method, path, body)).await;
+        let response = response.map_err(|error| with_causes(&error))?;
+        let server = response.headers().get("server").and_then(|value| value.to_str().ok()).map(str::to_owned);
+        Ok(Plain { status: response.status(), text: text(response.into_body()).await?, server })
+    }
+
+    fn request(&self, method: Method, path: &str, body: Bytes) -> Request<Full<Bytes>> {
+        let mut request = Request::new(Full::new(body));
+        *request.method_mut() = method;
+        *request.uri_mut() = self.url(path).parse().expect("the base was parsed, and paths are ours");
+        *request.headers_mut() = self.headers.clone();
+        request
+    }
+}
+
+/// The whole text of a body.
+async fn text(body: Incoming) -> Result<String, String> {
+    let bytes = Limited::new(body, ANSWER_BYTES_MAX).collect().await.map_err(|error| error.to_string())?.to_bytes();
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// What an error answer says, in one short line.
+pub(crate) async fn complaint(body: Incoming) -> String {
+    text(body).await.map_or_else(|why| why, |text| brief(&text))
+}
+
+/// The message of an error in OpenAI's form, or the begin of whatever it is, in one line.
+pub(crate) fn brief(text: &str) -> String {
+    let value: serde_json::Value = serde_json::from_str(text).unwrap_or_default();
+    let message = [&value["error"]["message"], &value["message"], &value["error"], &value["detail"]];
+    let message = message.into_iter().find_map(|message| message.as_str()).unwrap_or(text);
+    let line: Vec<&str> = message.split_whitespace().collect();
+    line.join(" ").chars().take(ERROR_CHARS_MAX).collect()
+}
+
+/// An error and its causes.
+pub(crate) fn with_causes(error: &Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn urls_and_headers_are_checked() {
+        let client = |url: &str, header: &str| Client::new(url, &[header.to_owned()]);
+        for url in ["http://127.0.0.1:8000", "http://127.0.0.1:8000/", "http://127.0.0.1:8000/v1/"] {
+            let client = client(url, "authorization: Bearer x").expect(url);
+            assert_eq!(client.url("/v1/models"), "http://127.0.0.1:8000/v1/models");
+        }
+        assert!(client("https://a", "a: b").expect_err("TLS").to_string().contains("no TLS"));
+        for (url, header) in
+            [("127.0.0.1:8000", "a: b"), ("http://", "a: b"), ("http://a", "a"), ("http://a", "a b: c")]
+        {
+            assert!(client(url, header).is_err(), "{url} {header}");
+        }
+    }
+
+    #[test]
+    fn complaints_are_one_line() {
+        assert_eq!(brief(r#"{"error": {"message": "too\nlong", "code": 400}}"#), "too long");
+        assert_eq!(brief(r#"{"object": "error", "message": "no"}"#), "no");
+        assert_eq!(brief(r#"{"error": "gone"}"#), "gone");
+        assert_eq!(brief("<html>\n  down </html>"), "<html> down </html>");
+        assert_eq!(brief(&"x".repeat(10_000)).len(), ERROR_CHARS_MAX);
+    }
+}
