@@ -8,6 +8,9 @@ use crate::report::Report;
 use crate::summary::Summary;
 use std::fmt::Write;
 
+/// A name, and its figures.
+type Row = (&'static str, Option<Summary>);
+
 /// The style of the page; colours of the charts, too.
 const STYLE: &str = include_str!("page/style.css");
 
@@ -32,8 +35,8 @@ pub fn html(report: &Report, records: &[Record]) -> String {
         page.push_str(&chart.svg());
     }
     page.push_str("</section>\n<section class=\"tables\">\n");
-    summaries(&mut page, "Latencies, milliseconds", &report.latencies(), 2);
-    summaries(&mut page, "Lengths, tokens", &report.lengths(), 0);
+    summaries(&mut page, "Latencies, milliseconds", &report.latencies(), short);
+    summaries(&mut page, "Lengths, tokens", &report.lengths(), |number| format!("{number:.0}"));
     pairs(&mut page, "Throughput", report.rates().into_iter().map(|(name, text)| (name.trim().to_owned(), text)));
     let failures = report.failures.iter();
     let failures = failures.map(|it| (format!("{} x {}", it.count, it.kind), it.example.clone()));
@@ -85,7 +88,7 @@ fn notes(page: &mut String, report: &Report) {
     page.push_str("</ul>\n");
 }
 
-fn summaries(page: &mut String, title: &str, rows: &[(&'static str, Option<Summary>)], digits: usize) {
+fn summaries(page: &mut String, title: &str, rows: &[Row], show: impl Fn(f64) -> String) {
     if rows.iter().all(|(_, summary)| summary.is_none()) {
         return;
     }
@@ -99,7 +102,7 @@ fn summaries(page: &mut String, title: &str, rows: &[(&'static str, Option<Summa
         let _ = write!(page, "<tr><th{inner}>{}</th>", escape(name.trim()));
         let numbers = summary.map(|it| [it.mean, it.p50, it.p90, it.p99, it.max]);
         for number in numbers.into_iter().flatten() {
-            let _ = write!(page, "<td>{number:.digits$}</td>");
+            let _ = write!(page, "<td>{}</td>", show(number));
         }
         page.push_str("</tr>\n");
     }

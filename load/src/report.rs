@@ -184,6 +184,12 @@ impl Report {
         !matches!(self.settings.arrivals, Arrivals::Closed { .. })
     }
 
+    /// Whether no prompt begins like another.
+    fn is_without_prefixes(&self) -> bool {
+        let shape = &self.settings.shape;
+        !matches!(self.settings.arrivals, Arrivals::Trace { .. }) && shape.shared_prefix == 0 && shape.turns == 1
+    }
+
     /// Why a figure may not be what it seems.
     fn doubts(&self, done: &[&Record]) -> Vec<String> {
         let mut doubts = Vec::new();
@@ -202,6 +208,16 @@ impl Report {
         if let Some(tokens) = self.generator.tokens_per_event.filter(|tokens| (tokens - 1.0).abs() > DEVIATION_MAX) {
             doubts.push(format!(
                 "an event carries {tokens:.2} tokens on average: \"between tokens\" is between events; \"per token\" is right"
+            ));
+        }
+        if let Some(cached) = self.figures.cached_tokens.filter(|_| self.is_without_prefixes())
+            && let Some(input) = self.figures.input_tokens
+            && cached.mean > input.mean * DEVIATION_MAX
+        {
+            doubts.push(format!(
+                "{:.0}% of the input was cached though prompts have nothing in common: the server has seen them before; \
+                 give another --seed",
+                100.0 * cached.mean / input.mean
             ));
         }
         // With a history, the prompt is longer than what its last turn adds.

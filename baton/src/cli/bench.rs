@@ -23,7 +23,7 @@ Exit status: 0 done; 1 the server cannot be reached, or all requests failed; 2 t
 #[derive(Debug, Subcommand)]
 pub(crate) enum BenchCommand {
     /// Load a server that speaks OpenAI's API, and say how it did.
-    #[command(after_help = SERVE_EXAMPLES)]
+    #[command(after_help = SERVE_EXAMPLES, allow_negative_numbers = true)]
     Serve(Box<ServeBench>),
 }
 

@@ -59,10 +59,10 @@ fn distribution(
     };
     // What came along with something before it took no time: it is no reason to draw decades of nothing.
     let low = |sorted: &[f64]| quantile(sorted, 0.01);
-    let mut series = vec![line("from when it was due", "first", &mut due)];
+    let mut series = vec![line("from due", "first", &mut due)];
     let mut begin = low(&due);
     if !sent.is_empty() {
-        series.insert(0, line("from when it was sent", "second", &mut sent));
+        series.insert(0, line("from sent", "second", &mut sent));
         begin = begin.min(low(&sent));
     }
     let marks = [("P50", summary.p50), ("P99", summary.p99)];
@@ -94,7 +94,7 @@ fn latencies(records: &[Record], seconds: f64) -> Option<Chart> {
     let ms = || series.iter().flat_map(|series| series.points.iter().map(|point| point.1));
     let (low, high) = (ms().fold(f64::INFINITY, f64::min), ms().fold(0.0, f64::max));
     (high > 0.0).then(|| Chart {
-        title: "Latency of requests by when they were due",
+        title: "Latency by when requests were due",
         x: Axis::linear("seconds", seconds),
         y: Axis::logarithmic("milliseconds", low * 0.8, high * 1.1),
         series,
@@ -127,7 +127,7 @@ fn rates(done: &[&Record], seconds: f64) -> (Option<Chart>, Option<Chart>) {
 
 /// Requests in flight, and those that were due and not sent yet.
 fn in_flight(records: &[Record], seconds: f64) -> Option<Chart> {
-    let count = bins(records.len());
+    let count = *BINS.end();
     let line = |name, colour, from: &dyn Fn(&Record) -> u64, to: &dyn Fn(&Record) -> u64| {
         let mut changes: Vec<(u64, i64)> =
             records.iter().flat_map(|record| [(from(record), 1), (to(record), -1)]).collect();

@@ -339,6 +339,16 @@ fn well_formed(page: &str) {
 }
 
 #[tokio::test]
+async fn prompts_that_the_server_knows_are_pointed_out() {
+    let (report, _, _) = run(settings(4), |body, _| right(body)).await;
+    let told = |report: &Report| report.notes.iter().any(|note| note.contains("17% of the input was cached"));
+    assert!(told(&report), "one token in six: {:?}", report.notes);
+    let shape = Shape { shared_prefix: 1, ..settings(1).shape };
+    let (report, _, _) = run(Settings { shape, ..settings(4) }, |body, _| right(body)).await;
+    assert!(!told(&report), "{:?}", report.notes);
+}
+
+#[tokio::test]
 async fn a_server_that_is_not_there_is_named() {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("there are free ports");
     let url = format!("http://{}", listener.local_addr().expect("it has an address"));
