@@ -8,6 +8,9 @@ use std::sync::{Arc, OnceLock};
 /// Bits of the word that count layers of the current step.
 const LAYER_BITS: u32 = 16;
 
+/// Called after every raise with the word.
+type Bell = Box<dyn Fn(u64) + Send + Sync>;
+
 /// A single word `(step, layers written)` that an engine raises and readers of its KV watch. One per rank, never reset,
 /// only growing. The device raises it once a layer's K and V of the step are written, before that layer's attention.
 ///
@@ -21,7 +24,7 @@ pub struct ProgressWord(Arc<Shared>);
 #[derive(Default)]
 struct Shared {
     word: AtomicU64,
-    bell: OnceLock<Box<dyn Fn() + Send + Sync>>,
+    bell: OnceLock<Bell>,
 }
 
 impl fmt::Debug for Shared {
@@ -45,9 +48,10 @@ impl ProgressWord {
     pub fn raise(&self, step: StepId, layer: u16) {
         // Sequentially consistent, as is the look: who says that it waits and then looks either sees this raise or is
         // seen by the bell.
-        self.0.word.store(Self::mark(step, layer), Ordering::SeqCst);
+        let word = Self::mark(step, layer);
+        self.0.word.store(word, Ordering::SeqCst);
         if let Some(bell) = self.0.bell.get() {
-            bell();
+            bell(word);
         }
     }
 
@@ -56,8 +60,9 @@ impl ProgressWord {
         self.0.word.load(Ordering::SeqCst)
     }
 
-    /// Calls `bell` after every raise, on the engine's thread: it must be quick. `false`: the word has a bell already.
-    pub fn on_raise(&self, bell: Box<dyn Fn() + Send + Sync>) -> bool {
+    /// Calls `bell` with the word after every raise, on the engine's thread: it must be quick. `false`: the word has a bell
+    /// already.
+    pub fn on_raise(&self, bell: Box<dyn Fn(u64) + Send + Sync>) -> bool {
         self.0.bell.set(bell).is_ok()
     }
 }
@@ -77,12 +82,13 @@ mod tests {
     fn a_bell_rings_after_each_raise() {
         let (word, heard) = (ProgressWord::new(), Arc::<AtomicU64>::default());
         let bell = || {
-            let (word, heard) = (word.clone(), heard.clone());
-            Box::new(move || heard.store(word.get(), Ordering::SeqCst))
+            let heard = heard.clone();
+            Box::new(move |word| heard.store(word, Ordering::SeqCst))
         };
         assert!(word.on_raise(bell()));
         assert!(!word.on_raise(bell()), "one only");
         word.raise(StepId(3), 4);
-        assert_eq!(heard.load(Ordering::SeqCst), ProgressWord::mark(StepId(3), 4));
+        assert_eq!(heard.load(Ordering::SeqCst), word.get());
+        assert_eq!(word.get(), ProgressWord::mark(StepId(3), 4));
     }
 }

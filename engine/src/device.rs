@@ -2,6 +2,7 @@
 
 use domain::plan::{StepOutput, StepPlan};
 use domain::{KvLayout, ProgressWord, StepId};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 /// Plans that may be submitted and not yet polled: one that runs and one that waits.
@@ -57,6 +58,8 @@ pub trait PoolMemory: Send + Sync {
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
+    /// The sealed memfd behind it, and where in that it begins: what other processes of the host can be given to read.
+    fn file(&self) -> Option<(BorrowedFd<'_>, u64)>;
 }
 
 /// Why a plan was not taken.

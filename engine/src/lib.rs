@@ -12,6 +12,7 @@ pub mod device;
 pub mod models;
 pub mod ops;
 mod plan_thread;
+mod pool;
 pub mod random;
 pub mod sampling;
 pub mod sim;

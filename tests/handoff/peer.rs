@@ -43,11 +43,10 @@ impl Peer {
         let (sender, heard) = channel();
         let sink = move |event| match event {
             AgentEvent::Message { from, bytes } => sender.send((from, bytes)).is_ok(),
-            AgentEvent::Ended(_) | AgentEvent::Connected { .. } => true,
-            AgentEvent::Lost { peer, reason } => panic!("{peer} is there: {reason}"),
+            AgentEvent::Ended(_) | AgentEvent::Connected { .. } | AgentEvent::Lost { .. } => true,
         };
-        let config = AgentConfig { id, name: format!("peer {id}"), posted_max: 1, require: None };
-        let mut agent = Agent::start(hub, config, ProgressWord::new(), Box::new(sink)).expect("the agent starts");
+        let config = AgentConfig::in_process(id, Incarnation(life), format!("peer {id}"), 1);
+        let agent = Agent::start(hub, config, ProgressWord::new(), Box::new(sink)).expect("the agent starts");
         for group in 0..layout.groups.len() {
             // A value is the complement of its key, or the device takes the two for torn.
             let is_key = |n: usize| (n / layout.block_tokens as usize).is_multiple_of(2);

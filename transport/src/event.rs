@@ -1,4 +1,4 @@
-//! What an agent tells its owner: messages of peers, and the one end of each transfer.
+//! What an agent tells its owner: messages of peers, who is connected, and the one end of each transfer.
 
 use crate::lane::{Lane, LaneStatus};
 use domain::WorkerId;
@@ -16,18 +16,18 @@ pub enum AgentEvent {
     },
     /// A posted transfer ended.
     Ended(Completion),
-    /// A peer is connected (again).
+    /// A peer is connected: it may be read.
     Connected {
-        /// Which.
+        /// Who.
         peer: WorkerId,
         /// The lane taken.
         status: LaneStatus,
     },
-    /// A peer could not be connected, or its connection broke.
+    /// A peer could not be connected, or its connection broke. It is tried again when it is used again.
     Lost {
-        /// Which.
+        /// Who.
         peer: WorkerId,
-        /// Why.
+        /// Why, for people.
         reason: String,
     },
 }
@@ -54,7 +54,7 @@ pub struct TransferReport {
     pub bytes: u64,
     /// From post to the first byte: gates and other transfers.
     pub queued: Duration,
-    /// Time inside copies.
+    /// Time inside copies, or in which its bytes arrived.
     pub wire: Duration,
     /// From post to end.
     pub elapsed: Duration,
@@ -66,7 +66,10 @@ pub enum TransferError {
     /// The caller cancelled it.
     #[error("cancelled")]
     Cancelled,
-    /// The owner of the source left.
+    /// The owner of the source left, or the connection to it broke.
     #[error("the owner of the source is gone")]
     PeerGone,
+    /// Bytes that arrived did not match their checksum.
+    #[error("the bytes do not match their checksum")]
+    Corrupted,
 }

@@ -36,8 +36,8 @@ impl Lane {
     /// Why this build cannot use the lane at all; `None` where it can.
     pub fn not_built(self) -> Option<&'static str> {
         match self {
-            Lane::Local => None,
-            Lane::CudaIpc | Lane::Shm | Lane::Rdma | Lane::Tcp => Some("not built in"),
+            Lane::Local | Lane::Shm | Lane::Tcp => None,
+            Lane::CudaIpc | Lane::Rdma => Some("not built in"),
         }
     }
 
@@ -65,8 +65,8 @@ impl FromStr for Lane {
     }
 }
 
-/// What the probe at connect time measured.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// What the probe at connect time measured. Zeros where the peer has no memory to read.
+#[derive(Clone, Copy, Debug, PartialEq, Default)]
 pub struct Probe {
     /// Bytes a second of large reads.
     pub bytes_per_s: f64,

@@ -8,21 +8,37 @@
 //! `kv-manager`'s). The only thing decided here is the lane.
 
 mod agent;
+mod checksum;
+mod config;
+mod control;
 mod copy;
+mod counts;
 mod event;
 mod hub;
 mod lane;
+mod lane_tcp;
+mod link;
+mod mapping;
 mod memory;
 mod mover;
+mod peers;
+mod probe;
+mod progress_page;
+mod random;
+mod sealed;
+mod station;
 mod transfer;
+mod wake;
 mod watch;
 
-pub use agent::{Agent, AgentConfig, ConnectError, SendError};
+pub use agent::Agent;
+pub use checksum::checksum;
+pub use config::{AgentConfig, ListenConfig, Secret, TcpConfig};
+pub use counts::AgentCounts;
 pub use event::{AgentEvent, Completion, TransferError, TransferId, TransferReport};
 pub use hub::Hub;
 pub use lane::{Lane, LaneParseError, LaneStatus, Probe};
 pub use memory::{Memory, RegionId};
+pub use peers::SendError;
+pub use sealed::SealedMemory;
 pub use transfer::{Copy, PostError, PrepareError, ReadBatch, Transfer};
-
-#[cfg(test)]
-mod tests;

@@ -1,5 +1,6 @@
 //! Registered memory.
 
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 /// Host memory that an agent may read from (as a peer's) or read into (as its own). Mapped as long as the value lives.
@@ -11,6 +12,11 @@ pub trait Memory: Send + Sync {
     /// Whether it has none.
     fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+    /// The sealed memfd behind it and where in that it begins, a multiple of the page size: what other processes of the
+    /// host map. `None`: they cannot.
+    fn file(&self) -> Option<(BorrowedFd<'_>, u64)> {
+        None
     }
 }
 
@@ -30,5 +36,10 @@ impl Regions {
 
     pub(crate) fn get(&self, id: RegionId) -> Option<Arc<dyn Memory>> {
         self.0.get(id.0 as usize).cloned()
+    }
+
+    /// Those from the `from`-th on.
+    pub(crate) fn since(&self, from: usize) -> &[Arc<dyn Memory>] {
+        &self.0[from.min(self.0.len())..]
     }
 }

@@ -1,47 +1,52 @@
-//! The mover: the thread of an agent that watches progress words and copies.
+//! The mover: the thread of an agent that watches progress words and copies, where this process can.
 //!
-//! It goes round the posted transfers and copies one batch of each whose gate is open. When no gate is open it sleeps
-//! until a word is raised, so that waiting for layers costs the cores it shares nothing; without transfers it sleeps until
-//! one is posted.
+//! It goes round the posted transfers and copies a bounded share of each whose gate is open. When no gate is open it sleeps
+//! until a word is raised, here or in another process, so that waiting for layers costs the cores it shares nothing;
+//! without transfers it sleeps until one is posted.
 
 use crate::copy::copy_racing;
-use crate::event::{AgentEvent, Completion, TransferError, TransferId, TransferReport};
-use crate::hub::Station;
-use crate::transfer::{PostError, Transfer};
+use crate::event::{TransferError, TransferId, TransferReport};
+use crate::station::Station;
+use crate::transfer::{Batch, Transfer, Work};
+use crate::wake::{SHARED_FUTEXES_MAX, SharedFutex, Signal, Wake};
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::thread::Thread;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long it sleeps at most while gates are closed: peers that leave raise nothing.
-const NAP: Duration = Duration::from_millis(10);
+/// Bytes that are copied for a transfer before it is the next one's turn, and cancels are looked at.
+const TURN_BYTES: usize = 4 << 20;
+/// Larger reads are not copied by who posts them: it has other things to do.
+const AT_ONCE_BYTES_MAX: u64 = 64 << 10;
+/// How long the mover sleeps at most when it waits for the words of more processes than one sleep can wait for.
+const CROWD_NAP: Duration = Duration::from_millis(1);
 
 pub(crate) struct Mover {
     state: Mutex<State>,
-    /// The thread that runs it.
-    thread: OnceLock<Thread>,
-    posted_max: usize,
-    /// Where completions go.
-    own: Arc<Station>,
+    signal: Arc<Signal>,
 }
 
 struct State {
     posted: VecDeque<Posted>,
-    /// Posted and not ended, the ones in the mover's hands included.
-    open: usize,
     cancelled: Vec<TransferId>,
-    next_id: u64,
     closed: bool,
 }
 
 struct Posted {
     id: TransferId,
     transfer: Transfer,
-    /// Batches copied so far.
-    done: usize,
+    next: Cursor,
     at: Instant,
     begun: Option<Instant>,
     wire: Duration,
+}
+
+/// What is copied next.
+#[derive(Clone, Copy, Default)]
+struct Cursor {
+    batch: usize,
+    piece: usize,
+    /// Bytes of the piece that are copied.
+    offset: usize,
 }
 
 #[expect(clippy::disallowed_methods, reason = "transfers are timed; nothing is decided by it")]
@@ -49,52 +54,119 @@ fn now() -> Instant {
     Instant::now()
 }
 
+impl Transfer {
+    fn batches(&self) -> &[Batch] {
+        match &self.work {
+            Work::Copies(batches) => batches,
+            Work::Stream(_) => &[],
+        }
+    }
+}
+
+/// Copies a small transfer whose gates are open, on the caller's thread: cheaper than waking another. `None`: it is not
+/// small, a gate is closed or the peer is gone.
+pub(crate) fn copy_at_once(transfer: &Transfer) -> Option<TransferReport> {
+    let batches = transfer.batches();
+    if transfer.bytes() > AT_ONCE_BYTES_MAX || transfer.link.is_gone() {
+        return None;
+    }
+    let gate = batches.iter().map(|batch| batch.gate).max().unwrap_or(0);
+    if gate > 0 && gate > transfer.link.progress() {
+        return None;
+    }
+    let begin = now();
+    for batch in batches {
+        for piece in 0..batch.pieces.len() {
+            copy(batch, piece, 0, batch.pieces[piece].len);
+        }
+    }
+    let wire = now().duration_since(begin);
+    Some(TransferReport { lane: transfer.lane(), bytes: transfer.bytes(), queued: Duration::ZERO, wire, elapsed: wire })
+}
+
+/// Copies `len` bytes of a piece from `offset` in it, both inside of it.
+fn copy(batch: &Batch, piece: usize, offset: usize, len: usize) {
+    let piece = &batch.pieces[piece];
+    debug_assert!(offset + len <= piece.len);
+    // SAFETY: `Transfer::new` checked the piece against both regions, which the batch holds mapped; the destination is
+    // the caller's own and lent to this transfer until it ends.
+    unsafe {
+        let from = batch.source.as_ptr().add(piece.from as usize + offset);
+        let to = batch.destination.as_ptr().add(piece.to as usize + offset);
+        copy_racing(from, to, len);
+    }
+}
+
 impl Posted {
-    /// Asks to be woken when the peer's word is raised. Whether the gate of the next batch is open already.
-    fn watch(&self) -> bool {
-        let gate = self.transfer.batches.get(self.done).map_or(0, |batch| batch.gate);
-        self.transfer.station.progress.watch() >= gate
+    fn gate(&self) -> Option<u64> {
+        self.transfer.batches().get(self.next.batch).map(|batch| batch.gate)
+    }
+
+    /// Copies what is open, up to a turn's bytes. Whether it copied anything.
+    fn advance(&mut self) -> bool {
+        let mut progress = self.transfer.link.progress();
+        let begin = now();
+        let mut left = TURN_BYTES;
+        while let Some(batch) = self.transfer.batches().get(self.next.batch).filter(|_| left > 0) {
+            if batch.gate > progress {
+                progress = self.transfer.link.progress();
+                if batch.gate > progress {
+                    break;
+                }
+            }
+            self.begun.get_or_insert(begin);
+            let Cursor { piece, offset, .. } = self.next;
+            let len = (batch.pieces[piece].len - offset).min(left);
+            copy(batch, piece, offset, len);
+            left -= len;
+            if offset + len < batch.pieces[piece].len {
+                self.next.offset += len;
+            } else if piece + 1 < batch.pieces.len() {
+                self.next = Cursor { piece: piece + 1, offset: 0, ..self.next };
+            } else {
+                self.next = Cursor { batch: self.next.batch + 1, piece: 0, offset: 0 };
+            }
+        }
+        if left < TURN_BYTES {
+            self.wire += now().duration_since(begin);
+        }
+        left < TURN_BYTES
+    }
+
+    fn report(&self) -> TransferReport {
+        TransferReport {
+            lane: self.transfer.lane(),
+            bytes: self.transfer.bytes(),
+            queued: self.begun.unwrap_or(self.at).duration_since(self.at),
+            wire: self.wire,
+            elapsed: now().duration_since(self.at),
+        }
     }
 }
 
 impl Mover {
-    pub(crate) fn new(posted_max: usize, own: Arc<Station>) -> Self {
+    pub(crate) fn new(posted_max: usize) -> Self {
         let state = State {
             posted: VecDeque::with_capacity(posted_max),
-            open: 0,
             cancelled: Vec::with_capacity(posted_max),
-            next_id: 1,
             closed: false,
         };
-        Self { state: Mutex::new(state), thread: OnceLock::new(), posted_max, own }
+        Self { state: Mutex::new(state), signal: Arc::default() }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The thread looks at its state again; before it runs, it will anyway.
-    fn wake(&self) {
-        if let Some(thread) = self.thread.get() {
-            thread.unpark();
-        }
+    /// Makes it look again.
+    pub(crate) fn wake(&self) {
+        self.signal.wake();
     }
 
-    pub(crate) fn post(&self, transfer: Transfer) -> Result<TransferId, PostError> {
-        let mut state = self.lock();
-        if state.closed {
-            return Err(PostError::Closed);
-        }
-        if state.open == self.posted_max {
-            return Err(PostError::Full(self.posted_max));
-        }
-        let id = TransferId(state.next_id);
-        state.next_id += 1;
-        state.open += 1;
-        state.posted.push_back(Posted { id, transfer, done: 0, at: now(), begun: None, wire: Duration::ZERO });
-        drop(state);
+    pub(crate) fn post(&self, id: TransferId, transfer: Transfer) {
+        let next = Cursor::default();
+        self.lock().posted.push_back(Posted { id, transfer, next, at: now(), begun: None, wire: Duration::ZERO });
         self.wake();
-        Ok(id)
     }
 
     pub(crate) fn cancel(&self, id: TransferId) {
@@ -110,82 +182,72 @@ impl Mover {
     }
 
     /// The thread's body. Returns after `close`, with every open transfer ended as cancelled.
-    pub(crate) fn run(&self) {
-        self.thread.get_or_init(std::thread::current);
-        let mut active: VecDeque<Posted> = VecDeque::with_capacity(self.posted_max);
-        let mut cancelled: Vec<TransferId> = Vec::with_capacity(self.posted_max);
+    pub(crate) fn run(&self, station: &Station) {
+        let wake: Arc<dyn Wake> = self.signal.clone();
+        let posted_max = station.config.posted_max;
+        let mut active: VecDeque<Posted> = VecDeque::with_capacity(posted_max);
+        let mut cancelled: Vec<TransferId> = Vec::with_capacity(posted_max);
+        let mut futexes: Vec<SharedFutex> = Vec::with_capacity(SHARED_FUTEXES_MAX);
         loop {
+            let seen = self.signal.count();
             let mut state = self.lock();
-            if state.closed {
-                active.append(&mut state.posted);
-                drop(state);
-                active.drain(..).for_each(|posted| self.end(posted, Err(TransferError::Cancelled)));
-                return;
-            }
             active.append(&mut state.posted);
             std::mem::swap(&mut cancelled, &mut state.cancelled);
+            let closed = state.closed;
             drop(state);
+            if closed {
+                active.drain(..).for_each(|posted| station.end_with(posted.id, Err(TransferError::Cancelled)));
+                return;
+            }
             for id in cancelled.drain(..) {
                 if let Some(at) = active.iter().position(|posted| posted.id == id) {
-                    let posted = active.remove(at).expect("the position was just found");
-                    self.end(posted, Err(TransferError::Cancelled));
+                    active.remove(at);
+                    station.end_with(id, Err(TransferError::Cancelled));
                 }
             }
-            // A change that comes from here on leaves a token, and the park returns at once.
-            if active.is_empty() {
-                std::thread::park();
-            } else if !self.round(&mut active) && active.iter().all(|posted| !posted.watch()) {
-                std::thread::park_timeout(NAP);
-            }
-        }
-    }
-
-    /// Copies at most one batch of each transfer; whether anything moved or ended.
-    fn round(&self, active: &mut VecDeque<Posted>) -> bool {
-        let mut moved = false;
-        for _ in 0..active.len() {
-            let Some(mut posted) = active.pop_front() else { break };
-            if posted.transfer.station.is_gone() {
-                self.end(posted, Err(TransferError::PeerGone));
-                moved = true;
+            if round(station, &mut active) {
                 continue;
             }
-            let progress = posted.transfer.station.progress.get();
-            if let Some(batch) = posted.transfer.batches.get(posted.done)
-                && progress >= batch.gate
-            {
-                let begin = now();
-                posted.begun.get_or_insert(begin);
-                let (from, to) = (batch.source.as_ptr(), batch.destination.as_ptr());
-                for copy in &batch.copies {
-                    // SAFETY: `TransferBuilder::batch` checked both ranges against the regions, which the batch holds
-                    // mapped; the destination is the caller's own and lent to this transfer until it ends.
-                    unsafe { copy_racing(from.add(copy.from as usize), to.add(copy.to as usize), batch.len) };
-                }
-                posted.wire += now().duration_since(begin);
-                posted.done += 1;
-                moved = true;
-            }
-            if posted.done == posted.transfer.batches.len() {
-                moved = true;
-                let report = TransferReport {
-                    lane: posted.transfer.lane,
-                    bytes: posted.transfer.bytes,
-                    queued: posted.begun.unwrap_or(posted.at).duration_since(posted.at),
-                    wire: posted.wire,
-                    elapsed: now().duration_since(posted.at),
-                };
-                self.end(posted, Ok(report));
-            } else {
-                active.push_back(posted);
+            futexes.clear();
+            if active.iter().all(|posted| closed_gate(posted, &wake, &mut futexes)) {
+                let at_most = (futexes.len() > SHARED_FUTEXES_MAX).then_some(CROWD_NAP);
+                self.signal.sleep(seen, &futexes, at_most);
             }
         }
-        moved
     }
+}
 
-    fn end(&self, posted: Posted, result: Result<TransferReport, TransferError>) {
-        self.lock().open -= 1;
-        // Completions are bounded by `posted_max`, and their receiver keeps room for them.
-        (self.own.sink)(AgentEvent::Ended(Completion { id: posted.id, result }));
+/// Copies a share of each transfer; whether anything moved or ended.
+fn round(station: &Station, active: &mut VecDeque<Posted>) -> bool {
+    let mut moved = false;
+    for _ in 0..active.len() {
+        let Some(mut posted) = active.pop_front() else { break };
+        if posted.transfer.link.is_gone() {
+            station.end_with(posted.id, Err(TransferError::PeerGone));
+            moved = true;
+            continue;
+        }
+        moved |= posted.advance();
+        if posted.gate().is_none() {
+            moved = true;
+            station.end_with(posted.id, Ok(posted.report()));
+        } else {
+            active.push_back(posted);
+        }
     }
+    moved
+}
+
+/// Asks to be woken when the peer's word is raised: by its bell, or by the word in `futexes`. `false`: the gate of the next
+/// batch is open already.
+fn closed_gate(posted: &Posted, wake: &Arc<dyn Wake>, futexes: &mut Vec<SharedFutex>) -> bool {
+    let link = &posted.transfer.link;
+    let gate = posted.gate().unwrap_or(0);
+    let seen = link.watch(wake);
+    if let Some(futex) = link.futex(seen)
+        && futexes.iter().all(|other| other.at != futex.at)
+    {
+        futexes.push(futex);
+    }
+    seen < gate && !link.is_gone()
 }

@@ -1,7 +1,8 @@
 //! Transfers: prepared once from lists of copies, posted, and ended exactly once.
 
-use crate::hub::Station;
 use crate::lane::Lane;
+use crate::lane_tcp::StreamPlan;
+use crate::link::{Link, Source, Way};
 use crate::memory::{Memory, RegionId};
 use domain::WorkerId;
 use std::sync::Arc;
@@ -15,41 +16,91 @@ pub struct Copy {
     pub to: u64,
 }
 
-/// Copies of one length from one region of a peer into one of the caller's, that may begin at the same time.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Copies of one length between one pair of regions that may begin at the same time.
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ReadBatch {
     /// The peer's region.
     pub source: RegionId,
-    /// The caller's.
+    /// The caller's region.
     pub destination: RegionId,
     /// Bytes of each copy.
     pub len: usize,
     /// The peer's progress word must have reached this; 0: at once.
     pub gate: u64,
-    /// From where to where.
+    /// Which.
     pub copies: Vec<Copy>,
 }
 
-/// A [`ReadBatch`] with its regions found.
-pub(crate) struct Batch {
-    pub(crate) source: Arc<dyn Memory>,
-    pub(crate) destination: Arc<dyn Memory>,
-    /// The peer's progress word must have reached this.
-    pub(crate) gate: u64,
-    /// Bytes of each copy.
+/// A contiguous read, of neighbours that were merged.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Piece {
+    pub(crate) from: u64,
+    pub(crate) to: u64,
     pub(crate) len: usize,
-    pub(crate) copies: Vec<Copy>,
+}
+
+/// Pieces between one pair of regions that may begin at the same time.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Run {
+    pub(crate) source: RegionId,
+    pub(crate) destination: RegionId,
+    pub(crate) gate: u64,
+    pub(crate) pieces: Vec<Piece>,
+}
+
+/// Pieces to be copied by this process, with their memory.
+pub(crate) struct Batch {
+    pub(crate) source: Source,
+    pub(crate) destination: Arc<dyn Memory>,
+    pub(crate) gate: u64,
+    pub(crate) pieces: Vec<Piece>,
+}
+
+/// How the bytes come.
+pub(crate) enum Work {
+    /// This process copies them.
+    Copies(Vec<Batch>),
+    /// The peer is asked to send them.
+    Stream(StreamPlan),
 }
 
 /// A prepared transfer: checked against the bounds of its regions, holding them mapped.
 pub struct Transfer {
-    pub(crate) station: Arc<Station>,
-    pub(crate) lane: Lane,
-    pub(crate) batches: Vec<Batch>,
-    pub(crate) bytes: u64,
+    pub(crate) link: Arc<Link>,
+    pub(crate) work: Work,
+    bytes: u64,
 }
 
 impl Transfer {
+    /// Checks `batches` and holds what they need. `own`: the caller's regions. Errors: [`PrepareError`].
+    pub(crate) fn new(
+        link: Arc<Link>,
+        batches: Vec<ReadBatch>,
+        checksums: bool,
+        own: impl Fn(RegionId) -> Option<Arc<dyn Memory>>,
+    ) -> Result<Self, PrepareError> {
+        let bytes = batches.iter().map(|batch| batch.len as u64 * batch.copies.len() as u64).sum();
+        check(&link, &batches, &own)?;
+        let runs = merge(batches, link.progress());
+        let destination = |id| own(id).ok_or(PrepareError::NoRegion { peer: None, region: id });
+        let work = match &link.way {
+            Way::Tcp { .. } => Work::Stream(StreamPlan::new(&link, runs, checksums, destination)?),
+            Way::Local(_) | Way::Shm { .. } => {
+                let batch = |run: Run| {
+                    let missing = PrepareError::NoRegion { peer: Some(link.peer), region: run.source };
+                    Ok(Batch {
+                        source: link.source(run.source).ok_or(missing)?,
+                        destination: destination(run.destination)?,
+                        gate: run.gate,
+                        pieces: run.pieces,
+                    })
+                };
+                Work::Copies(runs.into_iter().map(batch).collect::<Result<_, _>>()?)
+            }
+        };
+        Ok(Self { link, work, bytes })
+    }
+
     /// Bytes that it will read.
     pub fn bytes(&self) -> u64 {
         self.bytes
@@ -57,50 +108,60 @@ impl Transfer {
 
     /// The lane it will take.
     pub fn lane(&self) -> Lane {
-        self.lane
+        self.link.lane()
     }
 }
 
-/// Collects the batches of a transfer.
-pub(crate) struct TransferBuilder {
-    pub(crate) peer: WorkerId,
-    pub(crate) station: Arc<Station>,
-    pub(crate) own: Arc<Station>,
-    pub(crate) lane: Lane,
-    pub(crate) batches: Vec<Batch>,
-}
-
-impl TransferBuilder {
-    /// Adds copies of `len` bytes each from the peer's region `source` to the caller's region `destination`, that may
-    /// begin once the peer's progress word has reached `gate` (0: at once). Batches are read in order of addition.
-    pub(crate) fn batch(
-        &mut self,
-        source: RegionId,
-        destination: RegionId,
-        len: usize,
-        gate: u64,
-        copies: Vec<Copy>,
-    ) -> Result<&mut Self, PrepareError> {
-        let from =
-            self.station.region(source).ok_or(PrepareError::NoRegion { peer: Some(self.peer), region: source })?;
-        let to = self.own.region(destination).ok_or(PrepareError::NoRegion { peer: None, region: destination })?;
-        let inside = |offset: u64, memory: &Arc<dyn Memory>| {
-            offset.checked_add(len as u64).is_some_and(|end| end <= memory.len() as u64)
-        };
-        for &copy in &copies {
-            if !inside(copy.from, &from) || !inside(copy.to, &to) {
-                return Err(PrepareError::OutOfBounds { copy, len });
-            }
+fn check(
+    link: &Link,
+    batches: &[ReadBatch],
+    own: &impl Fn(RegionId) -> Option<Arc<dyn Memory>>,
+) -> Result<(), PrepareError> {
+    for batch in batches {
+        let missing = |peer, region| PrepareError::NoRegion { peer, region };
+        let from = link.region_len(batch.source).ok_or(missing(Some(link.peer), batch.source))?;
+        let to = own(batch.destination).ok_or(missing(None, batch.destination))?.len() as u64;
+        let inside = |offset: u64, len: u64| offset.checked_add(batch.len as u64).is_some_and(|end| end <= len);
+        if let Some(&copy) = batch.copies.iter().find(|copy| !inside(copy.from, from) || !inside(copy.to, to)) {
+            return Err(PrepareError::OutOfBounds { copy, len: batch.len });
         }
-        self.batches.push(Batch { source: from, destination: to, gate, len, copies });
-        Ok(self)
     }
+    Ok(())
+}
 
-    /// The transfer.
-    pub(crate) fn build(self) -> Transfer {
-        let bytes = self.batches.iter().map(|batch| (batch.len * batch.copies.len()) as u64).sum();
-        Transfer { station: self.station, lane: self.lane, batches: self.batches, bytes }
+/// Batches in their order, where those that follow each other between the same regions are one if their gates are open
+/// already, and copies that are neighbours at both ends are one. So a record whose layers are all written is one read,
+/// however small its slices are.
+fn merge(batches: Vec<ReadBatch>, progress: u64) -> Vec<Run> {
+    let mut runs: Vec<Run> = Vec::new();
+    for batch in batches.into_iter().filter(|batch| batch.len > 0 && !batch.copies.is_empty()) {
+        let pieces = batch.copies.iter().map(|copy| Piece { from: copy.from, to: copy.to, len: batch.len });
+        match runs.last_mut() {
+            Some(last)
+                if (last.source, last.destination) == (batch.source, batch.destination)
+                    && (last.gate == batch.gate || batch.gate.max(last.gate) <= progress) =>
+            {
+                last.pieces.extend(pieces);
+            }
+            _ => runs.push(Run {
+                source: batch.source,
+                destination: batch.destination,
+                gate: batch.gate,
+                pieces: pieces.collect(),
+            }),
+        }
     }
+    for run in &mut runs {
+        run.pieces.sort_unstable_by_key(|piece| piece.from);
+        run.pieces.dedup_by(|next, piece| {
+            let neighbours = piece.from + piece.len as u64 == next.from && piece.to + piece.len as u64 == next.to;
+            if neighbours {
+                piece.len += next.len;
+            }
+            neighbours
+        });
+    }
+    runs
 }
 
 /// Why a transfer could not be prepared.
@@ -109,7 +170,7 @@ pub enum PrepareError {
     /// The peer is not connected.
     #[error("worker {0} is not connected")]
     NotConnected(WorkerId),
-    /// A region that was never registered.
+    /// A region that was never registered, or that no lane taken to its owner reaches.
     #[error("region {region:?} is not registered by {}", peer.map_or("this agent".to_owned(), |id| id.to_string()))]
     NoRegion {
         /// Whose; `None`: the caller's own.
@@ -136,4 +197,46 @@ pub enum PostError {
     /// The agent was shut down.
     #[error("the agent is shut down")]
     Closed,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn batch(region: u32, len: usize, gate: u64, copies: &[(u64, u64)]) -> ReadBatch {
+        let copies = copies.iter().map(|&(from, to)| Copy { from, to }).collect();
+        ReadBatch { source: RegionId(region), destination: RegionId(region), len, gate, copies }
+    }
+
+    /// A gate and the pieces behind it.
+    type Expected<'a> = (u64, &'a [(u64, u64, usize)]);
+
+    #[track_caller]
+    fn check(batches: Vec<ReadBatch>, progress: u64, expect: &[Expected<'_>]) {
+        let runs = merge(batches, progress);
+        let plain: Vec<(u64, Vec<_>)> = runs
+            .iter()
+            .map(|run| (run.gate, run.pieces.iter().map(|piece| (piece.from, piece.to, piece.len)).collect()))
+            .collect();
+        let expect: Vec<_> = expect.iter().map(|(gate, pieces)| (*gate, pieces.to_vec())).collect();
+        assert_eq!(plain, expect);
+    }
+
+    #[test]
+    fn neighbours_are_one_piece_and_open_layers_one_run() {
+        // Two blocks of three layers of 10 bytes; the destination has the blocks the other way round.
+        let layer = |n: u64, gate| batch(0, 10, gate, &[(n * 10, 30 + n * 10), (30 + n * 10, n * 10)]);
+        let layers = || (0..3).map(|n| layer(n, 5 + n)).collect();
+        check(layers(), 7, &[(5, &[(0, 30, 30), (30, 0, 30)])]);
+        let last = [(20, 50, 10), (50, 20, 10)];
+        check(layers(), 6, &[(5, &[(0, 30, 20), (30, 0, 20)]), (7, &last)]);
+        check(layers(), 0, &[(5, &[(0, 30, 10), (30, 0, 10)]), (6, &[(10, 40, 10), (40, 10, 10)]), (7, &last)]);
+    }
+
+    #[test]
+    fn regions_stay_apart_and_nothing_is_no_run() {
+        let batches = vec![batch(0, 4, 0, &[(0, 0)]), batch(1, 4, 0, &[(4, 4)]), batch(1, 0, 0, &[(8, 8)])];
+        check(batches, 0, &[(0, &[(0, 0, 4)]), (0, &[(4, 4, 4)])]);
+        check(vec![batch(0, 4, 0, &[])], 0, &[]);
+    }
 }

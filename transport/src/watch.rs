@@ -1,11 +1,13 @@
-//! Threads that sleep until a progress word is raised.
+//! The engine's progress word, with a bell that wakes the threads which wait for it here and in other processes.
 
+use crate::progress_page::ProgressPage;
+use crate::wake::Wake;
 use domain::ProgressWord;
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::Thread;
 
-/// A progress word and who watches it in this process.
+/// A progress word and who watches it.
 pub(crate) struct Watched {
     word: ProgressWord,
     watchers: Arc<Watchers>,
@@ -13,17 +15,21 @@ pub(crate) struct Watched {
 
 #[derive(Default)]
 struct Watchers {
-    /// Whether there are any: a raise that nobody watches costs one load.
+    /// Whether there are any in this process: a raise that nobody watches costs one load.
     any: AtomicBool,
-    threads: Mutex<Vec<Thread>>,
+    wakes: Mutex<Vec<Arc<dyn Wake>>>,
+    /// What other processes watch.
+    page: Option<ProgressPage>,
+    /// Whether any has been given the page.
+    shown: AtomicBool,
 }
 
 impl Watched {
-    /// `None`: the word is watched through another already.
-    pub(crate) fn new(word: ProgressWord) -> Option<Self> {
-        let watchers = Arc::<Watchers>::default();
+    /// With `page`, processes that map it can watch. `None`: the word is watched through another already.
+    pub(crate) fn new(word: ProgressWord, page: Option<ProgressPage>) -> Option<Self> {
+        let watchers = Arc::new(Watchers { page, ..Watchers::default() });
         let bell = watchers.clone();
-        word.on_raise(Box::new(move || bell.ring())).then_some(Self { word, watchers })
+        word.on_raise(Box::new(move |word| bell.ring(word))).then_some(Self { word, watchers })
     }
 
     /// The word now.
@@ -31,26 +37,36 @@ impl Watched {
         self.word.get()
     }
 
-    /// The next raise unparks the calling thread, once. The word now: if it is what the caller waits for, there may be
-    /// no next raise.
-    pub(crate) fn watch(&self) -> u64 {
-        let thread = std::thread::current();
-        let mut threads = self.watchers.threads.lock().unwrap_or_else(PoisonError::into_inner);
-        if threads.iter().all(|other| other.id() != thread.id()) {
-            threads.push(thread);
+    /// The next raise wakes `wake`, once. The word now: if it is what the caller waits for, there may be no next raise.
+    pub(crate) fn watch(&self, wake: &Arc<dyn Wake>) -> u64 {
+        let mut wakes = self.watchers.wakes.lock().unwrap_or_else(PoisonError::into_inner);
+        if wakes.iter().all(|other| !Arc::ptr_eq(other, wake)) {
+            wakes.push(wake.clone());
         }
         self.watchers.any.store(true, Ordering::SeqCst);
-        drop(threads);
+        drop(wakes);
         self.word.get()
+    }
+
+    /// The page for another process to map. From now on every raise is shown there.
+    pub(crate) fn show(&self) -> Option<BorrowedFd<'_>> {
+        let page = self.watchers.page.as_ref()?;
+        self.watchers.shown.store(true, Ordering::SeqCst);
+        // For raises before the line above.
+        page.raise(self.word.get());
+        page.file()
     }
 }
 
 impl Watchers {
-    fn ring(&self) {
+    fn ring(&self, word: u64) {
+        if let Some(page) = self.page.as_ref().filter(|_| self.shown.load(Ordering::SeqCst)) {
+            page.raise(word);
+        }
         if self.any.load(Ordering::SeqCst) {
-            let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut wakes = self.wakes.lock().unwrap_or_else(PoisonError::into_inner);
             self.any.store(false, Ordering::SeqCst);
-            threads.drain(..).for_each(|thread| thread.unpark());
+            wakes.drain(..).for_each(|wake| wake.wake());
         }
     }
 }
@@ -58,19 +74,26 @@ impl Watchers {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wake::Signal;
     use domain::StepId;
 
     #[test]
     fn no_raise_is_slept_through() {
         const STEPS: u64 = 2_000;
         let word = ProgressWord::new();
-        let watched = Watched::new(word.clone()).expect("nobody else watches it");
-        assert!(Watched::new(word.clone()).is_none());
+        let watched = Watched::new(word.clone(), None).expect("nobody else watches it");
+        assert!(Watched::new(word.clone(), None).is_none());
         let reader = std::thread::spawn(move || {
+            let signal = Arc::<Signal>::default();
+            let wake: Arc<dyn Wake> = signal.clone();
             for step in 1..=STEPS {
                 // Without a wake-up for each raise this never ends.
-                while watched.watch() < ProgressWord::mark(StepId(step), 0) {
-                    std::thread::park();
+                loop {
+                    let seen = signal.count();
+                    if watched.watch(&wake) >= ProgressWord::mark(StepId(step), 0) {
+                        break;
+                    }
+                    signal.sleep(seen, &[], None);
                 }
             }
         });

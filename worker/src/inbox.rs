@@ -81,14 +81,9 @@ impl WorkerInput {
         Some(SessionInput { id, sender: self.sender.clone(), ended })
     }
 
-    /// An event of the agent. Completions wait for room, messages do not.
+    /// An event of the agent. `false`: there is no room. The agent offers it again, unless it is a message.
     pub fn agent(&self, event: AgentEvent) -> bool {
-        match event {
-            AgentEvent::Ended(_) => self.sender.send(Inbound::Agent(event)).is_ok(),
-            AgentEvent::Message { .. } | AgentEvent::Connected { .. } | AgentEvent::Lost { .. } => {
-                self.sender.try_send(Inbound::Agent(event)).is_ok()
-            }
-        }
+        self.sender.try_send(Inbound::Agent(event)).is_ok()
     }
 
     /// The device ended a step. Waits for room.

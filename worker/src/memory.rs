@@ -1,6 +1,7 @@
 //! The device's pools as memory that the transport reads and fills.
 
 use engine::device::PoolMemory;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 pub(crate) struct Pool(pub(crate) Arc<dyn PoolMemory>);
@@ -11,5 +12,8 @@ impl transport::Memory for Pool {
     }
     fn len(&self) -> usize {
         self.0.len()
+    }
+    fn file(&self) -> Option<(BorrowedFd<'_>, u64)> {
+        self.0.file()
     }
 }

@@ -70,9 +70,10 @@ pub fn join(
     device: &dyn Device,
     inbox: &Inbox,
 ) -> std::io::Result<Agent> {
-    let settings = AgentConfig { id: config.id, name: config.name.clone(), posted_max: TRANSFERS_MAX, require };
+    let settings = AgentConfig::in_process(config.id, config.incarnation, config.name.clone(), TRANSFERS_MAX);
+    let settings = AgentConfig { require, ..settings };
     let sink = inbox.input();
-    let mut agent = Agent::start(hub, settings, device.progress(), Box::new(move |event| sink.agent(event)))?;
+    let agent = Agent::start(hub, settings, device.progress(), Box::new(move |event| sink.agent(event)))?;
     for group in 0..config.layout.groups.len() {
         agent.register(Arc::new(Pool(device.pool(group))));
     }

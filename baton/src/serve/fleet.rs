@@ -115,7 +115,7 @@ fn connect(seats: &mut [Seat]) -> Option<LaneStatus> {
         for &(peer, role) in ids.iter().filter(|&&(_, role)| role != seat.member.role) {
             seat.agent.connect(peer);
             if role == Role::Prefill && lane.is_none() {
-                lane = seat.agent.lanes().find(|&(id, _)| id == peer).map(|(_, status)| status.clone());
+                lane = seat.agent.lanes().into_iter().find(|&(id, _)| id == peer).map(|(_, status)| status);
             }
         }
     }

@@ -11,6 +11,7 @@ use super::{CpuError, SharedTap};
 use crate::clock::now;
 use crate::device::DeviceLimits;
 use crate::plan_thread::{Submitted, lock};
+use crate::pool::Pool;
 use crate::sampling::Sampler;
 use domain::plan::{Input, Sampled, StepOutput, StepPlan};
 use domain::{KvLayout, ProgressWord, Token};
@@ -35,7 +36,7 @@ impl Leader {
         layout: KvLayout,
         limits: &DeviceLimits,
         isa: Isa,
-        pools: Vec<Arc<Memory>>,
+        pools: Vec<Arc<Pool>>,
         crew: Crew,
         progress: ProgressWord,
         tap: SharedTap,

@@ -1,10 +1,9 @@
-//! Anonymous memory: weights, activations and KV pools.
+//! Anonymous memory: weights and activations.
 //!
 //! Pages are zero and not there until they are touched. All access is through raw pointers: parts of one mapping are
-//! written by several threads, and those of a KV pool also by whoever fetches blocks into it.
+//! written by several threads. (Memory of KV pools, which others may read, is [`crate::pool`]'s.)
 
 use super::CpuError;
-use crate::device::PoolMemory;
 use crate::ops::{ArenaPlan, Axis, Buffer};
 use memmap2::{MmapOptions, MmapRaw};
 use std::io;
@@ -15,13 +14,13 @@ const ROW_ALIGN: usize = super::kernels::PANEL;
 
 /// A mapping.
 #[derive(Debug)]
-pub(crate) struct Memory {
+pub(super) struct Memory {
     map: MmapRaw,
 }
 
 impl Memory {
     /// `bytes` zero bytes, at least one page, in huge pages where the system has them to give.
-    pub(crate) fn zeroed(bytes: usize) -> io::Result<Self> {
+    pub(super) fn zeroed(bytes: usize) -> io::Result<Self> {
         let map = MmapOptions::new().len(bytes.max(1)).map_anon()?;
         // A hint that an old kernel may refuse; nothing depends on it but speed.
         #[cfg(target_os = "linux")]
@@ -32,16 +31,6 @@ impl Memory {
     /// The first byte.
     pub(super) fn as_ptr(&self) -> *mut u8 {
         self.map.as_mut_ptr()
-    }
-}
-
-impl PoolMemory for Memory {
-    fn as_ptr(&self) -> *mut u8 {
-        self.map.as_mut_ptr()
-    }
-
-    fn len(&self) -> usize {
-        self.map.len()
     }
 }
 

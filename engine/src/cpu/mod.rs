@@ -13,7 +13,7 @@ mod batch;
 mod crew;
 mod kernels;
 mod leader;
-pub(crate) mod memory;
+mod memory;
 mod model;
 mod simd;
 mod step;
@@ -26,11 +26,11 @@ pub use simd::Isa;
 use crate::check::Checker;
 use crate::device::{Device, DeviceLimits, PoolMemory, SubmitError};
 use crate::plan_thread::{PlanThread, lock};
+use crate::pool::Pool;
 use crew::{Crew, THREADS_MAX};
 use domain::plan::{StepOutput, StepPlan};
 use domain::{KvLayout, ProgressWord, SeqKey};
 use leader::Leader;
-use memory::Memory;
 use std::io;
 use std::sync::{Arc, Mutex};
 
@@ -82,7 +82,7 @@ type SharedTap = Arc<Mutex<Option<Box<dyn LogitsTap>>>>;
 /// A device on the CPU.
 pub struct CpuDevice {
     leader: PlanThread,
-    pools: Vec<Arc<Memory>>,
+    pools: Vec<Arc<Pool>>,
     progress: ProgressWord,
     tap: SharedTap,
     description: String,
@@ -96,8 +96,7 @@ impl CpuDevice {
         let mut pools = Vec::with_capacity(layout.groups.len());
         for (group, &blocks) in limits.blocks.iter().enumerate() {
             let bytes = layout.record_bytes(group) * blocks as usize;
-            let memory =
-                Memory::zeroed(bytes).map_err(|source| CpuError::Memory { what: "KV blocks", bytes, source })?;
+            let memory = Pool::new(bytes).map_err(|source| CpuError::Memory { what: "KV blocks", bytes, source })?;
             pools.push(Arc::new(memory));
         }
         let spec = model.spec();

@@ -10,8 +10,10 @@ use super::memory::{Arena, Memory, Rows};
 use super::model::CpuModel;
 use super::simd::Isa;
 use crate::clock::now;
+use crate::device::PoolMemory;
 use crate::ops::{Axis, Buffer, Embedding, Linear, Norm, NormArgs, Ops, OpsError, OpsResult};
 use crate::plan_thread::lock;
+use crate::pool::Pool;
 use crate::sampling::Sampler;
 use domain::plan::{BlockCopy, Sampled, StepPlan};
 use domain::{KvLayout, ProgressWord};
@@ -29,7 +31,7 @@ pub(super) struct Engine {
     pub(super) model: Arc<CpuModel>,
     pub(super) layout: KvLayout,
     pub(super) isa: Isa,
-    pub(super) pools: Vec<Arc<Memory>>,
+    pub(super) pools: Vec<Arc<Pool>>,
     pub(super) arena: Arena,
     /// Of each model layer: its KV group and its index there.
     pub(super) layers: Vec<(usize, usize)>,

@@ -6,9 +6,9 @@ use super::model::SimModel;
 use super::tags::Vocabulary;
 use crate::check::Checker;
 use crate::clock::now;
-use crate::cpu::memory::Memory;
 use crate::device::{Device, DeviceLimits, PoolMemory, SubmitError};
 use crate::plan_thread::{PlanThread, Submitted};
+use crate::pool::Pool;
 use domain::plan::{Sampled, StepOutput, StepPlan};
 use domain::{KvLayout, ProgressWord};
 use std::io;
@@ -65,7 +65,7 @@ pub enum SimError {
 /// A simulated device.
 pub struct SimDevice {
     thread: PlanThread,
-    pools: Vec<Arc<Memory>>,
+    pools: Vec<Arc<Pool>>,
     progress: ProgressWord,
     description: String,
 }
@@ -81,7 +81,7 @@ impl SimDevice {
         let mut pools = Vec::with_capacity(limits.blocks.len());
         for (group, &blocks) in limits.blocks.iter().enumerate() {
             let bytes = layout.record_bytes(group) * blocks as usize;
-            pools.push(Arc::new(Memory::zeroed(bytes).map_err(|source| SimError::Memory { bytes, source })?));
+            pools.push(Arc::new(Pool::new(bytes).map_err(|source| SimError::Memory { bytes, source })?));
         }
         let shared = pools.iter().map(|pool| pool.clone() as Arc<dyn PoolMemory>).collect();
         let checker = Checker::new(layout.clone(), limits, vocabulary.size() as usize);

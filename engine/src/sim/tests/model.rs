@@ -1,8 +1,8 @@
 //! The text is the oracle's if every block is the right one, and another if any is not.
 
 use super::rig::{BLOCKS, SEED, block, known, layout, plan, prompt, span, vocabulary};
-use crate::cpu::memory::Memory;
 use crate::device::PoolMemory;
+use crate::pool::Pool;
 use crate::sim::{Oracle, SimModel, Vocabulary};
 use domain::plan::{BlockCopy, StepPlan};
 use domain::{GroupId, KvLayout, SamplingParams, Token};
@@ -15,7 +15,7 @@ const OUTPUT: u32 = 12;
 struct Run {
     layout: KvLayout,
     model: SimModel,
-    pools: Vec<Arc<Memory>>,
+    pools: Vec<Arc<Pool>>,
     tokens: Vec<Token>,
     written: u32,
     prompt: u32,
@@ -24,7 +24,7 @@ struct Run {
 impl Run {
     fn new(layout: KvLayout, prompt: Vec<Token>) -> Self {
         let bytes = |group| layout.record_bytes(group) * BLOCKS as usize;
-        let pool = |group| Arc::new(Memory::zeroed(bytes(group)).expect("memory"));
+        let pool = |group| Arc::new(Pool::new(bytes(group)).expect("memory"));
         let pools: Vec<_> = (0..layout.groups.len()).map(pool).collect();
         let shared = pools.iter().map(|pool| pool.clone() as Arc<dyn PoolMemory>).collect();
         let model = SimModel::new(layout.clone(), vocabulary(), shared).expect("a layout for tags");
@@ -139,7 +139,7 @@ fn copied_records_say_the_same() {
 fn a_layout_without_room_for_tags_is_refused() {
     let mut narrow = layout(None);
     narrow.groups[0].head_dim = 1;
-    let pool = || vec![Arc::new(Memory::zeroed(4096).expect("memory")) as Arc<dyn PoolMemory>];
+    let pool = || vec![Arc::new(Pool::new(4096).expect("memory")) as Arc<dyn PoolMemory>];
     assert!(SimModel::new(narrow, vocabulary(), pool()).is_none());
     assert!(SimModel::new(layout(Some(4)), vocabulary(), pool()).is_none(), "a pool is missing");
 }

@@ -1,0 +1,132 @@
+//! The checksum of bytes on their way: fast on vectors, equal everywhere.
+//!
+//! The bytes are taken as little-endian 32-bit words, the last one filled up with zeros. Word `i` goes to lane `i % LANES`,
+//! and a lane takes its words in order: `lane = scramble((lane + word) * FACTOR)` modulo 2^32, `scramble(x) = x ^ (x >> 15)`,
+//! from the initial value `lane's number + 1`. In a last round that is not full, the lanes without a word keep their value.
+//! At the end the lanes are folded in order into 64 bits that begin as the number of bytes:
+//! `sum = (sum ^ lane) * FOLD`, then `sum ^ (sum >> 29)`.
+//!
+//! Each step is a bijection of the lane for a given word and of the word for a given lane, so one changed word always
+//! changes the sum; more of them are missed once in 2^32 at most. It is no defence against an adversary. A GPU computes
+//! it with one thread per lane.
+
+/// Lanes: four vectors of 16 words.
+const LANES: usize = 64;
+/// Odd, so that multiplying loses nothing. (A prime of xxHash.)
+const FACTOR: u32 = 0x9E37_79B1;
+/// Odd, likewise.
+const FOLD: u64 = 0x9FB2_1C65_1E98_DF25;
+
+/// The checksum of `bytes`.
+pub fn checksum(bytes: &[u8]) -> u64 {
+    #[cfg(target_arch = "x86_64")]
+    {
+        if is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw") {
+            // SAFETY: the processor has it.
+            return unsafe { with_avx512(bytes) };
+        }
+        if is_x86_feature_detected!("avx2") {
+            // SAFETY: the processor has it.
+            return unsafe { with_avx2(bytes) };
+        }
+    }
+    plain(bytes)
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn with_avx512(bytes: &[u8]) -> u64 {
+    plain(bytes)
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+fn with_avx2(bytes: &[u8]) -> u64 {
+    plain(bytes)
+}
+
+/// Inlined, so that it is compiled for the instructions of each of its callers.
+#[inline(always)]
+fn plain(bytes: &[u8]) -> u64 {
+    let mut lanes: [u32; LANES] = std::array::from_fn(|lane| lane as u32 + 1);
+    let mut rounds = bytes.chunks_exact(LANES * 4);
+    for round in &mut rounds {
+        for (lane, word) in lanes.iter_mut().zip(round.as_chunks::<4>().0) {
+            *lane = step(*lane, *word);
+        }
+    }
+    for (lane, word) in lanes.iter_mut().zip(rounds.remainder().chunks(4)) {
+        let mut filled = [0; 4];
+        filled[..word.len()].copy_from_slice(word);
+        *lane = step(*lane, filled);
+    }
+    lanes.into_iter().fold(bytes.len() as u64, |sum, lane| fold(sum, lane.into()))
+}
+
+#[inline(always)]
+fn step(lane: u32, word: [u8; 4]) -> u32 {
+    let product = lane.wrapping_add(u32::from_le_bytes(word)).wrapping_mul(FACTOR);
+    product ^ (product >> 15)
+}
+
+/// Folds a part into a sum. Also how the sums of several pieces become one.
+#[inline(always)]
+pub(crate) fn fold(sum: u64, part: u64) -> u64 {
+    let product = (sum ^ part).wrapping_mul(FOLD);
+    product ^ (product >> 29)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// As the module's text says, word by word.
+    fn by_the_book(bytes: &[u8]) -> u64 {
+        let mut lanes: Vec<u32> = (1..=64).collect();
+        for (i, word) in bytes.chunks(4).enumerate() {
+            let word = word.iter().rev().fold(0_u32, |word, &byte| (word << 8) | u32::from(byte));
+            let x = (u64::from(lanes[i % 64]) + u64::from(word)) % (1 << 32) * 0x9E37_79B1 % (1 << 32);
+            lanes[i % 64] = (x ^ (x >> 15)) as u32;
+        }
+        lanes.iter().fold(bytes.len() as u64, |sum, &lane| {
+            let x = (u128::from(sum ^ u64::from(lane)) * 0x9FB2_1C65_1E98_DF25 % (1 << 64)) as u64;
+            x ^ (x >> 29)
+        })
+    }
+
+    #[test]
+    fn it_never_changes() {
+        // What other implementations are checked against.
+        let bytes: Vec<u8> = (0..1000_u32).map(|i| (i * 7 + 3) as u8).collect();
+        assert_eq!([0, 1, 255, 256, 1000].map(|len| checksum(&bytes[..len])), GOLDEN);
+    }
+
+    const GOLDEN: [u64; 5] = [
+        11_722_351_811_329_838_711,
+        832_962_760_164_066_042,
+        16_789_286_387_987_463_359,
+        11_196_624_123_227_617_850,
+        6_162_109_333_960_201_080,
+    ];
+
+    proptest! {
+        #[test]
+        fn every_build_of_it_is_the_same(bytes in proptest::collection::vec(any::<u8>(), 0..2000)) {
+            prop_assert_eq!(checksum(&bytes), by_the_book(&bytes));
+            prop_assert_eq!(plain(&bytes), by_the_book(&bytes));
+        }
+
+        #[test]
+        fn a_changed_byte_is_seen(
+            mut bytes in proptest::collection::vec(any::<u8>(), 1..2000), at in any::<prop::sample::Index>(), flip in 1..=255_u8,
+        ) {
+            let (before, at) = (checksum(&bytes), at.index(bytes.len()));
+            bytes[at] ^= flip;
+            prop_assert_ne!(checksum(&bytes), before);
+            bytes[at] ^= flip;
+            bytes.push(0);
+            prop_assert_ne!(checksum(&bytes), before, "the length counts");
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! Settings of an agent, and the secret that workers of one cluster share.
+
+use crate::lane::Lane;
+use domain::{Incarnation, WorkerId};
+use std::fmt;
+
+/// Settings of an agent.
+#[derive(Clone, Debug)]
+pub struct AgentConfig {
+    /// Whose agent it is.
+    pub id: WorkerId,
+    /// Which life of that worker.
+    pub incarnation: Incarnation,
+    /// Name for people.
+    pub name: String,
+    /// Transfers posted and not ended; one more is refused.
+    pub posted_max: usize,
+    /// A peer that this lane (or a faster one) does not reach is not connected.
+    pub require: Option<Lane>,
+    /// Lanes that may be taken.
+    pub lanes: Vec<Lane>,
+    /// What proves that a peer belongs to the cluster.
+    pub secret: Secret,
+    /// Where peers of other processes reach it; `None`: only the process' own agents do.
+    pub listen: Option<ListenConfig>,
+    /// Settings of the lane `tcp`.
+    pub tcp: TcpConfig,
+}
+
+impl AgentConfig {
+    /// An agent that only those of the same process reach, by any lane, with up to `posted_max` open transfers.
+    pub fn in_process(id: WorkerId, incarnation: Incarnation, name: String, posted_max: usize) -> Self {
+        Self {
+            id,
+            incarnation,
+            name,
+            posted_max,
+            require: None,
+            lanes: Lane::all().map(|(lane, _)| lane).collect(),
+            secret: Secret::default(),
+            listen: None,
+            tcp: TcpConfig::default(),
+        }
+    }
+}
+
+/// Where peers of other processes reach an agent. Those of the same host use a Unix socket, which needs no setting.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListenConfig {
+    /// `host:port` to listen on; port 0: any. Empty: no TCP.
+    pub bind: String,
+    /// Host that peers are told. Empty: the one listened on.
+    pub advertise: String,
+}
+
+/// Settings of the lane `tcp`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TcpConfig {
+    /// Connections to each peer that bytes are read over.
+    pub connections: u16,
+    /// Whether bytes that are read carry a checksum. The reader decides.
+    pub checksums: bool,
+}
+
+impl Default for TcpConfig {
+    fn default() -> Self {
+        Self { connections: 2, checksums: true }
+    }
+}
+
+/// The secret of a cluster. Without one, whoever reaches an agent's sockets may read its memory.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Secret(Option<[u8; 32]>);
+
+/// Sets what is derived from the secret here apart from every other use of it.
+const CONTEXT: &str = "baton transport 1: workers prove to each other that they know the secret of the cluster";
+
+impl Secret {
+    /// The secret made of these bytes; none of them: no secret.
+    pub fn new(bytes: &[u8]) -> Self {
+        Self((!bytes.is_empty()).then(|| blake3::derive_key(CONTEXT, bytes)))
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_none()
+    }
+
+    /// What only who knows the secret can say about these parts. `role` keeps one end's proof from serving as the other's.
+    pub(crate) fn proof(&self, role: &str, parts: [&[u8]; 2]) -> blake3::Hash {
+        let mut hasher = blake3::Hasher::new_keyed(&self.0.unwrap_or_default());
+        for part in [role.as_bytes(), parts[0], parts[1]] {
+            hasher.update(&(part.len() as u64).to_le_bytes()).update(part);
+        }
+        hasher.finalize()
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.is_empty() { "none" } else { "set" })
+    }
+}

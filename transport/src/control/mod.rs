@@ -1,0 +1,489 @@
+//! The control thread of an agent: it takes in who connects, carries messages and regions, notices who leaves, and has
+//! peers connected. Idle connections cost it nothing.
+//!
+//! What is deliberately absent: bytes of regions. They are the mover's and `lane_tcp`'s.
+
+mod channel;
+mod dial;
+mod hello;
+mod serve;
+mod sockets;
+
+pub(crate) use sockets::{Listeners, prepare_tcp};
+
+use crate::counts::Counts;
+use crate::event::AgentEvent;
+use crate::link::Link;
+use crate::peers::Known;
+use crate::station::Station;
+use crate::wake::{Doorbell, Wake};
+use channel::{Channel, ChannelError};
+use dial::Dialled;
+use domain::{Incarnation, WorkerId};
+use hello::kind;
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::time::Timespec;
+use serve::Serving;
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Peers that are being connected at once; others wait their turn.
+const DIALS_MAX: usize = 8;
+/// How soon an event that the sink did not take is offered again.
+const TELL_AGAIN: Duration = Duration::from_millis(1);
+/// Bytes of messages that wait at a socket; others wait where senders see how many they are.
+const UNSENT_MAX: usize = 1 << 20;
+/// Connections that others opened. One more is closed.
+const CONNECTIONS_MAX: usize = 16 << 10;
+/// Reads of one connection before it is another's turn.
+const READS_PER_TURN: usize = 16;
+
+/// What is not a connection among the things waited for.
+const BELL: u64 = 0;
+const UNIX: u64 = 1;
+const TCP: u64 = 2;
+const FIRST_CONNECTION: u64 = 3;
+
+/// How others reach the control thread.
+pub(crate) struct Control {
+    bell: Doorbell,
+    orders: Mutex<Orders>,
+}
+
+#[derive(Default)]
+struct Orders {
+    dialled: Vec<(Known, Result<Dialled, String>)>,
+    introduced: Vec<(WorkerId, Incarnation)>,
+    regions_changed: bool,
+    links_lost: bool,
+    closed: bool,
+}
+
+impl Control {
+    pub(crate) fn new() -> io::Result<Self> {
+        Ok(Self { bell: Doorbell::new()?, orders: Mutex::default() })
+    }
+
+    fn orders(&self) -> MutexGuard<'_, Orders> {
+        self.orders.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes it look at everything that others may have changed.
+    pub(crate) fn wake(&self) {
+        self.bell.wake();
+    }
+
+    pub(crate) fn close(&self) {
+        self.orders().closed = true;
+        self.wake();
+    }
+
+    pub(crate) fn regions_changed(&self) {
+        self.orders().regions_changed = true;
+        self.wake();
+    }
+
+    /// A link is gone; its connection is closed.
+    pub(crate) fn link_lost(&self) {
+        self.orders().links_lost = true;
+        self.wake();
+    }
+
+    /// A life of a peer is known; connections of earlier ones are closed.
+    pub(crate) fn introduced(&self, id: WorkerId, incarnation: Incarnation) {
+        self.orders().introduced.push((id, incarnation));
+        self.wake();
+    }
+
+    fn dialled(&self, peer: Known, result: Result<Dialled, String>) {
+        self.orders().dialled.push((peer, result));
+        self.wake();
+    }
+}
+
+/// A connection of either direction.
+struct Connection {
+    channel: Channel,
+    role: Role,
+    /// Whether it is waited for until it takes more.
+    waits_to_write: bool,
+}
+
+enum Role {
+    /// Somebody connected to this agent.
+    Serving(Serving),
+    /// This agent connected to somebody.
+    Dialled(Arc<Link>),
+}
+
+struct Loop<'a> {
+    station: &'a Arc<Station>,
+    listeners: Listeners,
+    epoll: OwnedFd,
+    connections: HashMap<u64, Connection>,
+    /// Which connection is a link's.
+    links: HashMap<WorkerId, u64>,
+    next: u64,
+    /// Connections whose ends do not know each other yet, by their number, with the time until they must.
+    strangers: BTreeMap<u64, Instant>,
+    /// Peers that may be tried again at a time.
+    later: BTreeMap<(Instant, WorkerId), Known>,
+    to_dial: VecDeque<Known>,
+    dials: usize,
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "connections that keep silent end by it, and failed ones are tried again"
+)]
+fn now() -> Instant {
+    Instant::now()
+}
+
+/// The thread's body. Returns after [`Control::close`].
+pub(crate) fn run(station: &Arc<Station>, listeners: Listeners) {
+    if let Err(error) = Loop::new(station, listeners).and_then(|mut control| control.run()) {
+        // Without it no peer is found or noticed to leave, which deadlines above cover; the cause must not stay unseen.
+        tracing::error!(worker = station.config.name, %error, "the transport's control thread ended");
+    }
+}
+
+impl<'a> Loop<'a> {
+    fn new(station: &'a Arc<Station>, listeners: Listeners) -> io::Result<Self> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        // Edge-triggered: see `Doorbell`.
+        epoll::add(&epoll, station.control.bell.fd(), EventData::new_u64(BELL), EventFlags::IN | EventFlags::ET)?;
+        let unix = listeners.unix.as_ref().map(|unix| (unix.as_fd(), UNIX));
+        let tcp = listeners.tcp.as_ref().map(|tcp| (tcp.as_fd(), TCP));
+        for (listener, token) in unix.into_iter().chain(tcp) {
+            epoll::add(&epoll, listener, EventData::new_u64(token), EventFlags::IN)?;
+        }
+        Ok(Self {
+            station,
+            listeners,
+            epoll,
+            connections: HashMap::new(),
+            links: HashMap::new(),
+            next: FIRST_CONNECTION,
+            strangers: BTreeMap::new(),
+            later: BTreeMap::new(),
+            to_dial: VecDeque::new(),
+            dials: 0,
+        })
+    }
+
+    fn run(&mut self) -> io::Result<()> {
+        let mut events = Vec::with_capacity(256);
+        loop {
+            self.station.control.bell.answer();
+            let orders = std::mem::take(&mut *self.station.control.orders());
+            if orders.closed {
+                self.end();
+                return Ok(());
+            }
+            self.carry_out(orders);
+            let untold = self.station.tell_again();
+            let timeout = self
+                .deadline(untold)
+                .map(|time| Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() });
+            events.clear();
+            match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), timeout.as_ref()) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+            for event in &events {
+                match event.data.u64() {
+                    BELL => {}
+                    UNIX | TCP => self.accept(event.data.u64() == UNIX),
+                    connection => self.ready(connection, event.flags),
+                }
+            }
+            self.pass_deadlines();
+        }
+    }
+
+    /// Does what others asked for.
+    fn carry_out(&mut self, orders: Orders) {
+        for (peer, result) in orders.dialled {
+            self.dials -= 1;
+            self.dialled(&peer, result);
+        }
+        if orders.links_lost || !orders.introduced.is_empty() {
+            let is_old = |connection: &Connection| match &connection.role {
+                Role::Dialled(link) => link.is_gone(),
+                Role::Serving(serving) => orders.introduced.iter().any(|&(id, life)| serving.is_before(id, life)),
+            };
+            let old = self.connections.iter().filter(|(_, connection)| is_old(connection)).map(|(&number, _)| number);
+            old.collect::<Vec<_>>().into_iter().for_each(|number| self.close(number));
+        }
+        if orders.regions_changed {
+            let served: Vec<_> = self.connections.keys().copied().collect();
+            served.into_iter().for_each(|number| self.show_regions(number));
+        }
+        for (peer, not_before) in self.station.peers.take_wanted() {
+            match not_before.filter(|&at| at > now()) {
+                Some(at) => drop(self.later.insert((at, peer.id), peer)),
+                None => self.to_dial.push_back(peer),
+            }
+        }
+        self.dial();
+        for peer in self.station.peers.take_writable() {
+            if let Some(&number) = self.links.get(&peer) {
+                self.write(number);
+            }
+        }
+    }
+
+    fn dial(&mut self) {
+        while self.dials < DIALS_MAX
+            && let Some(peer) = self.to_dial.pop_front()
+        {
+            // What is known may be newer than what was asked for.
+            let Some(peer) = self.station.peers.connecting(peer.id) else { continue };
+            self.dials += 1;
+            let (station, tried) = (self.station.clone(), peer.clone());
+            let name = format!("{}-dial", station.config.name);
+            let spawned = std::thread::Builder::new().name(name).spawn(move || {
+                let result = dial::dial(&station, &tried);
+                station.control.dialled(tried, result);
+            });
+            if let Err(error) = spawned {
+                self.station.control.dialled(peer, Err(format!("no thread to connect it: {error}")));
+            }
+        }
+    }
+
+    fn dialled(&mut self, peer: &Known, result: Result<Dialled, String>) {
+        let reason = match result {
+            Ok(Dialled { link, status, channel }) => {
+                let connected = self.station.peers.connected(&link, status.clone());
+                if connected && let Err(error) = self.watch(channel, Role::Dialled(link.clone())) {
+                    self.station.lose(&link, &format!("its connection cannot be watched: {error}"));
+                } else if connected {
+                    self.links.insert(peer.id, self.next - 1);
+                    tracing::debug!(worker = self.station.config.name, peer = peer.name, lane = %status.lane, "connected");
+                    self.station.tell(AgentEvent::Connected { peer: peer.id, status });
+                } else {
+                    link.leave();
+                    if let Some(streams) = &self.station.streams {
+                        streams.links_changed();
+                    }
+                }
+                return;
+            }
+            Err(reason) => reason,
+        };
+        if self.station.peers.failed(peer, now()) {
+            Counts::add(&self.station.counts.lost);
+            tracing::debug!(worker = self.station.config.name, peer = peer.name, reason, "not connected");
+            self.station.tell(AgentEvent::Lost { peer: peer.id, reason });
+        }
+    }
+
+    /// Waits for a connection from now on.
+    fn watch(&mut self, channel: Channel, role: Role) -> io::Result<()> {
+        epoll::add(&self.epoll, channel.socket(), EventData::new_u64(self.next), EventFlags::IN)?;
+        self.connections.insert(self.next, Connection { channel, role, waits_to_write: false });
+        self.next += 1;
+        Ok(())
+    }
+
+    fn accept(&mut self, unix: bool) {
+        loop {
+            let socket: io::Result<OwnedFd> = match (unix, &self.listeners.unix, &self.listeners.tcp) {
+                (true, Some(listener), _) => listener.accept().map(|(stream, _)| stream.into()),
+                (false, _, Some(listener)) => listener.accept().map(|(stream, _)| stream.into()),
+                _ => return,
+            };
+            let socket = match socket {
+                Ok(socket) => socket,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                // Of one connection that is gone already, or of too many of them: the next event tries again.
+                Err(error) => return tracing::debug!(worker = self.station.config.name, %error, "nobody was accepted"),
+            };
+            if self.connections.len() >= CONNECTIONS_MAX || self.strangers.len() >= serve::STRANGERS_MAX {
+                Counts::add(&self.station.counts.refused);
+                continue;
+            }
+            let prepared = if unix { Ok(()) } else { prepare_tcp(&socket) };
+            let prepared = prepared.and_then(|()| Ok(rustix::io::ioctl_fionbio(&socket, true)?));
+            let number = self.next;
+            let watched = prepared.and_then(|()| self.watch(Channel::new(socket, unix), Role::Serving(Serving::new())));
+            match watched {
+                Ok(()) => drop(self.strangers.insert(number, now() + serve::STRANGER_MAX)),
+                Err(error) => {
+                    tracing::debug!(worker = self.station.config.name, %error, "a connection cannot be watched")
+                }
+            }
+        }
+    }
+
+    /// Something can be read from, or written to, a connection.
+    fn ready(&mut self, number: u64, flags: EventFlags) {
+        if flags.contains(EventFlags::OUT) {
+            self.write(number);
+        }
+        if flags.intersects(EventFlags::IN | EventFlags::HUP | EventFlags::ERR) {
+            self.read(number);
+        }
+    }
+
+    fn read(&mut self, number: u64) {
+        for _ in 0..READS_PER_TURN {
+            let Some(connection) = self.connections.get_mut(&number) else { return };
+            let outcome = match connection.channel.fill() {
+                Ok(false) => return,
+                Ok(true) => match &mut connection.role {
+                    Role::Serving(serving) => serving.handle(self.station, &mut connection.channel),
+                    Role::Dialled(link) => handle(link, &mut connection.channel).map(|()| serve::Next::Stay),
+                },
+                Err(error) => Err(error),
+            };
+            match outcome {
+                Ok(next) => self.follow(number, next),
+                Err(error) => return self.fail(number, &error),
+            }
+        }
+    }
+
+    fn follow(&mut self, number: u64, next: serve::Next) {
+        match next {
+            serve::Next::Stay => self.flush(number),
+            serve::Next::Known => {
+                self.strangers.remove(&number);
+                self.flush(number);
+            }
+            serve::Next::Bytes { peer, incarnation } => {
+                self.strangers.remove(&number);
+                let Some(mut connection) = self.connections.remove(&number) else { return };
+                let deleted = epoll::delete(&self.epoll, connection.channel.socket());
+                let flushed = deleted.is_ok() && matches!(connection.channel.flush(), Ok(true));
+                let socket = connection.channel.into_socket().filter(|_| flushed);
+                match (&self.station.streams, socket) {
+                    (Some(streams), Some(socket)) => streams.serve(peer, incarnation, socket),
+                    _ => Counts::add(&self.station.counts.refused),
+                }
+            }
+        }
+    }
+
+    /// Moves messages to a link's connection, and sends what waits there.
+    fn write(&mut self, number: u64) {
+        loop {
+            let Some(connection) = self.connections.get_mut(&number) else { return };
+            let Role::Dialled(link) = &connection.role else { return self.flush(number) };
+            let message =
+                if connection.channel.unsent() < UNSENT_MAX { self.station.peers.take_message(link) } else { None };
+            let Some(message) = message else { return self.flush(number) };
+            connection.channel.push(kind::MESSAGE, &message, None);
+            if connection.channel.unsent() >= UNSENT_MAX {
+                self.flush(number);
+            }
+        }
+    }
+
+    /// Sends what waits at a connection, now and whenever it takes more.
+    fn flush(&mut self, number: u64) {
+        let Some(connection) = self.connections.get_mut(&number) else { return };
+        match connection.channel.flush() {
+            Ok(done) if done != connection.waits_to_write => {}
+            Ok(done) => {
+                let flags = if done { EventFlags::IN } else { EventFlags::IN | EventFlags::OUT };
+                connection.waits_to_write = !done;
+                let modified =
+                    epoll::modify(&self.epoll, connection.channel.socket(), EventData::new_u64(number), flags);
+                if let Err(error) = modified {
+                    self.fail(number, &ChannelError::Failed(error));
+                }
+            }
+            Err(error) => self.fail(number, &error),
+        }
+    }
+
+    fn show_regions(&mut self, number: u64) {
+        let Some(connection) = self.connections.get_mut(&number) else { return };
+        if let Role::Serving(serving) = &mut connection.role {
+            serving.show_regions(self.station, &mut connection.channel);
+            self.flush(number);
+        }
+    }
+
+    /// A connection is of no use any more.
+    fn fail(&mut self, number: u64, error: &ChannelError) {
+        let name = &self.station.config.name;
+        let Some(connection) = self.connections.get_mut(&number) else { return };
+        match &connection.role {
+            Role::Dialled(link) => {
+                Counts::add(&self.station.counts.lost);
+                let link = link.clone();
+                self.station.lose(&link, &error.to_string());
+            }
+            Role::Serving(_) => {
+                if let ChannelError::Refused(reason) = error {
+                    Counts::add(&self.station.counts.refused);
+                    tracing::debug!(worker = name, reason, "refused a connection");
+                    connection.channel.push(kind::REFUSED, reason.as_bytes(), None);
+                    // It is told if it listens; nobody waits for it.
+                    let _ = connection.channel.flush();
+                }
+            }
+        }
+        self.close(number);
+    }
+
+    fn close(&mut self, number: u64) {
+        self.strangers.remove(&number);
+        if let Some(Connection { role: Role::Dialled(link), .. }) = self.connections.remove(&number)
+            && self.links.get(&link.peer) == Some(&number)
+        {
+            self.links.remove(&link.peer);
+        }
+    }
+
+    /// How long to wait at most.
+    fn deadline(&self, untold: bool) -> Option<Duration> {
+        let strangers = self.strangers.values().next().copied();
+        let later = self.later.keys().next().map(|&(at, _)| at);
+        let earliest = strangers.into_iter().chain(later).min().map(|at| at.saturating_duration_since(now()));
+        earliest.into_iter().chain(untold.then_some(TELL_AGAIN)).min()
+    }
+
+    fn pass_deadlines(&mut self) {
+        // Strangers came in the order of their numbers, and all have as long.
+        while let Some((&number, &until)) = self.strangers.first_key_value()
+            && until <= now()
+        {
+            self.fail(number, &ChannelError::Refused("it kept silent".to_owned()));
+        }
+        while let Some(entry) = self.later.first_entry()
+            && entry.key().0 <= now()
+        {
+            self.to_dial.push_back(entry.remove());
+        }
+        self.dial();
+    }
+
+    /// Everything that was open ends; who is connecting has its answer thrown away.
+    fn end(&mut self) {
+        let numbers: Vec<_> = self.connections.keys().copied().collect();
+        for number in numbers {
+            if let Some(Connection { role: Role::Dialled(link), .. }) = self.connections.remove(&number) {
+                link.leave();
+            }
+        }
+    }
+}
+
+/// Frames of a peer that this agent connected to.
+fn handle(link: &Link, channel: &mut Channel) -> Result<(), ChannelError> {
+    while let Some(frame) = channel.next(hello::HELLO_BYTES_MAX)? {
+        match frame.kind {
+            kind::REGION => dial::add_region(link, &frame, channel).map_err(ChannelError::Refused)?,
+            other => return Err(ChannelError::Refused(format!("a frame of kind {other} out of place"))),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,92 @@
+//! The sockets of an agent: listeners, and the options that every connection gets.
+
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::UnixListener;
+use std::time::Duration;
+
+/// A peer of which nothing is heard, though it was asked, for so long is gone: its transfers end and it is lost.
+pub(crate) const SILENCE_MAX: Duration = Duration::from_secs(5);
+/// After so long without a byte, the kernel asks whether the peer is still there.
+const PROBE_AFTER: Duration = Duration::from_secs(2);
+/// How long to connect takes at most, by address.
+const CONNECT_MAX: Duration = Duration::from_secs(2);
+
+/// How long each answer of the other end may take until both know each other.
+pub(crate) const ANSWER_MAX: Duration = Duration::from_secs(3);
+
+/// Where other processes reach the agent.
+#[derive(Default)]
+pub(crate) struct Listeners {
+    pub(crate) unix: Option<UnixListener>,
+    pub(crate) tcp: Option<TcpListener>,
+}
+
+impl Listeners {
+    /// Listens on the abstract socket `name`.
+    pub(crate) fn listen_unix(&mut self, name: &str) -> io::Result<()> {
+        let address = std::os::unix::net::SocketAddr::from_abstract_name(name)?;
+        let listener = UnixListener::bind_addr(&address)?;
+        listener.set_nonblocking(true)?;
+        self.unix = Some(listener);
+        Ok(())
+    }
+
+    /// Listens on `host:port`. Where it listens.
+    pub(crate) fn listen_tcp(&mut self, bind: &str) -> io::Result<SocketAddr> {
+        let explain = |error: io::Error| io::Error::new(error.kind(), format!("cannot listen on {bind}: {error}"));
+        let listener = TcpListener::bind(bind).map_err(explain)?;
+        listener.set_nonblocking(true)?;
+        let address = listener.local_addr()?;
+        self.tcp = Some(listener);
+        Ok(address)
+    }
+}
+
+/// Connects to the abstract socket `name`. What is read and written over it takes [`ANSWER_MAX`] at most.
+pub(crate) fn connect_unix(name: &str) -> io::Result<OwnedFd> {
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    // Connecting waits, too, where the other end is there but takes nobody.
+    limit(&socket, Some(ANSWER_MAX))?;
+    rustix::net::connect(&socket, &SocketAddrUnix::new_abstract_name(name.as_bytes())?)?;
+    Ok(socket)
+}
+
+/// Connects to `host:port`. What is read and written over it takes [`ANSWER_MAX`] at most.
+pub(crate) fn connect_tcp(address: &str) -> io::Result<OwnedFd> {
+    let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    for address in address.to_socket_addrs()? {
+        match TcpStream::connect_timeout(&address, CONNECT_MAX) {
+            Ok(stream) => {
+                prepare_tcp(&stream)?;
+                limit(&stream, Some(ANSWER_MAX))?;
+                return Ok(stream.into());
+            }
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+/// No waiting for more to send, and an end after `SILENCE_MAX` of silence.
+pub(crate) fn prepare_tcp(socket: impl AsFd) -> io::Result<()> {
+    let socket = socket.as_fd();
+    sockopt::set_tcp_nodelay(socket, true)?;
+    sockopt::set_socket_keepalive(socket, true)?;
+    sockopt::set_tcp_keepidle(socket, PROBE_AFTER)?;
+    sockopt::set_tcp_keepintvl(socket, Duration::from_secs(1))?;
+    sockopt::set_tcp_keepcnt(socket, (SILENCE_MAX - PROBE_AFTER).as_secs() as u32)?;
+    sockopt::set_tcp_user_timeout(socket, SILENCE_MAX.as_millis() as u32)?;
+    Ok(())
+}
+
+/// Reads and writes fail after `time`.
+fn limit(socket: impl AsFd, time: Option<Duration>) -> io::Result<()> {
+    let socket = socket.as_fd();
+    sockopt::set_socket_timeout(socket, sockopt::Timeout::Recv, time)?;
+    sockopt::set_socket_timeout(socket, sockopt::Timeout::Send, time)?;
+    Ok(())
+}

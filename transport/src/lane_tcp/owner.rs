@@ -1,0 +1,402 @@
+//! The owner's end of a connection for bytes: it is asked for pieces of its regions and streams them.
+
+use super::wire::{
+    Asked, PIECES_OPEN_MAX, REQUEST_HEAD, REQUEST_PIECE, RUN_BYTES_MAX, RUN_HEAD, RUN_PIECES_MAX, RunHead, decode_piece,
+};
+use crate::checksum::{checksum, fold};
+use crate::copy::copy_racing;
+use crate::memory::{Memory, RegionId};
+use crate::station::Station;
+use domain::{Incarnation, WorkerId};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags};
+use std::collections::VecDeque;
+use std::io::IoSlice;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+/// Bytes that are sent over one connection before it is another's turn.
+const TURN_BYTES: usize = 1 << 20;
+/// Bytes of requests that are read at once.
+const READ_BYTES: usize = 32 << 10;
+
+/// A connection over which a peer reads.
+pub(super) struct OwnerConnection {
+    socket: OwnedFd,
+    peer: WorkerId,
+    incarnation: Incarnation,
+    /// The beginning of a request that is not there as a whole.
+    input: Vec<u8>,
+    /// Requests whose gates are open, in the order in which they opened.
+    ready: VecDeque<Reading>,
+    /// Requests whose gates are closed.
+    gated: Vec<Reading>,
+    /// Pieces in both.
+    open_pieces: usize,
+    sending: Sending,
+    /// What is sent when a checksum goes with it: summed up and sent from here, so that both are of the same bytes, even
+    /// where their owner overwrites them meanwhile.
+    copied: Vec<u8>,
+    pub(super) waits_to_write: bool,
+}
+
+/// A request that is being answered.
+struct Reading {
+    transfer: u64,
+    gate: u64,
+    memory: Arc<dyn Memory>,
+    /// Number of its first piece.
+    first: u32,
+    /// Where each piece begins, and its bytes. Inside of the memory.
+    pieces: Vec<(u64, u32)>,
+    /// Pieces that were sent.
+    done: usize,
+    checksums: bool,
+}
+
+/// The run that is being sent.
+#[derive(Default)]
+struct Sending {
+    head: [u8; RUN_HEAD],
+    parts: Vec<Part>,
+    /// Bytes in all, with the header.
+    len: usize,
+    sent: usize,
+    /// Keeps the parts mapped.
+    memory: Option<Arc<dyn Memory>>,
+}
+
+/// Bytes of a region, or of the connection's own copy.
+struct Part {
+    from: *const u8,
+    len: usize,
+}
+
+// SAFETY: it is an address; `Sending` holds what it points to.
+unsafe impl Send for Part {}
+
+/// How a turn ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Turn {
+    /// There is nothing to send.
+    Idle,
+    /// There is more, after others had their turns.
+    More,
+    /// The socket takes no more now.
+    Blocked,
+}
+
+impl OwnerConnection {
+    pub(super) fn new(socket: OwnedFd, peer: WorkerId, incarnation: Incarnation) -> Self {
+        Self {
+            socket,
+            peer,
+            incarnation,
+            input: Vec::new(),
+            ready: VecDeque::new(),
+            gated: Vec::new(),
+            open_pieces: 0,
+            sending: Sending::default(),
+            copied: Vec::new(),
+            waits_to_write: false,
+        }
+    }
+
+    pub(super) fn socket(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    /// Whether it is an earlier life of the peer.
+    pub(super) fn is_before(&self, id: WorkerId, life: Incarnation) -> bool {
+        self.peer == id && self.incarnation < life
+    }
+
+    /// Whether requests wait for their gates.
+    pub(super) fn waits(&self) -> bool {
+        !self.gated.is_empty()
+    }
+
+    /// The progress word is at `progress`. Whether there is something to send.
+    pub(super) fn open(&mut self, progress: u64) -> bool {
+        let mut at = 0;
+        // In the order in which they were asked for.
+        while at < self.gated.len() {
+            if self.gated[at].gate <= progress {
+                self.ready.push_back(self.gated.remove(at));
+            } else {
+                at += 1;
+            }
+        }
+        self.has_work()
+    }
+
+    fn has_work(&self) -> bool {
+        !self.ready.is_empty() || self.sending.sent < self.sending.len
+    }
+
+    /// Reads requests. Whether there is something to send. Errors, in words: the connection is of no use any more; the
+    /// flag says whether its other end does not keep to the protocol.
+    pub(super) fn receive(&mut self, station: &Station) -> Result<bool, (bool, String)> {
+        let before = self.input.len();
+        self.input.resize(before + READ_BYTES, 0);
+        let received = rustix::net::recv(&self.socket, &mut self.input[before..], RecvFlags::DONTWAIT);
+        self.input.truncate(before + received.as_ref().map_or(0, |(count, _)| *count));
+        match received {
+            Ok((0, _)) => return Err((false, "the connection was closed".to_owned())),
+            Ok(_) | Err(Errno::INTR | Errno::AGAIN) => {}
+            Err(error) => return Err((false, error.to_string())),
+        }
+        let input = std::mem::take(&mut self.input);
+        let mut rest = input.as_slice();
+        while let Some((head, after)) = rest.split_first_chunk::<REQUEST_HEAD>() {
+            let asked = Asked::decode(head).ok_or_else(|| (true, "a request that is none".to_owned()))?;
+            let Some((pieces, after)) = after.split_at_checked(asked.body()) else { break };
+            self.take(station, asked, pieces).map_err(|reason| (true, reason))?;
+            rest = after;
+        }
+        if !rest.is_empty() {
+            self.input = rest.to_vec();
+        }
+        Ok(self.has_work())
+    }
+
+    fn take(&mut self, station: &Station, asked: Asked, pieces: &[u8]) -> Result<(), String> {
+        let (transfer, gate, region, first, checksums) = match asked {
+            Asked::Read { transfer, gate, region, first, checksums, .. } => (transfer, gate, region, first, checksums),
+            Asked::Cancel { transfer } => {
+                let wanted = |reading: &Reading| reading.transfer != transfer;
+                self.ready.retain(wanted);
+                self.gated.retain(wanted);
+                let left = |reading: &Reading| reading.pieces.len() - reading.done;
+                self.open_pieces = self.ready.iter().chain(&self.gated).map(left).sum();
+                return Ok(());
+            }
+        };
+        let memory = station.region(RegionId(region)).ok_or_else(|| format!("there is no region {region}"))?;
+        let (pieces, _) = pieces.as_chunks::<REQUEST_PIECE>();
+        let pieces: Vec<_> = pieces.iter().map(decode_piece).collect();
+        let fits = |&(from, len): &(u64, u32)| {
+            (1..=RUN_BYTES_MAX as u32).contains(&len)
+                && from.checked_add(len.into()).is_some_and(|end| end <= memory.len() as u64)
+        };
+        if let Some((from, len)) = pieces.iter().find(|piece| !fits(piece)) {
+            return Err(format!(
+                "{len} bytes from {from} are asked for of region {region}, which has {}",
+                memory.len()
+            ));
+        }
+        self.open_pieces += pieces.len();
+        if self.open_pieces > PIECES_OPEN_MAX {
+            return Err(format!("more than {PIECES_OPEN_MAX} pieces are asked for at once"));
+        }
+        let reading = Reading { transfer, gate, memory, first, pieces, done: 0, checksums };
+        if gate <= station.progress.get() {
+            self.ready.push_back(reading);
+        } else {
+            self.gated.push(reading);
+        }
+        Ok(())
+    }
+
+    /// Sends for a while. Errors: the connection failed.
+    pub(super) fn turn(&mut self) -> Result<Turn, Errno> {
+        let mut left = TURN_BYTES;
+        loop {
+            if self.sending.sent == self.sending.len && !self.next_run() {
+                return Ok(Turn::Idle);
+            }
+            if left == 0 {
+                return Ok(Turn::More);
+            }
+            match self.sending.send(&self.socket) {
+                Ok(count) => left = left.saturating_sub(count),
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return Ok(Turn::Blocked),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Begins the next run. `false`: nothing is left.
+    fn next_run(&mut self) -> bool {
+        let sending = &mut self.sending;
+        sending.parts.clear();
+        let Some(reading) = self.ready.front_mut() else {
+            // An idle connection keeps nothing mapped.
+            (sending.memory, sending.len, sending.sent) = (None, 0, 0);
+            return false;
+        };
+        let mut len = 0;
+        for &(from, piece_len) in reading.pieces[reading.done..].iter().take(RUN_PIECES_MAX) {
+            if len + piece_len as usize > RUN_BYTES_MAX {
+                break;
+            }
+            len += piece_len as usize;
+            // SAFETY: `take` checked that the piece is inside the memory.
+            let from = unsafe { reading.memory.as_ptr().add(from as usize) };
+            sending.parts.push(Part { from, len: piece_len as usize });
+        }
+        let count = sending.parts.len();
+        let sum = if reading.checksums { sum_up(&mut sending.parts, &mut self.copied) } else { 0 };
+        let head = RunHead {
+            transfer: reading.transfer,
+            first: reading.first + reading.done as u32,
+            count: count as u32,
+            len: len as u32,
+            sum,
+        };
+        (sending.head, sending.len, sending.sent) = (head.encode(), RUN_HEAD + len, 0);
+        sending.memory = Some(reading.memory.clone());
+        reading.done += count;
+        self.open_pieces -= count;
+        if reading.done == reading.pieces.len() {
+            self.ready.pop_front();
+        }
+        true
+    }
+}
+
+/// Copies the parts to `copied`, where they are one part from then on, and sums them up.
+fn sum_up(parts: &mut Vec<Part>, copied: &mut Vec<u8>) -> u64 {
+    copied.resize(RUN_BYTES_MAX, 0);
+    let (mut at, mut sum) = (0, 0);
+    for part in parts.iter() {
+        let copy = &mut copied[at..at + part.len];
+        // SAFETY: the part is inside its region, which is held; the copy is this connection's own.
+        unsafe { copy_racing(part.from, copy.as_mut_ptr(), part.len) };
+        sum = fold(sum, checksum(copy));
+        at += part.len;
+    }
+    parts.clear();
+    parts.push(Part { from: copied.as_ptr(), len: at });
+    sum
+}
+
+impl Sending {
+    /// Sends what the socket takes now.
+    fn send(&mut self, socket: &OwnedFd) -> Result<usize, Errno> {
+        let empty = IoSlice::new(&[]);
+        let mut buffers = [empty; RUN_PIECES_MAX + 1];
+        let (mut count, mut skip) = (0, self.sent);
+        let head = Part { from: self.head.as_ptr(), len: RUN_HEAD };
+        for part in std::iter::once(&head).chain(&self.parts) {
+            if skip < part.len {
+                // SAFETY: the part is readable memory that is held. Its owner may write it meanwhile, but only the kernel
+                // looks at it, byte by byte.
+                let bytes = unsafe { std::slice::from_raw_parts(part.from.add(skip), part.len - skip) };
+                buffers[count] = IoSlice::new(bytes);
+                count += 1;
+            }
+            skip = skip.saturating_sub(part.len);
+        }
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        let sent = rustix::net::sendmsg(socket, &buffers[..count], &mut SendAncillaryBuffer::default(), flags)?;
+        self.sent += sent;
+        Ok(sent)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::wire::encode_piece;
+    use super::*;
+    use crate::config::AgentConfig;
+    use crate::control::Control;
+    use crate::hub::Hub;
+    use crate::sealed::SealedMemory;
+    use crate::station::StationParts;
+    use crate::watch::Watched;
+    use domain::session::PeerAddress;
+    use domain::{ProgressWord, StepId};
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixStream;
+
+    const LEN: usize = 4096;
+
+    fn station(word: &ProgressWord) -> Station {
+        let station = Station::new(StationParts {
+            config: AgentConfig::in_process(WorkerId(0), Incarnation(1), "owner".to_owned(), 1),
+            address: PeerAddress::default(),
+            hub: Hub::new(),
+            progress: Watched::new(word.clone(), None).expect("nobody else watches it"),
+            control: Control::new().expect("there are descriptors"),
+            streams: None,
+            sink: Box::new(|_| true),
+        });
+        station.register(Arc::new(SealedMemory::new("test", LEN).expect("memory")));
+        station
+    }
+
+    fn connection() -> (OwnerConnection, UnixStream) {
+        let (own, peer) = UnixStream::pair().expect("there are descriptors");
+        (OwnerConnection::new(own.into(), WorkerId(1), Incarnation(1)), peer)
+    }
+
+    fn read(region: u32, gate: u64, pieces: &[(u64, u32)]) -> Vec<u8> {
+        let count = pieces.len() as u32;
+        let asked = Asked::Read { transfer: 5, gate, region, first: 0, count, checksums: false };
+        let mut bytes = asked.encode().to_vec();
+        pieces.iter().for_each(|&(from, len)| bytes.extend_from_slice(&encode_piece(from, len)));
+        bytes
+    }
+
+    #[test]
+    fn what_may_not_be_asked_is_refused() {
+        let station = station(&ProgressWord::new());
+        let refused = [
+            (vec![0; REQUEST_HEAD], "a request that is none"),
+            (vec![0xFF; REQUEST_HEAD], "a request that is none"),
+            (read(1, 0, &[(0, 1)]), "there is no region 1"),
+            (read(0, 0, &[(0, 0)]), "0 bytes from 0"),
+            (read(0, 0, &[(0, 1), (LEN as u64, 1)]), "1 bytes from 4096"),
+            (read(0, 0, &[(u64::MAX, 2)]), "2 bytes from 18446744073709551615"),
+            (read(0, 0, &[(0, u32::MAX)]), "4294967295 bytes from 0"),
+        ];
+        for (bytes, expect) in refused {
+            let (mut owner, mut peer) = connection();
+            peer.write_all(&bytes).expect("it is open");
+            let (refused, reason) = owner.receive(&station).expect_err(expect);
+            assert!(refused && reason.contains(expect), "{reason}");
+        }
+        // More than is remembered at once.
+        let (mut owner, mut peer) = connection();
+        let many = read(0, u64::MAX, &[(0, 1); 1024]);
+        let mut asked = 0;
+        let end = loop {
+            peer.write_all(&many).expect("it is open");
+            match owner.receive(&station) {
+                Ok(_) => asked += 1,
+                Err(end) => break end,
+            }
+            assert!(asked <= PIECES_OPEN_MAX / 1024 + 1);
+        };
+        assert!(end.0 && end.1.contains("at once"), "{end:?}");
+    }
+
+    #[test]
+    fn requests_come_in_parts_wait_for_their_gates_and_are_taken_back() {
+        let word = ProgressWord::new();
+        let station = station(&word);
+        let (mut owner, mut peer) = connection();
+        let bytes = read(0, ProgressWord::mark(StepId(1), 0), &[(0, 10), (100, 20)]);
+        for byte in &bytes {
+            peer.write_all(&[*byte]).expect("it is open");
+            assert_eq!(owner.receive(&station), Ok(false));
+        }
+        assert!(owner.waits() && !owner.open(word.get()));
+        word.raise(StepId(1), 0);
+        assert!(owner.open(word.get()) && !owner.waits());
+        assert_eq!(owner.turn(), Ok(Turn::Idle));
+        let mut answer = [0; RUN_HEAD + 30];
+        peer.read_exact(&mut answer).expect("it is answered");
+        let head = RunHead::decode(answer[..RUN_HEAD].try_into().expect("so long")).expect("it is one");
+        assert_eq!(head, RunHead { transfer: 5, first: 0, count: 2, len: 30, sum: 0 });
+
+        peer.write_all(&read(0, u64::MAX, &[(0, 10)])).expect("it is open");
+        peer.write_all(&Asked::Cancel { transfer: 5 }.encode()).expect("it is open");
+        assert_eq!(owner.receive(&station), Ok(false));
+        assert_eq!((owner.waits(), owner.open_pieces), (false, 0));
+        drop(peer);
+        assert!(owner.receive(&station).is_err_and(|(refused, _)| !refused));
+    }
+}

@@ -1,0 +1,121 @@
+//! A transfer over `tcp`, prepared: the requests, encoded, and where each piece of the answers goes.
+
+use super::wire::{Asked, PIECE_BYTES_MAX, REQUEST_PIECES_MAX, encode_piece};
+use crate::link::{Link, Way};
+use crate::memory::{Memory, RegionId};
+use crate::transfer::{Piece, PrepareError, Run};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Runs with fewer bytes go over one connection, others over all.
+const STRIPE_BYTES_MIN: usize = 1 << 20;
+
+/// Numbers transfers: unique in a process, so that late answers are told from those of any other transfer.
+static NEXT: AtomicU64 = AtomicU64::new(1);
+
+/// A prepared transfer.
+pub(crate) struct StreamPlan {
+    /// How both ends name it.
+    pub(crate) number: u64,
+    pub(crate) requests: Vec<Request>,
+    pub(crate) landings: Vec<Landing>,
+    /// Pieces that have not landed.
+    pub(crate) missing: usize,
+    pub(crate) checksums: bool,
+    /// Keeps the destinations mapped.
+    _destinations: Vec<Arc<dyn Memory>>,
+}
+
+/// A request, encoded.
+#[derive(Clone)]
+pub(crate) struct Request {
+    /// Which of the link's connections it goes over.
+    pub(crate) connection: usize,
+    /// Its first piece.
+    pub(crate) first: usize,
+    pub(crate) frame: Arc<[u8]>,
+    /// Pieces in it.
+    pub(crate) pieces: usize,
+}
+
+/// Where a piece goes.
+pub(crate) struct Landing {
+    pub(crate) to: *mut u8,
+    pub(crate) len: u32,
+    pub(crate) landed: bool,
+}
+
+// SAFETY: it is an address; the plan holds its memory, and only the thread that reads the sockets writes there.
+unsafe impl Send for Landing {}
+// SAFETY: as above.
+unsafe impl Sync for Landing {}
+
+impl StreamPlan {
+    /// The plan for `runs`, whose pieces are inside their regions.
+    pub(crate) fn new(
+        link: &Link,
+        runs: Vec<Run>,
+        checksums: bool,
+        destination: impl Fn(RegionId) -> Result<Arc<dyn Memory>, PrepareError>,
+    ) -> Result<Self, PrepareError> {
+        let (connections, mut turn) = match &link.way {
+            Way::Tcp { connections, turn, .. } => (*connections, turn.fetch_add(1, Ordering::Relaxed)),
+            Way::Local(_) | Way::Shm { .. } => (1, 0),
+        };
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let mut plan = Self {
+            number,
+            requests: Vec::new(),
+            landings: Vec::new(),
+            missing: 0,
+            checksums,
+            _destinations: Vec::new(),
+        };
+        for run in runs {
+            let memory = destination(run.destination)?;
+            let pieces: Vec<Piece> = run.pieces.iter().flat_map(cut).collect();
+            let bytes: usize = pieces.iter().map(|piece| piece.len).sum();
+            let ways = if bytes < STRIPE_BYTES_MIN { 1 } else { connections };
+            // The shares are not taken in turns piece by piece, so that neighbours stay together.
+            for share in pieces.chunks(pieces.len().div_ceil(ways).max(1)) {
+                for pieces in share.chunks(REQUEST_PIECES_MAX) {
+                    plan.request(turn % connections, &run, pieces, &memory);
+                }
+                turn += 1;
+            }
+            plan._destinations.push(memory);
+        }
+        plan.missing = plan.landings.len();
+        Ok(plan)
+    }
+
+    fn request(&mut self, connection: usize, run: &Run, pieces: &[Piece], memory: &Arc<dyn Memory>) {
+        let first = self.landings.len();
+        let asked = Asked::Read {
+            transfer: self.number,
+            gate: run.gate,
+            region: run.source.0,
+            first: first as u32,
+            count: pieces.len() as u32,
+            checksums: self.checksums,
+        };
+        let mut frame = asked.encode().to_vec();
+        for piece in pieces {
+            frame.extend_from_slice(&encode_piece(piece.from, piece.len as u32));
+            // SAFETY: the piece is inside its region, which the plan holds.
+            let to = unsafe { memory.as_ptr().add(piece.to as usize) };
+            self.landings.push(Landing { to, len: piece.len as u32, landed: false });
+        }
+        self.requests.push(Request { connection, first, frame: frame.into(), pieces: pieces.len() });
+    }
+}
+
+/// Parts of a piece that are no larger than a piece may be.
+fn cut(piece: &Piece) -> impl Iterator<Item = Piece> + use<> {
+    let Piece { from, to, len } = *piece;
+    (0..len).step_by(PIECE_BYTES_MAX).map(move |at| Piece {
+        from: from + at as u64,
+        to: to + at as u64,
+        len: (len - at).min(PIECE_BYTES_MAX),
+    })
+}

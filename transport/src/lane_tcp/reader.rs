@@ -1,0 +1,359 @@
+//! The reader's end of a connection for bytes: it asks, and the answers land where the transfer wants them.
+
+use super::plan::{Landing, Request, StreamPlan};
+use super::wire::{Asked, PIECES_OPEN_MAX, REQUEST_HEAD, RUN_HEAD, RUN_PIECES_MAX, RunHead};
+use crate::checksum::{checksum, fold};
+use crate::event::{TransferError, TransferId, TransferReport};
+use crate::lane::Lane;
+use crate::link::Link;
+use rustix::io::Errno;
+use rustix::net::{SendAncillaryBuffer, SendFlags};
+use std::collections::{HashMap, VecDeque};
+use std::io::{IoSlice, IoSliceMut};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::mpsc::SyncSender;
+use std::time::{Duration, Instant};
+
+/// Bytes that are read over one connection before it is another's turn.
+const TURN_BYTES: usize = 1 << 20;
+/// Requests that are sent at once.
+const REQUESTS_PER_SEND: usize = 32;
+
+/// A transfer that is under way.
+pub(super) struct Active {
+    pub(super) id: Option<TransferId>,
+    pub(super) link: Arc<Link>,
+    pub(super) bytes: u64,
+    pub(super) plan: StreamPlan,
+    pub(super) at: Instant,
+    pub(super) begun: Option<Instant>,
+    pub(super) wire: Duration,
+    /// Who waits for it, where it is no caller's.
+    pub(super) asker: Option<SyncSender<Result<TransferReport, TransferError>>>,
+}
+
+/// The transfers under way, by the numbers they have on the wire.
+pub(super) type Actives = HashMap<u64, Active>;
+
+/// A connection over which this agent reads.
+pub(super) struct ReaderConnection {
+    socket: OwnedFd,
+    pub(super) link: Arc<Link>,
+    /// Which of the link's it is.
+    index: usize,
+    /// What is to be sent.
+    asking: VecDeque<Asking>,
+    /// Bytes of the first that are sent.
+    asked: usize,
+    /// Pieces that were asked for and have not landed, of transfers under way.
+    open_pieces: usize,
+    head: [u8; RUN_HEAD],
+    head_len: usize,
+    run: Option<Incoming>,
+    pub(super) waits_to_write: bool,
+}
+
+enum Asking {
+    /// A request, with its transfer.
+    Read(u64, Request),
+    Cancel([u8; REQUEST_HEAD]),
+}
+
+/// A run that is arriving.
+struct Incoming {
+    head: RunHead,
+    /// Whether its bytes are wanted. Else they go nowhere: its transfer ended.
+    wanted: bool,
+    /// The piece that arrives, and the bytes of it that are there.
+    piece: u32,
+    offset: usize,
+    /// Bytes of the run that are not there.
+    left: usize,
+    begun: Instant,
+}
+
+#[expect(clippy::disallowed_methods, reason = "transfers are timed; nothing is decided by it")]
+pub(super) fn now() -> Instant {
+    Instant::now()
+}
+
+impl Active {
+    pub(super) fn report(&self) -> TransferReport {
+        TransferReport {
+            lane: Lane::Tcp,
+            bytes: self.bytes,
+            queued: self.begun.unwrap_or(self.at).duration_since(self.at),
+            wire: self.wire,
+            elapsed: now().duration_since(self.at),
+        }
+    }
+}
+
+impl Asking {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Asking::Read(_, request) => &request.frame,
+            Asking::Cancel(frame) => frame,
+        }
+    }
+
+    fn pieces(&self) -> usize {
+        match self {
+            Asking::Read(_, request) => request.pieces,
+            Asking::Cancel(_) => 0,
+        }
+    }
+}
+
+impl ReaderConnection {
+    pub(super) fn new(socket: OwnedFd, link: Arc<Link>, index: usize) -> Self {
+        Self {
+            socket,
+            link,
+            index,
+            asking: VecDeque::new(),
+            asked: 0,
+            open_pieces: 0,
+            head: [0; RUN_HEAD],
+            head_len: 0,
+            run: None,
+            waits_to_write: false,
+        }
+    }
+
+    pub(super) fn socket(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    /// Asks for this connection's share of a transfer.
+    pub(super) fn ask(&mut self, plan: &StreamPlan) {
+        let own = plan.requests.iter().filter(|request| request.connection == self.index);
+        self.asking.extend(own.map(|request| Asking::Read(plan.number, request.clone())));
+    }
+
+    /// The transfer ended before all its pieces landed: what is still to be asked for is not, what was asked for is taken
+    /// back, and what arrives of it goes nowhere.
+    pub(super) fn give_up(&mut self, plan: &StreamPlan) {
+        let of_it = |asking: &Asking| matches!(asking, Asking::Read(transfer, _) if *transfer == plan.number);
+        // The request that is being sent must be sent to its end.
+        let begun = usize::from(self.asked > 0);
+        let unasked: Vec<usize> = self
+            .asking
+            .iter()
+            .skip(begun)
+            .filter(|asking| of_it(asking))
+            .filter_map(|asking| if let Asking::Read(_, request) = asking { Some(request.first) } else { None })
+            .collect();
+        let rest = self.asking.split_off(begun.min(self.asking.len()));
+        self.asking.extend(rest.into_iter().filter(|asking| !of_it(asking)));
+        let asked_for = plan.requests.iter().filter(|request| request.connection == self.index);
+        let asked_for = asked_for.filter(|request| !unasked.contains(&request.first));
+        let open = asked_for.map(|request| {
+            let landings = &plan.landings[request.first..request.first + request.pieces];
+            landings.iter().filter(|landing| !landing.landed).count()
+        });
+        let open: usize = open.sum();
+        if open > 0 {
+            self.open_pieces -= open;
+            self.asking.push_back(Asking::Cancel(Asked::Cancel { transfer: plan.number }.encode()));
+        }
+        if let Some(run) = self.run.as_mut().filter(|run| run.head.transfer == plan.number) {
+            run.wanted = false;
+        }
+    }
+
+    /// Sends requests. `false`: the socket takes no more now. Errors: the connection failed.
+    pub(super) fn flush(&mut self) -> Result<bool, Errno> {
+        loop {
+            let empty = IoSlice::new(&[]);
+            let mut buffers = [empty; REQUESTS_PER_SEND];
+            let (mut count, mut pieces) = (0, self.open_pieces);
+            for (buffer, asking) in buffers.iter_mut().zip(&self.asking) {
+                // The pieces of one that is begun are counted.
+                let skip = if count == 0 { self.asked } else { 0 };
+                pieces += if skip == 0 { asking.pieces() } else { 0 };
+                if pieces > PIECES_OPEN_MAX {
+                    break;
+                }
+                *buffer = IoSlice::new(&asking.bytes()[skip..]);
+                count += 1;
+            }
+            if count == 0 {
+                return Ok(true);
+            }
+            let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+            let sent =
+                rustix::net::sendmsg(&self.socket, &buffers[..count], &mut SendAncillaryBuffer::default(), flags);
+            let mut sent = match sent {
+                Ok(sent) => sent,
+                Err(Errno::INTR) => continue,
+                Err(Errno::AGAIN) => return Ok(false),
+                Err(error) => return Err(error),
+            };
+            while sent > 0
+                && let Some(first) = self.asking.front()
+            {
+                if self.asked == 0 {
+                    self.open_pieces += first.pieces();
+                }
+                let left = first.bytes().len() - self.asked;
+                if sent < left {
+                    self.asked += sent;
+                    break;
+                }
+                sent -= left;
+                self.asked = 0;
+                self.asking.pop_front();
+            }
+        }
+    }
+
+    /// Reads what is there, up to a turn's bytes; `ended` gets the transfers that end by it. Errors, in words: the
+    /// connection is of no use any more.
+    pub(super) fn receive(
+        &mut self,
+        actives: &mut Actives,
+        waste: &mut [u8],
+        ended: &mut Vec<(u64, Result<(), TransferError>)>,
+    ) -> Result<(), String> {
+        let mut turn = TURN_BYTES;
+        while turn > 0 {
+            let (received, asked_for) = self.read(actives, waste);
+            let received = match received {
+                Ok(0) => return Err("the connection was closed".to_owned()),
+                Ok(count) => count,
+                Err(Errno::INTR) => continue,
+                Err(Errno::AGAIN) => return Ok(()),
+                Err(error) => return Err(error.to_string()),
+            };
+            self.account(received, actives, ended)?;
+            if received < asked_for {
+                // The socket is empty.
+                return Ok(());
+            }
+            turn = turn.saturating_sub(received);
+        }
+        Ok(())
+    }
+
+    /// Reads once: the rest of the run, as far as it fits, and the header behind it. What came, and what would have fit.
+    fn read(&mut self, actives: &Actives, waste: &mut [u8]) -> (Result<usize, Errno>, usize) {
+        let mut buffers: [IoSliceMut<'_>; RUN_PIECES_MAX + 1] = std::array::from_fn(|_| IoSliceMut::new(&mut []));
+        let (mut count, mut asked_for) = (0, 0);
+        let head = &mut self.head[self.head_len..];
+        match &self.run {
+            None => {}
+            Some(run) if !run.wanted => {
+                asked_for = run.left.min(waste.len());
+                buffers[0] = IoSliceMut::new(&mut waste[..asked_for]);
+                count = 1;
+            }
+            Some(run) => {
+                let landings = actives.get(&run.head.transfer).map_or(&[][..], |active| &active.plan.landings);
+                let mut offset = run.offset;
+                for landing in &landings[run.piece as usize..(run.head.first + run.head.count) as usize] {
+                    let len = landing.len as usize - offset;
+                    // SAFETY: `Transfer::new` checked that the piece is inside its region, which the plan holds; it is
+                    // lent to this transfer, which has not ended.
+                    let bytes = unsafe { std::slice::from_raw_parts_mut(landing.to.add(offset), len) };
+                    buffers[count] = IoSliceMut::new(bytes);
+                    (count, asked_for, offset) = (count + 1, asked_for + len, 0);
+                }
+            }
+        }
+        let whole = self.run.as_ref().is_none_or(|run| asked_for == run.left);
+        if whole {
+            asked_for += head.len();
+            buffers[count] = IoSliceMut::new(head);
+            count += 1;
+        }
+        (rustix::io::readv(&self.socket, &mut buffers[..count]), asked_for)
+    }
+
+    /// Takes note of `received` bytes.
+    fn account(
+        &mut self,
+        mut received: usize,
+        actives: &mut Actives,
+        ended: &mut Vec<(u64, Result<(), TransferError>)>,
+    ) -> Result<(), String> {
+        if let Some(run) = &mut self.run {
+            let of_run = received.min(run.left);
+            (run.left, received) = (run.left - of_run, received - of_run);
+            if run.left > 0 {
+                run.advance(of_run, actives);
+                return Ok(());
+            }
+            if let Some(active) = actives.get_mut(&run.head.transfer).filter(|_| run.wanted) {
+                self.open_pieces -= run.head.count as usize;
+                if let Some(end) = run.land(active) {
+                    ended.push((run.head.transfer, end));
+                }
+            }
+            self.run = None;
+        }
+        self.head_len += received;
+        if self.head_len == RUN_HEAD {
+            self.head_len = 0;
+            let head = RunHead::decode(&self.head).ok_or("an answer that is none")?;
+            self.run = Some(Incoming::new(head, actives, &self.link)?);
+        }
+        Ok(())
+    }
+}
+
+impl Incoming {
+    /// Errors, in words: it is not what was asked for.
+    fn new(head: RunHead, actives: &mut Actives, link: &Arc<Link>) -> Result<Self, String> {
+        let now = now();
+        let mut run = Self { head, wanted: false, piece: head.first, offset: 0, left: head.len as usize, begun: now };
+        let Some(active) = actives.get_mut(&head.transfer) else { return Ok(run) };
+        let landings = active.plan.landings.get(head.first as usize..head.first as usize + head.count as usize);
+        let fits = |landings: &[Landing]| {
+            landings.iter().all(|landing| !landing.landed)
+                && landings.iter().map(|landing| landing.len).sum::<u32>() == head.len
+        };
+        if !Arc::ptr_eq(&active.link, link) || !landings.is_some_and(fits) {
+            return Err("an answer to what was not asked".to_owned());
+        }
+        active.begun.get_or_insert(now);
+        run.wanted = true;
+        Ok(run)
+    }
+
+    /// `count` more bytes of pieces are there, not all.
+    fn advance(&mut self, count: usize, actives: &Actives) {
+        if !self.wanted {
+            return;
+        }
+        let Some(active) = actives.get(&self.head.transfer) else { return };
+        self.offset += count;
+        while let Some(landing) = active.plan.landings.get(self.piece as usize)
+            && self.offset >= landing.len as usize
+        {
+            self.offset -= landing.len as usize;
+            self.piece += 1;
+        }
+    }
+
+    /// All its bytes are there, right or wrong. How the transfer ends by it, if it does.
+    fn land(&self, active: &mut Active) -> Option<Result<(), TransferError>> {
+        let range = self.head.first as usize..(self.head.first + self.head.count) as usize;
+        let landings = &mut active.plan.landings[range];
+        active.wire += now().duration_since(self.begun);
+        landings.iter_mut().for_each(|landing| landing.landed = true);
+        if active.plan.checksums {
+            let sum = landings.iter().fold(0, |sum, landing| {
+                // SAFETY: as in `read`; nobody writes it now.
+                let bytes = unsafe { std::slice::from_raw_parts(landing.to, landing.len as usize) };
+                fold(sum, checksum(bytes))
+            });
+            if sum != self.head.sum {
+                return Some(Err(TransferError::Corrupted));
+            }
+        }
+        active.plan.missing -= landings.len();
+        (active.plan.missing == 0).then_some(Ok(()))
+    }
+}

@@ -1,0 +1,193 @@
+//! What a reader and an owner say to each other over a connection for bytes. All numbers are little endian.
+//!
+//! The reader asks: a request names a transfer, a gate and pieces of one region; a cancel takes back all requests of a
+//! transfer. The owner answers with runs: a header, and behind it the bytes of successive pieces of one request. Requests
+//! are answered as their gates open, so in any order; the pieces of a request are answered in theirs.
+
+/// Bytes of a request's head.
+pub(crate) const REQUEST_HEAD: usize = 40;
+/// Bytes of each piece in a request.
+pub(crate) const REQUEST_PIECE: usize = 16;
+/// Pieces of one request.
+pub(crate) const REQUEST_PIECES_MAX: usize = 1024;
+/// Pieces that an owner remembers for one connection. A reader keeps below; a connection that asks for more is closed.
+pub(crate) const PIECES_OPEN_MAX: usize = 64 << 10;
+/// Bytes of a run's header.
+pub(crate) const RUN_HEAD: usize = 32;
+/// Bytes of a piece: larger ones are cut.
+pub(crate) const PIECE_BYTES_MAX: usize = 256 << 10;
+/// Bytes of a run, so that they are still in a cache when they are sent after being summed up, or summed up after being
+/// received.
+pub(crate) const RUN_BYTES_MAX: usize = 256 << 10;
+/// Pieces of a run, of which every one is a part of a vectored read and write.
+pub(crate) const RUN_PIECES_MAX: usize = 64;
+
+const READ: u32 = 0x3152_5442;
+const READ_WITH_CHECKSUMS: u32 = 0x3253_5442;
+const CANCEL: u32 = 0x3143_5442;
+const RUN: u32 = 0x3144_5442;
+
+/// The head of a request, or a cancel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Asked {
+    Read {
+        /// The transfer, as the reader numbers it.
+        transfer: u64,
+        /// What the owner's progress word must have reached.
+        gate: u64,
+        region: u32,
+        /// Number of the first piece in the transfer.
+        first: u32,
+        /// Pieces that follow.
+        count: u32,
+        checksums: bool,
+    },
+    Cancel {
+        transfer: u64,
+    },
+}
+
+/// The header of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RunHead {
+    pub(crate) transfer: u64,
+    /// Number of the first piece in the transfer.
+    pub(crate) first: u32,
+    /// Its pieces.
+    pub(crate) count: u32,
+    /// Bytes of all of them.
+    pub(crate) len: u32,
+    /// The checksums of the pieces, folded; 0 where none were asked for.
+    pub(crate) sum: u64,
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from(u32_at(bytes, at)) | u64::from(u32_at(bytes, at + 4)) << 32
+}
+
+impl Asked {
+    pub(crate) fn encode(self) -> [u8; REQUEST_HEAD] {
+        let (kind, transfer, gate, [region, first, count]) = match self {
+            Asked::Read { transfer, gate, region, first, count, checksums } => {
+                let kind = if checksums { READ_WITH_CHECKSUMS } else { READ };
+                (kind, transfer, gate, [region, first, count])
+            }
+            Asked::Cancel { transfer } => (CANCEL, transfer, 0, [0; 3]),
+        };
+        let mut bytes = [0; REQUEST_HEAD];
+        bytes[..4].copy_from_slice(&kind.to_le_bytes());
+        bytes[8..16].copy_from_slice(&transfer.to_le_bytes());
+        bytes[16..24].copy_from_slice(&gate.to_le_bytes());
+        for (part, at) in [region, first, count].into_iter().zip((24..).step_by(4)) {
+            bytes[at..at + 4].copy_from_slice(&part.to_le_bytes());
+        }
+        bytes
+    }
+
+    /// `None`: it is none.
+    pub(crate) fn decode(bytes: &[u8; REQUEST_HEAD]) -> Option<Self> {
+        let transfer = u64_at(bytes, 8);
+        let kind = u32_at(bytes, 0);
+        match kind {
+            CANCEL => Some(Asked::Cancel { transfer }),
+            READ | READ_WITH_CHECKSUMS => {
+                let (region, first, count) = (u32_at(bytes, 24), u32_at(bytes, 28), u32_at(bytes, 32));
+                let sound = (1..=REQUEST_PIECES_MAX as u32).contains(&count) && first.checked_add(count).is_some();
+                let checksums = kind == READ_WITH_CHECKSUMS;
+                sound.then_some(Asked::Read { transfer, gate: u64_at(bytes, 16), region, first, count, checksums })
+            }
+            _ => None,
+        }
+    }
+
+    /// Bytes of the pieces that follow the head.
+    pub(crate) fn body(self) -> usize {
+        match self {
+            Asked::Read { count, .. } => count as usize * REQUEST_PIECE,
+            Asked::Cancel { .. } => 0,
+        }
+    }
+}
+
+/// Where a piece is in its region, and its bytes.
+pub(crate) fn encode_piece(from: u64, len: u32) -> [u8; REQUEST_PIECE] {
+    let mut bytes = [0; REQUEST_PIECE];
+    bytes[..8].copy_from_slice(&from.to_le_bytes());
+    bytes[8..12].copy_from_slice(&len.to_le_bytes());
+    bytes
+}
+
+pub(crate) fn decode_piece(bytes: &[u8; REQUEST_PIECE]) -> (u64, u32) {
+    (u64_at(bytes, 0), u32_at(bytes, 8))
+}
+
+impl RunHead {
+    pub(crate) fn encode(self) -> [u8; RUN_HEAD] {
+        let mut bytes = [0; RUN_HEAD];
+        for (part, at) in [RUN, self.first, self.count, self.len].into_iter().zip((0..).step_by(4)) {
+            bytes[at..at + 4].copy_from_slice(&part.to_le_bytes());
+        }
+        bytes[16..24].copy_from_slice(&self.transfer.to_le_bytes());
+        bytes[24..].copy_from_slice(&self.sum.to_le_bytes());
+        bytes
+    }
+
+    /// `None`: it is none, or is longer than a run may be.
+    pub(crate) fn decode(bytes: &[u8; RUN_HEAD]) -> Option<Self> {
+        let head = Self {
+            transfer: u64_at(bytes, 16),
+            first: u32_at(bytes, 4),
+            count: u32_at(bytes, 8),
+            len: u32_at(bytes, 12),
+            sum: u64_at(bytes, 24),
+        };
+        let sound = u32_at(bytes, 0) == RUN
+            && (1..=RUN_PIECES_MAX as u32).contains(&head.count)
+            && (1..=RUN_BYTES_MAX as u32).contains(&head.len);
+        sound.then_some(head)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn what_is_said_is_understood(
+            transfer: u64, gate: u64, region: u32, first in 0..1_u32 << 31, count in 1..=REQUEST_PIECES_MAX as u32,
+            checksums: bool, sum: u64, from: u64, len in 1..=RUN_BYTES_MAX as u32,
+        ) {
+            let read = Asked::Read { transfer, gate, region, first, count, checksums };
+            prop_assert_eq!(Asked::decode(&read.encode()), Some(read));
+            let cancel = Asked::Cancel { transfer };
+            prop_assert_eq!(Asked::decode(&cancel.encode()), Some(cancel));
+            let head = RunHead { transfer, first, count: count.min(RUN_PIECES_MAX as u32), len, sum };
+            prop_assert_eq!(RunHead::decode(&head.encode()), Some(head));
+            prop_assert_eq!(decode_piece(&encode_piece(from, len)), (from, len));
+        }
+
+        #[test]
+        fn too_much_is_refused(transfer: u64, over in 1..1000_u32) {
+            let (gate, region, first, checksums) = (0, 0, 0, false);
+            for count in [0, REQUEST_PIECES_MAX as u32 + over] {
+                let read = Asked::Read { transfer, gate, region, first, count, checksums };
+                prop_assert_eq!(Asked::decode(&read.encode()), None);
+            }
+            let sound = RunHead { transfer, first: 0, count: 1, len: 1, sum: 0 };
+            for head in [
+                RunHead { count: 0, ..sound },
+                RunHead { len: 0, ..sound },
+                RunHead { count: RUN_PIECES_MAX as u32 + over, ..sound },
+                RunHead { len: RUN_BYTES_MAX as u32 + over, ..sound },
+            ] {
+                prop_assert_eq!(RunHead::decode(&head.encode()), None);
+            }
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! A connected peer: the way to its bytes, and whether it is still there.
+
+use crate::lane::Lane;
+use crate::mapping::Mapping;
+use crate::memory::{Memory, RegionId};
+use crate::progress_page::ProgressView;
+use crate::station::Station;
+use crate::wake::{SharedFutex, Wake};
+use domain::{Incarnation, WorkerId};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// One connection to one life of a peer. A new connection is a new link.
+pub(crate) struct Link {
+    pub(crate) peer: WorkerId,
+    pub(crate) incarnation: Incarnation,
+    /// Name for people.
+    pub(crate) name: String,
+    pub(crate) way: Way,
+    gone: AtomicBool,
+}
+
+/// How the peer's bytes are read.
+pub(crate) enum Way {
+    /// Its memory is this process'.
+    Local(Arc<Station>),
+    /// Its memory is mapped.
+    Shm {
+        progress: ProgressView,
+        /// `None`: there is no file behind that one.
+        regions: Mutex<Vec<Option<Arc<Mapping>>>>,
+    },
+    /// It is asked to send them.
+    Tcp {
+        /// Bytes of each region.
+        regions: Mutex<Vec<u64>>,
+        /// Connections that bytes are asked for over.
+        connections: usize,
+        /// The connection whose turn it is.
+        turn: AtomicUsize,
+    },
+}
+
+/// Memory of a peer that this process can copy from. Mapped as long as the value lives.
+pub(crate) enum Source {
+    Own(Arc<dyn Memory>),
+    Mapped(Arc<Mapping>),
+}
+
+impl Source {
+    pub(crate) fn as_ptr(&self) -> *const u8 {
+        match self {
+            Source::Own(memory) => memory.as_ptr(),
+            Source::Mapped(mapping) => mapping.as_ptr(),
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Source::Own(memory) => memory.len(),
+            Source::Mapped(mapping) => mapping.len(),
+        }
+    }
+}
+
+impl Link {
+    pub(crate) fn new(peer: WorkerId, incarnation: Incarnation, name: String, way: Way) -> Self {
+        Self { peer, incarnation, name, way, gone: AtomicBool::new(false) }
+    }
+
+    pub(crate) fn lane(&self) -> Lane {
+        match self.way {
+            Way::Local(_) => Lane::Local,
+            Way::Shm { .. } => Lane::Shm,
+            Way::Tcp { .. } => Lane::Tcp,
+        }
+    }
+
+    pub(crate) fn is_gone(&self) -> bool {
+        self.gone.load(Ordering::Acquire) || matches!(&self.way, Way::Local(station) if station.is_gone())
+    }
+
+    /// The peer left. `false`: that was known.
+    pub(crate) fn leave(&self) -> bool {
+        !self.gone.swap(true, Ordering::AcqRel)
+    }
+
+    /// The peer's progress word, where this process sees it; else none of its gates but 0 is known to be open.
+    pub(crate) fn progress(&self) -> u64 {
+        match &self.way {
+            Way::Local(station) => station.progress.get(),
+            Way::Shm { progress, .. } => progress.get(),
+            Way::Tcp { .. } => 0,
+        }
+    }
+
+    /// The same; and where the word is this process', its next raise wakes `wake`.
+    pub(crate) fn watch(&self, wake: &Arc<dyn Wake>) -> u64 {
+        match &self.way {
+            Way::Local(station) => station.progress.watch(wake),
+            Way::Shm { .. } | Way::Tcp { .. } => self.progress(),
+        }
+    }
+
+    /// What to sleep on until the peer's word differs from `seen`, if that is another process' memory.
+    pub(crate) fn futex(&self, seen: u64) -> Option<SharedFutex> {
+        match &self.way {
+            Way::Shm { progress, .. } => Some(progress.futex(seen)),
+            Way::Local(_) | Way::Tcp { .. } => None,
+        }
+    }
+
+    /// A region that this process can copy from.
+    pub(crate) fn source(&self, id: RegionId) -> Option<Source> {
+        match &self.way {
+            Way::Local(station) => station.region(id).map(Source::Own),
+            Way::Shm { regions, .. } => {
+                let regions = regions.lock().unwrap_or_else(PoisonError::into_inner);
+                regions.get(id.0 as usize).cloned().flatten().map(Source::Mapped)
+            }
+            Way::Tcp { .. } => None,
+        }
+    }
+
+    /// Bytes of a region.
+    pub(crate) fn region_len(&self, id: RegionId) -> Option<u64> {
+        match &self.way {
+            Way::Tcp { regions, .. } => {
+                regions.lock().unwrap_or_else(PoisonError::into_inner).get(id.0 as usize).copied()
+            }
+            Way::Local(_) | Way::Shm { .. } => self.source(id).map(|source| source.len() as u64),
+        }
+    }
+}

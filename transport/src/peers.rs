@@ -1,0 +1,354 @@
+//! What an agent knows of its peers: where they are, whether they are connected, and what waits to be sent to them.
+//!
+//! Connecting itself is `control`'s business; it takes the peers that want it from here.
+
+use crate::event::AgentEvent;
+use crate::lane::{Lane, LaneStatus};
+use crate::link::{Link, Way};
+use crate::station::Station;
+use domain::session::PeerAddress;
+use domain::{Incarnation, WorkerId};
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Messages that wait to be sent to one peer; one more is refused.
+const MESSAGES_MAX: usize = 4096;
+/// Their bytes.
+const MESSAGE_BYTES_QUEUED_MAX: usize = 32 << 20;
+/// Bytes of one message.
+pub(crate) const MESSAGE_BYTES_MAX: usize = 8 << 20;
+/// After a peer could not be connected, it is not tried again for so long; each failure doubles it.
+const BACK_OFF_MIN: Duration = Duration::from_millis(50);
+/// The longest back-off.
+const BACK_OFF_MAX: Duration = Duration::from_secs(5);
+
+/// Why a message was not sent. A message not sent is a message lost: the deadlines of the protocol cover it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum SendError {
+    /// Nobody said where the peer is, or it left this process.
+    #[error("worker {0} is not connected")]
+    NotConnected(WorkerId),
+    /// The peer's inbox, or the queue to it, is full.
+    #[error("the inbox of worker {0} is full")]
+    Full(WorkerId),
+    /// No message may be so long.
+    #[error("a message of {bytes} bytes to worker {peer} is over {MESSAGE_BYTES_MAX} bytes")]
+    TooLong {
+        /// To whom.
+        peer: WorkerId,
+        /// Its bytes.
+        bytes: usize,
+    },
+}
+
+/// A life of a peer, and where it is.
+#[derive(Clone, Debug)]
+pub(crate) struct Known {
+    pub(crate) id: WorkerId,
+    pub(crate) incarnation: Incarnation,
+    pub(crate) name: String,
+    pub(crate) address: PeerAddress,
+}
+
+#[derive(Default)]
+pub(crate) struct Peers(Mutex<Inner>);
+
+#[derive(Default)]
+struct Inner {
+    peers: HashMap<WorkerId, Peer>,
+    /// Peers that want to be connected.
+    wanted: Vec<WorkerId>,
+    /// Peers to whom messages wait.
+    writable: Vec<WorkerId>,
+}
+
+#[derive(Default)]
+struct Peer {
+    known: Option<Known>,
+    state: State,
+    messages: VecDeque<Vec<u8>>,
+    message_bytes: usize,
+    /// Attempts to connect that failed in a row.
+    failures: u32,
+    /// When it may be tried again.
+    not_before: Option<Instant>,
+}
+
+#[derive(Default)]
+enum State {
+    #[default]
+    Idle,
+    Connecting,
+    Connected(Arc<Link>, LaneStatus),
+}
+
+impl Peer {
+    fn link(&self) -> Option<&Arc<Link>> {
+        match &self.state {
+            State::Connected(link, _) if !link.is_gone() => Some(link),
+            _ => None,
+        }
+    }
+
+    fn drop_messages(&mut self) {
+        self.messages.clear();
+        self.message_bytes = 0;
+    }
+}
+
+impl Peers {
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The link to a peer that is connected.
+    pub(crate) fn link(&self, id: WorkerId) -> Option<Arc<Link>> {
+        self.lock().peers.get(&id)?.link().cloned()
+    }
+
+    pub(crate) fn lanes(&self) -> Vec<(WorkerId, LaneStatus)> {
+        let status = |(&id, peer): (&WorkerId, &Peer)| match &peer.state {
+            State::Connected(link, status) if !link.is_gone() => Some((id, status.clone())),
+            _ => None,
+        };
+        self.lock().peers.iter().filter_map(status).collect()
+    }
+
+    /// Takes the peers that want to be connected, each with what is known of it and the earliest time.
+    pub(crate) fn take_wanted(&self) -> Vec<(Known, Option<Instant>)> {
+        let mut inner = self.lock();
+        let wanted = std::mem::take(&mut inner.wanted);
+        wanted
+            .iter()
+            .filter_map(|id| inner.peers.get(id))
+            .filter_map(|peer| Some((peer.known.clone()?, peer.not_before)))
+            .collect()
+    }
+
+    /// What is known of a peer that is being connected.
+    pub(crate) fn connecting(&self, id: WorkerId) -> Option<Known> {
+        let inner = self.lock();
+        let peer = inner.peers.get(&id).filter(|peer| matches!(peer.state, State::Connecting))?;
+        peer.known.clone()
+    }
+
+    /// Takes the peers to whom messages wait.
+    pub(crate) fn take_writable(&self) -> Vec<WorkerId> {
+        std::mem::take(&mut self.lock().writable)
+    }
+
+    /// The next message to the peer behind `link`.
+    pub(crate) fn take_message(&self, link: &Arc<Link>) -> Option<Vec<u8>> {
+        let mut inner = self.lock();
+        let peer = inner.peers.get_mut(&link.peer)?;
+        if !peer.link().is_some_and(|current| Arc::ptr_eq(current, link)) {
+            return None;
+        }
+        let message = peer.messages.pop_front()?;
+        peer.message_bytes -= message.len();
+        Some(message)
+    }
+
+    /// An attempt to connect succeeded. `false`: it is no longer wanted, since a newer life of the peer is known.
+    pub(crate) fn connected(&self, link: &Arc<Link>, status: LaneStatus) -> bool {
+        let mut inner = self.lock();
+        let Some(peer) = inner.peers.get_mut(&link.peer) else { return false };
+        if peer.known.as_ref().is_none_or(|known| known.incarnation != link.incarnation) {
+            inner.wanted.push(link.peer);
+            return false;
+        }
+        (peer.failures, peer.not_before) = (0, None);
+        peer.state = State::Connected(link.clone(), status);
+        inner.writable.push(link.peer);
+        true
+    }
+
+    /// An attempt to connect `tried` failed at `now`. `false`: a newer life of the peer is known and wanted instead.
+    pub(crate) fn failed(&self, tried: &Known, now: Instant) -> bool {
+        let mut inner = self.lock();
+        let Some(peer) = inner.peers.get_mut(&tried.id) else { return true };
+        if peer.known.as_ref().is_some_and(|known| known.incarnation != tried.incarnation) {
+            inner.wanted.push(tried.id);
+            return false;
+        }
+        let back_off = BACK_OFF_MIN.saturating_mul(1 << peer.failures.min(16)).min(BACK_OFF_MAX);
+        peer.failures += 1;
+        peer.not_before = Some(now + back_off);
+        peer.state = State::Idle;
+        peer.drop_messages();
+        true
+    }
+
+    /// The link is gone. Whether it was the peer's current one.
+    pub(crate) fn forget(&self, link: &Arc<Link>) -> bool {
+        let mut inner = self.lock();
+        let Some(peer) = inner.peers.get_mut(&link.peer) else { return false };
+        let current = matches!(&peer.state, State::Connected(current, _) if Arc::ptr_eq(current, link));
+        if current {
+            peer.state = State::Idle;
+            peer.drop_messages();
+        }
+        current
+    }
+
+    /// Forgets all: links hold stations, which hold their peers.
+    pub(crate) fn clear(&self) {
+        *self.lock() = Inner::default();
+    }
+
+    /// The newest life that is known of a peer.
+    pub(crate) fn incarnation(&self, id: WorkerId) -> Option<Incarnation> {
+        Some(self.lock().peers.get(&id)?.known.as_ref()?.incarnation)
+    }
+}
+
+impl Station {
+    /// A life of a peer is there. An older one is replaced; what is older than what is known is ignored.
+    pub(crate) fn introduce(&self, new: Known) {
+        let mut inner = self.peers.lock();
+        let peer = inner.peers.entry(new.id).or_default();
+        if peer.known.as_ref().is_some_and(|known| known.incarnation > new.incarnation) {
+            return;
+        }
+        let newer = peer.known.as_ref().is_none_or(|known| known.incarnation < new.incarnation);
+        let (id, incarnation) = (new.id, new.incarnation);
+        peer.known = Some(new);
+        if !newer {
+            return;
+        }
+        (peer.failures, peer.not_before) = (0, None);
+        let old = match &peer.state {
+            State::Connected(link, _) if link.incarnation < incarnation => Some(link.clone()),
+            _ => None,
+        };
+        drop(inner);
+        self.control.introduced(id, incarnation);
+        if let Some(streams) = &self.streams {
+            streams.introduced(id, incarnation);
+        }
+        if let Some(link) = old {
+            self.lose(&link, "a new life of it is there");
+        }
+    }
+
+    /// Connects a peer: at once if it is in this process, else in the background. The outcome comes as an event.
+    pub(crate) fn connect(&self, id: WorkerId) {
+        let outcome = {
+            let mut inner = self.peers.lock();
+            self.want(&mut inner, id)
+        };
+        self.tell_outcome(outcome);
+    }
+
+    /// Events are told without the lock: whoever hears them may ask for something.
+    fn tell_outcome(&self, outcome: Outcome) {
+        match outcome {
+            Outcome::Nothing => {}
+            Outcome::Wanted => self.control.wake(),
+            Outcome::Event(event) => self.tell(event),
+        }
+    }
+
+    fn want(&self, inner: &mut Inner, id: WorkerId) -> Outcome {
+        let here = self.hub.find(id).filter(|station| !station.is_gone());
+        let peer = inner.peers.entry(id).or_default();
+        if peer.link().is_some() || matches!(peer.state, State::Connecting) {
+            return Outcome::Nothing;
+        }
+        let is_here = peer.known.as_ref().is_none_or(|known| known.address.process == self.hub.process());
+        let here = here.filter(|station| {
+            is_here && peer.known.as_ref().is_none_or(|known| known.incarnation <= station.config.incarnation)
+        });
+        match here {
+            Some(station) if self.config.lanes.contains(&Lane::Local) => {
+                let name = station.config.name.clone();
+                let status = LaneStatus {
+                    peer: name.clone(),
+                    lane: Lane::Local,
+                    probe: self.hub.probe(crate::probe::local),
+                    passed_over: Vec::new(),
+                };
+                let link = Link::new(id, station.config.incarnation, name, Way::Local(station));
+                peer.state = State::Connected(Arc::new(link), status.clone());
+                Outcome::Event(AgentEvent::Connected { peer: id, status })
+            }
+            here => {
+                // Another life of it in this process needs no introduction, whatever the lane.
+                if let Some(station) = here {
+                    peer.known = Some(Known {
+                        id,
+                        incarnation: station.config.incarnation,
+                        name: station.config.name.clone(),
+                        address: station.address.clone(),
+                    });
+                }
+                if peer.known.is_none() {
+                    let reason = format!("nobody said where worker {id} is, and it is not in this process");
+                    return Outcome::Event(AgentEvent::Lost { peer: id, reason });
+                }
+                peer.state = State::Connecting;
+                inner.wanted.push(id);
+                Outcome::Wanted
+            }
+        }
+    }
+
+    pub(crate) fn send(&self, id: WorkerId, bytes: Vec<u8>) -> Result<(), SendError> {
+        if bytes.len() > MESSAGE_BYTES_MAX {
+            return Err(SendError::TooLong { peer: id, bytes: bytes.len() });
+        }
+        let mut inner = self.peers.lock();
+        let outcome = self.want(&mut inner, id);
+        let Some(peer) = inner.peers.get_mut(&id) else { return Err(SendError::NotConnected(id)) };
+        let sent = match peer.link().map(|link| &link.way) {
+            Some(Way::Local(station)) => {
+                let station = station.clone();
+                drop(inner);
+                let message = AgentEvent::Message { from: self.config.id, bytes };
+                if station.deliver(message) { Ok(()) } else { Err(SendError::Full(id)) }
+            }
+            None if !matches!(peer.state, State::Connecting) => Err(SendError::NotConnected(id)),
+            _ if peer.messages.len() == MESSAGES_MAX || peer.message_bytes + bytes.len() > MESSAGE_BYTES_QUEUED_MAX => {
+                Err(SendError::Full(id))
+            }
+            link => {
+                let connected = link.is_some();
+                peer.message_bytes += bytes.len();
+                peer.messages.push_back(bytes);
+                if connected && peer.messages.len() == 1 {
+                    inner.writable.push(id);
+                }
+                drop(inner);
+                if connected {
+                    self.control.wake();
+                }
+                Ok(())
+            }
+        };
+        self.tell_outcome(outcome);
+        sent
+    }
+
+    /// An agent left this process.
+    pub(crate) fn neighbour_left(&self, station: &Arc<Station>) {
+        let link = {
+            let inner = self.peers.lock();
+            match inner.peers.get(&station.config.id).map(|peer| &peer.state) {
+                Some(State::Connected(link, _)) => Some(link.clone()),
+                _ => None,
+            }
+        };
+        if let Some(link) = link.filter(|link| matches!(&link.way, Way::Local(other) if Arc::ptr_eq(other, station))) {
+            self.lose(&link, "it left this process");
+        }
+    }
+}
+
+/// What follows from wanting a peer.
+enum Outcome {
+    Nothing,
+    /// It is to be connected in the background.
+    Wanted,
+    Event(AgentEvent),
+}

@@ -1,0 +1,210 @@
+//! What an agent's threads, and the other agents of its process, share of it.
+
+use crate::config::AgentConfig;
+use crate::control::Control;
+use crate::counts::Counts;
+use crate::event::{AgentEvent, Completion, TransferError, TransferId, TransferReport};
+use crate::hub::Hub;
+use crate::lane_tcp::Streams;
+use crate::link::Link;
+use crate::memory::{Memory, RegionId, Regions};
+use crate::mover::{Mover, copy_at_once};
+use crate::peers::Peers;
+use crate::transfer::{PostError, Transfer, Work};
+use crate::watch::Watched;
+use domain::session::PeerAddress;
+use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Takes an agent's events. See [`crate::Agent::start`].
+pub(crate) type Sink = Box<dyn Fn(AgentEvent) -> bool + Send + Sync>;
+
+/// An agent, as its threads and its process' other agents see it.
+pub(crate) struct Station {
+    pub(crate) config: AgentConfig,
+    pub(crate) address: PeerAddress,
+    pub(crate) hub: Hub,
+    pub(crate) progress: Watched,
+    pub(crate) peers: Peers,
+    pub(crate) mover: Mover,
+    pub(crate) control: Control,
+    /// Where it may take the lane `tcp`.
+    pub(crate) streams: Option<Streams>,
+    pub(crate) counts: Counts,
+    sink: Sink,
+    regions: Mutex<Regions>,
+    gone: AtomicBool,
+    /// Transfers posted and not ended.
+    open: AtomicUsize,
+    next_id: AtomicU64,
+    /// Events that the sink did not take: the end of each transfer, and what happened to each peer. Bounded by both.
+    untold: Mutex<VecDeque<AgentEvent>>,
+}
+
+/// What a station is made of.
+pub(crate) struct StationParts {
+    pub(crate) config: AgentConfig,
+    pub(crate) address: PeerAddress,
+    pub(crate) hub: Hub,
+    pub(crate) progress: Watched,
+    pub(crate) control: Control,
+    pub(crate) streams: Option<Streams>,
+    pub(crate) sink: Sink,
+}
+
+impl Station {
+    pub(crate) fn new(parts: StationParts) -> Self {
+        let StationParts { config, address, hub, progress, control, streams, sink } = parts;
+        Self {
+            mover: Mover::new(config.posted_max),
+            untold: Mutex::new(VecDeque::with_capacity(config.posted_max)),
+            config,
+            address,
+            hub,
+            progress,
+            peers: Peers::default(),
+            control,
+            streams,
+            counts: Counts::default(),
+            sink,
+            regions: Mutex::default(),
+            gone: AtomicBool::new(false),
+            open: AtomicUsize::new(0),
+            next_id: AtomicU64::new(1),
+        }
+    }
+
+    // -- memory
+
+    fn regions(&self) -> MutexGuard<'_, Regions> {
+        self.regions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn register(&self, memory: Arc<dyn Memory>) -> RegionId {
+        let id = self.regions().add(memory);
+        self.control.regions_changed();
+        id
+    }
+
+    pub(crate) fn region(&self, id: RegionId) -> Option<Arc<dyn Memory>> {
+        self.regions().get(id)
+    }
+
+    /// Bytes and file of the regions from the `from`-th on.
+    pub(crate) fn regions_since(&self, from: usize) -> Vec<(u64, Option<(OwnedFd, u64)>)> {
+        let file = |memory: &Arc<dyn Memory>| {
+            let (file, offset) = memory.file()?;
+            Some((file.try_clone_to_owned().ok()?, offset))
+        };
+        self.regions().since(from).iter().map(|memory| (memory.len() as u64, file(memory))).collect()
+    }
+
+    // -- events
+
+    /// A message of a peer. `false`: the inbox is full.
+    pub(crate) fn deliver(&self, message: AgentEvent) -> bool {
+        (self.sink)(message)
+    }
+
+    /// Something that the agent's owner must hear, now or as soon as its inbox has room.
+    pub(crate) fn tell(&self, event: AgentEvent) {
+        let mut untold = self.untold.lock().unwrap_or_else(PoisonError::into_inner);
+        if untold.is_empty() && (self.sink)(event.clone()) {
+            return;
+        }
+        untold.push_back(event);
+        drop(untold);
+        self.control.wake();
+    }
+
+    /// Tries again to tell what was not taken. Whether something is left.
+    pub(crate) fn tell_again(&self) -> bool {
+        let mut untold = self.untold.lock().unwrap_or_else(PoisonError::into_inner);
+        while let Some(event) = untold.front().cloned() {
+            if !(self.sink)(event) {
+                return true;
+            }
+            untold.pop_front();
+        }
+        false
+    }
+
+    // -- transfers
+
+    pub(crate) fn post(&self, transfer: Transfer) -> Result<TransferId, PostError> {
+        let posted_max = self.config.posted_max;
+        let room = |open| (open < posted_max).then_some(open + 1);
+        if self.open.fetch_update(Ordering::AcqRel, Ordering::Acquire, room).is_err() {
+            return Err(PostError::Full(posted_max));
+        }
+        // The lowest bit says who has it, for the sake of `cancel`.
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed) << 1;
+        match (&transfer.work, &self.streams) {
+            (Work::Copies(_), _) => {
+                let id = TransferId(id);
+                match copy_at_once(&transfer) {
+                    Some(report) => self.end(Completion { id, result: Ok(report) }),
+                    None => self.mover.post(id, transfer),
+                }
+                Ok(id)
+            }
+            (Work::Stream(_), Some(streams)) => {
+                let id = TransferId(id | 1);
+                streams.post(id, transfer);
+                Ok(id)
+            }
+            (Work::Stream(_), None) => {
+                let id = TransferId(id | 1);
+                self.end(Completion { id, result: Err(TransferError::PeerGone) });
+                Ok(id)
+            }
+        }
+    }
+
+    pub(crate) fn cancel(&self, id: TransferId) {
+        match &self.streams {
+            Some(streams) if id.0 & 1 == 1 => streams.cancel(id),
+            _ => self.mover.cancel(id),
+        }
+    }
+
+    /// A posted transfer ended.
+    pub(crate) fn end(&self, completion: Completion) {
+        self.open.fetch_sub(1, Ordering::AcqRel);
+        self.tell(AgentEvent::Ended(completion));
+    }
+
+    pub(crate) fn end_with(&self, id: TransferId, result: Result<TransferReport, TransferError>) {
+        self.end(Completion { id, result });
+    }
+
+    // -- the end of links and of the station
+
+    /// The connection to a peer broke, or the peer left or returned as a new life. Ends its transfers.
+    pub(crate) fn lose(&self, link: &Arc<Link>, reason: &str) {
+        if !link.leave() {
+            return;
+        }
+        let lost = self.peers.forget(link);
+        self.mover.wake();
+        if let Some(streams) = &self.streams {
+            streams.links_changed();
+        }
+        self.control.link_lost();
+        if lost {
+            tracing::debug!(worker = self.config.name, peer = link.name, reason, "lost");
+            self.tell(AgentEvent::Lost { peer: link.peer, reason: reason.to_owned() });
+        }
+    }
+
+    pub(crate) fn is_gone(&self) -> bool {
+        self.gone.load(Ordering::Acquire)
+    }
+
+    /// From now on nobody reads it any more.
+    pub(crate) fn leave(&self) {
+        self.gone.store(true, Ordering::Release);
+    }
+}

@@ -1,0 +1,115 @@
+//! What wakes a thread of an agent: a futex for the mover, an eventfd for those that wait for sockets.
+
+use rustix::event::EventfdFlags;
+use rustix::thread::futex;
+use rustix::time::{ClockId, Timespec};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
+
+/// Something that wakes a thread. May be called from any thread and does not block.
+pub(crate) trait Wake: Send + Sync {
+    fn wake(&self);
+}
+
+/// A counter that a thread sleeps on until it changes. The sleeper looks at the counter, then for work, then sleeps on what
+/// it saw, so that no wake is lost.
+#[derive(Default)]
+pub(crate) struct Signal {
+    count: AtomicU32,
+    asleep: AtomicBool,
+}
+
+/// A word in memory shared with other processes, and what it is expected to be. The mapping outlives the sleep.
+#[derive(Clone, Copy)]
+pub(crate) struct SharedFutex {
+    pub(crate) at: *mut u32,
+    pub(crate) expected: u32,
+}
+
+/// Words of other processes that one sleep can wait for: the kernel's limit less the own counter.
+pub(crate) const SHARED_FUTEXES_MAX: usize = 127;
+/// How long a sleep lasts at most on a kernel that cannot wait for several words (before 5.16).
+const NAP: Duration = Duration::from_micros(100);
+
+impl Signal {
+    pub(crate) fn count(&self) -> u32 {
+        self.count.load(Ordering::SeqCst)
+    }
+
+    /// Sleeps until the counter differs from `seen`, one of `others` (of which the first `SHARED_FUTEXES_MAX` count) from
+    /// what is expected, or for `at_most`; or, rarely, for nothing.
+    pub(crate) fn sleep(&self, seen: u32, others: &[SharedFutex], at_most: Option<Duration>) {
+        self.asleep.store(true, Ordering::SeqCst);
+        // Every way to return is one after which the caller looks again, so errors are not told apart.
+        if others.is_empty() || self.sleep_on_all(seen, others, at_most) == Err(rustix::io::Errno::NOSYS) {
+            let at_most = if others.is_empty() { at_most } else { Some(at_most.map_or(NAP, |time| time.min(NAP))) };
+            let timeout = at_most.map(timespec);
+            let _ = futex::wait(&self.count, futex::Flags::PRIVATE, seen, timeout.as_ref());
+        }
+        self.asleep.store(false, Ordering::SeqCst);
+    }
+
+    fn sleep_on_all(&self, seen: u32, others: &[SharedFutex], at_most: Option<Duration>) -> rustix::io::Result<()> {
+        let wait = |at: *mut u32, expected: u32, flags| {
+            let mut wait = futex::Wait::new();
+            (wait.val, wait.uaddr, wait.flags) = (expected.into(), futex::WaitPtr::new(at.cast()), flags);
+            wait
+        };
+        let own = wait(self.count.as_ptr(), seen, futex::WaitFlags::SIZE_U32 | futex::WaitFlags::PRIVATE);
+        let mut waits = [own; SHARED_FUTEXES_MAX + 1];
+        let count = others.len().min(SHARED_FUTEXES_MAX);
+        for (slot, other) in waits[1..].iter_mut().zip(others) {
+            *slot = wait(other.at, other.expected, futex::WaitFlags::SIZE_U32);
+        }
+        // The deadline is a point of time here, not a duration.
+        let deadline = at_most.map(|time| rustix::time::clock_gettime(ClockId::Monotonic) + timespec(time));
+        futex::waitv(&waits[..=count], futex::WaitvFlags::empty(), deadline.as_ref(), ClockId::Monotonic).map(drop)
+    }
+}
+
+fn timespec(time: Duration) -> Timespec {
+    Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() }
+}
+
+impl Wake for Signal {
+    fn wake(&self) {
+        self.count.fetch_add(1, Ordering::SeqCst);
+        if self.asleep.load(Ordering::SeqCst) {
+            // An error would be a bad address, and it is a good one.
+            let _ = futex::wake(&self.count, futex::Flags::PRIVATE, 1);
+        }
+    }
+}
+
+/// An eventfd that a thread waits for beside its sockets, edge-triggered: it is never read, and every ring is an edge.
+pub(crate) struct Doorbell {
+    event: OwnedFd,
+    rung: AtomicBool,
+}
+
+impl Doorbell {
+    pub(crate) fn new() -> io::Result<Self> {
+        let event = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Self { event, rung: AtomicBool::new(false) })
+    }
+
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.event.as_fd()
+    }
+
+    /// The thread is about to look for work: whoever has some from now on rings again.
+    pub(crate) fn answer(&self) {
+        self.rung.store(false, Ordering::SeqCst);
+    }
+}
+
+impl Wake for Doorbell {
+    fn wake(&self) {
+        if !self.rung.swap(true, Ordering::SeqCst) {
+            // Full is as good as rung.
+            let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! Posting a transfer allocates nothing, whatever the lane.
+
+use domain::session::{PeerInfo, Role};
+use domain::{Incarnation, ProgressWord, WorkerId};
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::time::Duration;
+use transport::{
+    Agent, AgentConfig, AgentEvent, Copy, Hub, Lane, ListenConfig, ReadBatch, RegionId, SealedMemory, Transfer,
+};
+
+thread_local! {
+    /// Allocations of this thread.
+    static COUNT: Cell<usize> = const { Cell::new(0) };
+}
+
+struct Counting;
+
+// SAFETY: it is the system's allocator, with a counter beside it.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        COUNT.set(COUNT.get() + 1);
+        // SAFETY: as the caller says.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
+        // SAFETY: as the caller says.
+        unsafe { System.dealloc(ptr, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+const LEN: usize = 1 << 20;
+const POSTED_MAX: usize = 16;
+const REGION: RegionId = RegionId(0);
+
+fn agent(hub: &Hub, id: u32, lane: Lane) -> (Agent, PeerInfo, Receiver<AgentEvent>) {
+    let (sender, events) = sync_channel(2 * POSTED_MAX);
+    let (id, incarnation, name) = (WorkerId(id), Incarnation(1), format!("w{id}"));
+    let mut config = AgentConfig::in_process(id, incarnation, name.clone(), POSTED_MAX);
+    config.listen = Some(ListenConfig { bind: "127.0.0.1:0".to_owned(), advertise: String::new() });
+    config.lanes = vec![lane];
+    let sink = Box::new(move |event| sender.try_send(event).is_ok());
+    let agent = Agent::start(hub, config, ProgressWord::new(), sink).expect("an agent starts");
+    agent.register(Arc::new(SealedMemory::new("test", LEN).expect("memory can be had")));
+    let info = PeerInfo { id, incarnation, name, role: Role::Prefill, address: agent.address() };
+    (agent, info, events)
+}
+
+#[test]
+fn posting_allocates_nothing() {
+    const PATIENCE: Duration = Duration::from_secs(20);
+    for lane in [Lane::Local, Lane::Shm, Lane::Tcp] {
+        let hub = Hub::new();
+        let (_owner, info, _owner_events) = agent(&hub, 0, lane);
+        let hub = if lane == Lane::Local { hub } else { Hub::new() };
+        let (reader, _, events) = agent(&hub, 1, lane);
+        reader.introduce(info);
+        reader.connect(WorkerId(0));
+        let connected = events.recv_timeout(PATIENCE).expect("it is connected");
+        assert!(matches!(connected, AgentEvent::Connected { .. }), "{connected:?}");
+        // Small ones that are copied at once, larger ones, and some that wait at their gates.
+        for (len, gate) in [(16, 0), (LEN / 4, 0), (LEN / 4, u64::MAX)] {
+            let transfer = |_| {
+                let copies = (0..4).map(|i| Copy { from: (i * len) as u64, to: ((3 - i) * len) as u64 }).collect();
+                let batch = ReadBatch { source: REGION, destination: REGION, len, gate, copies };
+                reader.prepare(WorkerId(0), vec![batch]).expect("it is sound")
+            };
+            let transfers: Vec<Transfer> = (0..POSTED_MAX).map(transfer).collect();
+            let mut posted = Vec::with_capacity(POSTED_MAX);
+            let before = COUNT.get();
+            for transfer in transfers {
+                posted.push(reader.post(transfer).expect("there is room"));
+            }
+            assert_eq!(COUNT.get() - before, 0, "over {lane}, {len} bytes, gate {gate}");
+            if gate > 0 {
+                posted.iter().for_each(|&id| reader.cancel(id));
+            }
+            for _ in posted {
+                let ended = events.recv_timeout(PATIENCE).expect("it ends");
+                assert!(matches!(ended, AgentEvent::Ended(_)), "{ended:?}");
+            }
+        }
+    }
+}

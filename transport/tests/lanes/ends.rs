@@ -1,0 +1,154 @@
+//! Ends to test with: an agent, its memory and its word, and what it was told.
+
+use domain::session::{PeerInfo, Role};
+use domain::{Incarnation, ProgressWord, WorkerId};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::time::Duration;
+use transport::{
+    Agent, AgentConfig, AgentEvent, Completion, Copy, Hub, Lane, ListenConfig, Memory, ReadBatch, RegionId,
+    SealedMemory, Secret, TransferId,
+};
+
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+/// Long enough to see what should not happen.
+pub(crate) const MOMENT: Duration = Duration::from_millis(30);
+pub(crate) const OWNER: WorkerId = WorkerId(0);
+pub(crate) const READER: WorkerId = WorkerId(1);
+pub(crate) const REGION: RegionId = RegionId(0);
+pub(crate) const LANES: [Lane; 3] = [Lane::Local, Lane::Shm, Lane::Tcp];
+/// Transfers that an end may have open.
+pub(crate) const POSTED_MAX: usize = 4;
+/// Events that an end's inbox holds.
+pub(crate) const INBOX: usize = 64;
+
+pub(crate) struct End {
+    pub(crate) agent: Agent,
+    pub(crate) events: Receiver<AgentEvent>,
+    pub(crate) memory: Arc<SealedMemory>,
+    pub(crate) word: ProgressWord,
+    pub(crate) info: PeerInfo,
+}
+
+/// An end with zeroed memory. `change` has the last word on its settings: it listens on loopback and may take any lane.
+pub(crate) fn end(hub: &Hub, id: WorkerId, life: u64, len: usize, change: impl FnOnce(&mut AgentConfig)) -> End {
+    let (sender, events) = sync_channel(INBOX);
+    let mut config = AgentConfig::in_process(id, Incarnation(life), format!("worker {id}"), POSTED_MAX);
+    config.listen = Some(ListenConfig { bind: "127.0.0.1:0".to_owned(), advertise: String::new() });
+    config.secret = Secret::new(b"of the tests");
+    change(&mut config);
+    let (name, incarnation) = (config.name.clone(), config.incarnation);
+    let word = ProgressWord::new();
+    let sink = Box::new(move |event| sender.try_send(event).is_ok());
+    let agent = Agent::start(hub, config, word.clone(), sink).expect("an agent starts");
+    let memory = Arc::new(SealedMemory::new("test", len).expect("memory can be had"));
+    assert_eq!(agent.register(memory.clone()), REGION);
+    let info = PeerInfo { id, incarnation, name, role: Role::Prefill, address: agent.address() };
+    End { agent, events, memory, word, info }
+}
+
+/// The hubs of two ends that reach each other by `lane`.
+pub(crate) fn hubs(lane: Lane) -> (Hub, Hub) {
+    let hub = Hub::new();
+    (hub.clone(), if lane == Lane::Local { hub } else { Hub::new() })
+}
+
+pub(crate) struct Pair {
+    pub(crate) owner: End,
+    pub(crate) reader: End,
+}
+
+/// An owner whose memory is full of different bytes, and a reader that is connected to it by `lane`.
+pub(crate) fn pair(lane: Lane, len: usize) -> Pair {
+    let (owner, reader) = hubs(lane);
+    let only = |config: &mut AgentConfig| config.lanes = vec![lane];
+    let pair = Pair { owner: end(&owner, OWNER, 1, len, only), reader: end(&reader, READER, 1, len, only) };
+    pair.owner.fill();
+    pair.introduce();
+    pair.reader.connect(OWNER);
+    pair
+}
+
+impl Pair {
+    pub(crate) fn introduce(&self) {
+        self.reader.agent.introduce(self.owner.info.clone());
+        self.owner.agent.introduce(self.reader.info.clone());
+    }
+
+    /// Reads and waits for the end.
+    pub(crate) fn read(&self, len: usize, gate: u64, copies: &[(u64, u64)]) -> Completion {
+        let id = self.post(len, gate, copies);
+        let end = self.reader.ended();
+        assert_eq!(end.id, id);
+        end
+    }
+
+    pub(crate) fn post(&self, len: usize, gate: u64, copies: &[(u64, u64)]) -> TransferId {
+        self.reader.post(OWNER, vec![batch(len, gate, copies)])
+    }
+}
+
+pub(crate) fn batch(len: usize, gate: u64, copies: &[(u64, u64)]) -> ReadBatch {
+    let copies = copies.iter().map(|&(from, to)| Copy { from, to }).collect();
+    ReadBatch { source: REGION, destination: REGION, len, gate, copies }
+}
+
+impl End {
+    pub(crate) fn post(&self, owner: WorkerId, batches: Vec<ReadBatch>) -> TransferId {
+        self.agent.post(self.agent.prepare(owner, batches).expect("the reads are sound")).expect("there is room")
+    }
+
+    /// Connects and waits until it is. The lane.
+    pub(crate) fn connect(&self, peer: WorkerId) -> Lane {
+        self.agent.connect(peer);
+        match self.event() {
+            AgentEvent::Connected { peer: connected, status } if connected == peer => status.lane,
+            other => panic!("unexpected {other:?}"),
+        }
+    }
+
+    pub(crate) fn event(&self) -> AgentEvent {
+        self.events.recv_timeout(PATIENCE).expect("something happens")
+    }
+
+    pub(crate) fn ended(&self) -> Completion {
+        match self.event() {
+            AgentEvent::Ended(completion) => completion,
+            other => panic!("unexpected {other:?}"),
+        }
+    }
+
+    pub(crate) fn lost(&self, peer: WorkerId) -> String {
+        match self.event() {
+            AgentEvent::Lost { peer: lost, reason } if lost == peer => reason,
+            other => panic!("unexpected {other:?}"),
+        }
+    }
+
+    pub(crate) fn message(&self) -> (WorkerId, Vec<u8>) {
+        match self.event() {
+            AgentEvent::Message { from, bytes } => (from, bytes),
+            other => panic!("unexpected {other:?}"),
+        }
+    }
+
+    pub(crate) fn hears_nothing(&self) {
+        if let Ok(event) = self.events.recv_timeout(MOMENT) {
+            panic!("unexpected {event:?}");
+        }
+    }
+
+    /// Bytes of which no two neighbours of a distance below 64 Ki are alike for long.
+    pub(crate) fn fill(&self) {
+        let bytes: Vec<u8> =
+            (0..self.memory.len() as u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+        // SAFETY: the memory is as long, and no transfer is open.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.memory.as_ptr(), bytes.len()) };
+    }
+
+    /// Its memory now; no transfer writes it.
+    pub(crate) fn bytes(&self) -> Vec<u8> {
+        // SAFETY: the memory is as long, and no transfer writes it.
+        unsafe { std::slice::from_raw_parts(self.memory.as_ptr(), self.memory.len()) }.to_vec()
+    }
+}

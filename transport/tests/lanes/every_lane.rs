@@ -1,0 +1,286 @@
+//! What every lane does alike.
+
+use crate::ends::*;
+use domain::{ProgressWord, StepId};
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+use transport::{
+    AgentEvent, Completion, Copy, Hub, PostError, PrepareError, ReadBatch, RegionId, SendError, TransferError,
+};
+
+#[test]
+fn ready_bytes_arrive_and_are_reported() {
+    for lane in LANES {
+        let pair = pair(lane, 1000);
+        let report = pair.read(10, 0, &[(0, 990), (500, 0)]).result.unwrap();
+        assert_eq!((report.lane, report.bytes), (lane, 20));
+        let (source, destination) = (pair.owner.bytes(), pair.reader.bytes());
+        assert_eq!(destination[990..], source[..10]);
+        assert_eq!(destination[..10], source[500..510]);
+        assert!(destination[10..990].iter().all(|&byte| byte == 0));
+        assert_eq!(pair.read(10, 0, &[]).result.unwrap().bytes, 0, "nothing is read at once");
+    }
+}
+
+#[test]
+fn large_reads_arrive_whole() {
+    const LEN: usize = (9 << 20) + 13;
+    for lane in LANES {
+        let pair = pair(lane, LEN);
+        assert_eq!(pair.read(LEN, 0, &[(0, 0)]).result.unwrap().bytes, LEN as u64);
+        assert!(pair.reader.bytes() == pair.owner.bytes(), "over {lane}");
+    }
+}
+
+#[test]
+fn a_layer_is_read_only_once_it_is_written() {
+    for lane in LANES {
+        let pair = pair(lane, 64);
+        let batches = (0..4_u16).map(|layer| {
+            let at = u64::from(layer) * 16;
+            batch(16, ProgressWord::mark(StepId(3), layer), &[(at, at)])
+        });
+        pair.reader.post(OWNER, batches.collect());
+        pair.owner.word.raise(StepId(2), 9);
+        pair.reader.hears_nothing();
+        for layer in 0..4 {
+            assert!(pair.reader.events.try_recv().is_err());
+            pair.owner.word.raise(StepId(3), layer);
+        }
+        assert!(pair.reader.ended().result.is_ok());
+        assert_eq!(pair.reader.bytes(), pair.owner.bytes());
+    }
+}
+
+#[test]
+fn a_closed_gate_holds_up_nobody_else() {
+    for lane in LANES {
+        let pair = pair(lane, 256 << 10);
+        let waiting = pair.post(128 << 10, ProgressWord::mark(StepId(1), 0), &[(0, 0)]);
+        assert!(pair.read(128 << 10, 0, &[(128 << 10, 128 << 10)]).result.is_ok());
+        pair.owner.word.raise(StepId(1), 0);
+        let end = pair.reader.ended();
+        assert_eq!((end.id, end.result.is_ok()), (waiting, true));
+        assert!(pair.reader.bytes() == pair.owner.bytes());
+    }
+}
+
+#[test]
+fn cancel_ends_once_and_quiesces() {
+    for lane in LANES {
+        let pair = pair(lane, 64);
+        let id = pair.post(64, ProgressWord::mark(StepId(1), 0), &[(0, 0)]);
+        pair.reader.agent.cancel(id);
+        pair.reader.agent.cancel(id);
+        assert_eq!(pair.reader.ended(), Completion { id, result: Err(TransferError::Cancelled) });
+        pair.owner.word.raise(StepId(1), 0);
+        pair.reader.hears_nothing();
+        assert_eq!(pair.reader.bytes(), vec![0; 64], "nothing is written after the end");
+        // The connection is as good as before.
+        assert!(pair.read(64, 0, &[(0, 0)]).result.is_ok());
+        assert_eq!(pair.reader.bytes(), pair.owner.bytes());
+    }
+}
+
+#[test]
+fn a_cancel_amid_the_bytes_stops_them() {
+    const LEN: usize = 32 << 20;
+    for lane in LANES {
+        let pair = pair(lane, LEN);
+        for _ in 0..8 {
+            let id = pair.post(LEN, 0, &[(0, 0)]);
+            pair.reader.agent.cancel(id);
+            let end = pair.reader.ended();
+            assert!(matches!(end.result, Ok(_) | Err(TransferError::Cancelled)), "{end:?}");
+            // SAFETY: the transfer ended, so nobody writes there.
+            unsafe { std::ptr::write_bytes(transport::Memory::as_ptr(&*pair.reader.memory), 0xAA, LEN) };
+            pair.reader.hears_nothing();
+            assert!(pair.reader.bytes().iter().all(|&byte| byte == 0xAA), "nothing is written after the end");
+        }
+        assert!(pair.read(LEN, 0, &[(0, 0)]).result.is_ok());
+        assert!(pair.reader.bytes() == pair.owner.bytes());
+    }
+}
+
+#[test]
+fn the_owners_death_ends_the_transfer() {
+    for lane in LANES {
+        let Pair { owner, reader } = pair(lane, 64);
+        let id = reader.post(OWNER, vec![batch(64, u64::MAX, &[(0, 0)])]);
+        drop(owner);
+        let events = [reader.event(), reader.event()];
+        let end = AgentEvent::Ended(Completion { id, result: Err(TransferError::PeerGone) });
+        assert!(events.contains(&end), "{events:?}");
+        assert!(events.iter().any(|event| matches!(event, AgentEvent::Lost { peer: OWNER, .. })), "{events:?}");
+        assert!(!reader.agent.is_connected(OWNER));
+        let none = reader.agent.prepare(OWNER, vec![]).err();
+        assert_eq!(none, Some(PrepareError::NotConnected(OWNER)));
+    }
+}
+
+#[test]
+fn a_returned_peer_is_connected_again() {
+    for lane in LANES {
+        let (owner_hub, reader_hub) = hubs(lane);
+        let reader = end(&reader_hub, READER, 1, 8, |config| config.lanes = vec![lane]);
+        let life = |life| end(&owner_hub, OWNER, life, 8, |config| config.lanes = vec![lane]);
+        let first = life(1);
+        reader.agent.introduce(first.info.clone());
+        reader.connect(OWNER);
+        let second = life(2);
+        second.fill();
+        reader.agent.introduce(second.info.clone());
+        // An earlier life is no news.
+        reader.agent.introduce(first.info.clone());
+        assert!(reader.lost(OWNER).contains("new life"));
+        drop(first);
+        reader.connect(OWNER);
+        reader.agent.send(OWNER, vec![7]).unwrap();
+        assert_eq!(second.message(), (READER, vec![7]));
+        reader.post(OWNER, vec![batch(8, 0, &[(0, 0)])]);
+        assert!(reader.ended().result.is_ok());
+        assert_eq!(reader.bytes(), second.bytes());
+    }
+}
+
+#[test]
+fn bounds_are_kept() {
+    for lane in LANES {
+        let pair = pair(lane, 64);
+        let refused = |batch| pair.reader.agent.prepare(OWNER, vec![batch]).err();
+        let out = |from, to| Some(PrepareError::OutOfBounds { copy: Copy { from, to }, len: 5 });
+        assert_eq!(refused(batch(5, 0, &[(60, 0)])), out(60, 0));
+        assert_eq!(refused(batch(5, 0, &[(0, 0), (0, u64::MAX)])), out(0, u64::MAX));
+        let elsewhere = |source, destination| ReadBatch { source, destination, ..batch(5, 0, &[(0, 0)]) };
+        let missing = |peer| Some(PrepareError::NoRegion { peer, region: RegionId(1) });
+        assert_eq!(refused(elsewhere(RegionId(1), REGION)), missing(Some(OWNER)));
+        assert_eq!(refused(elsewhere(REGION, RegionId(1))), missing(None));
+        let waiting = || pair.reader.agent.prepare(OWNER, vec![batch(1, u64::MAX, &[(0, 0)])]).unwrap();
+        (0..POSTED_MAX).for_each(|_| assert!(pair.reader.agent.post(waiting()).is_ok()));
+        assert_eq!(pair.reader.agent.post(waiting()), Err(PostError::Full(POSTED_MAX)));
+        let End { agent, events, .. } = pair.reader;
+        drop(agent);
+        let ends: Vec<_> = (0..POSTED_MAX).map(|_| events.recv_timeout(PATIENCE).unwrap()).collect();
+        let cancelled = |event: &AgentEvent| {
+            matches!(event, AgentEvent::Ended(Completion { result: Err(TransferError::Cancelled), .. }))
+        };
+        assert!(ends.iter().all(cancelled), "shutdown ends what is open: {ends:?}");
+    }
+}
+
+#[test]
+fn messages_arrive_in_order_both_ways() {
+    for lane in LANES {
+        let pair = pair(lane, 1);
+        for i in 0..INBOX as u8 {
+            pair.reader.agent.send(OWNER, vec![i; usize::from(i) * 1000]).unwrap();
+        }
+        for i in 0..INBOX as u8 {
+            assert_eq!(pair.owner.message(), (READER, vec![i; usize::from(i) * 1000]));
+        }
+        // Sending connects.
+        pair.owner.agent.send(READER, vec![1]).unwrap();
+        assert_eq!(pair.reader.message(), (OWNER, vec![1]));
+        let bytes = 9 << 20;
+        let refused = pair.reader.agent.send(OWNER, vec![0; bytes]);
+        assert_eq!(refused, Err(SendError::TooLong { peer: OWNER, bytes }));
+    }
+}
+
+#[test]
+fn what_the_inbox_does_not_take_is_kept_unless_it_is_a_message() {
+    for lane in LANES {
+        let pair = pair(lane, 64);
+        // The owner fills the reader's inbox.
+        pair.owner.connect(READER);
+        for _ in 0..INBOX + 10 {
+            let _ = pair.owner.agent.send(READER, vec![5]);
+        }
+        let id = pair.post(64, 0, &[(0, 0)]);
+        std::thread::sleep(MOMENT);
+        let end = loop {
+            match pair.reader.event() {
+                AgentEvent::Ended(end) => break end,
+                AgentEvent::Message { .. } => {}
+                other => panic!("unexpected {other:?}"),
+            }
+        };
+        assert_eq!((end.id, end.result.is_ok()), (id, true));
+        assert_eq!(pair.reader.bytes(), pair.owner.bytes());
+    }
+}
+
+#[test]
+fn who_is_nowhere_is_lost() {
+    let reader = end(&Hub::new(), READER, 1, 8, |_| ());
+    reader.agent.connect(OWNER);
+    assert!(reader.lost(OWNER).contains("nobody said where"));
+    assert_eq!(reader.agent.send(OWNER, vec![1]), Err(SendError::NotConnected(OWNER)));
+}
+
+fn cases() -> u32 {
+    ProptestConfig::default().cases.min(64) / 2
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(cases()))]
+
+    /// Whatever the order of raises and cancels: every transfer ends once; a regular end has all bytes, and after an
+    /// end nothing more is written.
+    #[test]
+    fn any_interleaving_ends_every_transfer_once(
+        lane in prop::sample::select(&LANES[..]), slice in 1_usize..20_000,
+        actions in proptest::collection::vec((0_u8..3, 0_u16..4), 1..40),
+    ) {
+        let pair = pair(lane, 4 * 4 * slice);
+        let mut posted = Vec::new();
+        let mut ended = BTreeMap::new();
+        for (kind, which) in actions {
+            match kind {
+                // A slot is used again only once its last transfer has ended.
+                0 if posted.len() < POSTED_MAX => {
+                    let slot = (posted.len() * 4 * slice) as u64;
+                    let batches = (0..=which).map(|layer| {
+                        let at = slot + u64::from(layer) * slice as u64;
+                        batch(slice, ProgressWord::mark(StepId(1), layer), &[(at, at)])
+                    });
+                    posted.push((pair.reader.post(OWNER, batches.collect()), slot, which));
+                }
+                1 => pair.owner.word.raise(StepId(1), which),
+                _ => if let Some(&(id, ..)) = posted.get(usize::from(which)) { pair.reader.agent.cancel(id) },
+            }
+        }
+        pair.owner.word.raise(StepId(1), 3);
+        for _ in 0..posted.len() {
+            let end = pair.reader.ended();
+            prop_assert!(ended.insert(end.id, end.result).is_none(), "one end each");
+        }
+        prop_assert!(pair.reader.events.try_recv().is_err());
+        let (source, destination) = (pair.owner.bytes(), pair.reader.bytes());
+        for (id, slot, layers) in posted {
+            if ended[&id].is_ok() {
+                let range = slot as usize..slot as usize + (usize::from(layers) + 1) * slice;
+                prop_assert!(destination[range.clone()] == source[range]);
+            }
+        }
+    }
+
+    /// Copies of any length between any places arrive, and nothing else changes.
+    #[test]
+    fn any_copies_arrive(
+        lane in prop::sample::select(&LANES[..]),
+        len in 1_usize..70_000, places in proptest::collection::vec(0_u64..200_000, 1..40),
+    ) {
+        let len = len.min(200_000 / places.len());
+        let pair = pair(lane, 280_000);
+        // Destinations do not overlap.
+        let copies: Vec<_> = places.iter().enumerate().map(|(i, &from)| (from, (i * len) as u64)).collect();
+        prop_assert!(pair.read(len, 0, &copies).result.is_ok());
+        let (source, destination) = (pair.owner.bytes(), pair.reader.bytes());
+        for (from, to) in copies {
+            let (from, to) = (from as usize, to as usize);
+            prop_assert!(destination[to..to + len] == source[from..from + len]);
+        }
+        prop_assert!(destination[places.len() * len..].iter().all(|&byte| byte == 0));
+    }
+}

@@ -1,0 +1,212 @@
+//! How peers are connected: which lane is taken and why, who is let in, and what is lost and found again.
+
+use crate::ends::*;
+use domain::session::PeerInfo;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixStream};
+use transport::{Agent, AgentConfig, AgentEvent, Hub, Lane, LaneStatus, Secret};
+
+fn status(reader: &End) -> LaneStatus {
+    reader.agent.lanes().remove(0).1
+}
+
+fn two(reader: impl FnOnce(&mut AgentConfig), owner: impl FnOnce(&mut AgentConfig)) -> Pair {
+    let pair = Pair { owner: end(&Hub::new(), OWNER, 1, 64, owner), reader: end(&Hub::new(), READER, 1, 64, reader) };
+    pair.introduce();
+    pair
+}
+
+#[test]
+fn the_fastest_lane_is_taken_and_the_others_have_reasons() {
+    let reason = |status: &LaneStatus, lane| {
+        status.passed_over.iter().find(|(passed, _)| *passed == lane).map(|(_, reason)| reason.clone())
+    };
+    let pair = two(|_| (), |_| ());
+    assert_eq!(pair.reader.connect(OWNER), Lane::Shm);
+    let shm = status(&pair.reader);
+    assert_eq!(shm.peer, "worker w0");
+    assert!(shm.probe.bytes_per_s > 0.0 && shm.probe.latency_s > 0.0);
+    assert_eq!(reason(&shm, Lane::Local).as_deref(), Some("other process"));
+    assert_eq!(reason(&shm, Lane::CudaIpc).as_deref(), Some("not built in"));
+    assert_eq!(shm.passed_over.len(), 2, "slower lanes need no reason");
+
+    let pair = two(|config| config.lanes.retain(|&lane| lane != Lane::Shm), |_| ());
+    assert_eq!(pair.reader.connect(OWNER), Lane::Tcp);
+    let tcp = status(&pair.reader);
+    assert!(tcp.probe.bytes_per_s > 0.0 && tcp.probe.latency_s > 0.0);
+    assert_eq!(reason(&tcp, Lane::Shm).as_deref(), Some("forbidden by transport.lanes"));
+    assert_eq!(reason(&tcp, Lane::Rdma).as_deref(), Some("not built in"));
+
+    let pair = two(|_| (), |config| config.lanes.retain(|&lane| lane != Lane::Shm));
+    assert_eq!(pair.reader.connect(OWNER), Lane::Tcp);
+    assert_eq!(reason(&status(&pair.reader), Lane::Shm).as_deref(), Some("the peer offers no Unix socket"));
+
+    // Of another host, whose abstract sockets are not this one's.
+    let pair = two(|_| (), |_| ());
+    let mut info = pair.owner.info.clone();
+    info.address.unix = "baton-of-another-host".to_owned();
+    let reader = end(&Hub::new(), READER, 1, 64, |_| ());
+    reader.agent.introduce(info);
+    assert_eq!(reader.connect(OWNER), Lane::Tcp);
+    let reason = reason(&status(&reader), Lane::Shm).unwrap();
+    assert!(reason.starts_with("no common Unix socket"), "{reason}");
+}
+
+#[test]
+fn a_required_lane_is_taken_or_nothing() {
+    let pair = two(|config| config.require = Some(Lane::Shm), |config| config.lanes.retain(|&lane| lane != Lane::Shm));
+    pair.reader.agent.connect(OWNER);
+    let reason = pair.reader.lost(OWNER);
+    for part in ["transport.require = \"shm\"", "worker w0", "the peer offers no Unix socket", "local: other process"] {
+        assert!(reason.contains(part), "{reason}");
+    }
+    assert!(!pair.reader.agent.is_connected(OWNER));
+    // What is faster than required will do.
+    let pair = two(|config| config.require = Some(Lane::Tcp), |_| ());
+    assert_eq!(pair.reader.connect(OWNER), Lane::Shm);
+}
+
+#[test]
+fn another_secret_gets_nothing() {
+    for lane in [Lane::Shm, Lane::Tcp] {
+        for secret in ["", "another"] {
+            let pair = two(
+                |config| (config.lanes, config.secret) = (vec![lane], Secret::new(secret.as_bytes())),
+                |config| config.lanes = vec![lane],
+            );
+            pair.reader.agent.connect(OWNER);
+            let reason = pair.reader.lost(OWNER);
+            assert!(reason.contains("does not know this cluster's secret"), "{reason}");
+            assert_eq!(pair.reader.agent.counts().lost, 1);
+        }
+        // Without any, all is open to this user.
+        let open = |config: &mut AgentConfig| (config.lanes, config.secret) = (vec![lane], Secret::default());
+        assert_eq!(two(open, open).reader.connect(OWNER), lane);
+    }
+}
+
+#[test]
+fn garbage_is_refused_counted_and_harms_nobody() {
+    let pair = two(|config| config.lanes = vec![Lane::Tcp], |_| ());
+    let address = pair.owner.agent.address();
+    let frame = |kind: u8, body: &[u8]| {
+        let len = (body.len() as u32 + 1).to_le_bytes();
+        [&len[..], &[kind], body].concat()
+    };
+    let garbage = [
+        b"GET / HTTP/1.1\r\nHost: a\r\n\r\n".to_vec(),
+        vec![0xFF; 64],
+        vec![0; 64],
+        // A length beyond what a stranger may say, other frames than a hello, a hello that is none, another version.
+        frame(1, &[7; 5000]),
+        frame(8, b"a message"),
+        frame(3, &[0; 32]),
+        frame(1, b"hello"),
+        frame(1, b"baton\0\x63\0 and so on"),
+    ];
+    for (number, bytes) in garbage.iter().enumerate() {
+        let unix = SocketAddr::from_abstract_name(&address.unix).expect("it is a name");
+        let mut unix = UnixStream::connect_addr(&unix).expect("it listens");
+        let mut tcp = TcpStream::connect(&address.tcp).expect("it listens");
+        unix.set_read_timeout(Some(PATIENCE)).expect("a timeout can be set");
+        tcp.set_read_timeout(Some(PATIENCE)).expect("a timeout can be set");
+        // It may be refused before it is said to its end.
+        let _ = (unix.write_all(bytes), tcp.write_all(bytes));
+        let closed = |stream: &mut dyn Read| match stream.read_to_end(&mut Vec::new()) {
+            Ok(_) => true,
+            Err(error) => error.kind() == std::io::ErrorKind::ConnectionReset,
+        };
+        assert!(closed(&mut unix) && closed(&mut tcp), "garbage {number}");
+        assert_eq!(pair.owner.agent.counts().refused, 2 * (number as u64 + 1), "garbage {number}");
+    }
+    assert_eq!(pair.reader.connect(OWNER), Lane::Tcp);
+    pair.owner.hears_nothing();
+}
+
+#[test]
+fn who_is_not_there_yet_is_found_when_it_is() {
+    for lane in [Lane::Shm, Lane::Tcp] {
+        let only = |config: &mut AgentConfig| config.lanes = vec![lane];
+        let pair = two(only, only);
+        let Pair { owner, reader } = pair;
+        let info = owner.info.clone();
+        drop(owner);
+        reader.agent.send(OWNER, b"lost".to_vec()).expect("it waits");
+        assert!(reader.lost(OWNER).contains("no lane reaches worker worker w0"));
+        // It comes back as a new life, elsewhere; what is sent meanwhile waits.
+        let owner = end(&Hub::new(), OWNER, 2, 64, only);
+        reader.agent.introduce(PeerInfo {
+            address: owner.agent.address(),
+            incarnation: owner.info.incarnation,
+            ..info
+        });
+        reader.agent.send(OWNER, b"first".to_vec()).expect("it waits");
+        reader.agent.send(OWNER, b"second".to_vec()).expect("it waits");
+        assert_eq!(owner.message(), (READER, b"first".to_vec()));
+        assert_eq!(owner.message(), (READER, b"second".to_vec()));
+        assert!(matches!(reader.event(), AgentEvent::Connected { peer: OWNER, .. }));
+        // Who connected is known from then on.
+        owner.agent.send(READER, b"back".to_vec()).expect("it waits");
+        assert_eq!(reader.message(), (OWNER, b"back".to_vec()));
+    }
+}
+
+#[test]
+fn a_peer_that_fails_is_not_tried_all_the_time() {
+    let reader = two(|_| (), |_| ()).reader;
+    reader.agent.connect(OWNER);
+    reader.lost(OWNER);
+    // Twenty losses, and be it as fast as refused connections can be, take many back-offs.
+    let losses = |reader: &End| {
+        reader.agent.connect(OWNER);
+        let waits = !reader.agent.is_connected(OWNER);
+        reader.lost(OWNER);
+        waits
+    };
+    assert!((0..3).all(|_| losses(&reader)));
+    assert_eq!(reader.agent.counts().lost, 4);
+}
+
+#[test]
+fn an_earlier_life_is_not_let_in() {
+    for lane in [Lane::Shm, Lane::Tcp] {
+        let only = |config: &mut AgentConfig| config.lanes = vec![lane];
+        let owner = end(&Hub::new(), OWNER, 1, 64, only);
+        let late = end(&Hub::new(), READER, 2, 64, only);
+        owner.agent.introduce(late.info.clone());
+        let early = end(&Hub::new(), READER, 1, 64, only);
+        early.agent.introduce(owner.info.clone());
+        early.agent.connect(OWNER);
+        assert!(early.lost(OWNER).contains("a later life of that worker is known"));
+        // One that was let in is put out.
+        late.agent.introduce(owner.info.clone());
+        late.connect(OWNER);
+        let latest = end(&Hub::new(), READER, 3, 64, only);
+        owner.agent.introduce(latest.info.clone());
+        late.lost(OWNER);
+    }
+}
+
+#[test]
+fn idle_connections_are_no_threads() {
+    const PEERS: u32 = 200;
+    let owner = end(&Hub::new(), OWNER, 1, 64, |_| ());
+    let hub = Hub::new();
+    let threads = || std::fs::read_dir("/proc/self/task").expect("there is one").count();
+    let before = threads();
+    let readers: Vec<Agent> = (0..PEERS)
+        .map(|id| {
+            let reader = end(&hub, domain::WorkerId(100 + id), 1, 64, |config| config.lanes = vec![Lane::Shm]);
+            reader.agent.introduce(owner.info.clone());
+            assert_eq!(reader.connect(OWNER), Lane::Shm);
+            reader.agent
+        })
+        .collect();
+    // Each reader brings its own two; the owner, to which all of them are connected, none. What connected them ends.
+    while threads() - before > 2 * readers.len() {
+        std::thread::yield_now();
+    }
+    assert_eq!(threads() - before, 2 * readers.len());
+}

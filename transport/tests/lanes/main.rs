@@ -1,0 +1,8 @@
+//! Agents over every lane: what each lane must do alike, and what is one lane's own. Agents of two hubs are to each other as
+//! those of two processes.
+
+mod ends;
+mod every_lane;
+mod links;
+mod shm;
+mod tcp;

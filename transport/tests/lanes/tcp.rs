@@ -1,0 +1,199 @@
+//! The lane `tcp`: what may go wrong on the wire.
+
+use crate::ends::*;
+use domain::{StepId, WorkerId};
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use transport::{AgentConfig, Hub, Lane, TransferError};
+
+/// A relay before an agent. It counts the bytes that the agent sends, and flips one where it is told to.
+struct Relay {
+    address: String,
+    sent: Arc<AtomicU64>,
+    flip_at: Arc<AtomicU64>,
+}
+
+impl Relay {
+    fn new(to: &str) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+        let address = listener.local_addr().expect("it is bound").to_string();
+        let (sent, flip_at) = (Arc::<AtomicU64>::default(), Arc::new(AtomicU64::new(u64::MAX)));
+        let (to, counters) = (to.to_owned(), (sent.clone(), flip_at.clone()));
+        // Its threads end with the connections, and the last with the test's process.
+        std::thread::spawn(move || {
+            for client in listener.incoming().map_while(Result::ok) {
+                let Ok(server) = TcpStream::connect(&to) else { return };
+                let (from_client, to_server) = (client.try_clone().unwrap(), server.try_clone().unwrap());
+                std::thread::spawn(move || pass(from_client, to_server, |_| ()));
+                let (sent, flip_at) = counters.clone();
+                std::thread::spawn(move || {
+                    pass(server, client, |bytes| {
+                        let at = sent.fetch_add(bytes.len() as u64, Ordering::SeqCst);
+                        let flip = flip_at.load(Ordering::SeqCst);
+                        if (at..at + bytes.len() as u64).contains(&flip) {
+                            bytes[(flip - at) as usize] ^= 0x10;
+                        }
+                    })
+                });
+            }
+        });
+        Self { address, sent, flip_at }
+    }
+}
+
+fn pass(mut from: TcpStream, mut to: TcpStream, mut look: impl FnMut(&mut [u8])) {
+    let mut buffer = vec![0; 64 << 10];
+    while let Ok(count) = from.read(&mut buffer)
+        && count > 0
+    {
+        look(&mut buffer[..count]);
+        if to.write_all(&buffer[..count]).is_err() {
+            break;
+        }
+    }
+    let _ = (to.shutdown(std::net::Shutdown::Both), from.shutdown(std::net::Shutdown::Both));
+}
+
+fn relayed(len: usize, change: impl Fn(&mut AgentConfig)) -> (Pair, Relay) {
+    let only = |config: &mut AgentConfig| {
+        config.lanes = vec![Lane::Tcp];
+        config.tcp.connections = 1;
+        change(config);
+    };
+    let owner = end(&Hub::new(), OWNER, 1, len, only);
+    owner.fill();
+    let relay = Relay::new(&owner.agent.address().tcp);
+    let reader = end(&Hub::new(), READER, 1, len, only);
+    let mut info = owner.info.clone();
+    info.address.tcp = relay.address.clone();
+    reader.agent.introduce(info);
+    reader.connect(OWNER);
+    (Pair { owner, reader }, relay)
+}
+
+#[test]
+fn a_flipped_byte_is_an_error_and_never_delivered() {
+    const LEN: usize = 1 << 20;
+    let (pair, relay) = relayed(LEN, |_| ());
+    // Amid the bytes of the next answer, beyond its first header.
+    relay.flip_at.store(relay.sent.load(Ordering::SeqCst) + 40_000, Ordering::SeqCst);
+    assert_eq!(pair.read(LEN, 0, &[(0, 0)]).result, Err(TransferError::Corrupted));
+    assert_eq!(pair.reader.agent.counts().corrupted, 1);
+    // The connection goes on; what was still on its way does not land in what comes next.
+    relay.flip_at.store(u64::MAX, Ordering::SeqCst);
+    assert!(pair.read(LEN, 0, &[(0, 0)]).result.is_ok());
+    assert!(pair.reader.bytes() == pair.owner.bytes());
+    assert_eq!(pair.reader.agent.counts().corrupted, 1);
+}
+
+#[test]
+fn without_checksums_it_is_the_networks_word() {
+    const LEN: usize = 1 << 20;
+    let (pair, relay) = relayed(LEN, |config| config.tcp.checksums = false);
+    relay.flip_at.store(relay.sent.load(Ordering::SeqCst) + 40_000, Ordering::SeqCst);
+    assert!(pair.read(LEN, 0, &[(0, 0)]).result.is_ok());
+    let (source, destination) = (pair.owner.bytes(), pair.reader.bytes());
+    assert_eq!(source.iter().zip(&destination).filter(|(a, b)| a != b).count(), 1);
+}
+
+#[test]
+fn a_flipped_byte_in_a_header_ends_the_connection() {
+    const LEN: usize = 1 << 20;
+    for byte in 0..8 {
+        let (pair, relay) = relayed(LEN, |_| ());
+        relay.flip_at.store(relay.sent.load(Ordering::SeqCst) + byte, Ordering::SeqCst);
+        let id = pair.post(LEN, 0, &[(0, 0)]);
+        let events = [pair.reader.event(), pair.reader.event()];
+        let gone = transport::AgentEvent::Ended(transport::Completion { id, result: Err(TransferError::PeerGone) });
+        assert!(events.contains(&gone), "byte {byte}: {events:?}");
+    }
+}
+
+#[test]
+fn a_reader_that_does_not_read_stops_nobody() {
+    const LEN: usize = 24 << 20;
+    let only = |config: &mut AgentConfig| config.lanes = vec![Lane::Tcp];
+    let owner = end(&Hub::new(), OWNER, 1, LEN, only);
+    owner.fill();
+    let mut quick = end(&Hub::new(), READER, 1, LEN, only);
+    quick.agent.introduce(owner.info.clone());
+    quick.connect(OWNER);
+    // It is stopped by a relay that stops reading: the socket to it is full after a while.
+    let relay = StuckRelay::new(&owner.agent.address().tcp);
+    let stuck = end(&Hub::new(), WorkerId(2), 1, LEN, only);
+    let mut info = owner.info.clone();
+    info.address.tcp = relay.address.clone();
+    stuck.agent.introduce(info);
+    stuck.connect(OWNER);
+    relay.stuck.store(1, Ordering::SeqCst);
+    for _ in 0..POSTED_MAX {
+        stuck.post(OWNER, vec![batch(LEN, 0, &[(0, 0)])]);
+    }
+    let pair = |quick| Pair { owner: end(&Hub::new(), WorkerId(9), 1, 1, only), reader: quick };
+    for _ in 0..3 {
+        let both = pair(quick);
+        assert!(both.read(LEN, 0, &[(0, 0)]).result.is_ok());
+        quick = both.reader;
+        assert!(quick.bytes() == owner.bytes());
+    }
+    stuck.hears_nothing();
+    // The owner's loop raises its word as before.
+    owner.word.raise(StepId(1), 0);
+}
+
+/// A relay that stops reading what the agent sends when it is told to.
+struct StuckRelay {
+    address: String,
+    stuck: Arc<AtomicU64>,
+}
+
+impl StuckRelay {
+    fn new(to: &str) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+        let address = listener.local_addr().expect("it is bound").to_string();
+        let stuck = Arc::<AtomicU64>::default();
+        let (to, stop) = (to.to_owned(), stuck.clone());
+        std::thread::spawn(move || {
+            for client in listener.incoming().map_while(Result::ok) {
+                let Ok(server) = TcpStream::connect(&to) else { return };
+                let (from_client, to_server) = (client.try_clone().unwrap(), server.try_clone().unwrap());
+                std::thread::spawn(move || pass(from_client, to_server, |_| ()));
+                let stop = stop.clone();
+                std::thread::spawn(move || {
+                    pass(server, client, |_| {
+                        while stop.load(Ordering::SeqCst) == 1 {
+                            std::thread::sleep(MOMENT);
+                        }
+                    })
+                });
+            }
+        });
+        Self { address, stuck }
+    }
+}
+
+#[test]
+fn many_small_pieces_over_several_connections() {
+    const PIECES: usize = 5000;
+    const PIECE: usize = 700;
+    let only = |config: &mut AgentConfig| {
+        config.lanes = vec![Lane::Tcp];
+        config.tcp.connections = 3;
+    };
+    let owner = end(&Hub::new(), OWNER, 1, PIECES * PIECE, only);
+    owner.fill();
+    let reader = end(&Hub::new(), READER, 1, PIECES * PIECE, only);
+    reader.agent.introduce(owner.info.clone());
+    reader.connect(OWNER);
+    // Every piece to the place of another, so that no two are neighbours.
+    let copies: Vec<_> = (0..PIECES).map(|i| ((i * PIECE) as u64, ((i * 7 + 3) % PIECES * PIECE) as u64)).collect();
+    reader.post(OWNER, vec![batch(PIECE, 0, &copies)]);
+    assert!(reader.ended().result.is_ok());
+    let (source, destination) = (owner.bytes(), reader.bytes());
+    for (from, to) in copies {
+        let (from, to) = (from as usize, to as usize);
+        assert!(destination[to..to + PIECE] == source[from..from + PIECE]);
+    }
+}
