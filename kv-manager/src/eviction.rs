@@ -20,4 +20,13 @@ pub(crate) trait Eviction: Send {
 
     /// Number of blocks that are in.
     fn len(&self) -> u32;
+
+    /// The same order, on its own.
+    fn boxed_clone(&self) -> Box<dyn Eviction>;
+}
+
+impl Clone for Box<dyn Eviction> {
+    fn clone(&self) -> Self {
+        self.boxed_clone()
+    }
 }

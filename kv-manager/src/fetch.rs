@@ -13,6 +13,7 @@
 
 use domain::handoff::{Offer, PeerBody};
 use domain::plan::BlockTable;
+use domain::planted::{self, Bug};
 use domain::session::Failure;
 use domain::{BlockId, Choice, GroupId, LeaseId, StepId, Time, Token};
 use std::ops::Range;
@@ -148,7 +149,7 @@ pub enum FetchState {
 }
 
 /// The machine.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Fetch {
     config: FetchConfig,
     /// Of the request.
@@ -178,10 +179,11 @@ pub struct Fetch {
 impl Fetch {
     /// A machine that expects an offer, for a request that must have ended by `deadline`.
     pub fn expect(now: Time, config: FetchConfig, deadline: Time) -> Self {
+        let wait_until = if planted::is(Bug::ExpectationWithoutDeadline) { Time::MAX } else { now + config.wait_max };
         Self {
             deadline,
             state: FetchState::Expecting,
-            wait_until: now + config.wait_max,
+            wait_until,
             repeat_at: Time::MAX,
             offer: None,
             owes_release: false,
@@ -386,6 +388,9 @@ impl Fetch {
             self.wait_until = now + self.config.answer_max;
             self.repeat_at = now + self.config.release_retry.max(REPEAT_MIN);
             out.push(FetchCommand::Send(PeerBody::Release { lease }));
+            if planted::is(Bug::StartBeforeAnswer) {
+                self.released(true, out);
+            }
         }
     }
 
@@ -395,7 +400,7 @@ impl Fetch {
             return;
         }
         out.extend(failure.map(FetchCommand::Fail));
-        if self.outstanding > 0 {
+        if self.outstanding > 0 && !planted::is(Bug::FreeBeforeQuiesced) {
             self.state = FetchState::Quiescing;
             out.push(FetchCommand::CancelReads);
         } else {
@@ -485,5 +490,7 @@ impl Fetch {
     }
 }
 
+#[cfg(feature = "explore")]
+mod explore;
 #[cfg(test)]
 mod tests;

@@ -17,7 +17,7 @@ type BlockMap = HashMap<BlockHash, BlockId, BuildHasherDefault<DefaultHasher>>;
 /// To the outside an identity is *held* when every full group indexes it, or, for a model whose groups all have windows,
 /// when every group does. With mixed groups that is an upper estimate (a windowed group may have evicted
 /// its part); opening a sequence looks at all groups and decides.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct PrefixIndex {
     groups: Vec<BlockMap>,
     /// The groups that decide whether an identity counts as held.

@@ -3,12 +3,13 @@
 //! A lease is live, then released or lapsed, for ever. This table knows times, ids and answers; the pools
 //! know which blocks a live lease covers, and the manager keeps the two in step.
 
+use domain::planted::{self, Bug};
 use domain::{BlockRef, Generation, LeaseId, SeqKey, Time};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 /// A live lease.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Lease {
     /// The sequence that was offered.
     pub(crate) key: SeqKey,
@@ -32,7 +33,7 @@ pub(crate) struct Lease {
 }
 
 /// All live leases, and the answers that readers may ask for again.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct LeaseTable {
     live: BTreeMap<LeaseId, Lease>,
     /// `(expiry, lease)` of every live lease. Ordered, so that the earliest is at hand and a renewal moves its own entry:
@@ -94,7 +95,8 @@ impl LeaseTable {
     /// Prolongs a lease that has not lapsed, if its reader's tick count rose. Whether it did.
     pub(crate) fn renew(&mut self, now: Time, id: LeaseId, ticks: u64) -> bool {
         let Some(lease) = self.live.get_mut(&id) else { return false };
-        if now >= lease.expiry || lease.ticks.is_some_and(|last| ticks <= last) {
+        let lapsed = now >= lease.expiry && !planted::is(Bug::LateRenewalRevives);
+        if lapsed || lease.ticks.is_some_and(|last| ticks <= last) {
             return false;
         }
         lease.ticks = Some(ticks);

@@ -14,11 +14,13 @@ mod eviction;
 mod fetch;
 mod index;
 mod lease;
+mod lives;
 mod manager;
 mod pool;
 mod sequence;
 
 pub use config::{GroupConfig, KvConfig};
 pub use fetch::{Fetch, FetchCommand, FetchConfig, FetchEvent, FetchState, Piece};
+pub use lives::{Heard, Lives};
 pub use manager::{Admit, Grow, KvManager, OfferParts};
 pub use pool::GroupStats;

@@ -14,6 +14,7 @@ use crate::pool::{GroupStats, Pool};
 use crate::sequence::{Pin, Sequence};
 use domain::handoff::OfferedGroup;
 use domain::plan::{BlockCopy, BlockTable};
+use domain::planted::{self, Bug};
 use domain::{BlockHash, BlockRef, GroupId, LeaseId, SeqKey, Time};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -53,6 +54,7 @@ pub struct OfferParts {
 }
 
 /// One worker's KV manager.
+#[derive(Clone)]
 pub struct KvManager {
     config: KvConfig,
     pools: Vec<Pool>,
@@ -314,7 +316,8 @@ impl KvManager {
     ) -> Option<OfferParts> {
         let size = self.config.block_tokens;
         let sequence = self.sequences.get_mut(&key).unwrap_or_else(|| not_open(key));
-        if self.leases.is_full() || !sequence.is_validated() {
+        let validated = sequence.is_validated() || planted::is(Bug::OfferCopyInFlight);
+        if self.leases.is_full() || !validated {
             return None;
         }
         let end = tokens.div_ceil(size);
@@ -355,12 +358,26 @@ impl KvManager {
     /// lease that is not known was never valid.
     pub fn release(&mut self, now: Time, lease: LeaseId) -> bool {
         match self.leases.get(lease) {
-            None => self.leases.was_valid(lease),
+            None => {
+                if planted::is(Bug::DuplicateReleaseCounts) {
+                    let other = self.leases.iter().map(|(id, _)| id).next();
+                    other.into_iter().for_each(|other| self.end_lease(other));
+                }
+                self.leases.was_valid(lease)
+            }
             // `expire` ends and reports it.
             Some(held) if now >= held.expiry => false,
             Some(held) => {
-                let valid = held.ready >= held.tokens;
+                let valid = held.ready >= held.tokens || planted::is(Bug::ReleaseBeforeWritten);
+                let key = held.key;
                 self.end_lease(lease);
+                if planted::is(Bug::FirstRankReleasesForBoth) {
+                    let ranks = self.leases.iter().filter(|(_, other)| other.key == key).map(|(id, _)| id);
+                    for rank in ranks.collect::<Vec<_>>() {
+                        self.end_lease(rank);
+                        self.leases.keep_valid(rank);
+                    }
+                }
                 if valid {
                     self.leases.keep_valid(lease);
                 }
@@ -546,5 +563,7 @@ fn not_open(key: SeqKey) -> ! {
     panic!("{key} is not open")
 }
 
+#[cfg(feature = "explore")]
+mod explore;
 #[cfg(test)]
 mod tests;

@@ -5,6 +5,7 @@
 
 use crate::eviction::{Eviction, Lru};
 use crate::index::PrefixIndex;
+use domain::planted::{self, Bug};
 use domain::{BlockHash, BlockId, Generation, GroupId, LeaseId};
 
 /// The state of a block.
@@ -24,7 +25,7 @@ pub(crate) enum State {
 const STATES: usize = 4;
 
 /// One block.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Block {
     state: State,
     generation: Generation,
@@ -77,6 +78,7 @@ impl GroupStats {
 }
 
 /// The blocks of one group.
+#[derive(Clone)]
 pub(crate) struct Pool {
     group: GroupId,
     blocks: Vec<Block>,
@@ -315,6 +317,17 @@ impl Pool {
         assert_eq!(indexed, index.len(self.group), "the index names only blocks that know of it");
     }
 
+    /// Feeds what the future of the blocks depends on, but for the ids of leases and the order of eviction.
+    #[cfg(feature = "explore")]
+    pub(crate) fn digest(&self, hasher: &mut impl std::hash::Hasher) {
+        use std::hash::Hash;
+        for block in &self.blocks {
+            (block.state as u8, block.generation, block.users, block.pins, block.leases.len()).hash(hasher);
+            (block.full, block.hash, block.indexed, block.evictable).hash(hasher);
+        }
+        self.free.hash(hasher);
+    }
+
     fn block(&mut self, id: BlockId) -> &mut Block {
         &mut self.blocks[id.0 as usize]
     }
@@ -335,7 +348,7 @@ impl Pool {
     fn settle(&mut self, id: BlockId) {
         let block = &mut self.blocks[id.0 as usize];
         let held = block.users + block.pins > 0;
-        let leased = !block.leases.is_empty();
+        let leased = !block.leases.is_empty() && !planted::is(Bug::ReuseUnderLease);
         let state = if !held && !leased && !block.indexed {
             State::Free
         } else if !block.full {

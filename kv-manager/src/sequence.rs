@@ -4,7 +4,7 @@ use domain::plan::BlockTable;
 use domain::{BlockRef, LeaseId};
 
 /// An open sequence: its blocks and how far they are written.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Sequence {
     /// One table per group; all end at block `blocks`.
     pub(crate) tables: Vec<BlockTable>,

@@ -10,8 +10,8 @@ use crate::transport::Transport;
 use domain::handoff::{PeerBody, PeerMessage};
 use domain::plan::{BlockCopy, Sampled};
 use domain::session::{Failure, FromWorker, PeerInfo, Submit, TokenRow};
-use domain::{Choice, End, Epoch, Incarnation, RequestId, SeqKey, Time, Token, WorkerId};
-use kv_manager::{GroupConfig, Grow, KvConfig, KvManager};
+use domain::{Choice, End, Epoch, RequestId, SeqKey, Time, Token, WorkerId};
+use kv_manager::{GroupConfig, Grow, Heard, KvConfig, KvManager, Lives};
 use scheduler::{Added, Job, Scheduler};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use telemetry::failpoint::{self, Place};
@@ -37,7 +37,7 @@ pub struct Core {
     pub(crate) copies: Vec<(SeqKey, BlockCopy)>,
     /// Tokens of the step that is being applied, by session.
     rows: BTreeMap<SessionId, Vec<TokenRow>>,
-    peers: BTreeMap<WorkerId, Incarnation>,
+    pub(crate) lives: Lives,
     pub(crate) sessions: Sessions,
     /// The time of what is being handled.
     pub(crate) now: Time,
@@ -59,6 +59,7 @@ impl Core {
         });
         Self {
             kv,
+            lives: Lives::new(config.incarnation),
             transport,
             meters: Meters::new(config.id, config.blocks.len()),
             scheduler: Scheduler::new(config.scheduler),
@@ -70,7 +71,6 @@ impl Core {
             in_step: HashSet::new(),
             copies: Vec::new(),
             rows: BTreeMap::new(),
-            peers: BTreeMap::new(),
             sessions: Sessions::default(),
             now: Time::ZERO,
             draining: false,
@@ -327,7 +327,7 @@ impl Core {
         let message = PeerMessage {
             from: self.config.id,
             from_incarnation: self.config.incarnation,
-            to_incarnation: self.peers.get(&to).copied(),
+            to_incarnation: self.lives.of(to),
             body,
         };
         let sent = self.transport.send(to, proto::handoff::encode(&message));
@@ -341,33 +341,17 @@ impl Core {
     /// A router says where a peer is; whether it came back in a new life since it was last heard of. Peers of the other kind
     /// are connected at once, so that the first handoff does not wait for it.
     pub(crate) fn introduced(&mut self, peer: PeerInfo) -> bool {
-        let (id, life) = (peer.id, peer.incarnation);
-        let known = self.peers.get(&id).copied();
-        if known.is_some_and(|known| life < known) {
+        let id = peer.id;
+        let heard = self.lives.learn(id, peer.incarnation);
+        if heard == Heard::Stale {
             return false;
         }
         let connects = peer.role != self.config.role;
-        self.peers.insert(id, life);
         self.transport.introduce(peer);
         if connects {
             self.transport.connect(id);
         }
-        known.is_some_and(|known| life > known)
-    }
-
-    /// Checks the lives that a message names. `None`: it is stale. `Some(true)`: the peer came back since its last one.
-    pub(crate) fn check_lives(&mut self, message: &PeerMessage) -> Option<bool> {
-        if message.to_incarnation.is_some_and(|life| life != self.config.incarnation) {
-            return None;
-        }
-        match self.peers.insert(message.from, message.from_incarnation) {
-            Some(known) if message.from_incarnation < known => {
-                self.peers.insert(message.from, known);
-                None
-            }
-            Some(known) => Some(message.from_incarnation > known),
-            None => Some(false),
-        }
+        heard == Heard::Restarted
     }
 }
 

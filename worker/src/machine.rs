@@ -16,6 +16,7 @@ use domain::plan::{Sampled, StepOutput};
 use domain::session::{Failure, FromWorker, ToWorker};
 use domain::{SeqKey, StepId, Time};
 use engine::device::Device;
+use kv_manager::Heard;
 use scheduler::Work;
 use std::sync::Arc;
 use std::time::Duration;
@@ -230,21 +231,19 @@ impl<R: Role> Machine<R> {
 
     fn peer(&mut self, now: Time, message: domain::handoff::PeerMessage) {
         failpoint::pass(Place::PeerGot, message.body.name());
-        match self.core.check_lives(&message) {
-            None => {
-                self.core.meters.stale_incarnation.increment(1);
-                // Whoever waits for the word of an earlier life of this worker learns that there is none to come.
-                if let PeerBody::Release { lease } = message.body {
-                    self.core.send(message.from, PeerBody::Released { lease, valid: false });
-                }
+        let heard = self.core.lives.hear(&message);
+        if heard == Heard::Stale {
+            self.core.meters.stale_incarnation.increment(1);
+            // Whoever waits for the word of an earlier life of this worker learns that there is none to come.
+            if let PeerBody::Release { lease } = message.body {
+                self.core.send(message.from, PeerBody::Released { lease, valid: false });
             }
-            Some(restarted) => {
-                if restarted {
-                    self.role.peer_restarted(&mut self.core, now, message.from);
-                }
-                self.role.peer(&mut self.core, now, message.from, message.body);
-            }
+            return;
         }
+        if heard == Heard::Restarted {
+            self.role.peer_restarted(&mut self.core, now, message.from);
+        }
+        self.role.peer(&mut self.core, now, message.from, message.body);
     }
 
     /// What time alone brings about.

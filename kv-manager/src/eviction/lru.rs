@@ -13,7 +13,7 @@ struct Link {
 }
 
 /// The list, from the oldest block (which goes first) to the newest.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Lru {
     links: Vec<Link>,
     oldest: Option<BlockId>,
@@ -67,6 +67,10 @@ impl Eviction for Lru {
 
     fn len(&self) -> u32 {
         self.len
+    }
+
+    fn boxed_clone(&self) -> Box<dyn Eviction> {
+        Box::new(self.clone())
     }
 }
 
