@@ -31,10 +31,12 @@ pub(crate) enum Action {
 /// What an action brought about, for the invariants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Seen {
+    /// A lease was granted; `in_flight`: on a copy that was not validated.
     Granted {
         lease: LeaseId,
         rank: u8,
         at: Time,
+        in_flight: bool,
     },
     Withdrawn {
         lease: LeaseId,

@@ -19,7 +19,7 @@ mod world;
 
 use domain::planted::{Bug, plant};
 use explore::{Ends, Report, explore};
-use scope::{ANY, EACH, Faults, NONE, Scope};
+use scope::{ANY, EACH, Faults, NONE, Scope, Source};
 use std::sync::{Mutex, PoisonError};
 
 /// Visits the scope with this bug, or without any. What is planted is planted in the whole process: one at a time.
@@ -43,7 +43,8 @@ fn check(scope: Scope) {
 /// order, so that every one of them has its line in the trace.
 #[track_caller]
 fn check_found(bug: Bug, readers: u8, ranks: u8, faults: Faults, violation: &str) {
-    let scope = Scope { readers, ranks, total: 1, faults: Faults { reorders: ANY, ..faults } };
+    let source = if bug == Bug::OfferCopyInFlight { Source::Fetched } else { Source::Computed };
+    let scope = Scope { source, readers, ranks, total: 1, faults: Faults { reorders: ANY, ..faults } };
     let ends = if bug == Bug::ExpectationWithoutDeadline { Ends::Followed } else { Ends::NotFollowed };
     let report = run(Some(bug), scope, ends);
     println!("{bug:?}: {report}");
@@ -54,22 +55,28 @@ fn check_found(bug: Bug, readers: u8, ranks: u8, faults: Faults, violation: &str
 #[test]
 fn one_rank_with_any_three_faults_in_any_order() {
     let faults = Faults { reorders: ANY, losses: 2, duplicates: 2, ticks: 2, late_rooms: true, ..EACH };
-    check(Scope { readers: 1, ranks: 1, total: 3, faults });
+    check(Scope { source: Source::Computed, readers: 1, ranks: 1, total: 3, faults });
 }
 
 #[test]
 fn two_ranks_with_any_fault_in_any_order() {
-    check(Scope { readers: 1, ranks: 2, total: 1, faults: Faults { reorders: ANY, ..EACH } });
+    check(Scope { source: Source::Computed, readers: 1, ranks: 2, total: 1, faults: Faults { reorders: ANY, ..EACH } });
 }
 
 #[test]
 fn two_readers_with_any_two_faults() {
-    check(Scope { readers: 2, ranks: 1, total: 2, faults: EACH });
+    check(Scope { source: Source::Computed, readers: 2, ranks: 1, total: 2, faults: EACH });
 }
 
 #[test]
 fn two_readers_of_two_ranks_with_any_fault() {
-    check(Scope { readers: 2, ranks: 2, total: 1, faults: EACH });
+    check(Scope { source: Source::Computed, readers: 2, ranks: 2, total: 1, faults: EACH });
+}
+
+#[test]
+fn two_ranks_of_a_copy_with_any_fault_in_any_order() {
+    let faults = Faults { reorders: ANY, ..EACH };
+    check(Scope { source: Source::Fetched, readers: 1, ranks: 2, total: 1, faults });
 }
 
 #[test]
@@ -126,4 +133,9 @@ fn a_destination_freed_under_a_read_is_found() {
 #[test]
 fn an_expectation_without_deadline_is_found() {
     check_found(Bug::ExpectationWithoutDeadline, 1, 1, Faults { losses: 1, ..NONE }, "nothing comes to an end");
+}
+
+#[test]
+fn a_copy_offered_while_it_is_in_flight_is_found() {
+    check_found(Bug::OfferCopyInFlight, 1, 1, NONE, "on a copy that is still in flight");
 }

@@ -1,12 +1,12 @@
 //! The owner: the real manager and check of lives, in a shell that does what a worker's does, and an engine with a
 //! memory of one block of two layers.
 //!
-//! It computes one prompt of one block, offers it to every rank before the first step, and wants the block for something
-//! else as soon as the prompt is computed or has failed.
+//! It computes one prompt of one block, which it offers to every rank before the first step, or fetches it, and offers it
+//! when it is valid; and it wants the block for something else as soon as the prompt is complete or has failed.
 
 use crate::action::Seen;
 use crate::network::Envelope;
-use crate::scope::Scope;
+use crate::scope::{Scope, Source};
 use crate::world::{LAYERS, LEASE, reader_of};
 use domain::handoff::{Offer, PeerBody, PeerMessage};
 use domain::planted::{self, Bug};
@@ -31,7 +31,9 @@ pub(crate) enum Stage {
     Waiting,
     /// It has its block, and no step.
     Open,
-    /// Its step runs, and this many layers are written.
+    /// Its copy is validated and offered.
+    Offered,
+    /// Its step runs, or its copy comes in, and this many layers are written.
     Running(u16),
     /// Its step has failed; the step loop has not seen it yet.
     Failed,
@@ -124,9 +126,10 @@ impl Owner {
     pub(crate) fn describe_next(&self) -> String {
         match (self.prompt, self.next) {
             _ if self.life != Incarnation(1) && self.prompt != Stage::Ended => "a prompt of its new life".to_owned(),
-            (Stage::Waiting, _) => "the prompt gets the block, and is offered".to_owned(),
-            (Stage::Open, _) => "the prompt's step begins".to_owned(),
-            (Stage::Running(LAYERS), _) => "the step has ended; the prompt is complete, and closed".to_owned(),
+            (Stage::Waiting, _) => "the prompt gets the block, and is offered if it is computed here".to_owned(),
+            (Stage::Open, _) => "the prompt's step begins, or its copy comes in".to_owned(),
+            (Stage::Running(LAYERS), _) => "that has ended; the prompt is complete, or valid and offered".to_owned(),
+            (Stage::Offered, _) => "the prompt is complete".to_owned(),
             (Stage::Running(layer), _) => format!("layer {layer} of the prompt is written"),
             (Stage::Failed, _) => "the step has failed; the offers are withdrawn, the prompt is closed".to_owned(),
             (Stage::Ended, Stage::Waiting) => "the block is given to a new use".to_owned(),
@@ -153,13 +156,13 @@ impl Owner {
         let (key, ranks) = (self.key(1), scope.ranks);
         self.prompt = match self.prompt {
             Stage::Waiting => {
-                let admit = self.kv.open(key, &[PROMPT], TOKENS, 1);
+                let leave = u32::from(scope.source == Source::Computed);
+                let admit = self.kv.open(key, &[PROMPT], TOKENS, leave);
                 assert_eq!(admit, Admit::Ready { cached_tokens: 0 }, "an empty pool has room");
-                for rank in 0..scope.readers * ranks {
-                    self.offer(rank, scope, key, out, seen);
-                }
+                self.offer_to_all(scope, key, out, seen);
                 Stage::Open
             }
+            Stage::Open if scope.source == Source::Fetched => Stage::Running(0),
             Stage::Open => {
                 assert_eq!(self.kv.grow(key, TOKENS), Grow::Ready(Vec::new()), "the block is the prompt's own");
                 for &(lease, rank) in &self.open {
@@ -170,16 +173,20 @@ impl Owner {
             Stage::Running(LAYERS) => {
                 self.kv.written(key, TOKENS, &[PROMPT]);
                 self.written = true;
-                for (lease, rank) in std::mem::take(&mut self.open) {
-                    let complete = PeerBody::Complete { lease, missing: Vec::new(), first: vec![(Choice(0), 5)] };
-                    self.send(rank, ranks, complete, out);
+                match scope.source {
+                    Source::Computed => self.complete(key, ranks, out),
+                    Source::Fetched => {
+                        self.offer_to_all(scope, key, out, seen);
+                        Stage::Offered
+                    }
                 }
-                self.kv.close(key);
-                Stage::Ended
             }
+            Stage::Offered => self.complete(key, ranks, out),
             Stage::Running(layer) => {
                 self.slices[usize::from(layer)] = bytes_of(self.life)[0];
-                self.word = ProgressWord::mark(StepId(1), layer);
+                if scope.source == Source::Computed {
+                    self.word = ProgressWord::mark(StepId(1), layer);
+                }
                 Stage::Running(layer + 1)
             }
             Stage::Failed => {
@@ -190,12 +197,29 @@ impl Owner {
         }
     }
 
+    fn complete(&mut self, key: SeqKey, ranks: u8, out: &mut Vec<Envelope>) -> Stage {
+        for (lease, rank) in std::mem::take(&mut self.open) {
+            let complete = PeerBody::Complete { lease, missing: Vec::new(), first: vec![(Choice(0), 5)] };
+            self.send(rank, ranks, complete, out);
+        }
+        self.kv.close(key);
+        Stage::Ended
+    }
+
+    /// Offers the prompt to every rank, unless that was done or the manager does not allow it.
+    fn offer_to_all(&mut self, scope: Scope, key: SeqKey, out: &mut Vec<Envelope>, seen: &mut Vec<Seen>) {
+        if self.open.is_empty() {
+            (0..scope.readers * scope.ranks).for_each(|rank| self.offer(rank, scope, key, out, seen));
+        }
+    }
+
     fn offer(&mut self, rank: u8, scope: Scope, key: SeqKey, out: &mut Vec<Envelope>, seen: &mut Vec<Seen>) {
-        let parts = self.kv.offer(self.now, key, TOKENS, LEASE, NEVER).expect("the prompt is computed here");
+        let Some(parts) = self.kv.offer(self.now, key, TOKENS, LEASE, NEVER) else { return };
         let lease = parts.lease;
         self.readers.insert(lease, rank);
         self.open.push((lease, rank));
-        seen.push(Seen::Granted { lease, rank, at: self.now });
+        let in_flight = scope.source == Source::Fetched && !self.written;
+        seen.push(Seen::Granted { lease, rank, at: self.now, in_flight });
         let offer = Offer {
             request: key.request,
             epoch: key.epoch,
@@ -254,7 +278,9 @@ impl Owner {
                     Stage::Ended
                 }
             }
-            Stage::Open | Stage::Failed | Stage::Ended => unreachable!("it does not fail, and has not ended"),
+            Stage::Open | Stage::Offered | Stage::Failed | Stage::Ended => {
+                unreachable!("it does not fail, and has not ended")
+            }
         }
     }
 

@@ -6,6 +6,8 @@ pub(crate) const ANY: u8 = u8::MAX;
 /// Bounds of a check. Within them everything is tried, in every order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Scope {
+    /// Where the owner has the block's bytes from.
+    pub(crate) source: Source,
     /// Readers of the one block.
     pub(crate) readers: u8,
     /// Ranks of each reader, with a lease and a fetch of their own.
@@ -14,6 +16,15 @@ pub(crate) struct Scope {
     pub(crate) total: u8,
     /// And of each kind.
     pub(crate) faults: Faults,
+}
+
+/// Where the bytes of the block come from that the owner offers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Source {
+    /// It computes them, and offers them before it does.
+    Computed,
+    /// It fetches them itself, and offers them when they are validated.
+    Fetched,
 }
 
 /// How often something may still happen, over all readers together.

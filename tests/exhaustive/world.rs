@@ -294,7 +294,7 @@ impl World {
         }
         let ghosts = Rc::make_mut(ghosts);
         for &seen in seen.iter() {
-            if let Seen::Granted { lease, rank, at } = seen {
+            if let Seen::Granted { lease, rank, at, .. } = seen {
                 ghosts.push(Ghost::granted(at, life, lease, rank, LEASE));
             }
             let (Seen::Withdrawn { lease }

@@ -5,6 +5,7 @@ mod answer;
 mod conservation;
 mod destination;
 mod lease;
+mod offer;
 pub(crate) mod quiescence;
 mod reuse;
 mod start;
@@ -18,6 +19,7 @@ pub(crate) type Broken = String;
 
 /// Checks all but [`quiescence`], which looks ahead, of the state `world` that came of `before`.
 pub(crate) fn check(before: &World, world: &World) -> Result<(), Broken> {
+    offer::check(world)?;
     reuse::check(world)?;
     lease::check(world)?;
     answer::check(world)?;
