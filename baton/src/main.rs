@@ -12,6 +12,7 @@ mod serve;
 use clap::Parser;
 use cli::{BenchCommand, Cli, Command, ConfigCommand, ModelCommand};
 use error::CommandError;
+use std::path::Path;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -28,7 +29,9 @@ fn run(cli: Cli) -> Result<(), CommandError> {
     match cli.command {
         Command::Serve(settings) => {
             let config = config::load(&settings)?.checked()?;
-            telemetry::logging::init(&config.log.level, config.log.format.into(), output::stderr_is_terminal())
+            let log = &config.log;
+            let timeline = (!log.timeline.is_empty()).then_some(Path::new(&log.timeline));
+            telemetry::logging::init(&log.level, log.format.into(), output::stderr_is_terminal(), timeline)
                 .map_err(|error| CommandError::Usage(error.into()))?;
             serve::run(&config).map_err(CommandError::Failed)
         }

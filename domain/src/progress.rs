@@ -44,6 +44,12 @@ impl ProgressWord {
         (step.0 << LAYER_BITS) | (u64::from(layer) + 1)
     }
 
+    /// The step and the layer of a mark. `None`: it is no mark, but the word before the first raise.
+    pub fn parts(mark: u64) -> Option<(StepId, u16)> {
+        let written = (mark & ((1 << LAYER_BITS) - 1)) as u16;
+        written.checked_sub(1).map(|layer| (StepId(mark >> LAYER_BITS), layer))
+    }
+
     /// The engine's side: layers `0..=layer` of `step` are written.
     pub fn raise(&self, step: StepId, layer: u16) {
         // Sequentially consistent, as is the look: who says that it waits and then looks either sees this raise or is
@@ -76,6 +82,9 @@ mod tests {
         let marks =
             [(1, 0), (1, 1), (1, u16::MAX - 1), (2, 0)].map(|(step, layer)| ProgressWord::mark(StepId(step), layer));
         assert!(marks.is_sorted() && marks[0] > ProgressWord::new().get());
+        assert_eq!(ProgressWord::parts(marks[2]), Some((StepId(1), u16::MAX - 1)));
+        assert_eq!(ProgressWord::parts(marks[3]), Some((StepId(2), 0)));
+        assert_eq!(ProgressWord::parts(ProgressWord::new().get()), None);
     }
 
     #[test]

@@ -47,7 +47,11 @@ impl PlanThread {
         let wake = waker.clone();
         let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
             while let Ok(submitted) = plans.recv() {
-                if results.send(execute(&submitted)).is_err() {
+                let step = submitted.plan.step.0;
+                tracing::trace!(target: "timeline", step, "step begins");
+                let output = execute(&submitted);
+                tracing::trace!(target: "timeline", step, "step ends");
+                if results.send(output).is_err() {
                     return;
                 }
                 if let Some(wake) = lock(&wake).as_ref() {

@@ -1,4 +1,4 @@
-//! What operators see: every metric (declared in [`metrics`], nowhere else), its Prometheus form, and the log.
+//! What operators see: every metric (declared in [`metrics`], nowhere else), its Prometheus form, the log and the timeline.
 //!
 //! What is deliberately absent: any HTTP endpoint (the router serves [`MetricsHandle::render`]), and any decision that
 //! reads a metric back.
@@ -8,6 +8,7 @@ pub mod failpoint;
 mod install;
 pub mod logging;
 pub mod metrics;
+pub mod timeline;
 
 pub use install::{MetricsHandle, install};
 

@@ -59,6 +59,6 @@ fn an_end_has_one_outcome() {
 
 #[test]
 fn a_filter_that_cannot_be_read_is_named() {
-    let error = logging::init("info,router=loud", LogFormat::Text, false).expect_err("loud is no level");
+    let error = logging::init("info,router=loud", LogFormat::Text, false, None).expect_err("loud is no level");
     assert!(matches!(&error, LogError::Filter { filter, .. } if filter == "info,router=loud"), "{error}");
 }

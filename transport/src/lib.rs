@@ -27,6 +27,7 @@ mod progress_page;
 mod random;
 mod sealed;
 mod station;
+mod timeline;
 mod transfer;
 mod wake;
 mod watch;

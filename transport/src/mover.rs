@@ -7,6 +7,7 @@
 use crate::copy::copy_racing;
 use crate::event::{TransferError, TransferId, TransferReport};
 use crate::station::Station;
+use crate::timeline::{Moment, note};
 use crate::transfer::{Batch, Transfer, Work};
 use crate::wake::{SHARED_FUTEXES_MAX, SharedFutex, Signal, Wake};
 use std::collections::VecDeque;
@@ -65,7 +66,7 @@ impl Transfer {
 
 /// Copies a small transfer whose gates are open, on the caller's thread: cheaper than waking another. `None`: it is not
 /// small, a gate is closed or the peer is gone.
-pub(crate) fn copy_at_once(transfer: &Transfer) -> Option<TransferReport> {
+pub(crate) fn copy_at_once(id: TransferId, transfer: &Transfer) -> Option<TransferReport> {
     let batches = transfer.batches();
     if transfer.bytes() > AT_ONCE_BYTES_MAX || transfer.link.is_gone() {
         return None;
@@ -76,9 +77,11 @@ pub(crate) fn copy_at_once(transfer: &Transfer) -> Option<TransferReport> {
     }
     let begin = now();
     for batch in batches {
+        note(Moment::Begun, id, &transfer.link, || (batch.gate, batch.bytes()));
         for piece in 0..batch.pieces.len() {
             copy(batch, piece, 0, batch.pieces[piece].len);
         }
+        note(Moment::Read, id, &transfer.link, || (batch.gate, batch.bytes()));
     }
     let wire = now().duration_since(begin);
     Some(TransferReport { lane: transfer.lane(), bytes: transfer.bytes(), queued: Duration::ZERO, wire, elapsed: wire })
@@ -116,6 +119,9 @@ impl Posted {
             }
             self.begun.get_or_insert(begin);
             let Cursor { piece, offset, .. } = self.next;
+            if piece == 0 && offset == 0 {
+                note(Moment::Begun, self.id, &self.transfer.link, || (batch.gate, batch.bytes()));
+            }
             let len = (batch.pieces[piece].len - offset).min(left);
             copy(batch, piece, offset, len);
             left -= len;
@@ -124,6 +130,7 @@ impl Posted {
             } else if piece + 1 < batch.pieces.len() {
                 self.next = Cursor { piece: piece + 1, offset: 0, ..self.next };
             } else {
+                note(Moment::Read, self.id, &self.transfer.link, || (batch.gate, batch.bytes()));
                 self.next = Cursor { batch: self.next.batch + 1, piece: 0, offset: 0 };
             }
         }

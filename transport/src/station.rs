@@ -144,7 +144,7 @@ impl Station {
         match (&transfer.work, &self.streams) {
             (Work::Copies(_), _) => {
                 let id = TransferId(id);
-                match copy_at_once(&transfer) {
+                match copy_at_once(id, &transfer) {
                     Some(report) => self.end(Completion { id, result: Ok(report) }),
                     None => self.mover.post(id, transfer),
                 }

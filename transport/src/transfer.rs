@@ -56,6 +56,13 @@ pub(crate) struct Batch {
     pub(crate) pieces: Vec<Piece>,
 }
 
+impl Batch {
+    /// Bytes of all its pieces.
+    pub(crate) fn bytes(&self) -> usize {
+        self.pieces.iter().map(|piece| piece.len).sum()
+    }
+}
+
 /// How the bytes come.
 pub(crate) enum Work {
     /// This process copies them.

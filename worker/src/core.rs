@@ -310,6 +310,10 @@ impl Core {
     /// Sends the tokens of the step, as one frame to each router.
     pub(crate) fn flush_rows(&mut self) {
         while let Some((session, rows)) = self.rows.pop_first() {
+            for TokenRow { key, index, .. } in &rows {
+                let (worker, request) = (&self.config.name, key.request);
+                tracing::trace!(target: "timeline", worker, %request, index, "token sent");
+            }
             self.tell(session, &FromWorker::Tokens(rows));
         }
     }

@@ -124,6 +124,7 @@ impl Fetches {
                 && let Some(entry) = self.open.get_mut(&id).filter(|entry| entry.completed.is_none())
             {
                 entry.completed = Some(now);
+                tracing::trace!(target: "timeline", worker = core.config.name, request = %id.0, "complete taken");
                 let known = core.sequences.get(&entry.key).map_or(0, |sequence| sequence.tokens.len());
                 if entry.tokens.is_some_and(|tokens| known + missing.len() != tokens as usize) {
                     let detail = format!("worker {from} does not say which tokens it hands over");
@@ -209,6 +210,8 @@ impl Fetches {
         match core.transport.read(entry.owner, batches(&core.config.layout, &pieces)) {
             Ok((transfer, lane)) => {
                 entry.lane = lane.name();
+                let (worker, request) = (&core.config.name, id.0);
+                tracing::trace!(target: "timeline", worker, %request, transfer = transfer.0, "read posted");
                 entry.transfers.push(transfer);
                 self.transfers.insert(transfer, (id, count));
                 failpoint::pass(Place::Read, "posted");
@@ -233,6 +236,8 @@ impl Fetches {
             core.fetched(report);
         }
         let Some(entry) = self.open.get_mut(&id) else { return };
+        let (worker, request, transfer) = (&core.config.name, id.0, completion.id.0);
+        tracing::trace!(target: "timeline", worker, %request, transfer, ok = completion.result.is_ok(), "read ended");
         entry.transfers.retain(|&transfer| transfer != completion.id);
         let quiesced = entry.cancelling && entry.transfers.is_empty();
         self.event(core, now, id, FetchEvent::ReadsEnded { pieces, ok: completion.result.is_ok() });
@@ -347,9 +352,16 @@ impl Fetches {
                             events.push_back(FetchEvent::Quiesced);
                         }
                     }
-                    FetchCommand::Send(body) => core.send(entry.owner, body),
+                    FetchCommand::Send(body) => {
+                        if let PeerBody::Release { lease } = body {
+                            let (worker, request) = (&core.config.name, id.0);
+                            tracing::trace!(target: "timeline", worker, %request, %lease, "release sent");
+                        }
+                        core.send(entry.owner, body);
+                    }
                     FetchCommand::Start { first } => {
                         declared::handoffs(entry.lane, HandoffResult::Taken).increment(1);
+                        tracing::trace!(target: "timeline", worker = core.config.name, request = %id.0, "taken over");
                         if let Some(completed) = entry.completed {
                             declared::exposed_transfer(entry.lane).record(now.since(completed).as_secs_f64());
                         }

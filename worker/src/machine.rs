@@ -305,6 +305,10 @@ impl<R: Role> Machine<R> {
         self.step = StepId(self.step.0 + 1);
         self.role.planned(core, now, self.step, &work);
         let plan = Arc::new(plan(self.step, copies, &work, &core.sequences, &core.kv));
+        for Work { key, start, count, samples, .. } in &work {
+            let (worker, request, step) = (&core.config.name, key.request, self.step.0);
+            tracing::trace!(target: "timeline", worker, %request, step, start, count, samples, "planned");
+        }
         core.in_step.extend(work.iter().map(|work| work.key));
         core.meters.batch_rows.record(plan.rows() as f64);
         match self.device.submit(plan) {

@@ -46,6 +46,8 @@ impl Offers {
         let Some(parts) = core.kv.offer(now, key, tokens, duration, until) else { return false };
         self.open.insert(key, Open { lease: parts.lease, taker, announced: parts.ready });
         self.readers.insert(parts.lease, to);
+        let (worker, request, lease) = (&core.config.name, key.request, parts.lease);
+        tracing::trace!(target: "timeline", worker, %request, %lease, tokens, ready = parts.ready, "offered");
         let offer = Offer {
             request: key.request,
             epoch,
@@ -84,6 +86,8 @@ impl Offers {
     /// tokens `missing`.
     pub fn complete(&mut self, core: &mut Core, key: SeqKey, missing: Vec<Token>, first: Vec<(Choice, Token)>) {
         if let Some(open) = self.open.remove(&key) {
+            let (worker, request) = (&core.config.name, key.request);
+            tracing::trace!(target: "timeline", worker, %request, "complete sent");
             core.send(open.taker.to, PeerBody::Complete { lease: open.lease, missing, first });
         }
     }
@@ -121,6 +125,7 @@ impl Offers {
             PeerBody::Release { lease } => {
                 let valid = core.kv.release(now, lease);
                 self.readers.remove(&lease);
+                tracing::trace!(target: "timeline", worker = core.config.name, %lease, valid, "release answered");
                 core.send(from, PeerBody::Released { lease, valid });
             }
             PeerBody::ReleaseAck { lease } => {

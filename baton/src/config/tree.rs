@@ -152,6 +152,8 @@ tree! {
         level: String = "info".to_owned(),
         /// `text` or `json`.
         format: LogForm = LogForm::Text,
+        /// File that the timeline is written to; see docs/observing.md. Empty: there is none.
+        timeline: String = String::new(),
     }
 }
 

@@ -292,7 +292,9 @@ impl Ops for Step<'_> {
     }
 
     fn kv_written(&mut self, layer: u16) -> OpsResult {
-        self.scene.engine.progress.raise(self.scene.plan.step, layer);
+        let step = self.scene.plan.step;
+        self.scene.engine.progress.raise(step, layer);
+        tracing::trace!(target: "timeline", step = step.0, layer, "layer written");
         Ok(())
     }
 

@@ -171,6 +171,7 @@ impl Runner {
             }
             self.model.write_layer(plan, layer);
             self.progress.raise(plan.step, layer);
+            tracing::trace!(target: "timeline", step = plan.step.0, layer, "layer written");
         }
         Ok(self.model.sample(plan))
     }

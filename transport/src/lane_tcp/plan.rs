@@ -31,6 +31,8 @@ pub(crate) struct StreamPlan {
 pub(crate) struct Request {
     /// Which of the link's connections it goes over.
     pub(crate) connection: usize,
+    /// Its gate at the owner.
+    pub(crate) gate: u64,
     /// Its first piece.
     pub(crate) first: usize,
     pub(crate) frame: Arc<[u8]>,
@@ -89,6 +91,12 @@ impl StreamPlan {
         Ok(plan)
     }
 
+    /// The gate of the piece with this number.
+    pub(crate) fn gate(&self, piece: u32) -> u64 {
+        let after = self.requests.partition_point(|request| request.first <= piece as usize);
+        after.checked_sub(1).map_or(0, |at| self.requests[at].gate)
+    }
+
     fn request(&mut self, connection: usize, run: &Run, pieces: &[Piece], memory: &Arc<dyn Memory>) {
         let first = self.landings.len();
         let asked = Asked::Read {
@@ -106,7 +114,7 @@ impl StreamPlan {
             let to = unsafe { memory.as_ptr().add(piece.to as usize) };
             self.landings.push(Landing { to, len: piece.len as u32, landed: false });
         }
-        self.requests.push(Request { connection, first, frame: frame.into(), pieces: pieces.len() });
+        self.requests.push(Request { connection, gate: run.gate, first, frame: frame.into(), pieces: pieces.len() });
     }
 }
 

@@ -6,6 +6,7 @@ use crate::checksum::{checksum, fold};
 use crate::event::{TransferError, TransferId, TransferReport};
 use crate::lane::Lane;
 use crate::link::Link;
+use crate::timeline::{Moment, note};
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendFlags};
 use std::collections::{HashMap, VecDeque};
@@ -79,6 +80,12 @@ pub(super) fn now() -> Instant {
 }
 
 impl Active {
+    fn note(&self, moment: Moment, run: &RunHead) {
+        if let Some(id) = self.id {
+            note(moment, id, &self.link, || (self.plan.gate(run.first), run.len as usize));
+        }
+    }
+
     pub(super) fn report(&self) -> TransferReport {
         TransferReport {
             lane: Lane::Tcp,
@@ -319,6 +326,7 @@ impl Incoming {
         }
         active.begun.get_or_insert(now);
         run.wanted = true;
+        active.note(Moment::Begun, &head);
         Ok(run)
     }
 
@@ -354,6 +362,7 @@ impl Incoming {
             }
         }
         active.plan.missing -= landings.len();
+        active.note(Moment::Read, &self.head);
         (active.plan.missing == 0).then_some(Ok(()))
     }
 }
