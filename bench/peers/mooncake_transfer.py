@@ -51,6 +51,8 @@ def main():
                 raise RuntimeError("a transfer was not accepted")
             state = 0
             while state == 0:
+                # The engine's own threads move the bytes, and there may be no more cores than those.
+                os.sched_yield()
                 state = engine.transfer_check_status(batch)
             if state != 1:
                 raise RuntimeError(f"a transfer ended with status {state}")

@@ -19,8 +19,10 @@ import numpy
 POOL_BYTES = 256 << 20
 QUICK_POOL_BYTES = 32 << 20
 HUGE_PAGE_BYTES = 2 << 20
-SIZES = [4 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20, 256 << 20]
-QUICK_SIZES = [64 << 10, 1 << 20, 4 << 20]
+# Of this size the time of a single block is measured too.
+SMALLEST_BYTES = 4 << 10
+SIZES = [SMALLEST_BYTES, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20, 256 << 20]
+QUICK_SIZES = [SMALLEST_BYTES, 64 << 10, 4 << 20]
 IN_FLIGHT = [1, 8]
 PASSES = 3
 # What lies in the pool of the process that is the source.
@@ -118,6 +120,16 @@ def run_pass(transfers, in_flight, post, wait):
     return time.perf_counter() - begin
 
 
+def middle_time(transfers, post, wait):
+    """Seconds of one of `transfers`, from being posted to being seen to have ended: the median."""
+    times = []
+    for transfer in transfers:
+        begin = time.perf_counter()
+        wait(post(transfer))
+        times.append(time.perf_counter() - begin)
+    return statistics.median(times)
+
+
 def measure(peer, lane, options, pool, owner, prepare):
     """The rows of one peer on one lane. `prepare(operation, size)` gives the transfers of a pass, and `post` and `wait`."""
     rows = []
@@ -130,20 +142,17 @@ def measure(peer, lane, options, pool, owner, prepare):
                 owner.ask("clear")
                 pool.fill(operation)
             transfers, post, wait = prepare(operation, size)
+            what = {"peer": peer, "lane": lane, "operation": operation, "bytes": size}
             for in_flight in IN_FLIGHT:
                 if len(transfers) < in_flight:
                     continue
                 # The first pass touches memory and makes connections.
                 passes = 1 + (1 if options.quick else PASSES)
                 seconds = [run_pass(transfers, in_flight, post, wait) for _ in range(passes)][1:]
-                rows.append({
-                    "peer": peer,
-                    "lane": lane,
-                    "operation": operation,
-                    "bytes": size,
-                    "in_flight": in_flight,
-                    "seconds": statistics.median(seconds) / len(transfers),
-                })
+                rows.append({**what, "in_flight": in_flight, "seconds": statistics.median(seconds) / len(transfers)})
+            if size == SMALLEST_BYTES:
+                seconds = middle_time(transfers, post, wait)
+                rows.append({**what, "lane": f"{lane}, polled", "in_flight": 1, "seconds": seconds})
             arrived = pool.check(operation) if operation == "read" else owner.ask("check", operation)
             if not arrived:
                 raise RuntimeError(f"{peer} {lane}: {operation}s of {size} bytes arrived wrong")
@@ -163,10 +172,10 @@ def options(description, lanes):
 
 def report(rows, path):
     """Prints the rows as a table, and writes them to the file `path` if there is one."""
-    print(f"{'bytes':>10} {'in flight':>9} {'operation':>9} {'us a block':>11} {'GB/s':>7}")
+    print(f"{'bytes':>10} {'in flight':>9} {'operation':>9} {'us a block':>11} {'GB/s':>7}  lane")
     for row in rows:
         us, rate = row["seconds"] * 1e6, row["bytes"] / row["seconds"] / 1e9
-        print(f"{row['bytes']:>10} {row['in_flight']:>9} {row['operation']:>9} {us:>11.2f} {rate:>7.2f}")
+        print(f"{row['bytes']:>10} {row['in_flight']:>9} {row['operation']:>9} {us:>11.2f} {rate:>7.2f}  {row['lane']}")
     if path:
         with open(path, "w") as file:
             json.dump(rows, file, indent=1)
