@@ -1,0 +1,166 @@
+//! The time of one small read, and of the wake-ups around it.
+
+use super::ends;
+use domain::session::{PeerInfo, Role};
+use domain::{Incarnation, ProgressWord, StepId, WorkerId};
+use rustix::event::{EventfdFlags, eventfd};
+use std::error::Error;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::time::{Duration, Instant};
+use transport::{Agent, AgentConfig, AgentEvent, Copy, Hub, Lane, ListenConfig, ReadBatch, RegionId};
+
+const READ_BYTES: usize = 4 << 10;
+/// Reads rotate over a memory that no inner cache holds.
+const POOL_BYTES: usize = 64 << 20;
+/// Measurements of each kind; the median counts.
+const REPEATS: usize = 4000;
+const PATIENCE: Duration = Duration::from_secs(10);
+const OWNER: WorkerId = WorkerId(0);
+
+/// Two agents that are to each other as those of two processes, so that wake-ups can be timed by one clock.
+struct Pair {
+    reader: Agent,
+    ended: Arc<AtomicU64>,
+    events: Receiver<AgentEvent>,
+    word: ProgressWord,
+    _owner: Agent,
+}
+
+impl Pair {
+    fn new(lane: Lane) -> Result<Self, Box<dyn Error>> {
+        let config = |id: u32| {
+            let mut config = AgentConfig::in_process(WorkerId(id), Incarnation(1), format!("w{id}"), 1);
+            config.listen = Some(ListenConfig { bind: "127.0.0.1:0".to_owned(), advertise: String::new() });
+            config.lanes = vec![lane];
+            config
+        };
+        let word = ProgressWord::new();
+        let owner = Agent::start(&Hub::new(), config(0), word.clone(), Box::new(|_| true))?;
+        owner.register(ends::pool(POOL_BYTES)?);
+        let (sender, events) = sync_channel(8);
+        let ended = Arc::<AtomicU64>::default();
+        let count = ended.clone();
+        let sink = move |event| {
+            if let AgentEvent::Ended(_) = event {
+                count.fetch_add(1, Ordering::Release);
+            }
+            sender.try_send(event).is_ok()
+        };
+        let reader = Agent::start(&Hub::new(), config(1), ProgressWord::new(), Box::new(sink))?;
+        reader.register(ends::pool(POOL_BYTES)?);
+        let (incarnation, address) = (Incarnation(1), owner.address());
+        reader.introduce(PeerInfo { id: OWNER, incarnation, name: "w0".to_owned(), role: Role::Prefill, address });
+        reader.connect(OWNER);
+        match events.recv_timeout(PATIENCE)? {
+            AgentEvent::Connected { .. } => Ok(Self { reader, ended, events, word, _owner: owner }),
+            other => Err(format!("{other:?}").into()),
+        }
+    }
+
+    /// Begins the `n`-th read, behind `gate`.
+    fn post(&self, n: usize, gate: u64) -> Result<(), Box<dyn Error>> {
+        let at = (n * READ_BYTES % POOL_BYTES) as u64;
+        let copies = vec![Copy { from: at, to: at }];
+        let region = RegionId(0);
+        let batch = ReadBatch { source: region, destination: region, len: READ_BYTES, gate, copies };
+        self.reader.post(self.reader.prepare(OWNER, vec![batch])?)?;
+        Ok(())
+    }
+}
+
+/// Prints the table.
+pub(super) fn report() -> Result<(), Box<dyn Error>> {
+    println!();
+    println!("| {READ_BYTES} bytes | us |");
+    println!("| --- | --- |");
+    println!("| eventfd to a thread and back | {:.2} |", ping_pong()?);
+    for lane in [Lane::Shm, Lane::Tcp] {
+        let pair = Pair::new(lane)?;
+        let polled = median(
+            |n| {
+                let before = pair.ended.load(Ordering::Acquire);
+                pair.post(n, 0)?;
+                while pair.ended.load(Ordering::Acquire) == before {
+                    std::hint::spin_loop();
+                }
+                Ok(())
+            },
+            |_| {
+                pair.events.try_iter().for_each(drop);
+                Ok(())
+            },
+        )?;
+        pair.events.try_iter().for_each(drop);
+        println!("| {lane}, polled | {polled:.2} |");
+        let awaited = median(
+            |n| {
+                pair.post(n, 0)?;
+                pair.events.recv_timeout(PATIENCE)?;
+                Ok(())
+            },
+            |_| Ok(()),
+        )?;
+        println!("| {lane}, awaited | {awaited:.2} |");
+        let gated = median(
+            |n| {
+                pair.word.raise(StepId(n as u64 + 1), 0);
+                pair.events.recv_timeout(PATIENCE)?;
+                Ok(())
+            },
+            |n| {
+                pair.post(n, ProgressWord::mark(StepId(n as u64 + 1), 0))?;
+                // Until everybody sleeps.
+                std::thread::sleep(Duration::from_micros(100));
+                Ok(())
+            },
+        )?;
+        println!("| {lane}, from the raise of its gate until awaited | {gated:.2} |");
+    }
+    Ok(())
+}
+
+/// Microseconds of `timed`, which is given numbers from 0; `between` is not timed: it comes before each.
+#[expect(clippy::disallowed_methods, reason = "a benchmark measures")]
+fn median(
+    mut timed: impl FnMut(usize) -> Result<(), Box<dyn Error>>,
+    mut between: impl FnMut(usize) -> Result<(), Box<dyn Error>>,
+) -> Result<f64, Box<dyn Error>> {
+    let mut times = Vec::with_capacity(REPEATS);
+    for n in 0..REPEATS {
+        between(n)?;
+        let begin = Instant::now();
+        timed(n)?;
+        times.push(begin.elapsed().as_secs_f64() * 1e6);
+    }
+    times.sort_by(f64::total_cmp);
+    Ok(times[REPEATS / 2])
+}
+
+/// Microseconds to wake another thread by an eventfd and be woken by it, both asleep.
+fn ping_pong() -> Result<f64, Box<dyn Error>> {
+    let (there, back) = (eventfd(0, EventfdFlags::CLOEXEC)?, eventfd(0, EventfdFlags::CLOEXEC)?);
+    let one = 1_u64.to_ne_bytes();
+    std::thread::scope(|scope| {
+        let echo = scope.spawn(|| {
+            (0..REPEATS).try_for_each(|_| {
+                rustix::io::read(&there, &mut [0_u8; 8])?;
+                rustix::io::write(&back, &one).map(drop)
+            })
+        });
+        let time = median(
+            |_| {
+                rustix::io::write(&there, &one)?;
+                rustix::io::read(&back, &mut [0_u8; 8])?;
+                Ok(())
+            },
+            |_| {
+                std::thread::sleep(Duration::from_micros(100));
+                Ok(())
+            },
+        );
+        echo.join().map_err(|_| "the other thread panicked")??;
+        time
+    })
+}
