@@ -113,11 +113,16 @@ pub(super) struct Reader {
 }
 
 impl Reader {
-    pub(super) fn connect(lane: Lane, options: &Options, owner: &Owner, pool: Pool) -> Result<Self, Box<dyn Error>> {
+    pub(super) fn connect(
+        lane: Lane,
+        checksums: bool,
+        connections: u16,
+        owner: &Owner,
+        pool: Pool,
+    ) -> Result<Self, Box<dyn Error>> {
         let (sender, events) = sync_channel(2 * POSTED_MAX);
         let mut config = AgentConfig { lanes: vec![lane], ..config(READER) };
-        config.tcp.checksums = options.checksums;
-        config.tcp.connections = options.connections;
+        (config.tcp.checksums, config.tcp.connections) = (checksums, connections);
         let sink = Box::new(move |event| sender.try_send(event).is_ok());
         let agent = Agent::start(&Hub::new(), config, ProgressWord::new(), sink)?;
         let bytes = pool.len();

@@ -1,6 +1,6 @@
 //! The time of one small read, and of the wake-ups around it.
 
-use super::ends;
+use super::{Row, ends};
 use domain::session::{PeerInfo, Role};
 use domain::{Incarnation, ProgressWord, StepId, WorkerId};
 use rustix::event::{EventfdFlags, eventfd};
@@ -34,6 +34,7 @@ impl Pair {
             let mut config = AgentConfig::in_process(WorkerId(id), Incarnation(1), format!("w{id}"), 1);
             config.listen = Some(ListenConfig { bind: "127.0.0.1:0".to_owned(), advertise: String::new() });
             config.lanes = vec![lane];
+            config.tcp.checksums = false;
             config
         };
         let word = ProgressWord::new();
@@ -70,12 +71,10 @@ impl Pair {
     }
 }
 
-/// Prints the table.
-pub(super) fn report() -> Result<(), Box<dyn Error>> {
-    println!();
-    println!("| {READ_BYTES} bytes | us |");
-    println!("| --- | --- |");
-    println!("| eventfd to a thread and back | {:.2} |", ping_pong()?);
+/// The rows of one read, and of the wake-ups that it is compared with.
+pub(super) fn rows() -> Result<Vec<Row>, Box<dyn Error>> {
+    let row = |peer, lane, seconds| Row { peer, lane, bytes: READ_BYTES, in_flight: 1, seconds };
+    let mut rows = vec![row("eventfd", "to a thread and back".to_owned(), ping_pong()?)];
     for lane in [Lane::Shm, Lane::Tcp] {
         let pair = Pair::new(lane)?;
         let polled = median(
@@ -93,7 +92,6 @@ pub(super) fn report() -> Result<(), Box<dyn Error>> {
             },
         )?;
         pair.events.try_iter().for_each(drop);
-        println!("| {lane}, polled | {polled:.2} |");
         let awaited = median(
             |n| {
                 pair.post(n, 0)?;
@@ -102,7 +100,6 @@ pub(super) fn report() -> Result<(), Box<dyn Error>> {
             },
             |_| Ok(()),
         )?;
-        println!("| {lane}, awaited | {awaited:.2} |");
         let gated = median(
             |n| {
                 pair.word.raise(StepId(n as u64 + 1), 0);
@@ -116,12 +113,14 @@ pub(super) fn report() -> Result<(), Box<dyn Error>> {
                 Ok(())
             },
         )?;
-        println!("| {lane}, from the raise of its gate until awaited | {gated:.2} |");
+        rows.push(row("baton", format!("{lane}, polled"), polled));
+        rows.push(row("baton", format!("{lane}, awaited"), awaited));
+        rows.push(row("baton", format!("{lane}, from the raise of its gate until awaited"), gated));
     }
-    Ok(())
+    Ok(rows)
 }
 
-/// Microseconds of `timed`, which is given numbers from 0; `between` is not timed: it comes before each.
+/// Seconds of `timed`, which is given numbers from 0; `between` is not timed: it comes before each.
 #[expect(clippy::disallowed_methods, reason = "a benchmark measures")]
 fn median(
     mut timed: impl FnMut(usize) -> Result<(), Box<dyn Error>>,
@@ -132,13 +131,13 @@ fn median(
         between(n)?;
         let begin = Instant::now();
         timed(n)?;
-        times.push(begin.elapsed().as_secs_f64() * 1e6);
+        times.push(begin.elapsed().as_secs_f64());
     }
     times.sort_by(f64::total_cmp);
     Ok(times[REPEATS / 2])
 }
 
-/// Microseconds to wake another thread by an eventfd and be woken by it, both asleep.
+/// Seconds to wake another thread by an eventfd and be woken by it: one right after the other, as the reads.
 fn ping_pong() -> Result<f64, Box<dyn Error>> {
     let (there, back) = (eventfd(0, EventfdFlags::CLOEXEC)?, eventfd(0, EventfdFlags::CLOEXEC)?);
     let one = 1_u64.to_ne_bytes();
@@ -155,10 +154,7 @@ fn ping_pong() -> Result<f64, Box<dyn Error>> {
                 rustix::io::read(&back, &mut [0_u8; 8])?;
                 Ok(())
             },
-            |_| {
-                std::thread::sleep(Duration::from_micros(100));
-                Ok(())
-            },
+            |_| Ok(()),
         );
         echo.join().map_err(|_| "the other thread panicked")??;
         time

@@ -1,4 +1,5 @@
-//! Reads between two processes, beside copies of this one's own memory by the same pattern.
+//! Reads between two processes, beside what the machine does at best by the same pattern: plain copies of one's own
+//! memory, and a plain stream over loopback.
 //!
 //! A pass reads the owner's pool once, block by block in order, with a given number of reads in flight: all blocks of a size
 //! are read before any is read again, so that no cache holds the next one because it was the last one. After the passes of
@@ -7,6 +8,7 @@
 
 mod ends;
 mod latency;
+mod stream;
 
 use clap::Args;
 use ends::{Owner, Reader};
@@ -19,7 +21,7 @@ use transport::{Lane, Memory, SealedMemory};
 const POOL_BYTES: usize = 256 << 20;
 const QUICK_POOL_BYTES: usize = 32 << 20;
 const SIZES: [usize; 8] = [4 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20, 256 << 20];
-const QUICK_SIZES: [usize; 3] = [64 << 10, 1 << 20, 4 << 20];
+const QUICK_SIZES: [usize; 3] = [4 << 10, 64 << 10, 4 << 20];
 const IN_FLIGHT: [usize; 2] = [1, 8];
 /// Passes that are measured, after one that touches memory; the median counts.
 const PASSES: usize = 3;
@@ -27,11 +29,11 @@ const PASSES: usize = 3;
 /// What to measure.
 #[derive(Args)]
 pub(crate) struct Options {
-    /// The lane; both if it is not given.
+    /// The lane; all, `tcp` with checksums and without, if it is not given.
     #[arg(long)]
     lane: Option<Lane>,
-    /// With checksums over `tcp`.
-    #[arg(long)]
+    /// With checksums over the lane that is given.
+    #[arg(long, requires = "lane")]
     checksums: bool,
     /// Connections of `tcp`.
     #[arg(long, default_value_t = transport::TcpConfig::default().connections)]
@@ -56,6 +58,14 @@ impl Options {
         if self.quick { &QUICK_SIZES } else { &SIZES }
     }
 
+    /// The lanes to measure, and whether with checksums.
+    fn lanes(&self) -> Vec<(Lane, bool)> {
+        match self.lane {
+            Some(lane) => vec![(lane, self.checksums)],
+            None => vec![(Lane::Shm, false), (Lane::Tcp, false), (Lane::Tcp, true)],
+        }
+    }
+
     fn passes(&self) -> usize {
         if self.quick { 1 } else { PASSES }
     }
@@ -77,15 +87,14 @@ pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     }
     let owner = Owner::spawn(options)?;
     let pool = ends::pool(options.pool_bytes())?;
-    let mut rows = copies(options)?;
-    let lanes = options.lane.map_or(vec![Lane::Shm, Lane::Tcp], |lane| vec![lane]);
-    for lane in lanes {
-        let reader = Reader::connect(lane, options, &owner, pool.clone())?;
+    let mut rows = limits(options)?;
+    for (lane, checksums) in options.lanes() {
+        let reader = Reader::connect(lane, checksums, options.connections, &owner, pool.clone())?;
         for &bytes in options.sizes() {
             ends::clear(&pool);
             for in_flight in IN_FLIGHT.into_iter().filter(|in_flight| bytes * in_flight <= pool.len()) {
                 let seconds = measure(options, || reader.prepare_pass(bytes), |reads| reader.pass(reads, in_flight))?;
-                let lane = if options.checksums { format!("{lane}, checksums") } else { lane.to_string() };
+                let lane = if checksums { format!("{lane}, checksums") } else { lane.to_string() };
                 rows.push(Row {
                     peer: "baton",
                     lane,
@@ -99,8 +108,8 @@ pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
             }
         }
     }
+    rows.extend(latency::rows()?);
     report(&rows);
-    latency::report()?;
     if let Some(path) = &options.json {
         let rows: Vec<Value> = rows.iter().map(Row::json).collect();
         std::fs::write(path, serde_json::to_string_pretty(&rows)?)?;
@@ -108,8 +117,8 @@ pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The rows of plain copies, on one thread, between two memories of this process.
-fn copies(options: &Options) -> Result<Vec<Row>, Box<dyn Error>> {
+/// The rows of plain copies, on one thread between two memories of this process, and of a plain stream.
+fn limits(options: &Options) -> Result<Vec<Row>, Box<dyn Error>> {
     let (from, to) = (ends::pool(options.pool_bytes())?, ends::pool(options.pool_bytes())?);
     let copy = |bytes: usize| {
         for at in (0..from.len()).step_by(bytes) {
@@ -119,11 +128,16 @@ fn copies(options: &Options) -> Result<Vec<Row>, Box<dyn Error>> {
         std::hint::black_box(to.as_ptr());
         Ok(())
     };
-    let row = |&bytes: &usize| {
-        let seconds = measure(options, || Ok(()), |()| copy(bytes))? / (from.len() / bytes) as f64;
-        Ok(Row { peer: "memcpy", lane: "this process".to_owned(), bytes, in_flight: 1, seconds })
-    };
-    options.sizes().iter().map(row).collect()
+    let mut rows = Vec::new();
+    for &bytes in options.sizes() {
+        let mut add = |peer, lane: &str, seconds: f64| {
+            let seconds = seconds / (from.len() / bytes) as f64;
+            rows.push(Row { peer, lane: lane.to_owned(), bytes, in_flight: 1, seconds });
+        };
+        add("memcpy", "this process", measure(options, || Ok(()), |()| copy(bytes))?);
+        add("stream", "loopback", stream::pass(options, &from, &to, bytes)?);
+    }
+    Ok(rows)
 }
 
 /// The median of the passes, without what prepares each.
