@@ -64,7 +64,7 @@ pub struct TcpConfig {
 
 impl Default for TcpConfig {
     fn default() -> Self {
-        Self { connections: 2, checksums: true }
+        Self { connections: 1, checksums: true }
     }
 }
 

@@ -28,8 +28,8 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long the thread looks for the next bytes before it sleeps, while transfers are under way.
-const SPIN: Duration = Duration::from_micros(20);
+/// How long the thread looks for what comes next before it sleeps.
+const SPIN: Duration = Duration::from_micros(15);
 /// Where bytes go whose transfer ended.
 const WASTE_BYTES: usize = 64 << 10;
 
@@ -230,14 +230,12 @@ impl<'a> Engine<'a> {
         if poll(Some(&at_once))? || !self.sendable.is_empty() {
             return Ok(());
         }
-        if !self.actives.is_empty() {
-            let begin = now();
-            while now().duration_since(begin) < SPIN {
-                if poll(Some(&at_once))? {
-                    return Ok(());
-                }
-                std::hint::spin_loop();
+        let begin = now();
+        while now().duration_since(begin) < SPIN {
+            if poll(Some(&at_once))? {
+                return Ok(());
             }
+            std::hint::spin_loop();
         }
         poll(None)?;
         Ok(())

@@ -11,13 +11,16 @@ use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendFlags};
 use std::collections::{HashMap, VecDeque};
 use std::io::{IoSlice, IoSliceMut};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 use std::time::{Duration, Instant};
 
 /// Bytes that are read over one connection before it is another's turn.
 const TURN_BYTES: usize = 1 << 20;
+/// While a run arrives, its reader is woken for no fewer bytes than these or what is left of it: a wake-up for each segment
+/// costs both ends more than the bytes do.
+const WAKE_BYTES: usize = 128 << 10;
 /// Requests that are sent at once.
 const REQUESTS_PER_SEND: usize = 32;
 
@@ -53,6 +56,8 @@ pub(super) struct ReaderConnection {
     head_len: usize,
     run: Option<Incoming>,
     pub(super) waits_to_write: bool,
+    /// Bytes that must be there for the socket to be readable.
+    wake_bytes: usize,
 }
 
 enum Asking {
@@ -126,6 +131,7 @@ impl ReaderConnection {
             head_len: 0,
             run: None,
             waits_to_write: false,
+            wake_bytes: 1,
         }
     }
 
@@ -231,17 +237,26 @@ impl ReaderConnection {
                 Ok(0) => return Err("the connection was closed".to_owned()),
                 Ok(count) => count,
                 Err(Errno::INTR) => continue,
-                Err(Errno::AGAIN) => return Ok(()),
+                Err(Errno::AGAIN) => break,
                 Err(error) => return Err(error.to_string()),
             };
             self.account(received, actives, ended)?;
             if received < asked_for {
                 // The socket is empty.
-                return Ok(());
+                break;
             }
             turn = turn.saturating_sub(received);
         }
+        self.set_wake_bytes();
         Ok(())
+    }
+
+    fn set_wake_bytes(&mut self) {
+        let wake_bytes = self.run.as_ref().map_or(1, |run| run.left.min(WAKE_BYTES));
+        if wake_bytes != self.wake_bytes {
+            self.wake_bytes = wake_bytes;
+            receive_low_water(&self.socket, wake_bytes);
+        }
     }
 
     /// Reads once: the rest of the run, as far as it fits, and the header behind it. What came, and what would have fit.
@@ -307,6 +322,21 @@ impl ReaderConnection {
             self.run = Some(Incoming::new(head, actives, &self.link)?);
         }
         Ok(())
+    }
+}
+
+/// Sets how many bytes must be there for a socket to be readable. If it does not work, one is enough.
+fn receive_low_water(socket: &OwnedFd, bytes: usize) {
+    let bytes = bytes as libc::c_int;
+    // SAFETY: the descriptor is open and the value has the size that is said.
+    unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_RCVLOWAT,
+            (&raw const bytes).cast(),
+            size_of_val(&bytes) as libc::socklen_t,
+        );
     }
 }
 
