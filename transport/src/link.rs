@@ -1,6 +1,7 @@
 //! A connected peer: the way to its bytes, and whether it is still there.
 
 use crate::lane::Lane;
+use crate::lane_tcp::Asker;
 use crate::mapping::Mapping;
 use crate::memory::{Memory, RegionId};
 use crate::progress_page::ProgressView;
@@ -34,8 +35,8 @@ pub(crate) enum Way {
     Tcp {
         /// Bytes of each region.
         regions: Mutex<Vec<u64>>,
-        /// Connections that bytes are asked for over.
-        connections: usize,
+        /// The connections that bytes are asked for over.
+        askers: Vec<Arc<Asker>>,
         /// The connection whose turn it is.
         turn: AtomicUsize,
     },

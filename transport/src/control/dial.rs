@@ -4,7 +4,7 @@ use super::channel::{Channel, ChannelError, Frame};
 use super::hello::{self, HELLO_BYTES_MAX, Hello, Purpose, kind};
 use super::sockets::{connect_tcp, connect_unix};
 use crate::lane::{Lane, LaneStatus, Probe};
-use crate::lane_tcp::Streams;
+use crate::lane_tcp::{Asker, Streams};
 use crate::link::{Link, Way};
 use crate::mapping::Mapping;
 use crate::memory::{Memory, RegionId};
@@ -134,8 +134,8 @@ fn tcp(station: &Station, peer: &Known) -> Result<Reached, String> {
         }
     }
     let connections = usize::from(station.config.tcp.connections.max(1));
-    let mut sockets = Vec::with_capacity(connections);
-    for _ in 0..connections {
+    let mut askers = Vec::with_capacity(connections);
+    for index in 0..connections {
         let mut channel = connect(Purpose::Bytes)?;
         let frame = wait(&mut channel)?;
         if frame.kind != kind::READY {
@@ -143,11 +143,11 @@ fn tcp(station: &Station, peer: &Known) -> Result<Reached, String> {
         }
         let socket = channel.into_socket().ok_or("it sent bytes that were not asked for")?;
         rustix::io::ioctl_fionbio(&socket, true).map_err(|error| error.to_string())?;
-        sockets.push(socket);
+        askers.push(Arc::new(Asker::new(socket, index)));
     }
-    let way = Way::Tcp { regions: Mutex::new(regions), connections, turn: AtomicUsize::new(0) };
+    let way = Way::Tcp { regions: Mutex::new(regions), askers, turn: AtomicUsize::new(0) };
     let link = Arc::new(Link::new(peer.id, peer.incarnation, peer.name.clone(), way));
-    streams.adopt(link.clone(), sockets);
+    streams.adopt(link.clone());
     match probe_stream(streams, &link) {
         Ok(probe) => Ok((link, probe, channel)),
         Err(reason) => {

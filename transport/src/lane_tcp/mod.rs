@@ -3,22 +3,24 @@
 //! One thread of the agent does it for all peers, in both directions: no socket ever makes it wait for another. Connections
 //! are made, and proven to be a peer's, by `control`.
 
+mod asker;
 mod owner;
 mod plan;
 mod reader;
 mod wire;
 
+pub(crate) use asker::Asker;
 pub(crate) use plan::StreamPlan;
 
 use crate::counts::Counts;
 use crate::event::{TransferError, TransferId, TransferReport};
-use crate::link::Link;
+use crate::link::{Link, Way};
 use crate::station::Station;
 use crate::transfer::{Transfer, Work};
 use crate::wake::{Doorbell, Wake};
 use domain::{Incarnation, WorkerId};
 use owner::{OwnerConnection, Turn};
-use reader::{Active, Actives, ReaderConnection, now};
+use reader::{Active, Actives, ReaderConnection, Received, now};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::time::Timespec;
 use std::collections::{BTreeSet, HashMap, VecDeque};
@@ -29,7 +31,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How long the thread looks for what comes next before it sleeps.
-const SPIN: Duration = Duration::from_micros(15);
+const SPIN: Duration = Duration::from_micros(20);
 /// Where bytes go whose transfer ended.
 const WASTE_BYTES: usize = 64 << 10;
 
@@ -47,7 +49,7 @@ pub(crate) struct Streams {
 struct Orders {
     posted: VecDeque<Posted>,
     cancelled: Vec<TransferId>,
-    adopted: Vec<(Arc<Link>, Vec<OwnedFd>)>,
+    adopted: Vec<Arc<Link>>,
     served: Vec<(WorkerId, Incarnation, OwnedFd)>,
     introduced: Vec<(WorkerId, Incarnation)>,
     links_changed: bool,
@@ -60,6 +62,30 @@ struct Posted {
     transfer: Transfer,
     at: Instant,
     asker: Option<SyncSender<Result<TransferReport, TransferError>>>,
+    begun: Begun,
+}
+
+/// What of a posted transfer was asked for by who posted it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Begun {
+    Nothing,
+    /// All of it, but some requests wait for room in their sockets.
+    Some,
+    All,
+}
+
+impl Posted {
+    /// Asks for all bytes, if that allocates nothing.
+    fn ask(&self) -> Begun {
+        let (Way::Tcp { askers, .. }, Work::Stream(plan)) = (&self.transfer.link.way, &self.transfer.work) else {
+            return Begun::Nothing;
+        };
+        if plan.missing == 0 || self.transfer.link.is_gone() || !askers.iter().all(|asker| asker.has_room(plan)) {
+            return Begun::Nothing;
+        }
+        let all = askers.iter().fold(true, |all, asker| asker.ask(plan) == Ok(true) && all);
+        if all { Begun::All } else { Begun::Some }
+    }
 }
 
 impl Streams {
@@ -78,15 +104,27 @@ impl Streams {
     }
 
     pub(crate) fn post(&self, id: TransferId, transfer: Transfer) {
-        let posted = Posted { id: Some(id), transfer, at: now(), asker: None };
-        self.order(|orders| orders.posted.push_back(posted));
+        let posted = Posted { id: Some(id), transfer, at: now(), asker: None, begun: Begun::Nothing };
+        self.begin(posted);
+    }
+
+    /// Asks for the bytes of a transfer, if the sockets take it now; the thread learns of it when they come, else at once.
+    fn begin(&self, mut posted: Posted) {
+        // The thread looks among the orders for what is answered, so it must not look before this one is there.
+        let mut orders = self.orders();
+        posted.begun = posted.ask();
+        let done = posted.begun == Begun::All;
+        orders.posted.push_back(posted);
+        drop(orders);
+        if !done {
+            self.bell.wake();
+        }
     }
 
     /// Reads and waits for the end, for `at_most`. Errors: why not, in words.
     pub(crate) fn read(&self, transfer: Transfer, at_most: Duration) -> Result<TransferReport, String> {
         let (asker, answer) = sync_channel(1);
-        let posted = Posted { id: None, transfer, at: now(), asker: Some(asker) };
-        self.order(|orders| orders.posted.push_back(posted));
+        self.begin(Posted { id: None, transfer, at: now(), asker: Some(asker), begun: Begun::Nothing });
         let answer = answer.recv_timeout(at_most).map_err(|_| format!("a read takes longer than {at_most:?}"))?;
         answer.map_err(|error| error.to_string())
     }
@@ -96,9 +134,9 @@ impl Streams {
         self.order(|orders| orders.cancelled.push(id));
     }
 
-    /// These connections are the link's. Non-blocking.
-    pub(crate) fn adopt(&self, link: Arc<Link>, sockets: Vec<OwnedFd>) {
-        self.order(|orders| orders.adopted.push((link, sockets)));
+    /// The connections of this link are this lane's.
+    pub(crate) fn adopt(&self, link: Arc<Link>) {
+        self.order(|orders| orders.adopted.push(link));
     }
 
     /// A peer reads over this connection. Non-blocking.
@@ -153,6 +191,9 @@ struct Engine<'a> {
     /// Connections with requests that wait for their gates.
     gated: BTreeSet<u64>,
     waste: Vec<u8>,
+    /// Carried out; kept for its room.
+    orders: Orders,
+    closed: bool,
     ended: Vec<(u64, Result<(), TransferError>)>,
 }
 
@@ -188,18 +229,18 @@ impl<'a> Engine<'a> {
             sendable: VecDeque::new(),
             gated: BTreeSet::new(),
             waste: vec![0; WASTE_BYTES],
+            orders: Orders::new(posted_max),
+            closed: false,
             ended: Vec::new(),
         })
     }
 
     fn run(&mut self) -> io::Result<()> {
         let mut events = Vec::with_capacity(256);
-        let mut orders = Orders::new(self.station.config.posted_max);
         loop {
             self.streams.bell.answer();
-            std::mem::swap(&mut orders, &mut *self.streams.orders());
-            self.carry_out(&mut orders);
-            if orders.closed {
+            self.carry_out();
+            if self.closed {
                 return Ok(());
             }
             self.open_gates();
@@ -242,11 +283,15 @@ impl<'a> Engine<'a> {
     }
 
     /// Does what others asked for.
-    fn carry_out(&mut self, orders: &mut Orders) {
-        for (link, sockets) in orders.adopted.drain(..) {
-            let of_link = sockets.into_iter().enumerate().filter_map(|(index, socket)| {
-                self.watch(Connection::Reader(ReaderConnection::new(socket, link.clone(), index)))
-            });
+    fn carry_out(&mut self) {
+        let mut orders = std::mem::take(&mut self.orders);
+        std::mem::swap(&mut orders, &mut *self.streams.orders());
+        self.closed |= orders.closed;
+        for link in orders.adopted.drain(..) {
+            let Way::Tcp { askers, .. } = &link.way else { continue };
+            let of_link = askers
+                .iter()
+                .filter_map(|asker| self.watch(Connection::Reader(ReaderConnection::new(asker.clone(), link.clone()))));
             let of_link = of_link.collect();
             self.of_link.insert(Arc::as_ptr(&link) as usize, of_link);
             // It may have left while it waited here.
@@ -268,6 +313,7 @@ impl<'a> Engine<'a> {
             orders.links_changed = false;
             orders.introduced.clear();
         }
+        self.orders = orders;
     }
 
     fn watch(&mut self, connection: Connection) -> Option<u64> {
@@ -286,7 +332,7 @@ impl<'a> Engine<'a> {
     }
 
     fn post(&mut self, posted: Posted) {
-        let Posted { id, transfer, at, asker } = posted;
+        let Posted { id, transfer, at, asker, begun } = posted;
         let bytes = transfer.bytes();
         let Transfer { link, work, .. } = transfer;
         let Work::Stream(plan) = work else { return };
@@ -305,12 +351,15 @@ impl<'a> Engine<'a> {
             return self.finish(number, Ok(()));
         }
         for connection in connections {
-            if let (Some(Connection::Reader(reader)), Some(active)) =
-                (self.connections.get_mut(&connection), self.actives.get(&number))
+            if let (Some(Connection::Reader(reader)), Some(active), Begun::Nothing) =
+                (self.connections.get(&connection), self.actives.get(&number), begun)
             {
-                reader.ask(&active.plan);
+                // What does not go, or cannot, is seen by the flush.
+                let _ = reader.ask(&active.plan);
             }
-            self.flush(connection);
+            if begun != Begun::All {
+                self.flush(connection);
+            }
         }
     }
 
@@ -370,8 +419,15 @@ impl<'a> Engine<'a> {
 
     /// Closes the connections of links that are gone and of earlier lives, and ends the transfers over them.
     fn reap(&mut self, introduced: &[(WorkerId, Incarnation)]) {
+        let epoll = &self.epoll;
         self.connections.retain(|_, connection| match connection {
-            Connection::Reader(reader) => !reader.link.is_gone(),
+            Connection::Reader(reader) if reader.link.is_gone() => {
+                // Transfers that nobody posted hold the link, and with it the socket, which must not be heard of again.
+                let _ = epoll::delete(epoll, reader.socket());
+                reader.close();
+                false
+            }
+            Connection::Reader(_) => true,
             Connection::Owner(owner) => !introduced.iter().any(|&(id, life)| owner.is_before(id, life)),
         });
         let gone = self.actives.iter().filter(|(_, active)| active.link.is_gone()).map(|(&number, _)| number);
@@ -457,7 +513,9 @@ impl<'a> Engine<'a> {
                 }
                 self.ended = ended;
                 match received {
-                    Ok(()) => self.flush(number),
+                    Ok(Received::All) => self.flush(number),
+                    // It was asked for before it was ordered; the answer is read on in the next round.
+                    Ok(Received::Unknown) => self.carry_out(),
                     Err(reason) => self.lose(number, &reason),
                 }
             }

@@ -61,7 +61,7 @@ impl StreamPlan {
         destination: impl Fn(RegionId) -> Result<Arc<dyn Memory>, PrepareError>,
     ) -> Result<Self, PrepareError> {
         let (connections, mut turn) = match &link.way {
-            Way::Tcp { connections, turn, .. } => (*connections, turn.fetch_add(1, Ordering::Relaxed)),
+            Way::Tcp { askers, turn, .. } => (askers.len(), turn.fetch_add(1, Ordering::Relaxed)),
             Way::Local(_) | Way::Shm { .. } => (1, 0),
         };
         let number = NEXT.fetch_add(1, Ordering::Relaxed);

@@ -1,17 +1,18 @@
-//! The reader's end of a connection for bytes: it asks, and the answers land where the transfer wants them.
+//! The listening half of a reader's connection for bytes: the answers land where their transfer wants them.
 
-use super::plan::{Landing, Request, StreamPlan};
-use super::wire::{Asked, PIECES_OPEN_MAX, REQUEST_HEAD, RUN_HEAD, RUN_PIECES_MAX, RunHead};
+use super::asker::Asker;
+use super::plan::{Landing, StreamPlan};
+use super::wire::{RUN_HEAD, RUN_PIECES_MAX, RunHead};
 use crate::checksum::{checksum, fold};
 use crate::event::{TransferError, TransferId, TransferReport};
 use crate::lane::Lane;
 use crate::link::Link;
 use crate::timeline::{Moment, note};
 use rustix::io::Errno;
-use rustix::net::{SendAncillaryBuffer, SendFlags};
-use std::collections::{HashMap, VecDeque};
-use std::io::{IoSlice, IoSliceMut};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use rustix::net::Shutdown;
+use std::collections::HashMap;
+use std::io::IoSliceMut;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 use std::time::{Duration, Instant};
@@ -21,8 +22,6 @@ const TURN_BYTES: usize = 1 << 20;
 /// While a run arrives, its reader is woken for no fewer bytes than these or what is left of it: a wake-up for each segment
 /// costs both ends more than the bytes do.
 const WAKE_BYTES: usize = 128 << 10;
-/// Requests that are sent at once.
-const REQUESTS_PER_SEND: usize = 32;
 
 /// A transfer that is under way.
 pub(super) struct Active {
@@ -42,16 +41,8 @@ pub(super) type Actives = HashMap<u64, Active>;
 
 /// A connection over which this agent reads.
 pub(super) struct ReaderConnection {
-    socket: OwnedFd,
     pub(super) link: Arc<Link>,
-    /// Which of the link's it is.
-    index: usize,
-    /// What is to be sent.
-    asking: VecDeque<Asking>,
-    /// Bytes of the first that are sent.
-    asked: usize,
-    /// Pieces that were asked for and have not landed, of transfers under way.
-    open_pieces: usize,
+    asker: Arc<Asker>,
     head: [u8; RUN_HEAD],
     head_len: usize,
     run: Option<Incoming>,
@@ -60,10 +51,13 @@ pub(super) struct ReaderConnection {
     wake_bytes: usize,
 }
 
-enum Asking {
-    /// A request, with its transfer.
-    Read(u64, Request),
-    Cancel([u8; REQUEST_HEAD]),
+/// How reading ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Received {
+    /// What there was is read, or it is another connection's turn.
+    All,
+    /// See [`ReaderConnection::receive`].
+    Unknown,
 }
 
 /// A run that is arriving.
@@ -102,134 +96,51 @@ impl Active {
     }
 }
 
-impl Asking {
-    fn bytes(&self) -> &[u8] {
-        match self {
-            Asking::Read(_, request) => &request.frame,
-            Asking::Cancel(frame) => frame,
-        }
-    }
-
-    fn pieces(&self) -> usize {
-        match self {
-            Asking::Read(_, request) => request.pieces,
-            Asking::Cancel(_) => 0,
-        }
-    }
-}
-
 impl ReaderConnection {
-    pub(super) fn new(socket: OwnedFd, link: Arc<Link>, index: usize) -> Self {
-        Self {
-            socket,
-            link,
-            index,
-            asking: VecDeque::new(),
-            asked: 0,
-            open_pieces: 0,
-            head: [0; RUN_HEAD],
-            head_len: 0,
-            run: None,
-            waits_to_write: false,
-            wake_bytes: 1,
-        }
+    pub(super) fn new(asker: Arc<Asker>, link: Arc<Link>) -> Self {
+        Self { link, asker, head: [0; RUN_HEAD], head_len: 0, run: None, waits_to_write: false, wake_bytes: 1 }
     }
 
     pub(super) fn socket(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+        self.asker.socket()
     }
 
-    /// Asks for this connection's share of a transfer.
-    pub(super) fn ask(&mut self, plan: &StreamPlan) {
-        let own = plan.requests.iter().filter(|request| request.connection == self.index);
-        self.asking.extend(own.map(|request| Asking::Read(plan.number, request.clone())));
+    /// Ends the connection for both ends, whoever still holds it.
+    pub(super) fn close(&self) {
+        // An error says that it has ended before.
+        let _ = rustix::net::shutdown(self.asker.socket(), Shutdown::Both);
     }
 
-    /// The transfer ended before all its pieces landed: what is still to be asked for is not, what was asked for is taken
-    /// back, and what arrives of it goes nowhere.
+    /// Asks for this connection's share of a transfer. What [`ReaderConnection::flush`] says.
+    pub(super) fn ask(&self, plan: &StreamPlan) -> Result<bool, Errno> {
+        self.asker.ask(plan)
+    }
+
+    /// Sends requests. `false`: the socket takes no more now. Errors: the connection failed.
+    pub(super) fn flush(&self) -> Result<bool, Errno> {
+        self.asker.flush()
+    }
+
+    /// The transfer ended before all its pieces landed: what is asked for is taken back, and what arrives of it goes nowhere.
     pub(super) fn give_up(&mut self, plan: &StreamPlan) {
-        let of_it = |asking: &Asking| matches!(asking, Asking::Read(transfer, _) if *transfer == plan.number);
-        // The request that is being sent must be sent to its end.
-        let begun = usize::from(self.asked > 0);
-        let unasked: Vec<usize> = self
-            .asking
-            .iter()
-            .skip(begun)
-            .filter(|asking| of_it(asking))
-            .filter_map(|asking| if let Asking::Read(_, request) = asking { Some(request.first) } else { None })
-            .collect();
-        let rest = self.asking.split_off(begun.min(self.asking.len()));
-        self.asking.extend(rest.into_iter().filter(|asking| !of_it(asking)));
-        let asked_for = plan.requests.iter().filter(|request| request.connection == self.index);
-        let asked_for = asked_for.filter(|request| !unasked.contains(&request.first));
-        let open = asked_for.map(|request| {
-            let landings = &plan.landings[request.first..request.first + request.pieces];
-            landings.iter().filter(|landing| !landing.landed).count()
-        });
-        let open: usize = open.sum();
-        if open > 0 {
-            self.open_pieces -= open;
-            self.asking.push_back(Asking::Cancel(Asked::Cancel { transfer: plan.number }.encode()));
-        }
+        self.asker.give_up(plan);
         if let Some(run) = self.run.as_mut().filter(|run| run.head.transfer == plan.number) {
             run.wanted = false;
         }
     }
 
-    /// Sends requests. `false`: the socket takes no more now. Errors: the connection failed.
-    pub(super) fn flush(&mut self) -> Result<bool, Errno> {
-        loop {
-            let empty = IoSlice::new(&[]);
-            let mut buffers = [empty; REQUESTS_PER_SEND];
-            let (mut count, mut pieces) = (0, self.open_pieces);
-            for (buffer, asking) in buffers.iter_mut().zip(&self.asking) {
-                // The pieces of one that is begun are counted.
-                let skip = if count == 0 { self.asked } else { 0 };
-                pieces += if skip == 0 { asking.pieces() } else { 0 };
-                if pieces > PIECES_OPEN_MAX {
-                    break;
-                }
-                *buffer = IoSlice::new(&asking.bytes()[skip..]);
-                count += 1;
-            }
-            if count == 0 {
-                return Ok(true);
-            }
-            let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-            let sent =
-                rustix::net::sendmsg(&self.socket, &buffers[..count], &mut SendAncillaryBuffer::default(), flags);
-            let mut sent = match sent {
-                Ok(sent) => sent,
-                Err(Errno::INTR) => continue,
-                Err(Errno::AGAIN) => return Ok(false),
-                Err(error) => return Err(error),
-            };
-            while sent > 0
-                && let Some(first) = self.asking.front()
-            {
-                if self.asked == 0 {
-                    self.open_pieces += first.pieces();
-                }
-                let left = first.bytes().len() - self.asked;
-                if sent < left {
-                    self.asked += sent;
-                    break;
-                }
-                sent -= left;
-                self.asked = 0;
-                self.asking.pop_front();
-            }
-        }
-    }
-
-    /// Reads what is there, up to a turn's bytes; `ended` gets the transfers that end by it. Errors, in words: the
-    /// connection is of no use any more.
+    /// Reads what is there, up to a turn's bytes; `ended` gets the transfers that end by it. `Unknown`: the next answer is
+    /// for a transfer that is not among `actives`; if it is still not the next time, its bytes go nowhere. Errors, in
+    /// words: the connection is of no use any more.
     pub(super) fn receive(
         &mut self,
         actives: &mut Actives,
         waste: &mut [u8],
         ended: &mut Vec<(u64, Result<(), TransferError>)>,
-    ) -> Result<(), String> {
+    ) -> Result<Received, String> {
+        if self.head_len == RUN_HEAD {
+            self.begin(actives)?;
+        }
         let mut turn = TURN_BYTES;
         while turn > 0 {
             let (received, asked_for) = self.read(actives, waste);
@@ -240,7 +151,14 @@ impl ReaderConnection {
                 Err(Errno::AGAIN) => break,
                 Err(error) => return Err(error.to_string()),
             };
-            self.account(received, actives, ended)?;
+            self.account(received, actives, ended);
+            if self.head_len == RUN_HEAD {
+                if RunHead::decode(&self.head).is_some_and(|head| !actives.contains_key(&head.transfer)) {
+                    self.set_wake_bytes();
+                    return Ok(Received::Unknown);
+                }
+                self.begin(actives)?;
+            }
             if received < asked_for {
                 // The socket is empty.
                 break;
@@ -248,6 +166,14 @@ impl ReaderConnection {
             turn = turn.saturating_sub(received);
         }
         self.set_wake_bytes();
+        Ok(Received::All)
+    }
+
+    /// The header is there: its run begins.
+    fn begin(&mut self, actives: &mut Actives) -> Result<(), String> {
+        self.head_len = 0;
+        let head = RunHead::decode(&self.head).ok_or("an answer that is none")?;
+        self.run = Some(Incoming::new(head, actives, &self.link)?);
         Ok(())
     }
 
@@ -255,7 +181,7 @@ impl ReaderConnection {
         let wake_bytes = self.run.as_ref().map_or(1, |run| run.left.min(WAKE_BYTES));
         if wake_bytes != self.wake_bytes {
             self.wake_bytes = wake_bytes;
-            receive_low_water(&self.socket, wake_bytes);
+            receive_low_water(self.socket(), wake_bytes);
         }
     }
 
@@ -290,7 +216,7 @@ impl ReaderConnection {
             buffers[count] = IoSliceMut::new(head);
             count += 1;
         }
-        (rustix::io::readv(&self.socket, &mut buffers[..count]), asked_for)
+        (rustix::io::readv(self.asker.socket(), &mut buffers[..count]), asked_for)
     }
 
     /// Takes note of `received` bytes.
@@ -299,16 +225,16 @@ impl ReaderConnection {
         mut received: usize,
         actives: &mut Actives,
         ended: &mut Vec<(u64, Result<(), TransferError>)>,
-    ) -> Result<(), String> {
+    ) {
         if let Some(run) = &mut self.run {
             let of_run = received.min(run.left);
             (run.left, received) = (run.left - of_run, received - of_run);
             if run.left > 0 {
                 run.advance(of_run, actives);
-                return Ok(());
+                return;
             }
             if let Some(active) = actives.get_mut(&run.head.transfer).filter(|_| run.wanted) {
-                self.open_pieces -= run.head.count as usize;
+                self.asker.landed(run.head.count as usize);
                 if let Some(end) = run.land(active) {
                     ended.push((run.head.transfer, end));
                 }
@@ -316,17 +242,11 @@ impl ReaderConnection {
             self.run = None;
         }
         self.head_len += received;
-        if self.head_len == RUN_HEAD {
-            self.head_len = 0;
-            let head = RunHead::decode(&self.head).ok_or("an answer that is none")?;
-            self.run = Some(Incoming::new(head, actives, &self.link)?);
-        }
-        Ok(())
     }
 }
 
 /// Sets how many bytes must be there for a socket to be readable. If it does not work, one is enough.
-fn receive_low_water(socket: &OwnedFd, bytes: usize) {
+fn receive_low_water(socket: BorrowedFd<'_>, bytes: usize) {
     let bytes = bytes as libc::c_int;
     // SAFETY: the descriptor is open and the value has the size that is said.
     unsafe {

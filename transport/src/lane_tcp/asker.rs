@@ -1,0 +1,175 @@
+//! What a reader says over a connection for bytes: requests, and what it takes back.
+//!
+//! Whoever posts a transfer asks for its bytes at once, on its own thread; only what the socket does not take then is left
+//! to the thread of the lane.
+
+use super::plan::{Request, StreamPlan};
+use super::wire::{Asked, PIECES_OPEN_MAX, REQUEST_HEAD};
+use rustix::io::Errno;
+use rustix::net::{SendAncillaryBuffer, SendFlags};
+use std::collections::VecDeque;
+use std::io::IoSlice;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Requests that are sent at once.
+const REQUESTS_PER_SEND: usize = 32;
+/// Requests for which there is room from the beginning, so that posting allocates nothing.
+const REQUESTS_RESERVED: usize = 512;
+
+/// The speaking half of a connection.
+pub(crate) struct Asker {
+    socket: OwnedFd,
+    /// Which of its link's connections it is.
+    index: usize,
+    state: Mutex<State>,
+}
+
+struct State {
+    /// What is to be sent.
+    asking: VecDeque<Asking>,
+    /// Bytes of the first that are sent.
+    asked: usize,
+    /// Pieces that were asked for and have not landed, of transfers under way.
+    open_pieces: usize,
+}
+
+enum Asking {
+    /// A request, with its transfer.
+    Read(u64, Request),
+    Cancel([u8; REQUEST_HEAD]),
+}
+
+impl Asking {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Asking::Read(_, request) => &request.frame,
+            Asking::Cancel(frame) => frame,
+        }
+    }
+
+    fn pieces(&self) -> usize {
+        match self {
+            Asking::Read(_, request) => request.pieces,
+            Asking::Cancel(_) => 0,
+        }
+    }
+}
+
+impl Asker {
+    /// `socket` is the `index`-th of its link, and non-blocking.
+    pub(crate) fn new(socket: OwnedFd, index: usize) -> Self {
+        let asking = VecDeque::with_capacity(REQUESTS_RESERVED);
+        Self { socket, index, state: Mutex::new(State { asking, asked: 0, open_pieces: 0 }) }
+    }
+
+    pub(super) fn socket(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a transfer's requests fit without allocating.
+    pub(super) fn has_room(&self, plan: &StreamPlan) -> bool {
+        let state = self.lock();
+        state.asking.capacity() - state.asking.len() >= plan.requests.len()
+    }
+
+    /// Asks for this connection's share of a transfer. What [`Asker::flush`] says.
+    pub(super) fn ask(&self, plan: &StreamPlan) -> Result<bool, Errno> {
+        let mut state = self.lock();
+        let own = plan.requests.iter().filter(|request| request.connection == self.index);
+        state.asking.extend(own.map(|request| Asking::Read(plan.number, request.clone())));
+        state.flush(&self.socket)
+    }
+
+    /// Sends what waits. `false`: the socket takes no more now. Errors: the connection failed.
+    pub(super) fn flush(&self) -> Result<bool, Errno> {
+        self.lock().flush(&self.socket)
+    }
+
+    /// So many pieces, asked for here, landed.
+    pub(super) fn landed(&self, pieces: usize) {
+        self.lock().open_pieces -= pieces;
+    }
+
+    /// The transfer ended before all its pieces landed: what is still to be asked for is not, and what was asked for is taken
+    /// back.
+    pub(super) fn give_up(&self, plan: &StreamPlan) {
+        let of_it = |asking: &Asking| matches!(asking, Asking::Read(transfer, _) if *transfer == plan.number);
+        let mut state = self.lock();
+        // The request that is being sent must be sent to its end.
+        let begun = usize::from(state.asked > 0);
+        let unasked: Vec<usize> = state
+            .asking
+            .iter()
+            .skip(begun)
+            .filter(|asking| of_it(asking))
+            .filter_map(|asking| if let Asking::Read(_, request) = asking { Some(request.first) } else { None })
+            .collect();
+        let mut place = 0;
+        state.asking.retain(|asking| {
+            place += 1;
+            place <= begun || !of_it(asking)
+        });
+        let asked_for = plan.requests.iter().filter(|request| request.connection == self.index);
+        let asked_for = asked_for.filter(|request| !unasked.contains(&request.first));
+        let open = asked_for.map(|request| {
+            let landings = &plan.landings[request.first..request.first + request.pieces];
+            landings.iter().filter(|landing| !landing.landed).count()
+        });
+        let open: usize = open.sum();
+        if open > 0 {
+            state.open_pieces -= open;
+            state.asking.push_back(Asking::Cancel(Asked::Cancel { transfer: plan.number }.encode()));
+        }
+    }
+}
+
+impl State {
+    fn flush(&mut self, socket: &OwnedFd) -> Result<bool, Errno> {
+        loop {
+            let empty = IoSlice::new(&[]);
+            let mut buffers = [empty; REQUESTS_PER_SEND];
+            let (mut count, mut pieces) = (0, self.open_pieces);
+            for (buffer, asking) in buffers.iter_mut().zip(&self.asking) {
+                // The pieces of one that is begun are counted.
+                let skip = if count == 0 { self.asked } else { 0 };
+                pieces += if skip == 0 { asking.pieces() } else { 0 };
+                if pieces > PIECES_OPEN_MAX {
+                    break;
+                }
+                *buffer = IoSlice::new(&asking.bytes()[skip..]);
+                count += 1;
+            }
+            if count == 0 {
+                return Ok(true);
+            }
+            let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+            let sent = rustix::net::sendmsg(socket, &buffers[..count], &mut SendAncillaryBuffer::default(), flags);
+            let mut sent = match sent {
+                Ok(sent) => sent,
+                Err(Errno::INTR) => continue,
+                Err(Errno::AGAIN) => return Ok(false),
+                Err(error) => return Err(error),
+            };
+            while sent > 0
+                && let Some(first) = self.asking.front()
+            {
+                if self.asked == 0 {
+                    self.open_pieces += first.pieces();
+                }
+                let left = first.bytes().len() - self.asked;
+                if sent < left {
+                    self.asked += sent;
+                    break;
+                }
+                sent -= left;
+                self.asked = 0;
+                self.asking.pop_front();
+            }
+        }
+    }
+}
