@@ -83,8 +83,9 @@ impl Posted {
         if plan.missing == 0 || self.transfer.link.is_gone() || !askers.iter().all(|asker| asker.has_room(plan)) {
             return Begun::Nothing;
         }
-        let all = askers.iter().fold(true, |all, asker| asker.ask(plan) == Ok(true) && all);
-        if all { Begun::All } else { Begun::Some }
+        // Each connection has a share of its own, whatever becomes of the others'.
+        let unfinished = askers.iter().filter(|asker| asker.ask(plan) != Ok(true)).count();
+        if unfinished == 0 { Begun::All } else { Begun::Some }
     }
 }
 

@@ -4,7 +4,7 @@ use super::wire::{
     Asked, PIECES_OPEN_MAX, REQUEST_HEAD, REQUEST_PIECE, RUN_BYTES_MAX, RUN_HEAD, RUN_PIECES_MAX, RunHead, decode_piece,
 };
 use crate::checksum::{checksum, fold};
-use crate::copy::copy_racing;
+use crate::copy::copy_racing_cached;
 use crate::memory::{Memory, RegionId};
 use crate::station::Station;
 use domain::{Incarnation, WorkerId};
@@ -263,7 +263,7 @@ fn sum_up(parts: &mut Vec<Part>, copied: &mut Vec<u8>) -> u64 {
     for part in parts.iter() {
         let copy = &mut copied[at..at + part.len];
         // SAFETY: the part is inside its region, which is held; the copy is this connection's own.
-        unsafe { copy_racing(part.from, copy.as_mut_ptr(), part.len) };
+        unsafe { copy_racing_cached(part.from, copy.as_mut_ptr(), part.len) };
         sum = fold(sum, checksum(copy));
         at += part.len;
     }
