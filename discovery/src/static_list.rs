@@ -1,126 +1,87 @@
-//! A membership that the configuration names and that never changes.
+//! Addresses that the configuration names and that never change.
 
-use crate::{Change, Discovery, Endpoint, Member};
-use domain::WorkerId;
-use domain::session::Role;
+use crate::{Address, AddressError, Change, Discovery};
 use std::collections::BTreeSet;
 
-#[cfg(test)]
-mod tests;
+/// Most workers of a static list; a longer one is a mistake or wants a real directory.
+pub const WORKERS_MAX: usize = 4096;
 
-/// Most members of a static list; a longer one is a mistake or wants a real directory.
-pub const MEMBERS_MAX: usize = 1024;
-
-/// The members, all up from the beginning.
+/// The addresses, all there from the beginning.
 #[derive(Clone, Debug)]
 pub struct StaticList {
-    members: Vec<Member>,
+    addresses: Vec<Address>,
     /// How many of them [`Discovery::poll`] has named.
     told: usize,
 }
 
-/// Why a list is no membership.
+/// Why a list names no workers.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StaticListError {
-    /// More than [`MEMBERS_MAX`].
-    #[error("{0} workers are listed, at most {MEMBERS_MAX} can be")]
+    /// More than [`WORKERS_MAX`].
+    #[error("{0} workers are listed, at most {WORKERS_MAX} can be")]
     TooMany(usize),
-    /// Nobody can make tokens.
-    #[error("no decode worker is listed: at least one is needed, prefill workers are optional")]
-    NoDecode,
-    /// An id stands twice.
-    #[error("worker id {} is listed twice", .0.0)]
-    SameId(WorkerId),
-    /// A name stands twice.
-    #[error("worker name {0:?} is listed twice")]
-    SameName(String),
     /// An address stands twice.
-    #[error("workers {first:?} and {second:?} have the same address {address}")]
-    SameAddress {
-        /// Name of the worker listed first.
-        first: String,
-        /// Name of the other.
-        second: String,
-        /// Their address.
-        address: String,
-    },
+    #[error("{0} is listed twice")]
+    Twice(Address),
     /// Not an address.
-    #[error("the address {address:?} of worker {name:?} is not HOST:PORT")]
-    BadAddress {
-        /// The worker.
-        name: String,
-        /// Its address as written.
-        address: String,
-    },
+    #[error(transparent)]
+    Address(#[from] AddressError),
 }
 
 impl StaticList {
-    /// The members as they are listed. Errors: [`StaticListError`].
-    pub fn new(members: Vec<Member>) -> Result<Self, StaticListError> {
-        if members.len() > MEMBERS_MAX {
-            return Err(StaticListError::TooMany(members.len()));
+    /// The addresses in `text`, with commas between them. Errors: [`StaticListError`].
+    pub fn parse(text: &str) -> Result<Self, StaticListError> {
+        let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
+        let addresses: Vec<Address> = parts.map(str::parse).collect::<Result<_, _>>()?;
+        if addresses.len() > WORKERS_MAX {
+            return Err(StaticListError::TooMany(addresses.len()));
         }
-        if !members.iter().any(|member| member.role == Role::Decode) {
-            return Err(StaticListError::NoDecode);
+        let mut seen = BTreeSet::new();
+        if let Some(twice) = addresses.iter().find(|&address| !seen.insert(address)) {
+            return Err(StaticListError::Twice(twice.clone()));
         }
-        let (mut ids, mut names) = (BTreeSet::new(), BTreeSet::new());
-        for (position, member) in members.iter().enumerate() {
-            if !ids.insert(member.id) {
-                return Err(StaticListError::SameId(member.id));
-            }
-            if !names.insert(&member.name) {
-                return Err(StaticListError::SameName(member.name.clone()));
-            }
-            check_endpoint(member, &members[..position])?;
-        }
-        Ok(Self { members, told: 0 })
+        Ok(Self { addresses, told: 0 })
     }
 
-    /// Workers that are threads of this process: ids from 1, prefill workers first. Errors: [`StaticListError`].
-    pub fn in_process(prefill: usize, decode: usize) -> Result<Self, StaticListError> {
-        let total = prefill.saturating_add(decode);
-        if total > MEMBERS_MAX {
-            return Err(StaticListError::TooMany(total));
-        }
-        let prefills = (1..=prefill).map(|number| (Role::Prefill, format!("prefill-{number}")));
-        let decodes = (1..=decode).map(|number| (Role::Decode, format!("decode-{number}")));
-        let members = prefills.chain(decodes).zip(1..).map(|((role, name), id)| Member {
-            id: WorkerId(id),
-            role,
-            name,
-            endpoint: Endpoint::InProcess,
-        });
-        Self::new(members.collect())
-    }
-
-    /// The members.
-    pub fn members(&self) -> &[Member] {
-        &self.members
+    /// All of them.
+    pub fn addresses(&self) -> &[Address] {
+        &self.addresses
     }
 }
 
 impl Discovery for StaticList {
     fn poll(&mut self) -> Option<Change> {
-        let member = self.members.get(self.told)?;
+        let address = self.addresses.get(self.told)?;
         self.told += 1;
-        Some(Change::Up(member.clone()))
+        Some(Change::Up(address.clone()))
     }
 }
 
-fn check_endpoint(member: &Member, earlier: &[Member]) -> Result<(), StaticListError> {
-    let Endpoint::Address(address) = &member.endpoint else { return Ok(()) };
-    let well_formed = address
-        .rsplit_once(':')
-        .is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok_and(|p| p > 0));
-    if !well_formed {
-        return Err(StaticListError::BadAddress { name: member.name.clone(), address: address.clone() });
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(text: &str) -> String {
+        StaticList::parse(text).expect_err("it is refused").to_string()
     }
-    match earlier.iter().find(|other| other.endpoint == member.endpoint) {
-        Some(other) => Err(StaticListError::SameAddress {
-            first: other.name.clone(),
-            second: member.name.clone(),
-            address: address.clone(),
-        }),
-        None => Ok(()),
+
+    #[test]
+    fn every_address_comes_up_once() {
+        let mut list = StaticList::parse("a:1, b:2,\nc:3,").expect("a list");
+        let mut seen = Vec::new();
+        while let Some(Change::Up(address)) = list.poll() {
+            seen.push(address.to_string());
+        }
+        assert_eq!(seen, ["a:1", "b:2", "c:3"]);
+        assert_eq!(list.poll(), None);
+        assert!(StaticList::parse(" ").expect("an empty list").addresses().is_empty());
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        assert_eq!(refused("a:1,b:2,a:1"), "a:1 is listed twice");
+        assert_eq!(refused("a:1,b"), "\"b\" is not HOST:PORT");
+        let many = (1..=WORKERS_MAX + 1).map(|port| format!("h:{port}")).collect::<Vec<_>>().join(",");
+        assert_eq!(refused(&many), "4097 workers are listed, at most 4096 can be");
     }
 }

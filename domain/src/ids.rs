@@ -33,7 +33,7 @@ id!(
     Epoch(u32), "e"
 );
 id!(
-    /// A worker of the cluster, from discovery; stays the same over its restarts.
+    /// A worker of the cluster; stays the same over its restarts.
     WorkerId(u32), "w"
 );
 id!(
@@ -60,6 +60,15 @@ id!(
     /// How often a block's memory was given to a new use. Raised before the first write of the reuse.
     Generation(u64), "gen"
 );
+
+impl WorkerId {
+    /// The id that a worker has by its name alone: the first four bytes, little endian, of the name's BLAKE3 hash.
+    pub fn of_name(name: &str) -> Self {
+        let hash = blake3::hash(name.as_bytes());
+        let [a, b, c, d, ..] = *hash.as_bytes();
+        Self(u32::from_le_bytes([a, b, c, d]))
+    }
+}
 
 /// One sequence of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default, Serialize, Deserialize)]

@@ -8,6 +8,7 @@
 pub mod block;
 pub mod end;
 pub mod handoff;
+mod hello;
 pub mod ids;
 pub mod layout;
 pub mod plan;

@@ -2,6 +2,7 @@
 
 use crate::block::BlockHash;
 use crate::end::End;
+pub use crate::hello::{Hello, PROTOCOL, RouterHello, Served};
 use crate::ids::{Choice, Epoch, Incarnation, RequestId, SeqKey, Token, WorkerId};
 use crate::plan::TokenLogprobs;
 use crate::request::SamplingParams;
@@ -18,9 +19,6 @@ pub enum Role {
     /// Takes prompts over (or, short ones, computes them) and makes the tokens.
     Decode,
 }
-
-/// Version of the session's messages. Ends of different versions refuse each other.
-pub const PROTOCOL: u32 = 1;
 
 /// Where a worker's transport agent is found. The process comes first, then the host, then the network.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
@@ -46,40 +44,6 @@ pub struct PeerInfo {
     pub role: Role,
     /// Where its agent is.
     pub address: PeerAddress,
-}
-
-/// The first message of a router.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RouterHello {
-    /// [`PROTOCOL`].
-    pub protocol: u32,
-    /// Drawn at random by each life of a router.
-    pub router: u64,
-    /// What the worker's proof is about.
-    pub nonce: [u8; 32],
-}
-
-/// The first message of a worker: who it is, and what it serves.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Hello {
-    /// [`PROTOCOL`].
-    pub protocol: u32,
-    /// Who, which life, where.
-    pub peer: PeerInfo,
-    /// Digest of config and weights.
-    pub weights: [u8; 32],
-    /// Fingerprint of the layout of its KV.
-    pub layout: u64,
-    /// Tokens of a block.
-    pub block_tokens: u32,
-    /// Bytes of KV per token, over all layers.
-    pub token_bytes: u64,
-    /// Longest sequence that the model and the pools allow.
-    pub context_tokens: u32,
-    /// What the router's proof is about.
-    pub nonce: [u8; 32],
-    /// That it knows the cluster's secret: a keyed hash over both nonces.
-    pub proof: [u8; 32],
 }
 
 /// A running sequence moves to another decode worker: a handoff whose sender is this one.

@@ -4,7 +4,9 @@
 //! `cargo xtask proto` and committed, so that a build needs no generator. [`session`] and [`handoff`] turn the messages
 //! of `domain` into bytes and back: every field, checked on the way in, so that nobody else sees a wire type.
 //!
-//! What is deliberately absent: sockets, framing, and any meaning of the messages.
+//! [`rpc`] carries the bytes of a session between processes.
+//!
+//! What is deliberately absent: any meaning of the messages.
 #![forbid(unsafe_code)]
 
 mod checks;
@@ -14,6 +16,7 @@ mod error;
 #[allow(missing_docs, unreachable_pub, clippy::all, reason = "generated; the .proto files carry the docs")]
 mod generated;
 pub mod handoff;
+pub mod rpc;
 pub mod session;
 
 pub use error::WireError;

@@ -7,10 +7,10 @@
 mod client;
 
 use crate::clock::Clock;
-use crate::link::{Links, WorkerLink};
+use crate::sessions::{Links, WorkerLink};
 pub(crate) use client::{Client, Update, Updates};
 use client::{Delivered, Meters};
-use domain::session::{Role, ToWorker};
+use domain::session::{Role, Served, ToWorker};
 use domain::{BlockHash, Choice, End, Ender, Request, RequestId, Time, WorkerId};
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
@@ -85,9 +85,25 @@ pub(crate) struct Brain {
 }
 
 impl Brain {
-    /// A brain without sessions.
-    pub(crate) fn new(clock: Clock, config: PlacementConfig, fleet: watch::Sender<Fleet>) -> Self {
+    /// A brain without sessions, as soon as it is known what the workers serve. `None`: the router's life is over before.
+    pub(crate) async fn begin(
+        clock: Clock,
+        config: PlacementConfig,
+        fleet: watch::Sender<Fleet>,
+        mut served: watch::Receiver<Option<Served>>,
+        mut phase: watch::Receiver<Phase>,
+    ) -> Option<Self> {
         metrics::requests_open().set(0.0);
+        let served = tokio::select! {
+            // An error says that nobody dials workers any more.
+            Ok(served) = served.wait_for(Option::is_some) => (*served)?,
+            _ = phase.wait_for(|&phase| phase == Phase::Over) => return None,
+        };
+        let Served { block_tokens, token_bytes, .. } = served;
+        Some(Self::new(clock, PlacementConfig { block_tokens, token_bytes, ..config }, fleet))
+    }
+
+    fn new(clock: Clock, config: PlacementConfig, fleet: watch::Sender<Fleet>) -> Self {
         Self {
             clock,
             placement: Placement::new(config),

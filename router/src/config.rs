@@ -1,6 +1,6 @@
 //! What a router is told at its start: its limits, and the model that it speaks for.
 
-use domain::{SamplingParams, Scope, Token};
+use domain::{SamplingParams, Token};
 use engine::text::{ChatTemplate, Tokenizer};
 use placement::PlacementConfig;
 use std::time::Duration;
@@ -28,11 +28,12 @@ pub struct RouterConfig {
     pub write_wait: Duration,
     /// Time that open requests have to end after a shutdown began. After: they are ended by us.
     pub drain: Duration,
-    /// What the brain decides by. Its `requests_max` is the number of prompts that are open at once. Above: 429.
+    /// What the brain decides by. Its `requests_max` is the number of prompts that are open at once. Above: 429. Its
+    /// `block_tokens` and `token_bytes` are replaced by what the workers serve.
     pub placement: PlacementConfig,
 }
 
-/// The model as clients see it, and what turns their text into its tokens and back.
+/// The model as clients see it, and what turns their text into its tokens and back. How long its contexts are, workers say.
 #[derive(Debug)]
 pub struct ModelCard {
     /// Name that requests give.
@@ -47,10 +48,6 @@ pub struct ModelCard {
     pub sampling: SamplingParams,
     /// Tokens that end a sequence.
     pub eos: Vec<Token>,
-    /// Longest context in tokens.
-    pub context_tokens: u32,
     /// Rows of its embedding: one more than the highest token that a client may name.
     pub vocab: u32,
-    /// Under which block identities are derived, as in its workers.
-    pub scope: Scope,
 }

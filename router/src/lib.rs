@@ -7,8 +7,8 @@
 //!     └────── answer (text, stop strings, JSON) <─ updates ┘  └──── messages ─────┘
 //! ```
 //!
-//! What is deliberately absent: decisions about where a request runs (`placement`), bytes of messages (`proto`), how
-//! a session is carried (its [`WorkerLink`] says), and everything that computes tokens.
+//! What is deliberately absent: decisions about where a request runs (`placement`), bytes of messages (`proto`), and
+//! everything that computes tokens.
 #![forbid(unsafe_code)]
 
 mod answer;
@@ -18,12 +18,12 @@ mod clock;
 mod config;
 mod error;
 mod http;
-mod link;
 mod serve;
+mod sessions;
 
 pub use config::{ModelCard, RouterConfig};
-pub use link::{LinkFull, WorkerLink};
 pub use serve::serve;
+pub use sessions::{Dial, DialError, Dialed, Dialer, LinkFull, Sessions};
 
 #[cfg(test)]
 mod tests;

@@ -1,11 +1,10 @@
 //! A router's life: serving, draining, over.
 
-use crate::api::Limits;
 use crate::brain::{Brain, Fleet, NOTES_MAX, Phase};
 use crate::clock::{Clock, Draw};
 use crate::config::{ModelCard, RouterConfig};
 use crate::http::{App, Server, routes};
-use crate::link::WorkerLink;
+use crate::sessions::Sessions;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,14 +18,14 @@ const UPKEEP: Duration = Duration::from_secs(5);
 /// Time for requests to end after they were told to.
 const ENDING_WAIT: Duration = Duration::from_secs(1);
 
-/// Serves the API on `listener`, over the sessions that come out of `links`, until `shutdown` is ready; then refuses new requests with 503, lets open ones end
+/// Serves the API on `listener`, over `sessions` as they begin, until `shutdown` is ready; then refuses new requests with 503, lets open ones end
 /// within [`RouterConfig::drain`], ends the rest, and closes the sessions with the workers. Returns when all of it is
 /// over. Errors: the brain failed, which it never should; nothing is served then.
 pub async fn serve(
     listener: TcpListener,
     config: RouterConfig,
     card: ModelCard,
-    links: mpsc::Receiver<WorkerLink>,
+    sessions: Sessions,
     metrics: MetricsHandle,
     shutdown: impl Future<Output = ()>,
 ) -> io::Result<()> {
@@ -36,11 +35,18 @@ pub async fn serve(
     let (fleet, fleet_receiver) = watch::channel(Fleet::default());
     let requests_max = u32::try_from(config.placement.requests_max).unwrap_or(u32::MAX);
     let places = Arc::new(Semaphore::new(requests_max as usize));
-    let brain = Brain::new(clock, config.placement.clone(), fleet);
-    let mut brain = tokio::spawn(brain.run(links, notes_receiver, phase_receiver.clone()));
+    let Sessions { links, served } = sessions;
+    let brain = Brain::begin(clock, config.placement.clone(), fleet, served.clone(), phase_receiver.clone());
+    let mut brain = tokio::spawn({
+        let phase = phase_receiver.clone();
+        async move {
+            if let Some(brain) = brain.await {
+                brain.run(links, notes_receiver, phase).await;
+            }
+        }
+    });
     let (connections_max, write_wait, drain) = (config.connections_max, config.write_wait, config.drain);
     let app = Arc::new(App {
-        limits: Limits::of(&config),
         config,
         card,
         clock,
@@ -49,6 +55,7 @@ pub async fn serve(
         notes,
         phase: phase_receiver,
         fleet: fleet_receiver,
+        served,
         metrics: metrics.clone(),
     });
     let server = Server::new(listener, routes(app), connections_max, write_wait);

@@ -1,5 +1,6 @@
 //! Settings of a worker.
 
+use domain::session::Served;
 use domain::{Incarnation, KvLayout, Scope, WorkerId};
 use std::time::Duration;
 
@@ -67,6 +68,17 @@ pub(crate) const REPORT_EVERY: Duration = Duration::from_millis(20);
 pub(crate) const PUBLISH_EVERY: Duration = Duration::from_millis(100);
 
 impl WorkerConfig {
+    /// What it serves. `context_tokens`: the longest sequence that the model and the pools allow.
+    pub fn served(&self, context_tokens: u32) -> Served {
+        Served {
+            weights: self.weights,
+            layout: self.layout.fingerprint(),
+            block_tokens: self.layout.block_tokens,
+            token_bytes: self.layout.token_bytes() as u64,
+            context_tokens,
+        }
+    }
+
     /// Scope of block identities for a tenant.
     pub fn scope(&self, tenant: &str) -> Scope {
         Scope::derive(&domain::ScopeParts {

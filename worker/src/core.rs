@@ -106,9 +106,9 @@ impl Core {
         self.attempts.open(now, session, submit)
     }
 
-    /// Whether nothing is open here and nobody holds a lease: a draining worker may end.
-    pub fn is_idle(&self) -> bool {
-        self.attempts.is_empty() && self.kv.leases_live() == 0
+    /// Whether it drains, nothing is open here and nobody holds a lease: it may end.
+    pub fn is_drained(&self) -> bool {
+        self.draining && self.attempts.is_empty() && self.kv.leases_live() == 0
     }
 
     /// Queues the prompt of an open attempt: once for all its choices where they share it, else once each.

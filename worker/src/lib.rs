@@ -5,6 +5,8 @@
 //! an offer that arrived, is its [`Role`]'s matter; the two sides of a handoff are the mechanisms [`Offers`] (of the
 //! owner) and [`Fetches`] (of the reader) that roles compose.
 //!
+//! [`serve`] gives it sessions with routers of other processes; it is the one part that runs on tokio.
+//!
 //! What is deliberately absent: HTTP, text, placement, and any decision that a core could take.
 
 mod attempts;
@@ -23,6 +25,7 @@ mod rates;
 mod reports;
 mod role;
 mod sequence;
+mod serve;
 mod sessions;
 mod space;
 mod step_loop;
@@ -39,6 +42,7 @@ pub use offers::{Offers, Taker};
 pub use outbox::SessionSend;
 pub use role::Role;
 pub use sequence::{PROMPT, Sequence};
+pub use serve::{Identity, serve};
 pub use sessions::SessionId;
 pub use step_loop::{StartError, Worker, WorkerParts, join};
 pub use transport::{ReadError, Transport};

@@ -19,7 +19,7 @@ const EVENTS_PER_ROUND_MAX: usize = 512;
 /// A running worker. Ends when [`Worker::shutdown`] is called or the value is dropped.
 pub struct Worker {
     input: WorkerInput,
-    idle: Arc<AtomicBool>,
+    drained: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -58,7 +58,7 @@ struct StepLoop<R: Role> {
     inbox: Receiver<Inbound>,
     machine: Machine<R>,
     clock: Clock,
-    idle: Arc<AtomicBool>,
+    drained: Arc<AtomicBool>,
 }
 
 /// Makes the transport agent of a worker: it enters the hub, where the other workers of the process find it, and lends
@@ -89,11 +89,11 @@ impl Worker {
         let waker = input.clone();
         device.set_waker(Box::new(move || waker.step_ended()));
         let machine = Machine::new(config, role, device, Box::new(agent)).map_err(StartError::Scheduler)?;
-        let idle = Arc::<AtomicBool>::default();
-        let step_loop = StepLoop { inbox: receiver, machine, clock: Clock::start(), idle: idle.clone() };
+        let drained = Arc::<AtomicBool>::default();
+        let step_loop = StepLoop { inbox: receiver, machine, clock: Clock::start(), drained: drained.clone() };
         let thread = std::thread::Builder::new().name(worker.clone()).spawn(move || step_loop.run());
         let thread = thread.map_err(|source| StartError::Thread { worker, source })?;
-        Ok(Self { input, idle, thread: Some(thread) })
+        Ok(Self { input, drained, thread: Some(thread) })
     }
 
     /// Where its events go.
@@ -101,9 +101,9 @@ impl Worker {
         self.input.clone()
     }
 
-    /// Whether nothing is open there and nobody reads from it, as of its last turn.
-    pub fn is_idle(&self) -> bool {
-        self.idle.load(Ordering::Acquire)
+    /// Whether it was asked to drain, and nothing is open there any more and nobody reads from it.
+    pub fn is_drained(&self) -> bool {
+        self.drained.load(Ordering::Acquire)
     }
 
     /// Whether its thread has ended, which it does only when asked to, or by a panic.
@@ -137,7 +137,7 @@ impl<R: Role> StepLoop<R> {
         loop {
             let now = self.clock.now();
             self.machine.turn(now);
-            self.idle.store(self.machine.core().is_idle(), Ordering::Release);
+            self.drained.store(self.machine.core().is_drained(), Ordering::Release);
             match self.inbox.recv_timeout(self.machine.patience(now)) {
                 Ok(event) => {
                     if !self.handle(event) {

@@ -3,7 +3,7 @@
 use crate::WireError;
 use crate::checks::{array, required};
 use crate::generated as wire;
-use domain::session::{Hello, PeerAddress, PeerInfo, Role, RouterHello};
+use domain::session::{Hello, PeerAddress, PeerInfo, Role, RouterHello, Served};
 use domain::{Incarnation, WorkerId};
 
 pub(super) fn router_to_wire(hello: &RouterHello) -> wire::RouterHello {
@@ -19,11 +19,11 @@ pub(super) fn worker_to_wire(hello: &Hello) -> wire::Hello {
     wire::Hello {
         protocol: hello.protocol,
         peer: Some(peer_to_wire(&hello.peer)),
-        weights: hello.weights.to_vec(),
-        layout: hello.layout,
-        block_tokens: hello.block_tokens,
-        token_bytes: hello.token_bytes,
-        context_tokens: hello.context_tokens,
+        weights: hello.served.weights.to_vec(),
+        layout: hello.served.layout,
+        block_tokens: hello.served.block_tokens,
+        token_bytes: hello.served.token_bytes,
+        context_tokens: hello.served.context_tokens,
         nonce: hello.nonce.to_vec(),
         proof: hello.proof.to_vec(),
     }
@@ -36,11 +36,13 @@ pub(super) fn worker_from_wire(hello: wire::Hello) -> Result<Hello, WireError> {
     Ok(Hello {
         protocol: hello.protocol,
         peer: peer_from_wire(required(hello.peer, "Hello.peer")?)?,
-        weights: array(&hello.weights, "Hello.weights")?,
-        layout: hello.layout,
-        block_tokens: hello.block_tokens,
-        token_bytes: hello.token_bytes,
-        context_tokens: hello.context_tokens,
+        served: Served {
+            weights: array(&hello.weights, "Hello.weights")?,
+            layout: hello.layout,
+            block_tokens: hello.block_tokens,
+            token_bytes: hello.token_bytes,
+            context_tokens: hello.context_tokens,
+        },
         nonce: array(&hello.nonce, "Hello.nonce")?,
         proof: array(&hello.proof, "Hello.proof")?,
     })

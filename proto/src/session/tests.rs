@@ -1,6 +1,6 @@
 use super::*;
 use domain::BlockHash;
-use domain::session::{Hello, PeerAddress, PeerInfo, Role, RouterHello};
+use domain::session::{Hello, PeerAddress, PeerInfo, Role, RouterHello, Served};
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
@@ -92,9 +92,8 @@ prop_compose! {
         context_tokens: u32,
     ) -> FromWorker {
         let [weights, nonce, proof] = digests;
-        let hello =
-            Hello { protocol, peer, weights, layout, block_tokens, token_bytes, context_tokens, nonce, proof };
-        FromWorker::Hello(Box::new(hello))
+        let served = Served { weights, layout, block_tokens, token_bytes, context_tokens };
+        FromWorker::Hello(Box::new(Hello { protocol, peer, served, nonce, proof }))
     }
 }
 

@@ -30,6 +30,8 @@ impl Endpoint {
 /// The limits of [`RouterConfig`] that parsing knows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Limits {
+    /// Tokens of a prompt and its completion together.
+    pub(crate) context_tokens: u32,
     /// Tokens of a prompt.
     pub(crate) prompt_tokens_max: u32,
     /// Prompts of a request.
@@ -39,8 +41,10 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
-    pub(crate) fn of(config: &RouterConfig) -> Self {
+    /// Those of the router, where workers serve contexts of so many tokens.
+    pub(crate) fn of(config: &RouterConfig, context_tokens: u32) -> Self {
         Self {
+            context_tokens,
             prompt_tokens_max: config.prompt_tokens_max,
             prompts_max: config.prompts_max,
             choices_max: config.choices_max,
@@ -80,7 +84,7 @@ pub(crate) fn ask(endpoint: Endpoint, body: &[u8], card: &ModelCard, limits: &Li
     let prompts = prompts
         .into_iter()
         .map(|tokens| {
-            let params = Arc::new(params(&tokens, &options, field, card, limits)?);
+            let params = Arc::new(params(&tokens, &options, field, limits)?);
             Ok(Prompt { tokens: tokens.into(), params })
         })
         .collect::<Result<_, ApiError>>()?;
@@ -92,10 +96,9 @@ fn params(
     tokens: &[Token],
     options: &Options,
     field: &str,
-    card: &ModelCard,
     limits: &Limits,
 ) -> Result<SamplingParams, ApiError> {
-    let (prompt, context) = (tokens.len() as u64, u64::from(card.context_tokens));
+    let (prompt, context) = (tokens.len() as u64, u64::from(limits.context_tokens));
     if prompt == 0 {
         return Err(ApiError::field(field, format!("'{field}' makes an empty prompt; there must be a token.")));
     }

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 fn parse(endpoint: Endpoint, body: &str) -> Result<Ask, ApiError> {
-    ask(endpoint, body.as_bytes(), &card(), &Limits::of(&config()))
+    ask(endpoint, body.as_bytes(), &card(), &Limits::of(&config(), CONTEXT))
 }
 
 fn completion(more: &Value) -> Ask {
@@ -83,7 +83,7 @@ fn a_developer_speaks_as_the_system() {
 fn a_model_without_a_template_takes_no_chat() {
     let card = crate::ModelCard { template: None, ..card() };
     let body = json!({ "model": "tiny-rust", "messages": [{ "role": "user", "content": "Hi" }] }).to_string();
-    let error = ask(Endpoint::Chat, body.as_bytes(), &card, &Limits::of(&config())).expect_err("no template");
+    let error = ask(Endpoint::Chat, body.as_bytes(), &card, &Limits::of(&config(), CONTEXT)).expect_err("no template");
     let mut json = Vec::new();
     error.write(&mut json);
     let json = String::from_utf8(json).expect("UTF-8");

@@ -6,7 +6,7 @@
 use super::body;
 use super::routes::{App, RequestNumber};
 use crate::answer::{Head, Run, Waiting, events, whole};
-use crate::api::{Ask, Endpoint, ask};
+use crate::api::{Ask, Endpoint, Limits, ask};
 use crate::brain::{Client, Note, Updates};
 use crate::clock::unix_seconds;
 use crate::error::ApiError;
@@ -15,6 +15,7 @@ use axum::extract::Request;
 use axum::http::HeaderValue;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::response::{IntoResponse, Response};
+use domain::session::Served;
 use domain::{RequestId, Time};
 use std::sync::Arc;
 use telemetry::metrics;
@@ -28,9 +29,10 @@ pub(super) async fn generate(app: Arc<App>, endpoint: Endpoint, request: Request
     let arrived = app.clock.now();
     let RequestNumber(number) = *request.extensions().get().expect("every request has its number");
     // Until the brain has the request, its outcome is counted here.
-    let (ask, places) =
-        accept(&app, endpoint, request).await.inspect_err(|error| metrics::requests(error.outcome()).increment(1))?;
-    let waiting = submit(&app, &ask, arrived, places).await?;
+    let accepted = accept(&app, endpoint, request).await;
+    let Accepted { ask, places, served } =
+        accepted.inspect_err(|error| metrics::requests(error.outcome()).increment(1))?;
+    let waiting = submit(&app, &ask, &served, arrived, places).await?;
     let mut run = Run::new(&ask, &app.card, waiting);
     run.begin().await?;
     let prefix = if endpoint == Endpoint::Chat { "chatcmpl" } else { "cmpl" };
@@ -49,17 +51,28 @@ pub(super) async fn generate(app: Arc<App>, endpoint: Endpoint, request: Request
     Ok((headers, Body::from_stream(events)).into_response())
 }
 
+/// A request that the brain may have.
+struct Accepted {
+    ask: Ask,
+    /// A place for each of its prompts.
+    places: OwnedSemaphorePermit,
+    /// By whom it will be served.
+    served: Served,
+}
+
 /// Takes a place, reads the body and parses it; then takes the places of further prompts.
-async fn accept(app: &Arc<App>, endpoint: Endpoint, request: Request) -> Result<(Ask, OwnedSemaphorePermit), ApiError> {
+async fn accept(app: &Arc<App>, endpoint: Endpoint, request: Request) -> Result<Accepted, ApiError> {
     app.open()?;
+    let served = app.served()?;
     let mut places = place(app, 1)?;
     let (head, body) = request.into_parts();
     let body = body::read(&head.headers, body, &app.config).await?;
+    let limits = Limits::of(&app.config, served.context_tokens);
     let ask = if body.len() <= INLINE_BYTES_MAX {
-        ask(endpoint, &body, &app.card, &app.limits)?
+        ask(endpoint, &body, &app.card, &limits)?
     } else {
         let app = app.clone();
-        let parse = move || ask(endpoint, &body, &app.card, &app.limits);
+        let parse = move || ask(endpoint, &body, &app.card, &limits);
         match tokio::task::spawn_blocking(parse).await {
             Ok(parsed) => parsed?,
             Err(error) => return Err(ApiError::internal(format!("Parsing the request failed: {error}."))),
@@ -69,7 +82,7 @@ async fn accept(app: &Arc<App>, endpoint: Endpoint, request: Request) -> Result<
         places.merge(place(app, ask.prompts.len() - 1)?);
     }
     app.open()?;
-    Ok((ask, places))
+    Ok(Accepted { ask, places, served })
 }
 
 fn place(app: &App, prompts: usize) -> Result<OwnedSemaphorePermit, ApiError> {
@@ -84,7 +97,14 @@ fn place(app: &App, prompts: usize) -> Result<OwnedSemaphorePermit, ApiError> {
 }
 
 /// Gives the prompts of `ask` to the brain.
-async fn submit(app: &App, ask: &Ask, arrived: Time, mut places: OwnedSemaphorePermit) -> Result<Waiting, ApiError> {
+async fn submit(
+    app: &App,
+    ask: &Ask,
+    served: &Served,
+    arrived: Time,
+    mut places: OwnedSemaphorePermit,
+) -> Result<Waiting, ApiError> {
+    let scope = served.scope("");
     let prompts = ask.prompts.len();
     let choices = ask.options.choices;
     let (updates, receiver) = Updates::new(app.config.stream_buffer, prompts);
@@ -100,7 +120,7 @@ async fn submit(app: &App, ask: &Ask, arrived: Time, mut places: OwnedSemaphoreP
     for (prompt, client) in ask.prompts.iter().zip(clients) {
         let id = RequestId(app.draw.unique());
         let mut chain = Vec::new();
-        app.card.scope.extend_chain(&mut chain, &prompt.tokens, app.config.placement.block_tokens);
+        scope.extend_chain(&mut chain, &prompt.tokens, served.block_tokens);
         let request = Arc::new(domain::Request {
             id,
             prompt: prompt.tokens.clone(),

@@ -1,7 +1,7 @@
 //! The paths, and those of them that are not about generation.
 
 use super::generate::generate;
-use crate::api::{Endpoint, Limits};
+use crate::api::Endpoint;
 use crate::brain::{Fleet, Note, Phase};
 use crate::clock::{Clock, Draw};
 use crate::config::{ModelCard, RouterConfig};
@@ -14,6 +14,7 @@ use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
+use domain::session::Served;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use telemetry::MetricsHandle;
@@ -26,7 +27,6 @@ static REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 #[derive(Debug)]
 pub(crate) struct App {
     pub(crate) config: RouterConfig,
-    pub(crate) limits: Limits,
     pub(crate) card: ModelCard,
     pub(crate) clock: Clock,
     pub(crate) draw: Draw,
@@ -35,6 +35,8 @@ pub(crate) struct App {
     pub(crate) notes: mpsc::Sender<Note>,
     pub(crate) phase: watch::Receiver<Phase>,
     pub(crate) fleet: watch::Receiver<Fleet>,
+    /// What the workers serve, once one has said it.
+    pub(crate) served: watch::Receiver<Option<Served>>,
     pub(crate) metrics: MetricsHandle,
 }
 
@@ -51,6 +53,12 @@ impl App {
                 Err(ApiError::unavailable("shutting_down", "The service is shutting down.", None))
             }
         }
+    }
+
+    /// What the workers serve. Errors: none was up yet.
+    pub(super) fn served(&self) -> Result<Served, ApiError> {
+        let none = || ApiError::unavailable("no_workers", "No worker is there: none was up yet.", None);
+        self.served.borrow().ok_or_else(none)
     }
 }
 
@@ -83,18 +91,19 @@ async fn number(State(app): State<Arc<App>>, mut request: Request, next: Next) -
     response
 }
 
-fn describe(card: &ModelCard) -> Value {
+/// The model as OpenAI describes one, and its longest context where a worker has said it.
+fn describe(app: &App) -> Value {
     json!({
-        "id": card.name,
+        "id": app.card.name,
         "object": "model",
-        "created": card.created,
+        "created": app.card.created,
         "owned_by": "baton",
-        "max_model_len": card.context_tokens,
+        "max_model_len": app.served.borrow().map(|served| served.context_tokens),
     })
 }
 
 async fn models(State(app): State<Arc<App>>) -> Json<Value> {
-    Json(json!({ "object": "list", "data": [describe(&app.card)] }))
+    Json(json!({ "object": "list", "data": [describe(&app)] }))
 }
 
 async fn model(
@@ -104,7 +113,7 @@ async fn model(
 ) -> Result<Json<Value>, ApiError> {
     // A name that is not UTF-8 is none of ours.
     let Ok(Path(name)) = name else { return Err(ApiError::no_path(Method::GET.as_str(), uri.path())) };
-    if name == app.card.name { Ok(Json(describe(&app.card))) } else { Err(ApiError::no_model(&name, &app.card.name)) }
+    if name == app.card.name { Ok(Json(describe(&app))) } else { Err(ApiError::no_model(&name, &app.card.name)) }
 }
 
 /// Whether requests can be served now, and by how many.

@@ -1,9 +1,10 @@
 //! A router with workers that the test plays.
 
 use super::http::{Http, PATIENCE};
-use crate::{LinkFull, ModelCard, RouterConfig, WorkerLink, serve};
-use domain::session::{FromWorker, Part, PeerAddress, PeerInfo, Role, Submit, ToWorker, TokenRow};
-use domain::{Choice, End, Incarnation, KvGroup, Scope, ScopeParts, SeqKey, Token, WorkerId};
+use crate::sessions::WorkerLink;
+use crate::{LinkFull, ModelCard, RouterConfig, Sessions, serve};
+use domain::session::{FromWorker, Part, PeerAddress, PeerInfo, Role, Served, Submit, ToWorker, TokenRow};
+use domain::{Choice, End, Incarnation, SeqKey, Token, WorkerId};
 use engine::text::{ChatTemplate, Tokenizer};
 use placement::{HandoffPolicy, PlacementConfig, Rates};
 use serde_json::Value;
@@ -13,12 +14,15 @@ use std::path::Path;
 use std::sync::LazyLock;
 use std::time::Duration;
 use tokio::net::TcpListener;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 /// Context of the test's model.
 pub(crate) const CONTEXT: u32 = 512;
+/// What its workers serve.
+const SERVED: Served =
+    Served { weights: [0; 32], layout: 1, block_tokens: 16, token_bytes: 64, context_tokens: CONTEXT };
 /// Its end-of-sequence token.
 pub(crate) const EOS: Token = 3;
 /// Messages that a played worker's queue holds.
@@ -40,7 +44,6 @@ pub(crate) fn tokenizer() -> Tokenizer {
 }
 
 pub(crate) fn card() -> ModelCard {
-    let layout = KvGroup { layers: vec![0], kv_heads: 1, head_dim: 1, window: None };
     ModelCard {
         name: "tiny-rust".into(),
         created: 1_700_000_000,
@@ -48,9 +51,7 @@ pub(crate) fn card() -> ModelCard {
         template: ChatTemplate::open(model()).expect("the bundled template"),
         sampling: domain::SamplingParams::default(),
         eos: vec![EOS],
-        context_tokens: CONTEXT,
         vocab: 4096,
-        scope: Scope::derive(&ScopeParts { weights: [0; 32], layout: layout.head_dim.into(), adapter: "", tenant: "" }),
     }
 }
 
@@ -67,8 +68,8 @@ pub(crate) fn config() -> RouterConfig {
         write_wait: Duration::from_secs(30),
         drain: Duration::from_secs(10),
         placement: PlacementConfig {
-            block_tokens: 16,
-            token_bytes: 64,
+            block_tokens: SERVED.block_tokens,
+            token_bytes: SERVED.token_bytes,
             attempts_max: 3,
             lease: Duration::from_secs(5),
             requests_max: 16,
@@ -108,7 +109,9 @@ impl World {
         let shutdown = async {
             let _ = stopped.await;
         };
-        let served = tokio::spawn(serve(listener, config, card(), receiver, telemetry::install(), shutdown));
+        let (_, known) = watch::channel((decode > 0).then_some(SERVED));
+        let sessions = Sessions { links: receiver, served: known };
+        let served = tokio::spawn(serve(listener, config, card(), sessions, telemetry::install(), shutdown));
         let world = Self { address, workers, stop: Some(stop), served };
         world.until("the workers are up", "/ready", |status, _| decode == 0 || status == 200).await;
         world

@@ -1,5 +1,5 @@
-//! Sessions with workers, as byte messages in order. Who carries them (a channel, a stream over the network) is the
-//! caller's matter.
+//! Sessions that are open, as byte messages in order. Who carries them (a channel, a stream over the network) is the
+//! dialer's matter.
 
 use domain::WorkerId;
 use domain::session::{PeerInfo, Role};
@@ -8,13 +8,13 @@ use std::task::{Context, Poll};
 use tokio::sync::mpsc;
 
 /// The router's end of a session with one worker.
-pub struct WorkerLink {
+pub(crate) struct WorkerLink {
     /// The worker, and where its peers find it.
-    pub peer: PeerInfo,
+    pub(crate) peer: PeerInfo,
     /// Queues a message for it without waiting. An error is final: the session is closed.
-    pub send: Box<dyn Fn(Vec<u8>) -> Result<(), LinkFull> + Send + Sync>,
+    pub(crate) send: Box<dyn Fn(Vec<u8>) -> Result<(), LinkFull> + Send + Sync>,
     /// Its messages. Closed: the session is over.
-    pub receive: mpsc::Receiver<Vec<u8>>,
+    pub(crate) receive: mpsc::Receiver<Vec<u8>>,
 }
 
 impl fmt::Debug for WorkerLink {

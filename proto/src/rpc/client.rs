@@ -1,0 +1,60 @@
+//! The router's end.
+
+use super::codec::AsTheyAre;
+use super::{Incoming, KEEP_ALIVE, KEEP_ALIVE_WAIT, MESSAGE_BYTES_MAX, PATH, WINDOW_BYTES};
+use futures_util::stream::poll_fn;
+use http::uri::{PathAndQuery, Uri};
+use hyper::client::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::net::TcpStream;
+use tokio::sync::mpsc;
+use tonic::Status;
+use tonic::body::Body;
+
+/// Opens a session with the worker at `address` (`host:port`): what comes out of `outgoing` is sent, and the session ends for the
+/// worker when that is closed. Ready when the worker answered. Errors: nobody listens there, or the worker refused.
+pub async fn open(address: &str, mut outgoing: mpsc::Receiver<Vec<u8>>) -> Result<Incoming, Status> {
+    let unreachable = |error: &dyn std::error::Error| Status::unavailable(with_causes(error));
+    let stream = TcpStream::connect(address).await.map_err(|error| unreachable(&error))?;
+    // Tokens are small and must not wait for each other.
+    stream.set_nodelay(true).map_err(|error| unreachable(&error))?;
+    let handshake = http2::Builder::new(TokioExecutor::new())
+        .timer(TokioTimer::new())
+        .initial_stream_window_size(WINDOW_BYTES)
+        .initial_connection_window_size(WINDOW_BYTES)
+        .keep_alive_interval(KEEP_ALIVE)
+        .keep_alive_timeout(KEEP_ALIVE_WAIT)
+        .keep_alive_while_idle(true)
+        .handshake::<_, Body>(TokioIo::new(stream));
+    let (sender, connection) = handshake.await.map_err(|error| unreachable(&error))?;
+    // It ends with the session, whose only request it carries.
+    tokio::spawn(async move {
+        if let Err(error) = connection.await {
+            tracing::debug!(error = with_causes(&error), "the connection of a session broke");
+        }
+    });
+    let origin: Uri = format!("http://{address}").parse().map_err(|_| {
+        Status::invalid_argument(format!("{address:?} is no host and port")) // What resolved is one.
+    })?;
+    let service = tower::service_fn(move |request| {
+        let mut sender = sender.clone();
+        async move { sender.send_request(request).await }
+    });
+    let mut client = tonic::client::Grpc::with_origin(service, origin)
+        .max_decoding_message_size(MESSAGE_BYTES_MAX)
+        .max_encoding_message_size(MESSAGE_BYTES_MAX);
+    let messages = poll_fn(move |context| outgoing.poll_recv(context));
+    let request = tonic::Request::new(messages);
+    Ok(client.streaming(request, PathAndQuery::from_static(PATH), AsTheyAre).await?.into_inner())
+}
+
+/// An error with what is behind it: the outer ones alone say little.
+fn with_causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text
+}

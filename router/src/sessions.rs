@@ -1,0 +1,28 @@
+//! Sessions with workers: how they come to be, and again after they were lost.
+//!
+//! A [`Dialer`] keeps a session with each worker that it is told of. A worker is admitted by what its hello says
+//! (the roster), and its link goes to the brain, which owns it from then on. What is deliberately absent: whether a worker
+//! does what it should while its session is open (`placement` judges that).
+
+mod dialer;
+mod link;
+mod remote;
+mod roster;
+#[cfg(test)]
+mod tests;
+
+pub use dialer::{Dial, DialError, Dialed, Dialer};
+pub use link::LinkFull;
+pub(crate) use link::{Links, WorkerLink};
+
+use domain::session::Served;
+use tokio::sync::{mpsc, watch};
+
+/// Sessions as they begin, for [`crate::serve`].
+#[derive(Debug)]
+pub struct Sessions {
+    /// The links of those that begin.
+    pub(crate) links: mpsc::Receiver<WorkerLink>,
+    /// What all workers serve, once the first has said it.
+    pub(crate) served: watch::Receiver<Option<Served>>,
+}

@@ -1,0 +1,152 @@
+//! Keeping a session with each worker.
+
+use super::remote::Remote;
+use super::roster::Roster;
+use super::{LinkFull, Sessions, WorkerLink};
+use crate::clock::Draw;
+use discovery::{Address, Change, Discovery};
+use domain::Secret;
+use domain::session::Hello;
+use futures_util::future::BoxFuture;
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{mpsc, watch};
+use tokio::task::AbortHandle;
+use tokio::time::{Instant, sleep};
+
+/// Pause before a worker is dialed again; doubles with every failure up to [`PAUSE_MAX`]. A session that lasted longer than
+/// that was a good one, and is begun again at once.
+const PAUSE_MIN: Duration = Duration::from_millis(50);
+/// The longest pause: a worker that returns is used after it at the latest.
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+/// How often discovery is asked for changes.
+const DISCOVERY_EVERY: Duration = Duration::from_millis(500);
+/// Links that wait for the brain.
+const LINKS_MAX: usize = 64;
+
+/// A way to begin a session with one worker.
+pub trait Dial: Send + Sync + 'static {
+    /// Begins a session. Errors: [`DialError`].
+    fn dial(&self) -> impl Future<Output = Result<Dialed, DialError>> + Send;
+
+    /// What people call it in logs: its address.
+    fn name(&self) -> String;
+}
+
+/// A session that has begun.
+pub struct Dialed {
+    /// What the worker said first; that it knows the secret is proven.
+    pub hello: Hello,
+    /// Queues a message for it without waiting. An error is final. Dropping it ends the session.
+    pub send: Box<dyn Fn(Vec<u8>) -> Result<(), LinkFull> + Send + Sync>,
+    /// Its messages. Closed: the session is over.
+    pub receive: mpsc::Receiver<Vec<u8>>,
+    /// Carries the messages until the session is over, and says why it is.
+    pub until_over: BoxFuture<'static, String>,
+}
+
+/// Why no session began.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DialError {
+    /// Nobody answers there now.
+    Unreachable(String),
+    /// Somebody answers, and either end will have none of the other.
+    Refused(String),
+}
+
+impl fmt::Display for DialError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unreachable(why) => write!(f, "the worker is not reached: {why}"),
+            Self::Refused(why) => write!(f, "no session: {why}"),
+        }
+    }
+}
+
+impl std::error::Error for DialError {}
+
+/// Begins sessions and hands them to the brain. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Dialer {
+    links: mpsc::Sender<WorkerLink>,
+    roster: Arc<Roster>,
+}
+
+impl Dialer {
+    /// A dialer, and where its sessions come out.
+    pub fn new() -> (Self, Sessions) {
+        let (links, receiver) = mpsc::channel(LINKS_MAX);
+        let (served, seen) = watch::channel(None);
+        (Self { links, roster: Arc::new(Roster::new(served)) }, Sessions { links: receiver, served: seen })
+    }
+
+    /// Keeps a session with every worker that `source` names, until dropped.
+    pub async fn follow(&self, mut source: impl Discovery, secret: Secret) -> Infallible {
+        let router = Draw::new().random();
+        let mut kept = BTreeMap::<Address, Kept>::new();
+        loop {
+            while let Some(change) = source.poll() {
+                match change {
+                    Change::Up(address) => {
+                        let (dialer, remote) = (self.clone(), Remote::new(address.clone(), secret.clone(), router));
+                        let task = tokio::spawn(async move { dialer.keep(&remote).await });
+                        kept.insert(address, Kept(task.abort_handle()));
+                    }
+                    Change::Down(address) => drop(kept.remove(&address)),
+                }
+            }
+            sleep(DISCOVERY_EVERY).await;
+        }
+    }
+
+    /// Keeps a session with one worker, until dropped.
+    pub async fn keep(&self, worker: &impl Dial) -> Infallible {
+        let mut pause = PAUSE_MIN;
+        let mut known = None;
+        loop {
+            let began = Instant::now();
+            let error = match self.session(worker).await {
+                Ok(over) => {
+                    tracing::warn!(worker = worker.name(), why = over, "the session is over");
+                    None
+                }
+                Err(error) => Some(error),
+            };
+            // What goes on failing in the same way is said once.
+            if let Some(error) = error.as_ref().filter(|&error| known.as_ref() != Some(error)) {
+                tracing::warn!(worker = worker.name(), "{error}; it is tried again");
+            }
+            let lasted = error.is_none() && began.elapsed() >= PAUSE_MAX;
+            known = error;
+            if lasted {
+                pause = PAUSE_MIN;
+            } else {
+                sleep(pause).await;
+                pause = (pause * 2).min(PAUSE_MAX);
+            }
+        }
+    }
+
+    /// One session, from the dial to its end; why it ended. Errors: none began.
+    async fn session(&self, worker: &impl Dial) -> Result<String, DialError> {
+        let Dialed { hello, send, receive, until_over } = worker.dial().await?;
+        let _place = self.roster.admit(&worker.name(), &hello).map_err(DialError::Refused)?;
+        let link = WorkerLink { peer: hello.peer, send, receive };
+        if self.links.send(link).await.is_err() {
+            return Ok("the router ends".to_owned());
+        }
+        Ok(until_over.await)
+    }
+}
+
+/// The task that keeps a session; it ends with this.
+struct Kept(AbortHandle);
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}

@@ -1,0 +1,110 @@
+//! Workers of other processes.
+
+use super::{Dial, DialError, Dialed, LinkFull};
+use discovery::Address;
+use domain::Secret;
+use domain::session::{FromWorker, Hello, PROTOCOL, RouterHello, ToWorker};
+use futures_util::FutureExt;
+use proto::rpc::{BEGIN_WAIT, Code, Incoming, Status};
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+/// Messages of a session on their way to the worker; one more, and the session is closed.
+const TO_WORKER_MAX: usize = 8192;
+/// Messages of a worker that wait for the brain; beyond it they wait in the connection, and then in the worker.
+const FROM_WORKER_MAX: usize = 1024;
+
+/// A worker at an address.
+#[derive(Debug)]
+pub(super) struct Remote {
+    address: Address,
+    secret: Secret,
+    /// This life of the router.
+    router: u64,
+}
+
+impl Remote {
+    /// The worker at `address`, of the cluster with this secret.
+    pub(super) fn new(address: Address, secret: Secret, router: u64) -> Self {
+        Self { address, secret, router }
+    }
+
+    async fn begin(&self) -> Result<Dialed, DialError> {
+        let mut nonce = [0; 32];
+        getrandom::fill(&mut nonce).map_err(|error| DialError::Unreachable(format!("no random numbers: {error}")))?;
+        let router = RouterHello { protocol: PROTOCOL, router: self.router, nonce };
+        let (sender, outgoing) = mpsc::channel(TO_WORKER_MAX);
+        let say = |message| {
+            let bytes = proto::session::encode_to_worker(&message);
+            sender.try_send(bytes).map_err(|_| DialError::Unreachable("the session ended at once".to_owned()))
+        };
+        say(ToWorker::Hello(router.clone()))?;
+        let mut incoming = proto::rpc::open(self.address.as_str(), outgoing).await.map_err(|status| failed(&status))?;
+        let hello = hear(&mut incoming).await?;
+        if hello.protocol != PROTOCOL {
+            let theirs = hello.protocol;
+            let why =
+                format!("the router speaks protocol {PROTOCOL}, the worker {theirs}: they must be of one version");
+            return Err(DialError::Refused(why));
+        }
+        if !hello.is_proven(&self.secret, &router) {
+            let why = "the worker does not know the secret of the router's cluster (cluster.secret)";
+            return Err(DialError::Refused(why.to_owned()));
+        }
+        say(ToWorker::Proof(hello.router_proof(&self.secret, &router)))?;
+        let (heard, receive) = mpsc::channel(FROM_WORKER_MAX);
+        let send = Box::new(move |bytes| sender.try_send(bytes).map_err(|_| LinkFull));
+        Ok(Dialed { hello, send, receive, until_over: carry(incoming, heard).boxed() })
+    }
+}
+
+impl Dial for Remote {
+    async fn dial(&self) -> Result<Dialed, DialError> {
+        let in_time = timeout(BEGIN_WAIT, self.begin()).await;
+        in_time.unwrap_or_else(|_| Err(DialError::Unreachable(format!("no answer within {BEGIN_WAIT:?}"))))
+    }
+
+    fn name(&self) -> String {
+        self.address.to_string()
+    }
+}
+
+/// Takes messages over to the brain until either end drops the session.
+async fn carry(mut incoming: Incoming, heard: mpsc::Sender<Vec<u8>>) -> String {
+    let messages = async {
+        loop {
+            match incoming.message().await {
+                Ok(Some(bytes)) => {
+                    // `closed` says that nobody hears it.
+                    let _ = heard.send(bytes).await;
+                }
+                Ok(None) => return "the worker ended it".to_owned(),
+                Err(status) => return status.message().to_owned(),
+            }
+        }
+    };
+    tokio::select! {
+        why = messages => why,
+        () = heard.closed() => "the router closed it".to_owned(),
+    }
+}
+
+async fn hear(incoming: &mut Incoming) -> Result<Hello, DialError> {
+    let bytes = incoming.message().await.map_err(|status| failed(&status))?;
+    let bytes = bytes.ok_or_else(|| DialError::Unreachable("the worker ended the session".to_owned()))?;
+    match proto::session::decode_from_worker(&bytes) {
+        Ok(FromWorker::Hello(hello)) => Ok(*hello),
+        Ok(_) => Err(DialError::Refused("the worker does not begin with a hello".to_owned())),
+        Err(error) => Err(DialError::Refused(format!("the worker's hello cannot be read: {error}"))),
+    }
+}
+
+fn failed(status: &Status) -> DialError {
+    let why = status.message().to_owned();
+    match status.code() {
+        Code::FailedPrecondition | Code::Unauthenticated | Code::InvalidArgument | Code::Unimplemented => {
+            DialError::Refused(why)
+        }
+        _ => DialError::Unreachable(why),
+    }
+}
