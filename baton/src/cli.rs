@@ -2,8 +2,10 @@
 //! used: a flag is one of the layers of the configuration.
 
 mod bench;
+mod settings;
 
 pub(crate) use bench::{BenchApi, BenchCommand, ServeBench};
+pub(crate) use settings::{Flags, Router, Serve, Worker};
 
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
@@ -13,6 +15,8 @@ const TOP_EXAMPLES: &str = "\
 Examples:
   baton serve                                 the bundled model on http://127.0.0.1:8000
   baton serve --model path/to/Llama-3.2-1B    a Hugging Face directory
+  baton decode-worker --listen 127.0.0.1:9002
+  baton router --workers 127.0.0.1:9002       one process per role
   baton config show                           every setting, its value and where it came from
   baton bench serve --concurrency 8           load a server, and say how it did
 
@@ -29,6 +33,23 @@ Examples:
 
 Flags go before the environment (BATON_SECTION__KEY), it before the file (--config), it before
 the defaults. `baton config show` takes the same flags and prints the outcome.";
+
+const ROUTER_EXAMPLES: &str = "\
+Examples:
+  baton router --workers 127.0.0.1:9001,127.0.0.1:9002
+  baton router --config baton.toml --listen 0.0.0.0:8000
+
+Workers may come and go while it runs. It reads the tokenizer and the chat template of the model, not its
+weights; they are those of its workers, which must all serve the same.";
+
+const WORKER_EXAMPLES: &str = "\
+Examples:
+  baton prefill-worker --listen 127.0.0.1:9001
+  baton decode-worker --listen 127.0.0.1:9002
+  BATON_CLUSTER__SECRET=... baton decode-worker --listen 0.0.0.0:9002 --name decode-a
+
+SIGTERM, or Ctrl-C, drains it: nothing new is taken, and what runs ends or moves to another worker, for as long as
+worker.drain_s allows. A second Ctrl-C ends it at once.";
 
 const SHOW_EXAMPLES: &str = "\
 Examples:
@@ -65,7 +86,16 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Serve a model: router and workers in one process.
     #[command(after_help = SERVE_EXAMPLES)]
-    Serve(Settings),
+    Serve(Serve),
+    /// Serve the API over workers of other processes.
+    #[command(after_help = ROUTER_EXAMPLES)]
+    Router(Router),
+    /// Compute prompts for routers, and hand them off to decode workers.
+    #[command(after_help = WORKER_EXAMPLES)]
+    PrefillWorker(Worker),
+    /// Take prompts over, and make the tokens.
+    #[command(after_help = WORKER_EXAMPLES)]
+    DecodeWorker(Worker),
     /// Show or check the configuration.
     #[command(subcommand)]
     Config(ConfigCommand),
@@ -83,7 +113,7 @@ pub(crate) enum ConfigCommand {
     #[command(after_help = SHOW_EXAMPLES)]
     Show {
         #[command(flatten)]
-        settings: Settings,
+        settings: Serve,
         /// Print a reference of all settings as Markdown instead.
         #[arg(long)]
         markdown: bool,
@@ -92,7 +122,7 @@ pub(crate) enum ConfigCommand {
     #[command(after_help = CHECK_EXAMPLES)]
     Check {
         #[command(flatten)]
-        settings: Settings,
+        settings: Serve,
     },
 }
 
@@ -132,63 +162,6 @@ pub(crate) struct RandomArgs {
     pub(crate) dtype: String,
 }
 
-/// The flags that settle the configuration.
-#[derive(Debug, Default, Args)]
-pub(crate) struct Settings {
-    /// Model to serve: a Hugging Face directory or a file in it [default: the bundled model]
-    #[arg(long, value_name = "DIR|FILE")]
-    pub(crate) model: Option<String>,
-    /// Prefill workers; 0: decode workers compute prompts themselves [default: 1]
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
-    pub(crate) prefill: Option<String>,
-    /// Decode workers [default: 1]
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
-    pub(crate) decode: Option<String>,
-    /// Address of the HTTP server; port 0 takes a free one [default: 127.0.0.1:8000]
-    #[arg(long, value_name = "ADDR")]
-    pub(crate) listen: Option<String>,
-    /// What computes: cpu, sim or cuda [default: cpu]
-    #[arg(long, value_name = "DEVICE")]
-    pub(crate) device: Option<String>,
-    /// Slowest lane that KV may take; a start-up error where only slower ones exist
-    #[arg(long, value_name = "LANE")]
-    pub(crate) require_lane: Option<String>,
-    /// Threads of each worker; 0: as many as cores [default: 0]
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
-    pub(crate) threads: Option<String>,
-    /// Level of the log, or directives such as `info,router=debug` [default: info]
-    #[arg(long, value_name = "LEVEL")]
-    pub(crate) log_level: Option<String>,
-    /// Form of the log: text or json [default: text]
-    #[arg(long, value_name = "FORMAT")]
-    pub(crate) log_format: Option<String>,
-    /// TOML file with settings
-    #[arg(long, value_name = "FILE")]
-    pub(crate) config: Option<PathBuf>,
-    /// Any setting, e.g. `engine.chunk_tokens=256`; may be repeated
-    #[arg(long, value_name = "KEY=VALUE")]
-    pub(crate) set: Vec<String>,
-}
-
-impl Settings {
-    /// The flags that are given: name, key of the setting, value.
-    pub(crate) fn given(&self) -> impl Iterator<Item = (&'static str, &'static str, &str)> {
-        [
-            ("--model", "model.path", &self.model),
-            ("--prefill", "serve.prefill", &self.prefill),
-            ("--decode", "serve.decode", &self.decode),
-            ("--listen", "router.listen", &self.listen),
-            ("--device", "engine.device", &self.device),
-            ("--require-lane", "transport.require", &self.require_lane),
-            ("--threads", "engine.threads", &self.threads),
-            ("--log-level", "log.level", &self.log_level),
-            ("--log-format", "log.format", &self.log_format),
-        ]
-        .into_iter()
-        .filter_map(|(flag, key, value)| value.as_deref().map(|value| (flag, key, value)))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -201,15 +174,25 @@ mod tests {
 
     #[test]
     fn every_flag_sets_its_key() {
-        let line = "baton serve --model m --prefill 1 --decode 2 --listen l --device d --require-lane r --threads 3 \
-                    --log-level v --log-format f --set a=b";
-        let Command::Serve(settings) = Cli::try_parse_from(line.split_whitespace()).expect("it parses").command else {
-            panic!("another command")
-        };
-        let given: Vec<_> = settings.given().collect();
-        assert_eq!(given.len(), 9);
-        for (flag, key, _) in given {
-            assert!(crate::config::KEYS.iter().any(|(name, _)| *name == key), "{flag} sets {key}, which is no setting");
+        let common = "--model m --log-level v --log-format f --set a=b";
+        let computes = "--device d --require-lane r --threads 3";
+        for (line, many) in [
+            (format!("baton serve --prefill 1 --decode 2 --listen l {computes} {common}"), 9),
+            (format!("baton router --workers w --listen l {common}"), 5),
+            (format!("baton prefill-worker --name n --id 1 --listen l {computes} {common}"), 9),
+            (format!("baton decode-worker --name n --id 1 --listen l {computes} {common}"), 9),
+        ] {
+            let flags = match Cli::try_parse_from(line.split_whitespace()).expect("it parses").command {
+                Command::Serve(settings) => settings.flags(),
+                Command::Router(settings) => settings.flags(),
+                Command::PrefillWorker(settings) | Command::DecodeWorker(settings) => settings.flags(),
+                _ => panic!("another command"),
+            };
+            assert_eq!((flags.given.len(), flags.set.len()), (many, 1), "{line}");
+            for (flag, key, _) in flags.given {
+                let known = crate::config::KEYS.iter().any(|(name, _)| *name == key);
+                assert!(known, "{flag} sets {key}, which is no setting");
+            }
         }
     }
 

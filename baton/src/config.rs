@@ -5,6 +5,7 @@
 //! machine (a 0 or an empty text means "find out", and whoever uses the value finds out).
 
 mod check;
+mod hidden;
 mod layers;
 mod quantity;
 mod tree;

@@ -7,10 +7,12 @@ mod error;
 mod model_dir;
 mod output;
 mod progress;
-mod serve;
+mod run;
 
 use clap::Parser;
-use cli::{BenchCommand, Cli, Command, ConfigCommand, ModelCommand};
+use cli::{BenchCommand, Cli, Command, ConfigCommand, Flags, ModelCommand};
+use config::Config;
+use domain::session::Role;
 use error::CommandError;
 use std::path::Path;
 use std::process::ExitCode;
@@ -27,23 +29,33 @@ fn main() -> ExitCode {
 
 fn run(cli: Cli) -> Result<(), CommandError> {
     match cli.command {
-        Command::Serve(settings) => {
-            let config = config::load(&settings)?.checked()?;
-            let log = &config.log;
-            let timeline = (!log.timeline.is_empty()).then_some(Path::new(&log.timeline));
-            telemetry::logging::init(&log.level, log.format.into(), output::stderr_is_terminal(), timeline)
-                .map_err(|error| CommandError::Usage(error.into()))?;
-            serve::run(&config).map_err(CommandError::Failed)
+        Command::Serve(settings) => run::serve(&begin(settings.flags())?).map_err(CommandError::Failed),
+        Command::Router(settings) => run::router(&begin(settings.flags())?).map_err(CommandError::Failed),
+        Command::PrefillWorker(settings) => {
+            run::worker(&begin(settings.flags())?, Role::Prefill).map_err(CommandError::Failed)
+        }
+        Command::DecodeWorker(settings) => {
+            run::worker(&begin(settings.flags())?, Role::Decode).map_err(CommandError::Failed)
         }
         Command::Config(ConfigCommand::Show { settings, markdown: true }) => {
-            commands::config::markdown(&config::load(&settings)?)
+            commands::config::markdown(&config::load(&settings.flags())?)
         }
         Command::Config(ConfigCommand::Show { settings, markdown: false }) => {
-            commands::config::show(&config::load(&settings)?)
+            commands::config::show(&config::load(&settings.flags())?)
         }
-        Command::Config(ConfigCommand::Check { settings }) => commands::config::check(config::load(&settings)?),
+        Command::Config(ConfigCommand::Check { settings }) => commands::config::check(config::load(&settings.flags())?),
         Command::Model(ModelCommand::Info { path, tensors }) => commands::model::info(&path, tensors),
         Command::Model(ModelCommand::Random(request)) => commands::model::random(&request),
         Command::Bench(BenchCommand::Serve(asked)) => commands::bench::serve(&asked),
     }
+}
+
+/// The settings of a command that serves; the log is open from here on.
+fn begin(flags: Flags) -> Result<Config, CommandError> {
+    let config = config::load(&flags)?.checked()?;
+    let log = &config.log;
+    let timeline = (!log.timeline.is_empty()).then_some(Path::new(&log.timeline));
+    telemetry::logging::init(&log.level, log.format.into(), output::stderr_is_terminal(), timeline)
+        .map_err(|error| CommandError::Usage(error.into()))?;
+    Ok(config)
 }

@@ -43,12 +43,12 @@ pub(crate) fn check(loaded: Loaded) -> Result<(), CommandError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::Settings;
+    use crate::cli::Flags;
     use crate::config::load;
 
     #[test]
     fn the_committed_reference_is_current() {
-        let text = reference(&load(&Settings::default()).expect("the defaults resolve"));
+        let text = reference(&load(&Flags::default()).expect("the defaults resolve"));
         let mend = "docs/configuration.md is stale: baton config show --markdown > docs/configuration.md";
         assert_eq!(include_str!("../../../docs/configuration.md"), text, "{mend}");
     }

@@ -7,6 +7,9 @@ use engine::sim::Preset;
 use std::fmt;
 use transport::Lane;
 
+/// Most workers of `baton serve`.
+const WORKERS_MAX: usize = 1024;
+
 /// A setting that cannot stay as it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Problem {
@@ -32,15 +35,23 @@ pub(super) fn problems(config: &Config, origin: impl Fn(&str) -> Origin) -> Vec<
             found.push(Problem { key, origin: origin(key), what: what() });
         }
     };
-    let Config { serve, router, engine, sim, kv, placement, transport, handoff, .. } = config;
+    let Config { serve, router, worker, cluster, engine, sim, kv, placement, transport, handoff, .. } = config;
 
-    let members = StaticList::in_process(serve.prefill, serve.decode);
-    let reason = || members.as_ref().map_or_else(ToString::to_string, |_| String::new());
-    expect(members.is_ok(), "serve.decode", &reason);
-
-    expect(is_address(&router.listen), "router.listen", &|| {
-        format!("{:?} is not HOST:PORT, such as 127.0.0.1:8000", router.listen)
+    expect(serve.decode > 0, "serve.decode", &|| {
+        "0 is too small: a decode worker is needed, prefill workers are optional".to_owned()
     });
+    let workers = serve.prefill.saturating_add(serve.decode);
+    expect(workers <= WORKERS_MAX, "serve.prefill", &|| {
+        format!("{workers} workers are too many for a process: at most {WORKERS_MAX}")
+    });
+    let listed = StaticList::parse(&cluster.workers);
+    let reason = || listed.as_ref().map_or_else(ToString::to_string, |_| String::new());
+    expect(listed.is_ok(), "cluster.workers", &reason);
+    for (key, address) in [("router.listen", &router.listen), ("worker.listen", &worker.listen)] {
+        let what = || format!("{address:?} is not HOST:PORT, such as 127.0.0.1:8000");
+        expect(is_address(address), key, &what);
+    }
+
     let engine_room = engine.running_max.saturating_add(engine.chunk_tokens);
     expect(engine.step_tokens_max >= engine_room, "engine.step_tokens_max", &|| {
         format!(

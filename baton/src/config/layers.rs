@@ -1,8 +1,9 @@
 //! Merging the layers, with the origin of every value.
 
 use super::check::{Problem, problems};
-use super::tree::{Config, KEYS};
-use crate::cli::Settings;
+use super::hidden::SHOWN;
+use super::tree::{Config, HIDDEN, KEYS};
+use crate::cli::Flags;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt;
@@ -115,8 +116,8 @@ pub(crate) struct Entry {
 }
 
 /// Reads file and environment and lays the flags over them. Errors: [`ConfigError`].
-pub(crate) fn load(settings: &Settings) -> Result<Loaded, ConfigError> {
-    let file = match &settings.config {
+pub(crate) fn load(flags: &Flags) -> Result<Loaded, ConfigError> {
+    let file = match &flags.config {
         None => None,
         Some(path) => {
             let read = std::fs::read_to_string(path);
@@ -125,24 +126,24 @@ pub(crate) fn load(settings: &Settings) -> Result<Loaded, ConfigError> {
     };
     #[expect(clippy::disallowed_methods, reason = "the one place that reads the environment")]
     let environment = std::env::vars_os();
-    resolve(file.as_ref().map(|(path, text)| (*path, text.as_str())), environment, settings)
+    resolve(file.as_ref().map(|(path, text)| (*path, text.as_str())), environment, flags)
 }
 
 /// The layers as data. Errors: [`ConfigError`].
 pub(super) fn resolve(
     file: Option<(&Path, &str)>,
     environment: impl Iterator<Item = (OsString, OsString)>,
-    settings: &Settings,
+    flags: &Flags,
 ) -> Result<Loaded, ConfigError> {
     let mut layers = Layers::new();
     if let Some((path, text)) = file {
         layers.file(path, text)?;
     }
     layers.environment(environment)?;
-    for (flag, key, value) in settings.given() {
-        layers.text(key, value, Origin::Flag(flag.to_owned()))?;
+    for (flag, key, value) in &flags.given {
+        layers.text(key, value, Origin::Flag((*flag).to_owned()))?;
     }
-    for assignment in &settings.set {
+    for assignment in &flags.set {
         let (key, value) = assignment.split_once('=').ok_or_else(|| ConfigError::Set(assignment.clone()))?;
         layers.text(key.trim(), value, Origin::Flag("--set".to_owned()))?;
     }
@@ -161,7 +162,7 @@ impl Loaded {
         let defaults = Layers::new().values;
         KEYS.iter().map(move |&(key, about)| Entry {
             key: key.to_owned(),
-            value: as_toml(&self.values[key].0),
+            value: if HIDDEN.contains(&key) { hidden(&self.values[key].0) } else { as_toml(&self.values[key].0) },
             default: as_toml(&defaults[key].0),
             origin: self.values[key].1.clone(),
             about: about.trim(),
@@ -276,6 +277,11 @@ fn unknown(key: &str, origin: Origin) -> ConfigError {
     let best = KEYS.iter().map(|&(known, _)| (known, likeness(known))).max_by(|a, b| a.1.total_cmp(&b.1));
     let nearest = best.filter(|(_, likeness)| *likeness >= LIKENESS_MIN).map(|(known, _)| known);
     ConfigError::Unknown { origin, key: key.to_owned(), nearest }
+}
+
+/// What stands for a value that is not shown.
+fn hidden(value: &Value) -> String {
+    if value.as_str().is_none_or(str::is_empty) { as_toml(value) } else { SHOWN.to_owned() }
 }
 
 fn as_toml(value: &Value) -> String {

@@ -2,7 +2,7 @@ use super::layers::{Origin, resolve};
 use super::quantity::Bytes;
 use super::tree::{Device, KvDtype};
 use super::*;
-use crate::cli::Settings;
+use crate::cli::Flags;
 use domain::Dtype;
 use std::ffi::OsString;
 use std::path::Path;
@@ -11,8 +11,8 @@ use transport::Lane;
 /// The outcome of a file, variables and `--set` flags.
 fn settle(file: &str, variables: &[(&str, &str)], set: &[&str]) -> Result<Loaded, ConfigError> {
     let variables = variables.iter().map(|(name, value)| (OsString::from(name), OsString::from(value)));
-    let settings = Settings { set: set.iter().map(|text| text.to_string()).collect(), ..Settings::default() };
-    resolve(Some((Path::new("baton.toml"), file)), variables, &settings)
+    let flags = Flags { set: set.iter().map(|text| text.to_string()).collect(), ..Flags::default() };
+    resolve(Some((Path::new("baton.toml"), file)), variables, &flags)
 }
 
 #[track_caller]
@@ -135,10 +135,27 @@ fn all_problems_are_told_at_once() {
     let settings = ["serve.decode=0", "engine.block_tokens=7", "router.listen=8000", "engine.step_tokens_max=100"];
     check_refused(
         settle("", &[], &settings),
-        "serve.decode: no decode worker is listed: at least one is needed, prefill workers are optional (flag --set)\n\
+        "serve.decode: 0 is too small: a decode worker is needed, prefill workers are optional (flag --set)\n\
          router.listen: \"8000\" is not HOST:PORT, such as 127.0.0.1:8000 (flag --set)\n\
          engine.step_tokens_max: 100 is too small: a step must hold running_max + chunk_tokens = 576 tokens, or \
          decoding could starve prompts (flag --set)\n\
          engine.chunk_tokens: 512 is not a multiple of engine.block_tokens = 7 (default)",
     );
+}
+
+#[test]
+fn addresses_of_workers_are_checked() {
+    check_refused(settle("", &[], &["cluster.workers=a:1,b"]), "cluster.workers: \"b\" is not HOST:PORT (flag --set)");
+    let config = settle("[cluster]\nworkers = \"a:1, b:2\"\n", &[], &[]).and_then(Loaded::checked);
+    assert_eq!(config.expect("it is good").cluster.workers, "a:1, b:2");
+}
+
+#[test]
+fn the_secret_is_not_shown() {
+    let loaded = settle("", &[("BATON_CLUSTER__SECRET", "hush")], &[]).expect("it resolves");
+    let entry = loaded.entries().find(|entry| entry.key == "cluster.secret").expect("the key is there");
+    assert_eq!((entry.value.as_str(), entry.default.as_str()), ("(hidden)", "\"\""));
+    let config = loaded.checked().expect("it is good");
+    assert_eq!(config.cluster.secret.0, "hush");
+    assert!(!format!("{config:?}").contains("hush"));
 }

@@ -1,5 +1,6 @@
 //! The tree: every setting with its type, its default and what it is. The one place that declares them.
 
+use super::hidden::Hidden;
 use super::quantity::Bytes;
 use domain::Dtype;
 use serde::{Deserialize, Serialize};
@@ -81,6 +82,24 @@ tree! {
         /// Time that open requests have to end after Ctrl-C; after it they are ended.
         drain_s: u64 = 30,
     }
+    /// A worker that is a process of its own.
+    worker: Worker {
+        /// Address for sessions with routers. Port 0 takes a free one.
+        listen: String = "127.0.0.1:9001".to_owned(),
+        /// Name in logs and metrics, unique in the cluster. Empty: its role, the host's name and the port.
+        name: String = String::new(),
+        /// Number in the cluster, unique and the same in every life of the worker. 0: made from the name (the first four bytes, little endian, of its BLAKE3 hash).
+        id: u32 = 0,
+        /// Time that what runs has to end or to move to another worker after SIGTERM; after it the worker ends.
+        drain_s: u64 = 60,
+    }
+    /// The processes that belong together.
+    cluster: Cluster {
+        /// Session addresses of the workers, with commas between them; for routers.
+        workers: String = String::new(),
+        /// What all of them know and nobody else. Give it in the environment or in the file: others see flags. Empty: whoever reaches a worker may use it.
+        secret: Hidden = Hidden::default(),
+    }
     /// What computes.
     engine: Engine {
         /// `cpu`, `sim` or `cuda`.
@@ -156,6 +175,9 @@ tree! {
         timeline: String = String::new(),
     }
 }
+
+/// Keys whose values are not shown.
+pub(super) const HIDDEN: [&str; 1] = ["cluster.secret"];
 
 /// Number format of the KV cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -9,8 +9,8 @@ pub(super) async fn signal() {
         return std::future::pending().await;
     };
     tokio::select! {
-        _ = interrupt.recv() => tracing::info!("Ctrl-C: open requests may end; again to end at once"),
-        _ = terminate.recv() => tracing::info!("SIGTERM: open requests may end"),
+        _ = interrupt.recv() => tracing::info!("Ctrl-C: what is open may end; again to end at once"),
+        _ = terminate.recv() => tracing::info!("SIGTERM: what is open may end"),
     }
     tokio::spawn(async move {
         interrupt.recv().await;

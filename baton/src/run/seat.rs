@@ -1,136 +1,96 @@
-//! The workers of the process: each with a device, a transport agent and a session with the router.
+//! A worker of the process: its device, its transport agent, its pools, and how it starts.
 
 use super::model::{Engine, Model};
 use crate::config::Config;
 use decode_worker::Decode;
-use discovery::{Change, Discovery, Member, StaticList};
 use domain::plan::StepPlan;
-use domain::session::{PeerAddress, PeerInfo, Role};
-use domain::{Incarnation, Scope};
+use domain::session::{PeerAddress, PeerInfo, Role, Served};
+use domain::{Incarnation, WorkerId};
 use engine::cpu::{CpuConfig, CpuDevice, Isa};
 use engine::device::{Device, DeviceLimits};
 use engine::sim::{Course, SimConfig, SimDevice};
 use prefill_worker::Prefill;
-use router::{LinkFull, WorkerLink};
 use scheduler::SchedulerConfig;
 use std::error::Error;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use tokio::sync::mpsc;
-use transport::{Agent, Hub, LaneStatus};
-use worker::{Inbox, Worker, WorkerConfig, WorkerParts, inbox, join};
+use transport::{Agent, Hub};
+use worker::{Inbox, StartError, Worker, WorkerConfig, WorkerParts, inbox, join};
 
-/// Messages of one worker on their way to the router; what is beyond it waits in the worker.
-const SESSION_MESSAGES_MAX: usize = 8192;
 /// Fewest blocks that a pool is worth starting with.
 const BLOCKS_MIN: u32 = 4;
 
-/// The running workers.
-pub(super) struct Fleet {
-    pub(super) workers: Vec<Worker>,
-    pub(super) links: mpsc::Receiver<WorkerLink>,
-    pub(super) members: Vec<Member>,
-    /// The lane from the first decode worker to the first prefill worker, where there are both.
-    pub(super) lane: Option<LaneStatus>,
-    /// The first worker's device, in words.
-    pub(super) device: String,
-    /// Longest sequence that the model and the pools allow.
-    pub(super) context_tokens: u32,
-    /// What block identities of the default tenant are derived under.
-    pub(super) scope: Scope,
+/// Which worker it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Who {
+    pub(super) id: WorkerId,
+    pub(super) role: Role,
+    pub(super) name: String,
 }
 
-struct Seat {
-    member: Member,
+/// A worker that is ready to start.
+pub(super) struct Seat {
+    pub(super) who: Who,
+    pub(super) agent: Agent,
     config: WorkerConfig,
     device: Box<dyn Device>,
     inbox: Inbox,
-    agent: Agent,
-}
-
-impl Fleet {
-    /// Starts all workers, connected with each other. Errors name the setting to change.
-    pub(super) fn start(config: &Config, model: &Model) -> Result<Self, Box<dyn Error>> {
-        let members = members(StaticList::in_process(config.serve.prefill, config.serve.decode)?);
-        let pool = Pool::of(config, model)?;
-        let hub = Hub::new();
-        let mut seats = Vec::with_capacity(members.len());
-        for member in &members {
-            let config_of = worker_config(config, model, &pool, member);
-            let device = device(config, model, &pool)?;
-            let inbox = inbox();
-            let agent = join(&hub, &config_of, config.transport.require.0, &*device, &inbox)?;
-            seats.push(Seat { member: member.clone(), config: config_of, device, inbox, agent });
-        }
-        let lane = connect(&mut seats);
-        let scope = seats[0].config.scope("");
-        let device = seats[0].device.describe();
-        let mut workers = Vec::new();
-        let (opened, links) = mpsc::channel(members.len());
-        for seat in seats {
-            let (sender, receive) = mpsc::channel(SESSION_MESSAGES_MAX);
-            let session = Box::new(move |bytes| sender.try_send(bytes).map_err(mpsc::error::TrySendError::into_inner));
-            let (member, incarnation) = (seat.member.clone(), seat.config.incarnation);
-            let worker = match member.role {
-                Role::Prefill => seat.start(Prefill::default())?,
-                Role::Decode => seat.start(Decode::default())?,
-            };
-            let input = worker.input().open_session(session).ok_or("a worker ended at its start")?;
-            let send = Box::new(move |bytes| if input.send(bytes) { Ok(()) } else { Err(LinkFull) });
-            let name = member.name;
-            let peer =
-                PeerInfo { id: member.id, incarnation, name, role: member.role, address: PeerAddress::default() };
-            opened.try_send(WorkerLink { peer, send, receive })?;
-            workers.push(worker);
-        }
-        Ok(Self { workers, links, members, lane, device, context_tokens: pool.context_tokens, scope })
-    }
-}
-
-impl Seat {
-    fn start<R: worker::Role>(self, role: R) -> Result<Worker, worker::StartError> {
-        let Seat { config, device, inbox, agent, .. } = self;
-        Worker::start(WorkerParts { config, role, device, agent, inbox })
-    }
-}
-
-/// Those who are there at the start.
-fn members(mut source: impl Discovery) -> Vec<Member> {
-    let mut members = Vec::new();
-    while let Some(change) = source.poll() {
-        match change {
-            Change::Up(member) => members.push(member),
-            Change::Down(id) => members.retain(|member| member.id != id),
-        }
-    }
-    members
-}
-
-/// Connects every decode worker with every prefill worker, both ways, so that a lane that may not be taken is an error
-/// now and not a slow request later.
-fn connect(seats: &mut [Seat]) -> Option<LaneStatus> {
-    let ids: Vec<_> = seats.iter().map(|seat| (seat.member.id, seat.member.role)).collect();
-    let mut lane = None;
-    for seat in seats {
-        for &(peer, role) in ids.iter().filter(|&&(_, role)| role != seat.member.role) {
-            seat.agent.connect(peer);
-            if role == Role::Prefill && lane.is_none() {
-                lane = seat.agent.lanes().into_iter().find(|&(id, _)| id == peer).map(|(_, status)| status);
-            }
-        }
-    }
-    lane
-}
-
-/// Sizes of a worker's pools and what follows from them.
-struct Pool {
-    blocks: u32,
-    reserve_blocks: u32,
     context_tokens: u32,
 }
 
+impl Seat {
+    /// Makes its device and its agent. Errors name the setting to change.
+    pub(super) fn new(
+        config: &Config,
+        model: &Model,
+        pool: &Pool,
+        who: Who,
+        hub: &Hub,
+    ) -> Result<Self, Box<dyn Error>> {
+        let worker = worker_config(config, model, pool, &who);
+        let device = device(config, model, pool)?;
+        let inbox = inbox();
+        let agent = join(hub, &worker, config.transport.require.0, &*device, &inbox)?;
+        Ok(Self { who, agent, config: worker, device, inbox, context_tokens: pool.context_tokens })
+    }
+
+    /// What it tells routers of itself.
+    pub(super) fn peer(&self) -> PeerInfo {
+        let Who { id, role, name } = self.who.clone();
+        PeerInfo { id, incarnation: self.config.incarnation, name, role, address: PeerAddress::default() }
+    }
+
+    /// What it serves.
+    pub(super) fn served(&self) -> Served {
+        self.config.served(self.context_tokens)
+    }
+
+    /// What computes, in words.
+    pub(super) fn device(&self) -> String {
+        self.device.describe()
+    }
+
+    /// Starts its thread. Errors: [`StartError`].
+    pub(super) fn start(self) -> Result<Worker, StartError> {
+        let Seat { who, config, device, inbox, agent, .. } = self;
+        match who.role {
+            Role::Prefill => Worker::start(WorkerParts { config, role: Prefill::default(), device, agent, inbox }),
+            Role::Decode => Worker::start(WorkerParts { config, role: Decode::default(), device, agent, inbox }),
+        }
+    }
+}
+
+/// Sizes of a worker's pools and what follows from them.
+pub(super) struct Pool {
+    blocks: u32,
+    reserve_blocks: u32,
+    /// Longest sequence that the model and the pools allow.
+    pub(super) context_tokens: u32,
+}
+
 impl Pool {
-    fn of(config: &Config, model: &Model) -> Result<Self, Box<dyn Error>> {
+    /// As the configuration gives memory. Errors: it is too little.
+    pub(super) fn of(config: &Config, model: &Model) -> Result<Self, Box<dyn Error>> {
         let layout = &model.layout;
         // Every group has as many blocks, so that none is full much before the others.
         let block_bytes: usize = (0..layout.groups.len()).map(|group| layout.record_bytes(group)).sum();
@@ -192,13 +152,13 @@ fn samples_max(config: &Config) -> u32 {
     config.engine.running_max + u32::from(config.router.choices_max)
 }
 
-fn worker_config(config: &Config, model: &Model, pool: &Pool, member: &Member) -> WorkerConfig {
+fn worker_config(config: &Config, model: &Model, pool: &Pool, who: &Who) -> WorkerConfig {
     let (engine, handoff) = (&config.engine, &config.handoff);
     WorkerConfig {
-        id: member.id,
-        role: member.role,
+        id: who.id,
+        role: who.role,
         incarnation: incarnation(),
-        name: member.name.clone(),
+        name: who.name.clone(),
         layout: model.layout.clone(),
         blocks: vec![pool.blocks; model.layout.groups.len()],
         weights: model.digest,

@@ -1,20 +1,36 @@
-//! The model that is served: its files, its weights once for all workers, and its card.
+//! The model that is served: its files, and what computes it, once for all workers of the process.
 
 use crate::config::{Config, Device};
 use crate::model_dir;
 use crate::progress::Progress;
+use domain::KvLayout;
 use domain::layout::BLOCK_TOKENS_DEFAULT;
-use domain::{KvLayout, SamplingParams, Scope};
 use engine::cpu::CpuModel;
 use engine::models::ModelFiles;
 use engine::sim::{self, CostModel, Preset, Vocabulary};
 use engine::spec::ModelSpec;
-use engine::text::{ChatTemplate, Tokenizer};
-use router::ModelCard;
+use engine::text::Tokenizer;
 use std::error::Error;
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::UNIX_EPOCH;
+
+/// Where a model is, and what its small files say.
+pub(super) struct Source {
+    pub(super) dir: PathBuf,
+    pub(super) files: ModelFiles,
+    /// What clients call it.
+    pub(super) name: String,
+}
+
+impl Source {
+    /// The configured model. Errors: it is not there, or is no model.
+    pub(super) fn open(config: &Config) -> Result<Self, Box<dyn Error>> {
+        let dir = model_dir::locate(config.model.path.as_ref())?;
+        let files = ModelFiles::load(&dir)?;
+        let name = if config.model.name.is_empty() { files.name.clone() } else { config.model.name.clone() };
+        Ok(Self { dir, files, name })
+    }
+}
 
 /// What computes it.
 pub(super) enum Engine {
@@ -33,25 +49,18 @@ pub(super) struct Model {
     /// Digest of config and weights.
     pub(super) digest: [u8; 32],
     pub(super) engine: Engine,
-    sampling: SamplingParams,
-    tokenizer: Tokenizer,
-    template: Option<ChatTemplate>,
-    created: u64,
 }
 
 impl Model {
-    pub(super) fn load(config: &Config) -> Result<Self, Box<dyn Error>> {
-        let dir = model_dir::locate(config.model.path.as_ref())?;
-        let files = ModelFiles::load(&dir)?;
-        let name = if config.model.name.is_empty() { files.name.clone() } else { config.model.name.clone() };
-        let tokenizer = Tokenizer::open(&dir)?;
-        let template = ChatTemplate::open(&dir)?;
-        let spec = files.spec.clone();
+    /// Loads what workers need; says on the terminal how far it is. Errors: the weights cannot be read, or a setting does not
+    /// suit them.
+    pub(super) fn load(config: &Config, source: &Source) -> Result<Self, Box<dyn Error>> {
+        let spec = source.files.spec.clone();
         let block_tokens = Some(config.engine.block_tokens).filter(|&tokens| tokens > 0);
         let (layout, digest, engine) = match config.engine.device {
             Device::Sim => {
                 let preset = Preset::named(&config.sim.preset).ok_or("sim.preset is no preset")?;
-                let size = u32::try_from(spec.vocab.min(tokenizer.vocab_size()))?;
+                let size = u32::try_from(spec.vocab.min(Tokenizer::open(&source.dir)?.vocab_size()))?;
                 let vocabulary = Vocabulary::new(size, spec.eos.iter().copied());
                 let vocabulary = vocabulary.ok_or("the model's vocabulary has nothing but ends")?;
                 let layout = sim::layout(preset.shape.layers, block_tokens.unwrap_or(BLOCK_TOKENS_DEFAULT));
@@ -59,37 +68,15 @@ impl Model {
             }
             _ => {
                 let layout = spec.kv_layout(config.model.kv_dtype.resolve(spec.dtype), block_tokens);
-                let (digest, weights) = load_weights(&files, &name)?;
+                let (digest, weights) = load_weights(&source.files, &source.name)?;
                 (layout, digest, Engine::Cpu(Arc::new(weights)))
             }
         };
-        let created = created(&files.dir);
-        Ok(Self { name, spec, layout, digest, engine, sampling: files.sampling, tokenizer, template, created })
-    }
-
-    /// What the router tells of it. `context_tokens`: the longest sequence that the workers take; `scope`: what their
-    /// block identities are derived under.
-    pub(super) fn card(self, context_tokens: u32, scope: Scope) -> ModelCard {
-        ModelCard {
-            name: self.name,
-            created: self.created,
-            tokenizer: self.tokenizer,
-            template: self.template,
-            sampling: self.sampling,
-            eos: self.spec.eos,
-            context_tokens,
-            vocab: self.spec.vocab as u32,
-            scope,
-        }
-    }
-
-    /// Whether it can chat.
-    pub(super) fn has_template(&self) -> bool {
-        self.template.is_some()
+        Ok(Self { name: source.name.clone(), spec, layout, digest, engine })
     }
 }
 
-/// The digest of config and weights, and the weights; says on the terminal how far it is.
+/// The digest of config and weights, and the weights.
 fn load_weights(files: &ModelFiles, name: &str) -> Result<([u8; 32], CpuModel), Box<dyn Error>> {
     let cache = model_dir::digest_cache();
     let mut progress = Progress::begin(format!("reading {name}"));
@@ -102,10 +89,4 @@ fn load_weights(files: &ModelFiles, name: &str) -> Result<([u8; 32], CpuModel), 
     })?;
     progress.end();
     Ok((digest, weights))
-}
-
-/// When the model's directory was written, in seconds since the Unix epoch; 0 where the file system does not say.
-fn created(dir: &Path) -> u64 {
-    let modified = dir.metadata().and_then(|metadata| metadata.modified()).ok();
-    modified.and_then(|time| time.duration_since(UNIX_EPOCH).ok()).map_or(0, |age| age.as_secs())
 }

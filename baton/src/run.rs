@@ -1,0 +1,27 @@
+//! The commands that serve: `baton serve`, `router`, `prefill-worker` and `decode-worker`. Each file named like a command is
+//! the order of things; the parts that they share are beside them.
+
+mod card;
+mod local;
+mod model;
+mod router;
+mod runtime;
+mod seat;
+mod serve;
+mod shutdown;
+mod welcome;
+mod worker;
+
+pub(crate) use router::router;
+pub(crate) use serve::serve;
+pub(crate) use worker::worker;
+
+use domain::session::Role;
+
+/// The role in words.
+fn role_name(role: Role) -> &'static str {
+    match role {
+        Role::Prefill => "prefill",
+        Role::Decode => "decode",
+    }
+}

@@ -1,0 +1,73 @@
+//! `baton router`: the API, over workers of other processes.
+
+use super::card::card;
+use super::model::Source;
+use super::runtime::{listen, runtime};
+use super::{shutdown, welcome};
+use crate::config::{Config, Handoffs};
+use discovery::StaticList;
+use domain::Secret;
+use domain::layout::BLOCK_TOKENS_DEFAULT;
+use placement::{HandoffPolicy, PlacementConfig, Rates};
+use router::{Dialer, RouterConfig};
+use std::error::Error;
+use std::time::Duration;
+
+/// Serves until a signal ends it.
+pub(crate) fn router(config: &Config) -> Result<(), Box<dyn Error>> {
+    let metrics = telemetry::install();
+    let runtime = runtime()?;
+    let workers = StaticList::parse(&config.cluster.workers)?;
+    if workers.addresses().is_empty() {
+        return Err("cluster.workers is empty: name the session addresses of workers (--workers ADDR,ADDR)".into());
+    }
+    let listener = listen(&runtime, "router.listen", &config.router.listen)?;
+    let card = card(&Source::open(config)?)?;
+    welcome::router(&listener.local_addr()?.to_string(), &card, workers.addresses())?;
+    let (dialer, sessions) = Dialer::new();
+    let serve = router::serve(listener, router_config(config), card, sessions, metrics, shutdown::signal());
+    let secret = Secret::new(config.cluster.secret.0.as_str());
+    runtime.block_on(async {
+        tokio::select! {
+            ended = serve => ended,
+            never = dialer.follow(workers, secret) => match never {},
+        }
+    })?;
+    tracing::info!("ended");
+    Ok(())
+}
+
+/// The router's part of the configuration.
+pub(super) fn router_config(config: &Config) -> RouterConfig {
+    let (router, placement) = (&config.router, &config.placement);
+    let handoff = match placement.handoff {
+        Handoffs::Auto => HandoffPolicy::Auto,
+        Handoffs::Always => HandoffPolicy::Always,
+        Handoffs::Never => HandoffPolicy::Never,
+    };
+    RouterConfig {
+        body_bytes_max: usize::try_from(router.body_bytes_max.0).unwrap_or(usize::MAX),
+        body_wait: Duration::from_secs(router.body_wait_s),
+        prompt_tokens_max: if router.prompt_tokens_max == 0 { u32::MAX } else { router.prompt_tokens_max },
+        prompts_max: router.prompts_max,
+        choices_max: router.choices_max,
+        connections_max: router.connections_max,
+        deadline: Duration::from_secs(router.deadline_s),
+        stream_buffer: router.stream_buffer,
+        write_wait: Duration::from_secs(router.write_wait_s),
+        drain: Duration::from_secs(router.drain_s),
+        placement: PlacementConfig {
+            // These two the workers say.
+            block_tokens: BLOCK_TOKENS_DEFAULT,
+            token_bytes: 0,
+            attempts_max: placement.attempts_max,
+            lease: Duration::from_millis(config.handoff.lease_ms),
+            requests_max: router.requests_max,
+            index_blocks_max: placement.index_blocks_max,
+            handoff,
+            heartbeat: Duration::from_millis(config.session.heartbeat_ms),
+            silence_max: Duration::from_millis(config.session.silence_ms),
+            defaults: Rates::default(),
+        },
+    }
+}

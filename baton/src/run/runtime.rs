@@ -1,0 +1,21 @@
+//! What every serving process has: threads for its sockets, and addresses that it takes before anything that takes time.
+
+use std::error::Error;
+use tokio::net::TcpListener;
+use tokio::runtime::{Builder, Runtime};
+
+/// Threads for sockets, at most: they only carry tokens, the cores are the engine's.
+const THREADS_MAX: usize = 4;
+
+/// The runtime of the process.
+pub(super) fn runtime() -> std::io::Result<Runtime> {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
+    Builder::new_multi_thread().worker_threads(threads).enable_all().build()
+}
+
+/// Listens on the address that the setting `key` names. Whoever waits for a model to load should learn before that it is
+/// taken. Errors: it is, or is none of this machine's.
+pub(super) fn listen(runtime: &Runtime, key: &str, address: &str) -> Result<TcpListener, Box<dyn Error>> {
+    let listener = runtime.block_on(TcpListener::bind(address));
+    listener.map_err(|error| format!("cannot listen on {address} ({key}): {error}").into())
+}

@@ -1,0 +1,74 @@
+//! `baton serve`: router and workers in one process.
+
+use super::card::card;
+use super::local::Local;
+use super::model::{Model, Source};
+use super::router::router_config;
+use super::runtime::{listen, runtime};
+use super::seat::{Pool, Seat, Who};
+use super::{role_name, shutdown, welcome};
+use crate::config::Config;
+use domain::WorkerId;
+use domain::session::Role;
+use router::Dialer;
+use std::error::Error;
+use transport::{Hub, LaneStatus};
+
+/// Serves until a signal ends it.
+pub(crate) fn serve(config: &Config) -> Result<(), Box<dyn Error>> {
+    let metrics = telemetry::install();
+    let runtime = runtime()?;
+    let listener = listen(&runtime, "router.listen", &config.router.listen)?;
+    let source = Source::open(config)?;
+    let card = card(&source)?;
+    let model = Model::load(config, &source)?;
+
+    let (pool, hub) = (Pool::of(config, &model)?, Hub::new());
+    let seats = everyone(config).map(|who| Seat::new(config, &model, &pool, who, &hub));
+    let mut seats = seats.collect::<Result<Vec<Seat>, _>>()?;
+    let lane = connect(&mut seats);
+    welcome::serve(&listener.local_addr()?.to_string(), &card, &pool, &seats, lane.as_ref())?;
+
+    let (dialer, sessions) = Dialer::new();
+    let mut workers = Vec::with_capacity(seats.len());
+    for seat in seats {
+        let (peer, served) = (seat.peer(), seat.served());
+        let worker = seat.start()?;
+        let (dialer, local) = (dialer.clone(), Local::new(worker.input(), peer, served));
+        runtime.spawn(async move { dialer.keep(&local).await });
+        workers.push(worker);
+    }
+    let serve = router::serve(listener, router_config(config), card, sessions, metrics, shutdown::signal());
+    runtime.block_on(serve)?;
+    // Nobody asks the workers any more; they end with their threads.
+    drop(workers);
+    tracing::info!("ended");
+    Ok(())
+}
+
+/// The workers, prefill workers first; ids count from 1.
+fn everyone(config: &Config) -> impl Iterator<Item = Who> {
+    let of = |role, count| (1..=count).map(move |number| (role, number));
+    let all = of(Role::Prefill, config.serve.prefill).chain(of(Role::Decode, config.serve.decode));
+    all.zip(1..).map(|((role, number), id)| Who {
+        id: WorkerId(id),
+        role,
+        name: format!("{}-{number}", role_name(role)),
+    })
+}
+
+/// Connects every decode worker with every prefill worker, both ways, so that a lane that may not be taken is an error
+/// now and not a slow request later. Gives the lane from the first decode worker to the first prefill worker.
+fn connect(seats: &mut [Seat]) -> Option<LaneStatus> {
+    let everyone: Vec<_> = seats.iter().map(|seat| (seat.who.id, seat.who.role)).collect();
+    let mut lane = None;
+    for seat in seats {
+        for &(peer, role) in everyone.iter().filter(|&&(_, role)| role != seat.who.role) {
+            seat.agent.connect(peer);
+            if role == Role::Prefill && lane.is_none() {
+                lane = seat.agent.lanes().into_iter().find(|&(id, _)| id == peer).map(|(_, status)| status);
+            }
+        }
+    }
+    lane
+}

@@ -1,0 +1,98 @@
+//! What a person sees when a process is up: where it is, what it is, and what to do next. Its first line ends with the
+//! address.
+
+use super::role_name;
+use super::seat::{Pool, Seat};
+use crate::output::print;
+use discovery::Address;
+use domain::session::Role;
+use router::ModelCard;
+use std::io;
+use transport::LaneStatus;
+
+/// A question that the bundled model answers well, and sensible for any other.
+const QUESTION: &str = "What is ownership?";
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// Of `baton serve`. `lane`: how KV moves, where it does.
+pub(super) fn serve(
+    address: &str,
+    card: &ModelCard,
+    pool: &Pool,
+    seats: &[Seat],
+    lane: Option<&LaneStatus>,
+) -> io::Result<()> {
+    let count = |role: Role| seats.iter().filter(|seat| seat.who.role == role).count();
+    let workers = [Role::Prefill, Role::Decode].map(|role| match count(role) {
+        1 => format!("1 {} worker", role_name(role)),
+        many => format!("{many} {} workers", role_name(role)),
+    });
+    let lane = match lane {
+        Some(status) => {
+            let gigabytes = status.probe.bytes_per_s / 1e9;
+            format!("KV moves over the lane `{}` ({gigabytes:.1} GB/s)", status.lane)
+        }
+        None => "no KV moves: decode workers compute prompts themselves".to_owned(),
+    };
+    print(&format!(
+        "baton {VERSION}: listening on http://{address}\n  \
+         model    {name} ({context} tokens of context)\n  \
+         workers  {prefill}, {decode}; {lane}\n  \
+         engine   {device}\n  \
+         {attempt}  \
+         end      Ctrl-C\n",
+        name = card.name,
+        context = pool.context_tokens,
+        prefill = workers[0],
+        decode = workers[1],
+        device = seats[0].device(),
+        attempt = attempt(address, card),
+    ))
+}
+
+/// Of `baton router`.
+pub(super) fn router(address: &str, card: &ModelCard, workers: &[Address]) -> io::Result<()> {
+    let list = workers.iter().map(Address::as_str).collect::<Vec<_>>().join(", ");
+    print(&format!(
+        "baton {VERSION} router: listening on http://{address}\n  \
+         model    {name}\n  \
+         workers  {list}; they may come and go\n  \
+         {attempt}  \
+         end      Ctrl-C\n\
+         ready, as soon as a decode worker is\n",
+        name = card.name,
+        attempt = attempt(address, card),
+    ))
+}
+
+/// Of `baton prefill-worker` and `baton decode-worker`.
+pub(super) fn worker(address: &str, model: &str, pool: &Pool, seat: &Seat) -> io::Result<()> {
+    let peer = seat.peer();
+    print(&format!(
+        "baton {VERSION} {role} worker: listening for routers on {address}\n  \
+         name     {name}, id {id}\n  \
+         model    {model} ({context} tokens of context)\n  \
+         engine   {device}\n  \
+         end      Ctrl-C\n\
+         ready\n",
+        role = role_name(peer.role),
+        name = peer.name,
+        id = peer.id.0,
+        context = pool.context_tokens,
+        device = seat.device(),
+    ))
+}
+
+/// A line to try.
+fn attempt(address: &str, card: &ModelCard) -> String {
+    let (path, body) = if card.template.is_some() {
+        let message = format!(r#""messages":[{{"role":"user","content":"{QUESTION}"}}]"#);
+        ("chat/completions", format!(r#"{{"model":"{}",{message}}}"#, card.name))
+    } else {
+        ("completions", format!(r#"{{"model":"{}","prompt":"{QUESTION}","max_tokens":32}}"#, card.name))
+    };
+    format!(
+        "try      curl http://{address}/v1/{path} -H 'content-type: application/json' \\\n             \
+         -d '{body}'\n"
+    )
+}
