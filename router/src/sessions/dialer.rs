@@ -57,6 +57,13 @@ pub enum DialError {
     Refused(String),
 }
 
+impl DialError {
+    /// Whether it says more than an error before it: a worker that is not there is so in several ways.
+    fn is_news(&self, before: &Self) -> bool {
+        !matches!((self, before), (Self::Unreachable(_), Self::Unreachable(_))) && self != before
+    }
+}
+
 impl fmt::Display for DialError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -110,13 +117,13 @@ impl Dialer {
             let began = Instant::now();
             let error = match self.session(worker).await {
                 Ok(over) => {
-                    tracing::warn!(worker = worker.name(), why = over, "the session is over");
+                    tracing::info!(worker = worker.name(), why = over, "the session is over");
                     None
                 }
                 Err(error) => Some(error),
             };
             // What goes on failing in the same way is said once.
-            if let Some(error) = error.as_ref().filter(|&error| known.as_ref() != Some(error)) {
+            if let Some(error) = error.as_ref().filter(|error| known.as_ref().is_none_or(|known| error.is_news(known))) {
                 tracing::warn!(worker = worker.name(), "{error}; it is tried again");
             }
             let lasted = error.is_none() && began.elapsed() >= PAUSE_MAX;

@@ -1,1 +1,150 @@
+//! The dialer, in front of workers that the test plays over the network.
 
+use super::*;
+use discovery::{Address, StaticList};
+use domain::session::{FromWorker, Hello, PROTOCOL, PeerAddress, PeerInfo, Role, ToWorker};
+use domain::{Incarnation, Secret, WorkerId};
+use proto::rpc::{Incoming, Outgoing, Status};
+use proto::session::{decode_to_worker, encode_from_worker};
+use std::net::SocketAddr;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+/// Nothing that works takes nearly as long.
+const PATIENCE: Duration = Duration::from_secs(60);
+const SERVED: Served = Served { weights: [1; 32], layout: 7, block_tokens: 16, token_bytes: 64, context_tokens: 512 };
+
+/// How a played worker begins a session.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Manner {
+    Good,
+    OldProtocol,
+    OtherSecret,
+    Nonsense,
+}
+
+/// A worker that says its hello and then back what it hears.
+async fn answer(manner: Manner, id: u32, served: Served, mut incoming: Incoming) -> Result<Outgoing, Status> {
+    let first = incoming.message().await?.expect("a hello");
+    let ToWorker::Hello(router) = decode_to_worker(&first).expect("it can be read") else { panic!("no hello") };
+    let (name, address) = (format!("worker-{id}"), PeerAddress::default());
+    let peer = PeerInfo { id: WorkerId(id), incarnation: Incarnation(1), name, role: Role::Decode, address };
+    let secret = Secret::new(if manner == Manner::OtherSecret { "x" } else { "hush" });
+    let mut hello = Hello::answer(&secret, &router, peer, served, [3; 32]);
+    if manner == Manner::OldProtocol {
+        hello.protocol = PROTOCOL - 1;
+    }
+    let (sender, outgoing) = mpsc::channel(64);
+    let bytes = match manner {
+        Manner::Nonsense => vec![255; 9],
+        _ => encode_from_worker(&FromWorker::Hello(Box::new(hello.clone()))),
+    };
+    sender.try_send(Ok(bytes)).expect("it is empty");
+    tokio::spawn(async move {
+        let Ok(Some(proof)) = incoming.message().await else { return };
+        let ToWorker::Proof(proof) = decode_to_worker(&proof).expect("it can be read") else { panic!("no proof") };
+        assert!(hello.proves_router(&Secret::new("hush"), &router, &proof));
+        while let Ok(Some(bytes)) = incoming.message().await {
+            if bytes == b"end" || sender.send(Ok(bytes)).await.is_err() {
+                return;
+            }
+        }
+    });
+    Ok(outgoing)
+}
+
+async fn worker(listener: TcpListener, manner: Manner, id: u32, served: Served) -> JoinHandle<()> {
+    let session = move |incoming| answer(manner, id, served, incoming);
+    tokio::spawn(proto::rpc::serve(listener, session, std::future::pending()))
+}
+
+async fn port() -> (TcpListener, SocketAddr) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
+    let address = listener.local_addr().expect("it is bound");
+    (listener, address)
+}
+
+/// A dialer that follows these.
+fn follow(addresses: &[SocketAddr]) -> Sessions {
+    let list = addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+    let (dialer, sessions) = Dialer::new();
+    let list = StaticList::parse(&list).expect("addresses");
+    tokio::spawn(async move { dialer.follow(list, Secret::new("hush")).await });
+    sessions
+}
+
+async fn link(sessions: &mut Sessions) -> WorkerLink {
+    timeout(PATIENCE, sessions.links.recv()).await.expect("a session begins").expect("the dialer lives")
+}
+
+async fn error(manner: Manner) -> String {
+    let (listener, address) = port().await;
+    let _worker = worker(listener, manner, 1, SERVED).await;
+    let address: Address = address.to_string().parse().expect("an address");
+    let remote = remote::Remote::new(address, Secret::new("hush"), 1);
+    remote.dial().await.err().expect("no session").to_string()
+}
+
+#[tokio::test]
+async fn a_session_carries_messages_until_either_end_drops_it() {
+    let (listener, address) = port().await;
+    let _worker = worker(listener, Manner::Good, 1, SERVED).await;
+    let mut sessions = follow(&[address]);
+    let mut first = link(&mut sessions).await;
+    assert_eq!(*sessions.served.borrow(), Some(SERVED));
+    assert_eq!((first.peer.id, first.peer.name.as_str()), (WorkerId(1), "worker-1"));
+    (first.send)(b"hello".to_vec()).expect("there is room");
+    assert_eq!(first.receive.recv().await.as_deref(), Some(&b"hello"[..]));
+    // The worker drops it.
+    (first.send)(b"end".to_vec()).expect("there is room");
+    assert_eq!(first.receive.recv().await, None);
+    drop(first);
+    // The router drops it; a session is begun again each time.
+    drop(link(&mut sessions).await);
+    link(&mut sessions).await;
+}
+
+#[tokio::test]
+async fn a_worker_that_comes_later_or_returns_is_found() {
+    let (listener, address) = port().await;
+    drop(listener);
+    let mut sessions = follow(&[address]);
+    for life in 0..3 {
+        let listener = TcpListener::bind(address).await.expect("the port is free");
+        let worker = worker(listener, Manner::Good, 1, SERVED).await;
+        let mut link = link(&mut sessions).await;
+        (link.send)(vec![life]).expect("there is room");
+        assert_eq!(link.receive.recv().await, Some(vec![life]));
+        worker.abort();
+        assert!(worker.await.is_err_and(|error| error.is_cancelled()));
+        // Its connections outlive the listener here, as they would not a process.
+        drop(link);
+    }
+}
+
+#[tokio::test]
+async fn what_does_not_belong_is_refused_with_the_reason() {
+    let text = error(Manner::OldProtocol).await;
+    assert!(text.contains(&format!("the router speaks protocol {PROTOCOL}, the worker 0")), "{text}");
+    let text = error(Manner::OtherSecret).await;
+    assert!(text.contains("does not know the secret"), "{text}");
+    let text = error(Manner::Nonsense).await;
+    assert!(text.contains("cannot be read"), "{text}");
+}
+
+#[tokio::test]
+async fn workers_of_another_model_and_twins_are_left_out() {
+    let mut addresses = Vec::new();
+    let mut workers = Vec::new();
+    for (id, weights) in [(1, 1), (2, 2), (1, 1)] {
+        let (listener, address) = port().await;
+        workers.push(worker(listener, Manner::Good, id, Served { weights: [weights; 32], ..SERVED }).await);
+        addresses.push(address);
+    }
+    let mut sessions = follow(&addresses);
+    let _first = link(&mut sessions).await;
+    let second = timeout(Duration::from_millis(500), sessions.links.recv()).await;
+    assert!(second.is_err(), "of two models, and of two with one id, one is enough: {second:?}");
+}
