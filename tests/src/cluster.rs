@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 use transport::Hub;
-use worker::{Clock, SessionInput, Worker, WorkerConfig, WorkerParts, inbox, join};
+use worker::{Clock, SessionInput, Worker, WorkerConfig, WorkerParts, agent_config, inbox, join};
 
 /// The first prefill worker. All prefill workers have even ids.
 pub const PREFILL: WorkerId = WorkerId(0);
@@ -112,7 +112,7 @@ impl Cluster {
     pub fn start(&mut self, id: WorkerId, incarnation: Incarnation, device: Box<dyn Device>) {
         self.end(id);
         let (config, inbox) = (config(&self.options, id, incarnation), inbox());
-        let agent = join(&self.hub, &config, None, &*device, &inbox).expect("the agent starts");
+        let agent = join(&self.hub, &config, agent_config(&config), &*device, &inbox).expect("the agent starts");
         let worker = if id.0.is_multiple_of(2) {
             Worker::start(WorkerParts { config, role: Prefill::default(), device, agent, inbox })
         } else {

@@ -44,5 +44,5 @@ pub use role::Role;
 pub use sequence::{PROMPT, Sequence};
 pub use serve::{Identity, serve};
 pub use sessions::SessionId;
-pub use step_loop::{StartError, Worker, WorkerParts, join};
+pub use step_loop::{StartError, Worker, WorkerParts, agent_config, join};
 pub use transport::{ReadError, Transport};

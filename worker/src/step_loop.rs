@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::thread::JoinHandle;
-use transport::{Agent, AgentConfig, Hub, Lane};
+use transport::{Agent, AgentConfig, Hub};
 
 /// Events handled before the loop looks at its step again.
 const EVENTS_PER_ROUND_MAX: usize = 512;
@@ -61,19 +61,22 @@ struct StepLoop<R: Role> {
     drained: Arc<AtomicBool>,
 }
 
-/// Makes the transport agent of a worker: it enters the hub, where the other workers of the process find it, and lends
-/// them the pools of `device` for reading. `require`: see [`AgentConfig::require`]. Errors: no thread could be started.
+/// Settings of the agent of a worker that only workers of the same process reach; the caller opens it to others.
+pub fn agent_config(config: &WorkerConfig) -> AgentConfig {
+    AgentConfig::in_process(config.id, config.incarnation, config.name.clone(), TRANSFERS_MAX)
+}
+
+/// Makes the transport agent of a worker, which lends others the pools of `device` for reading. It enters the hub, where the
+/// other workers of the process find it. Errors: no thread could be started, no socket bound.
 pub fn join(
     hub: &Hub,
     config: &WorkerConfig,
-    require: Option<Lane>,
+    agent: AgentConfig,
     device: &dyn Device,
     inbox: &Inbox,
 ) -> std::io::Result<Agent> {
-    let settings = AgentConfig::in_process(config.id, config.incarnation, config.name.clone(), TRANSFERS_MAX);
-    let settings = AgentConfig { require, ..settings };
     let sink = inbox.input();
-    let agent = Agent::start(hub, settings, device.progress(), Box::new(move |event| sink.agent(event)))?;
+    let agent = Agent::start(hub, agent, device.progress(), Box::new(move |event| sink.agent(event)))?;
     for group in 0..config.layout.groups.len() {
         agent.register(Arc::new(Pool(device.pool(group))));
     }

@@ -47,9 +47,13 @@ pub(super) fn problems(config: &Config, origin: impl Fn(&str) -> Origin) -> Vec<
     let listed = StaticList::parse(&cluster.workers);
     let reason = || listed.as_ref().map_or_else(ToString::to_string, |_| String::new());
     expect(listed.is_ok(), "cluster.workers", &reason);
-    for (key, address) in [("router.listen", &router.listen), ("worker.listen", &worker.listen)] {
+    for (key, address, may_be_empty) in [
+        ("router.listen", &router.listen, false),
+        ("worker.listen", &worker.listen, false),
+        ("transport.listen", &transport.listen, true),
+    ] {
         let what = || format!("{address:?} is not HOST:PORT, such as 127.0.0.1:8000");
-        expect(is_address(address), key, &what);
+        expect(is_address(address) || may_be_empty && address.is_empty(), key, &what);
     }
 
     let engine_room = engine.running_max.saturating_add(engine.chunk_tokens);
@@ -100,8 +104,11 @@ pub(super) fn problems(config: &Config, origin: impl Fn(&str) -> Origin) -> Vec<
     expect(Preset::named(&sim.preset).is_some(), "sim.preset", &|| {
         format!("{:?} is not one of {}", sim.preset, Preset::names().collect::<Vec<_>>().join(", "))
     });
-    if let Some(lane) = transport.require.0 {
-        expect(lane.not_built().is_none(), "transport.require", &|| {
+    for (key, lane) in [("transport.require", transport.require.0.as_slice()), ("transport.lanes", &transport.lanes.0)]
+        .into_iter()
+        .flat_map(|(key, lanes)| lanes.iter().map(move |lane| (key, lane)))
+    {
+        expect(lane.not_built().is_none(), key, &|| {
             let lanes: Vec<_> =
                 Lane::all().filter(|(_, missing)| missing.is_none()).map(|(lane, _)| lane.name()).collect();
             let reason = lane.not_built().unwrap_or_default();

@@ -88,7 +88,7 @@ tree! {
         listen: String = "127.0.0.1:9001".to_owned(),
         /// Name in logs and metrics, unique in the cluster. Empty: its role, the host's name and the port.
         name: String = String::new(),
-        /// Number in the cluster, unique and the same in every life of the worker. 0: made from the name (the first four bytes, little endian, of its BLAKE3 hash).
+        /// Number in the cluster, unique. 0: the first four bytes, little endian, of the BLAKE3 hash of its name.
         id: u32 = 0,
         /// Time that what runs has to end or to move to another worker after SIGTERM; after it the worker ends.
         drain_s: u64 = 60,
@@ -97,7 +97,7 @@ tree! {
     cluster: Cluster {
         /// Session addresses of the workers, with commas between them; for routers.
         workers: String = String::new(),
-        /// What all of them know and nobody else. Give it in the environment or in the file: others see flags. Empty: whoever reaches a worker may use it.
+        /// What all of them know and nobody else; others of the machine see flags. Empty: whoever reaches a worker may use it.
         secret: Hidden = Hidden::default(),
     }
     /// What computes.
@@ -144,6 +144,12 @@ tree! {
     transport: Transport {
         /// Slowest lane that KV may take; where only slower ones exist, the start fails. Empty: any.
         require: RequiredLane = RequiredLane(None),
+        /// Lanes that KV may take, with commas between them. Empty: all.
+        lanes: Lanes = Lanes(Vec::new()),
+        /// Address where workers of other processes read this one's KV over `tcp`. Port 0 takes a free one. Empty: none.
+        listen: String = "127.0.0.1:0".to_owned(),
+        /// Host that others are told instead of the one listened on. Empty: that one.
+        advertise: String = String::new(),
     }
     /// The rules of a handoff.
     handoff: Handoff {
@@ -255,6 +261,25 @@ impl TryFrom<String> for RequiredLane {
 impl From<RequiredLane> for String {
     fn from(required: RequiredLane) -> String {
         required.0.map_or(String::new(), |lane| lane.name().to_owned())
+    }
+}
+
+/// The lanes that KV may take.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub(crate) struct Lanes(pub(crate) Vec<Lane>);
+
+impl TryFrom<String> for Lanes {
+    type Error = transport::LaneParseError;
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
+        parts.map(str::parse).collect::<Result<_, _>>().map(Self)
+    }
+}
+
+impl From<Lanes> for String {
+    fn from(lanes: Lanes) -> String {
+        lanes.0.iter().map(|lane| lane.name()).collect::<Vec<_>>().join(",")
     }
 }
 

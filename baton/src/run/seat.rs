@@ -4,7 +4,7 @@ use super::model::{Engine, Model};
 use crate::config::Config;
 use decode_worker::Decode;
 use domain::plan::StepPlan;
-use domain::session::{PeerAddress, PeerInfo, Role, Served};
+use domain::session::{PeerInfo, Role, Served};
 use domain::{Incarnation, WorkerId};
 use engine::cpu::{CpuConfig, CpuDevice, Isa};
 use engine::device::{Device, DeviceLimits};
@@ -14,8 +14,8 @@ use scheduler::SchedulerConfig;
 use std::error::Error;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use transport::{Agent, Hub};
-use worker::{Inbox, StartError, Worker, WorkerConfig, WorkerParts, inbox, join};
+use transport::{Agent, AgentConfig, Hub, ListenConfig};
+use worker::{Inbox, StartError, Worker, WorkerConfig, WorkerParts, agent_config, inbox, join};
 
 /// Fewest blocks that a pool is worth starting with.
 const BLOCKS_MIN: u32 = 4;
@@ -26,6 +26,15 @@ pub(super) struct Who {
     pub(super) id: WorkerId,
     pub(super) role: Role,
     pub(super) name: String,
+}
+
+/// Who may read a worker's KV.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reach {
+    /// Workers of the same process.
+    Process,
+    /// Whoever knows the secret.
+    Cluster,
 }
 
 /// A worker that is ready to start.
@@ -46,18 +55,21 @@ impl Seat {
         pool: &Pool,
         who: Who,
         hub: &Hub,
+        reach: Reach,
     ) -> Result<Self, Box<dyn Error>> {
         let worker = worker_config(config, model, pool, &who);
         let device = device(config, model, pool)?;
         let inbox = inbox();
-        let agent = join(hub, &worker, config.transport.require.0, &*device, &inbox)?;
+        let agent = agent(config, agent_config(&worker), reach);
+        let agent = join(hub, &worker, agent, &*device, &inbox);
+        let agent = agent.map_err(|error| format!("cannot listen on {}: {error}", config.transport.listen))?;
         Ok(Self { who, agent, config: worker, device, inbox, context_tokens: pool.context_tokens })
     }
 
     /// What it tells routers of itself.
     pub(super) fn peer(&self) -> PeerInfo {
         let Who { id, role, name } = self.who.clone();
-        PeerInfo { id, incarnation: self.config.incarnation, name, role, address: PeerAddress::default() }
+        PeerInfo { id, incarnation: self.config.incarnation, name, role, address: self.agent.address() }
     }
 
     /// What it serves.
@@ -150,6 +162,18 @@ fn device(config: &Config, model: &Model, pool: &Pool) -> Result<Box<dyn Device>
 /// A step samples for each running sequence at most once, and a prompt that ends counts as its choices.
 fn samples_max(config: &Config) -> u32 {
     config.engine.running_max + u32::from(config.router.choices_max)
+}
+
+/// The agent's settings, as configured.
+fn agent(config: &Config, agent: AgentConfig, reach: Reach) -> AgentConfig {
+    let transport = &config.transport;
+    let listen = (reach == Reach::Cluster).then(|| ListenConfig {
+        bind: transport.listen.clone(),
+        advertise: transport.advertise.clone(),
+    });
+    let secret = transport::Secret::new(config.cluster.secret.0.as_bytes());
+    let lanes = if transport.lanes.0.is_empty() { agent.lanes.clone() } else { transport.lanes.0.clone() };
+    AgentConfig { require: transport.require.0, lanes, secret, listen, ..agent }
 }
 
 fn worker_config(config: &Config, model: &Model, pool: &Pool, who: &Who) -> WorkerConfig {

@@ -5,7 +5,7 @@ use super::local::Local;
 use super::model::{Model, Source};
 use super::router::router_config;
 use super::runtime::{listen, runtime};
-use super::seat::{Pool, Seat, Who};
+use super::seat::{Pool, Reach, Seat, Who};
 use super::{role_name, shutdown, welcome};
 use crate::config::Config;
 use domain::WorkerId;
@@ -24,7 +24,7 @@ pub(crate) fn serve(config: &Config) -> Result<(), Box<dyn Error>> {
     let model = Model::load(config, &source)?;
 
     let (pool, hub) = (Pool::of(config, &model)?, Hub::new());
-    let seats = everyone(config).map(|who| Seat::new(config, &model, &pool, who, &hub));
+    let seats = everyone(config).map(|who| Seat::new(config, &model, &pool, who, &hub, Reach::Process));
     let mut seats = seats.collect::<Result<Vec<Seat>, _>>()?;
     let lane = connect(&mut seats);
     welcome::serve(&listener.local_addr()?.to_string(), &card, &pool, &seats, lane.as_ref())?;

@@ -5,7 +5,7 @@ use super::role_name;
 use super::seat::{Pool, Seat};
 use crate::output::print;
 use discovery::Address;
-use domain::session::Role;
+use domain::session::{PeerAddress, Role};
 use router::ModelCard;
 use std::io;
 use transport::LaneStatus;
@@ -73,14 +73,26 @@ pub(super) fn worker(address: &str, model: &str, pool: &Pool, seat: &Seat) -> io
          name     {name}, id {id}\n  \
          model    {model} ({context} tokens of context)\n  \
          engine   {device}\n  \
+         lanes    {lanes}\n  \
          end      Ctrl-C\n\
          ready\n",
         role = role_name(peer.role),
+        lanes = lanes(&peer.address),
         name = peer.name,
         id = peer.id.0,
         context = pool.context_tokens,
         device = seat.device(),
     ))
+}
+
+/// Over which lanes other workers read its KV.
+fn lanes(address: &PeerAddress) -> String {
+    match (address.unix.as_str(), address.tcp.as_str()) {
+        ("", "") => "none: other processes do not reach its KV".to_owned(),
+        (_, "") => "KV is read over `shm` by workers of this host".to_owned(),
+        ("", tcp) => format!("KV is read over `tcp` at {tcp}"),
+        (_, tcp) => format!("KV is read over `shm` by workers of this host, over `tcp` at {tcp}"),
+    }
 }
 
 /// A line to try.

@@ -2,7 +2,7 @@
 
 use super::model::{Model, Source};
 use super::runtime::{listen, runtime};
-use super::seat::{Pool, Seat, Who};
+use super::seat::{Pool, Reach, Seat, Who};
 use super::{role_name, shutdown, welcome};
 use crate::config::Config;
 use domain::session::Role;
@@ -29,7 +29,7 @@ pub(crate) fn worker(config: &Config, role: Role) -> Result<(), Box<dyn Error>> 
     }
     let model = Model::load(config, &Source::open(config)?)?;
     let pool = Pool::of(config, &model)?;
-    let seat = Seat::new(config, &model, &pool, who(config, role, address), &Hub::new())?;
+    let seat = Seat::new(config, &model, &pool, who(config, role, address), &Hub::new(), Reach::Cluster)?;
     welcome::worker(&address.to_string(), &model.name, &pool, &seat)?;
 
     let identity = Identity { peer: seat.peer(), served: seat.served(), secret };
