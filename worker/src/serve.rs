@@ -32,12 +32,7 @@ pub struct Identity {
 
 /// Serves sessions with `worker` on `listener` until `shutdown` is ready and those that are open have ended, or a short time
 /// after it.
-pub async fn serve(
-    listener: TcpListener,
-    worker: WorkerInput,
-    identity: Identity,
-    shutdown: impl Future<Output = ()>,
-) {
+pub async fn serve(listener: TcpListener, worker: WorkerInput, identity: Identity, shutdown: impl Future<Output = ()>) {
     let identity = Arc::new(identity);
     let session = move |incoming| begin(worker.clone(), identity.clone(), incoming);
     proto::rpc::serve(listener, session, shutdown).await;
@@ -93,7 +88,8 @@ async fn session(
         let _ = &held;
         outgoing.try_send(Ok(bytes)).map_err(|error| error.into_inner().unwrap_or_default())
     });
-    let input = worker.open_session(send).ok_or_else(|| Status::unavailable("the worker has ended or is overloaded"))?;
+    let input =
+        worker.open_session(send).ok_or_else(|| Status::unavailable("the worker has ended or is overloaded"))?;
     let heard = async {
         while let Ok(Some(bytes)) = incoming.message().await {
             if !input.send(bytes) {

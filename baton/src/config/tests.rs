@@ -126,7 +126,7 @@ fn what_this_build_lacks_is_said() {
     );
     check_refused(
         settle("", &[], &["transport.require=rdma"]),
-        "transport.require: lane rdma is not built in; this build has: local (flag --set)",
+        "transport.require: lane rdma is not built in; this build has: local, shm, tcp (flag --set)",
     );
 }
 

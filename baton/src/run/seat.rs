@@ -167,10 +167,8 @@ fn samples_max(config: &Config) -> u32 {
 /// The agent's settings, as configured.
 fn agent(config: &Config, agent: AgentConfig, reach: Reach) -> AgentConfig {
     let transport = &config.transport;
-    let listen = (reach == Reach::Cluster).then(|| ListenConfig {
-        bind: transport.listen.clone(),
-        advertise: transport.advertise.clone(),
-    });
+    let listen = (reach == Reach::Cluster)
+        .then(|| ListenConfig { bind: transport.listen.clone(), advertise: transport.advertise.clone() });
     let secret = transport::Secret::new(config.cluster.secret.0.as_bytes());
     let lanes = if transport.lanes.0.is_empty() { agent.lanes.clone() } else { transport.lanes.0.clone() };
     AgentConfig { require: transport.require.0, lanes, secret, listen, ..agent }

@@ -82,7 +82,7 @@ async fn bytes_come_as_they_went_and_in_order() {
 #[tokio::test]
 async fn a_refusal_says_why_at_once_or_later() {
     let echo = Echo::start(64).await;
-    let status = echo.open(b"no").await.err().expect("it is refused");
+    let status = echo.open(b"no").await.expect_err("it is refused");
     assert_eq!((status.code(), status.message()), (Code::FailedPrecondition, "not you"));
     let (sender, mut incoming) = echo.open(b"yes").await.expect("it is let in");
     next(&mut incoming).await.expect("no error");

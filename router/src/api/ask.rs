@@ -92,12 +92,7 @@ pub(crate) fn ask(endpoint: Endpoint, body: &[u8], card: &ModelCard, limits: &Li
 }
 
 /// The sampling of a prompt: as asked, with `max_tokens` as the context has room.
-fn params(
-    tokens: &[Token],
-    options: &Options,
-    field: &str,
-    limits: &Limits,
-) -> Result<SamplingParams, ApiError> {
+fn params(tokens: &[Token], options: &Options, field: &str, limits: &Limits) -> Result<SamplingParams, ApiError> {
     let (prompt, context) = (tokens.len() as u64, u64::from(limits.context_tokens));
     if prompt == 0 {
         return Err(ApiError::field(field, format!("'{field}' makes an empty prompt; there must be a token.")));

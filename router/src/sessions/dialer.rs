@@ -123,7 +123,8 @@ impl Dialer {
                 Err(error) => Some(error),
             };
             // What goes on failing in the same way is said once.
-            if let Some(error) = error.as_ref().filter(|error| known.as_ref().is_none_or(|known| error.is_news(known))) {
+            if let Some(error) = error.as_ref().filter(|error| known.as_ref().is_none_or(|known| error.is_news(known)))
+            {
                 tracing::warn!(worker = worker.name(), "{error}; it is tried again");
             }
             let lasted = error.is_none() && began.elapsed() >= PAUSE_MAX;

@@ -119,13 +119,13 @@ async fn a_worker_ends_a_session_by_dropping_it() {
 async fn others_are_refused_and_told_why() {
     let door = Door::open().await;
     let other = RouterHello { protocol: PROTOCOL + 1, ..router() };
-    let status = door.hello(&other).await.err().expect("another version");
+    let status = door.hello(&other).await.expect_err("another version");
     assert_eq!(status.code(), Code::FailedPrecondition);
     assert!(status.message().contains("must be of one version"), "{status}");
 
-    let status = door.say(encode_to_worker(&ToWorker::Heartbeat)).await.err().expect("no hello");
+    let status = door.say(encode_to_worker(&ToWorker::Heartbeat)).await.expect_err("no hello");
     assert_eq!(status.message(), "a session begins with a hello");
-    let status = door.say(vec![255; 99]).await.err().expect("no message");
+    let status = door.say(vec![255; 99]).await.expect_err("no message");
     assert_eq!(status.code(), Code::InvalidArgument);
 
     let (sender, mut incoming, hello) = door.hello(&router()).await.expect("it is answered");
