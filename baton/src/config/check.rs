@@ -38,7 +38,7 @@ pub(super) fn problems(config: &Config, origin: impl Fn(&str) -> Origin) -> Vec<
     let Config { serve, router, worker, cluster, engine, sim, kv, placement, transport, handoff, .. } = config;
 
     expect(serve.decode > 0, "serve.decode", &|| {
-        "0 is too small: a decode worker is needed, prefill workers are optional".to_owned()
+        "at least one decode worker is needed, prefill workers are optional".to_owned()
     });
     let workers = serve.prefill.saturating_add(serve.decode);
     expect(workers <= WORKERS_MAX, "serve.prefill", &|| {

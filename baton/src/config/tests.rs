@@ -135,7 +135,7 @@ fn all_problems_are_told_at_once() {
     let settings = ["serve.decode=0", "engine.block_tokens=7", "router.listen=8000", "engine.step_tokens_max=100"];
     check_refused(
         settle("", &[], &settings),
-        "serve.decode: 0 is too small: a decode worker is needed, prefill workers are optional (flag --set)\n\
+        "serve.decode: at least one decode worker is needed, prefill workers are optional (flag --set)\n\
          router.listen: \"8000\" is not HOST:PORT, such as 127.0.0.1:8000 (flag --set)\n\
          engine.step_tokens_max: 100 is too small: a step must hold running_max + chunk_tokens = 576 tokens, or \
          decoding could starve prompts (flag --set)\n\
