@@ -3,6 +3,7 @@
 
 mod card;
 mod local;
+mod metrics;
 mod model;
 mod router;
 mod runtime;

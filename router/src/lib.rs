@@ -22,7 +22,7 @@ mod serve;
 mod sessions;
 
 pub use config::{ModelCard, RouterConfig};
-pub use serve::serve;
+pub use serve::{keep_up, serve};
 pub use sessions::{Dial, DialError, Dialed, Dialer, LinkFull, Sessions};
 
 #[cfg(test)]

@@ -88,7 +88,8 @@ pub async fn serve(
     Ok(())
 }
 
-async fn keep_up(metrics: &MetricsHandle) -> std::convert::Infallible {
+/// Folds the samples of histograms every few seconds, until dropped.
+pub async fn keep_up(metrics: &MetricsHandle) -> std::convert::Infallible {
     let mut ticks = interval(UPKEEP);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {

@@ -1,6 +1,6 @@
 //! Named steps at which a test has a process die or stand still.
 //!
-//! With the feature `failpoints`, which only tests build with, `BATON_FAILPOINT=PLACE:KIND:COUNT:ACTION` arms one: the
+//! With the feature `failpoints`, which only tests build with, `FAILPOINT=PLACE:KIND:COUNT:ACTION` arms one: the
 //! process is killed (`kill`, as by SIGKILL) or stopped (`stop`, as by SIGSTOP) when it passes that step for the COUNTth
 //! time. Without the feature nothing of it is in the binary.
 
@@ -49,16 +49,16 @@ mod armed {
     fn armed() -> Option<&'static Armed> {
         static ARMED: OnceLock<Option<Armed>> = OnceLock::new();
         let read = || {
-            let text = std::env::var("BATON_FAILPOINT").ok()?;
+            let text = std::env::var("FAILPOINT").ok()?;
             let [place, kind, count, action] = text.split(':').collect::<Vec<_>>()[..] else {
-                panic!("BATON_FAILPOINT={text} is not PLACE:KIND:COUNT:ACTION")
+                panic!("FAILPOINT={text} is not PLACE:KIND:COUNT:ACTION")
             };
             let signal = match action {
                 "kill" => Signal::KILL,
                 "stop" => Signal::STOP,
-                other => panic!("BATON_FAILPOINT: there is no action {other}"),
+                other => panic!("FAILPOINT: there is no action {other}"),
             };
-            let count = count.parse().expect("BATON_FAILPOINT: COUNT is a number");
+            let count = count.parse().expect("FAILPOINT: COUNT is a number");
             Some(Armed { place: place.into(), kind: kind.into(), count, signal, passed: AtomicU64::new(0) })
         };
         ARMED.get_or_init(read).as_ref()

@@ -10,6 +10,8 @@ mod bench;
 mod command_line;
 mod gone;
 mod http;
+#[cfg(feature = "failpoints")]
+mod kills;
 mod lifecycle;
 mod metrics;
 mod models;

@@ -131,10 +131,13 @@ impl<R: Role> Machine<R> {
             }
             Inbound::Agent(AgentEvent::Connected { peer, status }) => {
                 let gigabytes = status.probe.bytes_per_s / 1e9;
+                let passed_over: Vec<_> =
+                    status.passed_over.iter().map(|(lane, reason)| format!("{lane}: {reason}")).collect();
                 tracing::info!(
                     worker = self.core.config.name,
                     peer = status.peer,
                     lane = %status.lane,
+                    passed_over = passed_over.join("; "),
                     "connected; the lane reads {gigabytes:.1} GB/s"
                 );
                 self.role.connected(&mut self.core, now, peer);

@@ -50,6 +50,7 @@ pub(super) fn problems(config: &Config, origin: impl Fn(&str) -> Origin) -> Vec<
     for (key, address, may_be_empty) in [
         ("router.listen", &router.listen, false),
         ("worker.listen", &worker.listen, false),
+        ("worker.metrics", &worker.metrics, true),
         ("transport.listen", &transport.listen, true),
     ] {
         let what = || format!("{address:?} is not HOST:PORT, such as 127.0.0.1:8000");

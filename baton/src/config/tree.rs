@@ -90,6 +90,8 @@ tree! {
         name: String = String::new(),
         /// Number in the cluster, unique. 0: the first four bytes, little endian, of the BLAKE3 hash of its name.
         id: u32 = 0,
+        /// Address where `/metrics` of this worker is served over HTTP. Port 0 takes a free one. Empty: nowhere.
+        metrics: String = String::new(),
         /// Time that what runs has to end or to move to another worker after SIGTERM; after it the worker ends.
         drain_s: u64 = 60,
     }

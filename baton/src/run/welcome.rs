@@ -8,6 +8,7 @@ use discovery::Address;
 use domain::session::{PeerAddress, Role};
 use router::ModelCard;
 use std::io;
+use std::net::SocketAddr;
 use transport::LaneStatus;
 
 /// A question that the bundled model answers well, and sensible for any other.
@@ -66,14 +67,22 @@ pub(super) fn router(address: &str, card: &ModelCard, workers: &[Address]) -> io
 }
 
 /// Of `baton prefill-worker` and `baton decode-worker`.
-pub(super) fn worker(address: &str, model: &str, pool: &Pool, seat: &Seat) -> io::Result<()> {
+pub(super) fn worker(
+    address: &str,
+    model: &str,
+    pool: &Pool,
+    seat: &Seat,
+    metrics: Option<SocketAddr>,
+) -> io::Result<()> {
     let peer = seat.peer();
+    let metrics = metrics.map_or(String::new(), |address| format!("  metrics  http://{address}/metrics\n"));
     print(&format!(
         "baton {VERSION} {role} worker: listening for routers on {address}\n  \
          name     {name}, id {id}\n  \
          model    {model} ({context} tokens of context)\n  \
          engine   {device}\n  \
-         lanes    {lanes}\n  \
+         lanes    {lanes}\n\
+         {metrics}  \
          end      Ctrl-C\n\
          ready\n",
         role = role_name(peer.role),

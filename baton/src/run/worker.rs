@@ -1,5 +1,6 @@
 //! `baton prefill-worker` and `baton decode-worker`: one worker, for routers of other processes.
 
+use super::metrics;
 use super::model::{Model, Source};
 use super::runtime::{listen, runtime};
 use super::seat::{Pool, Reach, Seat, Who};
@@ -10,6 +11,7 @@ use domain::{Secret, WorkerId};
 use std::error::Error;
 use std::net::SocketAddr;
 use std::time::Duration;
+use tokio::net::TcpListener;
 use tokio::time::{sleep, timeout};
 use transport::Hub;
 use worker::{Identity, Worker};
@@ -19,9 +21,13 @@ const DRAIN_GLANCE: Duration = Duration::from_millis(20);
 
 /// Serves routers until a signal ends it.
 pub(crate) fn worker(config: &Config, role: Role) -> Result<(), Box<dyn Error>> {
-    telemetry::install();
+    let metrics = telemetry::install();
     let runtime = runtime()?;
     let listener = listen(&runtime, "worker.listen", &config.worker.listen)?;
+    let shown = match config.worker.metrics.as_str() {
+        "" => None,
+        address => Some(listen(&runtime, "worker.metrics", address)?),
+    };
     let address = listener.local_addr()?;
     let secret = Secret::new(config.cluster.secret.0.as_str());
     if secret.is_empty() && !address.ip().is_loopback() {
@@ -30,7 +36,9 @@ pub(crate) fn worker(config: &Config, role: Role) -> Result<(), Box<dyn Error>> 
     let model = Model::load(config, &Source::open(config)?)?;
     let pool = Pool::of(config, &model)?;
     let seat = Seat::new(config, &model, &pool, who(config, role, address), &Hub::new(), Reach::Cluster)?;
-    welcome::worker(&address.to_string(), &model.name, &pool, &seat)?;
+    let shown_at = shown.as_ref().map(TcpListener::local_addr).transpose()?;
+    welcome::worker(&address.to_string(), &model.name, &pool, &seat, shown_at)?;
+    runtime.spawn(metrics::keep(metrics, shown));
 
     let identity = Identity { peer: seat.peer(), served: seat.served(), secret };
     let worker = seat.start()?;
