@@ -9,7 +9,7 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::sleep;
 use std::time::Duration;
@@ -37,6 +37,8 @@ const SETTINGS: &[&str] = &[
 pub(super) const SESSION_PORT: u16 = 9001;
 /// Where they listen for each other.
 pub(super) const LANE_PORT: u16 = 9003;
+/// Addresses that the tests of one process may take.
+const ADDRESSES: u32 = 1024;
 /// Where programs are that need no setting.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
@@ -78,11 +80,11 @@ pub(super) struct Seat {
 
 /// An address of this host that nobody else has: those of the loopback network are many.
 pub(super) fn own_address() -> Ipv4Addr {
-    static TAKEN: AtomicU8 = AtomicU8::new(1);
-    let [.., high, low] = std::process::id().to_be_bytes();
-    let last = TAKEN.fetch_add(1, Ordering::Relaxed);
-    assert!(last < 255, "a test has at most so many addresses");
-    Ipv4Addr::new(127, high, low, last)
+    static TAKEN: AtomicU32 = AtomicU32::new(1);
+    let number = TAKEN.fetch_add(1, Ordering::Relaxed);
+    assert!(number < ADDRESSES, "a process has at most so many");
+    let host = (std::process::id() * ADDRESSES + number) & 0x00ff_ffff;
+    Ipv4Addr::from_bits(Ipv4Addr::new(127, 0, 0, 0).to_bits() | host)
 }
 
 /// A process; killed when dropped.
