@@ -83,7 +83,7 @@ pub(super) fn own_address() -> Ipv4Addr {
     static TAKEN: AtomicU32 = AtomicU32::new(1);
     let number = TAKEN.fetch_add(1, Ordering::Relaxed);
     assert!(number < ADDRESSES, "a process has at most so many");
-    let host = (std::process::id() * ADDRESSES + number) & 0x00ff_ffff;
+    let host = (std::process::id().wrapping_mul(ADDRESSES) + number) & 0x00ff_ffff;
     Ipv4Addr::from_bits(Ipv4Addr::new(127, 0, 0, 0).to_bits() | host)
 }
 
