@@ -6,7 +6,7 @@ ARGS ?=
 BINARY = $(or $(CARGO_TARGET_DIR),target)/release/baton
 
 .DEFAULT_GOAL := help
-.PHONY: help serve build test test-unit test-e2e test-doc test-conformance soak check check-format check-tidy check-lints check-deps fix
+.PHONY: help serve build test test-unit test-e2e test-kills test-doc test-conformance soak check check-format check-tidy check-lints check-deps fix
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -18,7 +18,7 @@ build: ## install what a build needs, and build the binary in release mode
 	@scripts/install-tools build
 	$(CARGO) build --release --package baton
 
-test: test-unit test-e2e test-doc test-conformance ## install what tests need, and run everything that needs no GPU
+test: test-unit test-e2e test-kills test-doc test-conformance ## install what tests need, and run everything that needs no GPU
 
 test-unit: ## unit, property, reference and whole-path tests
 	@scripts/install-tools build nextest
@@ -27,6 +27,12 @@ test-unit: ## unit, property, reference and whole-path tests
 test-e2e: ## the real binary from outside
 	@scripts/install-tools build nextest
 	$(CARGO) nextest run --locked --release --workspace -E 'binary(e2e)'
+
+test-kills: ## real processes, killed, stopped and cut off from each other; two hosts take root
+	@scripts/install-tools build nextest hosts
+	$(CARGO) nextest run --locked --release --workspace --features baton/failpoints --test e2e --test-threads 3 -E 'test(/^kills::/)'
+	@# The binary that people run dies at no named step.
+	@$(CARGO) build --locked --quiet --release --package baton
 
 test-doc: ## the examples in the documentation
 	@scripts/install-tools build
@@ -52,6 +58,7 @@ check-tidy:
 check-lints:
 	@scripts/install-tools build
 	$(CARGO) clippy --locked --release --workspace --all-targets -- -D warnings
+	$(CARGO) clippy --locked --release --workspace --features baton/failpoints --test e2e -- -D warnings
 
 check-deps:
 	@scripts/install-tools build deny

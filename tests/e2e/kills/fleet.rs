@@ -166,9 +166,9 @@ impl Process {
 
     /// Copies what it writes, and waits until it has said where it listens.
     fn attend(&mut self) {
-        let copy = |mut log: Box<dyn FnMut(String) + Send>, pipe: Box<dyn Read + Send>| {
+        let copy = |log: Box<dyn FnMut(String) + Send>, pipe: Box<dyn Read + Send>| {
             let lines = BufReader::new(pipe).lines();
-            std::thread::spawn(move || lines.map_while(Result::ok).for_each(|line| log(line)));
+            std::thread::spawn(move || lines.map_while(Result::ok).for_each(log));
         };
         let (welcome, log) = (Arc::new(Mutex::new(false)), self.log.clone());
         let (said, errors) = (welcome.clone(), log.clone());

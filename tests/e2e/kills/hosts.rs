@@ -4,6 +4,7 @@ use super::fleet::{Fleet, LANE_PORT, Role, SESSION_PORT, Seat, own_address};
 use super::load::{Question, ask_all, check_all, check_answers, long_questions, questions};
 use super::network::Network;
 use super::relay::Relay;
+use crate::server::until;
 
 /// Rounds of all questions until a worker has got some of the work.
 const ROUNDS_MAX: usize = 8;
@@ -40,6 +41,7 @@ fn disturbed(network: &Network, questions: &[Question], disturb: impl FnOnce()) 
     check_all(router, questions);
     check_answers(questions, &ask_all(router, questions, disturb));
     check_all(router, questions);
+    until("the loss of the other host", || (fleet.routers[0].metrics().ok()?.workers() == 2).then_some(()));
     // Who is cut off has given up what it did for the router, too.
     fleet.at_rest("");
     network.mend();
