@@ -19,6 +19,10 @@ use worker::{Identity, Worker};
 /// How often it is looked whether a draining worker is done.
 const DRAIN_GLANCE: Duration = Duration::from_millis(20);
 
+/// Time for the first token of whoever took a sequence over to reach the routers. A giver that is gone before is taken for one that
+/// failed in between, and the sequence is computed again.
+const FAREWELL: Duration = Duration::from_secs(1);
+
 /// Serves routers until a signal ends it.
 pub(crate) fn worker(config: &Config, role: Role) -> Result<(), Box<dyn Error>> {
     let metrics = telemetry::install();
@@ -61,6 +65,7 @@ async fn drained(worker: &Worker, wait: Duration) {
         while !worker.is_drained() && !worker.has_ended() {
             sleep(DRAIN_GLANCE).await;
         }
+        sleep(FAREWELL).await;
     };
     if timeout(wait, done).await.is_err() {
         tracing::warn!("the time for draining is over; what runs is given up");
