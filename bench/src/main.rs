@@ -1,10 +1,11 @@
 //! Measures the CPU engine and the transport against the limits of the machine, each in the same run as those:
-//! `cargo run --release -p bench -- engine`, `... -- transfer`. docs/benchmarks.md keeps the figures.
+//! `cargo run --release -p bench -- engine`, `... -- transfer`, `... -- handoff`. docs/benchmarks.md keeps the figures.
 //!
 //! What is deliberately absent: a verdict. The figures depend on the machine and on what else it does.
 
 mod engine_runs;
 mod engine_table;
+mod handoff;
 mod limits;
 mod transfer;
 
@@ -21,6 +22,8 @@ struct Arguments {
 enum What {
     /// Steps of the CPU device on a random model of the `125m` shape.
     Engine,
+    /// Handoffs between processes that serve: what a user waits for, and a picture of it.
+    Handoff(handoff::Options),
     /// Reads between two processes, over each lane.
     Transfer(transfer::Options),
 }
@@ -28,6 +31,7 @@ enum What {
 fn main() -> Result<(), Box<dyn Error>> {
     match Arguments::parse().what {
         What::Engine => engine_table::run(),
+        What::Handoff(options) => handoff::run(&options),
         What::Transfer(options) => transfer::run(&options),
     }
 }

@@ -24,7 +24,7 @@ pub struct Summary {
 
 impl Summary {
     /// Of samples in any order; `None` where there are none. Sorts them.
-    pub(crate) fn of(samples: &mut [f64]) -> Option<Self> {
+    pub fn of(samples: &mut [f64]) -> Option<Self> {
         samples.sort_unstable_by(f64::total_cmp);
         let (&min, &max) = (samples.first()?, samples.last()?);
         Some(Self {
