@@ -22,6 +22,18 @@ pub struct Decode {
     offers: Offers,
 }
 
+impl Decode {
+    /// What it takes over, for those who look.
+    pub fn fetches(&self) -> &Fetches {
+        &self.fetches
+    }
+
+    /// What it hands over, for those who look.
+    pub fn offers(&self) -> &Offers {
+        &self.offers
+    }
+}
+
 impl Role for Decode {
     fn submitted(&mut self, core: &mut Core, now: Time, session: SessionId, submit: Submit) {
         let (request, epoch, part) = (submit.request, submit.epoch, submit.part);

@@ -234,6 +234,11 @@ impl Fetch {
         self.state
     }
 
+    /// Whether the owner has computed all that it offered, and said so.
+    pub fn is_complete(&self) -> bool {
+        self.complete.is_some()
+    }
+
     /// The lease of the offer it took, or refused.
     pub fn lease(&self) -> Option<LeaseId> {
         self.offer.as_ref().map(|offer| offer.lease)

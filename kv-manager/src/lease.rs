@@ -140,6 +140,11 @@ impl LeaseTable {
         self.valid.contains(&id)
     }
 
+    /// Valid answers that are kept.
+    pub(crate) fn answers_kept(&self) -> usize {
+        self.valid.len()
+    }
+
     /// Forgets the answer.
     pub(crate) fn ack(&mut self, id: LeaseId) {
         if let Some(place) = self.valid.iter().position(|&kept| kept == id) {

@@ -15,7 +15,7 @@ use crate::sequence::{Pin, Sequence};
 use domain::handoff::OfferedGroup;
 use domain::plan::{BlockCopy, BlockTable};
 use domain::planted::{self, Bug};
-use domain::{BlockHash, BlockRef, GroupId, LeaseId, SeqKey, Time};
+use domain::{BlockHash, BlockRef, Generation, GroupId, LeaseId, SeqKey, Time};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -438,6 +438,28 @@ impl KvManager {
     /// Leases that are alive.
     pub fn leases_live(&self) -> usize {
         self.leases.iter().count()
+    }
+
+    /// Sequences that are open.
+    pub fn sequences_open(&self) -> usize {
+        self.sequences.len()
+    }
+
+    /// Answers to releases that are kept until acknowledged.
+    pub fn answers_kept(&self) -> usize {
+        self.leases.answers_kept()
+    }
+
+    /// How often a block's memory was given to a new use.
+    pub fn generation(&self, block: BlockRef) -> Generation {
+        self.pools[at(block.group)].generation(block.block)
+    }
+
+    /// Every block that has its identity, whether or not the index names it, with its generation.
+    pub fn sealed(&self) -> impl Iterator<Item = (BlockRef, Generation, BlockHash)> {
+        self.groups().zip(&self.pools).flat_map(|(group, pool)| {
+            pool.sealed().map(move |(block, generation, hash)| (BlockRef { group, block }, generation, hash))
+        })
     }
 
     /// Identities that became held and that ceased to be held since the last call. An identity counts as held when

@@ -247,6 +247,12 @@ impl Pool {
         self.blocks[id.0 as usize].generation
     }
 
+    /// The blocks that have their identity.
+    pub(crate) fn sealed(&self) -> impl Iterator<Item = (BlockId, Generation, BlockHash)> {
+        let sealed = |(block, id): (&Block, u32)| Some((BlockId(id), block.generation, block.hash?));
+        self.blocks.iter().zip(0..).filter_map(sealed)
+    }
+
     /// The counts.
     pub(crate) fn stats(&self) -> GroupStats {
         let [free, filling, in_use, cached] = self.counts;

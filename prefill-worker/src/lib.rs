@@ -16,6 +16,13 @@ pub struct Prefill {
     offers: Offers,
 }
 
+impl Prefill {
+    /// What it offers, for those who look.
+    pub fn offers(&self) -> &Offers {
+        &self.offers
+    }
+}
+
 impl Role for Prefill {
     fn submitted(&mut self, core: &mut Core, now: Time, session: SessionId, submit: Submit) {
         let (request, epoch, part) = (submit.request, submit.epoch, submit.part);

@@ -91,6 +91,15 @@ impl Attempts {
         self.open.iter().filter(|(_, attempt)| of(attempt)).map(|(&id, _)| id).collect()
     }
 
+    /// All.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (RequestId, Epoch, &Attempt)> {
+        self.open.iter().map(|(&(request, epoch), attempt)| (request, epoch, attempt))
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.open.len()
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.open.is_empty()
     }

@@ -87,6 +87,45 @@ impl Core {
         self.sequences.get(&key)
     }
 
+    /// All open attempts, for those who look.
+    pub fn attempts(&self) -> impl Iterator<Item = (RequestId, Epoch, &Attempt)> {
+        self.attempts.iter()
+    }
+
+    /// Whether the sequence decodes.
+    pub fn decodes(&self, key: SeqKey) -> bool {
+        self.scheduler.decodes(key)
+    }
+
+    /// Whether it takes nothing new.
+    pub fn is_draining(&self) -> bool {
+        self.draining
+    }
+
+    /// Entries of every list that attempts and steps fill, by name: none outlives the last attempt.
+    pub fn sizes(&self) -> [(&'static str, usize); 8] {
+        [
+            ("attempts", self.attempts.len()),
+            ("sequences", self.sequences.len()),
+            ("sequences in a step", self.in_step.len()),
+            ("copies", self.copies.len()),
+            ("frames of tokens", self.rows.len()),
+            ("scheduled sequences", self.scheduler.waiting_len() + self.scheduler.running_len()),
+            ("open sequences", self.kv.sequences_open()),
+            ("live leases", self.kv.leases_live()),
+        ]
+    }
+
+    /// Messages that wait to be taken by sessions.
+    pub fn backlog(&self) -> usize {
+        self.sessions.backlog()
+    }
+
+    /// Sessions that are open.
+    pub fn sessions(&self) -> usize {
+        self.sessions.len()
+    }
+
     /// Rounds of the step loop so far: shows that it is alive.
     pub fn ticks(&self) -> u64 {
         self.ticks

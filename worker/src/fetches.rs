@@ -6,7 +6,7 @@ use crate::transport::ReadError;
 use domain::handoff::{Offer, PeerBody};
 use domain::session::Failure;
 use domain::{Epoch, KvLayout, LeaseId, ProgressWord, RequestId, SeqKey, StepId, Time, Token, WorkerId};
-use kv_manager::{Admit, Fetch, FetchCommand, FetchConfig, FetchEvent, Piece};
+use kv_manager::{Admit, Fetch, FetchCommand, FetchConfig, FetchEvent, FetchState, Piece};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use telemetry::failpoint::{self, Place};
 use telemetry::metrics::{self as declared, HandoffResult};
@@ -26,6 +26,23 @@ pub struct Fetches {
     promised: u32,
     /// Offers, and what followed them, that came before their submit.
     early: VecDeque<Early>,
+}
+
+/// Where a fetch stands.
+#[derive(Clone, Copy, Debug)]
+pub struct FetchProgress<'a> {
+    /// The request.
+    pub request: RequestId,
+    /// The attempt.
+    pub epoch: Epoch,
+    /// What is fetched decodes at its owner meanwhile.
+    pub running: bool,
+    /// The machine's state.
+    pub state: FetchState,
+    /// The owner has computed all of it.
+    pub complete: bool,
+    /// Transfers posted and not ended.
+    pub transfers: &'a [TransferId],
 }
 
 struct Entry {
@@ -274,6 +291,31 @@ impl Fetches {
                 break;
             }
         }
+    }
+
+    /// Every fetch that is open, for those who look.
+    pub fn progress(&self) -> impl Iterator<Item = FetchProgress<'_>> {
+        self.open.iter().map(|(&(request, epoch), entry)| FetchProgress {
+            request,
+            epoch,
+            running: entry.running,
+            state: entry.machine.state(),
+            complete: entry.machine.is_complete(),
+            transfers: &entry.transfers,
+        })
+    }
+
+    /// Entries of every list, by name: nothing is left of a fetch that is over.
+    pub fn sizes(&self) -> [(&'static str, usize); 7] {
+        [
+            ("fetches", self.open.len()),
+            ("leases of fetches", self.leases.len()),
+            ("transfers", self.transfers.len()),
+            ("deadlines of fetches", self.deadlines.len()),
+            ("fetches that wait for room", self.waiting.len()),
+            ("sequences promised room", self.promised as usize),
+            ("early offers", self.early.len()),
+        ]
     }
 
     /// When `tick` must be called at the latest.

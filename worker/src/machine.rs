@@ -63,6 +63,11 @@ impl<R: Role> Machine<R> {
         &self.core
     }
 
+    /// What makes it the worker that it is, for those who look.
+    pub fn role(&self) -> &R {
+        &self.role
+    }
+
     /// One round: deadlines, the next step where none runs, reports. Due after events, and after [`Self::patience`] at the
     /// latest.
     pub fn turn(&mut self, now: Time) {

@@ -110,6 +110,16 @@ impl Offers {
         }
     }
 
+    /// The sequences that are offered and not complete.
+    pub fn open(&self) -> impl Iterator<Item = SeqKey> {
+        self.open.keys().copied()
+    }
+
+    /// Entries of every list, by name: nothing is left of an offer whose lease is over.
+    pub fn sizes(&self) -> [(&'static str, usize); 2] {
+        [("offers", self.open.len()), ("readers of leases", self.readers.len())]
+    }
+
     /// A reader's message; `false` if it is none.
     pub fn handle(&mut self, core: &mut Core, now: Time, from: WorkerId, body: &PeerBody) -> bool {
         if let PeerBody::Renew { lease, .. } | PeerBody::Release { lease } | PeerBody::ReleaseAck { lease } = *body

@@ -45,6 +45,10 @@ impl Outbox {
         self.send.is_some()
     }
 
+    pub(crate) fn backlog(&self) -> usize {
+        self.backlog.len()
+    }
+
     pub(crate) fn has_backlog(&self) -> bool {
         !self.backlog.is_empty()
     }

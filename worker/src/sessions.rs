@@ -111,6 +111,11 @@ impl Sessions {
         self.open.values_mut().for_each(|session| session.outbox.flush());
     }
 
+    /// Messages that wait.
+    pub(crate) fn backlog(&self) -> usize {
+        self.open.values().map(|session| session.outbox.backlog()).sum()
+    }
+
     pub(crate) fn has_backlog(&self) -> bool {
         self.open.values().any(|session| session.outbox.has_backlog())
     }

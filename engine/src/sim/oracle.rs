@@ -26,6 +26,13 @@ impl Oracle {
         Self { windows, vocabulary }
     }
 
+    /// The tags that KV holds of `tokens`, as `[layer][position]`: K of the slot is the tag, V its complement.
+    pub fn tags(&self, tokens: &[Token]) -> Vec<Vec<u64>> {
+        let mut tags = Tags(vec![Vec::new(); self.windows.len()]);
+        self.extend(&mut tags, tokens);
+        tags.0
+    }
+
     /// The token that follows `tokens` (prompt and output so far, never empty): the `index`-th of the output of a
     /// sequence with this seed.
     pub fn token(&self, tokens: &[Token], params: &Arc<SamplingParams>, seed: u64, index: u32) -> Token {

@@ -1,0 +1,33 @@
+//! Clients: what each asked, what it should get and what it got.
+
+use crate::event::{Life, RouterIndex};
+use crate::scenario::Ask;
+use crate::truth::Undisturbed;
+use domain::{End, Epoch, Token};
+
+/// How it ended for the client.
+#[derive(Clone, Debug)]
+pub(crate) enum Outcome {
+    Ended(End),
+    /// Why, in words.
+    Rejected(String),
+    HungUp,
+    /// Its router died, or was not there.
+    RouterGone,
+}
+
+/// A client.
+pub(crate) struct Client {
+    pub(crate) ask: Ask,
+    /// What each choice says when nothing goes wrong.
+    pub(crate) undisturbed: Vec<Undisturbed>,
+    pub(crate) router: (RouterIndex, Life),
+    /// The tokens of each choice.
+    pub(crate) got: Vec<Vec<Token>>,
+    pub(crate) choice_ends: Vec<Option<End>>,
+    pub(crate) outcome: Option<Outcome>,
+    /// The epoch of the newest attempt; moves aside.
+    pub(crate) epoch: Epoch,
+    /// The choice that a stop string ended.
+    pub(crate) stopped: bool,
+}

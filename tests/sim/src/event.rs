@@ -1,0 +1,53 @@
+//! What can happen in a world. Whatever happens to a life of a process names it: of a life that is over nothing happens.
+
+use crate::session::{Direction, SessionKey};
+use domain::{Choice, RequestId, WorkerId};
+
+/// Index of a worker in the world.
+pub(crate) type WorkerIndex = usize;
+/// Index of a router in the world.
+pub(crate) type RouterIndex = usize;
+/// Lives of a process, counted from 1.
+pub(crate) type Life = u64;
+/// A read in progress, never reused.
+pub(crate) type ReadKey = u64;
+
+#[derive(Debug)]
+pub(crate) enum Event {
+    /// A client asks.
+    Arrive { ask: usize },
+    /// A client hangs up.
+    HangUp { request: RequestId },
+    /// A step loop has its turn.
+    Wake { worker: WorkerIndex, life: Life },
+    /// A device writes its next layer, or ends its step.
+    Layer { worker: WorkerIndex, life: Life },
+    /// A message between workers arrives.
+    Peer { from: WorkerId, to: WorkerIndex, bytes: Vec<u8> },
+    /// The next frame of a session arrives.
+    Frame { session: SessionKey, direction: Direction },
+    /// A router tries to begin a session.
+    Dial { router: RouterIndex, life: Life, worker: WorkerIndex },
+    /// A deadline of a router may have passed.
+    Tick { router: RouterIndex, life: Life },
+    /// A client's text holds a stop string.
+    StopString { router: RouterIndex, life: Life, request: RequestId, choice: Choice },
+    /// The next bytes of a read.
+    Piece { read: ReadKey },
+    /// An agent learns whether it reaches a peer.
+    Connect { worker: WorkerIndex, life: Life, peer: WorkerId, reached: bool },
+    /// A fault begins, if it waits for no step.
+    Strike { fault: usize },
+    /// It is over.
+    Recover { fault: usize },
+    /// A worker that was drained must end.
+    DrainDeadline { worker: WorkerIndex, life: Life },
+    /// A process that stood still goes on.
+    Resume { process: usize },
+    /// A process comes back.
+    Return { process: usize },
+    /// All faults are over.
+    Heal,
+    /// Requests that must be served regularly.
+    Probe,
+}

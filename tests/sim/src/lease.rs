@@ -1,0 +1,128 @@
+//! Leases as the world sees them, from the messages alone: what an owner's answers are held against.
+//!
+//! Times are kept twice where the world cannot know them exactly: `surely` errs on the side of a lease that is over, and
+//! `perhaps` on that of one that lives.
+
+use crate::event::{Life, WorkerIndex};
+use domain::handoff::Offer;
+use domain::{BlockRef, Epoch, Generation, GroupId, LeaseId, RequestId, Time, WorkerId};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// A lease of a life of an owner.
+pub(crate) type LeaseKey = (WorkerIndex, Life, LeaseId);
+
+/// Until when a lease lives.
+#[derive(Clone, Copy, Debug)]
+struct Span {
+    expiry: Time,
+    until: Time,
+    ticks: Option<u64>,
+}
+
+impl Span {
+    fn new(now: Time, duration: Duration, until: Time) -> Self {
+        Self { expiry: (now + duration).min(until), until, ticks: None }
+    }
+
+    fn renew(&mut self, now: Time, duration: Duration, ticks: u64) {
+        if now < self.expiry && self.ticks.is_none_or(|last| ticks > last) {
+            *self = Self { expiry: (now + duration).min(self.until), ticks: Some(ticks), ..*self };
+        }
+    }
+}
+
+/// A lease.
+#[derive(Debug)]
+pub(crate) struct Lease {
+    pub(crate) reader: WorkerId,
+    pub(crate) reader_life: Life,
+    pub(crate) request: RequestId,
+    pub(crate) epoch: Epoch,
+    pub(crate) tokens: u32,
+    /// The blocks with their numbers in the sequence.
+    pub(crate) blocks: Vec<(BlockRef, Generation, u32)>,
+    duration: Duration,
+    surely: Span,
+    perhaps: Span,
+    /// The owner said that all is computed.
+    pub(crate) complete: bool,
+    /// It was released or withdrawn.
+    pub(crate) over: bool,
+    /// What its release was answered first.
+    pub(crate) answer: Option<bool>,
+}
+
+impl Lease {
+    pub(crate) fn lives_surely(&self, now: Time) -> bool {
+        !self.over && now < self.surely.expiry
+    }
+
+    pub(crate) fn lives_perhaps(&self, now: Time) -> bool {
+        !self.over && now < self.perhaps.expiry
+    }
+}
+
+/// All leases of a world.
+#[derive(Default)]
+pub(crate) struct Leases(BTreeMap<LeaseKey, Lease>);
+
+impl Leases {
+    /// An owner offers. `deadline`: of the attempt, where it is known still.
+    pub(crate) fn offered(
+        &mut self,
+        now: Time,
+        owner: (WorkerIndex, Life),
+        reader: (WorkerId, Life),
+        offer: &Offer,
+        offer_max: Duration,
+        deadline: Option<Time>,
+    ) {
+        let blocks = offer.groups.iter().zip(0..).flat_map(|(group, id)| {
+            let numbered = group.blocks.iter().zip(group.first..);
+            numbered.map(move |(&(block, generation), number)| {
+                (BlockRef { group: GroupId(id), block }, generation, number)
+            })
+        });
+        let latest = now + offer_max;
+        let lease = Lease {
+            reader: reader.0,
+            reader_life: reader.1,
+            request: offer.request,
+            epoch: offer.epoch,
+            tokens: offer.tokens,
+            blocks: blocks.collect(),
+            duration: offer.duration,
+            surely: Span::new(now, offer.duration, deadline.map_or(now, |deadline| deadline.min(latest))),
+            perhaps: Span::new(now, offer.duration, latest),
+            complete: false,
+            over: false,
+            answer: None,
+        };
+        self.0.insert((owner.0, owner.1, offer.lease), lease);
+    }
+
+    /// An owner handles a renewal. `current`: it names the present lives.
+    pub(crate) fn renewed(&mut self, now: Time, key: LeaseKey, from: WorkerId, ticks: u64, current: bool) {
+        if let Some(lease) = self.0.get_mut(&key).filter(|lease| lease.reader == from) {
+            lease.perhaps.renew(now, lease.duration, ticks);
+            if current {
+                lease.surely.renew(now, lease.duration, ticks);
+            }
+        }
+    }
+
+    pub(crate) fn get(&self, key: LeaseKey) -> Option<&Lease> {
+        self.0.get(&key)
+    }
+
+    pub(crate) fn get_mut(&mut self, key: LeaseKey) -> Option<&mut Lease> {
+        self.0.get_mut(&key)
+    }
+
+    /// Those of a life of an owner.
+    pub(crate) fn of(&self, owner: WorkerIndex, life: Life) -> impl Iterator<Item = (LeaseId, &Lease)> {
+        let range = (owner, life, LeaseId(0))..=(owner, life, LeaseId(u64::MAX));
+        self.0.range(range).map(|(&(_, _, id), lease)| (id, lease))
+    }
+}

@@ -1,0 +1,36 @@
+//! The simulator: whole clusters of the real cores in virtual time, from one seed.
+//!
+//! A [`World`](world) holds routers and workers as their cores ([`placement::Placement`], [`worker::Machine`]) and stands in
+//! for everything around them: the network and its faults, processes that die, stand still and return, devices, reads of a
+//! peer's memory, clients. One seed draws the cluster, what is asked of it and what goes wrong; there is no thread and no
+//! clock in a world, so a seed always runs the same. Faults come in a phase that hurts; then all is healed, and everything
+//! that is still open must finish. `invariants` holds what must be so meanwhile, a file each.
+//!
+//! What is deliberately absent: sockets, HTTP, texts, and threads of workers. Tests with real processes cover these.
+
+mod agenda;
+mod client;
+mod coverage;
+mod event;
+mod fault;
+mod invariants;
+mod lease;
+mod pool;
+mod process;
+mod random;
+mod read;
+mod routers;
+mod run;
+mod scenario;
+mod session;
+mod shell;
+mod step;
+mod strike;
+mod trace;
+mod truth;
+mod workers;
+mod world;
+
+pub use coverage::Coverage;
+pub use invariants::Violation;
+pub use run::{Batch, Found, Outcome, Part, replay, run_seed, run_seeds, shrink, trace_of};

@@ -1,0 +1,35 @@
+//! Memory of a KV pool. Outlives its worker as long as somebody reads from it, as mapped memory does.
+
+use engine::device::PoolMemory;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Bytes of a word.
+pub(crate) const WORD: usize = size_of::<u64>();
+
+/// Zeroed words.
+pub(crate) struct Pool(Box<[AtomicU64]>);
+
+impl Pool {
+    pub(crate) fn zeroed(bytes: usize) -> Self {
+        Self((0..bytes.div_ceil(WORD)).map(|_| AtomicU64::new(0)).collect())
+    }
+
+    /// The word at a byte offset, which is a multiple of [`WORD`].
+    pub(crate) fn get(&self, byte: usize) -> u64 {
+        self.0[byte / WORD].load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set(&self, byte: usize, word: u64) {
+        self.0[byte / WORD].store(word, Ordering::Relaxed);
+    }
+}
+
+impl PoolMemory for Pool {
+    fn as_ptr(&self) -> *mut u8 {
+        self.0.as_ptr().cast_mut().cast()
+    }
+
+    fn len(&self) -> usize {
+        self.0.len() * WORD
+    }
+}

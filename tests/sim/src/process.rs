@@ -1,0 +1,190 @@
+//! Processes: workers and routers with what dies when they do.
+
+use crate::event::{Life, WorkerIndex};
+use crate::invariants::{sealed, waits};
+use crate::pool::Pool;
+use crate::session::SessionKey;
+use crate::shell::Shell;
+use decode_worker::Decode;
+use domain::plan::StepPlan;
+use domain::session::{Part, Role};
+use domain::{Epoch, ProgressWord, RequestId, Time, WorkerId};
+use engine::sim::{SimModel, StepTime};
+use placement::Placement;
+use prefill_worker::Prefill;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+use transport::Completion;
+use worker::{Core, FetchProgress, Inbound, Offers, SessionId};
+
+/// A worker of either kind.
+pub(crate) enum Machine {
+    Prefill(worker::Machine<Prefill>),
+    Decode(worker::Machine<Decode>),
+}
+
+impl Machine {
+    pub(crate) fn core(&self) -> &Core {
+        match self {
+            Machine::Prefill(machine) => machine.core(),
+            Machine::Decode(machine) => machine.core(),
+        }
+    }
+
+    pub(crate) fn offers(&self) -> &Offers {
+        match self {
+            Machine::Prefill(machine) => machine.role().offers(),
+            Machine::Decode(machine) => machine.role().offers(),
+        }
+    }
+
+    pub(crate) fn all_fetches(&self) -> impl Iterator<Item = FetchProgress<'_>> {
+        let fetches = match self {
+            Machine::Prefill(_) => None,
+            Machine::Decode(machine) => Some(machine.role().fetches()),
+        };
+        fetches.into_iter().flat_map(worker::Fetches::progress)
+    }
+
+    pub(crate) fn fetches(&self, request: RequestId, epoch: Epoch) -> Option<FetchProgress<'_>> {
+        self.all_fetches().find(|fetch| (fetch.request, fetch.epoch) == (request, epoch))
+    }
+
+    /// Entries of all lists, by name.
+    pub(crate) fn sizes(&self) -> Vec<(&'static str, usize)> {
+        let mut sizes = self.core().sizes().to_vec();
+        sizes.extend(self.offers().sizes());
+        if let Machine::Decode(machine) = self {
+            sizes.extend(machine.role().fetches().sizes());
+        }
+        sizes
+    }
+
+    pub(crate) fn turn(&mut self, now: Time) {
+        match self {
+            Machine::Prefill(machine) => machine.turn(now),
+            Machine::Decode(machine) => machine.turn(now),
+        }
+    }
+
+    pub(crate) fn collect(&mut self, now: Time) {
+        match self {
+            Machine::Prefill(machine) => machine.collect(now),
+            Machine::Decode(machine) => machine.collect(now),
+        }
+    }
+
+    pub(crate) fn patience(&self, now: Time) -> Duration {
+        match self {
+            Machine::Prefill(machine) => machine.patience(now),
+            Machine::Decode(machine) => machine.patience(now),
+        }
+    }
+
+    pub(crate) fn handle(&mut self, now: Time, event: Inbound) {
+        match self {
+            Machine::Prefill(machine) => machine.handle(now, event),
+            Machine::Decode(machine) => machine.handle(now, event),
+        };
+    }
+
+    pub(crate) fn end(&mut self) {
+        match self {
+            Machine::Prefill(machine) => machine.end(),
+            Machine::Decode(machine) => machine.end(),
+        }
+    }
+}
+
+/// What waits in a worker's inbox.
+pub(crate) enum Inmail {
+    Opened(SessionKey),
+    Session(SessionKey, Vec<u8>),
+    Peer(WorkerId, Vec<u8>),
+    Ended(Completion),
+    Connected(WorkerId),
+    Lost(WorkerId),
+    StepEnded,
+    Drain,
+}
+
+/// A step that a device executes.
+pub(crate) struct Running {
+    pub(crate) plan: Arc<StepPlan>,
+    pub(crate) time: StepTime,
+    pub(crate) begin: Time,
+    /// The layer that is written next; past the last: the step ends.
+    pub(crate) layer: u16,
+}
+
+/// A worker that is alive.
+pub(crate) struct WorkerLife {
+    pub(crate) machine: Machine,
+    pub(crate) shell: Shell,
+    pub(crate) pools: Vec<Arc<Pool>>,
+    pub(crate) progress: ProgressWord,
+    pub(crate) model: SimModel,
+    pub(crate) running: Option<Running>,
+    /// The next step to reach this layer fails there.
+    pub(crate) fails_in: Option<u16>,
+    pub(crate) inbox: VecDeque<Inmail>,
+    /// When its loop has its next turn.
+    pub(crate) wakes: Time,
+    pub(crate) stuck: bool,
+    pub(crate) drains: bool,
+    pub(crate) sessions: u64,
+    /// By what the machine calls them.
+    pub(crate) session_keys: BTreeMap<SessionId, SessionKey>,
+    /// What it was asked to do, while a world may still ask.
+    pub(crate) parts: BTreeMap<(RequestId, Epoch), Part>,
+    /// Attempts whose copy an owner called valid.
+    pub(crate) validated: BTreeSet<(RequestId, Epoch)>,
+    /// How many more of its reads fail.
+    pub(crate) reads_fail: u32,
+    /// Blocks whose bytes were compared already.
+    pub(crate) checked: sealed::Checked,
+    /// Since when its fetches wait.
+    pub(crate) waits: waits::Since,
+}
+
+/// A worker.
+pub(crate) struct Worker {
+    pub(crate) id: WorkerId,
+    pub(crate) role: Role,
+    /// Which life it is in, or was in last.
+    pub(crate) life: Life,
+    pub(crate) alive: Option<WorkerLife>,
+    /// It will not come back.
+    pub(crate) gone: bool,
+    /// Reads take so many times as long.
+    pub(crate) slow: u32,
+}
+
+/// What a router that stands still has not looked at.
+pub(crate) enum RouterMail {
+    Hello(SessionKey),
+    Bytes(SessionKey, Vec<u8>),
+    Ended(SessionKey),
+    Event(placement::Event),
+}
+
+/// A router that is alive.
+pub(crate) struct RouterLife {
+    pub(crate) placement: Placement,
+    pub(crate) links: BTreeMap<WorkerIndex, SessionKey>,
+    /// Sessions that have not begun yet.
+    pub(crate) dialling: BTreeMap<WorkerIndex, SessionKey>,
+    /// Waits before it dials again.
+    pub(crate) back_off: BTreeMap<WorkerIndex, Duration>,
+    pub(crate) inbox: VecDeque<RouterMail>,
+    pub(crate) stuck: bool,
+    /// When its next tick was entered.
+    pub(crate) ticks: Option<Time>,
+}
+
+/// A router.
+pub(crate) struct Router {
+    pub(crate) life: Life,
+    pub(crate) alive: Option<RouterLife>,
+}

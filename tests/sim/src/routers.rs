@@ -1,0 +1,398 @@
+//! Router processes: their lives, their sessions with workers, and what their placements command.
+
+use crate::client::Outcome;
+use crate::event::{Event, Life, RouterIndex, WorkerIndex};
+use crate::fault::FaultKind;
+use crate::invariants::{ends, epochs, text, tokens};
+use crate::process::{Inmail, RouterLife, RouterMail};
+use crate::session::{Direction, Frame, Session, SessionKey, Way};
+use crate::world::World;
+use domain::session::{FromWorker, Part, PeerAddress, PeerInfo, ToWorker};
+use domain::{Ender, Incarnation};
+use placement::{Command, Placement, PlacementConfig, Rates};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use worker::SessionId;
+
+/// The first wait before a router dials again, and the longest.
+const BACK_OFF: Duration = Duration::from_millis(10);
+const BACK_OFF_MAX: Duration = Duration::from_millis(300);
+/// A session that has not begun by then is given up.
+const DIAL_MAX: Duration = Duration::from_millis(200);
+
+impl World {
+    /// A router's next life begins.
+    pub(crate) fn start_router(&mut self, r: RouterIndex) {
+        let scenario = &self.scenario;
+        let config = PlacementConfig {
+            block_tokens: scenario.layout.block_tokens,
+            token_bytes: scenario.layout.token_bytes() as u64,
+            attempts_max: scenario.attempts_max,
+            lease: scenario.lease,
+            requests_max: scenario.requests_max,
+            index_blocks_max: scenario.index_blocks_max,
+            handoff: scenario.policy,
+            heartbeat: scenario.heartbeat,
+            silence_max: scenario.silence_max,
+            defaults: Rates::default(),
+        };
+        let router = &mut self.routers[r];
+        router.life += 1;
+        let life = router.life;
+        router.alive = Some(RouterLife {
+            placement: Placement::new(config),
+            links: BTreeMap::new(),
+            dialling: BTreeMap::new(),
+            back_off: BTreeMap::new(),
+            inbox: VecDeque::new(),
+            stuck: false,
+            ticks: None,
+        });
+        self.trace.note(self.now, || format!("router {r} begins its life {life}"));
+        for worker in 0..self.workers.len() {
+            let at = self.now + self.random.micros(0, 5000);
+            self.agenda.enter(at, Event::Dial { router: r, life, worker });
+        }
+    }
+
+    /// A router dies, and with it what its clients asked.
+    pub(crate) fn kill_router(&mut self, r: RouterIndex, told: bool) {
+        if self.routers[r].alive.take().is_none() {
+            return;
+        }
+        let life = self.routers[r].life;
+        self.trace.note(self.now, || format!("router {r} dies{}", if told { "" } else { ", and nobody is told" }));
+        for client in self.clients.values_mut().filter(|client| client.router == (r, life)) {
+            client.outcome.get_or_insert(Outcome::RouterGone);
+        }
+        let open = self.sessions.iter().filter(|(_, session)| session.router == (r, life)).map(|(&key, _)| key);
+        for key in open.collect::<Vec<_>>() {
+            self.end_of_router(key, told);
+        }
+    }
+
+    // -- sessions
+
+    /// A router tries to begin a session with a worker.
+    pub(crate) fn dial(&mut self, r: RouterIndex, life: Life, w: WorkerIndex) {
+        if self.routers[r].life != life {
+            return;
+        }
+        let Some(alive) = &mut self.routers[r].alive else { return };
+        if alive.links.contains_key(&w) {
+            return;
+        }
+        if let Some(key) = alive.dialling.remove(&w) {
+            self.end_of_router(key, true);
+        }
+        let (from, to) = (self.router_process(r), self.worker_process(w));
+        let reached = self.workers[w].alive.is_some() && !self.is_blocked(from, to) && !self.is_blocked(to, from);
+        if !reached || self.routers[r].alive.as_ref().is_some_and(|alive| alive.stuck) {
+            return self.dial_later(r, w);
+        }
+        self.session_keys += 1;
+        let key = self.session_keys;
+        let session = Session {
+            router: (r, life),
+            worker: (w, self.workers[w].life),
+            id: SessionId(0),
+            ended: Arc::new(AtomicBool::new(false)),
+            to_worker: Way::default(),
+            to_router: Way::default(),
+            router_open: true,
+            worker_open: true,
+        };
+        self.sessions.insert(key, session);
+        let Some(alive) = &mut self.routers[r].alive else { return };
+        alive.dialling.insert(w, key);
+        self.agenda.enter(self.now + DIAL_MAX, Event::Dial { router: r, life, worker: w });
+        self.send_frame(key, Direction::ToWorker, Frame::Hello);
+    }
+
+    fn dial_later(&mut self, r: RouterIndex, w: WorkerIndex) {
+        let life = self.routers[r].life;
+        let Some(alive) = &mut self.routers[r].alive else { return };
+        let wait = alive.back_off.entry(w).or_insert(BACK_OFF);
+        let at = self.now + *wait;
+        *wait = (*wait * 2).min(BACK_OFF_MAX);
+        self.agenda.enter(at, Event::Dial { router: r, life, worker: w });
+    }
+
+    /// The worker's end of a session is gone.
+    pub(crate) fn end_of_worker(&mut self, key: SessionKey, told: bool) {
+        let Some(session) = self.sessions.get_mut(&key) else { return };
+        session.worker_open = false;
+        session.to_worker.mute = true;
+        if told {
+            self.send_frame(key, Direction::ToRouter, Frame::End);
+        }
+    }
+
+    /// The router's end of a session is gone.
+    pub(crate) fn end_of_router(&mut self, key: SessionKey, told: bool) {
+        let Some(session) = self.sessions.get_mut(&key) else { return };
+        session.router_open = false;
+        session.to_router.mute = true;
+        if told {
+            self.send_frame(key, Direction::ToWorker, Frame::End);
+        }
+    }
+
+    /// A frame leaves. It arrives after all before it.
+    pub(crate) fn send_frame(&mut self, key: SessionKey, direction: Direction, frame: Frame) {
+        let latency = self.latency();
+        let Some(session) = self.sessions.get_mut(&key) else { return };
+        let way = session.way(direction);
+        way.last = way.last.max(self.now + latency);
+        way.frames.push_back(frame);
+        self.agenda.enter(way.last, Event::Frame { session: key, direction });
+    }
+
+    /// The next frame of a session arrives, unless its way is blocked: then it waits.
+    pub(crate) fn frame(&mut self, key: SessionKey, direction: Direction) {
+        let Some(session) = self.sessions.get_mut(&key) else { return };
+        let (router, worker) = (session.router, session.worker);
+        let (r, w) = (self.router_process(router.0), self.worker_process(worker.0));
+        let (from, to) = if direction == Direction::ToWorker { (r, w) } else { (w, r) };
+        if self.is_blocked(from, to) {
+            let at = self.now + Duration::from_millis(5);
+            return self.agenda.enter(at, Event::Frame { session: key, direction });
+        }
+        let session = self.sessions.get_mut(&key).expect("it was there above");
+        let way = session.way(direction);
+        let Some(frame) = way.frames.pop_front() else { return };
+        let (mute, repeats) = (way.mute, way.repeats);
+        if let Frame::Bytes(_) = frame
+            && direction == Direction::ToRouter
+        {
+            way.in_flight.fetch_sub(1, Ordering::Relaxed);
+        }
+        if mute {
+            return;
+        }
+        match (direction, frame) {
+            (Direction::ToWorker, Frame::Hello) => {
+                if self.workers[worker.0].life == worker.1 && self.workers[worker.0].alive.is_some() {
+                    self.mail(worker.0, worker.1, Inmail::Opened(key));
+                    self.send_frame(key, Direction::ToRouter, Frame::Hello);
+                } else {
+                    self.end_of_worker(key, true);
+                }
+            }
+            (Direction::ToWorker, Frame::Bytes(bytes)) => self.mail(worker.0, worker.1, Inmail::Session(key, bytes)),
+            (Direction::ToWorker, Frame::End) => {
+                let session = self.sessions.get_mut(&key).expect("it was there above");
+                session.ended.store(true, Ordering::Release);
+                self.wake_at(worker.0, self.now);
+            }
+            (Direction::ToRouter, frame) => {
+                if self.routers[router.0].life != router.1 {
+                    return;
+                }
+                if repeats
+                    && let Frame::Bytes(bytes) = &frame
+                    && matches!(proto::session::decode_from_worker(bytes), Ok(FromWorker::Tokens(_)))
+                {
+                    self.cover(FaultKind::FrameTwice, worker.0, |_, _| true);
+                    self.router_mail(router.0, RouterMail::Bytes(key, bytes.clone()));
+                }
+                let mail = match frame {
+                    Frame::Hello => RouterMail::Hello(key),
+                    Frame::Bytes(bytes) => RouterMail::Bytes(key, bytes),
+                    Frame::End => RouterMail::Ended(key),
+                };
+                self.router_mail(router.0, mail);
+            }
+        }
+    }
+
+    // -- the router's loop
+
+    /// Something for a router, at once or when it goes on.
+    pub(crate) fn router_mail(&mut self, r: RouterIndex, mail: RouterMail) {
+        let Some(alive) = &mut self.routers[r].alive else { return };
+        if alive.stuck {
+            return alive.inbox.push_back(mail);
+        }
+        self.open_router_mail(r, mail);
+    }
+
+    pub(crate) fn router_event(&mut self, r: RouterIndex, event: placement::Event) {
+        self.router_mail(r, RouterMail::Event(event));
+    }
+
+    pub(crate) fn tick(&mut self, r: RouterIndex, life: Life) {
+        if self.routers[r].life != life {
+            return;
+        }
+        let now = self.now;
+        if let Some(alive) = self.routers[r].alive.as_mut().filter(|alive| alive.ticks == Some(now)) {
+            alive.ticks = None;
+            if !alive.stuck {
+                self.router_event(r, placement::Event::Tick);
+            }
+        }
+    }
+
+    pub(crate) fn open_router_mail(&mut self, r: RouterIndex, mail: RouterMail) {
+        match mail {
+            RouterMail::Hello(key) => self.hello(r, key),
+            RouterMail::Bytes(key, bytes) => {
+                let Some(w) = self.linked(r, key) else { return };
+                let message = proto::session::decode_from_worker(&bytes).expect("a worker speaks the protocol");
+                let id = self.workers[w].id;
+                self.place(r, placement::Event::Worker { id, message });
+            }
+            RouterMail::Ended(key) => {
+                if let Some(w) = self.linked(r, key) {
+                    return self.worker_down(r, w);
+                }
+                let Some(session) = self.sessions.get(&key) else { return };
+                let w = session.worker.0;
+                let Some(alive) = &mut self.routers[r].alive else { return };
+                if alive.dialling.get(&w) == Some(&key) {
+                    alive.dialling.remove(&w);
+                    self.end_of_router(key, false);
+                    self.dial_later(r, w);
+                }
+            }
+            RouterMail::Event(event) => self.place(r, event),
+        }
+    }
+
+    /// The worker of a session that is open for a router.
+    fn linked(&self, r: RouterIndex, key: SessionKey) -> Option<WorkerIndex> {
+        let w = self.sessions.get(&key)?.worker.0;
+        (self.routers[r].alive.as_ref()?.links.get(&w) == Some(&key)).then_some(w)
+    }
+
+    fn hello(&mut self, r: RouterIndex, key: SessionKey) {
+        let Some(session) = self.sessions.get(&key) else { return };
+        let (w, life) = session.worker;
+        let Some(alive) = &mut self.routers[r].alive else { return };
+        if alive.dialling.get(&w) != Some(&key) {
+            return;
+        }
+        alive.dialling.remove(&w);
+        alive.back_off.remove(&w);
+        alive.links.insert(w, key);
+        let worker = &self.workers[w];
+        let peer = PeerInfo {
+            id: worker.id,
+            incarnation: Incarnation(life),
+            name: format!("w{w}"),
+            role: worker.role,
+            address: PeerAddress::default(),
+        };
+        self.trace.note(self.now, || format!("router {r} has session {key} with w{w} in life {life}"));
+        self.place(r, placement::Event::WorkerUp { peer });
+    }
+
+    /// A router takes a worker for lost.
+    fn worker_down(&mut self, r: RouterIndex, w: WorkerIndex) {
+        self.close_link(r, w);
+        let id = self.workers[w].id;
+        self.place(r, placement::Event::WorkerDown { id });
+    }
+
+    fn close_link(&mut self, r: RouterIndex, w: WorkerIndex) {
+        let Some(key) = self.routers[r].alive.as_mut().and_then(|alive| alive.links.remove(&w)) else { return };
+        self.trace.note(self.now, || format!("router {r} ends session {key} with w{w}"));
+        self.end_of_router(key, true);
+        self.dial_later(r, w);
+    }
+
+    /// Gives a placement an event and does what it commands.
+    fn place(&mut self, r: RouterIndex, event: placement::Event) {
+        let now = self.now;
+        let Some(alive) = &mut self.routers[r].alive else { return };
+        let mut commands = Vec::new();
+        alive.placement.handle(now, event, &mut commands);
+        for command in commands {
+            self.command(r, command);
+        }
+        let life = self.routers[r].life;
+        let Some(alive) = &mut self.routers[r].alive else { return };
+        let due = alive.placement.next_deadline().map(|at| at.max(now + Duration::from_micros(1)));
+        if let Some(at) = due.filter(|&at| alive.ticks.is_none_or(|entered| at < entered)) {
+            alive.ticks = Some(at);
+            self.agenda.enter(at, Event::Tick { router: r, life });
+        }
+    }
+
+    fn command(&mut self, r: RouterIndex, command: Command) {
+        match command {
+            Command::Send { worker, message } => {
+                if let ToWorker::Submit(submit) = &message
+                    && !matches!(submit.part, Part::TakeOver { .. })
+                    && let Some(client) = self.clients.get_mut(&submit.request)
+                {
+                    client.epoch = submit.epoch;
+                }
+                let w = self.worker_index(worker);
+                let key = self.routers[r].alive.as_ref().and_then(|alive| alive.links.get(&w).copied());
+                if let Some(key) = key {
+                    let bytes = proto::session::encode_to_worker(&message);
+                    self.send_frame(key, Direction::ToWorker, Frame::Bytes(bytes));
+                }
+            }
+            Command::Close { worker } => {
+                self.trace.note(self.now, || format!("router {r} hears nothing of {worker}"));
+                self.close_link(r, self.worker_index(worker));
+            }
+            Command::Token { request, choice, row } => {
+                let Some(client) = self.clients.get_mut(&request) else { return };
+                let found = tokens::check(client, choice, &row)
+                    .map_err(|what| (tokens::NAME, what))
+                    .and_then(|()| text::check(client, choice, &row).map_err(|what| (text::NAME, what)))
+                    .and_then(|()| epochs::check(client, &row).map_err(|what| (epochs::NAME, what)));
+                client.got[usize::from(choice.0)].push(row.token);
+                let got = client.got[usize::from(choice.0)].len() as u32;
+                let stops = client.ask.stops == Some((choice.0, got)) && client.outcome.is_none();
+                client.stopped |= stops;
+                if let Err((name, what)) = found {
+                    self.violated(name, format!("{request}: {what}"));
+                }
+                if stops {
+                    let life = self.routers[r].life;
+                    self.agenda.enter(self.now, Event::StopString { router: r, life, request, choice });
+                }
+            }
+            Command::ChoiceEnd { request, choice, end } => {
+                self.trace.note(self.now, || format!("{request} {choice} ends: {:?}", end.finish));
+                let Some(client) = self.clients.get_mut(&request) else { return };
+                let found = ends::choice(client, choice, &end);
+                client.choice_ends[usize::from(choice.0)] = Some(end);
+                if let Err(what) = found {
+                    self.violated(ends::NAME, format!("{request}: {what}"));
+                }
+            }
+            Command::End { request, end, .. } => {
+                if end.by == Ender::Limit && end.detail.contains("deadline") {
+                    for worker in 0..self.workers.len() {
+                        self.cover(FaultKind::Deadline, worker, |_, of| of == request);
+                    }
+                }
+                self.request_ended(request, Outcome::Ended(end));
+            }
+            Command::Reject { request, why, detail } => {
+                self.trace.note(self.now, || format!("{request} is refused: {detail}"));
+                self.request_ended(request, Outcome::Rejected(format!("{why:?}: {detail}")));
+            }
+        }
+    }
+
+    fn request_ended(&mut self, request: domain::RequestId, outcome: Outcome) {
+        self.trace.note(self.now, || format!("{request} ends: {outcome:?}"));
+        let must_succeed = self.must_succeed(request);
+        let Some(client) = self.clients.get_mut(&request) else { return };
+        let found = ends::request(client, &outcome, must_succeed);
+        // One who hung up is told nothing.
+        client.outcome.get_or_insert(outcome);
+        if let Err(what) = found {
+            self.violated(ends::NAME, format!("{request}: {what}"));
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! What a seed draws before anything runs: the cluster, its settings, what is asked of it, and what will go wrong.
+
+use crate::fault::{self, Fault};
+use crate::random::Random;
+use domain::{Dtype, KvGroup, KvLayout, Request, RequestId, SamplingParams, Token};
+use engine::sim::{HEAD_DIM, Vocabulary};
+use placement::HandoffPolicy;
+use scheduler::SchedulerConfig;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Tokens that the fake model says.
+const VOCABULARY: u32 = 97;
+/// Ids of probes begin here.
+pub(crate) const PROBE_FIRST: u64 = 1000;
+/// A request with this deadline ends for other reasons.
+const NO_DEADLINE: Duration = Duration::from_secs(600);
+
+/// Everything drawn.
+#[derive(Clone, Debug)]
+pub(crate) struct Scenario {
+    pub(crate) seed: u64,
+    pub(crate) routers: usize,
+    /// Prefill workers; the decode workers come after them.
+    pub(crate) prefill: usize,
+    pub(crate) decode: usize,
+    pub(crate) layout: KvLayout,
+    pub(crate) blocks: Vec<u32>,
+    pub(crate) reserve_blocks: u32,
+    pub(crate) scheduler: SchedulerConfig,
+    /// How fast cards are, beside the preset's.
+    pub(crate) speed: f64,
+    pub(crate) policy: HandoffPolicy,
+    pub(crate) attempts_max: u32,
+    pub(crate) requests_max: usize,
+    pub(crate) index_blocks_max: usize,
+    pub(crate) lease: Duration,
+    pub(crate) handoff_wait: Duration,
+    pub(crate) answer_wait: Duration,
+    pub(crate) release_retry: Duration,
+    pub(crate) offer_max: Duration,
+    pub(crate) heartbeat: Duration,
+    pub(crate) silence_max: Duration,
+    pub(crate) network: Network,
+    pub(crate) asks: Vec<Ask>,
+    pub(crate) hurts: Duration,
+    pub(crate) faults: Vec<Fault>,
+}
+
+/// How messages and bytes travel.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Network {
+    pub(crate) latency: Duration,
+    pub(crate) jitter: Duration,
+    /// Bytes a microsecond of a read.
+    pub(crate) bytes_per_us: u64,
+    /// Frames of a session on their way.
+    pub(crate) session_frames_max: usize,
+    /// A cancelled read goes on for up to this.
+    pub(crate) quiesce_max: Duration,
+}
+
+/// What a client asks, and what it does later.
+#[derive(Clone, Debug)]
+pub(crate) struct Ask {
+    pub(crate) at: Duration,
+    pub(crate) router: usize,
+    pub(crate) request: Arc<Request>,
+    /// It hangs up so long after it asked.
+    pub(crate) hangs_up: Option<Duration>,
+    /// A stop string ends this choice after so many tokens.
+    pub(crate) stops: Option<(u16, u32)>,
+}
+
+impl Scenario {
+    pub(crate) fn draw(seed: u64) -> Self {
+        let mut random = Random::new(seed, 1);
+        let random = &mut random;
+        let layout = layout(random);
+        let size = layout.block_tokens;
+        let running_max = random.range(2, 12) as u32;
+        let scheduler = SchedulerConfig {
+            step_tokens_max: running_max + size * random.range(1, 8) as u32,
+            chunk_tokens: size * random.range(1, 4) as u32,
+            running_max,
+            waiting_max: if random.chance(100) { 2 } else { 64 },
+            block_tokens: size,
+            samples_max: running_max + random.range(0, 8) as u32,
+        };
+        // The longest request needs all of the smallest pool, but for a little.
+        let longest = (PROMPT_MAX + OUTPUT_MAX).div_ceil(size) + 4;
+        let blocks = if random.chance(500) { longest + random.range(0, 8) as u32 } else { longest * 4 };
+        let heartbeat = random.millis(20, 100);
+        let hurts = random.millis(600, 1500);
+        let routers = random.range(1, 3) as usize;
+        let mut fault_random = Random::new(seed, 2);
+        Self {
+            seed,
+            routers,
+            prefill: random.range(0, 3) as usize,
+            decode: random.range(1, 3) as usize,
+            blocks: layout.groups.iter().map(|_| blocks).collect(),
+            layout,
+            reserve_blocks: random.range(0, 3) as u32,
+            scheduler,
+            speed: random.pick(&[0.05, 0.2, 1.0]),
+            policy: if random.chance(700) { HandoffPolicy::Always } else { HandoffPolicy::Auto },
+            attempts_max: random.range(3, 6) as u32,
+            requests_max: if random.chance(50) { 4 } else { 64 },
+            index_blocks_max: if random.chance(200) { 16 } else { 4096 },
+            lease: random.millis(30, 300),
+            handoff_wait: random.millis(100, 800),
+            answer_wait: random.millis(50, 300),
+            release_retry: random.millis(5, 40),
+            offer_max: random.millis(500, 4000),
+            heartbeat,
+            silence_max: heartbeat * random.range(4, 8) as u32,
+            network: Network {
+                latency: random.micros(20, 2000),
+                jitter: random.micros(10, 3000),
+                bytes_per_us: random.pick(&[1, 10, 1000]),
+                session_frames_max: random.pick(&[4, 64, 8192]),
+                quiesce_max: random.millis(0, 30),
+            },
+            asks: asks(random, routers, hurts),
+            hurts,
+            faults: fault::plan(&mut fault_random, hurts),
+        }
+    }
+
+    /// The tokens that the fake model says.
+    pub(crate) fn vocabulary() -> Vocabulary {
+        Vocabulary::new(VOCABULARY, []).expect("no token is silent")
+    }
+
+    /// A request that must be served when all faults are over.
+    pub(crate) fn probe(&self, number: u64, router: usize) -> Ask {
+        let mut random = Random::new(self.seed, 1000 + number);
+        let prompt = (0..20).map(|_| random.range(0, 96) as Token).collect();
+        let params = SamplingParams { max_tokens: 6, ..SamplingParams::default() };
+        Ask {
+            at: Duration::ZERO,
+            router,
+            request: Arc::new(Request {
+                id: RequestId(PROBE_FIRST + number),
+                prompt,
+                choices: 1,
+                params: Arc::new(params),
+                seed: random.next(),
+                deadline: NO_DEADLINE,
+                tenant: String::new(),
+            }),
+            hangs_up: None,
+            stops: None,
+        }
+    }
+}
+
+/// Longest prompt.
+const PROMPT_MAX: u32 = 60;
+/// Most output tokens.
+const OUTPUT_MAX: u32 = 60;
+
+/// One group of all layers, or two, the second of which has a window.
+fn layout(random: &mut Random) -> KvLayout {
+    let layers = random.range(2, 4) as u16;
+    let group = |layers: Vec<u16>, window| KvGroup { layers, kv_heads: 1, head_dim: HEAD_DIM, window };
+    let groups = if random.chance(600) {
+        vec![group((0..layers).collect(), None)]
+    } else {
+        let window = random.range(3, 24) as u32;
+        let (even, odd) = (0..layers).partition(|layer| layer % 2 == 0);
+        vec![group(even, random.chance(200).then_some(window + 5)), group(odd, Some(window))]
+    };
+    KvLayout { block_tokens: random.pick(&[4, 8]), dtype: Dtype::F32, groups }
+}
+
+fn asks(random: &mut Random, routers: usize, hurts: Duration) -> Vec<Ask> {
+    let count = random.range(4, 20);
+    let long = random.chance(500);
+    let prefixes: Vec<Vec<Token>> = (0..3)
+        .map(|_| {
+            let tokens = random.range(8, u64::from(PROMPT_MAX) - 20);
+            (0..tokens).map(|_| random.range(0, 96) as Token).collect()
+        })
+        .collect();
+    let ask = |number| {
+        let mut prompt = if random.chance(600) { prefixes[random.index(3)].clone() } else { Vec::new() };
+        let own = random.range(1, u64::from(PROMPT_MAX) - prompt.len() as u64);
+        prompt.extend((0..own).map(|_| random.range(0, 96) as Token));
+        let max_tokens = match random.index(10) {
+            0 => 1,
+            1..6 if long => random.range(20, u64::from(OUTPUT_MAX)) as u32,
+            _ => random.range(2, 16) as u32,
+        };
+        let stop_tokens = if random.chance(300) { vec![random.range(0, 96) as Token; 2] } else { Vec::new() };
+        let choices = if random.chance(200) { random.range(2, 3) as u16 } else { 1 };
+        let params = SamplingParams { max_tokens, stop_tokens, ..SamplingParams::default() };
+        Ask {
+            at: random.micros(0, hurts.as_micros() as u64),
+            router: random.index(routers),
+            request: Arc::new(Request {
+                id: RequestId(number),
+                prompt: prompt.into(),
+                choices,
+                params: Arc::new(params),
+                seed: random.next(),
+                deadline: if random.chance(120) { random.millis(5, 400) } else { NO_DEADLINE },
+                tenant: String::new(),
+            }),
+            hangs_up: random.chance(60).then(|| random.millis(0, 300)),
+            stops: random.chance(100).then(|| (random.index(choices.into()) as u16, random.range(1, 12) as u32)),
+        }
+    };
+    (1..=count).map(ask).collect()
+}

@@ -1,0 +1,149 @@
+//! The shell of a simulated worker: the device, the transport and the ends of sessions that its machine speaks to. What the
+//! machine asks of them is noted here; the world does it when the machine has had its say.
+
+use crate::pool::Pool;
+use crate::session::SessionKey;
+use domain::plan::{StepOutput, StepPlan};
+use domain::session::PeerInfo;
+use domain::{KvLayout, ProgressWord, WorkerId};
+use engine::device::{Device, DeviceLimits, PoolMemory, SubmitError};
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use transport::{Lane, ReadBatch, SendError, TransferId};
+use worker::{ReadError, SessionSend, Transport};
+
+/// What a machine asked for.
+#[derive(Debug)]
+pub(crate) enum Output {
+    Connect(WorkerId),
+    Message { to: WorkerId, bytes: Vec<u8> },
+    Read { id: TransferId, from: WorkerId, batches: Vec<ReadBatch> },
+    Cancel(TransferId),
+    Session { session: SessionKey, bytes: Vec<u8> },
+    SessionClosed(SessionKey),
+}
+
+/// What machine and world share.
+#[derive(Default)]
+pub(crate) struct Notes {
+    pub(crate) outputs: Vec<Output>,
+    /// Peers whose memory can be read.
+    pub(crate) connected: BTreeSet<WorkerId>,
+    transfers: u64,
+    /// The plan that waits to begin.
+    pub(crate) submitted: Option<Arc<StepPlan>>,
+    pub(crate) ended: VecDeque<StepOutput>,
+}
+
+/// Cheap to clone; all clones are one.
+#[derive(Clone, Default)]
+pub(crate) struct Shell(Arc<Mutex<Notes>>);
+
+impl Shell {
+    pub(crate) fn notes(&self) -> MutexGuard<'_, Notes> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What takes the worker's messages of a session, at most `max` at a time.
+    pub(crate) fn session_send(&self, session: SessionKey, in_flight: Arc<AtomicUsize>, max: usize) -> SessionSend {
+        let end = SessionEnd { shell: self.clone(), session };
+        Box::new(move |bytes| {
+            if in_flight.load(Ordering::Relaxed) >= max {
+                return Err(bytes);
+            }
+            in_flight.fetch_add(1, Ordering::Relaxed);
+            end.shell.notes().outputs.push(Output::Session { session: end.session, bytes });
+            Ok(())
+        })
+    }
+}
+
+/// The worker closes a session by dropping this.
+struct SessionEnd {
+    shell: Shell,
+    session: SessionKey,
+}
+
+impl Drop for SessionEnd {
+    fn drop(&mut self) {
+        self.shell.notes().outputs.push(Output::SessionClosed(self.session));
+    }
+}
+
+/// The transport of a machine.
+pub(crate) struct Wire(pub(crate) Shell);
+
+impl Transport for Wire {
+    fn introduce(&mut self, _peer: PeerInfo) {}
+
+    fn connect(&mut self, peer: WorkerId) {
+        self.0.notes().outputs.push(Output::Connect(peer));
+    }
+
+    fn send(&mut self, to: WorkerId, bytes: Vec<u8>) -> Result<(), SendError> {
+        self.0.notes().outputs.push(Output::Message { to, bytes });
+        Ok(())
+    }
+
+    fn read(&mut self, from: WorkerId, batches: Vec<ReadBatch>) -> Result<(TransferId, Lane), ReadError> {
+        let mut notes = self.0.notes();
+        if !notes.connected.contains(&from) {
+            return Err(ReadError::NotConnected);
+        }
+        notes.transfers += 1;
+        let id = TransferId(notes.transfers);
+        notes.outputs.push(Output::Read { id, from, batches });
+        Ok((id, Lane::Tcp))
+    }
+
+    fn cancel(&mut self, id: TransferId) {
+        self.0.notes().outputs.push(Output::Cancel(id));
+    }
+}
+
+/// The device of a machine.
+pub(crate) struct Card {
+    pub(crate) shell: Shell,
+    pub(crate) layout: KvLayout,
+    pub(crate) limits: DeviceLimits,
+    pub(crate) pools: Vec<Arc<Pool>>,
+    pub(crate) progress: ProgressWord,
+}
+
+impl Device for Card {
+    fn layout(&self) -> &KvLayout {
+        &self.layout
+    }
+
+    fn limits(&self) -> &DeviceLimits {
+        &self.limits
+    }
+
+    fn submit(&mut self, plan: Arc<StepPlan>) -> Result<(), SubmitError> {
+        let mut notes = self.shell.notes();
+        if notes.submitted.is_some() {
+            return Err(SubmitError::Busy);
+        }
+        notes.submitted = Some(plan);
+        Ok(())
+    }
+
+    fn poll(&mut self) -> Option<StepOutput> {
+        self.shell.notes().ended.pop_front()
+    }
+
+    fn set_waker(&mut self, _waker: Box<dyn Fn() + Send + Sync>) {}
+
+    fn progress(&self) -> ProgressWord {
+        self.progress.clone()
+    }
+
+    fn pool(&self, group: usize) -> Arc<dyn PoolMemory> {
+        self.pools[group].clone()
+    }
+
+    fn describe(&self) -> String {
+        "a card in virtual time".to_owned()
+    }
+}

@@ -1,0 +1,137 @@
+//! The steps of the protocol, as one worker sees those of its attempts: what a fault can hit.
+
+use crate::process::Machine;
+use domain::session::Part;
+use domain::{Choice, Epoch, RequestId, SeqKey};
+use kv_manager::FetchState;
+use transport::TransferId;
+use worker::{FetchProgress, PROMPT};
+
+/// A step.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Step {
+    /// It waits to be computed.
+    Queued,
+    /// A prompt that nobody takes over is being computed.
+    Computing,
+    /// A prompt is being computed and read meanwhile.
+    Offering,
+    /// It is computed; the lease keeps it for its reader.
+    Leased,
+    /// The offer is awaited.
+    Expecting,
+    /// It is offered; room is awaited.
+    WaitingRoom,
+    /// Nothing is read yet.
+    Reading,
+    /// A slice is read, and not all is computed.
+    SliceRead,
+    /// All is computed and not all is read.
+    Completed,
+    /// All is read; the owner's answer is awaited.
+    Answering,
+    /// It is over, and its reads are not.
+    Quiescing,
+    /// It decodes.
+    Decoding,
+    /// It decodes, and another worker reads it.
+    Giving,
+    /// A running sequence is to be taken over; the offer or room is awaited.
+    TakerWaiting,
+    /// It is being read.
+    TakerReading,
+    /// It is read; the owner's answer is awaited.
+    TakerAnswering,
+    /// The worker drains.
+    Draining,
+}
+
+/// All of them.
+pub(crate) const STEPS: [Step; 17] = [
+    Step::Queued,
+    Step::Computing,
+    Step::Offering,
+    Step::Leased,
+    Step::Expecting,
+    Step::WaitingRoom,
+    Step::Reading,
+    Step::SliceRead,
+    Step::Completed,
+    Step::Answering,
+    Step::Quiescing,
+    Step::Decoding,
+    Step::Giving,
+    Step::TakerWaiting,
+    Step::TakerReading,
+    Step::TakerAnswering,
+    Step::Draining,
+];
+
+impl Step {
+    /// A few letters for the head of a table.
+    pub(crate) fn short(self) -> &'static str {
+        match self {
+            Step::Queued => "queue",
+            Step::Computing => "comp",
+            Step::Offering => "offer",
+            Step::Leased => "lease",
+            Step::Expecting => "expct",
+            Step::WaitingRoom => "room",
+            Step::Reading => "read",
+            Step::SliceRead => "slice",
+            Step::Completed => "compl",
+            Step::Answering => "answr",
+            Step::Quiescing => "quies",
+            Step::Decoding => "decod",
+            Step::Giving => "give",
+            Step::TakerWaiting => "t-wait",
+            Step::TakerReading => "t-read",
+            Step::TakerAnswering => "t-answ",
+            Step::Draining => "drain",
+        }
+    }
+}
+
+/// The steps of a worker's attempts. `has_read`: whether a transfer has brought anything.
+pub(crate) fn steps_at(machine: &Machine, has_read: impl Fn(TransferId) -> bool) -> Vec<(RequestId, Step)> {
+    let mut steps = Vec::new();
+    let core = machine.core();
+    let offered = |request: RequestId, epoch: Epoch| {
+        machine.offers().open().any(|key| (key.request, key.epoch) == (request, epoch))
+    };
+    for (request, epoch, attempt) in core.attempts() {
+        let key = |choice| SeqKey { request, epoch, choice };
+        let is_open = |choice: Choice| core.kv.is_open(key(choice));
+        let step = match attempt.submit.part {
+            Part::Prefill { .. } if offered(request, epoch) => Step::Offering,
+            Part::Prefill { .. } if is_open(PROMPT) => Step::Computing,
+            Part::Decode { .. } | Part::TakeOver { .. } if machine.fetches(request, epoch).is_some() => continue,
+            _ if offered(request, epoch) => Step::Giving,
+            _ if attempt.live.iter().any(|&choice| core.decodes(key(choice))) => Step::Decoding,
+            _ if attempt.live.iter().chain([&PROMPT]).any(|&choice| is_open(choice)) => Step::Computing,
+            _ => Step::Queued,
+        };
+        steps.push((request, step));
+        if core.is_draining() {
+            steps.push((request, Step::Draining));
+        }
+    }
+    steps.extend(machine.all_fetches().filter_map(|fetch| Some((fetch.request, step_of(&fetch, &has_read)?))));
+    steps
+}
+
+fn step_of(fetch: &FetchProgress<'_>, has_read: impl Fn(TransferId) -> bool) -> Option<Step> {
+    Some(match (fetch.state, fetch.running) {
+        (FetchState::Expecting, false) => Step::Expecting,
+        (FetchState::WaitingRoom, false) => Step::WaitingRoom,
+        (FetchState::Expecting | FetchState::WaitingRoom, true) => Step::TakerWaiting,
+        (FetchState::Reading, true) => Step::TakerReading,
+        (FetchState::Reading, false) if fetch.complete => Step::Completed,
+        (FetchState::Reading, false) if fetch.transfers.iter().any(|&id| has_read(id)) => Step::SliceRead,
+        (FetchState::Reading, false) => Step::Reading,
+        (FetchState::Answering, false) => Step::Answering,
+        (FetchState::Answering, true) => Step::TakerAnswering,
+        (FetchState::Quiescing, _) => Step::Quiescing,
+        (FetchState::Done, _) => return None,
+    })
+}

@@ -1,0 +1,112 @@
+//! What is right: the text of every sequence and the bytes of every block, told by the oracle from tokens alone.
+
+use crate::pool::{Pool, WORD};
+use domain::{BlockHash, KvLayout, Request, Scope, Token};
+use engine::sim::{Oracle, Vocabulary};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+/// The tags of a sequence: `[layer][position]`.
+type Tags = Rc<Vec<Vec<u64>>>;
+
+/// A sequence from the first token of its prompt to its last.
+#[derive(Clone, Debug)]
+pub(crate) struct Undisturbed {
+    pub(crate) prompt: usize,
+    /// Prompt and text.
+    pub(crate) tokens: Vec<Token>,
+    tags: Tags,
+}
+
+impl Undisturbed {
+    /// Its output.
+    pub(crate) fn text(&self) -> &[Token] {
+        &self.tokens[self.prompt..]
+    }
+}
+
+/// Everything that can be said in a world.
+pub(crate) struct Truth {
+    layout: KvLayout,
+    scope: Scope,
+    oracle: Oracle,
+    /// Per block identity a sequence that has the block, and which of its blocks it is.
+    blocks: BTreeMap<BlockHash, (Tags, u32)>,
+}
+
+impl Truth {
+    pub(crate) fn new(layout: KvLayout, scope: Scope, vocabulary: Vocabulary) -> Self {
+        let oracle = Oracle::new(&layout, vocabulary);
+        Self { layout, scope, oracle, blocks: BTreeMap::new() }
+    }
+
+    /// The sequences of a request, one per choice; their blocks are known from now on.
+    pub(crate) fn learn(&mut self, request: &Request) -> Vec<Undisturbed> {
+        let sequence = |choice| {
+            let text = self.oracle.text(&request.prompt, &request.params, Request::seed(request.seed, choice));
+            let tokens: Vec<Token> = request.prompt.iter().copied().chain(text).collect();
+            let tags = Rc::new(self.oracle.tags(&tokens));
+            Undisturbed { prompt: request.prompt.len(), tokens, tags }
+        };
+        let sequences: Vec<Undisturbed> = (0..request.choices).map(sequence).collect();
+        for sequence in &sequences {
+            for (number, hash) in (0..).zip(self.chain(&sequence.tokens)) {
+                self.blocks.entry(hash).or_insert_with(|| (sequence.tags.clone(), number));
+            }
+        }
+        sequences
+    }
+
+    /// Identities of the full blocks of these tokens.
+    pub(crate) fn chain(&self, tokens: &[Token]) -> Vec<BlockHash> {
+        let mut chain = Vec::new();
+        self.scope.extend_chain(&mut chain, tokens, self.layout.block_tokens);
+        chain
+    }
+
+    /// Whether block `block` of a pool of `group` holds what its identity says. Errors: what is wrong.
+    pub(crate) fn holds(&self, pool: &Pool, group: usize, block: u32, hash: BlockHash) -> Result<(), String> {
+        let Some((tags, number)) = self.blocks.get(&hash) else {
+            return Err("holds tokens that no undisturbed run has".to_owned());
+        };
+        self.compare(tags, pool, group, block, *number, self.layout.block_tokens)
+    }
+
+    /// Whether the first `positions` of block `number` of the sequence are in block `block` of a pool.
+    pub(crate) fn holds_part(
+        &self,
+        sequence: &Undisturbed,
+        pool: &Pool,
+        group: usize,
+        block: u32,
+        number: u32,
+        positions: u32,
+    ) -> Result<(), String> {
+        self.compare(&sequence.tags, pool, group, block, number, positions)
+    }
+
+    fn compare(
+        &self,
+        tags: &Tags,
+        pool: &Pool,
+        group: usize,
+        block: u32,
+        number: u32,
+        positions: u32,
+    ) -> Result<(), String> {
+        let size = self.layout.block_tokens as usize;
+        let record = block as usize * self.layout.record_bytes(group);
+        for (index, &layer) in self.layout.groups[group].layers.iter().enumerate() {
+            let slice = record + self.layout.slice_range(group, index).start;
+            for offset in 0..positions as usize {
+                let position = number as usize * size + offset;
+                let tag = tags[usize::from(layer)][position];
+                let (key, value) = (pool.get(slice + offset * WORD), pool.get(slice + (size + offset) * WORD));
+                if (key, value) != (tag, !tag) {
+                    return Err(format!("does not hold position {position} in layer {layer}"));
+                }
+            }
+        }
+        Ok(())
+    }
+}

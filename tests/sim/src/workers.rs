@@ -1,0 +1,494 @@
+//! Worker processes: their lives, their mail, their steps, and what their machines ask of the world.
+
+use crate::coverage::message_kind;
+use crate::event::{Event, Life, WorkerIndex};
+use crate::fault::FaultKind;
+use crate::invariants::{answer, bounds, conservation, reuse, sealed, source, waits};
+use crate::pool::Pool;
+use crate::process::{Inmail, Machine, Running, WorkerLife};
+use crate::scenario::Scenario;
+use crate::session::{Direction, Frame};
+use crate::shell::{Card, Output, Shell, Wire};
+use crate::world::World;
+use decode_worker::Decode;
+use domain::handoff::{PeerBody, PeerMessage};
+use domain::plan::StepOutput;
+use domain::session::{FromWorker, Role, ToWorker};
+use domain::{Incarnation, LeaseId, ProgressWord, Time, WorkerId};
+use engine::device::{DeviceLimits, PoolMemory};
+use engine::sim::{CostModel, Preset, SimModel};
+use prefill_worker::Prefill;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+use transport::{AgentEvent, Lane, LaneStatus, Probe};
+use worker::{Inbound, SessionId, WorkerConfig};
+
+/// Events that a loop handles before its next turn.
+const EVENTS_PER_ROUND_MAX: usize = 512;
+/// The card whose times are taken.
+const PRESET: &str = "h100-8b";
+
+impl World {
+    /// A worker's next life begins.
+    pub(crate) fn start_worker(&mut self, w: WorkerIndex) {
+        let worker = &mut self.workers[w];
+        worker.life += 1;
+        let life = worker.life;
+        let layout = &self.scenario.layout;
+        let bytes = |group: usize| layout.record_bytes(group) * self.scenario.blocks[group] as usize;
+        let pools: Vec<Arc<Pool>> = (0..layout.groups.len()).map(|group| Arc::new(Pool::zeroed(bytes(group)))).collect();
+        let shared = pools.iter().map(|pool| pool.clone() as Arc<dyn PoolMemory>).collect();
+        let model = SimModel::new(layout.clone(), Scenario::vocabulary(), shared).expect("the layout has room for tags");
+        let limits = DeviceLimits {
+            rows_max: self.scenario.scheduler.step_tokens_max as usize,
+            samples_max: self.scenario.scheduler.samples_max as usize,
+            context_max: usize::MAX,
+            blocks: self.scenario.blocks.clone(),
+        };
+        let (shell, progress) = (Shell::default(), ProgressWord::new());
+        let card =
+            Card { shell: shell.clone(), layout: layout.clone(), limits, pools: pools.clone(), progress: progress.clone() };
+        let config = config(&self.scenario, worker.id, worker.role, life);
+        let wire = Box::new(Wire(shell.clone()));
+        let machine = match worker.role {
+            Role::Prefill => {
+                worker::Machine::new(config, Prefill::default(), Box::new(card), wire).map(Machine::Prefill)
+            }
+            Role::Decode => worker::Machine::new(config, Decode::default(), Box::new(card), wire).map(Machine::Decode),
+        };
+        worker.alive = Some(WorkerLife {
+            machine: machine.expect("the scheduler's settings agree"),
+            shell,
+            pools,
+            progress,
+            model,
+            running: None,
+            fails_in: None,
+            inbox: VecDeque::new(),
+            wakes: Time::MAX,
+            stuck: false,
+            drains: false,
+            sessions: 0,
+            session_keys: BTreeMap::new(),
+            parts: BTreeMap::new(),
+            validated: BTreeSet::new(),
+            reads_fail: 0,
+            checked: sealed::Checked::default(),
+            waits: waits::Since::default(),
+        });
+        self.trace.note(self.now, || format!("w{w} begins its life {life}"));
+        self.wake_at(w, self.now);
+    }
+
+    /// A worker dies with its memory. `told`: the other ends of its sessions see it.
+    pub(crate) fn kill_worker(&mut self, w: WorkerIndex, told: bool) {
+        let Some(mut dead) = self.workers[w].alive.take() else { return };
+        let life = self.workers[w].life;
+        self.trace.note(self.now, || format!("w{w} dies{}", if told { "" } else { ", and nobody is told" }));
+        // The machine is not to say its last words.
+        dead.session_keys.clear();
+        drop(dead);
+        self.reads.retain(|_, read| read.reader != (w, life));
+        let read: Vec<_> = self.reads.iter().filter(|(_, read)| read.owner == (w, life)).map(|(&key, _)| key).collect();
+        read.into_iter().for_each(|key| self.fail_read(key));
+        let id = self.workers[w].id;
+        for other in 0..self.workers.len() {
+            let Some(alive) = &self.workers[other].alive else { continue };
+            if alive.shell.notes().connected.remove(&id) {
+                let (worker, life) = (other, self.workers[other].life);
+                let at = self.now + self.latency();
+                self.agenda.enter(at, Event::Connect { worker, life, peer: id, reached: false });
+            }
+        }
+        let open = self.sessions.iter().filter(|(_, session)| session.worker == (w, life)).map(|(&key, _)| key);
+        for key in open.collect::<Vec<_>>() {
+            self.end_of_worker(key, told);
+        }
+    }
+
+    /// Puts something into a worker's inbox, if it is in that life.
+    pub(crate) fn mail(&mut self, w: WorkerIndex, life: Life, mail: Inmail) {
+        if self.workers[w].life == life {
+            self.mail_now(w, mail);
+        }
+    }
+
+    /// Puts something into the inbox of a worker, whichever life it is in.
+    pub(crate) fn mail_now(&mut self, w: WorkerIndex, mail: Inmail) {
+        let Some(alive) = &mut self.workers[w].alive else { return };
+        alive.inbox.push_back(mail);
+        let at = self.now + self.random.micros(0, 20);
+        self.wake_at(w, at);
+    }
+
+    /// Has a worker wake at a time at the latest.
+    pub(crate) fn wake_at(&mut self, w: WorkerIndex, at: Time) {
+        let life = self.workers[w].life;
+        let Some(alive) = &mut self.workers[w].alive else { return };
+        if at < alive.wakes {
+            alive.wakes = at;
+            self.agenda.enter(at, Event::Wake { worker: w, life });
+        }
+    }
+
+    /// A round of a step loop: what came in, and a turn.
+    pub(crate) fn wake(&mut self, w: WorkerIndex, life: Life) {
+        let now = self.now;
+        if self.workers[w].life != life {
+            return;
+        }
+        let Some(alive) = self.workers[w].alive.as_mut().filter(|alive| alive.wakes == now) else { return };
+        alive.wakes = Time::MAX;
+        if alive.stuck {
+            return;
+        }
+        let idle = alive.inbox.is_empty();
+        for _ in 0..EVENTS_PER_ROUND_MAX {
+            let Some(mail) = self.workers[w].alive.as_mut().and_then(|alive| alive.inbox.pop_front()) else { break };
+            self.open_mail(w, mail);
+        }
+        let Some(alive) = self.workers[w].alive.as_mut() else { return };
+        if idle {
+            alive.machine.collect(now);
+        }
+        alive.machine.turn(now);
+        self.obey(w, None);
+        self.look_at(w);
+        let Some(alive) = &self.workers[w].alive else { return };
+        if alive.drains && alive.machine.core().is_idle() {
+            return self.end_worker(w);
+        }
+        let patience = alive.machine.patience(now).max(Duration::from_micros(1));
+        let at = if alive.inbox.is_empty() { now + patience } else { now + Duration::from_micros(1) };
+        self.wake_at(w, at);
+        self.strike_in_step(w);
+    }
+
+    /// A drained worker ends in order: its routers learn of every attempt that is open.
+    pub(crate) fn end_worker(&mut self, w: WorkerIndex) {
+        let Some(alive) = &mut self.workers[w].alive else { return };
+        self.trace.note(self.now, || format!("w{w} ends"));
+        alive.machine.end();
+        self.obey(w, None);
+        self.kill_worker(w, true);
+        let process = self.worker_process(w);
+        let at = self.now + self.random.millis(5, 300);
+        self.agenda.enter(at, Event::Return { process });
+    }
+
+    pub(crate) fn drain_deadline(&mut self, w: WorkerIndex, life: Life) {
+        if self.workers[w].life == life {
+            self.end_worker(w);
+        }
+    }
+
+    /// A machine handles one event.
+    fn open_mail(&mut self, w: WorkerIndex, mail: Inmail) {
+        let now = self.now;
+        let mut released = None;
+        let inbound = match mail {
+            Inmail::Opened(key) => match self.opened(w, key) {
+                Some(opened) => opened,
+                None => return,
+            },
+            Inmail::Session(key, bytes) => {
+                let message = proto::session::decode_to_worker(&bytes).expect("a router speaks the protocol");
+                self.trace.note(now, || format!("w{w} gets {}", brief(&message)));
+                let Some(alive) = &mut self.workers[w].alive else { return };
+                if let ToWorker::Submit(submit) = &message {
+                    alive.parts.insert((submit.request, submit.epoch), submit.part);
+                }
+                let session = alive.session_keys.iter().find(|(_, of)| **of == key).map(|(&id, _)| id);
+                let Some(session) = session else { return };
+                Inbound::Session { session, bytes }
+            }
+            Inmail::Peer(from, bytes) => {
+                let message = proto::handoff::decode(&bytes).expect("a worker speaks the protocol");
+                self.trace.note(now, || format!("w{w} gets from {from} {:?}", message.body));
+                released = self.foresee(w, &message);
+                Inbound::Agent(AgentEvent::Message { from, bytes })
+            }
+            Inmail::Ended(completion) => Inbound::Agent(AgentEvent::Ended(completion)),
+            Inmail::Connected(peer) => {
+                let probe = Probe { bytes_per_s: 1e9, latency_s: 1e-5 };
+                let status = LaneStatus { peer: peer.to_string(), lane: Lane::Tcp, probe, passed_over: Vec::new() };
+                Inbound::Agent(AgentEvent::Connected { peer, status })
+            }
+            Inmail::Lost(peer) => Inbound::Agent(AgentEvent::Lost { peer, reason: "it is gone".to_owned() }),
+            Inmail::StepEnded => Inbound::StepEnded,
+            Inmail::Drain => Inbound::Drain,
+        };
+        let Some(alive) = &mut self.workers[w].alive else { return };
+        alive.machine.handle(now, inbound);
+        self.obey(w, released);
+    }
+
+    /// A session begins for a worker.
+    fn opened(&mut self, w: WorkerIndex, key: u64) -> Option<Inbound> {
+        let max = self.scenario.network.session_frames_max;
+        let session = self.sessions.get_mut(&key)?;
+        let alive = self.workers[w].alive.as_mut()?;
+        session.id = SessionId(alive.sessions);
+        alive.sessions += 1;
+        alive.session_keys.insert(session.id, key);
+        let send = alive.shell.session_send(key, session.to_router.in_flight.clone(), max);
+        Some(Inbound::Opened { session: session.id, send, ended: session.ended.clone() })
+    }
+
+    /// What the world notes of a peer's message before it is handled. The answer that a release should get.
+    fn foresee(&mut self, w: WorkerIndex, message: &PeerMessage) -> Option<answer::Expected> {
+        let life = self.workers[w].life;
+        if message.to_incarnation.is_some_and(|to| to != Incarnation(life)) {
+            return None;
+        }
+        match message.body {
+            PeerBody::Renew { lease, ticks } => {
+                let current = self.workers[self.worker_index(message.from)].life == message.from_incarnation.0;
+                self.leases.renewed(self.now, (w, life, lease), message.from, ticks, current);
+                None
+            }
+            PeerBody::Release { lease } => answer::expect(self, w, message.from, lease),
+            PeerBody::Released { lease, valid: true } => {
+                let owner = (self.worker_index(message.from), message.from_incarnation.0, lease);
+                let reader = (self.workers[w].id, life);
+                let lease = self.leases.get(owner).filter(|lease| (lease.reader, lease.reader_life) == reader);
+                let attempt = lease.map(|lease| (lease.request, lease.epoch));
+                if let (Some(attempt), Some(alive)) = (attempt, &mut self.workers[w].alive) {
+                    alive.validated.insert(attempt);
+                }
+                None
+            }
+            _ => None,
+        }
+    }
+
+    /// Does what a machine asked for.
+    fn obey(&mut self, w: WorkerIndex, mut released: Option<answer::Expected>) {
+        loop {
+            let Some(alive) = &mut self.workers[w].alive else { return };
+            let outputs = std::mem::take(&mut alive.shell.notes().outputs);
+            if outputs.is_empty() {
+                break;
+            }
+            for output in outputs {
+                self.do_as_told(w, output, &mut released);
+            }
+        }
+        self.begin_step(w);
+    }
+
+    fn do_as_told(&mut self, w: WorkerIndex, output: Output, released: &mut Option<answer::Expected>) {
+        match output {
+            Output::Connect(peer) => {
+                let (from, to) = (self.worker_process(w), self.worker_process(self.worker_index(peer)));
+                let reached = self.workers[self.worker_index(peer)].alive.is_some()
+                    && !self.is_blocked(from, to)
+                    && !self.is_blocked(to, from);
+                let wait = if reached { self.latency() * 2 } else { self.random.millis(1, 50) };
+                let life = self.workers[w].life;
+                self.agenda.enter(self.now + wait, Event::Connect { worker: w, life, peer, reached });
+            }
+            Output::Message { to, bytes } => self.send_to_peer(w, to, bytes, released),
+            Output::Read { id, from, batches } => {
+                self.trace.note(self.now, || {
+                    let bytes: usize = batches.iter().map(|batch| batch.len * batch.copies.len()).sum();
+                    format!("w{w} reads {bytes} bytes of {from} as {}", id.0)
+                });
+                self.post(w, id, from, batches);
+            }
+            Output::Cancel(id) => self.cancel_read(w, id),
+            Output::Session { session, bytes } => {
+                let message = proto::session::decode_from_worker(&bytes).expect("a worker speaks the protocol");
+                if !matches!(message, FromWorker::Heartbeat | FromWorker::Report(_)) {
+                    self.trace.note(self.now, || format!("w{w} says {message:?}"));
+                }
+                if let FromWorker::Tokens(rows) = &message
+                    && let Err((name, what)) = source::check(self, w, rows)
+                {
+                    self.violated(name, what);
+                }
+                self.send_frame(session, Direction::ToRouter, Frame::Bytes(bytes));
+            }
+            Output::SessionClosed(key) => {
+                if let Some(session) = self.sessions.get_mut(&key) {
+                    session.worker_open = false;
+                    self.send_frame(key, Direction::ToRouter, Frame::End);
+                }
+            }
+        }
+    }
+
+    /// A message between workers leaves, and may be lost, doubled or late on its way.
+    fn send_to_peer(
+        &mut self,
+        w: WorkerIndex,
+        to: WorkerId,
+        bytes: Vec<u8>,
+        released: &mut Option<answer::Expected>,
+    ) {
+        let message = proto::handoff::decode(&bytes).expect("a worker speaks the protocol");
+        self.trace.note(self.now, || format!("w{w} to {to}: {:?}", message.body));
+        self.witness(w, to, &message.body, released);
+        let (from, receiver) = (self.workers[w].id, self.worker_index(to));
+        if self.is_blocked(self.worker_process(w), self.worker_process(receiver)) {
+            return;
+        }
+        let (chaos, kind) = (self.chaos, message_kind(&message.body));
+        if self.random.chance(chaos.loss) {
+            self.trace.note(self.now, || format!("lost: {kind} of w{w} to {to}"));
+            return self.coverage.hit_message(FaultKind::MessageLoss, kind);
+        }
+        let mut arrives = vec![self.now + self.latency()];
+        if self.random.chance(chaos.twice) {
+            self.coverage.hit_message(FaultKind::MessageTwice, kind);
+            arrives.push(self.now + self.latency() + self.random.millis(0, 60));
+        }
+        if self.random.chance(chaos.delay) {
+            self.coverage.hit_message(FaultKind::MessageDelay, kind);
+            arrives[0] = arrives[0] + self.random.millis(1, 200);
+        }
+        for at in arrives {
+            self.agenda.enter(at, Event::Peer { from, to: receiver, bytes: bytes.clone() });
+        }
+    }
+
+    /// What the world notes of a message that a worker sends.
+    fn witness(&mut self, w: WorkerIndex, to: WorkerId, body: &PeerBody, released: &mut Option<answer::Expected>) {
+        let life = self.workers[w].life;
+        let lease = |id: LeaseId| (w, life, id);
+        match body {
+            PeerBody::Offer(offer) => {
+                let reader = (to, self.workers[self.worker_index(to)].life);
+                let Some(alive) = &self.workers[w].alive else { return };
+                let attempts = alive.machine.core().attempts().filter(|(request, ..)| *request == offer.request);
+                let deadline = attempts.map(|(.., attempt)| attempt.deadline).min();
+                self.leases.offered(self.now, (w, life), reader, offer, self.scenario.offer_max, deadline);
+            }
+            PeerBody::Withdraw { lease: id } => {
+                self.leases.get_mut(lease(*id)).into_iter().for_each(|lease| lease.over = true);
+            }
+            PeerBody::Complete { lease: id, .. } => {
+                self.leases.get_mut(lease(*id)).into_iter().for_each(|lease| lease.complete = true);
+            }
+            PeerBody::Released { lease: id, valid } => {
+                if let Some(expected) = released.take_if(|expected| expected.lease == *id)
+                    && let Err(what) = answer::check(self, w, &expected, *valid)
+                {
+                    self.violated(answer::NAME, what);
+                }
+            }
+            PeerBody::Written { .. } | PeerBody::Renew { .. } | PeerBody::Release { .. } | PeerBody::ReleaseAck { .. } => {}
+        }
+    }
+
+    pub(crate) fn connected(&mut self, w: WorkerIndex, life: Life, peer: WorkerId, reached: bool) {
+        if self.workers[w].life != life {
+            return;
+        }
+        let reached = reached && self.workers[self.worker_index(peer)].alive.is_some();
+        let Some(alive) = &self.workers[w].alive else { return };
+        if reached {
+            alive.shell.notes().connected.insert(peer);
+        } else {
+            alive.shell.notes().connected.remove(&peer);
+        }
+        self.mail_now(w, if reached { Inmail::Connected(peer) } else { Inmail::Lost(peer) });
+    }
+
+    // -- the device
+
+    fn begin_step(&mut self, w: WorkerIndex) {
+        let life = self.workers[w].life;
+        let Some(alive) = &mut self.workers[w].alive else { return };
+        if alive.running.is_some() {
+            return;
+        }
+        let Some(plan) = alive.shell.notes().submitted.clone() else { return };
+        let cost = CostModel::new(Preset::named(PRESET).expect("the preset is there"));
+        let time = cost.step(&plan).at_speed(self.scenario.speed);
+        alive.model.copy(&plan);
+        alive.running = Some(Running { plan, time, begin: self.now, layer: 0 });
+        self.agenda.enter(self.now + time.written(0), Event::Layer { worker: w, life });
+    }
+
+    /// A device comes to the end of a layer, or of its step. It goes on while its worker's loop stands still.
+    pub(crate) fn layer(&mut self, w: WorkerIndex, life: Life) {
+        if self.workers[w].life != life {
+            return;
+        }
+        let Some(alive) = &mut self.workers[w].alive else { return };
+        let Some(step) = &mut alive.running else { return };
+        let layers = alive.model.layers();
+        let (plan, time, begin, layer) = (step.plan.clone(), step.time, step.begin, step.layer);
+        let sampled = if alive.fails_in.take_if(|fails| *fails <= layer).is_some() {
+            alive.model.fail();
+            Err(format!("the step was made to fail in layer {layer}"))
+        } else if layer < layers {
+            step.layer += 1;
+            alive.model.write_layer(&plan, layer);
+            alive.progress.raise(plan.step, layer);
+            let next = if layer + 1 < layers { time.written(layer + 1) } else { time.total(layers) };
+            self.agenda.enter(begin + next, Event::Layer { worker: w, life });
+            return self.word_raised(w);
+        } else {
+            Ok(alive.model.sample(&plan))
+        };
+        let elapsed = self.now.since(begin);
+        let output = StepOutput { step: plan.step, sampled, elapsed, in_kernels: elapsed };
+        alive.running = None;
+        let mut notes = alive.shell.notes();
+        notes.submitted = None;
+        notes.ended.push_back(output);
+        drop(notes);
+        self.mail_now(w, Inmail::StepEnded);
+    }
+
+    // -- invariants
+
+    /// Holds a worker that had its turn against what must always be so.
+    fn look_at(&mut self, w: WorkerIndex) {
+        let deep = self.random.chance(30);
+        let found = conservation::check(self, w, deep)
+            .map_err(|what| (conservation::NAME, what))
+            .and_then(|()| reuse::check(self, w).map_err(|what| (reuse::NAME, what)))
+            .and_then(|()| sealed::check(self, w, deep).map_err(|what| (sealed::NAME, what)))
+            .and_then(|()| waits::check(self, w).map_err(|what| (waits::NAME, what)))
+            .and_then(|()| bounds::check(self, w).map_err(|what| (bounds::NAME, what)));
+        if let Err((name, what)) = found {
+            self.violated(name, format!("w{w}: {what}"));
+        }
+    }
+}
+
+fn config(scenario: &Scenario, id: WorkerId, role: Role, life: Life) -> WorkerConfig {
+    WorkerConfig {
+        id,
+        incarnation: Incarnation(life),
+        role,
+        name: format!("w{}", id.0),
+        layout: scenario.layout.clone(),
+        blocks: scenario.blocks.clone(),
+        weights: engine::sim::DIGEST,
+        reserve_blocks: scenario.reserve_blocks,
+        scheduler: scenario.scheduler,
+        handoff_wait: scenario.handoff_wait,
+        answer_wait: scenario.answer_wait,
+        release_retry: scenario.release_retry,
+        offer_max: scenario.offer_max,
+        heartbeat: scenario.heartbeat,
+        silence_max: scenario.silence_max,
+    }
+}
+
+/// A message to a worker on a line.
+fn brief(message: &ToWorker) -> String {
+    match message {
+        ToWorker::Submit(submit) => {
+            let committed: Vec<_> = submit.choices.iter().map(|(choice, known)| (choice.0, known.len())).collect();
+            format!("submit {} {} {:?}, committed {committed:?}", submit.request, submit.epoch, submit.part)
+        }
+        ToWorker::Peer(peer) => format!("{} in life {}", peer.id, peer.incarnation),
+        other => format!("{other:?}"),
+    }
+}
