@@ -32,6 +32,8 @@ pub struct Scheduler {
     /// Every sequence that waits or runs.
     arrivals: HashMap<SeqKey, Time>,
     memory_short: bool,
+    /// Sequences that will be added running, and have their memory already.
+    reserved: u32,
 }
 
 impl Scheduler {
@@ -50,6 +52,7 @@ impl Scheduler {
             decoding: BTreeMap::new(),
             arrivals: HashMap::new(),
             memory_short: false,
+            reserved: 0,
         }
     }
 
@@ -77,6 +80,25 @@ impl Scheduler {
         assert!(tokens > 0, "{key}: a decoding sequence knows a token");
         self.arrive(key, arrived);
         self.decoding.insert((arrived, key), tokens);
+    }
+
+    /// Keeps running room for so many sequences that will be added by [`Scheduler::add_running`], so that no job is admitted
+    /// in their place.
+    pub fn reserve(&mut self, sequences: u32) {
+        self.reserved += sequences;
+    }
+
+    /// Gives reserved room back: the sequences are about to be added, or never will be.
+    ///
+    /// # Panics
+    /// If less is reserved.
+    pub fn unreserve(&mut self, sequences: u32) {
+        self.reserved = self.reserved.checked_sub(sequences).expect("what is given back was reserved");
+    }
+
+    /// Running room that is kept.
+    pub fn reserved(&self) -> u32 {
+        self.reserved
     }
 
     /// Forgets a sequence, waiting or running; `false`: it was not here. The caller closes its memory.
@@ -145,7 +167,7 @@ impl Scheduler {
     }
 
     /// How many more sequences may run: `running_max`, less those that decode, less what the prompts in progress will
-    /// become, less those that were preempted and come first.
+    /// become, less what is reserved, less those that were preempted and come first.
     pub fn room_to_run(&self) -> u32 {
         self.room().saturating_sub(self.waiting.preempted_len() as u32)
     }
@@ -257,7 +279,7 @@ impl Scheduler {
     /// Running room, not regarding who waits.
     fn room(&self) -> u32 {
         let prompts: u32 = self.prompts.iter().map(|prompt| u32::from(prompt.job.samples)).sum();
-        self.config.running_max.saturating_sub(self.decoding.len() as u32 + prompts)
+        self.config.running_max.saturating_sub(self.decoding.len() as u32 + prompts + self.reserved)
     }
 
     fn arrive(&mut self, key: SeqKey, arrived: Time) {

@@ -103,7 +103,7 @@ impl Core {
     }
 
     /// Entries of every list that attempts and steps fill, by name: none outlives the last attempt.
-    pub fn sizes(&self) -> [(&'static str, usize); 8] {
+    pub fn sizes(&self) -> [(&'static str, usize); 9] {
         [
             ("attempts", self.attempts.len()),
             ("sequences", self.sequences.len()),
@@ -111,6 +111,7 @@ impl Core {
             ("copies", self.copies.len()),
             ("frames of tokens", self.rows.len()),
             ("scheduled sequences", self.scheduler.waiting_len() + self.scheduler.running_len()),
+            ("reserved room", self.scheduler.reserved() as usize),
             ("open sequences", self.kv.sequences_open()),
             ("live leases", self.kv.leases_live()),
         ]

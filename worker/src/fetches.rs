@@ -22,8 +22,6 @@ pub struct Fetches {
     deadlines: BTreeSet<(Time, (RequestId, Epoch))>,
     /// Fetches that want room, first come first served.
     waiting: VecDeque<(RequestId, Epoch)>,
-    /// Sequences that will run when fetches which have their room start.
-    promised: u32,
     /// Offers, and what followed them, that came before their submit.
     early: VecDeque<Early>,
 }
@@ -137,7 +135,8 @@ impl Fetches {
             PeerBody::Renew { .. } | PeerBody::Release { .. } | PeerBody::ReleaseAck { .. } => return,
         };
         if let Some(&id) = self.leases.get(&(from, lease)) {
-            if let PeerBody::Complete { missing, .. } = body
+            if let PeerBody::Complete { missing, first, .. } = body
+                && !first.is_empty()
                 && let Some(entry) = self.open.get_mut(&id).filter(|entry| entry.completed.is_none())
             {
                 entry.completed = Some(now);
@@ -306,14 +305,13 @@ impl Fetches {
     }
 
     /// Entries of every list, by name: nothing is left of a fetch that is over.
-    pub fn sizes(&self) -> [(&'static str, usize); 7] {
+    pub fn sizes(&self) -> [(&'static str, usize); 6] {
         [
             ("fetches", self.open.len()),
             ("leases of fetches", self.leases.len()),
             ("transfers", self.transfers.len()),
             ("deadlines of fetches", self.deadlines.len()),
             ("fetches that wait for room", self.waiting.len()),
-            ("sequences promised room", self.promised as usize),
             ("early offers", self.early.len()),
         ]
     }
@@ -331,14 +329,14 @@ impl Fetches {
         let Some(tokens) = entry.wants else { return true };
         let Some(sequence) = core.sequences.get(&entry.key) else { return true };
         // Prompts that wait for memory, and preempted sequences, come before new ones.
-        if core.scheduler.room_to_run() < self.promised + entry.choices || core.scheduler.memory_short() {
+        if core.scheduler.room_to_run() < entry.choices || core.scheduler.memory_short() {
             return false;
         }
         match core.kv.open(entry.key, &sequence.chain, tokens, 0) {
             Admit::NoRoom => false,
             Admit::Ready { cached_tokens } => {
                 entry.wants = None;
-                self.promised += entry.choices;
+                core.scheduler.reserve(entry.choices);
                 core.meters.prefix_hit_tokens.increment(u64::from(cached_tokens));
                 let room = FetchEvent::Room { tables: core.kv.tables(entry.key), held_tokens: cached_tokens };
                 self.event(core, now, id, room);
@@ -407,7 +405,7 @@ impl Fetches {
                         if let Some(completed) = entry.completed {
                             declared::exposed_transfer(entry.lane).record(now.since(completed).as_secs_f64());
                         }
-                        self.promised -= entry.choices;
+                        core.scheduler.unreserve(entry.choices);
                         core.fetched_prompt(entry.key, &entry.missing);
                         core.start(entry.key, &first);
                     }
@@ -421,7 +419,7 @@ impl Fetches {
                         core.fail(id.0, id.1, why, detail);
                     }
                     FetchCommand::Free => {
-                        self.promised -= entry.choices;
+                        core.scheduler.unreserve(entry.choices);
                         core.kv.close(entry.key);
                     }
                     FetchCommand::Done => {

@@ -134,6 +134,18 @@ fn choices_take_running_room_from_the_start() {
 }
 
 #[test]
+fn reserved_room_is_not_given_to_jobs() {
+    let mut kv = ToyKv::new(100, 4);
+    let mut scheduler = scheduler(&[job(1, 2), job(2, 2)]);
+    scheduler.reserve(3);
+    assert_eq!(scheduler.room_to_run(), 1);
+    check(&mut scheduler, &mut kv, &["r1[0..2]+1 | admit r1(0)", "r1[2..3]+1"]);
+    scheduler.unreserve(1);
+    check(&mut scheduler, &mut kv, &["r1[3..4]+1 r2[0..2]+1 | admit r2(0)"]);
+    assert_eq!(scheduler.reserved(), 2);
+}
+
+#[test]
 fn a_full_queue_refuses() {
     let mut scheduler = scheduler(&[job(1, 1), job(2, 1), job(3, 1), job(4, 1)]);
     assert_eq!(scheduler.add(job(5, 1)), Added::QueueFull);

@@ -8,9 +8,8 @@ use domain::{End, Epoch, Token};
 /// How it ended for the client.
 #[derive(Clone, Debug)]
 pub(crate) enum Outcome {
+    /// Or was refused.
     Ended(End),
-    /// Why, in words.
-    Rejected(String),
     HungUp,
     /// Its router died, or was not there.
     RouterGone,

@@ -8,7 +8,7 @@ use crate::process::{Inmail, RouterLife, RouterMail};
 use crate::session::{Direction, Frame, Session, SessionKey, Way};
 use crate::world::World;
 use domain::session::{FromWorker, Part, PeerAddress, PeerInfo, ToWorker};
-use domain::{Ender, Incarnation};
+use domain::{End, Ender, Incarnation};
 use placement::{Command, Placement, PlacementConfig, Rates};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -379,7 +379,7 @@ impl World {
             }
             Command::Reject { request, why, detail } => {
                 self.trace.note(self.now, || format!("{request} is refused: {detail}"));
-                self.request_ended(request, Outcome::Rejected(format!("{why:?}: {detail}")));
+                self.request_ended(request, Outcome::Ended(End::error(Ender::Us, format!("{why:?}: {detail}"))));
             }
         }
     }

@@ -368,8 +368,9 @@ impl World {
             PeerBody::Withdraw { lease: id } => {
                 self.leases.get_mut(lease(*id)).into_iter().for_each(|lease| lease.over = true);
             }
-            PeerBody::Complete { lease: id, .. } => {
-                self.leases.get_mut(lease(*id)).into_iter().for_each(|lease| lease.complete = true);
+            PeerBody::Complete { lease: id, first, .. } => {
+                // Nothing goes on where every choice has ended, and nobody takes anything over.
+                self.leases.get_mut(lease(*id)).into_iter().for_each(|lease| lease.complete = !first.is_empty());
             }
             PeerBody::Released { lease: id, valid } => {
                 if let Some(expected) = released.take_if(|expected| expected.lease == *id)

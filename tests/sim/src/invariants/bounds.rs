@@ -24,7 +24,7 @@ pub(crate) fn check(world: &World, w: WorkerIndex) -> Result<(), String> {
         ("leases of fetches", fetches),
         ("deadlines of fetches", fetches),
         ("fetches that wait for room", fetches),
-        ("sequences promised room", running),
+        ("reserved room", running),
         ("offers", attempts),
         ("early offers", world.clients.len()),
         ("readers of leases", size("live leases")),

@@ -24,7 +24,7 @@ pub(crate) fn choice(client: &Client, choice: Choice, end: &End) -> Result<(), S
 
 /// A request ends.
 pub(crate) fn request(client: &Client, outcome: &Outcome, must_succeed: bool) -> Result<(), String> {
-    if let Some(before @ (Outcome::Ended(_) | Outcome::Rejected(_))) = &client.outcome {
+    if let Some(before @ Outcome::Ended(_)) = &client.outcome {
         return Err(format!("it ends twice: {before:?} and {outcome:?}"));
     }
     let regular = matches!(outcome, Outcome::Ended(End { finish: Finish::Stop | Finish::Length, .. }));

@@ -12,7 +12,7 @@ pub(crate) fn check(client: &Client, choice: Choice, row: &TokenRow) -> Result<(
     if row.index != next {
         return Err(format!("{choice} gets token {} where {next} comes next", row.index));
     }
-    if client.choice_ends[at].is_some() || matches!(client.outcome, Some(Outcome::Ended(_) | Outcome::Rejected(_))) {
+    if client.choice_ends[at].is_some() || matches!(client.outcome, Some(Outcome::Ended(_))) {
         return Err(format!("{choice} gets token {next} after its end"));
     }
     Ok(())
