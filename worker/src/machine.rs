@@ -92,7 +92,8 @@ impl<R: Role> Machine<R> {
         } else if self.core.sessions.wants_report() {
             REPORT_EVERY
         } else {
-            TICK
+            // Signs of life are due in time, and its own pauses are not to look like standing still.
+            TICK.min(self.core.config.heartbeat)
         };
         deadlines.into_iter().flatten().min().map_or(longest, |at| at.since(now)).min(longest)
     }
