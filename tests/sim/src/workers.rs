@@ -329,7 +329,7 @@ impl World {
     ) {
         let message = proto::handoff::decode(&bytes).expect("a worker speaks the protocol");
         self.trace.note(self.now, || format!("w{w} to {to}: {:?}", message.body));
-        self.witness(w, to, &message.body, released);
+        self.witness(w, to, &message, released);
         let (from, receiver) = (self.workers[w].id, self.worker_index(to));
         if self.is_blocked(self.worker_process(w), self.worker_process(receiver)) {
             return;
@@ -354,12 +354,20 @@ impl World {
     }
 
     /// What the world notes of a message that a worker sends.
-    fn witness(&mut self, w: WorkerIndex, to: WorkerId, body: &PeerBody, released: &mut Option<answer::Expected>) {
+    fn witness(
+        &mut self,
+        w: WorkerIndex,
+        to: WorkerId,
+        message: &PeerMessage,
+        released: &mut Option<answer::Expected>,
+    ) {
         let life = self.workers[w].life;
         let lease = |id: LeaseId| (w, life, id);
-        match body {
+        match &message.body {
             PeerBody::Offer(offer) => {
-                let reader = (to, self.workers[self.worker_index(to)].life);
+                // The owner may not know yet that its reader came back.
+                let known = message.to_incarnation.map(|life| life.0);
+                let reader = (to, known.unwrap_or(self.workers[self.worker_index(to)].life));
                 let Some(alive) = &self.workers[w].alive else { return };
                 let attempts = alive.machine.core().attempts().filter(|(request, ..)| *request == offer.request);
                 let deadline = attempts.map(|(.., attempt)| attempt.deadline).min();
