@@ -84,20 +84,70 @@ pub(crate) struct Fault {
     pub(crate) lasts: Duration,
 }
 
+/// What the faults of a seed are mostly about: steps that are short or rare are reached by it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Theme {
+    /// Everything.
+    Mixed,
+    /// Running sequences move away from workers that drain.
+    Moves,
+    /// Fetches are cancelled while they read.
+    Cancels,
+}
+
+impl Theme {
+    pub(crate) fn draw(random: &mut Random) -> Self {
+        match random.index(10) {
+            0..5 => Theme::Mixed,
+            5..8 => Theme::Moves,
+            _ => Theme::Cancels,
+        }
+    }
+
+    /// What brings its steps about: a fault and the step it is aimed at.
+    fn opening(self, random: &mut Random) -> Option<(FaultKind, Step)> {
+        let reading = [Step::Reading, Step::SliceRead, Step::Completed];
+        match self {
+            Theme::Mixed => None,
+            Theme::Moves => Some((FaultKind::WorkerDrain, Step::Decoding)),
+            Theme::Cancels if random.chance(500) => Some((FaultKind::HangUp, random.pick(&reading))),
+            Theme::Cancels => Some((FaultKind::StepFails, Step::Offering)),
+        }
+    }
+
+    /// The steps that it brings about.
+    fn steps(self) -> &'static [Step] {
+        match self {
+            Theme::Mixed => &STEPS,
+            Theme::Moves => {
+                &[Step::Giving, Step::TakerWaiting, Step::TakerReading, Step::TakerAnswering, Step::Draining]
+            }
+            Theme::Cancels => &[Step::Quiescing, Step::Completed, Step::SliceRead, Step::WaitingRoom],
+        }
+    }
+}
+
 /// The faults of a seed. Nothing goes wrong in one of twenty.
-pub(crate) fn plan(random: &mut Random, hurts: Duration) -> Vec<Fault> {
+pub(crate) fn plan(random: &mut Random, theme: Theme, hurts: Duration) -> Vec<Fault> {
     if random.chance(50) {
         return Vec::new();
     }
-    let count = random.range(1, 10);
-    (0..count).map(|_| draw(random, hurts)).collect()
+    let mut faults = Vec::new();
+    for _ in 0..random.range(1, 12) {
+        if let Some((kind, step)) = theme.opening(random).filter(|_| random.chance(250)) {
+            faults.push(Fault { kind, step: Some(step), ..draw(random, theme, hurts) });
+        }
+        faults.push(draw(random, theme, hurts));
+    }
+    faults
 }
 
-fn draw(random: &mut Random, hurts: Duration) -> Fault {
+fn draw(random: &mut Random, theme: Theme, hurts: Duration) -> Fault {
     let hurts_ms = hurts.as_millis() as u64;
     let of_messages = random.chance(150);
     let kind = if of_messages { random.pick(&OF_MESSAGES) } else { random.pick(&AIMED) };
-    let step = (!of_messages && random.chance(800)).then(|| random.pick(&STEPS));
+    let steps = if random.chance(700) { theme.steps() } else { &STEPS };
+    let step = (!of_messages && random.chance(800)).then(|| random.pick(steps));
     let latest = if step.is_some() { hurts_ms / 2 } else { hurts_ms };
     let lasts = match kind {
         FaultKind::WorkerStuck | FaultKind::RouterStuck if random.chance(500) => random.millis(5, 100),

@@ -1,6 +1,6 @@
 //! What a seed draws before anything runs: the cluster, its settings, what is asked of it, and what will go wrong.
 
-use crate::fault::{self, Fault};
+use crate::fault::{self, Fault, Theme};
 use crate::random::Random;
 use domain::{Dtype, KvGroup, KvLayout, Request, RequestId, SamplingParams, Token};
 use engine::sim::{HEAD_DIM, Vocabulary};
@@ -93,12 +93,13 @@ impl Scenario {
         let heartbeat = random.millis(20, 100);
         let hurts = random.millis(600, 1500);
         let routers = random.range(1, 3) as usize;
+        let theme = Theme::draw(random);
         let mut fault_random = Random::new(seed, 2);
         Self {
             seed,
             routers,
             prefill: random.range(0, 3) as usize,
-            decode: random.range(1, 3) as usize,
+            decode: random.range(if theme == Theme::Moves { 2 } else { 1 }, 3) as usize,
             blocks: layout.groups.iter().map(|_| blocks).collect(),
             layout,
             reserve_blocks: random.range(0, 3) as u32,
@@ -120,11 +121,11 @@ impl Scenario {
                 jitter: random.micros(10, 3000),
                 bytes_per_us: random.pick(&[1, 10, 1000]),
                 session_frames_max: random.pick(&[4, 64, 8192]),
-                quiesce_max: random.millis(0, 30),
+                quiesce_max: random.millis(0, 80),
             },
-            asks: asks(random, routers, hurts),
+            asks: asks(random, theme, routers, hurts),
             hurts,
-            faults: fault::plan(&mut fault_random, hurts),
+            faults: fault::plan(&mut fault_random, theme, hurts),
         }
     }
 
@@ -175,9 +176,10 @@ fn layout(random: &mut Random) -> KvLayout {
     KvLayout { block_tokens: random.pick(&[4, 8]), dtype: Dtype::F32, groups }
 }
 
-fn asks(random: &mut Random, routers: usize, hurts: Duration) -> Vec<Ask> {
-    let count = random.range(4, 20);
-    let long = random.chance(500);
+fn asks(random: &mut Random, theme: Theme, routers: usize, hurts: Duration) -> Vec<Ask> {
+    let count = random.range(4, 24);
+    let long = theme == Theme::Moves || random.chance(500);
+    let deadlines = if theme == Theme::Mixed { 120 } else { 250 };
     let prefixes: Vec<Vec<Token>> = (0..3)
         .map(|_| {
             let tokens = random.range(8, u64::from(PROMPT_MAX) - 20);
@@ -205,7 +207,7 @@ fn asks(random: &mut Random, routers: usize, hurts: Duration) -> Vec<Ask> {
                 choices,
                 params: Arc::new(params),
                 seed: random.next(),
-                deadline: if random.chance(120) { random.millis(5, 400) } else { NO_DEADLINE },
+                deadline: if random.chance(deadlines) { random.millis(5, 600) } else { NO_DEADLINE },
                 tenant: String::new(),
             }),
             hangs_up: random.chance(60).then(|| random.millis(0, 300)),

@@ -22,6 +22,8 @@ use std::time::Duration;
 
 /// What may go on after all faults are over: silence is noticed, sessions are dialled anew.
 const SETTLES: Duration = Duration::from_millis(1500);
+/// How often it is seen whether the next probe may be sent.
+const PROBE_RETRY: Duration = Duration::from_millis(20);
 /// By then every request has ended and nothing is left of any.
 const FINISHES_MAX: Duration = Duration::from_secs(30);
 /// More events than any world has that goes on.
@@ -59,6 +61,8 @@ pub(crate) struct World {
     /// What a fault that has begun was aimed at.
     pub(crate) struck: BTreeMap<usize, Vec<Reach>>,
     pub(crate) healed: Option<Time>,
+    /// Requests that must be served, and whether all were asked.
+    probes: usize,
     pub(crate) probed: bool,
     pub(crate) coverage: Coverage,
     pub(crate) trace: Trace,
@@ -111,6 +115,7 @@ impl World {
             armed: Vec::new(),
             struck: BTreeMap::new(),
             healed: None,
+            probes: 0,
             probed: false,
             coverage: Coverage::default(),
             trace,
@@ -205,11 +210,16 @@ impl World {
         self.agenda.enter(self.now + self.scenario.silence_max * 2 + SETTLES, Event::Probe);
     }
 
-    /// Each router must serve a request now.
+    /// Once nothing else is asked, each router must serve a request, one after the other.
     fn probe(&mut self) {
-        self.probed = true;
-        for router in 0..self.routers.len() {
-            let probe = self.scenario.probe(router as u64, router);
+        self.probed = self.probes == self.routers.len();
+        if self.probed {
+            return;
+        }
+        self.agenda.enter(self.now + PROBE_RETRY, Event::Probe);
+        if self.clients.values().all(|client| client.outcome.is_some()) {
+            let probe = self.scenario.probe(self.probes as u64, self.probes);
+            self.probes += 1;
             self.asks.push(probe);
             self.arrive(self.asks.len() - 1);
         }

@@ -26,7 +26,8 @@ pub(crate) fn check(world: &World, w: WorkerIndex) -> Result<(), String> {
         ("fetches that wait for room", fetches),
         ("reserved room", running),
         ("offers", attempts),
-        ("early offers", world.clients.len()),
+        // Of every attempt, moves included.
+        ("early offers", world.clients.len() * 2 * world.scenario.attempts_max as usize),
         ("readers of leases", size("live leases")),
         ("attempts", world.clients.len() * 2),
     ];
