@@ -140,6 +140,14 @@ impl KvManager {
             let fresh = (hit.max(first)..blocks).map(|_| pool.allocate(&mut self.index));
             tables.push(BlockTable { first, blocks: hits.iter().copied().chain(fresh).collect() });
         }
+        if fetch && planted::is(Bug::InFlightCountsAsHeld) {
+            for (table, pool) in tables.iter().zip(&mut self.pools) {
+                for (number, &block) in (table.first..candidates as u32).zip(&table.blocks).skip(hit as usize) {
+                    pool.fill(block);
+                    pool.seal(block, chain[number as usize], &mut self.index);
+                }
+            }
+        }
         let cached_tokens = hit * size;
         let sequence = Sequence {
             tables,

@@ -3,6 +3,7 @@
 
 use crate::cost::{Decision, Route};
 use crate::message::{Command, Usage};
+use domain::planted::{self, Bug};
 use domain::session::TokenRow;
 use domain::{BlockHash, Choice, End, Epoch, Request, Time, Token, WorkerId};
 use std::collections::BTreeMap;
@@ -145,6 +146,10 @@ impl Journey {
         if sequence.end.is_some() || row.index >= last.max(next) {
             return Taken::Stale;
         }
+        if row.index < next && planted::is(Bug::TokenFrameReplayed) {
+            out.push(Command::Token { request: self.request.id, choice, row });
+            return Taken::Committed;
+        }
         if row.index < next || sequence.early.contains_key(&row.index) {
             return Taken::Duplicate;
         }
@@ -233,7 +238,8 @@ impl Journey {
 
     /// As what a worker may speak under an epoch; `None`: what it says is stale.
     pub(crate) fn seat(&self, worker: WorkerId, epoch: Epoch) -> Option<Seat> {
-        if epoch == self.epoch && self.attempt.has(worker) {
+        let stale = planted::is(Bug::StaleEpochTaken) && epoch < self.epoch;
+        if (epoch == self.epoch || stale) && self.attempt.has(worker) {
             Some(Seat::Current)
         } else if self.moving == Some((worker, epoch)) {
             Some(Seat::Taker)

@@ -1,5 +1,5 @@
-//! The project's own chores: `cargo xtask tidy` (checks, never writes) and `cargo xtask proto` (writes the generated
-//! code of `proto`).
+//! The project's own chores: `cargo xtask tidy` (checks, never writes), `cargo xtask proto` (writes the generated
+//! code of `proto`) and `cargo xtask sim` (runs the simulator).
 //!
 //! What is deliberately absent: anything that a person could not also do by hand, and anything the product needs to
 //! build.
@@ -15,6 +15,7 @@ const USAGE: &str = "usage: cargo xtask <command>
 
   tidy    check what the compiler does not: floors, pure cores, dead files, stale generated code, links, style
   proto   generate proto/src/generated from the files in proto/proto
+  sim     run the simulator: `cargo xtask sim --seed 7 --verbose` shows what happens in one seed
 ";
 
 fn main() -> ExitCode {
@@ -23,6 +24,7 @@ fn main() -> ExitCode {
     let result = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["tidy"] => tidy::run(root),
         ["proto"] => proto::write(root),
+        ["sim", ref arguments @ ..] => simulate(root, arguments),
         _ => Err(USAGE.to_string()),
     };
     match result {
@@ -34,5 +36,17 @@ fn main() -> ExitCode {
             eprintln!("{text}");
             ExitCode::FAILURE
         }
+    }
+}
+
+/// Builds and runs the simulator, which says by itself what is wrong.
+fn simulate(root: &Path, arguments: &[&str]) -> Result<String, String> {
+    let cargo = ["run", "--quiet", "--release", "--locked", "--package", "sim", "--"];
+    let status = std::process::Command::new(env!("CARGO")).current_dir(root).args(cargo).args(arguments).status();
+    let status = status.map_err(|error| format!("cargo could not be run: {error}"))?;
+    if status.success() {
+        Ok(String::new())
+    } else {
+        Err("the simulator found something, or was asked wrongly".to_owned())
     }
 }

@@ -48,10 +48,12 @@ impl Coverage {
     /// The cells that were never hit, in words.
     pub fn missing(&self) -> Vec<String> {
         let steps = rows().flat_map(|fault| STEPS.map(|step| (fault, step)));
-        let steps = steps.filter(|cell| !self.steps.contains_key(cell)).map(|(fault, step)| format!("{fault:?} in {step:?}"));
+        let steps =
+            steps.filter(|cell| !self.steps.contains_key(cell)).map(|(fault, step)| format!("{fault:?} in {step:?}"));
         let messages = OF_MESSAGES.into_iter().flat_map(|fault| MESSAGES.map(|kind| (fault, kind)));
-        let messages =
-            messages.filter(|cell| !self.messages.contains_key(cell)).map(|(fault, kind)| format!("{fault:?} of {kind}"));
+        let messages = messages
+            .filter(|cell| !self.messages.contains_key(cell))
+            .map(|(fault, kind)| format!("{fault:?} of {kind}"));
         steps.chain(messages).collect()
     }
 }

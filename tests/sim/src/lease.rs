@@ -80,9 +80,8 @@ impl Leases {
     ) {
         let blocks = offer.groups.iter().zip(0..).flat_map(|(group, id)| {
             let numbered = group.blocks.iter().zip(group.first..);
-            numbered.map(move |(&(block, generation), number)| {
-                (BlockRef { group: GroupId(id), block }, generation, number)
-            })
+            numbered
+                .map(move |(&(block, generation), number)| (BlockRef { group: GroupId(id), block }, generation, number))
         });
         let latest = now + offer_max;
         let lease = Lease {

@@ -1,6 +1,7 @@
 //! Memory of a KV pool. Outlives its worker as long as somebody reads from it, as mapped memory does.
 
 use engine::device::PoolMemory;
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Bytes of a word.
@@ -31,5 +32,9 @@ impl PoolMemory for Pool {
 
     fn len(&self) -> usize {
         self.0.len() * WORD
+    }
+
+    fn file(&self) -> Option<(BorrowedFd<'_>, u64)> {
+        None
     }
 }

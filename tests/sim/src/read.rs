@@ -58,7 +58,8 @@ impl World {
             .flat_map(|batch| {
                 let group = batch.destination.0 as usize;
                 let record = layout.record_bytes(group) as u64;
-                let block = move |at: u64| BlockRef { group: GroupId(group as u16), block: BlockId((at / record) as u32) };
+                let block =
+                    move |at: u64| BlockRef { group: GroupId(group as u16), block: BlockId((at / record) as u32) };
                 batch.copies.iter().map(move |copy| block(copy.to))
             })
             .map(|block| (block, reader.machine.core().kv.generation(block)))

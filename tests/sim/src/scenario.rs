@@ -117,7 +117,8 @@ impl Scenario {
             heartbeat,
             silence_max: heartbeat * random.range(4, 8) as u32,
             network: Network {
-                latency: random.micros(20, 2000),
+                // Moves are handoffs of which little is left to read: what they wait for are messages.
+                latency: if theme == Theme::Moves { random.micros(500, 8000) } else { random.micros(20, 2000) },
                 jitter: random.micros(10, 3000),
                 bytes_per_us: random.pick(&[1, 10, 1000]),
                 session_frames_max: random.pick(&[4, 64, 8192]),

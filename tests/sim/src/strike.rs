@@ -52,7 +52,9 @@ impl World {
         let process = self.worker_process(w);
         let told = self.random.chance(750);
         let everything = |_: &Self, _: RequestId| true;
-        if kind != FaultKind::HangUp && !matches!(kind, FaultKind::RouterCrash | FaultKind::RouterStuck | FaultKind::FrameTwice) {
+        if kind != FaultKind::HangUp
+            && !matches!(kind, FaultKind::RouterCrash | FaultKind::RouterStuck | FaultKind::FrameTwice)
+        {
             self.cover(kind, w, everything);
         }
         let mut reach = Vec::new();
@@ -62,7 +64,8 @@ impl World {
                 self.agenda.enter(over, Event::Return { process });
             }
             FaultKind::WorkerDies => {
-                let decodes = |other: &WorkerIndex| self.workers[*other].role == Role::Decode && !self.workers[*other].gone;
+                let decodes =
+                    |other: &WorkerIndex| self.workers[*other].role == Role::Decode && !self.workers[*other].gone;
                 self.workers[w].gone = (0..self.workers.len()).filter(|&other| other != w).any(|other| decodes(&other));
                 self.kill_worker(w, told);
             }

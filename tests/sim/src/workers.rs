@@ -37,9 +37,11 @@ impl World {
         let life = worker.life;
         let layout = &self.scenario.layout;
         let bytes = |group: usize| layout.record_bytes(group) * self.scenario.blocks[group] as usize;
-        let pools: Vec<Arc<Pool>> = (0..layout.groups.len()).map(|group| Arc::new(Pool::zeroed(bytes(group)))).collect();
+        let pools: Vec<Arc<Pool>> =
+            (0..layout.groups.len()).map(|group| Arc::new(Pool::zeroed(bytes(group)))).collect();
         let shared = pools.iter().map(|pool| pool.clone() as Arc<dyn PoolMemory>).collect();
-        let model = SimModel::new(layout.clone(), Scenario::vocabulary(), shared).expect("the layout has room for tags");
+        let model =
+            SimModel::new(layout.clone(), Scenario::vocabulary(), shared).expect("the layout has room for tags");
         let limits = DeviceLimits {
             rows_max: self.scenario.scheduler.step_tokens_max as usize,
             samples_max: self.scenario.scheduler.samples_max as usize,
@@ -47,8 +49,13 @@ impl World {
             blocks: self.scenario.blocks.clone(),
         };
         let (shell, progress) = (Shell::default(), ProgressWord::new());
-        let card =
-            Card { shell: shell.clone(), layout: layout.clone(), limits, pools: pools.clone(), progress: progress.clone() };
+        let card = Card {
+            shell: shell.clone(),
+            layout: layout.clone(),
+            limits,
+            pools: pools.clone(),
+            progress: progress.clone(),
+        };
         let config = config(&self.scenario, worker.id, worker.role, life);
         let wire = Box::new(Wire(shell.clone()));
         let machine = match worker.role {
@@ -320,13 +327,7 @@ impl World {
     }
 
     /// A message between workers leaves, and may be lost, doubled or late on its way.
-    fn send_to_peer(
-        &mut self,
-        w: WorkerIndex,
-        to: WorkerId,
-        bytes: Vec<u8>,
-        released: &mut Option<answer::Expected>,
-    ) {
+    fn send_to_peer(&mut self, w: WorkerIndex, to: WorkerId, bytes: Vec<u8>, released: &mut Option<answer::Expected>) {
         let message = proto::handoff::decode(&bytes).expect("a worker speaks the protocol");
         self.trace.note(self.now, || format!("w{w} to {to}: {:?}", message.body));
         self.witness(w, to, &message, released);
@@ -387,7 +388,10 @@ impl World {
                     self.violated(answer::NAME, what);
                 }
             }
-            PeerBody::Written { .. } | PeerBody::Renew { .. } | PeerBody::Release { .. } | PeerBody::ReleaseAck { .. } => {}
+            PeerBody::Written { .. }
+            | PeerBody::Renew { .. }
+            | PeerBody::Release { .. }
+            | PeerBody::ReleaseAck { .. } => {}
         }
     }
 

@@ -1,0 +1,94 @@
+//! The simulation bites: every bug that can be planted in the cores is found, and by what it violates.
+//!
+//! What is planted is planted in the whole process, so these tests wait for each other where they share one.
+
+use domain::planted::{Bug, plant};
+use sim::run_seeds;
+use std::sync::{Mutex, PoisonError};
+
+/// By then a planted bug is found.
+const SEEDS_MAX: u64 = 2000;
+
+#[track_caller]
+fn check(bug: Bug) {
+    static PLANTED: Mutex<()> = Mutex::new(());
+    let _one_at_a_time = PLANTED.lock().unwrap_or_else(PoisonError::into_inner);
+    plant(Some(bug));
+    let batch = run_seeds(0..SEEDS_MAX, 2);
+    plant(None);
+    let found = batch.found.unwrap_or_else(|| panic!("{bug:?} is not found in {} seeds", batch.seeds));
+    println!(
+        "{bug:?}: seed {} of {}: {}: {}",
+        found.seed, batch.seeds, found.violation.invariant, found.violation.what
+    );
+}
+
+#[test]
+fn a_late_renewal_revives_a_lease() {
+    check(Bug::LateRenewalRevives);
+}
+
+#[test]
+fn lives_are_not_checked() {
+    check(Bug::NoIncarnationCheck);
+}
+
+#[test]
+fn the_first_rank_releases_for_both() {
+    check(Bug::FirstRankReleasesForBoth);
+}
+
+#[test]
+fn a_copy_in_flight_is_offered() {
+    check(Bug::OfferCopyInFlight);
+}
+
+#[test]
+fn a_release_is_answered_before_all_is_written() {
+    check(Bug::ReleaseBeforeWritten);
+}
+
+#[test]
+fn a_block_is_reused_under_a_lease() {
+    check(Bug::ReuseUnderLease);
+}
+
+#[test]
+fn a_second_release_ends_another_lease() {
+    check(Bug::DuplicateReleaseCounts);
+}
+
+#[test]
+fn blocks_in_flight_count_as_held() {
+    check(Bug::InFlightCountsAsHeld);
+}
+
+#[test]
+fn a_token_frame_is_taken_twice() {
+    check(Bug::TokenFrameReplayed);
+}
+
+#[test]
+fn an_offer_is_expected_for_ever() {
+    check(Bug::ExpectationWithoutDeadline);
+}
+
+#[test]
+fn a_failed_step_lets_the_word_pass() {
+    check(Bug::FailedStepPassesWord);
+}
+
+#[test]
+fn a_stale_epoch_is_taken() {
+    check(Bug::StaleEpochTaken);
+}
+
+#[test]
+fn a_copy_is_used_before_it_is_valid() {
+    check(Bug::StartBeforeAnswer);
+}
+
+#[test]
+fn memory_is_freed_while_reads_run() {
+    check(Bug::FreeBeforeQuiesced);
+}

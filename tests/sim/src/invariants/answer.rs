@@ -41,14 +41,18 @@ pub(crate) fn check(world: &mut World, w: WorkerIndex, expected: &Expected, vali
     match valid {
         true if !expected.valid => Err(format!("{name} is called valid, and had lapsed or was void")),
         false if !expected.invalid => Err(format!("{name} is called invalid, and was alive and complete")),
-        true if !expected.repeated => bytes(world, w, lease).map_err(|what| format!("{name} is called valid, and {what}")),
+        true if !expected.repeated => {
+            bytes(world, w, lease).map_err(|what| format!("{name} is called valid, and {what}"))
+        }
         _ => Ok(()),
     }
 }
 
 /// Whether the owner's memory holds what was offered: of one of the request's choices.
 fn bytes(world: &World, w: WorkerIndex, lease: &Lease) -> Result<(), String> {
-    let (Some(alive), Some(client)) = (&world.workers[w].alive, world.clients.get(&lease.request)) else { return Ok(()) };
+    let (Some(alive), Some(client)) = (&world.workers[w].alive, world.clients.get(&lease.request)) else {
+        return Ok(());
+    };
     let size = world.scenario.layout.block_tokens;
     let mut found = Ok(());
     for sequence in client.undisturbed.iter().filter(|sequence| sequence.tokens.len() >= lease.tokens as usize) {

@@ -17,7 +17,10 @@ pub(crate) fn check(world: &World, w: WorkerIndex) -> Result<(), String> {
         for &(block, generation, _) in &lease.blocks {
             let now = kv.generation(block);
             if now != generation {
-                return Err(format!("{block:?} is in {now}, {id} of {} was given on it in {generation}", lease.request));
+                return Err(format!(
+                    "{block:?} is in {now}, {id} of {} was given on it in {generation}",
+                    lease.request
+                ));
             }
         }
     }
