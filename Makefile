@@ -6,7 +6,7 @@ ARGS ?=
 BINARY = $(or $(CARGO_TARGET_DIR),target)/release/baton
 
 .DEFAULT_GOAL := help
-.PHONY: help serve build test test-unit test-e2e test-kills test-doc test-conformance soak check check-format check-tidy check-lints check-deps fix
+.PHONY: help serve build test test-unit test-e2e test-kills test-sim test-doc test-conformance soak soak-sim check check-format check-tidy check-lints check-deps fix
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -18,7 +18,7 @@ build: ## install what a build needs, and build the binary in release mode
 	@scripts/install-tools build
 	$(CARGO) build --release --package baton
 
-test: test-unit test-e2e test-kills test-doc test-conformance ## install what tests need, and run everything that needs no GPU
+test: test-unit test-e2e test-kills test-sim test-doc test-conformance ## install what tests need, and run everything that needs no GPU
 
 test-unit: ## unit, property, reference and whole-path tests
 	@scripts/install-tools build nextest
@@ -34,6 +34,11 @@ test-kills: ## real processes, killed, stopped and cut off from each other; two 
 	@# The binary that people run dies at no named step.
 	@$(CARGO) build --locked --quiet --release --package baton
 
+test-sim: ## whole clusters in virtual time, and bugs planted in the cores (SEEDS=8000)
+	@scripts/install-tools build nextest
+	$(CARGO) xtask sim --seeds $(or $(SEEDS),8000) --coverage
+	$(CARGO) nextest run --locked --release --package sim --features planted --test planted --success-output immediate
+
 test-doc: ## the examples in the documentation
 	@scripts/install-tools build
 	$(CARGO) test --locked --release --workspace --doc --quiet
@@ -45,6 +50,10 @@ test-conformance: build ## real clients against the binary
 soak: ## the property tests again, each with many more cases (CASES=20000)
 	@scripts/install-tools build nextest
 	PROPTEST_CASES=$(or $(CASES),20000) $(CARGO) nextest run --locked --release --workspace --profile soak
+
+soak-sim: ## many more seeds of the simulator (SEEDS=200000, FROM=8000)
+	@scripts/install-tools build
+	$(CARGO) xtask sim --seeds $(or $(SEEDS),200000) --from $(or $(FROM),8000)
 
 check: check-format check-tidy check-lints check-deps ## format, tidy, lints, dependencies; never writes
 

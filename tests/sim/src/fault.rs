@@ -93,14 +93,17 @@ pub(crate) enum Theme {
     Moves,
     /// Fetches are cancelled while they read.
     Cancels,
+    /// Workers come back at once, and messages of their earlier lives later.
+    Restarts,
 }
 
 impl Theme {
     pub(crate) fn draw(random: &mut Random) -> Self {
         match random.index(10) {
-            0..5 => Theme::Mixed,
-            5..8 => Theme::Moves,
-            _ => Theme::Cancels,
+            0..4 => Theme::Mixed,
+            4..7 => Theme::Moves,
+            7..8 => Theme::Cancels,
+            _ => Theme::Restarts,
         }
     }
 
@@ -112,6 +115,7 @@ impl Theme {
             Theme::Moves => Some((FaultKind::WorkerDrain, Step::Decoding)),
             Theme::Cancels if random.chance(500) => Some((FaultKind::HangUp, random.pick(&reading))),
             Theme::Cancels => Some((FaultKind::StepFails, Step::Offering)),
+            Theme::Restarts => Some((FaultKind::WorkerCrash, random.pick(self.steps()))),
         }
     }
 
@@ -119,9 +123,17 @@ impl Theme {
     fn steps(self) -> &'static [Step] {
         match self {
             Theme::Mixed => &STEPS,
-            Theme::Moves => {
-                &[Step::Giving, Step::TakerWaiting, Step::TakerReading, Step::TakerAnswering, Step::Draining]
-            }
+            Theme::Restarts => &[Step::Leased, Step::Answering, Step::Offering, Step::Completed],
+            // The short one more often.
+            Theme::Moves => &[
+                Step::Giving,
+                Step::TakerWaiting,
+                Step::TakerReading,
+                Step::TakerAnswering,
+                Step::TakerAnswering,
+                Step::TakerAnswering,
+                Step::Draining,
+            ],
             Theme::Cancels => &[Step::Quiescing, Step::Completed, Step::SliceRead, Step::WaitingRoom],
         }
     }
@@ -133,6 +145,10 @@ pub(crate) fn plan(random: &mut Random, theme: Theme, hurts: Duration) -> Vec<Fa
         return Vec::new();
     }
     let mut faults = Vec::new();
+    if theme == Theme::Restarts {
+        let kind = random.pick(&[FaultKind::MessageTwice, FaultKind::MessageDelay]);
+        faults.push(Fault { kind, after: Duration::ZERO, step: None, lasts: hurts });
+    }
     for _ in 0..random.range(1, 12) {
         if let Some((kind, step)) = theme.opening(random).filter(|_| random.chance(250)) {
             faults.push(Fault { kind, step: Some(step), ..draw(random, theme, hurts) });
@@ -151,6 +167,7 @@ fn draw(random: &mut Random, theme: Theme, hurts: Duration) -> Fault {
     let latest = if step.is_some() { hurts_ms / 2 } else { hurts_ms };
     let lasts = match kind {
         FaultKind::WorkerStuck | FaultKind::RouterStuck if random.chance(500) => random.millis(5, 100),
+        FaultKind::WorkerCrash if theme == Theme::Restarts => random.millis(1, 10),
         _ => random.millis(20, 900),
     };
     Fault { kind, after: random.millis(0, latest), step, lasts }

@@ -94,18 +94,29 @@ impl Scenario {
         let hurts = random.millis(600, 1500);
         let routers = random.range(1, 3) as usize;
         let theme = Theme::draw(random);
+        // The same two again, so that what one life said meets the other's leases of the same number.
+        let (prefill, decode) = match theme {
+            Theme::Restarts => (1, 1),
+            Theme::Moves => (random.range(0, 3), random.range(2, 3)),
+            Theme::Mixed | Theme::Cancels => (random.range(0, 3), random.range(1, 3)),
+        };
+        let (prefill, decode) = (prefill as usize, decode as usize);
         let mut fault_random = Random::new(seed, 2);
         Self {
             seed,
             routers,
-            prefill: random.range(0, 3) as usize,
-            decode: random.range(if theme == Theme::Moves { 2 } else { 1 }, 3) as usize,
+            prefill,
+            decode,
             blocks: layout.groups.iter().map(|_| blocks).collect(),
             layout,
             reserve_blocks: random.range(0, 3) as u32,
             scheduler,
             speed: random.pick(&[0.05, 0.2, 1.0]),
-            policy: if random.chance(700) { HandoffPolicy::Always } else { HandoffPolicy::Auto },
+            policy: if theme == Theme::Restarts || random.chance(700) {
+                HandoffPolicy::Always
+            } else {
+                HandoffPolicy::Auto
+            },
             attempts_max: random.range(3, 6) as u32,
             requests_max: if random.chance(50) { 4 } else { 64 },
             index_blocks_max: if random.chance(200) { 16 } else { 4096 },
@@ -180,7 +191,11 @@ fn layout(random: &mut Random) -> KvLayout {
 fn asks(random: &mut Random, theme: Theme, routers: usize, hurts: Duration) -> Vec<Ask> {
     let count = random.range(4, 24);
     let long = theme == Theme::Moves || random.chance(500);
-    let deadlines = if theme == Theme::Mixed { 120 } else { 250 };
+    let deadlines = match theme {
+        Theme::Mixed | Theme::Restarts => 120,
+        Theme::Cancels => 250,
+        Theme::Moves => 400,
+    };
     let prefixes: Vec<Vec<Token>> = (0..3)
         .map(|_| {
             let tokens = random.range(8, u64::from(PROMPT_MAX) - 20);

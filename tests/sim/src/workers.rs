@@ -343,7 +343,7 @@ impl World {
         let mut arrives = vec![self.now + self.latency()];
         if self.random.chance(chaos.twice) {
             self.coverage.hit_message(FaultKind::MessageTwice, kind);
-            arrives.push(self.now + self.latency() + self.random.millis(0, 60));
+            arrives.push(self.now + self.latency() + self.random.millis(0, 300));
         }
         if self.random.chance(chaos.delay) {
             self.coverage.hit_message(FaultKind::MessageDelay, kind);

@@ -1,4 +1,7 @@
-//! The simulation bites: every bug that can be planted in the cores is found, and by what it violates.
+//! The simulation bites: the bugs that can be planted in the cores are found, and by what they violate.
+//!
+//! Two are out of its reach and left to the package `exhaustive`: no worker has two ranks, one of which could release for
+//! both, and no role offers what it still fetches.
 //!
 //! What is planted is planted in the whole process, so these tests wait for each other where they share one.
 
@@ -31,16 +34,6 @@ fn a_late_renewal_revives_a_lease() {
 #[test]
 fn lives_are_not_checked() {
     check(Bug::NoIncarnationCheck);
-}
-
-#[test]
-fn the_first_rank_releases_for_both() {
-    check(Bug::FirstRankReleasesForBoth);
-}
-
-#[test]
-fn a_copy_in_flight_is_offered() {
-    check(Bug::OfferCopyInFlight);
 }
 
 #[test]
