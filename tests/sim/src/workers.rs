@@ -163,7 +163,7 @@ impl World {
         self.obey(w, None);
         self.look_at(w);
         let Some(alive) = &self.workers[w].alive else { return };
-        if alive.drains && alive.machine.core().is_idle() {
+        if alive.drains && alive.machine.core().is_drained() {
             return self.end_worker(w);
         }
         let patience = alive.machine.patience(now).max(Duration::from_micros(1));
