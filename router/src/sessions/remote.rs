@@ -52,7 +52,11 @@ impl Remote {
             return Err(DialError::Refused(why.to_owned()));
         }
         say(ToWorker::Proof(hello.router_proof(&self.secret, &router)))?;
+        // The hello is the process's. What follows comes from the step loop: a worker that is stuck has no session.
+        let report = incoming.message().await.map_err(|status| failed(&status))?;
+        let report = report.ok_or_else(|| DialError::Unreachable("the worker ended the session".to_owned()))?;
         let (heard, receive) = mpsc::channel(FROM_WORKER_MAX);
+        heard.try_send(report).map_err(|_| DialError::Unreachable("an empty queue is full".to_owned()))?;
         let send = Box::new(move |bytes| sender.try_send(bytes).map_err(|_| LinkFull));
         Ok(Dialed { hello, send, receive, until_over: carry(incoming, heard).boxed() })
     }

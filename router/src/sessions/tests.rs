@@ -46,6 +46,8 @@ async fn answer(manner: Manner, id: u32, served: Served, mut incoming: Incoming)
         let Ok(Some(proof)) = incoming.message().await else { return };
         let ToWorker::Proof(proof) = decode_to_worker(&proof).expect("it can be read") else { panic!("no proof") };
         assert!(hello.proves_router(&Secret::new("hush"), &router, &proof));
+        // Without a sign of its step loop there is no session.
+        let _ = sender.send(Ok(encode_from_worker(&FromWorker::Heartbeat))).await;
         while let Ok(Some(bytes)) = incoming.message().await {
             if bytes == b"end" || sender.send(Ok(bytes)).await.is_err() {
                 return;
@@ -76,7 +78,10 @@ fn follow(addresses: &[SocketAddr]) -> Sessions {
 }
 
 async fn link(sessions: &mut Sessions) -> WorkerLink {
-    timeout(PATIENCE, sessions.links.recv()).await.expect("a session begins").expect("the dialer lives")
+    let link = timeout(PATIENCE, sessions.links.recv()).await;
+    let mut link = link.expect("a session begins").expect("the dialer lives");
+    assert_eq!(link.receive.recv().await, Some(encode_from_worker(&FromWorker::Heartbeat)));
+    link
 }
 
 async fn error(manner: Manner) -> String {
