@@ -303,6 +303,7 @@ impl Brain {
         let last = std::mem::replace(&mut self.counted, now);
         for (counter, now, last) in [
             (metrics::replays as fn() -> _, now.replays, last.replays),
+            (metrics::moves, now.moves, last.moves),
             (|| metrics::stale_messages(Stale::Epoch), stale(&now), stale(&last)),
             (|| metrics::stale_messages(Stale::Duplicate), now.duplicate_rows, last.duplicate_rows),
         ] {

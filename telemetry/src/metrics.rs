@@ -116,6 +116,8 @@ declare! {
     counter Count "baton_output_tokens_total" output_tokens();
     /// Attempts beyond the first at a request.
     counter Count "baton_replays_total" replays();
+    /// Running sequences that another worker took over, without computing anything again.
+    counter Count "baton_moves_total" moves();
     /// Messages that were refused since they belong to the past, by what was wrong with them.
     counter Count "baton_stale_messages_total" stale_messages(kind: Stale);
     /// Whether the worker's session with the router is up.

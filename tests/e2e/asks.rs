@@ -1,7 +1,7 @@
 //! Requests whose answers are known to be one and the same wherever they are computed, and what their answers say.
 
 use crate::http::{Connection, post};
-use crate::server::Server;
+use crate::process::Process;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -54,7 +54,7 @@ impl Ask {
     }
 
     /// The answer in one piece.
-    pub(crate) fn whole(&self, server: &Server) -> (Said, Cached) {
+    pub(crate) fn whole(&self, server: &Process) -> (Said, Cached) {
         let answer = server.post(self.path, &self.body);
         assert_eq!(answer.head.status, 200, "{} to {}", answer.text(), self.body);
         let answer = answer.json();
@@ -67,7 +67,7 @@ impl Ask {
     }
 
     /// The answer as a stream, put together.
-    pub(crate) fn streamed(&self, server: &Server) -> (Said, Cached) {
+    pub(crate) fn streamed(&self, server: &Process) -> (Said, Cached) {
         let mut connection = self.begin_stream(server);
         let mut chunks = Vec::new();
         loop {
@@ -91,7 +91,7 @@ impl Ask {
     }
 
     /// Sends it as a stream and reads the head of the answer.
-    pub(crate) fn begin_stream(&self, server: &Server) -> Connection {
+    pub(crate) fn begin_stream(&self, server: &Process) -> Connection {
         let mut body = self.body.clone();
         body["stream"] = json!(true);
         body["stream_options"] = json!({ "include_usage": true });
@@ -150,7 +150,7 @@ impl Said {
 }
 
 /// Asks everything, `at_once` requests at a time, and compares with what was said before.
-pub(crate) fn check_all(server: &Server, asks: &[(Ask, Said)], at_once: usize, streamed: bool) {
+pub(crate) fn check_all(server: &Process, asks: &[(Ask, Said)], at_once: usize, streamed: bool) {
     let next = AtomicUsize::new(0);
     let client = || {
         while let Some((ask, wanted)) = asks.get(next.fetch_add(1, Ordering::Relaxed)) {

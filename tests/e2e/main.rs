@@ -7,6 +7,7 @@
 mod asks;
 mod bad_input;
 mod bench;
+mod cluster;
 mod command_line;
 mod gone;
 mod http;
@@ -16,6 +17,8 @@ mod lifecycle;
 mod metrics;
 mod models;
 mod probes;
+mod process;
+mod processes;
 mod same_text;
 mod server;
 mod simulated;

@@ -1,14 +1,12 @@
 //! A `baton serve` process.
 
-use crate::http::{Answer, Connection, post, request};
 use crate::metrics::{Metrics, Pool};
 use crate::models::BATON;
-use serde_json::Value;
+use crate::process::Process;
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{BufRead, BufReader, Read};
-use std::net::SocketAddr;
+use std::io::Read;
+use std::ops::{Deref, DerefMut};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::{Arc, Mutex};
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -21,9 +19,7 @@ const PUBLISHED: Duration = Duration::from_millis(300);
 
 /// A running service; killed when dropped.
 pub(crate) struct Server {
-    child: Child,
-    pub(crate) address: SocketAddr,
-    log: Arc<Mutex<String>>,
+    process: Process,
     /// Blocks of every KV pool when the service began.
     pools: BTreeMap<Pool, f64>,
 }
@@ -66,24 +62,9 @@ impl Server {
 
     /// The same, with settings in the environment.
     pub(crate) fn start_with(flags: &[&str], environment: &[(&str, &str)]) -> Self {
-        let mut command = baton(&["serve", "--listen", "127.0.0.1:0"]);
-        let mut child = command.args(flags).envs(environment.iter().copied()).spawn().expect("the binary runs");
-        let log = Arc::new(Mutex::new(String::new()));
-        let stderr = BufReader::new(child.stderr.take().expect("it is piped"));
-        let copy = log.clone();
-        std::thread::spawn(move || {
-            for line in stderr.lines().map_while(Result::ok) {
-                *copy.lock().expect("nobody panics with it") += &format!("{line}\n");
-            }
-        });
-        let mut welcome = String::new();
-        let read = BufReader::new(child.stdout.take().expect("it is piped")).read_line(&mut welcome);
-        let address = welcome.trim_end().rsplit("http://").next().and_then(|address| address.parse().ok());
-        let Some(address) = address else {
-            let status = ended(&mut child);
-            panic!("no address in {welcome:?} ({read:?}), {status}: {}", log.lock().expect("nobody panics with it"));
-        };
-        let mut server = Self { child, address, log, pools: BTreeMap::new() };
+        let arguments: Vec<&str> =
+            ["serve", "--listen", "127.0.0.1:0"].into_iter().chain(flags.iter().copied()).collect();
+        let mut server = Self { process: Process::start(&arguments, environment), pools: BTreeMap::new() };
         // Until all workers published, and not halfway through it.
         let mut seen = BTreeMap::new();
         server.pools = until("the workers' first metrics", || {
@@ -96,33 +77,6 @@ impl Server {
             (whole && filled && again).then_some(pools)
         });
         server
-    }
-
-    /// A new connection.
-    pub(crate) fn connect(&self) -> Connection {
-        Connection::open(self.address).expect("the service listens")
-    }
-
-    /// The answer to a GET.
-    pub(crate) fn get(&self, path: &str) -> Answer {
-        self.exchange(&request("GET", path, "application/json", b""))
-    }
-
-    /// The answer to a POST of JSON.
-    pub(crate) fn post(&self, path: &str, body: &Value) -> Answer {
-        self.exchange(&post(path, body))
-    }
-
-    /// The answer to these bytes on a connection of their own.
-    pub(crate) fn exchange(&self, bytes: &[u8]) -> Answer {
-        let mut connection = self.connect();
-        connection.send(bytes).expect("the service reads");
-        connection.answer().expect("the service answers")
-    }
-
-    /// What `/metrics` says now.
-    pub(crate) fn metrics(&self) -> Metrics {
-        Metrics::parse(self.get("/metrics").text())
     }
 
     /// Waits until nothing is under way any more: every block free or cached, no lease alive, no request open.
@@ -141,32 +95,18 @@ impl Server {
         }
         panic!("not at rest: {}", unrest.join("; "));
     }
+}
 
-    /// Sends a signal such as `INT`.
-    pub(crate) fn signal(&self, name: &str) {
-        let line = format!("kill -{name} {}", self.child.id());
-        assert!(Command::new("sh").args(["-c", &line]).status().expect("there is a shell").success(), "{line}");
-    }
-
-    /// Waits for its end.
-    pub(crate) fn ended(&mut self) -> ExitStatus {
-        ended(&mut self.child)
-    }
-
-    /// What it wrote to standard error so far.
-    pub(crate) fn log(&self) -> String {
-        self.log.lock().expect("nobody panics with it").clone()
+impl Deref for Server {
+    type Target = Process;
+    fn deref(&self) -> &Process {
+        &self.process
     }
 }
 
-impl Drop for Server {
-    fn drop(&mut self) {
-        // It may have ended already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-        if std::thread::panicking() {
-            eprintln!("log of the service at {}:\n{}", self.address, self.log());
-        }
+impl DerefMut for Server {
+    fn deref_mut(&mut self) -> &mut Process {
+        &mut self.process
     }
 }
 

@@ -1,0 +1,113 @@
+//! Routers and workers as processes of one cluster.
+
+use crate::process::Process;
+use crate::server::until;
+use serde_json::json;
+use std::net::{SocketAddr, TcpListener};
+
+/// A cluster whose first router is the one that is asked.
+pub(crate) struct Cluster {
+    secret: String,
+    workers: Vec<Worker>,
+    router: Option<Process>,
+}
+
+/// A worker of a [`Cluster`], running or not.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct WorkerAt(usize);
+
+struct Worker {
+    command: &'static str,
+    flags: Vec<String>,
+    secret: String,
+    address: SocketAddr,
+    process: Option<Process>,
+}
+
+impl Cluster {
+    /// Nobody, yet; those to come know this secret.
+    pub(crate) fn new(secret: &str) -> Self {
+        Self { secret: secret.to_owned(), workers: Vec::new(), router: None }
+    }
+
+    /// Starts a prefill worker.
+    pub(crate) fn prefill(&mut self, flags: &[&str]) -> WorkerAt {
+        self.start("prefill-worker", &self.secret.clone(), flags)
+    }
+
+    /// Starts a decode worker.
+    pub(crate) fn decode(&mut self, flags: &[&str]) -> WorkerAt {
+        self.start("decode-worker", &self.secret.clone(), flags)
+    }
+
+    /// Starts a worker that knows this secret.
+    pub(crate) fn start(&mut self, command: &'static str, secret: &str, flags: &[&str]) -> WorkerAt {
+        let at = self.reserve(command, secret, flags);
+        self.restart(at);
+        at
+    }
+
+    /// An address for a worker that is started later ([`Self::restart`]).
+    pub(crate) fn reserve(&mut self, command: &'static str, secret: &str, flags: &[&str]) -> WorkerAt {
+        let free = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+        let address = free.local_addr().expect("it is bound");
+        let flags = flags.iter().map(ToString::to_string).collect();
+        self.workers.push(Worker { command, flags, secret: secret.to_owned(), address, process: None });
+        WorkerAt(self.workers.len() - 1)
+    }
+
+    /// Starts a worker at its address; an earlier life of it is killed.
+    pub(crate) fn restart(&mut self, at: WorkerAt) {
+        let worker = &mut self.workers[at.0];
+        worker.process = None;
+        let address = worker.address.to_string();
+        let mut arguments = vec![worker.command, "--listen", &address, "--threads", "1"];
+        arguments.extend(worker.flags.iter().map(String::as_str));
+        worker.process = Some(Process::start(&arguments, &[("BATON_CLUSTER__SECRET", &worker.secret)]));
+    }
+
+    /// A worker that runs.
+    pub(crate) fn worker(&self, at: WorkerAt) -> &Process {
+        self.workers[at.0].process.as_ref().expect("it was started")
+    }
+
+    /// Waits for the end of a worker, and says how it ended.
+    pub(crate) fn ended(&mut self, at: WorkerAt) -> Option<i32> {
+        self.workers[at.0].process.take().expect("it was started").ended().code()
+    }
+
+    /// Starts the router, which knows all workers that were started or reserved before.
+    pub(crate) fn route(&mut self, flags: &[&str]) {
+        self.router = Some(self.another_router(flags));
+    }
+
+    /// Another one.
+    pub(crate) fn another_router(&self, flags: &[&str]) -> Process {
+        let workers: Vec<String> = self.workers.iter().map(|worker| worker.address.to_string()).collect();
+        let workers = workers.join(",");
+        let mut arguments = vec!["router", "--listen", "127.0.0.1:0", "--workers", &workers];
+        arguments.extend(flags);
+        Process::start(&arguments, &[("BATON_CLUSTER__SECRET", &self.secret)])
+    }
+
+    /// The router.
+    pub(crate) fn router(&self) -> &Process {
+        self.router.as_ref().expect("it was started")
+    }
+
+    /// Waits until the router counts so many workers, all of which take requests.
+    pub(crate) fn until_ready(&self, prefill: usize, decode: usize) {
+        let wanted = json!({ "prefill": prefill, "decode": decode });
+        until("the workers are counted", || (self.router().get("/ready").json()["workers"] == wanted).then_some(()));
+    }
+
+    /// Ends everybody by SIGTERM, the router first; how each ended.
+    pub(crate) fn end(mut self) -> Vec<Option<i32>> {
+        let workers = self.workers.drain(..).filter_map(|worker| worker.process);
+        let end = |mut process: Process| {
+            process.signal("TERM");
+            process.ended().code()
+        };
+        self.router.take().into_iter().chain(workers).map(end).collect()
+    }
+}

@@ -1,0 +1,98 @@
+//! A process of the binary that serves something.
+
+use crate::http::{Answer, Connection, post, request};
+use crate::metrics::Metrics;
+use crate::server::{baton, ended};
+use serde_json::Value;
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::process::{Child, Command, ExitStatus};
+use std::sync::{Arc, Mutex};
+
+/// A running process; killed when dropped.
+pub(crate) struct Process {
+    child: Child,
+    /// Where it listens, as the first line of its welcome says.
+    pub(crate) address: SocketAddr,
+    log: Arc<Mutex<String>>,
+}
+
+impl Process {
+    /// Starts it with these arguments and settings in the environment, and waits for its welcome.
+    pub(crate) fn start(arguments: &[&str], environment: &[(&str, &str)]) -> Self {
+        let mut child = baton(arguments).envs(environment.iter().copied()).spawn().expect("the binary runs");
+        let log = Arc::new(Mutex::new(String::new()));
+        let stderr = BufReader::new(child.stderr.take().expect("it is piped"));
+        let copy = log.clone();
+        std::thread::spawn(move || {
+            for line in stderr.lines().map_while(Result::ok) {
+                *copy.lock().expect("nobody panics with it") += &format!("{line}\n");
+            }
+        });
+        let mut welcome = String::new();
+        let mut stdout = BufReader::new(child.stdout.take().expect("it is piped"));
+        let read = stdout.read_line(&mut welcome);
+        let address = welcome.trim_end().rsplit(' ').next().map(|it| it.trim_start_matches("http://"));
+        let Some(address) = address.and_then(|address| address.parse().ok()) else {
+            let status = ended(&mut child);
+            panic!("no address in {welcome:?} ({read:?}), {status}: {}", log.lock().expect("nobody panics with it"));
+        };
+        // The rest of the welcome: nobody who writes to a closed pipe goes on.
+        std::thread::spawn(move || stdout.lines().map_while(Result::ok).for_each(drop));
+        Self { child, address, log }
+    }
+
+    /// A new connection.
+    pub(crate) fn connect(&self) -> Connection {
+        Connection::open(self.address).expect("the service listens")
+    }
+
+    /// The answer to a GET.
+    pub(crate) fn get(&self, path: &str) -> Answer {
+        self.exchange(&request("GET", path, "application/json", b""))
+    }
+
+    /// The answer to a POST of JSON.
+    pub(crate) fn post(&self, path: &str, body: &Value) -> Answer {
+        self.exchange(&post(path, body))
+    }
+
+    /// The answer to these bytes on a connection of their own.
+    pub(crate) fn exchange(&self, bytes: &[u8]) -> Answer {
+        let mut connection = self.connect();
+        connection.send(bytes).expect("the service reads");
+        connection.answer().expect("the service answers")
+    }
+
+    /// What `/metrics` says now.
+    pub(crate) fn metrics(&self) -> Metrics {
+        Metrics::parse(self.get("/metrics").text())
+    }
+
+    /// Sends a signal such as `INT`.
+    pub(crate) fn signal(&self, name: &str) {
+        let line = format!("kill -{name} {}", self.child.id());
+        assert!(Command::new("sh").args(["-c", &line]).status().expect("there is a shell").success(), "{line}");
+    }
+
+    /// Waits for its end.
+    pub(crate) fn ended(&mut self) -> ExitStatus {
+        ended(&mut self.child)
+    }
+
+    /// What it wrote to standard error so far.
+    pub(crate) fn log(&self) -> String {
+        self.log.lock().expect("nobody panics with it").clone()
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if std::thread::panicking() {
+            eprintln!("log of the process at {}:\n{}", self.address, self.log());
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! One role per process: routers and workers that come, go and die while requests run.
+
+use crate::asks::Ask;
+use crate::cluster::Cluster;
+use crate::http::Connection;
+use crate::process::Process;
+use crate::server::{Server, until};
+use serde_json::{Value, json};
+use std::io;
+
+/// Tokens of a stream that is still under way when something happens to its worker.
+const LONG_TOKENS: u64 = 800;
+
+/// A request that takes a while, and says the same each time.
+fn long(prompt: &str) -> Ask {
+    Ask::completion("tiny-rust", prompt, json!({ "max_tokens": LONG_TOKENS, "ignore_eos": true, "temperature": 0 }))
+}
+
+/// What a service that nothing happens to says.
+fn undisturbed(asks: &[Ask]) -> Vec<String> {
+    let server = Server::start(&["--prefill", "0"]);
+    asks.iter().map(|ask| ask.whole(&server).0.choices[&0].text.clone()).collect()
+}
+
+/// The text of a stream from here to its end. Errors: it broke.
+fn rest(stream: &mut Connection) -> io::Result<String> {
+    let mut text = String::new();
+    while let Some(event) = stream.event()? {
+        if event == "[DONE]" {
+            return Ok(text);
+        }
+        let event: Value = serde_json::from_str(&event).expect("events are JSON");
+        assert!(event["error"].is_null(), "{event}");
+        text += event["choices"][0]["text"].as_str().unwrap_or_default();
+    }
+    Err(io::Error::other("the stream ended before [DONE]"))
+}
+
+/// Begins all of them, lets `happen` once each has its first tokens, and checks what they say.
+fn check(cluster: &Cluster, prompts: &[&str], happen: impl FnOnce()) {
+    let asks: Vec<Ask> = prompts.iter().map(|prompt| long(prompt)).collect();
+    let wanted = undisturbed(&asks);
+    let router = cluster.router();
+    let mut streams: Vec<_> = asks
+        .iter()
+        .map(|ask| {
+            let mut stream = ask.begin_stream(router);
+            let event = stream.event().expect("the stream goes on").expect("there is a first event");
+            let event: Value = serde_json::from_str(&event).expect("events are JSON");
+            (event["choices"][0]["text"].as_str().unwrap_or_default().to_owned(), stream)
+        })
+        .collect();
+    happen();
+    for (((begun, stream), wanted), prompt) in streams.iter_mut().zip(&wanted).zip(prompts) {
+        let text = std::mem::take(begun) + &rest(stream).expect("the stream comes to its end");
+        assert_eq!(text, *wanted, "after {prompt:?}");
+    }
+}
+
+#[test]
+fn three_processes_say_what_one_says() {
+    let mut cluster = Cluster::new("hush");
+    cluster.prefill(&[]);
+    cluster.decode(&[]);
+    cluster.route(&["--set", "placement.handoff=always"]);
+    cluster.until_ready(1, 1);
+    check(&cluster, &["Ownership is", "A trait is", "Lifetimes are"], || {});
+    let metrics = cluster.router().metrics();
+    assert_eq!(metrics.sum("baton_replays_total", &[]), 0.0);
+    let ends = cluster.end();
+    assert!(ends.iter().all(|code| *code == Some(0)), "{ends:?}");
+}
+
+#[test]
+fn a_worker_that_is_killed_is_replaced() {
+    let mut cluster = Cluster::new("hush");
+    cluster.prefill(&[]);
+    let [first, second] = [cluster.decode(&[]), cluster.decode(&[])];
+    cluster.route(&["--set", "placement.handoff=always"]);
+    cluster.until_ready(1, 2);
+    check(&cluster, &["Ownership is", "A trait is", "Lifetimes are", "Rust is"], || {
+        cluster.worker(first).signal("KILL")
+    });
+    assert!(cluster.router().metrics().sum("baton_replays_total", &[]) > 0.0, "somebody was on it");
+    // It returns at its address, and is used when the other is gone.
+    cluster.restart(first);
+    cluster.until_ready(1, 2);
+    cluster.worker(second).signal("KILL");
+    cluster.until_ready(1, 1);
+    check(&cluster, &["Ownership is"], || {});
+}
+
+#[test]
+fn a_draining_worker_hands_its_sequences_over() {
+    let mut cluster = Cluster::new("hush");
+    cluster.prefill(&[]);
+    let [first, second] = [cluster.decode(&[]), cluster.decode(&[])];
+    cluster.route(&["--set", "placement.handoff=always"]);
+    cluster.until_ready(1, 2);
+    check(&cluster, &["Ownership is", "A trait is", "Lifetimes are", "Rust is"], || {
+        cluster.worker(first).signal("TERM")
+    });
+    assert_eq!(cluster.ended(first), Some(0));
+    let metrics = cluster.router().metrics();
+    assert!(metrics.sum("baton_moves_total", &[]) > 0.0, "somebody was on it");
+    assert_eq!(metrics.sum("baton_replays_total", &[]), 0.0);
+    cluster.restart(first);
+    cluster.until_ready(1, 2);
+    check(&cluster, &["Ownership is", "A trait is"], || cluster.worker(second).signal("TERM"));
+}
+
+#[test]
+fn a_worker_may_come_later_and_a_router_before_all() {
+    let mut cluster = Cluster::new("hush");
+    let late = cluster.reserve("decode-worker", "hush", &[]);
+    cluster.route(&[]);
+    let router = cluster.router();
+    let answer = router.post("/v1/completions", &long("Ownership is").body);
+    assert_eq!((answer.head.status, answer.json()["error"]["code"].as_str()), (503, Some("no_workers")));
+    let ready = router.get("/ready");
+    assert_eq!((ready.head.status, ready.json()["why"].as_str()), (503, Some("no decode worker is up")));
+    assert_eq!(router.get("/v1/models").json()["data"][0]["max_model_len"], Value::Null);
+    cluster.restart(late);
+    cluster.until_ready(0, 1);
+    check(&cluster, &["Ownership is"], || {});
+}
+
+#[test]
+fn routers_share_workers_and_come_back() {
+    let mut cluster = Cluster::new("hush");
+    cluster.prefill(&[]);
+    cluster.decode(&[]);
+    cluster.route(&["--set", "placement.handoff=always"]);
+    cluster.until_ready(1, 1);
+    let other = cluster.another_router(&[]);
+    until("the other router is ready", || (other.get("/ready").head.status == 200).then_some(()));
+    let wanted = undisturbed(&[long("A trait is")]);
+    check(&cluster, &["Ownership is"], || {
+        assert_eq!(long("A trait is").whole(&other).0.choices[&0].text, wanted[0]);
+        // What it asked for is given up; nobody else notices.
+        drop(long("Lifetimes are").begin_stream(&other));
+        other.signal("KILL");
+    });
+    drop(other);
+    let again = cluster.another_router(&[]);
+    until("the router is ready", || (again.get("/ready").head.status == 200).then_some(()));
+    assert_eq!(long("A trait is").whole(&again).0.choices[&0].text, wanted[0]);
+}
+
+/// What a router says of a worker that does not belong to it.
+#[track_caller]
+fn check_refused(secret: &str, flags: &[&str], wanted: &str) {
+    let mut cluster = Cluster::new("hush");
+    cluster.decode(&[]);
+    cluster.start("decode-worker", secret, flags);
+    cluster.route(&[]);
+    let said = |router: &Process| router.log().lines().find(|line| line.contains(wanted)).map(str::to_owned);
+    until("the refusal", || said(cluster.router()));
+    assert_eq!(cluster.router().get("/ready").json()["workers"], json!({ "prefill": 0, "decode": 1 }));
+}
+
+#[test]
+fn who_does_not_know_the_secret_is_refused() {
+    check_refused("other", &[], "does not know the secret of the router's cluster");
+}
+
+#[test]
+fn a_worker_with_another_layout_is_refused() {
+    check_refused("hush", &["--set", "engine.block_tokens=16"], "other KV");
+}
+
+#[test]
+fn a_worker_of_another_model_is_refused() {
+    check_refused("hush", &["--device", "sim"], "other weights");
+}
+
+#[test]
+fn a_worker_of_the_same_name_is_refused() {
+    let mut cluster = Cluster::new("hush");
+    cluster.decode(&["--name", "twin"]);
+    cluster.decode(&["--name", "twin"]);
+    cluster.route(&[]);
+    until("the refusal", || cluster.router().log().contains("give one another name").then_some(()));
+}
