@@ -1,5 +1,6 @@
-//! Measures the CPU engine and the transport against the limits of the machine, each in the same run as those:
-//! `cargo run --release -p bench -- engine`, `... -- transfer`, `... -- handoff`. docs/benchmarks.md keeps the figures.
+//! Measures the CPU engine and the transport against the limits of the machine, each in the same run as those, and what
+//! handoffs and sessions cost: `cargo run --release -p bench -- engine`, `... -- transfer`, `... -- handoff`, `... -- session`.
+//! docs/benchmarks.md keeps the figures.
 //!
 //! What is deliberately absent: a verdict. The figures depend on the machine and on what else it does.
 
@@ -7,6 +8,7 @@ mod engine_runs;
 mod engine_table;
 mod handoff;
 mod limits;
+mod session;
 mod transfer;
 
 use clap::{Parser, Subcommand};
@@ -26,6 +28,8 @@ enum What {
     Handoff(handoff::Options),
     /// Reads between two processes, over each lane.
     Transfer(transfer::Options),
+    /// Tokens and heartbeats over sessions between processes.
+    Session,
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -33,5 +37,6 @@ fn main() -> Result<(), Box<dyn Error>> {
         What::Engine => engine_table::run(),
         What::Handoff(options) => handoff::run(&options),
         What::Transfer(options) => transfer::run(&options),
+        What::Session => session::run(),
     }
 }
