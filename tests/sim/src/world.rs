@@ -53,6 +53,8 @@ pub(crate) struct World {
     /// How many faults keep process `from` from reaching process `to`; routers come first.
     pub(crate) blocked: Vec<Vec<u32>>,
     pub(crate) chaos: Chaos,
+    /// When the last message of a worker to another arrives, since all is healed.
+    pub(crate) peer_last: BTreeMap<(WorkerIndex, WorkerIndex), Time>,
     pub(crate) leases: Leases,
     pub(crate) clients: BTreeMap<RequestId, Client>,
     pub(crate) asks: Vec<Ask>,
@@ -109,6 +111,7 @@ impl World {
             read_keys: 0,
             blocked: vec![vec![0; processes]; processes],
             chaos: Chaos::default(),
+            peer_last: BTreeMap::new(),
             leases: Leases::default(),
             clients: BTreeMap::new(),
             asks: scenario.asks.clone(),
