@@ -340,7 +340,12 @@ impl<R: Role> Machine<R> {
         let core = &mut self.core;
         core.meters.step_time.record(output.elapsed.as_secs_f64());
         core.meters.step_overhead.record(output.elapsed.saturating_sub(output.in_kernels).as_secs_f64());
-        core.rates.step(&work, &output);
+        // A process that stood still says nothing of its speed by the step that it stood still in; placement would give it no
+        // work for it, and it would never measure again.
+        let stood_still = self.turned.is_some_and(|last| now.since(last) > core.config.silence_max / 2);
+        if !stood_still {
+            core.rates.step(&work, &output);
+        }
         let sampled = match output.sampled {
             Ok(sampled) => sampled,
             Err(reason) => return self.failed(now, &work, &reason),
