@@ -22,9 +22,10 @@ const REPEATS: usize = 5;
 const QUEUE: usize = 1024;
 /// Sessions that say signs of life and nothing else.
 const IDLE: usize = 2000;
-/// How often a worker says one, and a router, which looks twice as often: as by the default of `session.heartbeat_ms`.
-const WORKER_BEATS: Duration = Duration::from_millis(1000);
-const ROUTER_BEATS: Duration = Duration::from_millis(500);
+/// How often a worker says one by the default of `session.heartbeat_ms`, and a router, which does so a quarter of that time
+/// before it is due at the latest.
+const WORKER_BEATS: Duration = Duration::from_millis(1500);
+const ROUTER_BEATS: Duration = Duration::from_millis(1125);
 /// How long idle sessions are watched.
 const WATCHED: Duration = Duration::from_secs(20);
 

@@ -5,6 +5,8 @@
 #![forbid(unsafe_code)]
 
 mod migration;
+#[cfg(test)]
+mod tests;
 
 use domain::handoff::PeerBody;
 use domain::session::{Failure, Migrate, Part, Submit};

@@ -75,7 +75,8 @@ pub struct Decision {
     pub route: Route,
     /// Its cost in seconds.
     pub cost_s: f64,
-    /// Predicted seconds to the first token; `None` while the speed behind it is assumed.
+    /// Predicted seconds to the first token; `None` while the speed behind it is assumed, and where nothing waits before it:
+    /// waiting would change nothing, and an idle worker's work is what corrects a measurement that was wrong.
     pub first_token_s: Option<f64>,
 }
 
@@ -138,7 +139,8 @@ pub(crate) fn decide(config: &PlacementConfig, workers: &Workers, ask: &Ask<'_>)
         Some(from) => (Route { prefill: Some(from.worker), decode: to.worker }, from.total_s() + to.total_s()),
         None => (Route { prefill: None, decode: alone.worker }, alone.total_s()),
     };
-    let first_token_s = computes.measured.then_some(computes.queue_s + computes.compute_s);
+    let predictable = computes.measured && computes.queue_s > 0.0;
+    let first_token_s = predictable.then_some(computes.queue_s + computes.compute_s);
     Some(Decision { tokens: ask.tokens, prefill, decode, whole, route, cost_s, first_token_s })
 }
 

@@ -8,6 +8,10 @@ use domain::session::ToWorker;
 use domain::{Time, WorkerId};
 use std::time::Duration;
 
+/// Looks in the time of a heartbeat. A sign of life is said at the last look before it is due, so that an idle worker costs
+/// one message in that time and not one at every look.
+const LOOKS: u32 = 4;
+
 /// When to look, and what is too long.
 #[derive(Debug)]
 pub(crate) struct Vigil {
@@ -23,7 +27,7 @@ impl Vigil {
 
     /// When the next look is due.
     pub(crate) fn due(&self) -> Option<Time> {
-        self.last.map(|last| last + self.heartbeat / 2)
+        self.last.map(|last| last + self.heartbeat / LOOKS)
     }
 
     /// Looks at all workers, if it is time to: says a sign of life to whom nothing was said of late, and gives those that
@@ -40,7 +44,7 @@ impl Vigil {
             worker.heard = worker.heard + forgiven;
             if now.since(worker.heard) >= self.silence_max {
                 silent.push(worker.id);
-            } else if now.since(worker.said) >= self.heartbeat / 2 {
+            } else if now.since(worker.said) >= self.heartbeat / LOOKS * (LOOKS - 1) {
                 out.push(Command::Send { worker: worker.id, message: ToWorker::Heartbeat });
             }
         }

@@ -32,6 +32,8 @@ pub struct Machine<R> {
     published: Option<Time>,
     /// When it last had its turn.
     turned: Option<Time>,
+    /// The process stood still while the step in flight ran.
+    disturbed: bool,
     step: StepId,
     /// What the step in flight computes.
     work: Option<Vec<Work>>,
@@ -53,6 +55,7 @@ impl<R: Role> Machine<R> {
             reports: Reports::default(),
             published: None,
             turned: None,
+            disturbed: false,
             step: StepId(0),
             work: None,
             device,
@@ -117,7 +120,10 @@ impl<R: Role> Machine<R> {
                 }
             }
             Inbound::Session { session, bytes } => {
-                self.core.sessions.heard(now, session);
+                // What was on its way when the session was closed is not begun: its router would never hear of it.
+                if !self.core.sessions.heard(now, session) {
+                    return true;
+                }
                 match proto::session::decode_to_worker(&bytes) {
                     Ok(message) => self.session(now, session, message),
                     Err(error) => {
@@ -256,15 +262,21 @@ impl<R: Role> Machine<R> {
         self.role.peer(&mut self.core, now, message.from, message.body);
     }
 
+    /// How long the process stood still just now, if it did: its loop turns far more often.
+    fn stood_still(&self, now: Time) -> Option<Duration> {
+        let pause = now.since(self.turned?);
+        (pause > self.core.config.silence_max / 2).then_some(pause)
+    }
+
     /// What time alone brings about.
     fn tick(&mut self, now: Time) {
+        if let Some(pause) = self.stood_still(now) {
+            self.core.sessions.forgive(pause);
+            self.disturbed = true;
+        }
+        self.turned = Some(now);
         let core = &mut self.core;
         let (heartbeat, silence_max) = (core.config.heartbeat, core.config.silence_max);
-        if let Some(pause) =
-            self.turned.replace(now).map(|last| now.since(last)).filter(|&pause| pause > silence_max / 2)
-        {
-            core.sessions.forgive(pause);
-        }
         core.sessions.flush();
         core.sessions.beat(now, heartbeat);
         for (session, why) in core.sessions.close_lost(now, silence_max) {
@@ -324,6 +336,7 @@ impl<R: Role> Machine<R> {
         match self.device.submit(plan) {
             Ok(()) => {
                 self.work = Some(work);
+                self.disturbed = false;
                 failpoint::pass(Place::Step, "submitted");
             }
             Err(error) => {
@@ -337,13 +350,13 @@ impl<R: Role> Machine<R> {
     fn apply(&mut self, now: Time, output: StepOutput) {
         let Some(work) = self.work.take() else { return };
         failpoint::pass(Place::Step, "ended");
+        // A step that the process stood still in says nothing of its speed; placement would give it no work for it, and it
+        // would never measure again.
+        let disturbed = self.disturbed || self.stood_still(now).is_some();
         let core = &mut self.core;
         core.meters.step_time.record(output.elapsed.as_secs_f64());
         core.meters.step_overhead.record(output.elapsed.saturating_sub(output.in_kernels).as_secs_f64());
-        // A process that stood still says nothing of its speed by the step that it stood still in; placement would give it no
-        // work for it, and it would never measure again.
-        let stood_still = self.turned.is_some_and(|last| now.since(last) > core.config.silence_max / 2);
-        if !stood_still {
+        if !disturbed {
             core.rates.step(&work, &output);
         }
         let sampled = match output.sampled {

@@ -64,11 +64,10 @@ impl Sessions {
         self.open.len()
     }
 
-    /// Something came from the router.
-    pub(crate) fn heard(&mut self, now: Time, id: SessionId) {
-        if let Some(session) = self.open.get_mut(&id) {
-            session.heard = now;
-        }
+    /// Something came from the router; `false`: its session is closed.
+    pub(crate) fn heard(&mut self, now: Time, id: SessionId) -> bool {
+        let session = self.open.get_mut(&id);
+        session.map(|session| session.heard = now).is_some()
     }
 
     /// Says something to one router; `false`: its session is closed, now or before.

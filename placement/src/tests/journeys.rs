@@ -326,6 +326,12 @@ fn a_deadline_that_cannot_be_met_is_refused_early() {
     bench.report(D1, queue(3, 19_000, 2_000.0));
     bench.arrive(request(3, 10, 1, 8));
     check(&bench, "w11 whole e1+0");
+    // Nor does an idle worker, however slow it was: its next step corrects what it said.
+    bench.report(D1, queue(4, 0, 0.1));
+    bench.arrive(request(4, 10, 1, 8));
+    check(&bench, "w11 whole e1+0");
+    bench.arrive(request(5, 10, 1, 8));
+    check(&bench, "reject Overloaded { retry_after: 60s }");
 }
 
 #[test]

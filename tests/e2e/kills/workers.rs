@@ -108,7 +108,6 @@ fn prefill_workers_are_killed() {
 }
 
 #[test]
-#[ignore = "alone, a prefill worker that stood still has requests refused as overloaded now and then: to be mended"]
 fn prefill_workers_stand_still() {
     check(Role::Prefill, Action::Stop);
 }

@@ -1,0 +1,146 @@
+//! A decode worker without thread, device or network: what it begins, and what not.
+
+use crate::Decode;
+use domain::plan::{StepOutput, StepPlan};
+use domain::session::{Part, PeerInfo, Role, Submit, ToWorker};
+use domain::{
+    Choice, Dtype, Epoch, Incarnation, KvGroup, KvLayout, ProgressWord, RequestId, SamplingParams, Time, WorkerId,
+};
+use engine::device::{Device, DeviceLimits, PoolMemory, SubmitError};
+use scheduler::SchedulerConfig;
+use std::sync::Arc;
+use std::time::Duration;
+use transport::{Lane, ReadBatch, SendError, TransferId};
+use worker::{Inbound, Machine, ReadError, SessionId, Transport, WorkerConfig};
+
+/// A router that says nothing for so long is lost.
+const SILENCE_MAX: Duration = Duration::from_secs(1);
+
+/// A network that carries nothing.
+struct Nowhere;
+
+impl Transport for Nowhere {
+    fn introduce(&mut self, _peer: PeerInfo) {}
+
+    fn connect(&mut self, _peer: WorkerId) {}
+
+    fn send(&mut self, to: WorkerId, _bytes: Vec<u8>) -> Result<(), SendError> {
+        Err(SendError::NotConnected(to))
+    }
+
+    fn read(&mut self, _from: WorkerId, _batches: Vec<ReadBatch>) -> Result<(TransferId, Lane), ReadError> {
+        Err(ReadError::NotConnected)
+    }
+
+    fn cancel(&mut self, _id: TransferId) {}
+}
+
+/// A device that no step comes to.
+struct Idle {
+    layout: KvLayout,
+    limits: DeviceLimits,
+}
+
+impl Device for Idle {
+    fn layout(&self) -> &KvLayout {
+        &self.layout
+    }
+
+    fn limits(&self) -> &DeviceLimits {
+        &self.limits
+    }
+
+    fn submit(&mut self, _plan: Arc<StepPlan>) -> Result<(), SubmitError> {
+        unreachable!("nothing is to be computed")
+    }
+
+    fn poll(&mut self) -> Option<StepOutput> {
+        None
+    }
+
+    fn set_waker(&mut self, _waker: Box<dyn Fn() + Send + Sync>) {}
+
+    fn progress(&self) -> ProgressWord {
+        ProgressWord::default()
+    }
+
+    fn pool(&self, _group: usize) -> Arc<dyn PoolMemory> {
+        unreachable!("nothing is read")
+    }
+
+    fn describe(&self) -> String {
+        "idle".into()
+    }
+}
+
+fn machine() -> Machine<Decode> {
+    let group = KvGroup { layers: vec![0], kv_heads: 1, head_dim: 2, window: None };
+    let layout = KvLayout { block_tokens: 4, dtype: Dtype::F32, groups: vec![group] };
+    let limits = DeviceLimits { rows_max: 64, samples_max: 8, context_max: 64, blocks: vec![16] };
+    let config = WorkerConfig {
+        id: WorkerId(11),
+        incarnation: Incarnation(1),
+        role: Role::Decode,
+        name: "decode-0".into(),
+        layout: layout.clone(),
+        blocks: limits.blocks.clone(),
+        weights: [0; 32],
+        reserve_blocks: 0,
+        scheduler: SchedulerConfig {
+            step_tokens_max: 64,
+            chunk_tokens: 16,
+            running_max: 8,
+            waiting_max: 8,
+            block_tokens: 4,
+            samples_max: 8,
+        },
+        handoff_wait: Duration::from_secs(60),
+        answer_wait: Duration::from_secs(1),
+        release_retry: Duration::from_millis(100),
+        offer_max: Duration::from_secs(60),
+        heartbeat: Duration::from_millis(100),
+        silence_max: SILENCE_MAX,
+    };
+    Machine::new(config, Decode::default(), Box::new(Idle { layout, limits }), Box::new(Nowhere)).unwrap()
+}
+
+fn submit(request: u64) -> Vec<u8> {
+    proto::session::encode_to_worker(&ToWorker::Submit(Submit {
+        request: RequestId(request),
+        epoch: Epoch(1),
+        part: Part::Decode { prefill: WorkerId(1) },
+        choices: vec![(Choice(0), [].into())],
+        prompt: [1, 2, 3, 4, 5].into(),
+        params: Arc::new(SamplingParams::default()),
+        seed: 0,
+        deadline: Duration::from_secs(600),
+        lease: Duration::from_secs(1),
+        tenant: String::new(),
+    }))
+}
+
+#[test]
+fn what_arrives_after_its_session_was_closed_is_not_begun() {
+    let mut machine = machine();
+    let session = SessionId(1);
+    let attempts = |machine: &Machine<Decode>| machine.core().attempts().count();
+    let opened = Inbound::Opened { session, send: Box::new(|_| Ok(())), ended: Arc::default() };
+    assert!(machine.handle(Time::ZERO, opened));
+    assert!(machine.handle(Time::ZERO, Inbound::Session { session, bytes: submit(1) }));
+    machine.turn(Time::ZERO);
+    assert_eq!((attempts(&machine), machine.core().sessions()), (1, 1));
+
+    // It turns all the time, so the silence is the router's.
+    let mut now = Time::ZERO;
+    while now.since(Time::ZERO) < SILENCE_MAX {
+        now = now + SILENCE_MAX / 8;
+        machine.turn(now);
+    }
+    assert_eq!((attempts(&machine), machine.core().sessions()), (0, 0), "the silent router's attempt was ended");
+
+    // Its router was cut off and not gone: what it had said comes late, all at once, into a session that is over.
+    assert!(machine.handle(now, Inbound::Session { session, bytes: submit(2) }));
+    machine.turn(now);
+    let left: Vec<_> = machine.core().sizes().into_iter().filter(|&(_, size)| size > 0).collect();
+    assert_eq!(left, [], "nobody would ever hear of it");
+}
