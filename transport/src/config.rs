@@ -1,8 +1,7 @@
-//! Settings of an agent, and the secret that workers of one cluster share.
+//! Settings of an agent.
 
 use crate::lane::Lane;
-use domain::{Incarnation, WorkerId};
-use std::fmt;
+use domain::{Incarnation, Secret, WorkerId};
 
 /// Settings of an agent.
 #[derive(Clone, Debug)]
@@ -65,39 +64,5 @@ pub struct TcpConfig {
 impl Default for TcpConfig {
     fn default() -> Self {
         Self { connections: 1, checksums: true }
-    }
-}
-
-/// The secret of a cluster. Without one, whoever reaches an agent's sockets may read its memory.
-#[derive(Clone, Default, PartialEq, Eq)]
-pub struct Secret(Option<[u8; 32]>);
-
-/// Sets what is derived from the secret here apart from every other use of it.
-const CONTEXT: &str = "baton transport 1: workers prove to each other that they know the secret of the cluster";
-
-impl Secret {
-    /// The secret made of these bytes; none of them: no secret.
-    pub fn new(bytes: &[u8]) -> Self {
-        Self((!bytes.is_empty()).then(|| blake3::derive_key(CONTEXT, bytes)))
-    }
-
-    /// Whether there is none.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_none()
-    }
-
-    /// What only who knows the secret can say about these parts. `role` keeps one end's proof from serving as the other's.
-    pub(crate) fn proof(&self, role: &str, parts: [&[u8]; 2]) -> blake3::Hash {
-        let mut hasher = blake3::Hasher::new_keyed(&self.0.unwrap_or_default());
-        for part in [role.as_bytes(), parts[0], parts[1]] {
-            hasher.update(&(part.len() as u64).to_le_bytes()).update(part);
-        }
-        hasher.finalize()
-    }
-}
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.is_empty() { "none" } else { "set" })
     }
 }

@@ -34,7 +34,7 @@ mod watch;
 
 pub use agent::Agent;
 pub use checksum::checksum;
-pub use config::{AgentConfig, ListenConfig, Secret, TcpConfig};
+pub use config::{AgentConfig, ListenConfig, TcpConfig};
 pub use counts::AgentCounts;
 pub use event::{AgentEvent, Completion, TransferError, TransferId, TransferReport};
 pub use hub::Hub;

@@ -5,7 +5,7 @@ use crate::config::Config;
 use decode_worker::Decode;
 use domain::plan::StepPlan;
 use domain::session::{PeerInfo, Role, Served};
-use domain::{Incarnation, WorkerId};
+use domain::{Incarnation, Secret, WorkerId};
 use engine::cpu::{CpuConfig, CpuDevice, Isa};
 use engine::device::{Device, DeviceLimits};
 use engine::sim::{Course, SimConfig, SimDevice};
@@ -169,7 +169,7 @@ fn agent(config: &Config, agent: AgentConfig, reach: Reach) -> AgentConfig {
     let transport = &config.transport;
     let listen = (reach == Reach::Cluster)
         .then(|| ListenConfig { bind: transport.listen.clone(), advertise: transport.advertise.clone() });
-    let secret = transport::Secret::new(config.cluster.secret.0.as_bytes());
+    let secret = Secret::new(config.cluster.secret.0.as_str());
     let lanes = if transport.lanes.0.is_empty() { agent.lanes.clone() } else { transport.lanes.0.clone() };
     AgentConfig { require: transport.require.0, lanes, secret, listen, ..agent }
 }

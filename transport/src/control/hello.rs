@@ -4,10 +4,9 @@
 //! proves it too. A proof is a keyed hash of both messages, with the nonces of both ends in them, so it is good for
 //! nothing else. What follows is neither encrypted nor authenticated byte by byte: the network is trusted not to alter it.
 
-use crate::config::Secret;
 use crate::peers::Known;
 use domain::session::PeerAddress;
-use domain::{Incarnation, WorkerId};
+use domain::{Incarnation, Secret, WorkerId};
 
 /// Version of everything that agents say to each other. Other versions are refused.
 pub(crate) const VERSION: u16 = 1;
@@ -130,8 +129,8 @@ impl Challenge {
 
 /// The answer to a hello, with the proof that this end knows the secret.
 pub(crate) fn answer(secret: &Secret, hello: &[u8], challenge: &[u8]) -> Vec<u8> {
-    let proof = secret.proof("answers", [hello, challenge]);
-    [challenge, proof.as_bytes()].concat()
+    let proof = secret.prove(ANSWERS, &[hello, challenge]);
+    [challenge, &proof].concat()
 }
 
 /// Checks the answer to `hello`; the proof to send back. Errors, in words: it is not who was meant, or does not know the
@@ -149,19 +148,21 @@ pub(crate) fn check_answer(
             "worker {id} in its life {incarnation} answers where {meant} in its life {life} was meant"
         ));
     }
-    // Comparing two hashes takes the same time wherever they differ.
-    if secret.proof("answers", [encoded, own]) != blake3::Hash::from_bytes(proof) {
+    if !secret.holds(ANSWERS, &[encoded, own], &proof) {
         return Err(OTHER_SECRET.to_owned());
     }
-    Ok(*secret.proof("connects", [encoded, own]).as_bytes())
+    Ok(secret.prove(CONNECTS, &[encoded, own]))
 }
 
 /// Checks what came back for `challenge`. Errors, in words: the other end does not know the secret.
 pub(crate) fn check_proof(secret: &Secret, hello: &[u8], challenge: &[u8], proof: &[u8]) -> Result<(), String> {
-    let expected = secret.proof("connects", [hello, challenge]);
-    let proof: [u8; PROOF_BYTES] = proof.try_into().map_err(|_| "a proof of another length".to_owned())?;
-    if expected == blake3::Hash::from_bytes(proof) { Ok(()) } else { Err(OTHER_SECRET.to_owned()) }
+    let proof = proof.try_into().map_err(|_| "a proof of another length".to_owned())?;
+    if secret.holds(CONNECTS, &[hello, challenge], proof) { Ok(()) } else { Err(OTHER_SECRET.to_owned()) }
 }
+
+/// What proofs of the secret are for: one end's does not serve as the other's, nor any other protocol's.
+const ANSWERS: &str = "transport answers";
+const CONNECTS: &str = "transport connects";
 
 const OTHER_SECRET: &str = "it does not know this cluster's secret";
 
@@ -225,7 +226,7 @@ mod tests {
 
     #[test]
     fn proofs_are_bound_to_their_secret_their_end_and_all_that_was_said() {
-        let (secret, other) = (Secret::new(b"one"), Secret::new(b"two"));
+        let (secret, other) = (Secret::new("one"), Secret::new("two"));
         let (hello, encoded) = (hello(), hello().encode());
         let challenge = Challenge { from: hello.to, nonce: [6; 32] }.encode();
         let answer = answer(&secret, &encoded, &challenge);

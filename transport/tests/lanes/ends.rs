@@ -1,13 +1,13 @@
 //! Ends to test with: an agent, its memory and its word, and what it was told.
 
 use domain::session::{PeerInfo, Role};
-use domain::{Incarnation, ProgressWord, WorkerId};
+use domain::{Incarnation, ProgressWord, Secret, WorkerId};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Duration;
 use transport::{
     Agent, AgentConfig, AgentEvent, Completion, Copy, Hub, Lane, ListenConfig, Memory, ReadBatch, RegionId,
-    SealedMemory, Secret, TransferId,
+    SealedMemory, TransferId,
 };
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
@@ -35,7 +35,7 @@ pub(crate) fn end(hub: &Hub, id: WorkerId, life: u64, len: usize, change: impl F
     let (sender, events) = sync_channel(INBOX);
     let mut config = AgentConfig::in_process(id, Incarnation(life), format!("worker {id}"), POSTED_MAX);
     config.listen = Some(ListenConfig { bind: "127.0.0.1:0".to_owned(), advertise: String::new() });
-    config.secret = Secret::new(b"of the tests");
+    config.secret = Secret::new("of the tests");
     change(&mut config);
     let (name, incarnation) = (config.name.clone(), config.incarnation);
     let word = ProgressWord::new();

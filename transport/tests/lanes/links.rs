@@ -1,12 +1,13 @@
 //! How peers are connected: which lane is taken and why, who is let in, and what is lost and found again.
 
 use crate::ends::*;
+use domain::Secret;
 use domain::session::PeerInfo;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixStream};
-use transport::{Agent, AgentConfig, AgentEvent, Hub, Lane, LaneStatus, Secret};
+use transport::{Agent, AgentConfig, AgentEvent, Hub, Lane, LaneStatus};
 
 fn status(reader: &End) -> LaneStatus {
     reader.agent.lanes().remove(0).1
@@ -73,7 +74,7 @@ fn another_secret_gets_nothing() {
     for lane in [Lane::Shm, Lane::Tcp] {
         for secret in ["", "another"] {
             let pair = two(
-                |config| (config.lanes, config.secret) = (vec![lane], Secret::new(secret.as_bytes())),
+                |config| (config.lanes, config.secret) = (vec![lane], Secret::new(secret)),
                 |config| config.lanes = vec![lane],
             );
             pair.reader.agent.connect(OWNER);
