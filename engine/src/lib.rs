@@ -13,6 +13,7 @@ pub mod models;
 pub mod ops;
 mod plan_thread;
 mod pool;
+pub mod quant;
 pub mod random;
 pub mod sampling;
 pub mod sim;
