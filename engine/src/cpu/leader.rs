@@ -47,6 +47,9 @@ impl Leader {
         let bytes = limits.rows_max * spec.head_dim * size_of::<f32>();
         let rotary =
             Memory::zeroed(bytes).map_err(|source| CpuError::Memory { what: "the rotary table", bytes, source })?;
+        let bytes = limits.rows_max.max(limits.samples_max) * model.weights.prepared_bytes_max();
+        let prepared =
+            Memory::zeroed(bytes).map_err(|source| CpuError::Memory { what: "prepared activations", bytes, source })?;
         let mut layers = vec![(0, 0); spec.layers];
         for (group, shape) in layout.groups.iter().enumerate() {
             for (index, &layer) in shape.layers.iter().enumerate() {
@@ -55,7 +58,8 @@ impl Leader {
         }
         let samplers = (0..crew.threads()).map(|_| Mutex::new(Sampler::new(spec.vocab))).collect();
         let batch = Batch::new(limits, spec.heads / spec.kv_heads, layout.block_tokens);
-        let engine = Engine { model, layout, isa, pools, arena, layers, angles, rotary, samplers, progress, tap };
+        let engine =
+            Engine { model, layout, isa, pools, arena, layers, angles, rotary, prepared, samplers, progress, tap };
         Ok(Self {
             engine,
             crew,

@@ -34,6 +34,30 @@ impl Memory {
     }
 }
 
+/// An address that threads may share.
+#[derive(Clone, Copy)]
+pub(super) struct Address(*mut u8);
+
+// SAFETY: it is an address; what is done with it is the business of the unsafe code that does it.
+unsafe impl Send for Address {}
+// SAFETY: as above.
+unsafe impl Sync for Address {}
+
+impl Address {
+    pub(super) fn new(address: *mut u8) -> Self {
+        Self(address)
+    }
+
+    /// The address so many bytes further.
+    ///
+    /// # Safety
+    /// It is in, or at the end of, what this address was made of.
+    pub(super) unsafe fn add(self, bytes: usize) -> *mut u8 {
+        // SAFETY: as the caller says.
+        unsafe { self.0.add(bytes) }
+    }
+}
+
 /// The activations of one device.
 #[derive(Debug)]
 pub(super) struct Arena {

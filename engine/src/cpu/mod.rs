@@ -4,8 +4,8 @@
 //! of `step`, whose inner loops are in `kernels`, over the instruction sets of `simd`. One thread leads and executes plans
 //! in the order of submission; `crew` helps it. A step allocates nothing but the list of its samples.
 //!
-//! The bits of a row depend on its own sequence alone: not on the batch, on chunks, on threads, on the block size or on
-//! the instruction set.
+//! The bits of a row depend on its own sequence and the instruction set alone: not on the batch, on chunks, on threads or on
+//! the block size.
 //!
 //! What is deliberately absent: which sequences run and which blocks they have; the plan says so.
 
@@ -15,6 +15,7 @@ mod kernels;
 mod leader;
 mod memory;
 mod model;
+mod packed;
 mod simd;
 mod step;
 #[cfg(test)]
@@ -43,7 +44,7 @@ pub struct CpuConfig {
     pub limits: DeviceLimits,
     /// Threads that compute, at least 1. They make no difference to the result.
     pub threads: usize,
-    /// Instruction set of the kernels. It makes no difference to the result.
+    /// Instruction set of the kernels. It makes a difference to the last bits of bf16 models alone.
     pub isa: Isa,
 }
 

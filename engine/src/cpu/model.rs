@@ -1,10 +1,11 @@
 //! A model's weights in the form the kernels read, shared by all CPU devices of a process.
 //!
-//! Matrices are packed once, at load: 64 outputs to a panel, input by input (see `kernels::linear`), in their own number
-//! format. Norms and biases become f32. The checkpoint is not needed afterwards.
+//! Matrices are packed once, at load (see `packed`), in their own number format. Norms and biases become f32. The checkpoint
+//! is not needed afterwards.
 
-use super::kernels::{HEAD_DIM_MAX, PANEL};
+use super::kernels::HEAD_DIM_MAX;
 use super::memory::Memory;
+use super::packed::{PackedLinear, widen_tensor};
 use crate::checkpoint::{Checkpoint, TensorView};
 use crate::models::bind::LoadError;
 use crate::models::decoder::Decoder;
@@ -12,7 +13,6 @@ use crate::ops::{Embedding, Linear, LinearPart, Norm, StoreError, WeightStore};
 use crate::spec::ModelSpec;
 use domain::Dtype;
 use half::{bf16, f16};
-use std::thread;
 
 /// Weights of a model and how they are used.
 pub struct CpuModel {
@@ -44,16 +44,6 @@ pub(super) enum Table {
     Tied(Linear),
 }
 
-/// A linear layer.
-pub(super) struct PackedLinear {
-    panels: Memory,
-    /// Padded to whole panels; empty: none.
-    bias: Vec<f32>,
-    pub(super) dtype: Dtype,
-    pub(super) inputs: usize,
-    pub(super) outputs: usize,
-}
-
 impl CpuModel {
     /// Packs the weights of `checkpoint`. `progress` is called with the share that is done, 0 to 1. Errors: a tensor is
     /// missing or has the wrong shape, the model's shape is beyond what the kernels do, or there is no memory.
@@ -78,6 +68,11 @@ impl CpuModel {
 }
 
 impl Weights {
+    /// Bytes that a row of activations takes, at most, when it is prepared for a layer.
+    pub(super) fn prepared_bytes_max(&self) -> usize {
+        self.linears.iter().map(|linear| linear.form().prepared_bytes(linear.inputs)).max().unwrap_or(0)
+    }
+
     pub(super) fn linear(&self, handle: Linear) -> &PackedLinear {
         &self.linears[handle.0]
     }
@@ -95,25 +90,21 @@ impl Weights {
         unsafe {
             match &self.tables[handle.0] {
                 Table::Rows { memory, dtype, width } => {
-                    widen(memory.as_ptr(), token * width, 1, *dtype, *width, out);
+                    widen(memory.as_ptr(), token * width, *dtype, *width, out);
                 }
-                Table::Tied(linear) => {
-                    let linear = self.linear(*linear);
-                    let first = token / PANEL * PANEL * linear.inputs + token % PANEL;
-                    widen(linear.panels.as_ptr(), first, PANEL, linear.dtype, linear.inputs, out);
-                }
+                Table::Tied(linear) => self.linear(*linear).widen(token, out),
             }
         }
     }
 }
 
-/// Widens `count` numbers, of which the first is number `first` behind `from` and each is `stride` after the last.
+/// Widens `count` numbers, of which the first is number `first` behind `from`.
 ///
 /// # Safety
 /// They can be read, and `out` can be written.
-unsafe fn widen(from: *const u8, first: usize, stride: usize, dtype: Dtype, count: usize, out: *mut f32) {
+unsafe fn widen(from: *const u8, first: usize, dtype: Dtype, count: usize, out: *mut f32) {
     for i in 0..count {
-        let at = first + i * stride;
+        let at = first + i;
         // SAFETY: as the caller says.
         unsafe {
             out.add(i).write(match dtype {
@@ -123,123 +114,6 @@ unsafe fn widen(from: *const u8, first: usize, stride: usize, dtype: Dtype, coun
             });
         }
     }
-}
-
-impl PackedLinear {
-    /// Packs the outputs of all parts. A layer whose parts differ in their number format is kept in f32.
-    fn pack(parts: &[LinearPart<'_>]) -> Result<Self, StoreError> {
-        let inputs = parts[0].weight.shape[1];
-        let outputs: usize = parts.iter().map(|part| part.weight.shape[0]).sum();
-        let first = parts[0].weight.dtype;
-        let dtype = if parts.iter().all(|part| part.weight.dtype == first) { first } else { Dtype::F32 };
-        let panels = outputs.div_ceil(PANEL);
-        let bytes = panels * PANEL * inputs * dtype.bytes();
-        let memory = Memory::zeroed(bytes).map_err(|source| StoreError { bytes, source })?;
-
-        // Every thread packs panels of its own: consecutive ones, as many as the others.
-        let rows: Vec<Row<'_>> = parts.iter().flat_map(|part| Row::all(&part.weight)).collect();
-        let threads = thread::available_parallelism().map_or(1, usize::from).min(panels);
-        let base = Address(memory.as_ptr());
-        thread::scope(|scope| {
-            for (thread, rows) in rows.chunks(panels.div_ceil(threads) * PANEL).enumerate() {
-                scope.spawn(move || {
-                    let base = base;
-                    for (index, rows) in rows.chunks(PANEL).enumerate() {
-                        let panel = thread * panels.div_ceil(threads) + index;
-                        // SAFETY: the panel is inside the memory, and only this thread writes it.
-                        unsafe { pack_panel(rows, dtype, base.0.add(panel * PANEL * inputs * dtype.bytes())) };
-                    }
-                });
-            }
-        });
-
-        let mut bias = Vec::new();
-        if parts.iter().any(|part| part.bias.is_some()) {
-            for part in parts {
-                match &part.bias {
-                    Some(tensor) => bias.extend(widen_tensor(tensor)),
-                    None => bias.resize(bias.len() + part.weight.shape[0], 0.0),
-                }
-            }
-            bias.resize(panels * PANEL, 0.0);
-        }
-        Ok(Self { panels: memory, bias, dtype, inputs, outputs })
-    }
-
-    /// Panels of 64 outputs.
-    pub(super) fn panels(&self) -> usize {
-        self.outputs.div_ceil(PANEL)
-    }
-
-    /// The weights of panel `index`.
-    pub(super) fn panel(&self, index: usize) -> *const u8 {
-        assert!(index < self.panels());
-        // SAFETY: the memory has this many panels.
-        unsafe { self.panels.as_ptr().add(index * PANEL * self.inputs * self.dtype.bytes()) }
-    }
-
-    /// The biases of panel `index`; null: none.
-    pub(super) fn panel_bias(&self, index: usize) -> *const f32 {
-        self.bias.get(index * PANEL..).filter(|bias| !bias.is_empty()).map_or(std::ptr::null(), <[f32]>::as_ptr)
-    }
-}
-
-/// An address that threads may share.
-#[derive(Clone, Copy)]
-struct Address(*mut u8);
-
-// SAFETY: it is an address; `PackedLinear::pack` says who writes where.
-unsafe impl Send for Address {}
-
-/// One output's weights in the checkpoint.
-#[derive(Clone, Copy)]
-struct Row<'a> {
-    bytes: &'a [u8],
-    dtype: Dtype,
-}
-
-impl<'a> Row<'a> {
-    /// The rows of a matrix.
-    fn all(weight: &TensorView<'a>) -> impl Iterator<Item = Row<'a>> + use<'a> {
-        let dtype = weight.dtype;
-        weight.data.chunks_exact(weight.shape[1] * dtype.bytes()).map(move |bytes| Row { bytes, dtype })
-    }
-}
-
-/// Writes the weights of up to 64 outputs, input by input, as `dtype`: that of the rows, or f32.
-///
-/// # Safety
-/// A panel can be written behind `to`, which nobody else uses.
-unsafe fn pack_panel(rows: &[Row<'_>], dtype: Dtype, to: *mut u8) {
-    for (output, row) in rows.iter().enumerate() {
-        let bytes = dtype.bytes();
-        if row.dtype == dtype {
-            for (input, number) in row.bytes.chunks_exact(bytes).enumerate() {
-                // SAFETY: output and input are inside the panel.
-                let to = unsafe { to.add((input * PANEL + output) * bytes) };
-                // SAFETY: as above.
-                unsafe { to.copy_from_nonoverlapping(number.as_ptr(), bytes) };
-            }
-        } else {
-            for (input, number) in numbers(row.bytes, row.dtype).enumerate() {
-                // SAFETY: output and input are inside the panel, whose numbers are f32 here.
-                unsafe { to.cast::<f32>().add(input * PANEL + output).write(number) };
-            }
-        }
-    }
-}
-
-/// Numbers in the bytes of a tensor, widened.
-fn numbers(bytes: &[u8], dtype: Dtype) -> impl Iterator<Item = f32> + '_ {
-    bytes.chunks_exact(dtype.bytes()).map(move |number| match (dtype, number) {
-        (Dtype::F16, &[a, b]) => f16::from_le_bytes([a, b]).to_f32(),
-        (Dtype::Bf16, &[a, b]) => bf16::from_le_bytes([a, b]).to_f32(),
-        (_, number) => f32::from_le_bytes(number.try_into().expect("a chunk is one number")),
-    })
-}
-
-fn widen_tensor(tensor: &TensorView<'_>) -> Vec<f32> {
-    numbers(tensor.data, tensor.dtype).collect()
 }
 
 impl WeightStore for Weights {

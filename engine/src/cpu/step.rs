@@ -5,9 +5,10 @@
 use super::SharedTap;
 use super::batch::{Batch, Row, Sampling};
 use super::crew::Crew;
-use super::kernels::{self, Attention, CacheRow, LinearPanel, PANEL, RmsNorm, RotaryRow, SiluMul};
-use super::memory::{Arena, Memory, Rows};
+use super::kernels::{self, Attention, CacheRow, PANEL, Preparation, Product, RmsNorm, RotaryRow, SiluMul};
+use super::memory::{Address, Arena, Memory, Rows};
 use super::model::CpuModel;
+use super::packed::PackedLinear;
 use super::simd::Isa;
 use crate::clock::now;
 use crate::device::PoolMemory;
@@ -26,6 +27,9 @@ const ROWS_PER_TASK: usize = 8;
 /// Rows of one task of a linear layer; more share a panel while it is in the cache.
 const LINEAR_ROWS_PER_TASK: usize = 96;
 
+/// Activations that the leader prepares alone, since telling the crew would take longer.
+const PREPARED_BY_LEADER: usize = 16 << 10;
+
 /// What stays the same from step to step.
 pub(super) struct Engine {
     pub(super) model: Arc<CpuModel>,
@@ -39,6 +43,8 @@ pub(super) struct Engine {
     pub(super) angles: Vec<f32>,
     /// Cosines and sines of each row's position: `head_dim` numbers a row.
     pub(super) rotary: Memory,
+    /// Rows of activations, prepared for the linear layer that runs.
+    pub(super) prepared: Memory,
     /// One for each thread.
     pub(super) samplers: Vec<Mutex<Sampler>>,
     pub(super) progress: ProgressWord,
@@ -124,6 +130,33 @@ impl Step<'_> {
             let first = task * ROWS_PER_TASK;
             (first..rows.min(first + ROWS_PER_TASK)).for_each(work);
         });
+    }
+
+    /// Prepares rows of activations for a linear layer: the first of them, and the bytes from one to the next.
+    fn prepare_rows(&mut self, linear: &PackedLinear, x: Rows, rows: usize) -> (Address, usize) {
+        let engine = self.scene.engine;
+        let (form, inputs) = (linear.form(), linear.inputs);
+        let stride = form.prepared_bytes(inputs);
+        if stride == 0 {
+            // SAFETY: the arena has a first row.
+            return (Address::new(unsafe { x.row(0) }.cast()), x.stride * size_of::<f32>());
+        }
+        let prepared = Address::new(engine.prepared.as_ptr());
+        let prepare = |index: usize| {
+            // SAFETY: the row is in the arena, and its place in the memory that was made for it is this task's.
+            unsafe {
+                let row = Preparation { x: x.row(index), inputs, to: prepared.add(index * stride) };
+                form.prepare(engine.isa, &row);
+            }
+        };
+        if rows * inputs <= PREPARED_BY_LEADER {
+            let began = now();
+            (0..rows).for_each(prepare);
+            self.in_kernels += now().duration_since(began);
+        } else {
+            self.each_row(rows, &prepare);
+        }
+        (prepared, stride)
     }
 
     /// How many rows of this axis the step has.
@@ -225,23 +258,25 @@ impl Ops for Step<'_> {
         let linear = engine.model.weights.linear(weights);
         let (x, out) = (engine.arena.rows(x), engine.arena.rows(out));
         let rows = self.count(x.axis);
+        let (prepared, x_stride) = self.prepare_rows(linear, x, rows);
         let parts = rows.div_ceil(LINEAR_ROWS_PER_TASK);
         self.run(linear.panels() * parts, &|_, task| {
-            let (panel, row) = (task / parts, task % parts * LINEAR_ROWS_PER_TASK);
-            // SAFETY: rows are in the arena, which has room for whole panels; only this task writes this panel's outputs of
-            // these rows.
+            let (index, row) = (task / parts, task % parts * LINEAR_ROWS_PER_TASK);
+            let panel = linear.panel(index);
+            // SAFETY: rows are prepared, and in the arena, which has room for whole panels; only this task writes this
+            // panel's outputs of these rows.
             unsafe {
-                let product = LinearPanel {
-                    x: x.row(row),
-                    x_stride: x.stride,
+                let product = Product {
+                    x: prepared.add(row * x_stride),
+                    x_stride,
                     rows: LINEAR_ROWS_PER_TASK.min(rows - row),
-                    depth: linear.inputs,
-                    weights: linear.panel(panel),
-                    bias: linear.panel_bias(panel),
-                    out: out.row(row).add(panel * PANEL),
+                    inputs: linear.inputs,
+                    weights: panel.weights,
+                    bias: panel.bias,
+                    out: out.row(row).add(index * PANEL),
                     out_stride: out.stride,
                 };
-                kernels::linear(engine.isa, linear.dtype, &product);
+                panel.form.multiply(engine.isa, &product);
             }
         });
         Ok(())

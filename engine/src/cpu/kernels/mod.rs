@@ -19,7 +19,7 @@ mod tests;
 
 pub(super) use activation::{SiluMul, silu_mul};
 pub(super) use attention::{Attention, HEAD_DIM_MAX, QUERY_TILE, attention};
-pub(super) use linear::{LinearPanel, PANEL, linear};
+pub(super) use linear::{Form, PANEL, Preparation, Product};
 pub(super) use norm::{RmsNorm, rms_norm};
 pub(super) use rotary::{CacheRow, RotaryRow, cache_row, rotary, rotary_angles};
 

@@ -1,6 +1,8 @@
 //! Every kernel against a plain reference in double precision, on shapes of all kinds; outputs are poisoned before. And
 //! every kernel gives the same bits on all instruction sets.
 
+mod linear;
+
 use super::*;
 use crate::cpu::simd::Isa;
 use crate::spec::{Rope, RopeScaling};
@@ -80,61 +82,6 @@ fn assert_close(found: &[f32], expected: &[f64], tolerance: f64) {
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
-
-    #[test]
-    fn linear_multiplies(
-        seed in seed(), dtype in dtype(), rows in 1usize..15, depth in prop_oneof![1usize..70, 1000usize..1100],
-        with_bias in any::<bool>(),
-    ) {
-        let mut numbers = Numbers(seed);
-        let (x_stride, out_stride) = (depth + 3, PANEL + 5);
-        let x = numbers.vec(rows * x_stride);
-        let (bytes, weights) = encode(&numbers.vec(depth * PANEL), dtype);
-        let bias = numbers.vec(PANEL);
-        let found = on_all(|isa| {
-            let mut out = vec![f32::NAN; rows * out_stride];
-            let panel = LinearPanel {
-                x: x.as_ptr(), x_stride, rows, depth,
-                weights: bytes.as_ptr().cast(),
-                bias: if with_bias { bias.as_ptr() } else { std::ptr::null() },
-                out: out.as_mut_ptr(), out_stride,
-            };
-            // SAFETY: the vectors have the sizes that the fields say.
-            unsafe { linear(isa, dtype, &panel) };
-            out.chunks(out_stride).for_each(|row| assert!(row[PANEL..].iter().all(|x| x.is_nan())));
-            out.chunks(out_stride).flat_map(|row| row[..PANEL].to_vec()).collect()
-        });
-        let mut expected = Vec::new();
-        for row in x.chunks(x_stride) {
-            for output in 0..PANEL {
-                let products = (0..depth).map(|k| f64::from(row[k]) * f64::from(weights[k * PANEL + output]));
-                expected.push(products.sum::<f64>() + if with_bias { f64::from(bias[output]) } else { 0.0 });
-            }
-        }
-        assert_close(&found, &expected, 1e-6 * depth as f64);
-    }
-
-    #[test]
-    fn a_row_of_linear_does_not_depend_on_its_neighbours(seed in seed(), rows in 2usize..20, depth in 1usize..50) {
-        let mut numbers = Numbers(seed);
-        let x = numbers.vec(rows * depth);
-        let (bytes, _) = encode(&numbers.vec(depth * PANEL), Dtype::Bf16);
-        let run = |first: usize, rows: usize| {
-            let mut out = vec![f32::NAN; rows * PANEL];
-            let panel = LinearPanel {
-                x: x[first * depth..].as_ptr(), x_stride: depth, rows, depth,
-                weights: bytes.as_ptr().cast(), bias: std::ptr::null(),
-                out: out.as_mut_ptr(), out_stride: PANEL,
-            };
-            // SAFETY: the vectors have the sizes that the fields say.
-            unsafe { linear(Isa::best(), Dtype::Bf16, &panel) };
-            out
-        };
-        let together = run(0, rows);
-        for row in 0..rows {
-            prop_assert_eq!(&run(row, 1)[..], &together[row * PANEL..(row + 1) * PANEL]);
-        }
-    }
 
     #[test]
     fn rms_norm_norms(seed in seed(), width in 1usize..200, with_add in any::<bool>(), in_place in any::<bool>()) {

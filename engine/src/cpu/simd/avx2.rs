@@ -26,6 +26,20 @@ impl Avx2 {
         found.then_some(Self { _detected: () })
     }
 
+    /// The lanes rounded to bf16, in the lower half of each.
+    #[inline(always)]
+    fn rounded(v: __m256) -> __m256i {
+        unsafe {
+            let bits = _mm256_castps_si256(v);
+            let tie = _mm256_and_si256(_mm256_srli_epi32::<16>(bits), _mm256_set1_epi32(1));
+            let rounded = _mm256_add_epi32(bits, _mm256_add_epi32(tie, _mm256_set1_epi32(0x7fff)));
+            // A NaN stays one: its upper half with the quiet bit.
+            let nan = _mm256_castps_si256(_mm256_cmp_ps::<_CMP_UNORD_Q>(v, v));
+            let quiet = _mm256_or_si256(bits, _mm256_set1_epi32(0x40_0000));
+            _mm256_srli_epi32::<16>(_mm256_blendv_epi8(rounded, quiet, nan))
+        }
+    }
+
     /// An 8 x 8 transposition.
     #[inline(always)]
     fn transpose_half(v: [__m256; HALF]) -> [__m256; HALF] {
@@ -88,11 +102,34 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
+    unsafe fn load_pairs(self, from: *const u32) -> (V, V) {
+        // SAFETY: the caller says that 16 pairs can be read.
+        unsafe {
+            let (low, high) = (_mm256_loadu_si256(from.cast()), _mm256_loadu_si256(from.add(HALF).cast()));
+            let first = |pairs| _mm256_castsi256_ps(_mm256_slli_epi32::<16>(pairs));
+            let upper = _mm256_set1_epi32(0xffff_0000_u32 as i32);
+            let second = |pairs| _mm256_castsi256_ps(_mm256_and_si256(pairs, upper));
+            ((first(low), first(high)), (second(low), second(high)))
+        }
+    }
+
+    #[inline(always)]
     unsafe fn store(self, to: *mut f32, v: V) {
         // SAFETY: the caller says that 16 numbers can be written.
         unsafe {
             _mm256_storeu_ps(to, v.0);
             _mm256_storeu_ps(to.add(HALF), v.1);
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn store_bf16(self, to: *mut bf16, v: V) {
+        // SAFETY: the caller says that 16 numbers can be written.
+        unsafe {
+            let (low, high) = (Self::rounded(v.0), Self::rounded(v.1));
+            // The 16 bits of the lanes, in the order 0-3, 8-11, 4-7, 12-15.
+            let packed = _mm256_packus_epi32(low, high);
+            _mm256_storeu_si256(to.cast(), _mm256_permute4x64_epi64::<0b11_01_10_00>(packed));
         }
     }
 

@@ -5,21 +5,53 @@ use super::{LANES, Simd};
 use half::{bf16, f16};
 use std::arch::x86_64::*;
 
-/// AVX-512 F. Made by [`Avx512::detect`] alone: who holds one knows that the CPU has AVX-512 F, AVX2, FMA and F16C, which
-/// is the one condition of every intrinsic called here that touches no memory.
+/// AVX-512 of some level. Made by [`Avx512::detect`] alone: who holds one knows that the CPU has what its level says and
+/// AVX-512 F, AVX2, FMA and F16C, which is the one condition of every intrinsic called here that touches no memory.
 #[derive(Clone, Copy)]
 pub struct Avx512 {
-    _detected: (),
+    level: Avx512Level,
+}
+
+/// What a CPU has beside AVX-512 F; each level has what those before it have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Avx512Level {
+    /// Nothing.
+    Base,
+    /// BW, DQ, VL, and dot products of bytes (VNNI).
+    Vnni,
+    /// Dot products of bf16.
+    Bf16,
 }
 
 impl Avx512 {
-    /// The proof, where this CPU has it.
-    pub(super) fn detect() -> Option<Self> {
-        let found = is_x86_feature_detected!("avx512f")
+    /// The proofs for the levels that this CPU has, best first.
+    pub(super) fn detect() -> Vec<Self> {
+        let base = is_x86_feature_detected!("avx512f")
             && is_x86_feature_detected!("avx2")
             && is_x86_feature_detected!("fma")
             && is_x86_feature_detected!("f16c");
-        found.then_some(Self { _detected: () })
+        let vnni = base
+            && is_x86_feature_detected!("avx512bw")
+            && is_x86_feature_detected!("avx512dq")
+            && is_x86_feature_detected!("avx512vl")
+            && is_x86_feature_detected!("avx512vnni");
+        let bf16 = vnni && is_x86_feature_detected!("avx512bf16");
+        let levels = [(Avx512Level::Bf16, bf16), (Avx512Level::Vnni, vnni), (Avx512Level::Base, base)];
+        levels.into_iter().filter(|(_, found)| *found).map(|(level, _)| Self { level }).collect()
+    }
+
+    /// Whether the CPU has what `level` says, and may use it.
+    pub(crate) fn has(self, level: Avx512Level) -> bool {
+        self.level >= level
+    }
+
+    /// The level's name.
+    pub(super) fn name(self) -> &'static str {
+        match self.level {
+            Avx512Level::Base => "avx512",
+            Avx512Level::Vnni => "avx512-vnni",
+            Avx512Level::Bf16 => "avx512-bf16",
+        }
     }
 
     /// The two halves.
@@ -65,9 +97,33 @@ impl Simd for Avx512 {
     }
 
     #[inline(always)]
+    unsafe fn load_pairs(self, from: *const u32) -> (__m512, __m512) {
+        // SAFETY: the caller says that 16 pairs can be read.
+        unsafe {
+            let pairs = _mm512_loadu_si512(from.cast());
+            let second = _mm512_and_si512(pairs, _mm512_set1_epi32(0xffff_0000_u32 as i32));
+            (_mm512_castsi512_ps(_mm512_slli_epi32::<16>(pairs)), _mm512_castsi512_ps(second))
+        }
+    }
+
+    #[inline(always)]
     unsafe fn store(self, to: *mut f32, v: __m512) {
         // SAFETY: the caller says that 16 numbers can be written.
         unsafe { _mm512_storeu_ps(to, v) }
+    }
+
+    #[inline(always)]
+    unsafe fn store_bf16(self, to: *mut bf16, v: __m512) {
+        // SAFETY: the caller says that 16 numbers can be written.
+        unsafe {
+            let bits = _mm512_castps_si512(v);
+            let tie = _mm512_and_si512(_mm512_srli_epi32::<16>(bits), _mm512_set1_epi32(1));
+            let rounded = _mm512_add_epi32(bits, _mm512_add_epi32(tie, _mm512_set1_epi32(0x7fff)));
+            // A NaN stays one: its upper half with the quiet bit.
+            let nan = _mm512_cmp_ps_mask::<_CMP_UNORD_Q>(v, v);
+            let rounded = _mm512_mask_or_epi32(rounded, nan, bits, _mm512_set1_epi32(0x40_0000));
+            _mm256_storeu_si256(to.cast(), _mm512_cvtepi32_epi16(_mm512_srli_epi32::<16>(rounded)));
+        }
     }
 
     #[inline(always)]

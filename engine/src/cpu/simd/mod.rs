@@ -1,6 +1,7 @@
-//! Vectors of 16 f32 lanes on AVX-512, on AVX2 with FMA, and in plain Rust; which of them, is chosen at run time.
+//! Vectors of 16 f32 lanes on AVX-512, on AVX2 with FMA, and in plain Rust; which of them, is chosen at run time. Of
+//! AVX-512 there are levels, since kernels use more of it than vectors of f32.
 //!
-//! All three compute the same bits: every operation is either exact data movement or one correctly rounded IEEE
+//! All vectors compute the same bits: every operation is either exact data movement or one correctly rounded IEEE
 //! operation per lane, and folds over lanes have one order. So a kernel written over [`Simd`] gives the same result on
 //! every machine.
 //!
@@ -18,7 +19,7 @@ mod tests;
 #[cfg(target_arch = "x86_64")]
 pub(crate) use avx2::Avx2;
 #[cfg(target_arch = "x86_64")]
-pub(crate) use avx512::Avx512;
+pub(crate) use avx512::{Avx512, Avx512Level};
 pub(crate) use plain::Plain;
 
 use half::{bf16, f16};
@@ -35,7 +36,7 @@ pub enum Isa {
     /// AVX2 with FMA and F16C.
     #[cfg(target_arch = "x86_64")]
     Avx2(Avx2),
-    /// AVX-512 F.
+    /// AVX-512, of some level.
     #[cfg(target_arch = "x86_64")]
     Avx512(Avx512),
 }
@@ -46,7 +47,7 @@ impl Isa {
         let mut found = Vec::new();
         #[cfg(target_arch = "x86_64")]
         {
-            found.extend(Avx512::detect().map(Isa::Avx512));
+            found.extend(Avx512::detect().into_iter().map(Isa::Avx512));
             found.extend(Avx2::detect().map(Isa::Avx2));
         }
         found.push(Isa::Plain(Plain));
@@ -72,7 +73,7 @@ impl fmt::Display for Isa {
             #[cfg(target_arch = "x86_64")]
             Isa::Avx2(_) => "avx2",
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx512(_) => "avx512",
+            Isa::Avx512(s) => s.name(),
         })
     }
 }
@@ -108,11 +109,23 @@ pub(crate) trait Simd: Copy {
     /// See [`Simd::load`].
     unsafe fn load_f16(self, from: *const f16) -> Self::V;
 
+    /// 16 pairs of bf16, widened: the first of each pair, and the second.
+    ///
+    /// # Safety
+    /// See [`Simd::load`].
+    unsafe fn load_pairs(self, from: *const u32) -> (Self::V, Self::V);
+
     /// Writes 16 numbers.
     ///
     /// # Safety
     /// They can be written; no alignment is needed.
     unsafe fn store(self, to: *mut f32, v: Self::V);
+
+    /// Writes 16 numbers, each rounded to the nearest bf16, ties to even.
+    ///
+    /// # Safety
+    /// See [`Simd::store`].
+    unsafe fn store_bf16(self, to: *mut bf16, v: Self::V);
 
     /// `a + b`.
     fn add(self, a: Self::V, b: Self::V) -> Self::V;

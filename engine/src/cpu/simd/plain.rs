@@ -69,9 +69,22 @@ impl Simd for Plain {
     }
 
     #[inline(always)]
+    unsafe fn load_pairs(self, from: *const u32) -> (V, V) {
+        // SAFETY: the caller says that 16 pairs can be read.
+        let pairs = unsafe { from.cast::<[u32; LANES]>().read_unaligned() };
+        (Self::lanes(|i| f32::from_bits(pairs[i] << 16)), Self::lanes(|i| f32::from_bits(pairs[i] & 0xffff_0000)))
+    }
+
+    #[inline(always)]
     unsafe fn store(self, to: *mut f32, v: V) {
         // SAFETY: the caller says that 16 numbers can be written.
         unsafe { to.cast::<V>().write_unaligned(v) }
+    }
+
+    #[inline(always)]
+    unsafe fn store_bf16(self, to: *mut bf16, v: V) {
+        // SAFETY: the caller says that 16 numbers can be written.
+        unsafe { to.cast::<[bf16; LANES]>().write_unaligned(v.map(bf16::from_f32)) }
     }
 
     #[inline(always)]

@@ -1,52 +1,54 @@
-//! Product of activation rows with one panel of weights.
+//! Weights in f32 or f16, widened on load and multiplied in f32.
 //!
-//! A panel holds 64 outputs, input by input: one load gives 16 outputs' weights for one input, which are multiplied by
+//! A panel is `[inputs][64 outputs]`: one load gives 16 outputs' weights for one input, which are multiplied by
 //! that input's activation in all lanes. Every output is one accumulator that runs over the inputs in order, so that its
 //! bits depend on nothing but its own row. Register tiles of several rows use each loaded weight several times.
 
-use super::dispatch;
+use super::{PANEL, Product};
+use crate::cpu::kernels::dispatch;
 use crate::cpu::simd::{LANES, Number, Simd};
-
-/// Outputs of a panel.
-pub(in crate::cpu) const PANEL: usize = 4 * LANES;
 
 /// Inputs that all rows go through before any goes on: as many as keep a panel's part in the L2 cache. The partial sums
 /// wait in the output meanwhile, unrounded, since they are f32 either way.
 const DEPTH_BLOCK: usize = 1024;
 
-/// One panel's product: `out[r][..64] = bias + x[r] * panel`.
-pub(in crate::cpu) struct LinearPanel {
-    /// The first row of activations.
-    pub(in crate::cpu) x: *const f32,
-    /// Numbers from one row of activations to the next.
-    pub(in crate::cpu) x_stride: usize,
-    /// Rows.
-    pub(in crate::cpu) rows: usize,
-    /// Inputs.
-    pub(in crate::cpu) depth: usize,
-    /// The panel: `depth` times 64 weights.
-    pub(in crate::cpu) weights: *const u8,
-    /// 64 biases; null for none.
-    pub(in crate::cpu) bias: *const f32,
-    /// The first row of outputs of this panel.
-    pub(in crate::cpu) out: *mut f32,
-    /// Numbers from one row of outputs to the next.
-    pub(in crate::cpu) out_stride: usize,
-}
-
 dispatch! {
-    /// Multiplies.
+    /// See [`super::Form::multiply`].
     ///
     /// # Safety
-    /// All that the fields describe can be read; `out` can be written, 64 numbers in every row, and nobody else uses it.
-    fn linear(LinearPanel) = panel
+    /// As there.
+    fn multiply(Product) = panel
+}
+
+/// See [`super::Form::pack`].
+///
+/// # Safety
+/// As there.
+pub(super) unsafe fn pack<N: Number>(rows: &[&[u8]], to: *mut N) {
+    for (output, row) in rows.iter().enumerate() {
+        for (input, number) in row.chunks_exact(size_of::<N>()).enumerate() {
+            // SAFETY: a chunk is one number; output and input are inside the panel.
+            unsafe { to.add(input * PANEL + output).write(number.as_ptr().cast::<N>().read_unaligned()) };
+        }
+    }
+}
+
+/// See [`super::Form::widen`].
+///
+/// # Safety
+/// As there.
+pub(super) unsafe fn widen<N: Number>(panel: *const N, inputs: usize, output: usize, out: *mut f32) {
+    for input in 0..inputs {
+        // SAFETY: output and input are inside the panel, and `out` has `inputs` numbers.
+        unsafe { out.add(input).write(panel.add(input * PANEL + output).read().widen()) };
+    }
 }
 
 #[inline(always)]
-unsafe fn panel<S: Simd, N: Number>(s: S, p: &LinearPanel) {
+unsafe fn panel<S: Simd, N: Number>(s: S, p: &Product) {
     let mut from = 0;
-    while from < p.depth {
-        let to = (from + DEPTH_BLOCK).min(p.depth);
+    while from < p.inputs {
+        let to = (from + DEPTH_BLOCK).min(p.inputs);
         let mut row = 0;
         while row < p.rows {
             let rows = (p.rows - row).min(S::TILE_ROWS);
@@ -69,7 +71,7 @@ unsafe fn panel<S: Simd, N: Number>(s: S, p: &LinearPanel) {
 
 /// The whole width of the panel, for `R` rows from `row` on and the inputs `from..to`.
 #[inline(always)]
-unsafe fn wide_tile<S: Simd, N: Number, const R: usize>(s: S, p: &LinearPanel, row: usize, from: usize, to: usize) {
+unsafe fn wide_tile<S: Simd, N: Number, const R: usize>(s: S, p: &Product, row: usize, from: usize, to: usize) {
     if R > S::TILE_ROWS {
         return;
     }
@@ -88,7 +90,7 @@ unsafe fn wide_tile<S: Simd, N: Number, const R: usize>(s: S, p: &LinearPanel, r
 #[inline(always)]
 unsafe fn tile<S: Simd, N: Number, const R: usize, const V: usize>(
     s: S,
-    p: &LinearPanel,
+    p: &Product,
     row: usize,
     column: usize,
     from: usize,
@@ -97,7 +99,8 @@ unsafe fn tile<S: Simd, N: Number, const R: usize, const V: usize>(
     let mut sums = [[s.splat(0.0); V]; R];
     // SAFETY: rows `row..row + R` and columns `column..column + 16 V` exist in `x`, `out`, `bias` and the panel.
     unsafe {
-        let x = p.x.add(row * p.x_stride);
+        let x = p.x.add(row * p.x_stride).cast::<f32>();
+        let x_stride = p.x_stride / size_of::<f32>();
         let out = p.out.add(row * p.out_stride + column);
         let weights = p.weights.cast::<N>().add(column);
         for (r, sums) in sums.iter_mut().enumerate() {
@@ -115,7 +118,7 @@ unsafe fn tile<S: Simd, N: Number, const R: usize, const V: usize>(
                 *w = N::load(s, weights.add(k * PANEL + v * LANES));
             }
             for (r, sums) in sums.iter_mut().enumerate() {
-                let x = s.splat(x.add(r * p.x_stride + k).read());
+                let x = s.splat(x.add(r * x_stride + k).read());
                 for (sum, w) in sums.iter_mut().zip(w) {
                     *sum = s.fma(x, w, *sum);
                 }

@@ -1,0 +1,182 @@
+//! Linear layers whose weights are packed in panels; see [`super::kernels::Form`] for what a panel is.
+
+use super::kernels::{Form, PANEL};
+use super::memory::{Address, Memory};
+use crate::checkpoint::TensorView;
+use crate::ops::{LinearPart, StoreError};
+use domain::Dtype;
+use half::{bf16, f16};
+use std::thread;
+
+/// A linear layer: the outputs of its groups, one group after the other.
+pub(super) struct PackedLinear {
+    groups: Vec<Group>,
+    pub(super) inputs: usize,
+}
+
+/// Outputs whose weights have one form.
+struct Group {
+    form: Form,
+    panels: Memory,
+    /// Padded to whole panels; empty: none.
+    bias: Vec<f32>,
+    outputs: usize,
+}
+
+/// A panel of a layer.
+#[derive(Clone, Copy)]
+pub(super) struct Panel {
+    /// Form of its weights.
+    pub(super) form: Form,
+    /// The weights.
+    pub(super) weights: *const u8,
+    /// Its 64 biases; null: none.
+    pub(super) bias: *const f32,
+}
+
+impl PackedLinear {
+    /// Packs the outputs of all parts, in the forms of their number formats. A layer whose parts differ in it is kept in
+    /// f32, unless they take the same activations and their outputs are whole panels.
+    pub(super) fn pack(parts: &[LinearPart<'_>]) -> Result<Self, StoreError> {
+        let inputs = parts[0].weight.shape[1];
+        let form = |part: &LinearPart<'_>| Form::of(part.weight.dtype);
+        let (first, last) = (form(&parts[0]), parts.len() - 1);
+        let whole = |part: &LinearPart<'_>| part.weight.shape[0].is_multiple_of(PANEL);
+        let as_they_are = parts.iter().all(|part| form(part) == first)
+            || parts.iter().all(|part| form(part).prepared() == first.prepared()) && parts[..last].iter().all(whole);
+        let groups = if as_they_are {
+            parts.chunk_by(|a, b| form(a) == form(b)).map(|parts| Group::pack(parts, form(&parts[0]), inputs)).collect()
+        } else {
+            Group::pack(parts, Form::F32, inputs).map(|group| vec![group])
+        };
+        Ok(Self { groups: groups?, inputs })
+    }
+
+    /// Panels of 64 outputs.
+    pub(super) fn panels(&self) -> usize {
+        self.groups.iter().map(Group::panels).sum()
+    }
+
+    /// Panel `index`.
+    pub(super) fn panel(&self, mut index: usize) -> Panel {
+        for group in &self.groups {
+            if index < group.panels() {
+                return group.panel(index, self.inputs);
+            }
+            index -= group.panels();
+        }
+        panic!("the layer has {} panels", self.panels());
+    }
+
+    /// The form that rows of activations are prepared for.
+    pub(super) fn form(&self) -> Form {
+        self.groups[0].form
+    }
+
+    /// The weights of one output, widened.
+    ///
+    /// # Safety
+    /// The layer has this output; as many numbers as it has inputs can be written behind `out`, and nobody else uses it.
+    pub(super) unsafe fn widen(&self, output: usize, out: *mut f32) {
+        let panel = self.panel(output / PANEL);
+        // SAFETY: as the caller says.
+        unsafe { panel.form.widen(panel.weights, self.inputs, output % PANEL, out) };
+    }
+}
+
+impl Group {
+    fn pack(parts: &[LinearPart<'_>], form: Form, inputs: usize) -> Result<Self, StoreError> {
+        let outputs: usize = parts.iter().map(|part| part.weight.shape[0]).sum();
+        let (panels, panel_bytes) = (outputs.div_ceil(PANEL), form.panel_bytes(inputs));
+        let bytes = panels * panel_bytes;
+        let memory = Memory::zeroed(bytes).map_err(|source| StoreError { bytes, source })?;
+
+        // Every thread packs panels of its own: consecutive ones, as many as the others.
+        let rows: Vec<Row<'_>> = parts.iter().flat_map(|part| Row::all(&part.weight)).collect();
+        let threads = thread::available_parallelism().map_or(1, usize::from).min(panels);
+        let base = Address::new(memory.as_ptr());
+        thread::scope(|scope| {
+            for (thread, rows) in rows.chunks(panels.div_ceil(threads) * PANEL).enumerate() {
+                scope.spawn(move || {
+                    for (index, rows) in rows.chunks(PANEL).enumerate() {
+                        let panel = thread * panels.div_ceil(threads) + index;
+                        // SAFETY: the panel is inside the memory, and only this thread writes it.
+                        unsafe { pack_panel(rows, form, inputs, base.add(panel * panel_bytes)) };
+                    }
+                });
+            }
+        });
+
+        let mut bias = Vec::new();
+        if parts.iter().any(|part| part.bias.is_some()) {
+            for part in parts {
+                match &part.bias {
+                    Some(tensor) => bias.extend(widen_tensor(tensor)),
+                    None => bias.resize(bias.len() + part.weight.shape[0], 0.0),
+                }
+            }
+            bias.resize(panels * PANEL, 0.0);
+        }
+        Ok(Self { form, panels: memory, bias, outputs })
+    }
+
+    fn panels(&self) -> usize {
+        self.outputs.div_ceil(PANEL)
+    }
+
+    fn panel(&self, index: usize, inputs: usize) -> Panel {
+        assert!(index < self.panels());
+        // SAFETY: the memory has this many panels.
+        let weights = unsafe { self.panels.as_ptr().add(index * self.form.panel_bytes(inputs)) };
+        let bias = self.bias.get(index * PANEL..).filter(|bias| !bias.is_empty());
+        Panel { form: self.form, weights, bias: bias.map_or(std::ptr::null(), <[f32]>::as_ptr) }
+    }
+}
+
+/// One output's weights in the checkpoint.
+#[derive(Clone, Copy)]
+struct Row<'a> {
+    bytes: &'a [u8],
+    dtype: Dtype,
+}
+
+impl<'a> Row<'a> {
+    /// The rows of a matrix.
+    fn all(weight: &TensorView<'a>) -> impl Iterator<Item = Row<'a>> + use<'a> {
+        let dtype = weight.dtype;
+        weight.data.chunks_exact(weight.shape[1] * dtype.bytes()).map(move |bytes| Row { bytes, dtype })
+    }
+}
+
+/// Packs up to 64 outputs in this form: that of the rows, or f32.
+///
+/// # Safety
+/// A panel can be written behind `to`, which nobody else uses.
+unsafe fn pack_panel(rows: &[Row<'_>], form: Form, inputs: usize, to: *mut u8) {
+    let mut widened = Vec::new();
+    let mut panel: Vec<&[u8]> = Vec::with_capacity(PANEL);
+    if rows.iter().all(|row| Form::of(row.dtype) == form) {
+        panel.extend(rows.iter().map(|row| row.bytes));
+    } else {
+        for row in rows {
+            widened.extend(numbers(row.bytes, row.dtype).flat_map(f32::to_le_bytes));
+        }
+        panel.extend(widened.chunks_exact(inputs * size_of::<f32>()));
+    }
+    // SAFETY: as the caller says.
+    unsafe { form.pack(&panel, inputs, to) };
+}
+
+/// Numbers in the bytes of a tensor, widened.
+fn numbers(bytes: &[u8], dtype: Dtype) -> impl Iterator<Item = f32> + '_ {
+    bytes.chunks_exact(dtype.bytes()).map(move |number| match (dtype, number) {
+        (Dtype::F16, &[a, b]) => f16::from_le_bytes([a, b]).to_f32(),
+        (Dtype::Bf16, &[a, b]) => bf16::from_le_bytes([a, b]).to_f32(),
+        (_, number) => f32::from_le_bytes(number.try_into().expect("a chunk is one number")),
+    })
+}
+
+/// All numbers of a tensor, widened.
+pub(super) fn widen_tensor(tensor: &TensorView<'_>) -> Vec<f32> {
+    numbers(tensor.data, tensor.dtype).collect()
+}
