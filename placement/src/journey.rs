@@ -252,8 +252,18 @@ impl Journey {
 
     /// Whether the worker has to do with it at all.
     pub(crate) fn involves(&self, worker: WorkerId) -> bool {
-        let is = |at: Option<(WorkerId, Epoch)>| at.is_some_and(|(id, _)| id == worker);
-        self.attempt.has(worker) || is(self.moving) || is(self.before)
+        self.attempt.has(worker) || self.moves(worker)
+    }
+
+    /// Whether anything is still to come of the worker, or to be read from it.
+    pub(crate) fn needs(&self, worker: WorkerId) -> bool {
+        let prefills = self.attempt.prefill == Some(worker) && (self.awaits_first() || !self.attempt.decode_started);
+        prefills || self.attempt.decode == worker || self.moves(worker)
+    }
+
+    /// Whether it takes over, or was taken over from.
+    fn moves(&self, worker: WorkerId) -> bool {
+        [self.moving, self.before].into_iter().flatten().any(|(id, _)| id == worker)
     }
 
     /// The running sequence is about to be taken over; the epoch for it.

@@ -31,6 +31,6 @@ mod workers;
 pub use config::{HandoffPolicy, PlacementConfig, Rates};
 pub use cost::{Cost, Decision, Route};
 pub use journey::EARLY_ROWS_MAX;
-pub use message::{Command, Event, Rejected, Usage};
+pub use message::{Closing, Command, Event, Rejected, Usage};
 pub use placement::{Counters, Phases, Placement, RETRY_AFTER_MAX, RETRY_AFTER_MIN};
 pub use workers::WorkerView;

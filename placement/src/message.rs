@@ -58,10 +58,12 @@ pub enum Command {
         /// What.
         message: ToWorker,
     },
-    /// Close the session with a worker that has gone silent; it is not up any more.
+    /// Close the session with a worker; it is not up any more.
     Close {
         /// The worker.
         worker: WorkerId,
+        /// Why.
+        why: Closing,
     },
     /// The next token of a sequence: in order, without gaps, each once.
     Token {
@@ -99,6 +101,15 @@ pub enum Command {
         /// Why, for people.
         detail: String,
     },
+}
+
+/// Why a router closes a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Closing {
+    /// The worker said nothing for too long.
+    Silent,
+    /// It drains, and nothing here needs it any more: it may end.
+    Drained,
 }
 
 /// Why a request was refused.

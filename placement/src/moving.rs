@@ -1,14 +1,15 @@
 //! Moving running sequences away from workers that drain.
 //!
 //! The taker gets the attempt of a new epoch, its giver is told whom to offer to; both speak until the taker has said its
-//! first token, and the giver until none of its tokens is missing. Whatever goes wrong in between is a replay.
+//! first token, and the giver until none of its tokens is missing. Whatever goes wrong in between is a replay. A worker that
+//! drains and is needed no more is let go: its session is closed, which is what it waits for.
 
 use crate::config::HandoffPolicy;
 use crate::cost::{Ask, take_over};
-use crate::message::Command;
+use crate::message::{Closing, Command};
 use crate::placement::{Placement, submission};
 use domain::session::{Migrate, Part, ToWorker};
-use domain::{RequestId, Time};
+use domain::{RequestId, Time, WorkerId};
 
 impl Placement {
     /// Moves what can be moved from all workers that drain.
@@ -17,6 +18,22 @@ impl Placement {
         let touched: Vec<RequestId> =
             self.journeys.iter().filter(|(_, journey)| drains(journey.attempt.decode)).map(|(&id, _)| id).collect();
         touched.into_iter().for_each(|request| self.move_away(now, request, out));
+    }
+
+    /// Lets those go that drain and that nothing here needs any more.
+    pub(crate) fn let_go(&mut self, now: Time, out: &mut Vec<Command>) {
+        let needed = |id| self.journeys.values().any(|journey| journey.needs(id));
+        let free: Vec<WorkerId> = self
+            .workers
+            .iter()
+            .filter(|worker| worker.draining && !needed(worker.id))
+            .map(|worker| worker.id)
+            .collect();
+        for worker in free {
+            self.workers.remove(worker);
+            out.push(Command::Close { worker, why: Closing::Drained });
+            self.lost(now, worker, out);
+        }
     }
 
     /// Moves a request to another decode worker, if it decodes, has one choice left and somebody has room for it.

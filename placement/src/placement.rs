@@ -3,7 +3,7 @@
 use crate::config::{HandoffPolicy, PlacementConfig};
 use crate::cost::{Ask, Decision, book, decide};
 use crate::journey::{Journey, Seat, Taken};
-use crate::message::{Command, Event, Rejected};
+use crate::message::{Closing, Command, Event, Rejected};
 use crate::vigil::Vigil;
 use crate::workers::{Reported, WorkerView, Workers};
 use domain::session::{Failure, FromWorker, Part, PeerInfo, Role, Submit, ToWorker, TokenRow};
@@ -103,7 +103,7 @@ impl Placement {
         for silent in self.vigil.look(now, &mut self.workers, out) {
             self.counters.silences += 1;
             self.workers.remove(silent);
-            out.push(Command::Close { worker: silent });
+            out.push(Command::Close { worker: silent, why: Closing::Silent });
             self.lost(now, silent, out);
         }
         match event {
@@ -121,6 +121,7 @@ impl Placement {
             Event::StopChoice { request, choice } => self.stop_choice(request, choice, out),
             Event::Tick => {}
         }
+        self.let_go(now, out);
         for command in &out[begin..] {
             if let Command::Send { worker, .. } = command
                 && let Some(worker) = self.workers.get_mut(*worker)
@@ -332,7 +333,7 @@ impl Placement {
     }
 
     /// The session with a worker ended, and with it all that it did.
-    fn lost(&mut self, now: Time, id: WorkerId, out: &mut Vec<Command>) {
+    pub(crate) fn lost(&mut self, now: Time, id: WorkerId, out: &mut Vec<Command>) {
         let touched: Vec<RequestId> =
             self.journeys.iter().filter(|(_, journey)| journey.involves(id)).map(|(&request, _)| request).collect();
         for request in touched {

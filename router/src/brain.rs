@@ -15,7 +15,7 @@ use domain::{BlockHash, Choice, End, Ender, Request, RequestId, Time, WorkerId};
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
-use placement::{Command, Counters, Event, Placement, PlacementConfig};
+use placement::{Closing, Command, Counters, Event, Placement, PlacementConfig};
 use std::collections::HashMap;
 use std::sync::Arc;
 use telemetry::failpoint::{self, Place};
@@ -254,8 +254,13 @@ impl Brain {
     fn obey(&mut self, now: Time, command: Command, slow: &mut Vec<RequestId>, stuck: &mut Vec<WorkerId>) {
         match command {
             Command::Send { worker, message } => self.send(worker, &message, stuck),
-            Command::Close { worker } => {
-                tracing::warn!(%worker, "the worker is silent; the session is closed");
+            Command::Close { worker, why } => {
+                match why {
+                    Closing::Silent => tracing::warn!(%worker, "the worker is silent; the session is closed"),
+                    Closing::Drained => {
+                        tracing::info!(%worker, "the worker drained and may end; the session is closed")
+                    }
+                }
                 if let Some(role) = self.links.close(worker) {
                     metrics::worker_up(worker, role).set(0.0);
                 }

@@ -146,9 +146,10 @@ impl Core {
         self.attempts.open(now, session, submit)
     }
 
-    /// Whether it drains, nothing is open here and nobody holds a lease: it may end.
+    /// Whether it drains, nothing is open here, nobody holds a lease, and its routers need nothing of it, for they closed their
+    /// sessions: it may end.
     pub fn is_drained(&self) -> bool {
-        self.draining && self.attempts.is_empty() && self.kv.leases_live() == 0
+        self.draining && self.attempts.is_empty() && self.kv.leases_live() == 0 && self.sessions.len() == 0
     }
 
     /// Queues the prompt of an open attempt: once for all its choices where they share it, else once each.

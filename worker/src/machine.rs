@@ -106,6 +106,8 @@ impl<R: Role> Machine<R> {
     pub fn handle(&mut self, now: Time, event: Inbound) -> bool {
         self.core.now = now;
         match event {
+            // A router that has nothing here would only hear that nothing is taken.
+            Inbound::Opened { .. } if self.core.draining => {}
             Inbound::Opened { session, send, ended } => {
                 if self.core.sessions.len() == SESSIONS_MAX {
                     tracing::warn!(
@@ -115,9 +117,6 @@ impl<R: Role> Machine<R> {
                     return true;
                 }
                 self.core.sessions.open(now, session, send, ended);
-                if self.core.draining {
-                    self.core.tell(session, &FromWorker::Draining);
-                }
             }
             Inbound::Session { session, bytes } => {
                 // What was on its way when the session was closed is not begun: its router would never hear of it.
@@ -280,7 +279,11 @@ impl<R: Role> Machine<R> {
         core.sessions.flush();
         core.sessions.beat(now, heartbeat);
         for (session, why) in core.sessions.close_lost(now, silence_max) {
-            tracing::warn!(worker = self.core.config.name, %session, why, "a session is over");
+            if self.core.draining {
+                tracing::info!(worker = self.core.config.name, %session, why, "a session is over");
+            } else {
+                tracing::warn!(worker = self.core.config.name, %session, why, "a session is over");
+            }
             // Nobody would hear of its attempts. Sealed blocks stay cached, so that a replay is cheap.
             let orphans = self.core.attempts.ids(|attempt| attempt.session == session);
             orphans.into_iter().for_each(|(request, epoch)| self.cancel(now, request, epoch));

@@ -104,7 +104,7 @@ impl Worker {
         self.input.clone()
     }
 
-    /// Whether it was asked to drain, and nothing is open there any more and nobody reads from it.
+    /// Whether it was asked to drain, nothing is open there any more, nobody reads from it, and no router needs it.
     pub fn is_drained(&self) -> bool {
         self.drained.load(Ordering::Acquire)
     }

@@ -19,10 +19,6 @@ use worker::{Identity, Worker};
 /// How often it is looked whether a draining worker is done.
 const DRAIN_GLANCE: Duration = Duration::from_millis(20);
 
-/// Time for the first token of whoever took a sequence over to reach the routers. A giver that is gone before is taken for one that
-/// failed in between, and the sequence is computed again.
-const FAREWELL: Duration = Duration::from_secs(1);
-
 /// Serves routers until a signal ends it.
 pub(crate) fn worker(config: &Config, role: Role) -> Result<(), Box<dyn Error>> {
     let metrics = telemetry::install();
@@ -58,14 +54,13 @@ pub(crate) fn worker(config: &Config, role: Role) -> Result<(), Box<dyn Error>> 
     Ok(())
 }
 
-/// Lets what runs end or move elsewhere, for as long as `wait` allows.
+/// Lets what runs end or move elsewhere, until no router needs this worker, for as long as `wait` allows.
 async fn drained(worker: &Worker, wait: Duration) {
     worker.input().drain();
     let done = async {
         while !worker.is_drained() && !worker.has_ended() {
             sleep(DRAIN_GLANCE).await;
         }
-        sleep(FAREWELL).await;
     };
     if timeout(wait, done).await.is_err() {
         tracing::warn!("the time for draining is over; what runs is given up");

@@ -270,13 +270,34 @@ fn a_full_queue_sends_a_request_elsewhere_or_back() {
 fn a_draining_worker_gets_nothing_new() {
     let mut bench = begun(&[D1, D2]);
     bench.failed(D1, 1, Failure::Draining);
-    check(&bench, "w11 cancel e1, w12 whole e2+0");
-    assert!(bench.placement.workers()[0].draining);
+    check(&bench, "w11 cancel e1, w12 whole e2+0, w11 close Drained");
     bench.arrive(request(2, 10, 1, 8));
     check(&bench, "w12 whole e1+0");
     bench.up(D1);
     bench.arrive(request(3, 10, 1, 8));
     check(&bench, "w11 whole e1+0");
+}
+
+#[test]
+fn a_draining_worker_is_let_go_when_nothing_needs_it() {
+    let draining = |bench: &mut Bench, id| bench.event(Event::Worker { id, message: FromWorker::Draining });
+    let mut bench = begun(&[P1, D1]);
+    draining(&mut bench, P1);
+    check(&bench, "");
+    bench.tokens(P1, 1, 0, &[5]);
+    check(&bench, "c0[0]=5");
+    // Its decode worker has said a token: it has the whole prompt.
+    bench.tokens(D1, 1, 1, &[6]);
+    check(&bench, "c0[1]=6, w1 close Drained");
+
+    // Nobody is there to move it to: its decode worker is needed to the end.
+    draining(&mut bench, D1);
+    bench.tokens(D1, 1, 2, &[7]);
+    check(&bench, "c0[2]=7");
+    bench.ended(D1, 1, 3, End::stop());
+    check(&bench, "c0 Stop, w11 cancel e1, end Stop by Done 3, w11 close Drained");
+    assert_eq!(bench.placement.workers(), []);
+    nothing_left(&bench);
 }
 
 #[test]

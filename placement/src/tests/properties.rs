@@ -2,7 +2,7 @@
 //! clients that leave. The workers are honest models of the real ones; the client checks what it gets.
 
 use super::support::{D1, D2, P1, P2, STOP, chain, config, key, request, row};
-use crate::{Command, Event, HandoffPolicy, Placement, PlacementConfig, Usage};
+use crate::{Closing, Command, Event, HandoffPolicy, Placement, PlacementConfig, Usage};
 use domain::session::{Failure, FromWorker, Part, Report, Role, Submit, ToWorker};
 use domain::{Choice, End, Ender, Epoch, Finish, Incarnation, Request, RequestId, Time, Token, WorkerId};
 use proptest::prelude::*;
@@ -329,7 +329,11 @@ impl Cluster {
                     ToWorker::Hello(_) | ToWorker::Proof(_) => panic!("unexpected {message:?}"),
                 }
             }
-            Command::Close { worker } => panic!("{worker} is taken for silent"),
+            Command::Close { worker, why } => {
+                assert_eq!(why, Closing::Drained, "{worker} says enough");
+                let life = self.worker(worker).life;
+                *self.worker(worker) = Worker { life, ..Worker::default() };
+            }
             Command::Token { request, choice, row } => {
                 let client = self.open_client(request);
                 let got = &mut client.got[usize::from(choice.0)];

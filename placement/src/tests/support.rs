@@ -140,7 +140,7 @@ fn word(command: &Command) -> String {
         }
         Command::Send { worker, message: ToWorker::Heartbeat } => format!("{worker} beat"),
         Command::Send { worker, message: ToWorker::Hello(_) | ToWorker::Proof(_) } => format!("{worker} hello"),
-        Command::Close { worker } => format!("{worker} close"),
+        Command::Close { worker, why } => format!("{worker} close {why:?}"),
         Command::Token { choice, row, .. } => format!("{choice}[{}]={}", row.index, row.token),
         Command::ChoiceEnd { choice, end, .. } => format!("{choice} {:?}", end.finish),
         Command::End { end, usage, .. } => format!("end {:?} by {:?} {}", end.finish, end.by, usage.output_tokens),

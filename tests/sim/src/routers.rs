@@ -338,8 +338,8 @@ impl World {
                     self.send_frame(key, Direction::ToWorker, Frame::Bytes(bytes));
                 }
             }
-            Command::Close { worker } => {
-                self.trace.note(self.now, || format!("router {r} hears nothing of {worker}"));
+            Command::Close { worker, why } => {
+                self.trace.note(self.now, || format!("router {r} closes the session with {worker}: {why:?}"));
                 self.close_link(r, self.worker_index(worker));
             }
             Command::Token { request, choice, row } => {
