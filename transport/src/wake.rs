@@ -83,16 +83,19 @@ impl Wake for Signal {
     }
 }
 
-/// An eventfd that a thread waits for beside its sockets, edge-triggered: it is never read, and every ring is an edge.
+/// An eventfd that a thread waits for beside its sockets, edge-triggered: it is never read, and every ring is an edge. Only
+/// a thread that sleeps is rung for: one that is awake sees that there is news.
 pub(crate) struct Doorbell {
     event: OwnedFd,
+    /// There is something to look at.
     rung: AtomicBool,
+    asleep: AtomicBool,
 }
 
 impl Doorbell {
     pub(crate) fn new() -> io::Result<Self> {
         let event = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Self { event, rung: AtomicBool::new(false) })
+        Ok(Self { event, rung: AtomicBool::new(false), asleep: AtomicBool::new(false) })
     }
 
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
@@ -103,11 +106,27 @@ impl Doorbell {
     pub(crate) fn answer(&self) {
         self.rung.store(false, Ordering::SeqCst);
     }
+
+    /// Whether somebody rang since the last answer.
+    pub(crate) fn is_rung(&self) -> bool {
+        self.rung.load(Ordering::SeqCst)
+    }
+
+    /// Looks for events by `wait`, which is told whether it may sleep until the eventfd becomes readable: not if somebody
+    /// rang already.
+    pub(crate) fn sleep<T>(&self, wait: impl FnOnce(bool) -> T) -> T {
+        self.asleep.store(true, Ordering::SeqCst);
+        // Whoever rings before this line is seen by it, and after it sees who sleeps.
+        let waited = wait(!self.is_rung());
+        self.asleep.store(false, Ordering::SeqCst);
+        waited
+    }
 }
 
 impl Wake for Doorbell {
     fn wake(&self) {
-        if !self.rung.swap(true, Ordering::SeqCst) {
+        self.rung.store(true, Ordering::SeqCst);
+        if self.asleep.swap(false, Ordering::SeqCst) {
             // Full is as good as rung.
             let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
         }

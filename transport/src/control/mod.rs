@@ -190,7 +190,11 @@ impl<'a> Loop<'a> {
                 .deadline(untold)
                 .map(|time| Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() });
             events.clear();
-            match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), timeout.as_ref()) {
+            let wait = |sleep| {
+                let timeout = if sleep { timeout.as_ref() } else { Some(&Timespec::default()) };
+                epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), timeout)
+            };
+            match self.station.control.bell.sleep(wait) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
             }

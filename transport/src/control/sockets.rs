@@ -18,6 +18,11 @@ const CONNECT_MAX: Duration = Duration::from_secs(2);
 /// How long each answer of the other end may take until both know each other.
 pub(crate) const ANSWER_MAX: Duration = Duration::from_secs(3);
 
+/// How a connection within the host avoids congestion, of which there is none: by what every kernel has and any user may
+/// take. One that paces what it sends (`bbr`) halves the bandwidth there. Between hosts it is the operator's choice, as for
+/// the rest of the system.
+const LOOPBACK_CONGESTION: &str = "reno";
+
 /// Where other processes reach the agent.
 #[derive(Default)]
 pub(crate) struct Listeners {
@@ -75,6 +80,11 @@ pub(crate) fn connect_tcp(address: &str) -> io::Result<OwnedFd> {
 pub(crate) fn prepare_tcp(socket: impl AsFd) -> io::Result<()> {
     let socket = socket.as_fd();
     sockopt::set_tcp_nodelay(socket, true)?;
+    let peer = rustix::net::getpeername(socket)?.and_then(|peer| SocketAddr::try_from(peer).ok());
+    if peer.is_some_and(|peer| peer.ip().is_loopback()) {
+        // If it does not work, it is slower.
+        let _ = sockopt::set_tcp_congestion(socket, LOOPBACK_CONGESTION);
+    }
     sockopt::set_socket_keepalive(socket, true)?;
     sockopt::set_tcp_keepidle(socket, PROBE_AFTER)?;
     sockopt::set_tcp_keepintvl(socket, Duration::from_secs(1))?;

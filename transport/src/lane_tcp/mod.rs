@@ -30,8 +30,8 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long the thread looks for what comes next before it sleeps.
-const SPIN: Duration = Duration::from_micros(20);
+/// How long the thread looks for what comes next before it sleeps, where something is to be expected.
+const SPIN: Duration = Duration::from_micros(50);
 /// Where bytes go whose transfer ended.
 const WASTE_BYTES: usize = 64 << 10;
 
@@ -75,6 +75,10 @@ enum Begun {
 }
 
 impl Posted {
+    fn is_gated(&self) -> bool {
+        matches!(&self.transfer.work, Work::Stream(plan) if plan.is_gated())
+    }
+
     /// Asks for all bytes, if that allocates nothing.
     fn ask(&self) -> Begun {
         let (Way::Tcp { askers, .. }, Work::Stream(plan)) = (&self.transfer.link.way, &self.transfer.work) else {
@@ -109,15 +113,16 @@ impl Streams {
         self.begin(posted);
     }
 
-    /// Asks for the bytes of a transfer, if the sockets take it now; the thread learns of it when they come, else at once.
+    /// Asks for the bytes of a transfer, if the sockets take it now. The thread is woken for what they do not take, and to
+    /// look out for bytes that come soon; for those behind a gate, their arrival wakes it.
     fn begin(&self, mut posted: Posted) {
         // The thread looks among the orders for what is answered, so it must not look before this one is there.
         let mut orders = self.orders();
         posted.begun = posted.ask();
-        let done = posted.begun == Begun::All;
+        let rests = posted.begun == Begun::All && posted.is_gated();
         orders.posted.push_back(posted);
         drop(orders);
-        if !done {
+        if !rests {
             self.bell.wake();
         }
     }
@@ -195,6 +200,8 @@ struct Engine<'a> {
     /// Carried out; kept for its room.
     orders: Orders,
     closed: bool,
+    /// Whether a peer was served since the thread last waited for more.
+    served: bool,
     ended: Vec<(u64, Result<(), TransferError>)>,
 }
 
@@ -232,6 +239,7 @@ impl<'a> Engine<'a> {
             waste: vec![0; WASTE_BYTES],
             orders: Orders::new(posted_max),
             closed: false,
+            served: false,
             ended: Vec::new(),
         })
     }
@@ -257,9 +265,10 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Waits for something to do: not at all where there is something, a moment without sleeping where bytes may come soon.
-    fn wait(&self, events: &mut Vec<epoll::Event>) -> io::Result<()> {
-        let mut poll = |timeout: Option<&Timespec>| match epoll::wait(
+    /// Waits for something to do: not at all where there is something, a moment without sleeping where bytes or requests may
+    /// come soon.
+    fn wait(&mut self, events: &mut Vec<epoll::Event>) -> io::Result<()> {
+        let poll = |events: &mut Vec<epoll::Event>, timeout: Option<&Timespec>| match epoll::wait(
             &self.epoll,
             rustix::buffer::spare_capacity(events),
             timeout,
@@ -268,18 +277,26 @@ impl<'a> Engine<'a> {
             Err(rustix::io::Errno::INTR) => Ok(true),
             Err(error) => Err(error),
         };
-        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
-        if poll(Some(&at_once))? || !self.sendable.is_empty() {
+        let at_once = Timespec::default();
+        if poll(events, Some(&at_once))? || !self.sendable.is_empty() {
             return Ok(());
         }
-        let begin = now();
-        while now().duration_since(begin) < SPIN {
-            if poll(Some(&at_once))? {
-                return Ok(());
+        // Whoever was served asks for more, or an answer is under way.
+        if std::mem::take(&mut self.served) || self.actives.values().any(|active| !active.plan.is_gated()) {
+            let begin = now();
+            while now().duration_since(begin) < SPIN {
+                if self.streams.bell.is_rung() || poll(events, Some(&at_once))? {
+                    return Ok(());
+                }
+                std::hint::spin_loop();
             }
-            std::hint::spin_loop();
         }
-        poll(None)?;
+        for connection in self.connections.values_mut() {
+            if let Connection::Reader(reader) = connection {
+                reader.wake_late();
+            }
+        }
+        self.streams.bell.sleep(|sleep| poll(events, if sleep { None } else { Some(&at_once) }))?;
         Ok(())
     }
 
@@ -461,6 +478,7 @@ impl<'a> Engine<'a> {
         for _ in 0..self.sendable.len() {
             let Some(number) = self.sendable.pop_front() else { break };
             let Some(Connection::Owner(owner)) = self.connections.get_mut(&number) else { continue };
+            self.served = true;
             match owner.turn() {
                 Ok(Turn::Idle) => self.wait_to_write(number, false),
                 Ok(Turn::More) => self.sendable.push_back(number),
@@ -487,6 +505,7 @@ impl<'a> Engine<'a> {
         match self.connections.get_mut(&number) {
             None => {}
             Some(Connection::Owner(owner)) => {
+                self.served = true;
                 let mut has_work = flags.contains(EventFlags::OUT);
                 if flags.intersects(EventFlags::IN | EventFlags::HUP | EventFlags::ERR) {
                     match owner.receive(self.station) {

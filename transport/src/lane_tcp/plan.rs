@@ -91,6 +91,11 @@ impl StreamPlan {
         Ok(plan)
     }
 
+    /// Whether some of its bytes may have to be waited for until they are written.
+    pub(crate) fn is_gated(&self) -> bool {
+        self.requests.iter().any(|request| request.gate > 0)
+    }
+
     /// The gate of the piece with this number.
     pub(crate) fn gate(&self, piece: u32) -> u64 {
         let after = self.requests.partition_point(|request| request.first <= piece as usize);

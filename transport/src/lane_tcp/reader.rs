@@ -19,8 +19,8 @@ use std::time::{Duration, Instant};
 
 /// Bytes that are read over one connection before it is another's turn.
 const TURN_BYTES: usize = 1 << 20;
-/// While a run arrives, its reader is woken for no fewer bytes than these or what is left of it: a wake-up for each segment
-/// costs both ends more than the bytes do.
+/// While a run arrives, a reader that sleeps is woken for no fewer bytes than these or what is left of it: a wake-up for each
+/// segment costs both ends more than the bytes do.
 const WAKE_BYTES: usize = 128 << 10;
 
 /// A transfer that is under way.
@@ -138,6 +138,7 @@ impl ReaderConnection {
         waste: &mut [u8],
         ended: &mut Vec<(u64, Result<(), TransferError>)>,
     ) -> Result<Received, String> {
+        self.set_wake_bytes(1);
         if self.head_len == RUN_HEAD {
             self.begin(actives)?;
         }
@@ -154,7 +155,6 @@ impl ReaderConnection {
             self.account(received, actives, ended);
             if self.head_len == RUN_HEAD {
                 if RunHead::decode(&self.head).is_some_and(|head| !actives.contains_key(&head.transfer)) {
-                    self.set_wake_bytes();
                     return Ok(Received::Unknown);
                 }
                 self.begin(actives)?;
@@ -165,7 +165,6 @@ impl ReaderConnection {
             }
             turn = turn.saturating_sub(received);
         }
-        self.set_wake_bytes();
         Ok(Received::All)
     }
 
@@ -177,8 +176,13 @@ impl ReaderConnection {
         Ok(())
     }
 
-    fn set_wake_bytes(&mut self) {
+    /// The thread is about to sleep.
+    pub(super) fn wake_late(&mut self) {
         let wake_bytes = self.run.as_ref().map_or(1, |run| run.left.min(WAKE_BYTES));
+        self.set_wake_bytes(wake_bytes);
+    }
+
+    fn set_wake_bytes(&mut self, wake_bytes: usize) {
         if wake_bytes != self.wake_bytes {
             self.wake_bytes = wake_bytes;
             receive_low_water(self.socket(), wake_bytes);
