@@ -10,6 +10,8 @@
 //! changes the sum; more of them are missed once in 2^32 at most. It is no defence against an adversary. A GPU computes
 //! it with one thread per lane.
 
+use crate::copy::{copy_racing_cached, fetch_ahead};
+
 /// Lanes: four vectors of 16 words.
 const LANES: usize = 64;
 /// Odd, so that multiplying loses nothing. (A prime of xxHash.)
@@ -17,50 +19,120 @@ const FACTOR: u32 = 0x9E37_79B1;
 /// Odd, likewise.
 const FOLD: u64 = 0x9FB2_1C65_1E98_DF25;
 
+/// Bytes of memory that may be written meanwhile are copied so many at a time, and the copy is summed up: a page. A
+/// multiple of a round's bytes.
+const COPIED_BYTES: usize = 4096;
+/// What is fetched into the caches beforehand: so many pages, a line of each in turn, since more reads are under way at once
+/// then than the order of addresses would allow.
+const AHEAD_PAGES: usize = 4;
+
 /// The checksum of `bytes`.
 pub fn checksum(bytes: &[u8]) -> u64 {
+    on_vectors(|| plain(bytes))
+}
+
+/// The checksum of memory that another thread or process may be writing; then it is of no bytes in particular.
+///
+/// # Safety
+/// `from` must be readable for `len` bytes.
+pub(crate) unsafe fn checksum_racing(from: *const u8, len: usize) -> u64 {
+    // SAFETY: as the caller says.
+    on_vectors(|| unsafe { plain_racing(from, len) })
+}
+
+/// Does what is inlined into it with the widest vectors that the processor has.
+fn on_vectors(sum: impl FnOnce() -> u64) -> u64 {
     #[cfg(target_arch = "x86_64")]
     {
         if is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw") {
             // SAFETY: the processor has it.
-            return unsafe { with_avx512(bytes) };
+            return unsafe { with_avx512(sum) };
         }
         if is_x86_feature_detected!("avx2") {
             // SAFETY: the processor has it.
-            return unsafe { with_avx2(bytes) };
+            return unsafe { with_avx2(sum) };
         }
     }
-    plain(bytes)
+    sum()
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw")]
-fn with_avx512(bytes: &[u8]) -> u64 {
-    plain(bytes)
+fn with_avx512(sum: impl FnOnce() -> u64) -> u64 {
+    sum()
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
-fn with_avx2(bytes: &[u8]) -> u64 {
-    plain(bytes)
+fn with_avx2(sum: impl FnOnce() -> u64) -> u64 {
+    sum()
 }
 
-/// Inlined, so that it is compiled for the instructions of each of its callers.
+/// A checksum that is being made. Inlined, so that it is compiled for the instructions of each of its callers.
+struct Sum {
+    lanes: [u32; LANES],
+    bytes: u64,
+}
+
+impl Sum {
+    #[inline(always)]
+    fn new() -> Self {
+        Self { lanes: std::array::from_fn(|lane| lane as u32 + 1), bytes: 0 }
+    }
+
+    /// What is added before the last bytes is whole rounds.
+    #[inline(always)]
+    fn add(&mut self, bytes: &[u8]) {
+        self.bytes += bytes.len() as u64;
+        let mut lanes = self.lanes;
+        let mut rounds = bytes.chunks_exact(LANES * 4);
+        for round in &mut rounds {
+            for (lane, word) in lanes.iter_mut().zip(round.as_chunks::<4>().0) {
+                *lane = step(*lane, *word);
+            }
+        }
+        for (lane, word) in lanes.iter_mut().zip(rounds.remainder().chunks(4)) {
+            let mut filled = [0; 4];
+            filled[..word.len()].copy_from_slice(word);
+            *lane = step(*lane, filled);
+        }
+        self.lanes = lanes;
+    }
+
+    #[inline(always)]
+    fn end(self) -> u64 {
+        self.lanes.into_iter().fold(self.bytes, |sum, lane| fold(sum, lane.into()))
+    }
+}
+
 #[inline(always)]
 fn plain(bytes: &[u8]) -> u64 {
-    let mut lanes: [u32; LANES] = std::array::from_fn(|lane| lane as u32 + 1);
-    let mut rounds = bytes.chunks_exact(LANES * 4);
-    for round in &mut rounds {
-        for (lane, word) in lanes.iter_mut().zip(round.as_chunks::<4>().0) {
-            *lane = step(*lane, *word);
+    let mut sum = Sum::new();
+    sum.add(bytes);
+    sum.end()
+}
+
+/// # Safety
+/// As [`checksum_racing`].
+#[inline(always)]
+unsafe fn plain_racing(from: *const u8, len: usize) -> u64 {
+    let mut sum = Sum::new();
+    let mut copied = [0_u8; COPIED_BYTES];
+    for at in (0..len).step_by(COPIED_BYTES) {
+        // A quarter of the lines of the pages after those that this one is among.
+        let group = COPIED_BYTES * AHEAD_PAGES;
+        let next = at / group * group + group + at % group / AHEAD_PAGES;
+        for line in (0..COPIED_BYTES / AHEAD_PAGES).step_by(64) {
+            for page in 0..AHEAD_PAGES {
+                fetch_ahead(from.wrapping_add(next + page * COPIED_BYTES + line));
+            }
         }
+        let copy = &mut copied[..COPIED_BYTES.min(len - at)];
+        // SAFETY: the caller's promise covers the bytes, and the copy is this function's own.
+        unsafe { copy_racing_cached(from.add(at), copy.as_mut_ptr(), copy.len()) };
+        sum.add(copy);
     }
-    for (lane, word) in lanes.iter_mut().zip(rounds.remainder().chunks(4)) {
-        let mut filled = [0; 4];
-        filled[..word.len()].copy_from_slice(word);
-        *lane = step(*lane, filled);
-    }
-    lanes.into_iter().fold(bytes.len() as u64, |sum, lane| fold(sum, lane.into()))
+    sum.end()
 }
 
 #[inline(always)]
@@ -115,6 +187,12 @@ mod tests {
         fn every_build_of_it_is_the_same(bytes in proptest::collection::vec(any::<u8>(), 0..2000)) {
             prop_assert_eq!(checksum(&bytes), by_the_book(&bytes));
             prop_assert_eq!(plain(&bytes), by_the_book(&bytes));
+        }
+
+        #[test]
+        fn summing_up_what_may_change_is_the_same(bytes in proptest::collection::vec(any::<u8>(), 0..20_000)) {
+            // SAFETY: it is a slice.
+            prop_assert_eq!(unsafe { checksum_racing(bytes.as_ptr(), bytes.len()) }, checksum(&bytes));
         }
 
         #[test]

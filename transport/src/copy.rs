@@ -68,6 +68,38 @@ pub(crate) unsafe fn copy_racing_cached(from: *const u8, to: *mut u8, len: usize
     }
 }
 
+/// Has the line at an address brought into the caches, if it is one of memory.
+#[inline(always)]
+pub(crate) fn fetch_ahead(at: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: it is a hint, which reads nothing and never faults; SSE is part of x86-64.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(at.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = at;
+}
+
+/// Brings `len` bytes that will be written soon into the caches of this core, a line of each of some pages in turn: see
+/// [`stream_groups`].
+pub(crate) fn fetch_to_write(to: *mut u8, len: usize) {
+    #[cfg(target_arch = "x86_64")]
+    for group in (0..len).step_by(GROUP) {
+        for line in (0..PAGE).step_by(LINE) {
+            for at in (group + line..len.min(group + GROUP)).step_by(PAGE) {
+                let at = to.wrapping_add(at);
+                // SAFETY: it is a hint, which writes nothing and never faults; processors that do not know it skip it.
+                unsafe {
+                    std::arch::asm!("prefetchw [{}]", in(reg) at, options(nostack, preserves_flags, readonly));
+                }
+            }
+        }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (to, len);
+}
+
 /// Bytes of a cache line.
 #[cfg(target_arch = "x86_64")]
 const LINE: usize = 64;

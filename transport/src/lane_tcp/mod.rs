@@ -379,6 +379,12 @@ impl<'a> Engine<'a> {
                 self.flush(connection);
             }
         }
+        if self.actives.len() == 1
+            && let Some(active) = self.actives.get(&number).filter(|active| !active.plan.is_gated())
+        {
+            // Nothing else is under way, so the time until its first bytes come would be spent looking out for them.
+            active.plan.expect();
+        }
     }
 
     /// Takes a transfer to its one end.

@@ -3,8 +3,7 @@
 use super::wire::{
     Asked, PIECES_OPEN_MAX, REQUEST_HEAD, REQUEST_PIECE, RUN_BYTES_MAX, RUN_HEAD, RUN_PIECES_MAX, RunHead, decode_piece,
 };
-use crate::checksum::{checksum, fold};
-use crate::copy::copy_racing_cached;
+use crate::checksum::{checksum_racing, fold};
 use crate::memory::{Memory, RegionId};
 use crate::station::Station;
 use domain::{Incarnation, WorkerId};
@@ -34,9 +33,6 @@ pub(super) struct OwnerConnection {
     /// Pieces in both.
     open_pieces: usize,
     sending: Sending,
-    /// What is sent when a checksum goes with it: summed up and sent from here, so that both are of the same bytes, even
-    /// where their owner overwrites them meanwhile.
-    copied: Vec<u8>,
     pub(super) waits_to_write: bool,
 }
 
@@ -66,7 +62,9 @@ struct Sending {
     memory: Option<Arc<dyn Memory>>,
 }
 
-/// Bytes of a region, or of the connection's own copy.
+/// Bytes of a region. Nothing keeps their owner from writing them while they are summed up and sent, and nothing needs to: by
+/// the rules of leases it does so only after the reader's lapsed, and the reader, who is told so when it releases, throws away
+/// what it read. With a checksum, its read fails before that if the bytes changed between being summed up and being sent.
 struct Part {
     from: *const u8,
     len: usize,
@@ -97,7 +95,6 @@ impl OwnerConnection {
             gated: Vec::new(),
             open_pieces: 0,
             sending: Sending::default(),
-            copied: Vec::new(),
             waits_to_write: false,
         }
     }
@@ -237,7 +234,7 @@ impl OwnerConnection {
             sending.parts.push(Part { from, len: piece_len as usize });
         }
         let count = sending.parts.len();
-        let sum = if reading.checksums { sum_up(&mut sending.parts, &mut self.copied) } else { 0 };
+        let sum = if reading.checksums { sum_up(&sending.parts) } else { 0 };
         let head = RunHead {
             transfer: reading.transfer,
             first: reading.first + reading.done as u32,
@@ -256,20 +253,10 @@ impl OwnerConnection {
     }
 }
 
-/// Copies the parts to `copied`, where they are one part from then on, and sums them up.
-fn sum_up(parts: &mut Vec<Part>, copied: &mut Vec<u8>) -> u64 {
-    copied.resize(RUN_BYTES_MAX, 0);
-    let (mut at, mut sum) = (0, 0);
-    for part in parts.iter() {
-        let copy = &mut copied[at..at + part.len];
-        // SAFETY: the part is inside its region, which is held; the copy is this connection's own.
-        unsafe { copy_racing_cached(part.from, copy.as_mut_ptr(), part.len) };
-        sum = fold(sum, checksum(copy));
-        at += part.len;
-    }
-    parts.clear();
-    parts.push(Part { from: copied.as_ptr(), len: at });
-    sum
+/// The checksum of a run. What it read is still in a cache when it is sent.
+fn sum_up(parts: &[Part]) -> u64 {
+    // SAFETY: the parts are inside their region, which is held.
+    parts.iter().fold(0, |sum, part| fold(sum, unsafe { checksum_racing(part.from, part.len) }))
 }
 
 impl Sending {

@@ -1,6 +1,7 @@
 //! A transfer over `tcp`, prepared: the requests, encoded, and where each piece of the answers goes.
 
 use super::wire::{Asked, PIECE_BYTES_MAX, REQUEST_PIECES_MAX, encode_piece};
+use crate::copy::fetch_to_write;
 use crate::link::{Link, Way};
 use crate::memory::{Memory, RegionId};
 use crate::transfer::{Piece, PrepareError, Run};
@@ -9,6 +10,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Runs with fewer bytes go over one connection, others over all.
 const STRIPE_BYTES_MIN: usize = 1 << 20;
+
+/// Of the memory that bytes will go to, so much is brought into the caches while they are on their way.
+const EXPECTED_BYTES: usize = 256 << 10;
 
 /// Numbers transfers: unique in a process, so that late answers are told from those of any other transfer.
 static NEXT: AtomicU64 = AtomicU64::new(1);
@@ -94,6 +98,19 @@ impl StreamPlan {
     /// Whether some of its bytes may have to be waited for until they are written.
     pub(crate) fn is_gated(&self) -> bool {
         self.requests.iter().any(|request| request.gate > 0)
+    }
+
+    /// Has the memory that the first bytes go to brought into the caches of this core.
+    pub(crate) fn expect(&self) {
+        let mut left = EXPECTED_BYTES;
+        for landing in &self.landings {
+            let len = left.min(landing.len as usize);
+            fetch_to_write(landing.to, len);
+            left -= len;
+            if left == 0 {
+                break;
+            }
+        }
     }
 
     /// The gate of the piece with this number.
