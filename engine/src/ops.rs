@@ -93,8 +93,8 @@ pub trait WeightStore {
     /// A linear layer whose outputs are those of `parts`, one after the other. All parts have the same inputs.
     fn linear(&mut self, parts: &[LinearPart<'_>]) -> Result<Linear, StoreError>;
 
-    /// Weights of a norm, `[width]`.
-    fn norm(&mut self, weight: &TensorView<'_>) -> Result<Norm, StoreError>;
+    /// Weights of a norm, `[width]`, with `offset` added to each.
+    fn norm(&mut self, weight: &TensorView<'_>, offset: f32) -> Result<Norm, StoreError>;
 }
 
 /// An operation failed; the step fails with it.
@@ -105,16 +105,17 @@ pub struct OpsError(pub String);
 /// Result of an operation.
 pub type OpsResult = Result<(), OpsError>;
 
-/// Operands of [`Ops::rms_norm`] and [`Ops::sampling_norm`]: `residual += add; out = norm(residual) * weight`.
+/// Operands of [`Ops::rms_norm`] and [`Ops::sampling_norm`]: `residual += add * residual_scale; out = norm(residual) *
+/// weight`.
 #[derive(Clone, Copy, Debug)]
 pub struct NormArgs {
     /// The residual stream, input rows.
     pub residual: Buffer,
     /// Added to the residual stream first.
     pub add: Option<Buffer>,
-    /// The weights.
-    pub weight: Norm,
-    /// The result.
+    /// The weights; `None`: nothing is normed, `out` is the residual stream.
+    pub weight: Option<Norm>,
+    /// The result; may be `residual`.
     pub out: Buffer,
 }
 
@@ -127,7 +128,7 @@ pub struct QkvArgs {
     pub norm: NormArgs,
     /// Query, key and value projections, fused in this order.
     pub projection: Linear,
-    /// Norms of each query head and each key head.
+    /// Norms of queries and of keys.
     pub head_norms: Option<(Norm, Norm)>,
     /// The result: rows of queries, keys and values.
     pub qkv: Buffer,
@@ -151,11 +152,13 @@ pub struct MlpArgs {
 }
 
 /// The operations on the step that the device holds. They run in the order of the calls; a device may only queue them.
+/// The constants in them (scales, caps, epsilon, windows, frequencies, the activation) are those of the
+/// [`ModelSpec`](crate::spec::ModelSpec).
 ///
 /// A row's results depend on that row's own sequence alone, bit for bit: not on the other rows, nor on how a prompt
 /// was cut into chunks.
 pub trait Ops {
-    /// Rows of the table for the input tokens.
+    /// Rows of the table for the input tokens, times the embedding's scale.
     fn embed(&mut self, table: Embedding, out: Buffer) -> OpsResult;
 
     /// RMS norm of all input rows, after adding to the residual stream.
@@ -164,7 +167,7 @@ pub trait Ops {
     /// `out = x * weights^T + bias`, for all rows that `x` has.
     fn linear(&mut self, weights: Linear, x: Buffer, out: Buffer) -> OpsResult;
 
-    /// RMS norm of each query head (first norm) and each key head (second), in place.
+    /// RMS norm of queries (first norm) and keys (second), in place: of every run of numbers as long as the weights.
     fn head_norm(&mut self, query: Norm, key: Norm, qkv: Buffer) -> OpsResult;
 
     /// Rotary embedding of queries (in place) and keys by the rows' positions, then keys and values into the cache. The
@@ -177,8 +180,8 @@ pub trait Ops {
     /// Causal attention of the query rows over the cache, within the layer's window.
     fn attention(&mut self, layer: u16, qkv: Buffer, out: Buffer) -> OpsResult;
 
-    /// `out = silu(gate) * up`.
-    fn silu_mul(&mut self, gate_up: Buffer, out: Buffer) -> OpsResult;
+    /// `out = activation(gate) * up`.
+    fn gated(&mut self, gate_up: Buffer, out: Buffer) -> OpsResult;
 
     /// Sum over the ranks of a tensor-parallel group, in place; nothing on a single rank.
     fn all_reduce(&mut self, x: Buffer) -> OpsResult;
@@ -186,7 +189,7 @@ pub trait Ops {
     /// [`Ops::rms_norm`] of the last row of each span that samples; `out` has the sampling axis.
     fn sampling_norm(&mut self, args: NormArgs) -> OpsResult;
 
-    /// Logits of the sampling rows.
+    /// Logits of the sampling rows, scaled and capped.
     fn logits(&mut self, head: Linear, x: Buffer, out: Buffer) -> OpsResult;
 
     /// Samples what the plan asks for.
@@ -206,7 +209,7 @@ pub trait Ops {
     fn mlp(&mut self, args: MlpArgs) -> OpsResult {
         self.rms_norm(args.norm)?;
         self.linear(args.gate_up, args.norm.out, args.gate_up_out)?;
-        self.silu_mul(args.gate_up_out, args.activated)?;
+        self.gated(args.gate_up_out, args.activated)?;
         self.linear(args.down, args.activated, args.out)?;
         self.all_reduce(args.out)
     }

@@ -16,7 +16,7 @@ use crate::checkpoint::{CONFIG_FILE, INDEX_FILE, WEIGHTS_FILE};
 use crate::models::config::Config;
 use crate::models::tensors::{TensorRole, TensorShape, tensors};
 use crate::models::{FAMILIES, Family, read_spec};
-use crate::spec::ModelSpec;
+use crate::spec::{ModelSpec, QkNorm};
 use domain::Dtype;
 use numbers::{Numbers, PIECE_NUMBERS, encode};
 use serde_json::{Map, Value, json};
@@ -109,6 +109,10 @@ impl RandomSpec {
         if shape.window.is_some() && !found.has_window {
             let family = found.model_type;
             return Err(RandomError::Impossible { family, shape: shape.name, feature: "sliding window" });
+        }
+        if !found.has_rope_type(shape.rope_type()) {
+            let feature = shape.rope_type();
+            return Err(RandomError::Impossible { family: found.model_type, shape: shape.name, feature });
         }
         Ok(Self { family: found, shape, seed, dtype: dtype.unwrap_or(Dtype::Bf16) })
     }
@@ -222,8 +226,41 @@ impl RandomSpec {
                 Dtype::Bf16 => "bfloat16",
             },
         });
+        // A layer without a window where the family has them: one that no context outgrows.
+        let window = json!(shape.window.unwrap_or(shape.context as u32));
         match self.family.model_type {
             "mistral" => config["sliding_window"] = json!(shape.window),
+            "phi3" => {
+                config["sliding_window"] = json!(shape.window);
+                if let Some(original) = shape.longrope {
+                    config["original_max_position_embeddings"] = json!(original);
+                    config["partial_rotary_factor"] = json!(0.75);
+                }
+            }
+            // Low caps and odd scales: what they do is not to be lost in rounding.
+            family @ ("gemma2" | "gemma3_text") => {
+                config["sliding_window"] = window;
+                config["attention_bias"] = json!(shape.biases);
+                config["hidden_activation"] = json!("gelu_pytorch_tanh");
+                config["query_pre_attn_scalar"] = json!(shape.head_dim + 8);
+                if family == "gemma2" {
+                    config["attn_logit_softcapping"] = json!(5.0);
+                    config["final_logit_softcapping"] = json!(10.0);
+                } else {
+                    config["sliding_window_pattern"] = json!(2);
+                    config["rope_theta"] = json!(100.0 * shape.rope_theta);
+                    config["rope_local_base_freq"] = json!(shape.rope_theta);
+                }
+            }
+            "granite" => {
+                config["attention_bias"] = json!(shape.biases);
+                config["mlp_bias"] = json!(shape.biases);
+                config["embedding_multiplier"] = json!(3.0);
+                config["residual_multiplier"] = json!(0.4);
+                config["attention_multiplier"] = json!(0.6 / (shape.head_dim as f64).sqrt());
+                config["logits_scaling"] = json!(1.5);
+            }
+            "olmo2" => config["attention_bias"] = json!(shape.biases),
             "qwen2" | "qwen3" => {
                 config["use_sliding_window"] = json!(shape.window.is_some());
                 config["sliding_window"] = json!(shape.window);
@@ -246,13 +283,16 @@ fn distribution(model: &ModelSpec, tensor: &TensorShape) -> (f32, f32) {
     let keep = 1.0 / inputs.sqrt();
     match tensor.role {
         // With `qk_norm` the norm after it decides, not the projection's scale.
-        TensorRole::Query | TensorRole::Key if !model.qk_norm => (0.0, SCORE_GAIN * keep),
-        TensorRole::Query | TensorRole::Key | TensorRole::Value | TensorRole::Gate | TensorRole::Up => (0.0, keep),
+        TensorRole::Query | TensorRole::Key | TensorRole::Qkv if model.qk_norm == QkNorm::None => {
+            (0.0, SCORE_GAIN * keep)
+        }
+        TensorRole::Query | TensorRole::Key | TensorRole::Qkv | TensorRole::Value => (0.0, keep),
+        TensorRole::Gate | TensorRole::Up | TensorRole::GateUp => (0.0, keep),
         TensorRole::Output | TensorRole::Down => (0.0, OUTPUT_GAIN * keep),
         TensorRole::Bias => (0.0, BIAS_NOISE),
-        TensorRole::Norm => (1.0, NORM_NOISE),
-        TensorRole::HeadNorm => (SCORE_GAIN, NORM_NOISE),
-        TensorRole::FinalNorm => (LOGIT_GAIN, NORM_NOISE),
+        TensorRole::Norm => (1.0 - model.norm_offset, NORM_NOISE),
+        TensorRole::HeadNorm => (SCORE_GAIN - model.norm_offset, NORM_NOISE),
+        TensorRole::FinalNorm => (LOGIT_GAIN - model.norm_offset, NORM_NOISE),
         // Small beside what the layers add; else a tied model would only repeat its last token.
         TensorRole::Embedding | TensorRole::Head => (0.0, keep),
     }

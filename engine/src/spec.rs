@@ -5,7 +5,7 @@ use domain::{Dtype, KvGroup, KvLayout, Token};
 /// Shape and constants of a model.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ModelSpec {
-    /// Name of the family, as `model_type` says it: `llama`, `mistral`, `qwen2`, `qwen3`.
+    /// Name of the family, as `model_type` says it: `llama`, `qwen3`, `gemma2`, ...
     pub family: &'static str,
     /// Rows of the embedding.
     pub vocab: usize,
@@ -21,10 +21,16 @@ pub struct ModelSpec {
     pub head_dim: usize,
     /// Width of the feed-forward.
     pub ffn: usize,
+    /// Where a layer's norms stand.
+    pub norms: NormPlacement,
     /// Added to the mean square in RMS norms.
     pub norm_eps: f32,
-    /// Rotary embedding.
-    pub rope: Rope,
+    /// Added to the weights of RMS norms: 1 where a checkpoint holds their distance from 1.
+    pub norm_offset: f32,
+    /// The feed-forward's activation.
+    pub activation: Activation,
+    /// Rotary embedding of each layer.
+    pub ropes: Vec<Rope>,
     /// Longest context in tokens.
     pub context: usize,
     /// The output projection is the embedding.
@@ -35,8 +41,22 @@ pub struct ModelSpec {
     pub output_bias: bool,
     /// Biases in the feed-forward.
     pub mlp_bias: bool,
-    /// RMS norm on each query and key head before the rotary embedding.
-    pub qk_norm: bool,
+    /// RMS norm on queries and keys before the rotary embedding.
+    pub qk_norm: QkNorm,
+    /// Queries, keys and values are one tensor of a checkpoint, and so are gate and up.
+    pub fused: bool,
+    /// Multiplies the rows of the embedding.
+    pub embedding_scale: f32,
+    /// Multiplies what attention and feed-forward add to the residual stream.
+    pub residual_scale: f32,
+    /// Multiplies attention scores: `1 / sqrt(head_dim)` in most families.
+    pub attention_scale: f32,
+    /// Soft cap of attention scores: `cap * tanh(score / cap)`.
+    pub attention_cap: Option<f32>,
+    /// Multiplies logits.
+    pub logits_scale: f32,
+    /// Soft cap of logits, after their scale.
+    pub logits_cap: Option<f32>,
     /// Sliding window of each layer, in tokens; `None`: full attention.
     pub windows: Vec<Option<u32>>,
     /// Number format of the weights (of most of them, where they are mixed).
@@ -47,17 +67,50 @@ pub struct ModelSpec {
     pub bos: Option<Token>,
 }
 
-/// Rotary position embedding over the whole head, in the rotate-half convention of Hugging Face.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// Where a layer has RMS norms over the width of the residual stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NormPlacement {
+    /// On what attention and feed-forward read.
+    Before,
+    /// On what they add.
+    After,
+    /// On both.
+    Both,
+}
+
+/// RMS norm on queries and keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QkNorm {
+    /// None.
+    None,
+    /// On each head; all heads have the same weights.
+    Heads,
+    /// On all query heads together, and on all key heads together.
+    Width,
+}
+
+/// Activation of a gate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Activation {
+    /// `x / (1 + e^-x)`, also called swish.
+    Silu,
+    /// GELU by its approximation with a hyperbolic tangent.
+    GeluTanh,
+}
+
+/// Rotary position embedding, in the rotate-half convention of Hugging Face.
+#[derive(Clone, Debug, PartialEq)]
 pub struct Rope {
     /// Base of the frequencies.
     pub theta: f64,
+    /// How many numbers of a head are rotated, even: the first ones. The others stay as they are.
+    pub dims: usize,
     /// Scaling of the frequencies.
     pub scaling: RopeScaling,
 }
 
 /// How the frequencies are scaled for long contexts.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum RopeScaling {
     /// Not at all.
     None,
@@ -76,6 +129,14 @@ pub enum RopeScaling {
         high_freq_factor: f64,
         /// Context length before scaling.
         original_context: f64,
+    },
+    /// Phi-3's: each by a factor of its own (Hugging Face transformers, `modeling_rope_utils.py`,
+    /// `_compute_longrope_parameters`).
+    Long {
+        /// Divides each frequency: `dims / 2` factors.
+        factors: Vec<f64>,
+        /// Multiplies cosines and sines.
+        magnitude: f64,
     },
 }
 

@@ -104,7 +104,7 @@ fn a_setting_that_is_slightly_wrong_is_noticed() {
     let mutations: [(&str, Mutation); 4] = [
         ("mistral-window-f32", |spec| spec.windows.fill(Some(25))),
         ("qwen2-window-f32", |spec| spec.windows.swap(1, 2)),
-        ("llama3-f32", |spec| spec.rope.scaling = RopeScaling::None),
+        ("llama3-f32", |spec| spec.ropes.iter_mut().for_each(|rope| rope.scaling = RopeScaling::None)),
         ("qwen3-wide-f32", |spec| spec.norm_eps *= 10.0),
     ];
     for (name, mutate) in mutations {

@@ -34,11 +34,16 @@ fn rows(info: &ModelInfo, dir: &Path) -> Vec<[String; 2]> {
         None => "full".to_owned(),
         Some(window) => format!("window of {window} tokens in {windows} of {} layers", spec.layers),
     };
-    let scaling = match spec.rope.scaling {
+    let rope = spec.ropes.last().expect("a model has layers");
+    let scaling = match &rope.scaling {
         RopeScaling::None => String::new(),
         RopeScaling::Linear { factor } => format!(", linear scaling by {factor}"),
         RopeScaling::Llama3 { factor, .. } => format!(", llama3 scaling by {factor}"),
+        RopeScaling::Long { .. } => ", longrope scaling".to_owned(),
     };
+    let local = spec.ropes.iter().find(|other| other.theta != rope.theta);
+    let local = local.map_or(String::new(), |local| format!(", {} in layers with a window", local.theta));
+    let rotary = format!("{}{scaling}{local}", rope.theta);
     let files = if info.weight_files == 1 { "1 file".to_owned() } else { format!("{} files", info.weight_files) };
     let kv = info.kv_bytes_per_token;
     [
@@ -51,7 +56,7 @@ fn rows(info: &ModelInfo, dir: &Path) -> Vec<[String; 2]> {
         ("hidden, feed-forward", format!("{}, {}", spec.hidden, spec.ffn)),
         ("heads", format!("{} of {}, {} for KV", spec.heads, spec.head_dim, spec.kv_heads)),
         ("attention", attention),
-        ("rotary base", format!("{}{scaling}", spec.rope.theta)),
+        ("rotary base", rotary),
         ("vocabulary", format!("{}{}", grouped(spec.vocab as u64), if spec.tied { ", tied" } else { "" })),
         ("context", format!("{} tokens", grouped(spec.context as u64))),
         (

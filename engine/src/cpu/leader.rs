@@ -2,9 +2,9 @@
 
 use super::batch::Batch;
 use super::crew::Crew;
-use super::kernels::rotary_angles;
 use super::memory::{Arena, Memory};
 use super::model::CpuModel;
+use super::rotary::RotaryTables;
 use super::simd::Isa;
 use super::step::{Engine, Scene, Slot, Step};
 use super::{CpuError, SharedTap};
@@ -42,11 +42,8 @@ impl Leader {
         tap: SharedTap,
     ) -> Result<Self, CpuError> {
         let spec = model.spec();
-        let angles = rotary_angles(&spec.rope, spec.head_dim);
         let arena = Arena::new(model.decoder.arena(), limits.rows_max, limits.samples_max)?;
-        let bytes = limits.rows_max * spec.head_dim * size_of::<f32>();
-        let rotary =
-            Memory::zeroed(bytes).map_err(|source| CpuError::Memory { what: "the rotary table", bytes, source })?;
+        let rotary = RotaryTables::new(&spec.ropes, limits.rows_max)?;
         let bytes = limits.rows_max.max(limits.samples_max) * model.weights.prepared_bytes_max();
         let prepared =
             Memory::zeroed(bytes).map_err(|source| CpuError::Memory { what: "prepared activations", bytes, source })?;
@@ -58,8 +55,7 @@ impl Leader {
         }
         let samplers = (0..crew.threads()).map(|_| Mutex::new(Sampler::new(spec.vocab))).collect();
         let batch = Batch::new(limits, spec.heads / spec.kv_heads, layout.block_tokens);
-        let engine =
-            Engine { model, layout, isa, pools, arena, layers, angles, rotary, prepared, samplers, progress, tap };
+        let engine = Engine { model, layout, isa, pools, arena, layers, rotary, prepared, samplers, progress, tap };
         Ok(Self {
             engine,
             crew,

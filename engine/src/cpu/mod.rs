@@ -16,6 +16,7 @@ mod leader;
 mod memory;
 mod model;
 mod packed;
+mod rotary;
 mod simd;
 mod step;
 #[cfg(test)]

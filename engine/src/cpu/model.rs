@@ -137,8 +137,8 @@ impl WeightStore for Weights {
         Ok(Linear(self.linears.len() - 1))
     }
 
-    fn norm(&mut self, weight: &TensorView<'_>) -> Result<Norm, StoreError> {
-        self.norms.push(widen_tensor(weight));
+    fn norm(&mut self, weight: &TensorView<'_>, offset: f32) -> Result<Norm, StoreError> {
+        self.norms.push(widen_tensor(weight).into_iter().map(|number| number + offset).collect());
         Ok(Norm(self.norms.len() - 1))
     }
 }

@@ -5,10 +5,11 @@
 use super::SharedTap;
 use super::batch::{Batch, Row, Sampling};
 use super::crew::Crew;
-use super::kernels::{self, Attention, CacheRow, PANEL, Preparation, Product, RmsNorm, RotaryRow, SiluMul};
+use super::kernels::{self, Attention, CacheRow, CapRow, Gated, PANEL, Preparation, Product, RmsNorm, RotaryRow};
 use super::memory::{Address, Arena, Memory, Rows};
 use super::model::CpuModel;
 use super::packed::PackedLinear;
+use super::rotary::RotaryTables;
 use super::simd::Isa;
 use crate::clock::now;
 use crate::device::PoolMemory;
@@ -16,6 +17,7 @@ use crate::ops::{Axis, Buffer, Embedding, Linear, Norm, NormArgs, Ops, OpsError,
 use crate::plan_thread::lock;
 use crate::pool::Pool;
 use crate::sampling::Sampler;
+use crate::spec::ModelSpec;
 use domain::plan::{BlockCopy, Sampled, StepPlan};
 use domain::{KvLayout, ProgressWord};
 use std::slice;
@@ -39,27 +41,14 @@ pub(super) struct Engine {
     pub(super) arena: Arena,
     /// Of each model layer: its KV group and its index there.
     pub(super) layers: Vec<(usize, usize)>,
-    /// Angles of a head's pairs at position 1.
-    pub(super) angles: Vec<f32>,
-    /// Cosines and sines of each row's position: `head_dim` numbers a row.
-    pub(super) rotary: Memory,
+    /// Cosines and sines of each row's position.
+    pub(super) rotary: RotaryTables,
     /// Rows of activations, prepared for the linear layer that runs.
     pub(super) prepared: Memory,
     /// One for each thread.
     pub(super) samplers: Vec<Mutex<Sampler>>,
     pub(super) progress: ProgressWord,
     pub(super) tap: SharedTap,
-}
-
-impl Engine {
-    /// The rotary table of row `row`: `head_dim` numbers.
-    ///
-    /// # Safety
-    /// The row is below the limit.
-    unsafe fn rotary_row(&self, row: usize) -> *mut f32 {
-        // SAFETY: the table has this row, as the caller says.
-        unsafe { self.rotary.as_ptr().cast::<f32>().add(row * self.model.spec.head_dim) }
-    }
 }
 
 /// Where a sampled token goes.
@@ -99,21 +88,12 @@ impl Step<'_> {
         self.in_kernels += now().duration_since(began);
     }
 
-    /// Computes the rotary table of the step's positions.
+    /// Computes the rotary tables of the step's positions.
     pub(super) fn prepare(&mut self) {
         let Scene { engine, batch, .. } = self.scene;
-        let half = engine.angles.len();
         self.each_row(batch.rows.len(), &|index| {
-            let position = batch.rows[index].position as f32;
-            for (i, angle) in engine.angles.iter().enumerate() {
-                let (sin, cos) = f64::from(position * angle).sin_cos();
-                // SAFETY: a row has `head_dim` numbers, which is `2 * half`; only this task writes them.
-                unsafe {
-                    let row = engine.rotary_row(index);
-                    row.add(i).write(cos as f32);
-                    row.add(half + i).write(sin as f32);
-                }
-            }
+            // SAFETY: the row is in the batch, and only this task writes its tables.
+            unsafe { engine.rotary.fill(index, batch.rows[index].position) };
         });
     }
 
@@ -172,7 +152,8 @@ impl Step<'_> {
         let engine = self.scene.engine;
         let (residual, out) = (engine.arena.rows(args.residual), engine.arena.rows(args.out));
         let add = args.add.map(|add| engine.arena.rows(add));
-        let weight = engine.model.weights.norm(args.weight);
+        let spec = &engine.model.spec;
+        let weight = args.weight.map(|weight| engine.model.weights.norm(weight));
         self.each_row(count, &|index| {
             let from = row(index);
             // SAFETY: both rows are in the arena; input rows differ between tasks, and so do result rows.
@@ -180,10 +161,11 @@ impl Step<'_> {
                 let norm = RmsNorm {
                     x: residual.row(from),
                     add: add.map_or(std::ptr::null(), |add| add.row(from).cast_const()),
-                    weight: weight.as_ptr(),
+                    add_scale: spec.residual_scale,
+                    weight: weight.map_or(std::ptr::null(), <[f32]>::as_ptr),
                     out: out.row(index),
-                    width: weight.len(),
-                    eps: engine.model.spec.norm_eps,
+                    width: spec.hidden,
+                    eps: spec.norm_eps,
                 };
                 kernels::rms_norm(engine.isa, &norm);
             }
@@ -242,8 +224,12 @@ impl Ops for Step<'_> {
         let Scene { engine, batch, .. } = self.scene;
         let out = engine.arena.rows(out);
         self.each_row(batch.rows.len(), &|index| {
-            // SAFETY: the token is in the vocabulary, and only this task writes this row.
-            unsafe { engine.model.weights.embed(table, batch.rows[index].token as usize, out.row(index)) };
+            // SAFETY: the token is in the vocabulary, and only this task writes this row, which is `hidden` wide.
+            unsafe {
+                engine.model.weights.embed(table, batch.rows[index].token as usize, out.row(index));
+                let row = slice::from_raw_parts_mut(out.row(index), engine.model.spec.hidden);
+                row.iter_mut().for_each(|x| *x *= engine.model.spec.embedding_scale);
+            }
         });
         Ok(())
     }
@@ -288,15 +274,24 @@ impl Ops for Step<'_> {
         let qkv = engine.arena.rows(qkv);
         let (query, key) = (engine.model.weights.norm(query), engine.model.weights.norm(key));
         self.each_row(batch.rows.len(), &|index| {
-            for head in 0..spec.heads + spec.kv_heads {
-                let weight = if head < spec.heads { query } else { key };
-                // SAFETY: the head is in the row, which is this task's.
-                unsafe {
-                    let x = qkv.row(index).add(head * spec.head_dim);
-                    let weight = weight.as_ptr();
-                    let norm =
-                        RmsNorm { x, add: std::ptr::null(), weight, out: x, width: spec.head_dim, eps: spec.norm_eps };
-                    kernels::rms_norm(engine.isa, &norm);
+            let (queries, keys) = (spec.heads * spec.head_dim, spec.kv_heads * spec.head_dim);
+            for (first, numbers, weight) in [(0, queries, query), (queries, keys, key)] {
+                for from in (first..first + numbers).step_by(weight.len()) {
+                    // SAFETY: the numbers are in the row, which is this task's: the weights are as many as a head has, or as
+                    // all heads together.
+                    unsafe {
+                        let x = qkv.row(index).add(from);
+                        let norm = RmsNorm {
+                            x,
+                            add: std::ptr::null(),
+                            add_scale: 1.0,
+                            weight: weight.as_ptr(),
+                            out: x,
+                            width: weight.len(),
+                            eps: spec.norm_eps,
+                        };
+                        kernels::rms_norm(engine.isa, &norm);
+                    }
                 }
             }
         });
@@ -316,9 +311,9 @@ impl Ops for Step<'_> {
                 let heads = qkv.row(row);
                 let keys = heads.add(spec.heads * spec.head_dim);
                 let values = keys.add(spec.kv_heads * spec.head_dim);
-                let table = engine.rotary_row(row);
+                let (table, dims) = engine.rotary.row(layer, row);
                 let (count, head_dim) = (spec.heads + spec.kv_heads, spec.head_dim);
-                kernels::rotary(engine.isa, &RotaryRow { heads, count, head_dim, table });
+                kernels::rotary(engine.isa, &RotaryRow { heads, count, head_dim, dims, table });
                 scene.cache(group, index, &batch.rows[row], false, keys);
                 scene.cache(group, index, &batch.rows[row], true, values);
             }
@@ -362,7 +357,8 @@ impl Ops for Step<'_> {
                     head_dim: spec.head_dim,
                     start: span.start as usize,
                     window: layout.groups[group].window.map_or(usize::MAX, |window| window as usize),
-                    scale: 1.0 / (spec.head_dim as f32).sqrt(),
+                    scale: spec.attention_scale,
+                    cap: spec.attention_cap,
                     pool: engine.pools[group].as_ptr().add(slice + head * head_bytes),
                     record_bytes: layout.record_bytes(group),
                     block_tokens: layout.block_tokens as usize,
@@ -375,15 +371,17 @@ impl Ops for Step<'_> {
         Ok(())
     }
 
-    fn silu_mul(&mut self, gate_up: Buffer, out: Buffer) -> OpsResult {
+    fn gated(&mut self, gate_up: Buffer, out: Buffer) -> OpsResult {
         let engine = self.scene.engine;
+        let spec = &engine.model.spec;
         let (gate_up, out) = (engine.arena.rows(gate_up), engine.arena.rows(out));
         let rows = self.count(out.axis);
         self.each_row(rows, &|index| {
             // SAFETY: both rows are in the arena, and only this task writes this one.
             unsafe {
                 let (gate_up, out) = (gate_up.row(index), out.row(index));
-                kernels::silu_mul(engine.isa, &SiluMul { gate_up, out, width: engine.model.spec.ffn });
+                let gated = Gated { activation: spec.activation, gate_up, out, width: spec.ffn };
+                kernels::gated(engine.isa, &gated);
             }
         });
         Ok(())
@@ -401,7 +399,20 @@ impl Ops for Step<'_> {
     }
 
     fn logits(&mut self, head: Linear, x: Buffer, out: Buffer) -> OpsResult {
-        self.linear(head, x, out)
+        self.linear(head, x, out)?;
+        let Scene { engine, batch, .. } = self.scene;
+        let &ModelSpec { vocab, logits_scale, logits_cap, .. } = &engine.model.spec;
+        if logits_scale != 1.0 || logits_cap.is_some() {
+            let out = engine.arena.rows(out);
+            self.each_row(batch.sampling.len(), &|index| {
+                // SAFETY: the row is in the arena and has `vocab` numbers, and only this task uses it.
+                unsafe {
+                    let row = CapRow { x: out.row(index), width: vocab, scale: logits_scale, cap: logits_cap };
+                    kernels::cap_row(engine.isa, &row);
+                }
+            });
+        }
+        Ok(())
     }
 
     fn sample(&mut self, logits: Buffer) -> OpsResult {

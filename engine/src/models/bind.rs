@@ -4,6 +4,7 @@
 //! [`ModelSpec`] already).
 
 use super::decoder::{Decoder, DecoderWeights, LayerWeights};
+use super::tensors::{NormNames, qk_norm_widths};
 use crate::checkpoint::{Checkpoint, CheckpointError, TensorView};
 use crate::ops::{Linear, LinearPart, Norm, StoreError, WeightStore};
 use crate::spec::ModelSpec;
@@ -60,7 +61,7 @@ impl Decoder {
         let norm = binder.norm("model.norm.weight", spec.hidden)?;
         let head = match tied_head {
             Some(head) => head,
-            None => binder.linear(&[("lm_head", spec.vocab)], spec.hidden, false)?,
+            None => binder.linear(&[("lm_head".to_owned(), spec.vocab)], spec.hidden, false)?,
         };
         progress(1.0);
         Ok(Self::new(spec, DecoderWeights { embedding, layers, norm, head }))
@@ -79,30 +80,46 @@ impl<'a, S: WeightStore> Binder<'a, S> {
         let spec = self.spec;
         let (queries, keys) = (spec.heads * spec.head_dim, spec.kv_heads * spec.head_dim);
         let name = |part: &str| format!("model.layers.{index}.{part}");
-        let (q, k, v) = (name("self_attn.q_proj"), name("self_attn.k_proj"), name("self_attn.v_proj"));
-        let (gate, up) = (name("mlp.gate_proj"), name("mlp.up_proj"));
-        let head_norms = if spec.qk_norm {
-            let query = self.norm(&name("self_attn.q_norm.weight"), spec.head_dim)?;
-            Some((query, self.norm(&name("self_attn.k_norm.weight"), spec.head_dim)?))
+        let norms = NormNames::of(spec.norms);
+        let head_norms = match qk_norm_widths(spec) {
+            Some((query, key)) => {
+                let query = self.norm(&name("self_attn.q_norm.weight"), query)?;
+                Some((query, self.norm(&name("self_attn.k_norm.weight"), key)?))
+            }
+            None => None,
+        };
+        let (qkv, gate_up) = if spec.fused {
+            let (qkv, gate_up) = (name("self_attn.qkv_proj"), name("mlp.gate_up_proj"));
+            (vec![(qkv, queries + 2 * keys)], vec![(gate_up, 2 * spec.ffn)])
         } else {
-            None
+            let (q, k, v) = (name("self_attn.q_proj"), name("self_attn.k_proj"), name("self_attn.v_proj"));
+            let (gate, up) = (name("mlp.gate_proj"), name("mlp.up_proj"));
+            (vec![(q, queries), (k, keys), (v, keys)], vec![(gate, spec.ffn), (up, spec.ffn)])
         };
         Ok(LayerWeights {
-            attention_norm: self.norm(&name("input_layernorm.weight"), spec.hidden)?,
-            qkv: self.linear(&[(&q, queries), (&k, keys), (&v, keys)], spec.hidden, spec.qkv_bias)?,
+            attention_norm: self.layer_norm(index, norms.attention)?,
+            qkv: self.linear(&qkv, spec.hidden, spec.qkv_bias)?,
             head_norms,
-            output: self.linear(&[(&name("self_attn.o_proj"), spec.hidden)], queries, spec.output_bias)?,
-            mlp_norm: self.norm(&name("post_attention_layernorm.weight"), spec.hidden)?,
-            gate_up: self.linear(&[(&gate, spec.ffn), (&up, spec.ffn)], spec.hidden, spec.mlp_bias)?,
-            down: self.linear(&[(&name("mlp.down_proj"), spec.hidden)], spec.ffn, spec.mlp_bias)?,
+            output: self.linear(&[(name("self_attn.o_proj"), spec.hidden)], queries, spec.output_bias)?,
+            attention_post_norm: self.layer_norm(index, norms.attention_post)?,
+            mlp_norm: self.layer_norm(index, norms.mlp)?,
+            gate_up: self.linear(&gate_up, spec.hidden, spec.mlp_bias)?,
+            down: self.linear(&[(name("mlp.down_proj"), spec.hidden)], spec.ffn, spec.mlp_bias)?,
+            mlp_post_norm: self.layer_norm(index, norms.mlp_post)?,
         })
     }
 
+    /// A norm of layer `index` over the residual stream, where the family has it.
+    fn layer_norm(&mut self, index: usize, name: Option<&str>) -> Result<Option<Norm>, LoadError> {
+        let hidden = self.spec.hidden;
+        name.map(|name| self.norm(&format!("model.layers.{index}.{name}.weight"), hidden)).transpose()
+    }
+
     /// A linear layer made of the named ones, each with its number of outputs.
-    fn linear(&mut self, parts: &[(&str, usize)], inputs: usize, bias: bool) -> Result<Linear, LoadError> {
+    fn linear(&mut self, parts: &[(String, usize)], inputs: usize, bias: bool) -> Result<Linear, LoadError> {
         let parts = parts
             .iter()
-            .map(|&(name, outputs)| {
+            .map(|&(ref name, outputs)| {
                 let weight = self.tensor(&format!("{name}.weight"), &[outputs, inputs])?;
                 let bias = bias.then(|| self.tensor(&format!("{name}.bias"), &[outputs])).transpose()?;
                 Ok(LinearPart { weight, bias })
@@ -113,7 +130,7 @@ impl<'a, S: WeightStore> Binder<'a, S> {
 
     fn norm(&mut self, name: &str, width: usize) -> Result<Norm, LoadError> {
         let weight = self.tensor(name, &[width])?;
-        Ok(self.store.norm(&weight)?)
+        Ok(self.store.norm(&weight, self.spec.norm_offset)?)
     }
 
     /// The tensor `name`, which must have this shape.

@@ -2,7 +2,7 @@
 //!
 //! What is deliberately absent: what a family makes of the values (that is in the family's file).
 
-use crate::spec::{Rope, RopeScaling};
+use crate::spec::{Activation, Rope, RopeScaling};
 use domain::{Dtype, Token};
 use serde_json::{Map, Value};
 use std::fmt::Display;
@@ -17,12 +17,32 @@ pub(crate) const CONTEXT_MAX: u64 = 1 << 27;
 /// Most numbers per head.
 pub(crate) const HEAD_DIM_MAX: u64 = 1 << 10;
 
-/// Rotary scalings that are computed, as config.json spells them.
-const ROPE_TYPES: &str = "default, linear, llama3";
-/// Activations that are computed, as config.json spells them. Both are the same function.
-const ACTIVATIONS: [&str; 2] = ["silu", "swish"];
-/// Frequency base where a config names none.
-const ROPE_THETA_DEFAULT: f64 = 10_000.0;
+/// Activations that are computed, as config.json spells them.
+const ACTIVATIONS: [(&str, Activation); 3] =
+    [("silu", Activation::Silu), ("swish", Activation::Silu), ("gelu_pytorch_tanh", Activation::GeluTanh)];
+
+/// The rotary embeddings that a family may have.
+#[derive(Debug)]
+pub(super) struct RopeForm {
+    /// Scalings, as config.json spells them.
+    pub(super) types: &'static [&'static str],
+    /// Base of the frequencies where a config names none.
+    pub(super) theta_default: f64,
+    /// Only a part of a head may be rotated.
+    pub(super) partial: bool,
+    /// Layers with a window and layers without one have parameters of their own.
+    pub(super) by_layer_type: bool,
+}
+
+impl RopeForm {
+    /// One for all layers and the whole head.
+    pub(super) const PLAIN: RopeForm = RopeForm {
+        types: &["default", "linear", "llama3"],
+        theta_default: 10_000.0,
+        partial: false,
+        by_layer_type: false,
+    };
+}
 
 /// Why a config.json was refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -160,57 +180,112 @@ impl Config {
         .ok_or_else(|| self.value_error(key, value, format!("a token or a list of tokens below vocab_size ({vocab})")))
     }
 
-    /// Refuses what no family computes: quantised weights and activations other than SiLU.
+    /// Refuses what no family computes: quantised weights.
     pub fn refuse_unsupported(&self) -> Result<(), ConfigError> {
-        if let Some(quantization) = self.get("quantization_config") {
-            let method = quantization.get("quant_method").unwrap_or(quantization);
-            return Err(self.unsupported("quantization_config", method, "weights in f32, f16 or bf16"));
+        match self.get("quantization_config") {
+            Some(quantization) => {
+                let method = quantization.get("quant_method").unwrap_or(quantization);
+                Err(self.unsupported("quantization_config", method, "weights in f32, f16 or bf16"))
+            }
+            None => Ok(()),
         }
-        if let Some(activation) = self.get("hidden_act")
-            && !activation.as_str().is_some_and(|name| ACTIVATIONS.contains(&name))
-        {
-            return Err(self.unsupported("hidden_act", activation, ACTIVATIONS.join(", ")));
-        }
-        Ok(())
     }
 
-    /// The rotary embedding. Transformers 5 keeps it whole in `rope_parameters`; transformers 4 has `rope_theta` and
-    /// `rope_scaling`, where the type was once called `type`.
-    pub fn rope(&self) -> Result<Rope, ConfigError> {
-        let scaling = match self.object("rope_parameters")? {
-            Some(parameters) => Some(parameters),
-            None => self.object("rope_scaling")?,
-        };
-        let theta = self.positive("rope_theta", Some(ROPE_THETA_DEFAULT))?;
-        let factor = self.get("partial_rotary_factor");
-        if let Some(factor) = factor.filter(|factor| factor.as_f64() != Some(1.0)) {
-            return Err(self.unsupported("partial_rotary_factor", factor, "1 (the whole head is rotated)"));
+    /// The activation that `key` names.
+    pub fn activation(&self, key: &str, default: Activation) -> Result<Activation, ConfigError> {
+        let Some(value) = self.get(key) else { return Ok(default) };
+        let known = ACTIVATIONS.into_iter().find(|(name, _)| value.as_str() == Some(name));
+        known
+            .map(|(_, activation)| activation)
+            .ok_or_else(|| self.unsupported(key, value, ACTIVATIONS.map(|(name, _)| name).join(", ")))
+    }
+
+    /// The positive number at `key`; `null` stands for `None`, and where there is no such key, `default`.
+    pub fn positive_or_null(&self, key: &str, default: Option<f64>) -> Result<Option<f64>, ConfigError> {
+        match self.get(key) {
+            Some(_) => self.positive(key, None).map(Some),
+            None if self.names(key) => Ok(None),
+            None => Ok(default),
         }
-        let Some(scaling) = scaling else {
-            return Ok(Rope { theta, scaling: RopeScaling::None });
+    }
+
+    /// The rotary embedding; that of layers without a window where there are two. Transformers 5 keeps it whole in
+    /// `rope_parameters`; transformers 4 has `rope_theta` and `rope_scaling`, where the type was once called `type`.
+    pub(super) fn rope(&self, form: &RopeForm, head_dim: usize, context: usize) -> Result<Rope, ConfigError> {
+        let mut scaling = match self.object("rope_parameters")? {
+            Some(parameters) => parameters,
+            None => self.object("rope_scaling")?.unwrap_or_else(|| self.empty("rope_scaling")),
         };
-        let theta = scaling.positive("rope_theta", Some(theta))?;
-        if let Some(factor) = scaling.get("partial_rotary_factor").filter(|factor| factor.as_f64() != Some(1.0)) {
-            return Err(scaling.unsupported("partial_rotary_factor", factor, "1 (the whole head is rotated)"));
+        if form.by_layer_type
+            && let Some(full) = scaling.object("full_attention")?
+        {
+            scaling = full;
         }
         if let Some((key, value)) = scaling.values.iter().find(|(_, value)| value.is_object()) {
             return Err(scaling.unsupported(key, value, "one rotary embedding for all layers"));
         }
+        let theta = scaling.positive("rope_theta", Some(self.positive("rope_theta", Some(form.theta_default))?))?;
+        let holder = if scaling.names("partial_rotary_factor") { &scaling } else { self };
+        let dims = holder.rotary_dims(form, head_dim)?;
         let key = if scaling.get("rope_type").is_some() { "rope_type" } else { "type" };
         let kind = scaling.text(key)?.unwrap_or("default");
+        if !form.types.contains(&kind) {
+            return Err(scaling.unsupported(key, &Value::from(kind), form.types.join(", ")));
+        }
         let scaling = match kind {
-            "default" => RopeScaling::None,
             "linear" => RopeScaling::Linear { factor: scaling.positive("factor", None)? },
             "llama3" => scaling.llama3(self)?,
-            other => return Err(scaling.unsupported(key, &Value::from(other), ROPE_TYPES)),
+            "longrope" => scaling.longrope(self, dims, context)?,
+            _ => RopeScaling::None,
         };
-        Ok(Rope { theta, scaling })
+        Ok(Rope { theta, dims, scaling })
     }
 
-    /// `self` is the scaling; `whole` is config.json, where some have the original context.
+    /// Numbers of a head that are rotated.
+    fn rotary_dims(&self, form: &RopeForm, head_dim: usize) -> Result<usize, ConfigError> {
+        let key = "partial_rotary_factor";
+        let Some(value) = self.get(key) else { return Ok(head_dim) };
+        let factor = self.positive(key, None)?;
+        if factor != 1.0 && !form.partial {
+            return Err(self.unsupported(key, value, "1 (the whole head is rotated)"));
+        }
+        let dims = (head_dim as f64 * factor) as usize;
+        if factor > 1.0 || dims == 0 || !dims.is_multiple_of(2) {
+            return Err(self.value_error(key, value, format!("an even share of head_dim ({head_dim})")));
+        }
+        Ok(dims)
+    }
+
+    /// An object without values, where `key` has none.
+    fn empty(&self, key: &str) -> Config {
+        Config { values: Map::new(), prefix: format!("{}{key}.", self.prefix) }
+    }
+
+    /// The context before scaling. `self` is the scaling; `whole` is config.json, where some have it.
+    fn original_context(&self, whole: &Config) -> Result<usize, ConfigError> {
+        let key = "original_max_position_embeddings";
+        let holder = if self.get(key).is_none() && whole.get(key).is_some() { whole } else { self };
+        holder.count(key, 1..=CONTEXT_MAX)
+    }
+
+    /// `self` is the scaling, `whole` config.json. There are factors for short and for long sequences. Which are taken
+    /// depends on the model's context, not on the sequence: else keys of a prefix would differ by what follows.
+    fn longrope(&self, whole: &Config, dims: usize, context: usize) -> Result<RopeScaling, ConfigError> {
+        let original = self.original_context(whole)?;
+        let key = if context > original { "long_factor" } else { "short_factor" };
+        let list = self.get(key).ok_or_else(|| self.missing(key))?;
+        let positive = |value: &Value| value.as_f64().filter(|factor| *factor > 0.0 && factor.is_finite());
+        let factors: Option<Vec<f64>> = list.as_array().and_then(|list| list.iter().map(positive).collect());
+        let expected = || format!("a list of {} numbers above 0", dims / 2);
+        let factors = factors.filter(|factors| factors.len() == dims / 2);
+        let factors = factors.ok_or_else(|| self.value_error(key, list, expected()))?;
+        let factor = self.positive("factor", Some(context as f64 / original as f64))?;
+        let magnitude = if factor > 1.0 { (1.0 + factor.ln() / (original as f64).ln()).sqrt() } else { 1.0 };
+        Ok(RopeScaling::Long { factors, magnitude: self.positive("attention_factor", Some(magnitude))? })
+    }
+
+    /// `self` is the scaling, `whole` config.json.
     fn llama3(&self, whole: &Config) -> Result<RopeScaling, ConfigError> {
-        let original = "original_max_position_embeddings";
-        let holder = if self.get(original).is_none() && whole.get(original).is_some() { whole } else { self };
         let low_freq_factor = self.positive("low_freq_factor", None)?;
         let high_freq_factor = self.positive("high_freq_factor", None)?;
         if high_freq_factor <= low_freq_factor {
@@ -225,7 +300,7 @@ impl Config {
             factor: self.positive("factor", None)?,
             low_freq_factor,
             high_freq_factor,
-            original_context: holder.count(original, 1..=CONTEXT_MAX)? as f64,
+            original_context: self.original_context(whole)? as f64,
         })
     }
 
@@ -247,19 +322,28 @@ impl Config {
     pub fn windows_by_layer(&self, layers: usize, first_default: usize) -> Result<Vec<Option<u32>>, ConfigError> {
         let used = self.flag("use_sliding_window", false)?;
         let window = if used { self.window("sliding_window")? } else { None };
-        let Some(types) = self.get("layer_types") else {
-            let first = self.count_or("max_window_layers", 0..=u64::MAX, Some(first_default))?;
-            return Ok((0..layers).map(|layer| window.filter(|_| layer >= first)).collect());
+        let windowed = match self.layer_types(layers)? {
+            Some(windowed) => windowed,
+            None => {
+                let first = self.count_or("max_window_layers", 0..=u64::MAX, Some(first_default))?;
+                (0..layers).map(|layer| layer >= first).collect()
+            }
         };
+        Ok(windowed.into_iter().map(|windowed| window.filter(|_| windowed)).collect())
+    }
+
+    /// Whether each layer has a window, as `layer_types` says it.
+    pub fn layer_types(&self, layers: usize) -> Result<Option<Vec<bool>>, ConfigError> {
+        let Some(types) = self.get("layer_types") else { return Ok(None) };
         let types = types.as_array().filter(|types| types.len() == layers).ok_or_else(|| {
             self.value_error("layer_types", types, format!("a list with one entry for each of the {layers} layers"))
         })?;
         let windowed = |kind: &Value| match kind.as_str() {
-            Some("full_attention") => Ok(None),
-            Some("sliding_attention") => Ok(window),
+            Some("full_attention") => Ok(false),
+            Some("sliding_attention") => Ok(true),
             _ => Err(self.unsupported("layer_types", kind, "full_attention, sliding_attention")),
         };
-        types.iter().map(windowed).collect()
+        types.iter().map(windowed).collect::<Result<_, _>>().map(Some)
     }
 
     /// The window in tokens at `key`.

@@ -1,5 +1,5 @@
-//! The forward pass of the decoder-only families (Llama, Mistral, Qwen2, Qwen3), once for all devices. Where they
-//! differ, the [`ModelSpec`] says so: windows, biases, head norms, head size, tied embeddings.
+//! The forward pass of the decoder-only families, once for all devices. Where they differ, the [`ModelSpec`] says so:
+//! windows, biases, where norms stand, head size, tied embeddings, scales.
 //!
 //! What is deliberately absent: any knowledge of the device, and names of tensors ([`super::bind`] has them).
 
@@ -26,13 +26,19 @@ pub(super) struct DecoderWeights {
 /// Handles of a layer's weights.
 #[derive(Clone, Debug)]
 pub(super) struct LayerWeights {
-    pub(super) attention_norm: Norm,
+    /// On what the attention reads.
+    pub(super) attention_norm: Option<Norm>,
     pub(super) qkv: Linear,
     pub(super) head_norms: Option<(Norm, Norm)>,
     pub(super) output: Linear,
-    pub(super) mlp_norm: Norm,
+    /// On what the attention adds.
+    pub(super) attention_post_norm: Option<Norm>,
+    /// On what the feed-forward reads.
+    pub(super) mlp_norm: Option<Norm>,
     pub(super) gate_up: Linear,
     pub(super) down: Linear,
+    /// On what the feed-forward adds.
+    pub(super) mlp_post_norm: Option<Norm>,
 }
 
 /// Handles of the activations.
@@ -92,6 +98,7 @@ impl Decoder {
             ops.attention(layer, qkv, attended)?;
             ops.linear(weights.output, attended, delta)?;
             ops.all_reduce(delta)?;
+            post_norm(ops, weights.attention_post_norm, delta)?;
             add = Some(delta);
             ops.mlp(MlpArgs {
                 norm: NormArgs { residual, add, weight: weights.mlp_norm, out: normed },
@@ -101,9 +108,18 @@ impl Decoder {
                 down: weights.down,
                 out: delta,
             })?;
+            post_norm(ops, weights.mlp_post_norm, delta)?;
         }
-        ops.sampling_norm(NormArgs { residual, add, weight: self.weights.norm, out: sampling })?;
+        ops.sampling_norm(NormArgs { residual, add, weight: Some(self.weights.norm), out: sampling })?;
         ops.logits(self.weights.head, sampling, logits)?;
         ops.sample(logits)
+    }
+}
+
+/// Norms what a block adds to the residual stream, where the family does.
+fn post_norm(ops: &mut impl Ops, weight: Option<Norm>, delta: Buffer) -> OpsResult {
+    match weight {
+        Some(_) => ops.rms_norm(NormArgs { residual: delta, add: None, weight, out: delta }),
+        None => Ok(()),
     }
 }

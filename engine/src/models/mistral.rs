@@ -1,6 +1,6 @@
 //! Mistral (`MistralForCausalLM`): Llama's form with one sliding window for all layers, or none.
 
-use super::config::{Config, ConfigError};
+use super::config::{Config, ConfigError, RopeForm};
 use super::{Defaults, Family, common};
 use crate::spec::ModelSpec;
 
@@ -11,10 +11,10 @@ const WINDOW_DEFAULT: u32 = 4096;
 
 /// The family.
 pub(super) static MISTRAL: Family =
-    Family { model_type: "mistral", architecture: "MistralForCausalLM", has_window: true, read };
+    Family { model_type: "mistral", architecture: "MistralForCausalLM", has_window: true, rope: RopeForm::PLAIN, read };
 
 fn read(config: &Config) -> Result<ModelSpec, ConfigError> {
-    let spec = common(&MISTRAL, config, Defaults { kv_heads: Some(KV_HEADS_DEFAULT), head_dim: None })?;
+    let spec = common(&MISTRAL, config, Defaults { kv_heads: Some(KV_HEADS_DEFAULT), head_dim: None, tied: false })?;
     let window = if config.names("sliding_window") { config.window("sliding_window")? } else { Some(WINDOW_DEFAULT) };
     Ok(ModelSpec { windows: vec![window; spec.layers], ..spec })
 }

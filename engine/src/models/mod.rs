@@ -7,9 +7,14 @@ pub mod bind;
 pub mod config;
 pub mod decoder;
 mod files;
+mod gemma2;
+mod gemma3;
+mod granite;
 mod info;
 mod llama;
 mod mistral;
+mod olmo2;
+mod phi3;
 mod qwen2;
 mod qwen3;
 pub mod tensors;
@@ -19,12 +24,22 @@ mod tests;
 pub use files::{ModelError, ModelFiles};
 pub use info::{ModelInfo, TensorRow};
 
-use crate::spec::ModelSpec;
-use config::{CONTEXT_MAX, Config, ConfigError, HEAD_DIM_MAX, LAYERS_MAX, WIDTH_MAX};
+use crate::spec::{Activation, ModelSpec, NormPlacement, QkNorm};
+use config::{CONTEXT_MAX, Config, ConfigError, HEAD_DIM_MAX, LAYERS_MAX, RopeForm, WIDTH_MAX};
 use domain::Dtype;
 
 /// Every family that is supported.
-pub static FAMILIES: [&Family; 4] = [&llama::LLAMA, &mistral::MISTRAL, &qwen2::QWEN2, &qwen3::QWEN3];
+pub static FAMILIES: [&Family; 9] = [
+    &llama::LLAMA,
+    &mistral::MISTRAL,
+    &qwen2::QWEN2,
+    &qwen3::QWEN3,
+    &gemma2::GEMMA2,
+    &gemma3::GEMMA3,
+    &phi3::PHI3,
+    &olmo2::OLMO2,
+    &granite::GRANITE,
+];
 
 /// RMS norm's epsilon where a config names none.
 const NORM_EPS_DEFAULT: f64 = 1e-6;
@@ -38,6 +53,8 @@ pub struct Family {
     pub architecture: &'static str,
     /// Its layers may have sliding windows.
     pub has_window: bool,
+    /// The rotary embeddings that its layers may have.
+    rope: RopeForm,
     /// Makes a spec of config.json.
     read: fn(&Config) -> Result<ModelSpec, ConfigError>,
 }
@@ -48,12 +65,19 @@ struct Defaults {
     kv_heads: Option<usize>,
     /// Numbers per head; `None`: `hidden_size / num_attention_heads`.
     head_dim: Option<usize>,
+    /// Whether the output projection is the embedding.
+    tied: bool,
 }
 
 impl Family {
     /// The family with this `model_type`.
     pub fn named(model_type: &str) -> Option<&'static Family> {
         FAMILIES.into_iter().find(|family| family.model_type == model_type)
+    }
+
+    /// Whether its rotary embedding may be scaled so, as config.json spells it.
+    pub fn has_rope_type(&self, kind: &str) -> bool {
+        self.rope.types.contains(&kind)
     }
 
     /// The family that config.json describes. Errors: none does, or its class is not the one with an output projection.
@@ -102,7 +126,8 @@ pub fn read_spec(config: &Config, generation: Option<&Config>) -> Result<ModelSp
     Ok(spec)
 }
 
-/// What all families read alike; no biases, no norms on heads and no windows yet.
+/// What all families read alike; norms before attention and feed-forward only, no biases, norms on heads, windows, scales
+/// and caps yet.
 fn common(family: &Family, config: &Config, defaults: Defaults) -> Result<ModelSpec, ConfigError> {
     let vocab = config.count("vocab_size", 1..=WIDTH_MAX)?;
     let hidden = config.count("hidden_size", 1..=WIDTH_MAX)?;
@@ -121,6 +146,8 @@ fn common(family: &Family, config: &Config, defaults: Defaults) -> Result<ModelS
     if head_dim % 2 != 0 {
         return Err(config.value_error("head_dim", &head_dim.into(), "even, for the rotary embedding"));
     }
+    let context = config.count("max_position_embeddings", 1..=CONTEXT_MAX)?;
+    let rope = config.rope(&family.rope, head_dim, context)?;
     Ok(ModelSpec {
         family: family.model_type,
         vocab,
@@ -130,14 +157,24 @@ fn common(family: &Family, config: &Config, defaults: Defaults) -> Result<ModelS
         kv_heads,
         head_dim,
         ffn: config.count("intermediate_size", 1..=WIDTH_MAX)?,
+        norms: NormPlacement::Before,
         norm_eps: config.positive("rms_norm_eps", Some(NORM_EPS_DEFAULT))? as f32,
-        rope: config.rope()?,
-        context: config.count("max_position_embeddings", 1..=CONTEXT_MAX)?,
-        tied: config.flag("tie_word_embeddings", false)?,
+        norm_offset: 0.0,
+        activation: config.activation("hidden_act", Activation::Silu)?,
+        ropes: vec![rope; layers],
+        context,
+        tied: config.flag("tie_word_embeddings", defaults.tied)?,
         qkv_bias: false,
         output_bias: false,
         mlp_bias: false,
-        qk_norm: false,
+        qk_norm: QkNorm::None,
+        fused: false,
+        embedding_scale: 1.0,
+        residual_scale: 1.0,
+        attention_scale: 1.0 / (head_dim as f32).sqrt(),
+        attention_cap: None,
+        logits_scale: 1.0,
+        logits_cap: None,
         windows: vec![None; layers],
         dtype: config.dtype()?.unwrap_or(Dtype::F32),
         eos: config.tokens("eos_token_id", vocab)?,

@@ -1,7 +1,7 @@
 //! Qwen2 and Qwen2.5 (`Qwen2ForCausalLM`): Llama's form with biases on queries, keys and values, and sliding windows in
 //! the upper layers where they are switched on.
 
-use super::config::{Config, ConfigError};
+use super::config::{Config, ConfigError, RopeForm};
 use super::{Defaults, Family, common};
 use crate::spec::ModelSpec;
 
@@ -12,10 +12,10 @@ const WINDOW_LAYER_DEFAULT: usize = 28;
 
 /// The family.
 pub(super) static QWEN2: Family =
-    Family { model_type: "qwen2", architecture: "Qwen2ForCausalLM", has_window: true, read };
+    Family { model_type: "qwen2", architecture: "Qwen2ForCausalLM", has_window: true, rope: RopeForm::PLAIN, read };
 
 fn read(config: &Config) -> Result<ModelSpec, ConfigError> {
-    let spec = common(&QWEN2, config, Defaults { kv_heads: Some(KV_HEADS_DEFAULT), head_dim: None })?;
+    let spec = common(&QWEN2, config, Defaults { kv_heads: Some(KV_HEADS_DEFAULT), head_dim: None, tied: false })?;
     let windows = config.windows_by_layer(spec.layers, WINDOW_LAYER_DEFAULT)?;
     Ok(ModelSpec { qkv_bias: true, windows, ..spec })
 }

@@ -1,9 +1,9 @@
 //! Qwen3 (`Qwen3ForCausalLM`): Llama's form with an RMS norm on each query and key head, a head width of its own, and
 //! sliding windows in the upper layers where they are switched on.
 
-use super::config::{Config, ConfigError};
+use super::config::{Config, ConfigError, RopeForm};
 use super::{Defaults, Family, common};
-use crate::spec::ModelSpec;
+use crate::spec::{ModelSpec, QkNorm};
 
 /// KV heads where a config names none.
 const KV_HEADS_DEFAULT: usize = 32;
@@ -14,12 +14,12 @@ const WINDOW_LAYER_DEFAULT: usize = 28;
 
 /// The family.
 pub(super) static QWEN3: Family =
-    Family { model_type: "qwen3", architecture: "Qwen3ForCausalLM", has_window: true, read };
+    Family { model_type: "qwen3", architecture: "Qwen3ForCausalLM", has_window: true, rope: RopeForm::PLAIN, read };
 
 fn read(config: &Config) -> Result<ModelSpec, ConfigError> {
-    let defaults = Defaults { kv_heads: Some(KV_HEADS_DEFAULT), head_dim: Some(HEAD_DIM_DEFAULT) };
+    let defaults = Defaults { kv_heads: Some(KV_HEADS_DEFAULT), head_dim: Some(HEAD_DIM_DEFAULT), tied: false };
     let spec = common(&QWEN3, config, defaults)?;
     let bias = config.flag("attention_bias", false)?;
     let windows = config.windows_by_layer(spec.layers, WINDOW_LAYER_DEFAULT)?;
-    Ok(ModelSpec { qkv_bias: bias, output_bias: bias, qk_norm: true, windows, ..spec })
+    Ok(ModelSpec { qkv_bias: bias, output_bias: bias, qk_norm: QkNorm::Heads, windows, ..spec })
 }

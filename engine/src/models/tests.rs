@@ -50,14 +50,15 @@ fn both_spellings_say_the_same() {
     assert_eq!(four.dtype, Dtype::Bf16);
     let expected =
         RopeScaling::Llama3 { factor: 8.0, low_freq_factor: 1.0, high_freq_factor: 4.0, original_context: 128.0 };
-    assert_eq!(four.rope, Rope { theta: 500_000.0, scaling: expected });
+    assert_eq!(four.ropes, vec![Rope { theta: 500_000.0, dims: 8, scaling: expected }; 4]);
 
-    let linear = Rope { theta: 10_000.0, scaling: RopeScaling::Linear { factor: 2.0 } };
-    assert_eq!(spec("llama", json!({"rope_scaling": {"type": "linear", "factor": 2.0}})).rope, linear);
-    let plain = Rope { theta: 1e6, scaling: RopeScaling::None };
-    assert_eq!(spec("qwen2", json!({"rope_parameters": {"rope_type": "default", "rope_theta": 1e6}})).rope, plain);
-    assert_eq!(spec("qwen2", json!({"rope_scaling": null, "rope_theta": 1000000})).rope, plain);
-    assert_eq!(spec("llama", json!({})).rope, Rope { theta: 10_000.0, scaling: RopeScaling::None });
+    let rope = |family, changes| spec(family, changes).ropes[0].clone();
+    let linear = Rope { theta: 10_000.0, dims: 8, scaling: RopeScaling::Linear { factor: 2.0 } };
+    assert_eq!(rope("llama", json!({"rope_scaling": {"type": "linear", "factor": 2.0}})), linear);
+    let plain = Rope { theta: 1e6, dims: 8, scaling: RopeScaling::None };
+    assert_eq!(rope("qwen2", json!({"rope_parameters": {"rope_type": "default", "rope_theta": 1e6}})), plain);
+    assert_eq!(rope("qwen2", json!({"rope_scaling": null, "rope_theta": 1000000})), plain);
+    assert_eq!(rope("llama", json!({})), Rope { theta: 10_000.0, ..plain });
 }
 
 #[test]
@@ -69,13 +70,14 @@ fn the_original_context_may_stand_outside_of_the_scaling() {
         &["rope_scaling.original_max_position_embeddings", "missing"],
     );
     let spec = spec("llama", json!({"rope_scaling": scaling, "original_max_position_embeddings": 256}));
-    assert!(matches!(spec.rope.scaling, RopeScaling::Llama3 { original_context: 256.0, .. }), "{:?}", spec.rope);
+    let scaling = &spec.ropes[0].scaling;
+    assert!(matches!(scaling, RopeScaling::Llama3 { original_context: 256.0, .. }), "{scaling:?}");
 }
 
 #[test]
 fn llama_has_biases_where_it_says_so() {
     let plain = spec("llama", json!({}));
-    assert_eq!((plain.qkv_bias, plain.output_bias, plain.mlp_bias, plain.qk_norm), (false, false, false, false));
+    assert_eq!((plain.qkv_bias, plain.output_bias, plain.mlp_bias, plain.qk_norm), (false, false, false, QkNorm::None));
     assert_eq!((plain.heads, plain.kv_heads, plain.head_dim, plain.tied), (8, 2, 8, false));
     assert_eq!(plain.windows, [None; 4]);
     let biased = spec("llama", json!({"attention_bias": true, "mlp_bias": true, "tie_word_embeddings": true}));
@@ -130,7 +132,7 @@ fn qwen_has_windows_in_the_layers_that_it_names() {
     }
     assert!(spec("qwen2", json!({})).qkv_bias && !spec("qwen2", json!({})).output_bias);
     let qwen3 = spec("qwen3", json!({}));
-    assert!(qwen3.qk_norm && !qwen3.qkv_bias);
+    assert_eq!((qwen3.qk_norm, qwen3.qkv_bias), (QkNorm::Heads, false));
 }
 
 #[test]

@@ -44,20 +44,37 @@ pub struct Shape {
     pub rope_theta: f64,
     /// Scaling of the rotary frequencies.
     pub llama3: Option<Llama3Scaling>,
+    /// A scaling of each frequency by a factor of its own, from this context on, of three quarters of each head.
+    pub longrope: Option<u32>,
 }
 
 impl Shape {
+    /// The kind of `rope_scaling`, as config.json spells it.
+    pub(super) fn rope_type(&self) -> &'static str {
+        match self {
+            Self { llama3: Some(_), .. } => "llama3",
+            Self { longrope: Some(_), .. } => "longrope",
+            _ => "default",
+        }
+    }
+
     /// `rope_scaling` of config.json.
     pub(super) fn rope_scaling(&self) -> Value {
-        self.llama3.map_or(Value::Null, |scaling| {
-            json!({
-                "rope_type": "llama3",
+        if let Some(scaling) = self.llama3 {
+            return json!({
+                "rope_type": self.rope_type(),
                 "factor": scaling.factor,
                 "low_freq_factor": 1.0,
                 "high_freq_factor": 4.0,
                 "original_max_position_embeddings": scaling.original_context,
-            })
-        })
+            });
+        }
+        if self.longrope.is_some() {
+            let pairs = self.head_dim * 3 / 4 / 2;
+            let factors = |step: f64| (0..pairs).map(|pair| 1.0 + step * pair as f64).collect::<Vec<_>>();
+            return json!({"rope_type": self.rope_type(), "short_factor": factors(0.125), "long_factor": factors(0.75)});
+        }
+        Value::Null
     }
 }
 
@@ -77,10 +94,11 @@ const TINY: Shape = Shape {
     window: None,
     rope_theta: 10_000.0,
     llama3: None,
+    longrope: None,
 };
 
 /// All named shapes.
-pub static SHAPES: [Shape; 9] = [
+pub static SHAPES: [Shape; 10] = [
     TINY,
     Shape { name: "tiny-tied", about: "for tests: the output projection is the embedding", tied: true, ..TINY },
     Shape { name: "tiny-bias", about: "for tests: biases wherever the family has them", biases: true, ..TINY },
@@ -106,6 +124,12 @@ pub static SHAPES: [Shape; 9] = [
         about: "for tests: llama3 rotary scaling",
         rope_theta: 500_000.0,
         llama3: Some(Llama3Scaling { factor: 8.0, original_context: 128 }),
+        ..TINY
+    },
+    Shape {
+        name: "tiny-longrope",
+        about: "for tests: longrope scaling of three quarters of each head",
+        longrope: Some(64),
         ..TINY
     },
     Shape {

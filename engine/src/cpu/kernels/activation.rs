@@ -2,9 +2,12 @@
 
 use super::dispatch;
 use crate::cpu::simd::{LANES, Simd};
+use crate::spec::Activation;
 
-/// One row: `out = gate / (1 + e^-gate) * up`.
-pub(in crate::cpu) struct SiluMul {
+/// One row: `out = activation(gate) * up`.
+pub(in crate::cpu) struct Gated {
+    /// The activation.
+    pub(in crate::cpu) activation: Activation,
     /// `width` gates, then `width` ups.
     pub(in crate::cpu) gate_up: *const f32,
     /// The result, `width` numbers.
@@ -18,29 +21,51 @@ dispatch! {
     ///
     /// # Safety
     /// `2 * width` numbers can be read behind `gate_up` and `width` written behind `out`, which nobody else uses meanwhile.
-    fn silu_mul(SiluMul) = activate, plain numbers
+    fn gated(Gated) = activate, plain numbers
 }
 
 #[inline(always)]
-unsafe fn activate<S: Simd>(s: S, a: &SiluMul) {
+unsafe fn activate<S: Simd>(s: S, a: &Gated) {
+    // SAFETY: as the caller says.
+    unsafe {
+        match a.activation {
+            Activation::Silu => rows(s, a, |gate| gate),
+            Activation::GeluTanh => rows(s, a, |gate| gelu_exponent(s, gate)),
+        }
+    }
+}
+
+/// Both activations are `gate / (1 + e^-x)`, with an `x` of their own.
+#[inline(always)]
+unsafe fn rows<S: Simd>(s: S, a: &Gated, x: impl Fn(S::V) -> S::V) {
     let (whole, rest) = (a.width / LANES * LANES, a.width % LANES);
     // SAFETY: gates are below `width`, ups below `2 * width`.
     unsafe {
         let up = a.gate_up.add(a.width);
         let mut i = 0;
         while i < whole {
-            s.store(a.out.add(i), silu(s, s.load(a.gate_up.add(i)), s.load(up.add(i))));
+            s.store(a.out.add(i), gate(s, s.load(a.gate_up.add(i)), s.load(up.add(i)), &x));
             i += LANES;
         }
         if rest > 0 {
-            let activated = silu(s, s.load_part(a.gate_up.add(whole), rest), s.load_part(up.add(whole), rest));
+            let (left, up) = (s.load_part(a.gate_up.add(whole), rest), s.load_part(up.add(whole), rest));
+            let activated = gate(s, left, up, &x);
             s.store_part(a.out.add(whole), activated, rest);
         }
     }
 }
 
 #[inline(always)]
-fn silu<S: Simd>(s: S, gate: S::V, up: S::V) -> S::V {
-    let e = s.exp(s.sub(s.splat(0.0), gate));
+fn gate<S: Simd>(s: S, gate: S::V, up: S::V, x: &impl Fn(S::V) -> S::V) -> S::V {
+    let e = s.exp(s.sub(s.splat(0.0), x(gate)));
     s.mul(s.div(gate, s.add(s.splat(1.0), e)), up)
+}
+
+/// `(1 + tanh(u)) / 2 = 1 / (1 + e^-2u)`: this is `2u` of the approximation of GELU (Hendrycks and Gimpel, "Gaussian error
+/// linear units", 2016), `u = sqrt(2 / pi) * (x + 0.044715 x^3)`.
+#[inline(always)]
+fn gelu_exponent<S: Simd>(s: S, x: S::V) -> S::V {
+    const TWICE_ROOT: f32 = std::f32::consts::FRAC_2_SQRT_PI * std::f32::consts::SQRT_2;
+    let cubic = s.fma(s.mul(x, x), s.splat(0.044_715 * TWICE_ROOT), s.splat(TWICE_ROOT));
+    s.mul(x, cubic)
 }

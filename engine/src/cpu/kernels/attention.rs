@@ -44,6 +44,8 @@ pub(in crate::cpu) struct Attention<'a> {
     pub(in crate::cpu) window: usize,
     /// Multiplies the scores.
     pub(in crate::cpu) scale: f32,
+    /// Soft cap of the scores.
+    pub(in crate::cpu) cap: Option<f32>,
     /// The pool, at this layer's and this head's keys in block 0.
     pub(in crate::cpu) pool: *const u8,
     /// Bytes from one block to the next.
@@ -159,6 +161,7 @@ unsafe fn attend<S: Simd, N: Number>(s: S, a: &Attention<'_>) {
             unsafe {
                 let query = a.queries.add(a.offset(a.first + i, a.query_stride));
                 let scores = s.mul(score(s, query, keys, a.head_dim), s.splat(a.scale));
+                let scores = a.cap.map_or(scores, |cap| s.soft_cap(scores, cap));
                 let scores = s.within(scores, from - base, to - base, f32::NEG_INFINITY);
                 let before = largest[i];
                 let new = s.largest(scores);

@@ -11,14 +11,16 @@
 
 mod activation;
 mod attention;
+mod cap;
 mod linear;
 mod norm;
 mod rotary;
 #[cfg(test)]
 mod tests;
 
-pub(super) use activation::{SiluMul, silu_mul};
+pub(super) use activation::{Gated, gated};
 pub(super) use attention::{Attention, HEAD_DIM_MAX, QUERY_TILE, attention};
+pub(super) use cap::{CapRow, cap_row};
 pub(super) use linear::{Form, PANEL, Preparation, Product};
 pub(super) use norm::{RmsNorm, rms_norm};
 pub(super) use rotary::{CacheRow, RotaryRow, cache_row, rotary, rotary_angles};

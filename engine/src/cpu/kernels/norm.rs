@@ -3,13 +3,15 @@
 use super::dispatch;
 use crate::cpu::simd::{LANES, Simd};
 
-/// One row: `x += add; out = x / sqrt(mean(x^2) + eps) * weight`.
+/// One row: `x += add * add_scale; out = x / sqrt(mean(x^2) + eps) * weight`.
 pub(in crate::cpu) struct RmsNorm {
     /// The row, `width` numbers.
     pub(in crate::cpu) x: *mut f32,
     /// Added to the row first; null for none.
     pub(in crate::cpu) add: *const f32,
-    /// The weights.
+    /// Multiplies what is added.
+    pub(in crate::cpu) add_scale: f32,
+    /// The weights; null: `out` is `x`.
     pub(in crate::cpu) weight: *const f32,
     /// The result; may be `x`.
     pub(in crate::cpu) out: *mut f32,
@@ -32,13 +34,14 @@ dispatch! {
 unsafe fn norm<S: Simd>(s: S, n: &RmsNorm) {
     let (whole, rest) = (n.width / LANES * LANES, n.width % LANES);
     let mut squares = s.splat(0.0);
+    let add_scale = s.splat(n.add_scale);
     // SAFETY: all accesses are below `width`.
     unsafe {
         let mut i = 0;
         while i < whole {
             let mut x = s.load(n.x.add(i));
             if !n.add.is_null() {
-                x = s.add(x, s.load(n.add.add(i)));
+                x = s.fma(s.load(n.add.add(i)), add_scale, x);
                 s.store(n.x.add(i), x);
             }
             squares = s.fma(x, x, squares);
@@ -47,10 +50,14 @@ unsafe fn norm<S: Simd>(s: S, n: &RmsNorm) {
         if rest > 0 {
             let mut x = s.load_part(n.x.add(whole).cast_const(), rest);
             if !n.add.is_null() {
-                x = s.add(x, s.load_part(n.add.add(whole), rest));
+                x = s.fma(s.load_part(n.add.add(whole), rest), add_scale, x);
                 s.store_part(n.x.add(whole), x, rest);
             }
             squares = s.fma(x, x, squares);
+        }
+        if n.weight.is_null() {
+            n.out.copy_from(n.x, n.width);
+            return;
         }
         let scale = s.splat(1.0 / (s.sum(squares) / n.width as f32 + n.eps).sqrt());
         let mut i = 0;

@@ -8,13 +8,14 @@ use crate::spec::{Rope, RopeScaling};
 ///
 /// Source: Hugging Face transformers, `modeling_rope_utils.py`. As there, an angle is a product in single precision
 /// (what the models were trained with); only here its sine and cosine are exact before they are rounded.
-pub(in crate::cpu) fn rotary_angles(rope: &Rope, head_dim: usize) -> Vec<f32> {
+pub(in crate::cpu) fn rotary_angles(rope: &Rope) -> Vec<f32> {
     let angle = |i: usize| {
-        let angle = rope.theta.powf(-((2 * i) as f64) / head_dim as f64);
-        match rope.scaling {
+        let angle = rope.theta.powf(-((2 * i) as f64) / rope.dims as f64);
+        match &rope.scaling {
             RopeScaling::None => angle,
             RopeScaling::Linear { factor } => angle / factor,
-            RopeScaling::Llama3 { factor, low_freq_factor, high_freq_factor, original_context } => {
+            RopeScaling::Long { factors, .. } => angle / factors[i],
+            &RopeScaling::Llama3 { factor, low_freq_factor, high_freq_factor, original_context } => {
                 let wavelength = 2.0 * std::f64::consts::PI / angle;
                 if wavelength < original_context / high_freq_factor {
                     angle
@@ -28,18 +29,20 @@ pub(in crate::cpu) fn rotary_angles(rope: &Rope, head_dim: usize) -> Vec<f32> {
             }
         }
     };
-    (0..head_dim / 2).map(|i| angle(i) as f32).collect()
+    (0..rope.dims / 2).map(|i| angle(i) as f32).collect()
 }
 
-/// Rotation of the heads of one row, in place: number `i` of a head and number `i + head_dim / 2` are a pair.
+/// Rotation of the heads of one row, in place: number `i` of a head and number `i + dims / 2` are a pair.
 pub(in crate::cpu) struct RotaryRow {
     /// The first head.
     pub(in crate::cpu) heads: *mut f32,
     /// Heads, one after the other.
     pub(in crate::cpu) count: usize,
-    /// Numbers per head, even.
+    /// Numbers per head.
     pub(in crate::cpu) head_dim: usize,
-    /// `head_dim / 2` cosines, then as many sines, for the row's position.
+    /// Numbers per head that are rotated, even.
+    pub(in crate::cpu) dims: usize,
+    /// `dims / 2` cosines, then as many sines, for the row's position.
     pub(in crate::cpu) table: *const f32,
 }
 
@@ -47,14 +50,14 @@ dispatch! {
     /// Rotates.
     ///
     /// # Safety
-    /// `count * head_dim` numbers can be read and written behind `heads`, and nobody else uses them; `head_dim` numbers
-    /// can be read behind `table`.
+    /// `count * head_dim` numbers can be read and written behind `heads`, and nobody else uses them; `dims` numbers
+    /// can be read behind `table`, and a head has as many.
     fn rotary(RotaryRow) = rotate, plain numbers
 }
 
 #[inline(always)]
 unsafe fn rotate<S: Simd>(s: S, r: &RotaryRow) {
-    let half = r.head_dim / 2;
+    let half = r.dims / 2;
     let (whole, rest) = (half / LANES * LANES, half % LANES);
     for head in 0..r.count {
         // SAFETY: the head is one of `count`, and `i + 16`, or `whole + rest`, is at most `half`.

@@ -5,7 +5,7 @@ mod linear;
 
 use super::*;
 use crate::cpu::simd::Isa;
-use crate::spec::{Rope, RopeScaling};
+use crate::spec::{Activation, Rope, RopeScaling};
 use domain::{BlockId, Dtype};
 use half::{bf16, f16};
 use proptest::prelude::*;
@@ -84,7 +84,14 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
     #[test]
-    fn rms_norm_norms(seed in seed(), width in 1usize..200, with_add in any::<bool>(), in_place in any::<bool>()) {
+    fn rms_norm_norms(
+        seed in seed(),
+        width in 1usize..200,
+        with_add in any::<bool>(),
+        add_scale in prop_oneof![Just(1.0f32), 0.1f32..2.0],
+        weighted in any::<bool>(),
+        in_place in any::<bool>(),
+    ) {
         let mut numbers = Numbers(seed);
         let (x, add, weight) = (numbers.vec(width), numbers.vec(width), numbers.vec(width));
         let eps = 1e-5;
@@ -93,7 +100,8 @@ proptest! {
             let norm = RmsNorm {
                 x: x.as_mut_ptr(),
                 add: if with_add { add.as_ptr() } else { std::ptr::null() },
-                weight: weight.as_ptr(),
+                add_scale,
+                weight: if weighted { weight.as_ptr() } else { std::ptr::null() },
                 out: if in_place { x.as_mut_ptr() } else { out.as_mut_ptr() },
                 width, eps,
             };
@@ -101,49 +109,85 @@ proptest! {
             unsafe { rms_norm(isa, &norm) };
             if in_place { x } else { x.extend(out); x }
         });
-        let sum: Vec<f64> = x.iter().zip(&add).map(|(x, add)| f64::from(*x) + if with_add { f64::from(*add) } else { 0.0 }).collect();
+        let added = if with_add { f64::from(add_scale) } else { 0.0 };
+        let sum: Vec<f64> = x.iter().zip(&add).map(|(x, add)| f64::from(*x) + added * f64::from(*add)).collect();
         let scale = 1.0 / (sum.iter().map(|x| x * x).sum::<f64>() / width as f64 + f64::from(eps)).sqrt();
-        let normed: Vec<f64> = sum.iter().zip(&weight).map(|(x, weight)| x * scale * f64::from(*weight)).collect();
+        let normed: Vec<f64> = match weighted {
+            true => sum.iter().zip(&weight).map(|(x, weight)| x * scale * f64::from(*weight)).collect(),
+            false => sum.clone(),
+        };
         let expected = if in_place { normed } else { [sum, normed].concat() };
         assert_close(&found, &expected, 1e-5);
     }
 
     #[test]
-    fn silu_mul_activates(seed in seed(), width in 1usize..100, range in prop_oneof![Just(1.0f32), Just(30.0), Just(500.0)]) {
+    fn gates_are_activated(
+        seed in seed(),
+        width in 1usize..100,
+        range in prop_oneof![Just(1.0f32), Just(30.0), Just(500.0)],
+        activation in prop_oneof![Just(Activation::Silu), Just(Activation::GeluTanh)],
+    ) {
         let mut numbers = Numbers(seed);
         let gate_up: Vec<f32> = numbers.vec(2 * width).iter().map(|x| x * range).collect();
         let found = on_all(|isa| {
             let mut out = vec![f32::NAN; width + 1];
             // SAFETY: there are twice `width` numbers, and room for `width`.
-            unsafe { silu_mul(isa, &SiluMul { gate_up: gate_up.as_ptr(), out: out.as_mut_ptr(), width }) };
+            unsafe { gated(isa, &Gated { activation, gate_up: gate_up.as_ptr(), out: out.as_mut_ptr(), width }) };
             assert!(out.pop().unwrap().is_nan());
             out
         });
         let expected: Vec<f64> = (0..width)
             .map(|i| {
                 let (gate, up) = (f64::from(gate_up[i]), f64::from(gate_up[width + i]));
-                gate / (1.0 + (-gate).exp()) * up
+                let root = (2.0 / std::f64::consts::PI).sqrt();
+                match activation {
+                    Activation::Silu => gate / (1.0 + (-gate).exp()) * up,
+                    Activation::GeluTanh => 0.5 * gate * (1.0 + (root * (gate + 0.044715 * gate.powi(3))).tanh()) * up,
+                }
             })
             .collect();
         assert_close(&found, &expected, 1e-6 * f64::from(range * range));
     }
 
     #[test]
-    fn rotary_rotates(seed in seed(), count in 1usize..5, half in 1usize..40, position in 0u32..100_000) {
-        let head_dim = 2 * half;
+    fn rows_are_scaled_and_capped(seed in seed(), width in 1usize..100, scale in 0.1f32..100.0, cap in prop::option::of(0.5f32..50.0)) {
+        let row = Numbers(seed).vec(width);
+        let found = on_all(|isa| {
+            let mut row = [row.clone(), vec![f32::NAN]].concat();
+            // SAFETY: there are `width` numbers.
+            unsafe { cap_row(isa, &CapRow { x: row.as_mut_ptr(), width, scale, cap }) };
+            assert!(row.pop().unwrap().is_nan());
+            row
+        });
+        let scaled = row.iter().map(|x| f64::from(*x) * f64::from(scale));
+        let expected: Vec<f64> = match cap.map(f64::from) {
+            Some(cap) => scaled.map(|x| cap * (x / cap).tanh()).collect(),
+            None => scaled.collect(),
+        };
+        assert_close(&found, &expected, 1e-6 * f64::from(cap.unwrap_or(scale)));
+    }
+
+    #[test]
+    fn rotary_rotates(
+        seed in seed(),
+        count in 1usize..5,
+        half in 1usize..40,
+        unrotated in prop_oneof![Just(0usize), 1usize..20],
+        position in 0u32..100_000,
+    ) {
+        let (dims, head_dim) = (2 * half, 2 * half + unrotated);
         let mut numbers = Numbers(seed);
         let heads = numbers.vec(count * head_dim);
-        let rope = Rope { theta: 10_000.0, scaling: RopeScaling::None };
-        let angles = rotary_angles(&rope, head_dim);
+        let angles = rotary_angles(&Rope { theta: 10_000.0, dims, scaling: RopeScaling::None });
         let turns: Vec<f64> = angles.iter().map(|angle| f64::from(position as f32 * angle)).collect();
         let table: Vec<f32> = turns.iter().map(|x| x.cos() as f32).chain(turns.iter().map(|x| x.sin() as f32)).collect();
         let found = on_all(|isa| {
             let mut heads = heads.clone();
             // SAFETY: there are `count` heads, and one head's worth of table.
-            unsafe { rotary(isa, &RotaryRow { heads: heads.as_mut_ptr(), count, head_dim, table: table.as_ptr() }) };
+            unsafe { rotary(isa, &RotaryRow { heads: heads.as_mut_ptr(), count, head_dim, dims, table: table.as_ptr() }) };
             heads
         });
-        let mut expected = vec![0.0; heads.len()];
+        let mut expected: Vec<f64> = heads.iter().map(|x| f64::from(*x)).collect();
         for head in (0..heads.len()).step_by(head_dim) {
             for i in 0..half {
                 let (a, b) = (f64::from(heads[head + i]), f64::from(heads[head + half + i]));
@@ -194,11 +238,12 @@ struct Scene {
     window: usize,
     start: usize,
     rows: usize,
+    cap: Option<f32>,
 }
 
 fn scene() -> impl Strategy<Value = Scene> {
     let shape = (1usize..6, 1usize..3, prop_oneof![1usize..40, Just(64), Just(80)], prop_oneof![1usize..20, Just(32)]);
-    let place = (prop_oneof![Just(usize::MAX), 1usize..50], 0usize..90, 1usize..40);
+    let place = (prop_oneof![Just(usize::MAX), 1usize..50], 0usize..90, 1usize..40, prop::option::of(0.1f32..5.0));
     (seed(), dtype(), shape, place).prop_map(|(seed, dtype, shape, place)| Scene {
         seed,
         dtype,
@@ -209,6 +254,7 @@ fn scene() -> impl Strategy<Value = Scene> {
         window: place.0,
         start: place.1,
         rows: place.2,
+        cap: place.3,
     })
 }
 
@@ -267,6 +313,7 @@ impl Scene {
                         start: self.start + row,
                         window: self.window,
                         scale: 0.3,
+                        cap: self.cap,
                         pool: bytes
                             .as_ptr()
                             .cast::<u8>()
@@ -296,6 +343,7 @@ impl Scene {
             let (row, head) = (i / (self.group * self.kv_heads), i % (self.group * self.kv_heads) / self.group);
             let positions = self.from(self.start + row)..self.start + row + 1;
             let score = |p| at(p, head, 0).zip(query).map(|(k, q)| k * f64::from(*q)).sum::<f64>() * f64::from(0.3f32);
+            let score = |p| self.cap.map_or(score(p), |cap| f64::from(cap) * (score(p) / f64::from(cap)).tanh());
             let weights: Vec<f64> = positions.clone().map(|p| score(p).exp()).collect();
             let total: f64 = weights.iter().sum();
             let mut sums = vec![0.0; self.head_dim];
@@ -329,10 +377,10 @@ proptest! {
 #[test]
 fn llama3_angles_are_scaled_by_wavelength() {
     // Of Llama 3.1: theta 500000, factor 8, low 1, high 4, original context 8192.
-    let plain = rotary_angles(&Rope { theta: 500_000.0, scaling: RopeScaling::None }, 128);
+    let plain = rotary_angles(&Rope { theta: 500_000.0, dims: 128, scaling: RopeScaling::None });
     let scaling =
         RopeScaling::Llama3 { factor: 8.0, low_freq_factor: 1.0, high_freq_factor: 4.0, original_context: 8192.0 };
-    let scaled = rotary_angles(&Rope { theta: 500_000.0, scaling }, 128);
+    let scaled = rotary_angles(&Rope { theta: 500_000.0, dims: 128, scaling });
     for (plain, scaled) in plain.iter().zip(&scaled) {
         let wavelength = 2.0 * std::f32::consts::PI / plain;
         if wavelength < 2048.0 {
@@ -343,6 +391,11 @@ fn llama3_angles_are_scaled_by_wavelength() {
             assert!(*scaled < *plain && *scaled > plain / 8.0);
         }
     }
-    let linear = rotary_angles(&Rope { theta: 500_000.0, scaling: RopeScaling::Linear { factor: 4.0 } }, 128);
+    let scaling = RopeScaling::Linear { factor: 4.0 };
+    let linear = rotary_angles(&Rope { theta: 500_000.0, dims: 128, scaling });
     assert!(plain.iter().zip(&linear).all(|(plain, linear)| *linear == plain / 4.0));
+    let factors: Vec<f64> = (0..64).map(|i| f64::from(1 << (i % 3))).collect();
+    let scaling = RopeScaling::Long { factors: factors.clone(), magnitude: 1.5 };
+    let long = rotary_angles(&Rope { theta: 500_000.0, dims: 128, scaling });
+    assert!(plain.iter().zip(&long).zip(factors).all(|((plain, long), factor)| *long == plain / factor as f32));
 }

@@ -205,6 +205,15 @@ pub(crate) trait Simd: Copy {
         let p = self.fma(p, self.mul(r, r), self.add(r, self.splat(1.0)));
         self.zero_below(self.scale(p, n_magic), x, self.splat(EXP_MIN))
     }
+
+    /// `cap * tanh(x / cap)` for a positive `cap`, with an absolute error under `cap * 3e-7`; NaN for NaN.
+    #[inline(always)]
+    fn soft_cap(self, x: Self::V, cap: f32) -> Self::V {
+        // tanh(y) = 1 - 2 / (e^2y + 1)
+        let e = self.exp(self.mul(x, self.splat(2.0 / cap)));
+        let rest = self.div(self.splat(2.0 * cap), self.add(e, self.splat(1.0)));
+        self.sub(self.splat(cap), rest)
+    }
 }
 
 /// Smallest argument of [`Simd::exp`] whose result is not zero; `e^-87` is normal.

@@ -5,6 +5,7 @@ use crate::checkpoint::CheckpointError;
 use crate::cpu::{CpuModel, Isa, LogitsTap};
 use crate::device::{Device, SubmitError};
 use crate::models::bind::LoadError;
+use crate::spec::QkNorm;
 use domain::plan::{BlockCopy, Input};
 use domain::{BlockId, Dtype, GroupId, ProgressWord, SeqKey};
 use std::sync::Arc;
@@ -184,7 +185,7 @@ fn a_checkpoint_that_does_not_fit_its_config_is_refused_by_name() {
         }
         error => panic!("{error}"),
     }
-    match load(|spec| spec.qk_norm = true) {
+    match load(|spec| spec.qk_norm = QkNorm::Heads) {
         LoadError::Checkpoint(CheckpointError::NoTensor { tensor, .. }) => {
             assert_eq!(tensor, "model.layers.0.self_attn.q_norm.weight");
         }

@@ -1,0 +1,83 @@
+//! Cosines and sines of a step's positions: one table for each rotary embedding that the model's layers have.
+
+use super::CpuError;
+use super::kernels::rotary_angles;
+use super::memory::Memory;
+use crate::spec::{Rope, RopeScaling};
+
+/// The tables of all rows of a step.
+pub(super) struct RotaryTables {
+    tables: Vec<Table>,
+    /// Which table each layer has.
+    by_layer: Vec<usize>,
+    memory: Memory,
+    /// Numbers per row: those of all tables.
+    width: usize,
+}
+
+/// One rotary embedding.
+struct Table {
+    /// Angles of a head's pairs at position 1.
+    angles: Vec<f32>,
+    /// Multiplies cosines and sines.
+    magnitude: f64,
+    /// Where its numbers begin in a row.
+    offset: usize,
+}
+
+impl RotaryTables {
+    /// Tables for the rotary embeddings of the layers, for steps of so many rows.
+    pub(super) fn new(ropes: &[Rope], rows_max: usize) -> Result<Self, CpuError> {
+        let mut distinct: Vec<&Rope> = Vec::new();
+        let index = |rope| {
+            distinct.iter().position(|known| *known == rope).unwrap_or_else(|| {
+                distinct.push(rope);
+                distinct.len() - 1
+            })
+        };
+        let by_layer = ropes.iter().map(index).collect();
+        let mut width = 0;
+        let table = |rope: &&Rope| {
+            let offset = width;
+            width += rope.dims;
+            let magnitude = if let RopeScaling::Long { magnitude, .. } = rope.scaling { magnitude } else { 1.0 };
+            Table { angles: rotary_angles(rope), magnitude, offset }
+        };
+        let tables = distinct.iter().map(table).collect();
+        let bytes = rows_max * width * size_of::<f32>();
+        let memory =
+            Memory::zeroed(bytes).map_err(|source| CpuError::Memory { what: "the rotary tables", bytes, source })?;
+        Ok(Self { tables, by_layer, memory, width })
+    }
+
+    /// Fills all tables of row `row`, which is at `position`.
+    ///
+    /// # Safety
+    /// The row is below the limit, and nobody else uses its tables.
+    pub(super) unsafe fn fill(&self, row: usize, position: u32) {
+        for table in &self.tables {
+            let half = table.angles.len();
+            // SAFETY: the row has `2 * half` numbers from the table's offset on.
+            let to = unsafe { self.memory.as_ptr().cast::<f32>().add(row * self.width + table.offset) };
+            for (i, angle) in table.angles.iter().enumerate() {
+                let (sin, cos) = f64::from(position as f32 * angle).sin_cos();
+                // SAFETY: `i` is below `half`.
+                unsafe {
+                    to.add(i).write((cos * table.magnitude) as f32);
+                    to.add(half + i).write((sin * table.magnitude) as f32);
+                }
+            }
+        }
+    }
+
+    /// The table of `layer` for row `row`, and its numbers: half of them cosines, then as many sines.
+    ///
+    /// # Safety
+    /// The row is below the limit.
+    pub(super) unsafe fn row(&self, layer: u16, row: usize) -> (*const f32, usize) {
+        let table = &self.tables[self.by_layer[usize::from(layer)]];
+        // SAFETY: the row has the table's numbers.
+        let from = unsafe { self.memory.as_ptr().cast::<f32>().add(row * self.width + table.offset) };
+        (from, 2 * table.angles.len())
+    }
+}
