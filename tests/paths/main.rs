@@ -174,3 +174,28 @@ fn mistral_with_a_window_f32() {
 fn qwen3_f16() {
     check_model(&Model::random("qwen3", "tiny-wide", Dtype::F16));
 }
+
+#[test]
+fn gemma2_with_windows_bf16() {
+    check_model(&Model::random("gemma2", "tiny-window", Dtype::Bf16));
+}
+
+#[test]
+fn gemma3_with_windows_f32() {
+    check_model(&Model::random("gemma3_text", "tiny-window", Dtype::F32));
+}
+
+#[test]
+fn phi3_with_scaled_rotation_bf16() {
+    check_model(&Model::random("phi3", "tiny-longrope", Dtype::Bf16));
+}
+
+#[test]
+fn olmo2_f32() {
+    check_model(&Model::random("olmo2", "tiny-wide", Dtype::F32));
+}
+
+#[test]
+fn granite_bf16() {
+    check_model(&Model::random("granite", "tiny-bias", Dtype::Bf16));
+}

@@ -10,7 +10,7 @@ use domain::Dtype;
 use engine::cpu::CpuModel;
 use engine::models::config::Config;
 use engine::models::{ModelFiles, read_spec};
-use engine::spec::{ModelSpec, RopeScaling};
+use engine::spec::{Activation, ModelSpec, RopeScaling};
 use golden::{Golden, folder};
 use run::{Cut, Outcome, Run};
 use std::sync::Arc;
@@ -101,11 +101,20 @@ fn a_model_that_transformers_saved_computes_what_transformers_computes() {
 #[test]
 fn a_setting_that_is_slightly_wrong_is_noticed() {
     type Mutation = fn(&mut ModelSpec);
-    let mutations: [(&str, Mutation); 4] = [
+    let mutations: [(&str, Mutation); 13] = [
         ("mistral-window-f32", |spec| spec.windows.fill(Some(25))),
         ("qwen2-window-f32", |spec| spec.windows.swap(1, 2)),
         ("llama3-f32", |spec| spec.ropes.iter_mut().for_each(|rope| rope.scaling = RopeScaling::None)),
         ("qwen3-wide-f32", |spec| spec.norm_eps *= 10.0),
+        ("gemma2-window-f32", |spec| spec.attention_cap = None),
+        ("gemma2-window-f32", |spec| spec.logits_cap = Some(10.1)),
+        ("gemma2-window-f32", |spec| spec.activation = Activation::Silu),
+        ("gemma3-window-f32", |spec| spec.ropes.swap(0, 1)),
+        ("gemma3-window-f32", |spec| spec.attention_scale *= 1.01),
+        ("phi3-longrope-f32", |spec| spec.ropes.iter_mut().for_each(|rope| rope.scaling = short_factors())),
+        ("olmo2-wide-f32", |spec| spec.norm_eps *= 10.0),
+        ("granite-bias-f32", |spec| spec.residual_scale *= 1.01),
+        ("granite-bias-f32", |spec| spec.embedding_scale *= 1.01),
     ];
     for (name, mutate) in mutations {
         let case = Case::all().into_iter().find(|case| case.name == name).expect("there is such a case");
@@ -118,6 +127,11 @@ fn a_setting_that_is_slightly_wrong_is_noticed() {
             assert!(error > 2.0 * allowed, "{name}: error {error:e}, allowed {allowed:e}");
         });
     }
+}
+
+/// The factors of the shape `tiny-longrope` that transformers takes for sequences within the original context.
+fn short_factors() -> RopeScaling {
+    RopeScaling::Long { factors: (0..6).map(|pair| 1.0 + 0.125 * f64::from(pair)).collect(), magnitude: 1.0 }
 }
 
 #[test]

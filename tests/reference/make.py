@@ -1,10 +1,10 @@
 """Makes the goldens of tests/reference: what Hugging Face transformers computes, on a CPU, with the models of cases.json.
 
     python3 -m venv venv && venv/bin/pip install -r tests/reference/requirements.txt
-    venv/bin/python tests/reference/make.py
+    venv/bin/python tests/reference/make.py [NAME ...]
 
 The checkpoints come from their seeds (`cargo run --example reference-checkpoints`), so that no weights are committed.
-One model, `saved`, goes the other way: transformers makes and saves it, in several files and in the spelling of
+With names of cases only those are made. One model, `saved`, goes the other way: transformers makes and saves it, in several files and in the spelling of
 transformers 5, and it is committed.
 
 Of each model a golden holds the prompt, the tokens that greedy decoding adds, config.json as this transformers writes
@@ -168,10 +168,13 @@ def main():
         run = ["cargo", "run", "--release", "-p", "tests", "--example", "reference-checkpoints", "--", folder]
         subprocess.run(run, check=True, cwd=HERE)
         for case in cases:
+            if sys.argv[1:] and case["name"] not in sys.argv[1:]:
+                continue
             check_tokenizer(Path(folder) / case["name"])
             make(case["name"], Path(folder) / case["name"], case["dtype"], case["prompt_tokens"])
-    make_saved()
-    make("saved", SAVED, "f32", 147)
+    if not sys.argv[1:]:
+        make_saved()
+        make("saved", SAVED, "f32", 147)
 
 
 if __name__ == "__main__":

@@ -28,12 +28,14 @@ fn every_shape_is_a_valid_model_of_every_family_that_takes_it() {
                     assert_eq!(model.dtype, Dtype::Bf16);
                     assert_eq!(model.windows.iter().any(Option::is_some), shape.window.is_some());
                     let biased = tensors(&model).iter().any(|tensor| tensor.role == TensorRole::Bias);
-                    let has_biases = shape.biases && family.model_type != "mistral" || family.model_type == "qwen2";
+                    let without = ["mistral", "phi3"].contains(&family.model_type);
+                    let has_biases = shape.biases && !without || family.model_type == "qwen2";
                     assert_eq!(biased, has_biases, "{} {}", family.model_type, shape.name);
                 }
                 Err(error) => {
                     assert!(matches!(error, RandomError::Impossible { .. }), "{error}");
-                    assert!(shape.window.is_some() && !family.has_window);
+                    let windowless = shape.window.is_some() && !family.has_window;
+                    assert!(windowless || !family.has_rope_type(shape.rope_type()), "{error}");
                 }
             }
         }
@@ -54,6 +56,11 @@ fn what_is_written_is_what_the_model_asks_for() {
         ("mistral", "tiny-window", Dtype::F16),
         ("qwen2", "tiny-tied", Dtype::Bf16),
         ("qwen3", "tiny-wide", Dtype::Bf16),
+        ("gemma2", "tiny-bias", Dtype::Bf16),
+        ("gemma3_text", "tiny-window", Dtype::F32),
+        ("phi3", "tiny-longrope", Dtype::F16),
+        ("olmo2", "tiny-wide", Dtype::F32),
+        ("granite", "tiny-bias", Dtype::Bf16),
     ] {
         let spec = random(family, shape, 7, dtype);
         let dir = written(&spec);
