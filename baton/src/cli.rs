@@ -151,7 +151,7 @@ pub(crate) struct RandomArgs {
     /// Size of the model; an unknown one is answered with the list.
     #[arg(long, value_name = "SHAPE")]
     pub(crate) shape: String,
-    /// Form of the decoder: llama, mistral, qwen2 or qwen3.
+    /// Form of the decoder: llama, mistral, qwen2, qwen3, gemma2, gemma3_text, phi3, olmo2 or granite.
     #[arg(long, default_value = "llama")]
     pub(crate) family: String,
     /// Where the weights come from.
