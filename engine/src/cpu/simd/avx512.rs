@@ -21,6 +21,8 @@ pub(crate) enum Avx512Level {
     Vnni,
     /// Dot products of bf16.
     Bf16,
+    /// Tiles (AMX) and their products of bf16 and of bytes.
+    Amx,
 }
 
 impl Avx512 {
@@ -36,7 +38,9 @@ impl Avx512 {
             && is_x86_feature_detected!("avx512vl")
             && is_x86_feature_detected!("avx512vnni");
         let bf16 = vnni && is_x86_feature_detected!("avx512bf16");
-        let levels = [(Avx512Level::Bf16, bf16), (Avx512Level::Vnni, vnni), (Avx512Level::Base, base)];
+        let amx = bf16 && super::amx::permitted();
+        let levels =
+            [(Avx512Level::Amx, amx), (Avx512Level::Bf16, bf16), (Avx512Level::Vnni, vnni), (Avx512Level::Base, base)];
         levels.into_iter().filter(|(_, found)| *found).map(|(level, _)| Self { level }).collect()
     }
 
@@ -51,6 +55,7 @@ impl Avx512 {
             Avx512Level::Base => "avx512",
             Avx512Level::Vnni => "avx512-vnni",
             Avx512Level::Bf16 => "avx512-bf16",
+            Avx512Level::Amx => "amx",
         }
     }
 

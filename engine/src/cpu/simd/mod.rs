@@ -9,6 +9,8 @@
 //! why arithmetic is safe to call; only loads and stores are not.
 
 #[cfg(target_arch = "x86_64")]
+mod amx;
+#[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;

@@ -14,6 +14,8 @@
 //!
 //! What is deliberately absent: who calls which task (`step`), and where packed weights lie (`packed`).
 
+#[cfg(target_arch = "x86_64")]
+mod amx;
 mod dense;
 mod pairs;
 

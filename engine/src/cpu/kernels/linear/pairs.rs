@@ -87,6 +87,8 @@ pub(super) unsafe fn multiply(isa: Isa, product: &Product) {
     unsafe {
         match isa {
             #[cfg(target_arch = "x86_64")]
+            Isa::Avx512(s) if s.has(Avx512Level::Amx) => super::amx::multiply(product),
+            #[cfg(target_arch = "x86_64")]
             Isa::Avx512(s) if s.has(Avx512Level::Bf16) => dot::multiply(product),
             _ => multiply_widened(isa, product),
         }
