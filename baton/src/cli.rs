@@ -7,6 +7,7 @@ mod settings;
 pub(crate) use bench::{BenchApi, BenchCommand, ServeBench};
 pub(crate) use settings::{Flags, Router, Serve, Worker};
 
+use crate::doctor::DoctorArgs;
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
 
@@ -74,6 +75,14 @@ Examples:
 
 Equal arguments give equal bytes on every machine. Nothing that such a model says has a meaning.";
 
+const DOCTOR_EXAMPLES: &str = "\
+Examples:
+  baton doctor
+  baton doctor --all --disk /mnt/nvme0
+  baton doctor --record host.json             and, elsewhere: baton doctor --host host.json
+
+It looks and changes nothing. Some of it only root may see. Exit status 1: something is wrong.";
+
 /// Serves large language models with prefill and decode on separate workers.
 #[derive(Debug, Parser)]
 #[command(name = "baton", version, after_help = TOP_EXAMPLES, max_term_width = 100)]
@@ -105,6 +114,9 @@ pub(crate) enum Command {
     /// Measure.
     #[command(subcommand)]
     Bench(BenchCommand),
+    /// Say what is wrong with this host, and the command that mends it.
+    #[command(after_help = DOCTOR_EXAMPLES)]
+    Doctor(DoctorArgs),
 }
 
 #[derive(Debug, Subcommand)]

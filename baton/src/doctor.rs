@@ -1,0 +1,119 @@
+//! `baton doctor`: what is wrong with this host for moving KV fast, line by line, with the command that mends it.
+//!
+//! A check looks at facts of a host ([`host`]) and says what it found ([`finding`]); it changes nothing. Facts can be
+//! recorded and looked at elsewhere. What is deliberately absent: how fast lanes are, which only a transfer tells.
+
+mod checks;
+mod finding;
+mod host;
+#[cfg(test)]
+mod tests;
+
+use crate::error::CommandError;
+use crate::output::print;
+use checks::CHECKS;
+use finding::{Finding, Verdict};
+use host::Host;
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+
+/// Where a disk tier would most likely be.
+pub(crate) const DISK: &str = "/var/tmp";
+
+/// What `baton doctor` was asked.
+#[derive(Debug, clap::Args)]
+pub(crate) struct DoctorArgs {
+    /// Print JSON instead of lines.
+    #[arg(long)]
+    json: bool,
+    /// Say also what is good, and what there is nothing to check of.
+    #[arg(long, short)]
+    all: bool,
+    /// Folder that a disk tier would use.
+    #[arg(long, value_name = "DIR", default_value = DISK)]
+    disk: String,
+    /// Write all facts that were looked at into FILE, to be looked at elsewhere.
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
+    /// Look at a host that was recorded with --record instead of this one.
+    #[arg(long, value_name = "FILE", conflicts_with = "record")]
+    host: Option<PathBuf>,
+}
+
+/// What the checks look at.
+struct Patient<'a> {
+    host: &'a Host,
+    /// Folder of a disk tier.
+    disk: &'a str,
+}
+
+/// What one check found.
+#[derive(Debug, Serialize)]
+struct Report {
+    check: &'static str,
+    findings: Vec<Finding>,
+}
+
+/// Looks, and prints what was found. Errors: something is wrong with the host, which the report says.
+pub(crate) fn doctor(args: &DoctorArgs) -> Result<(), CommandError> {
+    let host = match &args.host {
+        None => Host::this(),
+        Some(file) => recorded(file)?,
+    };
+    let reports = examine(&Patient { host: &host, disk: &args.disk });
+    if let Some(file) = &args.record {
+        std::fs::write(file, host.recording())
+            .map_err(|error| CommandError::Failed(format!("cannot write {}: {error}", file.display()).into()))?;
+    }
+    let text = if args.json { format!("{:#}\n", serde_json::json!(reports)) } else { lines(&reports, args.all) };
+    print(&text)?;
+    match count(&reports, Verdict::Bad) {
+        0 => Ok(()),
+        1 => Err(CommandError::Failed("1 thing is wrong with this host".into())),
+        bad => Err(CommandError::Failed(format!("{bad} things are wrong with this host").into())),
+    }
+}
+
+fn recorded(file: &Path) -> Result<Host, CommandError> {
+    let problem = |why: String| CommandError::Usage(format!("{}: {why}", file.display()).into());
+    let text = std::fs::read_to_string(file).map_err(|error| problem(error.to_string()))?;
+    Host::recorded(&text).map_err(problem)
+}
+
+fn examine(patient: &Patient<'_>) -> Vec<Report> {
+    CHECKS.iter().map(|check| Report { check: check.name, findings: (check.run)(patient) }).collect()
+}
+
+fn count(reports: &[Report], verdict: Verdict) -> usize {
+    reports.iter().flat_map(|report| &report.findings).filter(|finding| finding.verdict == verdict).count()
+}
+
+/// The report for people.
+fn lines(reports: &[Report], all: bool) -> String {
+    let mut text = String::new();
+    for Report { check, findings } in reports {
+        for Finding { verdict, what, mend } in findings {
+            let sign = match verdict {
+                Verdict::Good => "good",
+                Verdict::Absent => "none",
+                Verdict::Advice => "hint",
+                Verdict::Bad => "BAD ",
+            };
+            if all || mend.is_some() {
+                text += &format!("{sign}  {check}: {what}\n");
+            }
+            if let Some(mend) = mend {
+                text += &format!("      mend: {mend}\n");
+            }
+        }
+    }
+    let silent = if all { "" } else { " (--all shows them)" };
+    text + &format!(
+        "{} good{silent}, {} could be better, {} wrong; nothing to check in {} of {} places\n",
+        count(reports, Verdict::Good),
+        count(reports, Verdict::Advice),
+        count(reports, Verdict::Bad),
+        reports.iter().filter(|report| report.findings.iter().all(|it| it.verdict == Verdict::Absent)).count(),
+        reports.len(),
+    )
+}

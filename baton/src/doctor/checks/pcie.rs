@@ -1,0 +1,82 @@
+//! The way between GPUs and NICs, and the GPU's driver.
+
+use super::rdma;
+use crate::doctor::Patient;
+use crate::doctor::finding::Finding;
+use crate::doctor::host::Fact;
+
+/// The first driver that runs CUDA 13.
+const DRIVER_MIN: u32 = 580;
+/// PCI class of bridges between PCI buses.
+const BRIDGE: &str = "0x0604";
+
+/// Whether what a NIC reads from a GPU is translated on the way.
+pub(super) fn iommu(patient: &Patient<'_>) -> Vec<Finding> {
+    let host = patient.host;
+    if host.folder("/sys/class/iommu").is_empty() {
+        return vec![Finding::good("none, or off")];
+    }
+    let groups = host.folder("/sys/kernel/iommu_groups");
+    let kind = |group: &String| host.file(&format!("/sys/kernel/iommu_groups/{group}/type"));
+    let translated = groups.iter().filter(|group| kind(group).is_some_and(|kind| kind != "identity")).count();
+    let what = format!("on, {translated} of {} groups translated", groups.len());
+    let mend = "boot with iommu=pt (and intel_iommu=on or amd_iommu=on)";
+    vec![match (translated, rdma::is_present(host)) {
+        (0, _) => Finding::good(what),
+        (_, true) => Finding::bad(what, mend),
+        (_, false) => Finding::good(format!("{what}; without RDMA that costs nothing")),
+    }]
+}
+
+/// Whether bridges send what a NIC reads from a GPU up to the root and down again.
+pub(super) fn access_control(patient: &Patient<'_>) -> Vec<Finding> {
+    let host = patient.host;
+    if !rdma::is_present(host) || host.file("/proc/driver/nvidia/version").is_none() {
+        return Vec::new();
+    }
+    let class = |device: &str| host.file(&format!("/sys/bus/pci/devices/{device}/class")).unwrap_or_default();
+    let bridges = host.folder("/sys/bus/pci/devices").into_iter().filter(|device| class(device).starts_with(BRIDGE));
+    let states: Vec<(String, String)> =
+        bridges.filter_map(|bridge| host.look(Fact::AccessControl(&bridge)).map(|state| (bridge, state))).collect();
+    let on: Vec<&str> = states.iter().filter(|(_, state)| state == "on").map(|(bridge, _)| bridge.as_str()).collect();
+    let unknown = states.iter().find(|(_, state)| state != "on" && state != "off");
+    vec![if let [first, ..] = on[..] {
+        Finding::bad(
+            format!("{} bridges redirect ({first} first)", on.len()),
+            format!("setpci -s {first} ECAP_ACS+0x6.w=0000, for each of them; or switch ACS off in the firmware"),
+        )
+    } else if let Some((bridge, why)) = unknown {
+        Finding::advice(format!("{bridge}: {why}"), "sudo baton doctor")
+    } else {
+        Finding::good(format!("{} bridges, none redirects", states.len()))
+    }]
+}
+
+/// The version of NVIDIA's driver.
+pub(super) fn driver(patient: &Patient<'_>) -> Vec<Finding> {
+    let Some(text) = patient.host.file("/proc/driver/nvidia/version") else {
+        return vec![Finding::absent("no NVIDIA driver: the CPU engine is used")];
+    };
+    let version =
+        text.split_whitespace().find(|word| word.split('.').count() >= 2 && word.starts_with(char::is_numeric));
+    let Some(version) = version else { return vec![Finding::advice("a driver of unknown version", "nvidia-smi")] };
+    let major: u32 = version.split('.').next().and_then(|major| major.parse().ok()).unwrap_or(0);
+    let mend = format!("install driver {DRIVER_MIN} or later: CUDA 13 needs it");
+    vec![Finding::of(major >= DRIVER_MIN, format!("driver {version}"), mend)]
+}
+
+/// NCCL, which tensor parallelism needs.
+pub(super) fn nccl(patient: &Patient<'_>) -> Vec<Finding> {
+    let host = patient.host;
+    if host.file("/proc/driver/nvidia/version").is_none() {
+        return Vec::new();
+    }
+    let found = host.look(Fact::Library("libnccl.so")).or_else(|| host.look(Fact::Library("libnccl.so.2")));
+    vec![match found {
+        Some(path) => Finding::good(path),
+        None => Finding::advice(
+            "libnccl.so is not found: one GPU works, several in one worker do not",
+            "apt install libnccl2, or pip install nvidia-nccl-cu13 and link its libnccl.so.2 as libnccl.so",
+        ),
+    }]
+}

@@ -1,0 +1,52 @@
+//! Processors and clocks.
+
+use crate::doctor::Patient;
+use crate::doctor::finding::Finding;
+use std::collections::BTreeSet;
+
+const CPUS: &str = "/sys/devices/system/cpu";
+/// What the CPU engine's kernels use, best first, as the kernel names it.
+const INSTRUCTIONS: [(&str, &str); 4] =
+    [("amx_bf16", "AMX"), ("avx512_bf16", "AVX-512 with bf16 dot products"), ("avx512f", "AVX-512"), ("avx2", "AVX2")];
+
+/// Whether processors run as fast as they can.
+pub(super) fn governor(patient: &Patient<'_>) -> Vec<Finding> {
+    let host = patient.host;
+    let is_cpu = |name: &String| name.strip_prefix("cpu").is_some_and(|rest| rest.parse::<u32>().is_ok());
+    let governors: BTreeSet<String> = host
+        .folder(CPUS)
+        .into_iter()
+        .filter(is_cpu)
+        .filter_map(|cpu| host.file(&format!("{CPUS}/{cpu}/cpufreq/scaling_governor")))
+        .collect();
+    if governors.is_empty() {
+        return vec![Finding::absent("the host of this virtual machine decides")];
+    }
+    let what = governors.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+    let mend = "cpupower frequency-set -g performance";
+    vec![if what == "performance" { Finding::good(what) } else { Finding::advice(what, mend) }]
+}
+
+/// What the CPU engine can use.
+pub(super) fn instructions(patient: &Patient<'_>) -> Vec<Finding> {
+    let text = patient.host.file("/proc/cpuinfo").unwrap_or_default();
+    let line = |name: &str| text.lines().find(|line| line.starts_with(name)).and_then(|line| line.split(": ").nth(1));
+    let Some(flags) = line("flags") else { return Vec::new() };
+    let model = line("model name").unwrap_or("unknown processor");
+    let best = INSTRUCTIONS.iter().find(|(flag, _)| flags.split(' ').any(|one| one == *flag));
+    vec![match best {
+        Some((_, name)) => Finding::good(format!("{model}: {name}")),
+        None => Finding::advice(
+            format!("{model}: not even AVX2"),
+            "the CPU engine runs, slowly; let the virtual machine see its host's processor (-cpu host)",
+        ),
+    }]
+}
+
+/// Whether reading the clock is cheap.
+pub(super) fn clock(patient: &Patient<'_>) -> Vec<Finding> {
+    let folder = "/sys/devices/system/clocksource/clocksource0";
+    let Some(source) = patient.host.file(&format!("{folder}/current_clocksource")) else { return Vec::new() };
+    let cheap = ["tsc", "kvm-clock", "hyperv_clocksource_tsc_page", "arch_sys_counter"].contains(&source.as_str());
+    vec![Finding::of(cheap, format!("clock source {source}"), format!("echo tsc > {folder}/current_clocksource"))]
+}

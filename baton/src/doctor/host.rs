@@ -1,0 +1,201 @@
+//! What the checks see of a host: facts, each under a name. They come from this host, or from a recording of another.
+//!
+//! The one place of the doctor that asks the system. A recording holds every fact that a run of all checks asked for, so it
+//! is small, and what it holds can be read before it is sent to anybody.
+
+use rustix::fs::{Mode, OFlags};
+use rustix::process::{Resource, getrlimit};
+use serde_json::{Map, Value};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+/// Bytes of a file that count; nothing that is looked at is longer.
+const TEXT_BYTES_MAX: usize = 256 * 1024;
+/// Where the loader finds libraries that no setting names.
+const LIBRARY_FOLDERS: [&str; 6] = [
+    "/usr/lib/x86_64-linux-gnu",
+    "/usr/lib/aarch64-linux-gnu",
+    "/usr/lib64",
+    "/usr/lib",
+    "/usr/local/lib",
+    "/usr/local/cuda/lib64",
+];
+/// What a read that bypasses the page cache is made of.
+const DIRECT_BYTES: usize = 4096;
+
+/// A question to a host.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Fact<'a> {
+    /// The text of a file.
+    File(&'a str),
+    /// The names in a folder, one a line.
+    Folder(&'a str),
+    /// Bytes that a process may lock, or `unlimited`.
+    Memlock,
+    /// Bytes of the file system that holds a path.
+    Space(&'a str),
+    /// Whether the kernel makes an io_uring: `yes`, or why not.
+    IoUring,
+    /// Whether a folder's files can be read past the page cache: `yes`, or why not.
+    DirectIo(&'a str),
+    /// The file that a shared library is in.
+    Library(&'a str),
+    /// Whether a PCIe bridge redirects what its devices say to each other: `on`, `off`, or why that is not known.
+    AccessControl(&'a str),
+}
+
+impl fmt::Display for Fact<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(path) => write!(f, "file {path}"),
+            Self::Folder(path) => write!(f, "folder {path}"),
+            Self::Memlock => f.write_str("memlock"),
+            Self::Space(path) => write!(f, "space {path}"),
+            Self::IoUring => f.write_str("io_uring"),
+            Self::DirectIo(path) => write!(f, "direct {path}"),
+            Self::Library(name) => write!(f, "library {name}"),
+            Self::AccessControl(device) => write!(f, "acs {device}"),
+        }
+    }
+}
+
+/// A host.
+pub(super) struct Host {
+    /// `None`: this one.
+    recorded: Option<BTreeMap<String, String>>,
+    seen: RefCell<BTreeMap<String, String>>,
+}
+
+impl Host {
+    /// The host that this runs on.
+    pub(super) fn this() -> Self {
+        Self { recorded: None, seen: RefCell::default() }
+    }
+
+    /// A recorded one. Errors: `text` is no recording.
+    pub(super) fn recorded(text: &str) -> Result<Self, String> {
+        let facts: BTreeMap<String, String> =
+            serde_json::from_str(text).map_err(|error| format!("it is no recording of a host: {error}"))?;
+        Ok(Self { recorded: Some(facts), seen: RefCell::default() })
+    }
+
+    /// All facts that were asked for so far, as JSON.
+    pub(super) fn recording(&self) -> String {
+        let facts: Map<String, Value> =
+            self.seen.borrow().iter().map(|(name, fact)| (name.clone(), Value::from(fact.as_str()))).collect();
+        format!("{:#}\n", Value::Object(facts))
+    }
+
+    /// A fact; `None`: there is no such thing here, or it may not be read.
+    pub(super) fn look(&self, fact: Fact<'_>) -> Option<String> {
+        let name = fact.to_string();
+        let found = match &self.recorded {
+            Some(facts) => facts.get(&name).cloned(),
+            None => look(fact),
+        };
+        if let Some(text) = &found {
+            self.seen.borrow_mut().insert(name, text.clone());
+        }
+        found
+    }
+
+    /// The text of a file, without white space around it.
+    pub(super) fn file(&self, path: &str) -> Option<String> {
+        self.look(Fact::File(path)).map(|text| text.trim().to_owned())
+    }
+
+    /// The number that a file holds.
+    pub(super) fn number(&self, path: &str) -> Option<i64> {
+        self.file(path)?.parse().ok()
+    }
+
+    /// The names in a folder, in order.
+    pub(super) fn folder(&self, path: &str) -> Vec<String> {
+        self.look(Fact::Folder(path)).map(|names| names.lines().map(str::to_owned).collect()).unwrap_or_default()
+    }
+}
+
+fn look(fact: Fact<'_>) -> Option<String> {
+    match fact {
+        Fact::File(path) => {
+            let mut bytes = fs::read(path).ok()?;
+            bytes.truncate(TEXT_BYTES_MAX);
+            Some(String::from_utf8_lossy(&bytes).into_owned())
+        }
+        Fact::Folder(path) => {
+            let mut names: Vec<String> = fs::read_dir(path)
+                .ok()?
+                .flatten()
+                .map(|entry| entry.file_name().to_string_lossy().into_owned())
+                .collect();
+            names.sort();
+            Some(names.join("\n"))
+        }
+        Fact::Memlock => Some(getrlimit(Resource::Memlock).current.map_or("unlimited".to_owned(), |it| it.to_string())),
+        Fact::Space(path) => {
+            let space = rustix::fs::statvfs(path).ok()?;
+            Some((space.f_blocks * space.f_frsize).to_string())
+        }
+        Fact::IoUring => Some(said(io_uring())),
+        Fact::DirectIo(folder) => Some(said(direct_io(Path::new(folder)))),
+        Fact::Library(name) => {
+            let found = LIBRARY_FOLDERS.iter().map(|folder| Path::new(folder).join(name)).find(|path| path.exists())?;
+            // The version is in the name of what the link leads to.
+            Some(fs::canonicalize(found).ok()?.display().to_string())
+        }
+        Fact::AccessControl(device) => Some(access_control(device).unwrap_or_else(|error| error.to_string())),
+    }
+}
+
+fn said(outcome: io::Result<()>) -> String {
+    outcome.err().map_or("yes".to_owned(), |error| error.to_string())
+}
+
+/// Makes a ring of one entry, and drops it.
+fn io_uring() -> io::Result<()> {
+    let mut params = rustix::io_uring::io_uring_params::default();
+    // SAFETY: the kernel fills the parameters and opens a descriptor, which is closed when dropped.
+    unsafe { rustix::io_uring::io_uring_setup(1, &mut params) }?;
+    Ok(())
+}
+
+/// Writes a file of one block, and opens it for reading past the page cache.
+fn direct_io(folder: &Path) -> io::Result<()> {
+    let mut file = tempfile::NamedTempFile::new_in(folder)?;
+    io::Write::write_all(&mut file, &[0; DIRECT_BYTES])?;
+    rustix::fs::open(file.path(), OFlags::RDONLY | OFlags::DIRECT | OFlags::CLOEXEC, Mode::empty())?;
+    Ok(())
+}
+
+/// Reads the control register of the capability Access Control Services (PCI Express Base Specification, 7.7.11) out of a
+/// bridge's configuration space, whose extended part takes root.
+fn access_control(device: &str) -> io::Result<String> {
+    const EXTENDED: u64 = 0x100;
+    const CAPABILITY: u32 = 0x000d;
+    const CAPABILITIES_MAX: usize = 64;
+    // Request redirect, completion redirect, egress control.
+    const REDIRECTS: u16 = 0b10_1100;
+    let space = fs::File::open(format!("/sys/bus/pci/devices/{device}/config"))?;
+    let mut at = EXTENDED;
+    for _ in 0..CAPABILITIES_MAX {
+        let mut header = [0; 8];
+        if space.read_at(&mut header, at)? < header.len() {
+            return Err(io::Error::other("reading it takes root"));
+        }
+        let word = u32::from_le_bytes([header[0], header[1], header[2], header[3]]);
+        if word & 0xffff == CAPABILITY {
+            let control = u16::from_le_bytes([header[6], header[7]]);
+            return Ok(if control & REDIRECTS == 0 { "off" } else { "on" }.to_owned());
+        }
+        at = u64::from(word >> 20);
+        if at < EXTENDED {
+            break;
+        }
+    }
+    Ok("off".to_owned())
+}
