@@ -7,6 +7,7 @@ mod digest;
 #[cfg(test)]
 mod tests;
 
+use crate::quant::WeightFormat;
 use digest::FileIdentity;
 use domain::Dtype;
 use memmap2::Mmap;
@@ -29,8 +30,9 @@ pub(crate) const CONFIG_FILE: &str = "config.json";
 #[derive(Clone, Debug)]
 pub struct TensorView<'a> {
     /// Number format.
-    pub dtype: Dtype,
-    /// Slowest dimension first, as in the file: a linear layer's weight is `[outputs, inputs]`.
+    pub format: WeightFormat,
+    /// Slowest dimension first, as in the file: a linear layer's weight is `[outputs, inputs]`. Rows are whole blocks of the
+    /// number format.
     pub shape: Vec<usize>,
     /// Little endian, row-major, without gaps. Not necessarily aligned to the number format.
     pub data: &'a [u8],
@@ -211,7 +213,7 @@ impl Checkpoint {
             tensor: name.to_owned(),
             dtype: format!("{:?}", tensor.dtype),
         })?;
-        Ok(TensorView { dtype, shape: tensor.shape.clone(), data: &file.map[tensor.range.clone()] })
+        Ok(TensorView { format: dtype.into(), shape: tensor.shape.clone(), data: &file.map[tensor.range.clone()] })
     }
 
     /// Whether there is a tensor `name`, in whatever number format.

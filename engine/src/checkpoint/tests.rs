@@ -61,9 +61,12 @@ fn tensors_are_found_in_one_file_and_in_many() {
         assert_eq!(checkpoint.bytes(), 6 * 4 * 2 + 4 * 4);
         assert_eq!(checkpoint.dtype(), Some(Dtype::Bf16));
         let embed = checkpoint.tensor(EMBED.0).expect("it is there");
-        assert_eq!((embed.dtype, embed.shape.as_slice(), embed.data), (Dtype::Bf16, EMBED.2, &bytes_of(EMBED)[..]));
+        assert_eq!(
+            (embed.format, embed.shape.as_slice(), embed.data),
+            (Dtype::Bf16.into(), EMBED.2, &bytes_of(EMBED)[..])
+        );
         let norm = checkpoint.tensor(NORM.0).expect("it is there");
-        assert_eq!((norm.dtype, norm.shape.as_slice(), norm.data), (Dtype::F32, NORM.2, &bytes_of(NORM)[..]));
+        assert_eq!((norm.format, norm.shape.as_slice(), norm.data), (Dtype::F32.into(), NORM.2, &bytes_of(NORM)[..]));
     }
 }
 

@@ -10,9 +10,9 @@ use crate::checkpoint::{Checkpoint, TensorView};
 use crate::models::bind::LoadError;
 use crate::models::decoder::Decoder;
 use crate::ops::{Embedding, Linear, LinearPart, Norm, StoreError, WeightStore};
+use crate::quant::WeightFormat;
 use crate::spec::ModelSpec;
-use domain::Dtype;
-use half::{bf16, f16};
+use std::slice;
 
 /// Weights of a model and how they are used.
 pub struct CpuModel {
@@ -36,9 +36,11 @@ pub(super) enum Table {
         /// The rows.
         memory: Memory,
         /// Number format.
-        dtype: Dtype,
+        format: WeightFormat,
         /// Numbers per row.
         width: usize,
+        /// Bytes per row.
+        row_bytes: usize,
     },
     /// The rows are the outputs of a packed layer.
     Tied(Linear),
@@ -89,29 +91,12 @@ impl Weights {
         // SAFETY: as the caller says: the row is in the table.
         unsafe {
             match &self.tables[handle.0] {
-                Table::Rows { memory, dtype, width } => {
-                    widen(memory.as_ptr(), token * width, *dtype, *width, out);
+                Table::Rows { memory, format, width, row_bytes } => {
+                    let row = slice::from_raw_parts(memory.as_ptr().add(token * row_bytes), *row_bytes);
+                    format.dequantise(row, slice::from_raw_parts_mut(out, *width));
                 }
                 Table::Tied(linear) => self.linear(*linear).widen(token, out),
             }
-        }
-    }
-}
-
-/// Widens `count` numbers, of which the first is number `first` behind `from`.
-///
-/// # Safety
-/// They can be read, and `out` can be written.
-unsafe fn widen(from: *const u8, first: usize, dtype: Dtype, count: usize, out: *mut f32) {
-    for i in 0..count {
-        let at = first + i;
-        // SAFETY: as the caller says.
-        unsafe {
-            out.add(i).write(match dtype {
-                Dtype::F32 => from.cast::<f32>().add(at).read(),
-                Dtype::F16 => from.cast::<f16>().add(at).read().to_f32(),
-                Dtype::Bf16 => from.cast::<bf16>().add(at).read().to_f32(),
-            });
         }
     }
 }
@@ -122,7 +107,8 @@ impl WeightStore for Weights {
         let memory = Memory::zeroed(bytes).map_err(|source| StoreError { bytes, source })?;
         // SAFETY: the memory is new and has these many bytes.
         unsafe { memory.as_ptr().copy_from_nonoverlapping(table.data.as_ptr(), bytes) };
-        self.tables.push(Table::Rows { memory, dtype: table.dtype, width: table.shape[1] });
+        let row_bytes = bytes / table.shape[0];
+        self.tables.push(Table::Rows { memory, format: table.format, width: table.shape[1], row_bytes });
         Ok(Embedding(self.tables.len() - 1))
     }
 

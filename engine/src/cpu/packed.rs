@@ -4,8 +4,7 @@ use super::kernels::{Form, PANEL};
 use super::memory::{Address, Memory};
 use crate::checkpoint::TensorView;
 use crate::ops::{LinearPart, StoreError};
-use domain::Dtype;
-use half::{bf16, f16};
+use crate::quant::WeightFormat;
 use std::thread;
 
 /// A linear layer: the outputs of its groups, one group after the other.
@@ -39,7 +38,7 @@ impl PackedLinear {
     /// f32, unless they take the same activations and their outputs are whole panels.
     pub(super) fn pack(parts: &[LinearPart<'_>]) -> Result<Self, StoreError> {
         let inputs = parts[0].weight.shape[1];
-        let form = |part: &LinearPart<'_>| Form::of(part.weight.dtype);
+        let form = |part: &LinearPart<'_>| Form::of(part.weight.format);
         let (first, last) = (form(&parts[0]), parts.len() - 1);
         let whole = |part: &LinearPart<'_>| part.weight.shape[0].is_multiple_of(PANEL);
         let as_they_are = parts.iter().all(|part| form(part) == first)
@@ -137,14 +136,14 @@ impl Group {
 #[derive(Clone, Copy)]
 struct Row<'a> {
     bytes: &'a [u8],
-    dtype: Dtype,
+    format: WeightFormat,
 }
 
 impl<'a> Row<'a> {
     /// The rows of a matrix.
     fn all(weight: &TensorView<'a>) -> impl Iterator<Item = Row<'a>> + use<'a> {
-        let dtype = weight.dtype;
-        weight.data.chunks_exact(weight.shape[1] * dtype.bytes()).map(move |bytes| Row { bytes, dtype })
+        let (outputs, format) = (weight.shape[0], weight.format);
+        weight.data.chunks_exact(weight.data.len() / outputs).map(move |bytes| Row { bytes, format })
     }
 }
 
@@ -155,11 +154,11 @@ impl<'a> Row<'a> {
 unsafe fn pack_panel(rows: &[Row<'_>], form: Form, inputs: usize, to: *mut u8) {
     let mut widened = Vec::new();
     let mut panel: Vec<&[u8]> = Vec::with_capacity(PANEL);
-    if rows.iter().all(|row| Form::of(row.dtype) == form) {
+    if rows.iter().all(|row| Form::of(row.format) == form) {
         panel.extend(rows.iter().map(|row| row.bytes));
     } else {
         for row in rows {
-            widened.extend(numbers(row.bytes, row.dtype).flat_map(f32::to_le_bytes));
+            widened.extend(widen(row.format, row.bytes, inputs).into_iter().flat_map(f32::to_le_bytes));
         }
         panel.extend(widened.chunks_exact(inputs * size_of::<f32>()));
     }
@@ -167,16 +166,14 @@ unsafe fn pack_panel(rows: &[Row<'_>], form: Form, inputs: usize, to: *mut u8) {
     unsafe { form.pack(&panel, inputs, to) };
 }
 
-/// Numbers in the bytes of a tensor, widened.
-fn numbers(bytes: &[u8], dtype: Dtype) -> impl Iterator<Item = f32> + '_ {
-    bytes.chunks_exact(dtype.bytes()).map(move |number| match (dtype, number) {
-        (Dtype::F16, &[a, b]) => f16::from_le_bytes([a, b]).to_f32(),
-        (Dtype::Bf16, &[a, b]) => bf16::from_le_bytes([a, b]).to_f32(),
-        (_, number) => f32::from_le_bytes(number.try_into().expect("a chunk is one number")),
-    })
+/// `count` numbers, widened.
+fn widen(format: WeightFormat, bytes: &[u8], count: usize) -> Vec<f32> {
+    let mut numbers = vec![0.0; count];
+    format.dequantise(bytes, &mut numbers);
+    numbers
 }
 
 /// All numbers of a tensor, widened.
 pub(super) fn widen_tensor(tensor: &TensorView<'_>) -> Vec<f32> {
-    numbers(tensor.data, tensor.dtype).collect()
+    widen(tensor.format, tensor.data, tensor.shape.iter().product())
 }

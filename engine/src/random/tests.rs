@@ -70,7 +70,7 @@ fn what_is_written_is_what_the_model_asks_for() {
         assert_eq!(files.checkpoint.names().count(), wanted.len());
         for tensor in wanted {
             let found = files.checkpoint.tensor(&tensor.name).expect("it is there");
-            assert_eq!((found.dtype, &found.shape), (dtype, &tensor.shape), "{}", tensor.name);
+            assert_eq!((found.format, &found.shape), (dtype.into(), &tensor.shape), "{}", tensor.name);
         }
     }
 }

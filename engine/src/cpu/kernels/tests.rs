@@ -10,23 +10,33 @@ use domain::{BlockId, Dtype};
 use half::{bf16, f16};
 use proptest::prelude::*;
 
+/// 64 bytes, aligned.
+#[derive(Clone, Copy)]
+#[repr(align(64))]
+pub(super) struct Line(#[expect(dead_code, reason = "it is read through pointers")] [u8; 64]);
+
+/// Memory full of `byte`.
+pub(super) fn lines(bytes: usize, byte: u8) -> Vec<Line> {
+    vec![Line([byte; 64]); bytes.div_ceil(64)]
+}
+
 /// Numbers between -1 and 1, from a seed (xorshift64*).
-struct Numbers(u64);
+pub(super) struct Numbers(pub(super) u64);
 
 impl Numbers {
-    fn next(&mut self) -> f32 {
+    pub(super) fn next(&mut self) -> f32 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
         ((self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 40) as f32 / (1 << 23) as f32) - 1.0
     }
 
-    fn vec(&mut self, count: usize) -> Vec<f32> {
+    pub(super) fn vec(&mut self, count: usize) -> Vec<f32> {
         (0..count).map(|_| self.next()).collect()
     }
 }
 
-fn seed() -> impl Strategy<Value = u64> {
+pub(super) fn seed() -> impl Strategy<Value = u64> {
     1u64..u64::MAX
 }
 

@@ -1,7 +1,7 @@
 //! The lanes as one 512-bit register.
 #![allow(clippy::undocumented_unsafe_blocks)] // Every block calls an intrinsic; see `Avx512`.
 
-use super::{LANES, Simd};
+use super::{Avx2, LANES, Simd};
 use half::{bf16, f16};
 use std::arch::x86_64::*;
 
@@ -47,6 +47,11 @@ impl Avx512 {
     /// Whether the CPU has what `level` says, and may use it.
     pub(crate) fn has(self, level: Avx512Level) -> bool {
         self.level >= level
+    }
+
+    /// The proof for AVX2, which every level asks for.
+    pub(crate) fn avx2(self) -> Avx2 {
+        Avx2::detect().expect("AVX2 was there when AVX-512 was detected")
     }
 
     /// The level's name.

@@ -10,7 +10,7 @@
 //!
 //! A new form is a variant here, a file beside the others with these four, and its name in the tests' list of forms. On one
 //! instruction set the bits of a row's outputs depend on the row and the weights alone: not on how many rows or panels a
-//! call has. Between instruction sets they are the same for f32 and f16, and may differ for the others.
+//! call has. Between instruction sets they are the same, but for bf16, where processors have dot products of their own.
 //!
 //! What is deliberately absent: who calls which task (`step`), and where packed weights lie (`packed`).
 
@@ -18,10 +18,13 @@
 mod amx;
 mod dense;
 mod pairs;
+mod quantised;
 
 use crate::cpu::simd::{Isa, LANES};
+use crate::quant::WeightFormat;
 use domain::Dtype;
 use half::{bf16, f16};
+use quantised::Quantised;
 
 /// Outputs of a panel.
 pub(in crate::cpu) const PANEL: usize = 4 * LANES;
@@ -35,6 +38,8 @@ pub(in crate::cpu) enum Form {
     F16,
     /// bf16, in pairs of inputs; activations are rounded to bf16.
     Bf16,
+    /// Integers and scales; activations are quantised to 8 bits.
+    Quantised(Quantised),
 }
 
 /// What rows of activations are prepared into. Forms with the same one may be parts of one layer.
@@ -44,6 +49,8 @@ pub(in crate::cpu) enum Prepared {
     AsTheyAre,
     /// bf16, padded with zeros to [`pairs::INPUTS`].
     Bf16,
+    /// Blocks of 32 integers with a scale.
+    Blocks,
 }
 
 /// Rows of activations, prepared, times one panel: `out[r][..64] = bias + x[r] * panel`.
@@ -78,11 +85,14 @@ pub(in crate::cpu) struct Preparation {
 
 impl Form {
     /// The form that weights of this number format are packed in.
-    pub(in crate::cpu) fn of(dtype: Dtype) -> Self {
-        match dtype {
-            Dtype::F32 => Self::F32,
-            Dtype::F16 => Self::F16,
-            Dtype::Bf16 => Self::Bf16,
+    pub(in crate::cpu) fn of(format: WeightFormat) -> Self {
+        match format {
+            WeightFormat::Plain(Dtype::F32) => Self::F32,
+            WeightFormat::Plain(Dtype::F16) => Self::F16,
+            WeightFormat::Plain(Dtype::Bf16) => Self::Bf16,
+            WeightFormat::Q8_0 => Self::Quantised(Quantised::Q8_0),
+            WeightFormat::Q4K => Self::Quantised(Quantised::Q4K),
+            WeightFormat::Q6K => Self::Quantised(Quantised::Q6K),
         }
     }
 
@@ -91,6 +101,7 @@ impl Form {
         match self {
             Self::F32 | Self::F16 => Prepared::AsTheyAre,
             Self::Bf16 => Prepared::Bf16,
+            Self::Quantised(_) => Prepared::Blocks,
         }
     }
 
@@ -99,6 +110,7 @@ impl Form {
         match self.prepared() {
             Prepared::AsTheyAre => 0,
             Prepared::Bf16 => pairs::padded(inputs) * size_of::<bf16>(),
+            Prepared::Blocks => quantised::prepared_bytes(inputs),
         }
     }
 
@@ -108,6 +120,7 @@ impl Form {
             Self::F32 => inputs * PANEL * size_of::<f32>(),
             Self::F16 => inputs * PANEL * size_of::<f16>(),
             Self::Bf16 => pairs::padded(inputs) * PANEL * size_of::<bf16>(),
+            Self::Quantised(form) => form.panel_bytes(inputs),
         }
     }
 
@@ -122,6 +135,7 @@ impl Form {
                 Self::F32 => dense::pack::<f32>(rows, to.cast()),
                 Self::F16 => dense::pack::<f16>(rows, to.cast()),
                 Self::Bf16 => pairs::pack(rows, inputs, to.cast()),
+                Self::Quantised(form) => form.pack(rows, inputs, to),
             }
         }
     }
@@ -135,6 +149,8 @@ impl Form {
             Prepared::AsTheyAre => {}
             // SAFETY: as the caller says.
             Prepared::Bf16 => unsafe { pairs::prepare(isa, row) },
+            // SAFETY: as the caller says.
+            Prepared::Blocks => unsafe { quantised::prepare(isa, row) },
         }
     }
 
@@ -149,6 +165,7 @@ impl Form {
                 Self::F32 => dense::multiply(isa, Dtype::F32, product),
                 Self::F16 => dense::multiply(isa, Dtype::F16, product),
                 Self::Bf16 => pairs::multiply(isa, product),
+                Self::Quantised(form) => form.multiply(isa, product),
             }
         }
     }
@@ -164,6 +181,7 @@ impl Form {
                 Self::F32 => dense::widen::<f32>(panel.cast(), inputs, output, out),
                 Self::F16 => dense::widen::<f16>(panel.cast(), inputs, output, out),
                 Self::Bf16 => pairs::widen(panel.cast(), inputs, output, out),
+                Self::Quantised(form) => form.widen(panel, inputs, output, out),
             }
         }
     }

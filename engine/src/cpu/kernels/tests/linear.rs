@@ -1,6 +1,6 @@
 //! Linear layers in every form of weights: as the reference says, and a row by itself as among others.
 
-use super::{Numbers, assert_close, encode, seed};
+use super::{Line, Numbers, assert_close, encode, lines, seed};
 use crate::cpu::kernels::linear::Prepared;
 use crate::cpu::kernels::{Form, PANEL, Preparation, Product};
 use crate::cpu::simd::Isa;
@@ -8,18 +8,8 @@ use domain::Dtype;
 use half::bf16;
 use proptest::prelude::*;
 
-/// Every form, and the number format of the checkpoint that it comes from.
+/// Every form but the quantised ones, which have tests of their own, and the number format of the checkpoint that it comes from.
 const FORMS: [(Form, Dtype); 3] = [(Form::F32, Dtype::F32), (Form::F16, Dtype::F16), (Form::Bf16, Dtype::Bf16)];
-
-/// 64 bytes, aligned.
-#[derive(Clone, Copy)]
-#[repr(align(64))]
-struct Line(#[expect(dead_code, reason = "it is read through pointers")] [u8; 64]);
-
-/// Memory full of `byte`.
-fn lines(bytes: usize, byte: u8) -> Vec<Line> {
-    vec![Line([byte; 64]); bytes.div_ceil(64)]
-}
 
 /// One panel and rows of activations for it.
 struct Layer {
@@ -65,7 +55,7 @@ impl Layer {
         }
         let (x, x_stride) = match self.form.prepared() {
             Prepared::AsTheyAre => (self.x[first * self.x_stride..].as_ptr().cast(), self.x_stride * size_of::<f32>()),
-            Prepared::Bf16 => (base.cast_const(), prepared_bytes),
+            _ => (base.cast_const(), prepared_bytes),
         };
         let out_stride = PANEL + 5;
         let mut out = vec![f32::NAN; rows * out_stride];
@@ -90,7 +80,7 @@ impl Layer {
         for row in self.x.chunks(self.x_stride) {
             let x = row.iter().map(|&x| match self.form.prepared() {
                 Prepared::AsTheyAre => f64::from(x),
-                Prepared::Bf16 => bf16::from_f32(x).to_f64(),
+                _ => bf16::from_f32(x).to_f64(),
             });
             for output in 0..PANEL {
                 let weights = self.weights.get(output * self.inputs..(output + 1) * self.inputs);

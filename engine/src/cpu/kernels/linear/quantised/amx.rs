@@ -1,0 +1,223 @@
+//! The kernel for 16 rows at once, on the tiles of AMX: for prompts and large batches.
+//!
+//! A tile multiplies 16 rows of 32 activations with the weights of 16 outputs, which are in a panel's order already; formats
+//! that are narrower than a byte are unpacked first, a part of a panel that the L1 cache holds. The sums come out as integers,
+//! and are scaled and added as everywhere else, while the tiles work on the next block.
+
+use super::block::Block;
+use super::dot::{Dot, Vnni};
+use super::panels::{Kind, STEP_BYTES, STEPS, Scales, Weights, place, step};
+use super::{BLOCKS, PANEL, Part};
+use crate::cpu::simd::{LANES, Simd};
+use std::arch::asm;
+use std::arch::x86_64::*;
+use std::mem::MaybeUninit;
+
+/// Rows of a tile.
+pub(super) const ROWS: usize = 16;
+
+/// A part of a panel, unpacked.
+#[repr(C, align(64))]
+struct Unpacked {
+    /// `[block][step][output][4]`, signed; unused where the panel has them like this.
+    weights: [[[u8; 4 * PANEL]; STEPS]; BLOCKS],
+    /// Of each block; of its first half, where the halves differ.
+    scales: [[f32; PANEL]; BLOCKS],
+    /// What is subtracted, or the scales of the second half.
+    others: [[f32; PANEL]; BLOCKS],
+}
+
+/// Sums of 16 rows and 16 outputs; of each half, where they are scaled each.
+#[repr(C, align(64))]
+struct Sums([[[i32; LANES]; ROWS]; 2]);
+
+/// Multiplies the first rows, as many whole tiles as there are, and returns how many these are.
+///
+/// # Safety
+/// As for [`super::super::Form::multiply`]; this is compiled for AVX-512.
+#[inline(always)]
+pub(super) unsafe fn multiply<F: Weights>(d: Vnni, part: &Part<'_>) -> usize {
+    let rows = part.product.rows / ROWS * ROWS;
+    if rows == 0 || !d.has_tiles() {
+        return 0;
+    }
+    let mut unpacked = MaybeUninit::<Unpacked>::uninit();
+    // SAFETY: the CPU has tiles, and we may use them; the rest as the caller says.
+    unsafe {
+        unpack::<F>(d, part, unpacked.as_mut_ptr());
+        let unpacked = unpacked.as_ptr();
+        asm!("ldtilecfg [{}]", in(reg) &CONFIG, options(nostack, readonly));
+        for row in (0..rows).step_by(ROWS) {
+            for vector in 0..PANEL / LANES {
+                tile::<F>(d, part, unpacked, row, vector);
+            }
+        }
+        asm!("tilerelease", options(nostack, nomem));
+    }
+    rows
+}
+
+/// Tiles 0 and 1: sums. 2 and 3: activations and weights. 4 and 5: of half a block.
+#[repr(C, align(64))]
+struct Config {
+    palette: u8,
+    start_row: u8,
+    reserved: [u8; 14],
+    bytes_per_row: [u16; 16],
+    rows: [u8; 16],
+}
+
+static CONFIG: Config = {
+    let mut config = Config { palette: 1, start_row: 0, reserved: [0; 14], bytes_per_row: [0; 16], rows: [0; 16] };
+    let shapes = [(16, 64), (16, 64), (16, 32), (8, 64), (16, 16), (4, 64)];
+    let mut tile = 0;
+    while tile < shapes.len() {
+        (config.rows[tile], config.bytes_per_row[tile]) = shapes[tile];
+        tile += 1;
+    }
+    config
+};
+
+/// Unpacks the part's scales, and its weights where they are narrower than bytes.
+#[inline(always)]
+unsafe fn unpack<F: Weights>(d: Vnni, part: &Part<'_>, to: *mut Unpacked) {
+    let s = d.simd();
+    for (index, block) in part.blocks.clone().enumerate() {
+        let (group, slab) = place::<F>(block);
+        // SAFETY: the blocks are in the panel, and there are no more than are unpacked at once.
+        unsafe {
+            let (group, slab) = (part.product.weights.add(group), part.product.weights.add(slab));
+            let (scales, others) = (&raw mut (*to).scales[index], &raw mut (*to).others[index]);
+            for vector in 0..PANEL / LANES {
+                let at = vector * LANES;
+                match F::scales(d, group, slab, vector) {
+                    Scales::One(scale) => s.store(scales.cast::<f32>().add(at), scale),
+                    Scales::Offset(first, second) | Scales::Halves(first, second) => {
+                        s.store(scales.cast::<f32>().add(at), first);
+                        s.store(others.cast::<f32>().add(at), second);
+                    }
+                }
+            }
+            let weights = (&raw mut (*to).weights[index]).cast::<u8>();
+            macro_rules! unpack_step {
+                ($($step:literal)*) => {$(
+                    for vector in 0..PANEL / LANES {
+                        let bytes = step::<Vnni, F>(d, slab.add(F::INTEGERS), $step, vector);
+                        let bytes = match F::KIND {
+                            Kind::Six => _mm512_sub_epi8(bytes, _mm512_set1_epi8(32)),
+                            _ => bytes,
+                        };
+                        _mm512_store_si512(weights.add($step * 4 * PANEL + vector * STEP_BYTES).cast(), bytes);
+                    }
+                )*};
+            }
+            if F::KIND != Kind::Bytes {
+                unpack_step!(0 1 2 3 4 5 6 7);
+            }
+        }
+    }
+}
+
+/// 16 rows and 16 outputs. While the sums of one block are scaled and added, the tiles work on the next.
+#[inline(always)]
+unsafe fn tile<F: Weights>(d: Vnni, part: &Part<'_>, unpacked: *const Unpacked, row: usize, vector: usize) {
+    let (p, s) = (part.product, d.simd());
+    let mut outs = [s.splat(0.0); ROWS];
+    let mut sums = MaybeUninit::<[Sums; 2]>::uninit();
+    let sums = sums.as_mut_ptr().cast::<Sums>();
+    let count = part.blocks.len();
+    // SAFETY: the rows, the outputs and the blocks exist; the tiles are configured.
+    unsafe {
+        let x = p.x.add(row * p.x_stride).cast::<Block>().add(part.blocks.start);
+        let out = p.out.add(row * p.out_stride + vector * LANES);
+        for (r, value) in outs.iter_mut().enumerate() {
+            if part.blocks.start > 0 {
+                *value = s.load(out.add(r * p.out_stride));
+            } else if !p.bias.is_null() {
+                *value = s.load(p.bias.add(vector * LANES));
+            }
+        }
+        let weights = |index: usize| match F::KIND {
+            Kind::Bytes => p.weights.add(place::<F>(part.blocks.start + index).1 + F::INTEGERS + vector * STEP_BYTES),
+            _ => (&raw const (*unpacked).weights[index]).cast::<u8>().add(vector * STEP_BYTES),
+        };
+        let work = |index: usize| {
+            let to = sums.add(index % 2).cast::<i32>();
+            let x = x.add(index).cast::<u8>();
+            match F::KIND {
+                Kind::Six => halves(x, p.x_stride, weights(index), to),
+                _ => whole(x, p.x_stride, weights(index), to),
+            }
+        };
+        work(0);
+        for index in 0..count {
+            if index + 1 < count {
+                work(index + 1);
+            }
+            let sums = &*sums.add(index % 2);
+            let scale = s.load((&raw const (*unpacked).scales[index]).cast::<f32>().add(vector * LANES));
+            let other = (&raw const (*unpacked).others[index]).cast::<f32>().add(vector * LANES);
+            for (r, value) in outs.iter_mut().enumerate() {
+                let x = &*x.cast::<u8>().add(r * p.x_stride).cast::<Block>().add(index);
+                let factor = s.splat(x.scale);
+                let sum = |half: usize| _mm512_cvtepi32_ps(_mm512_load_si512(sums.0[half][r].as_ptr().cast()));
+                *value = s.fma(sum(0), s.mul(scale, factor), *value);
+                match F::KIND {
+                    Kind::Bytes => {}
+                    Kind::Nibbles => *value = s.fma(s.load(other), s.splat(x.offset), *value),
+                    Kind::Six => *value = s.fma(sum(1), s.mul(s.load(other), factor), *value),
+                }
+            }
+        }
+        for (r, value) in outs.iter().enumerate() {
+            s.store(out.add(r * p.out_stride), *value);
+        }
+    }
+}
+
+/// Multiplies 16 rows of a block with 16 outputs.
+///
+/// # Safety
+/// The tiles are configured, all can be read, and 16 rows of 16 sums written.
+#[inline(always)]
+unsafe fn whole(x: *const u8, x_stride: usize, weights: *const u8, sums: *mut i32) {
+    // SAFETY: as the caller says.
+    unsafe {
+        asm!(
+            "tilezero tmm0",
+            "tileloadd tmm2, [{x} + {x_stride}]",
+            "tileloadd tmm3, [{weights} + {line}]",
+            "tdpbssd tmm0, tmm2, tmm3",
+            "tilestored [{sums} + {row}], tmm0",
+            x = in(reg) x, x_stride = in(reg) x_stride, weights = in(reg) weights, line = in(reg) 4 * PANEL,
+            sums = in(reg) sums, row = in(reg) 4 * LANES,
+            out("tmm0") _, out("tmm2") _, out("tmm3") _, options(nostack),
+        );
+    }
+}
+
+/// As [`whole`], with sums of each half: first 16 rows of those of the first, then those of the second.
+///
+/// # Safety
+/// See [`whole`].
+#[inline(always)]
+unsafe fn halves(x: *const u8, x_stride: usize, weights: *const u8, sums: *mut i32) {
+    // SAFETY: as the caller says.
+    unsafe {
+        asm!(
+            "tilezero tmm0",
+            "tilezero tmm1",
+            "tileloadd tmm4, [{x} + {x_stride}]",
+            "tileloadd tmm5, [{weights} + {line}]",
+            "tdpbssd tmm0, tmm4, tmm5",
+            "tilestored [{sums} + {row}], tmm0",
+            "tileloadd tmm4, [{x} + {x_stride} + 16]",
+            "tileloadd tmm5, [{weights} + {line} + 1024]",
+            "tdpbssd tmm1, tmm4, tmm5",
+            "tilestored [{sums} + {row} + 1024], tmm1",
+            x = in(reg) x, x_stride = in(reg) x_stride, weights = in(reg) weights, line = in(reg) 4 * PANEL,
+            sums = in(reg) sums, row = in(reg) 4 * LANES,
+            out("tmm0") _, out("tmm1") _, out("tmm4") _, out("tmm5") _, options(nostack),
+        );
+    }
+}
