@@ -149,6 +149,22 @@ declare! {
     counter Count "baton_handoffs_total" handoffs(lane: &'static str, result: HandoffResult);
     /// Bytes read from other workers, by lane.
     counter Bytes "baton_transfer_bytes_total" transfer_bytes(lane: &'static str);
+    /// 1 where the worker reads the peer over the lane, 0 where it did before.
+    gauge Count "baton_lane_taken" lane_taken(worker: WorkerId, peer: WorkerId, lane: &'static str);
+    /// Like `baton_lane_taken`; the label names the faster lanes, each with the reason why it was not taken.
+    gauge Count "baton_lane_passed_over" lane_passed_over(worker: WorkerId, peer: WorkerId, reasons: String);
+    /// Transfers that brought all their bytes, by lane.
+    counter Count "baton_transfers_total" transfers(worker: WorkerId, lane: &'static str);
+    /// Transfers whose bytes did not match their checksum.
+    counter Count "baton_transfers_corrupted_total" transfers_corrupted(worker: WorkerId);
+    /// Times that a lane to a peer fell under a share of the speed that its reads began with.
+    counter Count "baton_lane_slow_total" lane_slow(worker: WorkerId);
+    /// Connections of other agents that were refused or closed for what they sent or for their number, by reason.
+    counter Count "baton_agent_refused_total" agent_refused(worker: WorkerId, reason: &'static str);
+    /// Connections to other agents that broke or could not be made.
+    counter Count "baton_agent_lost_total" agent_lost(worker: WorkerId);
+    /// Peers that were connected again after they had been lost.
+    counter Count "baton_agent_reconnected_total" agent_reconnected(worker: WorkerId);
     /// Seconds from the first read of a fetch to its last.
     histogram Seconds "baton_fetch_seconds" fetch_time(lane: &'static str) in SECONDS;
     /// Seconds that a handed-off sequence waited for bytes after its prompt was computed: what transfer did not hide.
@@ -249,6 +265,12 @@ trait Label {
 impl Label for &'static str {
     fn text(self) -> SharedString {
         SharedString::const_str(self)
+    }
+}
+
+impl Label for String {
+    fn text(self) -> SharedString {
+        self.into()
     }
 }
 

@@ -21,7 +21,7 @@ use std::thread::JoinHandle;
 
 /// Reads peers' bytes and carries messages. Dropping it ends its transfers and connections, and leaves the hub.
 pub struct Agent {
-    station: Arc<Station>,
+    pub(crate) station: Arc<Station>,
     /// Its control thread, and those that move bytes.
     threads: Vec<JoinHandle<()>>,
 }
@@ -123,7 +123,7 @@ impl Agent {
         self.station.cancel(id);
     }
 
-    /// What went wrong so far.
+    /// What it read and what went wrong so far.
     pub fn counts(&self) -> AgentCounts {
         self.station.counts.now()
     }

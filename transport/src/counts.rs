@@ -1,27 +1,83 @@
-//! What went wrong, counted by an agent since its start.
+//! What an agent read, and what went wrong, counted since its start.
 
+use crate::lane::Lane;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What went wrong since the start of an agent.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// What an agent counted since its start.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AgentCounts {
-    /// Connections refused or closed for what they sent: not our protocol, another version, no or another secret, an
-    /// earlier life, lengths beyond the limits, requests beyond the memory.
-    pub refused: u64,
+    /// Transfers that brought all their bytes and those bytes, of every lane.
+    pub reads: Vec<(Lane, Reads)>,
+    /// Connections refused or closed for what they sent, or for their number, by reason.
+    pub refused: Vec<(Refusal, u64)>,
     /// Reads that ended because their bytes did not match their checksum.
     pub corrupted: u64,
     /// Messages of peers that the sink did not take.
     pub dropped_messages: u64,
     /// Connections to peers that broke or could not be made.
     pub lost: u64,
+    /// Peers that were connected after they had been lost.
+    pub reconnected: u64,
+    /// Times that a lane to a peer fell under its floor.
+    pub slow: u64,
+}
+
+/// Transfers over a lane.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reads {
+    /// How many.
+    pub transfers: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+/// Why a connection was refused or closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// It does not speak our protocol, or another version of it.
+    Protocol,
+    /// It does not know the secret, is another user's, of an earlier life, or means another worker.
+    Identity,
+    /// It did not say in time who it is.
+    Silence,
+    /// There are too many.
+    Crowd,
+    /// It asked for bytes that it may not have.
+    Request,
+}
+
+impl Refusal {
+    const ALL: [Self; 5] = [Self::Protocol, Self::Identity, Self::Silence, Self::Crowd, Self::Request];
+
+    /// The name in metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Protocol => "protocol",
+            Self::Identity => "identity",
+            Self::Silence => "silence",
+            Self::Crowd => "crowd",
+            Self::Request => "request",
+        }
+    }
+}
+
+impl AgentCounts {
+    /// Connections refused for any reason.
+    pub fn refused_in_all(&self) -> u64 {
+        self.refused.iter().map(|(_, count)| count).sum()
+    }
 }
 
 #[derive(Default)]
 pub(crate) struct Counts {
-    pub(crate) refused: AtomicU64,
+    transfers: [AtomicU64; Lane::COUNT],
+    bytes: [AtomicU64; Lane::COUNT],
+    refused: [AtomicU64; Refusal::ALL.len()],
     pub(crate) corrupted: AtomicU64,
     pub(crate) dropped_messages: AtomicU64,
     pub(crate) lost: AtomicU64,
+    pub(crate) reconnected: AtomicU64,
+    pub(crate) slow: AtomicU64,
 }
 
 impl Counts {
@@ -29,13 +85,30 @@ impl Counts {
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
+    pub(crate) fn refused(&self, why: Refusal) {
+        Self::add(&self.refused[why as usize]);
+    }
+
+    /// A transfer brought its bytes.
+    pub(crate) fn read(&self, lane: Lane, bytes: u64) {
+        Self::add(&self.transfers[lane as usize]);
+        self.bytes[lane as usize].fetch_add(bytes, Ordering::Relaxed);
+    }
+
     pub(crate) fn now(&self) -> AgentCounts {
         let now = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let reads = |lane: Lane| Reads {
+            transfers: now(&self.transfers[lane as usize]),
+            bytes: now(&self.bytes[lane as usize]),
+        };
         AgentCounts {
-            refused: now(&self.refused),
+            reads: Lane::all().map(|(lane, _)| (lane, reads(lane))).collect(),
+            refused: Refusal::ALL.map(|why| (why, now(&self.refused[why as usize]))).to_vec(),
             corrupted: now(&self.corrupted),
             dropped_messages: now(&self.dropped_messages),
             lost: now(&self.lost),
+            reconnected: now(&self.reconnected),
+            slow: now(&self.slow),
         }
     }
 }

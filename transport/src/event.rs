@@ -16,7 +16,7 @@ pub enum AgentEvent {
     },
     /// A posted transfer ended.
     Ended(Completion),
-    /// A peer is connected: it may be read.
+    /// A peer is connected: it may be read. Said again when another lane is taken to it.
     Connected {
         /// Who.
         peer: WorkerId,

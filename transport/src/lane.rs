@@ -18,10 +18,13 @@ pub enum Lane {
     Tcp,
 }
 
-/// Lanes between workers, fastest first.
+/// Lanes between workers, the fastest by nature first.
 const RANKING: [Lane; 5] = [Lane::Local, Lane::CudaIpc, Lane::Shm, Lane::Rdma, Lane::Tcp];
 
 impl Lane {
+    /// How many there are.
+    pub(crate) const COUNT: usize = RANKING.len();
+
     /// The name in configuration, logs and metrics.
     pub fn name(self) -> &'static str {
         match self {
@@ -41,7 +44,7 @@ impl Lane {
         }
     }
 
-    /// Every lane, fastest first, with the reason why this build lacks it.
+    /// Every lane, the fastest by nature first, with the reason why this build lacks it.
     pub fn all() -> impl Iterator<Item = (Lane, Option<&'static str>)> {
         RANKING.into_iter().map(|lane| (lane, lane.not_built()))
     }
@@ -83,6 +86,6 @@ pub struct LaneStatus {
     pub lane: Lane,
     /// As measured at connect.
     pub probe: Probe,
-    /// Every faster lane with the reason why it was not taken.
+    /// Every lane that is faster by nature, with the reason why it was not taken.
     pub passed_over: Vec<(Lane, String)>,
 }

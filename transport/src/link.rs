@@ -5,11 +5,12 @@ use crate::lane_tcp::Asker;
 use crate::mapping::Mapping;
 use crate::memory::{Memory, RegionId};
 use crate::progress_page::ProgressView;
+use crate::ranking::Pace;
 use crate::station::Station;
 use crate::wake::{SharedFutex, Wake};
 use domain::{Incarnation, WorkerId};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// One connection to one life of a peer. A new connection is a new link.
 pub(crate) struct Link {
@@ -19,6 +20,7 @@ pub(crate) struct Link {
     pub(crate) name: String,
     pub(crate) way: Way,
     gone: AtomicBool,
+    pace: Mutex<Pace>,
 }
 
 /// How the peer's bytes are read.
@@ -66,7 +68,7 @@ impl Source {
 
 impl Link {
     pub(crate) fn new(peer: WorkerId, incarnation: Incarnation, name: String, way: Way) -> Self {
-        Self { peer, incarnation, name, way, gone: AtomicBool::new(false) }
+        Self { peer, incarnation, name, way, gone: AtomicBool::new(false), pace: Mutex::default() }
     }
 
     pub(crate) fn lane(&self) -> Lane {
@@ -79,6 +81,11 @@ impl Link {
 
     pub(crate) fn is_gone(&self) -> bool {
         self.gone.load(Ordering::Acquire) || matches!(&self.way, Way::Local(station) if station.is_gone())
+    }
+
+    /// How fast it is.
+    pub(crate) fn pace(&self) -> MutexGuard<'_, Pace> {
+        self.pace.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The peer left. `false`: that was known.

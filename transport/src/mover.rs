@@ -16,8 +16,9 @@ use std::time::{Duration, Instant};
 
 /// Bytes that are copied for a transfer before it is the next one's turn, and cancels are looked at.
 const TURN_BYTES: usize = 4 << 20;
-/// Larger reads are not copied by who posts them: it has other things to do.
-const AT_ONCE_BYTES_MAX: u64 = 64 << 10;
+/// Larger reads are not copied by who posts them: it has other things to do. So many take some 25 microseconds, and to wake
+/// the mover and be woken by it takes as long at least, where cores are idle twice that.
+const AT_ONCE_BYTES_MAX: u64 = 256 << 10;
 /// How long the mover sleeps at most when it waits for the words of more processes than one sleep can wait for.
 const CROWD_NAP: Duration = Duration::from_millis(1);
 
@@ -237,7 +238,9 @@ fn round(station: &Station, active: &mut VecDeque<Posted>) -> bool {
         moved |= posted.advance();
         if posted.gate().is_none() {
             moved = true;
-            station.end_with(posted.id, Ok(posted.report()));
+            let report = posted.report();
+            station.read(&posted.transfer.link, &report);
+            station.end_with(posted.id, Ok(report));
         } else {
             active.push_back(posted);
         }

@@ -73,6 +73,10 @@ struct Peer {
     failures: u32,
     /// When it may be tried again.
     not_before: Option<Instant>,
+    /// Whether it was connected once.
+    met: bool,
+    /// The link that it had before a better lane was taken: transfers over it go on until it, or the peer, is left.
+    retired: Option<Arc<Link>>,
 }
 
 #[derive(Default)]
@@ -150,18 +154,41 @@ impl Peers {
         Some(message)
     }
 
-    /// An attempt to connect succeeded. `false`: it is no longer wanted, since a newer life of the peer is known.
-    pub(crate) fn connected(&self, link: &Arc<Link>, status: LaneStatus) -> bool {
+    /// An attempt to connect succeeded: whether the peer had been connected before. `None`: it is no longer wanted, since a
+    /// newer life of the peer is known.
+    pub(crate) fn connected(&self, link: &Arc<Link>, status: LaneStatus) -> Option<bool> {
         let mut inner = self.lock();
-        let Some(peer) = inner.peers.get_mut(&link.peer) else { return false };
+        let peer = inner.peers.get_mut(&link.peer)?;
         if peer.known.as_ref().is_none_or(|known| known.incarnation != link.incarnation) {
             inner.wanted.push(link.peer);
-            return false;
+            return None;
         }
         (peer.failures, peer.not_before) = (0, None);
         peer.state = State::Connected(link.clone(), status);
+        let again = std::mem::replace(&mut peer.met, true);
         inner.writable.push(link.peer);
-        true
+        Some(again)
+    }
+
+    /// What is known of the peer behind `link`, if that is its current link.
+    pub(crate) fn behind(&self, link: &Arc<Link>) -> Option<Known> {
+        let inner = self.lock();
+        let peer = inner.peers.get(&link.peer)?;
+        peer.known.clone().filter(|_| peer.link().is_some_and(|current| Arc::ptr_eq(current, link)))
+    }
+
+    /// `new` takes the place of `old`, whose transfers go on. Errors: `old` is not the current link any more. Else the link
+    /// that was retired before, which ends now.
+    pub(crate) fn switch(&self, old: &Arc<Link>, new: &Arc<Link>, status: LaneStatus) -> Result<Option<Arc<Link>>, ()> {
+        let mut inner = self.lock();
+        let peer = inner.peers.get_mut(&old.peer).ok_or(())?;
+        if !peer.link().is_some_and(|current| Arc::ptr_eq(current, old)) {
+            return Err(());
+        }
+        peer.state = State::Connected(new.clone(), status);
+        let before = peer.retired.replace(old.clone());
+        inner.writable.push(old.peer);
+        Ok(before)
     }
 
     /// An attempt to connect `tried` failed at `now`. `false`: a newer life of the peer is known and wanted instead.
@@ -180,16 +207,16 @@ impl Peers {
         true
     }
 
-    /// The link is gone. Whether it was the peer's current one.
-    pub(crate) fn forget(&self, link: &Arc<Link>) -> bool {
+    /// The link is gone. Whether it was the peer's current one, and the one before it that ends with it.
+    pub(crate) fn forget(&self, link: &Arc<Link>) -> (bool, Option<Arc<Link>>) {
         let mut inner = self.lock();
-        let Some(peer) = inner.peers.get_mut(&link.peer) else { return false };
+        let Some(peer) = inner.peers.get_mut(&link.peer) else { return (false, None) };
         let current = matches!(&peer.state, State::Connected(current, _) if Arc::ptr_eq(current, link));
         if current {
             peer.state = State::Idle;
             peer.drop_messages();
         }
-        current
+        (current, peer.retired.take_if(|retired| current || Arc::ptr_eq(retired, link)))
     }
 
     /// Forgets all: links hold stations, which hold their peers.

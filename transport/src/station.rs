@@ -145,7 +145,10 @@ impl Station {
             (Work::Copies(_), _) => {
                 let id = TransferId(id);
                 match copy_at_once(id, &transfer) {
-                    Some(report) => self.end(Completion { id, result: Ok(report) }),
+                    Some(report) => {
+                        self.read(&transfer.link, &report);
+                        self.end_with(id, Ok(report));
+                    }
                     None => self.mover.post(id, transfer),
                 }
                 Ok(id)
@@ -157,7 +160,7 @@ impl Station {
             }
             (Work::Stream(_), None) => {
                 let id = TransferId(id | 1);
-                self.end(Completion { id, result: Err(TransferError::PeerGone) });
+                self.end_with(id, Err(TransferError::PeerGone));
                 Ok(id)
             }
         }
@@ -170,8 +173,17 @@ impl Station {
         }
     }
 
+    /// A transfer brought all its bytes, and those.
+    pub(crate) fn read(&self, link: &Arc<Link>, report: &TransferReport) {
+        self.counts.read(report.lane, report.bytes);
+        let slow = link.pace().read(report.bytes, report.wire);
+        if let Some(slow) = slow {
+            self.control.slow(link.clone(), slow);
+        }
+    }
+
     /// A posted transfer ended.
-    pub(crate) fn end(&self, completion: Completion) {
+    fn end(&self, completion: Completion) {
         self.open.fetch_sub(1, Ordering::AcqRel);
         self.tell(AgentEvent::Ended(completion));
     }
@@ -187,7 +199,7 @@ impl Station {
         if !link.leave() {
             return;
         }
-        let lost = self.peers.forget(link);
+        let (lost, retired) = self.peers.forget(link);
         self.mover.wake();
         if let Some(streams) = &self.streams {
             streams.links_changed();
@@ -196,6 +208,9 @@ impl Station {
         if lost {
             tracing::debug!(worker = self.config.name, peer = link.name, reason, "lost");
             self.tell(AgentEvent::Lost { peer: link.peer, reason: reason.to_owned() });
+        }
+        if let Some(retired) = retired {
+            self.lose(&retired, reason);
         }
     }
 

@@ -15,6 +15,7 @@ mod config;
 mod core;
 mod fetches;
 mod inbox;
+mod lane_meters;
 mod machine;
 mod memory;
 mod meters;

@@ -85,6 +85,7 @@ impl<R: Role> Machine<R> {
         if self.published.is_none_or(|last| now.since(last) >= PUBLISH_EVERY) {
             self.published = Some(now);
             self.core.meters.publish(&self.core.kv, &self.core.scheduler);
+            self.core.meters.lanes.publish(&self.core.transport.counts());
         }
     }
 
@@ -145,16 +146,19 @@ impl<R: Role> Machine<R> {
                 let gigabytes = status.probe.bytes_per_s / 1e9;
                 let passed_over: Vec<_> =
                     status.passed_over.iter().map(|(lane, reason)| format!("{lane}: {reason}")).collect();
+                let passed_over = passed_over.join("; ");
+                self.core.meters.lanes.taken(peer, &status, &passed_over);
                 tracing::info!(
                     worker = self.core.config.name,
                     peer = status.peer,
                     lane = %status.lane,
-                    passed_over = passed_over.join("; "),
+                    passed_over,
                     "connected; the lane reads {gigabytes:.1} GB/s"
                 );
                 self.role.connected(&mut self.core, now, peer);
             }
             Inbound::Agent(AgentEvent::Lost { peer, reason }) => {
+                self.core.meters.lanes.lost(peer);
                 tracing::warn!(worker = self.core.config.name, %peer, reason, "a peer is not reached");
                 self.role.peer_lost(&mut self.core, now, peer);
             }

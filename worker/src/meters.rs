@@ -1,5 +1,6 @@
 //! The worker's metrics, as handles that are looked up once.
 
+use crate::lane_meters::LaneMeters;
 use domain::{GroupId, WorkerId};
 use kv_manager::{GroupStats, KvManager};
 use metrics::{Counter, Gauge, Histogram};
@@ -22,6 +23,7 @@ pub(crate) struct Meters {
     pub(crate) peer_dropped: Counter,
     pub(crate) stale_incarnation: Counter,
     pub(crate) stale_lease: Counter,
+    pub(crate) lanes: LaneMeters,
     blocks: Vec<[Gauge; 4]>,
     evictions: Vec<Counter>,
 }
@@ -46,6 +48,7 @@ impl Meters {
             peer_dropped: declared::messages_dropped(worker, "peer"),
             stale_incarnation: declared::stale_messages(declared::Stale::Incarnation),
             stale_lease: declared::stale_messages(declared::Stale::Lease),
+            lanes: LaneMeters::new(worker),
             blocks: (0..groups).map(|g| states.map(|state| declared::kv_blocks(worker, group(g), state))).collect(),
             evictions: (0..groups).map(|g| declared::kv_evictions(worker, group(g))).collect(),
         }

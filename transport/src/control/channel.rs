@@ -2,6 +2,7 @@
 //!
 //! A frame is its length (4 bytes, little endian, of what follows), its kind (1 byte) and its body.
 
+use crate::counts::Refusal;
 use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
@@ -50,8 +51,8 @@ pub(crate) enum ChannelError {
     #[error("the connection was closed")]
     Closed,
     /// The other end does not keep to the protocol.
-    #[error("{0}")]
-    Refused(String),
+    #[error("{1}")]
+    Refused(Refusal, String),
     /// The system says so; on a blocking socket, also that a time limit passed.
     #[error("the connection failed: {0}")]
     Failed(Errno),
@@ -122,7 +123,8 @@ impl Channel {
         let Some((head, rest)) = self.input.split_first_chunk::<HEAD>() else { return Ok(None) };
         let len = u32::from_le_bytes([head[0], head[1], head[2], head[3]]) as usize;
         if len == 0 || len - 1 > body_max {
-            return Err(ChannelError::Refused(format!("a frame of {len} bytes where {body_max} are the most")));
+            let reason = format!("a frame of {len} bytes where {body_max} are the most");
+            return Err(ChannelError::Refused(Refusal::Protocol, reason));
         }
         let (kind, len) = (head[4], len - 1);
         let Some(body) = rest.get(..len) else { return Ok(None) };

@@ -1,8 +1,8 @@
-//! Connecting to a peer: the lanes in order of speed, until one works. Runs on a thread of its own and may block.
+//! Connecting to a peer: every lane that works, of which the best is kept. Runs on a thread of its own and may block.
 
 use super::channel::{Channel, ChannelError, Frame};
 use super::hello::{self, HELLO_BYTES_MAX, Hello, Purpose, kind};
-use super::sockets::{connect_tcp, connect_unix};
+use super::sockets::{ANSWER_MAX, connect_tcp, connect_unix};
 use crate::lane::{Lane, LaneStatus, Probe};
 use crate::lane_tcp::{Asker, Streams};
 use crate::link::{Link, Way};
@@ -11,6 +11,7 @@ use crate::memory::{Memory, RegionId};
 use crate::peers::Known;
 use crate::probe::{self, PROBE_BYTES, PROBE_BYTES_MIN, PROBE_REPEATS, Scratch};
 use crate::progress_page::ProgressView;
+use crate::ranking;
 use crate::station::Station;
 use crate::transfer::{Copy, ReadBatch, Transfer};
 use std::io;
@@ -21,8 +22,8 @@ use std::time::Duration;
 
 /// Regions of one agent that others take note of.
 pub(crate) const REGIONS_MAX: usize = 4096;
-/// How long one read of a probe may take.
-const PROBE_READ_MAX: Duration = Duration::from_secs(3);
+/// Where a peer is reached already, how long each step of reaching it over another lane may take, for the sake of comparing.
+const COMPARING_MAX: Duration = Duration::from_millis(200);
 
 /// A peer that was reached.
 pub(crate) struct Dialled {
@@ -32,10 +33,12 @@ pub(crate) struct Dialled {
     pub(crate) channel: Channel,
 }
 
-/// Connects to `peer` by the fastest lane that works. Errors: why none does, for people.
+/// Connects to `peer` by the best of the lanes that work, each of which is reached and probed where there are several.
+/// Errors: why none does, for people.
 pub(crate) fn dial(station: &Station, peer: &Known) -> Result<Dialled, String> {
     let config = &station.config;
     let mut passed_over: Vec<(Lane, String)> = Vec::new();
+    let mut reached: Vec<Reached> = Vec::new();
     for (lane, missing) in Lane::all() {
         if config.require.is_some_and(|required| lane > required) {
             break;
@@ -44,20 +47,29 @@ pub(crate) fn dial(station: &Station, peer: &Known) -> Result<Dialled, String> {
             (_, Some(missing)) => Err(missing.to_owned()),
             (lane, None) if !config.lanes.contains(&lane) => Err("forbidden by transport.lanes".to_owned()),
             (Lane::Shm, None) => shm(station, peer),
-            (Lane::Tcp, None) => tcp(station, peer),
+            (Lane::Tcp, None) => tcp(station, peer, if reached.is_empty() { ANSWER_MAX } else { COMPARING_MAX }),
             (Lane::Local, None) if peer.address.process == station.hub.process() => {
                 Err("it is not in this process any more".to_owned())
             }
             (Lane::Local | Lane::CudaIpc | Lane::Rdma, None) => Err("other process".to_owned()),
         };
         match attempt {
-            Ok((link, probe, channel)) => {
-                rustix::io::ioctl_fionbio(channel.socket(), true).map_err(|error| error.to_string())?;
-                let status = LaneStatus { peer: peer.name.clone(), lane, probe, passed_over };
-                return Ok(Dialled { link, status, channel });
-            }
+            Ok(lane) => reached.push(lane),
             Err(reason) => passed_over.push((lane, reason)),
         }
+    }
+    if !reached.is_empty() {
+        let probes: Vec<_> = reached.iter().map(|(_, probe, _)| *probe).collect();
+        let (link, probe, channel) = reached.swap_remove(ranking::best(&probes));
+        let lane = link.lane();
+        for (other, ..) in reached {
+            passed_over.push((other.lane(), "slower, when both were probed".to_owned()));
+            let_go(station, &other);
+        }
+        passed_over.retain(|&(other, _)| other < lane);
+        passed_over.sort_by_key(|&(other, _)| other);
+        rustix::io::ioctl_fionbio(channel.socket(), true).map_err(|error| error.to_string())?;
+        return Ok(Dialled { link, status: LaneStatus { peer: peer.name.clone(), lane, probe, passed_over }, channel });
     }
     let reasons: Vec<_> = passed_over.iter().map(|(lane, reason)| format!("{lane}: {reason}")).collect();
     let reasons = reasons.join("; ");
@@ -71,6 +83,14 @@ pub(crate) fn dial(station: &Station, peer: &Known) -> Result<Dialled, String> {
 }
 
 type Reached = (Arc<Link>, Probe, Channel);
+
+/// A link that was made is not taken.
+pub(super) fn let_go(station: &Station, link: &Link) {
+    link.leave();
+    if let Some(streams) = &station.streams {
+        streams.links_changed();
+    }
+}
 
 fn shm(station: &Station, peer: &Known) -> Result<Reached, String> {
     if peer.address.unix.is_empty() {
@@ -108,13 +128,14 @@ fn shm(station: &Station, peer: &Known) -> Result<Reached, String> {
     Ok((Arc::new(Link::new(peer.id, peer.incarnation, peer.name.clone(), way)), probe, channel))
 }
 
-fn tcp(station: &Station, peer: &Known) -> Result<Reached, String> {
+/// Each step of it takes `patience` at most.
+fn tcp(station: &Station, peer: &Known, patience: Duration) -> Result<Reached, String> {
     let Some(streams) = &station.streams else { return Err("this worker listens to no other process".to_owned()) };
     if peer.address.tcp.is_empty() {
         return Err("the peer offers no address for it".to_owned());
     }
     let connect = |purpose| {
-        let socket = connect_tcp(&peer.address.tcp);
+        let socket = connect_tcp(&peer.address.tcp, patience);
         let socket = socket.map_err(|error| format!("{} cannot be connected: {error}", peer.address.tcp))?;
         let mut channel = Channel::new(socket, false);
         greet(station, peer, purpose, &mut channel)?;
@@ -148,7 +169,7 @@ fn tcp(station: &Station, peer: &Known) -> Result<Reached, String> {
     let way = Way::Tcp { regions: Mutex::new(regions), askers, turn: AtomicUsize::new(0) };
     let link = Arc::new(Link::new(peer.id, peer.incarnation, peer.name.clone(), way));
     streams.adopt(link.clone());
-    match probe_stream(streams, &link) {
+    match probe_stream(streams, &link, patience) {
         Ok(probe) => Ok((link, probe, channel)),
         Err(reason) => {
             link.leave();
@@ -159,7 +180,7 @@ fn tcp(station: &Station, peer: &Known) -> Result<Reached, String> {
 }
 
 /// Measures reads over a link that nobody else uses yet.
-fn probe_stream(streams: &Streams, link: &Arc<Link>) -> Result<Probe, String> {
+fn probe_stream(streams: &Streams, link: &Arc<Link>, patience: Duration) -> Result<Probe, String> {
     let Some(len) = link.region_len(RegionId(0)).filter(|&len| len > 0) else { return Ok(Probe::default()) };
     let len = usize::try_from(len).unwrap_or(usize::MAX).min(PROBE_BYTES);
     let scratch: Arc<dyn Memory> = Arc::new(Scratch::new(len));
@@ -169,7 +190,7 @@ fn probe_stream(streams: &Streams, link: &Arc<Link>) -> Result<Probe, String> {
             let copies = vec![Copy { from: 0, to: 0 }];
             let batch = ReadBatch { source: RegionId(0), destination: RegionId(0), len, gate: 0, copies };
             let transfer = Transfer::new(link.clone(), vec![batch], false, |_| Some(scratch.clone()));
-            let report = streams.read(transfer.map_err(|error| error.to_string())?, PROBE_READ_MAX)?;
+            let report = streams.read(transfer.map_err(|error| error.to_string())?, patience)?;
             fastest = report.elapsed.as_secs_f64().clamp(1e-9, fastest);
         }
         Ok::<_, String>(fastest)

@@ -8,13 +8,17 @@ mod dial;
 mod hello;
 mod serve;
 mod sockets;
+mod survey;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use sockets::{Listeners, prepare_tcp};
 
-use crate::counts::Counts;
+use crate::counts::{Counts, Refusal};
 use crate::event::AgentEvent;
 use crate::link::Link;
 use crate::peers::Known;
+use crate::ranking::Slow;
 use crate::station::Station;
 use crate::wake::{Doorbell, Wake};
 use channel::{Channel, ChannelError};
@@ -56,6 +60,9 @@ pub(crate) struct Control {
 #[derive(Default)]
 struct Orders {
     dialled: Vec<(Known, Result<Dialled, String>)>,
+    slow: Vec<(Arc<Link>, Slow)>,
+    /// Links whose lanes were compared with the others anew, and what is best now.
+    surveyed: Vec<(Arc<Link>, Result<Dialled, String>)>,
     introduced: Vec<(WorkerId, Incarnation)>,
     regions_changed: bool,
     links_lost: bool,
@@ -95,6 +102,17 @@ impl Control {
     /// A life of a peer is known; connections of earlier ones are closed.
     pub(crate) fn introduced(&self, id: WorkerId, incarnation: Incarnation) {
         self.orders().introduced.push((id, incarnation));
+        self.wake();
+    }
+
+    /// A link has become slow.
+    pub(crate) fn slow(&self, link: Arc<Link>, slow: Slow) {
+        self.orders().slow.push((link, slow));
+        self.wake();
+    }
+
+    fn surveyed(&self, link: Arc<Link>, result: Result<Dialled, String>) {
+        self.orders().surveyed.push((link, result));
         self.wake();
     }
 
@@ -215,6 +233,13 @@ impl<'a> Loop<'a> {
             self.dials -= 1;
             self.dialled(&peer, result);
         }
+        for (link, result) in orders.surveyed {
+            self.dials -= 1;
+            self.surveyed(&link, result);
+        }
+        for (link, slow) in orders.slow {
+            self.survey(link, slow);
+        }
         if orders.links_lost || !orders.introduced.is_empty() {
             let is_old = |connection: &Connection| match &connection.role {
                 Role::Dialled(link) => link.is_gone(),
@@ -264,17 +289,19 @@ impl<'a> Loop<'a> {
         let reason = match result {
             Ok(Dialled { link, status, channel }) => {
                 let connected = self.station.peers.connected(&link, status.clone());
-                if connected && let Err(error) = self.watch(channel, Role::Dialled(link.clone())) {
+                if connected.is_some()
+                    && let Err(error) = self.watch(channel, Role::Dialled(link.clone()))
+                {
                     self.station.lose(&link, &format!("its connection cannot be watched: {error}"));
-                } else if connected {
+                } else if let Some(again) = connected {
+                    if again {
+                        Counts::add(&self.station.counts.reconnected);
+                    }
                     self.links.insert(peer.id, self.next - 1);
                     tracing::debug!(worker = self.station.config.name, peer = peer.name, lane = %status.lane, "connected");
                     self.station.tell(AgentEvent::Connected { peer: peer.id, status });
                 } else {
-                    link.leave();
-                    if let Some(streams) = &self.station.streams {
-                        streams.links_changed();
-                    }
+                    dial::let_go(self.station, &link);
                 }
                 return;
             }
@@ -309,7 +336,7 @@ impl<'a> Loop<'a> {
                 Err(error) => return tracing::debug!(worker = self.station.config.name, %error, "nobody was accepted"),
             };
             if self.connections.len() >= CONNECTIONS_MAX || self.strangers.len() >= serve::STRANGERS_MAX {
-                Counts::add(&self.station.counts.refused);
+                self.station.counts.refused(Refusal::Crowd);
                 continue;
             }
             let prepared = if unix { Ok(()) } else { prepare_tcp(&socket) };
@@ -368,7 +395,7 @@ impl<'a> Loop<'a> {
                 let socket = connection.channel.into_socket().filter(|_| flushed);
                 match (&self.station.streams, socket) {
                     (Some(streams), Some(socket)) => streams.serve(peer, incarnation, socket),
-                    _ => Counts::add(&self.station.counts.refused),
+                    _ => self.station.counts.refused(Refusal::Protocol),
                 }
             }
         }
@@ -426,8 +453,8 @@ impl<'a> Loop<'a> {
                 self.station.lose(&link, &error.to_string());
             }
             Role::Serving(_) => {
-                if let ChannelError::Refused(reason) = error {
-                    Counts::add(&self.station.counts.refused);
+                if let ChannelError::Refused(why, reason) = error {
+                    self.station.counts.refused(*why);
                     tracing::debug!(worker = name, reason, "refused a connection");
                     connection.channel.push(kind::REFUSED, reason.as_bytes(), None);
                     // It is told if it listens; nobody waits for it.
@@ -460,7 +487,7 @@ impl<'a> Loop<'a> {
         while let Some((&number, &until)) = self.strangers.first_key_value()
             && until <= now()
         {
-            self.fail(number, &ChannelError::Refused("it kept silent".to_owned()));
+            self.fail(number, &ChannelError::Refused(Refusal::Silence, "it kept silent".to_owned()));
         }
         while let Some(entry) = self.later.first_entry()
             && entry.key().0 <= now()
@@ -483,10 +510,11 @@ impl<'a> Loop<'a> {
 
 /// Frames of a peer that this agent connected to.
 fn handle(link: &Link, channel: &mut Channel) -> Result<(), ChannelError> {
+    let refuse = |reason| ChannelError::Refused(Refusal::Protocol, reason);
     while let Some(frame) = channel.next(hello::HELLO_BYTES_MAX)? {
         match frame.kind {
-            kind::REGION => dial::add_region(link, &frame, channel).map_err(ChannelError::Refused)?,
-            other => return Err(ChannelError::Refused(format!("a frame of kind {other} out of place"))),
+            kind::REGION => dial::add_region(link, &frame, channel).map_err(refuse)?,
+            other => return Err(refuse(format!("a frame of kind {other} out of place"))),
         }
     }
     Ok(())

@@ -2,7 +2,7 @@
 
 use super::channel::{Channel, ChannelError};
 use super::hello::{self, Challenge, HELLO_BYTES_MAX, Hello, Purpose, kind};
-use crate::counts::Counts;
+use crate::counts::{Counts, Refusal};
 use crate::event::AgentEvent;
 use crate::peers::MESSAGE_BYTES_MAX;
 use crate::station::Station;
@@ -45,8 +45,14 @@ pub(super) enum Next {
     },
 }
 
+/// It does not speak as it should.
 fn refuse(reason: impl Into<String>) -> ChannelError {
-    ChannelError::Refused(reason.into())
+    ChannelError::Refused(Refusal::Protocol, reason.into())
+}
+
+/// It is somebody else than it should be.
+fn turn_away(reason: impl Into<String>) -> ChannelError {
+    ChannelError::Refused(Refusal::Identity, reason.into())
 }
 
 impl Serving {
@@ -68,7 +74,7 @@ impl Serving {
             match (&mut self.0, frame.kind) {
                 (Stage::Stranger, kind::HELLO) => self.0 = challenge(station, channel, frame.body)?,
                 (Stage::Challenged { hello, encoded, challenge }, kind::PROOF) => {
-                    hello::check_proof(&station.config.secret, encoded, challenge, &frame.body).map_err(refuse)?;
+                    hello::check_proof(&station.config.secret, encoded, challenge, &frame.body).map_err(turn_away)?;
                     let (peer, incarnation) = (hello.from.id, hello.from.incarnation);
                     let purpose = hello.purpose;
                     station.introduce(hello.from.clone());
@@ -119,16 +125,16 @@ fn challenge(station: &Station, channel: &mut Channel, encoded: Vec<u8>) -> Resu
     let own = (config.id, config.incarnation);
     if hello.to != own {
         let ((id, life), (meant, meant_life)) = (own, hello.to);
-        return Err(refuse(format!("this is worker {id} in its life {life}, not {meant} in its life {meant_life}")));
+        return Err(turn_away(format!("this is worker {id} in its life {life}, not {meant} in its life {meant_life}")));
     }
     if station.peers.incarnation(hello.from.id).is_some_and(|known| known > hello.from.incarnation) {
-        return Err(refuse("a later life of that worker is known"));
+        return Err(turn_away("a later life of that worker is known"));
     }
     // Without a secret, at least no other user of the host.
     if config.secret.is_empty() && channel.is_unix() {
         let peer = sockopt::socket_peercred(channel.socket()).map_err(ChannelError::Failed)?;
         if peer.uid != rustix::process::getuid() {
-            return Err(refuse("it is another user's process, and the cluster has no secret"));
+            return Err(turn_away("it is another user's process, and the cluster has no secret"));
         }
     }
     let nonce = crate::random::bytes().map_err(ChannelError::Failed)?;

@@ -60,14 +60,14 @@ pub(crate) fn connect_unix(name: &str) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Connects to `host:port`. What is read and written over it takes [`ANSWER_MAX`] at most.
-pub(crate) fn connect_tcp(address: &str) -> io::Result<OwnedFd> {
+/// Connects to `host:port`. What is read and written over it takes `patience` at most.
+pub(crate) fn connect_tcp(address: &str, patience: Duration) -> io::Result<OwnedFd> {
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     for address in address.to_socket_addrs()? {
-        match TcpStream::connect_timeout(&address, CONNECT_MAX) {
+        match TcpStream::connect_timeout(&address, CONNECT_MAX.min(patience)) {
             Ok(stream) => {
                 prepare_tcp(&stream)?;
-                limit(&stream, Some(ANSWER_MAX))?;
+                limit(&stream, Some(patience))?;
                 return Ok(stream.into());
             }
             Err(error) => last = error,

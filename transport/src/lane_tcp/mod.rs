@@ -12,7 +12,7 @@ mod wire;
 pub(crate) use asker::Asker;
 pub(crate) use plan::StreamPlan;
 
-use crate::counts::Counts;
+use crate::counts::{Counts, Refusal};
 use crate::event::{TransferError, TransferId, TransferReport};
 use crate::link::{Link, Way};
 use crate::station::Station;
@@ -411,7 +411,12 @@ impl<'a> Engine<'a> {
         }
         let result = result.map(|()| active.report());
         match (active.id, active.asker) {
-            (Some(id), _) => self.station.end_with(id, result),
+            (Some(id), _) => {
+                if let Ok(report) = &result {
+                    self.station.read(&active.link, report);
+                }
+                self.station.end_with(id, result);
+            }
             // Who asked may have stopped waiting.
             (None, Some(asker)) => drop(asker.try_send(result)),
             (None, None) => {}
@@ -518,7 +523,7 @@ impl<'a> Engine<'a> {
                         Ok(work) => has_work |= work,
                         Err((refused, reason)) => {
                             if refused {
-                                Counts::add(&self.station.counts.refused);
+                                self.station.counts.refused(Refusal::Request);
                             }
                             return self.close(number, &reason);
                         }
