@@ -1,4 +1,4 @@
-//! Steps of the CPU device on a random model of the `125m` shape.
+//! Steps of the CPU device: on a random model of the `125m` shape, or on a model of the user's.
 
 use domain::plan::{BlockTable, Input, Sample, Span, StepOutput, StepPlan};
 use domain::{BlockId, Choice, Dtype, Epoch, RequestId, SamplingParams, SeqKey, StepId};
@@ -8,6 +8,7 @@ use engine::models::ModelFiles;
 use engine::random::RandomSpec;
 use std::error::Error;
 use std::fmt;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -55,14 +56,20 @@ impl Bench {
     pub(crate) fn new(dtype: Dtype, threads: usize) -> Result<Self, Box<dyn Error>> {
         let dir = tempfile::tempdir()?;
         RandomSpec::named("llama", "125m", 1, Some(dtype))?.write(dir.path(), &mut |_, _| ())?;
-        let files = ModelFiles::load(dir.path())?;
+        Self::open(dir.path(), threads)
+    }
+
+    /// Runs the model at `path`, with KV in the number format of its weights.
+    pub(crate) fn open(path: &Path, threads: usize) -> Result<Self, Box<dyn Error>> {
+        let files = ModelFiles::load(path)?;
+        let dtype = files.spec.dtype;
         let model = Arc::new(CpuModel::load(files.spec.clone(), &files.checkpoint, &mut |_| ())?);
         let layout = files.spec.kv_layout(dtype, None);
         let block_tokens = layout.block_tokens;
         let limits = DeviceLimits {
             rows_max: ROWS_MAX as usize,
             samples_max: SEQUENCES_MAX as usize,
-            context_max: CONTEXT_MAX as usize,
+            context_max: files.spec.context.min(CONTEXT_MAX as usize),
             blocks: vec![CONTEXT_MAX.div_ceil(block_tokens) * SEQUENCES_MAX],
         };
         let config = CpuConfig { layout, limits, threads, isa: Isa::best() };
@@ -85,6 +92,21 @@ impl Bench {
             }
         }
         Ok(best)
+    }
+
+    /// Computes a prompt of so many tokens, chunk by chunk, for each of `sequences`; the time of all steps.
+    pub(crate) fn prompt(&mut self, sequences: u32, tokens: u32) -> Result<Duration, Box<dyn Error>> {
+        let chunk = ROWS_MAX / sequences;
+        (0..tokens).step_by(chunk as usize).try_fold(Duration::ZERO, |spent, start| {
+            Ok(spent + self.step(Run { sequences, start, rows: chunk.min(tokens - start) })?.elapsed)
+        })
+    }
+
+    /// Decodes so many tokens of each of `sequences` after `start` tokens of context, one after the other; the time of all
+    /// steps.
+    pub(crate) fn decode(&mut self, sequences: u32, start: u32, tokens: u32) -> Result<Duration, Box<dyn Error>> {
+        (start..start + tokens)
+            .try_fold(Duration::ZERO, |spent, start| Ok(spent + self.step(Run { sequences, start, rows: 1 })?.elapsed))
     }
 
     fn step(&mut self, run: Run) -> Result<StepOutput, Box<dyn Error>> {

@@ -8,6 +8,7 @@ mod engine_runs;
 mod engine_table;
 mod handoff;
 mod limits;
+mod model;
 mod session;
 mod transfer;
 
@@ -24,6 +25,8 @@ struct Arguments {
 enum What {
     /// Steps of the CPU device on a random model of the `125m` shape.
     Engine,
+    /// Prompts and decode steps of a model, for comparison with other engines.
+    Model(model::Options),
     /// Handoffs between processes that serve: what a user waits for, and a picture of it.
     Handoff(handoff::Options),
     /// Reads between two processes, over each lane.
@@ -35,6 +38,7 @@ enum What {
 fn main() -> Result<(), Box<dyn Error>> {
     match Arguments::parse().what {
         What::Engine => engine_table::run(),
+        What::Model(options) => model::run(&options),
         What::Handoff(options) => handoff::run(&options),
         What::Transfer(options) => transfer::run(&options),
         What::Session => session::run(),
