@@ -7,11 +7,16 @@
 use super::block::Block;
 use super::dot::{Dot, Vnni};
 use super::panels::{Kind, STEP_BYTES, STEPS, Scales, Weights, place, step};
-use super::{BLOCKS, PANEL, Part};
+use super::{BLOCKS, LINE, PANEL, Part};
 use crate::cpu::simd::{LANES, Simd};
 use std::arch::asm;
 use std::arch::x86_64::*;
 use std::mem::MaybeUninit;
+
+/// Blocks that the tiles are ahead of the sums that are scaled and added: as many as hide their latency.
+const AHEAD: usize = 2;
+/// Blocks whose sums are kept; a power of two, so that a remainder is cheap.
+const RING: usize = (AHEAD + 1).next_power_of_two();
 
 /// Rows of a tile.
 pub(super) const ROWS: usize = 16;
@@ -118,12 +123,12 @@ unsafe fn unpack<F: Weights>(d: Vnni, part: &Part<'_>, to: *mut Unpacked) {
     }
 }
 
-/// 16 rows and 16 outputs. While the sums of one block are scaled and added, the tiles work on the next.
+/// 16 rows and 16 outputs. While the sums of one block are scaled and added, the tiles work on those after it.
 #[inline(always)]
 unsafe fn tile<F: Weights>(d: Vnni, part: &Part<'_>, unpacked: *const Unpacked, row: usize, vector: usize) {
     let (p, s) = (part.product, d.simd());
     let mut outs = [s.splat(0.0); ROWS];
-    let mut sums = MaybeUninit::<[Sums; 2]>::uninit();
+    let mut sums = MaybeUninit::<[Sums; RING]>::uninit();
     let sums = sums.as_mut_ptr().cast::<Sums>();
     let count = part.blocks.len();
     // SAFETY: the rows, the outputs and the blocks exist; the tiles are configured.
@@ -142,19 +147,27 @@ unsafe fn tile<F: Weights>(d: Vnni, part: &Part<'_>, unpacked: *const Unpacked, 
             _ => (&raw const (*unpacked).weights[index]).cast::<u8>().add(vector * STEP_BYTES),
         };
         let work = |index: usize| {
-            let to = sums.add(index % 2).cast::<i32>();
+            let to = sums.add(index % RING).cast::<i32>();
             let x = x.add(index).cast::<u8>();
             match F::KIND {
                 Kind::Six => halves(x, p.x_stride, weights(index), to),
                 _ => whole(x, p.x_stride, weights(index), to),
             }
         };
-        work(0);
+        (0..count.min(AHEAD)).for_each(work);
         for index in 0..count {
-            if index + 1 < count {
-                work(index + 1);
+            if index + AHEAD < count {
+                work(index + AHEAD);
             }
-            let sums = &*sums.add(index % 2);
+            if row == 0 {
+                // This vector's share of the part after this one, or of the next panel's first: on its way while we multiply.
+                let next = p.weights.wrapping_add(place::<F>(part.blocks.start + index + BLOCKS).1);
+                let share = F::SLAB / (PANEL / LANES);
+                for line in (0..share).step_by(LINE) {
+                    _mm_prefetch::<_MM_HINT_T1>(next.wrapping_add(vector * share + line).cast());
+                }
+            }
+            let sums = &*sums.add(index % RING);
             let scale = s.load((&raw const (*unpacked).scales[index]).cast::<f32>().add(vector * LANES));
             let other = (&raw const (*unpacked).others[index]).cast::<f32>().add(vector * LANES);
             for (r, value) in outs.iter_mut().enumerate() {

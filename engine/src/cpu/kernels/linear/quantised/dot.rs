@@ -29,6 +29,9 @@ pub(super) trait Dot: Copy {
     /// They can be read.
     unsafe fn load(self, from: *const u8) -> Self::W;
 
+    /// Says that the 64 bytes at this address will be read soon. They need not exist.
+    fn prefetch(self, from: *const u8);
+
     /// The low (0) or high (1) halves of the bytes.
     fn nibbles(self, w: Self::W, which: usize) -> Self::W;
 
@@ -75,6 +78,9 @@ impl Dot for Plain {
         // SAFETY: as the caller says.
         unsafe { from.cast::<Self::W>().read() }
     }
+
+    #[inline(always)]
+    fn prefetch(self, _: *const u8) {}
 
     #[inline(always)]
     fn nibbles(self, w: Self::W, which: usize) -> Self::W {
@@ -164,6 +170,11 @@ mod x86 {
         }
 
         #[inline(always)]
+        fn prefetch(self, from: *const u8) {
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(from.cast()) }
+        }
+
+        #[inline(always)]
         fn nibbles(self, w: __m512i, which: usize) -> __m512i {
             unsafe {
                 let halves = if which == 0 { w } else { _mm512_srli_epi16::<4>(w) };
@@ -240,6 +251,11 @@ mod x86 {
         unsafe fn load(self, from: *const u8) -> Two {
             // SAFETY: as the caller says.
             unsafe { (_mm256_loadu_si256(from.cast()), _mm256_loadu_si256(from.add(32).cast())) }
+        }
+
+        #[inline(always)]
+        fn prefetch(self, from: *const u8) {
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(from.cast()) }
         }
 
         #[inline(always)]

@@ -37,6 +37,9 @@ const INPUTS: usize = 32;
 /// rows. The partial sums wait in the output meanwhile, unrounded, since they are f32 either way.
 const BLOCKS: usize = 16;
 
+/// Bytes of a cache line.
+const LINE: usize = 64;
+
 /// Bytes of a prepared row.
 pub(super) fn prepared_bytes(inputs: usize) -> usize {
     inputs / INPUTS * size_of::<block::Block>()

@@ -1,10 +1,13 @@
 //! The kernel for some rows, on any instruction set: tiles of rows and outputs, whose integer sums are in registers.
 
-use super::Part;
 use super::block::Block;
 use super::dot::Dot;
 use super::panels::{Kind, Scales, Weights, place, step};
+use super::{LINE, Part};
 use crate::cpu::simd::{LANES, Simd};
+
+/// How far ahead of the weights that are multiplied others are asked for, in bytes: the processor's own guesses stop at pages.
+const AHEAD: usize = 4096;
 
 /// Multiplies the rows from `row` on.
 ///
@@ -68,6 +71,9 @@ unsafe fn tile<D: Dot, F: Weights, const R: usize, const V: usize>(d: D, part: &
             let (group, slab) = (p.weights.add(group), p.weights.add(slab));
             let integers = slab.add(F::INTEGERS);
             let x = |r: usize| &*x.add(r * p.x_stride).cast::<Block>().add(block);
+            for line in (0..F::SLAB).step_by(LINE) {
+                d.prefetch(slab.wrapping_add(AHEAD + line));
+            }
             let mut sums = [[d.splat(0); V]; R];
             if F::KIND != Kind::Nibbles {
                 for (r, sums) in sums.iter_mut().enumerate() {
