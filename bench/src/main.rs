@@ -1,6 +1,6 @@
 //! Measures the CPU engine and the transport against the limits of the machine, each in the same run as those, and what
 //! handoffs and sessions cost: `cargo run --release -p bench -- engine`, `... -- transfer`, `... -- handoff`, `... -- session`.
-//! docs/benchmarks.md keeps the figures.
+//! `... -- model` is one side of the comparison that bench/peers/llama makes. docs/benchmarks.md keeps the figures.
 //!
 //! What is deliberately absent: a verdict. The figures depend on the machine and on what else it does.
 
