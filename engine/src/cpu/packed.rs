@@ -1,6 +1,6 @@
 //! Linear layers whose weights are packed in panels; see [`super::kernels::Form`] for what a panel is.
 
-use super::kernels::{Form, PANEL};
+use super::kernels::{Form, PANEL, Start};
 use super::memory::{Address, Memory};
 use crate::checkpoint::TensorView;
 use crate::ops::{LinearPart, StoreError};
@@ -29,8 +29,8 @@ pub(super) struct Panel {
     pub(super) form: Form,
     /// The weights.
     pub(super) weights: *const u8,
-    /// Its 64 biases; null: none.
-    pub(super) bias: *const f32,
+    /// Its biases.
+    pub(super) start: Start,
 }
 
 impl PackedLinear {
@@ -128,7 +128,7 @@ impl Group {
         // SAFETY: the memory has this many panels.
         let weights = unsafe { self.panels.as_ptr().add(index * self.form.panel_bytes(inputs)) };
         let bias = self.bias.get(index * PANEL..).filter(|bias| !bias.is_empty());
-        Panel { form: self.form, weights, bias: bias.map_or(std::ptr::null(), <[f32]>::as_ptr) }
+        Panel { form: self.form, weights, start: bias.map_or(Start::Zero, |bias| Start::Bias(bias.as_ptr())) }
     }
 }
 

@@ -258,7 +258,7 @@ impl Ops for Step<'_> {
                     rows: LINEAR_ROWS_PER_TASK.min(rows - row),
                     inputs: linear.inputs,
                     weights: panel.weights,
-                    bias: panel.bias,
+                    start: panel.start,
                     out: out.row(row).add(index * PANEL),
                     out_stride: out.stride,
                 };

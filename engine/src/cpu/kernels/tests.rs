@@ -348,6 +348,8 @@ impl Scene {
             let from = ((position * self.kv_heads + head) * 2 + values) * self.head_dim;
             cache[from..from + self.head_dim].iter().map(|x| f64::from(*x))
         };
+        // Queries have the format of the cache where it is bf16.
+        let queries = if self.dtype == Dtype::Bf16 { encode(&queries, self.dtype).1 } else { queries };
         let mut out = Vec::new();
         for (i, query) in queries.chunks(self.head_dim).enumerate() {
             let (row, head) = (i / (self.group * self.kv_heads), i % (self.group * self.kv_heads) / self.group);
@@ -371,16 +373,24 @@ proptest! {
 
     #[test]
     fn attention_attends(scene in scene()) {
-        let found = on_all(|isa| scene.attend(isa, scene.block_tokens, scene.rows));
-        assert_close(&found, &scene.expected(), 3e-6);
+        let expected = scene.expected();
+        let attend = |isa| scene.attend(isa, scene.block_tokens, scene.rows);
+        if scene.dtype == Dtype::Bf16 {
+            // Processors have their own dot products of bf16; the softmax's weights are rounded to it too.
+            Isa::available().into_iter().for_each(|isa| assert_close(&attend(isa), &expected, 4e-3));
+        } else {
+            assert_close(&on_all(attend), &expected, 3e-6);
+        }
     }
 
     #[test]
-    fn attention_does_not_depend_on_chunks_or_blocks(scene in scene(), chunk in 1usize..20, block_tokens in 1usize..70) {
+    fn attention_does_not_depend_on_chunks_or_blocks(
+        scene in scene(), chunk in 1usize..20, block_tokens in 1usize..70, isa in prop::sample::select(Isa::available()),
+    ) {
         let bits = |numbers: Vec<f32>| numbers.into_iter().map(f32::to_bits).collect::<Vec<_>>();
-        let whole = bits(scene.attend(Isa::best(), scene.block_tokens, scene.rows));
-        prop_assert_eq!(&bits(scene.attend(Isa::best(), scene.block_tokens, chunk)), &whole);
-        prop_assert_eq!(&bits(scene.attend(Isa::best(), block_tokens, scene.rows)), &whole);
+        let whole = bits(scene.attend(isa, scene.block_tokens, scene.rows));
+        prop_assert_eq!(&bits(scene.attend(isa, scene.block_tokens, chunk)), &whole);
+        prop_assert_eq!(&bits(scene.attend(isa, block_tokens, scene.rows)), &whole);
     }
 }
 

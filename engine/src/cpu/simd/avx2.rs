@@ -114,6 +114,18 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
+    unsafe fn zip_bf16(self, first: *const bf16, second: *const bf16) -> V {
+        // SAFETY: the caller says that 16 numbers can be read behind each.
+        unsafe {
+            let (a, b) = (_mm256_loadu_si256(first.cast()), _mm256_loadu_si256(second.cast()));
+            // Pairs 0-3 and 8-11, then 4-7 and 12-15.
+            let (low, high) = (_mm256_unpacklo_epi16(a, b), _mm256_unpackhi_epi16(a, b));
+            let whole = |v| _mm256_castsi256_ps(v);
+            (whole(_mm256_permute2x128_si256::<0x20>(low, high)), whole(_mm256_permute2x128_si256::<0x31>(low, high)))
+        }
+    }
+
+    #[inline(always)]
     unsafe fn store(self, to: *mut f32, v: V) {
         // SAFETY: the caller says that 16 numbers can be written.
         unsafe {

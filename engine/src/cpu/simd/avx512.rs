@@ -117,6 +117,15 @@ impl Simd for Avx512 {
     }
 
     #[inline(always)]
+    unsafe fn zip_bf16(self, first: *const bf16, second: *const bf16) -> __m512 {
+        // SAFETY: the caller says that 16 numbers can be read behind each.
+        unsafe {
+            let widened = |from: *const bf16| _mm512_cvtepu16_epi32(_mm256_loadu_si256(from.cast()));
+            _mm512_castsi512_ps(_mm512_or_si512(_mm512_slli_epi32::<16>(widened(second)), widened(first)))
+        }
+    }
+
+    #[inline(always)]
     unsafe fn store(self, to: *mut f32, v: __m512) {
         // SAFETY: the caller says that 16 numbers can be written.
         unsafe { _mm512_storeu_ps(to, v) }

@@ -117,6 +117,12 @@ pub(crate) trait Simd: Copy {
     /// See [`Simd::load`].
     unsafe fn load_pairs(self, from: *const u32) -> (Self::V, Self::V);
 
+    /// The bits of 16 pairs of bf16: the first of each out of `first`, the other out of `second`.
+    ///
+    /// # Safety
+    /// See [`Simd::load`].
+    unsafe fn zip_bf16(self, first: *const bf16, second: *const bf16) -> Self::V;
+
     /// Writes 16 numbers.
     ///
     /// # Safety
@@ -151,6 +157,14 @@ pub(crate) trait Simd: Copy {
     fn sum(self, v: Self::V) -> f32;
     /// Largest lane, folded like [`Simd::sum`].
     fn largest(self, v: Self::V) -> f32;
+    /// Lane 0.
+    #[inline(always)]
+    fn first(self, v: Self::V) -> f32 {
+        let mut lanes = [0.0f32; LANES];
+        // SAFETY: the array has 16 numbers.
+        unsafe { self.store(lanes.as_mut_ptr(), v) };
+        lanes[0]
+    }
     /// Swaps lanes and vectors.
     fn transpose(self, v: [Self::V; LANES]) -> [Self::V; LANES];
 

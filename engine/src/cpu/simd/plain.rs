@@ -76,6 +76,13 @@ impl Simd for Plain {
     }
 
     #[inline(always)]
+    unsafe fn zip_bf16(self, first: *const bf16, second: *const bf16) -> V {
+        // SAFETY: the caller says that 16 numbers can be read behind each.
+        let [first, second] = [first, second].map(|from| unsafe { from.cast::<[u16; LANES]>().read_unaligned() });
+        Self::lanes(|i| f32::from_bits(u32::from(second[i]) << 16 | u32::from(first[i])))
+    }
+
+    #[inline(always)]
     unsafe fn store(self, to: *mut f32, v: V) {
         // SAFETY: the caller says that 16 numbers can be written.
         unsafe { to.cast::<V>().write_unaligned(v) }

@@ -32,10 +32,12 @@ fn results<S: Simd>(s: S, a: &[f32; LANES], b: &[f32; LANES], c: &[f32; LANES], 
         }
         let pairs: [u32; LANES] = std::array::from_fn(|i| a[i].to_bits());
         let (first, second) = s.load_pairs(pairs.as_ptr());
+        let zipped = s.zip_bf16(brains.as_ptr(), b.map(bf16::from_f32).as_ptr());
+        bits.push(s.first(va));
         let mut rounded = [bf16::ZERO; LANES];
         s.store_bf16(rounded.as_mut_ptr(), va);
         bits.extend(rounded.map(bf16::to_f32));
-        for v in vectors.into_iter().chain([first, second]).chain(s.transpose(square)) {
+        for v in vectors.into_iter().chain([first, second, zipped]).chain(s.transpose(square)) {
             let mut lanes = [f32::NAN; LANES];
             s.store(lanes.as_mut_ptr(), v);
             bits.extend(lanes);

@@ -5,7 +5,7 @@
 //! that each loaded tile is used twice. The inputs of a sum come in the same order either way.
 
 use super::pairs::padded;
-use super::{PANEL, Product};
+use super::{PANEL, Product, Start};
 use half::bf16;
 use std::arch::asm;
 
@@ -82,7 +82,6 @@ struct Block {
 pub(super) unsafe fn multiply(p: &Product) {
     let inputs = padded(p.inputs);
     let zeros = [0.0f32; PANEL];
-    let bias = if p.bias.is_null() { zeros.as_ptr() } else { p.bias };
     let out_stride = p.out_stride * size_of::<f32>();
     let mut configured = 0;
     for from in (0..inputs).step_by(INPUTS_BLOCK) {
@@ -97,7 +96,11 @@ pub(super) unsafe fn multiply(p: &Product) {
                     configured = rows;
                 }
                 let out = p.out.add(row * p.out_stride);
-                let (start, start_stride) = if from == 0 { (bias, 0) } else { (out.cast_const(), out_stride) };
+                let (start, start_stride) = match p.start_at(from) {
+                    Start::Zero => (zeros.as_ptr(), 0),
+                    Start::Bias(bias) => (bias, 0),
+                    Start::Out => (out.cast_const(), out_stride),
+                };
                 let x = p.x.add(row * p.x_stride + from * size_of::<bf16>());
                 let weights = p.weights.add(from / 2 * PAIR_BYTES);
                 let block = Block { start, start_stride, out, out_stride, x, x_stride: p.x_stride, weights, steps };

@@ -4,7 +4,7 @@
 //! that input's activation in all lanes. Every output is one accumulator that runs over the inputs in order, so that its
 //! bits depend on nothing but its own row. Register tiles of several rows use each loaded weight several times.
 
-use super::{PANEL, Product};
+use super::{PANEL, Product, Start};
 use crate::cpu::kernels::dispatch;
 use crate::cpu::simd::{LANES, Number, Simd};
 
@@ -97,7 +97,7 @@ unsafe fn tile<S: Simd, N: Number, const R: usize, const V: usize>(
     to: usize,
 ) {
     let mut sums = [[s.splat(0.0); V]; R];
-    // SAFETY: rows `row..row + R` and columns `column..column + 16 V` exist in `x`, `out`, `bias` and the panel.
+    // SAFETY: rows `row..row + R` and columns `column..column + 16 V` exist in `x`, `out`, biases and the panel.
     unsafe {
         let x = p.x.add(row * p.x_stride).cast::<f32>();
         let x_stride = p.x_stride / size_of::<f32>();
@@ -105,10 +105,10 @@ unsafe fn tile<S: Simd, N: Number, const R: usize, const V: usize>(
         let weights = p.weights.cast::<N>().add(column);
         for (r, sums) in sums.iter_mut().enumerate() {
             for (v, sum) in sums.iter_mut().enumerate() {
-                if from > 0 {
-                    *sum = s.load(out.add(r * p.out_stride + v * LANES));
-                } else if !p.bias.is_null() {
-                    *sum = s.load(p.bias.add(column + v * LANES));
+                match p.start_at(from) {
+                    Start::Zero => {}
+                    Start::Bias(bias) => *sum = s.load(bias.add(column + v * LANES)),
+                    Start::Out => *sum = s.load(out.add(r * p.out_stride + v * LANES)),
                 }
             }
         }

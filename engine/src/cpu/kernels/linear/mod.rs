@@ -53,7 +53,18 @@ pub(in crate::cpu) enum Prepared {
     Blocks,
 }
 
-/// Rows of activations, prepared, times one panel: `out[r][..64] = bias + x[r] * panel`.
+/// What products are added to. A sum begins with it.
+#[derive(Clone, Copy)]
+pub(in crate::cpu) enum Start {
+    /// Nothing.
+    Zero,
+    /// 64 biases, the same for every row.
+    Bias(*const f32),
+    /// What is in `out`; for attention, which has no quantised panels.
+    Out,
+}
+
+/// Rows of activations, prepared, times one panel: `out[r][..64] = start + x[r] * panel`.
 pub(in crate::cpu) struct Product {
     /// The first prepared row; aligned to 64 bytes, or to f32 where rows are taken as they are.
     pub(in crate::cpu) x: *const u8,
@@ -65,12 +76,19 @@ pub(in crate::cpu) struct Product {
     pub(in crate::cpu) inputs: usize,
     /// The panel; aligned to 64 bytes.
     pub(in crate::cpu) weights: *const u8,
-    /// 64 biases; null for none.
-    pub(in crate::cpu) bias: *const f32,
+    /// What products are added to.
+    pub(in crate::cpu) start: Start,
     /// The first row of outputs of this panel.
     pub(in crate::cpu) out: *mut f32,
     /// Numbers from one row of outputs to the next.
     pub(in crate::cpu) out_stride: usize,
+}
+
+impl Product {
+    /// What the products from input `from` on are added to: the partial sums of those before are in `out`.
+    fn start_at(&self, from: usize) -> Start {
+        if from > 0 { Start::Out } else { self.start }
+    }
 }
 
 /// One row of activations and where it is prepared.

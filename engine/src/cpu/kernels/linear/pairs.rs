@@ -4,7 +4,7 @@
 //! what the bf16 dot products of AVX-512 and AMX take. The other instruction sets widen both halves and do one multiply-add
 //! after the other. Inputs are padded with zeros, in panels and in prepared rows, so that no kernel has a remainder.
 
-use super::{PANEL, Preparation, Product};
+use super::{PANEL, Preparation, Product, Start};
 use crate::cpu::kernels::dispatch;
 #[cfg(target_arch = "x86_64")]
 use crate::cpu::simd::Avx512Level;
@@ -156,16 +156,16 @@ unsafe fn tile<S: Simd, const R: usize, const V: usize>(
     to: usize,
 ) {
     let mut sums = [[s.splat(0.0); V]; R];
-    // SAFETY: rows `row..row + R` and columns `column..column + 16 V` exist in `x`, `out`, `bias` and the panel.
+    // SAFETY: rows `row..row + R` and columns `column..column + 16 V` exist in `x`, `out`, biases and the panel.
     unsafe {
         let x = p.x.add(row * p.x_stride);
         let out = p.out.add(row * p.out_stride + column);
         for (r, sums) in sums.iter_mut().enumerate() {
             for (v, sum) in sums.iter_mut().enumerate() {
-                if from > 0 {
-                    *sum = s.load(out.add(r * p.out_stride + v * LANES));
-                } else if !p.bias.is_null() {
-                    *sum = s.load(p.bias.add(column + v * LANES));
+                match p.start_at(from) {
+                    Start::Zero => {}
+                    Start::Bias(bias) => *sum = s.load(bias.add(column + v * LANES)),
+                    Start::Out => *sum = s.load(out.add(r * p.out_stride + v * LANES)),
                 }
             }
         }
@@ -194,7 +194,7 @@ unsafe fn tile<S: Simd, const R: usize, const V: usize>(
 /// The dot product of AVX512-BF16.
 #[cfg(target_arch = "x86_64")]
 mod dot {
-    use super::{LANES, PAIRS_BLOCK, PANEL, Product, padded};
+    use super::{LANES, PAIRS_BLOCK, PANEL, Product, Start, padded};
     use std::arch::x86_64::*;
 
     /// Rows of a register tile: 6 x 4 accumulators, 4 weights and a broadcast of 32 registers.
@@ -235,16 +235,16 @@ mod dot {
     #[target_feature(enable = "avx512f,avx512bf16")]
     unsafe fn tile<const R: usize>(p: &Product, row: usize, from: usize, to: usize) {
         let mut sums = [[_mm512_setzero_ps(); V]; R];
-        // SAFETY: rows `row..row + R` exist in `x` and `out`; `bias` and the panel have 64 outputs.
+        // SAFETY: rows `row..row + R` exist in `x` and `out`; biases and the panel have 64 outputs.
         unsafe {
             let x = p.x.add(row * p.x_stride);
             let out = p.out.add(row * p.out_stride);
             for (r, sums) in sums.iter_mut().enumerate() {
                 for (v, sum) in sums.iter_mut().enumerate() {
-                    if from > 0 {
-                        *sum = _mm512_loadu_ps(out.add(r * p.out_stride + v * LANES));
-                    } else if !p.bias.is_null() {
-                        *sum = _mm512_loadu_ps(p.bias.add(v * LANES));
+                    match p.start_at(from) {
+                        Start::Zero => {}
+                        Start::Bias(bias) => *sum = _mm512_loadu_ps(bias.add(v * LANES)),
+                        Start::Out => *sum = _mm512_loadu_ps(out.add(r * p.out_stride + v * LANES)),
                     }
                 }
             }

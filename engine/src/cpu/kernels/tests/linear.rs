@@ -2,7 +2,7 @@
 
 use super::{Line, Numbers, assert_close, encode, lines, seed};
 use crate::cpu::kernels::linear::Prepared;
-use crate::cpu::kernels::{Form, PANEL, Preparation, Product};
+use crate::cpu::kernels::{Form, PANEL, Preparation, Product, Start};
 use crate::cpu::simd::Isa;
 use domain::Dtype;
 use half::bf16;
@@ -65,7 +65,7 @@ impl Layer {
             rows,
             inputs: self.inputs,
             weights: self.panel.as_ptr().cast(),
-            bias: self.bias.as_ref().map_or(std::ptr::null(), |bias| bias.as_ptr()),
+            start: self.bias.as_ref().map_or(Start::Zero, |bias| Start::Bias(bias.as_ptr())),
             out: out.as_mut_ptr(),
             out_stride,
         };

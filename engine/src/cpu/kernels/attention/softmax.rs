@@ -1,0 +1,111 @@
+//! The online softmax of a tile of queries over a tile of scores, and its end.
+//!
+//! Source: Milakov and Gimelshein, "Online normalizer calculation for softmax" (2018).
+
+use super::tile::POSITIONS;
+use super::{Attention, Scratch};
+use crate::cpu::kernels::dispatch;
+use crate::cpu::simd::{LANES, Simd};
+use half::bf16;
+
+/// Vectors of a query's scores.
+const VECTORS: usize = POSITIONS / LANES;
+
+/// Scores of all queries for the positions from `base` on.
+pub(super) struct Softmax<'a> {
+    /// Says which positions count for which query.
+    pub(super) attention: &'a Attention<'a>,
+    /// The first position of the tile.
+    pub(super) base: usize,
+    /// Has the scores, which become weights: in place, or in bf16 in `weights`.
+    pub(super) scratch: *mut Scratch,
+    /// Weights are bf16.
+    pub(super) rounded: bool,
+    /// Numbers of a row of `sums`, a multiple of 16.
+    pub(super) width: usize,
+}
+
+dispatch! {
+    /// Makes weights of scores. Sums and totals so far change their unit where a larger score came.
+    ///
+    /// # Safety
+    /// The scratch has scores, sums and totals of all queries, and nobody else uses it.
+    fn weigh(Softmax<'_>) = weigh_all, plain numbers
+}
+
+dispatch! {
+    /// Divides the sums by the totals: the result of the attention.
+    ///
+    /// # Safety
+    /// As for [`weigh`]; the queries' places in `out` can be written, and nobody else uses them.
+    fn finish(Softmax<'_>) = divide, plain numbers
+}
+
+#[inline(always)]
+unsafe fn weigh_all<S: Simd>(s: S, p: &Softmax<'_>) {
+    let a = p.attention;
+    for i in 0..a.count {
+        let position = a.position(a.first + i);
+        let from = a.window_start(position).clamp(p.base, p.base + POSITIONS) - p.base;
+        let to = (position + 1).clamp(p.base, p.base + POSITIONS) - p.base;
+        // SAFETY: query `i` is one of `count`.
+        unsafe {
+            let scores = (&raw mut (*p.scratch).scores).cast::<f32>().add(i * POSITIONS);
+            let largest = (&raw mut (*p.scratch).largest).cast::<f32>().add(i);
+            let total = (&raw mut (*p.scratch).totals).cast::<f32>().add(i);
+            let mut weights = [s.splat(0.0); VECTORS];
+            if from < to {
+                let mut most = s.splat(f32::NEG_INFINITY);
+                for (v, weight) in weights.iter_mut().enumerate() {
+                    let score = s.mul(s.load(scores.add(v * LANES)), s.splat(a.scale));
+                    let score = a.cap.map_or(score, |cap| s.soft_cap(score, cap));
+                    let lanes = |end: usize| end.clamp(v * LANES, (v + 1) * LANES) - v * LANES;
+                    *weight = s.within(score, lanes(from), lanes(to), f32::NEG_INFINITY);
+                    most = s.max(*weight, most);
+                }
+                let (before, new) = (largest.read(), s.largest(most));
+                let now = if new > before { new } else { before };
+                weights = weights.map(|score| s.exp(s.sub(score, s.splat(now))));
+                let sum = s.add(s.add(weights[0], weights[1]), s.add(weights[2], weights[3]));
+                let shrink = if now == before { 1.0 } else { s.first(s.exp(s.splat(before - now))) };
+                if shrink != 1.0 {
+                    let sums = (&raw mut (*p.scratch).sums).cast::<f32>().add(i * p.width);
+                    for d in (0..p.width).step_by(LANES) {
+                        s.store(sums.add(d), s.mul(s.load(sums.add(d)), s.splat(shrink)));
+                    }
+                }
+                largest.write(now);
+                total.write(total.read() * shrink + s.sum(sum));
+            }
+            let rounded = (&raw mut (*p.scratch).weights).cast::<bf16>().add(i * POSITIONS);
+            for (v, weight) in weights.iter().enumerate() {
+                if p.rounded {
+                    s.store_bf16(rounded.add(v * LANES), *weight);
+                } else {
+                    s.store(scores.add(v * LANES), *weight);
+                }
+            }
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn divide<S: Simd>(s: S, p: &Softmax<'_>) {
+    let a = p.attention;
+    for i in 0..a.count {
+        // SAFETY: query `i` has `head_dim` numbers in `out` and `width` in `sums`.
+        unsafe {
+            let total = s.splat((&raw const (*p.scratch).totals).cast::<f32>().add(i).read());
+            let sums = (&raw const (*p.scratch).sums).cast::<f32>().add(i * p.width);
+            let out = a.out.add(a.offset(a.first + i, a.out_stride));
+            for d in (0..a.head_dim).step_by(LANES) {
+                let result = s.div(s.load(sums.add(d)), total);
+                if a.head_dim - d >= LANES {
+                    s.store(out.add(d), result);
+                } else {
+                    s.store_part(out.add(d), result, a.head_dim - d);
+                }
+            }
+        }
+    }
+}
