@@ -106,10 +106,13 @@ impl Simd for Avx2 {
         // SAFETY: the caller says that 16 pairs can be read.
         unsafe {
             let (low, high) = (_mm256_loadu_si256(from.cast()), _mm256_loadu_si256(from.add(HALF).cast()));
-            let first = |pairs| _mm256_castsi256_ps(_mm256_slli_epi32::<16>(pairs));
             let upper = _mm256_set1_epi32(0xffff_0000_u32 as i32);
-            let second = |pairs| _mm256_castsi256_ps(_mm256_and_si256(pairs, upper));
-            ((first(low), first(high)), (second(low), second(high)))
+            let first = (_mm256_slli_epi32::<16>(low), _mm256_slli_epi32::<16>(high));
+            let second = (_mm256_and_si256(low, upper), _mm256_and_si256(high, upper));
+            (
+                (_mm256_castsi256_ps(first.0), _mm256_castsi256_ps(first.1)),
+                (_mm256_castsi256_ps(second.0), _mm256_castsi256_ps(second.1)),
+            )
         }
     }
 

@@ -120,8 +120,9 @@ impl Simd for Avx512 {
     unsafe fn zip_bf16(self, first: *const bf16, second: *const bf16) -> __m512 {
         // SAFETY: the caller says that 16 numbers can be read behind each.
         unsafe {
-            let widened = |from: *const bf16| _mm512_cvtepu16_epi32(_mm256_loadu_si256(from.cast()));
-            _mm512_castsi512_ps(_mm512_or_si512(_mm512_slli_epi32::<16>(widened(second)), widened(first)))
+            let first = _mm512_cvtepu16_epi32(_mm256_loadu_si256(first.cast()));
+            let second = _mm512_cvtepu16_epi32(_mm256_loadu_si256(second.cast()));
+            _mm512_castsi512_ps(_mm512_or_si512(_mm512_slli_epi32::<16>(second), first))
         }
     }
 

@@ -58,14 +58,23 @@ unsafe fn weigh_all<S: Simd>(s: S, p: &Softmax<'_>) {
                 let mut most = s.splat(f32::NEG_INFINITY);
                 for (v, weight) in weights.iter_mut().enumerate() {
                     let score = s.mul(s.load(scores.add(v * LANES)), s.splat(a.scale));
-                    let score = a.cap.map_or(score, |cap| s.soft_cap(score, cap));
-                    let lanes = |end: usize| end.clamp(v * LANES, (v + 1) * LANES) - v * LANES;
-                    *weight = s.within(score, lanes(from), lanes(to), f32::NEG_INFINITY);
+                    let score = match a.cap {
+                        Some(cap) => s.soft_cap(score, cap),
+                        None => score,
+                    };
+                    let lane = |end: usize| end.clamp(v * LANES, (v + 1) * LANES) - v * LANES;
+                    *weight = match to - from {
+                        POSITIONS => score,
+                        _ => s.within(score, lane(from), lane(to), f32::NEG_INFINITY),
+                    };
                     most = s.max(*weight, most);
                 }
                 let (before, new) = (largest.read(), s.largest(most));
                 let now = if new > before { new } else { before };
-                weights = weights.map(|score| s.exp(s.sub(score, s.splat(now))));
+                // A loop, since the closure of a `map` would be compiled without the instruction set.
+                for weight in &mut weights {
+                    *weight = s.exp(s.sub(*weight, s.splat(now)));
+                }
                 let sum = s.add(s.add(weights[0], weights[1]), s.add(weights[2], weights[3]));
                 let shrink = if now == before { 1.0 } else { s.first(s.exp(s.splat(before - now))) };
                 if shrink != 1.0 {

@@ -8,9 +8,11 @@ use super::{PANEL, Product, Start};
 use crate::cpu::kernels::dispatch;
 use crate::cpu::simd::{LANES, Number, Simd};
 
-/// Inputs that all rows go through before any goes on: as many as keep a panel's part in the L2 cache. The partial sums
-/// wait in the output meanwhile, unrounded, since they are f32 either way.
-const DEPTH_BLOCK: usize = 1024;
+/// Inputs that all rows go through before any goes on: as many as keep a panel's part in the L1 cache beside rows. The
+/// partial sums wait in the output meanwhile, unrounded, since they are f32 either way.
+const DEPTH_BLOCK: usize = 128;
+/// Inputs that are packed at a time, so that what is written stays in the L1 cache until its lines are whole.
+const PACKED_AT_ONCE: usize = 32;
 
 dispatch! {
     /// See [`super::Form::multiply`].
@@ -24,11 +26,14 @@ dispatch! {
 ///
 /// # Safety
 /// As there.
-pub(super) unsafe fn pack<N: Number>(rows: &[&[u8]], to: *mut N) {
-    for (output, row) in rows.iter().enumerate() {
-        for (input, number) in row.chunks_exact(size_of::<N>()).enumerate() {
-            // SAFETY: a chunk is one number; output and input are inside the panel.
-            unsafe { to.add(input * PANEL + output).write(number.as_ptr().cast::<N>().read_unaligned()) };
+pub(super) unsafe fn pack<N: Number>(rows: &[&[u8]], inputs: usize, to: *mut N) {
+    for first in (0..inputs).step_by(PACKED_AT_ONCE) {
+        for (output, row) in rows.iter().enumerate() {
+            let numbers = row[first * size_of::<N>()..].chunks_exact(size_of::<N>()).take(PACKED_AT_ONCE);
+            for (input, number) in (first..).zip(numbers) {
+                // SAFETY: a chunk is one number; output and input are inside the panel.
+                unsafe { to.add(input * PANEL + output).write(number.as_ptr().cast::<N>().read_unaligned()) };
+            }
         }
     }
 }

@@ -150,8 +150,8 @@ impl Form {
         // SAFETY: as the caller says.
         unsafe {
             match self {
-                Self::F32 => dense::pack::<f32>(rows, to.cast()),
-                Self::F16 => dense::pack::<f16>(rows, to.cast()),
+                Self::F32 => dense::pack::<f32>(rows, inputs, to.cast()),
+                Self::F16 => dense::pack::<f16>(rows, inputs, to.cast()),
                 Self::Bf16 => pairs::pack(rows, inputs, to.cast()),
                 Self::Quantised(form) => form.pack(rows, inputs, to),
             }
