@@ -8,9 +8,9 @@ use super::{PANEL, Product, Start};
 use crate::cpu::kernels::dispatch;
 use crate::cpu::simd::{LANES, Number, Simd};
 
-/// Inputs that all rows go through before any goes on: as many as keep a panel's part in the L1 cache beside rows. The
+/// Inputs that all rows go through before any goes on: as many as keep a panel's part in the L2 cache. The
 /// partial sums wait in the output meanwhile, unrounded, since they are f32 either way.
-const DEPTH_BLOCK: usize = 128;
+const DEPTH_BLOCK: usize = 512;
 /// Inputs that are packed at a time, so that what is written stays in the L1 cache until its lines are whole.
 const PACKED_AT_ONCE: usize = 32;
 
