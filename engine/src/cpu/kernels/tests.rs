@@ -348,8 +348,6 @@ impl Scene {
             let from = ((position * self.kv_heads + head) * 2 + values) * self.head_dim;
             cache[from..from + self.head_dim].iter().map(|x| f64::from(*x))
         };
-        // Queries have the format of the cache where it is bf16.
-        let queries = if self.dtype == Dtype::Bf16 { encode(&queries, self.dtype).1 } else { queries };
         let mut out = Vec::new();
         for (i, query) in queries.chunks(self.head_dim).enumerate() {
             let (row, head) = (i / (self.group * self.kv_heads), i % (self.group * self.kv_heads) / self.group);

@@ -5,13 +5,15 @@
 //! so are sums of values, and both are the kernels of [`super::linear`]. Between them stands the softmax. A query goes
 //! through its tiles in rising order, so its bits depend on its own position and the cache alone.
 
+mod queries;
 mod softmax;
 mod tile;
 
-use super::linear::{Form, PANEL, Preparation, Product, Start};
+use super::linear::{Form, PANEL, Product, Start};
 use crate::cpu::simd::Isa;
 use domain::{BlockId, Dtype};
 use half::bf16;
+use queries::{Split, split};
 use softmax::Softmax;
 use std::mem::MaybeUninit;
 use tile::{POSITIONS, Tile};
@@ -61,7 +63,7 @@ pub(in crate::cpu) struct Attention<'a> {
 /// What a tile of queries works on; large, so left uninitialised where it is not used.
 #[repr(C, align(64))]
 struct Scratch {
-    /// Prepared queries.
+    /// Prepared queries: f32, or two parts in bf16, all queries' first ones first.
     queries: [MaybeUninit<f32>; QUERY_TILE * HEAD_DIM_MAX],
     /// A panel with 64 positions as outputs.
     keys: [MaybeUninit<f32>; HEAD_DIM_MAX * POSITIONS],
@@ -124,6 +126,10 @@ pub(in crate::cpu) unsafe fn attention(isa: Isa, dtype: Dtype, a: &Attention<'_>
                 out_stride: POSITIONS,
             };
             form.multiply(isa, &product);
+            if form == Form::Bf16 {
+                (product.x, product.start) = (queries.add(a.count * query_bytes), Start::Out);
+                form.multiply(isa, &product);
+            }
             softmax::weigh(isa, &a.softmax(base, scratch, form, width));
             (product.x, product.x_stride) = match form {
                 Form::Bf16 => ((&raw const (*scratch).weights).cast(), POSITIONS * size_of::<bf16>()),
@@ -159,7 +165,7 @@ impl Attention<'_> {
         i / self.group * stride + i % self.group * self.head_dim
     }
 
-    /// The queries, as `form` multiplies them, and the bytes from one to the next.
+    /// The queries, as `form` multiplies them, and the bytes from one to the next; in bf16, what rounding left out follows.
     ///
     /// # Safety
     /// The queries can be read, and `to` has room for them.
@@ -170,11 +176,11 @@ impl Attention<'_> {
             // SAFETY: as the caller says.
             unsafe {
                 let x = self.queries.add(self.offset(self.first + i, self.query_stride));
-                let to = to.add(i * bytes);
                 if prepared_bytes > 0 {
-                    form.prepare(isa, &Preparation { x, inputs: self.head_dim, to });
+                    let (rounded, rest) = (to.add(i * bytes).cast(), to.add((self.count + i) * bytes).cast());
+                    split(isa, &Split { x, count: self.head_dim, padded: bytes / size_of::<bf16>(), rounded, rest });
                 } else {
-                    to.copy_from_nonoverlapping(x.cast(), bytes);
+                    to.add(i * bytes).copy_from_nonoverlapping(x.cast(), bytes);
                 }
             }
         }

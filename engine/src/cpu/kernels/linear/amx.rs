@@ -23,9 +23,6 @@ const STEP_BYTES: usize = TILE_INPUTS / 2 * PAIR_BYTES;
 /// sums wait in the output meanwhile, unrounded, since they are f32 either way.
 const INPUTS_BLOCK: usize = 512;
 
-/// Steps between asking for weights and using them: enough to hide what memory takes, and few for a panel that ends.
-const STEPS_AHEAD: usize = 4;
-
 /// What `ldtilecfg` reads.
 #[repr(C, align(64))]
 struct Config {
@@ -147,12 +144,6 @@ impl Block {
                 "tileloadd tmm2, [{start} + {start_stride} + 128]",
                 "tileloadd tmm3, [{start} + {start_stride} + 192]",
                 "2:",
-                // So few rows wait for memory: the lines of a later step are asked for in this one.
-                ".set .Lbaton_line, 0",
-                ".rept {step_lines}",
-                "prefetcht0 [{w} + {ahead} + .Lbaton_line]",
-                ".set .Lbaton_line, .Lbaton_line + 64",
-                ".endr",
                 "tileloadd tmm4, [{x} + {x_stride}]",
                 "tileloadd tmm5, [{w} + {w_stride}]",
                 "tdpbf16ps tmm0, tmm4, tmm5",
@@ -181,8 +172,6 @@ impl Block {
                 out_stride = in(reg) self.out_stride,
                 tile_bytes = const TILE_BYTES,
                 step_bytes = const STEP_BYTES,
-                step_lines = const STEP_BYTES / 64,
-                ahead = const STEPS_AHEAD * STEP_BYTES,
                 out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
                 out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
                 options(nostack),

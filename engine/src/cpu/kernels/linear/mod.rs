@@ -60,7 +60,7 @@ pub(in crate::cpu) enum Start {
     Zero,
     /// 64 biases, the same for every row.
     Bias(*const f32),
-    /// What is in `out`; for attention, which has no quantised panels.
+    /// What is in `out`, row by row.
     Out,
 }
 
@@ -85,7 +85,7 @@ pub(in crate::cpu) struct Product {
 }
 
 impl Product {
-    /// What the products from input `from` on are added to: the partial sums of those before are in `out`.
+    /// What the products from input (or block of inputs) `from` on are added to: partial sums of those before are in `out`.
     fn start_at(&self, from: usize) -> Start {
         if from > 0 { Start::Out } else { self.start }
     }

@@ -4,6 +4,7 @@
 //! that are narrower than a byte are unpacked first, a part of a panel that the L1 cache holds. The sums come out as integers,
 //! and are scaled and added as everywhere else, while the tiles work on the next block.
 
+use super::super::Start;
 use super::block::Block;
 use super::dot::{Dot, Vnni};
 use super::panels::{Kind, STEP_BYTES, STEPS, Scales, Weights, place, step};
@@ -136,10 +137,10 @@ unsafe fn tile<F: Weights>(d: Vnni, part: &Part<'_>, unpacked: *const Unpacked, 
         let x = p.x.add(row * p.x_stride).cast::<Block>().add(part.blocks.start);
         let out = p.out.add(row * p.out_stride + vector * LANES);
         for (r, value) in outs.iter_mut().enumerate() {
-            if part.blocks.start > 0 {
-                *value = s.load(out.add(r * p.out_stride));
-            } else if !p.bias.is_null() {
-                *value = s.load(p.bias.add(vector * LANES));
+            match p.start_at(part.blocks.start) {
+                Start::Zero => {}
+                Start::Bias(bias) => *value = s.load(bias.add(vector * LANES)),
+                Start::Out => *value = s.load(out.add(r * p.out_stride)),
             }
         }
         let weights = |index: usize| match F::KIND {

@@ -1,5 +1,6 @@
 //! The kernel for some rows, on any instruction set: tiles of rows and outputs, whose integer sums are in registers.
 
+use super::super::Start;
 use super::block::Block;
 use super::dot::Dot;
 use super::panels::{Kind, Scales, Weights, place, step};
@@ -53,16 +54,16 @@ unsafe fn wide_tile<D: Dot, F: Weights, const R: usize>(d: D, part: &Part<'_>, r
 unsafe fn tile<D: Dot, F: Weights, const R: usize, const V: usize>(d: D, part: &Part<'_>, row: usize, vector: usize) {
     let (p, s) = (part.product, d.simd());
     let mut outs = [[s.splat(0.0); V]; R];
-    // SAFETY: rows `row..row + R`, vectors `vector..vector + V` and the blocks exist in `x`, `out`, `bias` and the panel.
+    // SAFETY: rows `row..row + R`, vectors `vector..vector + V` and the blocks exist in `x`, `out`, biases and the panel.
     unsafe {
         let x = p.x.add(row * p.x_stride);
         let out = p.out.add(row * p.out_stride + vector * LANES);
         for (r, outs) in outs.iter_mut().enumerate() {
             for (v, value) in outs.iter_mut().enumerate() {
-                if part.blocks.start > 0 {
-                    *value = s.load(out.add(r * p.out_stride + v * LANES));
-                } else if !p.bias.is_null() {
-                    *value = s.load(p.bias.add((vector + v) * LANES));
+                match p.start_at(part.blocks.start) {
+                    Start::Zero => {}
+                    Start::Bias(bias) => *value = s.load(bias.add((vector + v) * LANES)),
+                    Start::Out => *value = s.load(out.add(r * p.out_stride + v * LANES)),
                 }
             }
         }

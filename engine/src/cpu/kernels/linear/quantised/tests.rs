@@ -1,7 +1,7 @@
 //! Quantised layers against a plain reference in double precision; outputs are poisoned before. Every instruction set gives
 //! the same bits, for a row by itself as among others.
 
-use super::super::{Form, PANEL, Preparation, Product};
+use super::super::{Form, PANEL, Preparation, Product, Start};
 use super::INPUTS;
 use super::block::Block;
 use crate::cpu::kernels::tests::{Line, Numbers, lines, seed};
@@ -78,7 +78,7 @@ impl Layer {
             rows,
             inputs: self.inputs,
             weights: self.panel.as_ptr().cast(),
-            bias: self.bias.as_ref().map_or(std::ptr::null(), |bias| bias.as_ptr()),
+            start: self.bias.as_ref().map_or(Start::Zero, |bias| Start::Bias(bias.as_ptr())),
             out: out.as_mut_ptr(),
             out_stride,
         };
