@@ -1,5 +1,6 @@
-//! Where the model is: the directory that a person names, or the bundled model.
+//! Where the model is: the directory or GGUF file that a person names, or the bundled model.
 
+use engine::checkpoint::gguf::GgufFile;
 use std::path::{Path, PathBuf};
 
 /// The bundled model, from a place where a copy of the project's data may lie.
@@ -13,20 +14,18 @@ const CONFIG_FILE: &str = "config.json";
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ModelDirError {
     /// Nothing is there.
-    #[error("there is no model at {0}: name a Hugging Face directory, the one that holds {CONFIG_FILE}")]
+    #[error("there is no model at {0}: name a GGUF file or a Hugging Face directory, the one that holds {CONFIG_FILE}")]
     Missing(PathBuf),
     /// A directory, but not of a model.
-    #[error("{0} holds no {CONFIG_FILE}: name the directory that holds it beside the weights")]
+    #[error("{0} holds no {CONFIG_FILE}: name the directory that holds it beside the weights, or a GGUF file")]
     NoConfig(PathBuf),
-    /// A format that this build does not read.
-    #[error("{0} is a GGUF file, which is not supported yet: name a Hugging Face directory with safetensors")]
-    Gguf(PathBuf),
     /// The bundled model is in none of its places.
     #[error("the bundled model is not found; looked in {}; name a model with --model DIR", list(.0))]
     NotBundled(Vec<PathBuf>),
 }
 
-/// The directory of the model at `path`, which may be a file of it; an empty path means the bundled model.
+/// The directory of the model at `path`, which may be a file of it, or its GGUF file; an empty path means the bundled
+/// model.
 pub(crate) fn locate(path: &Path) -> Result<PathBuf, ModelDirError> {
     if path.as_os_str().is_empty() { bundled(&places()) } else { named(path) }
 }
@@ -40,8 +39,8 @@ fn named(path: &Path) -> Result<PathBuf, ModelDirError> {
     if !path.exists() {
         return Err(ModelDirError::Missing(path.to_owned()));
     }
-    if path.extension().is_some_and(|extension| extension == "gguf") {
-        return Err(ModelDirError::Gguf(path.to_owned()));
+    if GgufFile::is_at(path) {
+        return Ok(path.to_owned());
     }
     let dir = match path.parent() {
         Some(parent) if path.is_file() && parent.as_os_str().is_empty() => Path::new("."),
@@ -85,6 +84,12 @@ mod tests {
         let dir = Path::new(SOURCE).join(BUNDLED);
         assert_eq!(locate(&dir), Ok(dir.clone()));
         assert_eq!(locate(&dir.join("model.safetensors")), Ok(dir));
+    }
+
+    #[test]
+    fn a_gguf_file_stands_for_itself() {
+        let file = Path::new(SOURCE).join("tests/reference/gguf/mixed.gguf");
+        assert_eq!(locate(&file), Ok(file));
     }
 
     #[test]

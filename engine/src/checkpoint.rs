@@ -1,15 +1,18 @@
-//! Hugging Face checkpoints on disk: safetensors in one or many files, memory-mapped, and a digest of what they hold.
+//! Checkpoints on disk: Hugging Face directories with safetensors in one or many files, and GGUF files; memory-mapped, and
+//! with a digest of what they hold. Tensors have their Hugging Face names in both.
 //!
 //! What is deliberately absent: what the tensors mean (`models` knows their names and shapes) and config.json, of which
 //! only the bytes are read, for the digest.
 
 mod digest;
+pub mod gguf;
 #[cfg(test)]
 mod tests;
 
 use crate::quant::WeightFormat;
 use digest::FileIdentity;
 use domain::Dtype;
+use gguf::{GgufError, GgufFile};
 use memmap2::Mmap;
 use safetensors::{SafeTensorError, SafeTensors};
 use serde::Deserialize;
@@ -31,24 +34,70 @@ pub(crate) const CONFIG_FILE: &str = "config.json";
 pub struct TensorView<'a> {
     /// Number format.
     pub format: WeightFormat,
-    /// Slowest dimension first, as in the file: a linear layer's weight is `[outputs, inputs]`. Rows are whole blocks of the
-    /// number format.
+    /// Slowest dimension first: a linear layer's weight is `[outputs, inputs]`. Rows are whole blocks of the number format.
     pub shape: Vec<usize>,
-    /// Little endian, row-major, without gaps. Not necessarily aligned to the number format.
-    pub data: &'a [u8],
+    /// Row-major, without gaps.
+    data: &'a [u8],
+    order: RowOrder,
+}
+
+impl<'a> TensorView<'a> {
+    /// The rows, in order: the numbers of the last dimension, or single ones where there is no other. Little endian, not
+    /// necessarily aligned to the number format.
+    pub fn rows(&self) -> impl ExactSizeIterator<Item = &'a [u8]> + use<'a> {
+        let (data, order, rows) = (self.data, self.order, self.shape[0]);
+        let bytes = data.len() / rows;
+        (0..rows).map(move |row| {
+            let stored = order.stored(row);
+            &data[stored * bytes..(stored + 1) * bytes]
+        })
+    }
+
+    /// Numbers of a row.
+    pub fn width(&self) -> usize {
+        self.shape[1..].iter().product()
+    }
+}
+
+/// In which order a file has the rows of a tensor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RowOrder {
+    /// In order.
+    AsStored,
+    /// In each head, row `i` of the second half follows row `i` of the first half.
+    Interleaved {
+        /// Rows of a head, even.
+        head_dim: usize,
+    },
+}
+
+impl RowOrder {
+    /// Where row `row` is.
+    fn stored(self, row: usize) -> usize {
+        match self {
+            Self::AsStored => row,
+            Self::Interleaved { head_dim } => {
+                let (head, half) = (row / head_dim * head_dim, head_dim / 2);
+                head + row % head_dim % half * 2 + row % head_dim / half
+            }
+        }
+    }
 }
 
 /// An open checkpoint. Its files stay mapped as long as it lives; they must not be changed in place meanwhile (a new
 /// version belongs in new files), since the maps would change with them.
 #[derive(Debug)]
 pub struct Checkpoint {
-    dir: PathBuf,
+    /// The directory, or the GGUF file.
+    path: PathBuf,
+    /// Whether it is a directory with a config.json.
+    has_config: bool,
     /// In order of their names.
     files: Vec<WeightsFile>,
     tensors: BTreeMap<String, Tensor>,
 }
 
-/// One mapped safetensors file.
+/// One mapped file.
 #[derive(Debug)]
 struct WeightsFile {
     /// Name inside the directory.
@@ -61,10 +110,12 @@ struct WeightsFile {
 #[derive(Debug)]
 struct Tensor {
     file: usize,
-    dtype: safetensors::Dtype,
+    /// As the file spells it where it is not one that is read.
+    format: Result<WeightFormat, String>,
     shape: Vec<usize>,
     /// Bytes of the file.
     range: Range<usize>,
+    order: RowOrder,
 }
 
 /// `model.safetensors.index.json`.
@@ -128,33 +179,40 @@ pub enum CheckpointError {
         #[source]
         source: SafeTensorError,
     },
+    /// A GGUF file cannot be used.
+    #[error(transparent)]
+    Gguf(#[from] GgufError),
     /// No file holds the tensor.
-    #[error("the checkpoint {dir} has no tensor {tensor:?}")]
+    #[error("the checkpoint {path} has no tensor {tensor:?}")]
     NoTensor {
-        /// The directory.
-        dir: PathBuf,
+        /// The checkpoint.
+        path: PathBuf,
         /// The tensor.
         tensor: String,
     },
     /// The tensor is in a number format that is not read.
     #[error(
-        "tensor {tensor:?} in {path} is stored as {dtype}; supported are F32, F16 and BF16: use a checkpoint that is \
-         not quantised"
+        "tensor {tensor:?} in {path} is stored as {format}; supported are F32, F16, BF16 and, in GGUF files, Q8_0, Q4_K and \
+         Q6_K: fetch the model in one of them"
     )]
-    UnsupportedDtype {
+    UnsupportedFormat {
         /// The file.
         path: PathBuf,
         /// The tensor.
         tensor: String,
-        /// Its number format, as safetensors spells it.
-        dtype: String,
+        /// Its number format, as the file spells it.
+        format: String,
     },
 }
 
 impl Checkpoint {
-    /// Opens the Hugging Face directory `dir`: `model.safetensors`, or the files that `model.safetensors.index.json`
-    /// names. Reads headers only; weights are read where they are used.
-    pub fn open(dir: &Path) -> Result<Self, CheckpointError> {
+    /// Opens a GGUF file, or a Hugging Face directory: `model.safetensors`, or the files that
+    /// `model.safetensors.index.json` names. Reads headers only; weights are read where they are used.
+    pub fn open(path: &Path) -> Result<Self, CheckpointError> {
+        if GgufFile::is_at(path) {
+            return Ok(Self::from_gguf(GgufFile::open(path)?)?);
+        }
+        let dir = path;
         let index_path = dir.join(INDEX_FILE);
         if dir.join(WEIGHTS_FILE).is_file() {
             return Self::open_files(dir, vec![WEIGHTS_FILE.to_owned()]);
@@ -198,7 +256,28 @@ impl Checkpoint {
             }
             files.push(file);
         }
-        Ok(Self { dir: dir.to_owned(), files, tensors })
+        Ok(Self { path: dir.to_owned(), has_config: true, files, tensors })
+    }
+
+    /// The weights of an open GGUF file.
+    pub(crate) fn from_gguf(file: GgufFile) -> Result<Self, GgufError> {
+        let (architecture, head_dim) = (file.architecture()?.to_owned(), file.head_dim()?);
+        let mut tensors = BTreeMap::new();
+        for (name, tensor) in &file.tensors {
+            let Some(place) = gguf::place(&architecture, name, head_dim) else { continue };
+            if let RowOrder::Interleaved { head_dim } = place.order
+                && (head_dim % 2 != 0 || !tensor.shape[0].is_multiple_of(head_dim))
+            {
+                return Err(file.value_error(name, tensor.shape[0], format!("rows of heads of {head_dim}")));
+            }
+            let format = gguf::format(tensor.kind).ok_or_else(|| gguf::format_name(tensor.kind));
+            let (shape, range) = (tensor.shape.clone(), tensor.range.clone());
+            tensors.insert(place.name, Tensor { file: 0, format, shape, range, order: place.order });
+        }
+        let path = file.path().to_owned();
+        let name = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+        let files = vec![WeightsFile { name, map: file.map, identity: file.identity }];
+        Ok(Self { path, has_config: false, files, tensors })
     }
 
     /// The tensor `name`. Errors: it is missing, or in a number format that is not read.
@@ -206,14 +285,15 @@ impl Checkpoint {
         let tensor = self
             .tensors
             .get(name)
-            .ok_or_else(|| CheckpointError::NoTensor { dir: self.dir.clone(), tensor: name.to_owned() })?;
+            .ok_or_else(|| CheckpointError::NoTensor { path: self.path.clone(), tensor: name.to_owned() })?;
         let file = &self.files[tensor.file];
-        let dtype = dtype(tensor.dtype).ok_or_else(|| CheckpointError::UnsupportedDtype {
-            path: self.dir.join(&file.name),
+        let format = tensor.format.clone().map_err(|format| CheckpointError::UnsupportedFormat {
+            path: if self.has_config { self.path.join(&file.name) } else { self.path.clone() },
             tensor: name.to_owned(),
-            dtype: format!("{:?}", tensor.dtype),
+            format,
         })?;
-        Ok(TensorView { format: dtype.into(), shape: tensor.shape.clone(), data: &file.map[tensor.range.clone()] })
+        let (shape, data) = (tensor.shape.clone(), &file.map[tensor.range.clone()]);
+        Ok(TensorView { format, shape, data, order: tensor.order })
     }
 
     /// Whether there is a tensor `name`, in whatever number format.
@@ -237,32 +317,26 @@ impl Checkpoint {
     }
 
     /// The number format that most bytes of the weights are in; `None` if no tensor is in a format that is read.
-    pub fn dtype(&self) -> Option<Dtype> {
-        let mut bytes: HashMap<Dtype, usize> = HashMap::new();
+    pub fn format(&self) -> Option<WeightFormat> {
+        let mut bytes: HashMap<WeightFormat, usize> = HashMap::new();
         for tensor in self.tensors.values() {
-            if let Some(dtype) = dtype(tensor.dtype) {
-                *bytes.entry(dtype).or_default() += tensor.range.len();
+            if let Ok(format) = tensor.format {
+                *bytes.entry(format).or_default() += tensor.range.len();
             }
         }
-        bytes.into_iter().max_by_key(|&(dtype, bytes)| (bytes, dtype.bytes())).map(|(dtype, _)| dtype)
+        bytes.into_iter().max_by_key(|&(format, bytes)| (bytes, format.block_bytes())).map(|(format, _)| format)
     }
 
-    /// The directory.
-    pub fn dir(&self) -> &Path {
-        &self.dir
+    /// The directory, or the GGUF file.
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 }
 
 impl WeightsFile {
     fn open(dir: &Path, name: String) -> Result<Self, CheckpointError> {
         let path = dir.join(&name);
-        let at = |source| CheckpointError::Read { path: path.clone(), source };
-        let file = File::open(&path).map_err(at)?;
-        let identity = FileIdentity::of(&file.metadata().map_err(at)?);
-        // SAFETY: the map is read-only and private to this struct. Rust asks that the bytes under it do not change;
-        // `Checkpoint` documents that files must not be written in place while it lives, which no part of this
-        // program does, and a file that is replaced (the usual way to update one) leaves the mapped one as it is.
-        let map = unsafe { Mmap::map(&file) }.map_err(at)?;
+        let (map, identity) = map(&path).map_err(|source| CheckpointError::Read { path, source })?;
         Ok(Self { name, map, identity })
     }
 
@@ -282,19 +356,31 @@ impl WeightsFile {
         let place = |(name, info): (String, &safetensors::tensor::TensorInfo)| {
             let (from, to) = info.data_offsets;
             let range = data + from..data + to;
-            (name, Tensor { file: index, dtype: info.dtype, shape: info.shape.clone(), range })
+            let (format, shape) = (format(info.dtype), info.shape.clone());
+            (name, Tensor { file: index, format, shape, range, order: RowOrder::AsStored })
         };
         Ok(metadata.tensors().into_iter().map(place).collect())
     }
 }
 
-/// The number format in our words, if it is one that is read.
-fn dtype(dtype: safetensors::Dtype) -> Option<Dtype> {
+/// Maps the file at `path`.
+fn map(path: &Path) -> io::Result<(Mmap, FileIdentity)> {
+    let file = File::open(path)?;
+    let identity = FileIdentity::of(&file.metadata()?);
+    // SAFETY: the map is read-only and private to its holder. Rust asks that the bytes under it do not change;
+    // `Checkpoint` documents that files must not be written in place while it lives, which no part of this
+    // program does, and a file that is replaced (the usual way to update one) leaves the mapped one as it is.
+    let map = unsafe { Mmap::map(&file) }?;
+    Ok((map, identity))
+}
+
+/// The number format in our words; where it is not one that is read, its name.
+fn format(dtype: safetensors::Dtype) -> Result<WeightFormat, String> {
     match dtype {
-        safetensors::Dtype::F32 => Some(Dtype::F32),
-        safetensors::Dtype::F16 => Some(Dtype::F16),
-        safetensors::Dtype::BF16 => Some(Dtype::Bf16),
-        _ => None,
+        safetensors::Dtype::F32 => Ok(WeightFormat::Plain(Dtype::F32)),
+        safetensors::Dtype::F16 => Ok(WeightFormat::Plain(Dtype::F16)),
+        safetensors::Dtype::BF16 => Ok(WeightFormat::Plain(Dtype::Bf16)),
+        other => Err(format!("{other:?}")),
     }
 }
 

@@ -4,6 +4,7 @@
 
 mod config;
 pub mod detokenizer;
+mod gguf;
 mod pieces;
 pub mod stop;
 pub mod template;

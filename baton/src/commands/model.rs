@@ -27,7 +27,7 @@ pub(crate) fn info(path: &Option<PathBuf>, tensors: bool) -> Result<(), CommandE
     Ok(print(&text)?)
 }
 
-fn rows(info: &ModelInfo, dir: &Path) -> Vec<[String; 2]> {
+fn rows(info: &ModelInfo, path: &Path) -> Vec<[String; 2]> {
     let spec = &info.spec;
     let windows = spec.windows.iter().flatten().count();
     let attention = match spec.windows.iter().flatten().next() {
@@ -48,10 +48,10 @@ fn rows(info: &ModelInfo, dir: &Path) -> Vec<[String; 2]> {
     let kv = info.kv_bytes_per_token;
     [
         ("name", info.name.clone()),
-        ("directory", dir.display().to_string()),
+        ("path", path.display().to_string()),
         ("family", spec.family.to_owned()),
         ("parameters", grouped(info.parameters)),
-        ("weights", format!("{} of {}, {files}", human_bytes(info.weight_bytes), dtype_name(spec.dtype))),
+        ("weights", format!("{} of {}, {files}", human_bytes(info.weight_bytes), info.format)),
         ("layers", spec.layers.to_string()),
         ("hidden, feed-forward", format!("{}, {}", spec.hidden, spec.ffn)),
         ("heads", format!("{} of {}, {} for KV", spec.heads, spec.head_dim, spec.kv_heads)),

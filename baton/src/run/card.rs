@@ -12,17 +12,17 @@ pub(super) fn card(source: &Source) -> Result<ModelCard, Box<dyn Error>> {
     let files = &source.files;
     Ok(ModelCard {
         name: source.name.clone(),
-        created: created(&files.dir),
-        tokenizer: Tokenizer::open(&source.dir)?,
-        template: ChatTemplate::open(&source.dir)?,
+        created: created(&files.path),
+        tokenizer: Tokenizer::open(&source.path)?,
+        template: ChatTemplate::open(&source.path)?,
         sampling: files.sampling.clone(),
         eos: files.spec.eos.clone(),
         vocab: u32::try_from(files.spec.vocab)?,
     })
 }
 
-/// When the model's directory was written, in seconds since the Unix epoch; 0 where the file system does not say.
-fn created(dir: &Path) -> u64 {
-    let modified = dir.metadata().and_then(|metadata| metadata.modified()).ok();
+/// When the model's directory or file was written, in seconds since the Unix epoch; 0 where the file system does not say.
+fn created(path: &Path) -> u64 {
+    let modified = path.metadata().and_then(|metadata| metadata.modified()).ok();
     modified.and_then(|time| time.duration_since(UNIX_EPOCH).ok()).map_or(0, |age| age.as_secs())
 }

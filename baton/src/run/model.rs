@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 /// Where a model is, and what its small files say.
 pub(super) struct Source {
-    pub(super) dir: PathBuf,
+    pub(super) path: PathBuf,
     pub(super) files: ModelFiles,
     /// What clients call it.
     pub(super) name: String,
@@ -25,10 +25,10 @@ pub(super) struct Source {
 impl Source {
     /// The configured model. Errors: it is not there, or is no model.
     pub(super) fn open(config: &Config) -> Result<Self, Box<dyn Error>> {
-        let dir = model_dir::locate(config.model.path.as_ref())?;
-        let files = ModelFiles::load(&dir)?;
+        let path = model_dir::locate(config.model.path.as_ref())?;
+        let files = ModelFiles::load(&path)?;
         let name = if config.model.name.is_empty() { files.name.clone() } else { config.model.name.clone() };
-        Ok(Self { dir, files, name })
+        Ok(Self { path, files, name })
     }
 }
 
@@ -60,7 +60,7 @@ impl Model {
         let (layout, digest, engine) = match config.engine.device {
             Device::Sim => {
                 let preset = Preset::named(&config.sim.preset).ok_or("sim.preset is no preset")?;
-                let size = u32::try_from(spec.vocab.min(Tokenizer::open(&source.dir)?.vocab_size()))?;
+                let size = u32::try_from(spec.vocab.min(Tokenizer::open(&source.path)?.vocab_size()))?;
                 let vocabulary = Vocabulary::new(size, spec.eos.iter().copied());
                 let vocabulary = vocabulary.ok_or("the model's vocabulary has nothing but ends")?;
                 let layout = sim::layout(preset.shape.layers, block_tokens.unwrap_or(BLOCK_TOKENS_DEFAULT));

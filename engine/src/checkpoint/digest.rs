@@ -52,7 +52,7 @@ struct CacheEntry {
 }
 
 impl Checkpoint {
-    /// BLAKE3 over config.json and all weights files: equal digests mean the same model. `cache`: a file that remembers
+    /// BLAKE3 over config.json and all weights files, of which a GGUF file is both: equal digests mean the same model. `cache`: a file that remembers
     /// the weights files' digests; it is made if missing, may serve several checkpoints, and a cache that cannot be
     /// read or written only costs time. `progress` gets hashed and total bytes; it is not called for remembered files.
     pub fn digest(
@@ -60,7 +60,7 @@ impl Checkpoint {
         cache: Option<&Path>,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<[u8; 32], CheckpointError> {
-        let config = read(&self.dir.join(CONFIG_FILE))?;
+        let config = if self.has_config { read(&self.path.join(CONFIG_FILE))? } else { Vec::new() };
         let mut known = cache.map(Cache::read).unwrap_or_default();
         let digests: Vec<Option<blake3::Hash>> = self.files.iter().map(|file| known.find(&file.identity)).collect();
         let unknown = || self.files.iter().zip(&digests).filter(|(_, digest)| digest.is_none());
@@ -82,8 +82,10 @@ impl Checkpoint {
                 known.insert(file.identity.clone(), digest);
                 digest
             });
-            hasher.update(&(file.name.len() as u64).to_le_bytes());
-            hasher.update(file.name.as_bytes());
+            // A single file is the same model under any name.
+            let name = if self.has_config { file.name.as_str() } else { "" };
+            hasher.update(&(name.len() as u64).to_le_bytes());
+            hasher.update(name.as_bytes());
             hasher.update(digest.as_bytes());
         }
         if let Some(path) = cache.filter(|_| total > 0)

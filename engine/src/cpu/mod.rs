@@ -103,8 +103,8 @@ impl CpuDevice {
         }
         let spec = model.spec();
         let description = format!(
-            "cpu: {isa} kernels on {threads} thread(s), {:?} weights, {:?} KV in blocks of {} tokens",
-            spec.dtype, layout.dtype, layout.block_tokens
+            "cpu: {isa} kernels on {threads} thread(s), {} weights, {:?} KV in blocks of {} tokens",
+            model.format, layout.dtype, layout.block_tokens
         );
         let crew = Crew::new(threads, "baton-cpu").map_err(CpuError::Threads)?;
         let (progress, tap) = (ProgressWord::new(), Arc::new(Mutex::new(None)));

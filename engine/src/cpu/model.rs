@@ -19,6 +19,8 @@ pub struct CpuModel {
     pub(super) spec: ModelSpec,
     pub(super) decoder: Decoder,
     pub(super) weights: Weights,
+    /// The number format that most of the weights have in the checkpoint.
+    pub(super) format: WeightFormat,
 }
 
 /// What the handles of a [`Decoder`] stand for.
@@ -60,7 +62,8 @@ impl CpuModel {
         }
         let mut weights = Weights::default();
         let decoder = Decoder::bind(&spec, checkpoint, &mut weights, progress)?;
-        Ok(Self { spec, decoder, weights })
+        let format = checkpoint.format().unwrap_or(WeightFormat::Plain(spec.dtype));
+        Ok(Self { spec, decoder, weights, format })
     }
 
     /// The model.
@@ -103,12 +106,14 @@ impl Weights {
 
 impl WeightStore for Weights {
     fn embedding(&mut self, table: &TensorView<'_>) -> Result<Embedding, StoreError> {
-        let bytes = table.data.len();
+        let bytes = table.rows().map(<[u8]>::len).sum();
         let memory = Memory::zeroed(bytes).map_err(|source| StoreError { bytes, source })?;
-        // SAFETY: the memory is new and has these many bytes.
-        unsafe { memory.as_ptr().copy_from_nonoverlapping(table.data.as_ptr(), bytes) };
-        let row_bytes = bytes / table.shape[0];
-        self.tables.push(Table::Rows { memory, format: table.format, width: table.shape[1], row_bytes });
+        for (index, row) in table.rows().enumerate() {
+            // SAFETY: the memory is new and has room for all rows, which are equally long.
+            unsafe { memory.as_ptr().add(index * row.len()).copy_from_nonoverlapping(row.as_ptr(), row.len()) };
+        }
+        let (width, row_bytes) = (table.width(), bytes / table.shape[0]);
+        self.tables.push(Table::Rows { memory, format: table.format, width, row_bytes });
         Ok(Embedding(self.tables.len() - 1))
     }
 

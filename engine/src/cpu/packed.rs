@@ -142,8 +142,8 @@ struct Row<'a> {
 impl<'a> Row<'a> {
     /// The rows of a matrix.
     fn all(weight: &TensorView<'a>) -> impl Iterator<Item = Row<'a>> + use<'a> {
-        let (outputs, format) = (weight.shape[0], weight.format);
-        weight.data.chunks_exact(weight.data.len() / outputs).map(move |bytes| Row { bytes, format })
+        let format = weight.format;
+        weight.rows().map(move |bytes| Row { bytes, format })
     }
 }
 
@@ -175,5 +175,9 @@ fn widen(format: WeightFormat, bytes: &[u8], count: usize) -> Vec<f32> {
 
 /// All numbers of a tensor, widened.
 pub(super) fn widen_tensor(tensor: &TensorView<'_>) -> Vec<f32> {
-    widen(tensor.format, tensor.data, tensor.shape.iter().product())
+    let mut numbers = vec![0.0; tensor.shape.iter().product()];
+    for (row, out) in tensor.rows().zip(numbers.chunks_exact_mut(tensor.width())) {
+        tensor.format.dequantise(row, out);
+    }
+    numbers
 }

@@ -1,24 +1,28 @@
-//! A model's directory: what it is and its open weights.
+//! A model's directory or GGUF file: what it is and its open weights.
 
 use super::config::{Config, ConfigError};
+use super::gguf;
 use super::read_spec;
+use crate::checkpoint::gguf::{GgufError, GgufFile};
 use crate::checkpoint::{CONFIG_FILE, Checkpoint, CheckpointError};
+use crate::quant::WeightFormat;
 use crate::spec::ModelSpec;
-use domain::SamplingParams;
+use domain::{Dtype, SamplingParams};
 use std::io;
 use std::path::{Path, PathBuf};
 
 /// Name of the file with the tokens that end a generation.
 pub(crate) const GENERATION_FILE: &str = "generation_config.json";
 
-/// A model in a Hugging Face directory.
+/// A model in a Hugging Face directory or a GGUF file.
 #[derive(Debug)]
 pub struct ModelFiles {
-    /// The directory.
-    pub dir: PathBuf,
-    /// The directory's own name: what the model is called unless told otherwise.
+    /// The directory or file.
+    pub path: PathBuf,
+    /// Its own name: what the model is called unless told otherwise.
     pub name: String,
-    /// What the model is. Its number format is the one that most bytes of the weights are in.
+    /// What the model is. Its number format is the one that most bytes of the weights are in, bf16 where those are
+    /// quantised.
     pub spec: ModelSpec,
     /// How requests are sampled that do not say: what generation_config.json recommends, else the API's defaults.
     pub sampling: SamplingParams,
@@ -46,28 +50,51 @@ pub enum ModelError {
         /// What is wrong.
         source: ConfigError,
     },
+    /// Its GGUF file cannot be read.
+    #[error(transparent)]
+    Gguf(#[from] GgufError),
     /// Its weights cannot be read.
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
 }
 
 impl ModelFiles {
-    /// Opens the model in `dir`: config.json, generation_config.json where there is one, and the weights.
-    pub fn load(dir: &Path) -> Result<Self, ModelError> {
+    /// Opens the model in a GGUF file or in a directory: config.json, generation_config.json where there is one, and the
+    /// weights.
+    pub fn load(path: &Path) -> Result<Self, ModelError> {
+        let named = path.canonicalize().ok().and_then(|path| {
+            let name = if path.is_dir() { path.file_name() } else { path.file_stem() };
+            Some(name?.to_string_lossy().into_owned())
+        });
+        let (mut spec, sampling, checkpoint) =
+            if GgufFile::is_at(path) { Self::load_gguf(path)? } else { Self::load_dir(path)? };
+        // The weights know better than config.json, which tools that convert weights forget to update.
+        spec.dtype = match checkpoint.format() {
+            Some(WeightFormat::Plain(dtype)) => dtype,
+            Some(_) => Dtype::Bf16,
+            None => spec.dtype,
+        };
+        let name = named.unwrap_or_else(|| spec.family.to_owned());
+        Ok(Self { path: path.to_owned(), name, spec, sampling, checkpoint })
+    }
+
+    fn load_gguf(path: &Path) -> Result<(ModelSpec, SamplingParams, Checkpoint), ModelError> {
+        let file = GgufFile::open(path)?;
+        let spec = gguf::read_spec(&file)?;
+        let checkpoint = Checkpoint::from_gguf(file)?;
+        Ok((spec, SamplingParams::default(), checkpoint))
+    }
+
+    fn load_dir(dir: &Path) -> Result<(ModelSpec, SamplingParams, Checkpoint), ModelError> {
         let config_path = dir.join(CONFIG_FILE);
         let config = parse(&config_path)?;
         let generation_path = dir.join(GENERATION_FILE);
         let generation = if generation_path.is_file() { Some(parse(&generation_path)?) } else { None };
-        let mut spec = read_spec(&config, generation.as_ref())
+        let spec = read_spec(&config, generation.as_ref())
             .map_err(|source| ModelError::Config { path: config_path, source })?;
         let sampling = sampling_defaults(generation.as_ref())
             .map_err(|source| ModelError::Config { path: generation_path, source })?;
-        let checkpoint = Checkpoint::open(dir)?;
-        // The weights know better than config.json, which tools that convert weights forget to update.
-        spec.dtype = checkpoint.dtype().unwrap_or(spec.dtype);
-        let named = dir.canonicalize().ok().and_then(|path| Some(path.file_name()?.to_string_lossy().into_owned()));
-        let name = named.unwrap_or_else(|| spec.family.to_owned());
-        Ok(Self { dir: dir.to_owned(), name, spec, sampling, checkpoint })
+        Ok((spec, sampling, Checkpoint::open(dir)?))
     }
 }
 

@@ -9,6 +9,7 @@ pub mod decoder;
 mod files;
 mod gemma2;
 mod gemma3;
+mod gguf;
 mod granite;
 mod info;
 mod llama;

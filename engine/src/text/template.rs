@@ -9,6 +9,8 @@ mod strftime;
 mod tests;
 
 use super::config::{TextConfig, read_text};
+use super::gguf;
+use crate::checkpoint::gguf::GgufFile;
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Kwargs, Serde, Value as Jinja};
 use minijinja::{Environment, ErrorKind};
@@ -60,12 +62,20 @@ impl fmt::Display for Raised {
 impl std::error::Error for Raised {}
 
 impl ChatTemplate {
-    /// Opens the template of the model directory `dir`: chat_template.jinja (with those in `additional_chat_templates`),
-    /// else `chat_template` of tokenizer_config.json, a string or a list of named ones. `None`: it has none.
-    /// Errors: [`TemplateError::Invalid`].
-    pub fn open(dir: &Path) -> Result<Option<ChatTemplate>, TemplateError> {
-        let config = TextConfig::open(dir).map_err(TemplateError::Invalid)?;
-        let templates = templates_of(dir, config.chat_template).map_err(TemplateError::Invalid)?;
+    /// Opens the template of a GGUF file or of a model directory: chat_template.jinja (with those in
+    /// `additional_chat_templates`), else `chat_template` of tokenizer_config.json, a string or a list of named ones.
+    /// `None`: it has none. Errors: [`TemplateError::Invalid`].
+    pub fn open(path: &Path) -> Result<Option<ChatTemplate>, TemplateError> {
+        let (config, templates) = if GgufFile::is_at(path) {
+            let config = gguf::read_template(path).map_err(|error| TemplateError::Invalid(error.to_string()))?;
+            let templates = configured_templates(config.chat_template.clone());
+            (config, templates)
+        } else {
+            let config = TextConfig::open(path).map_err(TemplateError::Invalid)?;
+            let templates = templates_of(path, config.chat_template.clone());
+            (config, templates)
+        };
+        let templates = templates.map_err(TemplateError::Invalid)?;
         if templates.is_empty() { Ok(None) } else { Self::build(templates, config.named).map(Some) }
     }
 
@@ -126,6 +136,11 @@ fn templates_of(dir: &Path, configured: Option<Value>) -> Result<Vec<(String, St
         }
         return Ok(templates);
     }
+    configured_templates(configured)
+}
+
+/// The templates that `chat_template` holds, by name.
+fn configured_templates(configured: Option<Value>) -> Result<Vec<(String, String)>, String> {
     let named = |entry: &Value| {
         let text = |key| Some(entry.get(key)?.as_str()?.to_owned());
         text("name").zip(text("template")).ok_or("chat_template: an entry without name or template".to_owned())

@@ -1,11 +1,14 @@
-//! The tokenizer of a model directory: tokenizer.json, with what tokenizer_config.json and special_tokens_map.json add.
+//! The tokenizer of a model directory (tokenizer.json, with what tokenizer_config.json and special_tokens_map.json add) or
+//! of a GGUF file.
 
 #[cfg(test)]
 pub(super) mod tests;
 
 use super::config::TextConfig;
 use super::detokenizer::Detokenizer;
+use super::gguf;
 use super::pieces::{Beginning, Decoder, Pieces};
+use crate::checkpoint::gguf::{GgufError, GgufFile};
 use domain::Token;
 use serde::Deserialize;
 use std::fs;
@@ -36,11 +39,14 @@ pub enum TokenizerError {
         /// Why.
         source: std::io::Error,
     },
+    /// A GGUF file is not understood.
+    #[error(transparent)]
+    Gguf(#[from] GgufError),
     /// A file is not understood.
-    #[error("the tokenizer in {dir} cannot be used: {reason}")]
+    #[error("the tokenizer in {path} cannot be used: {reason}")]
     Invalid {
-        /// The model directory.
-        dir: PathBuf,
+        /// The model directory or the GGUF file.
+        path: PathBuf,
         /// Why.
         reason: String,
     },
@@ -56,14 +62,18 @@ struct Extra {
 }
 
 impl Tokenizer {
-    /// Opens the tokenizer of the model directory `dir`. Errors: no tokenizer.json, or a file is not understood, or its
-    /// decoder is of a kind that text generation does not use.
-    pub fn open(dir: &Path) -> Result<Tokenizer, TokenizerError> {
-        let path = dir.join("tokenizer.json");
-        let json = fs::read(&path).map_err(|source| TokenizerError::Read { path, source })?;
-        let config = TextConfig::open(dir);
-        let built = config.and_then(|config| Self::build(&json, &config));
-        built.map_err(|reason| TokenizerError::Invalid { dir: dir.to_owned(), reason })
+    /// Opens the tokenizer of a model directory or a GGUF file. Errors: no tokenizer.json, or a file is not understood, or
+    /// its decoder is of a kind that text generation does not use.
+    pub fn open(path: &Path) -> Result<Tokenizer, TokenizerError> {
+        let built = if GgufFile::is_at(path) {
+            let (json, config) = gguf::read(path)?;
+            Self::build(json.to_string().as_bytes(), &config)
+        } else {
+            let json = path.join("tokenizer.json");
+            let json = fs::read(&json).map_err(|source| TokenizerError::Read { path: json, source })?;
+            TextConfig::open(path).and_then(|config| Self::build(&json, &config))
+        };
+        built.map_err(|reason| TokenizerError::Invalid { path: path.to_owned(), reason })
     }
 
     fn build(json: &[u8], config: &TextConfig) -> Result<Tokenizer, String> {

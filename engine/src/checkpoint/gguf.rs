@@ -1,0 +1,256 @@
+//! GGUF files: one file with metadata, tokenizer and weights, in the form of llama.cpp
+//! (<https://github.com/ggml-org/ggml/blob/master/docs/gguf.md>).
+//!
+//! The file is mapped; metadata and the list of tensors are read once and checked against the file's length, since a
+//! file may be cut off or made to do harm. What is deliberately absent: what the values mean (`models::gguf` and
+//! `text::gguf` know), and weights, which stay where they are in the map.
+
+mod format;
+mod header;
+mod names;
+mod reader;
+#[cfg(test)]
+mod tests;
+mod value;
+
+pub(super) use format::{format, format_name};
+pub(super) use names::place;
+pub use value::Value;
+
+use super::digest::FileIdentity;
+use super::map;
+use header::{GgufTensor, parse};
+use memmap2::Mmap;
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// The four bytes that a GGUF file begins with.
+const MAGIC: &[u8; 4] = b"GGUF";
+
+/// An open GGUF file.
+#[derive(Debug)]
+pub struct GgufFile {
+    path: PathBuf,
+    pub(super) map: Mmap,
+    pub(super) identity: FileIdentity,
+    values: BTreeMap<String, Value>,
+    pub(super) tensors: BTreeMap<String, GgufTensor>,
+}
+
+/// Why a GGUF file cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum GgufError {
+    /// It cannot be read.
+    #[error("cannot read {path}")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// It is something else.
+    #[error("{path} is not a GGUF file of version 2 or 3: {found}")]
+    Other {
+        /// The file.
+        path: PathBuf,
+        /// What it begins with.
+        found: String,
+    },
+    /// It is cut off or damaged.
+    #[error("{path} is cut off or damaged, fetch it again: {what}: {reason}")]
+    Broken {
+        /// The file.
+        path: PathBuf,
+        /// The part of it.
+        what: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A metadata value is missing.
+    #[error("{path} has no {key}: convert the model again with a newer converter")]
+    Missing {
+        /// The file.
+        path: PathBuf,
+        /// The key.
+        key: String,
+    },
+    /// A metadata value is not what it must be.
+    #[error("{path}: {key} is {found}, but must be {expected}")]
+    Value {
+        /// The file.
+        path: PathBuf,
+        /// The key.
+        key: String,
+        /// What stands there.
+        found: String,
+        /// What would be understood.
+        expected: String,
+    },
+}
+
+impl GgufFile {
+    /// Whether `path` is a file that begins like one of these, or is named like one.
+    pub fn is_at(path: &Path) -> bool {
+        let begins = || {
+            let mut magic = [0; MAGIC.len()];
+            let read = std::fs::File::open(path).and_then(|mut file| io::Read::read_exact(&mut file, &mut magic));
+            read.is_ok() && magic == *MAGIC
+        };
+        path.is_file() && (path.extension().is_some_and(|extension| extension == "gguf") || begins())
+    }
+
+    /// Opens the file and reads everything but weights.
+    pub fn open(path: &Path) -> Result<Self, GgufError> {
+        let (map, identity) = map(path).map_err(|source| GgufError::Read { path: path.to_owned(), source })?;
+        let (values, tensors) = parse(&map).map_err(|broken| broken.at(path))?;
+        let file = Self { path: path.to_owned(), map, identity, values, tensors };
+        if let Some(count) = file.count("split.count")?.filter(|count| *count > 1) {
+            let expected = "1: join the parts with llama.cpp's `llama-gguf-split --merge`";
+            return Err(file.value_error("split.count", count, expected));
+        }
+        Ok(file)
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Which form of model it holds, as `general.architecture` says it.
+    pub fn architecture(&self) -> Result<&str, GgufError> {
+        self.text("general.architecture")?.ok_or_else(|| self.missing("general.architecture"))
+    }
+
+    /// The whole number of `key` under the name of the architecture.
+    pub fn hyperparameter(&self, key: &str) -> Result<Option<u64>, GgufError> {
+        self.count(&format!("{}.{key}", self.architecture()?))
+    }
+
+    /// As [`GgufFile::hyperparameter`], where it must be there and not be 0.
+    pub fn required(&self, key: &str) -> Result<u64, GgufError> {
+        let key = format!("{}.{key}", self.architecture()?);
+        match self.count(&key)? {
+            Some(0) => Err(self.value_error(&key, 0, "above 0")),
+            Some(count) => Ok(count),
+            None => Err(self.missing(&key)),
+        }
+    }
+
+    /// Numbers per head.
+    pub fn head_dim(&self) -> Result<usize, GgufError> {
+        let (hidden, heads) = (self.required("embedding_length")?, self.required("attention.head_count")?);
+        let head_dim = self.hyperparameter("attention.key_length")?.unwrap_or(hidden / heads);
+        match usize::try_from(head_dim).ok().filter(|size| *size > 0) {
+            Some(head_dim) => Ok(head_dim),
+            None => Err(self.value_error("attention.key_length", head_dim, "above 0")),
+        }
+    }
+
+    /// The value of `key`.
+    pub fn value(&self, key: &str) -> Option<&Value> {
+        self.values.get(key)
+    }
+
+    /// The text of `key`.
+    pub fn text(&self, key: &str) -> Result<Option<&str>, GgufError> {
+        self.typed(key, "a text", |value| if let Value::Text(text) = value { Some(text.as_str()) } else { None })
+    }
+
+    /// The texts of `key`.
+    pub fn texts(&self, key: &str) -> Result<Option<&[String]>, GgufError> {
+        self.typed(
+            key,
+            "a list of texts",
+            |value| if let Value::Texts(texts) = value { Some(&texts[..]) } else { None },
+        )
+    }
+
+    /// The whole numbers of `key`.
+    pub fn integers(&self, key: &str) -> Result<Option<&[i64]>, GgufError> {
+        self.typed(key, "a list of whole numbers", |value| match value {
+            Value::Integers(integers) => Some(&integers[..]),
+            _ => None,
+        })
+    }
+
+    /// The numbers of `key`.
+    pub fn numbers(&self, key: &str) -> Result<Option<&[f64]>, GgufError> {
+        self.typed(key, "a list of numbers", |value| match value {
+            Value::Numbers(numbers) => Some(&numbers[..]),
+            _ => None,
+        })
+    }
+
+    /// The boolean of `key`.
+    pub fn flag(&self, key: &str) -> Result<Option<bool>, GgufError> {
+        self.typed(key, "true or false", |value| if let Value::Flag(flag) = value { Some(*flag) } else { None })
+    }
+
+    /// The number of `key`.
+    pub fn number(&self, key: &str) -> Result<Option<f64>, GgufError> {
+        self.typed(key, "a number", |value| match value {
+            Value::Number(number) => Some(*number),
+            Value::Integer(integer) => Some(*integer as f64),
+            _ => None,
+        })
+    }
+
+    /// The whole number of `key`, not negative; where it is a list with one number for each layer, the one that all have.
+    pub fn count(&self, key: &str) -> Result<Option<u64>, GgufError> {
+        self.typed(key, "a whole number from 0, the same for all layers", |value| match value {
+            Value::Integer(integer) => u64::try_from(*integer).ok(),
+            Value::Integers(integers) => {
+                let first = integers.first().filter(|first| integers.iter().all(|other| other == *first));
+                first.and_then(|integer| u64::try_from(*integer).ok())
+            }
+            _ => None,
+        })
+    }
+
+    fn typed<'a, T>(
+        &'a self,
+        key: &str,
+        expected: &str,
+        read: impl Fn(&'a Value) -> Option<T>,
+    ) -> Result<Option<T>, GgufError> {
+        let Some(value) = self.values.get(key) else { return Ok(None) };
+        read(value).map(Some).ok_or_else(|| self.value_error(key, value, expected))
+    }
+
+    /// An error: nothing at `key`.
+    pub(crate) fn missing(&self, key: &str) -> GgufError {
+        GgufError::Missing { path: self.path.clone(), key: key.to_owned() }
+    }
+
+    /// An error: the value at `key` is not what it must be.
+    pub(crate) fn value_error(
+        &self,
+        key: &str,
+        found: impl std::fmt::Display,
+        expected: impl std::fmt::Display,
+    ) -> GgufError {
+        let (found, expected) = (found.to_string(), expected.to_string());
+        GgufError::Value { path: self.path.clone(), key: key.to_owned(), found, expected }
+    }
+
+    /// Whether there is a tensor of this name.
+    pub fn has(&self, tensor: &str) -> bool {
+        self.tensors.contains_key(tensor)
+    }
+
+    /// The shape of a tensor, slowest dimension first.
+    pub fn shape(&self, tensor: &str) -> Option<&[usize]> {
+        self.tensors.get(tensor).map(|tensor| &tensor.shape[..])
+    }
+
+    /// The numbers of a small tensor, widened. `None`: there is none, or its format is not read.
+    pub fn widened(&self, tensor: &str) -> Option<Vec<f32>> {
+        let tensor = self.tensors.get(tensor)?;
+        let format = format(tensor.kind)?;
+        let mut numbers = vec![0.0; tensor.shape.iter().product()];
+        format.dequantise(&self.map[tensor.range.clone()], &mut numbers);
+        Some(numbers)
+    }
+}

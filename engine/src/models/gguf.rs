@@ -1,0 +1,186 @@
+//! What the metadata of a GGUF file says about its model, in the words of config.json, so that the families read it.
+//!
+//! Source: llama.cpp, the converters in `conversion` and what `src/models` reads.
+
+use super::config::{Config, ConfigError};
+use super::files::ModelError;
+use crate::checkpoint::gguf::{GgufError, GgufFile};
+use crate::spec::{ModelSpec, RopeScaling};
+use serde_json::{Map, Value, json};
+
+/// Architectures by their names in GGUF files and in config.json. Mistral is a Llama there.
+const ARCHITECTURES: [(&str, &str); 8] = [
+    ("llama", "llama"),
+    ("qwen2", "qwen2"),
+    ("qwen3", "qwen3"),
+    ("gemma2", "gemma2"),
+    ("gemma3", "gemma3_text"),
+    ("phi3", "phi3"),
+    ("olmo2", "olmo2"),
+    ("granite", "granite"),
+];
+
+/// Names of tokens that end a turn: files name one of them only, and chat models have several.
+const ENDS: [&str; 9] = [
+    "<|eot_id|>",
+    "<|eom_id|>",
+    "<|im_end|>",
+    "<|end|>",
+    "<|endoftext|>",
+    "<|end_of_text|>",
+    "<end_of_turn>",
+    "<EOT>",
+    "_<EOT>",
+];
+
+/// The model in the file.
+pub(super) fn read_spec(file: &GgufFile) -> Result<ModelSpec, ModelError> {
+    let config = Config::parse(config(file)?.to_string().as_bytes());
+    let refused = |source: ConfigError| ModelError::Config { path: file.path().to_owned(), source };
+    let spec = config.and_then(|config| super::read_spec(&config, None)).map_err(refused)?;
+    let mut spec = ModelSpec { norm_offset: 0.0, ..spec };
+    // Llama 3.1's scaling is kept as a factor for each frequency.
+    if let Some(factors) = file.widened("rope_freqs.weight") {
+        for rope in &mut spec.ropes {
+            if factors.len() != rope.dims / 2 || !factors.iter().all(|factor| factor.is_normal() && *factor > 0.0) {
+                let expected = format!("{} numbers above 0", rope.dims / 2);
+                return Err(file.value_error("rope_freqs.weight", format!("{factors:.3?}"), expected).into());
+            }
+            let factors = factors.iter().map(|factor| f64::from(*factor)).collect();
+            rope.scaling = RopeScaling::Long { factors, magnitude: 1.0 };
+        }
+    }
+    Ok(spec)
+}
+
+/// The config.json that describes the model.
+fn config(file: &GgufFile) -> Result<Value, GgufError> {
+    let architecture = file.architecture()?;
+    let known = ARCHITECTURES.into_iter().find(|(name, _)| *name == architecture);
+    let (_, model_type) = known.ok_or_else(|| {
+        let known = ARCHITECTURES.map(|(name, _)| name).join(", ");
+        file.value_error("general.architecture", format!("{architecture:?}"), format!("one of {known}"))
+    })?;
+    let key = |key: &str| format!("{architecture}.{key}");
+    let number = |name: &str| file.number(&key(name));
+    let (hidden, layers) = (file.required("embedding_length")?, file.required("block_count")?);
+    let (heads, head_dim) = (file.required("attention.head_count")?, file.head_dim()? as u64);
+    if let Some(values) = file.hyperparameter("attention.value_length")?.filter(|values| *values != head_dim) {
+        return Err(file.value_error(&key("attention.value_length"), values, format!("that of keys, {head_dim}")));
+    }
+    let vocab = file.shape("token_embd.weight").ok_or_else(|| file.missing("token_embd.weight"))?[0];
+    let epsilon = key("attention.layer_norm_rms_epsilon");
+    let mut config = json!({
+        "model_type": model_type,
+        "vocab_size": vocab,
+        "hidden_size": hidden,
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+        "num_key_value_heads": file.hyperparameter("attention.head_count_kv")?.unwrap_or(heads),
+        "head_dim": head_dim,
+        "intermediate_size": file.required("feed_forward_length")?,
+        "max_position_embeddings": file.required("context_length")?,
+        "rms_norm_eps": file.number(&epsilon)?.ok_or_else(|| file.missing(&epsilon))?,
+        "tie_word_embeddings": !file.has("output.weight"),
+        "attention_bias": file.has("blk.0.attn_q.bias"),
+        "mlp_bias": file.has("blk.0.ffn_up.bias"),
+        "bos_token_id": file.count("tokenizer.ggml.bos_token_id")?,
+        "eos_token_id": ends(file)?,
+        "partial_rotary_factor": partial_rotary_factor(file, head_dim)?,
+        "rope_scaling": rope_scaling(file)?,
+    });
+    if let Some(theta) = number("rope.freq_base")? {
+        config["rope_theta"] = json!(theta);
+    }
+    let window = file.hyperparameter("attention.sliding_window")?.filter(|window| *window > 0);
+    match architecture {
+        "gemma2" | "gemma3" => {
+            config["sliding_window"] = json!(window);
+            config["sliding_window_pattern"] = json!(file.hyperparameter("attention.sliding_window_pattern")?);
+            config["rope_local_base_freq"] = json!(number("rope.freq_base_swa")?);
+            config["attn_logit_softcapping"] = json!(number("attn_logit_softcapping")?);
+            config["final_logit_softcapping"] = json!(number("final_logit_softcapping")?);
+            // The file does not say it; those with 27 billion parameters, told by their layers, differ.
+            let large = [("gemma2", 46), ("gemma3", 62)].contains(&(architecture, layers));
+            config["query_pre_attn_scalar"] = json!(if large { hidden / heads } else { head_dim });
+        }
+        "phi3" => config["sliding_window"] = json!(window),
+        "olmo2" => {
+            if let Some(window) = window {
+                return Err(file.value_error(
+                    &key("attention.sliding_window"),
+                    window,
+                    "absent: OLMo 3 is not supported",
+                ));
+            }
+        }
+        "granite" => {
+            let scales = [
+                ("embedding_multiplier", "embedding_scale"),
+                ("residual_multiplier", "residual_scale"),
+                ("attention_multiplier", "attention.scale"),
+                ("logits_scaling", "logit_scale"),
+            ];
+            for (name, stored) in scales {
+                config[name] = json!(number(stored)?.ok_or_else(|| file.missing(&key(stored)))?);
+            }
+        }
+        _ => {}
+    }
+    Ok(without_nulls(config, architecture))
+}
+
+/// The config without what the file does not say; only where `null` says that there is none, it stays.
+fn without_nulls(mut config: Value, architecture: &str) -> Value {
+    let mut kept = vec!["sliding_window"];
+    if architecture == "gemma2" {
+        kept.extend(["attn_logit_softcapping", "final_logit_softcapping"]);
+    }
+    if let Some(values) = config.as_object_mut() {
+        values.retain(|key, value| !value.is_null() || kept.contains(&key.as_str()));
+    }
+    config
+}
+
+/// Tokens that end a sequence.
+fn ends(file: &GgufFile) -> Result<Vec<u64>, GgufError> {
+    let mut ends = Vec::new();
+    for name in ["eos", "eot", "eom"] {
+        ends.extend(file.count(&format!("tokenizer.ggml.{name}_token_id"))?);
+    }
+    let tokens = file.texts("tokenizer.ggml.tokens")?.unwrap_or(&[]);
+    ends.extend((0..).zip(tokens).filter(|(_, text)| ENDS.contains(&text.as_str())).map(|(token, _)| token));
+    let mut seen = Vec::new();
+    ends.retain(|token| {
+        let new = !seen.contains(token);
+        seen.push(*token);
+        new
+    });
+    Ok(ends)
+}
+
+/// The share of a head that is rotated, where the file says it.
+fn partial_rotary_factor(file: &GgufFile, head_dim: u64) -> Result<Option<f64>, GgufError> {
+    let dims = file.hyperparameter("rope.dimension_count")?;
+    Ok(dims.filter(|dims| *dims != head_dim).map(|dims| dims as f64 / head_dim as f64))
+}
+
+/// `rope_scaling` of config.json; null: none.
+fn rope_scaling(file: &GgufFile) -> Result<Value, GgufError> {
+    let architecture = file.architecture()?;
+    let key = |key: &str| format!("{architecture}.rope.scaling.{key}");
+    let mut scaling = Map::new();
+    let mut insert = |name: &str, value: Option<Value>| value.map(|value| scaling.insert(name.to_owned(), value));
+    let factors = |name: &str| file.widened(&format!("rope_factors_{name}.weight")).map(|factors| json!(factors));
+    match file.text(&key("type"))? {
+        None | Some("none") if !file.has("rope_factors_long.weight") => return Ok(Value::Null),
+        None | Some("none") | Some("longrope") => insert("rope_type", Some(json!("longrope"))),
+        Some(kind) => insert("rope_type", Some(json!(kind))),
+    };
+    insert("factor", file.number(&key("factor"))?.map(|factor| json!(factor)));
+    insert("original_max_position_embeddings", file.count(&key("original_context_length"))?.map(|count| json!(count)));
+    insert("attention_factor", file.number(&key("attn_factor"))?.map(|factor| json!(factor)));
+    insert("short_factor", factors("short"));
+    insert("long_factor", factors("long"));
+    Ok(Value::Object(scaling))
+}
