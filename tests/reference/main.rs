@@ -2,6 +2,8 @@
 //! goldens and says what they hold.
 
 mod cases;
+mod gguf;
+mod gguf_writer;
 mod golden;
 mod run;
 

@@ -1,0 +1,228 @@
+//! Models in GGUF files: the same logits as from safetensors, bit for bit, in plain formats; what transformers computes
+//! with widened weights in quantised ones; and the same tokens as the tokenizers that the files were made of.
+
+use crate::gguf_writer::{Writer, write_model};
+use crate::golden::folder;
+use crate::run::{Cut, Outcome, Run};
+use domain::{Dtype, Token};
+use engine::cpu::CpuModel;
+use engine::models::ModelFiles;
+use engine::random::RandomSpec;
+use engine::spec::ModelSpec;
+use engine::text::{ChatTemplate, Tokenizer};
+use safetensors::SafeTensors;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use std::path::Path;
+use std::sync::Arc;
+use tempfile::TempDir;
+
+const CUT: Cut = Cut { chunk: 32, block_tokens: 16, threads: 2 };
+/// Tokens of a prompt: longer than windows and than the original context of scaled rotary embeddings.
+const PROMPT: u32 = 90;
+
+fn logits(spec: &ModelSpec, files: &ModelFiles, prompt: &[Token]) -> Outcome {
+    let model = CpuModel::load(spec.clone(), &files.checkpoint, &mut |_| {}).expect("the model loads");
+    Run::new(Arc::new(model), prompt.len(), CUT).sequence(prompt, &[], CUT.chunk)
+}
+
+/// The random model of this shape says the same from safetensors and from a GGUF file of this architecture. `exact`: bit
+/// for bit; else its rotary embedding is rounded otherwise.
+fn check(family: &str, shape: &str, dtype: Dtype, architecture: &str, exact: bool) {
+    let what = format!("{family} {shape} {dtype:?}");
+    let dir = TempDir::new().expect("a directory");
+    let spec = RandomSpec::named(family, shape, 31, Some(dtype)).expect("it has a name");
+    let safetensors = dir.path().join("safetensors");
+    spec.write(&safetensors, &mut |_, _| {}).expect("it is written");
+    let safetensors = ModelFiles::load(&safetensors).expect("it loads");
+    let path = dir.path().join("my-model.gguf");
+    write_model(&safetensors, architecture, &path);
+    let gguf = ModelFiles::load(&path).unwrap_or_else(|error| panic!("{what}: {error}"));
+    assert_eq!((gguf.name.as_str(), gguf.checkpoint.files()), ("my-model", 1), "{what}");
+
+    let mut expected = safetensors.spec.clone();
+    if family.starts_with("gemma") {
+        // A GGUF file cannot say another scale than this one.
+        expected.attention_scale = (expected.head_dim as f64).powf(-0.5) as f32;
+    }
+    let mut found = ModelSpec { norm_offset: expected.norm_offset, ..gguf.spec.clone() };
+    if family == "mistral" {
+        // They are Llamas there, without windows.
+        found = ModelSpec { family: expected.family, ..found };
+    }
+    if !exact {
+        found.ropes.clone_from(&expected.ropes);
+    }
+    assert_eq!(found, expected, "{what}");
+
+    let prompt: Vec<Token> = (0..PROMPT).map(|i| i * 7919 % expected.vocab as u32).collect();
+    let expected = logits(&expected, &safetensors, &prompt);
+    let found = logits(&gguf.spec, &gguf, &prompt);
+    if exact {
+        assert!(found == expected, "{what}: the logits differ");
+        return;
+    }
+    for (position, (logits, _)) in expected {
+        let largest = logits.iter().fold(0.0f32, |largest, logit| logit.abs().max(largest));
+        for (found, expected) in found[&position].0.iter().zip(&logits) {
+            assert!((found - expected).abs() <= 1e-4 * largest, "{what}: {found} and {expected} at {position}");
+        }
+    }
+}
+
+#[test]
+fn plain_formats_compute_the_same_as_safetensors() {
+    check("llama", "tiny-bias", Dtype::F32, "llama", true);
+    check("llama", "tiny-tied", Dtype::F16, "llama", true);
+    check("mistral", "tiny-wide", Dtype::Bf16, "llama", true);
+    check("qwen2", "tiny", Dtype::Bf16, "qwen2", true);
+    check("qwen3", "tiny-wide", Dtype::F32, "qwen3", true);
+    // Its output projection is always the embedding there.
+    check("gemma2", "tiny-tied", Dtype::F32, "gemma2", true);
+    check("gemma3_text", "tiny-window", Dtype::Bf16, "gemma3", true);
+    check("phi3", "tiny-window", Dtype::F16, "phi3", true);
+    check("olmo2", "tiny-wide", Dtype::Bf16, "olmo2", true);
+    check("granite", "tiny", Dtype::F32, "granite", true);
+}
+
+#[test]
+fn scaled_rotary_embeddings_are_read() {
+    check("llama", "tiny-llama3", Dtype::F32, "llama", false);
+    check("phi3", "tiny-longrope", Dtype::F32, "phi3", false);
+}
+
+#[test]
+fn quantised_formats_compute_what_transformers_computes_with_widened_weights() {
+    #[derive(Deserialize)]
+    struct Mixed {
+        prompt: Vec<Token>,
+    }
+    let read = |name: &str| std::fs::read(folder().join("gguf").join(name)).expect("make_gguf.py made it");
+    let Mixed { prompt } = serde_json::from_slice(&read("mixed.json")).expect("make_gguf.py made it");
+    let bytes = read("mixed.safetensors");
+    let golden = SafeTensors::deserialize(&bytes).expect("make_gguf.py made it");
+    let golden = golden.tensor("logits").expect("make_gguf.py made it");
+    let golden: Vec<f32> = golden.data().chunks(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
+
+    let files = ModelFiles::load(&folder().join("gguf/mixed.gguf")).expect("it loads");
+    // The cache is not to round.
+    let spec = ModelSpec { dtype: Dtype::F32, ..files.spec.clone() };
+    let outcome = logits(&spec, &files, &prompt);
+    let (found, _) = &outcome[&(prompt.len() as u32 - 1)];
+    let largest = golden.iter().fold(0.0f32, |largest, logit| logit.abs().max(largest));
+    let error = found.iter().zip(&golden).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+    println!("error {error:.1e} of {largest:.1}");
+    assert_eq!(found.len(), golden.len());
+    assert!(error <= MIXED_TOLERANCE * largest, "error {error:e} of {largest}");
+}
+
+/// Error of the logits of `mixed.gguf` as a share of the largest. Activations that quantised weights are multiplied with are
+/// rounded to 8 bits, in blocks: by up to a 254th of the block's largest, about 0.4% of a typical one. Six such layers
+/// follow each other at most, whose errors are independent: 1%. A row or a scale in the wrong place is beyond 10%.
+const MIXED_TOLERANCE: f32 = 3e-2;
+
+/// A text that tokenizers stumble over, with the tokens it has.
+#[derive(Deserialize)]
+struct TextCase {
+    text: String,
+    tokens: Vec<Token>,
+}
+
+fn cases() -> Vec<TextCase> {
+    let cases = std::fs::read(folder().join("gguf/pieces.json")).expect("make_gguf.py made it");
+    serde_json::from_slice(&cases).expect("make_gguf.py made it")
+}
+
+#[test]
+fn pieces_with_scores_are_tokenized_as_sentencepiece_does() {
+    let path = folder().join("gguf/pieces.gguf");
+    let tokenizer = Tokenizer::open(&path).expect("it opens");
+    for TextCase { text, tokens } in cases() {
+        assert_eq!(tokenizer.encode(&text, false).expect("it encodes"), tokens, "{text:?}");
+        // The mark itself cannot be told from a space.
+        assert_eq!(tokenizer.decode(&tokens), text.replace('▁', " "), "{tokens:?}");
+        let with_bos = [&[1], &tokens[..]].concat();
+        assert_eq!(tokenizer.encode(&text, true).expect("it encodes"), with_bos, "{text:?}");
+    }
+    assert!(tokenizer.is_special(1) && tokenizer.is_special(0) && !tokenizer.is_special(300));
+    let template = ChatTemplate::open(&path).expect("it is valid").expect("there is one");
+    let prompt = template.render(&[json!({"role": "user", "content": "Hi"})], true, &Map::new()).expect("it renders");
+    assert_eq!(prompt, "<s>[Hi]");
+}
+
+/// A GGUF file with the vocabulary of `tokenizer`, a byte-level tokenizer.json.
+fn write_byte_level(tokenizer: &Value, pre: &str, path: &Path) {
+    let vocab = tokenizer["model"]["vocab"].as_object().expect("it has one");
+    let mut tokens = vec![""; vocab.len()];
+    vocab.iter().for_each(|(text, id)| tokens[id.as_u64().expect("a token") as usize] = text);
+    let mut kinds = vec![1; tokens.len()];
+    for added in tokenizer["added_tokens"].as_array().expect("it has some") {
+        kinds[added["id"].as_u64().expect("a token") as usize] = 3;
+    }
+    let merges = tokenizer["model"]["merges"].as_array().expect("it has some");
+    let merges: Vec<String> = merges
+        .iter()
+        .map(|pair| format!("{} {}", pair[0].as_str().expect("a text"), pair[1].as_str().expect("a text")))
+        .collect();
+    let mut writer = Writer::default();
+    writer.text("general.architecture", "llama");
+    writer.text("tokenizer.ggml.model", "gpt2");
+    writer.text("tokenizer.ggml.pre", pre);
+    writer.texts("tokenizer.ggml.tokens", tokens.into_iter());
+    writer.texts("tokenizer.ggml.merges", merges.iter().map(String::as_str));
+    writer.integers("tokenizer.ggml.token_type", &kinds);
+    writer.count("tokenizer.ggml.bos_token_id", 0);
+    writer.write(path);
+}
+
+#[test]
+fn byte_level_tokenizers_are_those_of_tokenizer_json() {
+    let bundled = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/tiny-rust/tokenizer.json");
+    let bundled: Value = serde_json::from_slice(&std::fs::read(bundled).expect("it is there")).expect("it is JSON");
+    let byte_level =
+        |regex: bool| json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": regex});
+    let split =
+        |regex: &str| json!({"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", "invert": false});
+    // As Llama 3's and Qwen 2's tokenizer.json have them.
+    let llama = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+    let qwen = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+    let sequence = |first: Value, regex| json!({"type": "Sequence", "pretokenizers": [first, byte_level(regex)]});
+    let digits = json!({"type": "Digits", "individual_digits": true});
+    let kinds = [
+        ("gpt-2", byte_level(true), Value::Null, false, false),
+        ("llama-bpe", sequence(split(llama), false), Value::Null, true, true),
+        ("qwen2", sequence(split(qwen), false), json!({"type": "NFC"}), false, false),
+        ("refact", sequence(digits, true), Value::Null, false, false),
+    ];
+    let dir = TempDir::new().expect("a directory");
+    let mut all = Vec::new();
+    for (pre, pre_tokenizer, normalizer, ignore_merges, bos) in kinds {
+        let mut json = bundled.clone();
+        json["pre_tokenizer"] = pre_tokenizer;
+        json["normalizer"] = normalizer;
+        json["model"]["ignore_merges"] = ignore_merges.into();
+        std::fs::write(dir.path().join("tokenizer.json"), json.to_string()).expect("it is written");
+        let expected = Tokenizer::open(dir.path()).expect("it opens");
+        let path = dir.path().join(format!("{pre}.gguf"));
+        write_byte_level(&json, pre, &path);
+        let found = Tokenizer::open(&path).expect("it opens");
+        assert_eq!(found.vocab_size(), expected.vocab_size());
+        for text in cases().into_iter().map(|case| case.text).chain(["<|user|>1234567 it's<|end|>".to_owned()]) {
+            let tokens = expected.encode(&text, false).expect("it encodes");
+            assert_eq!(found.encode(&text, false).expect("it encodes"), tokens, "{pre}: {text:?}");
+            assert_eq!(found.decode(&tokens), expected.decode(&tokens), "{pre}: {text:?}");
+            let with_bos = if bos { [&[0], &tokens[..]].concat() } else { tokens.clone() };
+            assert_eq!(found.encode(&text, true).expect("it encodes"), with_bos, "{pre}: {text:?}");
+            all.push((text, tokens));
+        }
+    }
+    let different = all.iter().filter(|(text, tokens)| all.iter().any(|other| other.0 == *text && other.1 != *tokens));
+    assert!(different.count() > 3, "the ways to cut differ in some texts");
+    let unknown = dir.path().join("unknown.gguf");
+    write_byte_level(&bundled, "no-such-cut", &unknown);
+    let error = Tokenizer::open(&unknown).expect_err("it cannot be read").to_string();
+    assert!(
+        error.contains("tokenizer.ggml.pre") && error.contains("no-such-cut") && error.contains("qwen2"),
+        "{error}"
+    );
+}

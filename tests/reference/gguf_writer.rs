@@ -1,0 +1,215 @@
+//! Writes a model as a GGUF file, in the manner of llama.cpp's converters. What tensors are called there stands in
+//! `gguf/names.json`, which llama.cpp's own package made.
+
+use crate::golden::folder;
+use domain::Dtype;
+use engine::checkpoint::TensorView;
+use engine::models::ModelFiles;
+use engine::spec::{Rope, RopeScaling};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// Where data begins: at multiples of this.
+const ALIGNMENT: usize = 32;
+
+/// A file that is being made.
+#[derive(Default)]
+pub(crate) struct Writer {
+    values: Vec<u8>,
+    value_count: u64,
+    infos: Vec<u8>,
+    tensor_count: u64,
+    data: Vec<u8>,
+}
+
+impl Writer {
+    /// Adds a metadata value: its type and its bytes.
+    fn value(&mut self, key: &str, kind: u32, bytes: &[u8]) {
+        self.values.extend(text(key));
+        self.values.extend(kind.to_le_bytes());
+        self.values.extend(bytes);
+        self.value_count += 1;
+    }
+
+    pub(crate) fn count(&mut self, key: &str, count: usize) {
+        self.value(key, 4, &(count as u32).to_le_bytes());
+    }
+
+    pub(crate) fn number(&mut self, key: &str, number: f64) {
+        self.value(key, 6, &(number as f32).to_le_bytes());
+    }
+
+    pub(crate) fn text(&mut self, key: &str, value: &str) {
+        self.value(key, 8, &text(value));
+    }
+
+    pub(crate) fn texts<'a>(&mut self, key: &str, texts: impl ExactSizeIterator<Item = &'a str>) {
+        let mut list = [8u32.to_le_bytes().to_vec(), (texts.len() as u64).to_le_bytes().to_vec()].concat();
+        texts.for_each(|value| list.extend(text(value)));
+        self.value(key, 9, &list);
+    }
+
+    pub(crate) fn integers(&mut self, key: &str, integers: &[i32]) {
+        let mut list = [5u32.to_le_bytes().to_vec(), (integers.len() as u64).to_le_bytes().to_vec()].concat();
+        integers.iter().for_each(|integer| list.extend(integer.to_le_bytes()));
+        self.value(key, 9, &list);
+    }
+
+    /// Adds a tensor.
+    fn tensor(&mut self, name: &str, shape: &[usize], dtype: Dtype, rows: &[Vec<u8>]) {
+        self.infos.extend(text(name));
+        self.infos.extend((shape.len() as u32).to_le_bytes());
+        shape.iter().rev().for_each(|&size| self.infos.extend((size as u64).to_le_bytes()));
+        let kind: u32 = match dtype {
+            Dtype::F32 => 0,
+            Dtype::F16 => 1,
+            Dtype::Bf16 => 30,
+        };
+        self.infos.extend(kind.to_le_bytes());
+        self.infos.extend((self.data.len() as u64).to_le_bytes());
+        rows.iter().for_each(|row| self.data.extend(row));
+        self.data.resize(self.data.len().next_multiple_of(ALIGNMENT), 0);
+        self.tensor_count += 1;
+    }
+
+    /// The file.
+    pub(crate) fn write(self, path: &Path) {
+        let counts = [self.tensor_count.to_le_bytes(), self.value_count.to_le_bytes()].concat();
+        let mut file = [b"GGUF", &3u32.to_le_bytes()[..], &counts, &self.values, &self.infos].concat();
+        file.resize(file.len().next_multiple_of(ALIGNMENT), 0);
+        file.extend(self.data);
+        std::fs::write(path, file).expect("the file is written");
+    }
+}
+
+/// A text as the file has it.
+fn text(text: &str) -> Vec<u8> {
+    [&(text.len() as u64).to_le_bytes()[..], text.as_bytes()].concat()
+}
+
+/// Writes the model in `files` as a file of this architecture.
+pub(crate) fn write_model(files: &ModelFiles, architecture: &str, path: &Path) {
+    let mut writer = Writer::default();
+    write_hyperparameters(&mut writer, files, architecture);
+    let spec = &files.spec;
+    let names = std::fs::read_to_string(folder().join("gguf/names.json")).expect("make_gguf.py made it");
+    let names: BTreeMap<String, BTreeMap<String, String>> = serde_json::from_str(&names).expect("make_gguf.py made it");
+    for name in files.checkpoint.names() {
+        let tensor = files.checkpoint.tensor(name).expect("it is there");
+        let (stem, end) = name.rsplit_once('.').expect("a name ends with weight or bias");
+        let layer = stem.strip_prefix("model.layers.").and_then(|rest| rest.split('.').next());
+        let first = layer.map_or(stem.to_owned(), |layer| stem.replacen(&format!(".{layer}."), ".0.", 1));
+        let stored = names[architecture].get(&first).unwrap_or_else(|| panic!("{architecture} has no {name}"));
+        let stored = layer.map_or(stored.clone(), |layer| stored.replacen(".0.", &format!(".{layer}."), 1));
+        let vector = tensor.shape.len() == 1;
+        let mut rows: Vec<Vec<u8>> = if vector {
+            // Norms and biases are f32 there, and Gemma's norms are not distances from 1.
+            let offset = if stem.ends_with("norm") { spec.norm_offset } else { 0.0 };
+            widened(&tensor).into_iter().map(|number| (number + offset).to_le_bytes().to_vec()).collect()
+        } else {
+            tensor.rows().map(<[u8]>::to_vec).collect()
+        };
+        if ["llama", "granite"].contains(&architecture) && (stem.ends_with("q_proj") || stem.ends_with("k_proj")) {
+            rows = interleaved(&rows, spec.head_dim);
+        }
+        let dtype = if vector { Dtype::F32 } else { spec.dtype };
+        writer.tensor(&format!("{stored}.{end}"), &tensor.shape, dtype, &rows);
+    }
+    writer.write(path);
+}
+
+/// The rows of a head's halves in turns.
+fn interleaved(rows: &[Vec<u8>], head_dim: usize) -> Vec<Vec<u8>> {
+    let half = head_dim / 2;
+    let of_head =
+        |head: &[Vec<u8>]| (0..half).flat_map(|i| [head[i].clone(), head[half + i].clone()]).collect::<Vec<_>>();
+    rows.chunks(head_dim).flat_map(of_head).collect()
+}
+
+fn widened(tensor: &TensorView<'_>) -> Vec<f32> {
+    let mut numbers = vec![0.0; tensor.shape.iter().product()];
+    for (row, out) in tensor.rows().zip(numbers.chunks_mut(tensor.width())) {
+        tensor.format.dequantise(row, out);
+    }
+    numbers
+}
+
+fn write_hyperparameters(writer: &mut Writer, files: &ModelFiles, architecture: &str) {
+    let spec = &files.spec;
+    let key = |key: &str| format!("{architecture}.{key}");
+    writer.text("general.architecture", architecture);
+    let counts = [
+        ("context_length", spec.context),
+        ("embedding_length", spec.hidden),
+        ("block_count", spec.layers),
+        ("feed_forward_length", spec.ffn),
+        ("attention.head_count", spec.heads),
+        ("attention.head_count_kv", spec.kv_heads),
+        ("attention.key_length", spec.head_dim),
+        ("attention.value_length", spec.head_dim),
+        ("rope.dimension_count", spec.ropes[0].dims),
+    ];
+    counts.iter().for_each(|(name, count)| writer.count(&key(name), *count));
+    writer.number(&key("attention.layer_norm_rms_epsilon"), spec.norm_eps.into());
+    let rope = spec.ropes.last().expect("a model has layers");
+    writer.number(&key("rope.freq_base"), rope.theta);
+    writer.count("tokenizer.ggml.bos_token_id", spec.bos.expect("it has one") as usize);
+    writer.count("tokenizer.ggml.eos_token_id", spec.eos[0] as usize);
+    if let Some(window) = spec.windows.iter().flatten().next() {
+        writer.count(&key("attention.sliding_window"), *window as usize);
+    }
+    match architecture {
+        "gemma2" => {
+            writer.number(&key("attn_logit_softcapping"), spec.attention_cap.expect("it has one").into());
+            writer.number(&key("final_logit_softcapping"), spec.logits_cap.expect("it has one").into());
+        }
+        "gemma3" => {
+            writer.count(&key("attention.sliding_window_pattern"), 2);
+            writer.number(&key("rope.freq_base_swa"), spec.ropes[0].theta);
+        }
+        "granite" => {
+            writer.number(&key("embedding_scale"), spec.embedding_scale.into());
+            writer.number(&key("residual_scale"), spec.residual_scale.into());
+            writer.number(&key("attention.scale"), spec.attention_scale.into());
+            writer.number(&key("logit_scale"), (1.0 / spec.logits_scale).into());
+        }
+        _ => {}
+    }
+    write_rope_scaling(writer, rope, architecture);
+}
+
+fn write_rope_scaling(writer: &mut Writer, rope: &Rope, architecture: &str) {
+    let numbers = |factors: &[f64]| factors.iter().map(|&x| (x as f32).to_le_bytes().to_vec()).collect::<Vec<_>>();
+    match &rope.scaling {
+        RopeScaling::None => {}
+        RopeScaling::Linear { factor } => {
+            writer.text(&format!("{architecture}.rope.scaling.type"), "linear");
+            writer.number(&format!("{architecture}.rope.scaling.factor"), *factor);
+        }
+        RopeScaling::Long { factors, magnitude } => {
+            writer.count(&format!("{architecture}.rope.scaling.original_context_length"), 64);
+            writer.number(&format!("{architecture}.rope.scaling.attn_factor"), *magnitude);
+            for name in ["long", "short"] {
+                let name = format!("rope_factors_{name}.weight");
+                writer.tensor(&name, &[factors.len()], Dtype::F32, &numbers(factors));
+            }
+        }
+        &RopeScaling::Llama3 { factor, low_freq_factor, high_freq_factor, original_context } => {
+            // llama.cpp's converter, `LlamaModel.generate_extra_tensors`.
+            let factor_of = |i: usize| {
+                let wavelength = 2.0 * std::f64::consts::PI * rope.theta.powf((2 * i) as f64 / rope.dims as f64);
+                if wavelength < original_context / high_freq_factor {
+                    1.0
+                } else if wavelength > original_context / low_freq_factor {
+                    factor
+                } else {
+                    let range = high_freq_factor - low_freq_factor;
+                    let smooth = (original_context / wavelength - low_freq_factor) / range;
+                    1.0 / ((1.0 - smooth) / factor + smooth)
+                }
+            };
+            let factors: Vec<f64> = (0..rope.dims / 2).map(factor_of).collect();
+            writer.tensor("rope_freqs.weight", &[factors.len()], Dtype::F32, &numbers(&factors));
+        }
+    }
+}
