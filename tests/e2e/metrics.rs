@@ -87,9 +87,10 @@ fn sample(line: &str) -> Sample {
         let (series, value) = line.rsplit_once(' ')?;
         let (name, labels) = series.split_once('{').unwrap_or((series, "}"));
         let mut pairs = BTreeMap::new();
-        for pair in labels.strip_suffix('}')?.split(',').filter(|pair| !pair.is_empty()) {
-            let (key, value) = pair.split_once('=')?;
-            pairs.insert(key.to_owned(), value.strip_prefix('"')?.strip_suffix('"')?.to_owned());
+        // A value may be a sentence, with commas; quotes are in none.
+        for pair in labels.strip_suffix('}')?.split_terminator('"').collect::<Vec<_>>().chunks(2) {
+            let [key, value] = pair else { return None };
+            pairs.insert(key.trim_start_matches(',').strip_suffix('=')?.to_owned(), (*value).to_owned());
         }
         Some(Sample { name: name.to_owned(), labels: pairs, value: value.parse().ok()? })
     };
