@@ -5,6 +5,7 @@
 //! that each loaded tile is used twice. The inputs of a sum come in the same order either way.
 
 use super::pairs::padded;
+use super::tiles::Tiles;
 use super::{PANEL, Product, Start};
 use half::bf16;
 use std::arch::asm;
@@ -23,41 +24,15 @@ const STEP_BYTES: usize = TILE_INPUTS / 2 * PAIR_BYTES;
 /// sums wait in the output meanwhile, unrounded, since they are f32 either way.
 const INPUTS_BLOCK: usize = 512;
 
-/// What `ldtilecfg` reads.
-#[repr(C, align(64))]
-struct Config {
-    palette: u8,
-    start_row: u8,
-    reserved: [u8; 14],
-    /// Bytes of a row, tile by tile.
-    row_bytes: [u16; 16],
-    /// Rows, tile by tile.
-    rows: [u8; 16],
-}
-
-impl Config {
-    /// Sums in tiles 0 to 3, rows in 4 and 5, weights in the rest, for up to 32 rows.
-    fn new(rows: usize) -> Self {
-        let (upper, lower) = (rows.min(TILE_ROWS) as u8, rows.saturating_sub(TILE_ROWS) as u8);
-        let all = TILE_ROWS as u8;
-        let tiles = match lower {
-            0 => [upper, upper, upper, upper, upper, all, all, all],
-            _ => [upper, upper, lower, lower, upper, lower, all, all],
-        };
-        let (mut rows, mut row_bytes) = ([0; 16], [0; 16]);
-        rows[..tiles.len()].copy_from_slice(&tiles);
-        row_bytes[..tiles.len()].fill(TILE_BYTES as u16);
-        Self { palette: 1, start_row: 0, reserved: [0; 14], row_bytes, rows }
-    }
-
-    /// Configures this thread's tiles.
-    ///
-    /// # Safety
-    /// The process may use AMX.
-    unsafe fn load(&self) {
-        // SAFETY: the configuration is valid; the tiles' contents are nobody's.
-        unsafe { asm!("ldtilecfg [{}]", in(reg) self, options(nostack, readonly)) };
-    }
+/// Sums in tiles 0 to 3, rows in 4 and 5, weights in the rest, for up to 32 rows.
+fn tiles(rows: usize) -> Tiles {
+    let (upper, lower) = (rows.min(TILE_ROWS) as u8, rows.saturating_sub(TILE_ROWS) as u8);
+    let all = TILE_ROWS as u8;
+    let rows = match lower {
+        0 => [upper, upper, upper, upper, upper, all, all, all],
+        _ => [upper, upper, lower, lower, upper, lower, all, all],
+    };
+    Tiles::new(&rows.map(|rows| (rows, TILE_BYTES as u16)))
 }
 
 /// Sums of up to 32 rows, in registers.
@@ -92,7 +67,7 @@ pub(super) unsafe fn multiply(p: &Product) {
             // the block takes.
             unsafe {
                 if configured != rows {
-                    Config::new(rows).load();
+                    tiles(rows).load();
                     configured = rows;
                 }
                 let out = p.out.add(row * p.out_stride);
@@ -114,7 +89,7 @@ pub(super) unsafe fn multiply(p: &Product) {
         }
     }
     // SAFETY: nobody uses the tiles after this.
-    unsafe { asm!("tilerelease", options(nostack, nomem)) };
+    unsafe { Tiles::release() };
 }
 
 impl Block {

@@ -4,7 +4,7 @@
 //! that input's activation in all lanes. Every output is one accumulator that runs over the inputs in order, so that its
 //! bits depend on nothing but its own row. Register tiles of several rows use each loaded weight several times.
 
-use super::{PANEL, Product, Start};
+use super::{PANEL, Product};
 use crate::cpu::kernels::dispatch;
 use crate::cpu::simd::{LANES, Number, Simd};
 
@@ -110,11 +110,7 @@ unsafe fn tile<S: Simd, N: Number, const R: usize, const V: usize>(
         let weights = p.weights.cast::<N>().add(column);
         for (r, sums) in sums.iter_mut().enumerate() {
             for (v, sum) in sums.iter_mut().enumerate() {
-                match p.start_at(from) {
-                    Start::Zero => {}
-                    Start::Bias(bias) => *sum = s.load(bias.add(column + v * LANES)),
-                    Start::Out => *sum = s.load(out.add(r * p.out_stride + v * LANES)),
-                }
+                *sum = p.begin(s, from, column + v * LANES, out.add(r * p.out_stride + v * LANES));
             }
         }
         for k in from..to {

@@ -19,8 +19,10 @@ mod amx;
 mod dense;
 mod pairs;
 mod quantised;
+#[cfg(target_arch = "x86_64")]
+mod tiles;
 
-use crate::cpu::simd::{Isa, LANES};
+use crate::cpu::simd::{Isa, LANES, Simd};
 use crate::quant::WeightFormat;
 use domain::Dtype;
 use half::{bf16, f16};
@@ -88,6 +90,23 @@ impl Product {
     /// What the products from input (or block of inputs) `from` on are added to: partial sums of those before are in `out`.
     fn start_at(&self, from: usize) -> Start {
         if from > 0 { Start::Out } else { self.start }
+    }
+
+    /// 16 sums that the products from input `from` on are added to, of the outputs from `column` on; `out` is where these sums
+    /// go.
+    ///
+    /// # Safety
+    /// The panel has these outputs, and 16 numbers behind `out` can be read.
+    #[inline(always)]
+    unsafe fn begin<S: Simd>(&self, s: S, from: usize, column: usize, out: *const f32) -> S::V {
+        // SAFETY: as the caller says; there are as many biases as outputs.
+        unsafe {
+            match self.start_at(from) {
+                Start::Zero => s.splat(0.0),
+                Start::Bias(bias) => s.load(bias.add(column)),
+                Start::Out => s.load(out),
+            }
+        }
     }
 }
 

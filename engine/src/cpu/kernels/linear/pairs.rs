@@ -4,7 +4,7 @@
 //! what the bf16 dot products of AVX-512 and AMX take. The other instruction sets widen both halves and do one multiply-add
 //! after the other. Inputs are padded with zeros, in panels and in prepared rows, so that no kernel has a remainder.
 
-use super::{PANEL, Preparation, Product, Start};
+use super::{PANEL, Preparation, Product};
 use crate::cpu::kernels::dispatch;
 #[cfg(target_arch = "x86_64")]
 use crate::cpu::simd::Avx512Level;
@@ -166,11 +166,7 @@ unsafe fn tile<S: Simd, const R: usize, const V: usize>(
         let out = p.out.add(row * p.out_stride + column);
         for (r, sums) in sums.iter_mut().enumerate() {
             for (v, sum) in sums.iter_mut().enumerate() {
-                match p.start_at(from) {
-                    Start::Zero => {}
-                    Start::Bias(bias) => *sum = s.load(bias.add(column + v * LANES)),
-                    Start::Out => *sum = s.load(out.add(r * p.out_stride + v * LANES)),
-                }
+                *sum = p.begin(s, from, column + v * LANES, out.add(r * p.out_stride + v * LANES));
             }
         }
         for k in from..to {
@@ -198,7 +194,8 @@ unsafe fn tile<S: Simd, const R: usize, const V: usize>(
 /// The dot product of AVX512-BF16.
 #[cfg(target_arch = "x86_64")]
 mod dot {
-    use super::{LANES, PAIRS_BLOCK, PANEL, Product, Start, padded};
+    use super::super::Start;
+    use super::{LANES, PAIRS_BLOCK, PANEL, Product, padded};
     use std::arch::x86_64::*;
 
     /// Rows of a register tile: 6 x 4 accumulators, 4 weights and a broadcast of 32 registers.

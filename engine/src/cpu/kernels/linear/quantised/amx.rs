@@ -4,7 +4,7 @@
 //! that are narrower than a byte are unpacked first, a part of a panel that the L1 cache holds. The sums come out as integers,
 //! and are scaled and added as everywhere else, while the tiles work on the next block.
 
-use super::super::Start;
+use super::super::tiles::Tiles;
 use super::block::Block;
 use super::dot::{Dot, Vnni};
 use super::panels::{Kind, STEP_BYTES, STEPS, Scales, Weights, place, step};
@@ -52,37 +52,19 @@ pub(super) unsafe fn multiply<F: Weights>(d: Vnni, part: &Part<'_>) -> usize {
     unsafe {
         unpack::<F>(d, part, unpacked.as_mut_ptr());
         let unpacked = unpacked.as_ptr();
-        asm!("ldtilecfg [{}]", in(reg) &CONFIG, options(nostack, readonly));
+        TILES.load();
         for row in (0..rows).step_by(ROWS) {
             for vector in 0..PANEL / LANES {
                 tile::<F>(d, part, unpacked, row, vector);
             }
         }
-        asm!("tilerelease", options(nostack, nomem));
+        Tiles::release();
     }
     rows
 }
 
 /// Tiles 0 and 1: sums. 2 and 3: activations and weights. 4 and 5: of half a block.
-#[repr(C, align(64))]
-struct Config {
-    palette: u8,
-    start_row: u8,
-    reserved: [u8; 14],
-    bytes_per_row: [u16; 16],
-    rows: [u8; 16],
-}
-
-static CONFIG: Config = {
-    let mut config = Config { palette: 1, start_row: 0, reserved: [0; 14], bytes_per_row: [0; 16], rows: [0; 16] };
-    let shapes = [(16, 64), (16, 64), (16, 32), (8, 64), (16, 16), (4, 64)];
-    let mut tile = 0;
-    while tile < shapes.len() {
-        (config.rows[tile], config.bytes_per_row[tile]) = shapes[tile];
-        tile += 1;
-    }
-    config
-};
+static TILES: Tiles = Tiles::new(&[(16, 64), (16, 64), (16, 32), (8, 64), (16, 16), (4, 64)]);
 
 /// Unpacks the part's scales, and its weights where they are narrower than bytes.
 #[inline(always)]
@@ -137,11 +119,7 @@ unsafe fn tile<F: Weights>(d: Vnni, part: &Part<'_>, unpacked: *const Unpacked, 
         let x = p.x.add(row * p.x_stride).cast::<Block>().add(part.blocks.start);
         let out = p.out.add(row * p.out_stride + vector * LANES);
         for (r, value) in outs.iter_mut().enumerate() {
-            match p.start_at(part.blocks.start) {
-                Start::Zero => {}
-                Start::Bias(bias) => *value = s.load(bias.add(vector * LANES)),
-                Start::Out => *value = s.load(out.add(r * p.out_stride)),
-            }
+            *value = p.begin(s, part.blocks.start, vector * LANES, out.add(r * p.out_stride));
         }
         let weights = |index: usize| match F::KIND {
             Kind::Bytes => p.weights.add(place::<F>(part.blocks.start + index).1 + F::INTEGERS + vector * STEP_BYTES),

@@ -1,6 +1,5 @@
 //! The kernel for some rows, on any instruction set: tiles of rows and outputs, whose integer sums are in registers.
 
-use super::super::Start;
 use super::block::Block;
 use super::dot::Dot;
 use super::panels::{Kind, Scales, Weights, place, step};
@@ -60,11 +59,8 @@ unsafe fn tile<D: Dot, F: Weights, const R: usize, const V: usize>(d: D, part: &
         let out = p.out.add(row * p.out_stride + vector * LANES);
         for (r, outs) in outs.iter_mut().enumerate() {
             for (v, value) in outs.iter_mut().enumerate() {
-                match p.start_at(part.blocks.start) {
-                    Start::Zero => {}
-                    Start::Bias(bias) => *value = s.load(bias.add((vector + v) * LANES)),
-                    Start::Out => *value = s.load(out.add(r * p.out_stride + v * LANES)),
-                }
+                let out = out.add(r * p.out_stride + v * LANES);
+                *value = p.begin(s, part.blocks.start, (vector + v) * LANES, out);
             }
         }
         for block in part.blocks.clone() {
