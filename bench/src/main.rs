@@ -9,6 +9,7 @@ mod engine_table;
 mod handoff;
 mod limits;
 mod model;
+mod processes;
 mod session;
 mod transfer;
 

@@ -2,13 +2,13 @@
 
 use crate::Decode;
 use domain::plan::{StepOutput, StepPlan};
-use domain::session::{Part, PeerInfo, Role, Submit, ToWorker};
+use domain::session::{FromWorker, Part, PeerInfo, Role, Submit, ToWorker};
 use domain::{
     Choice, Dtype, Epoch, Incarnation, KvGroup, KvLayout, ProgressWord, RequestId, SamplingParams, Time, WorkerId,
 };
 use engine::device::{Device, DeviceLimits, PoolMemory, SubmitError};
 use scheduler::SchedulerConfig;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use transport::{Lane, ReadBatch, SendError, TransferId};
 use worker::{Inbound, Machine, ReadError, SessionId, Transport, WorkerConfig};
@@ -98,7 +98,6 @@ fn machine() -> Machine<Decode> {
         answer_wait: Duration::from_secs(1),
         release_retry: Duration::from_millis(100),
         offer_max: Duration::from_secs(60),
-        heartbeat: Duration::from_millis(100),
         silence_max: SILENCE_MAX,
     };
     Machine::new(config, Decode::default(), Box::new(Idle { layout, limits }), Box::new(Nowhere)).unwrap()
@@ -143,4 +142,29 @@ fn what_arrives_after_its_session_was_closed_is_not_begun() {
     machine.turn(now);
     let left: Vec<_> = machine.core().sizes().into_iter().filter(|&(_, size)| size > 0).collect();
     assert_eq!(left, [], "nobody would ever hear of it");
+}
+
+#[test]
+fn a_sign_of_life_is_answered_by_the_loop() {
+    let mut machine = machine();
+    let session = SessionId(1);
+    let said = Arc::<Mutex<Vec<FromWorker>>>::default();
+    let hears = said.clone();
+    let send = Box::new(move |bytes: Vec<u8>| {
+        hears.lock().unwrap().push(proto::session::decode_from_worker(&bytes).unwrap());
+        Ok(())
+    });
+    machine.handle(Time::ZERO, Inbound::Opened { session, send, ended: Arc::default() });
+    machine.turn(Time::ZERO);
+    said.lock().unwrap().clear();
+    let mut now = Time::ZERO;
+    for _ in 0..3 {
+        now = now + SILENCE_MAX / 2;
+        machine.turn(now);
+        assert_eq!(*said.lock().unwrap(), [], "nothing is said unasked");
+        let bytes = proto::session::encode_to_worker(&ToWorker::Heartbeat);
+        machine.handle(now, Inbound::Session { session, bytes });
+        assert_eq!(said.lock().unwrap().drain(..).collect::<Vec<_>>(), [FromWorker::Heartbeat]);
+    }
+    assert_eq!(machine.core().sessions(), 1, "a router that goes on asking is not silent");
 }

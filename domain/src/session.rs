@@ -70,7 +70,7 @@ pub enum ToWorker {
     Hello(RouterHello),
     /// That the router knows the cluster's secret. Nothing is taken from it before.
     Proof([u8; 32]),
-    /// Nothing but a sign of life.
+    /// A sign of life; the worker's is its answer.
     Heartbeat,
     /// Another worker is there, in this life and at this place.
     Peer(PeerInfo),

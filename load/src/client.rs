@@ -10,6 +10,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::{Client as Pool, Error};
 use hyper_util::rt::TokioExecutor;
 use std::error::Error as _;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Most bytes of an answer that is not a stream: a list of models, or an error.
@@ -25,6 +26,10 @@ const IDLE_WAIT: Duration = Duration::from_secs(4);
 #[derive(Debug)]
 pub(crate) struct Client {
     pool: Pool<HttpConnector, Full<Bytes>>,
+    /// Takes a new connection for each request.
+    fresh: Pool<HttpConnector, Full<Bytes>>,
+    /// Requests that were sent again.
+    resent: AtomicU64,
     base: String,
     headers: HeaderMap,
 }
@@ -62,8 +67,12 @@ impl Client {
         let mut connector = HttpConnector::new();
         connector.set_nodelay(true);
         connector.set_connect_timeout(Some(CONNECT_WAIT));
-        let pool = Pool::builder(TokioExecutor::new()).pool_idle_timeout(IDLE_WAIT).build(connector);
-        Ok(Self { pool, base, headers: fields })
+        let pool = |idle_max| {
+            let mut pool = Pool::builder(TokioExecutor::new());
+            pool.pool_idle_timeout(IDLE_WAIT).pool_max_idle_per_host(idle_max).build(connector.clone())
+        };
+        let (pool, fresh) = (pool(usize::MAX), pool(0));
+        Ok(Self { pool, fresh, resent: AtomicU64::new(0), base, headers: fields })
     }
 
     /// The URL of a path of the API.
@@ -71,9 +80,22 @@ impl Client {
         format!("{}{path}", self.base)
     }
 
-    /// Sends a POST; the answer's body is still to be read.
+    /// Sends a POST; the answer's body is still to be read. Some servers close a connection after an answer without saying so
+    /// (llama-server after a stream), and the next request may be under way by then: one that gets not a byte of an answer is
+    /// sent once more, on a connection of its own, and counted.
     pub(crate) async fn post(&self, path: &str, body: Bytes) -> Result<Response<Incoming>, Error> {
-        self.pool.request(self.request(Method::POST, path, body)).await
+        match self.pool.request(self.request(Method::POST, path, body.clone())).await {
+            Err(error) if closed_unanswered(&error) => {
+                self.resent.fetch_add(1, Ordering::Relaxed);
+                self.fresh.request(self.request(Method::POST, path, body)).await
+            }
+            answer => answer,
+        }
+    }
+
+    /// Requests that were sent again so far.
+    pub(crate) fn resent(&self) -> u64 {
+        self.resent.load(Ordering::Relaxed)
     }
 
     /// Sends a request and reads the whole answer.
@@ -111,6 +133,12 @@ pub(crate) fn brief(text: &str) -> String {
     let message = message.into_iter().find_map(|message| message.as_str()).unwrap_or(text);
     let line: Vec<&str> = message.split_whitespace().collect();
     line.join(" ").chars().take(ERROR_CHARS_MAX).collect()
+}
+
+/// Whether the server closed the connection before it answered anything.
+fn closed_unanswered(error: &Error) -> bool {
+    let cause = error.source().and_then(|cause| cause.downcast_ref::<hyper::Error>());
+    cause.is_some_and(hyper::Error::is_incomplete_message)
 }
 
 /// An error and its causes.

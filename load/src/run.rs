@@ -144,6 +144,12 @@ impl Inner {
             Arrivals::Closed { concurrency } => self.clone().users(concurrency, work).await,
             _ => self.clone().dispatch(work).await,
         }
+        match self.client.resent() {
+            0 => {}
+            resent => notes.push(format!(
+                "requests sent again: {resent}; the server had closed a kept connection without an answer"
+            )),
+        }
         let outcome = Outcome {
             elapsed: Duration::from_micros(self.clock.get().now_us()),
             processor: processor_time() - before,

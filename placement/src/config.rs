@@ -19,7 +19,7 @@ pub struct PlacementConfig {
     pub index_blocks_max: usize,
     /// Whether prompts go through prefill workers.
     pub handoff: HandoffPolicy,
-    /// A worker hears of this router at least this often.
+    /// A worker hears of this router, and is heard of, at least this often.
     pub heartbeat: Duration,
     /// A worker that says nothing for so long is lost.
     pub silence_max: Duration,

@@ -22,6 +22,9 @@ impl Placement {
 
     /// Lets those go that drain and that nothing here needs any more.
     pub(crate) fn let_go(&mut self, now: Time, out: &mut Vec<Command>) {
+        if !self.workers.any_drains() {
+            return;
+        }
         let needed = |id| self.journeys.values().any(|journey| journey.needs(id));
         let free: Vec<WorkerId> = self
             .workers

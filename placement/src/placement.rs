@@ -172,6 +172,11 @@ impl Placement {
         self.workers.views()
     }
 
+    /// Times that a worker came, went or began to drain so far.
+    pub fn fleet_changes(&self) -> u64 {
+        self.workers.changes()
+    }
+
     /// Entries of the prefix index over all workers.
     pub fn indexed_blocks(&self) -> usize {
         self.workers.indexed()

@@ -150,16 +150,21 @@ fn known(value: f32) -> Option<f64> {
 pub(crate) struct Workers {
     up: BTreeMap<WorkerId, Worker>,
     index: PrefixIndex,
+    /// How many of them drain.
+    draining: usize,
+    /// Times that one came, went or began to drain.
+    changes: u64,
 }
 
 impl Workers {
     pub(crate) fn new(index_blocks_max: usize) -> Self {
-        Self { up: BTreeMap::new(), index: PrefixIndex::new(index_blocks_max) }
+        Self { up: BTreeMap::new(), index: PrefixIndex::new(index_blocks_max), draining: 0, changes: 0 }
     }
 
     /// A session began, with nothing known.
     pub(crate) fn insert(&mut self, now: Time, peer: PeerInfo) {
         self.remove(peer.id);
+        self.changes += 1;
         self.up.insert(peer.id, Worker::new(now, peer));
     }
 
@@ -183,11 +188,11 @@ impl Workers {
 
     /// A session ended; whether there was one.
     pub(crate) fn remove(&mut self, id: WorkerId) -> bool {
-        let was_up = self.up.remove(&id).is_some();
-        if was_up {
-            self.index.clear(id);
-        }
-        was_up
+        let Some(worker) = self.up.remove(&id) else { return false };
+        self.index.clear(id);
+        self.draining -= usize::from(worker.draining);
+        self.changes += 1;
+        true
     }
 
     pub(crate) fn contains(&self, id: WorkerId) -> bool {
@@ -257,9 +262,21 @@ impl Workers {
 
     /// A worker said that it takes nothing new.
     pub(crate) fn drain(&mut self, id: WorkerId) {
-        if let Some(worker) = self.up.get_mut(&id) {
+        if let Some(worker) = self.up.get_mut(&id).filter(|worker| !worker.draining) {
             worker.draining = true;
+            self.draining += 1;
+            self.changes += 1;
         }
+    }
+
+    /// Whether any of them drains.
+    pub(crate) fn any_drains(&self) -> bool {
+        self.draining > 0
+    }
+
+    /// Times that one came, went or began to drain.
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes
     }
 
     /// All, by id.

@@ -77,6 +77,8 @@ pub(crate) struct Brain {
     /// One future per client, ready when its receiver is gone.
     gone: FuturesUnordered<BoxFuture<'static, RequestId>>,
     fleet: watch::Sender<Fleet>,
+    /// Changes of the fleet that were published.
+    fleet_changes: u64,
     /// Placement's counters, as far as metrics have them.
     counted: Counters,
     meters: Meters,
@@ -111,6 +113,7 @@ impl Brain {
             clients: HashMap::new(),
             gone: FuturesUnordered::new(),
             fleet,
+            fleet_changes: 0,
             counted: Counters::default(),
             meters: Meters::new(),
             commands: Vec::new(),
@@ -133,7 +136,7 @@ impl Brain {
                 }
             };
             tokio::select! {
-                (worker, message) = self.links.next() => self.heard(worker, message),
+                Some((worker, message)) = self.links.next() => self.heard(worker, message),
                 Some(link) = links.recv() => self.worker_up(link),
                 Some(note) = notes.recv() => self.note(note),
                 Some(request) = self.gone.next() => self.client_gone(request),
@@ -295,8 +298,10 @@ impl Brain {
 
     fn send(&self, worker: WorkerId, message: &ToWorker, stuck: &mut Vec<WorkerId>) {
         // A session that this very event found stuck is closed after it: the rest of its messages have no taker.
-        let Some(link) = self.links.get(worker).filter(|_| !stuck.contains(&worker)) else { return };
-        if (link.send)(proto::session::encode_to_worker(message)).is_err() {
+        if stuck.contains(&worker) {
+            return;
+        }
+        if self.links.send(worker, proto::session::encode_to_worker(message)).is_err() {
             stuck.push(worker);
         }
         failpoint::pass(Place::SessionSent, message.name());
@@ -319,7 +324,11 @@ impl Brain {
     }
 
     /// Publishes who is there, where that changed.
-    fn tell_fleet(&self) {
+    fn tell_fleet(&mut self) {
+        let changes = self.placement.fleet_changes();
+        if std::mem::replace(&mut self.fleet_changes, changes) == changes {
+            return;
+        }
         let mut fleet = Fleet::default();
         for worker in self.placement.workers() {
             match worker.role {

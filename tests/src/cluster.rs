@@ -308,7 +308,6 @@ fn config(options: &Options, id: WorkerId, incarnation: Incarnation) -> WorkerCo
         release_retry: Duration::from_millis(200),
         offer_max: Duration::from_secs(60),
         // The test says nothing for as long as it likes.
-        heartbeat: Duration::from_secs(3600),
         silence_max: Duration::from_secs(3600),
     }
 }

@@ -33,8 +33,6 @@ pub struct WorkerConfig {
     pub release_retry: Duration,
     /// The longest an offer lives, renewed or not.
     pub offer_max: Duration,
-    /// A router hears of this worker at least this often.
-    pub heartbeat: Duration,
     /// A router that says nothing for so long is lost.
     pub silence_max: Duration,
 }

@@ -361,7 +361,7 @@ impl Core {
 
     /// Tells a router. Without its session there is nobody to tell.
     pub fn tell(&mut self, session: SessionId, message: &FromWorker) {
-        if !self.sessions.tell(self.now, session, message) {
+        if !self.sessions.tell(session, message) {
             self.meters.session_dropped.increment(1);
         }
         failpoint::pass(Place::SessionSent, message.name());

@@ -97,8 +97,8 @@ impl<R: Role> Machine<R> {
         } else if self.core.sessions.wants_report() {
             REPORT_EVERY
         } else {
-            // Signs of life are due in time, and its own pauses are not to look like standing still.
-            TICK.min(self.core.config.heartbeat)
+            // Its own pauses are not to look like standing still.
+            TICK.min(self.core.config.silence_max / 4)
         };
         deadlines.into_iter().flatten().min().map_or(longest, |at| at.since(now)).min(longest)
     }
@@ -189,9 +189,8 @@ impl<R: Role> Machine<R> {
     fn drain(&mut self) {
         if !std::mem::replace(&mut self.core.draining, true) {
             tracing::info!(worker = self.core.config.name, "draining: nothing new is taken");
-            let now = self.core.now;
             for (_, session) in self.core.sessions.iter_mut() {
-                session.tell(now, &FromWorker::Draining);
+                session.tell(&FromWorker::Draining);
             }
         }
     }
@@ -233,12 +232,10 @@ impl<R: Role> Machine<R> {
             ToWorker::Migrate(migrate) if self.core.attempt(migrate.request, migrate.epoch).is_some() => {
                 self.role.migrate(&mut self.core, now, migrate);
             }
+            // So the many workers of a router are heard together, when it looks after them, and wake it once.
+            ToWorker::Heartbeat => self.core.tell(session, &FromWorker::Heartbeat),
             // Of an attempt that ended meanwhile its router learns by itself. How a session begins is its carrier's matter.
-            ToWorker::Peer(_)
-            | ToWorker::Migrate(_)
-            | ToWorker::Heartbeat
-            | ToWorker::Hello(_)
-            | ToWorker::Proof(_) => {}
+            ToWorker::Peer(_) | ToWorker::Migrate(_) | ToWorker::Hello(_) | ToWorker::Proof(_) => {}
         }
     }
 
@@ -279,9 +276,8 @@ impl<R: Role> Machine<R> {
         }
         self.turned = Some(now);
         let core = &mut self.core;
-        let (heartbeat, silence_max) = (core.config.heartbeat, core.config.silence_max);
+        let silence_max = core.config.silence_max;
         core.sessions.flush();
-        core.sessions.beat(now, heartbeat);
         for (session, why) in core.sessions.close_lost(now, silence_max) {
             if self.core.draining {
                 tracing::info!(worker = self.core.config.name, %session, why, "a session is over");

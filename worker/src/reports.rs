@@ -39,9 +39,9 @@ impl Reports {
                     let (number, added) = (self.number, core.kv.indexed());
                     FromWorker::Report(Report { number, snapshot: true, added, ..state.clone() })
                 });
-                session.tell(now, everything);
+                session.tell(everything);
             } else {
-                session.tell(now, &changes);
+                session.tell(&changes);
             }
         }
     }

@@ -28,7 +28,6 @@ pub(crate) struct Session {
     /// Its router's end is gone.
     ended: Arc<AtomicBool>,
     heard: Time,
-    said: Time,
     /// Its next report holds everything.
     pub(crate) wants_snapshot: bool,
     /// A report is due to it even if nothing changed: work arrived from it, and until a report comes its router counts
@@ -46,7 +45,7 @@ impl Sessions {
     /// A session begins; its first report holds everything.
     pub(crate) fn open(&mut self, now: Time, id: SessionId, send: SessionSend, ended: Arc<AtomicBool>) {
         let outbox = Outbox::new(send);
-        let session = Session { outbox, ended, heard: now, said: now, wants_snapshot: true, wants_report: false };
+        let session = Session { outbox, ended, heard: now, wants_snapshot: true, wants_report: false };
         self.open.insert(id, session);
     }
 
@@ -71,15 +70,8 @@ impl Sessions {
     }
 
     /// Says something to one router; `false`: its session is closed, now or before.
-    pub(crate) fn tell(&mut self, now: Time, id: SessionId, message: &FromWorker) -> bool {
-        self.open.get_mut(&id).is_some_and(|session| session.tell(now, message))
-    }
-
-    /// Says a sign of life to whom nothing was said for so long.
-    pub(crate) fn beat(&mut self, now: Time, every: Duration) {
-        for session in self.open.values_mut().filter(|session| now.since(session.said) >= every) {
-            session.tell(now, &FromWorker::Heartbeat);
-        }
+    pub(crate) fn tell(&mut self, id: SessionId, message: &FromWorker) -> bool {
+        self.open.get_mut(&id).is_some_and(|session| session.tell(message))
     }
 
     /// This worker itself stood still for so long: nobody else's silence is to be judged by it.
@@ -125,8 +117,7 @@ impl Sessions {
 }
 
 impl Session {
-    pub(crate) fn tell(&mut self, now: Time, message: &FromWorker) -> bool {
-        self.said = now;
+    pub(crate) fn tell(&mut self, message: &FromWorker) -> bool {
         self.outbox.push(proto::session::encode_from_worker(message))
     }
 }

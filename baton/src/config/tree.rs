@@ -168,7 +168,7 @@ tree! {
     }
     /// Sessions between routers and workers.
     session: Session {
-        /// An end that has nothing else to say says a sign of life so often.
+        /// A worker that was not spoken to, or did not speak, for so long is asked for a sign of life. Routers ask.
         heartbeat_ms: u64 = 1500,
         /// An end that was not heard of for so long is lost: a router replays elsewhere, a worker gives up the router's work.
         silence_ms: u64 = 5000,

@@ -1,5 +1,6 @@
 //! What every serving process has: threads for its sockets, and addresses that it takes before anything that takes time.
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::error::Error;
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
@@ -7,8 +8,13 @@ use tokio::runtime::{Builder, Runtime};
 /// Threads for sockets, at most: they only carry tokens, the cores are the engine's.
 const THREADS_MAX: usize = 4;
 
-/// The runtime of the process.
+/// The runtime of the process. Sockets are files: it may open as many as it is allowed to, where the usual limit for old
+/// programs is 1,024.
 pub(super) fn runtime() -> std::io::Result<Runtime> {
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }) {
+        tracing::debug!(%error, "the limit of open files stays as it is");
+    }
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
     Builder::new_multi_thread().worker_threads(threads).enable_all().build()
 }

@@ -197,7 +197,6 @@ fn worker_config(config: &Config, model: &Model, pool: &Pool, who: &Who) -> Work
         answer_wait: Duration::from_millis(handoff.answer_ms),
         release_retry: Duration::from_millis(handoff.release_retry_ms),
         offer_max: Duration::from_millis(handoff.offer_max_ms),
-        heartbeat: Duration::from_millis(config.session.heartbeat_ms),
         silence_max: Duration::from_millis(config.session.silence_ms),
     }
 }

@@ -1,11 +1,11 @@
 //! Processes that serve together, and the client that asks them one request at a time.
 
 use super::timeline::{Events, Timeline};
+use crate::processes::Process;
 use load::{Api, Arrivals, LoadError, Record, Run, Settings, Shape, Spread, TokenIds};
 use std::error::Error;
-use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 use telemetry::timeline::monotonic_ns;
 
@@ -46,16 +46,6 @@ pub(super) struct Asked {
     pub(super) ttft_ms: f64,
     /// Milliseconds from there to the second; none where one was asked for.
     pub(super) second_ms: Option<f64>,
-}
-
-struct Process(Child);
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        // It may have ended; there is nobody to tell.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 impl Cluster {
@@ -164,20 +154,4 @@ fn settings(url: &str, prompt: u32, answer: u32, seed: u64) -> Settings {
 
 fn second_ms(record: &Record) -> Option<f64> {
     record.gaps_us.first().map(|&gap| f64::from(gap) / 1e3)
-}
-
-impl Process {
-    /// Starts it and reads its address, which ends its first line.
-    fn start(mut command: Command) -> Result<(Self, String), Box<dyn Error>> {
-        let mut process = Self(command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?);
-        let stdout = process.0.stdout.take().ok_or("its output is not piped")?;
-        let mut lines = BufReader::new(stdout);
-        let mut welcome = String::new();
-        lines.read_line(&mut welcome)?;
-        let address = welcome.trim_end().rsplit([' ', '/']).next().filter(|address| address.contains(':'));
-        let address = address.ok_or_else(|| format!("a process did not start: {welcome:?}"))?.to_owned();
-        // A process whose output nobody takes would wait for it.
-        std::thread::spawn(move || lines.lines().for_each(drop));
-        Ok((process, address))
-    }
 }

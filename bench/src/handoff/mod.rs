@@ -13,6 +13,7 @@ mod passage;
 mod picture;
 mod timeline;
 
+use crate::processes::binary;
 use clap::Args;
 use cluster::{Cluster, Kind};
 use figures::{Row, Sample};
@@ -116,13 +117,6 @@ fn draw(samples: &[Sample], lane: &str, tokens: u32, folder: &Path) -> Result<()
     fs::write(&path, picture::svg(passage, lane, tokens))?;
     eprintln!("drew {}", path.display());
     Ok(())
-}
-
-/// The binary, built as this one was.
-fn binary() -> Result<PathBuf, Box<dyn Error>> {
-    let path = std::env::current_exe()?.with_file_name("baton");
-    let built = Command::new("cargo").args(["build", "--release", "--locked", "-p", "baton"]).status()?;
-    if built.success() { Ok(path) } else { Err("the binary was not built".into()) }
 }
 
 /// The model, made unless an earlier run did.

@@ -197,6 +197,19 @@ async fn failures_are_told_apart() {
 }
 
 #[tokio::test]
+async fn a_connection_that_is_closed_without_an_answer_is_tried_once_more() {
+    let silent = || Reply { pieces: Vec::new(), keep: false };
+    let one_user = || Settings { arrivals: Arrivals::Closed { concurrency: 1 }, ..settings(4) };
+    let (report, _, asked) =
+        run(one_user(), move |body: &Value, before| if before == 2 { silent() } else { right(body) }).await;
+    assert_eq!((report.done, report.failed, asked.len()), (4, 0, 5));
+    assert!(report.to_string().contains("note: requests sent again: 1"), "{report}");
+    let deaf = move |body: &Value, _| if body["max_tokens"] == 1 { right(body) } else { silent() };
+    let (report, _, asked) = run(one_user(), deaf).await;
+    assert_eq!((report.done, report.failed, asked.len()), (0, 4, 8), "once, and no more");
+}
+
+#[tokio::test]
 async fn a_conversation_carries_the_answers() {
     for api in [Api::Completions, Api::Chat] {
         let shape = Shape { turns: 3, ..settings(1).shape };

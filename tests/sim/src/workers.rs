@@ -495,7 +495,6 @@ fn config(scenario: &Scenario, id: WorkerId, role: Role, life: Life) -> WorkerCo
         answer_wait: scenario.answer_wait,
         release_retry: scenario.release_retry,
         offer_max: scenario.offer_max,
-        heartbeat: scenario.heartbeat,
         silence_max: scenario.silence_max,
     }
 }
