@@ -49,7 +49,9 @@ impl Agent {
         let station = Arc::new(Station::new(parts));
         let mut agent = Self { station: station.clone(), threads: Vec::new() };
         agent.spawn("control", move |station| crate::control::run(&station, listeners))?;
-        agent.spawn("mover", |station| station.mover.run(&station))?;
+        for at in 0..agent.station.movers.all().len() {
+            agent.spawn(&format!("mover-{at}"), move |station| station.movers.all()[at].run(&station))?;
+        }
         if agent.station.streams.is_some() {
             agent.spawn("tcp", |station| crate::lane_tcp::run(&station))?;
         }
@@ -136,7 +138,7 @@ impl Drop for Agent {
         for neighbour in station.hub.leave(station) {
             neighbour.neighbour_left(station);
         }
-        station.mover.close();
+        station.movers.close();
         if let Some(streams) = &station.streams {
             streams.close();
         }

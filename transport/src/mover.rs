@@ -1,6 +1,7 @@
-//! The mover: the thread of an agent that watches progress words and copies, where this process can.
+//! The movers: threads of an agent that watch progress words and copy, where this process can. One thread copies by far less than
+//! memory gives, so there are several; a transfer is one mover's from its post to its end.
 //!
-//! It goes round the posted transfers and copies a bounded share of each whose gate is open. When no gate is open it sleeps
+//! A mover goes round the posted transfers and copies a bounded share of each whose gate is open. When no gate is open it sleeps
 //! until a word is raised, here or in another process, so that waiting for layers costs the cores it shares nothing;
 //! without transfers it sleeps until one is posted.
 
@@ -11,6 +12,7 @@ use crate::timeline::{Moment, note};
 use crate::transfer::{Batch, Transfer, Work};
 use crate::wake::{SHARED_FUTEXES_MAX, SharedFutex, Signal, Wake};
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -19,11 +21,22 @@ const TURN_BYTES: usize = 4 << 20;
 /// Larger reads are not copied by who posts them: it has other things to do. So many take some 25 microseconds, and to wake
 /// the mover and be woken by it takes as long at least, where cores are idle twice that.
 const AT_ONCE_BYTES_MAX: u64 = 256 << 10;
-/// How long the mover sleeps at most when it waits for the words of more processes than one sleep can wait for.
+/// Cores for each mover: they are the engine's before they are anybody's, and few movers fill what memory gives.
+const CORES_EACH: usize = 4;
+/// Movers of an agent, at least and at most.
+const MOVERS_MIN: usize = 2;
+const MOVERS_MAX: usize = 8;
+/// How long a mover sleeps at most when it waits for the words of more processes than one sleep can wait for.
 const CROWD_NAP: Duration = Duration::from_millis(1);
 
+/// The movers of an agent.
+pub(crate) struct Movers(Vec<Mover>);
+
+/// One of them.
 pub(crate) struct Mover {
     state: Mutex<State>,
+    /// Bytes of the transfers that it has.
+    load: AtomicU64,
     signal: Arc<Signal>,
 }
 
@@ -152,39 +165,71 @@ impl Posted {
     }
 }
 
-impl Mover {
+impl Movers {
     pub(crate) fn new(posted_max: usize) -> Self {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        Self((0..(cores / CORES_EACH).clamp(MOVERS_MIN, MOVERS_MAX)).map(|_| Mover::new(posted_max)).collect())
+    }
+
+    /// All of them, each of which wants a thread.
+    pub(crate) fn all(&self) -> &[Mover] {
+        &self.0
+    }
+
+    /// Makes them look again.
+    pub(crate) fn wake(&self) {
+        self.0.iter().for_each(Mover::wake);
+    }
+
+    /// Gives a transfer to the one that has the fewest bytes to copy.
+    pub(crate) fn post(&self, id: TransferId, transfer: Transfer) {
+        let idlest = self.0.iter().min_by_key(|mover| mover.load.load(Ordering::Relaxed));
+        idlest.expect("there is one at least").post(id, transfer);
+    }
+
+    /// Whoever has it ends it.
+    pub(crate) fn cancel(&self, id: TransferId) {
+        self.0.iter().for_each(|mover| mover.cancel(id));
+    }
+
+    pub(crate) fn close(&self) {
+        self.0.iter().for_each(Mover::close);
+    }
+}
+
+impl Mover {
+    fn new(posted_max: usize) -> Self {
         let state = State {
             posted: VecDeque::with_capacity(posted_max),
             cancelled: Vec::with_capacity(posted_max),
             closed: false,
         };
-        Self { state: Mutex::new(state), signal: Arc::default() }
+        Self { state: Mutex::new(state), load: AtomicU64::new(0), signal: Arc::default() }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes it look again.
-    pub(crate) fn wake(&self) {
+    fn wake(&self) {
         self.signal.wake();
     }
 
-    pub(crate) fn post(&self, id: TransferId, transfer: Transfer) {
+    fn post(&self, id: TransferId, transfer: Transfer) {
+        self.load.fetch_add(transfer.bytes(), Ordering::Relaxed);
         let next = Cursor::default();
         self.lock().posted.push_back(Posted { id, transfer, next, at: now(), begun: None, wire: Duration::ZERO });
         self.wake();
     }
 
-    pub(crate) fn cancel(&self, id: TransferId) {
+    fn cancel(&self, id: TransferId) {
         // Never refused, or a destination would stay lent until its gates open. Emptied in every round, and callers cancel
         // a transfer once, so it holds about `posted_max` at most.
         self.lock().cancelled.push(id);
         self.wake();
     }
 
-    pub(crate) fn close(&self) {
+    fn close(&self) {
         self.lock().closed = true;
         self.wake();
     }
@@ -204,16 +249,16 @@ impl Mover {
             let closed = state.closed;
             drop(state);
             if closed {
-                active.drain(..).for_each(|posted| station.end_with(posted.id, Err(TransferError::Cancelled)));
+                active.drain(..).for_each(|posted| self.end(station, posted, Err(TransferError::Cancelled)));
                 return;
             }
             for id in cancelled.drain(..) {
-                if let Some(at) = active.iter().position(|posted| posted.id == id) {
-                    active.remove(at);
-                    station.end_with(id, Err(TransferError::Cancelled));
+                let posted = active.iter().position(|posted| posted.id == id).and_then(|at| active.remove(at));
+                if let Some(posted) = posted {
+                    self.end(station, posted, Err(TransferError::Cancelled));
                 }
             }
-            if round(station, &mut active) {
+            if self.round(station, &mut active) {
                 continue;
             }
             futexes.clear();
@@ -223,29 +268,37 @@ impl Mover {
             }
         }
     }
-}
 
-/// Copies a share of each transfer; whether anything moved or ended.
-fn round(station: &Station, active: &mut VecDeque<Posted>) -> bool {
-    let mut moved = false;
-    for _ in 0..active.len() {
-        let Some(mut posted) = active.pop_front() else { break };
-        if posted.transfer.link.is_gone() {
-            station.end_with(posted.id, Err(TransferError::PeerGone));
-            moved = true;
-            continue;
+    /// Copies a share of each transfer; whether anything moved or ended.
+    fn round(&self, station: &Station, active: &mut VecDeque<Posted>) -> bool {
+        let mut moved = false;
+        for _ in 0..active.len() {
+            let Some(mut posted) = active.pop_front() else { break };
+            if posted.transfer.link.is_gone() {
+                self.end(station, posted, Err(TransferError::PeerGone));
+                moved = true;
+                continue;
+            }
+            moved |= posted.advance();
+            if posted.gate().is_none() {
+                moved = true;
+                let report = posted.report();
+                station.read(&posted.transfer.link, &report);
+                self.end(station, posted, Ok(report));
+            } else {
+                active.push_back(posted);
+            }
         }
-        moved |= posted.advance();
-        if posted.gate().is_none() {
-            moved = true;
-            let report = posted.report();
-            station.read(&posted.transfer.link, &report);
-            station.end_with(posted.id, Ok(report));
-        } else {
-            active.push_back(posted);
-        }
+        moved
     }
-    moved
+
+    fn end(&self, station: &Station, posted: Posted, result: Result<TransferReport, TransferError>) {
+        self.load.fetch_sub(posted.transfer.bytes(), Ordering::Relaxed);
+        let id = posted.id;
+        // Its regions are let go of before anybody hears of its end.
+        drop(posted);
+        station.end_with(id, result);
+    }
 }
 
 /// Asks to be woken when the peer's word is raised: by its bell, or by the word in `futexes`. `false`: the gate of the next

@@ -8,7 +8,7 @@ use crate::hub::Hub;
 use crate::lane_tcp::Streams;
 use crate::link::Link;
 use crate::memory::{Memory, RegionId, Regions};
-use crate::mover::{Mover, copy_at_once};
+use crate::mover::{Movers, copy_at_once};
 use crate::peers::Peers;
 use crate::transfer::{PostError, Transfer, Work};
 use crate::watch::Watched;
@@ -28,7 +28,7 @@ pub(crate) struct Station {
     pub(crate) hub: Hub,
     pub(crate) progress: Watched,
     pub(crate) peers: Peers,
-    pub(crate) mover: Mover,
+    pub(crate) movers: Movers,
     pub(crate) control: Control,
     /// Where it may take the lane `tcp`.
     pub(crate) streams: Option<Streams>,
@@ -58,7 +58,7 @@ impl Station {
     pub(crate) fn new(parts: StationParts) -> Self {
         let StationParts { config, address, hub, progress, control, streams, sink } = parts;
         Self {
-            mover: Mover::new(config.posted_max),
+            movers: Movers::new(config.posted_max),
             untold: Mutex::new(VecDeque::with_capacity(config.posted_max)),
             config,
             address,
@@ -149,7 +149,7 @@ impl Station {
                         self.read(&transfer.link, &report);
                         self.end_with(id, Ok(report));
                     }
-                    None => self.mover.post(id, transfer),
+                    None => self.movers.post(id, transfer),
                 }
                 Ok(id)
             }
@@ -169,7 +169,7 @@ impl Station {
     pub(crate) fn cancel(&self, id: TransferId) {
         match &self.streams {
             Some(streams) if id.0 & 1 == 1 => streams.cancel(id),
-            _ => self.mover.cancel(id),
+            _ => self.movers.cancel(id),
         }
     }
 
@@ -200,7 +200,7 @@ impl Station {
             return;
         }
         let (lost, retired) = self.peers.forget(link);
-        self.mover.wake();
+        self.movers.wake();
         if let Some(streams) = &self.streams {
             streams.links_changed();
         }
