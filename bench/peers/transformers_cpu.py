@@ -1,4 +1,4 @@
-"""The same work as `cargo run --release -p bench`, by Hugging Face transformers on the CPU: a peer for docs/benchmarks.md.
+"""Work as `baton bench engine` does it, by Hugging Face transformers on the CPU: a peer for docs/benchmarks.md.
 
     target/release/baton model random --shape 125m target/125m-bf16
     python bench/peers/transformers_cpu.py target/125m-bf16 [bfloat16|float32]
@@ -13,7 +13,7 @@ import torch
 from transformers import AutoModelForCausalLM, DynamicCache
 
 REPEATS = 5
-# (sequences, tokens of context before, tokens of the step), as in bench/src/main.rs
+# (sequences, tokens of context before, tokens of the step)
 RUNS = [(1, 0, 512), (1, 1536, 512), (1, 128, 1), (1, 2048, 1), (4, 128, 1), (16, 128, 1)]
 
 

@@ -1,14 +1,10 @@
-//! Measures the CPU engine and the transport against the limits of the machine, each in the same run as those, and what
-//! handoffs and sessions cost: `cargo run --release -p bench -- engine`, `... -- transfer`, `... -- handoff`, `... -- session`.
-//! `... -- model` is one side of the comparison that bench/peers/llama makes. docs/benchmarks.md keeps the figures.
+//! Measures the transport, and what handoffs and sessions cost: `cargo run --release -p bench -- transfer`, `... -- handoff`,
+//! `... -- session`. docs/benchmarks.md keeps the figures.
 //!
-//! What is deliberately absent: a verdict. The figures depend on the machine and on what else it does.
+//! What is deliberately absent: a verdict, since figures depend on the machine and on what else it does; the engine, which
+//! `baton bench engine` measures, and servers, which `baton bench serve` does.
 
-mod engine_runs;
-mod engine_table;
 mod handoff;
-mod limits;
-mod model;
 mod processes;
 mod session;
 mod transfer;
@@ -24,10 +20,6 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum What {
-    /// Steps of the CPU device on a random model of the `125m` shape.
-    Engine,
-    /// Prompts and decode steps of a model, for comparison with other engines.
-    Model(model::Options),
     /// Handoffs between processes that serve: what a user waits for, and a picture of it.
     Handoff(handoff::Options),
     /// Reads between two processes, over each lane.
@@ -38,8 +30,6 @@ enum What {
 
 fn main() -> Result<(), Box<dyn Error>> {
     match Arguments::parse().what {
-        What::Engine => engine_table::run(),
-        What::Model(options) => model::run(&options),
         What::Handoff(options) => handoff::run(&options),
         What::Transfer(options) => transfer::run(&options),
         What::Session => session::run(),

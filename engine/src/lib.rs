@@ -19,3 +19,4 @@ pub mod sampling;
 pub mod sim;
 pub mod spec;
 pub mod text;
+pub mod timed;

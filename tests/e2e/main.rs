@@ -7,6 +7,7 @@
 mod asks;
 mod bad_input;
 mod bench;
+mod bench_engine;
 mod cluster;
 mod command_line;
 mod gone;

@@ -20,11 +20,62 @@ not wait for requests in flight.
 
 Exit status: 0 done; 1 the server cannot be reached, or all requests failed; 2 the command line is wrong.";
 
+const ENGINE_EXAMPLES: &str = "\
+Examples:
+  baton bench engine                                       a random model of the shape 125m
+  baton bench engine --model path/to/model.gguf --html report.html
+  baton bench engine --shape 1b --dtype f32 --samples 3
+  baton bench engine --prompts 512 --batches 1,64 --contexts 0,1024 --threads 1 --json report.json
+
+Nothing is served: steps run one after the other, without HTTP and scheduling. A prompt goes in chunks of 512
+tokens; a decode sample is 32 steps of the whole batch. The machine's limits are measured before and after, and
+the better of both counts. Nothing else should run meanwhile.
+
+Exit status: 0 done; 1 it could not be measured; 2 the command line is wrong.";
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum BenchCommand {
     /// Load a server that speaks OpenAI's API, and say how it did.
     #[command(after_help = SERVE_EXAMPLES, allow_negative_numbers = true)]
     Serve(Box<ServeBench>),
+    /// Measure the CPU engine alone: prompts, decoding, kernels, beside the limits of the machine.
+    #[command(after_help = ENGINE_EXAMPLES)]
+    Engine(Box<EngineBench>),
+}
+
+/// What `bench engine` runs, and where the report goes.
+#[derive(Debug, Args)]
+pub(crate) struct EngineBench {
+    /// Model: a Hugging Face directory or a GGUF file
+    #[arg(long, value_name = "DIR|FILE", conflicts_with_all = ["shape", "dtype"])]
+    pub(crate) model: Option<PathBuf>,
+    /// Instead, a Llama of this size with random weights; an unknown size is answered with the list
+    #[arg(long, value_name = "SHAPE", default_value = "125m")]
+    pub(crate) shape: String,
+    /// Number format of the random weights: f32, f16 or bf16
+    #[arg(long, default_value = "bf16")]
+    pub(crate) dtype: String,
+    /// Threads that compute [default: one per core]
+    #[arg(long, value_name = "N")]
+    pub(crate) threads: Option<usize>,
+    /// Lengths of prompts, in tokens
+    #[arg(long, value_name = "TOKENS,..", value_delimiter = ',', default_value = "128,512,2048")]
+    pub(crate) prompts: Vec<u32>,
+    /// Sequences that are decoded at once
+    #[arg(long, value_name = "N,..", value_delimiter = ',', default_value = "1,4,16")]
+    pub(crate) batches: Vec<u32>,
+    /// Tokens before the decoded ones; every batch is measured after each
+    #[arg(long, value_name = "TOKENS,..", value_delimiter = ',', default_value = "128,2016")]
+    pub(crate) contexts: Vec<u32>,
+    /// Samples of each work, after one that does not count; the median is told
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    pub(crate) samples: usize,
+    /// Write the report as JSON, with every sample and every kernel
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+    /// Write the report as a page with plots
+    #[arg(long, value_name = "FILE")]
+    pub(crate) html: Option<PathBuf>,
 }
 
 /// What `bench serve` sends, and where the report goes.

@@ -70,9 +70,7 @@ fn rows(info: &ModelInfo, path: &Path) -> Vec<[String; 2]> {
 
 /// Writes a checkpoint with random weights.
 pub(crate) fn random(request: &RandomArgs) -> Result<(), CommandError> {
-    let dtype = parse_dtype(&request.dtype).ok_or_else(|| {
-        CommandError::Usage(format!("--dtype: there is no number format {:?}; f32, f16, bf16", request.dtype).into())
-    })?;
+    let dtype = parse_dtype(&request.dtype)?;
     let spec = RandomSpec::named(&request.family, &request.shape, request.seed, Some(dtype))?;
     let mut progress = Progress::begin(format!("writing {}", request.dir.display()));
     let mut bytes = 0;
@@ -93,6 +91,9 @@ fn dtype_name(dtype: Dtype) -> &'static str {
     }
 }
 
-fn parse_dtype(name: &str) -> Option<Dtype> {
-    [Dtype::F32, Dtype::F16, Dtype::Bf16].into_iter().find(|&dtype| dtype_name(dtype) == name)
+/// The number format that `--dtype` names.
+pub(crate) fn parse_dtype(name: &str) -> Result<Dtype, CommandError> {
+    let known = [Dtype::F32, Dtype::F16, Dtype::Bf16].into_iter().find(|&dtype| dtype_name(dtype) == name);
+    let wrong = || format!("--dtype: there is no number format {name:?}; f32, f16, bf16");
+    known.ok_or_else(|| CommandError::Usage(wrong().into()))
 }

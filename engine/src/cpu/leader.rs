@@ -7,12 +7,13 @@ use super::model::CpuModel;
 use super::rotary::RotaryTables;
 use super::simd::Isa;
 use super::step::{Engine, Scene, Slot, Step};
-use super::{CpuError, SharedTap};
+use super::{CpuError, Taps};
 use crate::clock::now;
 use crate::device::DeviceLimits;
 use crate::plan_thread::{Submitted, lock};
 use crate::pool::Pool;
 use crate::sampling::Sampler;
+use crate::timed::Timed;
 use domain::plan::{Input, Sampled, StepOutput, StepPlan};
 use domain::{KvLayout, ProgressWord, Token};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -39,7 +40,7 @@ impl Leader {
         pools: Vec<Arc<Pool>>,
         crew: Crew,
         progress: ProgressWord,
-        tap: SharedTap,
+        taps: Taps,
     ) -> Result<Self, CpuError> {
         let spec = model.spec();
         let arena = Arena::new(model.decoder.arena(), limits.rows_max, limits.samples_max)?;
@@ -55,7 +56,7 @@ impl Leader {
         }
         let samplers = (0..crew.threads()).map(|_| Mutex::new(Sampler::new(spec.vocab))).collect();
         let batch = Batch::new(limits, spec.heads / spec.kv_heads, layout.block_tokens);
-        let engine = Engine { model, layout, isa, pools, arena, layers, rotary, prepared, samplers, progress, tap };
+        let engine = Engine { model, layout, isa, pools, arena, layers, rotary, prepared, samplers, progress, taps };
         Ok(Self {
             engine,
             crew,
@@ -95,7 +96,11 @@ impl Leader {
             return Ok(Vec::new());
         }
         step.prepare();
-        let done = engine.model.decoder.forward(&mut step);
+        let decoder = &engine.model.decoder;
+        let done = match lock(&engine.taps.operations).as_deref_mut() {
+            Some(tap) => decoder.forward(&mut Timed::new(&mut step, tap, |linear| decoder.role(linear))),
+            None => decoder.forward(&mut step),
+        };
         *in_kernels = step.in_kernels;
         done.map_err(|error| error.to_string())?;
         let mut sampled = Vec::with_capacity(slots.len());

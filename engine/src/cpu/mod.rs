@@ -13,6 +13,7 @@ mod batch;
 mod crew;
 mod kernels;
 mod leader;
+mod limits;
 mod memory;
 mod model;
 mod packed;
@@ -22,13 +23,15 @@ mod step;
 #[cfg(test)]
 mod tests;
 
-pub use model::CpuModel;
+pub use limits::{Arithmetic, Limits};
+pub use model::{CpuModel, LinearSize};
 pub use simd::Isa;
 
 use crate::check::Checker;
 use crate::device::{Device, DeviceLimits, PoolMemory, SubmitError};
 use crate::plan_thread::{PlanThread, lock};
 use crate::pool::Pool;
+use crate::timed::OperationTap;
 use crew::{Crew, THREADS_MAX};
 use domain::plan::{StepOutput, StepPlan};
 use domain::{KvLayout, ProgressWord, SeqKey};
@@ -78,15 +81,19 @@ pub enum CpuError {
     Threads(#[source] io::Error),
 }
 
-/// The tap, where one is set.
-type SharedTap = Arc<Mutex<Option<Box<dyn LogitsTap>>>>;
+/// What watches the steps, where something does.
+#[derive(Clone, Default)]
+struct Taps {
+    logits: Arc<Mutex<Option<Box<dyn LogitsTap>>>>,
+    operations: Arc<Mutex<Option<Box<dyn OperationTap>>>>,
+}
 
 /// A device on the CPU.
 pub struct CpuDevice {
     leader: PlanThread,
     pools: Vec<Arc<Pool>>,
     progress: ProgressWord,
-    tap: SharedTap,
+    taps: Taps,
     description: String,
 }
 
@@ -107,18 +114,23 @@ impl CpuDevice {
             model.format, layout.dtype, layout.block_tokens
         );
         let crew = Crew::new(threads, "baton-cpu").map_err(CpuError::Threads)?;
-        let (progress, tap) = (ProgressWord::new(), Arc::new(Mutex::new(None)));
+        let (progress, taps) = (ProgressWord::new(), Taps::default());
         let checker = Checker::new(layout.clone(), limits.clone(), spec.vocab);
-        let mut leader = Leader::new(model, layout, &limits, isa, pools.clone(), crew, progress.clone(), tap.clone())?;
+        let mut leader = Leader::new(model, layout, &limits, isa, pools.clone(), crew, progress.clone(), taps.clone())?;
 
         let leader = PlanThread::start("baton-cpu-0", checker, move |submitted| leader.execute(submitted));
         let leader = leader.map_err(CpuError::Threads)?;
-        Ok(Self { leader, pools, progress, tap, description })
+        Ok(Self { leader, pools, progress, taps, description })
     }
 
     /// Shows the logits of all later steps to `tap`.
     pub fn set_logits_tap(&mut self, tap: Box<dyn LogitsTap>) {
-        *lock(&self.tap) = Some(tap);
+        *lock(&self.taps.logits) = Some(tap);
+    }
+
+    /// Tells `tap` how long the operations of all later steps take.
+    pub fn set_operation_tap(&mut self, tap: Box<dyn OperationTap>) {
+        *lock(&self.taps.operations) = Some(tap);
     }
 }
 

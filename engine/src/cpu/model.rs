@@ -12,6 +12,7 @@ use crate::models::decoder::Decoder;
 use crate::ops::{Embedding, Linear, LinearPart, Norm, StoreError, WeightStore};
 use crate::quant::WeightFormat;
 use crate::spec::ModelSpec;
+use crate::timed::LinearRole;
 use std::slice;
 
 /// Weights of a model and how they are used.
@@ -48,6 +49,19 @@ pub(super) enum Table {
     Tied(Linear),
 }
 
+/// What a linear layer takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LinearSize {
+    /// What it is for.
+    pub role: LinearRole,
+    /// Numbers of a row that it takes.
+    pub inputs: usize,
+    /// Numbers of a row that it gives.
+    pub outputs: usize,
+    /// Bytes of its weights as they are kept: what a step reads of them at least.
+    pub bytes: usize,
+}
+
 impl CpuModel {
     /// Packs the weights of `checkpoint`. `progress` is called with the share that is done, 0 to 1. Errors: a tensor is
     /// missing or has the wrong shape, the model's shape is beyond what the kernels do, or there is no memory.
@@ -64,6 +78,21 @@ impl CpuModel {
         let decoder = Decoder::bind(&spec, checkpoint, &mut weights, progress)?;
         let format = checkpoint.format().unwrap_or(WeightFormat::Plain(spec.dtype));
         Ok(Self { spec, decoder, weights, format })
+    }
+
+    /// The number format that most of the weights have in the checkpoint.
+    pub fn format(&self) -> WeightFormat {
+        self.format
+    }
+
+    /// All linear layers.
+    pub fn linears(&self) -> impl Iterator<Item = LinearSize> + '_ {
+        self.weights.linears.iter().enumerate().map(|(index, linear)| LinearSize {
+            role: self.decoder.role(Linear(index)),
+            inputs: linear.inputs,
+            outputs: linear.outputs(),
+            bytes: linear.bytes(),
+        })
     }
 
     /// The model.

@@ -56,6 +56,16 @@ impl PackedLinear {
         self.groups.iter().map(Group::panels).sum()
     }
 
+    /// Outputs.
+    pub(super) fn outputs(&self) -> usize {
+        self.groups.iter().map(|group| group.outputs).sum()
+    }
+
+    /// Bytes of all panels.
+    pub(super) fn bytes(&self) -> usize {
+        self.groups.iter().map(|group| group.panels() * group.form.panel_bytes(self.inputs)).sum()
+    }
+
     /// Panel `index`.
     pub(super) fn panel(&self, mut index: usize) -> Panel {
         for group in &self.groups {

@@ -2,7 +2,7 @@
 //!
 //! The plan was checked when it was taken (`check`), which is why rows, tokens and blocks are in range here.
 
-use super::SharedTap;
+use super::Taps;
 use super::batch::{Batch, Row, Sampling};
 use super::crew::Crew;
 use super::kernels::{self, Attention, CacheRow, CapRow, Gated, PANEL, Preparation, Product, RmsNorm, RotaryRow};
@@ -48,7 +48,7 @@ pub(super) struct Engine {
     /// One for each thread.
     pub(super) samplers: Vec<Mutex<Sampler>>,
     pub(super) progress: ProgressWord,
-    pub(super) tap: SharedTap,
+    pub(super) taps: Taps,
 }
 
 /// Where a sampled token goes.
@@ -419,7 +419,7 @@ impl Ops for Step<'_> {
         let scene = self.scene;
         let Scene { engine, batch, plan, .. } = scene;
         let logits = engine.arena.rows(logits);
-        if let Some(tap) = lock(&engine.tap).as_mut() {
+        if let Some(tap) = lock(&engine.taps.logits).as_mut() {
             for (index, sampling) in batch.sampling.iter().enumerate() {
                 tap.logits(plan.spans[sampling.span].key, scene.logits_row(logits, index));
             }

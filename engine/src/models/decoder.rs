@@ -5,6 +5,7 @@
 
 use crate::ops::{ArenaPlan, Axis, Buffer, Embedding, Linear, MlpArgs, Norm, NormArgs, Ops, OpsResult, QkvArgs};
 use crate::spec::ModelSpec;
+use crate::timed::LinearRole;
 
 /// A model whose weights are in a device's store: handles of weights and activations.
 #[derive(Clone, Debug)]
@@ -78,6 +79,20 @@ impl Decoder {
     /// The buffers that [`Decoder::forward`] uses.
     pub fn arena(&self) -> &ArenaPlan {
         &self.arena
+    }
+
+    /// What a linear layer of this model is for.
+    pub fn role(&self, linear: Linear) -> LinearRole {
+        let of_layer = |layer: &LayerWeights| {
+            let roles = [
+                (layer.qkv, LinearRole::Qkv),
+                (layer.output, LinearRole::Output),
+                (layer.gate_up, LinearRole::GateUp),
+                (layer.down, LinearRole::Down),
+            ];
+            roles.into_iter().find(|(other, _)| *other == linear).map(|(_, role)| role)
+        };
+        self.weights.layers.iter().find_map(of_layer).unwrap_or(LinearRole::Head)
     }
 
     /// The step that `ops` holds, from tokens to sampled tokens.

@@ -1,9 +1,9 @@
 //! What the page draws: distributions of latencies, and what happened over time.
 
-use super::chart::{Axis, Chart, Form, Series};
 use crate::record::Record;
 use crate::report::{Report, token_times};
 use crate::summary::{Summary, quantile};
+use pages::{Axis, Chart, Colour, Form, Series};
 
 /// Points of a distribution's line.
 const QUANTILES: usize = 200;
@@ -51,18 +51,18 @@ fn distribution(
     mut sent: Vec<f64>,
 ) -> Option<Chart> {
     let summary = summary?;
-    let line = |name, colour, samples: &mut Vec<f64>| {
+    let line = |name: &str, colour, samples: &mut Vec<f64>| {
         samples.sort_unstable_by(f64::total_cmp);
         let share = |step: usize| step as f64 / QUANTILES as f64;
         let points = (0..=QUANTILES).map(|step| (quantile(samples, share(step)), share(step) * 100.0)).collect();
-        Series { name, colour, form: Form::Line, points }
+        Series { name: name.to_owned(), colour, form: Form::Line, points }
     };
     // What came along with something before it took no time: it is no reason to draw decades of nothing.
     let low = |sorted: &[f64]| quantile(sorted, 0.01);
-    let mut series = vec![line("from due", "first", &mut due)];
+    let mut series = vec![line("from due", Colour::First, &mut due)];
     let mut begin = low(&due);
     if !sent.is_empty() {
-        series.insert(0, line("from sent", "second", &mut sent));
+        series.insert(0, line("from sent", Colour::Second, &mut sent));
         begin = begin.min(low(&sent));
     }
     let marks = [("P50", summary.p50), ("P99", summary.p99)];
@@ -79,16 +79,16 @@ fn distribution(
 fn latencies(records: &[Record], seconds: f64) -> Option<Chart> {
     let ended: Vec<&Record> = records.iter().filter(|record| !record.abandoned()).collect();
     let stride = ended.len().div_ceil(DOTS_MAX).max(1);
-    let dots = |name, colour, ms: &dyn Fn(&Record) -> Option<f64>| {
+    let dots = |name: &str, colour, ms: &dyn Fn(&Record) -> Option<f64>| {
         let point = |record: &Record| Some((record.due_us as f64 / 1e6, ms(record)?.max(SHORTEST_MS)));
         let points = ended.iter().step_by(stride).filter_map(|record| point(record)).collect();
-        Series { name, colour, form: Form::Dots, points }
+        Series { name: name.to_owned(), colour, form: Form::Dots, points }
     };
     let done = |record: &Record| record.failure.is_none();
     let mut series = vec![
-        dots("end to end", "second", &|record| done(record).then(|| record.e2e_ms())),
-        dots("to first token", "first", &|record| record.ttft_ms().filter(|_| done(record))),
-        dots("failed", "bad", &|record| (!done(record)).then(|| record.e2e_ms())),
+        dots("end to end", Colour::Second, &|record| done(record).then(|| record.e2e_ms())),
+        dots("to first token", Colour::First, &|record| record.ttft_ms().filter(|_| done(record))),
+        dots("failed", Colour::Bad, &|record| (!done(record)).then(|| record.e2e_ms())),
     ];
     series.retain(|series| !series.points.is_empty());
     let ms = || series.iter().flat_map(|series| series.points.iter().map(|point| point.1));
@@ -104,7 +104,7 @@ fn latencies(records: &[Record], seconds: f64) -> Option<Chart> {
 
 /// Events with tokens, and requests, per second.
 fn rates(done: &[&Record], seconds: f64) -> (Option<Chart>, Option<Chart>) {
-    let per_second = |title, name, times: Vec<u64>| {
+    let per_second = |title, name: &'static str, times: Vec<u64>| {
         let count = bins(times.len());
         let width = seconds / count as f64;
         let mut rates = vec![0.0; count];
@@ -113,7 +113,7 @@ fn rates(done: &[&Record], seconds: f64) -> (Option<Chart>, Option<Chart>) {
         }
         let high = rates.iter().copied().fold(0.0, f64::max);
         let points = rates.iter().enumerate().map(|(bin, &rate)| ((bin as f64 + 0.5) * width, rate)).collect();
-        let series = vec![Series { name, colour: "first", form: Form::Area, points }];
+        let series = vec![Series { name: name.to_owned(), colour: Colour::First, form: Form::Area, points }];
         let (x, y) = (Axis::linear("seconds", seconds), Axis::linear(name, high * HEADROOM));
         (high > 0.0).then_some(Chart { title, x, y, series, marks: Vec::new() })
     };
@@ -128,7 +128,7 @@ fn rates(done: &[&Record], seconds: f64) -> (Option<Chart>, Option<Chart>) {
 /// Requests in flight, and those that were due and not sent yet.
 fn in_flight(records: &[Record], seconds: f64) -> Option<Chart> {
     let count = *BINS.end();
-    let line = |name, colour, from: &dyn Fn(&Record) -> u64, to: &dyn Fn(&Record) -> u64| {
+    let line = |name: &str, colour, from: &dyn Fn(&Record) -> u64, to: &dyn Fn(&Record) -> u64| {
         let mut changes: Vec<(u64, i64)> =
             records.iter().flat_map(|record| [(from(record), 1), (to(record), -1)]).collect();
         changes.sort_unstable();
@@ -143,12 +143,12 @@ fn in_flight(records: &[Record], seconds: f64) -> Option<Chart> {
             }
             ((bin as f64 + 0.5) / count as f64 * seconds, most as f64)
         };
-        Series { name, colour, form: Form::Area, points: (0..count).map(point).collect() }
+        Series { name: name.to_owned(), colour, form: Form::Area, points: (0..count).map(point).collect() }
     };
-    let mut series = vec![line("in flight", "first", &|record| record.sent_us, &|record| record.end_us)];
+    let mut series = vec![line("in flight", Colour::First, &|record| record.sent_us, &|record| record.end_us)];
     let waits = records.iter().any(|record| record.sent_us > record.ready_us + 1000);
     if waits {
-        series.push(line("held back", "second", &|record| record.ready_us, &|record| record.sent_us));
+        series.push(line("held back", Colour::Second, &|record| record.ready_us, &|record| record.sent_us));
     }
     let high = series.iter().flat_map(|series| series.points.iter().map(|point| point.1)).fold(0.0, f64::max);
     (high > 0.0).then(|| Chart {

@@ -7,7 +7,7 @@ use std::path::Path;
 use toml::{Table, Value};
 
 /// The crates that have a floor, and which.
-const FLOORS: [(&str, u8); 15] = [
+const FLOORS: [(&str, u8); 17] = [
     ("domain", 0),
     ("kv-manager", 1),
     ("scheduler", 1),
@@ -17,11 +17,13 @@ const FLOORS: [(&str, u8); 15] = [
     ("engine", 2),
     ("discovery", 2),
     ("telemetry", 2),
+    ("pages", 2),
     ("worker", 3),
     ("prefill-worker", 3),
     ("decode-worker", 3),
     ("router", 3),
     ("load", 3),
+    ("gauge", 3),
     ("baton", 4),
 ];
 

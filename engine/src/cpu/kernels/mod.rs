@@ -21,7 +21,9 @@ mod tests;
 pub(super) use activation::{Gated, gated};
 pub(super) use attention::{Attention, HEAD_DIM_MAX, QUERY_TILE, attention};
 pub(super) use cap::{CapRow, cap_row};
-pub(super) use linear::{Form, PANEL, Preparation, Product, Start};
+#[cfg(target_arch = "x86_64")]
+pub(super) use linear::Tiles;
+pub(super) use linear::{Form, PANEL, Preparation, Prepared, Product, Start};
 pub(super) use norm::{RmsNorm, rms_norm};
 pub(super) use rotary::{CacheRow, RotaryRow, cache_row, rotary, rotary_angles};
 

@@ -27,6 +27,8 @@ use crate::quant::WeightFormat;
 use domain::Dtype;
 use half::{bf16, f16};
 use quantised::Quantised;
+#[cfg(target_arch = "x86_64")]
+pub(in crate::cpu) use tiles::Tiles;
 
 /// Outputs of a panel.
 pub(in crate::cpu) const PANEL: usize = 4 * LANES;

@@ -4,7 +4,7 @@ use std::arch::asm;
 
 /// What `ldtilecfg` reads.
 #[repr(C, align(64))]
-pub(super) struct Tiles {
+pub(in crate::cpu) struct Tiles {
     palette: u8,
     start_row: u8,
     reserved: [u8; 14],
@@ -16,7 +16,7 @@ pub(super) struct Tiles {
 
 impl Tiles {
     /// The first tiles have these rows, of so many bytes each; the others are not used.
-    pub(super) const fn new(shapes: &[(u8, u16)]) -> Self {
+    pub(in crate::cpu) const fn new(shapes: &[(u8, u16)]) -> Self {
         let mut tiles = Self { palette: 1, start_row: 0, reserved: [0; 14], row_bytes: [0; 16], rows: [0; 16] };
         let mut tile = 0;
         while tile < shapes.len() {
@@ -31,7 +31,7 @@ impl Tiles {
     /// # Safety
     /// The process may use AMX.
     #[inline(always)]
-    pub(super) unsafe fn load(&self) {
+    pub(in crate::cpu) unsafe fn load(&self) {
         // SAFETY: the configuration is valid; the tiles' contents are nobody's.
         unsafe { asm!("ldtilecfg [{}]", in(reg) self, options(nostack, readonly)) };
     }
@@ -41,7 +41,7 @@ impl Tiles {
     /// # Safety
     /// The process may use AMX, and nobody uses the contents of the tiles after this.
     #[inline(always)]
-    pub(super) unsafe fn release() {
+    pub(in crate::cpu) unsafe fn release() {
         // SAFETY: as the caller says.
         unsafe { asm!("tilerelease", options(nostack, nomem)) };
     }

@@ -15,52 +15,89 @@ const BOTTOM: f64 = 40.0;
 const TICKS: f64 = 5.0;
 
 /// A chart.
-#[derive(Debug)]
-pub(super) struct Chart {
-    pub(super) title: &'static str,
-    pub(super) x: Axis,
-    pub(super) y: Axis,
-    pub(super) series: Vec<Series>,
+#[derive(Clone, Debug)]
+pub struct Chart {
+    /// What it shows.
+    pub title: &'static str,
+    /// From left to right.
+    pub x: Axis,
+    /// From bottom to top; its name stands beside the title.
+    pub y: Axis,
+    /// What is drawn, the first lowest.
+    pub series: Vec<Series>,
     /// Places on the x axis that are named.
-    pub(super) marks: Vec<(f64, String)>,
+    pub marks: Vec<(f64, String)>,
 }
 
 /// An axis: what it is, and from where to where it goes.
-#[derive(Debug)]
-pub(super) struct Axis {
-    pub(super) name: &'static str,
-    pub(super) low: f64,
-    pub(super) high: f64,
-    pub(super) logarithmic: bool,
+#[derive(Clone, Debug)]
+pub struct Axis {
+    name: &'static str,
+    low: f64,
+    high: f64,
+    logarithmic: bool,
 }
 
 /// Points that belong together.
-#[derive(Debug)]
-pub(super) struct Series {
-    pub(super) name: &'static str,
-    /// `first`, `second` or `bad`: a colour of the style.
-    pub(super) colour: &'static str,
-    pub(super) form: Form,
-    pub(super) points: Vec<(f64, f64)>,
+#[derive(Clone, Debug)]
+pub struct Series {
+    /// What they are; told where a chart has several series.
+    pub name: String,
+    /// In which colour.
+    pub colour: Colour,
+    /// How they are drawn.
+    pub form: Form,
+    /// Places on both axes, in order of x.
+    pub points: Vec<(f64, f64)>,
+}
+
+/// The colours of the style.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Colour {
+    /// Of what is looked for first.
+    First,
+    /// Of what is compared with it.
+    Second,
+    /// Of what is compared with both.
+    Third,
+    /// Of what failed.
+    Bad,
+    /// Of what is there for comparison only.
+    Soft,
+}
+
+impl Colour {
+    /// Its class in the style.
+    fn class(self) -> &'static str {
+        match self {
+            Self::First => "first",
+            Self::Second => "second",
+            Self::Third => "third",
+            Self::Bad => "bad",
+            Self::Soft => "soft",
+        }
+    }
 }
 
 /// How points are drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Form {
+pub enum Form {
+    /// A line from point to point.
     Line,
     /// A line, and what is below it.
     Area,
+    /// A dot for each.
     Dots,
 }
 
 impl Axis {
     /// From 0 to `high`.
-    pub(super) fn linear(name: &'static str, high: f64) -> Self {
+    pub fn linear(name: &'static str, high: f64) -> Self {
         Self { name, low: 0.0, high: if high > 0.0 { high } else { 1.0 }, logarithmic: false }
     }
 
     /// From the smallest to the largest number, both positive, each a factor per length.
-    pub(super) fn logarithmic(name: &'static str, smallest: f64, largest: f64) -> Self {
+    pub fn logarithmic(name: &'static str, smallest: f64, largest: f64) -> Self {
         // An axis has a length even where all numbers are equal.
         Self { name, low: smallest, high: largest.max(smallest * 1.5), logarithmic: true }
     }
@@ -104,7 +141,7 @@ impl Chart {
             format!("<figure>\n<figcaption><h2>{} <small>{}</small></h2>", escape(self.title), escape(self.y.name));
         // Writing to a string does not fail.
         for series in self.series.iter().filter(|_| self.series.len() > 1) {
-            let _ = write!(text, "<span><i class=\"{}\"></i>{}</span>", series.colour, escape(series.name));
+            let _ = write!(text, "<span><i class=\"{}\"></i>{}</span>", series.colour.class(), escape(&series.name));
         }
         let _ = writeln!(
             text,
@@ -173,7 +210,7 @@ impl Chart {
                 _ => write!(path, "{}{x:.1} {y:.1}", if index == 0 { "M" } else { "L" }),
             };
         }
-        let colour = series.colour;
+        let colour = series.colour.class();
         if series.form == Form::Area {
             let (floor, from, to) = (HEIGHT - BOTTOM, self.x_at(first), self.x_at(last));
             let _ =

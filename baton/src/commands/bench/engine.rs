@@ -1,0 +1,88 @@
+//! `baton bench engine`: the command line's side of the gauge.
+
+use super::file::ReportFile;
+use super::parts::Parts;
+use crate::cli::EngineBench;
+use crate::commands::model::parse_dtype;
+use crate::error::CommandError;
+use crate::model_dir;
+use crate::output::print;
+use crate::progress::Progress;
+use engine::models::ModelFiles;
+use engine::random::RandomSpec;
+use gauge::{Gauge, GaugeError, Settings};
+use std::io::Write;
+use std::path::PathBuf;
+use tempfile::TempDir;
+
+/// Where the random weights come from.
+const SEED: u64 = 1;
+
+/// Measures the engine and reports.
+pub(crate) fn engine(asked: &EngineBench) -> Result<(), CommandError> {
+    let settings = Settings {
+        threads: asked.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from)),
+        prompts: asked.prompts.clone(),
+        batches: asked.batches.clone(),
+        contexts: asked.contexts.clone(),
+        samples: asked.samples,
+    };
+    // Before the run: a report that cannot be written after an hour is a lost hour.
+    let json = ReportFile::create(asked.json.as_ref())?;
+    let html = ReportFile::create(asked.html.as_ref())?;
+    let gauge = open(asked, &settings)?;
+    let mut parts = Parts::begin();
+    let report = gauge.measure(&mut |progress| parts.show(progress));
+    parts.end();
+    let report = report.map_err(failed)?;
+    if let Some(output) = json {
+        output.write(|file| Ok(serde_json::to_writer_pretty(file, &report)?))?;
+    }
+    if let Some(output) = html {
+        output.write(|file| file.write_all(gauge::page::html(&report).as_bytes()))?;
+    }
+    Ok(print(&report.to_string())?)
+}
+
+/// The loaded model.
+fn open(asked: &EngineBench, settings: &Settings) -> Result<Gauge, CommandError> {
+    let source = Source::of(asked)?;
+    let files = ModelFiles::load(&source.path)?;
+    let name = if source.dir.is_some() { format!("random {}", asked.shape) } else { files.name.clone() };
+    let bytes = files.checkpoint.bytes();
+    let mut progress = Progress::begin(format!("loading {name}"));
+    let loaded = Gauge::open(&files, &name, settings, &mut |share| {
+        progress.update((f64::from(share) * bytes as f64) as u64, bytes);
+    });
+    progress.end();
+    loaded.map_err(failed)
+}
+
+/// Where the model is; a random one is gone when this is.
+struct Source {
+    path: PathBuf,
+    dir: Option<TempDir>,
+}
+
+impl Source {
+    fn of(asked: &EngineBench) -> Result<Self, CommandError> {
+        if let Some(path) = &asked.model {
+            let path = model_dir::locate(path).map_err(|error| CommandError::Usage(error.into()))?;
+            return Ok(Self { path, dir: None });
+        }
+        let spec = RandomSpec::named("llama", &asked.shape, SEED, Some(parse_dtype(&asked.dtype)?))?;
+        let dir = tempfile::tempdir()?;
+        let mut progress = Progress::begin(format!("making a random {}", asked.shape));
+        spec.write(dir.path(), &mut |done, total| progress.update(done, total))?;
+        progress.end();
+        Ok(Self { path: dir.path().to_owned(), dir: Some(dir) })
+    }
+}
+
+/// Whose fault it is that nothing was measured.
+fn failed(error: GaugeError) -> CommandError {
+    match error {
+        GaugeError::Settings(_) => CommandError::Usage(error.into()),
+        _ => CommandError::Failed(error.into()),
+    }
+}

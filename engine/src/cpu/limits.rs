@@ -1,0 +1,204 @@
+//! What the machine can do at best: reading memory, and multiplying with the instructions that the kernels use.
+//!
+//! What is deliberately absent: a verdict. Whoever measures a step beside its limits draws it.
+
+#[cfg(target_arch = "x86_64")]
+mod x86;
+
+use super::kernels::{Form, Prepared};
+use super::memory::Memory;
+use super::simd::{Isa, LANES, Plain, Simd};
+use crate::clock::now;
+use crate::quant::WeightFormat;
+use std::hint::black_box;
+use std::io;
+use std::slice;
+use std::sync::Barrier;
+use std::time::Duration;
+
+/// Bytes that are read at once: more than a processor's own caches hold.
+const READ_BYTES: usize = 384 << 20;
+/// Rounds of multiplications.
+const ROUNDS: usize = 200_000;
+/// As many as let some fall into a quiet moment of the host.
+const REPEATS: usize = 20;
+
+/// Numbers that a kernel multiplies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arithmetic {
+    /// f32: what is stored in f32 or f16.
+    F32,
+    /// bf16.
+    Bf16,
+    /// Integers of 8 bits: quantised weights.
+    Int8,
+}
+
+impl Arithmetic {
+    /// What numbers of this format are multiplied in.
+    pub fn of(format: WeightFormat) -> Self {
+        match Form::of(format).prepared() {
+            Prepared::AsTheyAre => Self::F32,
+            Prepared::Bf16 => Self::Bf16,
+            Prepared::Blocks => Self::Int8,
+        }
+    }
+}
+
+/// The machine's limits, with as many threads as were asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Bytes a second out of memory in huge pages, read in order.
+    pub read_bytes_per_s: f64,
+    /// Operations a second in f32; a fused multiply-add counts two, here and below.
+    pub f32_per_s: f64,
+    /// In bf16, with the products that the kernels use; `None`: the instruction set multiplies bf16 as f32.
+    pub bf16_per_s: Option<f64>,
+    /// In integers of 8 bits; `None`: the instruction set has no such products that the limit is known of.
+    pub int8_per_s: Option<f64>,
+}
+
+impl Limits {
+    /// Measures them. Errors: there is no memory to read.
+    pub fn measure(threads: usize, isa: Isa) -> io::Result<Self> {
+        let memory = Memory::zeroed(READ_BYTES)?;
+        // SAFETY: the memory has these bytes, and nobody else knows of it.
+        let bytes = unsafe { slice::from_raw_parts_mut(memory.as_ptr(), READ_BYTES) };
+        // Pages that were never written are all the same one.
+        bytes.fill(1);
+        let share = bytes.len() / threads;
+        let read = fastest(threads, &|thread| sum(isa, &bytes[thread * share..(thread + 1) * share]));
+        let rate = |arithmetic| {
+            let products = Products::of(isa, arithmetic)?;
+            let seconds = fastest(threads, &|_| products.run(ROUNDS));
+            Some((products.operations * ROUNDS * threads) as f64 / seconds)
+        };
+        Ok(Self {
+            read_bytes_per_s: READ_BYTES as f64 / read,
+            f32_per_s: rate(Arithmetic::F32).expect("every instruction set multiplies f32"),
+            bf16_per_s: rate(Arithmetic::Bf16),
+            int8_per_s: rate(Arithmetic::Int8),
+        })
+    }
+
+    /// The better of two measurements, limit by limit: what disturbs one only makes it slower.
+    pub fn or_better(&self, other: &Self) -> Self {
+        let better = |one: Option<f64>, other: Option<f64>| one.into_iter().chain(other).reduce(f64::max);
+        Self {
+            read_bytes_per_s: self.read_bytes_per_s.max(other.read_bytes_per_s),
+            f32_per_s: self.f32_per_s.max(other.f32_per_s),
+            bf16_per_s: better(self.bf16_per_s, other.bf16_per_s),
+            int8_per_s: better(self.int8_per_s, other.int8_per_s),
+        }
+    }
+
+    /// Operations a second in this arithmetic; `None`: not known.
+    pub fn operations_per_s(&self, arithmetic: Arithmetic) -> Option<f64> {
+        match arithmetic {
+            Arithmetic::F32 => Some(self.f32_per_s),
+            Arithmetic::Bf16 => Some(self.bf16_per_s.unwrap_or(self.f32_per_s)),
+            Arithmetic::Int8 => self.int8_per_s,
+        }
+    }
+}
+
+/// Multiplications in registers.
+struct Products {
+    /// Operations of a round.
+    operations: usize,
+    /// Runs so many rounds.
+    rounds: unsafe fn(usize),
+}
+
+impl Products {
+    /// Those that kernels of this instruction set use.
+    fn of(isa: Isa, arithmetic: Arithmetic) -> Option<Self> {
+        match isa {
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512(s) => x86::products_of_avx512(s, arithmetic),
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2(_) => x86::products_of_avx2(arithmetic),
+            Isa::Plain(_) => (arithmetic == Arithmetic::F32)
+                .then_some(Self { operations: 2 * LANES * PLAIN_VECTORS, rounds: plain_multiply_adds }),
+        }
+    }
+
+    fn run(&self, rounds: usize) {
+        // SAFETY: `of` asks for the proof that the CPU has what is needed.
+        unsafe { (self.rounds)(rounds) }
+    }
+}
+
+/// Vectors of plain Rust that are worked on at once.
+const PLAIN_VECTORS: usize = 4;
+
+fn plain_multiply_adds(rounds: usize) {
+    let (factor, term) = (Plain.splat(black_box(0.999)), Plain.splat(black_box(0.001)));
+    let mut sums = [term; PLAIN_VECTORS];
+    for _ in 0..rounds {
+        for sum in &mut sums {
+            *sum = Plain.fma(*sum, factor, term);
+        }
+    }
+    black_box(sums);
+}
+
+/// Reads all of it, once, in order.
+fn sum(isa: Isa, bytes: &[u8]) {
+    let sum = match isa {
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512(_) => x86::sum_with_avx512(bytes),
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx2(_) => x86::sum_with_avx2(bytes),
+        Isa::Plain(_) => sum_words(bytes),
+    };
+    black_box(sum);
+}
+
+#[inline(always)]
+fn sum_words(bytes: &[u8]) -> u64 {
+    let mut sums = [0_u64; 64];
+    for chunk in bytes.chunks_exact(64 * 8) {
+        for (sum, word) in sums.iter_mut().zip(chunk.chunks_exact(8)) {
+            *sum ^= u64::from_ne_bytes([word[0], word[1], word[2], word[3], word[4], word[5], word[6], word[7]]);
+        }
+    }
+    sums.into_iter().fold(0, |all, sum| all ^ sum)
+}
+
+/// Seconds that `work` takes when all threads do it at once, those of the slowest of them; the best of some repeats.
+fn fastest(threads: usize, work: &(dyn Fn(usize) + Sync)) -> f64 {
+    let once = |_| {
+        let barrier = Barrier::new(threads);
+        let one = |thread| {
+            barrier.wait();
+            let began = now();
+            work(thread);
+            now().duration_since(began)
+        };
+        let slowest = std::thread::scope(|scope| {
+            let one = &one;
+            let all: Vec<_> = (0..threads).map(|thread| scope.spawn(move || one(thread))).collect();
+            all.into_iter().map(|one| one.join().expect("no work panics")).max()
+        });
+        slowest.unwrap_or(Duration::ZERO).as_secs_f64()
+    };
+    (0..REPEATS).map(once).fold(f64::INFINITY, f64::min)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_instruction_set_has_limits_of_what_its_kernels_multiply() {
+        for isa in Isa::available() {
+            let limits = Limits::measure(1, isa).expect("there is memory");
+            assert!(limits.read_bytes_per_s > 0.0 && limits.f32_per_s > 0.0, "{isa}");
+            for arithmetic in [Arithmetic::Bf16, Arithmetic::Int8] {
+                let rate = limits.operations_per_s(arithmetic);
+                assert!(rate.is_none_or(|rate| rate.is_finite() && rate > 0.0), "{isa}, {arithmetic:?}: {rate:?}");
+            }
+        }
+    }
+}
