@@ -1,7 +1,8 @@
 //! The threads of a device: one leads, the others help it with one piece of work at a time.
 //!
-//! Work is a number of tasks that do not depend on each other and write to different places; threads take the next task
-//! as they become free. Which thread takes which cannot be seen in the result.
+//! Work is a number of tasks that do not depend on each other and write to different places. Each thread has a share of
+//! consecutive ones, takes them in order, and then the last ones of others' shares: so a thread mostly goes on in memory
+//! where it was. Which thread takes which cannot be seen in the result.
 //!
 //! A helper that looks for work spins for some microseconds, since between two operations of a step there is almost
 //! nothing, and then sleeps. The leader waits only for helpers that have entered the work: one that the system did not
@@ -11,7 +12,7 @@ use crate::clock::now;
 use std::cell::UnsafeCell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{JoinHandle, Thread};
 use std::time::Duration;
 
@@ -42,10 +43,11 @@ pub(super) struct Crew {
 struct Shared {
     /// Number of the work, open or not, and helpers inside.
     gate: AtomicU64,
-    /// The work. Written by the leader while the gate is closed and nobody is inside; read by those inside.
-    work: UnsafeCell<Option<Work>>,
-    /// The next task to take.
-    next: AtomicUsize,
+    /// What a task of the work does. Written by the leader while the gate is closed and nobody is inside; read by those
+    /// inside. The lifetime is erased: [`Crew::run`] returns only when nobody is inside any more.
+    work: UnsafeCell<Option<*const Task<'static>>>,
+    /// Tasks that nobody has taken, of each thread's share.
+    shares: Vec<Share>,
     /// A task panicked in a helper.
     panicked: AtomicBool,
     /// Helpers shall end.
@@ -54,11 +56,41 @@ struct Shared {
     asleep: Vec<AtomicBool>,
 }
 
-#[derive(Clone, Copy)]
-struct Work {
-    /// The lifetime is erased: [`Crew::run`] returns only when nobody is inside any more.
-    task: *const Task<'static>,
-    tasks: usize,
+/// The tasks from the low half of a word up to its high half, so that both ends move at once. Alone in its cache lines.
+#[repr(align(128))]
+struct Share(AtomicU64);
+
+impl Share {
+    fn word(from: u64, to: u64) -> u64 {
+        to << u32::BITS | from
+    }
+
+    /// Takes the first task.
+    fn first(&self) -> Option<usize> {
+        self.take(|from, to| (from, Self::word(from + 1, to)))
+    }
+
+    /// Takes the last task.
+    fn last(&self) -> Option<usize> {
+        self.take(|from, to| (to - 1, Self::word(from, to - 1)))
+    }
+
+    /// Takes what `choice` says: a task, and what is left without it.
+    fn take(&self, choice: impl Fn(u64, u64) -> (u64, u64)) -> Option<usize> {
+        // What a task reads and writes is ordered by the gate.
+        let mut word = self.0.load(Ordering::Relaxed);
+        loop {
+            let (from, to) = (word & u64::from(u32::MAX), word >> u32::BITS);
+            if from >= to {
+                return None;
+            }
+            let (task, left) = choice(from, to);
+            match self.0.compare_exchange_weak(word, left, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return Some(task as usize),
+                Err(now) => word = now,
+            }
+        }
+    }
 }
 
 // SAFETY: `work` is guarded by the gate, as its documentation says; `Task` is `Sync`. The rest is atomic.
@@ -73,7 +105,7 @@ impl Crew {
         let shared = Arc::new(Shared {
             gate: AtomicU64::new(0),
             work: UnsafeCell::new(None),
-            next: AtomicUsize::new(0),
+            shares: (0..=helpers).map(|_| Share(AtomicU64::new(0))).collect(),
             panicked: AtomicBool::new(false),
             ended: AtomicBool::new(false),
             asleep: (0..helpers).map(|_| AtomicBool::new(false)).collect(),
@@ -105,8 +137,8 @@ impl Crew {
         // SAFETY: only the lifetime changes, and nobody uses the pointer after this function returns.
         let erased = unsafe { std::mem::transmute::<*const Task<'_>, *const Task<'static>>(task) };
         // SAFETY: the gate is closed and nobody is inside: so the last call, or `new`, left it.
-        unsafe { *shared.work.get() = Some(Work { task: erased, tasks }) };
-        shared.next.store(0, Ordering::Relaxed);
+        unsafe { *shared.work.get() = Some(erased) };
+        shared.deal(tasks);
         let number = (shared.gate.load(Ordering::Relaxed) >> NUMBER_SHIFT) + 1;
         shared.gate.store((number << NUMBER_SHIFT) | OPEN, Ordering::SeqCst);
         for (asleep, (_, thread)) in shared.asleep.iter().zip(&self.helpers).take(tasks - 1) {
@@ -114,7 +146,7 @@ impl Crew {
                 thread.unpark();
             }
         }
-        let outcome = catch_unwind(AssertUnwindSafe(|| shared.take_tasks(task, tasks, 0)));
+        let outcome = catch_unwind(AssertUnwindSafe(|| shared.take_tasks(task, 0)));
         shared.gate.fetch_and(!OPEN, Ordering::AcqRel);
         let mut spins = 0;
         while shared.gate.load(Ordering::Acquire) & INSIDE > 0 {
@@ -150,10 +182,10 @@ impl Shared {
             seen = number;
             // SAFETY: this thread is inside, so the leader does not change the work and its task is alive.
             let work = unsafe { *self.work.get() };
-            if let Some(Work { task, tasks }) = work {
+            if let Some(task) = work {
                 // SAFETY: as above.
                 let task = unsafe { &*task };
-                if catch_unwind(AssertUnwindSafe(|| self.take_tasks(task, tasks, index + 1))).is_err() {
+                if catch_unwind(AssertUnwindSafe(|| self.take_tasks(task, index + 1))).is_err() {
                     self.panicked.store(true, Ordering::Relaxed);
                 }
             }
@@ -161,14 +193,24 @@ impl Shared {
         }
     }
 
+    /// Makes shares of equal sizes; the first ones have what is over.
+    fn deal(&self, tasks: usize) {
+        let begin = |thread: usize| (tasks * thread).div_ceil(self.shares.len());
+        for (thread, share) in self.shares.iter().enumerate() {
+            share.0.store(Share::word(begin(thread) as u64, begin(thread + 1) as u64), Ordering::Relaxed);
+        }
+    }
+
     /// Takes tasks until there are none.
-    fn take_tasks(&self, task: &Task<'_>, tasks: usize, thread: usize) {
-        loop {
-            let number = self.next.fetch_add(1, Ordering::Relaxed);
-            if number >= tasks {
-                return;
-            }
+    fn take_tasks(&self, task: &Task<'_>, thread: usize) {
+        while let Some(number) = self.shares[thread].first() {
             task(thread, number);
+        }
+        let (before, own_and_after) = self.shares.split_at(thread);
+        for share in own_and_after[1..].iter().chain(before) {
+            while let Some(number) = share.last() {
+                task(thread, number);
+            }
         }
     }
 
@@ -213,6 +255,7 @@ impl Shared {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::AtomicUsize;
 
     #[test]
     fn every_task_runs_once_on_any_number_of_threads() {
@@ -227,6 +270,21 @@ mod tests {
                 });
                 assert!(counts.iter().all(|count| count.load(Ordering::Relaxed) == 1));
             }
+        }
+    }
+
+    #[test]
+    fn others_take_what_a_thread_does_not_come_to() {
+        let mut crew = Crew::new(3, "test").unwrap();
+        for stuck in [0, 5, 10, 29] {
+            let done = AtomicUsize::new(0);
+            crew.run(30, &|_, number| {
+                while number == stuck && done.load(Ordering::Relaxed) < 29 {
+                    std::thread::yield_now();
+                }
+                done.fetch_add(1, Ordering::Relaxed);
+            });
+            assert_eq!(done.load(Ordering::Relaxed), 30);
         }
     }
 

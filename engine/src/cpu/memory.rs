@@ -7,15 +7,24 @@ use super::CpuError;
 use crate::ops::{ArenaPlan, Axis, Buffer};
 use memmap2::{MmapOptions, MmapRaw};
 use std::io;
+use std::sync::Arc;
 
 /// Rows of activations begin at multiples of this, in numbers: a kernel may write whole panels, and no two rows share
 /// a cache line.
 const ROW_ALIGN: usize = super::kernels::PANEL;
 
-/// A mapping.
+/// Huge pages begin at multiples of this.
+const HUGE_PAGE: usize = 2 << 20;
+/// Bytes of a slab, but for parts that are larger.
+const SLAB_BYTES: usize = 256 << 20;
+/// Parts of slabs begin at multiples of this: at cache lines.
+const PART_ALIGN: usize = 64;
+
+/// A mapping, or a part of one.
 #[derive(Debug)]
 pub(super) struct Memory {
-    map: MmapRaw,
+    map: Arc<MmapRaw>,
+    offset: usize,
 }
 
 impl Memory {
@@ -25,12 +34,36 @@ impl Memory {
         // A hint that an old kernel may refuse; nothing depends on it but speed.
         #[cfg(target_os = "linux")]
         let _ = map.advise(memmap2::Advice::HugePage);
-        Ok(Self { map: map.into() })
+        Ok(Self { map: Arc::new(map.into()), offset: 0 })
     }
 
     /// The first byte.
     pub(super) fn as_ptr(&self) -> *mut u8 {
-        self.map.as_mut_ptr()
+        self.map.as_mut_ptr().wrapping_add(self.offset)
+    }
+}
+
+/// Memory of weights: parts of large mappings, one behind the other. A mapping of its own for each tensor would begin and
+/// end within huge pages, which the system then does not give; small tensors would have none at all.
+#[derive(Debug, Default)]
+pub(super) struct Slabs {
+    map: Option<Arc<MmapRaw>>,
+    /// Where the next part may begin.
+    used: usize,
+}
+
+impl Slabs {
+    /// `bytes` zero bytes. What a slab has left when a part does not fit is never touched, so that it costs nothing.
+    pub(super) fn part(&mut self, bytes: usize) -> io::Result<Memory> {
+        if let Some(map) = self.map.as_ref().filter(|map| map.len() - self.used >= bytes) {
+            let part = Memory { map: map.clone(), offset: self.used };
+            self.used = (self.used + bytes).next_multiple_of(PART_ALIGN).min(map.len());
+            return Ok(part);
+        }
+        let slab = Memory::zeroed(bytes.next_multiple_of(HUGE_PAGE).max(SLAB_BYTES) + HUGE_PAGE)?;
+        self.used = slab.as_ptr().align_offset(HUGE_PAGE);
+        self.map = Some(slab.map);
+        self.part(bytes)
     }
 }
 
@@ -129,5 +162,31 @@ impl Arena {
         let Place { offset, stride, axis } = self.buffers[buffer.0];
         // SAFETY: the offset is inside the memory that was made for all buffers.
         Rows { first: unsafe { self.memory.as_ptr().cast::<f32>().add(offset) }, stride, axis }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_zero_aligned_and_apart() {
+        let mut slabs = Slabs::default();
+        let sizes = [1, 64, 4096, SLAB_BYTES - 8192, 100, 3 * SLAB_BYTES / 2, 70, 0];
+        let parts: Vec<_> = sizes.iter().map(|&bytes| (slabs.part(bytes).unwrap(), bytes)).collect();
+        for (index, (part, bytes)) in parts.iter().enumerate() {
+            let begin = part.as_ptr() as usize;
+            assert!(begin.is_multiple_of(PART_ALIGN));
+            assert!(begin - part.map.as_mut_ptr() as usize + bytes <= part.map.len());
+            for (other, other_bytes) in &parts[..index] {
+                let other = other.as_ptr() as usize;
+                assert!(begin + bytes <= other || other + other_bytes <= begin);
+            }
+            let ends = [0, bytes / 2, bytes.saturating_sub(1)].into_iter().filter(|at| at < bytes);
+            // SAFETY: the bytes are in the part, which is ours.
+            ends.clone().for_each(|at| assert_eq!(unsafe { part.as_ptr().add(at).read() }, 0));
+            // SAFETY: as above.
+            ends.for_each(|at| unsafe { part.as_ptr().add(at).write(1) });
+        }
     }
 }

@@ -4,7 +4,7 @@
 //! is not needed afterwards.
 
 use super::kernels::HEAD_DIM_MAX;
-use super::memory::Memory;
+use super::memory::{Memory, Slabs};
 use super::packed::{PackedLinear, widen_tensor};
 use crate::checkpoint::{Checkpoint, TensorView};
 use crate::models::bind::LoadError;
@@ -30,6 +30,7 @@ pub(super) struct Weights {
     linears: Vec<PackedLinear>,
     norms: Vec<Vec<f32>>,
     tables: Vec<Table>,
+    slabs: Slabs,
 }
 
 /// An embedding table.
@@ -136,7 +137,7 @@ impl Weights {
 impl WeightStore for Weights {
     fn embedding(&mut self, table: &TensorView<'_>) -> Result<Embedding, StoreError> {
         let bytes = table.rows().map(<[u8]>::len).sum();
-        let memory = Memory::zeroed(bytes).map_err(|source| StoreError { bytes, source })?;
+        let memory = self.slabs.part(bytes).map_err(|source| StoreError { bytes, source })?;
         for (index, row) in table.rows().enumerate() {
             // SAFETY: the memory is new and has room for all rows, which are equally long.
             unsafe { memory.as_ptr().add(index * row.len()).copy_from_nonoverlapping(row.as_ptr(), row.len()) };
@@ -153,7 +154,7 @@ impl WeightStore for Weights {
     }
 
     fn linear(&mut self, parts: &[LinearPart<'_>]) -> Result<Linear, StoreError> {
-        self.linears.push(PackedLinear::pack(parts)?);
+        self.linears.push(PackedLinear::pack(parts, &mut self.slabs)?);
         Ok(Linear(self.linears.len() - 1))
     }
 

@@ -1,7 +1,7 @@
 //! Linear layers whose weights are packed in panels; see [`super::kernels::Form`] for what a panel is.
 
 use super::kernels::{Form, PANEL, Start};
-use super::memory::{Address, Memory};
+use super::memory::{Address, Memory, Slabs};
 use crate::checkpoint::TensorView;
 use crate::ops::{LinearPart, StoreError};
 use crate::quant::WeightFormat;
@@ -36,7 +36,7 @@ pub(super) struct Panel {
 impl PackedLinear {
     /// Packs the outputs of all parts, in the forms of their number formats. A layer whose parts differ in it is kept in
     /// f32, unless they take the same activations and their outputs are whole panels.
-    pub(super) fn pack(parts: &[LinearPart<'_>]) -> Result<Self, StoreError> {
+    pub(super) fn pack(parts: &[LinearPart<'_>], slabs: &mut Slabs) -> Result<Self, StoreError> {
         let inputs = parts[0].weight.shape[1];
         let form = |part: &LinearPart<'_>| Form::of(part.weight.format);
         let (first, last) = (form(&parts[0]), parts.len() - 1);
@@ -44,9 +44,10 @@ impl PackedLinear {
         let as_they_are = parts.iter().all(|part| form(part) == first)
             || parts.iter().all(|part| form(part).prepared() == first.prepared()) && parts[..last].iter().all(whole);
         let groups = if as_they_are {
-            parts.chunk_by(|a, b| form(a) == form(b)).map(|parts| Group::pack(parts, form(&parts[0]), inputs)).collect()
+            let groups = parts.chunk_by(|a, b| form(a) == form(b));
+            groups.map(|parts| Group::pack(parts, form(&parts[0]), inputs, slabs)).collect()
         } else {
-            Group::pack(parts, Form::F32, inputs).map(|group| vec![group])
+            Group::pack(parts, Form::F32, inputs, slabs).map(|group| vec![group])
         };
         Ok(Self { groups: groups?, inputs })
     }
@@ -94,11 +95,11 @@ impl PackedLinear {
 }
 
 impl Group {
-    fn pack(parts: &[LinearPart<'_>], form: Form, inputs: usize) -> Result<Self, StoreError> {
+    fn pack(parts: &[LinearPart<'_>], form: Form, inputs: usize, slabs: &mut Slabs) -> Result<Self, StoreError> {
         let outputs: usize = parts.iter().map(|part| part.weight.shape[0]).sum();
         let (panels, panel_bytes) = (outputs.div_ceil(PANEL), form.panel_bytes(inputs));
         let bytes = panels * panel_bytes;
-        let memory = Memory::zeroed(bytes).map_err(|source| StoreError { bytes, source })?;
+        let memory = slabs.part(bytes).map_err(|source| StoreError { bytes, source })?;
 
         // Every thread packs panels of its own: consecutive ones, as many as the others.
         let rows: Vec<Row<'_>> = parts.iter().flat_map(|part| Row::all(&part.weight)).collect();

@@ -26,8 +26,13 @@ use std::time::Duration;
 
 /// Rows of one task of the operations that go row by row.
 const ROWS_PER_TASK: usize = 8;
-/// Rows of one task of a linear layer; more share a panel while it is in the cache.
-const LINEAR_ROWS_PER_TASK: usize = 96;
+/// Rows of one task of a linear layer, at most: they share what is unpacked of a panel, and more would not fit the L2 cache.
+const LINEAR_ROWS_MAX: usize = 256;
+/// Rows of one task of a linear layer, at least, if there are so many: two tiles. A multiple of it, since the tiles are.
+const LINEAR_ROWS_MIN: usize = 32;
+/// Tasks of a linear layer for each thread, if rows can be divided so far: as many as let threads of different speed end
+/// together.
+const LINEAR_TASKS_PER_THREAD: usize = 8;
 
 /// Activations that the leader prepares alone, since telling the crew would take longer.
 const PREPARED_BY_LEADER: usize = 16 << 10;
@@ -245,9 +250,12 @@ impl Ops for Step<'_> {
         let (x, out) = (engine.arena.rows(x), engine.arena.rows(out));
         let rows = self.count(x.axis);
         let (prepared, x_stride) = self.prepare_rows(linear, x, rows);
-        let parts = rows.div_ceil(LINEAR_ROWS_PER_TASK);
+        let wanted = (LINEAR_TASKS_PER_THREAD * self.crew.threads()).div_ceil(linear.panels());
+        let rows_per_task =
+            rows.div_ceil(wanted).next_multiple_of(LINEAR_ROWS_MIN).clamp(LINEAR_ROWS_MIN, LINEAR_ROWS_MAX);
+        let parts = rows.div_ceil(rows_per_task);
         self.run(linear.panels() * parts, &|_, task| {
-            let (index, row) = (task / parts, task % parts * LINEAR_ROWS_PER_TASK);
+            let (index, row) = (task / parts, task % parts * rows_per_task);
             let panel = linear.panel(index);
             // SAFETY: rows are prepared, and in the arena, which has room for whole panels; only this task writes this
             // panel's outputs of these rows.
@@ -255,7 +263,7 @@ impl Ops for Step<'_> {
                 let product = Product {
                     x: prepared.add(row * x_stride),
                     x_stride,
-                    rows: LINEAR_ROWS_PER_TASK.min(rows - row),
+                    rows: rows_per_task.min(rows - row),
                     inputs: linear.inputs,
                     weights: panel.weights,
                     start: panel.start,

@@ -2,7 +2,8 @@
 //!
 //! A tile of rows is 16 rows by 32 inputs, one of weights 32 inputs by 16 outputs; their product is added to a tile of 16 x
 //! 16 sums. Up to 16 rows go through all four tiles of weights at a time; more go by 32 rows and two tiles of weights, so
-//! that each loaded tile is used twice. The inputs of a sum come in the same order either way.
+//! that each loaded tile is used twice. The inputs of a sum come in the same order either way. A single row is
+//! [`super::amx_row`]'s.
 
 use super::pairs::padded;
 use super::tiles::Tiles;
@@ -23,6 +24,23 @@ const STEP_BYTES: usize = TILE_INPUTS / 2 * PAIR_BYTES;
 /// Inputs that all rows go through before any goes on: as many as keep a panel's part near. The partial
 /// sums wait in the output meanwhile, unrounded, since they are f32 either way.
 const INPUTS_BLOCK: usize = 512;
+
+/// How far ahead of the weights that up to 16 rows are multiplied with others are asked for, in bytes: more rows take longer
+/// than the memory does.
+const AHEAD: usize = 8 << 10;
+
+/// Asks for a quarter of a tile of inputs' weights, [`AHEAD`] of those that are multiplied.
+macro_rules! ask_for {
+    ($quarter:literal) => {
+        concat!(
+            ".irp line, 0, 64, 128, 192, 256, 320, 384, 448, 512, 576, 640, 704, 768, 832, 896, 960\n",
+            "prefetcht0 [{w} + {ahead} + 1024 * ",
+            $quarter,
+            " + \\line]\n",
+            ".endr",
+        )
+    };
+}
 
 /// Sums in tiles 0 to 3, rows in 4 and 5, weights in the rest, for up to 32 rows.
 fn tiles(rows: usize) -> Tiles {
@@ -120,12 +138,16 @@ impl Block {
                 "tileloadd tmm3, [{start} + {start_stride} + 192]",
                 "2:",
                 "tileloadd tmm4, [{x} + {x_stride}]",
+                ask_for!("0"),
                 "tileloadd tmm5, [{w} + {w_stride}]",
                 "tdpbf16ps tmm0, tmm4, tmm5",
+                ask_for!("1"),
                 "tileloadd tmm6, [{w} + {w_stride} + 64]",
                 "tdpbf16ps tmm1, tmm4, tmm6",
+                ask_for!("2"),
                 "tileloadd tmm7, [{w} + {w_stride} + 128]",
                 "tdpbf16ps tmm2, tmm4, tmm7",
+                ask_for!("3"),
                 "tileloadd tmm5, [{w} + {w_stride} + 192]",
                 "tdpbf16ps tmm3, tmm4, tmm5",
                 "add {x}, {tile_bytes}",
@@ -147,6 +169,7 @@ impl Block {
                 out_stride = in(reg) self.out_stride,
                 tile_bytes = const TILE_BYTES,
                 step_bytes = const STEP_BYTES,
+                ahead = const AHEAD,
                 out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
                 out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
                 options(nostack),

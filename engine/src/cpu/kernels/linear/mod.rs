@@ -16,6 +16,8 @@
 
 #[cfg(target_arch = "x86_64")]
 mod amx;
+#[cfg(target_arch = "x86_64")]
+mod amx_row;
 mod dense;
 mod pairs;
 mod quantised;

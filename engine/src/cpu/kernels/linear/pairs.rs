@@ -91,7 +91,10 @@ pub(super) unsafe fn multiply(isa: Isa, product: &Product) {
     unsafe {
         match isa {
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx512(s) if s.has(Avx512Level::Amx) => super::amx::multiply(product),
+            Isa::Avx512(s) if s.has(Avx512Level::Amx) => match product.rows {
+                1 => super::amx_row::multiply(product),
+                _ => super::amx::multiply(product),
+            },
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512(s) if s.has(Avx512Level::Bf16) => dot::multiply(product),
             _ => multiply_widened(isa, product),

@@ -171,7 +171,7 @@ mod x86 {
 
         #[inline(always)]
         fn prefetch(self, from: *const u8) {
-            unsafe { _mm_prefetch::<_MM_HINT_T0>(from.cast()) }
+            unsafe { _mm_prefetch::<_MM_HINT_T1>(from.cast()) }
         }
 
         #[inline(always)]
@@ -255,7 +255,7 @@ mod x86 {
 
         #[inline(always)]
         fn prefetch(self, from: *const u8) {
-            unsafe { _mm_prefetch::<_MM_HINT_T0>(from.cast()) }
+            unsafe { _mm_prefetch::<_MM_HINT_T1>(from.cast()) }
         }
 
         #[inline(always)]

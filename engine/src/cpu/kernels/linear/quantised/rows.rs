@@ -7,7 +7,7 @@ use super::{LINE, Part};
 use crate::cpu::simd::{LANES, Simd};
 
 /// How far ahead of the weights that are multiplied others are asked for, in bytes: the processor's own guesses stop at pages.
-const AHEAD: usize = 4096;
+const AHEAD: usize = 8 << 10;
 
 /// Multiplies the rows from `row` on.
 ///
