@@ -14,6 +14,7 @@ mod control;
 mod copy;
 mod counts;
 mod event;
+mod files;
 mod hub;
 mod lane;
 mod lane_tcp;
@@ -38,6 +39,10 @@ pub use checksum::checksum;
 pub use config::{AgentConfig, ListenConfig, TcpConfig};
 pub use counts::{AgentCounts, Reads, Refusal};
 pub use event::{AgentEvent, Completion, TransferError, TransferId, TransferReport};
+pub use files::{
+    Direction, FILE_ALIGN, FileBatch, FileConfig, FileCopy, FileEnd, FileError, FileId, FileMover, FilePrepareError,
+    FileReport, FileSpec, FileStatus, FileTransfer,
+};
 pub use hub::Hub;
 pub use lane::{Lane, LaneParseError, LaneStatus, Probe};
 pub use memory::{Memory, RegionId};

@@ -1,0 +1,122 @@
+//! Operations through io_uring: one system call starts many and takes in many that ended, and memory that is registered is not
+//! pinned anew for each.
+
+use super::operation::{Done, Operation};
+use crate::memory::{Memory, RegionId};
+use io_uring::types::Fd;
+use io_uring::{IoUring, opcode, squeue};
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+/// Registered pieces of memory; what is beyond them is pinned for each operation.
+const BUFFERS_MAX: u32 = 4096;
+/// Bytes of a registered piece: the kernel takes no more at once, and pinning them stops nobody for long.
+const BUFFER_BYTES: usize = 1 << 30;
+/// What the look for the bell is called; operations are called by their slots.
+const BELL: u64 = u64::MAX;
+
+pub(super) struct Ring {
+    ring: IoUring,
+    /// Written to by whoever has news.
+    bell: OwnedFd,
+    /// Whether a look for that is under way.
+    listens: bool,
+    /// The first registered piece of each region.
+    buffers: BTreeMap<RegionId, u32>,
+    taken: u32,
+    /// Why memory is not registered, where it is not.
+    unregistered: Option<String>,
+}
+
+impl Ring {
+    /// A ring for so many operations at once. Errors: the kernel has none, or does not allow it.
+    pub(super) fn new(depth: u32, bell: OwnedFd) -> io::Result<Self> {
+        // One more for the bell.
+        let ring = IoUring::builder().build((depth + 1).next_power_of_two())?;
+        let unregistered = ring.submitter().register_buffers_sparse(BUFFERS_MAX).err();
+        let unregistered = unregistered.map(|error| format!("the kernel takes no table of buffers: {error}"));
+        Ok(Self { ring, bell, listens: false, buffers: BTreeMap::new(), taken: 0, unregistered })
+    }
+
+    /// Registers memory, so that operations on it cost less. It must outlive the ring. Where that fails they work all the same;
+    /// why it did is kept.
+    pub(super) fn register(&mut self, id: RegionId, memory: &dyn Memory) {
+        let pieces = memory.len().div_ceil(BUFFER_BYTES) as u32;
+        if self.unregistered.is_some() || self.taken + pieces > BUFFERS_MAX {
+            self.unregistered.get_or_insert_with(|| format!("more than {BUFFERS_MAX} GiB"));
+            return;
+        }
+        let first = self.taken;
+        for piece in 0..pieces as usize {
+            let at = piece * BUFFER_BYTES;
+            let iov_base = memory.as_ptr().wrapping_add(at).cast();
+            let iov = [libc::iovec { iov_base, iov_len: (memory.len() - at).min(BUFFER_BYTES) }];
+            // SAFETY: the piece is inside the memory, which the caller keeps mapped as long as the ring is there.
+            let registered = unsafe { self.ring.submitter().register_buffers_update(first + piece as u32, &iov, None) };
+            if let Err(error) = registered {
+                self.unregistered = Some(format!("memory cannot be pinned: {error} (see the memlock limit)"));
+                return;
+            }
+        }
+        self.taken += pieces;
+        self.buffers.insert(id, first);
+    }
+
+    pub(super) fn unregistered(&self) -> Option<&str> {
+        self.unregistered.as_deref()
+    }
+
+    /// How many bytes from `offset` of a region on one operation can have.
+    pub(super) fn at_once(offset: u64) -> usize {
+        BUFFER_BYTES - offset as usize % BUFFER_BYTES
+    }
+
+    /// Queues an operation. There is room for as many as the ring was made for.
+    pub(super) fn push(&mut self, slot: usize, operation: &Operation) {
+        let Operation { place, memory, region, region_offset, write } = *operation;
+        let (fd, len) = (Fd(place.file), place.len as u32);
+        let buffer =
+            self.buffers.get(&region).map(|first| (first + (region_offset as usize / BUFFER_BYTES) as u32) as u16);
+        let entry = match (write, buffer) {
+            (true, Some(at)) => opcode::WriteFixed::new(fd, memory, len, at).offset(place.offset).build(),
+            (false, Some(at)) => opcode::ReadFixed::new(fd, memory, len, at).offset(place.offset).build(),
+            (true, None) => opcode::Write::new(fd, memory, len).offset(place.offset).build(),
+            (false, None) => opcode::Read::new(fd, memory, len).offset(place.offset).build(),
+        };
+        self.queue(&entry.user_data(slot as u64));
+    }
+
+    fn queue(&mut self, entry: &squeue::Entry) {
+        // SAFETY: what it reads or writes is lent to it until it has ended (see `Operation`), or is the ring's own.
+        let pushed = unsafe { self.ring.submission().push(entry) };
+        pushed.expect("there is room for every slot and the bell");
+    }
+
+    /// Starts what is queued; waits until something ended, or the bell rang, if `wait`.
+    pub(super) fn turn(&mut self, wait: bool, done: &mut Vec<Done>) -> io::Result<()> {
+        if !self.listens {
+            let entry = opcode::PollAdd::new(Fd(self.bell.as_raw_fd()), libc::POLLIN as u32).build().user_data(BELL);
+            self.queue(&entry);
+            self.listens = true;
+        }
+        match self.ring.submit_and_wait(usize::from(wait)) {
+            // What cannot be started for now is started in the next turn, after something has ended.
+            Ok(_) => {}
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::EBUSY)) => {}
+            Err(error) => return Err(error),
+        }
+        for entry in self.ring.completion() {
+            if entry.user_data() == BELL {
+                self.listens = false;
+                // An error says that it is silent again.
+                let _ = rustix::io::read(&self.bell, &mut [0; 8]);
+                continue;
+            }
+            let result = entry.result();
+            let result = usize::try_from(result).map_err(|_| io::Error::from_raw_os_error(-result));
+            done.push(Done { slot: entry.user_data() as usize, result });
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,163 @@
+//! A region of files: bytes that are spread over one or several preallocated files, of as many devices.
+
+use rustix::fs::{FallocateFlags, Mode, OFlags};
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::path::{Path, PathBuf};
+
+/// What direct reads and writes are aligned to, in memory and in files: no device asks for more.
+pub const FILE_ALIGN: u64 = 4096;
+
+/// What a region of files is made of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileSpec {
+    /// The files; made where they do not exist, and as long as their share from then on. One for each device.
+    pub paths: Vec<PathBuf>,
+    /// Bytes of the region, a multiple of [`FILE_ALIGN`].
+    pub bytes: u64,
+    /// Bytes that follow each other in one file before the next one's turn, a multiple of [`FILE_ALIGN`].
+    pub stripe_bytes: u64,
+}
+
+/// A region of files that is open. What is in it survives its owner.
+#[derive(Debug)]
+pub(super) struct Stripes {
+    files: Vec<OwnedFd>,
+    bytes: u64,
+    stripe_bytes: u64,
+    /// Why reads and writes go through the page cache, where they do.
+    buffered: Option<String>,
+}
+
+/// A place in one of the files, and how many bytes follow it there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) file: RawFd,
+    pub(super) offset: u64,
+    pub(super) len: usize,
+}
+
+impl Stripes {
+    /// Opens the files and takes their room on the devices. Errors: of the system, with the path; a spec that is none.
+    pub(super) fn open(spec: &FileSpec) -> io::Result<Self> {
+        let FileSpec { ref paths, bytes, stripe_bytes } = *spec;
+        let wrong = |what: &str| Err(io::Error::new(io::ErrorKind::InvalidInput, what.to_owned()));
+        if paths.is_empty() {
+            return wrong("a region of files has no file");
+        }
+        if bytes == 0 || stripe_bytes == 0 || bytes % FILE_ALIGN != 0 || stripe_bytes % FILE_ALIGN != 0 {
+            return wrong(&format!("{bytes} bytes in stripes of {stripe_bytes}: multiples of {FILE_ALIGN} are wanted"));
+        }
+        let stripes = bytes.div_ceil(stripe_bytes);
+        let each = stripes.div_ceil(paths.len() as u64).checked_mul(stripe_bytes);
+        let Some(each) = each else { return wrong("more bytes than a file can have") };
+        let mut buffered = None;
+        let open = |path: &PathBuf| {
+            let (file, why) = open(path, each)
+                .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))?;
+            buffered = buffered.take().or(why);
+            Ok(file)
+        };
+        let files = paths.iter().map(open).collect::<io::Result<_>>()?;
+        Ok(Self { files, bytes, stripe_bytes, buffered })
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    pub(super) fn buffered(&self) -> Option<&str> {
+        self.buffered.as_deref()
+    }
+
+    /// Where the byte at `offset` is, and how many of the `len` from there on are together.
+    pub(super) fn place(&self, offset: u64, len: usize) -> Place {
+        let (stripe, inside) = (offset / self.stripe_bytes, offset % self.stripe_bytes);
+        let files = self.files.len() as u64;
+        let file = self.files[(stripe % files) as usize].as_raw_fd();
+        // With one file its stripes follow each other.
+        let together = if files == 1 { self.bytes - offset } else { self.stripe_bytes - inside };
+        let len = len.min(usize::try_from(together).unwrap_or(usize::MAX));
+        Place { file, offset: stripe / files * self.stripe_bytes + inside, len }
+    }
+}
+
+/// Opens a file for direct reads and writes, and why they are not direct where the file system refuses.
+fn open(path: &Path, bytes: u64) -> io::Result<(OwnedFd, Option<String>)> {
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC;
+    let mode = Mode::RUSR | Mode::WUSR;
+    let (file, buffered) = match rustix::fs::open(path, flags | OFlags::DIRECT, mode) {
+        Ok(file) => (file, None),
+        Err(rustix::io::Errno::INVAL) => {
+            let why = format!("the file system of {} refuses O_DIRECT", path.display());
+            (rustix::fs::open(path, flags, mode)?, Some(why))
+        }
+        Err(error) => return Err(error.into()),
+    };
+    if rustix::fs::fstat(&file)?.st_size.cast_unsigned() < bytes {
+        match rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, bytes) {
+            // Room that was not taken beforehand may be missing later; the write that finds it missing fails.
+            Err(rustix::io::Errno::OPNOTSUPP) => rustix::fs::ftruncate(&file, bytes)?,
+            taken => taken?,
+        }
+    }
+    Ok((file, buffered))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stripes(files: usize, bytes: u64, stripe_bytes: u64) -> (Stripes, Vec<PathBuf>, tempfile::TempDir) {
+        let folder = tempfile::tempdir().expect("a folder");
+        let paths: Vec<_> = (0..files).map(|n| folder.path().join(n.to_string())).collect();
+        let spec = FileSpec { paths: paths.clone(), bytes, stripe_bytes };
+        (Stripes::open(&spec).expect("it opens"), paths, folder)
+    }
+
+    #[test]
+    fn every_byte_has_a_place_of_its_own_inside_the_files() {
+        const UNIT: u64 = FILE_ALIGN;
+        for (files, bytes, stripe) in [(1, 7, 2), (2, 7, 1), (3, 20, 3), (4, 4, 8)] {
+            let (stripes, paths, _folder) = stripes(files, bytes * UNIT, stripe * UNIT);
+            let mut seen = std::collections::BTreeSet::new();
+            for unit in 0..bytes {
+                let left = ((bytes - unit) * UNIT) as usize;
+                let place = stripes.place(unit * UNIT, left);
+                assert!(place.len >= UNIT as usize && place.len <= left);
+                assert!(seen.insert((place.file, place.offset)), "unit {unit} is where another is");
+                let at = stripes.files.iter().position(|file| file.as_raw_fd() == place.file).expect("one of them");
+                let size = std::fs::metadata(&paths[at]).expect("it exists").len();
+                assert!(place.offset + place.len as u64 <= size, "{place:?} leaves its file of {size}");
+                // What is together is where walking on by units leads, too.
+                let next = stripes.place((unit + 1).min(bytes - 1) * UNIT, UNIT as usize);
+                if place.len > UNIT as usize {
+                    assert_eq!((next.file, next.offset), (place.file, place.offset + UNIT));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_a_region_is_refused() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("a");
+        let spec = |paths: &[&Path], bytes, stripe_bytes| FileSpec {
+            paths: paths.iter().map(|path| path.to_path_buf()).collect(),
+            bytes,
+            stripe_bytes,
+        };
+        for wrong in [
+            spec(&[], 4096, 4096),
+            spec(&[&path], 0, 4096),
+            spec(&[&path], 4097, 4096),
+            spec(&[&path], 4096, 0),
+            spec(&[&path], 4096, 512),
+            spec(&[&path], u64::MAX - 4095, 1 << 62),
+        ] {
+            assert_eq!(Stripes::open(&wrong).expect_err("refused").kind(), io::ErrorKind::InvalidInput, "{wrong:?}");
+        }
+        let nowhere = spec(&[Path::new("/nowhere/at/all")], 4096, 4096);
+        assert!(Stripes::open(&nowhere).expect_err("refused").to_string().contains("/nowhere/at/all"));
+    }
+}

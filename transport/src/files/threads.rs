@@ -1,0 +1,92 @@
+//! Operations by threads that block, for hosts where io_uring is not allowed.
+
+use super::operation::{Done, Operation};
+use rustix::event::{PollFd, PollFlags};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+/// Threads, at most: each has one operation.
+const THREADS_MAX: u32 = 16;
+
+pub(super) struct Threads {
+    /// `None`: they shall end.
+    work: Option<Sender<(usize, Operation)>>,
+    ended: Receiver<Done>,
+    threads: Vec<JoinHandle<()>>,
+    bell: OwnedFd,
+}
+
+impl Threads {
+    /// Threads for up to `depth` operations at once; the end of each rings `bell`. Errors: of the system.
+    pub(super) fn new(name: &str, depth: u32, bell: OwnedFd) -> io::Result<Self> {
+        let (work, orders) = channel::<(usize, Operation)>();
+        let (ends, ended) = channel();
+        let orders = Arc::new(Mutex::new(orders));
+        let mut threads = Self { work: Some(work), ended, threads: Vec::new(), bell };
+        for n in 0..depth.min(THREADS_MAX) {
+            let (orders, ends, bell) = (orders.clone(), ends.clone(), threads.bell.try_clone()?);
+            let body = move || {
+                // The lock is held while it waits: the next one waits for the lock.
+                let next = || orders.lock().unwrap_or_else(PoisonError::into_inner).recv();
+                while let Ok((slot, operation)) = next() {
+                    if ends.send(Done { slot, result: carry_out(&operation) }).is_err() {
+                        return;
+                    }
+                    // Full is as good as rung.
+                    let _ = rustix::io::write(&bell, &1_u64.to_ne_bytes());
+                }
+            };
+            threads.threads.push(std::thread::Builder::new().name(format!("{name}-{n}")).spawn(body)?);
+        }
+        Ok(threads)
+    }
+
+    pub(super) fn push(&mut self, slot: usize, operation: &Operation) {
+        let sent = self.work.as_ref().is_some_and(|work| work.send((slot, *operation)).is_ok());
+        debug_assert!(sent, "the threads end after the last operation");
+    }
+
+    /// Takes in what ended; waits for that, or for the bell, if `wait`.
+    pub(super) fn turn(&mut self, wait: bool, done: &mut Vec<Done>) -> io::Result<()> {
+        done.extend(self.ended.try_iter());
+        if wait && done.is_empty() {
+            let mut bell = [PollFd::new(&self.bell, PollFlags::IN)];
+            match rustix::event::poll(&mut bell, None) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+            // An error says that it is silent.
+            let _ = rustix::io::read(&self.bell, &mut [0; 8]);
+            done.extend(self.ended.try_iter());
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        self.work = None;
+        for thread in self.threads.drain(..) {
+            if thread.join().is_err() {
+                tracing::error!("a thread that reads files panicked");
+            }
+        }
+    }
+}
+
+fn carry_out(operation: &Operation) -> io::Result<usize> {
+    let Operation { place, memory, write, .. } = *operation;
+    let offset = libc::off_t::try_from(place.offset).map_err(io::Error::other)?;
+    // SAFETY: the memory is lent to the operation until it has ended; see there.
+    let moved = unsafe {
+        if write {
+            libc::pwrite(place.file, memory.cast(), place.len, offset)
+        } else {
+            libc::pread(place.file, memory.cast(), place.len, offset)
+        }
+    };
+    usize::try_from(moved).map_err(|_| io::Error::last_os_error())
+}
