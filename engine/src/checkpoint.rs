@@ -29,6 +29,9 @@ pub(crate) const INDEX_FILE: &str = "model.safetensors.index.json";
 /// Name of the model's description.
 pub(crate) const CONFIG_FILE: &str = "config.json";
 
+/// Bytes of a tensor that are read before they are let go: much more than what a system maps around a page (64 KiB).
+pub(crate) const LET_GO_BYTES: usize = 1 << 20;
+
 /// A tensor of a checkpoint, in place.
 #[derive(Clone, Debug)]
 pub struct TensorView<'a> {
@@ -36,8 +39,9 @@ pub struct TensorView<'a> {
     pub format: WeightFormat,
     /// Slowest dimension first: a linear layer's weight is `[outputs, inputs]`. Rows are whole blocks of the number format.
     pub shape: Vec<usize>,
-    /// Row-major, without gaps.
-    data: &'a [u8],
+    /// The file, and which bytes of it: row-major, without gaps.
+    map: &'a Mmap,
+    range: Range<usize>,
     order: RowOrder,
 }
 
@@ -45,12 +49,22 @@ impl<'a> TensorView<'a> {
     /// The rows, in order: the numbers of the last dimension, or single ones where there is no other. Little endian, not
     /// necessarily aligned to the number format.
     pub fn rows(&self) -> impl ExactSizeIterator<Item = &'a [u8]> + use<'a> {
-        let (data, order, rows) = (self.data, self.order, self.shape[0]);
+        let (map, order, rows) = (self.map, self.order, self.shape[0]);
+        let data = &map[self.range.clone()];
         let bytes = data.len() / rows;
         (0..rows).map(move |row| {
             let stored = order.stored(row);
             &data[stored * bytes..(stored + 1) * bytes]
         })
+    }
+
+    /// Says that rows have been read: their part of the map takes no memory of this process any more. Who reads them again gets
+    /// them from the file. Systems map what lies around a page that is read, so pieces of [`LET_GO_BYTES`] leave less behind than
+    /// small ones, and all rows at once leave nothing.
+    pub fn let_go(&self, rows: Range<usize>) {
+        // Rows of another order stay within their head: what is let go here is about what was read.
+        let bytes = self.range.len() / self.shape[0];
+        let_go(self.map, self.range.start + rows.start * bytes..self.range.start + rows.end * bytes);
     }
 
     /// Numbers of a row.
@@ -292,8 +306,8 @@ impl Checkpoint {
             tensor: name.to_owned(),
             format,
         })?;
-        let (shape, data) = (tensor.shape.clone(), &file.map[tensor.range.clone()]);
-        Ok(TensorView { format, shape, data, order: tensor.order })
+        let (shape, range) = (tensor.shape.clone(), tensor.range.clone());
+        Ok(TensorView { format, shape, map: &file.map, range, order: tensor.order })
     }
 
     /// Whether there is a tensor `name`, in whatever number format.
@@ -372,6 +386,16 @@ fn map(path: &Path) -> io::Result<(Mmap, FileIdentity)> {
     // program does, and a file that is replaced (the usual way to update one) leaves the mapped one as it is.
     let map = unsafe { Mmap::map(&file) }?;
     Ok((map, identity))
+}
+
+/// Has the pages of these bytes leave the process's memory; the file and the system's cache of it keep them.
+fn let_go(map: &Mmap, bytes: Range<usize>) {
+    #[cfg(target_os = "linux")]
+    // SAFETY: the map is private and nobody wrote to it, so what is read there again is the file's, as before. A hint that is
+    // refused costs memory, nothing else.
+    let _ = unsafe { map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, bytes.start, bytes.len()) };
+    #[cfg(not(target_os = "linux"))]
+    let _ = (map, bytes);
 }
 
 /// The number format in our words; where it is not one that is read, its name.

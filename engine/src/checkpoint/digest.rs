@@ -1,7 +1,7 @@
 //! Digest of a checkpoint's config and weights. What a weights file hashes to is remembered by the file's identity, so
 //! that no start-up reads a terabyte again.
 
-use super::{CONFIG_FILE, Checkpoint, CheckpointError, read};
+use super::{CONFIG_FILE, Checkpoint, CheckpointError, let_go, read};
 use serde::{Deserialize, Serialize};
 use std::fs::Metadata;
 use std::io;
@@ -73,8 +73,9 @@ impl Checkpoint {
         for (file, digest) in self.files.iter().zip(&digests) {
             let digest = digest.unwrap_or_else(|| {
                 let mut weights = blake3::Hasher::new();
-                for piece in file.map.chunks(PIECE_BYTES) {
+                for (index, piece) in file.map.chunks(PIECE_BYTES).enumerate() {
                     weights.update(piece);
+                    let_go(&file.map, index * PIECE_BYTES..index * PIECE_BYTES + piece.len());
                     done += piece.len() as u64;
                     progress(done, total);
                 }

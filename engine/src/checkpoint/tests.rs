@@ -69,6 +69,35 @@ fn tensors_are_found_in_one_file_and_in_many() {
     }
 }
 
+/// Bytes of the mapped file at `path` that are in this process's memory.
+#[cfg(target_os = "linux")]
+fn resident(path: &Path) -> usize {
+    let maps = std::fs::read_to_string("/proc/self/smaps").expect("Linux tells");
+    let map = maps.split_once(path.to_str().expect("a plain name")).expect("the file is mapped").1;
+    let line = map.lines().find_map(|line| line.strip_prefix("Rss:")).expect("every map has it");
+    line.trim().trim_end_matches(" kB").parse::<usize>().expect("a number") * 1024
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn rows_that_are_let_go_take_no_memory_and_can_be_read_again() {
+    const LARGE: Wanted = ("model.embed_tokens.weight", safetensors::Dtype::BF16, &[2048, 1024]);
+    let dir = TempDir::new().expect("a directory");
+    let path = dir.path().join(WEIGHTS_FILE);
+    write(&path, &[LARGE]);
+    let (checkpoint, bytes) = (Checkpoint::open(dir.path()).expect("it opens"), bytes_of(LARGE));
+    let tensor = checkpoint.tensor(LARGE.0).expect("it is there");
+    let read = || tensor.rows().collect::<Vec<_>>().concat();
+    assert_eq!(read(), bytes);
+    assert!(resident(&path) >= bytes.len(), "all of it was read");
+    tensor.let_go(0..1024);
+    // Beside the rest, pages that both halves lie in.
+    assert!(resident(&path) <= bytes.len() / 2 + (64 << 10), "{} bytes", resident(&path));
+    tensor.let_go(1024..2048);
+    assert!(resident(&path) <= 128 << 10, "{} bytes", resident(&path));
+    assert_eq!(read(), bytes);
+}
+
 #[test]
 fn a_missing_tensor_is_named() {
     let dir = single();

@@ -6,7 +6,7 @@
 use super::kernels::HEAD_DIM_MAX;
 use super::memory::{Memory, Slabs};
 use super::packed::{PackedLinear, widen_tensor};
-use crate::checkpoint::{Checkpoint, TensorView};
+use crate::checkpoint::{Checkpoint, LET_GO_BYTES, TensorView};
 use crate::models::bind::LoadError;
 use crate::models::decoder::Decoder;
 use crate::ops::{Embedding, Linear, LinearPart, Norm, StoreError, WeightStore};
@@ -138,10 +138,15 @@ impl WeightStore for Weights {
     fn embedding(&mut self, table: &TensorView<'_>) -> Result<Embedding, StoreError> {
         let bytes = table.rows().map(<[u8]>::len).sum();
         let memory = self.slabs.part(bytes).map_err(|source| StoreError { bytes, source })?;
+        let run = (LET_GO_BYTES / (bytes / table.shape[0])).max(1);
         for (index, row) in table.rows().enumerate() {
             // SAFETY: the memory is new and has room for all rows, which are equally long.
             unsafe { memory.as_ptr().add(index * row.len()).copy_from_nonoverlapping(row.as_ptr(), row.len()) };
+            if (index + 1).is_multiple_of(run) {
+                table.let_go(index + 1 - run..index + 1);
+            }
         }
+        table.let_go(0..table.shape[0]);
         let (width, row_bytes) = (table.width(), bytes / table.shape[0]);
         self.tables.push(Table::Rows { memory, format: table.format, width, row_bytes });
         Ok(Embedding(self.tables.len() - 1))

@@ -2,7 +2,7 @@
 
 use super::kernels::{Form, PANEL, Start};
 use super::memory::{Address, Memory, Slabs};
-use crate::checkpoint::TensorView;
+use crate::checkpoint::{LET_GO_BYTES, TensorView};
 use crate::ops::{LinearPart, StoreError};
 use crate::quant::WeightFormat;
 use std::thread;
@@ -104,18 +104,23 @@ impl Group {
         // Every thread packs panels of its own: consecutive ones, as many as the others.
         let rows: Vec<Row<'_>> = parts.iter().flat_map(|part| Row::all(&part.weight)).collect();
         let threads = thread::available_parallelism().map_or(1, usize::from).min(panels);
+        let run_panels = (LET_GO_BYTES / (rows[0].bytes.len() * PANEL)).max(1);
         let base = Address::new(memory.as_ptr());
         thread::scope(|scope| {
             for (thread, rows) in rows.chunks(panels.div_ceil(threads) * PANEL).enumerate() {
                 scope.spawn(move || {
-                    for (index, rows) in rows.chunks(PANEL).enumerate() {
-                        let panel = thread * panels.div_ceil(threads) + index;
-                        // SAFETY: the panel is inside the memory, and only this thread writes it.
-                        unsafe { pack_panel(rows, form, inputs, base.add(panel * panel_bytes)) };
+                    for (index, run) in rows.chunks(run_panels * PANEL).enumerate() {
+                        let first = thread * panels.div_ceil(threads) + index * run_panels;
+                        for (panel, rows) in (first..).zip(run.chunks(PANEL)) {
+                            // SAFETY: the panel is inside the memory, and only this thread writes it.
+                            unsafe { pack_panel(rows, form, inputs, base.add(panel * panel_bytes)) };
+                        }
+                        Row::let_go(run);
                     }
                 });
             }
         });
+        parts.iter().for_each(|part| part.weight.let_go(0..part.weight.shape[0]));
 
         let mut bias = Vec::new();
         if parts.iter().any(|part| part.bias.is_some()) {
@@ -148,13 +153,24 @@ impl Group {
 struct Row<'a> {
     bytes: &'a [u8],
     format: WeightFormat,
+    /// The matrix, and which of its rows this is.
+    matrix: &'a TensorView<'a>,
+    index: usize,
 }
 
 impl<'a> Row<'a> {
     /// The rows of a matrix.
-    fn all(weight: &TensorView<'a>) -> impl Iterator<Item = Row<'a>> + use<'a> {
-        let format = weight.format;
-        weight.rows().map(move |bytes| Row { bytes, format })
+    fn all(matrix: &'a TensorView<'a>) -> impl Iterator<Item = Row<'a>> {
+        let format = matrix.format;
+        matrix.rows().enumerate().map(move |(index, bytes)| Row { bytes, format, matrix, index })
+    }
+
+    /// Lets consecutive rows go, which were read: while a model is loaded, its weights are in memory once.
+    fn let_go(rows: &[Self]) {
+        for rows in rows.chunk_by(|one, next| std::ptr::eq(one.matrix, next.matrix)) {
+            let (first, last) = (&rows[0], &rows[rows.len() - 1]);
+            first.matrix.let_go(first.index..last.index + 1);
+        }
     }
 }
 
