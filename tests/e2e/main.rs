@@ -10,6 +10,9 @@ mod bench;
 mod bench_engine;
 mod cluster;
 mod command_line;
+mod gguf;
+#[path = "../reference/gguf_writer.rs"]
+mod gguf_writer;
 mod gone;
 mod http;
 #[cfg(feature = "failpoints")]

@@ -1,7 +1,7 @@
 //! Models in GGUF files: the same logits as from safetensors, bit for bit, in plain formats; what transformers computes
 //! with widened weights in quantised ones; and the same tokens as the tokenizers that the files were made of.
 
-use crate::gguf_writer::{Writer, write_model};
+use crate::gguf_writer::{Writer, model};
 use crate::golden::folder;
 use crate::run::{Cut, Outcome, Run};
 use domain::{Dtype, Token};
@@ -36,7 +36,7 @@ fn check(family: &str, shape: &str, dtype: Dtype, architecture: &str, exact: boo
     spec.write(&safetensors, &mut |_, _| {}).expect("it is written");
     let safetensors = ModelFiles::load(&safetensors).expect("it loads");
     let path = dir.path().join("my-model.gguf");
-    write_model(&safetensors, architecture, &path);
+    model(&safetensors, architecture).write(&path);
     let gguf = ModelFiles::load(&path).unwrap_or_else(|error| panic!("{what}: {error}"));
     assert_eq!((gguf.name.as_str(), gguf.checkpoint.files()), ("my-model", 1), "{what}");
 
@@ -152,25 +152,9 @@ fn pieces_with_scores_are_tokenized_as_sentencepiece_does() {
 
 /// A GGUF file with the vocabulary of `tokenizer`, a byte-level tokenizer.json.
 fn write_byte_level(tokenizer: &Value, pre: &str, path: &Path) {
-    let vocab = tokenizer["model"]["vocab"].as_object().expect("it has one");
-    let mut tokens = vec![""; vocab.len()];
-    vocab.iter().for_each(|(text, id)| tokens[id.as_u64().expect("a token") as usize] = text);
-    let mut kinds = vec![1; tokens.len()];
-    for added in tokenizer["added_tokens"].as_array().expect("it has some") {
-        kinds[added["id"].as_u64().expect("a token") as usize] = 3;
-    }
-    let merges = tokenizer["model"]["merges"].as_array().expect("it has some");
-    let merges: Vec<String> = merges
-        .iter()
-        .map(|pair| format!("{} {}", pair[0].as_str().expect("a text"), pair[1].as_str().expect("a text")))
-        .collect();
     let mut writer = Writer::default();
     writer.text("general.architecture", "llama");
-    writer.text("tokenizer.ggml.model", "gpt2");
-    writer.text("tokenizer.ggml.pre", pre);
-    writer.texts("tokenizer.ggml.tokens", tokens.into_iter());
-    writer.texts("tokenizer.ggml.merges", merges.iter().map(String::as_str));
-    writer.integers("tokenizer.ggml.token_type", &kinds);
+    writer.byte_level(tokenizer, pre);
     writer.count("tokenizer.ggml.bos_token_id", 0);
     writer.write(path);
 }

@@ -1,13 +1,16 @@
 //! Writes a model as a GGUF file, in the manner of llama.cpp's converters. What tensors are called there stands in
 //! `gguf/names.json`, which llama.cpp's own package made.
 
-use crate::golden::folder;
 use domain::Dtype;
 use engine::checkpoint::TensorView;
 use engine::models::ModelFiles;
 use engine::spec::{Rope, RopeScaling};
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;
+
+/// What tensors are called, by architecture.
+const NAMES: &str = include_str!("gguf/names.json");
 
 /// Where data begins: at multiples of this.
 const ALIGNMENT: usize = 32;
@@ -72,6 +75,27 @@ impl Writer {
         self.tensor_count += 1;
     }
 
+    /// Adds the vocabulary of `tokenizer`, a byte-level tokenizer.json whose texts are cut as `pre` says.
+    pub(crate) fn byte_level(&mut self, tokenizer: &Value, pre: &str) {
+        let vocab = tokenizer["model"]["vocab"].as_object().expect("it has one");
+        let mut tokens = vec![""; vocab.len()];
+        vocab.iter().for_each(|(text, id)| tokens[id.as_u64().expect("a token") as usize] = text);
+        let mut kinds = vec![1; tokens.len()];
+        for added in tokenizer["added_tokens"].as_array().expect("it has some") {
+            kinds[added["id"].as_u64().expect("a token") as usize] = 3;
+        }
+        let merges = tokenizer["model"]["merges"].as_array().expect("it has some");
+        let merges: Vec<String> = merges
+            .iter()
+            .map(|pair| format!("{} {}", pair[0].as_str().expect("a text"), pair[1].as_str().expect("a text")))
+            .collect();
+        self.text("tokenizer.ggml.model", "gpt2");
+        self.text("tokenizer.ggml.pre", pre);
+        self.texts("tokenizer.ggml.tokens", tokens.into_iter());
+        self.texts("tokenizer.ggml.merges", merges.iter().map(String::as_str));
+        self.integers("tokenizer.ggml.token_type", &kinds);
+    }
+
     /// The file.
     pub(crate) fn write(self, path: &Path) {
         let counts = [self.tensor_count.to_le_bytes(), self.value_count.to_le_bytes()].concat();
@@ -87,13 +111,12 @@ fn text(text: &str) -> Vec<u8> {
     [&(text.len() as u64).to_le_bytes()[..], text.as_bytes()].concat()
 }
 
-/// Writes the model in `files` as a file of this architecture.
-pub(crate) fn write_model(files: &ModelFiles, architecture: &str, path: &Path) {
+/// The model in `files` as a file of this architecture, without a tokenizer.
+pub(crate) fn model(files: &ModelFiles, architecture: &str) -> Writer {
     let mut writer = Writer::default();
     write_hyperparameters(&mut writer, files, architecture);
     let spec = &files.spec;
-    let names = std::fs::read_to_string(folder().join("gguf/names.json")).expect("make_gguf.py made it");
-    let names: BTreeMap<String, BTreeMap<String, String>> = serde_json::from_str(&names).expect("make_gguf.py made it");
+    let names: BTreeMap<String, BTreeMap<String, String>> = serde_json::from_str(NAMES).expect("make_gguf.py made it");
     for name in files.checkpoint.names() {
         let tensor = files.checkpoint.tensor(name).expect("it is there");
         let (stem, end) = name.rsplit_once('.').expect("a name ends with weight or bias");
@@ -115,7 +138,7 @@ pub(crate) fn write_model(files: &ModelFiles, architecture: &str, path: &Path) {
         let dtype = if vector { Dtype::F32 } else { spec.dtype };
         writer.tensor(&format!("{stored}.{end}"), &tensor.shape, dtype, &rows);
     }
-    writer.write(path);
+    writer
 }
 
 /// The rows of a head's halves in turns.
