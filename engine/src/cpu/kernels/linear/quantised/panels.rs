@@ -14,6 +14,7 @@ use crate::quant::{Q4K, Q6K, Q8_0};
 use half::f16;
 
 /// Steps of a slab.
+#[cfg(target_arch = "x86_64")]
 pub(super) const STEPS: usize = INPUTS / 4;
 /// Bytes of a step's weights of 16 outputs.
 pub(super) const STEP_BYTES: usize = 4 * LANES;
