@@ -4,7 +4,7 @@
 mod bench;
 mod settings;
 
-pub(crate) use bench::{BenchApi, BenchCommand, EngineBench, ServeBench};
+pub(crate) use bench::{BenchApi, BenchCommand, EngineBench, ServeBench, TransferBench};
 pub(crate) use settings::{Flags, Router, Serve, Worker};
 
 use crate::doctor::DoctorArgs;
@@ -21,6 +21,7 @@ Examples:
   baton config show                           every setting, its value and where it came from
   baton bench serve --concurrency 8           load a server, and say how it did
   baton bench engine --model path/to/model    how fast this machine computes it, and how near to its limits
+  baton bench transfer                        how fast KV moves between processes, over each lane
 
 Exit status: 0 done; 1 failed; 2 the command line or the configuration is wrong.";
 

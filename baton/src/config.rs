@@ -11,6 +11,7 @@ mod quantity;
 mod tree;
 
 pub(crate) use layers::{ConfigError, Loaded, load};
+pub(crate) use quantity::Bytes;
 #[cfg(test)]
 pub(crate) use tree::KEYS;
 pub(crate) use tree::{Config, Device, Handoffs};

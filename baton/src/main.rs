@@ -48,6 +48,7 @@ fn run(cli: Cli) -> Result<(), CommandError> {
         Command::Model(ModelCommand::Info { path, tensors }) => commands::model::info(&path, tensors),
         Command::Model(ModelCommand::Random(request)) => commands::model::random(&request),
         Command::Bench(BenchCommand::Serve(asked)) => commands::bench::serve(&asked),
+        Command::Bench(BenchCommand::Transfer(asked)) => commands::bench::transfer(&asked),
         Command::Bench(BenchCommand::Engine(asked)) => commands::bench::engine(&asked),
         Command::Doctor(args) => doctor::doctor(&args),
     }

@@ -1,14 +1,13 @@
-//! Measures the transport, and what handoffs and sessions cost: `cargo run --release -p bench -- transfer`, `... -- file`,
-//! `... -- handoff`, `... -- session`. docs/benchmarks.md keeps the figures.
+//! Measures the mover of files, and what handoffs and sessions cost: `cargo run --release -p bench -- file`, `... -- handoff`,
+//! `... -- session`. docs/benchmarks.md keeps the figures.
 //!
-//! What is deliberately absent: a verdict, since figures depend on the machine and on what else it does; the engine, which
-//! `baton bench engine` measures, and servers, which `baton bench serve` does.
+//! What is deliberately absent: a verdict, since figures depend on the machine and on what else it does; the engine,
+//! the transport and servers, which `baton bench engine`, `baton bench transfer` and `baton bench serve` measure.
 
 mod file;
 mod handoff;
 mod processes;
 mod session;
-mod transfer;
 
 use clap::{Parser, Subcommand};
 use std::error::Error;
@@ -23,8 +22,6 @@ struct Arguments {
 enum What {
     /// Handoffs between processes that serve: what a user waits for, and a picture of it.
     Handoff(handoff::Options),
-    /// Reads between two processes, over each lane.
-    Transfer(transfer::Options),
     /// Reads and writes of a file.
     File(file::Options),
     /// Tokens and heartbeats over sessions between processes.
@@ -34,7 +31,6 @@ enum What {
 fn main() -> Result<(), Box<dyn Error>> {
     match Arguments::parse().what {
         What::Handoff(options) => handoff::run(&options),
-        What::Transfer(options) => transfer::run(&options),
         What::File(options) => file::run(&options),
         What::Session => session::run(),
     }

@@ -1,4 +1,4 @@
-//! `baton bench serve` against `baton serve`: what it sends is answered, what it reports is what happened.
+//! `baton bench`: what `serve` sends is answered, and what it and `transfer` report is what happened.
 
 use crate::models::Folder;
 use crate::server::{PATIENCE, Server, baton, drained, ended};
@@ -160,4 +160,40 @@ fn what_cannot_be_run_is_refused() {
         .expect("it can be written");
     check(&["--trace", &trace], 2, &["trace.jsonl, line 2", "timestamp"]);
     check(&["--trace", &trace, "--input", "5"], 2, &["--trace", "--input"]);
+}
+
+#[test]
+fn reads_between_processes_are_measured_and_compared() {
+    let folder = Folder::new("transfer");
+    let (json, html) = (folder.path("report.json"), folder.path("report.html"));
+    let transfer = |arguments: &[&str]| {
+        let mut child = baton(&["bench", "transfer"]).args(arguments).spawn().expect("the binary runs");
+        let status = ended(&mut child);
+        Outcome { status: status.code(), out: drained(child.stdout.take()), error: drained(child.stderr.take()) }
+    };
+    let small = ["--sizes", "4KiB,64KiB", "--batches", "1,4", "--in-flight", "2", "--pool", "1MiB", "--passes", "1"];
+    let outcome = transfer(&[&small[..], &["--json", &json, "--html", &html]].concat());
+    assert_eq!(outcome.status, Some(0), "{}{}", outcome.out, outcome.error);
+    let read = |path: &str| std::fs::read_to_string(path).expect("the file was written");
+    let report: Value = serde_json::from_str(&read(&json)).expect("it is JSON");
+    let rows = report["rows"].as_array().expect("rows");
+    for lane in ["shm", "tcp", "tcp, checksums"] {
+        let of_lane: Vec<_> = rows.iter().filter(|row| row["lane"] == lane).collect();
+        assert_eq!(of_lane.len(), 4, "{lane}: {rows:?}");
+        for row in of_lane {
+            let time = |field: &str| row[field].as_f64().expect(field);
+            assert!(time("p50_us") <= time("p99_us") && time("gb_per_s") > 0.0, "{row}");
+        }
+    }
+    assert!(read(&html).contains("<svg"), "it is drawn");
+    let wrong = |arguments: &[&str], status: i32, part: &str| {
+        let outcome = transfer(arguments);
+        assert_eq!(outcome.status, Some(status), "{}", outcome.error);
+        assert!(outcome.error.contains(part), "{}", outcome.error);
+    };
+    wrong(&["--lanes", "pigeon"], 2, "there is no lane `pigeon`");
+    wrong(&["--lanes", "shm+checksums"], 2, "only tcp carries checksums");
+    wrong(&["--sizes", "100"], 2, "--sizes 100");
+    wrong(&["--peer", "somewhere"], 2, "0123456789abcdef@10.0.0.2:7000");
+    wrong(&["--peer", "0123456789abcdef@127.0.0.1:1", "--lanes", "tcp"], 1, "not reached over tcp");
 }

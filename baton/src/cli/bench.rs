@@ -1,6 +1,8 @@
 //! The flags of `baton bench`.
 
+use crate::config::Bytes;
 use clap::{Args, Subcommand, ValueEnum};
+use haul::Place;
 use load::{Slo, Spread, TokenIds};
 use std::path::PathBuf;
 
@@ -33,6 +35,20 @@ the better of both counts. Nothing else should run meanwhile.
 
 Exit status: 0 done; 1 it could not be measured; 2 the command line is wrong.";
 
+const TRANSFER_EXAMPLES: &str = "\
+Examples:
+  baton bench transfer                                     shm, tcp, and tcp with checksums, on this host
+  baton bench transfer --lanes shm --sizes 64KiB,1MiB --batches 1,32 --html report.html
+  baton bench transfer --own --listen 10.0.0.2:7000        on the host that is read; says what the next line needs
+  baton bench transfer --peer 0123456789abcdef@10.0.0.2:7000 --lanes tcp
+
+The pool is read once in a pass, block by block, so that no cache holds the next one; the blocks of a batch lie
+apart. Every byte is compared after the passes of a cell. Without --peer the pool belongs to another process of
+this host, and the machine's limits are measured beside it: plain copies of one thread, a plain stream over
+loopback. Nothing else should run meanwhile.
+
+Exit status: 0 done; 1 it could not be measured, or bytes arrived wrong; 2 the command line is wrong.";
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum BenchCommand {
     /// Load a server that speaks OpenAI's API, and say how it did.
@@ -41,6 +57,9 @@ pub(crate) enum BenchCommand {
     /// Measure the CPU engine alone: prompts, decoding, kernels, beside the limits of the machine.
     #[command(after_help = ENGINE_EXAMPLES)]
     Engine(Box<EngineBench>),
+    /// Measure the transport alone: reads between two processes over each lane, beside the limits of the machine.
+    #[command(after_help = TRANSFER_EXAMPLES)]
+    Transfer(Box<TransferBench>),
 }
 
 /// What `bench engine` runs, and where the report goes.
@@ -71,6 +90,58 @@ pub(crate) struct EngineBench {
     #[arg(long, value_name = "N", default_value_t = 5)]
     pub(crate) samples: usize,
     /// Write the report as JSON, with every sample and every kernel
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+    /// Write the report as a page with plots
+    #[arg(long, value_name = "FILE")]
+    pub(crate) html: Option<PathBuf>,
+}
+
+/// What `bench transfer` reads, and where the report goes.
+#[derive(Debug, Args)]
+pub(crate) struct TransferBench {
+    /// Lanes, and after a plus that they carry checksums
+    #[arg(long, value_name = "LANE,..", value_delimiter = ',', default_value = "shm,tcp,tcp+checksums")]
+    pub(crate) lanes: Vec<String>,
+    /// Bytes of a block
+    #[arg(
+        long,
+        value_name = "BYTES,..",
+        value_delimiter = ',',
+        default_value = "4KiB,64KiB,256KiB,1MiB,4MiB,16MiB,64MiB,256MiB"
+    )]
+    pub(crate) sizes: Vec<Bytes>,
+    /// Blocks of a transfer
+    #[arg(long, value_name = "N,..", value_delimiter = ',', default_value = "1")]
+    pub(crate) batches: Vec<usize>,
+    /// Transfers in flight
+    #[arg(long, value_name = "N,..", value_delimiter = ',', default_value = "1,8")]
+    pub(crate) in_flight: Vec<usize>,
+    /// Bytes of the pool that is read; of both ends alike
+    #[arg(long, value_name = "BYTES", default_value = "256MiB")]
+    pub(crate) pool: Bytes,
+    /// Passes that count, after one that does not; the median is told
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    pub(crate) passes: usize,
+    /// Connections of tcp
+    #[arg(long, value_name = "N", default_value_t = transport::TcpConfig::default().connections)]
+    pub(crate) connections: u16,
+    /// Be the end that is read, until Ctrl-C
+    #[arg(long, help_heading = "Two hosts", conflicts_with = "peer")]
+    pub(crate) own: bool,
+    /// Address to be read at; port 0 takes a free one
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0", help_heading = "Two hosts")]
+    pub(crate) listen: String,
+    /// The end to read, as it says of itself
+    #[arg(long, value_name = "WHO", help_heading = "Two hosts")]
+    pub(crate) peer: Option<Place>,
+    /// What proves to each end that the other belongs to it
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true, help_heading = "Two hosts")]
+    pub(crate) secret: String,
+    /// End with the input
+    #[arg(long, hide = true, requires = "own")]
+    pub(crate) until_closed: bool,
+    /// Write the report as JSON
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
     /// Write the report as a page with plots

@@ -7,7 +7,7 @@ use std::path::Path;
 use toml::{Table, Value};
 
 /// The crates that have a floor, and which.
-const FLOORS: [(&str, u8); 17] = [
+const FLOORS: [(&str, u8); 18] = [
     ("domain", 0),
     ("kv-manager", 1),
     ("scheduler", 1),
@@ -24,6 +24,7 @@ const FLOORS: [(&str, u8); 17] = [
     ("router", 3),
     ("load", 3),
     ("gauge", 3),
+    ("haul", 3),
     ("baton", 4),
 ];
 

@@ -32,7 +32,7 @@ pub(crate) fn engine(asked: &EngineBench) -> Result<(), CommandError> {
     let html = ReportFile::create(asked.html.as_ref())?;
     let gauge = open(asked, &settings)?;
     let mut parts = Parts::begin();
-    let report = gauge.measure(&mut |progress| parts.show(progress));
+    let report = gauge.measure(&mut |progress| parts.show(&progress.what, progress.done, progress.total));
     parts.end();
     let report = report.map_err(failed)?;
     if let Some(output) = json {

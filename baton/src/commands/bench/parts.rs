@@ -24,17 +24,17 @@ impl Parts {
     }
 
     /// This is under way.
-    pub(super) fn show(&mut self, progress: &gauge::Progress) {
+    pub(super) fn show(&mut self, what: &str, done: usize, total: usize) {
         match &self.bar {
             Some(bar) => {
-                bar.set_length(progress.total as u64);
-                bar.set_position(progress.done as u64);
-                bar.set_message(progress.what.clone());
+                bar.set_length(total as u64);
+                bar.set_position(done as u64);
+                bar.set_message(what.to_owned());
                 bar.tick();
             }
-            None if self.said != progress.what => {
-                eprintln!("{} of {}: {}", progress.done, progress.total, progress.what);
-                self.said.clone_from(&progress.what);
+            None if self.said != what => {
+                eprintln!("{done} of {total}: {what}");
+                what.clone_into(&mut self.said);
             }
             None => {}
         }

@@ -1,10 +1,13 @@
 //! The time of one small read, and of the wake-ups around it.
 
-use super::{Row, ends};
+use crate::error::HaulError;
+use crate::pool::pool;
+use crate::report::Row;
+use crate::settings::Settings;
 use domain::session::{PeerInfo, Role};
 use domain::{Incarnation, ProgressWord, StepId, WorkerId};
 use rustix::event::{EventfdFlags, eventfd};
-use std::error::Error;
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
@@ -29,7 +32,7 @@ struct Pair {
 }
 
 impl Pair {
-    fn new(lane: Lane) -> Result<Self, Box<dyn Error>> {
+    fn new(lane: Lane) -> Result<Self, HaulError> {
         let config = |id: u32| {
             let mut config = AgentConfig::in_process(WorkerId(id), Incarnation(1), format!("w{id}"), 1);
             config.listen = Some(ListenConfig { bind: "127.0.0.1:0".to_owned(), advertise: String::new() });
@@ -39,7 +42,7 @@ impl Pair {
         };
         let word = ProgressWord::new();
         let owner = Agent::start(&Hub::new(), config(0), word.clone(), Box::new(|_| true))?;
-        owner.register(ends::pool(POOL_BYTES)?);
+        owner.register(pool(POOL_BYTES)?);
         let (sender, events) = sync_channel(8);
         let ended = Arc::<AtomicU64>::default();
         let count = ended.clone();
@@ -50,18 +53,24 @@ impl Pair {
             sender.try_send(event).is_ok()
         };
         let reader = Agent::start(&Hub::new(), config(1), ProgressWord::new(), Box::new(sink))?;
-        reader.register(ends::pool(POOL_BYTES)?);
+        reader.register(pool(POOL_BYTES)?);
         let (incarnation, address) = (Incarnation(1), owner.address());
         reader.introduce(PeerInfo { id: OWNER, incarnation, name: "w0".to_owned(), role: Role::Prefill, address });
         reader.connect(OWNER);
-        match events.recv_timeout(PATIENCE)? {
-            AgentEvent::Connected { .. } => Ok(Self { reader, ended, events, word, _owner: owner }),
-            other => Err(format!("{other:?}").into()),
+        let pair = Self { reader, ended, events, word, _owner: owner };
+        match pair.awaited()? {
+            AgentEvent::Connected { .. } => Ok(pair),
+            other => Err(HaulError::Owner(format!("is not reached over {lane}: {other:?}"))),
         }
     }
 
+    fn awaited(&self) -> Result<AgentEvent, HaulError> {
+        let event = self.events.recv_timeout(PATIENCE);
+        event.map_err(|_| HaulError::Hangs("two agents of one process".to_owned(), PATIENCE.as_secs()))
+    }
+
     /// Begins the `n`-th read, behind `gate`.
-    fn post(&self, n: usize, gate: u64) -> Result<(), Box<dyn Error>> {
+    fn post(&self, n: usize, gate: u64) -> Result<(), HaulError> {
         let at = (n * READ_BYTES % POOL_BYTES) as u64;
         let copies = vec![Copy { from: at, to: at }];
         let region = RegionId(0);
@@ -71,11 +80,13 @@ impl Pair {
     }
 }
 
-/// The rows of one read, and of the wake-ups that it is compared with.
-pub(super) fn rows() -> Result<Vec<Row>, Box<dyn Error>> {
-    let row = |peer, lane, seconds| Row { peer, lane, bytes: READ_BYTES, in_flight: 1, seconds };
+/// The rows of one read over each lane that is measured, and of the wake-ups that it is compared with.
+pub(crate) fn rows(settings: &Settings) -> Result<Vec<Row>, HaulError> {
+    let row = |peer, lane, seconds| Row::plain(peer, lane, READ_BYTES, 1, seconds);
     let mut rows = vec![row("eventfd", "to a thread and back".to_owned(), ping_pong()?)];
-    for lane in [Lane::Shm, Lane::Tcp] {
+    let mut lanes: Vec<Lane> = settings.over.iter().map(|over| over.lane).collect();
+    lanes.dedup();
+    for lane in lanes {
         let pair = Pair::new(lane)?;
         let polled = median(
             |n| {
@@ -95,7 +106,7 @@ pub(super) fn rows() -> Result<Vec<Row>, Box<dyn Error>> {
         let awaited = median(
             |n| {
                 pair.post(n, 0)?;
-                pair.events.recv_timeout(PATIENCE)?;
+                pair.awaited()?;
                 Ok(())
             },
             |_| Ok(()),
@@ -103,7 +114,7 @@ pub(super) fn rows() -> Result<Vec<Row>, Box<dyn Error>> {
         let gated = median(
             |n| {
                 pair.word.raise(StepId(n as u64 + 1), 0);
-                pair.events.recv_timeout(PATIENCE)?;
+                pair.awaited()?;
                 Ok(())
             },
             |n| {
@@ -123,9 +134,9 @@ pub(super) fn rows() -> Result<Vec<Row>, Box<dyn Error>> {
 /// Seconds of `timed`, which is given numbers from 0; `between` is not timed: it comes before each.
 #[expect(clippy::disallowed_methods, reason = "a benchmark measures")]
 fn median(
-    mut timed: impl FnMut(usize) -> Result<(), Box<dyn Error>>,
-    mut between: impl FnMut(usize) -> Result<(), Box<dyn Error>>,
-) -> Result<f64, Box<dyn Error>> {
+    mut timed: impl FnMut(usize) -> Result<(), HaulError>,
+    mut between: impl FnMut(usize) -> Result<(), HaulError>,
+) -> Result<f64, HaulError> {
     let mut times = Vec::with_capacity(REPEATS);
     for n in 0..REPEATS {
         between(n)?;
@@ -138,25 +149,27 @@ fn median(
 }
 
 /// Seconds to wake another thread by an eventfd and be woken by it: one right after the other, as the reads.
-fn ping_pong() -> Result<f64, Box<dyn Error>> {
-    let (there, back) = (eventfd(0, EventfdFlags::CLOEXEC)?, eventfd(0, EventfdFlags::CLOEXEC)?);
+fn ping_pong() -> Result<f64, HaulError> {
+    let bell = || eventfd(0, EventfdFlags::CLOEXEC).map_err(io::Error::from);
+    let (there, back) = (bell()?, bell()?);
     let one = 1_u64.to_ne_bytes();
     std::thread::scope(|scope| {
-        let echo = scope.spawn(|| {
-            (0..REPEATS).try_for_each(|_| {
+        let echo = scope.spawn(|| -> io::Result<()> {
+            for _ in 0..REPEATS {
                 rustix::io::read(&there, &mut [0_u8; 8])?;
-                rustix::io::write(&back, &one).map(drop)
-            })
+                rustix::io::write(&back, &one)?;
+            }
+            Ok(())
         });
         let time = median(
             |_| {
-                rustix::io::write(&there, &one)?;
-                rustix::io::read(&back, &mut [0_u8; 8])?;
+                rustix::io::write(&there, &one).map_err(io::Error::from)?;
+                rustix::io::read(&back, &mut [0_u8; 8]).map_err(io::Error::from)?;
                 Ok(())
             },
             |_| Ok(()),
         );
-        echo.join().map_err(|_| "the other thread panicked")??;
+        echo.join().unwrap_or_else(|_| Err(io::Error::other("the other thread panicked")))?;
         time
     })
 }

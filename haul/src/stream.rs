@@ -1,13 +1,14 @@
 //! What plain TCP over loopback does: one connection whose sender only writes, and whose receiver only reads.
 
-use super::{Options, Pool, measure};
-use std::error::Error;
+use crate::error::HaulError;
+use crate::pool::Pool;
+use crate::sweep::timed;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use transport::Memory;
 
 /// Seconds of a pass over `from` into `to`, which are as long, in blocks of `bytes`. Both ends are threads of this process.
-pub(super) fn pass(options: &Options, from: &Pool, to: &Pool, bytes: usize) -> Result<f64, Box<dyn Error>> {
+pub(crate) fn pass(passes: usize, from: &Pool, to: &Pool, bytes: usize) -> Result<f64, HaulError> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let receiver = TcpStream::connect(listener.local_addr()?)?;
     let (mut sender, _) = listener.accept()?;
@@ -19,8 +20,7 @@ pub(super) fn pass(options: &Options, from: &Pool, to: &Pool, bytes: usize) -> R
     std::thread::scope(|scope| {
         // It is ahead of the receiver by what the sockets hold, and ends when the receiver's end is closed.
         scope.spawn(|| while starts().try_for_each(|at| sender.write_all(source(at))).is_ok() {});
-        let receive = |()| Ok(starts().try_for_each(|at| (&receiver).read_exact(destination(at)))?);
-        let seconds = measure(options, || Ok(()), receive);
+        let seconds = timed(passes, || Ok(starts().try_for_each(|at| (&receiver).read_exact(destination(at)))?));
         drop(receiver);
         seconds
     })

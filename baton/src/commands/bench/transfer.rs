@@ -1,0 +1,120 @@
+//! `baton bench transfer`: the command line's side of the haul, and the process that is read.
+
+use super::file::ReportFile;
+use super::parts::Parts;
+use crate::cli::TransferBench;
+use crate::error::CommandError;
+use crate::output::print;
+use haul::{HaulError, Over, Place, Settings};
+use std::error::Error;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use transport::{Lane, ListenConfig};
+
+/// What an over's name ends with where it carries checksums.
+const CHECKSUMS: &str = "+checksums";
+
+/// Reads and reports, or is read.
+pub(crate) fn transfer(asked: &TransferBench) -> Result<(), CommandError> {
+    let pool_bytes = usize::try_from(asked.pool.0).map_err(|_| CommandError::Usage("--pool is too large".into()))?;
+    if asked.own {
+        return own(asked, pool_bytes);
+    }
+    let bytes = |bytes: &crate::config::Bytes| usize::try_from(bytes.0).unwrap_or(usize::MAX);
+    let settings = Settings {
+        over: asked.lanes.iter().map(|name| over(name)).collect::<Result<_, _>>()?,
+        sizes: asked.sizes.iter().map(bytes).collect(),
+        batches: asked.batches.clone(),
+        in_flight: asked.in_flight.clone(),
+        pool_bytes,
+        passes: asked.passes,
+        connections: asked.connections,
+        secret: asked.secret.clone(),
+    };
+    // Before the run: a report that cannot be written after an hour is a lost hour.
+    let json = ReportFile::create(asked.json.as_ref())?;
+    let html = ReportFile::create(asked.html.as_ref())?;
+    let (_owner, place) = match &asked.peer {
+        Some(place) => (None, place.clone()),
+        None => OwnerProcess::spawn(asked).map(|(owner, place)| (Some(owner), place)).map_err(CommandError::Failed)?,
+    };
+    let mut parts = Parts::begin();
+    let show = &mut |progress: &haul::Progress| parts.show(&progress.what, progress.done, progress.total);
+    let report = haul::sweep(&settings, &place, asked.peer.is_none(), show);
+    parts.end();
+    let report = report.map_err(|error| match error {
+        HaulError::Settings(_) => CommandError::Usage(error.into()),
+        _ => CommandError::Failed(error.into()),
+    })?;
+    if let Some(output) = json {
+        output.write(|file| Ok(serde_json::to_writer_pretty(file, &report)?))?;
+    }
+    if let Some(output) = html {
+        output.write(|file| file.write_all(haul::page::html(&report).as_bytes()))?;
+    }
+    Ok(print(&report.to_string())?)
+}
+
+/// Is read until somebody ends it.
+fn own(asked: &TransferBench, pool_bytes: usize) -> Result<(), CommandError> {
+    let listen = ListenConfig { bind: asked.listen.clone(), advertise: String::new() };
+    let owner = haul::own(pool_bytes, listen, &asked.secret);
+    let owner =
+        owner.map_err(|error| CommandError::Failed(format!("cannot be read at {}: {error}", asked.listen).into()))?;
+    let place = owner.place();
+    if asked.until_closed {
+        println!("{place} {}", place.unix);
+        // Whatever ends it: the other end is gone.
+        let _ = std::io::stdin().read_to_end(&mut Vec::new());
+        return Ok(());
+    }
+    println!("baton bench transfer --peer {place} --pool {pool_bytes}");
+    loop {
+        std::thread::park();
+    }
+}
+
+/// A lane by its name. Errors: there is none, or this build lacks it.
+fn over(name: &str) -> Result<Over, CommandError> {
+    let (lane, checksums) = name.strip_suffix(CHECKSUMS).map_or((name, false), |lane| (lane, true));
+    let lane: Lane = lane.parse().map_err(|error: transport::LaneParseError| CommandError::Usage(error.into()))?;
+    let wrong = |why: &str| Err(CommandError::Usage(format!("--lanes {name}: {why}").into()));
+    match lane {
+        Lane::Local => wrong("it is within one process; --lanes shm reads another's memory"),
+        _ if lane.not_built().is_some() => wrong("this build lacks it"),
+        _ if checksums && lane != Lane::Tcp => wrong("only tcp carries checksums"),
+        _ => Ok(Over { lane, checksums }),
+    }
+}
+
+/// The other process of the measurement.
+struct OwnerProcess {
+    process: Child,
+    /// Its end ends the process.
+    input: Option<ChildStdin>,
+}
+
+impl OwnerProcess {
+    /// Starts one on this host, and where it is. Errors: it does not start.
+    fn spawn(asked: &TransferBench) -> Result<(Self, Place), Box<dyn Error>> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args(["bench", "transfer", "--own", "--until-closed", "--pool", &asked.pool.0.to_string()]);
+        command.args(["--secret", &asked.secret]);
+        let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let input = process.stdin.take();
+        let output = process.stdout.take();
+        let owner = Self { process, input };
+        let mut line = String::new();
+        BufReader::new(output.ok_or("it has no output")?).read_line(&mut line)?;
+        let (place, unix) = line.trim_end().split_once(' ').ok_or("the process to be read did not start")?;
+        Ok((owner, Place { unix: unix.to_owned(), ..place.parse()? }))
+    }
+}
+
+impl Drop for OwnerProcess {
+    fn drop(&mut self) {
+        drop(self.input.take());
+        // An error says that it has ended before.
+        let _ = self.process.wait();
+    }
+}

@@ -1,0 +1,155 @@
+//! The two ends: the owner, which says where it is and waits, and the reader, which measures.
+
+use crate::error::HaulError;
+use crate::pool::{Pool, pool};
+use crate::settings::{Cell, IN_FLIGHT_MAX, Over, Place, Settings};
+use domain::session::{PeerAddress, PeerInfo, Role};
+use domain::{Incarnation, ProgressWord, Secret, WorkerId};
+use std::io;
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::time::{Duration, Instant};
+use transport::{
+    Agent, AgentConfig, AgentEvent, Copy, Hub, ListenConfig, Memory, PrepareError, ReadBatch, RegionId, Transfer,
+    TransferId, TransferReport,
+};
+
+const OWNER: WorkerId = WorkerId(0);
+const READER: WorkerId = WorkerId(1);
+const LIFE: Incarnation = Incarnation(1);
+const REGION: RegionId = RegionId(0);
+/// Nothing takes longer.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn config(id: WorkerId, listen: ListenConfig, secret: &str) -> AgentConfig {
+    let config = AgentConfig::in_process(id, LIFE, id.to_string(), IN_FLIGHT_MAX);
+    AgentConfig { listen: Some(listen), secret: Secret::new(secret), ..config }
+}
+
+/// An owner that is there until it is dropped.
+pub struct Owner {
+    agent: Agent,
+}
+
+/// Becomes the owner of a pool of so many bytes. Errors: of the system.
+pub fn own(pool_bytes: usize, listen: ListenConfig, secret: &str) -> io::Result<Owner> {
+    let agent = Agent::start(&Hub::new(), config(OWNER, listen, secret), ProgressWord::new(), Box::new(|_| true))?;
+    agent.register(pool(pool_bytes)?);
+    Ok(Owner { agent })
+}
+
+impl Owner {
+    /// Where readers find it.
+    pub fn place(&self) -> Place {
+        let PeerAddress { process, unix, tcp } = self.agent.address();
+        Place { process, unix, tcp }
+    }
+}
+
+/// The end that reads.
+pub(crate) struct Reader {
+    agent: Agent,
+    events: Receiver<AgentEvent>,
+    over: Over,
+    bytes: usize,
+}
+
+/// One transfer as the reader saw it.
+#[derive(Clone, Copy)]
+pub(crate) struct Seen {
+    /// Inside the call that posts it.
+    pub(crate) post: Duration,
+    /// From that call until the reader heard of its end.
+    pub(crate) whole: Duration,
+    pub(crate) report: TransferReport,
+}
+
+#[expect(clippy::disallowed_methods, reason = "a benchmark measures")]
+fn now() -> Instant {
+    Instant::now()
+}
+
+impl Reader {
+    /// Connects the owner over this and nothing else. Errors: it cannot be reached so.
+    pub(crate) fn connect(over: Over, settings: &Settings, owner: &Place, pool: Pool) -> Result<Self, HaulError> {
+        let (sender, events) = sync_channel(2 * IN_FLIGHT_MAX);
+        let listen = ListenConfig { bind: "127.0.0.1:0".to_owned(), advertise: String::new() };
+        let mut config = AgentConfig { lanes: vec![over.lane], ..config(READER, listen, &settings.secret) };
+        (config.tcp.checksums, config.tcp.connections) = (over.checksums, settings.connections);
+        let sink = Box::new(move |event| sender.try_send(event).is_ok());
+        let agent = Agent::start(&Hub::new(), config, ProgressWord::new(), sink)?;
+        let bytes = pool.len();
+        agent.register(pool);
+        let Place { process, unix, tcp } = owner.clone();
+        let address = PeerAddress { process, unix, tcp };
+        let (name, role) = ("owner".to_owned(), Role::Prefill);
+        agent.introduce(PeerInfo { id: OWNER, incarnation: LIFE, name, role, address });
+        agent.connect(OWNER);
+        let wrong = |why: String| HaulError::Owner(format!("is not reached over {over}: {why}"));
+        match events.recv_timeout(PATIENCE) {
+            Ok(AgentEvent::Connected { .. }) => Ok(Self { agent, events, over, bytes }),
+            Ok(AgentEvent::Lost { reason, .. }) => Err(wrong(reason)),
+            Ok(other) => Err(wrong(format!("{other:?}"))),
+            Err(_) => Err(wrong(format!("no answer within {} seconds", PATIENCE.as_secs()))),
+        }
+    }
+
+    /// The transfers of a pass over the pool, and how long it took to prepare them. The blocks of a transfer are apart, as those of
+    /// a KV cache are, so that none can be merged.
+    pub(crate) fn prepare(&self, cell: Cell) -> Result<(Vec<Transfer>, Duration), HaulError> {
+        let blocks = self.bytes / cell.bytes;
+        let transfers = blocks.div_ceil(cell.batch);
+        let begin = now();
+        let transfer = |first: usize| {
+            let copy = |block: usize| Copy { from: (block * cell.bytes) as u64, to: (block * cell.bytes) as u64 };
+            let copies = (first..blocks).step_by(transfers).map(copy).collect();
+            let batch = ReadBatch { source: REGION, destination: REGION, len: cell.bytes, gate: 0, copies };
+            self.agent.prepare(OWNER, vec![batch]).map_err(|error| match error {
+                PrepareError::OutOfBounds { .. } => {
+                    HaulError::Owner("has a smaller pool than this end's (--pool)".to_owned())
+                }
+                other => other.into(),
+            })
+        };
+        let prepared = (0..transfers).map(transfer).collect::<Result<_, _>>()?;
+        Ok((prepared, now().duration_since(begin)))
+    }
+
+    /// Reads, with `in_flight` transfers posted at a time, and notes each; how long all of it took.
+    pub(crate) fn pass(
+        &self,
+        transfers: Vec<Transfer>,
+        in_flight: usize,
+        seen: &mut Vec<Seen>,
+    ) -> Result<Duration, HaulError> {
+        let mut open: Vec<(TransferId, Instant, Duration)> = Vec::with_capacity(in_flight);
+        let begin = now();
+        for transfer in transfers {
+            if open.len() == in_flight {
+                seen.push(self.ended(&mut open)?);
+            }
+            let at = now();
+            let id = self.agent.post(transfer)?;
+            open.push((id, at, now().duration_since(at)));
+        }
+        while !open.is_empty() {
+            seen.push(self.ended(&mut open)?);
+        }
+        Ok(now().duration_since(begin))
+    }
+
+    fn ended(&self, open: &mut Vec<(TransferId, Instant, Duration)>) -> Result<Seen, HaulError> {
+        loop {
+            let event = self.events.recv_timeout(PATIENCE);
+            match event.map_err(|_| HaulError::Hangs(self.over.to_string(), PATIENCE.as_secs()))? {
+                AgentEvent::Ended(completion) => {
+                    let report = completion.result?;
+                    let Some(at) = open.iter().position(|(id, ..)| *id == completion.id) else { continue };
+                    let (_, begin, post) = open.swap_remove(at);
+                    return Ok(Seen { post, whole: now().duration_since(begin), report });
+                }
+                AgentEvent::Lost { reason, .. } => return Err(HaulError::Owner(format!("is gone: {reason}"))),
+                AgentEvent::Connected { .. } | AgentEvent::Message { .. } => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,28 @@
+//! The measure of the transport: reads between two processes over each lane, beside what the machine does at best by the same
+//! pattern (plain copies of one's own memory, and a plain stream over loopback).
+//!
+//! A pass reads the owner's pool once, by transfers of a number of blocks each, with a given number of transfers in flight: all
+//! blocks of a size are read before any is read again, so that no cache holds the next one because it was the last one. Before
+//! the passes of a cell the reader's pool is cleared, and after them every byte is compared.
+//!
+//! [`own`] is the owner's life, [`sweep`] measures, [`Report`] says what came of it, and [`page::html`] draws it.
+//!
+//! What is deliberately absent: the command line and the terminal (`baton bench transfer` has them); KV and its rules, which
+//! `bench -- handoff` measures; a verdict, since figures depend on the machine and on what else it does.
+
+pub mod page;
+
+mod ends;
+mod error;
+mod latency;
+mod pool;
+mod report;
+mod settings;
+mod stream;
+mod sweep;
+
+pub use ends::{Owner, own};
+pub use error::HaulError;
+pub use report::{Report, Row};
+pub use settings::{Over, Place, Settings};
+pub use sweep::{Progress, sweep};

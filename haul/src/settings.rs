@@ -1,0 +1,186 @@
+//! What a run measures.
+
+use crate::error::HaulError;
+use serde::Serialize;
+use std::fmt;
+use std::str::FromStr;
+use transport::Lane;
+
+/// Reads in flight, at most.
+pub(crate) const IN_FLIGHT_MAX: usize = 64;
+/// Blocks are multiples of it, and at least as large.
+const BLOCK_BYTES_MIN: usize = 64;
+
+/// A lane, and whether its bytes carry checksums.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Over {
+    /// The lane.
+    pub lane: Lane,
+    /// Whether they do.
+    pub checksums: bool,
+}
+
+/// Where the owner is: what a reader of another host has to know of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Drawn at random by its process.
+    pub process: u64,
+    /// Name of an abstract Unix socket; empty: none.
+    pub unix: String,
+    /// `host:port`; empty: none.
+    pub tcp: String,
+}
+
+/// What to measure.
+#[derive(Clone, Debug, Serialize)]
+pub struct Settings {
+    /// The lanes, in order.
+    #[serde(serialize_with = "names")]
+    pub over: Vec<Over>,
+    /// Bytes of a block.
+    pub sizes: Vec<usize>,
+    /// Blocks of a transfer.
+    pub batches: Vec<usize>,
+    /// Transfers in flight.
+    pub in_flight: Vec<usize>,
+    /// Bytes of the pool that is read.
+    pub pool_bytes: usize,
+    /// Passes that count, after one that does not; the median is told.
+    pub passes: usize,
+    /// Connections of `tcp`.
+    pub connections: u16,
+    /// What proves that both ends belong together; empty: nothing does.
+    #[serde(skip)]
+    pub secret: String,
+}
+
+/// One cell of the sweep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Cell {
+    pub(crate) bytes: usize,
+    pub(crate) batch: usize,
+    pub(crate) in_flight: usize,
+}
+
+impl fmt::Display for Over {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", self.lane, if self.checksums { ", checksums" } else { "" })
+    }
+}
+
+impl fmt::Display for Place {
+    /// As [`Place::from_str`] reads it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}@{}", self.process, self.tcp)
+    }
+}
+
+impl FromStr for Place {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("{text:?} is not what an owner says of itself, like 0123456789abcdef@10.0.0.2:7000");
+        let (process, tcp) = text.split_once('@').ok_or_else(wrong)?;
+        let process = u64::from_str_radix(process, 16).map_err(|_| wrong())?;
+        let port =
+            tcp.rsplit_once(':').filter(|(host, _)| !host.is_empty()).and_then(|(_, port)| port.parse::<u16>().ok());
+        port.ok_or_else(wrong)?;
+        Ok(Self { process, unix: String::new(), tcp: tcp.to_owned() })
+    }
+}
+
+fn names<S: serde::Serializer>(over: &[Over], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(over.iter().map(ToString::to_string))
+}
+
+impl Settings {
+    /// All cells that fit the pool, in the order in which they are measured. Errors: a number is out of its bounds, or nothing fits.
+    pub(crate) fn cells(&self) -> Result<Vec<Cell>, HaulError> {
+        let refuse = |why: String| Err(HaulError::Settings(why));
+        let pool = self.pool_bytes;
+        if let Some(bytes) =
+            self.sizes.iter().find(|bytes| **bytes < BLOCK_BYTES_MIN || !bytes.is_multiple_of(BLOCK_BYTES_MIN))
+        {
+            return refuse(format!("--sizes {bytes}: multiples of {BLOCK_BYTES_MIN} bytes"));
+        }
+        if let Some(bytes) = self.sizes.iter().find(|bytes| !pool.is_multiple_of(**bytes)) {
+            return refuse(format!("--pool {pool} is no multiple of blocks of {bytes} bytes"));
+        }
+        if self.batches.contains(&0) {
+            return refuse("--batches 0: a transfer has one block at least".to_owned());
+        }
+        if let Some(number) = self.in_flight.iter().find(|number| !(1..=IN_FLIGHT_MAX).contains(*number)) {
+            return refuse(format!("--in-flight {number}: 1 to {IN_FLIGHT_MAX}"));
+        }
+        if self.passes == 0 || self.connections == 0 {
+            return refuse("--passes and --connections: at least 1".to_owned());
+        }
+        let mut cells = Vec::new();
+        for &bytes in &self.sizes {
+            for &batch in &self.batches {
+                for &in_flight in &self.in_flight {
+                    if bytes.saturating_mul(batch).saturating_mul(in_flight) <= pool {
+                        cells.push(Cell { bytes, batch, in_flight });
+                    }
+                }
+            }
+        }
+        if cells.is_empty() || self.over.is_empty() {
+            return refuse(format!("nothing of what is asked for fits a pool of {pool} bytes"));
+        }
+        Ok(cells)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings() -> Settings {
+        Settings {
+            over: vec![Over { lane: Lane::Shm, checksums: false }],
+            sizes: vec![4096, 1 << 20],
+            batches: vec![1, 4],
+            in_flight: vec![1, 2],
+            pool_bytes: 4 << 20,
+            passes: 1,
+            connections: 1,
+            secret: String::new(),
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_the_pool_is_left_out() {
+        let cells = settings().cells().expect("most fit");
+        let large: Vec<_> =
+            cells.iter().filter(|cell| cell.bytes == 1 << 20).map(|it| (it.batch, it.in_flight)).collect();
+        assert_eq!((cells.len(), large), (7, vec![(1, 1), (1, 2), (4, 1)]));
+    }
+
+    #[test]
+    fn what_cannot_be_measured_is_refused_by_name() {
+        let check = |change: &dyn Fn(&mut Settings), part: &str| {
+            let mut settings = settings();
+            change(&mut settings);
+            let error = settings.cells().expect_err(part).to_string();
+            assert!(error.contains(part), "{error}");
+        };
+        check(&|it| it.sizes = vec![100], "--sizes 100");
+        check(&|it| it.sizes = vec![0], "--sizes 0");
+        check(&|it| it.sizes = vec![3 << 20], "--pool 4194304");
+        check(&|it| it.batches = vec![0], "--batches 0");
+        check(&|it| it.in_flight = vec![65], "1 to 64");
+        check(&|it| it.passes = 0, "--passes");
+        check(&|it| it.batches = vec![usize::MAX], "nothing of what");
+        check(&|it| it.over = vec![], "nothing of what");
+    }
+
+    #[test]
+    fn an_owner_is_named_as_it_names_itself() {
+        let place = Place { process: 0x1234, unix: String::new(), tcp: "[::1]:7000".to_owned() };
+        assert_eq!(place.to_string().parse(), Ok(place));
+        for wrong in ["", "12", "12@", "x@host:1", "12@host", "12@:1", "12@host:99999"] {
+            assert!(wrong.parse::<Place>().is_err(), "{wrong}");
+        }
+    }
+}
