@@ -6,7 +6,7 @@ ARGS ?=
 BINARY = $(or $(CARGO_TARGET_DIR),target)/release/baton
 
 .DEFAULT_GOAL := help
-.PHONY: help serve build test test-unit test-e2e test-kills test-sim test-doc test-conformance soak soak-sim check check-format check-tidy check-lints check-deps fix
+.PHONY: help serve build test test-unit test-e2e test-kills test-sim test-doc test-rdma test-conformance soak soak-sim check check-format check-tidy check-lints check-deps fix
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -18,7 +18,7 @@ build: ## install what a build needs, and build the binary in release mode
 	@scripts/install-tools build
 	$(CARGO) build --release --package baton
 
-test: test-unit test-e2e test-kills test-sim test-doc test-conformance ## install what tests need, and run everything that needs no GPU
+test: test-unit test-e2e test-kills test-sim test-doc test-rdma test-conformance ## install what tests need, and run everything that needs no GPU
 
 test-unit: ## unit, property, reference and whole-path tests
 	@scripts/install-tools build nextest
@@ -38,6 +38,10 @@ test-sim: ## whole clusters in virtual time, and bugs planted in the cores (SEED
 	@scripts/install-tools build nextest
 	$(CARGO) xtask sim --seeds $(or $(SEEDS),8000) --coverage
 	$(CARGO) nextest run --locked --release --package sim --features planted --test planted --success-output immediate
+
+test-rdma: ## the lane over RDMA, by real verbs in a virtual machine with a Soft-RoCE device; takes root
+	@scripts/install-tools build rdma
+	tests/rdma/run
 
 test-doc: ## the examples in the documentation
 	@scripts/install-tools build
@@ -68,6 +72,8 @@ check-lints:
 	@scripts/install-tools build
 	$(CARGO) clippy --locked --release --workspace --all-targets -- -D warnings
 	$(CARGO) clippy --locked --release --workspace --features baton/failpoints --test e2e -- -D warnings
+	@scripts/install-tools rdma
+	$(CARGO) clippy --locked --release --package transport --features transport/rdma --all-targets -- -D warnings
 
 check-deps:
 	@scripts/install-tools build deny

@@ -6,6 +6,7 @@ use crate::counts::AgentCounts;
 use crate::event::{AgentEvent, TransferId};
 use crate::hub::Hub;
 use crate::lane::{Lane, LaneStatus};
+use crate::lane_rdma::Verbs;
 use crate::lane_tcp::Streams;
 use crate::memory::{Memory, RegionId};
 use crate::peers::{Known, SendError};
@@ -44,8 +45,9 @@ impl Agent {
         hub.probe(crate::probe::local);
         let streams = config.listen.is_some() && config.lanes.contains(&Lane::Tcp);
         let streams = if streams { Some(Streams::new(config.posted_max)?) } else { None };
-        let parts =
-            StationParts { config, address, hub: hub.clone(), progress, control: Control::new()?, streams, sink };
+        let verbs = open_verbs(&config);
+        let control = Control::new()?;
+        let parts = StationParts { config, address, hub: hub.clone(), progress, control, streams, verbs, sink };
         let station = Arc::new(Station::new(parts));
         let mut agent = Self { station: station.clone(), threads: Vec::new() };
         agent.spawn("control", move |station| crate::control::run(&station, listeners))?;
@@ -54,6 +56,9 @@ impl Agent {
         }
         if agent.station.streams.is_some() {
             agent.spawn("tcp", |station| crate::lane_tcp::run(&station))?;
+        }
+        if agent.station.verbs.is_ok() {
+            agent.spawn("rdma", |station| crate::lane_rdma::run(&station))?;
         }
         hub.enter(station);
         Ok(agent)
@@ -142,6 +147,9 @@ impl Drop for Agent {
         if let Some(streams) = &station.streams {
             streams.close();
         }
+        if let Ok(verbs) = &station.verbs {
+            verbs.close();
+        }
         // Transfers end as cancelled before the links that they go over are cut: the control thread is the last.
         while let Some(thread) = self.threads.pop() {
             if self.threads.is_empty() {
@@ -155,6 +163,21 @@ impl Drop for Agent {
     }
 }
 
+/// Opens the RDMA devices, where peers of other processes may read over them. Errors: why not, in words.
+fn open_verbs(config: &AgentConfig) -> Result<Verbs, String> {
+    if !config.lanes.contains(&Lane::Rdma) {
+        return Err("forbidden by transport.lanes".to_owned());
+    }
+    if config.listen.is_none() {
+        return Err("this worker listens to no other process".to_owned());
+    }
+    let verbs = Verbs::new(&config.rdma, config.posted_max);
+    if let Err(reason) = &verbs {
+        tracing::debug!(worker = config.name, reason, "the lane rdma cannot be taken");
+    }
+    verbs
+}
+
 /// Opens the sockets by which other processes reach the agent.
 fn listen(hub: &Hub, config: &AgentConfig) -> io::Result<(Listeners, PeerAddress)> {
     let mut address = PeerAddress { process: hub.process(), ..PeerAddress::default() };
@@ -165,7 +188,9 @@ fn listen(hub: &Hub, config: &AgentConfig) -> io::Result<(Listeners, PeerAddress
         address.unix = format!("baton-{:016x}-{}-{}", hub.process(), config.id, config.incarnation);
         listeners.listen_unix(&address.unix)?;
     }
-    if config.lanes.contains(&Lane::Tcp) && !bind.is_empty() {
+    // Both are agreed on over it.
+    let over_tcp = [Lane::Tcp, Lane::Rdma].iter().any(|lane| config.lanes.contains(lane));
+    if over_tcp && !bind.is_empty() {
         let bound = listeners.listen_tcp(bind)?;
         let host = if advertise.is_empty() { bound.ip().to_string() } else { advertise.clone() };
         let host = if host.contains(':') { format!("[{host}]") } else { host };

@@ -24,6 +24,11 @@ pub struct AgentConfig {
     pub listen: Option<ListenConfig>,
     /// Settings of the lane `tcp`.
     pub tcp: TcpConfig,
+    /// Settings of the lane `rdma`.
+    pub rdma: RdmaConfig,
+    /// Of the layout that its regions have: the same number where the same offsets mean the same. Over `rdma`, whose owners
+    /// do not see what is read, peers of another are refused.
+    pub fingerprint: u64,
 }
 
 impl AgentConfig {
@@ -39,6 +44,8 @@ impl AgentConfig {
             secret: Secret::default(),
             listen: None,
             tcp: TcpConfig::default(),
+            rdma: RdmaConfig::default(),
+            fingerprint: 0,
         }
     }
 }
@@ -64,5 +71,24 @@ pub struct TcpConfig {
 impl Default for TcpConfig {
     fn default() -> Self {
         Self { connections: 1, checksums: true }
+    }
+}
+
+/// Settings of the lane `rdma`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RdmaConfig {
+    /// Names of the devices that may be used. Empty: all.
+    pub devices: Vec<String>,
+    /// Which entry of a port's table of GIDs it speaks by; `None`: the one that suits best.
+    pub gid_index: Option<u8>,
+    /// Queue pairs to each peer on each device: 1 to 8.
+    pub queues: u8,
+    /// Whether completions are looked for without sleeping while reads are under way.
+    pub poll: bool,
+}
+
+impl Default for RdmaConfig {
+    fn default() -> Self {
+        Self { devices: Vec::new(), gid_index: None, queues: 2, poll: false }
     }
 }

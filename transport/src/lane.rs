@@ -40,6 +40,7 @@ impl Lane {
     pub fn not_built(self) -> Option<&'static str> {
         match self {
             Lane::Local | Lane::Shm | Lane::Tcp => None,
+            Lane::Rdma if cfg!(feature = "rdma") => None,
             Lane::CudaIpc | Lane::Rdma => Some("not built in"),
         }
     }

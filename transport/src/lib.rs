@@ -17,6 +17,11 @@ mod event;
 mod files;
 mod hub;
 mod lane;
+#[cfg(feature = "rdma")]
+mod lane_rdma;
+#[cfg(not(feature = "rdma"))]
+#[path = "lane_rdma_absent.rs"]
+mod lane_rdma;
 mod lane_tcp;
 mod link;
 mod mapping;
@@ -36,7 +41,7 @@ mod watch;
 
 pub use agent::Agent;
 pub use checksum::checksum;
-pub use config::{AgentConfig, ListenConfig, TcpConfig};
+pub use config::{AgentConfig, ListenConfig, RdmaConfig, TcpConfig};
 pub use counts::{AgentCounts, Reads, Refusal};
 pub use event::{AgentEvent, Completion, TransferError, TransferId, TransferReport};
 pub use files::{

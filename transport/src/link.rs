@@ -1,6 +1,7 @@
 //! A connected peer: the way to its bytes, and whether it is still there.
 
 use crate::lane::Lane;
+use crate::lane_rdma::RdmaWay;
 use crate::lane_tcp::Asker;
 use crate::mapping::Mapping;
 use crate::memory::{Memory, RegionId};
@@ -33,6 +34,8 @@ pub(crate) enum Way {
         /// `None`: there is no file behind that one.
         regions: Mutex<Vec<Option<Arc<Mapping>>>>,
     },
+    /// A device of this host reads them.
+    Rdma(Arc<RdmaWay>),
     /// It is asked to send them.
     Tcp {
         /// Bytes of each region.
@@ -75,6 +78,7 @@ impl Link {
         match self.way {
             Way::Local(_) => Lane::Local,
             Way::Shm { .. } => Lane::Shm,
+            Way::Rdma(_) => Lane::Rdma,
             Way::Tcp { .. } => Lane::Tcp,
         }
     }
@@ -98,6 +102,7 @@ impl Link {
         match &self.way {
             Way::Local(station) => station.progress.get(),
             Way::Shm { progress, .. } => progress.get(),
+            Way::Rdma(way) => way.progress(),
             Way::Tcp { .. } => 0,
         }
     }
@@ -106,7 +111,7 @@ impl Link {
     pub(crate) fn watch(&self, wake: &Arc<dyn Wake>) -> u64 {
         match &self.way {
             Way::Local(station) => station.progress.watch(wake),
-            Way::Shm { .. } | Way::Tcp { .. } => self.progress(),
+            Way::Shm { .. } | Way::Rdma(_) | Way::Tcp { .. } => self.progress(),
         }
     }
 
@@ -114,7 +119,7 @@ impl Link {
     pub(crate) fn futex(&self, seen: u64) -> Option<SharedFutex> {
         match &self.way {
             Way::Shm { progress, .. } => Some(progress.futex(seen)),
-            Way::Local(_) | Way::Tcp { .. } => None,
+            Way::Local(_) | Way::Rdma(_) | Way::Tcp { .. } => None,
         }
     }
 
@@ -126,7 +131,7 @@ impl Link {
                 let regions = regions.lock().unwrap_or_else(PoisonError::into_inner);
                 regions.get(id.0 as usize).cloned().flatten().map(Source::Mapped)
             }
-            Way::Tcp { .. } => None,
+            Way::Rdma(_) | Way::Tcp { .. } => None,
         }
     }
 
@@ -136,6 +141,7 @@ impl Link {
             Way::Tcp { regions, .. } => {
                 regions.lock().unwrap_or_else(PoisonError::into_inner).get(id.0 as usize).copied()
             }
+            Way::Rdma(way) => way.region_len(id),
             Way::Local(_) | Way::Shm { .. } => self.source(id).map(|source| source.len() as u64),
         }
     }

@@ -20,6 +20,9 @@ pub trait Memory: Send + Sync {
     }
 }
 
+/// Regions of one agent that others take note of.
+pub(crate) const REGIONS_MAX: usize = 4096;
+
 /// A region of one agent, in the order of registration from 0; peers of one layout register alike.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
 pub struct RegionId(pub u32);

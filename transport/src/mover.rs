@@ -73,7 +73,7 @@ impl Transfer {
     fn batches(&self) -> &[Batch] {
         match &self.work {
             Work::Copies(batches) => batches,
-            Work::Stream(_) => &[],
+            Work::Reads(_) | Work::Stream(_) => &[],
         }
     }
 }

@@ -254,6 +254,9 @@ impl Station {
         if let Some(streams) = &self.streams {
             streams.introduced(id, incarnation);
         }
+        if let Ok(verbs) = &self.verbs {
+            verbs.introduced(id, incarnation);
+        }
         if let Some(link) = old {
             self.lose(&link, "a new life of it is there");
         }

@@ -5,6 +5,7 @@ use crate::control::Control;
 use crate::counts::Counts;
 use crate::event::{AgentEvent, Completion, TransferError, TransferId, TransferReport};
 use crate::hub::Hub;
+use crate::lane_rdma::Verbs;
 use crate::lane_tcp::Streams;
 use crate::link::Link;
 use crate::memory::{Memory, RegionId, Regions};
@@ -17,6 +18,12 @@ use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Who has a transfer, in the lowest bits of its id.
+const HOLDER_BITS: u32 = 2;
+const MOVERS: u64 = 0;
+const STREAMS: u64 = 1;
+const VERBS: u64 = 2;
 
 /// Takes an agent's events. See [`crate::Agent::start`].
 pub(crate) type Sink = Box<dyn Fn(AgentEvent) -> bool + Send + Sync>;
@@ -32,6 +39,8 @@ pub(crate) struct Station {
     pub(crate) control: Control,
     /// Where it may take the lane `tcp`.
     pub(crate) streams: Option<Streams>,
+    /// Where it may take the lane `rdma`; else why not, in words.
+    pub(crate) verbs: Result<Verbs, String>,
     pub(crate) counts: Counts,
     sink: Sink,
     regions: Mutex<Regions>,
@@ -51,12 +60,13 @@ pub(crate) struct StationParts {
     pub(crate) progress: Watched,
     pub(crate) control: Control,
     pub(crate) streams: Option<Streams>,
+    pub(crate) verbs: Result<Verbs, String>,
     pub(crate) sink: Sink,
 }
 
 impl Station {
     pub(crate) fn new(parts: StationParts) -> Self {
-        let StationParts { config, address, hub, progress, control, streams, sink } = parts;
+        let StationParts { config, address, hub, progress, control, streams, verbs, sink } = parts;
         Self {
             movers: Movers::new(config.posted_max),
             untold: Mutex::new(VecDeque::with_capacity(config.posted_max)),
@@ -67,6 +77,7 @@ impl Station {
             peers: Peers::default(),
             control,
             streams,
+            verbs,
             counts: Counts::default(),
             sink,
             regions: Mutex::default(),
@@ -83,6 +94,9 @@ impl Station {
     }
 
     pub(crate) fn register(&self, memory: Arc<dyn Memory>) -> RegionId {
+        if let Ok(verbs) = &self.verbs {
+            verbs.register(&memory);
+        }
         let id = self.regions().add(memory);
         self.control.regions_changed();
         id
@@ -139,36 +153,34 @@ impl Station {
         if self.open.fetch_update(Ordering::AcqRel, Ordering::Acquire, room).is_err() {
             return Err(PostError::Full(posted_max));
         }
-        // The lowest bit says who has it, for the sake of `cancel`.
-        let id = self.next_id.fetch_add(1, Ordering::Relaxed) << 1;
-        match (&transfer.work, &self.streams) {
-            (Work::Copies(_), _) => {
-                let id = TransferId(id);
-                match copy_at_once(id, &transfer) {
-                    Some(report) => {
-                        self.read(&transfer.link, &report);
-                        self.end_with(id, Ok(report));
-                    }
-                    None => self.movers.post(id, transfer),
+        // The lowest bits say who has it, for the sake of `cancel`.
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed) << HOLDER_BITS;
+        let id = TransferId(match &transfer.work {
+            Work::Copies(_) => id | MOVERS,
+            Work::Stream(_) => id | STREAMS,
+            Work::Reads(_) => id | VERBS,
+        });
+        match (&transfer.work, &self.streams, &self.verbs) {
+            (Work::Copies(_), ..) => match copy_at_once(id, &transfer) {
+                Some(report) => {
+                    self.read(&transfer.link, &report);
+                    self.end_with(id, Ok(report));
                 }
-                Ok(id)
-            }
-            (Work::Stream(_), Some(streams)) => {
-                let id = TransferId(id | 1);
-                streams.post(id, transfer);
-                Ok(id)
-            }
-            (Work::Stream(_), None) => {
-                let id = TransferId(id | 1);
+                None => self.movers.post(id, transfer),
+            },
+            (Work::Stream(_), Some(streams), _) => streams.post(id, transfer),
+            (Work::Reads(_), _, Ok(verbs)) => verbs.post(id, transfer),
+            (Work::Stream(_), None, _) | (Work::Reads(_), _, Err(_)) => {
                 self.end_with(id, Err(TransferError::PeerGone));
-                Ok(id)
             }
         }
+        Ok(id)
     }
 
     pub(crate) fn cancel(&self, id: TransferId) {
-        match &self.streams {
-            Some(streams) if id.0 & 1 == 1 => streams.cancel(id),
+        match (id.0 & ((1 << HOLDER_BITS) - 1), &self.streams, &self.verbs) {
+            (STREAMS, Some(streams), _) => streams.cancel(id),
+            (VERBS, _, Ok(verbs)) => verbs.cancel(id),
             _ => self.movers.cancel(id),
         }
     }
@@ -203,6 +215,9 @@ impl Station {
         self.movers.wake();
         if let Some(streams) = &self.streams {
             streams.links_changed();
+        }
+        if let Ok(verbs) = &self.verbs {
+            verbs.links_changed();
         }
         self.control.link_lost();
         if lost {

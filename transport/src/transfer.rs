@@ -1,6 +1,7 @@
 //! Transfers: prepared once from lists of copies, posted, and ended exactly once.
 
 use crate::lane::Lane;
+use crate::lane_rdma::ReadPlan;
 use crate::lane_tcp::StreamPlan;
 use crate::link::{Link, Source, Way};
 use crate::memory::{Memory, RegionId};
@@ -67,6 +68,8 @@ impl Batch {
 pub(crate) enum Work {
     /// This process copies them.
     Copies(Vec<Batch>),
+    /// A device reads them.
+    Reads(ReadPlan),
     /// The peer is asked to send them.
     Stream(StreamPlan),
 }
@@ -91,6 +94,7 @@ impl Transfer {
         let runs = merge(batches, link.progress());
         let destination = |id| own(id).ok_or(PrepareError::NoRegion { peer: None, region: id });
         let work = match &link.way {
+            Way::Rdma(way) => Work::Reads(ReadPlan::new(way, link.peer, runs, destination)?),
             Way::Tcp { .. } => Work::Stream(StreamPlan::new(&link, runs, checksums, destination)?),
             Way::Local(_) | Way::Shm { .. } => {
                 let batch = |run: Run| {

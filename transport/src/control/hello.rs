@@ -9,7 +9,7 @@ use domain::session::PeerAddress;
 use domain::{Incarnation, Secret, WorkerId};
 
 /// Version of everything that agents say to each other. Other versions are refused.
-pub(crate) const VERSION: u16 = 1;
+pub(crate) const VERSION: u16 = 2;
 /// What every first message begins with, in all versions.
 const MAGIC: &[u8; 6] = b"baton\0";
 /// Bytes of a message before the proofs are checked.
@@ -44,6 +44,8 @@ pub(crate) enum Purpose {
     Control,
     /// Bytes of regions.
     Bytes,
+    /// What both ends of the lane `rdma` must know of each other.
+    Queues,
 }
 
 /// The first message.
@@ -69,6 +71,7 @@ impl Hello {
         bytes.push(match self.purpose {
             Purpose::Control => 0,
             Purpose::Bytes => 1,
+            Purpose::Queues => 2,
         });
         for (id, incarnation) in [(self.from.id, self.from.incarnation), self.to] {
             bytes.extend_from_slice(&id.0.to_le_bytes());
@@ -91,6 +94,7 @@ impl Hello {
         let purpose = match rest.take::<1>()? {
             [0] => Purpose::Control,
             [1] => Purpose::Bytes,
+            [2] => Purpose::Queues,
             [other] => return Err(format!("a connection for purpose {other}")),
         };
         let (id, incarnation) = rest.who()?;

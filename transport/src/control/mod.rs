@@ -1,30 +1,32 @@
 //! The control thread of an agent: it takes in who connects, carries messages and regions, notices who leaves, and has
 //! peers connected. Idle connections cost it nothing.
 //!
-//! What is deliberately absent: bytes of regions. They are the mover's and `lane_tcp`'s.
+//! What is deliberately absent: bytes of regions. They are the mover's, `lane_rdma`'s and `lane_tcp`'s.
 
 mod channel;
 mod dial;
 mod hello;
+mod reach;
 mod serve;
 mod sockets;
 mod survey;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use channel::{Channel, ChannelError, Frame};
 pub(crate) use sockets::{Listeners, prepare_tcp};
 
 use crate::counts::{Counts, Refusal};
 use crate::event::AgentEvent;
+use crate::lane_rdma::Verbs;
 use crate::link::Link;
 use crate::peers::Known;
 use crate::ranking::Slow;
 use crate::station::Station;
 use crate::wake::{Doorbell, Wake};
-use channel::{Channel, ChannelError};
 use dial::Dialled;
 use domain::{Incarnation, WorkerId};
-use hello::kind;
+use hello::{Purpose, kind};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::time::Timespec;
 use serve::Serving;
@@ -387,17 +389,30 @@ impl<'a> Loop<'a> {
                 self.strangers.remove(&number);
                 self.flush(number);
             }
-            serve::Next::Bytes { peer, incarnation } => {
+            serve::Next::Lane { purpose, peer, incarnation } => {
                 self.strangers.remove(&number);
-                let Some(mut connection) = self.connections.remove(&number) else { return };
-                let deleted = epoll::delete(&self.epoll, connection.channel.socket());
-                let flushed = deleted.is_ok() && matches!(connection.channel.flush(), Ok(true));
-                let socket = connection.channel.into_socket().filter(|_| flushed);
-                match (&self.station.streams, socket) {
+                let Some(Connection { mut channel, .. }) = self.connections.remove(&number) else { return };
+                let deleted = epoll::delete(&self.epoll, channel.socket());
+                if deleted.is_err() || !matches!(channel.flush(), Ok(true)) {
+                    return;
+                }
+                if purpose == Purpose::Queues {
+                    return self.serve_queues(channel, peer, incarnation);
+                }
+                match (&self.station.streams, channel.into_socket()) {
                     (Some(streams), Some(socket)) => streams.serve(peer, incarnation, socket),
                     _ => self.station.counts.refused(Refusal::Protocol),
                 }
             }
+        }
+    }
+
+    /// A peer wants to read over the lane `rdma`. That this end cannot is no fault of the peer's.
+    fn serve_queues(&self, mut channel: Channel, peer: WorkerId, incarnation: Incarnation) {
+        let usable = |verbs| Verbs::failed(verbs).map_or(Ok(verbs), Err);
+        match self.station.verbs.as_ref().map_err(Clone::clone).and_then(usable) {
+            Ok(verbs) => verbs.serve(peer, incarnation, channel),
+            Err(reason) => turn_away(&mut channel, &reason),
         }
     }
 
@@ -456,9 +471,7 @@ impl<'a> Loop<'a> {
                 if let ChannelError::Refused(why, reason) = error {
                     self.station.counts.refused(*why);
                     tracing::debug!(worker = name, reason, "refused a connection");
-                    connection.channel.push(kind::REFUSED, reason.as_bytes(), None);
-                    // It is told if it listens; nobody waits for it.
-                    let _ = connection.channel.flush();
+                    turn_away(&mut connection.channel, reason);
                 }
             }
         }
@@ -508,12 +521,19 @@ impl<'a> Loop<'a> {
     }
 }
 
+/// Tells the other end why it is not served.
+pub(crate) fn turn_away(channel: &mut Channel, reason: &str) {
+    channel.push(kind::REFUSED, reason.as_bytes(), None);
+    // It is told if it listens; nobody waits for it.
+    let _ = channel.flush();
+}
+
 /// Frames of a peer that this agent connected to.
 fn handle(link: &Link, channel: &mut Channel) -> Result<(), ChannelError> {
     let refuse = |reason| ChannelError::Refused(Refusal::Protocol, reason);
     while let Some(frame) = channel.next(hello::HELLO_BYTES_MAX)? {
         match frame.kind {
-            kind::REGION => dial::add_region(link, &frame, channel).map_err(refuse)?,
+            kind::REGION => reach::add_region(link, &frame, channel).map_err(refuse)?,
             other => return Err(refuse(format!("a frame of kind {other} out of place"))),
         }
     }

@@ -38,8 +38,9 @@ pub(super) enum Next {
     Stay,
     /// It is a peer now.
     Known,
-    /// It is a peer's, for bytes: not this thread's business.
-    Bytes {
+    /// It is a peer's, for a lane: not this thread's business.
+    Lane {
+        purpose: Purpose,
         peer: WorkerId,
         incarnation: Incarnation,
     },
@@ -79,9 +80,9 @@ impl Serving {
                     let purpose = hello.purpose;
                     station.introduce(hello.from.clone());
                     self.0 = Stage::Peer { peer, incarnation, regions_shown: 0 };
-                    if purpose == Purpose::Bytes {
+                    if purpose != Purpose::Control {
                         channel.push(kind::READY, &[], None);
-                        return Ok(Next::Bytes { peer, incarnation });
+                        return Ok(Next::Lane { purpose, peer, incarnation });
                     }
                     self.show_regions(station, channel);
                     if channel.is_unix()

@@ -308,6 +308,7 @@ mod tests {
             progress: Watched::new(word.clone(), None).expect("nobody else watches it"),
             control: Control::new().expect("there are descriptors"),
             streams: None,
+            verbs: Err("not of this test".to_owned()),
             sink: Box::new(|_| true),
         });
         station.register(Arc::new(SealedMemory::new("test", LEN).expect("memory")));

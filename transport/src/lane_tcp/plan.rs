@@ -66,7 +66,7 @@ impl StreamPlan {
     ) -> Result<Self, PrepareError> {
         let (connections, mut turn) = match &link.way {
             Way::Tcp { askers, turn, .. } => (askers.len(), turn.fetch_add(1, Ordering::Relaxed)),
-            Way::Local(_) | Way::Shm { .. } => (1, 0),
+            Way::Local(_) | Way::Shm { .. } | Way::Rdma(_) => (1, 0),
         };
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let mut plan = Self {

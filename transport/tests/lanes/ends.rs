@@ -16,11 +16,17 @@ pub(crate) const MOMENT: Duration = Duration::from_millis(30);
 pub(crate) const OWNER: WorkerId = WorkerId(0);
 pub(crate) const READER: WorkerId = WorkerId(1);
 pub(crate) const REGION: RegionId = RegionId(0);
-pub(crate) const LANES: [Lane; 3] = [Lane::Local, Lane::Shm, Lane::Tcp];
 /// Transfers that an end may have open.
 pub(crate) const POSTED_MAX: usize = 4;
 /// Events that an end's inbox holds.
 pub(crate) const INBOX: usize = 64;
+
+/// The lanes that work here: `rdma` where it is built in and there is a device.
+pub(crate) fn lanes() -> Vec<Lane> {
+    let devices = std::fs::read_dir("/sys/class/infiniband").map_or(0, Iterator::count);
+    let rdma = (Lane::Rdma.not_built().is_none() && devices > 0).then_some(Lane::Rdma);
+    [Lane::Local, Lane::Shm, Lane::Tcp].into_iter().chain(rdma).collect()
+}
 
 pub(crate) struct End {
     pub(crate) agent: Agent,

@@ -10,7 +10,7 @@ use transport::{
 
 #[test]
 fn ready_bytes_arrive_and_are_reported() {
-    for lane in LANES {
+    for lane in lanes() {
         let pair = pair(lane, 1000);
         let report = pair.read(10, 0, &[(0, 990), (500, 0)]).result.unwrap();
         assert_eq!((report.lane, report.bytes), (lane, 20));
@@ -25,7 +25,7 @@ fn ready_bytes_arrive_and_are_reported() {
 #[test]
 fn large_reads_arrive_whole() {
     const LEN: usize = (9 << 20) + 13;
-    for lane in LANES {
+    for lane in lanes() {
         let pair = pair(lane, LEN);
         assert_eq!(pair.read(LEN, 0, &[(0, 0)]).result.unwrap().bytes, LEN as u64);
         assert!(pair.reader.bytes() == pair.owner.bytes(), "over {lane}");
@@ -34,7 +34,7 @@ fn large_reads_arrive_whole() {
 
 #[test]
 fn a_layer_is_read_only_once_it_is_written() {
-    for lane in LANES {
+    for lane in lanes() {
         let pair = pair(lane, 64);
         let batches = (0..4_u16).map(|layer| {
             let at = u64::from(layer) * 16;
@@ -54,7 +54,7 @@ fn a_layer_is_read_only_once_it_is_written() {
 
 #[test]
 fn a_closed_gate_holds_up_nobody_else() {
-    for lane in LANES {
+    for lane in lanes() {
         let pair = pair(lane, 256 << 10);
         let waiting = pair.post(128 << 10, ProgressWord::mark(StepId(1), 0), &[(0, 0)]);
         assert!(pair.read(128 << 10, 0, &[(128 << 10, 128 << 10)]).result.is_ok());
@@ -67,7 +67,7 @@ fn a_closed_gate_holds_up_nobody_else() {
 
 #[test]
 fn cancel_ends_once_and_quiesces() {
-    for lane in LANES {
+    for lane in lanes() {
         let pair = pair(lane, 64);
         let id = pair.post(64, ProgressWord::mark(StepId(1), 0), &[(0, 0)]);
         pair.reader.agent.cancel(id);
@@ -85,7 +85,7 @@ fn cancel_ends_once_and_quiesces() {
 #[test]
 fn a_cancel_amid_the_bytes_stops_them() {
     const LEN: usize = 32 << 20;
-    for lane in LANES {
+    for lane in lanes() {
         let pair = pair(lane, LEN);
         for _ in 0..8 {
             let id = pair.post(LEN, 0, &[(0, 0)]);
@@ -104,7 +104,7 @@ fn a_cancel_amid_the_bytes_stops_them() {
 
 #[test]
 fn the_owners_death_ends_the_transfer() {
-    for lane in LANES {
+    for lane in lanes() {
         let Pair { owner, reader } = pair(lane, 64);
         let id = reader.post(OWNER, vec![batch(64, u64::MAX, &[(0, 0)])]);
         drop(owner);
@@ -120,7 +120,7 @@ fn the_owners_death_ends_the_transfer() {
 
 #[test]
 fn a_returned_peer_is_connected_again() {
-    for lane in LANES {
+    for lane in lanes() {
         let (owner_hub, reader_hub) = hubs(lane);
         let reader = end(&reader_hub, READER, 1, 8, |config| config.lanes = vec![lane]);
         let life = |life| end(&owner_hub, OWNER, life, 8, |config| config.lanes = vec![lane]);
@@ -145,7 +145,7 @@ fn a_returned_peer_is_connected_again() {
 
 #[test]
 fn bounds_are_kept() {
-    for lane in LANES {
+    for lane in lanes() {
         let pair = pair(lane, 64);
         let refused = |batch| pair.reader.agent.prepare(OWNER, vec![batch]).err();
         let out = |from, to| Some(PrepareError::OutOfBounds { copy: Copy { from, to }, len: 5 });
@@ -170,7 +170,7 @@ fn bounds_are_kept() {
 
 #[test]
 fn messages_arrive_in_order_both_ways() {
-    for lane in LANES {
+    for lane in lanes() {
         let pair = pair(lane, 1);
         for i in 0..INBOX as u8 {
             pair.reader.agent.send(OWNER, vec![i; usize::from(i) * 1000]).unwrap();
@@ -189,7 +189,7 @@ fn messages_arrive_in_order_both_ways() {
 
 #[test]
 fn what_the_inbox_does_not_take_is_kept_unless_it_is_a_message() {
-    for lane in LANES {
+    for lane in lanes() {
         let pair = pair(lane, 64);
         // The owner fills the reader's inbox.
         pair.owner.connect(READER);
@@ -229,7 +229,7 @@ proptest! {
     /// end nothing more is written.
     #[test]
     fn any_interleaving_ends_every_transfer_once(
-        lane in prop::sample::select(&LANES[..]), slice in 1_usize..20_000,
+        lane in prop::sample::select(lanes()), slice in 1_usize..20_000,
         actions in proptest::collection::vec((0_u8..3, 0_u16..4), 1..40),
     ) {
         let pair = pair(lane, 4 * 4 * slice);
@@ -268,7 +268,7 @@ proptest! {
     /// Copies of any length between any places arrive, and nothing else changes.
     #[test]
     fn any_copies_arrive(
-        lane in prop::sample::select(&LANES[..]),
+        lane in prop::sample::select(lanes()),
         len in 1_usize..70_000, places in proptest::collection::vec(0_u64..200_000, 1..40),
     ) {
         let len = len.min(200_000 / places.len());

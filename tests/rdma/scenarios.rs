@@ -1,0 +1,145 @@
+//! What is shown.
+
+use crate::owner::Owner;
+use crate::reader::{LAYOUT, LEN, OWNER, Reader, UNTOUCHED, byte};
+use domain::{ProgressWord, StepId};
+use transport::{AgentEvent, Copy, ReadBatch, RegionId, TransferError};
+
+const SCENARIOS: [(&str, fn()); 6] = [
+    ("reads_of_every_size", reads_of_every_size),
+    ("reads_of_every_stride", reads_of_every_stride),
+    ("layers_are_read_as_they_are_written", layers_are_read_as_they_are_written),
+    ("cancelled_under_load", cancelled_under_load),
+    ("the_owner_is_killed_and_returns", the_owner_is_killed_and_returns),
+    ("another_layout_is_refused", another_layout_is_refused),
+];
+
+/// Runs those whose names contain `only`. Ends the process with an error at the first that fails.
+pub(crate) fn run(only: Option<&str>) {
+    for (name, scenario) in SCENARIOS.iter().filter(|(name, _)| only.is_none_or(|only| name.contains(only))) {
+        println!("rdma: {name}");
+        scenario();
+    }
+    println!("rdma: all is well");
+}
+
+fn reads_of_every_size() {
+    let owner = Owner::start(1, LAYOUT);
+    let reader = Reader::connected(&owner);
+    // Around what packets, pages and parts of a read hold.
+    for len in [1, 7, 64, 1023, 4095, 4096, 4097, 65_537, 256 << 10, (256 << 10) + 1, (1 << 20) + 13] {
+        reader.check(len, &[(3, 5)]);
+        reader.check(len, &[(LEN - len, 0)]);
+    }
+    reader.check(LEN, &[(0, 0)]);
+}
+
+fn reads_of_every_stride() {
+    let owner = Owner::start(1, LAYOUT);
+    let reader = Reader::connected(&owner);
+    for (len, stride, count) in [(1, 3, 500), (100, 128, 300), (4096, 8192, 100), (10_000, 10_007, 200)] {
+        let strided = |at: usize| at * stride;
+        let spread: Vec<_> = (0..count).map(|at| (strided(at), at * len)).collect();
+        reader.check(len, &spread);
+        let reversed: Vec<_> = (0..count).map(|at| (at * len, strided(count - 1 - at))).collect();
+        reader.check(len, &reversed);
+    }
+}
+
+fn layers_are_read_as_they_are_written() {
+    const LAYERS: u16 = 8;
+    const SLICE: usize = 20_000;
+    let mut owner = Owner::start(1, LAYOUT);
+    let reader = Reader::connected(&owner);
+    let batches = (0..LAYERS).map(|layer| {
+        let at = u64::from(layer) * SLICE as u64;
+        let (region, gate) = (RegionId(0), ProgressWord::mark(StepId(1), layer));
+        ReadBatch { source: region, destination: region, len: SLICE, gate, copies: vec![Copy { from: at, to: at }] }
+    });
+    let id = reader.post_all(batches.collect());
+    for layer in 0..LAYERS {
+        reader.hears_nothing();
+        owner.raise(1, layer);
+    }
+    let end = reader.ended();
+    assert_eq!((end.id, end.result.is_ok()), (id, true), "{end:?}");
+    assert!(reader.bytes()[..usize::from(LAYERS) * SLICE].iter().zip(0..).all(|(is, at)| *is == byte(at)));
+}
+
+/// Transfers into parts of the memory, some of which are cancelled while their bytes arrive.
+fn cancelled_under_load() {
+    const PARTS: usize = 8;
+    const PART: usize = LEN / PARTS;
+    let owner = Owner::start(1, LAYOUT);
+    let reader = Reader::connected(&owner);
+    let mut cancelled = 0;
+    for round in 0..4 {
+        reader.wipe();
+        let ids: Vec<_> = (0..PARTS).map(|part| reader.post(PART, 0, &[(part * PART, part * PART)])).collect();
+        ids.iter().skip(round % 2).step_by(2).for_each(|&id| reader.agent.cancel(id));
+        let mut arrived = Vec::new();
+        for _ in 0..PARTS {
+            let end = reader.ended();
+            let part = ids.iter().position(|&id| id == end.id).expect("one of them");
+            match end.result {
+                Ok(_) => arrived.push(part),
+                // From now on its part is another's.
+                Err(TransferError::Cancelled) => reader.wipe_range(part * PART, PART),
+                Err(other) => panic!("{other}"),
+            }
+        }
+        reader.hears_nothing();
+        cancelled += PARTS - arrived.len();
+        for (place, bytes) in reader.bytes().chunks(PART).enumerate() {
+            let whole = |part: usize| bytes.iter().zip(part * PART..).all(|(is, at)| *is == byte(at));
+            let untouched = bytes.iter().all(|&is| is == UNTOUCHED);
+            assert!(if arrived.contains(&place) { whole(place) } else { untouched }, "part {place} of round {round}");
+        }
+    }
+    assert!(cancelled > 0, "some are cancelled before their bytes are there");
+    reader.check(PART, &[(0, 0)]);
+}
+
+fn the_owner_is_killed_and_returns() {
+    const PART: usize = LEN / 8;
+    let mut owner = Owner::start(1, LAYOUT);
+    let reader = Reader::connected(&owner);
+    let ids: Vec<_> = (0..8).map(|part| reader.post(PART, 0, &[(part * PART, part * PART)])).collect();
+    let waiting = reader.post(1, u64::MAX, &[(0, 0)]);
+    owner.kill();
+    let (mut gone, mut lost) = (Vec::new(), 0);
+    for _ in 0..ids.len() + 2 {
+        match reader.event() {
+            AgentEvent::Lost { peer: OWNER, .. } => lost += 1,
+            AgentEvent::Ended(end) => match end.result {
+                Ok(_) => {}
+                Err(TransferError::PeerGone) => gone.push(end.id),
+                Err(other) => panic!("{other}"),
+            },
+            other => panic!("unexpected {other:?}"),
+        }
+    }
+    assert!(lost == 1 && gone.contains(&waiting), "{gone:?}");
+    // Who has got its memory back may use it.
+    reader.wipe();
+    reader.hears_nothing();
+    assert!(reader.bytes().iter().all(|&is| is == UNTOUCHED), "nothing is written after the end");
+
+    let again = Owner::start(2, LAYOUT);
+    reader.meet(&again, 2);
+    assert!(matches!(reader.event(), AgentEvent::Connected { .. }));
+    reader.check(PART, &[(PART, 0)]);
+}
+
+fn another_layout_is_refused() {
+    let mut owner = Owner::start(1, LAYOUT + 1);
+    let reader = Reader::new();
+    reader.meet(&owner, 1);
+    match reader.event() {
+        AgentEvent::Lost { reason, .. } => {
+            assert!(reason.contains("000000000000ba70") && reason.contains("000000000000ba71"), "{reason}");
+        }
+        other => panic!("unexpected {other:?}"),
+    }
+    assert_eq!(owner.refused(), 1);
+}

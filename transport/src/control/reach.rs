@@ -1,0 +1,258 @@
+//! Reaching a peer over one lane: connecting, agreeing on what the lane needs, and measuring. Which lane is kept is `dial`'s.
+
+use super::channel::{Channel, ChannelError, Frame};
+use super::hello::{self, HELLO_BYTES_MAX, Hello, Purpose, kind};
+use super::sockets::{connect_tcp, connect_unix};
+use crate::event::TransferReport;
+use crate::lane::Probe;
+use crate::lane_tcp::Asker;
+use crate::link::{Link, Way};
+use crate::mapping::Mapping;
+use crate::memory::{Memory, REGIONS_MAX, RegionId};
+use crate::peers::Known;
+use crate::probe::{self, PROBE_BYTES, PROBE_BYTES_MIN, PROBE_REPEATS, Scratch};
+use crate::progress_page::ProgressView;
+use crate::station::Station;
+use crate::transfer::{Copy, ReadBatch, Transfer};
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// A link that was made and measured, and its connection for messages.
+pub(super) type Reached = (Arc<Link>, Probe, Channel);
+
+pub(super) fn shm(station: &Station, peer: &Known) -> Result<Reached, String> {
+    if peer.address.unix.is_empty() {
+        return Err("the peer offers no Unix socket".to_owned());
+    }
+    let socket = connect_unix(&peer.address.unix).map_err(|error| match error.kind() {
+        io::ErrorKind::ConnectionRefused => "no common Unix socket: the peer is on another host, or gone".to_owned(),
+        _ => format!("its Unix socket cannot be connected: {error}"),
+    })?;
+    let mut channel = Channel::new(socket, true);
+    greet(station, peer, Purpose::Control, &mut channel)?;
+    let (mut regions, mut progress) = (Vec::new(), None);
+    loop {
+        let frame = wait(&mut channel)?;
+        match frame.kind {
+            kind::REGION => regions.push(map(&frame, &mut channel)?.map(Arc::new)),
+            kind::PROGRESS => {
+                let file = channel.take_descriptor().ok_or("its progress word came without a descriptor")?;
+                progress = Some(ProgressView::new(file)?);
+            }
+            kind::READY => break,
+            _ => return Err(unexpected(&frame)),
+        }
+        if regions.len() > REGIONS_MAX {
+            return Err(format!("it has more than {REGIONS_MAX} regions"));
+        }
+    }
+    if !regions.is_empty() && regions.iter().all(Option::is_none) {
+        return Err("its memory is not in files that could be mapped".to_owned());
+    }
+    let progress = progress.ok_or("it does not show its progress")?;
+    let first = regions.iter().flatten().next();
+    let probe = first.map_or(Probe::default(), |first: &Arc<Mapping>| probe::copies(first.as_ptr(), first.len()));
+    let way = Way::Shm { progress, regions: Mutex::new(regions) };
+    Ok((Arc::new(Link::new(peer.id, peer.incarnation, peer.name.clone(), way)), probe, channel))
+}
+
+/// Each step of it takes `patience` at most.
+pub(super) fn tcp(station: &Station, peer: &Known, patience: Duration) -> Result<Reached, String> {
+    let Some(streams) = &station.streams else { return Err("this worker listens to no other process".to_owned()) };
+    let (channel, regions) = control_over_tcp(station, peer, patience)?;
+    let connections = usize::from(station.config.tcp.connections.max(1));
+    let mut askers = Vec::with_capacity(connections);
+    for index in 0..connections {
+        let channel = lane_over_tcp(station, peer, Purpose::Bytes, patience)?;
+        let socket = channel.into_socket().ok_or("it sent bytes that were not asked for")?;
+        rustix::io::ioctl_fionbio(&socket, true).map_err(|error| error.to_string())?;
+        askers.push(Arc::new(Asker::new(socket, index)));
+    }
+    let way = Way::Tcp { regions: Mutex::new(regions), askers, turn: AtomicUsize::new(0) };
+    let link = Arc::new(Link::new(peer.id, peer.incarnation, peer.name.clone(), way));
+    streams.adopt(link.clone());
+    let probe = probe_reads(&link, |len| Arc::new(Scratch::new(len)), |transfer| streams.read(transfer, patience));
+    keep(station, link, probe, channel)
+}
+
+/// Each step of it takes `patience` at most.
+pub(super) fn rdma(station: &Station, peer: &Known, patience: Duration) -> Result<Reached, String> {
+    let verbs = station.verbs.as_ref().map_err(Clone::clone)?;
+    if let Some(reason) = verbs.failed() {
+        return Err(reason);
+    }
+    // First what may be refused.
+    let queues = lane_over_tcp(station, peer, Purpose::Queues, patience)?;
+    let met = verbs.meet(queues, station.config.fingerprint, wait)?;
+    let (channel, _) = control_over_tcp(station, peer, patience)?;
+    let way = Way::Rdma(met.way.clone());
+    let link = Arc::new(Link::new(peer.id, peer.incarnation, peer.name.clone(), way));
+    verbs.adopt(link.clone(), met);
+    let probe = probe_reads(&link, |_| verbs.scratch(), |transfer| verbs.read(transfer, patience));
+    keep(station, link, probe, channel)
+}
+
+/// A link is kept if it could be measured.
+fn keep(station: &Station, link: Arc<Link>, probe: Result<Probe, String>, channel: Channel) -> Result<Reached, String> {
+    match probe {
+        Ok(probe) => Ok((link, probe, channel)),
+        Err(reason) => {
+            super::dial::let_go(station, &link);
+            Err(reason)
+        }
+    }
+}
+
+/// Connects a peer that knows this worker then.
+fn connect(station: &Station, peer: &Known, purpose: Purpose, patience: Duration) -> Result<Channel, String> {
+    if peer.address.tcp.is_empty() {
+        return Err("the peer offers no address for it".to_owned());
+    }
+    let socket = connect_tcp(&peer.address.tcp, patience);
+    let socket = socket.map_err(|error| format!("{} cannot be connected: {error}", peer.address.tcp))?;
+    let mut channel = Channel::new(socket, false);
+    greet(station, peer, purpose, &mut channel)?;
+    Ok(channel)
+}
+
+/// A link's connection for messages, and the bytes of each region of the peer.
+fn control_over_tcp(station: &Station, peer: &Known, patience: Duration) -> Result<(Channel, Vec<u64>), String> {
+    let mut channel = connect(station, peer, Purpose::Control, patience)?;
+    let mut regions = Vec::new();
+    loop {
+        let frame = wait(&mut channel)?;
+        match frame.kind {
+            kind::REGION => regions.push(region(&frame)?.0),
+            kind::READY => return Ok((channel, regions)),
+            _ => return Err(unexpected(&frame)),
+        }
+        if regions.len() > REGIONS_MAX {
+            return Err(format!("it has more than {REGIONS_MAX} regions"));
+        }
+    }
+}
+
+/// A connection that is a lane's own.
+fn lane_over_tcp(station: &Station, peer: &Known, purpose: Purpose, patience: Duration) -> Result<Channel, String> {
+    let mut channel = connect(station, peer, purpose, patience)?;
+    let frame = wait(&mut channel)?;
+    if frame.kind == kind::READY { Ok(channel) } else { Err(unexpected(&frame)) }
+}
+
+/// Measures reads, by `read`, over a link that nobody else uses yet, into what `scratch` gives.
+fn probe_reads(
+    link: &Arc<Link>,
+    scratch: impl Fn(usize) -> Arc<dyn Memory>,
+    read: impl Fn(Transfer) -> Result<TransferReport, String>,
+) -> Result<Probe, String> {
+    let Some(len) = link.region_len(RegionId(0)).filter(|&len| len > 0) else { return Ok(Probe::default()) };
+    let len = usize::try_from(len).unwrap_or(usize::MAX).min(PROBE_BYTES);
+    let scratch = scratch(len);
+    let fastest = |len: usize| {
+        let mut fastest = f64::INFINITY;
+        for _ in 0..=PROBE_REPEATS {
+            let copies = vec![Copy { from: 0, to: 0 }];
+            let batch = ReadBatch { source: RegionId(0), destination: RegionId(0), len, gate: 0, copies };
+            let transfer = Transfer::new(link.clone(), vec![batch], false, |_| Some(scratch.clone()));
+            let report = read(transfer.map_err(|error| error.to_string())?)?;
+            fastest = report.elapsed.as_secs_f64().clamp(1e-9, fastest);
+        }
+        Ok::<_, String>(fastest)
+    };
+    Ok(Probe { bytes_per_s: len as f64 / fastest(len)?, latency_s: fastest(len.min(PROBE_BYTES_MIN))? })
+}
+
+/// Says hello, until both ends know who the other is.
+fn greet(station: &Station, peer: &Known, purpose: Purpose, channel: &mut Channel) -> Result<(), String> {
+    let config = &station.config;
+    let hello = Hello {
+        purpose,
+        from: Known {
+            id: config.id,
+            incarnation: config.incarnation,
+            name: config.name.clone(),
+            address: station.address.clone(),
+        },
+        to: (peer.id, peer.incarnation),
+        nonce: crate::random::bytes().map_err(|error| format!("no random numbers: {error}"))?,
+    };
+    let encoded = hello.encode();
+    channel.push(kind::HELLO, &encoded, None);
+    let answer = wait(channel)?;
+    if answer.kind != kind::CHALLENGE {
+        return Err(unexpected(&answer));
+    }
+    let proof = hello::check_answer(&config.secret, &hello, &encoded, &answer.body)?;
+    channel.push(kind::PROOF, &proof, None);
+    channel.flush().map_err(|error| error.to_string())?;
+    Ok(())
+}
+
+/// Sends what waits and waits for a frame. One that says why this end is not served is an error.
+fn wait(channel: &mut Channel) -> Result<Frame, String> {
+    let frame = |channel: &mut Channel| {
+        if !channel.flush()? {
+            return Err(ChannelError::Failed(rustix::io::Errno::TIMEDOUT));
+        }
+        loop {
+            if let Some(frame) = channel.next(HELLO_BYTES_MAX)? {
+                return Ok(frame);
+            }
+            if !channel.fill()? {
+                return Err(ChannelError::Failed(rustix::io::Errno::TIMEDOUT));
+            }
+        }
+    };
+    let frame = frame(channel).map_err(|error| error.to_string())?;
+    match frame.kind {
+        kind::REFUSED => Err(format!("the peer: {}", String::from_utf8_lossy(&frame.body))),
+        _ => Ok(frame),
+    }
+}
+
+fn unexpected(frame: &Frame) -> String {
+    format!("a frame of kind {} out of place", frame.kind)
+}
+
+/// Bytes of a region, and where it begins in the file that comes along, if any does.
+fn region(frame: &Frame) -> Result<(u64, Option<u64>), String> {
+    let body: &[u8; 17] = frame.body.as_slice().try_into().map_err(|_| "a region of another length".to_owned())?;
+    let (len, rest) = body.split_first_chunk::<8>().ok_or("a region without a length")?;
+    let (offset, has_file) = rest.split_first_chunk::<8>().ok_or("a region without an offset")?;
+    Ok((u64::from_le_bytes(*len), (has_file == [1]).then_some(u64::from_le_bytes(*offset))))
+}
+
+/// Maps the region that a frame speaks of, if a file comes along.
+pub(super) fn map(frame: &Frame, channel: &mut Channel) -> Result<Option<Mapping>, String> {
+    let (len, offset) = region(frame)?;
+    let Some(offset) = offset else { return Ok(None) };
+    let file = channel.take_descriptor().ok_or("a region came without its descriptor")?;
+    let len = usize::try_from(len).map_err(|_| "a region too large for this machine".to_owned())?;
+    Mapping::new(file.as_fd(), offset, len).map(Some)
+}
+
+/// A region that came later than the others.
+pub(super) fn add_region(link: &Link, frame: &Frame, channel: &mut Channel) -> Result<(), String> {
+    let room = |count: usize| {
+        if count < REGIONS_MAX { Ok(()) } else { Err(format!("it has more than {REGIONS_MAX} regions")) }
+    };
+    match &link.way {
+        Way::Shm { regions, .. } => {
+            let mapping = map(frame, channel)?.map(Arc::new);
+            let mut regions = regions.lock().unwrap_or_else(PoisonError::into_inner);
+            room(regions.len())?;
+            regions.push(mapping);
+        }
+        Way::Tcp { regions, .. } => {
+            let mut regions = regions.lock().unwrap_or_else(PoisonError::into_inner);
+            room(regions.len())?;
+            regions.push(region(frame)?.0);
+        }
+        // The lane `rdma` hears of regions, with their keys, over a connection of its own.
+        Way::Local(_) | Way::Rdma(_) => {}
+    }
+    Ok(())
+}

@@ -1,0 +1,317 @@
+//! The lane `rdma`: the reader's device reads the owner's memory, over reliably connected queue pairs of libibverbs; the
+//! owner's processor has no part in it.
+//!
+//! One thread of the agent posts reads and takes their completions for all peers. A connection beside each link carries
+//! what both ends must know: queue pairs and keys at first, then the owner's progress word while the reader waits for it.
+//! That connection, like every other, is made and proven to be a peer's by `control`; the queue pairs of both ends live as
+//! long as it.
+//!
+//! What is deliberately absent: writing. No key allows it, and no queue pair of ours is made for it. And checksums: links
+//! check each packet, and a read that was damaged is repeated by the device.
+
+mod engine;
+mod owner;
+mod plan;
+mod queue;
+mod rail;
+mod reader;
+mod wire;
+
+pub(crate) use engine::run;
+pub(crate) use plan::ReadPlan;
+
+use crate::config::RdmaConfig;
+use crate::control::{Channel, Frame};
+use crate::event::{TransferError, TransferId, TransferReport};
+use crate::link::Link;
+use crate::memory::{Memory, REGIONS_MAX, RegionId};
+use crate::probe::{PROBE_BYTES, Scratch};
+use crate::transfer::Transfer;
+use crate::wake::{Doorbell, Wake};
+use domain::{Incarnation, WorkerId};
+use queue::Completions;
+use rail::Rail;
+use reader::{LinkRail, ReaderConnection};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use wire::{Queues, Region, kind};
+
+/// Bytes of a frame of an owner.
+const FRAME_BYTES_MAX: usize = 4096;
+/// Completions of a link's rail are told by the number of the link, above the place of the rail.
+const RAIL_SHIFT: u32 = 8;
+
+/// How others reach the lane's thread, and what all its links share. Queue pairs go before rails: fields drop in order.
+pub(crate) struct Verbs {
+    config: RdmaConfig,
+    bell: Arc<Doorbell>,
+    orders: Mutex<Orders>,
+    /// What the queue pairs of owners never use.
+    unused: Vec<Completions>,
+    rails: Arc<Vec<Rail>>,
+    /// Those that peers may read.
+    memories: Mutex<Vec<Arc<dyn Memory>>>,
+    /// Why no link can be made, if it was found out late.
+    failed: Mutex<Option<String>>,
+    /// Where probes read to; what arrives there is nobody's.
+    scratch: Arc<dyn Memory>,
+    /// Numbers links, so that completions tell whose they are.
+    next_link: AtomicU64,
+}
+
+#[derive(Default)]
+struct Orders {
+    posted: VecDeque<Posted>,
+    cancelled: Vec<TransferId>,
+    adopted: Vec<(u64, ReaderConnection)>,
+    served: Vec<(WorkerId, Incarnation, Channel)>,
+    introduced: Vec<(WorkerId, Incarnation)>,
+    links_changed: bool,
+    regions_changed: bool,
+    closed: bool,
+}
+
+struct Posted {
+    /// `None`: it is not a caller's.
+    id: Option<TransferId>,
+    transfer: Transfer,
+    at: Instant,
+    asker: Option<SyncSender<Result<TransferReport, TransferError>>>,
+}
+
+/// What a link knows of its owner.
+pub(crate) struct RdmaWay {
+    regions: Mutex<Vec<Region>>,
+    /// The owner's progress word, as far as it has told.
+    word: AtomicU64,
+    /// The reader's rails that the link has, of `all`.
+    rails: Vec<usize>,
+    all: Arc<Vec<Rail>>,
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "transfers are timed, and queue pairs that do not end are destroyed by it"
+)]
+fn now() -> Instant {
+    Instant::now()
+}
+
+impl Verbs {
+    /// Opens the devices. Errors: why the lane cannot be taken, in words.
+    pub(crate) fn new(config: &RdmaConfig, posted_max: usize) -> Result<Self, String> {
+        let rails = rail::open(config)?;
+        let scratch: Arc<dyn Memory> = Arc::new(Scratch::new(PROBE_BYTES));
+        rails
+            .iter()
+            .try_for_each(|rail| rail.register(&scratch).map_err(|reason| format!("{}: {reason}", rail.name)))?;
+        let unused = rails.iter().map(|rail| Completions::new(rail, 1, 0)).collect::<Result<_, _>>()?;
+        let bell = Doorbell::new().map_err(|error| error.to_string())?;
+        let orders = Orders { posted: VecDeque::with_capacity(posted_max), ..Orders::default() };
+        Ok(Self {
+            config: config.clone(),
+            bell: Arc::new(bell),
+            orders: Mutex::new(orders),
+            unused,
+            rails: Arc::new(rails),
+            memories: Mutex::default(),
+            failed: Mutex::default(),
+            scratch,
+            next_link: AtomicU64::new(1),
+        })
+    }
+
+    /// Why no link can be made, if none can.
+    pub(crate) fn failed(&self) -> Option<String> {
+        self.failed.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Queue pairs on each rail of a link.
+    fn queues(&self) -> usize {
+        usize::from(self.config.queues).clamp(1, wire::QUEUES_MAX)
+    }
+
+    /// Where probes read to.
+    pub(crate) fn scratch(&self) -> Arc<dyn Memory> {
+        self.scratch.clone()
+    }
+
+    /// Lends the devices a memory. Where they refuse, no link is made any more.
+    pub(crate) fn register(&self, memory: &Arc<dyn Memory>) {
+        let registered = self
+            .rails
+            .iter()
+            .try_for_each(|rail| rail.register(memory).map_err(|reason| format!("{}: {reason}", rail.name)));
+        if let Err(reason) = registered {
+            tracing::warn!(reason, "the lane rdma cannot be taken");
+            *self.failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(reason);
+            return;
+        }
+        self.memories.lock().unwrap_or_else(PoisonError::into_inner).push(memory.clone());
+        self.order(|orders| orders.regions_changed = true);
+    }
+
+    /// Those that peers may read, from the `from`-th on.
+    fn regions_since(&self, from: usize) -> Vec<Arc<dyn Memory>> {
+        let memories = self.memories.lock().unwrap_or_else(PoisonError::into_inner);
+        memories[from.min(memories.len())..].to_vec()
+    }
+
+    fn orders(&self) -> MutexGuard<'_, Orders> {
+        self.orders.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn order(&self, order: impl FnOnce(&mut Orders)) {
+        order(&mut self.orders());
+        self.bell.wake();
+    }
+
+    pub(crate) fn post(&self, id: TransferId, transfer: Transfer) {
+        self.order(|orders| orders.posted.push_back(Posted { id: Some(id), transfer, at: now(), asker: None }));
+    }
+
+    /// Reads and waits for the end, for `at_most`. Errors: why not, in words.
+    pub(crate) fn read(&self, transfer: Transfer, at_most: Duration) -> Result<TransferReport, String> {
+        let (asker, answer) = sync_channel(1);
+        let posted = Posted { id: None, transfer, at: now(), asker: Some(asker) };
+        self.order(|orders| orders.posted.push_back(posted));
+        let answer = answer.recv_timeout(at_most).map_err(|_| format!("a read takes longer than {at_most:?}"))?;
+        answer.map_err(|error| error.to_string())
+    }
+
+    pub(crate) fn cancel(&self, id: TransferId) {
+        // Never refused; see `Mover::cancel`.
+        self.order(|orders| orders.cancelled.push(id));
+    }
+
+    /// A peer reads over what is agreed on over this connection. Non-blocking.
+    pub(crate) fn serve(&self, peer: WorkerId, incarnation: Incarnation, channel: Channel) {
+        self.order(|orders| orders.served.push((peer, incarnation, channel)));
+    }
+
+    /// A life of a peer is known; connections of earlier ones are closed.
+    pub(crate) fn introduced(&self, id: WorkerId, incarnation: Incarnation) {
+        self.order(|orders| orders.introduced.push((id, incarnation)));
+    }
+
+    /// Some link is gone.
+    pub(crate) fn links_changed(&self) {
+        self.order(|orders| orders.links_changed = true);
+    }
+
+    pub(crate) fn close(&self) {
+        self.order(|orders| orders.closed = true);
+    }
+
+    /// Agrees with the owner at the other end of `channel` on queue pairs, and hears of its regions. `wait` sends what waits
+    /// and waits for a frame. Errors, in words.
+    pub(crate) fn meet(
+        &self,
+        mut channel: Channel,
+        fingerprint: u64,
+        wait: impl Fn(&mut Channel) -> Result<Frame, String>,
+    ) -> Result<Met, String> {
+        let number = self.next_link.fetch_add(1, Ordering::Relaxed);
+        let rail = |rail: usize| LinkRail::new(self, rail, (number << RAIL_SHIFT) | rail as u64);
+        let mut rails = (0..self.rails.len()).map(rail).collect::<Result<Vec<_>, _>>()?;
+        let offer = ReaderConnection::offer(&rails, self, fingerprint);
+        channel.push(kind::QUEUES, &offer.encode(), None);
+        let frame = wait(&mut channel)?;
+        if frame.kind != kind::QUEUES {
+            return Err(unexpected(&frame));
+        }
+        let answer = Queues::decode(&frame.body)?;
+        answer.check_fingerprint(fingerprint)?;
+        if answer.rails.len() != rails.len() {
+            return Err(format!("{} rails answer {}", answer.rails.len(), rails.len()));
+        }
+        for (rail, owner) in rails.iter_mut().zip(&answer.rails) {
+            let own = &self.rails[rail.rail];
+            rail.connect(own, owner).map_err(|reason| format!("{}: {reason}", own.name))?;
+        }
+        let way = RdmaWay {
+            regions: Mutex::default(),
+            word: AtomicU64::new(0),
+            rails: rails.iter().map(|rail| rail.rail).collect(),
+            all: self.rails.clone(),
+        };
+        loop {
+            let frame = wait(&mut channel)?;
+            match frame.kind {
+                kind::REGION => way.add_region(&frame.body)?,
+                kind::READY => break,
+                _ => return Err(unexpected(&frame)),
+            }
+        }
+        rustix::io::ioctl_fionbio(channel.socket(), true).map_err(|error| error.to_string())?;
+        Ok(Met { number, way: Arc::new(way), channel, rails })
+    }
+
+    /// The queue pairs of this link are this lane's.
+    pub(crate) fn adopt(&self, link: Arc<Link>, met: Met) {
+        let Met { number, way, channel, rails } = met;
+        let connection = ReaderConnection {
+            link,
+            way,
+            channel,
+            rails,
+            waiting: VecDeque::new(),
+            watched: 0,
+            ended: None,
+            waits_to_write: false,
+        };
+        self.order(|orders| orders.adopted.push((number, connection)));
+    }
+}
+
+/// An owner that was agreed with.
+pub(crate) struct Met {
+    number: u64,
+    pub(crate) way: Arc<RdmaWay>,
+    channel: Channel,
+    rails: Vec<LinkRail>,
+}
+
+fn unexpected(frame: &Frame) -> String {
+    format!("a frame of kind {} out of place", frame.kind)
+}
+
+impl RdmaWay {
+    /// What is known of the owner's progress.
+    pub(crate) fn progress(&self) -> u64 {
+        self.word.load(Ordering::Acquire)
+    }
+
+    /// Bytes of a region.
+    pub(crate) fn region_len(&self, id: RegionId) -> Option<u64> {
+        self.regions.lock().unwrap_or_else(PoisonError::into_inner).get(id.0 as usize).map(|region| region.len)
+    }
+
+    fn region(&self, id: RegionId) -> Option<Region> {
+        self.regions.lock().unwrap_or_else(PoisonError::into_inner).get(id.0 as usize).cloned()
+    }
+
+    /// The keys of a memory of one's own, on each rail of the link.
+    fn local_keys(&self, memory: &Arc<dyn Memory>) -> Option<Vec<u32>> {
+        self.rails.iter().map(|&rail| Some(self.all[rail].keys(memory)?.local)).collect()
+    }
+
+    /// A region of which the owner tells. Errors, in words.
+    fn add_region(&self, body: &[u8]) -> Result<(), String> {
+        let region = Region::decode(body, self.rails.len())?;
+        let mut regions = self.regions.lock().unwrap_or_else(PoisonError::into_inner);
+        if regions.len() == REGIONS_MAX {
+            return Err(format!("it has more than {REGIONS_MAX} regions"));
+        }
+        regions.push(region);
+        Ok(())
+    }
+
+    /// The owner's word is `word`, or a later one of which it told before.
+    fn raise(&self, word: u64) {
+        self.word.fetch_max(word, Ordering::AcqRel);
+    }
+}

@@ -1,0 +1,152 @@
+//! The owner's end of a connection that a peer reads over: its queue pairs, which do nothing by themselves, and what it is
+//! told meanwhile.
+
+use super::Verbs;
+use super::queue::{Depth, QueuePair};
+use super::rail::Rail;
+use super::wire::{self, Queues, RailQueues, Region, decode_word, kind};
+use crate::control::{Channel, ChannelError};
+use crate::counts::Refusal;
+use crate::station::Station;
+use domain::{Incarnation, WorkerId};
+use std::os::fd::BorrowedFd;
+
+/// Bytes of a frame of a reader.
+const FRAME_BYTES_MAX: usize = 4096;
+/// Bytes that wait at a socket, beyond which raises of the word are not told one by one.
+const UNSENT_MAX: usize = 4096;
+
+/// A connection that a peer reads over, and its queue pairs, which live as long.
+pub(super) struct OwnerConnection {
+    pub(super) peer: WorkerId,
+    incarnation: Incarnation,
+    pub(super) channel: Channel,
+    stage: Stage,
+    pub(super) waits_to_write: bool,
+}
+
+enum Stage {
+    /// It has not said which queue pairs it reads by.
+    Expected,
+    Reading {
+        _pairs: Vec<QueuePair>,
+        /// Which of the agent's rails serves each of the reader's.
+        rails: Vec<usize>,
+        regions_shown: usize,
+        /// It is told of every raise until the word has reached this.
+        watched: u64,
+        told: u64,
+    },
+}
+
+fn refuse(reason: impl Into<String>) -> ChannelError {
+    ChannelError::Refused(Refusal::Protocol, reason.into())
+}
+
+impl OwnerConnection {
+    pub(super) fn new(channel: Channel, peer: WorkerId, incarnation: Incarnation) -> Self {
+        Self { peer, incarnation, channel, stage: Stage::Expected, waits_to_write: false }
+    }
+
+    pub(super) fn socket(&self) -> BorrowedFd<'_> {
+        self.channel.socket()
+    }
+
+    /// Whether it is an earlier life of the peer.
+    pub(super) fn is_before(&self, id: WorkerId, life: Incarnation) -> bool {
+        self.peer == id && self.incarnation < life
+    }
+
+    /// Reads what came, and handles it. `false`: nothing is there now. Errors: it is to be closed.
+    pub(super) fn receive(&mut self, station: &Station, verbs: &Verbs) -> Result<bool, ChannelError> {
+        let more = self.channel.fill()?;
+        while let Some(frame) = self.channel.next(FRAME_BYTES_MAX)? {
+            match (&mut self.stage, frame.kind) {
+                (Stage::Expected, kind::QUEUES) => {
+                    let offer = Queues::decode(&frame.body).map_err(refuse)?;
+                    offer.check_fingerprint(station.config.fingerprint).map_err(refuse)?;
+                    let (answer, stage) = serve(verbs, &offer).map_err(refuse)?;
+                    let answer = Queues { fingerprint: station.config.fingerprint, rails: answer };
+                    self.channel.push(kind::QUEUES, &answer.encode(), None);
+                    self.stage = stage;
+                    self.show_regions(verbs);
+                    self.channel.push(kind::READY, &[], None);
+                }
+                (Stage::Reading { watched, .. }, kind::WATCH) => {
+                    *watched = (*watched).max(decode_word(&frame.body).map_err(refuse)?);
+                }
+                (_, other) => return Err(refuse(format!("a frame of kind {other} out of place"))),
+            }
+        }
+        Ok(more)
+    }
+
+    /// Tells of the regions that the reader does not know yet.
+    pub(super) fn show_regions(&mut self, verbs: &Verbs) {
+        let Stage::Reading { rails, regions_shown, .. } = &mut self.stage else { return };
+        for memory in verbs.regions_since(*regions_shown) {
+            let keys = rails.iter().filter_map(|&rail| verbs.rails[rail].keys(&memory));
+            let keys = keys.map(|keys| keys.remote).collect();
+            let region = Region { len: memory.len() as u64, address: memory.as_ptr() as u64, keys };
+            self.channel.push(kind::REGION, &region.encode(), None);
+            *regions_shown += 1;
+        }
+    }
+
+    /// Whether it waits for a word that is not raised yet.
+    pub(super) fn watches(&self) -> bool {
+        matches!(&self.stage, Stage::Reading { watched, told, .. } if watched > told)
+    }
+
+    /// Tells of the word, if it waits for it. Whether there is something to send.
+    pub(super) fn tell(&mut self, word: u64) -> bool {
+        match &mut self.stage {
+            Stage::Reading { watched, told, .. } if *watched > *told && word > *told => {
+                // A socket that takes no more is told of the last word when it does.
+                if self.channel.unsent() < UNSENT_MAX {
+                    *told = word;
+                    self.channel.push(kind::WORD, &word.to_le_bytes(), None);
+                }
+                true
+            }
+            _ => false,
+        }
+    }
+}
+
+/// Makes a queue pair for each that is offered, on the rail that fits it best. Errors, in words.
+fn serve(verbs: &Verbs, offer: &Queues) -> Result<(Vec<RailQueues>, Stage), String> {
+    let (mut answer, mut pairs, mut rails) = (Vec::new(), Vec::new(), Vec::new());
+    for RailQueues { address, queues } in &offer.rails {
+        let own = best_rail(verbs, &address.gid, address.kind, &rails)?;
+        let rail = &verbs.rails[own];
+        let reads_of_peer = rail.address().reads_of_peers.min(address.reads);
+        let mut numbers = Vec::new();
+        for &number in queues {
+            // It sends nothing, so one entry that is never used is enough.
+            let mut pair = QueuePair::new(rail, &verbs.unused[own], 1, true)?;
+            pair.connect(rail, address, number, Depth { reads: 0, reads_of_peer })?;
+            numbers.push(pair.number());
+            pairs.push(pair);
+        }
+        answer.push(RailQueues { address: rail.address(), queues: numbers });
+        rails.push(own);
+    }
+    Ok((answer, Stage::Reading { _pairs: pairs, rails, regions_shown: 0, watched: 0, told: 0 }))
+}
+
+/// The rail of this agent that fits one of the peer's: of its kind, in its network as far as the addresses tell, and not
+/// `taken` by another of them. Errors: none is of its kind.
+fn best_rail(verbs: &Verbs, gid: &[u8; 16], kind: wire::GidKind, taken: &[usize]) -> Result<usize, String> {
+    let common = |own: &[u8; 16]| {
+        let own = u128::from_be_bytes(*own);
+        (own ^ u128::from_be_bytes(*gid)).leading_zeros()
+    };
+    let addresses = verbs.rails.iter().map(Rail::address).enumerate();
+    let fits = addresses.filter(|(_, address)| address.kind == kind);
+    let best = fits.max_by_key(|(place, address)| {
+        let uses = taken.iter().filter(|&taken| taken == place).count();
+        (std::cmp::Reverse(uses), common(&address.gid), std::cmp::Reverse(*place))
+    });
+    best.map(|(place, _)| place).ok_or_else(|| format!("no port here speaks {kind:?}"))
+}
