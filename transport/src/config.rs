@@ -2,6 +2,7 @@
 
 use crate::lane::Lane;
 use domain::{Incarnation, Secret, WorkerId};
+use std::time::Duration;
 
 /// Settings of an agent.
 #[derive(Clone, Debug)]
@@ -83,12 +84,12 @@ pub struct RdmaConfig {
     pub gid_index: Option<u8>,
     /// Queue pairs to each peer on each device: 1 to 8.
     pub queues: u8,
-    /// Whether completions are looked for without sleeping while reads are under way.
-    pub poll: bool,
+    /// While reads are under way: how long completions are looked for before the thread sleeps until one is told.
+    pub poll: Duration,
 }
 
 impl Default for RdmaConfig {
     fn default() -> Self {
-        Self { devices: Vec::new(), gid_index: None, queues: 2, poll: false }
+        Self { devices: Vec::new(), gid_index: None, queues: 2, poll: Duration::ZERO }
     }
 }

@@ -73,6 +73,8 @@ struct Engine<'a> {
     /// Carried out; kept for its room.
     orders: Orders,
     closed: bool,
+    /// Whether a read ended since this was last asked.
+    progressed: bool,
     // Kept for their room.
     told: Vec<u64>,
     taken: Vec<Completed>,
@@ -113,6 +115,7 @@ impl<'a> Engine<'a> {
             numbers: HashMap::with_capacity(posted_max),
             orders: Orders { posted: VecDeque::with_capacity(posted_max), ..Orders::default() },
             closed: false,
+            progressed: false,
             told: Vec::new(),
             taken: Vec::new(),
             ended: Vec::new(),
@@ -142,29 +145,28 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Waits for something to do. Where it was configured so and reads are under way, without sleeping.
+    /// Waits for something to do; while reads are under way, for as long as is configured without sleeping.
     fn wait(&mut self, events: &mut Vec<epoll::Event>) -> io::Result<()> {
         let at_once = Timespec::default();
-        let poll = |events: &mut Vec<epoll::Event>, timeout: Option<&Timespec>| match epoll::wait(
-            &self.epoll,
-            rustix::buffer::spare_capacity(events),
-            timeout,
-        ) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
-            Err(error) => Err(io::Error::from(error)),
-        };
-        let spins = self.verbs.config.poll && self.actives.values().any(|active| active.under_way > 0);
-        if spins {
-            poll(events, Some(&at_once))?;
-            let numbers: Vec<u64> = self.readers.keys().copied().collect();
-            numbers.into_iter().for_each(|number| self.take_all(number));
-            return Ok(());
+        let for_long = self.verbs.config.poll;
+        if !for_long.is_zero() && self.actives.values().any(|active| active.under_way > 0) {
+            let begin = now();
+            self.progressed = false;
+            while now().duration_since(begin) < for_long {
+                poll(&self.epoll, events, Some(&at_once))?;
+                let numbers: Vec<u64> = self.readers.keys().copied().collect();
+                numbers.into_iter().for_each(|number| self.take_all(number));
+                if self.progressed || self.verbs.bell.is_rung() || !events.is_empty() {
+                    return Ok(());
+                }
+            }
         }
         let until = self.readers.values().filter_map(|reader| reader.ended).min().map(|ended| ended + FLUSH_MAX);
         let timeout = until.map(|until| until.saturating_duration_since(now()));
         let timeout =
             timeout.map(|time| Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() });
-        self.verbs.bell.sleep(|sleep| poll(events, if sleep { timeout.as_ref() } else { Some(&at_once) }))
+        let epoll = &self.epoll;
+        self.verbs.bell.sleep(|sleep| poll(epoll, events, if sleep { timeout.as_ref() } else { Some(&at_once) }))
     }
 
     /// Does what others asked for.
@@ -343,6 +345,7 @@ impl<'a> Engine<'a> {
         }
         // Those of a queue pair that was ended have failed for that reason.
         let failure = failure.filter(|_| reader.ended.is_none());
+        self.progressed |= !ended.is_empty();
         for EndedRead { transfer, part, arrived } in ended.drain(..) {
             let Some(active) = self.actives.get_mut(&transfer) else { continue };
             active.under_way -= 1;
@@ -571,6 +574,14 @@ impl Active {
             wire: self.wire,
             elapsed: now().duration_since(self.at),
         }
+    }
+}
+
+/// Looks for events, for as long as `timeout`.
+fn poll(epoll: &OwnedFd, events: &mut Vec<epoll::Event>, timeout: Option<&Timespec>) -> io::Result<()> {
+    match epoll::wait(epoll, rustix::buffer::spare_capacity(events), timeout) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+        Err(error) => Err(error.into()),
     }
 }
 

@@ -150,3 +150,69 @@ fn best_rail(verbs: &Verbs, gid: &[u8; 16], kind: wire::GidKind, taken: &[usize]
     });
     best.map(|(place, _)| place).ok_or_else(|| format!("no port here speaks {kind:?}"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::wire::{GidKind, RailAddress};
+    use super::*;
+    use crate::config::AgentConfig;
+    use crate::control::Control;
+    use crate::hub::Hub;
+    use crate::station::StationParts;
+    use crate::watch::Watched;
+    use domain::ProgressWord;
+    use domain::session::PeerAddress;
+    use std::io::Write;
+    use std::os::unix::net::UnixStream;
+
+    const LAYOUT: u64 = 0xBA70;
+
+    fn station() -> Station {
+        let mut config = AgentConfig::in_process(WorkerId(0), Incarnation(1), "owner".to_owned(), 1);
+        config.fingerprint = LAYOUT;
+        Station::new(StationParts {
+            config,
+            address: PeerAddress::default(),
+            hub: Hub::new(),
+            progress: Watched::new(ProgressWord::new(), None).expect("nobody else watches it"),
+            control: Control::new().expect("there are descriptors"),
+            streams: None,
+            verbs: Err("not of this test".to_owned()),
+            sink: Box::new(|_| true),
+        })
+    }
+
+    fn frame(kind: u8, body: &[u8]) -> Vec<u8> {
+        [&(body.len() as u32 + 1).to_le_bytes(), [kind].as_slice(), body].concat()
+    }
+
+    fn offer(fingerprint: u64) -> Queues {
+        let address =
+            RailAddress { kind: GidKind::RoceV2, gid: [1; 16], lid: 0, mtu: 5, reads: 16, reads_of_peers: 16 };
+        Queues { fingerprint, rails: vec![RailQueues { address, queues: vec![(17, 4)] }] }
+    }
+
+    /// What is refused of a peer that sends `bytes` to an owner without devices.
+    #[track_caller]
+    fn check(bytes: &[u8], expect: &str) {
+        let (own, mut peer) = UnixStream::pair().expect("there are descriptors");
+        let channel = Channel::new(own.into(), false);
+        let mut owner = OwnerConnection::new(channel, WorkerId(1), Incarnation(1));
+        peer.write_all(bytes).expect("it is open");
+        match owner.receive(&station(), &Verbs::without_devices()) {
+            Err(ChannelError::Refused(Refusal::Protocol, reason)) => assert!(reason.contains(expect), "{reason}"),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn garbage_is_refused_before_a_device_sees_it() {
+        check(&[0xFF; 64], "a frame of 4294967295 bytes");
+        check(&frame(99, &[]), "a frame of kind 99 out of place");
+        check(&frame(kind::WATCH, &1_u64.to_le_bytes()), "out of place");
+        check(&frame(kind::QUEUES, &[]), "ends too early");
+        check(&frame(kind::QUEUES, &[9; 60]), "version 2313 of the exchange");
+        check(&frame(kind::QUEUES, &offer(LAYOUT + 1).encode()), "000000000000ba71, where 000000000000ba70 is meant");
+        check(&frame(kind::QUEUES, &offer(LAYOUT).encode()), "no port here speaks RoceV2");
+    }
+}
