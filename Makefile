@@ -42,6 +42,8 @@ test-sim: ## whole clusters in virtual time, and bugs planted in the cores (SEED
 test-rdma: ## the lane over RDMA, by real verbs in a virtual machine with a Soft-RoCE device; takes root
 	@scripts/install-tools build rdma
 	tests/rdma/run
+	@# The binary that people run is without it.
+	@$(CARGO) build --locked --quiet --release --package baton
 
 test-doc: ## the examples in the documentation
 	@scripts/install-tools build
@@ -73,7 +75,7 @@ check-lints:
 	$(CARGO) clippy --locked --release --workspace --all-targets -- -D warnings
 	$(CARGO) clippy --locked --release --workspace --features baton/failpoints --test e2e -- -D warnings
 	@scripts/install-tools rdma
-	$(CARGO) clippy --locked --release --package transport --features transport/rdma --all-targets -- -D warnings
+	$(CARGO) clippy --locked --release --package transport --package baton --features transport/rdma,baton/rdma --all-targets -- -D warnings
 
 check-deps:
 	@scripts/install-tools build deny

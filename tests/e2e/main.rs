@@ -23,6 +23,8 @@ mod models;
 mod probes;
 mod process;
 mod processes;
+#[cfg(feature = "rdma")]
+mod rdma;
 mod same_text;
 mod server;
 mod simulated;

@@ -63,7 +63,8 @@ struct StepLoop<R: Role> {
 
 /// Settings of the agent of a worker that only workers of the same process reach; the caller opens it to others.
 pub fn agent_config(config: &WorkerConfig) -> AgentConfig {
-    AgentConfig::in_process(config.id, config.incarnation, config.name.clone(), TRANSFERS_MAX)
+    let agent = AgentConfig::in_process(config.id, config.incarnation, config.name.clone(), TRANSFERS_MAX);
+    AgentConfig { fingerprint: config.layout.fingerprint(), ..agent }
 }
 
 /// Makes the transport agent of a worker, which lends others the pools of `device` for reading. It enters the hub, where the

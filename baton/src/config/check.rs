@@ -117,6 +117,13 @@ pub(super) fn problems(config: &Config, origin: impl Fn(&str) -> Origin) -> Vec<
         });
     }
 
+    expect((1..=8).contains(&transport.rdma_queues), "transport.rdma_queues", &|| {
+        format!("{} is not 1 to 8", transport.rdma_queues)
+    });
+    expect(transport.rdma_gid <= i16::from(u8::MAX), "transport.rdma_gid", &|| {
+        format!("{} is above {}", transport.rdma_gid, u8::MAX)
+    });
+
     let positive: [(&'static str, u64); 20] = [
         ("router.body_bytes_max", router.body_bytes_max.0),
         ("router.body_wait_s", router.body_wait_s),

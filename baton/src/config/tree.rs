@@ -152,6 +152,14 @@ tree! {
         listen: String = "127.0.0.1:0".to_owned(),
         /// Host that others are told instead of the one listened on. Empty: that one.
         advertise: String = String::new(),
+        /// RDMA devices that may be used, with commas between them. Empty: all.
+        rdma_devices: String = String::new(),
+        /// Which entry of the table of GIDs an RDMA port speaks by. Negative: the one that suits best.
+        rdma_gid: i16 = -1,
+        /// Queue pairs to each peer on each RDMA device, 1 to 8.
+        rdma_queues: u8 = transport::RdmaConfig::default().queues,
+        /// While reads over RDMA are under way: microseconds to look for their ends before sleeping until one is told.
+        rdma_poll_us: u64 = 0,
     }
     /// The rules of a handoff.
     handoff: Handoff {

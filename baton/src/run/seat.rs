@@ -14,7 +14,7 @@ use scheduler::SchedulerConfig;
 use std::error::Error;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use transport::{Agent, AgentConfig, Hub, ListenConfig};
+use transport::{Agent, AgentConfig, Hub, ListenConfig, RdmaConfig};
 use worker::{Inbox, StartError, Worker, WorkerConfig, WorkerParts, agent_config, inbox, join};
 
 /// Fewest blocks that a pool is worth starting with.
@@ -171,7 +171,14 @@ fn agent(config: &Config, agent: AgentConfig, reach: Reach) -> AgentConfig {
         .then(|| ListenConfig { bind: transport.listen.clone(), advertise: transport.advertise.clone() });
     let secret = Secret::new(config.cluster.secret.0.as_str());
     let lanes = if transport.lanes.0.is_empty() { agent.lanes.clone() } else { transport.lanes.0.clone() };
-    AgentConfig { require: transport.require.0, lanes, secret, listen, ..agent }
+    let devices = transport.rdma_devices.split(',').map(str::trim).filter(|name| !name.is_empty());
+    let rdma = RdmaConfig {
+        devices: devices.map(str::to_owned).collect(),
+        gid_index: u8::try_from(transport.rdma_gid).ok(),
+        queues: transport.rdma_queues,
+        poll: Duration::from_micros(transport.rdma_poll_us),
+    };
+    AgentConfig { require: transport.require.0, lanes, secret, listen, rdma, ..agent }
 }
 
 fn worker_config(config: &Config, model: &Model, pool: &Pool, who: &Who) -> WorkerConfig {
