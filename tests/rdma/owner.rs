@@ -7,12 +7,13 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use transport::{Agent, Hub, Memory, SealedMemory};
 
-/// The process' body. Arguments: which life, and of which layout its memory is.
+/// The process' body. Arguments: which life, of which layout its memory is, and which devices it uses.
 pub(crate) fn run(mut arguments: impl Iterator<Item = String>) {
     let mut number = || arguments.next().and_then(|text| text.parse().ok()).expect("a number");
     let (life, fingerprint) = (number(), number());
     let mut config = config(OWNER, Incarnation(life));
     config.fingerprint = fingerprint;
+    config.rdma.devices = arguments.collect();
     let word = ProgressWord::new();
     let agent = Agent::start(&Hub::new(), config, word.clone(), Box::new(|_| true)).expect("an agent starts");
     let memory = SealedMemory::new("owner", LEN).expect("memory");
@@ -47,9 +48,14 @@ pub(crate) struct Owner {
 
 impl Owner {
     pub(crate) fn start(life: u64, fingerprint: u64) -> Self {
+        Self::start_with(life, fingerprint, &[])
+    }
+
+    /// One that uses these devices.
+    pub(crate) fn start_with(life: u64, fingerprint: u64, devices: &[&str]) -> Self {
         let program = std::env::current_exe().expect("this program has a file");
         let mut command = Command::new(program);
-        command.args(["owner", &life.to_string(), &fingerprint.to_string()]);
+        command.args(["owner", &life.to_string(), &fingerprint.to_string()]).args(devices);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it starts");
         let orders = child.stdin.take().expect("it is piped");
         let mut answers = BufReader::new(child.stdout.take().expect("it is piped"));

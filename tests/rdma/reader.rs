@@ -51,7 +51,12 @@ pub(crate) struct Reader {
 impl Reader {
     /// One that is connected to `owner`.
     pub(crate) fn connected(owner: &Owner) -> Self {
-        let reader = Self::new();
+        Self::connected_with(owner, &[])
+    }
+
+    /// One that uses these devices, and is connected to `owner`.
+    pub(crate) fn connected_with(owner: &Owner, devices: &[&str]) -> Self {
+        let reader = Self::new(devices);
         reader.meet(owner, 1);
         match reader.event() {
             AgentEvent::Connected { status, .. } => assert_eq!(status.lane, Lane::Rdma),
@@ -60,10 +65,11 @@ impl Reader {
         reader
     }
 
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(devices: &[&str]) -> Self {
         let (sender, events) = sync_channel(64);
         let sink = Box::new(move |event| sender.try_send(event).is_ok());
-        let config = config(READER, Incarnation(1));
+        let mut config = config(READER, Incarnation(1));
+        config.rdma.devices = devices.iter().map(ToString::to_string).collect();
         let agent = Agent::start(&Hub::new(), config, ProgressWord::new(), sink).expect("an agent starts");
         let memory = Arc::new(SealedMemory::new("reader", LEN).expect("memory"));
         agent.register(memory.clone());

@@ -5,9 +5,10 @@ use crate::reader::{LAYOUT, LEN, OWNER, Reader, UNTOUCHED, byte};
 use domain::{ProgressWord, StepId};
 use transport::{AgentEvent, Copy, ReadBatch, RegionId, TransferError};
 
-const SCENARIOS: [(&str, fn()); 6] = [
+const SCENARIOS: [(&str, fn()); 7] = [
     ("reads_of_every_size", reads_of_every_size),
     ("reads_of_every_stride", reads_of_every_stride),
+    ("reads_over_two_devices", reads_over_two_devices),
     ("layers_are_read_as_they_are_written", layers_are_read_as_they_are_written),
     ("cancelled_under_load", cancelled_under_load),
     ("the_owner_is_killed_and_returns", the_owner_is_killed_and_returns),
@@ -44,6 +45,35 @@ fn reads_of_every_stride() {
         let reversed: Vec<_> = (0..count).map(|at| (at * len, strided(count - 1 - at))).collect();
         reader.check(len, &reversed);
     }
+}
+
+fn reads_over_two_devices() {
+    let devices: Vec<String> = std::fs::read_dir("/sys/class/infiniband")
+        .expect("there are devices")
+        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+        .take(2)
+        .collect();
+    let [first, second] = &devices[..] else {
+        return println!("rdma: skipped, since there is one device alone");
+    };
+    let devices = [first.as_str(), second];
+    let packets = |device: &str| {
+        let counter = format!("/sys/class/infiniband/{device}/ports/1/hw_counters/rcvd_pkts");
+        // Of Soft-RoCE; other drivers have other counters.
+        let count = std::fs::read_to_string(counter).ok()?;
+        count.trim().parse::<u64>().ok()
+    };
+    let before = devices.map(packets);
+    let owner = Owner::start_with(1, LAYOUT, &devices);
+    let reader = Reader::connected_with(&owner, &devices);
+    for (len, count) in [(LEN, 1), (30_000, 200), (1, 1)] {
+        let copies: Vec<_> = (0..count).map(|at| (at * len, at * len)).collect();
+        reader.check(len, &copies);
+    }
+    let after = devices.map(packets);
+    let grew =
+        |(before, after): (Option<u64>, Option<u64>)| before.is_none() || after > before.map(|count| count + 500);
+    assert!(before.into_iter().zip(after).all(grew), "packets of {devices:?}: {before:?}, then {after:?}");
 }
 
 fn layers_are_read_as_they_are_written() {
@@ -133,7 +163,7 @@ fn the_owner_is_killed_and_returns() {
 
 fn another_layout_is_refused() {
     let mut owner = Owner::start(1, LAYOUT + 1);
-    let reader = Reader::new();
+    let reader = Reader::new(&[]);
     reader.meet(&owner, 1);
     match reader.event() {
         AgentEvent::Lost { reason, .. } => {

@@ -78,7 +78,7 @@ impl Default for TcpConfig {
 /// Settings of the lane `rdma`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RdmaConfig {
-    /// Names of the devices that may be used. Empty: all.
+    /// Names of the devices that are used, the reads of each transfer spread over them. Empty: the first one that works.
     pub devices: Vec<String>,
     /// Which entry of a port's table of GIDs it speaks by; `None`: the one that suits best.
     pub gid_index: Option<u8>,

@@ -152,7 +152,7 @@ tree! {
         listen: String = "127.0.0.1:0".to_owned(),
         /// Host that others are told instead of the one listened on. Empty: that one.
         advertise: String = String::new(),
-        /// RDMA devices that may be used, with commas between them. Empty: all.
+        /// RDMA devices to spread reads over, with commas between them. Empty: the first one that works.
         rdma_devices: String = String::new(),
         /// Which entry of the table of GIDs an RDMA port speaks by. Negative: the one that suits best.
         rdma_gid: i16 = -1,

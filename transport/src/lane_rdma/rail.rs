@@ -66,7 +66,7 @@ pub(super) fn explain(error: &dyn Error) -> String {
     text
 }
 
-/// Opens the ports that `config` wants, each once. Errors: why there is none, in words.
+/// Opens the first active port of each device that `config` wants. Errors: why there is none, in words.
 pub(super) fn open(config: &RdmaConfig) -> Result<Vec<Rail>, String> {
     let devices = DeviceList::new().map_err(|error| match &error.0 {
         // The wrapper of libibverbs says so where it did not find it, and the kernel where it has no verbs.
@@ -81,8 +81,12 @@ pub(super) fn open(config: &RdmaConfig) -> Result<Vec<Rail>, String> {
     let mut rails = Vec::new();
     let mut passed_over = Vec::new();
     for device in &devices {
-        let wanted = config.devices.is_empty() || config.devices.contains(&device.name());
-        if !wanted || rails.len() == RAILS_MAX {
+        // Several are used where they are named alone: one that fails ends the links that have it.
+        let (wanted, most) = match config.devices.is_empty() {
+            true => (true, 1),
+            false => (config.devices.contains(&device.name()), RAILS_MAX),
+        };
+        if !wanted || rails.len() == most {
             continue;
         }
         match Rail::open(&device, config.gid_index) {
