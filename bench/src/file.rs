@@ -14,10 +14,9 @@ use transport::{
     SealedMemory,
 };
 
-/// Transfers posted at once: while one ends the other is under way.
+/// Transfers posted at once, each of as many operations as may be under way: while one ends the other is. So little memory is read
+/// into again and again that caches hold it, as they do fio's.
 const POSTED_MAX: usize = 2;
-/// Operations of a transfer, for each that may be under way.
-const ROUNDS: usize = 8;
 const PATIENCE: Duration = Duration::from_secs(60);
 /// What the file is full of, so that a block that was not read is seen.
 const FILLED: u8 = 0xB7;
@@ -58,8 +57,7 @@ struct Mover {
 /// Measures and prints.
 pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     let blocks = options.bytes / options.block as u64;
-    let each = options.depth as usize * ROUNDS;
-    let memory_bytes = options.block * each * POSTED_MAX;
+    let memory_bytes = options.block * options.depth as usize * POSTED_MAX;
     let (sender, ends) = sync_channel(2 * POSTED_MAX);
     let config = FileConfig {
         name: "bench".to_owned(),
@@ -139,7 +137,7 @@ impl Mover {
     /// Bytes a second. What was read is compared afterwards.
     #[expect(clippy::disallowed_methods, reason = "a benchmark measures")]
     fn measure(&self, options: &Options, direction: Direction, blocks: u64) -> Result<f64, Box<dyn Error>> {
-        let each = options.depth as usize * ROUNDS;
+        let each = options.depth as usize;
         let mut random = 0x9E37_79B9_7F4A_7C15_u64;
         let mut transfer = |turn: usize| {
             let copy = |n: usize| {
