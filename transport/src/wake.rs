@@ -83,8 +83,8 @@ impl Wake for Signal {
     }
 }
 
-/// An eventfd that a thread waits for beside its sockets, edge-triggered: it is never read, and every ring is an edge. Only
-/// a thread that sleeps is rung for: one that is awake sees that there is news.
+/// An eventfd that a thread waits for beside its sockets or files. Edge-triggered it need not be read, since every ring is an
+/// edge. Only a thread that sleeps is rung for: one that is awake sees that there is news.
 pub(crate) struct Doorbell {
     event: OwnedFd,
     /// There is something to look at.
@@ -100,6 +100,12 @@ impl Doorbell {
 
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.event.as_fd()
+    }
+
+    /// Makes it unreadable until the next ring, for whoever does not wait for edges.
+    pub(crate) fn still(&self) {
+        // An error says that it is.
+        let _ = rustix::io::read(&self.event, &mut [0; 8]);
     }
 
     /// The thread is about to look for work: whoever has some from now on rings again.

@@ -22,14 +22,13 @@ pub use stripes::{FILE_ALIGN, FileSpec};
 use crate::event::TransferId;
 use crate::memory::{Memory, RegionId, Regions};
 use crate::transfer::PostError;
+use crate::wake::{Doorbell, Wake};
 use operation::{Done, Operation};
 use plan::{Cursor, Run};
 use ring::Ring;
-use rustix::event::EventfdFlags;
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -111,9 +110,7 @@ pub struct FileMover {
 struct Shared {
     config: FileConfig,
     sink: Sink,
-    bell: OwnedFd,
-    /// The thread waits for the bell.
-    asleep: AtomicBool,
+    bell: Arc<Doorbell>,
     orders: Mutex<Orders>,
     memory: Mutex<Regions>,
     files: Mutex<Vec<Arc<Stripes>>>,
@@ -155,7 +152,7 @@ impl FileMover {
     /// Starts a mover. `sink` gets the end of each transfer, from the mover's thread; it must not block. The end may come before
     /// [`FileMover::post`] returns. Errors: of the system.
     pub fn start(config: FileConfig, sink: Box<dyn Fn(FileEnd) + Send + Sync>) -> io::Result<Self> {
-        let bell = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let bell = Arc::new(Doorbell::new()?);
         let config = FileConfig { depth: config.depth.max(1), ..config };
         let (engine, no_io_uring) = Engine::new(&config, &bell)?;
         if let Some(why) = &no_io_uring {
@@ -165,7 +162,6 @@ impl FileMover {
         let shared = Arc::new(Shared {
             sink,
             bell,
-            asleep: AtomicBool::new(false),
             orders: Mutex::new(orders),
             memory: Mutex::default(),
             files: Mutex::default(),
@@ -250,11 +246,7 @@ impl Drop for FileMover {
 impl Shared {
     fn order(&self, order: impl FnOnce(&mut Orders)) {
         order(&mut lock(&self.orders));
-        // Whoever goes to sleep says so before it looks for orders a last time.
-        if self.asleep.swap(false, Ordering::SeqCst) {
-            // An error would be a bad descriptor, and it is a good one.
-            let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
-        }
+        self.bell.wake();
     }
 
     fn end(&self, id: TransferId, result: Result<FileReport, FileError>) {
@@ -271,16 +263,16 @@ enum Engine {
 
 impl Engine {
     /// An engine, and why it is none of io_uring where it is not.
-    fn new(config: &FileConfig, bell: &OwnedFd) -> io::Result<(Self, Option<String>)> {
+    fn new(config: &FileConfig, bell: &Arc<Doorbell>) -> io::Result<(Self, Option<String>)> {
         let why = if config.io_uring {
-            match Ring::new(config.depth, bell.try_clone()?) {
+            match Ring::new(config.depth, bell.clone()) {
                 Ok(ring) => return Ok((Self::Ring(Box::new(ring)), None)),
                 Err(error) => format!("io_uring is not to be had: {error}"),
             }
         } else {
             "io_uring is switched off".to_owned()
         };
-        let threads = Threads::new(&format!("{}-file", config.name), config.depth, bell.try_clone()?)?;
+        let threads = Threads::new(&format!("{}-file", config.name), config.depth, bell.clone())?;
         Ok((Self::Threads(threads), Some(why)))
     }
 
@@ -327,16 +319,15 @@ impl<'a> Work<'a> {
     fn run(mut self) {
         let mut done = Vec::with_capacity(self.slots.len());
         loop {
+            self.shared.bell.answer();
             self.carry_out();
             self.fill();
             self.end_finished();
             if self.closed && self.active.is_empty() {
                 return;
             }
-            self.shared.asleep.store(true, Ordering::SeqCst);
-            let wait = lock(&self.shared.orders).is_empty();
-            let turned = self.engine.turn(wait, &mut done);
-            self.shared.asleep.store(false, Ordering::SeqCst);
+            let engine = &mut self.engine;
+            let turned = self.shared.bell.sleep(|wait| engine.turn(wait, &mut done));
             if let Err(error) = turned {
                 // A bad descriptor or address, which nothing here can bring about. What is under way may still write into memory,
                 // so nobody may be told that it has ended.
@@ -448,12 +439,6 @@ impl<'a> Work<'a> {
                 self.active.push_back(posted);
             }
         }
-    }
-}
-
-impl Orders {
-    fn is_empty(&self) -> bool {
-        self.registered.is_empty() && self.posted.is_empty() && self.cancelled.is_empty() && !self.closed
     }
 }
 

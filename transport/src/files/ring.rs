@@ -3,11 +3,13 @@
 
 use super::operation::{Done, Operation};
 use crate::memory::{Memory, RegionId};
+use crate::wake::Doorbell;
 use io_uring::types::Fd;
 use io_uring::{IoUring, opcode, squeue};
 use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
 
 /// Registered pieces of memory; what is beyond them is pinned for each operation.
 const BUFFERS_MAX: u32 = 4096;
@@ -18,8 +20,7 @@ const BELL: u64 = u64::MAX;
 
 pub(super) struct Ring {
     ring: IoUring,
-    /// Written to by whoever has news.
-    bell: OwnedFd,
+    bell: Arc<Doorbell>,
     /// Whether a look for that is under way.
     listens: bool,
     /// The first registered piece of each region.
@@ -31,7 +32,7 @@ pub(super) struct Ring {
 
 impl Ring {
     /// A ring for so many operations at once. Errors: the kernel has none, or does not allow it.
-    pub(super) fn new(depth: u32, bell: OwnedFd) -> io::Result<Self> {
+    pub(super) fn new(depth: u32, bell: Arc<Doorbell>) -> io::Result<Self> {
         // One more for the bell.
         let ring = IoUring::builder().build((depth + 1).next_power_of_two())?;
         let unregistered = ring.submitter().register_buffers_sparse(BUFFERS_MAX).err();
@@ -96,7 +97,8 @@ impl Ring {
     /// Starts what is queued; waits until something ended, or the bell rang, if `wait`.
     pub(super) fn turn(&mut self, wait: bool, done: &mut Vec<Done>) -> io::Result<()> {
         if !self.listens {
-            let entry = opcode::PollAdd::new(Fd(self.bell.as_raw_fd()), libc::POLLIN as u32).build().user_data(BELL);
+            let entry =
+                opcode::PollAdd::new(Fd(self.bell.fd().as_raw_fd()), libc::POLLIN as u32).build().user_data(BELL);
             self.queue(&entry);
             self.listens = true;
         }
@@ -109,8 +111,7 @@ impl Ring {
         for entry in self.ring.completion() {
             if entry.user_data() == BELL {
                 self.listens = false;
-                // An error says that it is silent again.
-                let _ = rustix::io::read(&self.bell, &mut [0; 8]);
+                self.bell.still();
                 continue;
             }
             let result = entry.result();

@@ -1,9 +1,9 @@
 //! Operations by threads that block, for hosts where io_uring is not allowed.
 
 use super::operation::{Done, Operation};
+use crate::wake::{Doorbell, Wake};
 use rustix::event::{PollFd, PollFlags};
 use std::io;
-use std::os::fd::OwnedFd;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -16,18 +16,18 @@ pub(super) struct Threads {
     work: Option<Sender<(usize, Operation)>>,
     ended: Receiver<Done>,
     threads: Vec<JoinHandle<()>>,
-    bell: OwnedFd,
+    bell: Arc<Doorbell>,
 }
 
 impl Threads {
     /// Threads for up to `depth` operations at once; the end of each rings `bell`. Errors: of the system.
-    pub(super) fn new(name: &str, depth: u32, bell: OwnedFd) -> io::Result<Self> {
+    pub(super) fn new(name: &str, depth: u32, bell: Arc<Doorbell>) -> io::Result<Self> {
         let (work, orders) = channel::<(usize, Operation)>();
         let (ends, ended) = channel();
         let orders = Arc::new(Mutex::new(orders));
         let mut threads = Self { work: Some(work), ended, threads: Vec::new(), bell };
         for n in 0..depth.min(THREADS_MAX) {
-            let (orders, ends, bell) = (orders.clone(), ends.clone(), threads.bell.try_clone()?);
+            let (orders, ends, bell) = (orders.clone(), ends.clone(), threads.bell.clone());
             let body = move || {
                 // The lock is held while it waits: the next one waits for the lock.
                 let next = || orders.lock().unwrap_or_else(PoisonError::into_inner).recv();
@@ -35,8 +35,7 @@ impl Threads {
                     if ends.send(Done { slot, result: carry_out(&operation) }).is_err() {
                         return;
                     }
-                    // Full is as good as rung.
-                    let _ = rustix::io::write(&bell, &1_u64.to_ne_bytes());
+                    bell.wake();
                 }
             };
             threads.threads.push(std::thread::Builder::new().name(format!("{name}-{n}")).spawn(body)?);
@@ -53,13 +52,12 @@ impl Threads {
     pub(super) fn turn(&mut self, wait: bool, done: &mut Vec<Done>) -> io::Result<()> {
         done.extend(self.ended.try_iter());
         if wait && done.is_empty() {
-            let mut bell = [PollFd::new(&self.bell, PollFlags::IN)];
+            let mut bell = [PollFd::from_borrowed_fd(self.bell.fd(), PollFlags::IN)];
             match rustix::event::poll(&mut bell, None) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
             }
-            // An error says that it is silent.
-            let _ = rustix::io::read(&self.bell, &mut [0; 8]);
+            self.bell.still();
             done.extend(self.ended.try_iter());
         }
         Ok(())
