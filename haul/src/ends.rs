@@ -9,8 +9,8 @@ use std::io;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::{Duration, Instant};
 use transport::{
-    Agent, AgentConfig, AgentEvent, Copy, Hub, ListenConfig, Memory, PrepareError, ReadBatch, RegionId, Transfer,
-    TransferId, TransferReport,
+    Agent, AgentConfig, AgentEvent, Copies, Copy, Hub, ListenConfig, Memory, PrepareError, Prepared, ReadBatch,
+    RegionId, TransferId, TransferReport,
 };
 
 const OWNER: WorkerId = WorkerId(0);
@@ -95,13 +95,13 @@ impl Reader {
 
     /// The transfers of a pass over the pool, and how long it took to prepare them. The blocks of a transfer are apart, as those of
     /// a KV cache are, so that none can be merged.
-    pub(crate) fn prepare(&self, cell: Cell) -> Result<(Vec<Transfer>, Duration), HaulError> {
+    pub(crate) fn prepare(&self, cell: Cell) -> Result<(Vec<Prepared>, Duration), HaulError> {
         let blocks = self.bytes / cell.bytes;
         let transfers = blocks.div_ceil(cell.batch);
         let begin = now();
         let transfer = |first: usize| {
             let copy = |block: usize| Copy { from: (block * cell.bytes) as u64, to: (block * cell.bytes) as u64 };
-            let copies = (first..blocks).step_by(transfers).map(copy).collect();
+            let copies = Copies::List((first..blocks).step_by(transfers).map(copy).collect());
             let batch = ReadBatch { source: REGION, destination: REGION, len: cell.bytes, gate: 0, copies };
             self.agent.prepare(OWNER, vec![batch]).map_err(|error| match error {
                 PrepareError::OutOfBounds { .. } => {
@@ -117,7 +117,7 @@ impl Reader {
     /// Reads, with `in_flight` transfers posted at a time, and notes each; how long all of it took.
     pub(crate) fn pass(
         &self,
-        transfers: Vec<Transfer>,
+        transfers: &[Prepared],
         in_flight: usize,
         seen: &mut Vec<Seen>,
     ) -> Result<Duration, HaulError> {

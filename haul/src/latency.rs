@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::{Duration, Instant};
-use transport::{Agent, AgentConfig, AgentEvent, Copy, Hub, Lane, ListenConfig, ReadBatch, RegionId};
+use transport::{Agent, AgentConfig, AgentEvent, Copies, Copy, Hub, Lane, ListenConfig, ReadBatch, RegionId};
 
 const READ_BYTES: usize = 4 << 10;
 /// Reads rotate over a memory that no inner cache holds.
@@ -72,10 +72,10 @@ impl Pair {
     /// Begins the `n`-th read, behind `gate`.
     fn post(&self, n: usize, gate: u64) -> Result<(), HaulError> {
         let at = (n * READ_BYTES % POOL_BYTES) as u64;
-        let copies = vec![Copy { from: at, to: at }];
+        let copies = Copies::List(vec![Copy { from: at, to: at }]);
         let region = RegionId(0);
         let batch = ReadBatch { source: region, destination: region, len: READ_BYTES, gate, copies };
-        self.reader.post(self.reader.prepare(OWNER, vec![batch])?)?;
+        self.reader.post(&self.reader.prepare(OWNER, vec![batch])?)?;
         Ok(())
     }
 }

@@ -63,14 +63,13 @@ pub fn sweep(
 /// The row of a cell.
 fn measure(settings: &Settings, reader: &Reader, over: Over, cell: Cell, ours: &Pool) -> Result<Row, HaulError> {
     clear(ours);
+    // Prepared once and posted again in every pass, as an engine would that reads the same blocks again.
+    let (transfers, preparing) = reader.prepare(cell)?;
     // The first pass touches memory, and may find connections cold.
-    reader.pass(reader.prepare(cell)?.0, cell.in_flight, &mut Vec::new())?;
-    let (mut seen, mut passes, mut preparing) = (Vec::new(), Vec::new(), Duration::ZERO);
+    reader.pass(&transfers, cell.in_flight, &mut Vec::new())?;
+    let (mut seen, mut passes) = (Vec::with_capacity(transfers.len() * settings.passes), Vec::new());
     for _ in 0..settings.passes {
-        let (transfers, took) = reader.prepare(cell)?;
-        preparing += took;
-        seen.reserve(transfers.len());
-        passes.push(reader.pass(transfers, cell.in_flight, &mut seen)?);
+        passes.push(reader.pass(&transfers, cell.in_flight, &mut seen)?);
     }
     if !is_filled(ours) {
         return Err(HaulError::Wrong { over: over.to_string(), bytes: cell.bytes });
@@ -82,7 +81,7 @@ fn measure(settings: &Settings, reader: &Reader, over: Over, cell: Cell, ours: &
     row.batch = cell.batch;
     let us = |time: Duration| time.as_secs_f64() * 1e6;
     let mean = |of: fn(&Seen) -> Duration| us(seen.iter().map(of).sum::<Duration>()) / seen.len() as f64;
-    row.prepare_us = Some(us(preparing) / seen.len() as f64);
+    row.prepare_us = Some(us(preparing) / transfers.len() as f64);
     row.post_us = Some(mean(|seen| seen.post));
     row.wire_us = Some(mean(|seen| seen.report.wire));
     row.mean_us = Some(mean(|seen| seen.whole));

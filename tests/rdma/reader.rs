@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Duration;
 use transport::{
-    Agent, AgentConfig, AgentEvent, Completion, Copy, Hub, Lane, ListenConfig, Memory, ReadBatch, RegionId,
+    Agent, AgentConfig, AgentEvent, Completion, Copies, Copy, Hub, Lane, ListenConfig, Memory, ReadBatch, RegionId,
     SealedMemory, TransferId,
 };
 
@@ -87,12 +87,13 @@ impl Reader {
     }
 
     pub(crate) fn post(&self, len: usize, gate: u64, copies: &[(usize, usize)]) -> TransferId {
-        let copies = copies.iter().map(|&(from, to)| Copy { from: from as u64, to: to as u64 }).collect();
+        let copies = copies.iter().map(|&(from, to)| Copy { from: from as u64, to: to as u64 });
+        let copies = Copies::List(copies.collect());
         self.post_all(vec![ReadBatch { source: REGION, destination: REGION, len, gate, copies }])
     }
 
     pub(crate) fn post_all(&self, batches: Vec<ReadBatch>) -> TransferId {
-        self.agent.post(self.agent.prepare(OWNER, batches).expect("it is connected")).expect("there is room")
+        self.agent.post(&self.agent.prepare(OWNER, batches).expect("it is connected")).expect("there is room")
     }
 
     pub(crate) fn event(&self) -> AgentEvent {

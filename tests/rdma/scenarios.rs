@@ -84,7 +84,13 @@ fn layers_are_read_as_they_are_written() {
     let batches = (0..LAYERS).map(|layer| {
         let at = u64::from(layer) * SLICE as u64;
         let (region, gate) = (RegionId(0), ProgressWord::mark(StepId(1), layer));
-        ReadBatch { source: region, destination: region, len: SLICE, gate, copies: vec![Copy { from: at, to: at }] }
+        ReadBatch {
+            source: region,
+            destination: region,
+            len: SLICE,
+            gate,
+            copies: vec![Copy { from: at, to: at }].into(),
+        }
     });
     let id = reader.post_all(batches.collect());
     for layer in 0..LAYERS {

@@ -10,9 +10,10 @@ use crate::lane_rdma::Verbs;
 use crate::lane_tcp::Streams;
 use crate::memory::{Memory, RegionId};
 use crate::peers::{Known, SendError};
+use crate::prepared::Prepared;
 use crate::progress_page::ProgressPage;
 use crate::station::{Station, StationParts};
-use crate::transfer::{PostError, PrepareError, ReadBatch, Transfer};
+use crate::transfer::{PostError, PrepareError, ReadBatch};
 use crate::watch::Watched;
 use domain::session::{PeerAddress, PeerInfo};
 use domain::{ProgressWord, WorkerId};
@@ -112,15 +113,15 @@ impl Agent {
 
     /// Prepares a transfer that reads from `peer`. Batches whose gates are open come together, others in their order as
     /// their gates open. Errors: [`PrepareError`].
-    pub fn prepare(&self, peer: WorkerId, batches: Vec<ReadBatch>) -> Result<Transfer, PrepareError> {
+    pub fn prepare(&self, peer: WorkerId, batches: Vec<ReadBatch>) -> Result<Prepared, PrepareError> {
         let link = self.station.peers.link(peer).ok_or(PrepareError::NotConnected(peer))?;
         let checksums = self.station.config.tcp.checksums;
-        Transfer::new(link, batches, checksums, |id| self.station.region(id))
+        Prepared::check(link, batches, checksums, |id| self.station.region(id))
     }
 
-    /// Starts a transfer without waiting for it; its end comes as [`AgentEvent::Ended`]. Allocates nothing. Errors:
-    /// [`PostError`].
-    pub fn post(&self, transfer: Transfer) -> Result<TransferId, PostError> {
+    /// Starts a transfer without waiting for it; its end comes as [`AgentEvent::Ended`], and can be asked or waited for. Once
+    /// it has ended it may be posted again. Allocates nothing. Errors: [`PostError`].
+    pub fn post(&self, transfer: &Prepared) -> Result<TransferId, PostError> {
         self.station.post(transfer)
     }
 

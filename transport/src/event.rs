@@ -50,6 +50,8 @@ pub struct Completion {
 pub struct TransferReport {
     /// The lane taken.
     pub lane: Lane,
+    /// What its bytes came over side by side: devices of `rdma`, connections of `tcp`; elsewhere 1.
+    pub rails: u16,
     /// Bytes read.
     pub bytes: u64,
     /// From post to the first byte: gates and other transfers.

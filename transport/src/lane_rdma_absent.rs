@@ -5,6 +5,7 @@ use crate::control::{Channel, Frame};
 use crate::event::{TransferId, TransferReport};
 use crate::link::Link;
 use crate::memory::{Memory, RegionId};
+use crate::prepared::{Again, Plan};
 use crate::station::Station;
 use crate::transfer::{PrepareError, Run, Transfer};
 use domain::{Incarnation, WorkerId};
@@ -102,6 +103,12 @@ impl ReadPlan {
         _: impl Fn(RegionId) -> Result<Arc<dyn Memory>, PrepareError>,
     ) -> Result<Self, PrepareError> {
         match *way {}
+    }
+}
+
+impl Again for ReadPlan {
+    fn again(self) -> Plan {
+        match self {}
     }
 }
 

@@ -98,7 +98,8 @@ pub(crate) fn copy_at_once(id: TransferId, transfer: &Transfer) -> Option<Transf
         note(Moment::Read, id, &transfer.link, || (batch.gate, batch.bytes()));
     }
     let wire = now().duration_since(begin);
-    Some(TransferReport { lane: transfer.lane(), bytes: transfer.bytes(), queued: Duration::ZERO, wire, elapsed: wire })
+    let (lane, bytes) = (transfer.lane(), transfer.bytes());
+    Some(TransferReport { lane, rails: 1, bytes, queued: Duration::ZERO, wire, elapsed: wire })
 }
 
 /// Copies `len` bytes of a piece from `offset` in it, both inside of it.
@@ -157,6 +158,7 @@ impl Posted {
     fn report(&self) -> TransferReport {
         TransferReport {
             lane: self.transfer.lane(),
+            rails: 1,
             bytes: self.transfer.bytes(),
             queued: self.begun.unwrap_or(self.at).duration_since(self.at),
             wire: self.wire,
@@ -295,8 +297,7 @@ impl Mover {
     fn end(&self, station: &Station, posted: Posted, result: Result<TransferReport, TransferError>) {
         self.load.fetch_sub(posted.transfer.bytes(), Ordering::Relaxed);
         let id = posted.id;
-        // Its regions are let go of before anybody hears of its end.
-        drop(posted);
+        posted.transfer.end(result);
         station.end_with(id, result);
     }
 }

@@ -293,13 +293,10 @@ impl Station {
         match here {
             Some(station) if self.config.lanes.contains(&Lane::Local) => {
                 let name = station.config.name.clone();
-                let status = LaneStatus {
-                    peer: name.clone(),
-                    lane: Lane::Local,
-                    probe: self.hub.probe(crate::probe::local),
-                    passed_over: Vec::new(),
-                };
+                let probe = self.hub.probe(crate::probe::local);
+                let status = LaneStatus { peer: name.clone(), lane: Lane::Local, probe, passed_over: Vec::new() };
                 let link = Link::new(id, station.config.incarnation, name, Way::Local(station));
+                link.pace().probed(probe);
                 peer.state = State::Connected(Arc::new(link), status.clone());
                 Outcome::Event(AgentEvent::Connected { peer: id, status })
             }

@@ -9,16 +9,16 @@ const TYPICAL_BYTES: f64 = (1 << 20) as f64;
 /// are short, and what else the machine does disturbs them.
 const CLEARLY: f64 = 0.7;
 
-/// Predicted seconds of a typical read.
-fn seconds(probe: &Probe) -> f64 {
-    if probe.bytes_per_s > 0.0 { probe.latency_s + TYPICAL_BYTES / probe.bytes_per_s } else { 0.0 }
+/// Predicted seconds of a read of so many bytes.
+fn seconds(probe: &Probe, bytes: f64) -> f64 {
+    if probe.bytes_per_s > 0.0 { probe.latency_s + bytes / probe.bytes_per_s } else { 0.0 }
 }
 
 /// The place of the best of `lanes`, which are at least one, the fastest by nature first.
 pub(crate) fn best(lanes: &[Probe]) -> usize {
     let mut best = 0;
     for (place, probe) in lanes.iter().enumerate() {
-        if seconds(probe) < CLEARLY * seconds(&lanes[best]) {
+        if seconds(probe, TYPICAL_BYTES) < CLEARLY * seconds(&lanes[best], TYPICAL_BYTES) {
             best = place;
         }
     }
@@ -38,6 +38,8 @@ const RECOVERED: f64 = 0.5;
 /// How fast a lane to a peer is lately, by real reads, beside how fast it was when they began.
 #[derive(Debug, Default)]
 pub(crate) struct Pace {
+    /// As measured when the peer was connected.
+    probe: Probe,
     bytes_per_s: f64,
     reads: u32,
     expected: f64,
@@ -78,7 +80,24 @@ impl Pace {
 
     /// The lane was compared with the others and is still the best: what it does now is what is expected of it.
     pub(crate) fn judge_anew(&mut self) {
-        *self = Self::default();
+        *self = Self { probe: self.probe, ..Self::default() };
+    }
+
+    /// What was measured when the peer was connected.
+    pub(crate) fn probed(&mut self, probe: Probe) {
+        self.probe = probe;
+    }
+
+    /// What it costs to read, by the probe and by what reads did since.
+    pub(crate) fn lately(&self) -> Probe {
+        let bytes_per_s = if self.reads > 0 { self.bytes_per_s } else { self.probe.bytes_per_s };
+        Probe { bytes_per_s, ..self.probe }
+    }
+
+    /// How long a read of so many bytes would take. `None`: nothing was measured.
+    pub(crate) fn predict(&self, bytes: u64) -> Option<Duration> {
+        let lately = self.lately();
+        (lately.bytes_per_s > 0.0).then(|| Duration::from_secs_f64(seconds(&lately, bytes as f64)))
     }
 }
 
@@ -119,6 +138,19 @@ mod tests {
         assert_eq!(alerts(&mut pace, 1, 500), 1);
         pace.judge_anew();
         assert_eq!(alerts(&mut pace, 1, 500), 0, "that is what it does now");
+    }
+
+    #[test]
+    fn predictions_follow_the_probe_and_then_the_reads() {
+        let mut pace = Pace::default();
+        assert_eq!(pace.predict(1), None, "nothing was measured");
+        pace.probed(probe(1.0, 50.0));
+        assert_eq!(pace.predict(1_000_000), Some(Duration::from_micros(1050)));
+        alerts(&mut pace, 2, 10);
+        let micros = pace.predict(1_000_000).expect("it was measured").as_micros();
+        assert!((549..=551).contains(&micros), "{micros}");
+        pace.judge_anew();
+        assert_eq!(pace.predict(1_000_000), Some(Duration::from_micros(1050)));
     }
 
     #[test]

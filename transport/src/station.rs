@@ -11,7 +11,8 @@ use crate::link::Link;
 use crate::memory::{Memory, RegionId, Regions};
 use crate::mover::{Movers, copy_at_once};
 use crate::peers::Peers;
-use crate::transfer::{PostError, Transfer, Work};
+use crate::prepared::Prepared;
+use crate::transfer::{PostError, Work};
 use crate::watch::Watched;
 use domain::session::PeerAddress;
 use std::collections::VecDeque;
@@ -147,12 +148,16 @@ impl Station {
 
     // -- transfers
 
-    pub(crate) fn post(&self, transfer: Transfer) -> Result<TransferId, PostError> {
+    pub(crate) fn post(&self, prepared: &Prepared) -> Result<TransferId, PostError> {
         let posted_max = self.config.posted_max;
         let room = |open| (open < posted_max).then_some(open + 1);
         if self.open.fetch_update(Ordering::AcqRel, Ordering::Acquire, room).is_err() {
             return Err(PostError::Full(posted_max));
         }
+        let Some(transfer) = prepared.take() else {
+            self.open.fetch_sub(1, Ordering::AcqRel);
+            return Err(PostError::UnderWay);
+        };
         // The lowest bits say who has it, for the sake of `cancel`.
         let id = self.next_id.fetch_add(1, Ordering::Relaxed) << HOLDER_BITS;
         let id = TransferId(match &transfer.work {
@@ -164,6 +169,7 @@ impl Station {
             (Work::Copies(_), ..) => match copy_at_once(id, &transfer) {
                 Some(report) => {
                     self.read(&transfer.link, &report);
+                    transfer.end(Ok(report));
                     self.end_with(id, Ok(report));
                 }
                 None => self.movers.post(id, transfer),
@@ -171,6 +177,7 @@ impl Station {
             (Work::Stream(_), Some(streams), _) => streams.post(id, transfer),
             (Work::Reads(_), _, Ok(verbs)) => verbs.post(id, transfer),
             (Work::Stream(_), None, _) | (Work::Reads(_), _, Err(_)) => {
+                transfer.end(Err(TransferError::PeerGone));
                 self.end_with(id, Err(TransferError::PeerGone));
             }
         }

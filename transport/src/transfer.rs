@@ -1,10 +1,12 @@
-//! Transfers: prepared once from lists of copies, posted, and ended exactly once.
+//! Transfers: what of a peer's memory is to be read, checked and merged once, when it is prepared.
 
+use crate::event::{TransferError, TransferReport};
 use crate::lane::Lane;
 use crate::lane_rdma::ReadPlan;
 use crate::lane_tcp::StreamPlan;
 use crate::link::{Link, Source, Way};
 use crate::memory::{Memory, RegionId};
+use crate::prepared::{Lent, Plan, Prepared};
 use domain::WorkerId;
 use std::sync::Arc;
 
@@ -29,7 +31,55 @@ pub struct ReadBatch {
     /// The peer's progress word must have reached this; 0: at once.
     pub gate: u64,
     /// Which.
-    pub copies: Vec<Copy>,
+    pub copies: Copies,
+}
+
+/// Copies of one length, one by one or by the rule that places them.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Copies {
+    /// One by one.
+    List(Vec<Copy>),
+    /// `count` of them, each `step` further on than the one before, at both ends.
+    Strided {
+        /// The first.
+        first: Copy,
+        /// Bytes from the beginning of one to that of the next.
+        step: Copy,
+        /// How many.
+        count: u64,
+    },
+}
+
+impl Copies {
+    /// How many.
+    pub fn count(&self) -> u64 {
+        match self {
+            Copies::List(copies) => copies.len() as u64,
+            Copies::Strided { count, .. } => *count,
+        }
+    }
+
+    /// The `n`-th. Offsets that overflow wrap: `prepare` refuses them.
+    pub fn get(&self, n: u64) -> Option<Copy> {
+        match self {
+            Copies::List(copies) => copies.get(usize::try_from(n).ok()?).copied(),
+            Copies::Strided { first, step, count } => {
+                let at = |first: u64, step: u64| first.wrapping_add(step.wrapping_mul(n));
+                (n < *count).then(|| Copy { from: at(first.from, step.from), to: at(first.to, step.to) })
+            }
+        }
+    }
+
+    /// Each of them.
+    pub fn iter(&self) -> impl Iterator<Item = Copy> + '_ {
+        (0..self.count()).filter_map(|n| self.get(n))
+    }
+}
+
+impl From<Vec<Copy>> for Copies {
+    fn from(copies: Vec<Copy>) -> Self {
+        Self::List(copies)
+    }
 }
 
 /// A contiguous read, of neighbours that were merged.
@@ -67,35 +117,35 @@ impl Batch {
 /// How the bytes come.
 pub(crate) enum Work {
     /// This process copies them.
-    Copies(Vec<Batch>),
+    Copies(Lent<Vec<Batch>>),
     /// A device reads them.
-    Reads(ReadPlan),
+    Reads(Lent<ReadPlan>),
     /// The peer is asked to send them.
-    Stream(StreamPlan),
+    Stream(Lent<StreamPlan>),
 }
 
-/// A prepared transfer: checked against the bounds of its regions, holding them mapped.
-pub struct Transfer {
+/// A transfer that was posted, on its way to its end.
+pub(crate) struct Transfer {
     pub(crate) link: Arc<Link>,
     pub(crate) work: Work,
-    bytes: u64,
+    pub(crate) bytes: u64,
 }
 
-impl Transfer {
+impl Prepared {
     /// Checks `batches` and holds what they need. `own`: the caller's regions. Errors: [`PrepareError`].
-    pub(crate) fn new(
+    pub(crate) fn check(
         link: Arc<Link>,
         batches: Vec<ReadBatch>,
         checksums: bool,
         own: impl Fn(RegionId) -> Option<Arc<dyn Memory>>,
     ) -> Result<Self, PrepareError> {
-        let bytes = batches.iter().map(|batch| batch.len as u64 * batch.copies.len() as u64).sum();
         check(&link, &batches, &own)?;
+        let bytes = batches.iter().map(|batch| batch.len as u64 * batch.copies.count()).sum();
         let runs = merge(batches, link.progress());
         let destination = |id| own(id).ok_or(PrepareError::NoRegion { peer: None, region: id });
-        let work = match &link.way {
-            Way::Rdma(way) => Work::Reads(ReadPlan::new(way, link.peer, runs, destination)?),
-            Way::Tcp { .. } => Work::Stream(StreamPlan::new(&link, runs, checksums, destination)?),
+        let plan = match &link.way {
+            Way::Rdma(way) => Plan::Reads(ReadPlan::new(way, link.peer, runs, destination)?),
+            Way::Tcp { .. } => Plan::Stream(StreamPlan::new(&link, runs, checksums, destination)?),
             Way::Local(_) | Way::Shm { .. } => {
                 let batch = |run: Run| {
                     let missing = PrepareError::NoRegion { peer: Some(link.peer), region: run.source };
@@ -106,20 +156,31 @@ impl Transfer {
                         pieces: run.pieces,
                     })
                 };
-                Work::Copies(runs.into_iter().map(batch).collect::<Result<_, _>>()?)
+                Plan::Copies(runs.into_iter().map(batch).collect::<Result<_, _>>()?)
             }
         };
-        Ok(Self { link, work, bytes })
+        Ok(Self::new(link, plan, bytes))
     }
+}
 
-    /// Bytes that it will read.
-    pub fn bytes(&self) -> u64 {
+impl Transfer {
+    /// Bytes that it reads.
+    pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// The lane it will take.
-    pub fn lane(&self) -> Lane {
+    /// The lane that it takes.
+    pub(crate) fn lane(&self) -> Lane {
         self.link.lane()
+    }
+
+    /// It ended so: its destination is not touched any more. To be called before anybody is told.
+    pub(crate) fn end(self, result: Result<TransferReport, TransferError>) {
+        match self.work {
+            Work::Copies(batches) => batches.end(result),
+            Work::Reads(plan) => plan.end(result),
+            Work::Stream(plan) => plan.end(result),
+        }
     }
 }
 
@@ -133,7 +194,19 @@ fn check(
         let from = link.region_len(batch.source).ok_or(missing(Some(link.peer), batch.source))?;
         let to = own(batch.destination).ok_or(missing(None, batch.destination))?.len() as u64;
         let inside = |offset: u64, len: u64| offset.checked_add(batch.len as u64).is_some_and(|end| end <= len);
-        if let Some(&copy) = batch.copies.iter().find(|copy| !inside(copy.from, from) || !inside(copy.to, to)) {
+        let leaves = |copy: &Copy| !inside(copy.from, from) || !inside(copy.to, to);
+        let outside = match &batch.copies {
+            Copies::List(copies) => copies.iter().copied().find(leaves),
+            // The last one is the furthest at both ends.
+            &Copies::Strided { first, step, count } if count > 0 => {
+                let last = |first: u64, step: u64| step.checked_mul(count - 1)?.checked_add(first);
+                let last = last(first.from, step.from).zip(last(first.to, step.to));
+                let last = last.map_or(Copy { from: u64::MAX, to: u64::MAX }, |(from, to)| Copy { from, to });
+                leaves(&last).then_some(last)
+            }
+            Copies::Strided { .. } => None,
+        };
+        if let Some(copy) = outside {
             return Err(PrepareError::OutOfBounds { copy, len: batch.len });
         }
     }
@@ -145,7 +218,7 @@ fn check(
 /// however small its slices are.
 fn merge(batches: Vec<ReadBatch>, progress: u64) -> Vec<Run> {
     let mut runs: Vec<Run> = Vec::new();
-    for batch in batches.into_iter().filter(|batch| batch.len > 0 && !batch.copies.is_empty()) {
+    for batch in batches.into_iter().filter(|batch| batch.len > 0 && batch.copies.count() > 0) {
         let pieces = batch.copies.iter().map(|copy| Piece { from: copy.from, to: copy.to, len: batch.len });
         match runs.last_mut() {
             Some(last)
@@ -205,6 +278,9 @@ pub enum PostError {
     /// As many transfers as the agent takes are posted and not ended.
     #[error("{0} transfers are posted already; wait for one to end")]
     Full(usize),
+    /// It was posted before and has not ended.
+    #[error("the transfer is under way already; wait for its end")]
+    UnderWay,
     /// The agent was shut down.
     #[error("the agent is shut down")]
     Closed,
@@ -216,6 +292,7 @@ mod tests {
 
     fn batch(region: u32, len: usize, gate: u64, copies: &[(u64, u64)]) -> ReadBatch {
         let copies = copies.iter().map(|&(from, to)| Copy { from, to }).collect();
+        let copies = Copies::List(copies);
         ReadBatch { source: RegionId(region), destination: RegionId(region), len, gate, copies }
     }
 
@@ -249,5 +326,13 @@ mod tests {
         let batches = vec![batch(0, 4, 0, &[(0, 0)]), batch(1, 4, 0, &[(4, 4)]), batch(1, 0, 0, &[(8, 8)])];
         check(batches, 0, &[(0, &[(0, 0, 4)]), (0, &[(4, 4, 4)])]);
         check(vec![batch(0, 4, 0, &[])], 0, &[]);
+    }
+
+    #[test]
+    fn strided_copies_are_those_of_the_list() {
+        let copies = Copies::Strided { first: Copy { from: 2, to: 90 }, step: Copy { from: 10, to: 4 }, count: 3 };
+        let list: Vec<_> = [(2, 90), (12, 94), (22, 98)].map(|(from, to)| Copy { from, to }).to_vec();
+        assert_eq!((copies.iter().collect::<Vec<_>>(), copies.count()), (list.clone(), 3));
+        assert_eq!(Copies::List(list.clone()).iter().collect::<Vec<_>>(), list);
     }
 }

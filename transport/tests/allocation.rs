@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Duration;
 use transport::{
-    Agent, AgentConfig, AgentEvent, Copy, Hub, Lane, ListenConfig, ReadBatch, RegionId, SealedMemory, Transfer,
+    Agent, AgentConfig, AgentEvent, Copies, Copy, Hub, Lane, ListenConfig, Prepared, ReadBatch, RegionId, SealedMemory,
 };
 
 thread_local! {
@@ -64,26 +64,31 @@ fn posting_allocates_nothing() {
         reader.connect(WorkerId(0));
         let connected = events.recv_timeout(PATIENCE).expect("it is connected");
         assert!(matches!(connected, AgentEvent::Connected { .. }), "{connected:?}");
-        // Small ones that are copied at once, larger ones, and some that wait at their gates.
-        for (len, gate) in [(16, 0), (LEN / 4, 0), (LEN / 4, u64::MAX)] {
+        // Small ones that are copied at once, larger ones, some that wait at their gates, and many slices.
+        for (len, count, gate) in [(16, 4, 0), (LEN / 4, 4, 0), (LEN / 4, 4, u64::MAX), (LEN / 2048, 1000, 0)] {
             let transfer = |_| {
-                let copies = (0..4).map(|i| Copy { from: (i * len) as u64, to: ((3 - i) * len) as u64 }).collect();
+                // No two are neighbours at both ends, so that none are merged.
+                let copy = |i: usize| Copy { from: (i * len) as u64, to: ((count - 1 - i) * len) as u64 };
+                let copies = Copies::List((0..count).map(copy).collect());
                 let batch = ReadBatch { source: REGION, destination: REGION, len, gate, copies };
                 reader.prepare(WorkerId(0), vec![batch]).expect("it is sound")
             };
-            let transfers: Vec<Transfer> = (0..POSTED_MAX).map(transfer).collect();
+            let transfers: Vec<Prepared> = (0..POSTED_MAX).map(transfer).collect();
             let mut posted = Vec::with_capacity(POSTED_MAX);
-            let before = COUNT.get();
-            for transfer in transfers {
-                posted.push(reader.post(transfer).expect("there is room"));
-            }
-            assert_eq!(COUNT.get() - before, 0, "over {lane}, {len} bytes, gate {gate}");
-            if gate > 0 {
-                posted.iter().for_each(|&id| reader.cancel(id));
-            }
-            for _ in posted {
-                let ended = events.recv_timeout(PATIENCE).expect("it ends");
-                assert!(matches!(ended, AgentEvent::Ended(_)), "{ended:?}");
+            // Prepared once and posted again.
+            for time in 0..3 {
+                let before = COUNT.get();
+                for transfer in &transfers {
+                    posted.push(reader.post(transfer).expect("there is room"));
+                }
+                assert_eq!(COUNT.get() - before, 0, "over {lane}, {count} slices of {len} bytes, gate {gate}, {time}");
+                if gate > 0 {
+                    posted.iter().for_each(|&id| reader.cancel(id));
+                }
+                for _ in posted.drain(..) {
+                    let ended = events.recv_timeout(PATIENCE).expect("it ends");
+                    assert!(matches!(ended, AgentEvent::Ended(_)), "{ended:?}");
+                }
             }
         }
     }

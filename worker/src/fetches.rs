@@ -474,7 +474,7 @@ fn batches(layout: &KvLayout, pieces: &[Piece]) -> Vec<ReadBatch> {
             let copies: Vec<Copy> = copies.map(|piece| Copy { from: at(piece.from), to: at(piece.to) }).collect();
             if !copies.is_empty() {
                 let region = RegionId(group as u32);
-                all.push(ReadBatch { source: region, destination: region, len, gate, copies });
+                all.push(ReadBatch { source: region, destination: region, len, gate, copies: copies.into() });
             }
         }
     }

@@ -61,7 +61,7 @@ impl Transport for Agent {
             error => ReadError::Prepare(error),
         })?;
         let lane = transfer.lane();
-        Ok((self.post(transfer)?, lane))
+        Ok((self.post(&transfer)?, lane))
     }
 
     fn cancel(&mut self, id: TransferId) {

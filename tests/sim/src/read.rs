@@ -171,7 +171,7 @@ impl World {
             return;
         }
         read.began.get_or_insert(now);
-        let words = batch.len / WORD * batch.copies.len();
+        let words = batch.len / WORD * batch.copies.count() as usize;
         let piece = words.div_ceil(self.random.range(1, 3) as usize).min(words - read.word);
         let range = read.word..read.word + piece;
         read.bytes += (piece * WORD) as u64;
@@ -198,7 +198,7 @@ impl World {
         let source = &read.source[batch.source.0 as usize];
         let destination = &reader.pools[batch.destination.0 as usize];
         for word in words {
-            let copy = batch.copies[word / (batch.len / WORD)];
+            let copy = batch.copies.get((word / (batch.len / WORD)) as u64).expect("the word is one of the batch");
             let offset = word % (batch.len / WORD) * WORD;
             destination.set(copy.to as usize + offset, source.get(copy.from as usize + offset));
         }
@@ -209,6 +209,7 @@ impl World {
         let began = read.began.unwrap_or(self.now);
         let report = TransferReport {
             lane: Lane::Tcp,
+            rails: 1,
             bytes: read.bytes,
             queued: began.since(read.posted),
             wire: self.now.since(began),

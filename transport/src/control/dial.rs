@@ -52,6 +52,7 @@ pub(crate) fn dial(station: &Station, peer: &Known) -> Result<Dialled, String> {
         let probes: Vec<_> = reached.iter().map(|(_, probe, _)| *probe).collect();
         let (link, probe, channel) = reached.swap_remove(ranking::best(&probes));
         let lane = link.lane();
+        link.pace().probed(probe);
         for (other, ..) in reached {
             passed_over.push((other.lane(), "slower, when both were probed".to_owned()));
             let_go(station, &other);

@@ -10,10 +10,11 @@ use crate::link::{Link, Way};
 use crate::mapping::Mapping;
 use crate::memory::{Memory, REGIONS_MAX, RegionId};
 use crate::peers::Known;
+use crate::prepared::Prepared;
 use crate::probe::{self, PROBE_BYTES, PROBE_BYTES_MIN, PROBE_REPEATS, Scratch};
 use crate::progress_page::ProgressView;
 use crate::station::Station;
-use crate::transfer::{Copy, ReadBatch, Transfer};
+use crate::transfer::{Copies, Copy, ReadBatch, Transfer};
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::atomic::AtomicUsize;
@@ -154,10 +155,11 @@ fn probe_reads(
     let fastest = |len: usize| {
         let mut fastest = f64::INFINITY;
         for _ in 0..=PROBE_REPEATS {
-            let copies = vec![Copy { from: 0, to: 0 }];
+            let copies = Copies::List(vec![Copy { from: 0, to: 0 }]);
             let batch = ReadBatch { source: RegionId(0), destination: RegionId(0), len, gate: 0, copies };
-            let transfer = Transfer::new(link.clone(), vec![batch], false, |_| Some(scratch.clone()));
-            let report = read(transfer.map_err(|error| error.to_string())?)?;
+            let prepared = Prepared::check(link.clone(), vec![batch], false, |_| Some(scratch.clone()));
+            let prepared = prepared.map_err(|error| error.to_string())?;
+            let report = read(prepared.take().ok_or("a probe that is under way already")?)?;
             fastest = report.elapsed.as_secs_f64().clamp(1e-9, fastest);
         }
         Ok::<_, String>(fastest)

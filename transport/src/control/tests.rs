@@ -3,7 +3,8 @@
 use crate::event::TransferError;
 use crate::ranking::Slow;
 use crate::{
-    Agent, AgentConfig, AgentEvent, Copy, Hub, Lane, ListenConfig, Memory, ReadBatch, RegionId, SealedMemory, Transfer,
+    Agent, AgentConfig, AgentEvent, Copies, Copy, Hub, Lane, ListenConfig, Memory, Prepared, ReadBatch, RegionId,
+    SealedMemory,
 };
 use domain::session::{PeerInfo, Role};
 use domain::{Incarnation, ProgressWord, StepId, WorkerId};
@@ -47,8 +48,8 @@ impl End {
         }
     }
 
-    fn prepare(&self, gate: u64) -> Transfer {
-        let (region, copies) = (RegionId(0), vec![Copy { from: 0, to: 0 }]);
+    fn prepare(&self, gate: u64) -> Prepared {
+        let (region, copies) = (RegionId(0), Copies::List(vec![Copy { from: 0, to: 0 }]));
         let batch = ReadBatch { source: region, destination: region, len: BYTES, gate, copies };
         self.agent.prepare(OWNER, vec![batch]).expect("it is connected")
     }
@@ -83,7 +84,7 @@ fn a_better_lane_is_taken_and_what_is_under_way_goes_on() {
     reader.agent.connect(OWNER);
     assert_eq!(reader.connected(), Lane::Tcp);
     let (begun, prepared) = (reader.prepare(ProgressWord::mark(StepId(1), 0)), reader.prepare(0));
-    reader.agent.post(begun).expect("there is room");
+    reader.agent.post(&begun).expect("there is room");
 
     reader.agent.introduce(info("known"));
     reader.complain();
@@ -92,9 +93,9 @@ fn a_better_lane_is_taken_and_what_is_under_way_goes_on() {
     // What was posted or prepared over the other lane is read over it.
     owner.word.raise(StepId(1), 0);
     assert_eq!(reader.ended(), Ok(Lane::Tcp));
-    reader.agent.post(prepared).expect("there is room");
+    reader.agent.post(&prepared).expect("there is room");
     assert_eq!(reader.ended(), Ok(Lane::Tcp));
-    reader.agent.post(reader.prepare(0)).expect("there is room");
+    reader.agent.post(&reader.prepare(0)).expect("there is room");
     assert_eq!(reader.ended(), Ok(Lane::Shm));
     // SAFETY: every transfer has ended.
     let read = unsafe { std::slice::from_raw_parts(reader.memory.as_ptr(), BYTES) };
@@ -105,7 +106,7 @@ fn a_better_lane_is_taken_and_what_is_under_way_goes_on() {
     while reader.agent.counts().slow < 2 {
         std::thread::yield_now();
     }
-    reader.agent.post(reader.prepare(0)).expect("there is room");
+    reader.agent.post(&reader.prepare(0)).expect("there is room");
     assert_eq!(reader.ended(), Ok(Lane::Shm));
     let counts = reader.agent.counts();
     let transfers = |wanted| counts.reads.iter().find(|(lane, _)| *lane == wanted).map(|(_, reads)| reads.transfers);
@@ -113,7 +114,7 @@ fn a_better_lane_is_taken_and_what_is_under_way_goes_on() {
 
     // Both connections end with the peer, and it is lost once.
     let late = reader.prepare(u64::MAX);
-    reader.agent.post(late).expect("there is room");
+    reader.agent.post(&late).expect("there is room");
     drop(owner);
     let mut ends = [reader.event(), reader.event()];
     ends.sort_by_key(|event| matches!(event, AgentEvent::Ended(_)));

@@ -11,6 +11,7 @@ use crate::counts::Refusal;
 use crate::event::{TransferError, TransferId, TransferReport};
 use crate::lane::Lane;
 use crate::link::Link;
+use crate::prepared::Lent;
 use crate::station::Station;
 use crate::timeline::{Moment, note};
 use crate::transfer::{Transfer, Work};
@@ -45,7 +46,7 @@ struct Active {
     link: Arc<Link>,
     connection: u64,
     bytes: u64,
-    plan: ReadPlan,
+    plan: Lent<ReadPlan>,
     at: Instant,
     begun: Option<Instant>,
     /// Since when reads of it are under way.
@@ -400,6 +401,7 @@ impl<'a> Engine<'a> {
             Some(error) => Err(error),
             None => Ok(active.report()),
         };
+        active.plan.end(result);
         match (active.id, active.asker) {
             (Some(id), _) => {
                 if let Ok(report) = &result {
@@ -569,6 +571,7 @@ impl Active {
     fn report(&self) -> TransferReport {
         TransferReport {
             lane: Lane::Rdma,
+            rails: self.plan.rails(),
             bytes: self.bytes,
             queued: self.begun.unwrap_or(self.at).duration_since(self.at),
             wire: self.wire,

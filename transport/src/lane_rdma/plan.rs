@@ -2,6 +2,7 @@
 
 use super::RdmaWay;
 use crate::memory::{Memory, RegionId};
+use crate::prepared::{Again, Plan};
 use crate::transfer::{Piece, PrepareError, Run};
 use domain::WorkerId;
 use std::sync::Arc;
@@ -18,6 +19,16 @@ pub(crate) struct ReadPlan {
     pub(super) number: u64,
     pub(super) runs: Vec<ReadRun>,
     next: Cursor,
+    /// Rails of the link.
+    rails: u16,
+}
+
+impl Again for ReadPlan {
+    fn again(mut self) -> Plan {
+        (self.number, self.next) = (NEXT.fetch_add(1, Ordering::Relaxed), Cursor::default());
+        self.runs.iter_mut().for_each(|run| run.missing = run.bytes);
+        Plan::Reads(self)
+    }
 }
 
 /// Pieces between one pair of regions behind one gate.
@@ -90,7 +101,13 @@ impl ReadPlan {
             })
         };
         let runs = runs.into_iter().map(run).collect::<Result<_, _>>()?;
-        Ok(Self { number: NEXT.fetch_add(1, Ordering::Relaxed), runs, next: Cursor::default() })
+        let (number, rails) = (NEXT.fetch_add(1, Ordering::Relaxed), way.rails.len() as u16);
+        Ok(Self { number, runs, next: Cursor::default(), rails })
+    }
+
+    /// Rails that it may go over.
+    pub(super) fn rails(&self) -> u16 {
+        self.rails
     }
 
     /// Whether the next part may be read, given the owner's word.

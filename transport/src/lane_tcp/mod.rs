@@ -410,6 +410,7 @@ impl<'a> Engine<'a> {
             }
         }
         let result = result.map(|()| active.report());
+        active.plan.end(result);
         match (active.id, active.asker) {
             (Some(id), _) => {
                 if let Ok(report) = &result {

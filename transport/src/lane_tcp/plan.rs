@@ -4,6 +4,7 @@ use super::wire::{Asked, PIECE_BYTES_MAX, REQUEST_PIECES_MAX, encode_piece};
 use crate::copy::fetch_to_write;
 use crate::link::{Link, Way};
 use crate::memory::{Memory, RegionId};
+use crate::prepared::{Again, Plan};
 use crate::transfer::{Piece, PrepareError, Run};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -56,6 +57,20 @@ unsafe impl Send for Landing {}
 // SAFETY: as above.
 unsafe impl Sync for Landing {}
 
+impl Again for StreamPlan {
+    /// Under a new number: late answers to what was asked before are told from those of the next time.
+    fn again(mut self) -> Plan {
+        self.number = NEXT.fetch_add(1, Ordering::Relaxed);
+        self.missing = self.landings.len();
+        self.landings.iter_mut().for_each(|landing| landing.landed = false);
+        for request in &mut self.requests {
+            // Copied only where a request of a transfer that was given up is still being sent.
+            Asked::renumber(Arc::make_mut(&mut request.frame), self.number);
+        }
+        Plan::Stream(self)
+    }
+}
+
 impl StreamPlan {
     /// The plan for `runs`, whose pieces are inside their regions.
     pub(crate) fn new(
@@ -93,6 +108,12 @@ impl StreamPlan {
         }
         plan.missing = plan.landings.len();
         Ok(plan)
+    }
+
+    /// Connections that it goes over.
+    pub(crate) fn rails(&self) -> u16 {
+        let is_first = |at: usize| self.requests[..at].iter().all(|it| it.connection != self.requests[at].connection);
+        (0..self.requests.len()).filter(|&at| is_first(at)).count().max(1) as u16
     }
 
     /// Whether some of its bytes may have to be waited for until they are written.

@@ -7,6 +7,7 @@ use crate::checksum::{checksum, fold};
 use crate::event::{TransferError, TransferId, TransferReport};
 use crate::lane::Lane;
 use crate::link::Link;
+use crate::prepared::Lent;
 use crate::timeline::{Moment, note};
 use rustix::io::Errno;
 use rustix::net::Shutdown;
@@ -28,7 +29,7 @@ pub(super) struct Active {
     pub(super) id: Option<TransferId>,
     pub(super) link: Arc<Link>,
     pub(super) bytes: u64,
-    pub(super) plan: StreamPlan,
+    pub(super) plan: Lent<StreamPlan>,
     pub(super) at: Instant,
     pub(super) begun: Option<Instant>,
     pub(super) wire: Duration,
@@ -88,6 +89,7 @@ impl Active {
     pub(super) fn report(&self) -> TransferReport {
         TransferReport {
             lane: Lane::Tcp,
+            rails: self.plan.rails(),
             bytes: self.bytes,
             queued: self.begun.unwrap_or(self.at).duration_since(self.at),
             wire: self.wire,
@@ -302,10 +304,11 @@ impl Incoming {
     /// All its bytes are there, right or wrong. How the transfer ends by it, if it does.
     fn land(&self, active: &mut Active) -> Option<Result<(), TransferError>> {
         let range = self.head.first as usize..(self.head.first + self.head.count) as usize;
-        let landings = &mut active.plan.landings[range];
         active.wire += now().duration_since(self.begun);
+        let plan = &mut *active.plan;
+        let landings = &mut plan.landings[range];
         landings.iter_mut().for_each(|landing| landing.landed = true);
-        if active.plan.checksums {
+        if plan.checksums {
             let sum = landings.iter().fold(0, |sum, landing| {
                 // SAFETY: as in `read`; nobody writes it now.
                 let bytes = unsafe { std::slice::from_raw_parts(landing.to, landing.len as usize) };
@@ -315,8 +318,9 @@ impl Incoming {
                 return Some(Err(TransferError::Corrupted));
             }
         }
-        active.plan.missing -= landings.len();
+        plan.missing -= landings.len();
+        let missing = plan.missing;
         active.note(Moment::Read, &self.head);
-        (active.plan.missing == 0).then_some(Ok(()))
+        (missing == 0).then_some(Ok(()))
     }
 }

@@ -88,6 +88,11 @@ impl Asked {
         bytes
     }
 
+    /// Gives an encoded request another transfer's number.
+    pub(crate) fn renumber(frame: &mut [u8], transfer: u64) {
+        frame[8..16].copy_from_slice(&transfer.to_le_bytes());
+    }
+
     /// `None`: it is none.
     pub(crate) fn decode(bytes: &[u8; REQUEST_HEAD]) -> Option<Self> {
         let transfer = u64_at(bytes, 8);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Duration;
 use transport::{
-    Agent, AgentConfig, AgentEvent, Completion, Copy, Hub, Lane, ListenConfig, Memory, ReadBatch, RegionId,
+    Agent, AgentConfig, AgentEvent, Completion, Copies, Copy, Hub, Lane, ListenConfig, Memory, ReadBatch, RegionId,
     SealedMemory, TransferId,
 };
 
@@ -95,13 +95,13 @@ impl Pair {
 }
 
 pub(crate) fn batch(len: usize, gate: u64, copies: &[(u64, u64)]) -> ReadBatch {
-    let copies = copies.iter().map(|&(from, to)| Copy { from, to }).collect();
+    let copies = Copies::List(copies.iter().map(|&(from, to)| Copy { from, to }).collect());
     ReadBatch { source: REGION, destination: REGION, len, gate, copies }
 }
 
 impl End {
     pub(crate) fn post(&self, owner: WorkerId, batches: Vec<ReadBatch>) -> TransferId {
-        self.agent.post(self.agent.prepare(owner, batches).expect("the reads are sound")).expect("there is room")
+        self.agent.post(&self.agent.prepare(owner, batches).expect("the reads are sound")).expect("there is room")
     }
 
     /// Connects and waits until it is. The lane.

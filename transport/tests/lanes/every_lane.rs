@@ -4,8 +4,13 @@ use crate::ends::*;
 use domain::{ProgressWord, StepId};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
 use transport::{
-    AgentEvent, Completion, Copy, Hub, PostError, PrepareError, ReadBatch, RegionId, SendError, TransferError,
+    AgentEvent, Completion, Copies, Copy, Hub, PostError, PrepareError, ReadBatch, RegionId, SendError, TransferError,
+    TransferState,
 };
 
 #[test]
@@ -19,6 +24,104 @@ fn ready_bytes_arrive_and_are_reported() {
         assert_eq!(destination[..10], source[500..510]);
         assert!(destination[10..990].iter().all(|&byte| byte == 0));
         assert_eq!(pair.read(10, 0, &[]).result.unwrap().bytes, 0, "nothing is read at once");
+    }
+}
+
+#[test]
+fn a_transfer_is_posted_again_once_it_has_ended() {
+    const LEN: usize = 1 << 20;
+    for lane in lanes() {
+        let pair = pair(lane, LEN);
+        let agent = &pair.reader.agent;
+        let word = ProgressWord::mark(StepId(1), 0);
+        let copies = [(0, LEN as u64 / 2), (LEN as u64 / 2, 0)];
+        let prepared = agent.prepare(OWNER, vec![batch(LEN / 2, word, &copies)]).expect("it is sound");
+        assert_eq!((prepared.state(), prepared.lane()), (TransferState::Unposted, lane));
+        assert!(prepared.estimate().is_some_and(|time| !time.is_zero()), "the peer was measured");
+        let clear = || {
+            // SAFETY: no transfer is open, so nobody else touches it.
+            unsafe { std::ptr::write_bytes(transport::Memory::as_ptr(&*pair.reader.memory), 0, LEN) }
+        };
+        let post = || {
+            clear();
+            let id = agent.post(&prepared).expect("there is room");
+            assert_eq!(prepared.state(), TransferState::UnderWay);
+            assert_eq!(agent.post(&prepared), Err(PostError::UnderWay));
+            id
+        };
+        // Given up before it begins: nothing that was asked for arrives the next time.
+        let id = post();
+        agent.cancel(id);
+        let cancelled = Err(TransferError::Cancelled);
+        assert_eq!(prepared.wait(PATIENCE), TransferState::Ended(cancelled));
+        assert_eq!(pair.reader.ended(), Completion { id, result: cancelled });
+        let id = post();
+        pair.owner.word.raise(StepId(1), 0);
+        assert!(matches!(prepared.wait(PATIENCE), TransferState::Ended(Ok(_))));
+        assert_eq!(pair.reader.ended().id, id);
+        for _ in 0..5 {
+            clear();
+            let id = agent.post(&prepared).expect("it has ended");
+            let end = pair.reader.ended();
+            assert_eq!((end.id, prepared.state()), (id, TransferState::Ended(end.result)));
+            let report = end.result.expect("the gate is open");
+            assert_eq!((report.lane, report.rails, report.bytes), (lane, 1, LEN as u64));
+            let (source, destination) = (pair.owner.bytes(), pair.reader.bytes());
+            assert!(source[..LEN / 2] == destination[LEN / 2..] && source[LEN / 2..] == destination[..LEN / 2]);
+        }
+    }
+}
+
+#[test]
+fn the_end_of_a_transfer_can_be_awaited() {
+    for lane in lanes() {
+        let pair = pair(lane, 64);
+        let gate = ProgressWord::mark(StepId(1), 0);
+        let prepared = pair.reader.agent.prepare(OWNER, vec![batch(64, gate, &[(0, 0)])]).expect("it is sound");
+        pair.reader.agent.post(&prepared).expect("there is room");
+        let (waker, woken) = (Arc::<Woken>::default(), |woken: &Woken| woken.0.load(Ordering::SeqCst));
+        let context = &mut Context::from_waker(Waker::noop());
+        let mut ended = Box::pin(prepared.ended());
+        assert!(ended.as_mut().poll(context).is_pending());
+        let own = Waker::from(waker.clone());
+        assert!(ended.as_mut().poll(&mut Context::from_waker(&own)).is_pending() && !woken(&waker));
+        pair.owner.word.raise(StepId(1), 0);
+        pair.reader.ended();
+        assert!(woken(&waker), "over {lane}");
+        assert!(matches!(ended.as_mut().poll(context), Poll::Ready(TransferState::Ended(Ok(_)))));
+    }
+}
+
+#[derive(Default)]
+struct Woken(AtomicBool);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn strided_copies_arrive_and_are_bounded() {
+    for lane in lanes() {
+        let pair = pair(lane, 4096);
+        let copies = |from: u64, to: u64, count| Copies::Strided {
+            first: Copy { from: 3, to: 1 },
+            step: Copy { from, to },
+            count,
+        };
+        let read = |copies| ReadBatch { copies, ..batch(10, 0, &[]) };
+        pair.reader.post(OWNER, vec![read(copies(40, 12, 100))]);
+        assert_eq!(pair.reader.ended().result.map(|report| report.bytes), Ok(1000));
+        let (source, destination) = (pair.owner.bytes(), pair.reader.bytes());
+        for n in 0..100 {
+            assert_eq!(destination[1 + n * 12..][..10], source[3 + n * 40..][..10], "slice {n} over {lane}");
+        }
+        let refused = |copies| pair.reader.agent.prepare(OWNER, vec![read(copies)]).err();
+        let outside = |error| matches!(error, Some(PrepareError::OutOfBounds { .. }));
+        assert!(outside(refused(copies(41, 1, 101))) && outside(refused(copies(1, 41, 101))));
+        assert!(outside(refused(copies(u64::MAX, 1, 3))) && outside(refused(copies(1, 1 << 40, 1 << 30))));
+        assert_eq!(refused(copies(u64::MAX, 1, 0)), None, "nothing leaves nothing");
     }
 }
 
@@ -156,8 +259,8 @@ fn bounds_are_kept() {
         assert_eq!(refused(elsewhere(RegionId(1), REGION)), missing(Some(OWNER)));
         assert_eq!(refused(elsewhere(REGION, RegionId(1))), missing(None));
         let waiting = || pair.reader.agent.prepare(OWNER, vec![batch(1, u64::MAX, &[(0, 0)])]).unwrap();
-        (0..POSTED_MAX).for_each(|_| assert!(pair.reader.agent.post(waiting()).is_ok()));
-        assert_eq!(pair.reader.agent.post(waiting()), Err(PostError::Full(POSTED_MAX)));
+        (0..POSTED_MAX).for_each(|_| assert!(pair.reader.agent.post(&waiting()).is_ok()));
+        assert_eq!(pair.reader.agent.post(&waiting()), Err(PostError::Full(POSTED_MAX)));
         let End { agent, events, .. } = pair.reader;
         drop(agent);
         let ends: Vec<_> = (0..POSTED_MAX).map(|_| events.recv_timeout(PATIENCE).unwrap()).collect();

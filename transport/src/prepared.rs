@@ -1,0 +1,243 @@
+//! A prepared transfer as its caller holds it, and the plan that goes to a lane and comes back with every post.
+//!
+//! What is deliberately absent: how bytes move. A plan is the lane's own; here it only waits for the next post.
+
+use crate::event::{TransferError, TransferReport};
+use crate::lane::Lane;
+use crate::lane_rdma::ReadPlan;
+use crate::lane_tcp::StreamPlan;
+use crate::link::Link;
+use crate::transfer::{Batch, Transfer, Work};
+use std::future::poll_fn;
+use std::ops::{Deref, DerefMut};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+/// A transfer, prepared: checked against the bounds of its regions, which it holds mapped. It is posted as often as its caller
+/// likes, one time after the other. Who drops it while it is under way hears of its end all the same.
+pub struct Prepared {
+    slot: Arc<Slot>,
+    link: Arc<Link>,
+    bytes: u64,
+}
+
+/// How far a prepared transfer is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum TransferState {
+    /// It was never posted.
+    Unposted,
+    /// It is posted and has not ended.
+    UnderWay,
+    /// It ended so when it was last posted; its destination is quiesced.
+    Ended(Result<TransferReport, TransferError>),
+}
+
+/// Where a plan is while no lane has it.
+struct Slot {
+    state: Mutex<SlotState>,
+    ended: Condvar,
+}
+
+struct SlotState {
+    /// `None`: a lane has it.
+    plan: Option<Plan>,
+    last: Option<Result<TransferReport, TransferError>>,
+    /// Who awaits the end.
+    waker: Option<Waker>,
+}
+
+/// What one lane makes of a transfer.
+pub(crate) enum Plan {
+    Copies(Vec<Batch>),
+    Reads(ReadPlan),
+    Stream(StreamPlan),
+}
+
+impl Slot {
+    fn lock(&self) -> MutexGuard<'_, SlotState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn put(&self, plan: Plan, result: Result<TransferReport, TransferError>) {
+        let mut state = self.lock();
+        (state.plan, state.last) = (Some(plan), Some(result));
+        let waker = state.waker.take();
+        drop(state);
+        self.ended.notify_all();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+impl Prepared {
+    pub(crate) fn new(link: Arc<Link>, plan: Plan, bytes: u64) -> Self {
+        let state = Mutex::new(SlotState { plan: Some(plan), last: None, waker: None });
+        Self { slot: Arc::new(Slot { state, ended: Condvar::new() }), link, bytes }
+    }
+
+    /// Bytes that it reads.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The lane that it takes.
+    pub fn lane(&self) -> Lane {
+        self.link.lane()
+    }
+
+    /// How long it would take if it were posted now and alone, by the same estimate that ranks lanes: what the probe measured
+    /// when the peer was connected, and what reads have done since. Gates and other transfers come on top. `None`: nothing has
+    /// been measured, since the peer had no memory when it was connected.
+    ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doctest/ends.rs"));
+    /// # let (_owner, reader, region) = ends();
+    /// # use transport::{Copies, Copy, ReadBatch};
+    /// let copies = Copies::List(vec![Copy { from: 0, to: 0 }]);
+    /// let batch = ReadBatch { source: region, destination: region, len: 4096, gate: 0, copies };
+    /// let prepared = reader.prepare(OWNER, vec![batch])?;
+    /// let predicted = prepared.estimate().expect("the owner has memory");
+    /// println!("{} bytes over {}: {predicted:?}", prepared.bytes(), prepared.lane());
+    /// # Ok::<(), transport::PrepareError>(())
+    /// ```
+    pub fn estimate(&self) -> Option<Duration> {
+        self.link.pace().predict(self.bytes)
+    }
+
+    /// How far it is.
+    pub fn state(&self) -> TransferState {
+        self.slot.lock().now()
+    }
+
+    /// Waits until it is not under way, for `at_most`. How far it is then.
+    ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doctest/ends.rs"));
+    /// # let (_owner, reader, region) = ends();
+    /// # use std::time::Duration;
+    /// # use transport::{Copies, Copy, ReadBatch, TransferState};
+    /// # let copies = Copies::List(vec![Copy { from: 0, to: 0 }]);
+    /// # let batch = ReadBatch { source: region, destination: region, len: 1 << 20, gate: 0, copies };
+    /// let prepared = reader.prepare(OWNER, vec![batch])?;
+    /// for _ in 0..3 {
+    ///     reader.post(&prepared)?;
+    ///     match prepared.wait(Duration::from_secs(5)) {
+    ///         TransferState::Ended(Ok(report)) => println!("{report:?}"),
+    ///         other => panic!("{other:?}"),
+    ///     }
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn wait(&self, at_most: Duration) -> TransferState {
+        let under_way = |state: &mut SlotState| state.plan.is_none();
+        let waited = self.slot.ended.wait_timeout_while(self.slot.lock(), at_most, under_way);
+        waited.unwrap_or_else(PoisonError::into_inner).0.now()
+    }
+
+    /// Ready once it is not under way, with how far it is then. Of several who await it, the last is woken.
+    ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doctest/ends.rs"));
+    /// # use transport::{Prepared, TransferState};
+    /// async fn read(reader: &Agent, prepared: &Prepared) -> Result<u64, Box<dyn std::error::Error>> {
+    ///     reader.post(prepared)?;
+    ///     match prepared.ended().await {
+    ///         TransferState::Ended(result) => Ok(result?.bytes),
+    ///         other => unreachable!("{other:?}"),
+    ///     }
+    /// }
+    /// ```
+    pub async fn ended(&self) -> TransferState {
+        poll_fn(|context| {
+            let mut state = self.slot.lock();
+            match state.now() {
+                TransferState::UnderWay => {
+                    state.waker = Some(context.waker().clone());
+                    Poll::Pending
+                }
+                now => Poll::Ready(now),
+            }
+        })
+        .await
+    }
+
+    /// Takes its plan, to be carried out. `None`: it is under way.
+    pub(crate) fn take(&self) -> Option<Transfer> {
+        let plan = self.slot.lock().plan.take()?;
+        let work = match plan {
+            Plan::Copies(batches) => Work::Copies(Lent::new(batches, &self.slot)),
+            Plan::Reads(plan) => Work::Reads(Lent::new(plan, &self.slot)),
+            Plan::Stream(plan) => Work::Stream(Lent::new(plan, &self.slot)),
+        };
+        Some(Transfer { link: self.link.clone(), work, bytes: self.bytes })
+    }
+}
+
+impl SlotState {
+    fn now(&self) -> TransferState {
+        match (&self.plan, self.last) {
+            (None, _) => TransferState::UnderWay,
+            (Some(_), None) => TransferState::Unposted,
+            (Some(_), Some(result)) => TransferState::Ended(result),
+        }
+    }
+}
+
+/// A plan that can be carried out more than once.
+pub(crate) trait Again {
+    /// As if it had never been carried out.
+    fn again(self) -> Plan;
+}
+
+impl Again for Vec<Batch> {
+    fn again(self) -> Plan {
+        Plan::Copies(self)
+    }
+}
+
+/// A plan that a lane has. It goes back to where the next post finds it when it ends, or is dropped.
+pub(crate) struct Lent<P: Again> {
+    /// There until it goes back.
+    plan: Option<P>,
+    slot: Arc<Slot>,
+}
+
+impl<P: Again> Lent<P> {
+    fn new(plan: P, slot: &Arc<Slot>) -> Self {
+        Self { plan: Some(plan), slot: slot.clone() }
+    }
+
+    /// The transfer ended so: its destination is not touched any more. To be called before anybody is told.
+    pub(crate) fn end(mut self, result: Result<TransferReport, TransferError>) {
+        self.give_back(result);
+    }
+
+    fn give_back(&mut self, result: Result<TransferReport, TransferError>) {
+        if let Some(plan) = self.plan.take() {
+            self.slot.put(plan.again(), result);
+        }
+    }
+}
+
+impl<P: Again> Drop for Lent<P> {
+    fn drop(&mut self) {
+        // Of a transfer that was not begun.
+        self.give_back(Err(TransferError::Cancelled));
+    }
+}
+
+impl<P: Again> Deref for Lent<P> {
+    type Target = P;
+
+    fn deref(&self) -> &P {
+        self.plan.as_ref().expect("it has not gone back")
+    }
+}
+
+impl<P: Again> DerefMut for Lent<P> {
+    fn deref_mut(&mut self) -> &mut P {
+        self.plan.as_mut().expect("it has not gone back")
+    }
+}
