@@ -93,6 +93,7 @@ impl Prepared {
     ///
     /// ```
     /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doctest/ends.rs"));
+    /// # fn main() -> Result<(), transport::PrepareError> {
     /// # let (_owner, reader, region) = ends();
     /// # use transport::{Copies, Copy, ReadBatch};
     /// let copies = Copies::List(vec![Copy { from: 0, to: 0 }]);
@@ -100,7 +101,8 @@ impl Prepared {
     /// let prepared = reader.prepare(OWNER, vec![batch])?;
     /// let predicted = prepared.estimate().expect("the owner has memory");
     /// println!("{} bytes over {}: {predicted:?}", prepared.bytes(), prepared.lane());
-    /// # Ok::<(), transport::PrepareError>(())
+    /// # Ok(())
+    /// # }
     /// ```
     pub fn estimate(&self) -> Option<Duration> {
         self.link.pace().predict(self.bytes)
@@ -115,6 +117,7 @@ impl Prepared {
     ///
     /// ```
     /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doctest/ends.rs"));
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let (_owner, reader, region) = ends();
     /// # use std::time::Duration;
     /// # use transport::{Copies, Copy, ReadBatch, TransferState};
@@ -128,7 +131,8 @@ impl Prepared {
     ///         other => panic!("{other:?}"),
     ///     }
     /// }
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # Ok(())
+    /// # }
     /// ```
     pub fn wait(&self, at_most: Duration) -> TransferState {
         let under_way = |state: &mut SlotState| state.plan.is_none();
@@ -148,6 +152,7 @@ impl Prepared {
     ///         other => unreachable!("{other:?}"),
     ///     }
     /// }
+    /// # fn main() {}
     /// ```
     pub async fn ended(&self) -> TransferState {
         poll_fn(|context| {

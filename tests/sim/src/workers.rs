@@ -299,7 +299,7 @@ impl World {
             Output::Message { to, bytes } => self.send_to_peer(w, to, bytes, released),
             Output::Read { id, from, batches } => {
                 self.trace.note(self.now, || {
-                    let bytes: usize = batches.iter().map(|batch| batch.len * batch.copies.len()).sum();
+                    let bytes: usize = batches.iter().map(|batch| batch.len * batch.copies.count() as usize).sum();
                     format!("w{w} reads {bytes} bytes of {from} as {}", id.0)
                 });
                 self.post(w, id, from, batches);
