@@ -149,7 +149,7 @@ impl Drop for Agent {
             streams.close();
         }
         if let Ok(verbs) = &station.verbs {
-            verbs.close();
+            verbs.desk().close();
         }
         // Transfers end as cancelled before the links that they go over are cut: the control thread is the last.
         while let Some(thread) = self.threads.pop() {

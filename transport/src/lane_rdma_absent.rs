@@ -2,15 +2,14 @@
 
 use crate::config::RdmaConfig;
 use crate::control::{Channel, Frame};
-use crate::event::{TransferId, TransferReport};
+use crate::desk::Desk;
 use crate::link::Link;
 use crate::memory::{Memory, RegionId};
 use crate::prepared::{Again, Plan};
 use crate::station::Station;
-use crate::transfer::{PrepareError, Run, Transfer};
-use domain::{Incarnation, WorkerId};
+use crate::transfer::{PrepareError, Run};
+use domain::WorkerId;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// What there is none of.
 pub(crate) enum Verbs {}
@@ -20,6 +19,9 @@ pub(crate) enum RdmaWay {}
 
 /// As [`Verbs`].
 pub(crate) enum ReadPlan {}
+
+/// As [`Verbs`].
+pub(crate) enum Order {}
 
 /// An owner that was agreed with.
 pub(crate) struct Met {
@@ -39,11 +41,7 @@ impl Verbs {
         match *self {}
     }
 
-    pub(crate) fn post(&self, _: TransferId, _: Transfer) {
-        match *self {}
-    }
-
-    pub(crate) fn read(&self, _: Transfer, _: Duration) -> Result<TransferReport, String> {
+    pub(crate) fn desk(&self) -> &Desk<Order, Channel> {
         match *self {}
     }
 
@@ -61,26 +59,6 @@ impl Verbs {
     }
 
     pub(crate) fn adopt(&self, _: Arc<Link>, _: Met) {
-        match *self {}
-    }
-
-    pub(crate) fn cancel(&self, _: TransferId) {
-        match *self {}
-    }
-
-    pub(crate) fn serve(&self, _: WorkerId, _: Incarnation, _: Channel) {
-        match *self {}
-    }
-
-    pub(crate) fn introduced(&self, _: WorkerId, _: Incarnation) {
-        match *self {}
-    }
-
-    pub(crate) fn links_changed(&self) {
-        match *self {}
-    }
-
-    pub(crate) fn close(&self) {
         match *self {}
     }
 }

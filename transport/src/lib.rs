@@ -13,6 +13,7 @@ mod config;
 mod control;
 mod copy;
 mod counts;
+mod desk;
 mod event;
 mod files;
 mod hub;

@@ -255,7 +255,7 @@ impl Station {
             streams.introduced(id, incarnation);
         }
         if let Ok(verbs) = &self.verbs {
-            verbs.introduced(id, incarnation);
+            verbs.desk().introduced(id, incarnation);
         }
         if let Some(link) = old {
             self.lose(&link, "a new life of it is there");

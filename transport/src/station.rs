@@ -6,7 +6,7 @@ use crate::counts::Counts;
 use crate::event::{AgentEvent, Completion, TransferError, TransferId, TransferReport};
 use crate::hub::Hub;
 use crate::lane_rdma::Verbs;
-use crate::lane_tcp::Streams;
+use crate::lane_tcp::{self, Streams};
 use crate::link::Link;
 use crate::memory::{Memory, RegionId, Regions};
 use crate::mover::{Movers, copy_at_once};
@@ -174,8 +174,8 @@ impl Station {
                 }
                 None => self.movers.post(id, transfer),
             },
-            (Work::Stream(_), Some(streams), _) => streams.post(id, transfer),
-            (Work::Reads(_), _, Ok(verbs)) => verbs.post(id, transfer),
+            (Work::Stream(_), Some(streams), _) => streams.post(id, transfer, lane_tcp::begin),
+            (Work::Reads(_), _, Ok(verbs)) => verbs.desk().post(id, transfer, |_, _| true),
             (Work::Stream(_), None, _) | (Work::Reads(_), _, Err(_)) => {
                 transfer.end(Err(TransferError::PeerGone));
                 self.end_with(id, Err(TransferError::PeerGone));
@@ -187,7 +187,7 @@ impl Station {
     pub(crate) fn cancel(&self, id: TransferId) {
         match (id.0 & ((1 << HOLDER_BITS) - 1), &self.streams, &self.verbs) {
             (STREAMS, Some(streams), _) => streams.cancel(id),
-            (VERBS, _, Ok(verbs)) => verbs.cancel(id),
+            (VERBS, _, Ok(verbs)) => verbs.desk().cancel(id),
             _ => self.movers.cancel(id),
         }
     }
@@ -224,7 +224,7 @@ impl Station {
             streams.links_changed();
         }
         if let Ok(verbs) = &self.verbs {
-            verbs.links_changed();
+            verbs.desk().links_changed();
         }
         self.control.link_lost();
         if lost {

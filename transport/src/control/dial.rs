@@ -85,6 +85,6 @@ pub(super) fn let_go(station: &Station, link: &Link) {
         streams.links_changed();
     }
     if let Ok(verbs) = &station.verbs {
-        verbs.links_changed();
+        verbs.desk().links_changed();
     }
 }

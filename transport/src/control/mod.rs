@@ -411,7 +411,7 @@ impl<'a> Loop<'a> {
     fn serve_queues(&self, mut channel: Channel, peer: WorkerId, incarnation: Incarnation) {
         let usable = |verbs| Verbs::failed(verbs).map_or(Ok(verbs), Err);
         match self.station.verbs.as_ref().map_err(Clone::clone).and_then(usable) {
-            Ok(verbs) => verbs.serve(peer, incarnation, channel),
+            Ok(verbs) => verbs.desk().serve(peer, incarnation, channel),
             Err(reason) => turn_away(&mut channel, &reason),
         }
     }

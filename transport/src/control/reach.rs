@@ -5,7 +5,7 @@ use super::hello::{self, HELLO_BYTES_MAX, Hello, Purpose, kind};
 use super::sockets::{connect_tcp, connect_unix};
 use crate::event::TransferReport;
 use crate::lane::Probe;
-use crate::lane_tcp::Asker;
+use crate::lane_tcp::{self, Asker};
 use crate::link::{Link, Way};
 use crate::mapping::Mapping;
 use crate::memory::{Memory, REGIONS_MAX, RegionId};
@@ -74,8 +74,12 @@ pub(super) fn tcp(station: &Station, peer: &Known, patience: Duration) -> Result
     }
     let way = Way::Tcp { regions: Mutex::new(regions), askers, turn: AtomicUsize::new(0) };
     let link = Arc::new(Link::new(peer.id, peer.incarnation, peer.name.clone(), way));
-    streams.adopt(link.clone());
-    let probe = probe_reads(&link, |len| Arc::new(Scratch::new(len)), |transfer| streams.read(transfer, patience));
+    streams.ask(link.clone());
+    let probe = probe_reads(
+        &link,
+        |len| Arc::new(Scratch::new(len)),
+        |transfer| streams.read(transfer, patience, lane_tcp::begin),
+    );
     keep(station, link, probe, channel)
 }
 
@@ -92,7 +96,7 @@ pub(super) fn rdma(station: &Station, peer: &Known, patience: Duration) -> Resul
     let way = Way::Rdma(met.way.clone());
     let link = Arc::new(Link::new(peer.id, peer.incarnation, peer.name.clone(), way));
     verbs.adopt(link.clone(), met);
-    let probe = probe_reads(&link, |_| verbs.scratch(), |transfer| verbs.read(transfer, patience));
+    let probe = probe_reads(&link, |_| verbs.scratch(), |transfer| verbs.desk().read(transfer, patience, |_, _| true));
     keep(station, link, probe, channel)
 }
 

@@ -5,25 +5,23 @@ use super::plan::{Next, ReadPlan};
 use super::queue::{Completed, take_events};
 use super::reader::{EndedRead, ReaderConnection};
 use super::wire::{decode_word, kind};
-use super::{FRAME_BYTES_MAX, Orders, Posted, RAIL_SHIFT, Verbs, now};
+use super::{FRAME_BYTES_MAX, Order, RAIL_SHIFT, Verbs};
 use crate::control::{Channel, ChannelError, turn_away};
 use crate::counts::Refusal;
-use crate::event::{TransferError, TransferId, TransferReport};
-use crate::lane::Lane;
-use crate::link::Link;
+use crate::desk::{Open, Orders, Posted, now};
+use crate::event::{TransferError, TransferId};
 use crate::prepared::Lent;
 use crate::station::Station;
 use crate::timeline::{Moment, note};
-use crate::transfer::{Transfer, Work};
+use crate::transfer::Work;
 use crate::wake::Wake;
 use domain::{Incarnation, WorkerId};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::time::Timespec;
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::mpsc::SyncSender;
 use std::time::{Duration, Instant};
 
 /// Connections that peers read over. One more is closed.
@@ -41,23 +39,16 @@ const READER: u64 = 1 << 63;
 
 /// A transfer that is posted and not ended.
 struct Active {
-    /// `None`: it is not a caller's.
-    id: Option<TransferId>,
-    link: Arc<Link>,
+    open: Open,
     connection: u64,
-    bytes: u64,
     plan: Lent<ReadPlan>,
-    at: Instant,
-    begun: Option<Instant>,
     /// Since when reads of it are under way.
     busy: Option<Instant>,
-    wire: Duration,
     /// Reads of it that are under way.
     under_way: usize,
     missing: u64,
     /// Why it is given up. It ends when no read of it is under way.
     given_up: Option<TransferError>,
-    asker: Option<SyncSender<Result<TransferReport, TransferError>>>,
 }
 
 struct Engine<'a> {
@@ -72,7 +63,7 @@ struct Engine<'a> {
     /// What each caller's transfer is called among the active ones.
     numbers: HashMap<TransferId, u64>,
     /// Carried out; kept for its room.
-    orders: Orders,
+    orders: Orders<Order, Channel>,
     closed: bool,
     /// Whether a read ended since this was last asked.
     progressed: bool,
@@ -99,7 +90,7 @@ impl<'a> Engine<'a> {
     fn new(station: &'a Station, verbs: &'a Verbs) -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         // Edge-triggered: see `Doorbell`.
-        epoll::add(&epoll, verbs.bell.fd(), EventData::new_u64(BELL), EventFlags::IN | EventFlags::ET)?;
+        epoll::add(&epoll, verbs.desk.bell().fd(), EventData::new_u64(BELL), EventFlags::IN | EventFlags::ET)?;
         for (place, rail) in verbs.rails.iter().enumerate() {
             epoll::add(&epoll, rail.fd(), EventData::new_u64(RAIL + place as u64), EventFlags::IN)?;
         }
@@ -107,14 +98,14 @@ impl<'a> Engine<'a> {
         Ok(Self {
             station,
             verbs,
-            wake: verbs.bell.clone(),
+            wake: verbs.desk.bell().clone(),
             epoll,
             readers: HashMap::new(),
             owners: HashMap::new(),
             next_owner: 0,
             actives: HashMap::with_capacity(posted_max),
             numbers: HashMap::with_capacity(posted_max),
-            orders: Orders { posted: VecDeque::with_capacity(posted_max), ..Orders::default() },
+            orders: Orders::new(posted_max),
             closed: false,
             progressed: false,
             told: Vec::new(),
@@ -126,7 +117,7 @@ impl<'a> Engine<'a> {
     fn run(&mut self) -> io::Result<()> {
         let mut events = Vec::with_capacity(256);
         loop {
-            self.verbs.bell.answer();
+            self.verbs.desk.bell().answer();
             self.carry_out();
             if self.closed {
                 return Ok(());
@@ -157,7 +148,7 @@ impl<'a> Engine<'a> {
                 poll(&self.epoll, events, Some(&at_once))?;
                 let numbers: Vec<u64> = self.readers.keys().copied().collect();
                 numbers.into_iter().for_each(|number| self.take_all(number));
-                if self.progressed || self.verbs.bell.is_rung() || !events.is_empty() {
+                if self.progressed || self.verbs.desk.bell().is_rung() || !events.is_empty() {
                     return Ok(());
                 }
             }
@@ -167,22 +158,20 @@ impl<'a> Engine<'a> {
         let timeout =
             timeout.map(|time| Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() });
         let epoll = &self.epoll;
-        self.verbs.bell.sleep(|sleep| poll(epoll, events, if sleep { timeout.as_ref() } else { Some(&at_once) }))
+        self.verbs.desk.bell().sleep(|sleep| poll(epoll, events, if sleep { timeout.as_ref() } else { Some(&at_once) }))
     }
 
     /// Does what others asked for.
     fn carry_out(&mut self) {
-        let mut orders = std::mem::take(&mut self.orders);
-        std::mem::swap(&mut orders, &mut *self.verbs.orders());
+        let mut orders = std::mem::replace(&mut self.orders, Orders::new(0));
+        self.verbs.desk.take(&mut orders);
         self.closed |= orders.closed;
-        for (number, reader) in orders.adopted.drain(..) {
-            // It may have left while it waited here.
-            orders.links_changed |= reader.link.is_gone();
-            if let Err(error) = self.watch(reader.socket(), READER | number) {
-                self.station.lose(&reader.link, &format!("its connection cannot be watched: {error}"));
-                orders.links_changed = true;
+        let mut regions_changed = false;
+        for order in orders.own.drain(..) {
+            match order {
+                Order::Adopt(number, reader) => orders.links_changed |= !self.adopt(number, *reader),
+                Order::ShowRegions => regions_changed = true,
             }
-            self.readers.insert(number, reader);
         }
         for (peer, incarnation, channel) in orders.served.drain(..) {
             self.admit(OwnerConnection::new(channel, peer, incarnation));
@@ -200,13 +189,24 @@ impl<'a> Engine<'a> {
             orders.links_changed = false;
             orders.introduced.clear();
         }
-        if std::mem::take(&mut orders.regions_changed) {
+        if regions_changed {
             let verbs = self.verbs;
             self.owners.values_mut().for_each(|owner| owner.show_regions(verbs));
             let numbers: Vec<u64> = self.owners.keys().copied().collect();
             numbers.into_iter().for_each(|number| self.flush_owner(number));
         }
         self.orders = orders;
+    }
+
+    /// A link is this thread's from now on. `false`: it is gone already.
+    fn adopt(&mut self, number: u64, reader: ReaderConnection) -> bool {
+        if let Err(error) = self.watch(reader.socket(), READER | number) {
+            self.station.lose(&reader.link, &format!("its connection cannot be watched: {error}"));
+        }
+        // It may have left while it waited.
+        let stays = !reader.link.is_gone();
+        self.readers.insert(number, reader);
+        stays
     }
 
     fn watch(&self, socket: BorrowedFd<'_>, token: u64) -> rustix::io::Result<()> {
@@ -216,34 +216,19 @@ impl<'a> Engine<'a> {
     // -- transfers
 
     fn post(&mut self, posted: Posted) {
-        let Posted { id, transfer, at, asker } = posted;
-        let bytes = transfer.bytes();
-        let Transfer { link, work, .. } = transfer;
+        let Posted { open, work } = posted;
         let Work::Reads(plan) = work else { return };
-        let number = plan.number;
-        let is_its = |reader: &ReaderConnection| Arc::ptr_eq(&reader.link, &link);
+        let (number, bytes) = (plan.number, open.bytes);
+        let is_its = |reader: &ReaderConnection| Arc::ptr_eq(&reader.link, &open.link);
         let found = self.readers.iter().find(|(_, reader)| is_its(reader)).map(|(&number, _)| number);
-        let open = found.filter(|_| !link.is_gone());
-        let active = Active {
-            id,
-            link,
-            connection: found.unwrap_or_default(),
-            bytes,
-            plan,
-            at,
-            begun: None,
-            busy: None,
-            wire: Duration::ZERO,
-            under_way: 0,
-            missing: bytes,
-            given_up: None,
-            asker,
-        };
-        if let Some(id) = id {
+        let reachable = found.filter(|_| !open.link.is_gone());
+        if let Some(id) = open.id() {
             self.numbers.insert(id, number);
         }
+        let connection = found.unwrap_or_default();
+        let active = Active { open, connection, plan, busy: None, under_way: 0, missing: bytes, given_up: None };
         self.actives.insert(number, active);
-        let Some(connection) = open else { return self.give_up(number, TransferError::PeerGone) };
+        let Some(connection) = reachable else { return self.give_up(number, TransferError::PeerGone) };
         if bytes == 0 {
             return self.finish(number);
         }
@@ -278,7 +263,7 @@ impl<'a> Engine<'a> {
             // The rail that has the least to do is done first.
             let rails = reader.rails.iter_mut().enumerate().filter(|(_, rail)| rail.has_room());
             let Some((place, rail)) = rails.min_by_key(|(_, rail)| rail.bytes()) else { break };
-            let (plan, id, link) = (&mut active.plan, active.id, &active.link);
+            let (plan, id, link) = (&mut active.plan, active.open.id(), &active.open.link);
             // SAFETY: the destination is inside memory that the rail has registered, is the caller's own, and is lent to this
             // transfer until it ends, which it does not before each of its reads is accounted for.
             let posted = unsafe {
@@ -303,7 +288,7 @@ impl<'a> Engine<'a> {
             };
             if count > 0 && active.under_way == 0 {
                 let now = now();
-                active.begun.get_or_insert(now);
+                active.open.begin(now);
                 active.busy = Some(now);
             }
             active.under_way += count;
@@ -355,14 +340,15 @@ impl<'a> Engine<'a> {
                 let run = &mut active.plan.runs[part.run as usize];
                 run.missing -= part.len as usize;
                 if run.missing == 0 {
-                    let (id, gate, bytes) = (active.id.unwrap_or(TransferId(0)), run.gate, run.bytes);
-                    note(Moment::Read, id, &active.link, || (gate, bytes));
+                    let (id, gate, bytes) = (active.open.id().unwrap_or(TransferId(0)), run.gate, run.bytes);
+                    note(Moment::Read, id, &active.open.link, || (gate, bytes));
                 }
             } else {
                 active.given_up.get_or_insert(TransferError::PeerGone);
             }
             if active.under_way == 0 {
-                active.wire += active.busy.take().map_or(Duration::ZERO, |busy| now().duration_since(busy));
+                let busy = active.busy.take();
+                active.open.add_wire(busy.map_or(Duration::ZERO, |busy| now().duration_since(busy)));
                 if active.missing == 0 || active.given_up.is_some() {
                     self.finish(transfer);
                 }
@@ -394,25 +380,15 @@ impl<'a> Engine<'a> {
     /// Takes a transfer to its one end.
     fn finish(&mut self, number: u64) {
         let Some(active) = self.actives.remove(&number) else { return };
-        if let Some(id) = active.id {
+        if let Some(id) = active.open.id() {
             self.numbers.remove(&id);
         }
-        let result = match active.given_up.filter(|_| active.missing > 0 || active.bytes == 0) {
+        let result = match active.given_up.filter(|_| active.missing > 0 || active.open.bytes == 0) {
             Some(error) => Err(error),
-            None => Ok(active.report()),
+            None => Ok(()),
         };
-        active.plan.end(result);
-        match (active.id, active.asker) {
-            (Some(id), _) => {
-                if let Ok(report) = &result {
-                    self.station.read(&active.link, report);
-                }
-                self.station.end_with(id, result);
-            }
-            // Who asked may have stopped waiting.
-            (None, Some(asker)) => drop(asker.try_send(result)),
-            (None, None) => {}
-        }
+        let rails = active.plan.rails();
+        active.open.end(self.station, active.plan, rails, result);
     }
 
     // -- connections of readers
@@ -564,19 +540,6 @@ impl<'a> Engine<'a> {
         self.readers.clear();
         self.owners.clear();
         self.end_transfers(|_| true);
-    }
-}
-
-impl Active {
-    fn report(&self) -> TransferReport {
-        TransferReport {
-            lane: Lane::Rdma,
-            rails: self.plan.rails(),
-            bytes: self.bytes,
-            queued: self.begun.unwrap_or(self.at).duration_since(self.at),
-            wire: self.wire,
-            elapsed: now().duration_since(self.at),
-        }
     }
 }
 

@@ -22,21 +22,16 @@ pub(crate) use plan::ReadPlan;
 
 use crate::config::RdmaConfig;
 use crate::control::{Channel, Frame};
-use crate::event::{TransferError, TransferId, TransferReport};
+use crate::desk::Desk;
 use crate::link::Link;
 use crate::memory::{Memory, REGIONS_MAX, RegionId};
 use crate::probe::{PROBE_BYTES, Scratch};
-use crate::transfer::Transfer;
-use crate::wake::{Doorbell, Wake};
-use domain::{Incarnation, WorkerId};
 use queue::Completions;
 use rail::Rail;
 use reader::{LinkRail, ReaderConnection};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, PoisonError};
 use wire::{Queues, Region, kind};
 
 /// Bytes of a frame of an owner.
@@ -47,8 +42,7 @@ const RAIL_SHIFT: u32 = 8;
 /// How others reach the lane's thread, and what all its links share. Queue pairs go before rails: fields drop in order.
 pub(crate) struct Verbs {
     config: RdmaConfig,
-    bell: Arc<Doorbell>,
-    orders: Mutex<Orders>,
+    desk: Desk<Order, Channel>,
     /// What the queue pairs of owners never use.
     unused: Vec<Completions>,
     rails: Arc<Vec<Rail>>,
@@ -62,26 +56,6 @@ pub(crate) struct Verbs {
     next_link: AtomicU64,
 }
 
-#[derive(Default)]
-struct Orders {
-    posted: VecDeque<Posted>,
-    cancelled: Vec<TransferId>,
-    adopted: Vec<(u64, ReaderConnection)>,
-    served: Vec<(WorkerId, Incarnation, Channel)>,
-    introduced: Vec<(WorkerId, Incarnation)>,
-    links_changed: bool,
-    regions_changed: bool,
-    closed: bool,
-}
-
-struct Posted {
-    /// `None`: it is not a caller's.
-    id: Option<TransferId>,
-    transfer: Transfer,
-    at: Instant,
-    asker: Option<SyncSender<Result<TransferReport, TransferError>>>,
-}
-
 /// What a link knows of its owner.
 pub(crate) struct RdmaWay {
     regions: Mutex<Vec<Region>>,
@@ -90,14 +64,6 @@ pub(crate) struct RdmaWay {
     /// The reader's rails that the link has, of `all`.
     rails: Vec<usize>,
     all: Arc<Vec<Rail>>,
-}
-
-#[expect(
-    clippy::disallowed_methods,
-    reason = "transfers are timed, and queue pairs that do not end are destroyed by it"
-)]
-fn now() -> Instant {
-    Instant::now()
 }
 
 impl Verbs {
@@ -118,12 +84,10 @@ impl Verbs {
             .iter()
             .try_for_each(|rail| rail.register(&scratch).map_err(|reason| format!("{}: {reason}", rail.name)))?;
         let unused = rails.iter().map(|rail| Completions::new(rail, 1, 0)).collect::<Result<_, _>>()?;
-        let bell = Doorbell::new().map_err(|error| error.to_string())?;
-        let orders = Orders { posted: VecDeque::with_capacity(posted_max), ..Orders::default() };
+        let desk = Desk::new(posted_max).map_err(|error| error.to_string())?;
         Ok(Self {
             config: config.clone(),
-            bell: Arc::new(bell),
-            orders: Mutex::new(orders),
+            desk,
             unused,
             rails: Arc::new(rails),
             memories: Mutex::default(),
@@ -160,7 +124,7 @@ impl Verbs {
             return;
         }
         self.memories.lock().unwrap_or_else(PoisonError::into_inner).push(memory.clone());
-        self.order(|orders| orders.regions_changed = true);
+        self.desk.ask(Order::ShowRegions);
     }
 
     /// Those that peers may read, from the `from`-th on.
@@ -169,50 +133,8 @@ impl Verbs {
         memories[from.min(memories.len())..].to_vec()
     }
 
-    fn orders(&self) -> MutexGuard<'_, Orders> {
-        self.orders.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn order(&self, order: impl FnOnce(&mut Orders)) {
-        order(&mut self.orders());
-        self.bell.wake();
-    }
-
-    pub(crate) fn post(&self, id: TransferId, transfer: Transfer) {
-        self.order(|orders| orders.posted.push_back(Posted { id: Some(id), transfer, at: now(), asker: None }));
-    }
-
-    /// Reads and waits for the end, for `at_most`. Errors: why not, in words.
-    pub(crate) fn read(&self, transfer: Transfer, at_most: Duration) -> Result<TransferReport, String> {
-        let (asker, answer) = sync_channel(1);
-        let posted = Posted { id: None, transfer, at: now(), asker: Some(asker) };
-        self.order(|orders| orders.posted.push_back(posted));
-        let answer = answer.recv_timeout(at_most).map_err(|_| format!("a read takes longer than {at_most:?}"))?;
-        answer.map_err(|error| error.to_string())
-    }
-
-    pub(crate) fn cancel(&self, id: TransferId) {
-        // Never refused; see `Mover::cancel`.
-        self.order(|orders| orders.cancelled.push(id));
-    }
-
-    /// A peer reads over what is agreed on over this connection. Non-blocking.
-    pub(crate) fn serve(&self, peer: WorkerId, incarnation: Incarnation, channel: Channel) {
-        self.order(|orders| orders.served.push((peer, incarnation, channel)));
-    }
-
-    /// A life of a peer is known; connections of earlier ones are closed.
-    pub(crate) fn introduced(&self, id: WorkerId, incarnation: Incarnation) {
-        self.order(|orders| orders.introduced.push((id, incarnation)));
-    }
-
-    /// Some link is gone.
-    pub(crate) fn links_changed(&self) {
-        self.order(|orders| orders.links_changed = true);
-    }
-
-    pub(crate) fn close(&self) {
-        self.order(|orders| orders.closed = true);
+    pub(crate) fn desk(&self) -> &Desk<Order, Channel> {
+        &self.desk
     }
 
     /// Agrees with the owner at the other end of `channel` on queue pairs, and hears of its regions. `wait` sends what waits
@@ -272,8 +194,16 @@ impl Verbs {
             ended: None,
             waits_to_write: false,
         };
-        self.order(|orders| orders.adopted.push((number, connection)));
+        self.desk.ask(Order::Adopt(number, Box::new(connection)));
     }
+}
+
+/// What this lane alone is asked for.
+pub(crate) enum Order {
+    /// The link of this number is the lane's from now on.
+    Adopt(u64, Box<ReaderConnection>),
+    /// There is a region more.
+    ShowRegions,
 }
 
 /// An owner that was agreed with.

@@ -56,7 +56,7 @@ pub(super) struct LinkRail {
 }
 
 /// A link's queue pairs, and the connection that they were agreed on over. The queue pairs live as long.
-pub(super) struct ReaderConnection {
+pub(crate) struct ReaderConnection {
     pub(super) link: Arc<Link>,
     pub(super) way: Arc<RdmaWay>,
     pub(super) channel: Channel,

@@ -1,11 +1,12 @@
 //! A transfer over `tcp`, prepared: the requests, encoded, and where each piece of the answers goes.
 
+use super::asker::Asker;
 use super::wire::{Asked, PIECE_BYTES_MAX, REQUEST_PIECES_MAX, encode_piece};
 use crate::copy::fetch_to_write;
 use crate::link::{Link, Way};
 use crate::memory::{Memory, RegionId};
 use crate::prepared::{Again, Plan};
-use crate::transfer::{Piece, PrepareError, Run};
+use crate::transfer::{Piece, PrepareError, Run, Work};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -27,8 +28,19 @@ pub(crate) struct StreamPlan {
     /// Pieces that have not landed.
     pub(crate) missing: usize,
     pub(crate) checksums: bool,
+    /// What of it was asked for by who posted it.
+    pub(super) begun: Begun,
     /// Keeps the destinations mapped.
     _destinations: Vec<Arc<dyn Memory>>,
+}
+
+/// What of a posted transfer was asked for by who posted it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Begun {
+    Nothing,
+    /// All of it, but some requests wait for room in their sockets.
+    Some,
+    All,
 }
 
 /// A request, encoded.
@@ -61,7 +73,7 @@ impl Again for StreamPlan {
     /// Under a new number: late answers to what was asked before are told from those of the next time.
     fn again(mut self) -> Plan {
         self.number = NEXT.fetch_add(1, Ordering::Relaxed);
-        self.missing = self.landings.len();
+        (self.missing, self.begun) = (self.landings.len(), Begun::Nothing);
         self.landings.iter_mut().for_each(|landing| landing.landed = false);
         for request in &mut self.requests {
             // Copied only where a request of a transfer that was given up is still being sent.
@@ -90,6 +102,7 @@ impl StreamPlan {
             landings: Vec::new(),
             missing: 0,
             checksums,
+            begun: Begun::Nothing,
             _destinations: Vec::new(),
         };
         for run in runs {
@@ -119,6 +132,16 @@ impl StreamPlan {
     /// Whether some of its bytes may have to be waited for until they are written.
     pub(crate) fn is_gated(&self) -> bool {
         self.requests.iter().any(|request| request.gate > 0)
+    }
+
+    /// Asks for all bytes, if that allocates nothing.
+    fn ask(&self, link: &Link, askers: &[Arc<Asker>]) -> Begun {
+        if self.missing == 0 || link.is_gone() || !askers.iter().all(|asker| asker.has_room(self)) {
+            return Begun::Nothing;
+        }
+        // Each connection has a share of its own, whatever becomes of the others'.
+        let unfinished = askers.iter().filter(|asker| asker.ask(self) != Ok(true)).count();
+        if unfinished == 0 { Begun::All } else { Begun::Some }
     }
 
     /// Has the memory that the first bytes go to brought into the caches of this core.
@@ -159,6 +182,14 @@ impl StreamPlan {
         }
         self.requests.push(Request { connection, gate: run.gate, first, frame: frame.into(), pieces: pieces.len() });
     }
+}
+
+/// Asks for the bytes of a transfer, if the sockets take it now. Whether the thread is to be woken: for what they do not take,
+/// and to look out for bytes that come soon; for those behind a gate, their arrival wakes it.
+pub(crate) fn begin(link: &Link, work: &mut Work) -> bool {
+    let (Way::Tcp { askers, .. }, Work::Stream(plan)) = (&link.way, work) else { return true };
+    plan.begun = plan.ask(link, askers);
+    plan.begun != Begun::All || !plan.is_gated()
 }
 
 /// Parts of a piece that are no larger than a piece may be.

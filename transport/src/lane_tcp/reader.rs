@@ -4,8 +4,8 @@ use super::asker::Asker;
 use super::plan::{Landing, StreamPlan};
 use super::wire::{RUN_HEAD, RUN_PIECES_MAX, RunHead};
 use crate::checksum::{checksum, fold};
-use crate::event::{TransferError, TransferId, TransferReport};
-use crate::lane::Lane;
+use crate::desk::{Open, now};
+use crate::event::TransferError;
 use crate::link::Link;
 use crate::prepared::Lent;
 use crate::timeline::{Moment, note};
@@ -15,8 +15,7 @@ use std::collections::HashMap;
 use std::io::IoSliceMut;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::Arc;
-use std::sync::mpsc::SyncSender;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Bytes that are read over one connection before it is another's turn.
 const TURN_BYTES: usize = 1 << 20;
@@ -26,15 +25,8 @@ const WAKE_BYTES: usize = 128 << 10;
 
 /// A transfer that is under way.
 pub(super) struct Active {
-    pub(super) id: Option<TransferId>,
-    pub(super) link: Arc<Link>,
-    pub(super) bytes: u64,
+    pub(super) open: Open,
     pub(super) plan: Lent<StreamPlan>,
-    pub(super) at: Instant,
-    pub(super) begun: Option<Instant>,
-    pub(super) wire: Duration,
-    /// Who waits for it, where it is no caller's.
-    pub(super) asker: Option<SyncSender<Result<TransferReport, TransferError>>>,
 }
 
 /// The transfers under way, by the numbers they have on the wire.
@@ -74,26 +66,10 @@ struct Incoming {
     begun: Instant,
 }
 
-#[expect(clippy::disallowed_methods, reason = "transfers are timed; nothing is decided by it")]
-pub(super) fn now() -> Instant {
-    Instant::now()
-}
-
 impl Active {
     fn note(&self, moment: Moment, run: &RunHead) {
-        if let Some(id) = self.id {
-            note(moment, id, &self.link, || (self.plan.gate(run.first), run.len as usize));
-        }
-    }
-
-    pub(super) fn report(&self) -> TransferReport {
-        TransferReport {
-            lane: Lane::Tcp,
-            rails: self.plan.rails(),
-            bytes: self.bytes,
-            queued: self.begun.unwrap_or(self.at).duration_since(self.at),
-            wire: self.wire,
-            elapsed: now().duration_since(self.at),
+        if let Some(id) = self.open.id() {
+            note(moment, id, &self.open.link, || (self.plan.gate(run.first), run.len as usize));
         }
     }
 }
@@ -277,10 +253,10 @@ impl Incoming {
             landings.iter().all(|landing| !landing.landed)
                 && landings.iter().map(|landing| landing.len).sum::<u32>() == head.len
         };
-        if !Arc::ptr_eq(&active.link, link) || !landings.is_some_and(fits) {
+        if !Arc::ptr_eq(&active.open.link, link) || !landings.is_some_and(fits) {
             return Err("an answer to what was not asked".to_owned());
         }
-        active.begun.get_or_insert(now);
+        active.open.begin(now);
         run.wanted = true;
         active.note(Moment::Begun, &head);
         Ok(run)
@@ -304,7 +280,7 @@ impl Incoming {
     /// All its bytes are there, right or wrong. How the transfer ends by it, if it does.
     fn land(&self, active: &mut Active) -> Option<Result<(), TransferError>> {
         let range = self.head.first as usize..(self.head.first + self.head.count) as usize;
-        active.wire += now().duration_since(self.begun);
+        active.open.add_wire(now().duration_since(self.begun));
         let plan = &mut *active.plan;
         let landings = &mut plan.landings[range];
         landings.iter_mut().for_each(|landing| landing.landed = true);
