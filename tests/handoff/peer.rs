@@ -45,7 +45,8 @@ impl Peer {
             AgentEvent::Message { from, bytes } => sender.send((from, bytes)).is_ok(),
             AgentEvent::Ended(_) | AgentEvent::Connected { .. } | AgentEvent::Lost { .. } => true,
         };
-        let config = AgentConfig::in_process(id, Incarnation(life), format!("peer {id}"), 1);
+        let mut config = AgentConfig::in_process(id, Incarnation(life), format!("peer {id}"), 1);
+        config.fingerprint = layout.fingerprint();
         let agent = Agent::start(hub, config, ProgressWord::new(), Box::new(sink)).expect("the agent starts");
         for group in 0..layout.groups.len() {
             // A value is the complement of its key, or the device takes the two for torn.

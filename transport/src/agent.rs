@@ -8,7 +8,8 @@ use crate::hub::Hub;
 use crate::lane::{Lane, LaneStatus};
 use crate::lane_rdma::Verbs;
 use crate::lane_tcp::Streams;
-use crate::memory::{Memory, RegionId};
+use crate::memory::{DeregisterError, Memory, RegionId};
+use crate::metadata::{self, ImportError};
 use crate::peers::{Known, SendError};
 use crate::prepared::Prepared;
 use crate::progress_page::ProgressPage;
@@ -77,9 +78,65 @@ impl Agent {
         self.station.address.clone()
     }
 
-    /// Registers memory: peers may read it, transfers may read into it. Done once, at start.
+    /// Registers memory: peers may read it, transfers may read into it. Peers that are connected are told.
     pub fn register(&self, memory: Arc<dyn Memory>) -> RegionId {
         self.station.register(memory)
+    }
+
+    /// Ends the registration of a region and gives its memory back. Peers are told; one that asks for it all the same is refused
+    /// and counted. One that has it mapped (`shm`) may go on reading what is there by transfers that it has prepared, so what
+    /// is written there later is read, torn, by whoever has no lease on it: as ever, who reads without one throws it away.
+    /// Errors: [`DeregisterError`]; the region stays as it is.
+    ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doctest/ends.rs"));
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use transport::{Copies, Copy, DeregisterError, ReadBatch};
+    /// # let (_owner, reader, region) = ends();
+    /// # let copies = Copies::List(vec![Copy { from: 0, to: 0 }]);
+    /// # let batch = ReadBatch { source: region, destination: region, len: 8, gate: 0, copies };
+    /// let prepared = reader.prepare(OWNER, vec![batch])?;
+    /// // Something is prepared that reads into it.
+    /// assert!(matches!(reader.deregister(region), Err(DeregisterError::InUse { uses: 1, .. })));
+    /// drop(prepared);
+    /// let memory = reader.deregister(region)?;
+    /// assert_eq!(memory.len(), 1 << 20);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn deregister(&self, region: RegionId) -> Result<Arc<dyn Memory>, DeregisterError> {
+        self.station.deregister(region)
+    }
+
+    /// What others must know of this agent to read from it, as bytes that anything may carry. Its regions are not among it:
+    /// peers hear of them, and of changes, over their connections.
+    ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doctest/ends.rs"));
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let (owner, reader, _) = ends();
+    /// let metadata: Vec<u8> = owner.export();
+    /// // Written to a file, sent as a message, put into a store, and elsewhere:
+    /// let peer = reader.import(&metadata)?;
+    /// reader.connect(peer);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn export(&self) -> Vec<u8> {
+        metadata::export(&self.station.known(), self.station.config.fingerprint)
+    }
+
+    /// Remembers where an agent is, by what it exported: [`Agent::introduce`] by bytes. Errors: [`ImportError`].
+    pub fn import(&self, metadata: &[u8]) -> Result<WorkerId, ImportError> {
+        let known = metadata::import(metadata, self.station.config.fingerprint)?;
+        let id = known.id;
+        self.station.introduce(known);
+        Ok(id)
+    }
+
+    /// Forgets where a peer is, and ends the connection to it with all transfers over it. It may be introduced again.
+    pub fn forget(&self, peer: WorkerId) {
+        self.station.let_go(peer);
     }
 
     /// Remembers where a peer is. A newer life of it replaces an older one and its connections; an older one is ignored.

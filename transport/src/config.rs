@@ -27,8 +27,8 @@ pub struct AgentConfig {
     pub tcp: TcpConfig,
     /// Settings of the lane `rdma`.
     pub rdma: RdmaConfig,
-    /// Of the layout that its regions have: the same number where the same offsets mean the same. Over `rdma`, whose owners
-    /// do not see what is read, peers of another are refused.
+    /// Of the layout that its regions have: the same number where the same offsets mean the same. Peers of another are
+    /// refused.
     pub fingerprint: u64,
 }
 

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub struct AgentCounts {
     /// Transfers that brought all their bytes and those bytes, of every lane.
     pub reads: Vec<(Lane, Reads)>,
-    /// Connections refused or closed for what they sent, or for their number, by reason.
+    /// Connections and reads refused for what was sent, or for their number, by reason.
     pub refused: Vec<(Refusal, u64)>,
     /// Reads that ended because their bytes did not match their checksum.
     pub corrupted: u64,
@@ -31,7 +31,7 @@ pub struct Reads {
     pub bytes: u64,
 }
 
-/// Why a connection was refused or closed.
+/// Why a connection was refused or closed, or a read refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// It does not speak our protocol, or another version of it.
@@ -44,10 +44,15 @@ pub enum Refusal {
     Crowd,
     /// It asked for bytes that it may not have.
     Request,
+    /// Its regions have another layout.
+    Layout,
+    /// It asked for bytes of a region that is registered no more. That read is refused, and its connection goes on.
+    Region,
 }
 
 impl Refusal {
-    const ALL: [Self; 5] = [Self::Protocol, Self::Identity, Self::Silence, Self::Crowd, Self::Request];
+    const ALL: [Self; 7] =
+        [Self::Protocol, Self::Identity, Self::Silence, Self::Crowd, Self::Request, Self::Layout, Self::Region];
 
     /// The name in metrics.
     pub fn name(self) -> &'static str {
@@ -57,12 +62,14 @@ impl Refusal {
             Self::Silence => "silence",
             Self::Crowd => "crowd",
             Self::Request => "request",
+            Self::Layout => "layout",
+            Self::Region => "region",
         }
     }
 }
 
 impl AgentCounts {
-    /// Connections refused for any reason.
+    /// What was refused for any reason.
     pub fn refused_in_all(&self) -> u64 {
         self.refused.iter().map(|(_, count)| count).sum()
     }

@@ -71,6 +71,9 @@ pub enum TransferError {
     /// The owner of the source left, or the connection to it broke.
     #[error("the owner of the source is gone")]
     PeerGone,
+    /// Its owner deregistered the region that it reads.
+    #[error("the owner of the source has withdrawn the region")]
+    Withdrawn,
     /// Bytes that arrived did not match their checksum.
     #[error("the bytes do not match their checksum")]
     Corrupted,

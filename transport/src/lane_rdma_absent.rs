@@ -37,7 +37,11 @@ impl Verbs {
         match *self {}
     }
 
-    pub(crate) fn register(&self, _: &Arc<dyn Memory>) {
+    pub(crate) fn register(&self, _: RegionId, _: &Arc<dyn Memory>) {
+        match *self {}
+    }
+
+    pub(crate) fn deregister(&self, _: RegionId, _: &Arc<dyn Memory>) {
         match *self {}
     }
 
@@ -69,6 +73,10 @@ impl RdmaWay {
     }
 
     pub(crate) fn region_len(&self, _: RegionId) -> Option<u64> {
+        match *self {}
+    }
+
+    pub(crate) fn any_region(&self) -> Option<RegionId> {
         match *self {}
     }
 }

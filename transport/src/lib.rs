@@ -27,6 +27,7 @@ mod lane_tcp;
 mod link;
 mod mapping;
 mod memory;
+mod metadata;
 mod mover;
 mod peers;
 mod prepared;
@@ -52,7 +53,8 @@ pub use files::{
 };
 pub use hub::Hub;
 pub use lane::{Lane, LaneParseError, LaneStatus, Probe};
-pub use memory::{Memory, RegionId};
+pub use memory::{DeregisterError, Memory, RegionId};
+pub use metadata::ImportError;
 pub use peers::SendError;
 pub use prepared::{Prepared, TransferState};
 pub use sealed::SealedMemory;

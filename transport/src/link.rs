@@ -10,6 +10,7 @@ use crate::ranking::Pace;
 use crate::station::Station;
 use crate::wake::{SharedFutex, Wake};
 use domain::{Incarnation, WorkerId};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -32,14 +33,14 @@ pub(crate) enum Way {
     Shm {
         progress: ProgressView,
         /// `None`: there is no file behind that one.
-        regions: Mutex<Vec<Option<Arc<Mapping>>>>,
+        regions: Mutex<BTreeMap<RegionId, Option<Arc<Mapping>>>>,
     },
     /// A device of this host reads them.
     Rdma(Arc<RdmaWay>),
     /// It is asked to send them.
     Tcp {
         /// Bytes of each region.
-        regions: Mutex<Vec<u64>>,
+        regions: Mutex<BTreeMap<RegionId, u64>>,
         /// The connections that bytes are asked for over.
         askers: Vec<Arc<Asker>>,
         /// The connection whose turn it is.
@@ -129,18 +130,29 @@ impl Link {
             Way::Local(station) => station.region(id).map(Source::Own),
             Way::Shm { regions, .. } => {
                 let regions = regions.lock().unwrap_or_else(PoisonError::into_inner);
-                regions.get(id.0 as usize).cloned().flatten().map(Source::Mapped)
+                regions.get(&id).cloned().flatten().map(Source::Mapped)
             }
             Way::Rdma(_) | Way::Tcp { .. } => None,
         }
     }
 
+    /// A region that can be read to see how fast that is, and its bytes.
+    pub(crate) fn any_region(&self) -> Option<(RegionId, u64)> {
+        let id = match &self.way {
+            Way::Tcp { regions, .. } => {
+                let regions = regions.lock().unwrap_or_else(PoisonError::into_inner);
+                regions.iter().find(|&(_, &len)| len > 0).map(|(&id, _)| id)
+            }
+            Way::Rdma(way) => way.any_region(),
+            Way::Local(_) | Way::Shm { .. } => None,
+        }?;
+        Some((id, self.region_len(id)?))
+    }
+
     /// Bytes of a region.
     pub(crate) fn region_len(&self, id: RegionId) -> Option<u64> {
         match &self.way {
-            Way::Tcp { regions, .. } => {
-                regions.lock().unwrap_or_else(PoisonError::into_inner).get(id.0 as usize).copied()
-            }
+            Way::Tcp { regions, .. } => regions.lock().unwrap_or_else(PoisonError::into_inner).get(&id).copied(),
             Way::Rdma(way) => way.region_len(id),
             Way::Local(_) | Way::Shm { .. } => self.source(id).map(|source| source.len() as u64),
         }

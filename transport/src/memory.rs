@@ -1,5 +1,6 @@
 //! Registered memory.
 
+use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
@@ -20,29 +21,91 @@ pub trait Memory: Send + Sync {
     }
 }
 
-/// Regions of one agent that others take note of.
+/// Regions of one agent, at one time, that others take note of.
 pub(crate) const REGIONS_MAX: usize = 4096;
 
-/// A region of one agent, in the order of registration from 0; peers of one layout register alike.
+/// A region of one agent, in the order of registration from 0; peers of one layout register alike. A number is never given
+/// twice in a life, so whoever knows an old one does not read what came after it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
 pub struct RegionId(pub u32);
 
-/// The regions of an agent. Registration happens once, at start; regions live as long as any transfer that reads them.
+/// Why a region stays registered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum DeregisterError {
+    /// It was never registered, or is no more.
+    #[error("region {0:?} is not registered")]
+    Unknown(RegionId),
+    /// Prepared transfers of this process read into it or out of it, or bytes of it are on their way to a peer.
+    #[error("region {region:?} is in use: {uses} transfers hold it; drop them, or wait for their ends")]
+    InUse {
+        /// Which.
+        region: RegionId,
+        /// How many hold it.
+        uses: usize,
+    },
+}
+
+/// The regions of an agent. They live as long as any transfer that holds them.
 #[derive(Default)]
-pub(crate) struct Regions(Vec<Arc<dyn Memory>>);
+pub(crate) struct Regions {
+    registered: BTreeMap<RegionId, Region>,
+    next: u32,
+}
+
+struct Region {
+    /// As its owner gave it.
+    memory: Arc<dyn Memory>,
+    /// What is given to transfers: who holds it besides this one uses the region.
+    lent: Arc<Lent>,
+}
+
+/// A memory that a transfer holds.
+struct Lent(Arc<dyn Memory>);
+
+impl Memory for Lent {
+    fn as_ptr(&self) -> *mut u8 {
+        self.0.as_ptr()
+    }
+
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn file(&self) -> Option<(BorrowedFd<'_>, u64)> {
+        self.0.file()
+    }
+}
 
 impl Regions {
     pub(crate) fn add(&mut self, memory: Arc<dyn Memory>) -> RegionId {
-        self.0.push(memory);
-        RegionId(self.0.len() as u32 - 1)
+        let id = RegionId(self.next);
+        self.next = self.next.checked_add(1).expect("fewer than 2^32 regions are registered in a life");
+        let lent = Arc::new(Lent(memory.clone()));
+        self.registered.insert(id, Region { memory, lent });
+        id
+    }
+
+    /// Gives a region back that nobody uses.
+    pub(crate) fn remove(&mut self, id: RegionId) -> Result<Arc<dyn Memory>, DeregisterError> {
+        let region = self.registered.get(&id).ok_or(DeregisterError::Unknown(id))?;
+        // Others are lent only by `get`, and not while this value is borrowed; so what is not in use stays so.
+        let uses = Arc::strong_count(&region.lent) - 1;
+        if uses > 0 {
+            return Err(DeregisterError::InUse { region: id, uses });
+        }
+        Ok(self.registered.remove(&id).expect("it was looked at above").memory)
     }
 
     pub(crate) fn get(&self, id: RegionId) -> Option<Arc<dyn Memory>> {
-        self.0.get(id.0 as usize).cloned()
+        self.registered.get(&id).map(|region| region.lent.clone() as Arc<dyn Memory>)
     }
 
-    /// Those from the `from`-th on.
-    pub(crate) fn since(&self, from: usize) -> &[Arc<dyn Memory>] {
-        &self.0[from.min(self.0.len())..]
+    /// Whether it was registered, and is no more.
+    pub(crate) fn is_withdrawn(&self, id: RegionId) -> bool {
+        id.0 < self.next && !self.registered.contains_key(&id)
+    }
+
+    pub(crate) fn all(&self) -> impl Iterator<Item = (RegionId, &Arc<dyn Memory>)> {
+        self.registered.iter().map(|(&id, region)| (id, &region.memory))
     }
 }

@@ -5,6 +5,7 @@
 use crate::event::AgentEvent;
 use crate::lane::{Lane, LaneStatus};
 use crate::link::{Link, Way};
+use crate::metadata::ImportError;
 use crate::station::Station;
 use domain::session::PeerAddress;
 use domain::{Incarnation, WorkerId};
@@ -159,9 +160,17 @@ impl Peers {
     pub(crate) fn connected(&self, link: &Arc<Link>, status: LaneStatus) -> Option<bool> {
         let mut inner = self.lock();
         let peer = inner.peers.get_mut(&link.peer)?;
-        if peer.known.as_ref().is_none_or(|known| known.incarnation != link.incarnation) {
-            inner.wanted.push(link.peer);
-            return None;
+        match &peer.known {
+            Some(known) if known.incarnation == link.incarnation => {}
+            Some(_) => {
+                inner.wanted.push(link.peer);
+                return None;
+            }
+            // It was forgotten meanwhile.
+            None => {
+                peer.state = State::Idle;
+                return None;
+            }
         }
         (peer.failures, peer.not_before) = (0, None);
         peer.state = State::Connected(link.clone(), status);
@@ -262,6 +271,18 @@ impl Station {
         }
     }
 
+    /// Forgets where a peer is, and ends the connection to it.
+    pub(crate) fn let_go(&self, id: WorkerId) {
+        let mut inner = self.peers.lock();
+        let Some(peer) = inner.peers.get_mut(&id) else { return };
+        peer.known = None;
+        let link = peer.link().cloned();
+        drop(inner);
+        if let Some(link) = link {
+            self.lose(&link, "this agent forgot it");
+        }
+    }
+
     /// Connects a peer: at once if it is in this process, else in the background. The outcome comes as an event.
     pub(crate) fn connect(&self, id: WorkerId) {
         let outcome = {
@@ -291,6 +312,11 @@ impl Station {
             is_here && peer.known.as_ref().is_none_or(|known| known.incarnation <= station.config.incarnation)
         });
         match here {
+            Some(station) if station.config.fingerprint != self.config.fingerprint => {
+                let (theirs, ours) = (station.config.fingerprint, self.config.fingerprint);
+                let reason = ImportError::Layout { theirs, ours }.to_string();
+                Outcome::Event(AgentEvent::Lost { peer: id, reason })
+            }
             Some(station) if self.config.lanes.contains(&Lane::Local) => {
                 let name = station.config.name.clone();
                 let probe = self.hub.probe(crate::probe::local);
@@ -303,12 +329,7 @@ impl Station {
             here => {
                 // Another life of it in this process needs no introduction, whatever the lane.
                 if let Some(station) = here {
-                    peer.known = Some(Known {
-                        id,
-                        incarnation: station.config.incarnation,
-                        name: station.config.name.clone(),
-                        address: station.address.clone(),
-                    });
+                    peer.known = Some(station.known());
                 }
                 if peer.known.is_none() {
                     let reason = format!("nobody said where worker {id} is, and it is not in this process");

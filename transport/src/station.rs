@@ -8,14 +8,14 @@ use crate::hub::Hub;
 use crate::lane_rdma::Verbs;
 use crate::lane_tcp::{self, Streams};
 use crate::link::Link;
-use crate::memory::{Memory, RegionId, Regions};
+use crate::memory::{DeregisterError, Memory, RegionId, Regions};
 use crate::mover::{Movers, copy_at_once};
-use crate::peers::Peers;
+use crate::peers::{Known, Peers};
 use crate::prepared::Prepared;
 use crate::transfer::{PostError, Work};
 use crate::watch::Watched;
 use domain::session::PeerAddress;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -53,6 +53,16 @@ pub(crate) struct Station {
     untold: Mutex<VecDeque<AgentEvent>>,
 }
 
+/// The file behind a region, and where that begins in it.
+type RegionFile = Option<(OwnedFd, u64)>;
+
+/// What changed among the regions.
+pub(crate) struct RegionsNews {
+    /// Bytes and file of each.
+    pub(crate) new: Vec<(RegionId, u64, RegionFile)>,
+    pub(crate) withdrawn: Vec<RegionId>,
+}
+
 /// What a station is made of.
 pub(crate) struct StationParts {
     pub(crate) config: AgentConfig,
@@ -88,6 +98,12 @@ impl Station {
         }
     }
 
+    /// What others must know of it.
+    pub(crate) fn known(&self) -> Known {
+        let AgentConfig { id, incarnation, name, .. } = &self.config;
+        Known { id: *id, incarnation: *incarnation, name: name.clone(), address: self.address.clone() }
+    }
+
     // -- memory
 
     fn regions(&self) -> MutexGuard<'_, Regions> {
@@ -95,25 +111,48 @@ impl Station {
     }
 
     pub(crate) fn register(&self, memory: Arc<dyn Memory>) -> RegionId {
+        let id = self.regions().add(memory.clone());
         if let Ok(verbs) = &self.verbs {
-            verbs.register(&memory);
+            verbs.register(id, &memory);
         }
-        let id = self.regions().add(memory);
         self.control.regions_changed();
         id
+    }
+
+    pub(crate) fn deregister(&self, id: RegionId) -> Result<Arc<dyn Memory>, DeregisterError> {
+        let memory = self.regions().remove(id)?;
+        if let Ok(verbs) = &self.verbs {
+            verbs.deregister(id, &memory);
+        }
+        self.control.regions_changed();
+        Ok(memory)
     }
 
     pub(crate) fn region(&self, id: RegionId) -> Option<Arc<dyn Memory>> {
         self.regions().get(id)
     }
 
-    /// Bytes and file of the regions from the `from`-th on.
-    pub(crate) fn regions_since(&self, from: usize) -> Vec<(u64, Option<(OwnedFd, u64)>)> {
+    /// Whether a region was registered, and is no more.
+    pub(crate) fn is_withdrawn(&self, id: RegionId) -> bool {
+        self.regions().is_withdrawn(id)
+    }
+
+    /// Brings who has been shown `shown` up to date: the regions that are new to it, with their bytes and file, and those that
+    /// were withdrawn.
+    pub(crate) fn regions_news(&self, shown: &mut BTreeSet<RegionId>) -> RegionsNews {
+        let regions = self.regions();
         let file = |memory: &Arc<dyn Memory>| {
             let (file, offset) = memory.file()?;
             Some((file.try_clone_to_owned().ok()?, offset))
         };
-        self.regions().since(from).iter().map(|memory| (memory.len() as u64, file(memory))).collect()
+        let all: BTreeSet<RegionId> = regions.all().map(|(id, _)| id).collect();
+        let new = regions.all().filter(|(id, _)| !shown.contains(id));
+        let news = RegionsNews {
+            new: new.map(|(id, memory)| (id, memory.len() as u64, file(memory))).collect(),
+            withdrawn: shown.difference(&all).copied().collect(),
+        };
+        *shown = all;
+        news
     }
 
     // -- events

@@ -5,7 +5,7 @@
 
 mod channel;
 mod dial;
-mod hello;
+pub(crate) mod hello;
 mod reach;
 mod serve;
 mod sockets;
@@ -534,6 +534,7 @@ fn handle(link: &Link, channel: &mut Channel) -> Result<(), ChannelError> {
     while let Some(frame) = channel.next(hello::HELLO_BYTES_MAX)? {
         match frame.kind {
             kind::REGION => reach::add_region(link, &frame, channel).map_err(refuse)?,
+            kind::WITHDRAWN => reach::withdraw_region(link, &frame).map_err(refuse)?,
             other => return Err(refuse(format!("a frame of kind {other} out of place"))),
         }
     }

@@ -1,7 +1,7 @@
 //! Reaching a peer over one lane: connecting, agreeing on what the lane needs, and measuring. Which lane is kept is `dial`'s.
 
 use super::channel::{Channel, ChannelError, Frame};
-use super::hello::{self, HELLO_BYTES_MAX, Hello, Purpose, kind};
+use super::hello::{self, HELLO_BYTES_MAX, Hello, Purpose, Region, kind};
 use super::sockets::{connect_tcp, connect_unix};
 use crate::event::TransferReport;
 use crate::lane::Probe;
@@ -15,6 +15,7 @@ use crate::probe::{self, PROBE_BYTES, PROBE_BYTES_MIN, PROBE_REPEATS, Scratch};
 use crate::progress_page::ProgressView;
 use crate::station::Station;
 use crate::transfer::{Copies, Copy, ReadBatch, Transfer};
+use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::atomic::AtomicUsize;
@@ -34,11 +35,14 @@ pub(super) fn shm(station: &Station, peer: &Known) -> Result<Reached, String> {
     })?;
     let mut channel = Channel::new(socket, true);
     greet(station, peer, Purpose::Control, &mut channel)?;
-    let (mut regions, mut progress) = (Vec::new(), None);
+    let (mut regions, mut progress) = (BTreeMap::new(), None);
     loop {
         let frame = wait(&mut channel)?;
         match frame.kind {
-            kind::REGION => regions.push(map(&frame, &mut channel)?.map(Arc::new)),
+            kind::REGION => {
+                let (id, mapping) = map(&frame, &mut channel)?;
+                regions.insert(id, mapping.map(Arc::new));
+            }
             kind::PROGRESS => {
                 let file = channel.take_descriptor().ok_or("its progress word came without a descriptor")?;
                 progress = Some(ProgressView::new(file)?);
@@ -50,11 +54,11 @@ pub(super) fn shm(station: &Station, peer: &Known) -> Result<Reached, String> {
             return Err(format!("it has more than {REGIONS_MAX} regions"));
         }
     }
-    if !regions.is_empty() && regions.iter().all(Option::is_none) {
+    if !regions.is_empty() && regions.values().all(Option::is_none) {
         return Err("its memory is not in files that could be mapped".to_owned());
     }
     let progress = progress.ok_or("it does not show its progress")?;
-    let first = regions.iter().flatten().next();
+    let first = regions.values().flatten().next();
     let probe = first.map_or(Probe::default(), |first: &Arc<Mapping>| probe::copies(first.as_ptr(), first.len()));
     let way = Way::Shm { progress, regions: Mutex::new(regions) };
     Ok((Arc::new(Link::new(peer.id, peer.incarnation, peer.name.clone(), way)), probe, channel))
@@ -124,13 +128,20 @@ fn connect(station: &Station, peer: &Known, purpose: Purpose, patience: Duration
 }
 
 /// A link's connection for messages, and the bytes of each region of the peer.
-fn control_over_tcp(station: &Station, peer: &Known, patience: Duration) -> Result<(Channel, Vec<u64>), String> {
+fn control_over_tcp(
+    station: &Station,
+    peer: &Known,
+    patience: Duration,
+) -> Result<(Channel, BTreeMap<RegionId, u64>), String> {
     let mut channel = connect(station, peer, Purpose::Control, patience)?;
-    let mut regions = Vec::new();
+    let mut regions = BTreeMap::new();
     loop {
         let frame = wait(&mut channel)?;
         match frame.kind {
-            kind::REGION => regions.push(region(&frame)?.0),
+            kind::REGION => {
+                let region = Region::decode(&frame.body)?;
+                regions.insert(region.id, region.len);
+            }
             kind::READY => return Ok((channel, regions)),
             _ => return Err(unexpected(&frame)),
         }
@@ -153,14 +164,14 @@ fn probe_reads(
     scratch: impl Fn(usize) -> Arc<dyn Memory>,
     read: impl Fn(Transfer) -> Result<TransferReport, String>,
 ) -> Result<Probe, String> {
-    let Some(len) = link.region_len(RegionId(0)).filter(|&len| len > 0) else { return Ok(Probe::default()) };
+    let Some((source, len)) = link.any_region() else { return Ok(Probe::default()) };
     let len = usize::try_from(len).unwrap_or(usize::MAX).min(PROBE_BYTES);
     let scratch = scratch(len);
     let fastest = |len: usize| {
         let mut fastest = f64::INFINITY;
         for _ in 0..=PROBE_REPEATS {
             let copies = Copies::List(vec![Copy { from: 0, to: 0 }]);
-            let batch = ReadBatch { source: RegionId(0), destination: RegionId(0), len, gate: 0, copies };
+            let batch = ReadBatch { source, destination: RegionId(0), len, gate: 0, copies };
             let prepared = Prepared::check(link.clone(), vec![batch], false, |_| Some(scratch.clone()));
             let prepared = prepared.map_err(|error| error.to_string())?;
             let report = read(prepared.take().ok_or("a probe that is under way already")?)?;
@@ -176,13 +187,9 @@ fn greet(station: &Station, peer: &Known, purpose: Purpose, channel: &mut Channe
     let config = &station.config;
     let hello = Hello {
         purpose,
-        from: Known {
-            id: config.id,
-            incarnation: config.incarnation,
-            name: config.name.clone(),
-            address: station.address.clone(),
-        },
+        from: station.known(),
         to: (peer.id, peer.incarnation),
+        fingerprint: config.fingerprint,
         nonce: crate::random::bytes().map_err(|error| format!("no random numbers: {error}"))?,
     };
     let encoded = hello.encode();
@@ -223,21 +230,13 @@ fn unexpected(frame: &Frame) -> String {
     format!("a frame of kind {} out of place", frame.kind)
 }
 
-/// Bytes of a region, and where it begins in the file that comes along, if any does.
-fn region(frame: &Frame) -> Result<(u64, Option<u64>), String> {
-    let body: &[u8; 17] = frame.body.as_slice().try_into().map_err(|_| "a region of another length".to_owned())?;
-    let (len, rest) = body.split_first_chunk::<8>().ok_or("a region without a length")?;
-    let (offset, has_file) = rest.split_first_chunk::<8>().ok_or("a region without an offset")?;
-    Ok((u64::from_le_bytes(*len), (has_file == [1]).then_some(u64::from_le_bytes(*offset))))
-}
-
 /// Maps the region that a frame speaks of, if a file comes along.
-pub(super) fn map(frame: &Frame, channel: &mut Channel) -> Result<Option<Mapping>, String> {
-    let (len, offset) = region(frame)?;
-    let Some(offset) = offset else { return Ok(None) };
+fn map(frame: &Frame, channel: &mut Channel) -> Result<(RegionId, Option<Mapping>), String> {
+    let Region { id, len, offset } = Region::decode(&frame.body)?;
+    let Some(offset) = offset else { return Ok((id, None)) };
     let file = channel.take_descriptor().ok_or("a region came without its descriptor")?;
     let len = usize::try_from(len).map_err(|_| "a region too large for this machine".to_owned())?;
-    Mapping::new(file.as_fd(), offset, len).map(Some)
+    Ok((id, Some(Mapping::new(file.as_fd(), offset, len)?)))
 }
 
 /// A region that came later than the others.
@@ -247,17 +246,29 @@ pub(super) fn add_region(link: &Link, frame: &Frame, channel: &mut Channel) -> R
     };
     match &link.way {
         Way::Shm { regions, .. } => {
-            let mapping = map(frame, channel)?.map(Arc::new);
+            let (id, mapping) = map(frame, channel)?;
             let mut regions = regions.lock().unwrap_or_else(PoisonError::into_inner);
             room(regions.len())?;
-            regions.push(mapping);
+            regions.insert(id, mapping.map(Arc::new));
         }
         Way::Tcp { regions, .. } => {
+            let region = Region::decode(&frame.body)?;
             let mut regions = regions.lock().unwrap_or_else(PoisonError::into_inner);
             room(regions.len())?;
-            regions.push(region(frame)?.0);
+            regions.insert(region.id, region.len);
         }
         // The lane `rdma` hears of regions, with their keys, over a connection of its own.
+        Way::Local(_) | Way::Rdma(_) => {}
+    }
+    Ok(())
+}
+
+/// A region that is registered no more. Prepared transfers out of it keep what they have mapped.
+pub(super) fn withdraw_region(link: &Link, frame: &Frame) -> Result<(), String> {
+    let id = hello::withdrawn(&frame.body)?;
+    match &link.way {
+        Way::Shm { regions, .. } => drop(regions.lock().unwrap_or_else(PoisonError::into_inner).remove(&id)),
+        Way::Tcp { regions, .. } => drop(regions.lock().unwrap_or_else(PoisonError::into_inner).remove(&id)),
         Way::Local(_) | Way::Rdma(_) => {}
     }
     Ok(())

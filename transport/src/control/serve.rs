@@ -1,13 +1,16 @@
 //! Who connects to this agent: from a stranger to a peer that is served.
 
 use super::channel::{Channel, ChannelError};
-use super::hello::{self, Challenge, HELLO_BYTES_MAX, Hello, Purpose, kind};
+use super::hello::{self, Challenge, HELLO_BYTES_MAX, Hello, Purpose, Region, kind};
 use crate::counts::{Counts, Refusal};
 use crate::event::AgentEvent;
+use crate::memory::RegionId;
+use crate::metadata::ImportError;
 use crate::peers::MESSAGE_BYTES_MAX;
 use crate::station::Station;
 use domain::{Incarnation, WorkerId};
 use rustix::net::sockopt;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// Connections whose other end is not known yet. One more is closed.
@@ -29,7 +32,7 @@ enum Stage {
     Peer {
         peer: WorkerId,
         incarnation: Incarnation,
-        regions_shown: usize,
+        regions_shown: BTreeSet<RegionId>,
     },
 }
 
@@ -79,7 +82,7 @@ impl Serving {
                     let (peer, incarnation) = (hello.from.id, hello.from.incarnation);
                     let purpose = hello.purpose;
                     station.introduce(hello.from.clone());
-                    self.0 = Stage::Peer { peer, incarnation, regions_shown: 0 };
+                    self.0 = Stage::Peer { peer, incarnation, regions_shown: BTreeSet::new() };
                     if purpose != Purpose::Control {
                         channel.push(kind::READY, &[], None);
                         return Ok(Next::Lane { purpose, peer, incarnation });
@@ -106,15 +109,18 @@ impl Serving {
         }
     }
 
-    /// Tells a peer of the regions that it does not know yet.
+    /// Tells a peer of the regions that it does not know yet, and of those that are no more.
     pub(super) fn show_regions(&mut self, station: &Station, channel: &mut Channel) {
         let Stage::Peer { regions_shown, .. } = &mut self.0 else { return };
-        for (len, file) in station.regions_since(*regions_shown) {
+        let news = station.regions_news(regions_shown);
+        for id in news.withdrawn {
+            channel.push(kind::WITHDRAWN, &id.0.to_le_bytes(), None);
+        }
+        for (id, len, file) in news.new {
             let file = file.filter(|_| channel.is_unix());
             let offset = file.as_ref().map_or(0, |&(_, offset)| offset);
-            let body = [&len.to_le_bytes()[..], &offset.to_le_bytes(), &[u8::from(file.is_some())]].concat();
-            channel.push(kind::REGION, &body, file.map(|(file, _)| file));
-            *regions_shown += 1;
+            let region = Region { id, len, offset: file.is_some().then_some(offset) };
+            channel.push(kind::REGION, &region.encode(), file.map(|(file, _)| file));
         }
     }
 }
@@ -124,6 +130,10 @@ fn challenge(station: &Station, channel: &mut Channel, encoded: Vec<u8>) -> Resu
     let config = &station.config;
     let hello = Hello::decode(&encoded).map_err(refuse)?;
     let own = (config.id, config.incarnation);
+    if hello.fingerprint != config.fingerprint {
+        let (theirs, ours) = (hello.fingerprint, config.fingerprint);
+        return Err(ChannelError::Refused(Refusal::Layout, ImportError::Layout { theirs, ours }.to_string()));
+    }
     if hello.to != own {
         let ((id, life), (meant, meant_life)) = (own, hello.to);
         return Err(turn_away(format!("this is worker {id} in its life {life}, not {meant} in its life {meant_life}")));

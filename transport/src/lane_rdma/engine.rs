@@ -559,6 +559,7 @@ fn heard(reader: &mut ReaderConnection) -> Result<(), ChannelError> {
         match frame.kind {
             kind::WORD => reader.way.raise(decode_word(&frame.body).map_err(refuse)?),
             kind::REGION => reader.way.add_region(&frame.body).map_err(refuse)?,
+            kind::WITHDRAWN => reader.way.withdraw_region(&frame.body).map_err(refuse)?,
             other => return Err(refuse(format!("a frame of kind {other} out of place"))),
         }
     }

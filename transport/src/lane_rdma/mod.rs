@@ -29,7 +29,7 @@ use crate::probe::{PROBE_BYTES, Scratch};
 use queue::Completions;
 use rail::Rail;
 use reader::{LinkRail, ReaderConnection};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use wire::{Queues, Region, kind};
@@ -47,7 +47,7 @@ pub(crate) struct Verbs {
     unused: Vec<Completions>,
     rails: Arc<Vec<Rail>>,
     /// Those that peers may read.
-    memories: Mutex<Vec<Arc<dyn Memory>>>,
+    memories: Mutex<BTreeMap<RegionId, Arc<dyn Memory>>>,
     /// Why no link can be made, if it was found out late.
     failed: Mutex<Option<String>>,
     /// Where probes read to; what arrives there is nobody's.
@@ -58,7 +58,7 @@ pub(crate) struct Verbs {
 
 /// What a link knows of its owner.
 pub(crate) struct RdmaWay {
-    regions: Mutex<Vec<Region>>,
+    regions: Mutex<BTreeMap<RegionId, Region>>,
     /// The owner's progress word, as far as it has told.
     word: AtomicU64,
     /// The reader's rails that the link has, of `all`.
@@ -113,7 +113,7 @@ impl Verbs {
     }
 
     /// Lends the devices a memory. Where they refuse, no link is made any more.
-    pub(crate) fn register(&self, memory: &Arc<dyn Memory>) {
+    pub(crate) fn register(&self, id: RegionId, memory: &Arc<dyn Memory>) {
         let registered = self
             .rails
             .iter()
@@ -123,14 +123,20 @@ impl Verbs {
             *self.failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(reason);
             return;
         }
-        self.memories.lock().unwrap_or_else(PoisonError::into_inner).push(memory.clone());
+        self.memories.lock().unwrap_or_else(PoisonError::into_inner).insert(id, memory.clone());
         self.desk.ask(Order::ShowRegions);
     }
 
-    /// Those that peers may read, from the `from`-th on.
-    fn regions_since(&self, from: usize) -> Vec<Arc<dyn Memory>> {
-        let memories = self.memories.lock().unwrap_or_else(PoisonError::into_inner);
-        memories[from.min(memories.len())..].to_vec()
+    /// Takes a memory back from the devices.
+    pub(crate) fn deregister(&self, id: RegionId, memory: &Arc<dyn Memory>) {
+        self.memories.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
+        self.rails.iter().for_each(|rail| rail.deregister(memory));
+        self.desk.ask(Order::ShowRegions);
+    }
+
+    /// Those that peers may read.
+    fn regions(&self) -> BTreeMap<RegionId, Arc<dyn Memory>> {
+        self.memories.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub(crate) fn desk(&self) -> &Desk<Order, Channel> {
@@ -173,6 +179,7 @@ impl Verbs {
             let frame = wait(&mut channel)?;
             match frame.kind {
                 kind::REGION => way.add_region(&frame.body)?,
+                kind::WITHDRAWN => way.withdraw_region(&frame.body)?,
                 kind::READY => break,
                 _ => return Err(unexpected(&frame)),
             }
@@ -226,11 +233,17 @@ impl RdmaWay {
 
     /// Bytes of a region.
     pub(crate) fn region_len(&self, id: RegionId) -> Option<u64> {
-        self.regions.lock().unwrap_or_else(PoisonError::into_inner).get(id.0 as usize).map(|region| region.len)
+        self.regions.lock().unwrap_or_else(PoisonError::into_inner).get(&id).map(|region| region.len)
+    }
+
+    /// A region that can be read to see how fast that is.
+    pub(crate) fn any_region(&self) -> Option<RegionId> {
+        let regions = self.regions.lock().unwrap_or_else(PoisonError::into_inner);
+        regions.iter().find(|(_, region)| region.len > 0).map(|(&id, _)| id)
     }
 
     fn region(&self, id: RegionId) -> Option<Region> {
-        self.regions.lock().unwrap_or_else(PoisonError::into_inner).get(id.0 as usize).cloned()
+        self.regions.lock().unwrap_or_else(PoisonError::into_inner).get(&id).cloned()
     }
 
     /// The keys of a memory of one's own, on each rail of the link.
@@ -245,7 +258,14 @@ impl RdmaWay {
         if regions.len() == REGIONS_MAX {
             return Err(format!("it has more than {REGIONS_MAX} regions"));
         }
-        regions.push(region);
+        regions.insert(region.id, region);
+        Ok(())
+    }
+
+    /// A region that its owner has taken back from its devices. Errors, in words.
+    fn withdraw_region(&self, body: &[u8]) -> Result<(), String> {
+        let id = wire::decode_withdrawn(body)?;
+        self.regions.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
         Ok(())
     }
 

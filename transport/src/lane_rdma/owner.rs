@@ -7,8 +7,10 @@ use super::rail::Rail;
 use super::wire::{self, Queues, RailQueues, Region, decode_word, kind};
 use crate::control::{Channel, ChannelError};
 use crate::counts::Refusal;
+use crate::memory::RegionId;
 use crate::station::Station;
 use domain::{Incarnation, WorkerId};
+use std::collections::BTreeSet;
 use std::os::fd::BorrowedFd;
 
 /// Bytes of a frame of a reader.
@@ -32,7 +34,7 @@ enum Stage {
         _pairs: Vec<QueuePair>,
         /// Which of the agent's rails serves each of the reader's.
         rails: Vec<usize>,
-        regions_shown: usize,
+        regions_shown: BTreeSet<RegionId>,
         /// It is told of every raise until the word has reached this.
         watched: u64,
         told: u64,
@@ -81,15 +83,23 @@ impl OwnerConnection {
         Ok(more)
     }
 
-    /// Tells of the regions that the reader does not know yet.
+    /// Tells of the regions that the reader does not know yet, and of those that are no more.
     pub(super) fn show_regions(&mut self, verbs: &Verbs) {
         let Stage::Reading { rails, regions_shown, .. } = &mut self.stage else { return };
-        for memory in verbs.regions_since(*regions_shown) {
-            let keys = rails.iter().filter_map(|&rail| verbs.rails[rail].keys(&memory));
-            let keys = keys.map(|keys| keys.remote).collect();
-            let region = Region { len: memory.len() as u64, address: memory.as_ptr() as u64, keys };
-            self.channel.push(kind::REGION, &region.encode(), None);
-            *regions_shown += 1;
+        let regions = verbs.regions();
+        for id in regions_shown.extract_if(.., |id| !regions.contains_key(id)) {
+            self.channel.push(kind::WITHDRAWN, &id.0.to_le_bytes(), None);
+        }
+        for (id, memory) in regions {
+            let keys: Option<Vec<u32>> =
+                rails.iter().map(|&rail| Some(verbs.rails[rail].keys(&memory)?.remote)).collect();
+            // Without keys it has been taken back since.
+            if let Some(keys) = keys
+                && regions_shown.insert(id)
+            {
+                let region = Region { id, len: memory.len() as u64, address: memory.as_ptr() as u64, keys };
+                self.channel.push(kind::REGION, &region.encode(), None);
+            }
         }
     }
 
@@ -132,7 +142,7 @@ fn serve(verbs: &Verbs, offer: &Queues) -> Result<(Vec<RailQueues>, Stage), Stri
         answer.push(RailQueues { address: rail.address(), queues: numbers });
         rails.push(own);
     }
-    Ok((answer, Stage::Reading { _pairs: pairs, rails, regions_shown: 0, watched: 0, told: 0 }))
+    Ok((answer, Stage::Reading { _pairs: pairs, rails, regions_shown: BTreeSet::new(), watched: 0, told: 0 }))
 }
 
 /// The rail of this agent that fits one of the peer's: of its kind, in its network as far as the addresses tell, and not

@@ -163,12 +163,23 @@ impl Rail {
         Ok(())
     }
 
+    /// Takes a memory back from the device: who still reads it is refused by the device.
+    pub(super) fn deregister(&self, memory: &Arc<dyn Memory>) {
+        let mut registered = self.registered.lock().unwrap_or_else(PoisonError::into_inner);
+        registered.retain(|registered| !is_same(&registered.memory, memory));
+    }
+
     /// The keys of a memory that was registered.
     pub(super) fn keys(&self, memory: &Arc<dyn Memory>) -> Option<Keys> {
         let registered = self.registered.lock().unwrap_or_else(PoisonError::into_inner);
-        let found = registered.iter().find(|registered| Arc::ptr_eq(&registered.memory, memory))?;
+        let found = registered.iter().find(|registered| is_same(&registered.memory, memory))?;
         Some(Keys { local: found.region.lkey(), remote: found.region.rkey() })
     }
+}
+
+/// Whether both are the same bytes, by whatever value they are held.
+fn is_same(one: &Arc<dyn Memory>, other: &Arc<dyn Memory>) -> bool {
+    (one.as_ptr(), one.len()) == (other.as_ptr(), other.len())
 }
 
 /// The entries of a port's table: place, kind, and GID.

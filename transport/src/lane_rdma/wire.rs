@@ -5,9 +5,10 @@
 //! All numbers are little endian. What the other end says is checked here as far as it can be without looking at devices.
 
 use super::rail::RAILS_MAX;
+use crate::memory::RegionId;
 
 /// Version of these messages. Other versions are refused.
-pub(super) const VERSION: u16 = 1;
+pub(super) const VERSION: u16 = 2;
 /// Queue pairs for a peer on one rail.
 pub(crate) const QUEUES_MAX: usize = 8;
 /// Queue pair and packet numbers have so many bits.
@@ -25,6 +26,8 @@ pub(super) mod kind {
     pub(crate) const WATCH: u8 = 35;
     /// The progress word.
     pub(crate) const WORD: u8 = 36;
+    /// A region is registered no more: its number.
+    pub(crate) const WITHDRAWN: u8 = 37;
 }
 
 /// How a port is addressed.
@@ -68,6 +71,7 @@ pub(super) struct Queues {
 /// A region of the owner, as the reader's device addresses it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Region {
+    pub(super) id: RegionId,
     pub(crate) len: u64,
     pub(super) address: u64,
     /// Its key on each rail.
@@ -143,7 +147,9 @@ impl RailQueues {
 
 impl Region {
     pub(super) fn encode(&self) -> Vec<u8> {
-        let mut bytes = [self.len.to_le_bytes(), self.address.to_le_bytes()].concat();
+        let mut bytes = self.id.0.to_le_bytes().to_vec();
+        bytes.extend_from_slice(&self.len.to_le_bytes());
+        bytes.extend_from_slice(&self.address.to_le_bytes());
         bytes.push(self.keys.len() as u8);
         self.keys.iter().for_each(|key| bytes.extend_from_slice(&key.to_le_bytes()));
         bytes
@@ -152,6 +158,7 @@ impl Region {
     /// A region with a key for each of `rails`. Errors: what is wrong with it, in words.
     pub(super) fn decode(bytes: &[u8], rails: usize) -> Result<Self, String> {
         let mut rest = Rest(bytes);
+        let id = RegionId(u32::from_le_bytes(rest.take()?));
         let (len, address) = (rest.u64()?, rest.u64()?);
         let count = rest.count(RAILS_MAX, "keys")?;
         if count != rails {
@@ -162,8 +169,13 @@ impl Region {
         }
         let keys = (0..count).map(|_| Ok(u32::from_le_bytes(rest.take()?))).collect::<Result<_, String>>()?;
         rest.end()?;
-        Ok(Self { len, address, keys })
+        Ok(Self { id, len, address, keys })
     }
+}
+
+/// The region that is registered no more. Errors: it is none.
+pub(super) fn decode_withdrawn(bytes: &[u8]) -> Result<RegionId, String> {
+    bytes.try_into().map(|id| RegionId(u32::from_le_bytes(id))).map_err(|_| "a region of another length".to_owned())
 }
 
 /// A progress word, said or waited for. Errors: it is none.
@@ -224,7 +236,7 @@ mod tests {
     #[test]
     fn queues_come_as_they_went_and_nonsense_is_refused() {
         assert_eq!(Queues::decode(&queues().encode()), Ok(queues()));
-        refused(|bytes| bytes[0] = 2, "version 2 of the exchange");
+        refused(|bytes| bytes[0] = 1, "version 1 of the exchange");
         refused(|bytes| bytes[10] = 0, "0 rails");
         refused(|bytes| bytes[10] = 200, "200 rails");
         refused(|bytes| bytes[11] = 3, "a port of kind 3");
@@ -240,13 +252,15 @@ mod tests {
 
     #[test]
     fn regions_come_as_they_went_and_nonsense_is_refused() {
-        let region = Region { len: 1 << 40, address: 1 << 46, keys: vec![1, u32::MAX] };
+        let region = Region { id: RegionId(5), len: 1 << 40, address: 1 << 46, keys: vec![1, u32::MAX] };
         assert_eq!(Region::decode(&region.encode(), 2), Ok(region.clone()));
         assert!(Region::decode(&region.encode(), 1).is_err());
         let around = Region { address: u64::MAX, ..region };
         assert!(Region::decode(&around.encode(), 2).is_err());
         assert_eq!(decode_word(&7_u64.to_le_bytes()), Ok(7));
         assert!(decode_word(&[0; 7]).is_err());
+        assert_eq!(decode_withdrawn(&5_u32.to_le_bytes()), Ok(RegionId(5)));
+        assert!(decode_withdrawn(&[0; 5]).is_err());
     }
 
     proptest! {

@@ -388,8 +388,11 @@ impl<'a> Engine<'a> {
                 self.ended = ended;
                 match received {
                     Ok(Received::All) => self.flush(number),
-                    // It was asked for before it was ordered; the answer is read on in the next round.
-                    Ok(Received::Unknown) => self.carry_out(),
+                    // It was asked for before it was ordered. The answer may be over: nothing else would tell of it.
+                    Ok(Received::Unknown) => {
+                        self.carry_out();
+                        self.ready(number, EventFlags::IN);
+                    }
                     Err(reason) => self.lose(number, &reason),
                 }
             }

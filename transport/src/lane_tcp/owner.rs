@@ -1,9 +1,11 @@
 //! The owner's end of a connection for bytes: it is asked for pieces of its regions and streams them.
 
 use super::wire::{
-    Asked, PIECES_OPEN_MAX, REQUEST_HEAD, REQUEST_PIECE, RUN_BYTES_MAX, RUN_HEAD, RUN_PIECES_MAX, RunHead, decode_piece,
+    Answer, Asked, PIECES_OPEN_MAX, REQUEST_HEAD, REQUEST_PIECE, RUN_BYTES_MAX, RUN_HEAD, RUN_PIECES_MAX, RunHead,
+    decode_piece,
 };
 use crate::checksum::{checksum_racing, fold};
+use crate::counts::Refusal;
 use crate::memory::{Memory, RegionId};
 use crate::station::Station;
 use domain::{Incarnation, WorkerId};
@@ -30,7 +32,9 @@ pub(super) struct OwnerConnection {
     ready: VecDeque<Reading>,
     /// Requests whose gates are closed.
     gated: Vec<Reading>,
-    /// Pieces in both.
+    /// Transfers that read a region which is registered no more.
+    refused: VecDeque<u64>,
+    /// Pieces in the first two, and refusals.
     open_pieces: usize,
     sending: Sending,
     pub(super) waits_to_write: bool,
@@ -93,6 +97,7 @@ impl OwnerConnection {
             input: Vec::new(),
             ready: VecDeque::new(),
             gated: Vec::new(),
+            refused: VecDeque::new(),
             open_pieces: 0,
             sending: Sending::default(),
             waits_to_write: false,
@@ -128,7 +133,7 @@ impl OwnerConnection {
     }
 
     fn has_work(&self) -> bool {
-        !self.ready.is_empty() || self.sending.sent < self.sending.len
+        !self.ready.is_empty() || !self.refused.is_empty() || self.sending.sent < self.sending.len
     }
 
     /// Reads requests. Whether there is something to send. Errors, in words: the connection is of no use any more; the
@@ -164,11 +169,18 @@ impl OwnerConnection {
                 let wanted = |reading: &Reading| reading.transfer != transfer;
                 self.ready.retain(wanted);
                 self.gated.retain(wanted);
+                self.refused.retain(|&refused| refused != transfer);
                 let left = |reading: &Reading| reading.pieces.len() - reading.done;
-                self.open_pieces = self.ready.iter().chain(&self.gated).map(left).sum();
+                let left: usize = self.ready.iter().chain(&self.gated).map(left).sum();
+                self.open_pieces = left + self.refused.len();
                 return Ok(());
             }
         };
+        if station.is_withdrawn(RegionId(region)) {
+            station.counts.refused(Refusal::Region);
+            self.refused.push_back(transfer);
+            return self.remember(1);
+        }
         let memory = station.region(RegionId(region)).ok_or_else(|| format!("there is no region {region}"))?;
         let (pieces, _) = pieces.as_chunks::<REQUEST_PIECE>();
         let pieces: Vec<_> = pieces.iter().map(decode_piece).collect();
@@ -182,15 +194,21 @@ impl OwnerConnection {
                 memory.len()
             ));
         }
-        self.open_pieces += pieces.len();
-        if self.open_pieces > PIECES_OPEN_MAX {
-            return Err(format!("more than {PIECES_OPEN_MAX} pieces are asked for at once"));
-        }
+        self.remember(pieces.len())?;
         let reading = Reading { transfer, gate, memory, first, pieces, done: 0, checksums };
         if gate <= station.progress.get() {
             self.ready.push_back(reading);
         } else {
             self.gated.push(reading);
+        }
+        Ok(())
+    }
+
+    /// Errors, in words: it is too much.
+    fn remember(&mut self, pieces: usize) -> Result<(), String> {
+        self.open_pieces += pieces;
+        if self.open_pieces > PIECES_OPEN_MAX {
+            return Err(format!("more than {PIECES_OPEN_MAX} pieces are asked for at once"));
         }
         Ok(())
     }
@@ -218,6 +236,11 @@ impl OwnerConnection {
     fn next_run(&mut self) -> bool {
         let sending = &mut self.sending;
         sending.parts.clear();
+        if let Some(transfer) = self.refused.pop_front() {
+            self.open_pieces -= 1;
+            (sending.head, sending.len, sending.sent) = (Answer::Refused { transfer }.encode(), RUN_HEAD, 0);
+            return true;
+        }
         let Some(reading) = self.ready.front_mut() else {
             // An idle connection keeps nothing mapped.
             (sending.memory, sending.len, sending.sent) = (None, 0, 0);
@@ -242,7 +265,7 @@ impl OwnerConnection {
             len: len as u32,
             sum,
         };
-        (sending.head, sending.len, sending.sent) = (head.encode(), RUN_HEAD + len, 0);
+        (sending.head, sending.len, sending.sent) = (Answer::Run(head).encode(), RUN_HEAD + len, 0);
         sending.memory = Some(reading.memory.clone());
         reading.done += count;
         self.open_pieces -= count;
@@ -362,6 +385,29 @@ mod tests {
     }
 
     #[test]
+    fn a_withdrawn_region_is_refused_read_by_read() {
+        let station = station(&ProgressWord::new());
+        let (mut owner, mut peer) = connection();
+        assert!(station.deregister(RegionId(0)).is_ok());
+        // One of the two is taken back before it is answered.
+        for _ in 0..2 {
+            peer.write_all(&read(0, 0, &[(0, 1)])).expect("it is open");
+        }
+        assert_eq!((owner.receive(&station), owner.open_pieces), (Ok(true), 2));
+        assert_eq!(owner.turn(), Ok(Turn::Idle));
+        let mut answers = [0; 2 * RUN_HEAD];
+        peer.read_exact(&mut answers).expect("it is answered");
+        for answer in answers.as_chunks::<RUN_HEAD>().0 {
+            assert_eq!(Answer::decode(answer), Some(Answer::Refused { transfer: 5 }));
+        }
+        peer.write_all(&read(0, 0, &[(0, 1)])).expect("it is open");
+        peer.write_all(&Asked::Cancel { transfer: 5 }.encode()).expect("it is open");
+        assert_eq!((owner.receive(&station), owner.open_pieces), (Ok(false), 0));
+        let refused = station.counts.now().refused.into_iter().find(|(why, _)| *why == Refusal::Region);
+        assert_eq!(refused.map(|(_, count)| count), Some(3));
+    }
+
+    #[test]
     fn requests_come_in_parts_wait_for_their_gates_and_are_taken_back() {
         let word = ProgressWord::new();
         let station = station(&word);
@@ -377,8 +423,8 @@ mod tests {
         assert_eq!(owner.turn(), Ok(Turn::Idle));
         let mut answer = [0; RUN_HEAD + 30];
         peer.read_exact(&mut answer).expect("it is answered");
-        let head = RunHead::decode(answer[..RUN_HEAD].try_into().expect("so long")).expect("it is one");
-        assert_eq!(head, RunHead { transfer: 5, first: 0, count: 2, len: 30, sum: 0 });
+        let head = Answer::decode(answer[..RUN_HEAD].try_into().expect("so long"));
+        assert_eq!(head, Some(Answer::Run(RunHead { transfer: 5, first: 0, count: 2, len: 30, sum: 0 })));
 
         peer.write_all(&read(0, u64::MAX, &[(0, 10)])).expect("it is open");
         peer.write_all(&Asked::Cancel { transfer: 5 }.encode()).expect("it is open");

@@ -2,7 +2,7 @@
 
 use super::asker::Asker;
 use super::plan::{Landing, StreamPlan};
-use super::wire::{RUN_HEAD, RUN_PIECES_MAX, RunHead};
+use super::wire::{Answer, RUN_HEAD, RUN_PIECES_MAX, RunHead};
 use crate::checksum::{checksum, fold};
 use crate::desk::{Open, now};
 use crate::event::TransferError;
@@ -118,7 +118,7 @@ impl ReaderConnection {
     ) -> Result<Received, String> {
         self.set_wake_bytes(1);
         if self.head_len == RUN_HEAD {
-            self.begin(actives)?;
+            self.begin(actives, ended)?;
         }
         let mut turn = TURN_BYTES;
         while turn > 0 {
@@ -132,10 +132,10 @@ impl ReaderConnection {
             };
             self.account(received, actives, ended);
             if self.head_len == RUN_HEAD {
-                if RunHead::decode(&self.head).is_some_and(|head| !actives.contains_key(&head.transfer)) {
+                if Answer::decode(&self.head).is_some_and(|answer| !actives.contains_key(&answer.transfer())) {
                     return Ok(Received::Unknown);
                 }
-                self.begin(actives)?;
+                self.begin(actives, ended)?;
             }
             if received < asked_for {
                 // The socket is empty.
@@ -146,11 +146,24 @@ impl ReaderConnection {
         Ok(Received::All)
     }
 
-    /// The header is there: its run begins.
-    fn begin(&mut self, actives: &mut Actives) -> Result<(), String> {
+    /// The header is there: its run begins, or its transfer ends.
+    fn begin(
+        &mut self,
+        actives: &mut Actives,
+        ended: &mut Vec<(u64, Result<(), TransferError>)>,
+    ) -> Result<(), String> {
         self.head_len = 0;
-        let head = RunHead::decode(&self.head).ok_or("an answer that is none")?;
-        self.run = Some(Incoming::new(head, actives, &self.link)?);
+        match Answer::decode(&self.head).ok_or("an answer that is none")? {
+            Answer::Run(head) => self.run = Some(Incoming::new(head, actives, &self.link)?),
+            Answer::Refused { transfer } => match actives.get(&transfer) {
+                Some(active) if !Arc::ptr_eq(&active.open.link, &self.link) => {
+                    return Err("an answer to what was not asked".to_owned());
+                }
+                Some(_) => ended.push((transfer, Err(TransferError::Withdrawn))),
+                // It ended already.
+                None => {}
+            },
+        }
         Ok(())
     }
 

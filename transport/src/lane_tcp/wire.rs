@@ -1,8 +1,9 @@
 //! What a reader and an owner say to each other over a connection for bytes. All numbers are little endian.
 //!
 //! The reader asks: a request names a transfer, a gate and pieces of one region; a cancel takes back all requests of a
-//! transfer. The owner answers with runs: a header, and behind it the bytes of successive pieces of one request. Requests
-//! are answered as their gates open, so in any order; the pieces of a request are answered in theirs.
+//! transfer. The owner answers with runs: a header, and behind it the bytes of successive pieces of one request; or, where
+//! the region is registered no more, with a refusal. Requests are answered as their gates open, so in any order; the pieces
+//! of a request are answered in theirs.
 
 /// Bytes of a request's head.
 pub(crate) const REQUEST_HEAD: usize = 40;
@@ -26,6 +27,7 @@ const READ: u32 = 0x3152_5442;
 const READ_WITH_CHECKSUMS: u32 = 0x3253_5442;
 const CANCEL: u32 = 0x3143_5442;
 const RUN: u32 = 0x3144_5442;
+const REFUSED: u32 = 0x3145_5442;
 
 /// The head of a request, or a cancel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +47,15 @@ pub(crate) enum Asked {
     Cancel {
         transfer: u64,
     },
+}
+
+/// What an owner's header says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    /// Bytes follow.
+    Run(RunHead),
+    /// The region that this transfer reads is registered no more.
+    Refused { transfer: u64 },
 }
 
 /// The header of a run.
@@ -130,30 +141,44 @@ pub(crate) fn decode_piece(bytes: &[u8; REQUEST_PIECE]) -> (u64, u32) {
     (u64_at(bytes, 0), u32_at(bytes, 8))
 }
 
-impl RunHead {
+impl Answer {
+    /// Which transfer it is for.
+    pub(crate) fn transfer(self) -> u64 {
+        match self {
+            Answer::Run(head) => head.transfer,
+            Answer::Refused { transfer } => transfer,
+        }
+    }
+
     pub(crate) fn encode(self) -> [u8; RUN_HEAD] {
+        let (kind, transfer, [first, count, len], sum) = match self {
+            Answer::Run(head) => (RUN, head.transfer, [head.first, head.count, head.len], head.sum),
+            Answer::Refused { transfer } => (REFUSED, transfer, [0; 3], 0),
+        };
         let mut bytes = [0; RUN_HEAD];
-        for (part, at) in [RUN, self.first, self.count, self.len].into_iter().zip((0..).step_by(4)) {
+        for (part, at) in [kind, first, count, len].into_iter().zip((0..).step_by(4)) {
             bytes[at..at + 4].copy_from_slice(&part.to_le_bytes());
         }
-        bytes[16..24].copy_from_slice(&self.transfer.to_le_bytes());
-        bytes[24..].copy_from_slice(&self.sum.to_le_bytes());
+        bytes[16..24].copy_from_slice(&transfer.to_le_bytes());
+        bytes[24..].copy_from_slice(&sum.to_le_bytes());
         bytes
     }
 
-    /// `None`: it is none, or is longer than a run may be.
+    /// `None`: it is none, or a run that is longer than one may be.
     pub(crate) fn decode(bytes: &[u8; RUN_HEAD]) -> Option<Self> {
-        let head = Self {
+        let head = RunHead {
             transfer: u64_at(bytes, 16),
             first: u32_at(bytes, 4),
             count: u32_at(bytes, 8),
             len: u32_at(bytes, 12),
             sum: u64_at(bytes, 24),
         };
-        let sound = u32_at(bytes, 0) == RUN
-            && (1..=RUN_PIECES_MAX as u32).contains(&head.count)
-            && (1..=RUN_BYTES_MAX as u32).contains(&head.len);
-        sound.then_some(head)
+        let sound = (1..=RUN_PIECES_MAX as u32).contains(&head.count) && (1..=RUN_BYTES_MAX as u32).contains(&head.len);
+        match u32_at(bytes, 0) {
+            RUN if sound => Some(Answer::Run(head)),
+            REFUSED => Some(Answer::Refused { transfer: head.transfer }),
+            _ => None,
+        }
     }
 }
 
@@ -172,8 +197,10 @@ mod tests {
             prop_assert_eq!(Asked::decode(&read.encode()), Some(read));
             let cancel = Asked::Cancel { transfer };
             prop_assert_eq!(Asked::decode(&cancel.encode()), Some(cancel));
-            let head = RunHead { transfer, first, count: count.min(RUN_PIECES_MAX as u32), len, sum };
-            prop_assert_eq!(RunHead::decode(&head.encode()), Some(head));
+            let run = Answer::Run(RunHead { transfer, first, count: count.min(RUN_PIECES_MAX as u32), len, sum });
+            for answer in [run, Answer::Refused { transfer }] {
+                prop_assert_eq!((Answer::decode(&answer.encode()), answer.transfer()), (Some(answer), transfer));
+            }
             prop_assert_eq!(decode_piece(&encode_piece(from, len)), (from, len));
         }
 
@@ -191,7 +218,7 @@ mod tests {
                 RunHead { count: RUN_PIECES_MAX as u32 + over, ..sound },
                 RunHead { len: RUN_BYTES_MAX as u32 + over, ..sound },
             ] {
-                prop_assert_eq!(RunHead::decode(&head.encode()), None);
+                prop_assert_eq!(Answer::decode(&Answer::Run(head).encode()), None);
             }
         }
     }

@@ -4,5 +4,6 @@
 mod ends;
 mod every_lane;
 mod links;
+mod regions;
 mod shm;
 mod tcp;
