@@ -89,7 +89,7 @@ impl Agent {
     /// Errors: [`DeregisterError`]; the region stays as it is.
     ///
     /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doctest/ends.rs"));
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/reading/ends.rs"));
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # use transport::{Copies, Copy, DeregisterError, ReadBatch};
     /// # let (_owner, reader, region) = ends();
@@ -112,7 +112,7 @@ impl Agent {
     /// peers hear of them, and of changes, over their connections.
     ///
     /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doctest/ends.rs"));
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/reading/ends.rs"));
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let (owner, reader, _) = ends();
     /// let metadata: Vec<u8> = owner.export();

@@ -92,7 +92,7 @@ impl Prepared {
     /// been measured, since the peer had no memory when it was connected.
     ///
     /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doctest/ends.rs"));
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/reading/ends.rs"));
     /// # fn main() -> Result<(), transport::PrepareError> {
     /// # let (_owner, reader, region) = ends();
     /// # use transport::{Copies, Copy, ReadBatch};
@@ -116,7 +116,7 @@ impl Prepared {
     /// Waits until it is not under way, for `at_most`. How far it is then.
     ///
     /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doctest/ends.rs"));
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/reading/ends.rs"));
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let (_owner, reader, region) = ends();
     /// # use std::time::Duration;
@@ -143,7 +143,7 @@ impl Prepared {
     /// Ready once it is not under way, with how far it is then. Of several who await it, the last is woken.
     ///
     /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doctest/ends.rs"));
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/reading/ends.rs"));
     /// # use transport::{Prepared, TransferState};
     /// async fn read(reader: &Agent, prepared: &Prepared) -> Result<u64, Box<dyn std::error::Error>> {
     ///     reader.post(prepared)?;

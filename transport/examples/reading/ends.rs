@@ -4,10 +4,11 @@ use domain::{Incarnation, ProgressWord, WorkerId};
 use std::sync::Arc;
 use transport::{Agent, AgentConfig, Hub, Memory, RegionId, SealedMemory};
 
-const OWNER: WorkerId = WorkerId(1);
-const READER: WorkerId = WorkerId(2);
+pub(crate) const OWNER: WorkerId = WorkerId(1);
+pub(crate) const READER: WorkerId = WorkerId(2);
 
-fn agent(hub: &Hub, id: WorkerId) -> (Agent, RegionId) {
+/// An agent that only those of its hub reach, and its region.
+pub(crate) fn agent(hub: &Hub, id: WorkerId) -> (Agent, RegionId) {
     let config = AgentConfig::in_process(id, Incarnation(1), id.to_string(), 16);
     let agent = Agent::start(hub, config, ProgressWord::new(), Box::new(|_| true)).expect("it starts");
     let memory = SealedMemory::new("example", 1 << 20).expect("there is memory");
@@ -17,7 +18,8 @@ fn agent(hub: &Hub, id: WorkerId) -> (Agent, RegionId) {
     (agent, region)
 }
 
-fn ends() -> (Agent, Agent, RegionId) {
+/// The owner, the reader, and the region of each, which have one number.
+pub(crate) fn ends() -> (Agent, Agent, RegionId) {
     let hub = Hub::new();
     let ((owner, _), (reader, region)) = (agent(&hub, OWNER), agent(&hub, READER));
     reader.connect(OWNER);
