@@ -29,6 +29,8 @@ mod mapping;
 mod memory;
 mod metadata;
 mod mover;
+#[cfg(feature = "object")]
+mod objects;
 mod peers;
 mod prepared;
 mod probe;
@@ -55,6 +57,11 @@ pub use hub::Hub;
 pub use lane::{Lane, LaneParseError, LaneStatus, Probe};
 pub use memory::{DeregisterError, Memory, RegionId};
 pub use metadata::ImportError;
+#[cfg(feature = "object")]
+pub use objects::{
+    ObjectConfig, ObjectCredentials, ObjectEnd, ObjectError, ObjectMover, ObjectOutcome, ObjectPiece,
+    ObjectPrepareError, ObjectReport, ObjectTransfer, ObjectTrouble, ObjectWork,
+};
 pub use peers::SendError;
 pub use prepared::{Prepared, TransferState};
 pub use sealed::SealedMemory;

@@ -1,0 +1,52 @@
+//! Settings of a mover of objects.
+
+use std::fmt;
+use std::time::Duration;
+
+/// Settings of a mover of objects.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ObjectConfig {
+    /// Name for people.
+    pub name: String,
+    /// Where the store is: `https://HOST[:PORT]`, or `http://` where the network is trusted.
+    pub endpoint: String,
+    /// Region that requests are signed for; most stores other than Amazon's take any.
+    pub region: String,
+    /// Bucket of all objects.
+    pub bucket: String,
+    /// Who asks.
+    pub credentials: ObjectCredentials,
+    /// Requests under way at once. At least 1.
+    pub requests_max: usize,
+    /// Transfers posted and not ended; one more is refused.
+    pub posted_max: usize,
+    /// Longer reads and writes are cut into requests of so many bytes; at least [`ObjectConfig::PART_BYTES_MIN`].
+    pub part_bytes: usize,
+    /// How long a connection may take, and how long the store may say nothing while it is waited for, before the request is
+    /// repeated.
+    pub silence_max: Duration,
+    /// How long a request may take with its repetitions.
+    pub give_up: Duration,
+}
+
+impl ObjectConfig {
+    /// Parts of an object that is written in several cannot have fewer bytes, by the rules of S3.
+    pub const PART_BYTES_MIN: usize = 5 << 20;
+}
+
+/// Who asks a store.
+#[derive(Clone, PartialEq, Eq)]
+pub struct ObjectCredentials {
+    /// Access key.
+    pub key_id: String,
+    /// Its secret.
+    pub secret: String,
+    /// Token of a session, where the key is of one.
+    pub token: Option<String>,
+}
+
+impl fmt::Debug for ObjectCredentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ObjectCredentials").field("key_id", &self.key_id).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,100 @@
+//! What a request's failure says: an ordinary outcome, or which trouble.
+
+use super::ObjectTrouble;
+use super::client::Met;
+use object_store::Error;
+use std::time::Duration;
+
+/// Why a request did not do what it was to.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Failure {
+    /// There is no such object.
+    Missing,
+    /// The key is taken.
+    Existed,
+    /// And what was said.
+    Trouble(ObjectTrouble, String),
+}
+
+impl Failure {
+    /// That of a request whose last try met this.
+    pub(super) fn of(error: &Error, met: Met) -> Self {
+        let said = error.to_string();
+        match error {
+            Error::NotFound { .. } if said.contains("NoSuchBucket") => Self::Trouble(ObjectTrouble::NoBucket, said),
+            Error::NotFound { .. } => Self::Missing,
+            // A conflict (409) is no answer about the key: somebody else is about to write it.
+            Error::AlreadyExists { .. } if met != Met::Status(409) => Self::Existed,
+            _ => Self::Trouble(trouble(met).unwrap_or(ObjectTrouble::Store), said),
+        }
+    }
+
+    /// That of a request, with its repetitions, that took too long.
+    pub(super) fn late(waited: Duration, met: Met) -> Self {
+        let said = format!("nothing came of it for {} ms", waited.as_millis());
+        // An answer that is good as far as it goes is slow.
+        let trouble = trouble(met).filter(|trouble| *trouble != ObjectTrouble::Mismatch);
+        Self::Trouble(trouble.unwrap_or(ObjectTrouble::Slow), said)
+    }
+}
+
+fn trouble(met: Met) -> Option<ObjectTrouble> {
+    Some(match met {
+        Met::Nothing => return None,
+        Met::NoConnection => ObjectTrouble::Unreachable,
+        Met::Break => ObjectTrouble::Broken,
+        Met::Silence => ObjectTrouble::Slow,
+        Met::Status(401 | 403) => ObjectTrouble::Refused,
+        Met::Status(409 | 429 | 503) => ObjectTrouble::Busy,
+        Met::Status(200..=299 | 416) => ObjectTrouble::Mismatch,
+        Met::Status(_) => ObjectTrouble::Store,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(kind: impl Fn(String, Box<dyn std::error::Error + Send + Sync>) -> Error, said: &str) -> Error {
+        kind("a".to_owned(), said.into())
+    }
+
+    #[test]
+    fn failures_are_told_apart() {
+        let not_found = |path, source| Error::NotFound { path, source };
+        let exists = |path, source| Error::AlreadyExists { path, source };
+        let other = |_, source| Error::Generic { store: "S3", source };
+        let of = |error, met| match Failure::of(&error, met) {
+            Failure::Trouble(trouble, said) => {
+                assert!(!said.is_empty());
+                Err(trouble)
+            }
+            ordinary => Ok(ordinary),
+        };
+        assert_eq!(of(error(not_found, "<Code>NoSuchKey</Code>"), Met::Status(404)), Ok(Failure::Missing));
+        let no_bucket = of(error(not_found, "<Code>NoSuchBucket</Code>"), Met::Status(404));
+        assert_eq!(no_bucket, Err(ObjectTrouble::NoBucket));
+        assert_eq!(of(error(exists, "412"), Met::Status(412)), Ok(Failure::Existed));
+        for (met, trouble) in [
+            (Met::NoConnection, ObjectTrouble::Unreachable),
+            (Met::Break, ObjectTrouble::Broken),
+            (Met::Silence, ObjectTrouble::Slow),
+            (Met::Status(403), ObjectTrouble::Refused),
+            (Met::Status(409), ObjectTrouble::Busy),
+            (Met::Status(503), ObjectTrouble::Busy),
+            (Met::Status(206), ObjectTrouble::Mismatch),
+            (Met::Status(416), ObjectTrouble::Mismatch),
+            (Met::Status(500), ObjectTrouble::Store),
+            (Met::Nothing, ObjectTrouble::Store),
+        ] {
+            assert_eq!(of(error(other, "it"), met), Err(trouble), "{met:?}");
+        }
+        assert_eq!(of(error(exists, "409"), Met::Status(409)), Err(ObjectTrouble::Busy));
+        let late = |met| match Failure::late(Duration::from_secs(1), met) {
+            Failure::Trouble(trouble, _) => trouble,
+            ordinary => unreachable!("{ordinary:?}"),
+        };
+        assert_eq!(late(Met::Status(206)), ObjectTrouble::Slow);
+        assert_eq!(late(Met::NoConnection), ObjectTrouble::Unreachable);
+    }
+}

@@ -1,0 +1,243 @@
+//! What is asked of the store: a bounded number of requests at once, repeated where that helps, for a bounded time.
+
+use super::client::{Connections, JOURNAL, Journal};
+use super::failure::Failure;
+use super::plan::{ObjectPiece, ObjectTransfer, Plan};
+use super::{ObjectConfig, ObjectError, ObjectOutcome, now};
+use crate::memory::Memory;
+use bytes::Bytes;
+use futures_util::{StreamExt, TryStreamExt, stream};
+use object_store::aws::{AmazonS3, AmazonS3Builder, S3ConditionalPut};
+use object_store::client::{HttpClient, HttpConnector};
+use object_store::multipart::{MultipartStore, PartId};
+use object_store::path::Path;
+use object_store::{
+    BackoffConfig, ClientOptions, Error, GetOptions, GetRange, MultipartId, ObjectStore, ObjectStoreExt, PutMode,
+    PutPayload, RetryConfig,
+};
+use std::future::Future;
+use std::io;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+use tokio::sync::Semaphore;
+use tokio::sync::mpsc::UnboundedSender;
+
+/// How often a request is repeated, at most; `ObjectConfig::give_up` may come first.
+const REPEATS_MAX: usize = 8;
+/// The pause before the first repetition; later ones are drawn between it and twice the last.
+const PAUSE_FIRST: Duration = Duration::from_millis(50);
+const PAUSE_MAX: Duration = Duration::from_secs(2);
+
+/// An upload that was begun and shall not be finished: its parts would lie in the store for ever.
+pub(super) struct Abandoned {
+    path: Path,
+    upload: MultipartId,
+}
+
+/// Asks the store.
+pub(super) struct Requests {
+    store: AmazonS3,
+    bucket: String,
+    at_once: usize,
+    permits: Semaphore,
+    give_up: Duration,
+}
+
+/// What a transfer needed.
+#[derive(Default)]
+pub(super) struct Needed {
+    requests: AtomicU32,
+    begun: OnceLock<Instant>,
+}
+
+impl Needed {
+    pub(super) fn requests(&self) -> u32 {
+        self.requests.load(Ordering::Relaxed)
+    }
+
+    /// When its first request was made.
+    pub(super) fn begun(&self) -> Option<Instant> {
+        self.begun.get().copied()
+    }
+}
+
+/// Takes the connections that were made in place of the client's own.
+#[derive(Debug)]
+struct Made(HttpClient);
+
+impl HttpConnector for Made {
+    fn connect(&self, _: &ClientOptions) -> object_store::Result<HttpClient> {
+        Ok(self.0.clone())
+    }
+}
+
+impl Requests {
+    /// Errors: settings that cannot be.
+    pub(super) fn new(config: &ObjectConfig) -> io::Result<Self> {
+        let wrong = |what: String| io::Error::new(io::ErrorKind::InvalidInput, what);
+        if config.part_bytes < ObjectConfig::PART_BYTES_MIN {
+            let least = ObjectConfig::PART_BYTES_MIN;
+            return Err(wrong(format!("parts of objects have {least} bytes at least, not {}", config.part_bytes)));
+        }
+        let at_once = config.requests_max.max(1);
+        let secure = config.endpoint.starts_with("https://");
+        let connections = Connections::new(secure, at_once, config.silence_max)?;
+        let backoff = BackoffConfig { init_backoff: PAUSE_FIRST, max_backoff: PAUSE_MAX, base: 2.0 };
+        let mut builder = AmazonS3Builder::new()
+            .with_http_connector(Made(connections))
+            .with_endpoint(&config.endpoint)
+            .with_allow_http(!secure)
+            .with_region(&config.region)
+            .with_bucket_name(&config.bucket)
+            .with_access_key_id(&config.credentials.key_id)
+            .with_secret_access_key(&config.credentials.secret)
+            .with_conditional_put(S3ConditionalPut::ETagMatch)
+            .with_retry(RetryConfig { backoff, max_retries: REPEATS_MAX, retry_timeout: config.give_up });
+        if let Some(token) = &config.credentials.token {
+            builder = builder.with_token(token);
+        }
+        let store = builder.build().map_err(|error| wrong(error.to_string()))?;
+        let (permits, bucket) = (Semaphore::new(at_once), config.bucket.clone());
+        Ok(Self { store, bucket, at_once, permits, give_up: config.give_up })
+    }
+
+    /// Does what a transfer is for. When the future has ended or was dropped, its memory is not touched any more.
+    pub(super) async fn carry_out(
+        &self,
+        transfer: &ObjectTransfer,
+        needed: &Needed,
+        abandoned: &UnboundedSender<Abandoned>,
+    ) -> Result<ObjectOutcome, ObjectError> {
+        let key = &transfer.key;
+        let outcome = match &transfer.plan {
+            Plan::Read(memory, pieces) => {
+                let reads = pieces.iter().copied().map(|piece| self.ask(needed, self.read(key, &**memory, piece)));
+                let all: Result<(), _> = stream::iter(reads).buffer_unordered(self.at_once).try_collect().await;
+                all.map(|()| ObjectOutcome::Read)
+            }
+            Plan::Write(memory, parts) => match parts.as_slice() {
+                [whole] => self.ask(needed, self.put(key, &**memory, *whole)).await,
+                parts => self.put_in_parts(key, needed, &**memory, parts, abandoned).await,
+            },
+            Plan::Delete => self.ask(needed, self.store.delete(key)).await.map(|()| ObjectOutcome::Deleted),
+            Plan::Look => self.look(key, needed).await,
+        };
+        match outcome {
+            Err(Failure::Missing) if matches!(transfer.plan, Plan::Delete) => Ok(ObjectOutcome::Deleted),
+            Err(Failure::Missing) => Ok(ObjectOutcome::Missing),
+            Err(Failure::Existed) => Ok(ObjectOutcome::Existed),
+            Err(Failure::Trouble(trouble, detail)) => {
+                Err(ObjectError::failed(&self.bucket, key.as_ref(), trouble, &detail))
+            }
+            Ok(outcome) => Ok(outcome),
+        }
+    }
+
+    /// Has an upload's parts deleted. Errors: what the store says, for people.
+    pub(super) async fn abandon(&self, abandoned: &Abandoned) -> Result<(), String> {
+        let Abandoned { path, upload } = abandoned;
+        self.store.abort_multipart(path, upload).await.map_err(|error| format!("{}/{path}: {error}", self.bucket))
+    }
+
+    async fn read(&self, key: &Path, memory: &dyn Memory, piece: ObjectPiece) -> object_store::Result<()> {
+        let range = Some(GetRange::Bounded(piece.object..piece.object + piece.len as u64));
+        let got = self.store.get_opts(key, GetOptions { range, ..GetOptions::default() }).await?;
+        let mut body = got.into_stream();
+        let mut taken = 0;
+        while let Some(bytes) = body.try_next().await? {
+            if bytes.len() > piece.len - taken {
+                return Err(not_as_asked("more bytes came"));
+            }
+            // SAFETY: the piece is inside the memory, which is mapped while the transfer holds it; it was checked.
+            unsafe {
+                let to = memory.as_ptr().add(piece.memory as usize + taken);
+                to.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
+            }
+            taken += bytes.len();
+        }
+        if taken == piece.len { Ok(()) } else { Err(not_as_asked("fewer bytes came")) }
+    }
+
+    async fn put(&self, key: &Path, memory: &dyn Memory, whole: ObjectPiece) -> object_store::Result<ObjectOutcome> {
+        self.store.put_opts(key, PutPayload::from(bytes(memory, whole)), PutMode::Create.into()).await?;
+        Ok(ObjectOutcome::Written)
+    }
+
+    /// Looks first: the store cannot be asked to finish an upload only if the key is free. Two that find it so write the same.
+    async fn put_in_parts(
+        &self,
+        key: &Path,
+        needed: &Needed,
+        memory: &dyn Memory,
+        parts: &[ObjectPiece],
+        abandoned: &UnboundedSender<Abandoned>,
+    ) -> Result<ObjectOutcome, Failure> {
+        match self.look(key, needed).await {
+            Ok(_) => return Ok(ObjectOutcome::Existed),
+            Err(Failure::Missing) => {}
+            Err(failure) => return Err(failure),
+        }
+        let upload = self.ask(needed, self.store.create_multipart(key)).await?;
+        let begun = Abandoned { path: key.clone(), upload: upload.clone() };
+        let mut unfinished = Unfinished { abandoned, upload: Some(begun) };
+        let puts = parts.iter().copied().enumerate().map(|(n, part)| {
+            let upload = &upload;
+            // Copied once it is its turn, so that no more is held than requests are under way.
+            let put = async move { self.store.put_part(key, upload, n, bytes(memory, part).into()).await };
+            self.ask(needed, put)
+        });
+        let parts: Vec<PartId> = stream::iter(puts).buffered(self.at_once).try_collect().await?;
+        self.ask(needed, self.store.complete_multipart(key, &upload, parts)).await?;
+        unfinished.upload = None;
+        Ok(ObjectOutcome::Written)
+    }
+
+    async fn look(&self, key: &Path, needed: &Needed) -> Result<ObjectOutcome, Failure> {
+        let found = self.ask(needed, self.store.head(key)).await?;
+        Ok(ObjectOutcome::Present(found.size))
+    }
+
+    /// Makes a request once there is room for one more.
+    async fn ask<T>(
+        &self,
+        needed: &Needed,
+        request: impl Future<Output = object_store::Result<T>>,
+    ) -> Result<T, Failure> {
+        let Ok(_permit) = self.permits.acquire().await else { unreachable!("the semaphore is never closed") };
+        needed.begun.get_or_init(now);
+        let journal = Arc::new(Journal::default());
+        let ended = tokio::time::timeout(self.give_up, JOURNAL.scope(journal.clone(), request)).await;
+        needed.requests.fetch_add(journal.requests(), Ordering::Relaxed);
+        match ended {
+            Ok(Ok(value)) => Ok(value),
+            Ok(Err(error)) => Err(Failure::of(&error, journal.last())),
+            Err(_) => Err(Failure::late(self.give_up, journal.last())),
+        }
+    }
+}
+
+/// A copy of memory, which may change as soon as its transfer has ended: a connection may hold what it sends for longer.
+fn bytes(memory: &dyn Memory, piece: ObjectPiece) -> Bytes {
+    // SAFETY: the piece is inside the memory, which is mapped and does not change while its transfer is open.
+    Bytes::copy_from_slice(unsafe { std::slice::from_raw_parts(memory.as_ptr().add(piece.memory as usize), piece.len) })
+}
+
+fn not_as_asked(what: &'static str) -> Error {
+    Error::Generic { store: "S3", source: what.into() }
+}
+
+/// Tells of an upload that was not finished, when it is dropped.
+struct Unfinished<'a> {
+    abandoned: &'a UnboundedSender<Abandoned>,
+    upload: Option<Abandoned>,
+}
+
+impl Drop for Unfinished<'_> {
+    fn drop(&mut self) {
+        if let Some(upload) = self.upload.take() {
+            // Nobody listens any more once the mover ends, and its last words were waited for.
+            let _ = self.abandoned.send(upload);
+        }
+    }
+}
