@@ -21,7 +21,7 @@ build: ## install what a build needs, and build the binary in release mode
 test: test-unit test-e2e test-kills test-sim test-doc test-rdma test-conformance ## install what tests need, and run everything that needs no GPU
 
 test-unit: ## unit, property, reference and whole-path tests
-	@scripts/install-tools build nextest
+	@scripts/install-tools build nextest python
 	$(CARGO) nextest run --locked --release --workspace -E 'not binary(e2e)'
 
 test-e2e: ## the real binary from outside
@@ -54,7 +54,7 @@ test-conformance: build ## real clients against the binary
 	tests/conformance/run.sh $(BINARY)
 
 soak: ## the property tests again, each with many more cases (CASES=20000)
-	@scripts/install-tools build nextest
+	@scripts/install-tools build nextest python
 	PROPTEST_CASES=$(or $(CASES),20000) $(CARGO) nextest run --locked --release --workspace --profile soak
 
 soak-sim: ## many more seeds of the simulator (SEEDS=200000, FROM=8000)
@@ -75,7 +75,7 @@ check-lints:
 	$(CARGO) clippy --locked --release --workspace --all-targets -- -D warnings
 	$(CARGO) clippy --locked --release --workspace --features baton/failpoints --test e2e -- -D warnings
 	@scripts/install-tools rdma
-	$(CARGO) clippy --locked --release --package transport --package baton --features transport/rdma,baton/rdma --all-targets -- -D warnings
+	$(CARGO) clippy --locked --release --package transport --package baton --features transport/object,transport/rdma,baton/rdma --all-targets -- -D warnings
 
 check-deps:
 	@scripts/install-tools build deny

@@ -1,11 +1,12 @@
-//! Measures the mover of files, and what handoffs and sessions cost: `cargo run --release -p bench -- file`, `... -- handoff`,
-//! `... -- session`. docs/benchmarks.md keeps the figures.
+//! Measures the movers of files and of objects, and what handoffs and sessions cost: `cargo run --release -p bench -- file`,
+//! `... -- object`, `... -- handoff`, `... -- session`. docs/benchmarks.md keeps the figures.
 //!
 //! What is deliberately absent: a verdict, since figures depend on the machine and on what else it does; the engine,
 //! the transport and servers, which `baton bench engine`, `baton bench transfer` and `baton bench serve` measure.
 
 mod file;
 mod handoff;
+mod object;
 mod processes;
 mod session;
 
@@ -24,6 +25,8 @@ enum What {
     Handoff(handoff::Options),
     /// Reads and writes of a file.
     File(file::Options),
+    /// Reads of objects, beside a plain client of the same server.
+    Object(object::Options),
     /// Tokens and heartbeats over sessions between processes.
     Session,
 }
@@ -32,6 +35,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     match Arguments::parse().what {
         What::Handoff(options) => handoff::run(&options),
         What::File(options) => file::run(&options),
+        What::Object(options) => object::run(&options),
         What::Session => session::run(),
     }
 }

@@ -19,13 +19,8 @@ if [ ! -x "$baton" ]; then
     exit 1
 fi
 
+"$root/scripts/install-tools" python
 venv="$target/conformance/venv"
-if ! cmp -s "$here/requirements.txt" "$venv/installed.txt"; then
-    rm -rf "$venv"
-    python3 -m venv "$venv"
-    "$venv/bin/pip" install --quiet --disable-pip-version-check -r "$here/requirements.txt"
-    cp "$here/requirements.txt" "$venv/installed.txt"
-fi
 
 log="$target/conformance/serve.log"
 "$baton" serve --listen 127.0.0.1:0 "$@" >"$log" 2>&1 &

@@ -75,7 +75,7 @@ pub(super) struct Connections {
 
 impl Connections {
     /// So many are kept. `secure`: to an endpoint with TLS. Errors: this system has no certificates to trust.
-    pub(super) fn new(secure: bool, kept: usize, silence_max: Duration) -> io::Result<HttpClient> {
+    pub(super) fn client(secure: bool, kept: usize, silence_max: Duration) -> io::Result<HttpClient> {
         let mut tcp = HttpConnector::new();
         tcp.enforce_http(false);
         tcp.set_nodelay(true);

@@ -3,7 +3,7 @@
 use super::client::{Connections, JOURNAL, Journal};
 use super::failure::Failure;
 use super::plan::{ObjectPiece, ObjectTransfer, Plan};
-use super::{ObjectConfig, ObjectError, ObjectOutcome, now};
+use super::{ObjectConfig, ObjectError, ObjectOutcome, ObjectTrouble, now};
 use crate::memory::Memory;
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt, stream};
@@ -23,10 +23,10 @@ use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
 use tokio::sync::mpsc::UnboundedSender;
 
-/// How often a request is repeated, at most; `ObjectConfig::give_up` may come first.
-const REPEATS_MAX: usize = 8;
+/// How often a request is repeated, at most; `ObjectConfig::give_up` comes first, but where pauses are drawn short.
+const REPEATS_MAX: usize = 32;
 /// The pause before the first repetition; later ones are drawn between it and twice the last.
-const PAUSE_FIRST: Duration = Duration::from_millis(50);
+const PAUSE_FIRST: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 
 /// An upload that was begun and shall not be finished: its parts would lie in the store for ever.
@@ -82,7 +82,7 @@ impl Requests {
         }
         let at_once = config.requests_max.max(1);
         let secure = config.endpoint.starts_with("https://");
-        let connections = Connections::new(secure, at_once, config.silence_max)?;
+        let connections = Connections::client(secure, at_once, config.silence_max)?;
         let backoff = BackoffConfig { init_backoff: PAUSE_FIRST, max_backoff: PAUSE_MAX, base: 2.0 };
         let mut builder = AmazonS3Builder::new()
             .with_http_connector(Made(connections))
@@ -124,8 +124,14 @@ impl Requests {
             Plan::Look => self.look(key, needed).await,
         };
         match outcome {
-            Err(Failure::Missing) if matches!(transfer.plan, Plan::Delete) => Ok(ObjectOutcome::Deleted),
-            Err(Failure::Missing) => Ok(ObjectOutcome::Missing),
+            Err(Failure::Missing) => match transfer.plan {
+                Plan::Delete => Ok(ObjectOutcome::Deleted),
+                Plan::Read(..) | Plan::Look => Ok(ObjectOutcome::Missing),
+                Plan::Write(..) => {
+                    let detail = "the upload that was begun is gone";
+                    Err(ObjectError::failed(&self.bucket, key.as_ref(), ObjectTrouble::Store, detail))
+                }
+            },
             Err(Failure::Existed) => Ok(ObjectOutcome::Existed),
             Err(Failure::Trouble(trouble, detail)) => {
                 Err(ObjectError::failed(&self.bucket, key.as_ref(), trouble, &detail))

@@ -1,0 +1,168 @@
+//! What happens when the store, or the way to it, fails.
+
+use crate::bench::{Bench, PART, POSTED_MAX, config, look, pattern, read, write};
+use crate::relay::{Day, Relay};
+use crate::store::Store;
+use std::time::Duration;
+use transport::{ObjectConfig, ObjectError, ObjectOutcome, ObjectTrouble, PostError};
+
+/// Short, since it has to pass.
+const GIVE_UP: Duration = Duration::from_millis(1500);
+/// Longer than any answer on a good day, also where many tests share a machine.
+const SILENCE_MAX: Duration = Duration::from_secs(20);
+
+#[test]
+fn who_asks_too_much_asks_again_after_a_pause() {
+    let store = Store::start();
+    let relay = Relay::start(store.address);
+    let bench = Bench::new(config(relay.address));
+    relay.fare(&[Day::Status(503), Day::Status(429), Day::Status(500)], Day::Good);
+    bench.fill(0..1000, pattern);
+    let report = bench.done(write("a", 1000)).expect("it succeeds in the end");
+    assert_eq!((report.outcome, report.requests), (ObjectOutcome::Written, 4));
+    relay.fare(&[Day::Status(503)], Day::Good);
+    assert_eq!(bench.done(read("a", 0, 1000)).expect("it is there").requests, 2);
+
+    let hasty = Bench::new(ObjectConfig { give_up: GIVE_UP, ..config(relay.address) });
+    for (status, trouble) in [(503, ObjectTrouble::Busy), (500, ObjectTrouble::Store), (403, ObjectTrouble::Refused)] {
+        relay.fare(&[], Day::Status(status));
+        assert_eq!(hasty.trouble(read("a", 0, 1000)), trouble);
+    }
+}
+
+#[test]
+fn an_answer_that_breaks_off_is_asked_for_from_there_on() {
+    const LEN: usize = 3_000_000;
+    let store = Store::start();
+    let relay = Relay::start(store.address);
+    let bench = Bench::new(config(relay.address));
+    bench.put("a", LEN, pattern);
+    bench.fill(LEN..2 * LEN, |_| 0);
+    relay.fare(&[Day::CutAfter(1_000_000), Day::CutAfter(100), Day::CutAfter(50_000)], Day::Good);
+    let report = bench.done(read("a", LEN, LEN)).expect("it succeeds in the end");
+    assert_eq!((report.bytes, report.requests), (LEN as u64, 4));
+    assert!(bench.bytes(LEN..2 * LEN).iter().enumerate().all(|(at, byte)| *byte == pattern(at)));
+
+    relay.fare(&[], Day::CutAfter(1000));
+    assert_eq!(bench.trouble(read("a", 0, LEN)), ObjectTrouble::Broken);
+}
+
+#[test]
+fn a_store_that_says_nothing_is_not_waited_for_for_ever() {
+    let store = Store::start();
+    let relay = Relay::start(store.address);
+    let bench = Bench::new(ObjectConfig { silence_max: GIVE_UP / 3, give_up: GIVE_UP, ..config(relay.address) });
+    Bench::new(config(store.address)).put("a", 3_000_000, pattern);
+    for day in [Day::Silence, Day::SilenceAfter(100_000)] {
+        relay.fare(&[], day);
+        assert_eq!(bench.trouble(read("a", 0, 3_000_000)), ObjectTrouble::Slow, "{day:?}");
+    }
+    // It is asked again before it is given up.
+    relay.fare(&[Day::Silence], Day::Good);
+    let patient = Bench::new(ObjectConfig { silence_max: SILENCE_MAX / 10, ..config(relay.address) });
+    assert_eq!(patient.outcome(look("a")), ObjectOutcome::Present(3_000_000));
+}
+
+#[test]
+fn after_a_cancel_nothing_is_touched() {
+    const LEN: usize = 2_000_000;
+    let store = Store::start();
+    let relay = Relay::start(store.address);
+    let bench = Bench::new(config(relay.address));
+    bench.put("a", LEN, pattern);
+    // One is in the middle of its bytes, one still waits for an answer, others for their turn.
+    relay.fare(&[Day::SilenceAfter(500_000)], Day::Silence);
+    let posted: Vec<_> = (0..POSTED_MAX).map(|_| bench.post(read("a", LEN, LEN))).collect();
+    let one_more = bench.mover.prepare(look("a")).expect("it is sound");
+    assert_eq!(bench.mover.post(one_more).expect_err("it is full"), PostError::Full(POSTED_MAX));
+    posted.iter().for_each(|id| bench.mover.cancel(*id));
+    for _ in &posted {
+        let end = bench.ended();
+        assert_eq!(end.result, Err(ObjectError::Cancelled));
+        assert!(posted.contains(&end.id));
+    }
+    // From here on memory is this test's: what is written to it stays.
+    bench.fill(LEN..2 * LEN, |_| 9);
+    relay.fare(&[], Day::Good);
+    bench.mover.cancel(posted[0]);
+    assert_eq!(bench.outcome(read("a", 0, LEN)), ObjectOutcome::Read);
+    assert!(bench.bytes(LEN..2 * LEN).iter().all(|byte| *byte == 9));
+}
+
+#[test]
+fn an_upload_that_is_not_finished_leaves_nothing_behind() {
+    let store = Store::start();
+    let relay = Relay::start(store.address);
+    let bench = Bench::new(config(relay.address));
+    let under_way = || store.ask("GET", "?uploads").contains("<UploadId>");
+    let begin = || {
+        // A look and the beginning go through; a part does not, nor do those after it.
+        relay.fare(&[Day::Good, Day::Good], Day::Silence);
+        let id = bench.post(write("a", 3 * PART));
+        while !under_way() {
+            std::thread::yield_now();
+        }
+        id
+    };
+    let id = begin();
+    bench.mover.cancel(id);
+    relay.fare(&[], Day::Good);
+    assert_eq!(bench.ended().result, Err(ObjectError::Cancelled));
+    while under_way() {
+        std::thread::yield_now();
+    }
+    // The same when the mover ends before it.
+    let id = begin();
+    relay.fare(&[], Day::Good);
+    let ends = bench.rest();
+    assert_eq!((ends.len(), ends[0].id), (1, id));
+    assert!(!under_way());
+}
+
+#[test]
+fn a_store_may_die_and_return() {
+    let mut store = Store::start();
+    let address = store.address;
+    let relay = Relay::start(address);
+    let bench = Bench::new(ObjectConfig { give_up: GIVE_UP, silence_max: SILENCE_MAX, ..config(address) });
+    let patient = Bench::new(config(relay.address));
+    assert_eq!(patient.put("a", 1000, pattern), ObjectOutcome::Written);
+    store.die();
+    for work in [read("a", 0, 1000), write("b", 1000), look("a")] {
+        assert_eq!(bench.trouble(work), ObjectTrouble::Unreachable);
+    }
+    // Who waits longer than it is away notices nothing. The relay ends all connections until the store has its bucket again.
+    relay.fare(&[], Day::CutAfter(0));
+    let waits = patient.post(write("b", 1000));
+    let _store = Store::start_at(address.port());
+    relay.fare(&[], Day::Good);
+    let end = patient.ended();
+    assert_eq!(end.id, waits);
+    let report = end.result.expect("it succeeds in the end");
+    assert_eq!(report.outcome, ObjectOutcome::Written);
+    assert!(report.requests > 1, "{} requests", report.requests);
+    assert_eq!(patient.outcome(read("a", 0, 1000)), ObjectOutcome::Missing, "what it had is lost");
+}
+
+#[test]
+fn a_bucket_that_is_not_there_is_no_missing_object() {
+    let store = Store::start();
+    let bench = Bench::new(ObjectConfig { bucket: "another".to_owned(), ..config(store.address) });
+    assert_eq!(bench.trouble(read("a", 0, 1000)), ObjectTrouble::NoBucket);
+    assert_eq!(bench.trouble(write("a", 1000)), ObjectTrouble::NoBucket);
+}
+
+#[test]
+fn an_object_that_is_too_short_is_not_read() {
+    let store = Store::start();
+    let bench = Bench::new(config(store.address));
+    bench.put("a", 1000, pattern);
+    assert_eq!(bench.trouble(read("a", 0, 1001)), ObjectTrouble::Mismatch);
+}
+
+#[test]
+fn settings_that_cannot_be_are_refused() {
+    let wrong = ObjectConfig { part_bytes: PART - 1, ..config("127.0.0.1:1".parse().expect("an address")) };
+    let refused = transport::ObjectMover::start(wrong, Box::new(|_| {})).map(drop).expect_err("refused");
+    assert_eq!(refused.kind(), std::io::ErrorKind::InvalidInput);
+}

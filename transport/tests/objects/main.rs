@@ -1,0 +1,8 @@
+//! The mover of objects, against a real server of S3's API: what is read is what was written, a key is written once, and bad
+//! days of stores and networks end transfers with their reason.
+
+mod bad_days;
+mod bench;
+mod good_days;
+mod relay;
+mod store;

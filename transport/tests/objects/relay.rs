@@ -1,0 +1,85 @@
+//! A relay before a store that does what networks and stores do on bad days.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+
+/// What becomes of a connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Day {
+    /// It is joined to the store.
+    Good,
+    /// It is answered with this status.
+    Status(u16),
+    /// It ends after so many bytes of the answer.
+    CutAfter(usize),
+    /// Nothing is ever answered.
+    Silence,
+    /// So many bytes are answered, and then nothing.
+    SilenceAfter(usize),
+}
+
+/// A relay. It ends with its process.
+pub(crate) struct Relay {
+    pub(crate) address: SocketAddr,
+    /// What becomes of the next connections, and of those after them.
+    days: Arc<Mutex<(Vec<Day>, Day)>>,
+}
+
+impl Relay {
+    pub(crate) fn start(store: SocketAddr) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let days = Arc::new(Mutex::new((Vec::new(), Day::Good)));
+        let theirs = days.clone();
+        std::thread::spawn(move || {
+            for client in listener.incoming().map_while(Result::ok) {
+                let (first, later) = &mut *theirs.lock().expect("nobody panicked");
+                let day = if first.is_empty() { *later } else { first.remove(0) };
+                std::thread::spawn(move || carry(client, store, day));
+            }
+        });
+        Self { address, days }
+    }
+
+    /// The next connections fare like `first`, all others like `later`.
+    pub(crate) fn fare(&self, first: &[Day], later: Day) {
+        *self.days.lock().expect("nobody panicked") = (first.to_vec(), later);
+    }
+}
+
+fn carry(client: TcpStream, store: SocketAddr, day: Day) {
+    match day {
+        Day::Good => join(client, store, usize::MAX, true),
+        Day::CutAfter(bytes) => join(client, store, bytes, true),
+        Day::SilenceAfter(bytes) => join(client, store, bytes, false),
+        Day::Silence => swallow(client),
+        Day::Status(status) => {
+            let answer = format!("HTTP/1.1 {status} -\r\nContent-Length: 4\r\nConnection: close\r\n\r\nbusy");
+            let _ = (&client).write_all(answer.as_bytes());
+            let _ = client.shutdown(Shutdown::Write);
+            swallow(client);
+        }
+    }
+}
+
+/// Reads until the other side has enough.
+fn swallow(mut client: TcpStream) {
+    let _ = std::io::copy(&mut client, &mut std::io::sink());
+}
+
+/// Carries bytes both ways, but no more than so many of the answer; then it ends, or says nothing more.
+fn join(client: TcpStream, store: SocketAddr, bytes: usize, ends: bool) {
+    let Ok(server) = TcpStream::connect(store) else { return };
+    let (from_client, mut to_server) = (client.try_clone().expect("a clone"), server.try_clone().expect("a clone"));
+    std::thread::spawn(move || {
+        let _ = std::io::copy(&mut &from_client, &mut to_server);
+        let _ = to_server.shutdown(Shutdown::Write);
+    });
+    let _ = std::io::copy(&mut server.take(bytes as u64), &mut &client);
+    if ends {
+        let _ = client.shutdown(Shutdown::Both);
+    } else {
+        swallow(client);
+    }
+}
