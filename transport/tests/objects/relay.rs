@@ -1,6 +1,6 @@
 //! A relay before a store that does what networks and stores do on bad days.
 
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 
@@ -55,6 +55,9 @@ fn carry(client: TcpStream, store: SocketAddr, day: Day) {
         Day::SilenceAfter(bytes) => join(client, store, bytes, false),
         Day::Silence => swallow(client),
         Day::Status(status) => {
+            // Who is answered before it has asked takes that for a connection that broke.
+            let mut asked = BufReader::new(&client).lines();
+            while asked.next().is_some_and(|line| line.is_ok_and(|line| !line.is_empty())) {}
             let answer = format!("HTTP/1.1 {status} -\r\nContent-Length: 4\r\nConnection: close\r\n\r\nbusy");
             let _ = (&client).write_all(answer.as_bytes());
             let _ = client.shutdown(Shutdown::Write);
