@@ -8,6 +8,7 @@ pub(crate) use bench::{BenchApi, BenchCommand, EngineBench, ServeBench, Transfer
 pub(crate) use settings::{Flags, Router, Serve, Worker};
 
 use crate::doctor::DoctorArgs;
+use crate::topo::TopoArgs;
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
 
@@ -22,6 +23,7 @@ Examples:
   baton bench serve --concurrency 8           load a server, and say how it did
   baton bench engine --model path/to/model    how fast this machine computes it, and how near to its limits
   baton bench transfer                        how fast KV moves between processes, over each lane
+  baton topo http://127.0.0.1:8000            which lanes workers read each other over, and why
 
 Exit status: 0 done; 1 failed; 2 the command line or the configuration is wrong.";
 
@@ -85,6 +87,15 @@ Examples:
 
 It looks and changes nothing. Some of it only root may see. Exit status 1: something is wrong.";
 
+const TOPO_EXAMPLES: &str = "\
+Examples:
+  baton topo                                  this host alone, measured now
+  baton topo http://127.0.0.1:8000            the workers of a `baton serve`
+  baton topo http://10.0.0.1:9100 http://10.0.0.2:9100
+                                              workers at their worker.metrics
+
+Exit status 1: a process does not answer.";
+
 /// Serves large language models with prefill and decode on separate workers.
 #[derive(Debug, Parser)]
 #[command(name = "baton", version, after_help = TOP_EXAMPLES, max_term_width = 100)]
@@ -119,6 +130,9 @@ pub(crate) enum Command {
     /// Say what is wrong with this host, and the command that mends it.
     #[command(after_help = DOCTOR_EXAMPLES)]
     Doctor(DoctorArgs),
+    /// Show which lanes workers read each other over, how fast, and why no faster one.
+    #[command(after_help = TOPO_EXAMPLES)]
+    Topo(TopoArgs),
 }
 
 #[derive(Debug, Subcommand)]

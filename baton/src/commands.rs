@@ -3,3 +3,6 @@
 pub(crate) mod bench;
 pub(crate) mod config;
 pub(crate) mod model;
+mod owner;
+
+pub(crate) use owner::OwnerProcess;

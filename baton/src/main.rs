@@ -9,6 +9,7 @@ mod model_dir;
 mod output;
 mod progress;
 mod run;
+mod topo;
 
 use clap::Parser;
 use cli::{BenchCommand, Cli, Command, ConfigCommand, Flags, ModelCommand};
@@ -51,6 +52,7 @@ fn run(cli: Cli) -> Result<(), CommandError> {
         Command::Bench(BenchCommand::Transfer(asked)) => commands::bench::transfer(&asked),
         Command::Bench(BenchCommand::Engine(asked)) => commands::bench::engine(&asked),
         Command::Doctor(args) => doctor::doctor(&args),
+        Command::Topo(args) => topo::topo(&args),
     }
 }
 

@@ -13,14 +13,14 @@ use transport::{
     RegionId, TransferId, TransferReport,
 };
 
-const OWNER: WorkerId = WorkerId(0);
-const READER: WorkerId = WorkerId(1);
-const LIFE: Incarnation = Incarnation(1);
+pub(crate) const OWNER: WorkerId = WorkerId(0);
+pub(crate) const READER: WorkerId = WorkerId(1);
+pub(crate) const LIFE: Incarnation = Incarnation(1);
 const REGION: RegionId = RegionId(0);
 /// Nothing takes longer.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-fn config(id: WorkerId, listen: ListenConfig, secret: &str) -> AgentConfig {
+pub(crate) fn config(id: WorkerId, listen: ListenConfig, secret: &str) -> AgentConfig {
     let config = AgentConfig::in_process(id, LIFE, id.to_string(), IN_FLIGHT_MAX);
     AgentConfig { listen: Some(listen), secret: Secret::new(secret), ..config }
 }

@@ -5,7 +5,8 @@
 //! blocks of a size are read before any is read again, so that no cache holds the next one because it was the last one. Before
 //! the passes of a cell the reader's pool is cleared, and after them every byte is compared.
 //!
-//! [`own`] is the owner's life, [`sweep`] measures, [`Report`] says what came of it, and [`page::html`] draws it.
+//! [`own`] is the owner's life, [`sweep`] measures, [`Report`] says what came of it, and [`page::html`] draws it. [`lanes`] is the
+//! short form: which lanes there are at all, by the probe that connecting makes.
 //!
 //! What is deliberately absent: the command line and the terminal (`baton bench transfer` has them); KV and its rules, which
 //! `bench -- handoff` measures; a verdict, since figures depend on the machine and on what else it does.
@@ -14,6 +15,7 @@ pub mod page;
 
 mod ends;
 mod error;
+mod lanes;
 mod latency;
 mod pool;
 mod report;
@@ -23,6 +25,7 @@ mod sweep;
 
 pub use ends::{Owner, own};
 pub use error::HaulError;
+pub use lanes::{LaneOfHost, lanes};
 pub use report::{Report, Row};
 pub use settings::{Over, Place, Settings};
 pub use sweep::{Progress, sweep};

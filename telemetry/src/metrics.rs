@@ -70,6 +70,15 @@ macro_rules! declare {
             labels: &[$(stringify!($label)),*],
         }),+];
         $(declare! { @function $kind [$(#[doc = $help])+] $name $function($($label: $type),*) })+
+
+        /// The name of each metric, for whoever reads what is rendered: called like the function that records it.
+        pub mod name {
+            $(
+                #[expect(non_upper_case_globals, reason = "they are called like the functions")]
+                #[doc = concat!("`", $name, "`.")]
+                pub const $function: &str = $name;
+            )+
+        }
     };
     (@kind counter) => { Kind::Counter };
     (@kind gauge) => { Kind::Gauge };
@@ -153,6 +162,12 @@ declare! {
     gauge Count "baton_lane_taken" lane_taken(worker: WorkerId, peer: WorkerId, lane: &'static str);
     /// Like `baton_lane_taken`; the label names the faster lanes, each with the reason why it was not taken.
     gauge Count "baton_lane_passed_over" lane_passed_over(worker: WorkerId, peer: WorkerId, reasons: String);
+    /// Bytes a second of the worker's reads from the peer over the lane: lately, or by the probe where there were none yet.
+    gauge Bytes "baton_lane_bytes_per_second" lane_speed(worker: WorkerId, peer: WorkerId, lane: &'static str);
+    /// Seconds of the smallest read from the peer over the lane, measured when it was connected.
+    gauge Seconds "baton_lane_latency_seconds" lane_latency(worker: WorkerId, peer: WorkerId, lane: &'static str);
+    /// Always 1; the label `name` says what a worker is called: the worker itself, or a peer that it has connected.
+    gauge Count "baton_worker_name" worker_name(worker: WorkerId, name: String);
     /// Transfers that brought all their bytes, by lane.
     counter Count "baton_transfers_total" transfers(worker: WorkerId, lane: &'static str);
     /// Transfers whose bytes did not match their checksum.

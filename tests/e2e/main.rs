@@ -28,3 +28,4 @@ mod rdma;
 mod same_text;
 mod server;
 mod simulated;
+mod topo;

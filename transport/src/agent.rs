@@ -5,7 +5,7 @@ use crate::control::{Control, Listeners};
 use crate::counts::AgentCounts;
 use crate::event::{AgentEvent, TransferId};
 use crate::hub::Hub;
-use crate::lane::{Lane, LaneStatus};
+use crate::lane::{Lane, LaneStatus, Probe};
 use crate::lane_rdma::Verbs;
 use crate::lane_tcp::Streams;
 use crate::memory::{DeregisterError, Memory, RegionId};
@@ -155,6 +155,11 @@ impl Agent {
     /// The lanes taken, by peer.
     pub fn lanes(&self) -> Vec<(WorkerId, LaneStatus)> {
         self.station.peers.lanes()
+    }
+
+    /// What reading from a connected peer costs: as the probe measured when it was connected, and as reads have done since.
+    pub fn pace(&self, peer: WorkerId) -> Option<Probe> {
+        self.station.peers.link(peer).map(|link| link.pace().lately())
     }
 
     /// Whether the peer is connected and has not left.

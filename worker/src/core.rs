@@ -61,7 +61,7 @@ impl Core {
             kv,
             lives: Lives::new(config.incarnation),
             transport,
-            meters: Meters::new(config.id, config.blocks.len()),
+            meters: Meters::new(config.id, &config.name, config.blocks.len()),
             scheduler: Scheduler::new(config.scheduler),
             config,
             sequences: HashMap::new(),

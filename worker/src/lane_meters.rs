@@ -4,7 +4,7 @@ use domain::WorkerId;
 use metrics::{Counter, Gauge};
 use std::collections::HashMap;
 use telemetry::metrics as declared;
-use transport::{AgentCounts, LaneStatus};
+use transport::{AgentCounts, LaneStatus, Probe};
 
 /// Handles of one worker.
 pub(crate) struct LaneMeters {
@@ -14,11 +14,21 @@ pub(crate) struct LaneMeters {
     lost: Counter,
     reconnected: Counter,
     /// The lanes that are taken.
-    taken: HashMap<WorkerId, [Gauge; 2]>,
+    taken: HashMap<WorkerId, Taken>,
+}
+
+/// Handles of the lane that is taken to a peer.
+struct Taken {
+    /// 1 as long as it is taken.
+    lane: Gauge,
+    passed_over: Gauge,
+    speed: Gauge,
+    latency: Gauge,
 }
 
 impl LaneMeters {
-    pub(crate) fn new(worker: WorkerId) -> Self {
+    pub(crate) fn new(worker: WorkerId, name: &str) -> Self {
+        declared::worker_name(worker, name.to_owned()).set(1.0);
         Self {
             worker,
             corrupted: declared::transfers_corrupted(worker),
@@ -29,7 +39,8 @@ impl LaneMeters {
         }
     }
 
-    pub(crate) fn publish(&self, counts: &AgentCounts) {
+    /// Publishes what was counted, and by `pace` what reading from a peer costs.
+    pub(crate) fn publish(&self, counts: &AgentCounts, pace: impl Fn(WorkerId) -> Option<Probe>) {
         for (lane, reads) in counts.reads.iter().filter(|(_, reads)| reads.transfers > 0) {
             declared::transfers(self.worker, lane.name()).absolute(reads.transfers);
         }
@@ -40,20 +51,43 @@ impl LaneMeters {
         self.slow.absolute(counts.slow);
         self.lost.absolute(counts.lost);
         self.reconnected.absolute(counts.reconnected);
+        for (&peer, taken) in &self.taken {
+            if let Some(pace) = pace(peer) {
+                taken.show(pace);
+            }
+        }
     }
 
     /// A lane was taken to a peer, in place of another if there was one.
     pub(crate) fn taken(&mut self, peer: WorkerId, status: &LaneStatus, passed_over: &str) {
         self.lost(peer);
-        let lane = declared::lane_taken(self.worker, peer, status.lane.name());
-        let reasons = declared::lane_passed_over(self.worker, peer, passed_over.to_owned());
-        let gauges = [lane, reasons];
-        gauges.iter().for_each(|gauge| gauge.set(1.0));
-        self.taken.insert(peer, gauges);
+        declared::worker_name(peer, status.peer.clone()).set(1.0);
+        let (worker, lane) = (self.worker, status.lane.name());
+        let taken = Taken {
+            lane: declared::lane_taken(worker, peer, lane),
+            passed_over: declared::lane_passed_over(worker, peer, passed_over.to_owned()),
+            speed: declared::lane_speed(worker, peer, lane),
+            latency: declared::lane_latency(worker, peer, lane),
+        };
+        taken.lane.set(1.0);
+        taken.passed_over.set(1.0);
+        taken.show(status.probe);
+        self.taken.insert(peer, taken);
     }
 
     /// A peer is not reached any more.
     pub(crate) fn lost(&mut self, peer: WorkerId) {
-        self.taken.remove(&peer).iter().flatten().for_each(|gauge| gauge.set(0.0));
+        if let Some(taken) = self.taken.remove(&peer) {
+            taken.lane.set(0.0);
+            taken.passed_over.set(0.0);
+            taken.show(Probe::default());
+        }
+    }
+}
+
+impl Taken {
+    fn show(&self, pace: Probe) {
+        self.speed.set(pace.bytes_per_s);
+        self.latency.set(pace.latency_s);
     }
 }

@@ -85,7 +85,8 @@ impl<R: Role> Machine<R> {
         if self.published.is_none_or(|last| now.since(last) >= PUBLISH_EVERY) {
             self.published = Some(now);
             self.core.meters.publish(&self.core.kv, &self.core.scheduler);
-            self.core.meters.lanes.publish(&self.core.transport.counts());
+            let transport = &self.core.transport;
+            self.core.meters.lanes.publish(&transport.counts(), |peer| transport.pace(peer));
         }
     }
 

@@ -29,7 +29,7 @@ pub(crate) struct Meters {
 }
 
 impl Meters {
-    pub(crate) fn new(worker: WorkerId, groups: usize) -> Self {
+    pub(crate) fn new(worker: WorkerId, name: &str, groups: usize) -> Self {
         let states = [BlockState::Free, BlockState::Filling, BlockState::InUse, BlockState::Cached];
         let group = |group: usize| GroupId(group as u16);
         Self {
@@ -48,7 +48,7 @@ impl Meters {
             peer_dropped: declared::messages_dropped(worker, "peer"),
             stale_incarnation: declared::stale_messages(declared::Stale::Incarnation),
             stale_lease: declared::stale_messages(declared::Stale::Lease),
-            lanes: LaneMeters::new(worker),
+            lanes: LaneMeters::new(worker, name),
             blocks: (0..groups).map(|g| states.map(|state| declared::kv_blocks(worker, group(g), state))).collect(),
             evictions: (0..groups).map(|g| declared::kv_evictions(worker, group(g))).collect(),
         }

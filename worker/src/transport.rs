@@ -2,7 +2,7 @@
 
 use domain::WorkerId;
 use domain::session::PeerInfo;
-use transport::{Agent, AgentCounts, Lane, PostError, PrepareError, ReadBatch, SendError, TransferId};
+use transport::{Agent, AgentCounts, Lane, PostError, PrepareError, Probe, ReadBatch, SendError, TransferId};
 
 /// A transport agent as a worker sees it. [`Agent`] is one; a simulation brings its own. No call waits for a peer: what
 /// comes of it arrives as [`transport::AgentEvent`]s in the worker's inbox.
@@ -21,6 +21,11 @@ pub trait Transport: Send {
 
     /// Asks a transfer to end; its end still comes, once.
     fn cancel(&mut self, id: TransferId);
+
+    /// What reading from a connected peer costs. A simulation does not measure.
+    fn pace(&self, _: WorkerId) -> Option<Probe> {
+        None
+    }
 
     /// What it counted. A simulation counts nothing.
     fn counts(&self) -> AgentCounts {
@@ -66,6 +71,10 @@ impl Transport for Agent {
 
     fn cancel(&mut self, id: TransferId) {
         Agent::cancel(self, id);
+    }
+
+    fn pace(&self, peer: WorkerId) -> Option<Probe> {
+        Agent::pace(self, peer)
     }
 
     fn counts(&self) -> AgentCounts {

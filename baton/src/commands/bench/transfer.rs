@@ -1,14 +1,13 @@
-//! `baton bench transfer`: the command line's side of the haul, and the process that is read.
+//! `baton bench transfer`: the command line's side of the haul.
 
 use super::file::ReportFile;
 use super::parts::Parts;
 use crate::cli::TransferBench;
+use crate::commands::OwnerProcess;
 use crate::error::CommandError;
 use crate::output::print;
-use haul::{HaulError, Over, Place, Settings};
-use std::error::Error;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::process::{Child, ChildStdin, Command, Stdio};
+use haul::{HaulError, Over, Settings};
+use std::io::{Read, Write};
 use transport::{Lane, ListenConfig};
 
 /// What an over's name ends with where it carries checksums.
@@ -36,7 +35,9 @@ pub(crate) fn transfer(asked: &TransferBench) -> Result<(), CommandError> {
     let html = ReportFile::create(asked.html.as_ref())?;
     let (_owner, place) = match &asked.peer {
         Some(place) => (None, place.clone()),
-        None => OwnerProcess::spawn(asked).map(|(owner, place)| (Some(owner), place)).map_err(CommandError::Failed)?,
+        None => OwnerProcess::spawn(asked.pool.0, &asked.secret)
+            .map(|(owner, place)| (Some(owner), place))
+            .map_err(CommandError::Failed)?,
     };
     let mut parts = Parts::begin();
     let show = &mut |progress: &haul::Progress| parts.show(&progress.what, progress.done, progress.total);
@@ -84,37 +85,5 @@ fn over(name: &str) -> Result<Over, CommandError> {
         _ if lane.not_built().is_some() => wrong("this build lacks it"),
         _ if checksums && lane != Lane::Tcp => wrong("only tcp carries checksums"),
         _ => Ok(Over { lane, checksums }),
-    }
-}
-
-/// The other process of the measurement.
-struct OwnerProcess {
-    process: Child,
-    /// Its end ends the process.
-    input: Option<ChildStdin>,
-}
-
-impl OwnerProcess {
-    /// Starts one on this host, and where it is. Errors: it does not start.
-    fn spawn(asked: &TransferBench) -> Result<(Self, Place), Box<dyn Error>> {
-        let mut command = Command::new(std::env::current_exe()?);
-        command.args(["bench", "transfer", "--own", "--until-closed", "--pool", &asked.pool.0.to_string()]);
-        command.args(["--secret", &asked.secret]);
-        let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
-        let input = process.stdin.take();
-        let output = process.stdout.take();
-        let owner = Self { process, input };
-        let mut line = String::new();
-        BufReader::new(output.ok_or("it has no output")?).read_line(&mut line)?;
-        let (place, unix) = line.trim_end().split_once(' ').ok_or("the process to be read did not start")?;
-        Ok((owner, Place { unix: unix.to_owned(), ..place.parse()? }))
-    }
-}
-
-impl Drop for OwnerProcess {
-    fn drop(&mut self) {
-        drop(self.input.take());
-        // An error says that it has ended before.
-        let _ = self.process.wait();
     }
 }

@@ -1,0 +1,38 @@
+//! A process of this host whose memory is read, for as long as somebody measures.
+
+use haul::Place;
+use std::error::Error;
+use std::io::{BufRead, BufReader};
+use std::process::{Child, ChildStdin, Command, Stdio};
+
+/// The other process of a measurement. Dropping it ends it.
+pub(crate) struct OwnerProcess {
+    process: Child,
+    /// Its end ends the process.
+    input: Option<ChildStdin>,
+}
+
+impl OwnerProcess {
+    /// Starts one on this host, and where it is. Errors: it does not start.
+    pub(crate) fn spawn(pool_bytes: u64, secret: &str) -> Result<(Self, Place), Box<dyn Error>> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args(["bench", "transfer", "--own", "--until-closed", "--pool", &pool_bytes.to_string()]);
+        command.args(["--secret", secret]);
+        let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let input = process.stdin.take();
+        let output = process.stdout.take();
+        let owner = Self { process, input };
+        let mut line = String::new();
+        BufReader::new(output.ok_or("it has no output")?).read_line(&mut line)?;
+        let (place, unix) = line.trim_end().split_once(' ').ok_or("the process to be read did not start")?;
+        Ok((owner, Place { unix: unix.to_owned(), ..place.parse()? }))
+    }
+}
+
+impl Drop for OwnerProcess {
+    fn drop(&mut self) {
+        drop(self.input.take());
+        // An error says that it has ended before.
+        let _ = self.process.wait();
+    }
+}

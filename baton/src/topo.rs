@@ -1,0 +1,51 @@
+//! `baton topo`: who reads from whom over which lane, how fast that is, and for each faster lane why it was not taken.
+//!
+//! Of a cluster it is told by the metrics of its processes ([`scrape`]), which are the one place where workers say so; without
+//! any, the lanes of this host are measured ([`host`]). What is deliberately absent: the choice of a lane, which is the transport's.
+
+mod host;
+mod map;
+mod scrape;
+mod text;
+
+use crate::error::CommandError;
+use crate::output::print;
+use map::{Failure, Map};
+
+/// What `baton topo` was asked.
+#[derive(Debug, clap::Args)]
+pub(crate) struct TopoArgs {
+    /// Processes to ask: `baton serve`, or workers at their `worker.metrics`. Without any, this host's lanes are measured.
+    #[arg(value_name = "URL")]
+    urls: Vec<String>,
+    /// Print JSON instead of lines.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Asks or measures, and prints what came of it. Errors: nobody answers, or some do not.
+pub(crate) fn topo(args: &TopoArgs) -> Result<(), CommandError> {
+    if args.urls.is_empty() {
+        let lanes = host::measure().map_err(CommandError::Failed)?;
+        let text = if args.json { format!("{:#}\n", serde_json::json!({ "host": lanes })) } else { text::host(&lanes) };
+        return Ok(print(&text)?);
+    }
+    let (mut map, mut failed) = (Map::default(), Vec::new());
+    for url in &args.urls {
+        let place = scrape::Place::parse(url).map_err(|why| CommandError::Usage(format!("{url}: {why}").into()))?;
+        match scrape::metrics(&place) {
+            Ok(text) => map.add(&text),
+            Err(error) => failed.push(Failure { url: url.clone(), reason: error.to_string() }),
+        }
+    }
+    let topology = map.finish(failed);
+    let text = if args.json { format!("{:#}\n", serde_json::json!(topology)) } else { text::cluster(&topology) };
+    print(&text)?;
+    match topology.failed.len() {
+        0 => Ok(()),
+        failed => {
+            let all = args.urls.len();
+            Err(CommandError::Failed(format!("{failed} of {all} processes did not say which lanes they have").into()))
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! The map: pairs of workers with what the metrics say of them.
+
+use super::scrape::{Sample, samples};
+use serde::Serialize;
+use std::collections::{BTreeMap, HashMap};
+use telemetry::metrics::name;
+use transport::Lane;
+
+/// What is known of a cluster's lanes.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct Topology {
+    /// Readers and owners, in the order of their names.
+    pub(super) workers: Vec<String>,
+    pub(super) reads: Vec<Reads>,
+    /// Processes that were asked in vain.
+    pub(super) failed: Vec<Failure>,
+}
+
+/// One worker that reads from another.
+#[derive(Debug, PartialEq, Serialize)]
+pub(super) struct Reads {
+    pub(super) reader: String,
+    pub(super) owner: String,
+    pub(super) lane: String,
+    /// Lately, or by the probe.
+    pub(super) gb_per_s: f64,
+    /// By the probe.
+    pub(super) latency_us: f64,
+    /// Each faster lane, the fastest by nature first.
+    pub(super) passed_over: Vec<PassedOver>,
+}
+
+/// A lane that was not taken.
+#[derive(Debug, PartialEq, Serialize)]
+pub(super) struct PassedOver {
+    pub(super) lane: String,
+    pub(super) reason: String,
+}
+
+/// A process that does not answer.
+#[derive(Debug, Serialize)]
+pub(super) struct Failure {
+    pub(super) url: String,
+    pub(super) reason: String,
+}
+
+/// What was gathered so far, by the ids of workers.
+#[derive(Default)]
+pub(super) struct Map {
+    names: HashMap<String, String>,
+    pairs: BTreeMap<(String, String), Pair>,
+}
+
+#[derive(Default)]
+struct Pair {
+    lane: String,
+    speed: HashMap<String, f64>,
+    latency: HashMap<String, f64>,
+    reasons: String,
+}
+
+impl Map {
+    /// Adds what one process says.
+    pub(super) fn add(&mut self, text: &str) {
+        // Lanes that were taken before are told with 0.
+        for sample in samples(text).filter(|sample| sample.value != 0.0) {
+            self.take(sample);
+        }
+    }
+
+    /// `None`: it is not of a worker's lanes.
+    fn take(&mut self, sample: Sample<'_>) -> Option<()> {
+        let label = |label: &str| sample.labels.get(label).cloned();
+        let reader = label("worker")?;
+        if sample.name == name::worker_name {
+            self.names.insert(reader, label("name")?);
+            return Some(());
+        }
+        let pair = self.pairs.entry((reader, label("peer")?)).or_default();
+        match sample.name {
+            name::lane_taken => pair.lane = label("lane")?,
+            name::lane_speed => drop(pair.speed.insert(label("lane")?, sample.value)),
+            name::lane_latency => drop(pair.latency.insert(label("lane")?, sample.value)),
+            name::lane_passed_over => pair.reasons = label("reasons")?,
+            _ => {}
+        }
+        Some(())
+    }
+
+    /// The whole of it.
+    pub(super) fn finish(self, failed: Vec<Failure>) -> Topology {
+        let name = |id: &String| self.names.get(id).unwrap_or(id).clone();
+        let taken = self.pairs.iter().filter(|(_, pair)| !pair.lane.is_empty());
+        let mut reads: Vec<Reads> = taken
+            .map(|((reader, owner), pair)| Reads {
+                reader: name(reader),
+                owner: name(owner),
+                gb_per_s: pair.speed.get(&pair.lane).unwrap_or(&0.0) / 1e9,
+                latency_us: pair.latency.get(&pair.lane).unwrap_or(&0.0) * 1e6,
+                lane: pair.lane.clone(),
+                passed_over: passed_over(&pair.reasons),
+            })
+            .collect();
+        reads.sort_by(|one, other| (&one.reader, &one.owner).cmp(&(&other.reader, &other.owner)));
+        let mut workers: Vec<String> = self
+            .names
+            .values()
+            .cloned()
+            .chain(reads.iter().flat_map(|it| [it.reader.clone(), it.owner.clone()]))
+            .collect();
+        workers.sort();
+        workers.dedup();
+        Topology { workers, reads, failed }
+    }
+}
+
+/// The reasons, one by lane, of a text that has each after the name of its lane. A reason may have semicolons of its own.
+fn passed_over(reasons: &str) -> Vec<PassedOver> {
+    let mut all: Vec<PassedOver> = Vec::new();
+    for part in reasons.split("; ").filter(|part| !part.is_empty()) {
+        let lane = part.split_once(": ").filter(|(lane, _)| lane.parse::<Lane>().is_ok());
+        match (lane, all.last_mut()) {
+            (Some((lane, reason)), _) => all.push(PassedOver { lane: lane.to_owned(), reason: reason.to_owned() }),
+            (None, Some(last)) => last.reason += &format!("; {part}"),
+            (None, None) => {}
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DECODE: &str = r#"
+# HELP baton_lane_taken what
+baton_worker_name{worker="w2",name="decode-1"} 1
+baton_worker_name{worker="w1",name="prefill-1"} 1
+baton_lane_taken{worker="w2",peer="w1",lane="shm"} 0
+baton_lane_taken{worker="w2",peer="w1",lane="tcp"} 1
+baton_lane_passed_over{worker="w2",peer="w1",reasons="local: other process"} 0
+baton_lane_passed_over{worker="w2",peer="w1",reasons="local: other process; rdma: a: down; b: down; shm: slower"} 1
+baton_lane_bytes_per_second{worker="w2",peer="w1",lane="shm"} 0
+baton_lane_bytes_per_second{worker="w2",peer="w1",lane="tcp"} 2500000000
+baton_lane_latency_seconds{worker="w2",peer="w1",lane="tcp"} 0.00002
+baton_lane_taken{worker="w2",peer="w3",lane="shm"} 0
+baton_steps{worker="w2"} 1
+"#;
+
+    #[test]
+    fn what_metrics_say_is_one_map() {
+        let mut map = Map::default();
+        map.add(DECODE);
+        let topology = map.finish(Vec::new());
+        assert_eq!(topology.workers, ["decode-1", "prefill-1"]);
+        let passed_over = [("local", "other process"), ("rdma", "a: down; b: down"), ("shm", "slower")];
+        let passed_over =
+            passed_over.map(|(lane, reason)| PassedOver { lane: lane.to_owned(), reason: reason.to_owned() });
+        let reads = Reads {
+            reader: "decode-1".to_owned(),
+            owner: "prefill-1".to_owned(),
+            lane: "tcp".to_owned(),
+            gb_per_s: 2.5,
+            latency_us: 20.0,
+            passed_over: passed_over.into(),
+        };
+        assert_eq!(topology.reads, [reads], "a peer that is not reached any more is none");
+    }
+}

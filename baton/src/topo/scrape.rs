@@ -1,0 +1,129 @@
+//! What a process says of itself at `/metrics`: asked for, and taken apart.
+
+use std::collections::HashMap;
+use std::io::{self, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::time::Duration;
+
+/// How long connecting and each answer may take.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Bytes of an answer.
+const ANSWER_BYTES_MAX: u64 = 64 << 20;
+
+/// Where a process listens.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    /// `host:port`.
+    authority: String,
+}
+
+impl Place {
+    /// Of `http://host:port`, with or without `/metrics` behind it. Errors: it is no such thing, in words.
+    pub(super) fn parse(url: &str) -> Result<Self, String> {
+        let rest = url.strip_prefix("http://").unwrap_or(url);
+        let rest = rest.trim_end_matches('/').trim_end_matches("/metrics");
+        let port = rest.rsplit_once(':').filter(|(host, _)| !host.is_empty());
+        match port.map(|(_, port)| port.parse::<u16>()) {
+            Some(Ok(_)) if !rest.contains('/') => Ok(Self { authority: rest.to_owned() }),
+            _ => Err("no address such as http://127.0.0.1:8000".to_owned()),
+        }
+    }
+}
+
+/// What the process at `place` says.
+pub(super) fn metrics(place: &Place) -> io::Result<String> {
+    let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    for address in place.authority.to_socket_addrs()? {
+        match TcpStream::connect_timeout(&address, PATIENCE).and_then(|stream| ask(stream, place)) {
+            Ok(text) => return Ok(text),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+/// By HTTP/1.0, whose answers end with the connection.
+fn ask(mut stream: TcpStream, place: &Place) -> io::Result<String> {
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    write!(stream, "GET /metrics HTTP/1.0\r\nHost: {}\r\n\r\n", place.authority)?;
+    let mut answer = String::new();
+    stream.take(ANSWER_BYTES_MAX).read_to_string(&mut answer)?;
+    let strange = |what: String| io::Error::new(io::ErrorKind::InvalidData, what);
+    let (head, body) = answer.split_once("\r\n\r\n").ok_or_else(|| strange("its answer is not HTTP".to_owned()))?;
+    let status = head.lines().next().unwrap_or_default();
+    if status.split(' ').nth(1) != Some("200") {
+        return Err(strange(format!("it answers {status:?}")));
+    }
+    Ok(body.to_owned())
+}
+
+/// One line of metrics.
+#[derive(Debug, PartialEq)]
+pub(super) struct Sample<'a> {
+    pub(super) name: &'a str,
+    pub(super) labels: HashMap<&'a str, String>,
+    pub(super) value: f64,
+}
+
+/// The lines of Prometheus' text format; those that are none are passed over.
+pub(super) fn samples(text: &str) -> impl Iterator<Item = Sample<'_>> {
+    text.lines().filter(|line| !line.starts_with('#')).filter_map(sample)
+}
+
+fn sample(line: &str) -> Option<Sample<'_>> {
+    let Some((name, rest)) = line.split_once('{') else {
+        let (name, value) = line.split_once(' ')?;
+        return Some(Sample { name, labels: HashMap::new(), value: value.trim().parse().ok()? });
+    };
+    let (mut labels, mut rest) = (HashMap::new(), rest);
+    while !rest.starts_with('}') {
+        let (label, after) = rest.trim_start_matches(',').split_once("=\"")?;
+        let (value, after) = unescaped(after)?;
+        labels.insert(label, value);
+        rest = after;
+    }
+    Some(Sample { name, labels, value: rest.strip_prefix('}')?.trim().parse().ok()? })
+}
+
+/// A label's value, and what follows its closing quote.
+fn unescaped(text: &str) -> Option<(String, &str)> {
+    let mut value = String::new();
+    let mut chars = text.char_indices();
+    while let Some((at, char)) = chars.next() {
+        match char {
+            '"' => return Some((value, &text[at + 1..])),
+            '\\' => match chars.next()?.1 {
+                'n' => value.push('\n'),
+                other => value.push(other),
+            },
+            other => value.push(other),
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_addresses_with_ports() {
+        let place = |authority: &str| Ok(Place { authority: authority.to_owned() });
+        assert_eq!(Place::parse("http://127.0.0.1:8000"), place("127.0.0.1:8000"));
+        assert_eq!(Place::parse("http://host:1/metrics"), place("host:1"));
+        assert_eq!(Place::parse("[::1]:9"), place("[::1]:9"));
+        for wrong in ["", "host", "http://host/", "https://host:1", "host:99999", ":1", "http://host:1/v1"] {
+            assert!(Place::parse(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn lines_are_taken_apart_and_garbage_is_passed_over() {
+        let text = "# HELP a b\na 1\na{} 2\na{x=\"1\",y=\"a \\\"b\\\", {c}\"} 3.5e9\na{x=\"1 4\nb\nc{x=1} 2\n";
+        let samples: Vec<_> = samples(text).collect();
+        let values: Vec<_> = samples.iter().map(|sample| (sample.name, sample.labels.len(), sample.value)).collect();
+        assert_eq!(values, [("a", 0, 1.0), ("a", 0, 2.0), ("a", 2, 3.5e9)]);
+        assert_eq!(samples[2].labels["y"], "a \"b\", {c}");
+    }
+}
