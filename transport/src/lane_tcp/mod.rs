@@ -8,6 +8,7 @@ mod engine;
 mod owner;
 mod plan;
 mod reader;
+mod series;
 mod wire;
 
 pub(crate) use asker::Asker;

@@ -1,8 +1,8 @@
 //! The owner's end of a connection for bytes: it is asked for pieces of its regions and streams them.
 
+use super::series::{SERIES_BYTES, Series, Walk};
 use super::wire::{
-    Answer, Asked, PIECES_OPEN_MAX, REQUEST_HEAD, REQUEST_PIECE, RUN_BYTES_MAX, RUN_HEAD, RUN_PIECES_MAX, RunHead,
-    decode_piece,
+    Answer, Asked, PIECES_OPEN_MAX, REQUEST_HEAD, REQUEST_PIECES_MAX, RUN_BYTES_MAX, RUN_HEAD, RUN_PIECES_MAX, RunHead,
 };
 use crate::checksum::{checksum_racing, fold};
 use crate::counts::Refusal;
@@ -45,12 +45,10 @@ struct Reading {
     transfer: u64,
     gate: u64,
     memory: Arc<dyn Memory>,
-    /// Number of its first piece.
-    first: u32,
-    /// Where each piece begins, and its bytes. Inside of the memory.
-    pieces: Vec<(u64, u32)>,
-    /// Pieces that were sent.
-    done: usize,
+    /// Number of the piece that comes next.
+    next: u32,
+    /// What is to be sent. Inside of the memory.
+    pieces: Walk,
     checksums: bool,
 }
 
@@ -152,8 +150,8 @@ impl OwnerConnection {
         let mut rest = input.as_slice();
         while let Some((head, after)) = rest.split_first_chunk::<REQUEST_HEAD>() {
             let asked = Asked::decode(head).ok_or_else(|| (true, "a request that is none".to_owned()))?;
-            let Some((pieces, after)) = after.split_at_checked(asked.body()) else { break };
-            self.take(station, asked, pieces).map_err(|reason| (true, reason))?;
+            let Some((series, after)) = after.split_at_checked(asked.body()) else { break };
+            self.take(station, asked, series).map_err(|reason| (true, reason))?;
             rest = after;
         }
         if !rest.is_empty() {
@@ -162,7 +160,7 @@ impl OwnerConnection {
         Ok(self.has_work())
     }
 
-    fn take(&mut self, station: &Station, asked: Asked, pieces: &[u8]) -> Result<(), String> {
+    fn take(&mut self, station: &Station, asked: Asked, series: &[u8]) -> Result<(), String> {
         let (transfer, gate, region, first, checksums) = match asked {
             Asked::Read { transfer, gate, region, first, checksums, .. } => (transfer, gate, region, first, checksums),
             Asked::Cancel { transfer } => {
@@ -170,8 +168,7 @@ impl OwnerConnection {
                 self.ready.retain(wanted);
                 self.gated.retain(wanted);
                 self.refused.retain(|&refused| refused != transfer);
-                let left = |reading: &Reading| reading.pieces.len() - reading.done;
-                let left: usize = self.ready.iter().chain(&self.gated).map(left).sum();
+                let left: usize = self.ready.iter().chain(&self.gated).map(|reading| reading.pieces.left()).sum();
                 self.open_pieces = left + self.refused.len();
                 return Ok(());
             }
@@ -182,20 +179,19 @@ impl OwnerConnection {
             return self.remember(1);
         }
         let memory = station.region(RegionId(region)).ok_or_else(|| format!("there is no region {region}"))?;
-        let (pieces, _) = pieces.as_chunks::<REQUEST_PIECE>();
-        let pieces: Vec<_> = pieces.iter().map(decode_piece).collect();
-        let fits = |&(from, len): &(u64, u32)| {
-            (1..=RUN_BYTES_MAX as u32).contains(&len)
-                && from.checked_add(len.into()).is_some_and(|end| end <= memory.len() as u64)
-        };
-        if let Some((from, len)) = pieces.iter().find(|piece| !fits(piece)) {
+        let series: Vec<_> = series.as_chunks::<SERIES_BYTES>().0.iter().map(Series::decode).collect();
+        let bytes = memory.len() as u64;
+        if let Some(Series { from, stride, len, count }) = series.iter().find(|it| !it.fits(bytes, RUN_BYTES_MAX)) {
             return Err(format!(
-                "{len} bytes from {from} are asked for of region {region}, which has {}",
-                memory.len()
+                "{count} times {len} bytes from {from}, {stride} apart, are asked for of region {region}, which has {bytes}"
             ));
         }
-        self.remember(pieces.len())?;
-        let reading = Reading { transfer, gate, memory, first, pieces, done: 0, checksums };
+        let pieces = Walk::new(series);
+        if pieces.left() > REQUEST_PIECES_MAX {
+            return Err(format!("{} pieces are asked for by one request", pieces.left()));
+        }
+        self.remember(pieces.left())?;
+        let reading = Reading { transfer, gate, memory, next: first, pieces, checksums };
         if gate <= station.progress.get() {
             self.ready.push_back(reading);
         } else {
@@ -247,10 +243,11 @@ impl OwnerConnection {
             return false;
         };
         let mut len = 0;
-        for &(from, piece_len) in reading.pieces[reading.done..].iter().take(RUN_PIECES_MAX) {
-            if len + piece_len as usize > RUN_BYTES_MAX {
-                break;
-            }
+        while let Some((from, piece_len)) = reading.pieces.peek()
+            && sending.parts.len() < RUN_PIECES_MAX
+            && len + piece_len as usize <= RUN_BYTES_MAX
+        {
+            reading.pieces.advance();
             len += piece_len as usize;
             // SAFETY: `take` checked that the piece is inside the memory.
             let from = unsafe { reading.memory.as_ptr().add(from as usize) };
@@ -258,18 +255,13 @@ impl OwnerConnection {
         }
         let count = sending.parts.len();
         let sum = if reading.checksums { sum_up(&sending.parts) } else { 0 };
-        let head = RunHead {
-            transfer: reading.transfer,
-            first: reading.first + reading.done as u32,
-            count: count as u32,
-            len: len as u32,
-            sum,
-        };
+        let head =
+            RunHead { transfer: reading.transfer, first: reading.next, count: count as u32, len: len as u32, sum };
         (sending.head, sending.len, sending.sent) = (Answer::Run(head).encode(), RUN_HEAD + len, 0);
         sending.memory = Some(reading.memory.clone());
-        reading.done += count;
+        reading.next += count as u32;
         self.open_pieces -= count;
-        if reading.done == reading.pieces.len() {
+        if reading.pieces.left() == 0 {
             self.ready.pop_front();
         }
         true
@@ -308,7 +300,6 @@ impl Sending {
 
 #[cfg(test)]
 mod tests {
-    use super::super::wire::encode_piece;
     use super::*;
     use crate::config::AgentConfig;
     use crate::control::Control;
@@ -344,10 +335,15 @@ mod tests {
     }
 
     fn read(region: u32, gate: u64, pieces: &[(u64, u32)]) -> Vec<u8> {
-        let count = pieces.len() as u32;
-        let asked = Asked::Read { transfer: 5, gate, region, first: 0, count, checksums: false };
+        let series: Vec<_> = pieces.iter().map(|&(from, len)| Series { from, stride: 0, len, count: 1 }).collect();
+        read_series(region, gate, &series)
+    }
+
+    fn read_series(region: u32, gate: u64, series: &[Series]) -> Vec<u8> {
+        let count = series.len() as u32;
+        let asked = Asked::Read { transfer: 5, gate, region, first: 0, series: count, checksums: false };
         let mut bytes = asked.encode().to_vec();
-        pieces.iter().for_each(|&(from, len)| bytes.extend_from_slice(&encode_piece(from, len)));
+        series.iter().for_each(|series| bytes.extend_from_slice(&series.encode()));
         bytes
     }
 
@@ -362,6 +358,10 @@ mod tests {
             (read(0, 0, &[(0, 1), (LEN as u64, 1)]), "1 bytes from 4096"),
             (read(0, 0, &[(u64::MAX, 2)]), "2 bytes from 18446744073709551615"),
             (read(0, 0, &[(0, u32::MAX)]), "4294967295 bytes from 0"),
+            (read_series(0, 0, &[Series { from: 6, stride: 4096, len: 1, count: 2 }]), "4096 apart"),
+            (read_series(0, 0, &[Series { from: 6, stride: u64::MAX, len: 1, count: 9 }]), "9 times 1 bytes"),
+            (read_series(0, 0, &[Series { from: 0, stride: 0, len: 1, count: 0 }]), "0 times 1 bytes"),
+            (read_series(0, 0, &[Series { from: 0, stride: 0, len: 1, count: 16_385 }]), "16385 pieces"),
         ];
         for (bytes, expect) in refused {
             let (mut owner, mut peer) = connection();

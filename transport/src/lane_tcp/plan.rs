@@ -1,7 +1,8 @@
 //! A transfer over `tcp`, prepared: the requests, encoded, and where each piece of the answers goes.
 
 use super::asker::Asker;
-use super::wire::{Asked, PIECE_BYTES_MAX, REQUEST_PIECES_MAX, encode_piece};
+use super::series::{Series, first_series};
+use super::wire::{Asked, PIECE_BYTES_MAX, REQUEST_PIECES_MAX, REQUEST_SERIES_MAX};
 use crate::copy::fetch_to_write;
 use crate::link::{Link, Way};
 use crate::memory::{Memory, RegionId};
@@ -112,8 +113,13 @@ impl StreamPlan {
             let ways = if bytes < STRIPE_BYTES_MIN { 1 } else { connections };
             // The shares are not taken in turns piece by piece, so that neighbours stay together.
             for share in pieces.chunks(pieces.len().div_ceil(ways).max(1)) {
-                for pieces in share.chunks(REQUEST_PIECES_MAX) {
-                    plan.request(turn % connections, &run, pieces, &memory);
+                let mut share = share;
+                while !share.is_empty() {
+                    let most = share.len().min(REQUEST_PIECES_MAX);
+                    let (series, taken) = first_series(&share[..most], REQUEST_SERIES_MAX);
+                    let (pieces, rest) = share.split_at(taken);
+                    plan.request(turn % connections, &run, &series, pieces, &memory);
+                    share = rest;
                 }
                 turn += 1;
             }
@@ -163,19 +169,19 @@ impl StreamPlan {
         after.checked_sub(1).map_or(0, |at| self.requests[at].gate)
     }
 
-    fn request(&mut self, connection: usize, run: &Run, pieces: &[Piece], memory: &Arc<dyn Memory>) {
+    fn request(&mut self, connection: usize, run: &Run, series: &[Series], pieces: &[Piece], memory: &Arc<dyn Memory>) {
         let first = self.landings.len();
         let asked = Asked::Read {
             transfer: self.number,
             gate: run.gate,
             region: run.source.0,
             first: first as u32,
-            count: pieces.len() as u32,
+            series: series.len() as u32,
             checksums: self.checksums,
         };
         let mut frame = asked.encode().to_vec();
+        series.iter().for_each(|series| frame.extend_from_slice(&series.encode()));
         for piece in pieces {
-            frame.extend_from_slice(&encode_piece(piece.from, piece.len as u32));
             // SAFETY: the piece is inside its region, which the plan holds.
             let to = unsafe { memory.as_ptr().add(piece.to as usize) };
             self.landings.push(Landing { to, len: piece.len as u32, landed: false });

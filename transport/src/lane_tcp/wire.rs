@@ -1,16 +1,18 @@
 //! What a reader and an owner say to each other over a connection for bytes. All numbers are little endian.
 //!
-//! The reader asks: a request names a transfer, a gate and pieces of one region; a cancel takes back all requests of a
+//! The reader asks: a request names a transfer, a gate and series of pieces of one region; a cancel takes back all requests of a
 //! transfer. The owner answers with runs: a header, and behind it the bytes of successive pieces of one request; or, where
 //! the region is registered no more, with a refusal. Requests are answered as their gates open, so in any order; the pieces
 //! of a request are answered in theirs.
 
+use super::series::SERIES_BYTES;
+
 /// Bytes of a request's head.
 pub(crate) const REQUEST_HEAD: usize = 40;
-/// Bytes of each piece in a request.
-pub(crate) const REQUEST_PIECE: usize = 16;
-/// Pieces of one request.
-pub(crate) const REQUEST_PIECES_MAX: usize = 1024;
+/// Series of one request.
+pub(crate) const REQUEST_SERIES_MAX: usize = 1024;
+/// Pieces of all its series.
+pub(crate) const REQUEST_PIECES_MAX: usize = 16 << 10;
 /// Pieces that an owner remembers for one connection. A reader keeps below; a connection that asks for more is closed.
 pub(crate) const PIECES_OPEN_MAX: usize = 64 << 10;
 /// Bytes of a run's header.
@@ -40,8 +42,8 @@ pub(crate) enum Asked {
         region: u32,
         /// Number of the first piece in the transfer.
         first: u32,
-        /// Pieces that follow.
-        count: u32,
+        /// Series that follow.
+        series: u32,
         checksums: bool,
     },
     Cancel {
@@ -82,10 +84,10 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
 
 impl Asked {
     pub(crate) fn encode(self) -> [u8; REQUEST_HEAD] {
-        let (kind, transfer, gate, [region, first, count]) = match self {
-            Asked::Read { transfer, gate, region, first, count, checksums } => {
+        let (kind, transfer, gate, [region, first, series]) = match self {
+            Asked::Read { transfer, gate, region, first, series, checksums } => {
                 let kind = if checksums { READ_WITH_CHECKSUMS } else { READ };
-                (kind, transfer, gate, [region, first, count])
+                (kind, transfer, gate, [region, first, series])
             }
             Asked::Cancel { transfer } => (CANCEL, transfer, 0, [0; 3]),
         };
@@ -93,7 +95,7 @@ impl Asked {
         bytes[..4].copy_from_slice(&kind.to_le_bytes());
         bytes[8..16].copy_from_slice(&transfer.to_le_bytes());
         bytes[16..24].copy_from_slice(&gate.to_le_bytes());
-        for (part, at) in [region, first, count].into_iter().zip((24..).step_by(4)) {
+        for (part, at) in [region, first, series].into_iter().zip((24..).step_by(4)) {
             bytes[at..at + 4].copy_from_slice(&part.to_le_bytes());
         }
         bytes
@@ -111,34 +113,23 @@ impl Asked {
         match kind {
             CANCEL => Some(Asked::Cancel { transfer }),
             READ | READ_WITH_CHECKSUMS => {
-                let (region, first, count) = (u32_at(bytes, 24), u32_at(bytes, 28), u32_at(bytes, 32));
-                let sound = (1..=REQUEST_PIECES_MAX as u32).contains(&count) && first.checked_add(count).is_some();
+                let (region, first, series) = (u32_at(bytes, 24), u32_at(bytes, 28), u32_at(bytes, 32));
+                let sound = (1..=REQUEST_SERIES_MAX as u32).contains(&series)
+                    && first.checked_add(REQUEST_PIECES_MAX as u32).is_some();
                 let checksums = kind == READ_WITH_CHECKSUMS;
-                sound.then_some(Asked::Read { transfer, gate: u64_at(bytes, 16), region, first, count, checksums })
+                sound.then_some(Asked::Read { transfer, gate: u64_at(bytes, 16), region, first, series, checksums })
             }
             _ => None,
         }
     }
 
-    /// Bytes of the pieces that follow the head.
+    /// Bytes of the series that follow the head.
     pub(crate) fn body(self) -> usize {
         match self {
-            Asked::Read { count, .. } => count as usize * REQUEST_PIECE,
+            Asked::Read { series, .. } => series as usize * SERIES_BYTES,
             Asked::Cancel { .. } => 0,
         }
     }
-}
-
-/// Where a piece is in its region, and its bytes.
-pub(crate) fn encode_piece(from: u64, len: u32) -> [u8; REQUEST_PIECE] {
-    let mut bytes = [0; REQUEST_PIECE];
-    bytes[..8].copy_from_slice(&from.to_le_bytes());
-    bytes[8..12].copy_from_slice(&len.to_le_bytes());
-    bytes
-}
-
-pub(crate) fn decode_piece(bytes: &[u8; REQUEST_PIECE]) -> (u64, u32) {
-    (u64_at(bytes, 0), u32_at(bytes, 8))
 }
 
 impl Answer {
@@ -190,10 +181,10 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_said_is_understood(
-            transfer: u64, gate: u64, region: u32, first in 0..1_u32 << 31, count in 1..=REQUEST_PIECES_MAX as u32,
-            checksums: bool, sum: u64, from: u64, len in 1..=RUN_BYTES_MAX as u32,
+            transfer: u64, gate: u64, region: u32, first in 0..1_u32 << 31, count in 1..=REQUEST_SERIES_MAX as u32,
+            checksums: bool, sum: u64, len in 1..=RUN_BYTES_MAX as u32,
         ) {
-            let read = Asked::Read { transfer, gate, region, first, count, checksums };
+            let read = Asked::Read { transfer, gate, region, first, series: count, checksums };
             prop_assert_eq!(Asked::decode(&read.encode()), Some(read));
             let cancel = Asked::Cancel { transfer };
             prop_assert_eq!(Asked::decode(&cancel.encode()), Some(cancel));
@@ -201,14 +192,13 @@ mod tests {
             for answer in [run, Answer::Refused { transfer }] {
                 prop_assert_eq!((Answer::decode(&answer.encode()), answer.transfer()), (Some(answer), transfer));
             }
-            prop_assert_eq!(decode_piece(&encode_piece(from, len)), (from, len));
         }
 
         #[test]
         fn too_much_is_refused(transfer: u64, over in 1..1000_u32) {
             let (gate, region, first, checksums) = (0, 0, 0, false);
-            for count in [0, REQUEST_PIECES_MAX as u32 + over] {
-                let read = Asked::Read { transfer, gate, region, first, count, checksums };
+            for series in [0, REQUEST_SERIES_MAX as u32 + over] {
+                let read = Asked::Read { transfer, gate, region, first, series, checksums };
                 prop_assert_eq!(Asked::decode(&read.encode()), None);
             }
             let sound = RunHead { transfer, first: 0, count: 1, len: 1, sum: 0 };

@@ -6,11 +6,14 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use transport::{AgentConfig, Hub, Lane, TransferError};
+use transport::{AgentConfig, Copies, Copy, Hub, Lane, ReadBatch, TransferError};
 
-/// A relay before an agent. It counts the bytes that the agent sends, and flips one where it is told to.
+/// A relay before an agent. It counts the bytes that go to and fro, and flips one that the agent sends where it is told to.
 struct Relay {
     address: String,
+    /// Bytes that the agent was sent.
+    asked: Arc<AtomicU64>,
+    /// Bytes that it sent.
     sent: Arc<AtomicU64>,
     flip_at: Arc<AtomicU64>,
 }
@@ -19,15 +22,20 @@ impl Relay {
     fn new(to: &str) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
         let address = listener.local_addr().expect("it is bound").to_string();
-        let (sent, flip_at) = (Arc::<AtomicU64>::default(), Arc::new(AtomicU64::new(u64::MAX)));
-        let (to, counters) = (to.to_owned(), (sent.clone(), flip_at.clone()));
+        let (asked, sent, flip_at) =
+            (Arc::<AtomicU64>::default(), Arc::<AtomicU64>::default(), Arc::new(AtomicU64::new(u64::MAX)));
+        let (to, counters) = (to.to_owned(), (asked.clone(), sent.clone(), flip_at.clone()));
         // Its threads end with the connections, and the last with the test's process.
         std::thread::spawn(move || {
             for client in listener.incoming().map_while(Result::ok) {
                 let Ok(server) = TcpStream::connect(&to) else { return };
                 let (from_client, to_server) = (client.try_clone().unwrap(), server.try_clone().unwrap());
-                std::thread::spawn(move || pass(from_client, to_server, |_| ()));
-                let (sent, flip_at) = counters.clone();
+                let (asked, sent, flip_at) = counters.clone();
+                std::thread::spawn(move || {
+                    pass(from_client, to_server, |bytes| {
+                        asked.fetch_add(bytes.len() as u64, Ordering::SeqCst);
+                    })
+                });
                 std::thread::spawn(move || {
                     pass(server, client, |bytes| {
                         let at = sent.fetch_add(bytes.len() as u64, Ordering::SeqCst);
@@ -39,7 +47,7 @@ impl Relay {
                 });
             }
         });
-        Self { address, sent, flip_at }
+        Self { address, asked, sent, flip_at }
     }
 }
 
@@ -86,6 +94,40 @@ fn a_flipped_byte_is_an_error_and_never_delivered() {
     assert!(pair.read(LEN, 0, &[(0, 0)]).result.is_ok());
     assert!(pair.reader.bytes() == pair.owner.bytes());
     assert_eq!(pair.reader.agent.counts().corrupted, 1);
+}
+
+#[test]
+fn a_strided_read_is_asked_for_by_its_stride() {
+    const SLICES: u64 = 100_000;
+    const SLICE: usize = 64;
+    /// What a request costs, with the one series that it has: as many slices as it may ask for follow one rule.
+    const REQUEST_BYTES: u64 = 40 + 24;
+    const REQUEST_SLICES: u64 = 16 << 10;
+    /// What a run of slices costs, of which one has up to so many.
+    const RUN_BYTES: u64 = 32;
+    const RUN_SLICES: u64 = 64;
+    let (pair, relay) = relayed(SLICES as usize * 2 * SLICE, |_| ());
+    let strided = Copies::Strided {
+        first: Copy { from: 0, to: SLICE as u64 },
+        // Every second slice, to where the others are.
+        step: Copy { from: 2 * SLICE as u64, to: 2 * SLICE as u64 },
+        count: SLICES,
+    };
+    let read = ReadBatch { copies: strided, ..batch(SLICE, 0, &[]) };
+    let counts = || (relay.asked.load(Ordering::SeqCst), relay.sent.load(Ordering::SeqCst));
+    let before = counts();
+    pair.reader.post(OWNER, vec![read]);
+    assert_eq!(pair.reader.ended().result.map(|report| report.bytes), Ok(SLICES * SLICE as u64));
+    let after = counts();
+    assert_eq!(after.0 - before.0, SLICES.div_ceil(REQUEST_SLICES) * REQUEST_BYTES, "bytes that ask");
+    let requests = SLICES.div_ceil(REQUEST_SLICES);
+    let runs = SLICES / REQUEST_SLICES * (REQUEST_SLICES / RUN_SLICES) + (SLICES % REQUEST_SLICES).div_ceil(RUN_SLICES);
+    assert_eq!(after.1 - before.1, SLICES * SLICE as u64 + runs * RUN_BYTES, "bytes that answer {requests} requests");
+    let (source, destination) = (pair.owner.bytes(), pair.reader.bytes());
+    for at in (0..source.len()).step_by(2 * SLICE) {
+        assert!(destination[at..at + SLICE].iter().all(|&byte| byte == 0));
+        assert!(destination[at + SLICE..at + 2 * SLICE] == source[at..at + SLICE], "at {at}");
+    }
 }
 
 #[test]
