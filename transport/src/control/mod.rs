@@ -299,9 +299,11 @@ impl<'a> Loop<'a> {
                     if again {
                         Counts::add(&self.station.counts.reconnected);
                     }
-                    self.links.insert(peer.id, self.next - 1);
+                    let number = self.next - 1;
+                    self.links.insert(peer.id, number);
                     tracing::debug!(worker = self.station.config.name, peer = peer.name, lane = %status.lane, "connected");
                     self.station.tell(AgentEvent::Connected { peer: peer.id, status });
+                    self.heed(number);
                 } else {
                     dial::let_go(self.station, &link);
                 }
@@ -379,6 +381,16 @@ impl<'a> Loop<'a> {
                 Ok(next) => self.follow(number, next),
                 Err(error) => return self.fail(number, &error),
             }
+        }
+    }
+
+    /// Handles what a peer said while it was being connected: its socket tells of no more than what comes from now on.
+    fn heed(&mut self, number: u64) {
+        let Some(Connection { channel, role: Role::Dialled(link), .. }) = self.connections.get_mut(&number) else {
+            return;
+        };
+        if let Err(error) = handle(link, channel) {
+            self.fail(number, &error);
         }
     }
 

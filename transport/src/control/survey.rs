@@ -56,8 +56,10 @@ impl Loop<'_> {
         if let Err(error) = self.watch(channel, Role::Dialled(new.clone())) {
             return self.station.lose(&new, &format!("its connection cannot be watched: {error}"));
         }
-        self.links.insert(new.peer, self.next - 1);
+        let number = self.next - 1;
+        self.links.insert(new.peer, number);
         tracing::info!(worker = self.station.config.name, peer = new.name, from = %link.lane(), to = %new.lane(), "another lane is taken");
         self.station.tell(AgentEvent::Connected { peer: new.peer, status });
+        self.heed(number);
     }
 }

@@ -87,6 +87,24 @@ fn peers_hear_of_regions_that_come_and_go() {
 }
 
 #[test]
+fn a_region_that_comes_while_a_peer_connects_is_heard_of() {
+    for lane in lanes().into_iter().filter(|&lane| lane != Lane::Local) {
+        let only = |config: &mut transport::AgentConfig| config.lanes = vec![lane];
+        let owner = end(&Hub::new(), OWNER, 1, LEN, only);
+        for round in 1..=20 {
+            let reader = end(&Hub::new(), domain::WorkerId(round), 1, 64, only);
+            reader.agent.introduce(owner.info.clone());
+            reader.agent.connect(OWNER);
+            let memory = Arc::new(SealedMemory::new("test", 64).expect("memory can be had"));
+            let region = owner.agent.register(memory);
+            assert!(matches!(reader.event(), transport::AgentEvent::Connected { .. }));
+            let read = || transport::ReadBatch { source: region, ..batch(64, 0, &[(0, 0)]) };
+            until(|| reader.agent.prepare(OWNER, vec![read()]).is_ok());
+        }
+    }
+}
+
+#[test]
 fn whoever_reads_what_was_withdrawn_is_refused_and_counted() {
     let pair = pair(Lane::Tcp, LEN);
     // Prepared while it was there.
