@@ -254,11 +254,22 @@ fn listen(hub: &Hub, config: &AgentConfig) -> io::Result<(Listeners, PeerAddress
     // Both are agreed on over it.
     let over_tcp = [Lane::Tcp, Lane::Rdma].iter().any(|lane| config.lanes.contains(lane));
     if over_tcp && !bind.is_empty() {
-        let bound = listeners.listen_tcp(bind)?;
-        let host = if advertise.is_empty() { bound.ip().to_string() } else { advertise.clone() };
-        let host = if host.contains(':') { format!("[{host}]") } else { host };
-        address.tcp = format!("{host}:{}", bound.port());
-        if config.secret.is_empty() && !bound.ip().is_loopback() {
+        let parts = |text: &str| text.split(',').map(|part| part.trim().to_owned()).collect::<Vec<_>>();
+        let (binds, hosts) = (parts(bind), parts(advertise));
+        if !advertise.is_empty() && hosts.len() != binds.len() {
+            return Err(io::Error::other(format!("{} hosts are told for {} listened on", hosts.len(), binds.len())));
+        }
+        let mut told = Vec::new();
+        let mut is_loopback = true;
+        for (at, bind) in binds.iter().enumerate() {
+            let bound = listeners.listen_tcp(bind)?;
+            let host = if advertise.is_empty() { bound.ip().to_string() } else { hosts[at].clone() };
+            let host = if host.contains(':') { format!("[{host}]") } else { host };
+            told.push(format!("{host}:{}", bound.port()));
+            is_loopback &= bound.ip().is_loopback();
+        }
+        address.tcp = told.join(",");
+        if config.secret.is_empty() && !is_loopback {
             tracing::warn!(
                 worker = config.name,
                 address = address.tcp,

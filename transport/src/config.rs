@@ -54,16 +54,17 @@ impl AgentConfig {
 /// Where peers of other processes reach an agent. Those of the same host use a Unix socket, which needs no setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListenConfig {
-    /// `host:port` to listen on; port 0: any. Empty: no TCP.
+    /// `host:port` to listen on; port 0: any. Several, with commas between them, are the rails by which peers read, one for each
+    /// network. Empty: no TCP.
     pub bind: String,
-    /// Host that peers are told. Empty: the one listened on.
+    /// Host that peers are told, as many as are listened on. Empty: those listened on.
     pub advertise: String,
 }
 
 /// Settings of the lane `tcp`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TcpConfig {
-    /// Connections to each peer that bytes are read over.
+    /// Connections to each address of a peer that bytes are read over: the rails of a link.
     pub connections: u16,
     /// Whether bytes that are read carry a checksum. The reader decides.
     pub checksums: bool,

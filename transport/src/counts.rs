@@ -1,6 +1,7 @@
 //! What an agent read, and what went wrong, counted since its start.
 
 use crate::lane::Lane;
+use crate::rails::RailFault;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What an agent counted since its start.
@@ -20,6 +21,21 @@ pub struct AgentCounts {
     pub reconnected: u64,
     /// Times that a lane to a peer fell under its floor.
     pub slow: u64,
+    /// The rails of links, by lane.
+    pub rails: Vec<(Lane, RailCounts)>,
+    /// Times that a rail of a link was put aside, by reason.
+    pub rails_put_aside: Vec<(RailFault, u64)>,
+    /// Times that such a rail was taken back.
+    pub rails_returned: u64,
+}
+
+/// Rails of all links of a lane, now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RailCounts {
+    /// Those that are used.
+    pub up: u64,
+    /// Those that are put aside.
+    pub aside: u64,
 }
 
 /// Transfers over a lane.
@@ -85,6 +101,10 @@ pub(crate) struct Counts {
     pub(crate) lost: AtomicU64,
     pub(crate) reconnected: AtomicU64,
     pub(crate) slow: AtomicU64,
+    rails_up: [AtomicU64; Lane::COUNT],
+    rails_aside: [AtomicU64; Lane::COUNT],
+    put_aside: [AtomicU64; RailFault::ALL.len()],
+    pub(crate) rails_returned: AtomicU64,
 }
 
 impl Counts {
@@ -102,11 +122,25 @@ impl Counts {
         self.bytes[lane as usize].fetch_add(bytes, Ordering::Relaxed);
     }
 
+    /// So many rails of a lane are used and put aside now.
+    pub(crate) fn rails(&self, lane: Lane, up: usize, aside: usize) {
+        self.rails_up[lane as usize].store(up as u64, Ordering::Relaxed);
+        self.rails_aside[lane as usize].store(aside as u64, Ordering::Relaxed);
+    }
+
+    pub(crate) fn rail_put_aside(&self, fault: RailFault) {
+        Self::add(&self.put_aside[fault as usize]);
+    }
+
     pub(crate) fn now(&self) -> AgentCounts {
         let now = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let reads = |lane: Lane| Reads {
             transfers: now(&self.transfers[lane as usize]),
             bytes: now(&self.bytes[lane as usize]),
+        };
+        let rails = |lane: Lane| RailCounts {
+            up: now(&self.rails_up[lane as usize]),
+            aside: now(&self.rails_aside[lane as usize]),
         };
         AgentCounts {
             reads: Lane::all().map(|(lane, _)| (lane, reads(lane))).collect(),
@@ -116,6 +150,9 @@ impl Counts {
             lost: now(&self.lost),
             reconnected: now(&self.reconnected),
             slow: now(&self.slow),
+            rails: [Lane::Rdma, Lane::Tcp].map(|lane| (lane, rails(lane))).to_vec(),
+            rails_put_aside: RailFault::ALL.map(|why| (why, now(&self.put_aside[why as usize]))).to_vec(),
+            rails_returned: now(&self.rails_returned),
         }
     }
 }

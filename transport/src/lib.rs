@@ -35,6 +35,7 @@ mod peers;
 mod prepared;
 mod probe;
 mod progress_page;
+mod rails;
 mod random;
 mod ranking;
 mod sealed;
@@ -47,7 +48,7 @@ mod watch;
 pub use agent::Agent;
 pub use checksum::checksum;
 pub use config::{AgentConfig, ListenConfig, RdmaConfig, TcpConfig};
-pub use counts::{AgentCounts, Reads, Refusal};
+pub use counts::{AgentCounts, RailCounts, Reads, Refusal};
 pub use event::{AgentEvent, Completion, TransferError, TransferId, TransferReport};
 pub use files::{
     Direction, FILE_ALIGN, FileBatch, FileConfig, FileCopy, FileEnd, FileError, FileId, FileMover, FilePrepareError,
@@ -64,5 +65,6 @@ pub use objects::{
 };
 pub use peers::SendError;
 pub use prepared::{Prepared, TransferState};
+pub use rails::RailFault;
 pub use sealed::SealedMemory;
 pub use transfer::{Copies, Copy, PostError, PrepareError, ReadBatch};

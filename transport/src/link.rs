@@ -2,7 +2,7 @@
 
 use crate::lane::Lane;
 use crate::lane_rdma::RdmaWay;
-use crate::lane_tcp::Asker;
+use crate::lane_tcp::TcpWay;
 use crate::mapping::Mapping;
 use crate::memory::{Memory, RegionId};
 use crate::progress_page::ProgressView;
@@ -11,7 +11,7 @@ use crate::station::Station;
 use crate::wake::{SharedFutex, Wake};
 use domain::{Incarnation, WorkerId};
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// One connection to one life of a peer. A new connection is a new link.
@@ -38,14 +38,7 @@ pub(crate) enum Way {
     /// A device of this host reads them.
     Rdma(Arc<RdmaWay>),
     /// It is asked to send them.
-    Tcp {
-        /// Bytes of each region.
-        regions: Mutex<BTreeMap<RegionId, u64>>,
-        /// The connections that bytes are asked for over.
-        askers: Vec<Arc<Asker>>,
-        /// The connection whose turn it is.
-        turn: AtomicUsize,
-    },
+    Tcp(TcpWay),
 }
 
 /// Memory of a peer that this process can copy from. Mapped as long as the value lives.
@@ -80,7 +73,7 @@ impl Link {
             Way::Local(_) => Lane::Local,
             Way::Shm { .. } => Lane::Shm,
             Way::Rdma(_) => Lane::Rdma,
-            Way::Tcp { .. } => Lane::Tcp,
+            Way::Tcp(_) => Lane::Tcp,
         }
     }
 
@@ -104,7 +97,7 @@ impl Link {
             Way::Local(station) => station.progress.get(),
             Way::Shm { progress, .. } => progress.get(),
             Way::Rdma(way) => way.progress(),
-            Way::Tcp { .. } => 0,
+            Way::Tcp(_) => 0,
         }
     }
 
@@ -112,7 +105,7 @@ impl Link {
     pub(crate) fn watch(&self, wake: &Arc<dyn Wake>) -> u64 {
         match &self.way {
             Way::Local(station) => station.progress.watch(wake),
-            Way::Shm { .. } | Way::Rdma(_) | Way::Tcp { .. } => self.progress(),
+            Way::Shm { .. } | Way::Rdma(_) | Way::Tcp(_) => self.progress(),
         }
     }
 
@@ -120,7 +113,7 @@ impl Link {
     pub(crate) fn futex(&self, seen: u64) -> Option<SharedFutex> {
         match &self.way {
             Way::Shm { progress, .. } => Some(progress.futex(seen)),
-            Way::Local(_) | Way::Rdma(_) | Way::Tcp { .. } => None,
+            Way::Local(_) | Way::Rdma(_) | Way::Tcp(_) => None,
         }
     }
 
@@ -132,17 +125,14 @@ impl Link {
                 let regions = regions.lock().unwrap_or_else(PoisonError::into_inner);
                 regions.get(&id).cloned().flatten().map(Source::Mapped)
             }
-            Way::Rdma(_) | Way::Tcp { .. } => None,
+            Way::Rdma(_) | Way::Tcp(_) => None,
         }
     }
 
     /// A region that can be read to see how fast that is, and its bytes.
     pub(crate) fn any_region(&self) -> Option<(RegionId, u64)> {
         let id = match &self.way {
-            Way::Tcp { regions, .. } => {
-                let regions = regions.lock().unwrap_or_else(PoisonError::into_inner);
-                regions.iter().find(|&(_, &len)| len > 0).map(|(&id, _)| id)
-            }
+            Way::Tcp(way) => way.any_region(),
             Way::Rdma(way) => way.any_region(),
             Way::Local(_) | Way::Shm { .. } => None,
         }?;
@@ -152,7 +142,7 @@ impl Link {
     /// Bytes of a region.
     pub(crate) fn region_len(&self, id: RegionId) -> Option<u64> {
         match &self.way {
-            Way::Tcp { regions, .. } => regions.lock().unwrap_or_else(PoisonError::into_inner).get(&id).copied(),
+            Way::Tcp(way) => way.region_len(id),
             Way::Rdma(way) => way.region_len(id),
             Way::Local(_) | Way::Shm { .. } => self.source(id).map(|source| source.len() as u64),
         }

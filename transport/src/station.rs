@@ -12,6 +12,7 @@ use crate::memory::{DeregisterError, Memory, RegionId, Regions};
 use crate::mover::{Movers, copy_at_once};
 use crate::peers::{Known, Peers};
 use crate::prepared::Prepared;
+use crate::rails::RailFault;
 use crate::transfer::{PostError, Work};
 use crate::watch::Watched;
 use domain::session::PeerAddress;
@@ -248,6 +249,22 @@ impl Station {
 
     pub(crate) fn end_with(&self, id: TransferId, result: Result<TransferReport, TransferError>) {
         self.end(Completion { id, result });
+    }
+
+    // -- rails
+
+    /// A rail of a link, called `rail`, is not used for now.
+    pub(crate) fn rail_put_aside(&self, link: &Link, rail: &str, fault: RailFault, reason: &str) {
+        let (worker, peer, lane) = (&self.config.name, &link.name, link.lane());
+        self.counts.rail_put_aside(fault);
+        tracing::warn!(worker, peer, %lane, rail, fault = fault.name(), reason, "a rail is put aside");
+    }
+
+    /// A rail that was put aside did well and is used again.
+    pub(crate) fn rail_returned(&self, link: &Link, rail: &str) {
+        let (worker, peer, lane) = (&self.config.name, &link.name, link.lane());
+        Counts::add(&self.counts.rails_returned);
+        tracing::info!(worker, peer, %lane, rail, "a rail is used again");
     }
 
     // -- the end of links and of the station

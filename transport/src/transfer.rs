@@ -145,7 +145,7 @@ impl Prepared {
         let destination = |id| own(id).ok_or(PrepareError::NoRegion { peer: None, region: id });
         let plan = match &link.way {
             Way::Rdma(way) => Plan::Reads(ReadPlan::new(way, link.peer, runs, destination)?),
-            Way::Tcp { .. } => Plan::Stream(StreamPlan::new(&link, runs, checksums, destination)?),
+            Way::Tcp(_) => Plan::Stream(StreamPlan::new(runs, checksums, destination)?),
             Way::Local(_) | Way::Shm { .. } => {
                 let batch = |run: Run| {
                     let missing = PrepareError::NoRegion { peer: Some(link.peer), region: run.source };

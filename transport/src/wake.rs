@@ -69,7 +69,8 @@ impl Signal {
     }
 }
 
-fn timespec(time: Duration) -> Timespec {
+/// As the system calls want it.
+pub(crate) fn timespec(time: Duration) -> Timespec {
     Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() }
 }
 

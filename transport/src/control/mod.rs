@@ -14,6 +14,7 @@ mod survey;
 mod tests;
 
 pub(crate) use channel::{Channel, ChannelError, Frame};
+pub(crate) use reach::join;
 pub(crate) use sockets::{Listeners, prepare_tcp};
 
 use crate::counts::{Counts, Refusal};
@@ -51,7 +52,7 @@ const READS_PER_TURN: usize = 16;
 const BELL: u64 = 0;
 const UNIX: u64 = 1;
 const TCP: u64 = 2;
-const FIRST_CONNECTION: u64 = 3;
+const FIRST_CONNECTION: u64 = TCP + sockets::LISTENERS_MAX as u64;
 
 /// How others reach the control thread.
 pub(crate) struct Control {
@@ -177,7 +178,7 @@ impl<'a> Loop<'a> {
         // Edge-triggered: see `Doorbell`.
         epoll::add(&epoll, station.control.bell.fd(), EventData::new_u64(BELL), EventFlags::IN | EventFlags::ET)?;
         let unix = listeners.unix.as_ref().map(|unix| (unix.as_fd(), UNIX));
-        let tcp = listeners.tcp.as_ref().map(|tcp| (tcp.as_fd(), TCP));
+        let tcp = listeners.tcp.iter().map(AsFd::as_fd).zip(TCP..);
         for (listener, token) in unix.into_iter().chain(tcp) {
             epoll::add(&epoll, listener, EventData::new_u64(token), EventFlags::IN)?;
         }
@@ -221,7 +222,8 @@ impl<'a> Loop<'a> {
             for event in &events {
                 match event.data.u64() {
                     BELL => {}
-                    UNIX | TCP => self.accept(event.data.u64() == UNIX),
+                    UNIX => self.accept(None),
+                    listener if listener < FIRST_CONNECTION => self.accept(Some((listener - TCP) as usize)),
                     connection => self.ready(connection, event.flags),
                 }
             }
@@ -326,12 +328,15 @@ impl<'a> Loop<'a> {
         Ok(())
     }
 
-    fn accept(&mut self, unix: bool) {
+    /// Takes in who connects to the Unix socket, or to the listener of a network.
+    fn accept(&mut self, network: Option<usize>) {
+        let unix = network.is_none();
         loop {
-            let socket: io::Result<OwnedFd> = match (unix, &self.listeners.unix, &self.listeners.tcp) {
-                (true, Some(listener), _) => listener.accept().map(|(stream, _)| stream.into()),
-                (false, _, Some(listener)) => listener.accept().map(|(stream, _)| stream.into()),
-                _ => return,
+            let tcp = network.and_then(|network| self.listeners.tcp.get(network));
+            let socket: io::Result<OwnedFd> = match (&self.listeners.unix, tcp) {
+                (_, Some(listener)) => listener.accept().map(|(stream, _)| stream.into()),
+                (Some(listener), None) => listener.accept().map(|(stream, _)| stream.into()),
+                (None, None) => return,
             };
             let socket = match socket {
                 Ok(socket) => socket,

@@ -2,10 +2,10 @@
 
 use super::channel::{Channel, ChannelError, Frame};
 use super::hello::{self, HELLO_BYTES_MAX, Hello, Purpose, Region, kind};
-use super::sockets::{connect_tcp, connect_unix};
+use super::sockets::{ANSWER_MAX, connect_tcp, connect_unix};
 use crate::event::TransferReport;
 use crate::lane::Probe;
-use crate::lane_tcp::{self, Asker};
+use crate::lane_tcp::{self, Joined, Order, TcpWay};
 use crate::link::{Link, Way};
 use crate::mapping::Mapping;
 use crate::memory::{Memory, REGIONS_MAX, RegionId};
@@ -13,12 +13,13 @@ use crate::peers::Known;
 use crate::prepared::Prepared;
 use crate::probe::{self, PROBE_BYTES, PROBE_BYTES_MIN, PROBE_REPEATS, Scratch};
 use crate::progress_page::ProgressView;
+use crate::rails::RAILS_MAX;
 use crate::station::Station;
 use crate::transfer::{Copies, Copy, ReadBatch, Transfer};
+use domain::session::PeerAddress;
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::AsFd;
-use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -69,22 +70,59 @@ pub(super) fn tcp(station: &Station, peer: &Known, patience: Duration) -> Result
     let Some(streams) = &station.streams else { return Err("this worker listens to no other process".to_owned()) };
     let (channel, regions) = control_over_tcp(station, peer, patience)?;
     let connections = usize::from(station.config.tcp.connections.max(1));
-    let mut askers = Vec::with_capacity(connections);
-    for index in 0..connections {
-        let channel = lane_over_tcp(station, peer, Purpose::Bytes, patience)?;
-        let socket = channel.into_socket().ok_or("it sent bytes that were not asked for")?;
-        rustix::io::ioctl_fionbio(&socket, true).map_err(|error| error.to_string())?;
-        askers.push(Arc::new(Asker::new(socket, index)));
+    let addresses: Vec<&str> = addresses(peer).flat_map(|address| std::iter::repeat_n(address, connections)).collect();
+    let count = addresses.len().min(RAILS_MAX);
+    // One alone needs no comparison.
+    let measured = regions.iter().find(|&(_, &len)| len > 0 && count > 1).map(|(&id, &len)| (id, len));
+    let rail = |address: &str| (address.to_owned(), rail(station, peer, address, measured, patience));
+    let rails: Vec<_> = addresses[..count].iter().map(|address| rail(address)).collect();
+    if let (true, Some((_, Err(reason)))) = (rails.iter().all(|(_, joined)| joined.is_err()), rails.first()) {
+        return Err(reason.clone());
     }
-    let way = Way::Tcp { regions: Mutex::new(regions), askers, turn: AtomicUsize::new(0) };
+    let way = Way::Tcp(TcpWay::new(regions, rails));
     let link = Arc::new(Link::new(peer.id, peer.incarnation, peer.name.clone(), way));
-    streams.ask(link.clone());
-    let probe = probe_reads(
-        &link,
-        |len| Arc::new(Scratch::new(len)),
-        |transfer| streams.read(transfer, patience, lane_tcp::begin),
-    );
+    streams.ask(Order::Adopt(link.clone()));
+    let read = |transfer| streams.read(transfer, patience, lane_tcp::begin);
+    let probe = probe_reads(&link, |len| Arc::new(Scratch::new(len)), read);
     keep(station, link, probe, channel)
+}
+
+/// Connects a rail of the lane `tcp`, and reads over it alone from the region `measured`, of so many bytes, if there is one.
+fn rail(
+    station: &Station,
+    peer: &Known,
+    address: &str,
+    measured: Option<(RegionId, u64)>,
+    patience: Duration,
+) -> Joined {
+    let channel = lane_over_tcp(station, peer, address, Purpose::Bytes, patience)?;
+    let socket = channel.into_socket().ok_or("it sent bytes that were not asked for")?;
+    let speed = measured.map(|(region, len)| lane_tcp::try_out(&socket, region, len)).transpose()?;
+    rustix::io::ioctl_fionbio(&socket, true).map_err(|error| error.to_string())?;
+    Ok((socket, speed))
+}
+
+/// Connects a rail of a link anew, in the background; the lane hears how it went.
+pub(crate) fn join(station: &Arc<Station>, link: &Arc<Link>, rail_number: usize) {
+    let (own, its) = (station.clone(), link.clone());
+    let tell = move |station: &Station, link: Arc<Link>, joined| {
+        if let Some(streams) = &station.streams {
+            streams.ask(Order::Rejoin(link, rail_number, joined));
+        }
+    };
+    let dial = move || {
+        let Way::Tcp(way) = &its.way else { return };
+        let address = way.address(rail_number).to_owned();
+        let known = PeerAddress { tcp: address.clone(), ..PeerAddress::default() };
+        let peer = Known { id: its.peer, incarnation: its.incarnation, name: its.name.clone(), address: known };
+        let measured = its.any_region();
+        let joined = rail(&own, &peer, &address, measured, ANSWER_MAX);
+        tell(&own, its.clone(), joined);
+    };
+    let name = format!("{}-rail", station.config.name);
+    if let Err(error) = std::thread::Builder::new().name(name).spawn(dial) {
+        tell(station, link.clone(), Err(format!("no thread to connect it: {error}")));
+    }
 }
 
 /// Each step of it takes `patience` at most.
@@ -94,7 +132,7 @@ pub(super) fn rdma(station: &Station, peer: &Known, patience: Duration) -> Resul
         return Err(reason);
     }
     // First what may be refused.
-    let queues = lane_over_tcp(station, peer, Purpose::Queues, patience)?;
+    let queues = first_address(peer, |address| lane_over_tcp(station, peer, address, Purpose::Queues, patience))?;
     let met = verbs.meet(queues, station.config.fingerprint, wait)?;
     let (channel, _) = control_over_tcp(station, peer, patience)?;
     let way = Way::Rdma(met.way.clone());
@@ -115,13 +153,33 @@ fn keep(station: &Station, link: Arc<Link>, probe: Result<Probe, String>, channe
     }
 }
 
-/// Connects a peer that knows this worker then.
-fn connect(station: &Station, peer: &Known, purpose: Purpose, patience: Duration) -> Result<Channel, String> {
-    if peer.address.tcp.is_empty() {
-        return Err("the peer offers no address for it".to_owned());
+/// Where a peer listens, one address for each of its networks.
+fn addresses(peer: &Known) -> impl Iterator<Item = &str> {
+    peer.address.tcp.split(',').map(str::trim).filter(|address| !address.is_empty())
+}
+
+/// What works with the first of a peer's addresses with which it does.
+fn first_address<T>(peer: &Known, connect: impl Fn(&str) -> Result<T, String>) -> Result<T, String> {
+    let mut result = Err("the peer offers no address for it".to_owned());
+    for address in addresses(peer) {
+        result = connect(address);
+        if result.is_ok() {
+            break;
+        }
     }
-    let socket = connect_tcp(&peer.address.tcp, patience);
-    let socket = socket.map_err(|error| format!("{} cannot be connected: {error}", peer.address.tcp))?;
+    result
+}
+
+/// Connects a peer that knows this worker then.
+fn connect(
+    station: &Station,
+    peer: &Known,
+    address: &str,
+    purpose: Purpose,
+    patience: Duration,
+) -> Result<Channel, String> {
+    let socket = connect_tcp(address, patience);
+    let socket = socket.map_err(|error| format!("{address} cannot be connected: {error}"))?;
     let mut channel = Channel::new(socket, false);
     greet(station, peer, purpose, &mut channel)?;
     Ok(channel)
@@ -133,7 +191,7 @@ fn control_over_tcp(
     peer: &Known,
     patience: Duration,
 ) -> Result<(Channel, BTreeMap<RegionId, u64>), String> {
-    let mut channel = connect(station, peer, Purpose::Control, patience)?;
+    let mut channel = first_address(peer, |address| connect(station, peer, address, Purpose::Control, patience))?;
     let mut regions = BTreeMap::new();
     loop {
         let frame = wait(&mut channel)?;
@@ -152,8 +210,14 @@ fn control_over_tcp(
 }
 
 /// A connection that is a lane's own.
-fn lane_over_tcp(station: &Station, peer: &Known, purpose: Purpose, patience: Duration) -> Result<Channel, String> {
-    let mut channel = connect(station, peer, purpose, patience)?;
+fn lane_over_tcp(
+    station: &Station,
+    peer: &Known,
+    address: &str,
+    purpose: Purpose,
+    patience: Duration,
+) -> Result<Channel, String> {
+    let mut channel = connect(station, peer, address, purpose, patience)?;
     let frame = wait(&mut channel)?;
     if frame.kind == kind::READY { Ok(channel) } else { Err(unexpected(&frame)) }
 }
@@ -251,12 +315,7 @@ pub(super) fn add_region(link: &Link, frame: &Frame, channel: &mut Channel) -> R
             room(regions.len())?;
             regions.insert(id, mapping.map(Arc::new));
         }
-        Way::Tcp { regions, .. } => {
-            let region = Region::decode(&frame.body)?;
-            let mut regions = regions.lock().unwrap_or_else(PoisonError::into_inner);
-            room(regions.len())?;
-            regions.insert(region.id, region.len);
-        }
+        Way::Tcp(way) => way.add_region(Region::decode(&frame.body)?)?,
         // The lane `rdma` hears of regions, with their keys, over a connection of its own.
         Way::Local(_) | Way::Rdma(_) => {}
     }
@@ -268,7 +327,7 @@ pub(super) fn withdraw_region(link: &Link, frame: &Frame) -> Result<(), String> 
     let id = hello::withdrawn(&frame.body)?;
     match &link.way {
         Way::Shm { regions, .. } => drop(regions.lock().unwrap_or_else(PoisonError::into_inner).remove(&id)),
-        Way::Tcp { regions, .. } => drop(regions.lock().unwrap_or_else(PoisonError::into_inner).remove(&id)),
+        Way::Tcp(way) => way.withdraw_region(id),
         Way::Local(_) | Way::Rdma(_) => {}
     }
     Ok(())

@@ -23,11 +23,15 @@ pub(crate) const ANSWER_MAX: Duration = Duration::from_secs(3);
 /// the rest of the system.
 const LOOPBACK_CONGESTION: &str = "reno";
 
+/// Networks on which an agent listens.
+pub(crate) const LISTENERS_MAX: usize = 8;
+
 /// Where other processes reach the agent.
 #[derive(Default)]
 pub(crate) struct Listeners {
     pub(crate) unix: Option<UnixListener>,
-    pub(crate) tcp: Option<TcpListener>,
+    /// One for each network, at most [`LISTENERS_MAX`].
+    pub(crate) tcp: Vec<TcpListener>,
 }
 
 impl Listeners {
@@ -42,11 +46,14 @@ impl Listeners {
 
     /// Listens on `host:port`. Where it listens.
     pub(crate) fn listen_tcp(&mut self, bind: &str) -> io::Result<SocketAddr> {
+        if self.tcp.len() == LISTENERS_MAX {
+            return Err(io::Error::other(format!("more than {LISTENERS_MAX} addresses to listen on")));
+        }
         let explain = |error: io::Error| io::Error::new(error.kind(), format!("cannot listen on {bind}: {error}"));
         let listener = TcpListener::bind(bind).map_err(explain)?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
-        self.tcp = Some(listener);
+        self.tcp.push(listener);
         Ok(address)
     }
 }

@@ -1,31 +1,36 @@
 //! What a reader says over a connection for bytes: requests, and what it takes back.
 //!
 //! Whoever posts a transfer asks for its bytes at once, on its own thread; only what the socket does not take then is left
-//! to the thread of the lane.
+//! to the thread of the lane. A connection that breaks is taken from here, and one that is made anew is put in its place: each
+//! is a life of its own, and what was asked for in an earlier one is not answered any more.
 
 use super::plan::{Request, StreamPlan};
 use super::wire::{Asked, PIECES_OPEN_MAX, REQUEST_HEAD};
 use rustix::io::Errno;
-use rustix::net::{SendAncillaryBuffer, SendFlags};
+use rustix::net::{SendAncillaryBuffer, SendFlags, Shutdown};
 use std::collections::VecDeque;
 use std::io::IoSlice;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Requests that are sent at once.
 const REQUESTS_PER_SEND: usize = 32;
 /// Requests for which there is room from the beginning, so that posting allocates nothing.
 const REQUESTS_RESERVED: usize = 512;
 
-/// The speaking half of a connection.
+/// The speaking half of a rail's connection.
 pub(crate) struct Asker {
-    socket: OwnedFd,
-    /// Which of its link's connections it is.
+    /// Which of its link's rails it is.
     index: usize,
+    /// Counts connections.
+    life: AtomicU32,
     state: Mutex<State>,
 }
 
 struct State {
+    /// `None`: the rail is not used now.
+    socket: Option<Arc<OwnedFd>>,
     /// What is to be sent.
     asking: VecDeque<Asking>,
     /// Bytes of the first that are sent.
@@ -57,14 +62,41 @@ impl Asking {
 }
 
 impl Asker {
-    /// `socket` is the `index`-th of its link, and non-blocking.
-    pub(crate) fn new(socket: OwnedFd, index: usize) -> Self {
+    /// The `index`-th of its link, without a connection.
+    pub(super) fn new(index: usize) -> Self {
         let asking = VecDeque::with_capacity(REQUESTS_RESERVED);
-        Self { socket, index, state: Mutex::new(State { asking, asked: 0, open_pieces: 0 }) }
+        let state = State { socket: None, asking, asked: 0, open_pieces: 0 };
+        Self { index, life: AtomicU32::new(0), state: Mutex::new(state) }
     }
 
-    pub(super) fn socket(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+    /// Speaks over `socket`, which is non-blocking, from now on.
+    pub(super) fn connect(&self, socket: OwnedFd) {
+        let mut state = self.lock();
+        (state.asked, state.open_pieces) = (0, 0);
+        state.asking.clear();
+        state.socket = Some(Arc::new(socket));
+        self.life.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Ends the connection for both ends, whoever still holds it.
+    pub(super) fn disconnect(&self) {
+        let mut state = self.lock();
+        if let Some(socket) = state.socket.take() {
+            // An error says that it has ended before.
+            let _ = rustix::net::shutdown(&socket, Shutdown::Both);
+        }
+        state.asking.clear();
+        self.life.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// The connection, if there is one.
+    pub(super) fn socket(&self) -> Option<Arc<OwnedFd>> {
+        self.lock().socket.clone()
+    }
+
+    /// Which life its connection is.
+    pub(super) fn life(&self) -> u32 {
+        self.life.load(Ordering::Acquire)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -77,17 +109,25 @@ impl Asker {
         state.asking.capacity() - state.asking.len() >= plan.requests.len()
     }
 
-    /// Asks for this connection's share of a transfer. What [`Asker::flush`] says.
-    pub(super) fn ask(&self, plan: &StreamPlan) -> Result<bool, Errno> {
+    /// Asks for what a transfer wants over this rail and was not asked for. What [`Asker::flush`] says.
+    pub(super) fn ask(&self, plan: &mut StreamPlan) -> Result<bool, Errno> {
         let mut state = self.lock();
-        let own = plan.requests.iter().filter(|request| request.connection == self.index);
-        state.asking.extend(own.map(|request| Asking::Read(plan.number, request.clone())));
-        state.flush(&self.socket)
+        let number = plan.number;
+        for request in plan.requests.iter_mut().filter(|request| request.rail == Some(self.index) && request.life == 0)
+        {
+            // Without a connection it stays unasked, and is seen to be.
+            if state.socket.is_none() {
+                return Err(Errno::NOTCONN);
+            }
+            request.life = self.life();
+            state.asking.push_back(Asking::Read(number, request.clone()));
+        }
+        state.flush()
     }
 
     /// Sends what waits. `false`: the socket takes no more now. Errors: the connection failed.
     pub(super) fn flush(&self) -> Result<bool, Errno> {
-        self.lock().flush(&self.socket)
+        self.lock().flush()
     }
 
     /// So many pieces, asked for here, landed.
@@ -114,7 +154,8 @@ impl Asker {
             place += 1;
             place <= begun || !of_it(asking)
         });
-        let asked_for = plan.requests.iter().filter(|request| request.connection == self.index);
+        let life = self.life();
+        let asked_for = plan.requests.iter().filter(|request| (request.rail, request.life) == (Some(self.index), life));
         let asked_for = asked_for.filter(|request| !unasked.contains(&request.first));
         let open = asked_for.map(|request| {
             let landings = &plan.landings[request.first..request.first + request.pieces];
@@ -129,7 +170,8 @@ impl Asker {
 }
 
 impl State {
-    fn flush(&mut self, socket: &OwnedFd) -> Result<bool, Errno> {
+    fn flush(&mut self) -> Result<bool, Errno> {
+        let Some(socket) = &self.socket else { return Err(Errno::NOTCONN) };
         loop {
             let empty = IoSlice::new(&[]);
             let mut buffers = [empty; REQUESTS_PER_SEND];

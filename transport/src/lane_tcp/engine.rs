@@ -1,16 +1,18 @@
-//! The lane's thread: it reads what owners send, sends what readers ask for, and ends transfers.
+//! The lane's thread: it reads what owners send, sends what readers ask for, and ends transfers. What becomes of connections
+//! that fail or slow is in `recovery`.
 
 use super::owner::{OwnerConnection, Turn};
 use super::plan::Begun;
 use super::reader::{Active, Actives, ReaderConnection, Received};
-use super::{Orders, Streams};
+use super::{Order, Orders, Streams};
 use crate::counts::{Counts, Refusal};
 use crate::desk::{Posted, now};
 use crate::event::{TransferError, TransferId};
-use crate::link::Way;
+use crate::link::{Link, Way};
+use crate::rails::RailFault;
 use crate::station::Station;
 use crate::transfer::Work;
-use crate::wake::Wake;
+use crate::wake::{Wake, timespec};
 use domain::{Incarnation, WorkerId};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::time::Timespec;
@@ -34,16 +36,25 @@ enum Connection {
     Owner(OwnerConnection),
 }
 
-struct Engine<'a> {
-    station: &'a Station,
+/// A link that this agent reads over.
+pub(super) struct Reach {
+    pub(super) link: Arc<Link>,
+    /// The connection of each rail that is used.
+    pub(super) connections: Vec<Option<u64>>,
+}
+
+pub(super) struct Engine<'a> {
+    pub(super) station: &'a Arc<Station>,
     streams: &'a Streams,
     wake: Arc<dyn Wake>,
     epoll: OwnedFd,
     connections: HashMap<u64, Connection>,
     next: u64,
-    /// The connections of a link, by its address.
-    of_link: HashMap<usize, Vec<u64>>,
-    actives: Actives,
+    /// By the address of the link.
+    pub(super) links: HashMap<usize, Reach>,
+    /// Whether some link has several rails, or one that is put aside.
+    pub(super) attends: bool,
+    pub(super) actives: Actives,
     /// What each caller's transfer is called on the wire.
     numbers: HashMap<TransferId, u64>,
     /// Connections with something to send that may be sent now.
@@ -60,7 +71,7 @@ struct Engine<'a> {
 }
 
 /// The thread's body. Returns after [`Streams::close`], with every open transfer ended as cancelled.
-pub(crate) fn run(station: &Station) {
+pub(crate) fn run(station: &Arc<Station>) {
     let Some(streams) = &station.streams else { return };
     let mut engine = match Engine::new(station, streams) {
         Ok(engine) => engine,
@@ -73,7 +84,7 @@ pub(crate) fn run(station: &Station) {
 }
 
 impl<'a> Engine<'a> {
-    fn new(station: &'a Station, streams: &'a Streams) -> io::Result<Self> {
+    fn new(station: &'a Arc<Station>, streams: &'a Streams) -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         // Edge-triggered: see `Doorbell`.
         epoll::add(&epoll, streams.bell().fd(), EventData::new_u64(BELL), EventFlags::IN | EventFlags::ET)?;
@@ -85,7 +96,8 @@ impl<'a> Engine<'a> {
             epoll,
             connections: HashMap::new(),
             next: FIRST_CONNECTION,
-            of_link: HashMap::new(),
+            links: HashMap::new(),
+            attends: false,
             actives: HashMap::with_capacity(posted_max),
             numbers: HashMap::with_capacity(posted_max),
             sendable: VecDeque::new(),
@@ -106,6 +118,7 @@ impl<'a> Engine<'a> {
             if self.closed {
                 return Ok(());
             }
+            self.attend_rails();
             self.open_gates();
             self.send();
             events.clear();
@@ -150,7 +163,8 @@ impl<'a> Engine<'a> {
                 reader.wake_late();
             }
         }
-        self.streams.bell().sleep(|sleep| poll(events, if sleep { None } else { Some(&at_once) }))?;
+        let timeout = self.rails_deadline().map(|at| timespec(at.saturating_duration_since(now())));
+        self.streams.bell().sleep(|sleep| poll(events, if sleep { timeout.as_ref() } else { Some(&at_once) }))?;
         Ok(())
     }
 
@@ -159,15 +173,15 @@ impl<'a> Engine<'a> {
         let mut orders = std::mem::replace(&mut self.orders, Orders::new(0));
         self.streams.take(&mut orders);
         self.closed |= orders.closed;
-        for link in orders.own.drain(..) {
-            let Way::Tcp { askers, .. } = &link.way else { continue };
-            let of_link = askers
-                .iter()
-                .filter_map(|asker| self.watch(Connection::Reader(ReaderConnection::new(asker.clone(), link.clone()))));
-            let of_link = of_link.collect();
-            self.of_link.insert(Arc::as_ptr(&link) as usize, of_link);
-            // It may have left while it waited here.
-            orders.links_changed |= link.is_gone();
+        for order in orders.own.drain(..) {
+            match order {
+                Order::Adopt(link) => {
+                    self.adopt(&link);
+                    // It may have left while it waited here.
+                    orders.links_changed |= link.is_gone();
+                }
+                Order::Rejoin(link, rail, joined) => self.rejoin(&link, rail, joined),
+            }
         }
         for (peer, incarnation, socket) in orders.served.drain(..) {
             self.watch(Connection::Owner(OwnerConnection::new(socket, peer, incarnation)));
@@ -186,6 +200,19 @@ impl<'a> Engine<'a> {
             orders.introduced.clear();
         }
         self.orders = orders;
+    }
+
+    /// The connections of this link are this thread's.
+    fn adopt(&mut self, link: &Arc<Link>) {
+        let Way::Tcp(way) = &link.way else { return };
+        let connections = (0..way.askers().len()).map(|rail| self.listen(link, rail)).collect();
+        self.links.insert(Arc::as_ptr(link) as usize, Reach { link: link.clone(), connections });
+        self.count_rails();
+    }
+
+    /// Listens to what comes over a rail. `None`: it is not connected.
+    pub(super) fn listen(&mut self, link: &Arc<Link>, rail: usize) -> Option<u64> {
+        self.watch(Connection::Reader(ReaderConnection::new(link.clone(), rail)?))
     }
 
     fn watch(&mut self, connection: Connection) -> Option<u64> {
@@ -207,36 +234,43 @@ impl<'a> Engine<'a> {
         let Posted { open, work } = posted;
         let Work::Stream(plan) = work else { return };
         let (number, begun) = (plan.number, plan.begun);
-        let connections = self.of_link.get(&(Arc::as_ptr(&open.link) as usize)).cloned();
         if let Some(id) = open.id() {
             self.numbers.insert(id, number);
         }
-        let active = Active { open, plan };
-        let (gone, empty) = (active.open.link.is_gone(), active.plan.missing == 0);
-        self.actives.insert(number, active);
-        let Some(connections) = connections.filter(|_| !gone) else {
+        let known = self.links.contains_key(&(Arc::as_ptr(&open.link) as usize)) && !open.link.is_gone();
+        let empty = plan.missing == 0;
+        self.actives.insert(number, Active { open, plan });
+        if !known {
             return self.finish(number, Err(TransferError::PeerGone));
-        };
+        }
         if empty {
             return self.finish(number, Ok(()));
         }
-        for connection in connections {
-            if let (Some(Connection::Reader(reader)), Some(active), Begun::Nothing) =
-                (self.connections.get(&connection), self.actives.get(&number), begun)
-            {
-                // What does not go, or cannot, is seen by the flush.
-                let _ = reader.ask(&active.plan);
-            }
-            if begun != Begun::All {
-                self.flush(connection);
-            }
-        }
+        self.ask(number, begun);
         if self.actives.len() == 1
             && let Some(active) = self.actives.get(&number).filter(|active| !active.plan.is_gated())
         {
             // Nothing else is under way, so the time until its first bytes come would be spent looking out for them.
             active.plan.expect();
         }
+    }
+
+    /// Asks for what of a transfer was not asked for yet, or was over a connection that is not there any more.
+    pub(super) fn ask(&mut self, number: u64, begun: Begun) {
+        let Some(active) = self.actives.get_mut(&number) else { return };
+        let Way::Tcp(way) = &active.open.link.way else { return };
+        if way.is_unasked(&mut active.plan) || begun != Begun::All {
+            // What does not go, or cannot, is seen by the flush.
+            let _ = way.ask(&mut active.plan);
+            let link = Arc::as_ptr(&active.open.link) as usize;
+            self.flush_all(link);
+        }
+    }
+
+    /// Sends requests over all connections of a link.
+    fn flush_all(&mut self, link: usize) {
+        let connections = self.links.get(&link).map(|reach| reach.connections.clone()).unwrap_or_default();
+        connections.into_iter().flatten().for_each(|connection| self.flush(connection));
     }
 
     /// Takes a transfer to its one end.
@@ -254,20 +288,23 @@ impl<'a> Engine<'a> {
             );
         }
         if result.is_err() {
-            for connection in self.of_link.get(&(Arc::as_ptr(&active.open.link) as usize)).cloned().unwrap_or_default()
-            {
-                if let Some(Connection::Reader(reader)) = self.connections.get_mut(&connection) {
+            if let Way::Tcp(way) = &active.open.link.way {
+                way.give_up(&active.plan);
+            }
+            let link = Arc::as_ptr(&active.open.link) as usize;
+            for connection in self.links.get(&link).iter().flat_map(|reach| reach.connections.iter().flatten()) {
+                if let Some(Connection::Reader(reader)) = self.connections.get_mut(connection) {
                     reader.give_up(&active.plan);
                 }
-                self.flush(connection);
             }
+            self.flush_all(link);
         }
         let rails = active.plan.rails();
         active.open.end(self.station, active.plan, rails, result);
     }
 
     /// Sends requests over a connection, now and whenever it takes more.
-    fn flush(&mut self, number: u64) {
+    pub(super) fn flush(&mut self, number: u64) {
         let Some(Connection::Reader(reader)) = self.connections.get_mut(&number) else { return };
         match reader.flush() {
             Ok(done) if done != reader.waits_to_write => {}
@@ -281,33 +318,37 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// A reader's connection is of no use any more, so its link is not.
-    fn lose(&self, number: u64, reason: &str) {
+    /// A reader's connection is of no use any more.
+    fn lose(&mut self, number: u64, reason: &str) {
         if let Some(Connection::Reader(reader)) = self.connections.get(&number) {
-            let link = reader.link.clone();
-            self.station.lose(&link, reason);
+            let (link, rail) = (Arc::as_ptr(&reader.link) as usize, reader.rail);
+            self.put_aside(link, rail, RailFault::Failed, reason);
+        }
+    }
+
+    /// Ends a reader's connection for both ends.
+    pub(super) fn end_reader(&mut self, number: u64) {
+        if let Some(Connection::Reader(reader)) = self.connections.remove(&number) {
+            // Transfers that nobody posted hold the link, and whoever posts may hold the socket, which must not be heard of.
+            let _ = epoll::delete(&self.epoll, reader.socket());
+            reader.close();
         }
     }
 
     /// Closes the connections of links that are gone and of earlier lives, and ends the transfers over them.
     fn reap(&mut self, introduced: &[(WorkerId, Incarnation)]) {
-        let epoll = &self.epoll;
         self.connections.retain(|_, connection| match connection {
-            Connection::Reader(reader) if reader.link.is_gone() => {
-                // Transfers that nobody posted hold the link, and with it the socket, which must not be heard of again.
-                let _ = epoll::delete(epoll, reader.socket());
-                reader.close();
-                false
-            }
             Connection::Reader(_) => true,
             Connection::Owner(owner) => !introduced.iter().any(|&(id, life)| owner.is_before(id, life)),
         });
+        let gone = self.links.extract_if(|_, reach| reach.link.is_gone()).flat_map(|(_, reach)| reach.connections);
+        gone.flatten().collect::<Vec<_>>().into_iter().for_each(|connection| self.end_reader(connection));
+        self.count_rails();
         let gone = self.actives.iter().filter(|(_, active)| active.open.link.is_gone()).map(|(&number, _)| number);
         for number in gone.collect::<Vec<_>>() {
             self.finish(number, Err(TransferError::PeerGone));
         }
         let connections = &self.connections;
-        self.of_link.retain(|_, of_link| of_link.iter().any(|number| connections.contains_key(number)));
         self.gated.retain(|number| connections.contains_key(number));
     }
 

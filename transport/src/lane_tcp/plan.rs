@@ -1,6 +1,6 @@
 //! A transfer over `tcp`, prepared: the requests, encoded, and where each piece of the answers goes.
 
-use super::asker::Asker;
+use super::TcpWay;
 use super::series::{Series, first_series};
 use super::wire::{Asked, PIECE_BYTES_MAX, REQUEST_PIECES_MAX, REQUEST_SERIES_MAX};
 use crate::copy::fetch_to_write;
@@ -11,14 +11,20 @@ use crate::transfer::{Piece, PrepareError, Run, Work};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Runs with fewer bytes go over one connection, others over all.
-const STRIPE_BYTES_MIN: usize = 1 << 20;
+/// Bytes of a bucket: what one request asks for, and so what one rail is given at once, and what is read again where a rail
+/// fails.
+const BUCKET_BYTES: usize = 1 << 20;
 
 /// Of the memory that bytes will go to, so much is brought into the caches while they are on their way.
 const EXPECTED_BYTES: usize = 256 << 10;
 
 /// Numbers transfers: unique in a process, so that late answers are told from those of any other transfer.
 static NEXT: AtomicU64 = AtomicU64::new(1);
+
+/// A number that no other transfer of this process has.
+pub(super) fn new_number() -> u64 {
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
 
 /// A prepared transfer.
 pub(crate) struct StreamPlan {
@@ -47,15 +53,28 @@ pub(super) enum Begun {
 /// A request, encoded.
 #[derive(Clone)]
 pub(crate) struct Request {
-    /// Which of the link's connections it goes over.
-    pub(crate) connection: usize,
+    /// Which of the link's rails it goes over, once that is decided.
+    pub(crate) rail: Option<usize>,
+    /// The life of that rail's connection in which it was asked for; 0: it was not.
+    pub(crate) life: u32,
     /// Its gate at the owner.
     pub(crate) gate: u64,
+    /// Whether the gate is known to be open.
+    pub(crate) is_due: bool,
     /// Its first piece.
     pub(crate) first: usize,
     pub(crate) frame: Arc<[u8]>,
     /// Pieces in it.
     pub(crate) pieces: usize,
+    /// Their bytes.
+    pub(crate) bytes: u64,
+}
+
+impl Request {
+    /// As if it had never been asked for.
+    fn renew(&mut self) {
+        (self.rail, self.life, self.is_due) = (None, 0, self.gate == 0);
+    }
 }
 
 /// Where a piece goes.
@@ -77,6 +96,7 @@ impl Again for StreamPlan {
         (self.missing, self.begun) = (self.landings.len(), Begun::Nothing);
         self.landings.iter_mut().for_each(|landing| landing.landed = false);
         for request in &mut self.requests {
+            request.renew();
             // Copied only where a request of a transfer that was given up is still being sent.
             Asked::renumber(Arc::make_mut(&mut request.frame), self.number);
         }
@@ -87,16 +107,11 @@ impl Again for StreamPlan {
 impl StreamPlan {
     /// The plan for `runs`, whose pieces are inside their regions.
     pub(crate) fn new(
-        link: &Link,
         runs: Vec<Run>,
         checksums: bool,
         destination: impl Fn(RegionId) -> Result<Arc<dyn Memory>, PrepareError>,
     ) -> Result<Self, PrepareError> {
-        let (connections, mut turn) = match &link.way {
-            Way::Tcp { askers, turn, .. } => (askers.len(), turn.fetch_add(1, Ordering::Relaxed)),
-            Way::Local(_) | Way::Shm { .. } | Way::Rdma(_) => (1, 0),
-        };
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let number = new_number();
         let mut plan = Self {
             number,
             requests: Vec::new(),
@@ -109,19 +124,12 @@ impl StreamPlan {
         for run in runs {
             let memory = destination(run.destination)?;
             let pieces: Vec<Piece> = run.pieces.iter().flat_map(cut).collect();
-            let bytes: usize = pieces.iter().map(|piece| piece.len).sum();
-            let ways = if bytes < STRIPE_BYTES_MIN { 1 } else { connections };
-            // The shares are not taken in turns piece by piece, so that neighbours stay together.
-            for share in pieces.chunks(pieces.len().div_ceil(ways).max(1)) {
-                let mut share = share;
-                while !share.is_empty() {
-                    let most = share.len().min(REQUEST_PIECES_MAX);
-                    let (series, taken) = first_series(&share[..most], REQUEST_SERIES_MAX);
-                    let (pieces, rest) = share.split_at(taken);
-                    plan.request(turn % connections, &run, &series, pieces, &memory);
-                    share = rest;
-                }
-                turn += 1;
+            let mut rest = pieces.as_slice();
+            while !rest.is_empty() {
+                let (series, taken) = first_series(&rest[..bucket(rest)], REQUEST_SERIES_MAX);
+                let (pieces, after) = rest.split_at(taken);
+                plan.request(&run, &series, pieces, &memory);
+                rest = after;
             }
             plan._destinations.push(memory);
         }
@@ -131,8 +139,8 @@ impl StreamPlan {
 
     /// Connections that it goes over.
     pub(crate) fn rails(&self) -> u16 {
-        let is_first = |at: usize| self.requests[..at].iter().all(|it| it.connection != self.requests[at].connection);
-        (0..self.requests.len()).filter(|&at| is_first(at)).count().max(1) as u16
+        let used = self.requests.iter().filter_map(|request| request.rail);
+        used.fold(0_u16, |used, rail| used | 1 << rail).count_ones().max(1) as u16
     }
 
     /// Whether some of its bytes may have to be waited for until they are written.
@@ -141,13 +149,41 @@ impl StreamPlan {
     }
 
     /// Asks for all bytes, if that allocates nothing.
-    fn ask(&self, link: &Link, askers: &[Arc<Asker>]) -> Begun {
-        if self.missing == 0 || link.is_gone() || !askers.iter().all(|asker| asker.has_room(self)) {
+    fn begin(&mut self, link: &Link, way: &TcpWay) -> Begun {
+        if self.missing == 0 || link.is_gone() || !way.askers().iter().all(|asker| asker.has_room(self)) {
             return Begun::Nothing;
         }
-        // Each connection has a share of its own, whatever becomes of the others'.
-        let unfinished = askers.iter().filter(|asker| asker.ask(self) != Ok(true)).count();
-        if unfinished == 0 { Begun::All } else { Begun::Some }
+        if way.ask(self) { Begun::All } else { Begun::Some }
+    }
+
+    /// What was asked for in a life of a rail that `is_over`, and has not come as a whole, is as if it had not been asked for.
+    pub(super) fn forget(&mut self, is_over: impl Fn(usize, u32) -> bool) {
+        let Self { requests, landings, missing, .. } = self;
+        let is_stale =
+            |request: &&mut Request| request.life > 0 && request.rail.is_some_and(|rail| is_over(rail, request.life));
+        for request in requests.iter_mut().filter(is_stale) {
+            let landings = &mut landings[request.first..request.first + request.pieces];
+            let landed = landings.iter().filter(|landing| landing.landed).count();
+            if landed < landings.len() {
+                // The whole bucket comes anew, the same bytes to the same places.
+                landings.iter_mut().for_each(|landing| landing.landed = false);
+                *missing += landed;
+                request.renew();
+            }
+        }
+    }
+
+    /// Bytes of a request that have not landed.
+    pub(super) fn missing_of(&self, request: &Request) -> u64 {
+        let landings = &self.landings[request.first..request.first + request.pieces];
+        landings.iter().filter(|landing| !landing.landed).map(|landing| u64::from(landing.len)).sum()
+    }
+
+    /// The request that asks for these pieces. `None`: none does.
+    pub(super) fn request_of(&mut self, first: u32, count: u32) -> Option<&mut Request> {
+        let after = self.requests.partition_point(|request| request.first <= first as usize);
+        let request = &mut self.requests[after.checked_sub(1)?];
+        (first as usize + count as usize <= request.first + request.pieces).then_some(request)
     }
 
     /// Has the memory that the first bytes go to brought into the caches of this core.
@@ -169,7 +205,7 @@ impl StreamPlan {
         after.checked_sub(1).map_or(0, |at| self.requests[at].gate)
     }
 
-    fn request(&mut self, connection: usize, run: &Run, series: &[Series], pieces: &[Piece], memory: &Arc<dyn Memory>) {
+    fn request(&mut self, run: &Run, series: &[Series], pieces: &[Piece], memory: &Arc<dyn Memory>) {
         let first = self.landings.len();
         let asked = Asked::Read {
             transfer: self.number,
@@ -186,16 +222,35 @@ impl StreamPlan {
             let to = unsafe { memory.as_ptr().add(piece.to as usize) };
             self.landings.push(Landing { to, len: piece.len as u32, landed: false });
         }
-        self.requests.push(Request { connection, gate: run.gate, first, frame: frame.into(), pieces: pieces.len() });
+        self.requests.push(Request {
+            rail: None,
+            life: 0,
+            gate: run.gate,
+            is_due: run.gate == 0,
+            first,
+            frame: frame.into(),
+            pieces: pieces.len(),
+            bytes: pieces.iter().map(|piece| piece.len as u64).sum(),
+        });
     }
 }
 
 /// Asks for the bytes of a transfer, if the sockets take it now. Whether the thread is to be woken: for what they do not take,
 /// and to look out for bytes that come soon; for those behind a gate, their arrival wakes it.
 pub(crate) fn begin(link: &Link, work: &mut Work) -> bool {
-    let (Way::Tcp { askers, .. }, Work::Stream(plan)) = (&link.way, work) else { return true };
-    plan.begun = plan.ask(link, askers);
+    let (Way::Tcp(way), Work::Stream(plan)) = (&link.way, work) else { return true };
+    plan.begun = plan.begin(link, way);
     plan.begun != Begun::All || !plan.is_gated()
+}
+
+/// How many of `pieces`, which are some, one request asks for.
+fn bucket(pieces: &[Piece]) -> usize {
+    let mut bytes = 0;
+    let fits = |piece: &&Piece| {
+        bytes += piece.len;
+        bytes <= BUCKET_BYTES
+    };
+    pieces.iter().take(REQUEST_PIECES_MAX).take_while(fits).count().max(1)
 }
 
 /// Parts of a piece that are no larger than a piece may be.

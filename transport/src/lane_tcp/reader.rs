@@ -6,14 +6,13 @@ use super::wire::{Answer, RUN_HEAD, RUN_PIECES_MAX, RunHead};
 use crate::checksum::{checksum, fold};
 use crate::desk::{Open, now};
 use crate::event::TransferError;
-use crate::link::Link;
+use crate::link::{Link, Way};
 use crate::prepared::Lent;
 use crate::timeline::{Moment, note};
 use rustix::io::Errno;
-use rustix::net::Shutdown;
 use std::collections::HashMap;
 use std::io::IoSliceMut;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -35,7 +34,10 @@ pub(super) type Actives = HashMap<u64, Active>;
 /// A connection over which this agent reads.
 pub(super) struct ReaderConnection {
     pub(super) link: Arc<Link>,
+    /// Which of the link's rails it is.
+    pub(super) rail: usize,
     asker: Arc<Asker>,
+    socket: Arc<OwnedFd>,
     head: [u8; RUN_HEAD],
     head_len: usize,
     run: Option<Incoming>,
@@ -75,23 +77,22 @@ impl Active {
 }
 
 impl ReaderConnection {
-    pub(super) fn new(asker: Arc<Asker>, link: Arc<Link>) -> Self {
-        Self { link, asker, head: [0; RUN_HEAD], head_len: 0, run: None, waits_to_write: false, wake_bytes: 1 }
+    /// The listening half of a rail. `None`: it is not connected.
+    pub(super) fn new(link: Arc<Link>, rail: usize) -> Option<Self> {
+        let Way::Tcp(way) = &link.way else { return None };
+        let asker = way.askers()[rail].clone();
+        let socket = asker.socket()?;
+        let (head, run) = ([0; RUN_HEAD], None);
+        Some(Self { link, rail, asker, socket, head, head_len: 0, run, waits_to_write: false, wake_bytes: 1 })
     }
 
     pub(super) fn socket(&self) -> BorrowedFd<'_> {
-        self.asker.socket()
+        self.socket.as_fd()
     }
 
-    /// Ends the connection for both ends, whoever still holds it.
+    /// Ends the connection for both ends.
     pub(super) fn close(&self) {
-        // An error says that it has ended before.
-        let _ = rustix::net::shutdown(self.asker.socket(), Shutdown::Both);
-    }
-
-    /// Asks for this connection's share of a transfer. What [`ReaderConnection::flush`] says.
-    pub(super) fn ask(&self, plan: &StreamPlan) -> Result<bool, Errno> {
-        self.asker.ask(plan)
+        self.asker.disconnect();
     }
 
     /// Sends requests. `false`: the socket takes no more now. Errors: the connection failed.
@@ -99,9 +100,8 @@ impl ReaderConnection {
         self.asker.flush()
     }
 
-    /// The transfer ended before all its pieces landed: what is asked for is taken back, and what arrives of it goes nowhere.
+    /// A transfer ended before all its pieces landed: what arrives of it goes nowhere.
     pub(super) fn give_up(&mut self, plan: &StreamPlan) {
-        self.asker.give_up(plan);
         if let Some(run) = self.run.as_mut().filter(|run| run.head.transfer == plan.number) {
             run.wanted = false;
         }
@@ -154,7 +154,7 @@ impl ReaderConnection {
     ) -> Result<(), String> {
         self.head_len = 0;
         match Answer::decode(&self.head).ok_or("an answer that is none")? {
-            Answer::Run(head) => self.run = Some(Incoming::new(head, actives, &self.link)?),
+            Answer::Run(head) => self.run = Some(Incoming::new(head, actives, &self.link, self.rail)?),
             Answer::Refused { transfer } => match actives.get(&transfer) {
                 Some(active) if !Arc::ptr_eq(&active.open.link, &self.link) => {
                     return Err("an answer to what was not asked".to_owned());
@@ -211,7 +211,7 @@ impl ReaderConnection {
             buffers[count] = IoSliceMut::new(head);
             count += 1;
         }
-        (rustix::io::readv(self.asker.socket(), &mut buffers[..count]), asked_for)
+        (rustix::io::readv(&self.socket, &mut buffers[..count]), asked_for)
     }
 
     /// Takes note of `received` bytes.
@@ -230,7 +230,7 @@ impl ReaderConnection {
             }
             if let Some(active) = actives.get_mut(&run.head.transfer).filter(|_| run.wanted) {
                 self.asker.landed(run.head.count as usize);
-                if let Some(end) = run.land(active) {
+                if let Some(end) = run.land(active, self.rail) {
                     ended.push((run.head.transfer, end));
                 }
             }
@@ -257,7 +257,7 @@ fn receive_low_water(socket: BorrowedFd<'_>, bytes: usize) {
 
 impl Incoming {
     /// Errors, in words: it is not what was asked for.
-    fn new(head: RunHead, actives: &mut Actives, link: &Arc<Link>) -> Result<Self, String> {
+    fn new(head: RunHead, actives: &mut Actives, link: &Arc<Link>, rail: usize) -> Result<Self, String> {
         let now = now();
         let mut run = Self { head, wanted: false, piece: head.first, offset: 0, left: head.len as usize, begun: now };
         let Some(active) = actives.get_mut(&head.transfer) else { return Ok(run) };
@@ -266,8 +266,16 @@ impl Incoming {
             landings.iter().all(|landing| !landing.landed)
                 && landings.iter().map(|landing| landing.len).sum::<u32>() == head.len
         };
-        if !Arc::ptr_eq(&active.open.link, link) || !landings.is_some_and(fits) {
+        let fits = Arc::ptr_eq(&active.open.link, link) && landings.is_some_and(fits);
+        let request = active.plan.request_of(head.first, head.count).filter(|request| request.rail == Some(rail));
+        let Some(request) = request.filter(|_| fits) else {
             return Err("an answer to what was not asked".to_owned());
+        };
+        if !std::mem::replace(&mut request.is_due, true)
+            && let Way::Tcp(way) = &link.way
+        {
+            // Its gate has opened.
+            way.rails().due(rail, request.bytes, now);
         }
         active.open.begin(now);
         run.wanted = true;
@@ -291,9 +299,13 @@ impl Incoming {
     }
 
     /// All its bytes are there, right or wrong. How the transfer ends by it, if it does.
-    fn land(&self, active: &mut Active) -> Option<Result<(), TransferError>> {
+    fn land(&self, active: &mut Active, rail: usize) -> Option<Result<(), TransferError>> {
         let range = self.head.first as usize..(self.head.first + self.head.count) as usize;
-        active.open.add_wire(now().duration_since(self.begun));
+        let now = now();
+        active.open.add_wire(now.duration_since(self.begun));
+        if let Way::Tcp(way) = &active.open.link.way {
+            way.rails().brought(rail, self.head.len.into(), now);
+        }
         let plan = &mut *active.plan;
         let landings = &mut plan.landings[range];
         landings.iter_mut().for_each(|landing| landing.landed = true);

@@ -152,6 +152,12 @@ impl End {
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.memory.as_ptr(), bytes.len()) };
     }
 
+    /// Its memory is as at first.
+    pub(crate) fn wipe(&self) {
+        // SAFETY: the memory is as long, and no transfer is open.
+        unsafe { self.memory.as_ptr().write_bytes(0, self.memory.len()) };
+    }
+
     /// Its memory now; no transfer writes it.
     pub(crate) fn bytes(&self) -> Vec<u8> {
         // SAFETY: the memory is as long, and no transfer writes it.

@@ -4,6 +4,7 @@
 mod ends;
 mod every_lane;
 mod links;
+mod rails;
 mod regions;
 mod shm;
 mod tcp;

@@ -1,0 +1,130 @@
+//! What a link over `tcp` is to whoever prepares and posts transfers: the owner's regions, and the rails, each of which is a
+//! connection that is made anew when it breaks.
+
+use super::asker::Asker;
+use super::plan::StreamPlan;
+use crate::control::hello::Region;
+use crate::desk::now;
+use crate::memory::{REGIONS_MAX, RegionId};
+use crate::rails::Rails;
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The way to an owner's bytes.
+pub(crate) struct TcpWay {
+    /// Bytes of each region.
+    regions: Mutex<BTreeMap<RegionId, u64>>,
+    rails: Mutex<Rails>,
+    /// The speaking half of each rail.
+    askers: Vec<Arc<Asker>>,
+    /// Where each rail connects to.
+    addresses: Vec<String>,
+}
+
+/// A rail that was connected, or why it could not be: its socket, non-blocking, and bytes a second where that was measured.
+pub(crate) type Joined = Result<(OwnedFd, Option<f64>), String>;
+
+impl TcpWay {
+    /// `rails`: the address of each, and how connecting it went.
+    pub(crate) fn new(regions: BTreeMap<RegionId, u64>, rails: Vec<(String, Joined)>) -> Self {
+        let outcomes: Vec<_> = rails.iter().map(|(_, joined)| joined.as_ref().ok().map(|&(_, speed)| speed)).collect();
+        let (mut askers, mut addresses) = (Vec::new(), Vec::new());
+        for (index, (address, joined)) in rails.into_iter().enumerate() {
+            let asker = Asker::new(index);
+            if let Ok((socket, _)) = joined {
+                asker.connect(socket);
+            }
+            askers.push(Arc::new(asker));
+            addresses.push(address);
+        }
+        let rails = Mutex::new(Rails::new(&outcomes, now()));
+        Self { regions: Mutex::new(regions), rails, askers, addresses }
+    }
+
+    fn regions(&self) -> MutexGuard<'_, BTreeMap<RegionId, u64>> {
+        self.regions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Bytes of a region.
+    pub(crate) fn region_len(&self, id: RegionId) -> Option<u64> {
+        self.regions().get(&id).copied()
+    }
+
+    /// A region that can be read to see how fast that is.
+    pub(crate) fn any_region(&self) -> Option<RegionId> {
+        self.regions().iter().find(|&(_, &len)| len > 0).map(|(&id, _)| id)
+    }
+
+    /// A region that came later than the others. Errors, in words.
+    pub(crate) fn add_region(&self, region: Region) -> Result<(), String> {
+        let mut regions = self.regions();
+        if regions.len() == REGIONS_MAX {
+            return Err(format!("it has more than {REGIONS_MAX} regions"));
+        }
+        regions.insert(region.id, region.len);
+        Ok(())
+    }
+
+    /// A region that is registered no more.
+    pub(crate) fn withdraw_region(&self, id: RegionId) {
+        self.regions().remove(&id);
+    }
+
+    /// Where a rail connects to.
+    pub(crate) fn address(&self, rail: usize) -> &str {
+        &self.addresses[rail]
+    }
+
+    pub(super) fn rails(&self) -> MutexGuard<'_, Rails> {
+        self.rails.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn askers(&self) -> &[Arc<Asker>] {
+        &self.askers
+    }
+
+    /// Gives each request of a transfer that has none the rail by which it is answered first, and asks. `false`: some wait for
+    /// a rail, or for room in a socket.
+    pub(super) fn ask(&self, plan: &mut StreamPlan) -> bool {
+        self.spread(plan);
+        // Each rail has a share of its own, whatever becomes of the others'.
+        let unfinished = self.askers.iter().filter(|asker| asker.ask(plan) != Ok(true)).count();
+        unfinished == 0 && plan.requests.iter().all(|request| request.rail.is_some())
+    }
+
+    fn spread(&self, plan: &mut StreamPlan) {
+        let now = now();
+        let mut rails = self.rails();
+        for request in plan.requests.iter_mut().filter(|request| request.rail.is_none()) {
+            let Some(rail) = rails.pick(request.bytes, |_| true) else { return };
+            rails.ask(rail, request.bytes, request.is_due, now);
+            request.rail = Some(rail);
+        }
+    }
+
+    /// Whether something of a transfer has still to be asked for. What was asked for over connections that are not there any
+    /// more, and has not come as a whole, has.
+    pub(super) fn is_unasked(&self, plan: &mut StreamPlan) -> bool {
+        plan.forget(|rail, life| self.askers[rail].life() != life);
+        plan.requests.iter().any(|request| request.life == 0)
+    }
+
+    /// A rail is used from now on.
+    pub(super) fn connect(&self, rail: usize, socket: OwnedFd) {
+        self.askers[rail].connect(socket);
+    }
+
+    /// What is left of a transfer is not wanted any more: it is not asked for, and taken back where it was.
+    pub(super) fn give_up(&self, plan: &StreamPlan) {
+        let now = now();
+        let mut rails = self.rails();
+        for request in &plan.requests {
+            if let Some(rail) = request.rail.filter(|&rail| self.askers[rail].life() == request.life) {
+                rails.take_back(rail, plan.missing_of(request), request.is_due, now);
+            }
+        }
+        drop(rails);
+        self.askers.iter().for_each(|asker| asker.give_up(plan));
+    }
+}
