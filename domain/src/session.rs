@@ -27,7 +27,7 @@ pub struct PeerAddress {
     pub process: u64,
     /// Name of its abstract Unix socket, which reaches as far as the host's network namespace. Empty: none.
     pub unix: String,
-    /// `host:port`. Empty: none.
+    /// `host:port`; several, one for each network, have commas between them. Empty: none.
     pub tcp: String,
 }
 

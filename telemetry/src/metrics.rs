@@ -174,6 +174,13 @@ declare! {
     counter Count "baton_transfers_corrupted_total" transfers_corrupted(worker: WorkerId);
     /// Times that a lane to a peer fell under a share of the speed that its reads began with.
     counter Count "baton_lane_slow_total" lane_slow(worker: WorkerId);
+    /// Rails of the worker's links to peers: devices of `rdma`, connections of `tcp`; by lane, and whether they are used or put
+    /// aside.
+    gauge Count "baton_rails" rails(worker: WorkerId, lane: &'static str, state: &'static str);
+    /// Times that a rail of a link was put aside, by reason.
+    counter Count "baton_rails_put_aside_total" rails_put_aside(worker: WorkerId, reason: &'static str);
+    /// Times that a rail which had been put aside did well again and was taken back.
+    counter Count "baton_rails_returned_total" rails_returned(worker: WorkerId);
     /// Connections of other agents that were refused or closed for what they sent or for their number, by reason.
     counter Count "baton_agent_refused_total" agent_refused(worker: WorkerId, reason: &'static str);
     /// Connections to other agents that broke or could not be made.

@@ -157,10 +157,13 @@ impl Rail {
         (self.is_up() && self.samples >= SAMPLES_MIN && recent).then_some(self.bytes_per_s)
     }
 
-    /// What it is certain to do: by its trial, or by what it brings with whatever else the ends have to do.
+    /// What it is certain to do: by its trial, and by what it brings with whatever else the ends have to do.
     fn certain(&self, now: Instant) -> Option<f64> {
-        let tried = self.tried_bytes_per_s.filter(|_| self.is_up())?;
-        Some(self.standard(now).map_or(tried, |lately| lately.min(tried)))
+        let tried = self.tried_bytes_per_s.filter(|_| self.is_up());
+        match (tried, self.standard(now)) {
+            (Some(tried), Some(lately)) => Some(tried.min(lately)),
+            (tried, lately) => tried.or(lately),
+        }
     }
 }
 

@@ -47,6 +47,14 @@ impl LaneMeters {
         for (reason, count) in &counts.refused {
             declared::agent_refused(self.worker, reason.name()).absolute(*count);
         }
+        for (lane, rails) in &counts.rails {
+            declared::rails(self.worker, lane.name(), "up").set(rails.up as f64);
+            declared::rails(self.worker, lane.name(), "aside").set(rails.aside as f64);
+        }
+        for (reason, count) in &counts.rails_put_aside {
+            declared::rails_put_aside(self.worker, reason.name()).absolute(*count);
+        }
+        declared::rails_returned(self.worker).absolute(counts.rails_returned);
         self.corrupted.absolute(counts.corrupted);
         self.slow.absolute(counts.slow);
         self.lost.absolute(counts.lost);

@@ -51,11 +51,19 @@ pub(super) fn problems(config: &Config, origin: impl Fn(&str) -> Origin) -> Vec<
         ("router.listen", &router.listen, false),
         ("worker.listen", &worker.listen, false),
         ("worker.metrics", &worker.metrics, true),
-        ("transport.listen", &transport.listen, true),
     ] {
         let what = || format!("{address:?} is not HOST:PORT, such as 127.0.0.1:8000");
         expect(is_address(address) || may_be_empty && address.is_empty(), key, &what);
     }
+    for address in transport.listen.split(',').map(str::trim) {
+        let what = || format!("{address:?} is not HOST:PORT, such as 127.0.0.1:8000");
+        expect(is_address(address) || transport.listen.is_empty(), "transport.listen", &what);
+    }
+    let hosts = |text: &str| text.split(',').count();
+    let told = transport.advertise.is_empty() || hosts(&transport.advertise) == hosts(&transport.listen);
+    expect(told, "transport.advertise", &|| {
+        format!("{:?} are not as many hosts as transport.listen has", transport.advertise)
+    });
 
     let engine_room = engine.running_max.saturating_add(engine.chunk_tokens);
     expect(engine.step_tokens_max >= engine_room, "engine.step_tokens_max", &|| {

@@ -149,8 +149,9 @@ tree! {
         /// Lanes that KV may take, with commas between them. Empty: all.
         lanes: Lanes = Lanes(Vec::new()),
         /// Address where workers of other processes read this one's KV over `tcp`. Port 0 takes a free one. Empty: none.
+        /// Several, with commas between them, one for each network, are read over side by side.
         listen: String = "127.0.0.1:0".to_owned(),
-        /// Host that others are told instead of the one listened on. Empty: that one.
+        /// Host that others are told instead of the one listened on, as many as there are of those. Empty: those.
         advertise: String = String::new(),
         /// RDMA devices to spread reads over, with commas between them. Empty: the first one that works.
         rdma_devices: String = String::new(),
