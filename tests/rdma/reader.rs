@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Duration;
 use transport::{
-    Agent, AgentConfig, AgentEvent, Completion, Copies, Copy, Hub, Lane, ListenConfig, Memory, ReadBatch, RegionId,
-    SealedMemory, TransferId,
+    Agent, AgentConfig, AgentEvent, Completion, Copies, Copy, Hub, Lane, ListenConfig, Memory, RailCounts, ReadBatch,
+    RegionId, SealedMemory, TransferId,
 };
 
 pub(crate) const OWNER: WorkerId = WorkerId(0);
@@ -98,6 +98,12 @@ impl Reader {
 
     pub(crate) fn event(&self) -> AgentEvent {
         self.events.recv_timeout(PATIENCE).expect("something happens")
+    }
+
+    /// The rails of its links.
+    pub(crate) fn rails(&self) -> RailCounts {
+        let rails = self.agent.counts().rails;
+        rails.iter().find(|(lane, _)| *lane == Lane::Rdma).map_or(RailCounts::default(), |(_, rails)| *rails)
     }
 
     /// The next end of a transfer.

@@ -3,12 +3,13 @@
 use crate::owner::Owner;
 use crate::reader::{LAYOUT, LEN, OWNER, Reader, UNTOUCHED, byte};
 use domain::{ProgressWord, StepId};
-use transport::{AgentEvent, Copy, ReadBatch, RegionId, TransferError};
+use transport::{AgentEvent, Copy, RailCounts, ReadBatch, RegionId, TransferError};
 
-const SCENARIOS: [(&str, fn()); 7] = [
+const SCENARIOS: [(&str, fn()); 8] = [
     ("reads_of_every_size", reads_of_every_size),
     ("reads_of_every_stride", reads_of_every_stride),
     ("reads_over_two_devices", reads_over_two_devices),
+    ("a_device_fails_and_comes_back", a_device_fails_and_comes_back),
     ("layers_are_read_as_they_are_written", layers_are_read_as_they_are_written),
     ("cancelled_under_load", cancelled_under_load),
     ("the_owner_is_killed_and_returns", the_owner_is_killed_and_returns),
@@ -48,15 +49,8 @@ fn reads_of_every_stride() {
 }
 
 fn reads_over_two_devices() {
-    let devices: Vec<String> = std::fs::read_dir("/sys/class/infiniband")
-        .expect("there are devices")
-        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
-        .take(2)
-        .collect();
-    let [first, second] = &devices[..] else {
-        return println!("rdma: skipped, since there is one device alone");
-    };
-    let devices = [first.as_str(), second];
+    let Some(devices) = two_devices() else { return };
+    let devices = devices.each_ref().map(String::as_str);
     let packets = |device: &str| {
         let counter = format!("/sys/class/infiniband/{device}/ports/1/hw_counters/rcvd_pkts");
         // Of Soft-RoCE; other drivers have other counters.
@@ -74,6 +68,54 @@ fn reads_over_two_devices() {
     let grew =
         |(before, after): (Option<u64>, Option<u64>)| before.is_none() || after > before.map(|count| count + 500);
     assert!(before.into_iter().zip(after).all(grew), "packets of {devices:?}: {before:?}, then {after:?}");
+}
+
+/// The names of two devices, where there are two.
+fn two_devices() -> Option<[String; 2]> {
+    let devices: Vec<String> = std::fs::read_dir("/sys/class/infiniband")
+        .expect("there are devices")
+        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+        .take(2)
+        .collect();
+    let devices = devices.try_into().ok();
+    if devices.is_none() {
+        println!("rdma: skipped, since there is one device alone");
+    }
+    devices
+}
+
+/// The network of one of two devices goes down amid a transfer, and comes up again later.
+fn a_device_fails_and_comes_back() {
+    let Some(devices) = two_devices() else { return };
+    // Soft-RoCE says on which network it is.
+    let network = std::fs::read_to_string(format!("/sys/class/infiniband/{}/parent", devices[1]));
+    let Ok(network) = network else { return println!("rdma: skipped, since no device is on a network of its own") };
+    let set = |state: &str| {
+        let done = std::process::Command::new("ip").args(["link", "set", network.trim(), state]).status();
+        assert!(done.is_ok_and(|status| status.success()), "{network} is set {state}");
+    };
+    let devices = devices.each_ref().map(String::as_str);
+    let owner = Owner::start_with(1, LAYOUT, &devices);
+    let reader = Reader::connected_with(&owner, &devices);
+    assert_eq!(reader.rails(), RailCounts { up: 2, aside: 0 });
+    reader.wipe();
+    let id = reader.post(LEN, 0, &[(0, 0)]);
+    set("down");
+    let end = reader.ended();
+    assert_eq!((end.id, end.result.is_ok()), (id, true), "{end:?}");
+    assert!(reader.bytes().iter().zip(0..).all(|(is, at)| *is == byte(at)), "every byte is right");
+    while reader.rails() != (RailCounts { up: 1, aside: 1 }) {
+        reader.check(LEN, &[(0, 0)]);
+    }
+    let faults = reader.agent.counts().rails_put_aside;
+    assert_eq!(faults.iter().map(|(_, count)| count).sum::<u64>(), 1, "{faults:?}");
+    reader.check(LEN, &[(0, 0)]);
+    set("up");
+    while reader.rails() != (RailCounts { up: 2, aside: 0 }) {
+        reader.check(LEN / 8, &[(0, 0)]);
+    }
+    assert_eq!(reader.agent.counts().rails_returned, 1);
+    reader.check(LEN, &[(0, 0)]);
 }
 
 fn layers_are_read_as_they_are_written() {

@@ -1,20 +1,18 @@
-//! The lane's thread: it posts reads, takes their completions, and serves the connections of both ends.
+//! The lane's thread: it serves the connections of both ends. What it does for transfers is in `transfers`, for rails that fail in
+//! `recovery`.
 
 use super::owner::OwnerConnection;
-use super::plan::{Next, ReadPlan};
-use super::queue::{Completed, take_events};
+use super::queue::Completed;
 use super::reader::{EndedRead, ReaderConnection};
-use super::wire::{decode_word, kind};
-use super::{FRAME_BYTES_MAX, Order, RAIL_SHIFT, Verbs};
+use super::transfers::Active;
+use super::wire::{Attempt, RailAnew, decode_word, kind};
+use super::{FRAME_BYTES_MAX, Order, Verbs};
 use crate::control::{Channel, ChannelError, turn_away};
 use crate::counts::Refusal;
-use crate::desk::{Open, Orders, Posted, now};
+use crate::desk::{Orders, now};
 use crate::event::{TransferError, TransferId};
-use crate::prepared::Lent;
 use crate::station::Station;
-use crate::timeline::{Moment, note};
-use crate::transfer::Work;
-use crate::wake::Wake;
+use crate::wake::{Wake, timespec};
 use domain::{Incarnation, WorkerId};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::time::Timespec;
@@ -22,13 +20,9 @@ use std::collections::HashMap;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 /// Connections that peers read over. One more is closed.
 const OWNERS_MAX: usize = 4096;
-/// How long the reads of a queue pair that was ended may take to complete, until it is destroyed.
-const FLUSH_MAX: Duration = Duration::from_secs(1);
-
 /// What is waited for.
 const BELL: u64 = 0;
 /// A rail's completions: so much and its place.
@@ -37,40 +31,26 @@ const RAIL: u64 = 1 << 8;
 const OWNER: u64 = 1 << 62;
 const READER: u64 = 1 << 63;
 
-/// A transfer that is posted and not ended.
-struct Active {
-    open: Open,
-    connection: u64,
-    plan: Lent<ReadPlan>,
-    /// Since when reads of it are under way.
-    busy: Option<Instant>,
-    /// Reads of it that are under way.
-    under_way: usize,
-    missing: u64,
-    /// Why it is given up. It ends when no read of it is under way.
-    given_up: Option<TransferError>,
-}
-
-struct Engine<'a> {
-    station: &'a Station,
-    verbs: &'a Verbs,
+pub(super) struct Engine<'a> {
+    pub(super) station: &'a Station,
+    pub(super) verbs: &'a Verbs,
     wake: Arc<dyn Wake>,
     epoll: OwnedFd,
-    readers: HashMap<u64, ReaderConnection>,
+    pub(super) readers: HashMap<u64, ReaderConnection>,
     owners: HashMap<u64, OwnerConnection>,
     next_owner: u64,
-    actives: HashMap<u64, Active>,
+    pub(super) actives: HashMap<u64, Active>,
     /// What each caller's transfer is called among the active ones.
-    numbers: HashMap<TransferId, u64>,
+    pub(super) numbers: HashMap<TransferId, u64>,
     /// Carried out; kept for its room.
     orders: Orders<Order, Channel>,
     closed: bool,
     /// Whether a read ended since this was last asked.
-    progressed: bool,
+    pub(super) progressed: bool,
     // Kept for their room.
-    told: Vec<u64>,
-    taken: Vec<Completed>,
-    ended: Vec<EndedRead>,
+    pub(super) told: Vec<u64>,
+    pub(super) taken: Vec<Completed>,
+    pub(super) ended: Vec<EndedRead>,
 }
 
 /// The thread's body. Returns after [`Verbs::close`], with every open transfer ended as cancelled.
@@ -123,7 +103,7 @@ impl<'a> Engine<'a> {
                 return Ok(());
             }
             self.tell_progress();
-            self.pass_deadlines();
+            self.attend_rails();
             events.clear();
             self.wait(&mut events)?;
             for event in &events {
@@ -153,10 +133,7 @@ impl<'a> Engine<'a> {
                 }
             }
         }
-        let until = self.readers.values().filter_map(|reader| reader.ended).min().map(|ended| ended + FLUSH_MAX);
-        let timeout = until.map(|until| until.saturating_duration_since(now()));
-        let timeout =
-            timeout.map(|time| Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() });
+        let timeout = self.deadline().map(|at| timespec(at.saturating_duration_since(now())));
         let epoll = &self.epoll;
         self.verbs.desk.bell().sleep(|sleep| poll(epoll, events, if sleep { timeout.as_ref() } else { Some(&at_once) }))
     }
@@ -206,189 +183,12 @@ impl<'a> Engine<'a> {
         // It may have left while it waited.
         let stays = !reader.link.is_gone();
         self.readers.insert(number, reader);
+        self.count_rails();
         stays
     }
 
     fn watch(&self, socket: BorrowedFd<'_>, token: u64) -> rustix::io::Result<()> {
         epoll::add(&self.epoll, socket, EventData::new_u64(token), EventFlags::IN)
-    }
-
-    // -- transfers
-
-    fn post(&mut self, posted: Posted) {
-        let Posted { open, work } = posted;
-        let Work::Reads(plan) = work else { return };
-        let (number, bytes) = (plan.number, open.bytes);
-        let is_its = |reader: &ReaderConnection| Arc::ptr_eq(&reader.link, &open.link);
-        let found = self.readers.iter().find(|(_, reader)| is_its(reader)).map(|(&number, _)| number);
-        let reachable = found.filter(|_| !open.link.is_gone());
-        if let Some(id) = open.id() {
-            self.numbers.insert(id, number);
-        }
-        let connection = found.unwrap_or_default();
-        let active = Active { open, connection, plan, busy: None, under_way: 0, missing: bytes, given_up: None };
-        self.actives.insert(number, active);
-        let Some(connection) = reachable else { return self.give_up(number, TransferError::PeerGone) };
-        if bytes == 0 {
-            return self.finish(number);
-        }
-        if let Some(reader) = self.readers.get_mut(&connection) {
-            reader.waiting.push_back(number);
-        }
-        self.pump(connection);
-    }
-
-    /// Posts what may be read and for which there is room, in turns among the transfers of a link.
-    fn pump(&mut self, connection: u64) {
-        let Some(reader) = self.readers.get_mut(&connection).filter(|reader| reader.ended.is_none()) else { return };
-        let word = reader.way.progress();
-        let (mut wanted, mut failure) = (0, None);
-        // Transfers in a row that have nothing to post now.
-        let mut shut = 0;
-        while shut < reader.waiting.len()
-            && let Some(number) = reader.waiting.pop_front()
-        {
-            let Some(active) = self.actives.get_mut(&number) else { continue };
-            let next = active.plan.peek(word);
-            if next == Next::Nothing {
-                continue;
-            }
-            reader.waiting.push_back(number);
-            if next == Next::Gated {
-                shut += 1;
-                wanted = wanted.max(active.plan.last_gate());
-                continue;
-            }
-            shut = 0;
-            // The rail that has the least to do is done first.
-            let rails = reader.rails.iter_mut().enumerate().filter(|(_, rail)| rail.has_room());
-            let Some((place, rail)) = rails.min_by_key(|(_, rail)| rail.bytes()) else { break };
-            let (plan, id, link) = (&mut active.plan, active.open.id(), &active.open.link);
-            // SAFETY: the destination is inside memory that the rail has registered, is the caller's own, and is lent to this
-            // transfer until it ends, which it does not before each of its reads is accounted for.
-            let posted = unsafe {
-                rail.post(number, |read| {
-                    if plan.peek(word) != Next::Open {
-                        return None;
-                    }
-                    let part = plan.take()?;
-                    let run = &plan.runs[part.run as usize];
-                    if part.is_first {
-                        note(Moment::Begun, id.unwrap_or(TransferId(0)), link, || (run.gate, run.bytes));
-                    }
-                    Some((part, plan.read(&part, place, read)))
-                })
-            };
-            let count = match posted {
-                Ok(count) => count,
-                Err(reason) => {
-                    failure = Some(reason);
-                    break;
-                }
-            };
-            if count > 0 && active.under_way == 0 {
-                let now = now();
-                active.open.begin(now);
-                active.busy = Some(now);
-            }
-            active.under_way += count;
-        }
-        if wanted > reader.watched {
-            reader.watched = wanted;
-            reader.channel.push(kind::WATCH, &wanted.to_le_bytes(), None);
-            self.flush_reader(connection);
-        }
-        if let Some(reason) = failure {
-            self.lose(connection, &format!("a read cannot be posted: {reason}"));
-        }
-    }
-
-    /// Takes the completions of which a rail tells.
-    fn complete(&mut self, rail: usize) {
-        let mut told = std::mem::take(&mut self.told);
-        take_events(&self.verbs.rails[rail], &mut told);
-        for number in told.drain(..) {
-            let number = number >> RAIL_SHIFT;
-            if let Some(reader) = self.readers.get(&number)
-                && let Err(reason) = reader.rails.iter().filter(|own| own.rail == rail).try_for_each(|own| own.arm())
-            {
-                self.lose(number, &format!("completions are not told: {reason}"));
-            }
-            self.take_all(number);
-        }
-        self.told = told;
-    }
-
-    /// Takes all completions of a link.
-    fn take_all(&mut self, connection: u64) {
-        let mut ended = std::mem::take(&mut self.ended);
-        let Some(reader) = self.readers.get_mut(&connection) else { return };
-        let mut failure = None;
-        for rail in &mut reader.rails {
-            if let Err(reason) = rail.take(&mut self.taken, &mut ended) {
-                failure.get_or_insert(format!("{}: {reason}", self.verbs.rails[rail.rail].name));
-            }
-        }
-        // Those of a queue pair that was ended have failed for that reason.
-        let failure = failure.filter(|_| reader.ended.is_none());
-        self.progressed |= !ended.is_empty();
-        for EndedRead { transfer, part, arrived } in ended.drain(..) {
-            let Some(active) = self.actives.get_mut(&transfer) else { continue };
-            active.under_way -= 1;
-            if arrived {
-                active.missing -= u64::from(part.len);
-                let run = &mut active.plan.runs[part.run as usize];
-                run.missing -= part.len as usize;
-                if run.missing == 0 {
-                    let (id, gate, bytes) = (active.open.id().unwrap_or(TransferId(0)), run.gate, run.bytes);
-                    note(Moment::Read, id, &active.open.link, || (gate, bytes));
-                }
-            } else {
-                active.given_up.get_or_insert(TransferError::PeerGone);
-            }
-            if active.under_way == 0 {
-                let busy = active.busy.take();
-                active.open.add_wire(busy.map_or(Duration::ZERO, |busy| now().duration_since(busy)));
-                if active.missing == 0 || active.given_up.is_some() {
-                    self.finish(transfer);
-                }
-            }
-        }
-        self.ended = ended;
-        match failure {
-            Some(reason) => self.lose(connection, &reason),
-            None => {
-                self.pump(connection);
-                self.close_if_idle(connection);
-            }
-        }
-    }
-
-    /// A transfer is not read on. It ends when what is under way is over.
-    fn give_up(&mut self, number: u64, error: TransferError) {
-        let Some(active) = self.actives.get_mut(&number) else { return };
-        active.given_up.get_or_insert(error);
-        let (connection, idle) = (active.connection, active.under_way == 0);
-        if let Some(reader) = self.readers.get_mut(&connection) {
-            reader.waiting.retain(|&other| other != number);
-        }
-        if idle {
-            self.finish(number);
-        }
-    }
-
-    /// Takes a transfer to its one end.
-    fn finish(&mut self, number: u64) {
-        let Some(active) = self.actives.remove(&number) else { return };
-        if let Some(id) = active.open.id() {
-            self.numbers.remove(&id);
-        }
-        let result = match active.given_up.filter(|_| active.missing > 0 || active.open.bytes == 0) {
-            Some(error) => Err(error),
-            None => Ok(()),
-        };
-        let rails = active.plan.rails();
-        active.open.end(self.station, active.plan, rails, result);
     }
 
     // -- connections of readers
@@ -402,8 +202,12 @@ impl<'a> Engine<'a> {
             return;
         }
         let Some(reader) = self.readers.get_mut(&number).filter(|reader| reader.ended.is_none()) else { return };
-        match heard(reader) {
-            Ok(()) => self.pump(number),
+        let mut answers = Vec::new();
+        match heard(reader, &mut answers) {
+            Ok(()) => {
+                answers.into_iter().for_each(|(which, answer)| self.answered(number, which, answer));
+                self.pump(number);
+            }
             Err(error) => {
                 if let ChannelError::Refused(why, _) = &error {
                     self.station.counts.refused(*why);
@@ -413,7 +217,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    fn flush_reader(&mut self, number: u64) {
+    pub(super) fn flush_reader(&mut self, number: u64) {
         let Some(reader) = self.readers.get_mut(&number).filter(|reader| reader.ended.is_none()) else { return };
         if let Err(error) = flush(&self.epoll, &mut reader.channel, &mut reader.waits_to_write, READER | number) {
             self.lose(number, &error.to_string());
@@ -421,7 +225,7 @@ impl<'a> Engine<'a> {
     }
 
     /// A link is of no use any more.
-    fn lose(&mut self, number: u64, reason: &str) {
+    pub(super) fn lose(&mut self, number: u64, reason: &str) {
         let Some(reader) = self.readers.get(&number) else { return };
         let link = reader.link.clone();
         self.station.lose(&link, reason);
@@ -432,6 +236,8 @@ impl<'a> Engine<'a> {
     fn end_reader(&mut self, number: u64) {
         let Some(reader) = self.readers.get_mut(&number).filter(|reader| reader.ended.is_none()) else { return };
         reader.fail(now());
+        self.count_rails();
+        let Some(reader) = self.readers.get(&number) else { return };
         // It is not listened to any more; the owner sees that when the connection is closed, with the queue pairs.
         let _ = epoll::delete(&self.epoll, reader.socket());
         let own = self.actives.iter().filter(|(_, active)| active.connection == number).map(|(&transfer, _)| transfer);
@@ -441,34 +247,12 @@ impl<'a> Engine<'a> {
         self.close_if_idle(number);
     }
 
-    /// Destroys the queue pairs of a link that was ended, once nothing is under way.
-    fn close_if_idle(&mut self, number: u64) {
+    /// Destroys queue pairs that were ended, of a link or of a rail, once nothing is under way.
+    pub(super) fn close_if_idle(&mut self, number: u64) {
         if self.readers.get(&number).is_some_and(|reader| reader.ended.is_some() && reader.is_idle()) {
             self.readers.remove(&number);
         }
-    }
-
-    /// Destroys queue pairs whose reads do not complete, which ends them as well.
-    fn pass_deadlines(&mut self) {
-        let now = now();
-        let late = |reader: &ReaderConnection| reader.ended.is_some_and(|ended| now >= ended + FLUSH_MAX);
-        let numbers: Vec<u64> =
-            self.readers.iter().filter(|(_, reader)| late(reader)).map(|(&number, _)| number).collect();
-        for number in numbers {
-            self.readers.remove(&number);
-            self.end_transfers(|active| active.connection == number);
-        }
-    }
-
-    /// Ends transfers whose queue pairs are destroyed.
-    fn end_transfers(&mut self, which: impl Fn(&Active) -> bool) {
-        let own = self.actives.iter().filter(|(_, active)| which(active)).map(|(&transfer, _)| transfer);
-        for transfer in own.collect::<Vec<_>>() {
-            if let Some(active) = self.actives.get_mut(&transfer) {
-                active.given_up.get_or_insert(TransferError::Cancelled);
-            }
-            self.finish(transfer);
-        }
+        self.destroy_idle(number);
     }
 
     // -- connections of owners
@@ -551,8 +335,8 @@ fn poll(epoll: &OwnedFd, events: &mut Vec<epoll::Event>, timeout: Option<&Timesp
     }
 }
 
-/// Handles what an owner said.
-fn heard(reader: &mut ReaderConnection) -> Result<(), ChannelError> {
+/// Handles what an owner said. `answers` gets what it says of rails.
+fn heard(reader: &mut ReaderConnection, answers: &mut Vec<(Attempt, Option<RailAnew>)>) -> Result<(), ChannelError> {
     let refuse = |reason| ChannelError::Refused(Refusal::Protocol, reason);
     reader.channel.fill()?;
     while let Some(frame) = reader.channel.next(FRAME_BYTES_MAX)? {
@@ -560,6 +344,11 @@ fn heard(reader: &mut ReaderConnection) -> Result<(), ChannelError> {
             kind::WORD => reader.way.raise(decode_word(&frame.body).map_err(refuse)?),
             kind::REGION => reader.way.add_region(&frame.body).map_err(refuse)?,
             kind::WITHDRAWN => reader.way.withdraw_region(&frame.body).map_err(refuse)?,
+            kind::RAIL => {
+                let answer = RailAnew::decode(&frame.body).map_err(refuse)?;
+                answers.push((answer.which, Some(answer)));
+            }
+            kind::NO_RAIL => answers.push((Attempt::decode_alone(&frame.body).map_err(refuse)?, None)),
             other => return Err(refuse(format!("a frame of kind {other} out of place"))),
         }
     }

@@ -6,6 +6,10 @@
 //! That connection, like every other, is made and proven to be a peer's by `control`; the queue pairs of both ends live as
 //! long as it.
 //!
+//! A link has queue pairs on each device that is configured: its rails (see [`crate::rails`]). The queue pairs of one that fails or
+//! slows are ended, what they had not brought is read over the others once it is certain that nothing of it comes late, and
+//! both ends make new ones later. The link ends with its last rail: the peer is reached over another lane then.
+//!
 //! What is deliberately absent: writing. No key allows it, and no queue pair of ours is made for it. And checksums: links
 //! check each packet, and a read that was damaged is repeated by the device.
 
@@ -15,6 +19,8 @@ mod plan;
 mod queue;
 mod rail;
 mod reader;
+mod recovery;
+mod transfers;
 mod wire;
 
 pub(crate) use engine::run;
@@ -22,10 +28,11 @@ pub(crate) use plan::ReadPlan;
 
 use crate::config::RdmaConfig;
 use crate::control::{Channel, Frame};
-use crate::desk::Desk;
+use crate::desk::{Desk, now};
 use crate::link::Link;
 use crate::memory::{Memory, REGIONS_MAX, RegionId};
 use crate::probe::{PROBE_BYTES, Scratch};
+use crate::rails::Rails;
 use queue::Completions;
 use rail::Rail;
 use reader::{LinkRail, ReaderConnection};
@@ -152,7 +159,7 @@ impl Verbs {
         wait: impl Fn(&mut Channel) -> Result<Frame, String>,
     ) -> Result<Met, String> {
         let number = self.next_link.fetch_add(1, Ordering::Relaxed);
-        let rail = |rail: usize| LinkRail::new(self, rail, (number << RAIL_SHIFT) | rail as u64);
+        let rail = |rail: usize| LinkRail::new(self, rail, told_as(number, rail));
         let mut rails = (0..self.rails.len()).map(rail).collect::<Result<Vec<_>, _>>()?;
         let offer = ReaderConnection::offer(&rails, self, fingerprint);
         channel.push(kind::QUEUES, &offer.encode(), None);
@@ -195,7 +202,10 @@ impl Verbs {
             link,
             way,
             channel,
-            rails,
+            // They were not compared yet.
+            choice: Rails::new(&vec![Some(None); rails.len()], now()),
+            rails: rails.into_iter().map(Some).collect(),
+            attempts: 0,
             waiting: VecDeque::new(),
             watched: 0,
             ended: None,
@@ -219,6 +229,11 @@ pub(crate) struct Met {
     pub(crate) way: Arc<RdmaWay>,
     channel: Channel,
     rails: Vec<LinkRail>,
+}
+
+/// As what the completions of a link's rail are told.
+fn told_as(link: u64, rail: usize) -> u64 {
+    (link << RAIL_SHIFT) | rail as u64
 }
 
 fn unexpected(frame: &Frame) -> String {

@@ -4,7 +4,7 @@
 use super::Verbs;
 use super::queue::{Depth, QueuePair};
 use super::rail::Rail;
-use super::wire::{self, Queues, RailQueues, Region, decode_word, kind};
+use super::wire::{self, Queues, RailAnew, RailQueues, Region, decode_word, kind};
 use crate::control::{Channel, ChannelError};
 use crate::counts::Refusal;
 use crate::memory::RegionId;
@@ -31,7 +31,8 @@ enum Stage {
     /// It has not said which queue pairs it reads by.
     Expected,
     Reading {
-        _pairs: Vec<QueuePair>,
+        /// Of each of the reader's rails.
+        pairs: Vec<Vec<QueuePair>>,
         /// Which of the agent's rails serves each of the reader's.
         rails: Vec<usize>,
         regions_shown: BTreeSet<RegionId>,
@@ -76,6 +77,23 @@ impl OwnerConnection {
                 }
                 (Stage::Reading { watched, .. }, kind::WATCH) => {
                     *watched = (*watched).max(decode_word(&frame.body).map_err(refuse)?);
+                }
+                (Stage::Reading { pairs, rails, .. }, kind::RAIL) => {
+                    let RailAnew { which, queues } = RailAnew::decode(&frame.body).map_err(refuse)?;
+                    let place = usize::from(which.rail);
+                    let own = *rails.get(place).ok_or_else(|| refuse(format!("there is no rail {place}")))?;
+                    // Those that failed go first: a device may have no room for both.
+                    pairs[place].clear();
+                    match serve_rail(verbs, own, &queues) {
+                        Ok((answer, made)) => {
+                            pairs[place] = made;
+                            self.channel.push(kind::RAIL, &RailAnew { which, queues: answer }.encode(), None);
+                        }
+                        Err(reason) => {
+                            tracing::debug!(rail = verbs.rails[own].name, reason, "no queue pairs can be made");
+                            self.channel.push(kind::NO_RAIL, &which.encode(), None);
+                        }
+                    }
                 }
                 (_, other) => return Err(refuse(format!("a frame of kind {other} out of place"))),
             }
@@ -127,22 +145,28 @@ impl OwnerConnection {
 /// Makes a queue pair for each that is offered, on the rail that fits it best. Errors, in words.
 fn serve(verbs: &Verbs, offer: &Queues) -> Result<(Vec<RailQueues>, Stage), String> {
     let (mut answer, mut pairs, mut rails) = (Vec::new(), Vec::new(), Vec::new());
-    for RailQueues { address, queues } in &offer.rails {
-        let own = best_rail(verbs, &address.gid, address.kind, &rails)?;
-        let rail = &verbs.rails[own];
-        let reads_of_peer = rail.address().reads_of_peers.min(address.reads);
-        let mut numbers = Vec::new();
-        for &number in queues {
-            // It sends nothing, so one entry that is never used is enough.
-            let mut pair = QueuePair::new(rail, &verbs.unused[own], 1, true)?;
-            pair.connect(rail, address, number, Depth { reads: 0, reads_of_peer })?;
-            numbers.push(pair.number());
-            pairs.push(pair);
-        }
-        answer.push(RailQueues { address: rail.address(), queues: numbers });
+    for rail in &offer.rails {
+        let own = best_rail(verbs, &rail.address.gid, rail.address.kind, &rails)?;
+        let (queues, made) = serve_rail(verbs, own, rail)?;
+        answer.push(queues);
+        pairs.push(made);
         rails.push(own);
     }
-    Ok((answer, Stage::Reading { _pairs: pairs, rails, regions_shown: BTreeSet::new(), watched: 0, told: 0 }))
+    Ok((answer, Stage::Reading { pairs, rails, regions_shown: BTreeSet::new(), watched: 0, told: 0 }))
+}
+
+/// Makes a queue pair on rail `own` for each of the reader's. Errors, in words.
+fn serve_rail(verbs: &Verbs, own: usize, reader: &RailQueues) -> Result<(RailQueues, Vec<QueuePair>), String> {
+    let (rail, address) = (&verbs.rails[own], &reader.address);
+    let reads_of_peer = rail.address().reads_of_peers.min(address.reads);
+    let mut pairs = Vec::new();
+    for &number in &reader.queues {
+        // It sends nothing, so one entry that is never used is enough.
+        let mut pair = QueuePair::new(rail, &verbs.unused[own], 1, true)?;
+        pair.connect(rail, address, number, Depth { reads: 0, reads_of_peer })?;
+        pairs.push(pair);
+    }
+    Ok((RailQueues { address: rail.address(), queues: pairs.iter().map(QueuePair::number).collect() }, pairs))
 }
 
 /// The rail of this agent that fits one of the peer's: of its kind, in its network as far as the addresses tell, and not

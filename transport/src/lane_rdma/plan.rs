@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Larger pieces are read in parts, so that a cancelled transfer ends soon and queue pairs share the work evenly.
-const READ_BYTES_MAX: usize = 256 << 10;
+pub(super) const READ_BYTES_MAX: usize = 256 << 10;
 
 /// Numbers transfers: unique in a process.
 static NEXT: AtomicU64 = AtomicU64::new(1);
@@ -19,6 +19,8 @@ pub(crate) struct ReadPlan {
     pub(super) number: u64,
     pub(super) runs: Vec<ReadRun>,
     next: Cursor,
+    /// Parts that were read over a rail which failed, to be read again.
+    again: Vec<Part>,
     /// Rails of the link.
     rails: u16,
 }
@@ -26,6 +28,7 @@ pub(crate) struct ReadPlan {
 impl Again for ReadPlan {
     fn again(mut self) -> Plan {
         (self.number, self.next) = (NEXT.fetch_add(1, Ordering::Relaxed), Cursor::default());
+        self.again.clear();
         self.runs.iter_mut().for_each(|run| run.missing = run.bytes);
         Plan::Reads(self)
     }
@@ -102,7 +105,7 @@ impl ReadPlan {
         };
         let runs = runs.into_iter().map(run).collect::<Result<_, _>>()?;
         let (number, rails) = (NEXT.fetch_add(1, Ordering::Relaxed), way.rails.len() as u16);
-        Ok(Self { number, runs, next: Cursor::default(), rails })
+        Ok(Self { number, runs, next: Cursor::default(), again: Vec::new(), rails })
     }
 
     /// Rails that it may go over.
@@ -113,6 +116,7 @@ impl ReadPlan {
     /// Whether the next part may be read, given the owner's word.
     pub(super) fn peek(&self, word: u64) -> Next {
         match self.runs.get(self.next.run) {
+            _ if !self.again.is_empty() => Next::Open,
             None => Next::Nothing,
             Some(run) if run.gate > word => Next::Gated,
             Some(_) => Next::Open,
@@ -126,6 +130,9 @@ impl ReadPlan {
 
     /// Takes the next part, whether its gate is open or not.
     pub(super) fn take(&mut self) -> Option<Part> {
+        if let Some(part) = self.again.pop() {
+            return Some(part);
+        }
         let at = self.next;
         let run = self.runs.get(at.run)?;
         let piece = &run.pieces[at.piece];
@@ -142,6 +149,11 @@ impl ReadPlan {
             Cursor { run: at.run + 1, piece: 0, offset: 0 }
         };
         Some(part)
+    }
+
+    /// A part that was taken did not come, and is read again.
+    pub(super) fn put_back(&mut self, part: Part) {
+        self.again.push(Part { is_first: false, ..part });
     }
 
     /// A part as rail `rail` of the link reads it.

@@ -6,10 +6,11 @@
 use super::plan::Part;
 use super::queue::{Completed, Completions, Depth, QueuePair, Read};
 use super::rail::Rail;
-use super::wire::{Queues, RailQueues};
+use super::wire::{Attempt, Queues, RailQueues};
 use super::{RdmaWay, Verbs};
 use crate::control::Channel;
 use crate::link::Link;
+use crate::rails::Rails;
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -50,9 +51,23 @@ struct Queue {
 pub(super) struct LinkRail {
     /// Which of the agent's.
     pub(super) rail: usize,
+    pub(super) stage: Stage,
     completions: Completions,
     queues: Vec<Queue>,
     bytes: usize,
+}
+
+/// What the queue pairs of a rail are there for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// They read what transfers want.
+    Used,
+    /// They were ended then, and what is under way completes soon.
+    Ended(Instant),
+    /// They were made then, in place of others that failed, and the owner was asked for its own.
+    Offered(Instant, Attempt),
+    /// They read since then what shows how fast they are: so many bytes.
+    Tried(Instant, u64),
 }
 
 /// A link's queue pairs, and the connection that they were agreed on over. The queue pairs live as long.
@@ -60,7 +75,12 @@ pub(crate) struct ReaderConnection {
     pub(super) link: Arc<Link>,
     pub(super) way: Arc<RdmaWay>,
     pub(super) channel: Channel,
-    pub(super) rails: Vec<LinkRail>,
+    /// `None`: those of this rail are gone, until it is tried again.
+    pub(super) rails: Vec<Option<LinkRail>>,
+    /// Which of them are used.
+    pub(super) choice: Rails,
+    /// Attempts to make a rail anew.
+    pub(super) attempts: u32,
     /// Transfers with something left to post.
     pub(super) waiting: VecDeque<u64>,
     /// Up to which word the owner tells of it.
@@ -81,7 +101,7 @@ impl LinkRail {
             Ok(Queue { pair, posted: VecDeque::with_capacity(QUEUE_READS_MAX), first: 0 })
         };
         let queues = (0..count).map(queue).collect::<Result<_, String>>()?;
-        Ok(Self { rail, completions, queues, bytes: 0 })
+        Ok(Self { rail, stage: Stage::Used, completions, queues, bytes: 0 })
     }
 
     /// What the owner is told of it.
@@ -104,11 +124,6 @@ impl LinkRail {
         self.completions.arm()
     }
 
-    /// Bytes that are asked for.
-    pub(super) fn bytes(&self) -> usize {
-        self.bytes
-    }
-
     fn room(&self) -> Option<usize> {
         if self.bytes >= RAIL_BYTES_MAX {
             return None;
@@ -117,12 +132,12 @@ impl LinkRail {
         least.filter(|(_, queue)| queue.posted.len() < QUEUE_READS_MAX).map(|(place, _)| place)
     }
 
-    /// Whether another read may be posted.
+    /// Whether another read of a transfer may be posted.
     pub(super) fn has_room(&self) -> bool {
-        self.room().is_some()
+        self.stage == Stage::Used && self.room().is_some()
     }
 
-    /// Posts what `next` gives, as a chain on the queue pair with the fewest reads; how many. Errors, in words: the queue
+    /// Posts what `next` gives, as a chain on the queue pair with the fewest reads; their bytes. Errors, in words: the queue
     /// pair is of no use any more.
     ///
     /// # Safety
@@ -131,12 +146,12 @@ impl LinkRail {
         &mut self,
         transfer: u64,
         mut next: impl FnMut(u64) -> Option<(Part, Read)>,
-    ) -> Result<usize, String> {
+    ) -> Result<u64, String> {
         let Some(place) = self.room() else { return Ok(0) };
         let queue = &mut self.queues[place];
         let room = CHAIN_MAX.min(QUEUE_READS_MAX - queue.posted.len());
         let mut chain = [const { None::<Read> }; CHAIN_MAX];
-        let mut count = 0;
+        let (mut count, before) = (0, self.bytes);
         while count < room && self.bytes < RAIL_BYTES_MAX {
             let id = ((place as u64) << PLACE_SHIFT) | (queue.first + queue.posted.len() as u64);
             let Some((part, read)) = next(id) else { break };
@@ -148,7 +163,7 @@ impl LinkRail {
         }
         // SAFETY: the caller says so.
         unsafe { queue.pair.read(chain[..count].iter().flatten())? };
-        Ok(count)
+        Ok((self.bytes - before) as u64)
     }
 
     /// Takes completions, and the reads that they end. Errors, in words: a queue pair has failed, and its other reads with
@@ -183,15 +198,28 @@ impl LinkRail {
     }
 
     /// Ends the queue pairs; the reads that are posted complete soon.
-    fn fail(&mut self) {
+    pub(super) fn fail(&mut self, now: Instant) {
         for queue in &mut self.queues {
             // One that cannot be ended is destroyed when patience does.
             let _ = queue.pair.fail();
         }
+        self.stage = Stage::Ended(now);
     }
 
-    fn is_idle(&self) -> bool {
+    pub(super) fn is_idle(&self) -> bool {
         self.queues.iter().all(|queue| queue.posted.is_empty())
+    }
+
+    /// The reads that end with the queue pairs, which are destroyed.
+    pub(super) fn destroy(self) -> impl Iterator<Item = EndedRead> {
+        let Self { queues, completions, .. } = self;
+        let mut posted = Vec::new();
+        for Queue { pair, posted: own, .. } in queues {
+            drop(pair);
+            posted.extend(own);
+        }
+        drop(completions);
+        posted.into_iter().map(|PostedRead { transfer, part }| EndedRead { transfer, part, arrived: false })
     }
 }
 
@@ -208,12 +236,12 @@ impl ReaderConnection {
 
     /// Whether nothing that was posted is under way.
     pub(super) fn is_idle(&self) -> bool {
-        self.rails.iter().all(LinkRail::is_idle)
+        self.rails.iter().flatten().all(LinkRail::is_idle)
     }
 
     /// Ends its queue pairs.
     pub(super) fn fail(&mut self, now: Instant) {
-        self.rails.iter_mut().for_each(LinkRail::fail);
+        self.rails.iter_mut().flatten().for_each(|rail| rail.fail(now));
         self.waiting.clear();
         self.ended = Some(now);
     }

@@ -1,14 +1,15 @@
 //! What two agents say to each other about queue pairs and keys, over a connection of its own.
 //!
 //! The reader offers its rails with a queue pair for each; the owner answers with one of its own for each of those, and
-//! with the keys of its regions. Later the owner tells of new regions and, while the reader watches, of its progress.
+//! with the keys of its regions. Later the owner tells of new regions and, while the reader watches, of its progress; and for
+//! a rail that failed, both make new queue pairs.
 //! All numbers are little endian. What the other end says is checked here as far as it can be without looking at devices.
 
 use super::rail::RAILS_MAX;
 use crate::memory::RegionId;
 
 /// Version of these messages. Other versions are refused.
-pub(super) const VERSION: u16 = 2;
+pub(super) const VERSION: u16 = 3;
 /// Queue pairs for a peer on one rail.
 pub(crate) const QUEUES_MAX: usize = 8;
 /// Queue pair and packet numbers have so many bits.
@@ -28,6 +29,10 @@ pub(super) mod kind {
     pub(crate) const WORD: u8 = 36;
     /// A region is registered no more: its number.
     pub(crate) const WITHDRAWN: u8 = 37;
+    /// New queue pairs for one rail, of either end, in place of those that failed: [`super::RailAnew`].
+    pub(crate) const RAIL: u8 = 38;
+    /// The owner can make none for it now: rail and attempt, as in [`super::RailAnew`].
+    pub(crate) const NO_RAIL: u8 = 39;
 }
 
 /// How a port is addressed.
@@ -68,6 +73,20 @@ pub(super) struct Queues {
     pub(super) rails: Vec<RailQueues>,
 }
 
+/// Queue pairs for one rail, in place of earlier ones.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct RailAnew {
+    pub(super) which: Attempt,
+    pub(super) queues: RailQueues,
+}
+
+/// Which rail of a link is made anew, in the reader's order, and for the how-manieth time: the answer repeats it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Attempt {
+    pub(super) rail: u8,
+    pub(super) number: u32,
+}
+
 /// A region of the owner, as the reader's device addresses it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Region {
@@ -83,20 +102,7 @@ impl Queues {
         let mut bytes = VERSION.to_le_bytes().to_vec();
         bytes.extend_from_slice(&self.fingerprint.to_le_bytes());
         bytes.push(self.rails.len() as u8);
-        for RailQueues { address, queues } in &self.rails {
-            bytes.push(match address.kind {
-                GidKind::InfiniBand => 0,
-                GidKind::RoceV1 => 1,
-                GidKind::RoceV2 => 2,
-            });
-            bytes.extend_from_slice(&address.gid);
-            bytes.extend_from_slice(&address.lid.to_le_bytes());
-            bytes.extend_from_slice(&[address.mtu, address.reads, address.reads_of_peers, queues.len() as u8]);
-            for (number, packet) in queues {
-                bytes.extend_from_slice(&number.to_le_bytes());
-                bytes.extend_from_slice(&packet.to_le_bytes());
-            }
-        }
+        self.rails.iter().for_each(|rail| rail.encode(&mut bytes));
         bytes
     }
 
@@ -124,7 +130,59 @@ impl Queues {
     }
 }
 
+impl RailAnew {
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut bytes = self.which.encode();
+        self.queues.encode(&mut bytes);
+        bytes
+    }
+
+    /// Errors: what is wrong with it, in words.
+    pub(super) fn decode(bytes: &[u8]) -> Result<Self, String> {
+        let mut rest = Rest(bytes);
+        let which = Attempt::decode(&mut rest)?;
+        let queues = RailQueues::decode(&mut rest)?;
+        rest.end()?;
+        Ok(Self { which, queues })
+    }
+}
+
+impl Attempt {
+    pub(super) fn encode(self) -> Vec<u8> {
+        [&[self.rail][..], &self.number.to_le_bytes()].concat()
+    }
+
+    fn decode(rest: &mut Rest<'_>) -> Result<Self, String> {
+        let [rail] = rest.take()?;
+        Ok(Self { rail, number: u32::from_le_bytes(rest.take()?) })
+    }
+
+    /// An attempt of which the owner says that it failed. Errors: what is wrong with it, in words.
+    pub(super) fn decode_alone(bytes: &[u8]) -> Result<Self, String> {
+        let mut rest = Rest(bytes);
+        let attempt = Self::decode(&mut rest)?;
+        rest.end()?;
+        Ok(attempt)
+    }
+}
+
 impl RailQueues {
+    fn encode(&self, bytes: &mut Vec<u8>) {
+        let Self { address, queues } = self;
+        bytes.push(match address.kind {
+            GidKind::InfiniBand => 0,
+            GidKind::RoceV1 => 1,
+            GidKind::RoceV2 => 2,
+        });
+        bytes.extend_from_slice(&address.gid);
+        bytes.extend_from_slice(&address.lid.to_le_bytes());
+        bytes.extend_from_slice(&[address.mtu, address.reads, address.reads_of_peers, queues.len() as u8]);
+        for (number, packet) in queues {
+            bytes.extend_from_slice(&number.to_le_bytes());
+            bytes.extend_from_slice(&packet.to_le_bytes());
+        }
+    }
+
     fn decode(rest: &mut Rest<'_>) -> Result<Self, String> {
         let kind = match rest.take::<1>()? {
             [0] => GidKind::InfiniBand,
@@ -263,6 +321,15 @@ mod tests {
         assert!(decode_withdrawn(&[0; 5]).is_err());
     }
 
+    #[test]
+    fn rails_come_anew_as_they_went() {
+        let which = Attempt { rail: 3, number: 70_000 };
+        let anew = RailAnew { which, queues: queues().rails[0].clone() };
+        assert_eq!(RailAnew::decode(&anew.encode()), Ok(anew.clone()));
+        assert!(RailAnew::decode(&anew.encode()[1..]).is_err());
+        assert_eq!(Attempt::decode_alone(&which.encode()), Ok(which));
+    }
+
     proptest! {
         #[test]
         fn no_bytes_are_too_odd(bytes in proptest::collection::vec(any::<u8>(), 0..200), rails in 1_usize..RAILS_MAX) {
@@ -271,7 +338,13 @@ mod tests {
                 prop_assert_eq!(queues.encode(), bytes.clone());
             }
             if let Ok(region) = Region::decode(&bytes, rails) {
-                prop_assert_eq!(region.encode(), bytes);
+                prop_assert_eq!(region.encode(), bytes.clone());
+            }
+            if let Ok(anew) = RailAnew::decode(&bytes) {
+                prop_assert_eq!(anew.encode(), bytes.clone());
+            }
+            if let Ok(attempt) = Attempt::decode_alone(&bytes) {
+                prop_assert_eq!(attempt.encode(), bytes);
             }
         }
     }
