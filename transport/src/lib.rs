@@ -5,7 +5,7 @@
 //! late write cannot exist; a late read is harmless to the owner and the reader throws its result away.
 //!
 //! What is deliberately absent: any decision about which bytes to read and whether they are valid (that is
-//! `kv-manager`'s). The only thing decided here is the lane.
+//! `kv-manager`'s). All that is decided here is the lane, and which of its rails are used.
 
 mod agent;
 mod checksum;

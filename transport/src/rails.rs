@@ -34,8 +34,8 @@ const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 /// A rail that did well for so long is tried as soon as at first when it is put aside again.
 const STEADY: Duration = Duration::from_secs(20);
-/// A link none of whose rails can be used for so long is lost.
-const NONE_UP_MAX: Duration = Duration::from_secs(5);
+/// A link none of whose rails can be used for so long is lost. Longer than a pause: the last one is tried once more at least.
+const NONE_UP_MAX: Duration = Duration::from_secs(10);
 /// What a rail is taken for that was not measured, in bytes a second.
 const UNMEASURED: f64 = 1e9;
 

@@ -159,7 +159,7 @@ fn pauses_double_and_a_link_without_rails_is_lost() {
             assert!(!world.rails.tried(0, None, world.now));
         }
     }
-    assert_eq!(trials, [100, 300, 700, 1500, 3100]);
+    assert_eq!(trials, [100, 300, 700, 1500, 3100, 6300]);
     assert_eq!(world.now - world.begin, NONE_UP_MAX);
     assert!(world.rails.tried(0, Some(None), world.now) && !world.rails.is_lost(world.now));
 }

@@ -3,6 +3,7 @@
 
 mod ends;
 mod every_lane;
+mod integrity;
 mod links;
 mod rails;
 mod regions;

@@ -15,10 +15,10 @@ const ILL: u64 = WELL / 10;
 
 /// A cable to an agent.
 #[derive(Clone, Default)]
-struct Cable(Arc<CableState>);
+pub(crate) struct Cable(Arc<CableState>);
 
 #[derive(Default)]
-struct CableState {
+pub(crate) struct CableState {
     bytes_per_s: AtomicU64,
     /// Bytes that the agent sent over it.
     sent: AtomicU64,
@@ -27,7 +27,7 @@ struct CableState {
 
 impl Cable {
     /// A cable, and the address at its other end. Its threads end with the connections, and the last with the test's process.
-    fn new(to: &str) -> (Self, String) {
+    pub(crate) fn new(to: &str) -> (Self, String) {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
         let address = listener.local_addr().expect("it is bound").to_string();
         let (cable, to) = (Self::default(), to.to_owned());
@@ -58,7 +58,7 @@ impl Cable {
         self.0.bytes_per_s.load(Ordering::SeqCst)
     }
 
-    fn set_speed(&self, bytes_per_s: u64) {
+    pub(crate) fn set_speed(&self, bytes_per_s: u64) {
         self.0.bytes_per_s.store(bytes_per_s, Ordering::SeqCst);
     }
 
@@ -67,7 +67,7 @@ impl Cable {
     }
 
     /// Breaks what goes over it, but the first `spared` connections. Others can be made.
-    fn cut(&self, spared: usize) {
+    pub(crate) fn cut(&self, spared: usize) {
         for connection in self.0.connections.lock().expect("nobody panics").drain(spared..) {
             // It may have ended.
             let _ = connection.shutdown(Shutdown::Both);

@@ -1,0 +1,245 @@
+//! Random interleavings of whatever may happen to transfers, over every lane: nothing is written into a destination once its
+//! transfer has ended, and what is read under a lease that lived all the while is right, so that nothing wrong is ever sealed.
+//!
+//! The owner keeps to the rules of leases, as `kv-manager` does: it writes a block anew only when no lease on it lives.
+
+use crate::ends::*;
+use crate::rails::Cable;
+use domain::{ProgressWord, StepId};
+use proptest::prelude::*;
+use std::collections::HashMap;
+use transport::{AgentConfig, AgentEvent, Hub, Lane, Memory, TransferId};
+
+/// Blocks of the owner's memory, and of the reader's: each is read to the same place.
+const BLOCKS: usize = POSTED_MAX;
+const BLOCK: usize = 96 << 10;
+/// What is in a block of the reader's that nothing is read to.
+const UNTOUCHED: u8 = 0xAA;
+
+/// What may happen.
+#[derive(Clone, Copy, Debug)]
+enum Action {
+    /// The reader leases a block and posts a transfer of it, behind a gate or not.
+    Read { block: usize, gated: bool },
+    /// It cancels the transfer of a block.
+    Cancel(usize),
+    /// The owner's engine goes a step further, which opens all gates.
+    Step,
+    /// The lease on a block lapses.
+    Lapse(usize),
+    /// The owner gives a block to another use, if no lease on it lives.
+    Reuse(usize),
+    /// The connections that bytes come over break.
+    Break,
+    /// The owner dies and comes back.
+    Die,
+    /// The reader takes what has ended.
+    Look,
+}
+
+fn action() -> impl Strategy<Value = Action> {
+    let block = || 0..BLOCKS;
+    prop_oneof![
+        6 => (block(), any::<bool>()).prop_map(|(block, gated)| Action::Read { block, gated }),
+        2 => block().prop_map(Action::Cancel),
+        3 => Just(Action::Step),
+        2 => block().prop_map(Action::Lapse),
+        3 => block().prop_map(Action::Reuse),
+        1 => Just(Action::Break),
+        1 => Just(Action::Die),
+        4 => Just(Action::Look),
+    ]
+}
+
+/// A transfer that has not ended.
+struct Reading {
+    block: usize,
+    /// Of the block when it was leased.
+    generation: u64,
+    /// Whether the lease lives.
+    leased: bool,
+}
+
+struct World {
+    lane: Lane,
+    hubs: (Hub, Hub),
+    owner: Option<End>,
+    cable: Option<Cable>,
+    reader: End,
+    life: u64,
+    step: u64,
+    generations: [u64; BLOCKS],
+    readings: HashMap<TransferId, Reading>,
+    sealed: u64,
+}
+
+/// What a block holds in a generation.
+fn content(block: usize, generation: u64) -> Vec<u8> {
+    let seed = (generation * BLOCKS as u64 + block as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    (0..BLOCK as u64).map(|at| ((seed ^ at.wrapping_mul(0xD134_2543_DE82_EF95)) >> 29) as u8).collect()
+}
+
+fn write(end: &End, block: usize, bytes: &[u8]) {
+    assert_eq!(bytes.len(), BLOCK);
+    // SAFETY: inside the memory, of which this end is the only writer.
+    unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), end.memory.as_ptr().add(block * BLOCK), BLOCK) };
+}
+
+/// What is in a block, into which no transfer reads.
+fn holds(end: &End, block: usize) -> &[u8] {
+    // SAFETY: inside the memory, of which nobody writes that part now.
+    unsafe { std::slice::from_raw_parts(end.memory.as_ptr().add(block * BLOCK), BLOCK) }
+}
+
+impl World {
+    fn new(lane: Lane) -> Self {
+        let hubs = hubs(lane);
+        let reader = end(&hubs.1, READER, 1, BLOCKS * BLOCK, |config: &mut AgentConfig| config.lanes = vec![lane]);
+        (0..BLOCKS).for_each(|block| write(&reader, block, &[UNTOUCHED; BLOCK]));
+        let (readings, generations) = (HashMap::new(), [0; BLOCKS]);
+        let mut world =
+            Self { lane, hubs, owner: None, cable: None, reader, life: 0, step: 0, generations, readings, sealed: 0 };
+        world.be_born();
+        world
+    }
+
+    /// The owner begins a life, and is connected.
+    fn be_born(&mut self) {
+        self.life += 1;
+        let lane = self.lane;
+        let owner = end(&self.hubs.0, OWNER, self.life, BLOCKS * BLOCK, |config| config.lanes = vec![lane]);
+        for block in 0..BLOCKS {
+            self.generations[block] += 1;
+            write(&owner, block, &content(block, self.generations[block]));
+        }
+        owner.word.raise(StepId(self.step), 0);
+        let mut info = owner.info.clone();
+        if lane == Lane::Tcp {
+            let (cable, address) = Cable::new(&info.address.tcp);
+            cable.set_speed(u64::MAX);
+            (self.cable, info.address.tcp) = (Some(cable), address);
+        }
+        self.owner = Some(owner);
+        self.reader.agent.introduce(info);
+        self.reader.agent.connect(OWNER);
+        while !self.reader.agent.is_connected(OWNER) {
+            let event = self.reader.event();
+            self.take(event);
+        }
+    }
+
+    fn act(&mut self, action: Action) {
+        match action {
+            Action::Read { block, gated } => {
+                if self.readings.values().any(|reading| reading.block == block) {
+                    return;
+                }
+                let gate = if gated { ProgressWord::mark(StepId(self.step + 1), 0) } else { 0 };
+                let at = (block * BLOCK) as u64;
+                let id = self.reader.post(OWNER, vec![batch(BLOCK, gate, &[(at, at)])]);
+                self.readings.insert(id, Reading { block, generation: self.generations[block], leased: true });
+            }
+            Action::Cancel(block) => {
+                if let Some((&id, _)) = self.readings.iter().find(|(_, reading)| reading.block == block) {
+                    self.reader.agent.cancel(id);
+                }
+            }
+            Action::Step => {
+                self.step += 1;
+                self.owner.as_ref().expect("it lives").word.raise(StepId(self.step), 0);
+            }
+            Action::Lapse(block) => {
+                self.readings.values_mut().filter(|reading| reading.block == block).for_each(|it| it.leased = false);
+            }
+            Action::Reuse(block) => {
+                if self.readings.values().all(|reading| reading.block != block || !reading.leased) {
+                    self.generations[block] += 1;
+                    let owner = self.owner.as_ref().expect("it lives");
+                    write(owner, block, &content(block, self.generations[block]));
+                }
+            }
+            Action::Break => self.cable.iter().for_each(|cable| cable.cut(1)),
+            Action::Die => {
+                drop(self.owner.take());
+                // Its leases die with it.
+                self.readings.values_mut().for_each(|reading| reading.leased = false);
+                // It is heard of before anything is asked of the next life.
+                while self.reader.agent.is_connected(OWNER) {
+                    let event = self.reader.event();
+                    self.take(event);
+                }
+                self.be_born();
+            }
+            Action::Look => {
+                while let Ok(event) = self.reader.events.try_recv() {
+                    self.take(event);
+                }
+            }
+        }
+        self.check_untouched();
+    }
+
+    fn take(&mut self, event: AgentEvent) {
+        let AgentEvent::Ended(end) = event else { return };
+        let Reading { block, generation, leased } = self.readings.remove(&end.id).expect("each ends once");
+        // What the owner answers to a release.
+        let valid = leased && self.generations[block] == generation;
+        if end.result.is_ok() && valid {
+            let right = holds(&self.reader, block) == content(block, generation);
+            assert!(right, "block {block} is sealed with wrong bytes over {}", self.lane);
+            self.sealed += 1;
+        }
+        assert!(end.result != Err(transport::TransferError::Corrupted) || !valid, "nobody wrote what was read");
+        // Its memory is another's now.
+        write(&self.reader, block, &[UNTOUCHED; BLOCK]);
+    }
+
+    /// Nothing is where nothing is read to.
+    fn check_untouched(&self) {
+        let idle = (0..BLOCKS).filter(|block| self.readings.values().all(|reading| reading.block != *block));
+        for block in idle {
+            let touched = holds(&self.reader, block).iter().any(|&byte| byte != UNTOUCHED);
+            assert!(!touched, "block {block} is written after its transfer ended, over {}", self.lane);
+        }
+    }
+
+    /// Everything ends, and nothing comes after.
+    fn finish(mut self) -> u64 {
+        self.act(Action::Step);
+        while !self.readings.is_empty() {
+            let event = self.reader.event();
+            self.take(event);
+        }
+        std::thread::sleep(MOMENT / 10);
+        self.check_untouched();
+        self.sealed
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
+
+    #[test]
+    fn nothing_is_written_after_the_end_and_nothing_wrong_is_sealed(
+        actions in proptest::collection::vec(action(), 1..60),
+    ) {
+        for lane in lanes() {
+            let mut world = World::new(lane);
+            actions.iter().for_each(|&action| world.act(action));
+            world.finish();
+        }
+    }
+}
+
+#[test]
+fn what_is_read_under_a_lease_is_sealed() {
+    for lane in lanes() {
+        let mut world = World::new(lane);
+        for block in 0..BLOCKS {
+            world.act(Action::Read { block, gated: block % 2 == 0 });
+            world.act(Action::Reuse(block));
+        }
+        world.act(Action::Break);
+        assert_eq!(world.finish(), BLOCKS as u64, "over {lane}");
+    }
+}
