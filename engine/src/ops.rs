@@ -30,6 +30,8 @@ pub struct Buffer(pub usize);
 pub enum Axis {
     /// One row per input token of the step.
     Inputs,
+    /// One row per input token of a part of the step. What they hold is gone when another part begins.
+    Part,
     /// One row per span that samples, in span order.
     Sampling,
 }
@@ -109,13 +111,13 @@ pub type OpsResult = Result<(), OpsError>;
 /// weight`.
 #[derive(Clone, Copy, Debug)]
 pub struct NormArgs {
-    /// The residual stream, input rows.
+    /// The residual stream.
     pub residual: Buffer,
     /// Added to the residual stream first.
     pub add: Option<Buffer>,
     /// The weights; `None`: nothing is normed, `out` is the residual stream.
     pub weight: Option<Norm>,
-    /// The result; may be `residual`.
+    /// The result; may be `residual` or `add`.
     pub out: Buffer,
 }
 
@@ -130,8 +132,10 @@ pub struct QkvArgs {
     pub projection: Linear,
     /// Norms of queries and of keys.
     pub head_norms: Option<(Norm, Norm)>,
-    /// The result: rows of queries, keys and values.
+    /// Their result: rows of queries, keys and values.
     pub qkv: Buffer,
+    /// The result: rows of queries.
+    pub queries: Buffer,
 }
 
 /// Operands of [`Ops::mlp`].
@@ -141,10 +145,8 @@ pub struct MlpArgs {
     pub norm: NormArgs,
     /// Gate and up projections, fused in this order.
     pub gate_up: Linear,
-    /// Their result: rows of gates, then ups.
+    /// Their result: rows of gates, then ups; then what becomes of the gates.
     pub gate_up_out: Buffer,
-    /// The gated activation.
-    pub activated: Buffer,
     /// The down projection.
     pub down: Linear,
     /// The result.
@@ -152,44 +154,53 @@ pub struct MlpArgs {
 }
 
 /// The operations on the step that the device holds. They run in the order of the calls; a device may only queue them.
+/// A device that has little room for activations cuts a step's input rows into parts: an operation is about the rows of the
+/// part that was begun last, but for those on the sampling axis.
+///
 /// The constants in them (scales, caps, epsilon, windows, frequencies, the activation) are those of the
 /// [`ModelSpec`](crate::spec::ModelSpec).
 ///
 /// A row's results depend on that row's own sequence alone, bit for bit: not on the other rows, nor on how a prompt
 /// was cut into chunks.
 pub trait Ops {
+    /// Parts of the step, at least one.
+    fn parts(&self) -> usize;
+
+    /// Operations are about this part from now on.
+    fn begin_part(&mut self, part: usize);
+
     /// Rows of the table for the input tokens, times the embedding's scale.
     fn embed(&mut self, table: Embedding, out: Buffer) -> OpsResult;
 
-    /// RMS norm of all input rows, after adding to the residual stream.
+    /// RMS norm, after adding to the residual stream.
     fn rms_norm(&mut self, args: NormArgs) -> OpsResult;
 
-    /// `out = x * weights^T + bias`, for all rows that `x` has.
+    /// `out = x * weights^T + bias`, for all rows of the axis of `x`; of a row, the numbers that the layer takes.
     fn linear(&mut self, weights: Linear, x: Buffer, out: Buffer) -> OpsResult;
 
     /// RMS norm of queries (first norm) and keys (second), in place: of every run of numbers as long as the weights.
     fn head_norm(&mut self, query: Norm, key: Norm, qkv: Buffer) -> OpsResult;
 
-    /// Rotary embedding of queries (in place) and keys by the rows' positions, then keys and values into the cache. The
-    /// positions of a block that no token has yet are zeroed when its first position is written.
-    fn rope_cache(&mut self, layer: u16, qkv: Buffer) -> OpsResult;
+    /// Rotary embedding by the rows' positions; then queries into `queries`, keys and values into the cache. The positions
+    /// of a block that no token has yet are zeroed when its first position is written.
+    fn rope_cache(&mut self, layer: u16, qkv: Buffer, queries: Buffer) -> OpsResult;
 
-    /// Keys and values of this layer are written for all rows: raises the progress word.
+    /// Keys and values of this layer are written for all rows of all parts: raises the progress word.
     fn kv_written(&mut self, layer: u16) -> OpsResult;
 
-    /// Causal attention of the query rows over the cache, within the layer's window.
-    fn attention(&mut self, layer: u16, qkv: Buffer, out: Buffer) -> OpsResult;
+    /// Causal attention of the queries over the cache, within the layer's window. The result takes their place.
+    fn attention(&mut self, layer: u16, queries: Buffer) -> OpsResult;
 
-    /// `out = activation(gate) * up`.
-    fn gated(&mut self, gate_up: Buffer, out: Buffer) -> OpsResult;
+    /// `gate = activation(gate) * up`.
+    fn gated(&mut self, gate_up: Buffer) -> OpsResult;
 
     /// Sum over the ranks of a tensor-parallel group, in place; nothing on a single rank.
     fn all_reduce(&mut self, x: Buffer) -> OpsResult;
 
-    /// [`Ops::rms_norm`] of the last row of each span that samples; `out` has the sampling axis.
+    /// [`Ops::rms_norm`] of the last row of each span that samples, if the part has it; `out` has the sampling axis.
     fn sampling_norm(&mut self, args: NormArgs) -> OpsResult;
 
-    /// Logits of the sampling rows, scaled and capped.
+    /// Logits of all sampling rows, scaled and capped.
     fn logits(&mut self, head: Linear, x: Buffer, out: Buffer) -> OpsResult;
 
     /// Samples what the plan asks for.
@@ -202,15 +213,15 @@ pub trait Ops {
         if let Some((query, key)) = args.head_norms {
             self.head_norm(query, key, args.qkv)?;
         }
-        self.rope_cache(args.layer, args.qkv)
+        self.rope_cache(args.layer, args.qkv, args.queries)
     }
 
     /// The feed-forward, from its norm to the sum over the ranks.
     fn mlp(&mut self, args: MlpArgs) -> OpsResult {
         self.rms_norm(args.norm)?;
         self.linear(args.gate_up, args.norm.out, args.gate_up_out)?;
-        self.gated(args.gate_up_out, args.activated)?;
-        self.linear(args.down, args.activated, args.out)?;
+        self.gated(args.gate_up_out)?;
+        self.linear(args.down, args.gate_up_out, args.out)?;
         self.all_reduce(args.out)
     }
 }

@@ -70,6 +70,14 @@ impl<'a, O: Ops, R: Fn(Linear) -> LinearRole> Timed<'a, O, R> {
 }
 
 impl<O: Ops, R: Fn(Linear) -> LinearRole> Ops for Timed<'_, O, R> {
+    fn parts(&self) -> usize {
+        self.ops.parts()
+    }
+
+    fn begin_part(&mut self, part: usize) {
+        self.ops.begin_part(part);
+    }
+
     fn embed(&mut self, table: Embedding, out: Buffer) -> OpsResult {
         self.time(Operation::Embed, |ops| ops.embed(table, out))
     }
@@ -86,20 +94,20 @@ impl<O: Ops, R: Fn(Linear) -> LinearRole> Ops for Timed<'_, O, R> {
         self.time(Operation::HeadNorm, |ops| ops.head_norm(query, key, qkv))
     }
 
-    fn rope_cache(&mut self, layer: u16, qkv: Buffer) -> OpsResult {
-        self.time(Operation::Rotary, |ops| ops.rope_cache(layer, qkv))
+    fn rope_cache(&mut self, layer: u16, qkv: Buffer, queries: Buffer) -> OpsResult {
+        self.time(Operation::Rotary, |ops| ops.rope_cache(layer, qkv, queries))
     }
 
     fn kv_written(&mut self, layer: u16) -> OpsResult {
         self.ops.kv_written(layer)
     }
 
-    fn attention(&mut self, layer: u16, qkv: Buffer, out: Buffer) -> OpsResult {
-        self.time(Operation::Attention, |ops| ops.attention(layer, qkv, out))
+    fn attention(&mut self, layer: u16, queries: Buffer) -> OpsResult {
+        self.time(Operation::Attention, |ops| ops.attention(layer, queries))
     }
 
-    fn gated(&mut self, gate_up: Buffer, out: Buffer) -> OpsResult {
-        self.time(Operation::Gated, |ops| ops.gated(gate_up, out))
+    fn gated(&mut self, gate_up: Buffer) -> OpsResult {
+        self.time(Operation::Gated, |ops| ops.gated(gate_up))
     }
 
     fn all_reduce(&mut self, x: Buffer) -> OpsResult {

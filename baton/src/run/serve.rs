@@ -10,7 +10,7 @@ use super::{role_name, shutdown, welcome};
 use crate::config::Config;
 use domain::WorkerId;
 use domain::session::Role;
-use router::Dialer;
+use router::{Dialer, ModelCard};
 use std::error::Error;
 use transport::{Hub, LaneStatus};
 
@@ -19,9 +19,7 @@ pub(crate) fn serve(config: &Config) -> Result<(), Box<dyn Error>> {
     let metrics = telemetry::install();
     let runtime = runtime()?;
     let listener = listen(&runtime, "router.listen", &config.router.listen)?;
-    let source = Source::open(config)?;
-    let card = card(&source)?;
-    let model = Model::load(config, &source)?;
+    let (card, model) = open(config)?;
 
     let (pool, hub) = (Pool::of(config, &model)?, Hub::new());
     let seats = everyone(config).map(|who| Seat::new(config, &model, &pool, who, &hub, Reach::Process));
@@ -44,6 +42,12 @@ pub(crate) fn serve(config: &Config) -> Result<(), Box<dyn Error>> {
     drop(workers);
     tracing::info!("ended");
     Ok(())
+}
+
+/// The model, as its clients see it and as its workers run it. Its files are closed again.
+fn open(config: &Config) -> Result<(ModelCard, Model), Box<dyn Error>> {
+    let source = Source::open(config)?;
+    Ok((card(&source)?, Model::load(config, &source)?))
 }
 
 /// The workers, prefill workers first; ids count from 1.

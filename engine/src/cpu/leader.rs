@@ -1,6 +1,6 @@
 //! Executes plans, one after the other.
 
-use super::batch::Batch;
+use super::batch::{Batch, PART_ROWS_MAX, Part};
 use super::crew::Crew;
 use super::memory::{Arena, Memory};
 use super::model::CpuModel;
@@ -10,6 +10,7 @@ use super::step::{Engine, Scene, Slot, Step};
 use super::{CpuError, Taps};
 use crate::clock::now;
 use crate::device::DeviceLimits;
+use crate::ops::Axis;
 use crate::plan_thread::{Submitted, lock};
 use crate::pool::Pool;
 use crate::sampling::Sampler;
@@ -43,9 +44,14 @@ impl Leader {
         taps: Taps,
     ) -> Result<Self, CpuError> {
         let spec = model.spec();
-        let arena = Arena::new(model.decoder.arena(), limits.rows_max, limits.samples_max)?;
+        let part_rows = limits.rows_max.min(PART_ROWS_MAX);
+        let arena = Arena::new(model.decoder.arena(), |axis| match axis {
+            Axis::Inputs => limits.rows_max,
+            Axis::Part => part_rows,
+            Axis::Sampling => limits.samples_max,
+        })?;
         let rotary = RotaryTables::new(&spec.ropes, limits.rows_max)?;
-        let bytes = limits.rows_max.max(limits.samples_max) * model.weights.prepared_bytes_max();
+        let bytes = part_rows.max(limits.samples_max) * model.weights.prepared_bytes_max();
         let prepared =
             Memory::zeroed(bytes).map_err(|source| CpuError::Memory { what: "prepared activations", bytes, source })?;
         let mut layers = vec![(0, 0); spec.layers];
@@ -87,7 +93,8 @@ impl Leader {
         batch.fill(plan, previous);
         let slots = &slots[..plan.samples()];
         slots.iter().for_each(|slot| *lock(slot) = None);
-        let mut step = Step { scene: Scene { engine, plan, batch, slots }, crew, in_kernels: Duration::ZERO };
+        let scene = Scene { engine, plan, batch, slots };
+        let mut step = Step { scene, crew, part: Part::default(), in_kernels: Duration::ZERO };
         step.copy(&plan.copies);
         if batch.rows.is_empty() {
             // A reader of what was copied waits for the whole step.

@@ -28,12 +28,10 @@ pub(super) struct Memory {
 }
 
 impl Memory {
-    /// `bytes` zero bytes, at least one page, in huge pages where the system has them to give.
+    /// `bytes` zero bytes, at least one page. In small pages: what is never used of activations is most of them, and what is
+    /// used stays in the caches.
     pub(super) fn zeroed(bytes: usize) -> io::Result<Self> {
         let map = MmapOptions::new().len(bytes.max(1)).map_anon()?;
-        // A hint that an old kernel may refuse; nothing depends on it but speed.
-        #[cfg(target_os = "linux")]
-        let _ = map.advise(memmap2::Advice::HugePage);
         Ok(Self { map: Arc::new(map.into()), offset: 0 })
     }
 
@@ -43,7 +41,7 @@ impl Memory {
     }
 }
 
-/// Memory of weights: parts of large mappings, one behind the other. A mapping of its own for each tensor would begin and
+/// Memory of weights, in huge pages where the system has them to give: parts of large mappings, one behind the other. A mapping of its own for each tensor would begin and
 /// end within huge pages, which the system then does not give; small tensors would have none at all.
 #[derive(Debug, Default)]
 pub(super) struct Slabs {
@@ -61,6 +59,9 @@ impl Slabs {
             return Ok(part);
         }
         let slab = Memory::zeroed(bytes.next_multiple_of(HUGE_PAGE).max(SLAB_BYTES) + HUGE_PAGE)?;
+        // A hint that an old kernel may refuse; nothing depends on it but speed.
+        #[cfg(target_os = "linux")]
+        let _ = slab.map.advise(memmap2::Advice::HugePage);
         self.used = slab.as_ptr().align_offset(HUGE_PAGE);
         self.map = Some(slab.map);
         self.part(bytes)
@@ -136,19 +137,15 @@ impl Rows {
 
 impl Arena {
     /// Memory for the buffers of `plan`, for so many rows of each axis.
-    pub(super) fn new(plan: &ArenaPlan, inputs: usize, sampling: usize) -> Result<Self, CpuError> {
+    pub(super) fn new(plan: &ArenaPlan, rows: impl Fn(Axis) -> usize) -> Result<Self, CpuError> {
         let mut numbers = 0;
         let buffers = plan
             .shapes()
             .iter()
             .map(|shape| {
-                let rows = match shape.axis {
-                    Axis::Inputs => inputs,
-                    Axis::Sampling => sampling,
-                };
                 let stride = shape.width.next_multiple_of(ROW_ALIGN);
                 let place = Place { offset: numbers, stride, axis: shape.axis };
-                numbers += rows * stride;
+                numbers += rows(shape.axis) * stride;
                 place
             })
             .collect();
@@ -157,11 +154,12 @@ impl Arena {
         Ok(Self { memory, buffers })
     }
 
-    /// The rows of a buffer.
-    pub(super) fn rows(&self, buffer: Buffer) -> Rows {
+    /// The rows of a buffer; of one of input rows, those from `first` on.
+    pub(super) fn rows(&self, buffer: Buffer, first: usize) -> Rows {
         let Place { offset, stride, axis } = self.buffers[buffer.0];
-        // SAFETY: the offset is inside the memory that was made for all buffers.
-        Rows { first: unsafe { self.memory.as_ptr().cast::<f32>().add(offset) }, stride, axis }
+        let skipped = if axis == Axis::Inputs { first * stride } else { 0 };
+        // SAFETY: the offset is inside the memory that was made for all buffers, and so is the row.
+        Rows { first: unsafe { self.memory.as_ptr().cast::<f32>().add(offset + skipped) }, stride, axis }
     }
 }
 

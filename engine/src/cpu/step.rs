@@ -3,7 +3,7 @@
 //! The plan was checked when it was taken (`check`), which is why rows, tokens and blocks are in range here.
 
 use super::Taps;
-use super::batch::{Batch, Row, Sampling};
+use super::batch::{Batch, Part, Row, Sampling};
 use super::crew::Crew;
 use super::kernels::{self, Attention, CacheRow, CapRow, Gated, PANEL, Preparation, Product, RmsNorm, RotaryRow};
 use super::memory::{Address, Arena, Memory, Rows};
@@ -73,11 +73,13 @@ pub(super) struct Scene<'a> {
 pub(super) struct Step<'a> {
     pub(super) scene: Scene<'a>,
     pub(super) crew: &'a mut Crew,
+    /// The rows that operations are about.
+    pub(super) part: Part,
     /// Time spent in kernels so far.
     pub(super) in_kernels: Duration,
 }
 
-impl Step<'_> {
+impl<'a> Step<'a> {
     /// Copies whole records, in order.
     pub(super) fn copy(&mut self, copies: &[BlockCopy]) {
         let began = now();
@@ -144,23 +146,33 @@ impl Step<'_> {
         (prepared, stride)
     }
 
-    /// How many rows of this axis the step has.
+    /// How many rows of this axis an operation is about.
     fn count(&self, axis: Axis) -> usize {
         match axis {
-            Axis::Inputs => self.scene.batch.rows.len(),
+            Axis::Inputs | Axis::Part => self.part.rows.len(),
             Axis::Sampling => self.scene.batch.sampling.len(),
         }
     }
 
-    /// RMS norm of rows of the residual stream: row `i` of the result is that of input row `row(i)`.
-    fn norm_rows(&mut self, args: NormArgs, count: usize, row: &(dyn Fn(usize) -> usize + Sync)) {
+    /// The rows of a buffer: those of the part, or all that sample.
+    fn rows(&self, buffer: Buffer) -> Rows {
+        self.scene.engine.arena.rows(buffer, self.part.rows.start)
+    }
+
+    /// The input rows of the part.
+    fn inputs(&self) -> &'a [Row] {
+        &self.scene.batch.rows[self.part.rows.clone()]
+    }
+
+    /// RMS norm of `count` rows of the residual stream: of each, which row of the part it is and which of the result.
+    fn norm_rows(&mut self, args: NormArgs, count: usize, rows: &(dyn Fn(usize) -> (usize, usize) + Sync)) {
         let engine = self.scene.engine;
-        let (residual, out) = (engine.arena.rows(args.residual), engine.arena.rows(args.out));
-        let add = args.add.map(|add| engine.arena.rows(add));
+        let (residual, out) = (self.rows(args.residual), self.rows(args.out));
+        let add = args.add.map(|add| self.rows(add));
         let spec = &engine.model.spec;
         let weight = args.weight.map(|weight| engine.model.weights.norm(weight));
         self.each_row(count, &|index| {
-            let from = row(index);
+            let (from, to) = rows(index);
             // SAFETY: both rows are in the arena; input rows differ between tasks, and so do result rows.
             unsafe {
                 let norm = RmsNorm {
@@ -168,7 +180,7 @@ impl Step<'_> {
                     add: add.map_or(std::ptr::null(), |add| add.row(from).cast_const()),
                     add_scale: spec.residual_scale,
                     weight: weight.map_or(std::ptr::null(), <[f32]>::as_ptr),
-                    out: out.row(index),
+                    out: out.row(to),
                     width: spec.hidden,
                     eps: spec.norm_eps,
                 };
@@ -225,13 +237,21 @@ impl Scene<'_> {
 }
 
 impl Ops for Step<'_> {
+    fn parts(&self) -> usize {
+        self.scene.batch.parts.len()
+    }
+
+    fn begin_part(&mut self, part: usize) {
+        self.part = self.scene.batch.parts[part].clone();
+    }
+
     fn embed(&mut self, table: Embedding, out: Buffer) -> OpsResult {
-        let Scene { engine, batch, .. } = self.scene;
-        let out = engine.arena.rows(out);
-        self.each_row(batch.rows.len(), &|index| {
+        let engine = self.scene.engine;
+        let (inputs, out) = (self.inputs(), self.rows(out));
+        self.each_row(inputs.len(), &|index| {
             // SAFETY: the token is in the vocabulary, and only this task writes this row, which is `hidden` wide.
             unsafe {
-                engine.model.weights.embed(table, batch.rows[index].token as usize, out.row(index));
+                engine.model.weights.embed(table, inputs[index].token as usize, out.row(index));
                 let row = slice::from_raw_parts_mut(out.row(index), engine.model.spec.hidden);
                 row.iter_mut().for_each(|x| *x *= engine.model.spec.embedding_scale);
             }
@@ -240,14 +260,14 @@ impl Ops for Step<'_> {
     }
 
     fn rms_norm(&mut self, args: NormArgs) -> OpsResult {
-        self.norm_rows(args, self.scene.batch.rows.len(), &|index| index);
+        self.norm_rows(args, self.part.rows.len(), &|index| (index, index));
         Ok(())
     }
 
     fn linear(&mut self, weights: Linear, x: Buffer, out: Buffer) -> OpsResult {
         let engine = self.scene.engine;
         let linear = engine.model.weights.linear(weights);
-        let (x, out) = (engine.arena.rows(x), engine.arena.rows(out));
+        let (x, out) = (self.rows(x), self.rows(out));
         let rows = self.count(x.axis);
         let (prepared, x_stride) = self.prepare_rows(linear, x, rows);
         let wanted = (LINEAR_TASKS_PER_THREAD * self.crew.threads()).div_ceil(linear.panels());
@@ -277,11 +297,11 @@ impl Ops for Step<'_> {
     }
 
     fn head_norm(&mut self, query: Norm, key: Norm, qkv: Buffer) -> OpsResult {
-        let Scene { engine, batch, .. } = self.scene;
+        let engine = self.scene.engine;
         let spec = &engine.model.spec;
-        let qkv = engine.arena.rows(qkv);
+        let qkv = self.rows(qkv);
         let (query, key) = (engine.model.weights.norm(query), engine.model.weights.norm(key));
-        self.each_row(batch.rows.len(), &|index| {
+        self.each_row(self.part.rows.len(), &|index| {
             let (queries, keys) = (spec.heads * spec.head_dim, spec.kv_heads * spec.head_dim);
             for (first, numbers, weight) in [(0, queries, query), (queries, keys, key)] {
                 for from in (first..first + numbers).step_by(weight.len()) {
@@ -306,24 +326,26 @@ impl Ops for Step<'_> {
         Ok(())
     }
 
-    fn rope_cache(&mut self, layer: u16, qkv: Buffer) -> OpsResult {
+    fn rope_cache(&mut self, layer: u16, qkv: Buffer, queries: Buffer) -> OpsResult {
         let scene = self.scene;
-        let Scene { engine, batch, .. } = scene;
+        let engine = scene.engine;
         let spec = &engine.model.spec;
         let (group, index) = engine.layers[usize::from(layer)];
-        let qkv = engine.arena.rows(qkv);
-        self.each_row(batch.rows.len(), &|row| {
-            // SAFETY: the heads are in the row, which is this task's, as are the row's positions in its block: spans of a
-            // plan write different blocks, and rows of a span different positions.
+        let (qkv, queries) = (self.rows(qkv), self.rows(queries));
+        let (first, inputs) = (self.part.rows.start, self.inputs());
+        self.each_row(inputs.len(), &|row| {
+            // SAFETY: the heads are in the row, which is this task's, as are its queries and its positions in its block: spans
+            // of a plan write different blocks, and rows of a span different positions.
             unsafe {
                 let heads = qkv.row(row);
                 let keys = heads.add(spec.heads * spec.head_dim);
                 let values = keys.add(spec.kv_heads * spec.head_dim);
-                let (table, dims) = engine.rotary.row(layer, row);
+                let (table, dims) = engine.rotary.row(layer, first + row);
                 let (count, head_dim) = (spec.heads + spec.kv_heads, spec.head_dim);
                 kernels::rotary(engine.isa, &RotaryRow { heads, count, head_dim, dims, table });
-                scene.cache(group, index, &batch.rows[row], false, keys);
-                scene.cache(group, index, &batch.rows[row], true, values);
+                queries.row(row).copy_from_nonoverlapping(heads, spec.heads * head_dim);
+                scene.cache(group, index, &inputs[row], false, keys);
+                scene.cache(group, index, &inputs[row], true, values);
             }
         });
         Ok(())
@@ -336,29 +358,32 @@ impl Ops for Step<'_> {
         Ok(())
     }
 
-    fn attention(&mut self, layer: u16, qkv: Buffer, out: Buffer) -> OpsResult {
+    fn attention(&mut self, layer: u16, queries: Buffer) -> OpsResult {
         let Scene { engine, batch, plan, .. } = self.scene;
         let (spec, layout) = (&engine.model.spec, &engine.layout);
         let (group, index) = engine.layers[usize::from(layer)];
-        let (qkv, out) = (engine.arena.rows(qkv), engine.arena.rows(out));
+        // Of all parts, since a tile is told by the first row of its span.
+        let queries = engine.arena.rows(queries, 0);
+        let tiles = &batch.tiles[self.part.tiles.clone()];
         let head_bytes = 2 * layout.block_tokens as usize * spec.head_dim * layout.dtype.bytes();
         let slice = layout.slice_range(group, index).start;
-        let tasks = batch.tiles.len() * spec.kv_heads;
+        let tasks = tiles.len() * spec.kv_heads;
         self.run(tasks, &|_, task| {
             // From the end, since the last queries of a prompt have most to do.
             let task = tasks - 1 - task;
-            let (tile, head) = (&batch.tiles[task / spec.kv_heads], task % spec.kv_heads);
+            let (tile, head) = (&tiles[task / spec.kv_heads], task % spec.kv_heads);
             let span = &plan.spans[tile.span];
             let table = &span.tables[group];
             let heads_before = head * (spec.heads / spec.kv_heads) * spec.head_dim;
             // SAFETY: the table covers what the queries attend to, and it is written: what is older than the span by the
             // plan's promise, the rest by `rope_cache`. Only this task writes these heads of these rows.
             unsafe {
+                let queries_and_out = queries.row(tile.row).add(heads_before);
                 let attention = Attention {
-                    queries: qkv.row(tile.row).add(heads_before),
-                    query_stride: qkv.stride,
-                    out: out.row(tile.row).add(heads_before),
-                    out_stride: out.stride,
+                    queries: queries_and_out,
+                    query_stride: queries.stride,
+                    out: queries_and_out,
+                    out_stride: queries.stride,
                     first: tile.first,
                     count: tile.count,
                     group: spec.heads / spec.kv_heads,
@@ -379,16 +404,15 @@ impl Ops for Step<'_> {
         Ok(())
     }
 
-    fn gated(&mut self, gate_up: Buffer, out: Buffer) -> OpsResult {
+    fn gated(&mut self, gate_up: Buffer) -> OpsResult {
         let engine = self.scene.engine;
         let spec = &engine.model.spec;
-        let (gate_up, out) = (engine.arena.rows(gate_up), engine.arena.rows(out));
-        let rows = self.count(out.axis);
-        self.each_row(rows, &|index| {
-            // SAFETY: both rows are in the arena, and only this task writes this one.
+        let gate_up = self.rows(gate_up);
+        self.each_row(self.part.rows.len(), &|index| {
+            // SAFETY: the row is in the arena, and only this task uses it.
             unsafe {
-                let (gate_up, out) = (gate_up.row(index), out.row(index));
-                let gated = Gated { activation: spec.activation, gate_up, out, width: spec.ffn };
+                let row = gate_up.row(index);
+                let gated = Gated { activation: spec.activation, gate_up: row, out: row, width: spec.ffn };
                 kernels::gated(engine.isa, &gated);
             }
         });
@@ -402,7 +426,11 @@ impl Ops for Step<'_> {
 
     fn sampling_norm(&mut self, args: NormArgs) -> OpsResult {
         let batch = self.scene.batch;
-        self.norm_rows(args, batch.sampling.len(), &|index| batch.sampling[index].row);
+        let Part { rows, sampling, .. } = self.part.clone();
+        self.norm_rows(args, sampling.len(), &|index| {
+            let index = sampling.start + index;
+            (batch.sampling[index].row - rows.start, index)
+        });
         Ok(())
     }
 
@@ -411,7 +439,7 @@ impl Ops for Step<'_> {
         let Scene { engine, batch, .. } = self.scene;
         let &ModelSpec { vocab, logits_scale, logits_cap, .. } = &engine.model.spec;
         if logits_scale != 1.0 || logits_cap.is_some() {
-            let out = engine.arena.rows(out);
+            let out = self.rows(out);
             self.each_row(batch.sampling.len(), &|index| {
                 // SAFETY: the row is in the arena and has `vocab` numbers, and only this task uses it.
                 unsafe {
@@ -426,7 +454,7 @@ impl Ops for Step<'_> {
     fn sample(&mut self, logits: Buffer) -> OpsResult {
         let scene = self.scene;
         let Scene { engine, batch, plan, .. } = scene;
-        let logits = engine.arena.rows(logits);
+        let logits = self.rows(logits);
         if let Some(tap) = lock(&engine.taps.logits).as_mut() {
             for (index, sampling) in batch.sampling.iter().enumerate() {
                 tap.logits(plan.spans[sampling.span].key, scene.logits_row(logits, index));

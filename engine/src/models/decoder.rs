@@ -42,18 +42,17 @@ pub(super) struct LayerWeights {
     pub(super) mlp_post_norm: Option<Norm>,
 }
 
-/// Handles of the activations.
+/// Handles of the activations. Only what a layer leaves for the next one has room for all rows of a step.
 #[derive(Clone, Debug)]
 struct Buffers {
     /// The residual stream.
     residual: Buffer,
-    /// A block's contribution to the residual stream, before the next norm adds it.
+    /// Queries; then what attention makes of them.
+    queries: Buffer,
+    /// What was normed; then a block's contribution to the residual stream, before the next norm adds it.
     delta: Buffer,
-    normed: Buffer,
-    qkv: Buffer,
-    attended: Buffer,
-    gate_up: Buffer,
-    activated: Buffer,
+    /// Queries, keys and values as they are projected; gates and ups.
+    wide: Buffer,
     /// Normed rows that logits are made of.
     sampling: Buffer,
     logits: Buffer,
@@ -62,14 +61,12 @@ struct Buffers {
 impl Decoder {
     pub(super) fn new(spec: &ModelSpec, weights: DecoderWeights) -> Self {
         let mut arena = ArenaPlan::default();
+        let qkv = (spec.heads + 2 * spec.kv_heads) * spec.head_dim;
         let buffers = Buffers {
             residual: arena.add(Axis::Inputs, spec.hidden),
-            delta: arena.add(Axis::Inputs, spec.hidden),
-            normed: arena.add(Axis::Inputs, spec.hidden),
-            qkv: arena.add(Axis::Inputs, (spec.heads + 2 * spec.kv_heads) * spec.head_dim),
-            attended: arena.add(Axis::Inputs, spec.heads * spec.head_dim),
-            gate_up: arena.add(Axis::Inputs, 2 * spec.ffn),
-            activated: arena.add(Axis::Inputs, spec.ffn),
+            queries: arena.add(Axis::Inputs, spec.heads * spec.head_dim),
+            delta: arena.add(Axis::Part, spec.hidden),
+            wide: arena.add(Axis::Part, qkv.max(2 * spec.ffn)),
             sampling: arena.add(Axis::Sampling, spec.hidden),
             logits: arena.add(Axis::Sampling, spec.vocab),
         };
@@ -95,39 +92,66 @@ impl Decoder {
         self.weights.layers.iter().find_map(of_layer).unwrap_or(LinearRole::Head)
     }
 
-    /// The step that `ops` holds, from tokens to sampled tokens.
+    /// The step that `ops` holds, from tokens to sampled tokens. A part that has attended to a layer's keys goes on up to the
+    /// keys of the next one, so that nothing but the residual stream and the queries waits for other parts.
     pub fn forward(&self, ops: &mut impl Ops) -> OpsResult {
-        let &Buffers { residual, delta, normed, qkv, attended, gate_up, activated, sampling, logits } = &self.buffers;
-        ops.embed(self.weights.embedding, residual)?;
-        // The first norm has nothing to add: the embedding is the residual stream.
-        let mut add = None;
-        for (layer, weights) in (0..).zip(&self.weights.layers) {
-            ops.norm_qkv_rope_cache(QkvArgs {
-                layer,
-                norm: NormArgs { residual, add, weight: weights.attention_norm, out: normed },
-                projection: weights.qkv,
-                head_norms: weights.head_norms,
-                qkv,
-            })?;
-            ops.kv_written(layer)?;
-            ops.attention(layer, qkv, attended)?;
-            ops.linear(weights.output, attended, delta)?;
-            ops.all_reduce(delta)?;
-            post_norm(ops, weights.attention_post_norm, delta)?;
-            add = Some(delta);
-            ops.mlp(MlpArgs {
-                norm: NormArgs { residual, add, weight: weights.mlp_norm, out: normed },
-                gate_up: weights.gate_up,
-                gate_up_out: gate_up,
-                activated,
-                down: weights.down,
-                out: delta,
-            })?;
-            post_norm(ops, weights.mlp_post_norm, delta)?;
+        let &Buffers { residual, delta, sampling, logits, .. } = &self.buffers;
+        for part in 0..ops.parts() {
+            ops.begin_part(part);
+            ops.embed(self.weights.embedding, residual)?;
+            // The first norm has nothing to add: the embedding is the residual stream.
+            self.project(ops, 0, &self.weights.layers[0], None)?;
         }
-        ops.sampling_norm(NormArgs { residual, add, weight: Some(self.weights.norm), out: sampling })?;
+        ops.kv_written(0)?;
+        for (next, weights) in (1..).zip(&self.weights.layers) {
+            let next_weights = self.weights.layers.get(usize::from(next));
+            for part in 0..ops.parts() {
+                ops.begin_part(part);
+                self.attend(ops, next - 1, weights)?;
+                match next_weights {
+                    Some(weights) => self.project(ops, next, weights, Some(delta))?,
+                    None => {
+                        let weight = Some(self.weights.norm);
+                        ops.sampling_norm(NormArgs { residual, add: Some(delta), weight, out: sampling })?;
+                    }
+                }
+            }
+            if next_weights.is_some() {
+                ops.kv_written(next)?;
+            }
+        }
         ops.logits(self.weights.head, sampling, logits)?;
         ops.sample(logits)
+    }
+
+    /// A layer up to its keys and values, for the rows of a part.
+    fn project(&self, ops: &mut impl Ops, layer: u16, weights: &LayerWeights, add: Option<Buffer>) -> OpsResult {
+        let &Buffers { residual, queries, delta, wide, .. } = &self.buffers;
+        ops.norm_qkv_rope_cache(QkvArgs {
+            layer,
+            norm: NormArgs { residual, add, weight: weights.attention_norm, out: delta },
+            projection: weights.qkv,
+            head_norms: weights.head_norms,
+            qkv: wide,
+            queries,
+        })
+    }
+
+    /// A layer from its attention on, for the rows of a part. Its last contribution is not added yet.
+    fn attend(&self, ops: &mut impl Ops, layer: u16, weights: &LayerWeights) -> OpsResult {
+        let &Buffers { residual, queries, delta, wide, .. } = &self.buffers;
+        ops.attention(layer, queries)?;
+        ops.linear(weights.output, queries, delta)?;
+        ops.all_reduce(delta)?;
+        post_norm(ops, weights.attention_post_norm, delta)?;
+        ops.mlp(MlpArgs {
+            norm: NormArgs { residual, add: Some(delta), weight: weights.mlp_norm, out: delta },
+            gate_up: weights.gate_up,
+            gate_up_out: wide,
+            down: weights.down,
+            out: delta,
+        })?;
+        post_norm(ops, weights.mlp_post_norm, delta)
     }
 }
 

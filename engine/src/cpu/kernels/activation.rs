@@ -10,7 +10,7 @@ pub(in crate::cpu) struct Gated {
     pub(in crate::cpu) activation: Activation,
     /// `width` gates, then `width` ups.
     pub(in crate::cpu) gate_up: *const f32,
-    /// The result, `width` numbers.
+    /// The result, `width` numbers; may be `gate_up`.
     pub(in crate::cpu) out: *mut f32,
     /// Numbers of the result.
     pub(in crate::cpu) width: usize,

@@ -13,7 +13,7 @@ pub(in crate::cpu) struct RmsNorm {
     pub(in crate::cpu) add_scale: f32,
     /// The weights; null: `out` is `x`.
     pub(in crate::cpu) weight: *const f32,
-    /// The result; may be `x`.
+    /// The result; may be `x` or `add`.
     pub(in crate::cpu) out: *mut f32,
     /// Numbers in the row.
     pub(in crate::cpu) width: usize,

@@ -33,7 +33,7 @@ fn check(words: &str, change: impl FnOnce(&mut StepPlan)) {
 fn unsound_plans_are_refused() {
     check("submitted before", |plan| plan.step = StepId(1));
     check("nothing to do", |plan| *plan = StepPlan { step: plan.step, ..StepPlan::default() });
-    check("257 rows, the limit is 256", |plan| plan.spans[1].inputs = vec![Input::Token(0); 254]);
+    check("321 rows, the limit is 320", |plan| plan.spans[1].inputs = vec![Input::Token(0); 318]);
     check("9 samples, the limit is 8", |plan| plan.spans[1].samples = vec![sample(1, 0.0, 0); 8]);
     check("without inputs", |plan| plan.spans[0].inputs.clear());
     check("positions, the limit is 512", |plan| plan.spans[0].start = 510);

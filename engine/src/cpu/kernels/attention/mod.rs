@@ -28,7 +28,7 @@ pub(in crate::cpu) struct Attention<'a> {
     pub(in crate::cpu) queries: *const f32,
     /// Numbers from one row to the next.
     pub(in crate::cpu) query_stride: usize,
-    /// The result, laid out like the queries.
+    /// The result, laid out like the queries; may be those.
     pub(in crate::cpu) out: *mut f32,
     /// Numbers from one row to the next.
     pub(in crate::cpu) out_stride: usize,
