@@ -1,25 +1,30 @@
 //! What wakes a thread of an agent: a futex for the mover, an eventfd for those that wait for sockets.
 
+mod handshake;
+mod tally;
+
+/// What `handshake` and `tally` are made of.
+mod atomic {
+    pub(super) use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+}
+
+use handshake::Handshake;
 use rustix::event::EventfdFlags;
 use rustix::thread::futex;
 use rustix::time::{ClockId, Timespec};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
+use tally::Tally;
 
 /// Something that wakes a thread. May be called from any thread and does not block.
 pub(crate) trait Wake: Send + Sync {
     fn wake(&self);
 }
 
-/// A counter that a thread sleeps on until it changes. The sleeper looks at the counter, then for work, then sleeps on what
-/// it saw, so that no wake is lost.
+/// A counter that a thread sleeps on until it changes, and what it sleeps on: a futex.
 #[derive(Default)]
-pub(crate) struct Signal {
-    count: AtomicU32,
-    asleep: AtomicBool,
-}
+pub(crate) struct Signal(Tally);
 
 /// A word in memory shared with other processes, and what it is expected to be. The mapping outlives the sleep.
 #[derive(Clone, Copy)]
@@ -35,20 +40,20 @@ const NAP: Duration = Duration::from_micros(100);
 
 impl Signal {
     pub(crate) fn count(&self) -> u32 {
-        self.count.load(Ordering::SeqCst)
+        self.0.now()
     }
 
     /// Sleeps until the counter differs from `seen`, one of `others` (of which the first `SHARED_FUTEXES_MAX` count) from
     /// what is expected, or for `at_most`; or, rarely, for nothing.
     pub(crate) fn sleep(&self, seen: u32, others: &[SharedFutex], at_most: Option<Duration>) {
-        self.asleep.store(true, Ordering::SeqCst);
         // Every way to return is one after which the caller looks again, so errors are not told apart.
-        if others.is_empty() || self.sleep_on_all(seen, others, at_most) == Err(rustix::io::Errno::NOSYS) {
-            let at_most = if others.is_empty() { at_most } else { Some(at_most.map_or(NAP, |time| time.min(NAP))) };
-            let timeout = at_most.map(timespec);
-            let _ = futex::wait(&self.count, futex::Flags::PRIVATE, seen, timeout.as_ref());
-        }
-        self.asleep.store(false, Ordering::SeqCst);
+        self.0.sleep(|| {
+            if others.is_empty() || self.sleep_on_all(seen, others, at_most) == Err(rustix::io::Errno::NOSYS) {
+                let at_most = if others.is_empty() { at_most } else { Some(at_most.map_or(NAP, |time| time.min(NAP))) };
+                let timeout = at_most.map(timespec);
+                let _ = futex::wait(self.0.count(), futex::Flags::PRIVATE, seen, timeout.as_ref());
+            }
+        });
     }
 
     fn sleep_on_all(&self, seen: u32, others: &[SharedFutex], at_most: Option<Duration>) -> rustix::io::Result<()> {
@@ -57,7 +62,7 @@ impl Signal {
             (wait.val, wait.uaddr, wait.flags) = (expected.into(), futex::WaitPtr::new(at.cast()), flags);
             wait
         };
-        let own = wait(self.count.as_ptr(), seen, futex::WaitFlags::SIZE_U32 | futex::WaitFlags::PRIVATE);
+        let own = wait(self.0.count().as_ptr(), seen, futex::WaitFlags::SIZE_U32 | futex::WaitFlags::PRIVATE);
         let mut waits = [own; SHARED_FUTEXES_MAX + 1];
         let count = others.len().min(SHARED_FUTEXES_MAX);
         for (slot, other) in waits[1..].iter_mut().zip(others) {
@@ -76,10 +81,9 @@ pub(crate) fn timespec(time: Duration) -> Timespec {
 
 impl Wake for Signal {
     fn wake(&self) {
-        self.count.fetch_add(1, Ordering::SeqCst);
-        if self.asleep.load(Ordering::SeqCst) {
+        if self.0.wake() {
             // An error would be a bad address, and it is a good one.
-            let _ = futex::wake(&self.count, futex::Flags::PRIVATE, 1);
+            let _ = futex::wake(self.0.count(), futex::Flags::PRIVATE, 1);
         }
     }
 }
@@ -88,15 +92,13 @@ impl Wake for Signal {
 /// edge. Only a thread that sleeps is rung for: one that is awake sees that there is news.
 pub(crate) struct Doorbell {
     event: OwnedFd,
-    /// There is something to look at.
-    rung: AtomicBool,
-    asleep: AtomicBool,
+    handshake: Handshake,
 }
 
 impl Doorbell {
     pub(crate) fn new() -> io::Result<Self> {
         let event = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Self { event, rung: AtomicBool::new(false), asleep: AtomicBool::new(false) })
+        Ok(Self { event, handshake: Handshake::default() })
     }
 
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
@@ -111,29 +113,26 @@ impl Doorbell {
 
     /// The thread is about to look for work: whoever has some from now on rings again.
     pub(crate) fn answer(&self) {
-        self.rung.store(false, Ordering::SeqCst);
+        self.handshake.answer();
     }
 
     /// Whether somebody rang since the last answer.
     pub(crate) fn is_rung(&self) -> bool {
-        self.rung.load(Ordering::SeqCst)
+        self.handshake.is_rung()
     }
 
     /// Looks for events by `wait`, which is told whether it may sleep until the eventfd becomes readable: not if somebody
     /// rang already.
     pub(crate) fn sleep<T>(&self, wait: impl FnOnce(bool) -> T) -> T {
-        self.asleep.store(true, Ordering::SeqCst);
-        // Whoever rings before this line is seen by it, and after it sees who sleeps.
-        let waited = wait(!self.is_rung());
-        self.asleep.store(false, Ordering::SeqCst);
+        let waited = wait(self.handshake.lie_down());
+        self.handshake.get_up();
         waited
     }
 }
 
 impl Wake for Doorbell {
     fn wake(&self) {
-        self.rung.store(true, Ordering::SeqCst);
-        if self.asleep.swap(false, Ordering::SeqCst) {
+        if self.handshake.ring() {
             // Full is as good as rung.
             let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
         }

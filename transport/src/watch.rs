@@ -1,11 +1,20 @@
 //! The engine's progress word, with a bell that wakes the threads which wait for it here and in other processes.
 
+mod bells;
+
+/// What `bells` are made of.
+mod sync {
+    pub(super) use std::sync::atomic::{AtomicBool, Ordering};
+    pub(super) use std::sync::{Mutex, PoisonError};
+}
+
 use crate::progress_page::ProgressPage;
 use crate::wake::Wake;
+use bells::Bells;
 use domain::ProgressWord;
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 /// A progress word and who watches it.
 pub(crate) struct Watched {
@@ -13,11 +22,9 @@ pub(crate) struct Watched {
     watchers: Arc<Watchers>,
 }
 
-#[derive(Default)]
 struct Watchers {
-    /// Whether there are any in this process: a raise that nobody watches costs one load.
-    any: AtomicBool,
-    wakes: Mutex<Vec<Arc<dyn Wake>>>,
+    /// Those of this process.
+    bells: Bells<Arc<dyn Wake>>,
     /// What other processes watch.
     page: Option<ProgressPage>,
     /// Whether any has been given the page.
@@ -27,7 +34,7 @@ struct Watchers {
 impl Watched {
     /// With `page`, processes that map it can watch. `None`: the word is watched through another already.
     pub(crate) fn new(word: ProgressWord, page: Option<ProgressPage>) -> Option<Self> {
-        let watchers = Arc::new(Watchers { page, ..Watchers::default() });
+        let watchers = Arc::new(Watchers { bells: Bells::new(), page, shown: AtomicBool::new(false) });
         let bell = watchers.clone();
         word.on_raise(Box::new(move |word| bell.ring(word))).then_some(Self { word, watchers })
     }
@@ -39,12 +46,7 @@ impl Watched {
 
     /// The next raise wakes `wake`, once. The word now: if it is what the caller waits for, there may be no next raise.
     pub(crate) fn watch(&self, wake: &Arc<dyn Wake>) -> u64 {
-        let mut wakes = self.watchers.wakes.lock().unwrap_or_else(PoisonError::into_inner);
-        if wakes.iter().all(|other| !Arc::ptr_eq(other, wake)) {
-            wakes.push(wake.clone());
-        }
-        self.watchers.any.store(true, Ordering::SeqCst);
-        drop(wakes);
+        self.watchers.bells.hang(wake.clone(), |other| Arc::ptr_eq(other, wake));
         self.word.get()
     }
 
@@ -63,11 +65,7 @@ impl Watchers {
         if let Some(page) = self.page.as_ref().filter(|_| self.shown.load(Ordering::SeqCst)) {
             page.raise(word);
         }
-        if self.any.load(Ordering::SeqCst) {
-            let mut wakes = self.wakes.lock().unwrap_or_else(PoisonError::into_inner);
-            self.any.store(false, Ordering::SeqCst);
-            wakes.drain(..).for_each(|wake| wake.wake());
-        }
+        self.bells.ring(|wake| wake.wake());
     }
 }
 

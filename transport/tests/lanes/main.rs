@@ -5,6 +5,7 @@ mod ends;
 mod every_lane;
 mod integrity;
 mod links;
+mod networks;
 mod rails;
 mod regions;
 mod shm;

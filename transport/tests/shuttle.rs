@@ -1,0 +1,196 @@
+//! What threads share without a lock, in thousands of orders of their steps. A wake that is lost leaves a thread asleep for ever,
+//! which shuttle finds, and tells by which schedule.
+//!
+//! The files are those of the crate; what threads sleep on is a model here: an eventfd that tells edges, and a futex.
+
+#[path = "../src/watch/bells.rs"]
+mod bells;
+#[path = "../src/wake/handshake.rs"]
+mod handshake;
+#[path = "../src/wake/tally.rs"]
+mod tally;
+
+/// What `handshake` and `tally` are made of.
+mod atomic {
+    pub(crate) use shuttle::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+}
+
+/// What `bells` are made of.
+mod sync {
+    pub(crate) use shuttle::sync::Mutex;
+    pub(crate) use shuttle::sync::atomic::{AtomicBool, Ordering};
+    pub(crate) use std::sync::PoisonError;
+}
+
+use bells::Bells;
+use handshake::Handshake;
+use shuttle::sync::atomic::{AtomicU64, Ordering};
+use shuttle::sync::{Arc, Condvar, Mutex};
+use shuttle::thread;
+use tally::Tally;
+
+/// Orders that are tried.
+const SCHEDULES: usize = 5_000;
+/// Who brings work, and how much each does.
+const GIVERS: u32 = 2;
+const GIFTS: u32 = 3;
+
+/// An eventfd, of which each write is told once.
+#[derive(Default)]
+struct Event {
+    writes: Mutex<u32>,
+    written: Condvar,
+}
+
+impl Event {
+    fn write(&self) {
+        *self.writes.lock().expect("nobody panics") += 1;
+        self.written.notify_all();
+    }
+
+    /// Sleeps until there are more writes than `seen`.
+    fn wait(&self, seen: &mut u32) {
+        let mut writes = self.writes.lock().expect("nobody panics");
+        while *writes == *seen {
+            writes = self.written.wait(writes).expect("nobody panics");
+        }
+        *seen = *writes;
+    }
+}
+
+/// A futex: looking and falling asleep are one step.
+#[derive(Default)]
+struct Futex {
+    lock: Mutex<()>,
+    woken: Condvar,
+}
+
+impl Futex {
+    fn wait(&self, is_as_seen: impl Fn() -> bool) {
+        let guard = self.lock.lock().expect("nobody panics");
+        if is_as_seen() {
+            drop(self.woken.wait(guard).expect("nobody panics"));
+        }
+    }
+
+    fn wake(&self) {
+        let _guard = self.lock.lock().expect("nobody panics");
+        self.woken.notify_all();
+    }
+}
+
+/// Work that lies ready.
+type Pile = Mutex<u32>;
+
+fn give(pile: &Pile) {
+    *pile.lock().expect("nobody panics") += 1;
+}
+
+fn take(pile: &Pile) -> u32 {
+    std::mem::take(&mut *pile.lock().expect("nobody panics"))
+}
+
+/// The threads of lanes and of the control connections.
+#[test]
+fn a_doorbell_loses_no_ring() {
+    let run = || {
+        let shared = Arc::new((Handshake::default(), Event::default(), Pile::default()));
+        for _ in 0..GIVERS {
+            let shared = shared.clone();
+            thread::spawn(move || {
+                let (handshake, event, pile) = &*shared;
+                for _ in 0..GIFTS {
+                    give(pile);
+                    if handshake.ring() {
+                        event.write();
+                    }
+                }
+            });
+        }
+        let (handshake, event, pile) = &*shared;
+        let (mut taken, mut seen) = (0, 0);
+        loop {
+            handshake.answer();
+            taken += take(pile);
+            if taken == GIVERS * GIFTS {
+                return;
+            }
+            if handshake.lie_down() {
+                event.wait(&mut seen);
+            }
+            handshake.get_up();
+        }
+    };
+    shuttle::check_random(run, SCHEDULES);
+}
+
+/// The movers, and the transfers that they claim.
+#[test]
+fn a_mover_sleeps_through_no_post() {
+    let run = || {
+        let shared = Arc::new((Tally::default(), Futex::default(), Pile::default()));
+        for _ in 0..GIVERS {
+            let shared = shared.clone();
+            thread::spawn(move || {
+                let (tally, futex, pile) = &*shared;
+                for _ in 0..GIFTS {
+                    give(pile);
+                    if tally.wake() {
+                        futex.wake();
+                    }
+                }
+            });
+        }
+        let (tally, futex, pile) = &*shared;
+        let mut taken = 0;
+        loop {
+            let seen = tally.now();
+            taken += take(pile);
+            if taken == GIVERS * GIFTS {
+                return;
+            }
+            tally.sleep(|| futex.wait(|| tally.count().load(Ordering::SeqCst) == seen));
+        }
+    };
+    shuttle::check_random(run, SCHEDULES);
+}
+
+/// A progress word, and two threads that wait for its raises.
+#[test]
+fn no_raise_of_a_word_is_slept_through() {
+    let run = || {
+        let shared = Arc::new((AtomicU64::new(0), Bells::<usize>::new()));
+        let sleepers = Arc::new([(); 2].map(|()| (Tally::default(), Futex::default())));
+        let (own, wakes) = (shared.clone(), sleepers.clone());
+        let raiser = thread::spawn(move || {
+            for step in 1..=u64::from(GIFTS) {
+                own.0.fetch_max(step, Ordering::SeqCst);
+                own.1.ring(|sleeper| {
+                    let (tally, futex) = &wakes[sleeper];
+                    if tally.wake() {
+                        futex.wake();
+                    }
+                });
+            }
+        });
+        let wait = |shared: Arc<(AtomicU64, Bells<usize>)>, sleepers: Arc<[(Tally, Futex); 2]>, own: usize| {
+            let ((word, bells), (tally, futex)) = (&*shared, &sleepers[own]);
+            for step in 1..=u64::from(GIFTS) {
+                loop {
+                    let seen = tally.now();
+                    bells.hang(own, |other| *other == own);
+                    if word.load(Ordering::SeqCst) >= step {
+                        break;
+                    }
+                    tally.sleep(|| futex.wait(|| tally.count().load(Ordering::SeqCst) == seen));
+                }
+            }
+        };
+        let (theirs, their_sleepers) = (shared.clone(), sleepers.clone());
+        let other = thread::spawn(move || wait(theirs, their_sleepers, 1));
+        wait(shared, sleepers, 0);
+        other.join().expect("it saw every step");
+        raiser.join().expect("it raised every step");
+    };
+    shuttle::check_random(run, SCHEDULES);
+}
