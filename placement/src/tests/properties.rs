@@ -470,7 +470,7 @@ fn pick_number(count: usize, number: usize) -> Option<usize> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 1_000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases * 4))]
 
     #[test]
     fn every_request_ends_once_with_its_own_tokens(policy in 0usize..3, acts in acts()) {

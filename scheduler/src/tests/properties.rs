@@ -212,7 +212,7 @@ fn forget(checker: &mut Checker, kv: &mut ToyKv, key: SeqKey) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases * 2))]
 
     #[test]
     fn every_run_keeps_the_rules_and_ends(run in runs()) {

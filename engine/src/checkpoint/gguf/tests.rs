@@ -55,7 +55,7 @@ fn a_file_that_is_cut_off_anywhere_is_refused() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases * 3 / 2))]
 
     #[test]
     fn flipped_bits_are_errors_or_other_values(

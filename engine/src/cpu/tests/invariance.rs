@@ -1,5 +1,6 @@
 //! A row's bits do not depend on what else runs, how, and on how many threads.
 
+use super::effort::cases;
 use super::rig::{Rig, model, tokens};
 use crate::cpu::{CpuModel, Isa};
 use domain::Dtype;
@@ -49,7 +50,7 @@ fn expected(index: usize, isa: usize) -> &'static (Arc<CpuModel>, Expected) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
+    #![proptest_config(cases(6))]
 
     #[test]
     fn a_row_depends_on_its_own_sequence_alone(

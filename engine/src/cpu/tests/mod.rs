@@ -1,5 +1,6 @@
 //! The device as a whole. Its results against another implementation are the business of the reference tests.
 
+pub(in crate::cpu) mod effort;
 mod invariance;
 mod plans;
 mod rig;

@@ -91,6 +91,7 @@ mod tests {
     use crate::cpu::kernels::linear::amx;
     use crate::cpu::kernels::tests::{Line, Numbers, lines, seed};
     use crate::cpu::simd::{Avx512Level, Isa};
+    use crate::cpu::tests::effort::cases;
     use proptest::prelude::*;
 
     /// 32 random bits, of two numbers in bf16 or one in f32: any, or such that exponents are near `exponent`.
@@ -104,6 +105,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(cases(1))]
+
         /// Where products are ordinary, vanish, overflow, or anything at all, infinite and no number included.
         #[test]
         fn a_row_by_itself_has_the_bits_of_tiles(

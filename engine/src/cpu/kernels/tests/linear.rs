@@ -1,9 +1,10 @@
 //! Linear layers in every form of weights: as the reference says, and a row by itself as among others.
 
-use super::{Line, Numbers, assert_close, encode, lines, seed};
+use super::{Line, Numbers, assert_close, encode, lines, outputs, seed};
 use crate::cpu::kernels::linear::Prepared;
 use crate::cpu::kernels::{Form, PANEL, Preparation, Product, Start};
 use crate::cpu::simd::Isa;
+use crate::cpu::tests::effort::{cases, size, sizes};
 use domain::Dtype;
 use half::bf16;
 use proptest::prelude::*;
@@ -98,16 +99,19 @@ fn bits(numbers: &[f32]) -> Vec<u32> {
 }
 
 fn inputs() -> impl Strategy<Value = usize> {
-    prop_oneof![1usize..70, 250usize..270, 1000usize..1100]
+    sizes(
+        prop_oneof![1usize..70, 250usize..270, 1000usize..1100],
+        prop_oneof![3 => 1usize..70, 1 => 250usize..270, 1 => Just(513)],
+    )
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+    #![proptest_config(cases(5))]
 
     #[test]
     fn linear_multiplies(
-        seed in seed(), form in prop::sample::select(&FORMS), rows in 1usize..40, inputs in inputs(), outputs in 1..=PANEL,
-        bias in any::<bool>(),
+        seed in seed(), form in prop::sample::select(&FORMS), rows in sizes(1usize..40, 1usize..4), inputs in inputs(),
+        outputs in outputs(), bias in any::<bool>(),
     ) {
         let layer = Layer::new(seed, form, rows, inputs, outputs, bias);
         let expected = layer.expected();
@@ -123,10 +127,10 @@ proptest! {
 
     #[test]
     fn a_row_of_linear_does_not_depend_on_its_neighbours(
-        seed in seed(), form in prop::sample::select(&FORMS), rows in 2usize..40, inputs in inputs(),
-        isa in prop::sample::select(Isa::available()),
+        seed in seed(), form in prop::sample::select(&FORMS), rows in sizes(2usize..40, Just(2)),
+        inputs in inputs(), isa in prop::sample::select(Isa::available()),
     ) {
-        let layer = Layer::new(seed, form, rows, inputs, PANEL, false);
+        let layer = Layer::new(seed, form, rows, inputs, size(PANEL, 3), false);
         let together = layer.multiply(isa, 0, rows);
         for (row, numbers) in together.chunks(PANEL).enumerate() {
             prop_assert_eq!(bits(&layer.multiply(isa, row, 1)), bits(numbers), "row {} on {}", row, isa);
@@ -135,7 +139,7 @@ proptest! {
 
     #[test]
     fn outputs_widen_to_what_was_packed(
-        seed in seed(), form in prop::sample::select(&FORMS), inputs in inputs(), outputs in 1..=PANEL,
+        seed in seed(), form in prop::sample::select(&FORMS), inputs in inputs(), outputs in outputs(),
     ) {
         let layer = Layer::new(seed, form, 1, inputs, outputs, false);
         for (output, weights) in layer.weights.chunks(inputs).enumerate() {

@@ -63,6 +63,18 @@ pub(super) trait Dot: Copy {
     unsafe fn load_i8(self, from: *const i8) -> <Self::S as Simd>::V;
 }
 
+/// `f` of each byte of plain Rust. Not by an iterator, which Miri takes several times as long for; so below.
+#[inline(always)]
+fn bytes(f: impl Fn(usize) -> u8) -> [u8; 4 * LANES] {
+    let mut bytes = [0; 4 * LANES];
+    let mut i = 0;
+    while i < bytes.len() {
+        bytes[i] = f(i);
+        i += 1;
+    }
+    bytes
+}
+
 impl Dot for Plain {
     type S = Plain;
     type W = [u8; 4 * LANES];
@@ -84,12 +96,12 @@ impl Dot for Plain {
 
     #[inline(always)]
     fn nibbles(self, w: Self::W, which: usize) -> Self::W {
-        w.map(|byte| byte >> (4 * which) & 15)
+        bytes(|i| w[i] >> (4 * which) & 15)
     }
 
     #[inline(always)]
     fn add_pairs(self, low: Self::W, pairs: Self::W, which: usize) -> Self::W {
-        std::array::from_fn(|i| low[i] | (pairs[i] >> (2 * which) & 3) << 4)
+        bytes(|i| low[i] | (pairs[i] >> (2 * which) & 3) << 4)
     }
 
     #[inline(always)]
@@ -104,8 +116,14 @@ impl Dot for Plain {
 
     #[inline(always)]
     fn dot<const SIGNED: bool>(self, sums: Self::I, w: Self::W, x: [i8; 4]) -> Self::I {
-        let product = |w: u8, x: i8| (if SIGNED { i32::from(w as i8) } else { i32::from(w) }) * i32::from(x);
-        std::array::from_fn(|lane| sums[lane] + (0..4).map(|i| product(w[4 * lane + i], x[i])).sum::<i32>())
+        let mut sums = sums;
+        let mut i = 0;
+        while i < w.len() {
+            let w = if SIGNED { i32::from(w[i] as i8) } else { i32::from(w[i]) };
+            sums[i / 4] += w * i32::from(x[i % 4]);
+            i += 1;
+        }
+        sums
     }
 
     #[inline(always)]
