@@ -6,7 +6,7 @@ ARGS ?=
 BINARY = $(or $(CARGO_TARGET_DIR),target)/release/baton
 
 .DEFAULT_GOAL := help
-.PHONY: help serve build test test-unit test-e2e test-kills test-sim test-doc test-rdma test-conformance soak soak-sim check check-format check-tidy check-lints check-deps fix
+.PHONY: help serve build test test-unit test-e2e test-kills test-sim test-doc test-rdma test-neon test-conformance soak soak-sim check check-format check-tidy check-lints check-deps fix
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -44,6 +44,12 @@ test-rdma: ## the lane over RDMA, by real verbs in a virtual machine with a Soft
 	tests/rdma/run
 	@# The binary that people run is without it.
 	@$(CARGO) build --locked --quiet --release --package baton
+
+test-neon: export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER = aarch64-linux-gnu-gcc
+test-neon: export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER = qemu-aarch64 -L /usr/aarch64-linux-gnu
+test-neon: ## the kernels for ARM, in an emulator of the processor
+	@scripts/install-tools build nextest neon
+	$(CARGO) nextest run --locked --release --package engine --lib --target aarch64-unknown-linux-gnu -E 'test(/^cpu::(kernels|simd)::/)'
 
 test-doc: ## the examples in the documentation
 	@scripts/install-tools build

@@ -2,6 +2,8 @@
 //!
 //! What is deliberately absent: a verdict. Whoever measures a step beside its limits draws it.
 
+#[cfg(target_arch = "aarch64")]
+mod arm;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
@@ -118,6 +120,8 @@ impl Products {
             Isa::Avx512(s) => x86::products_of_avx512(s, arithmetic),
             #[cfg(target_arch = "x86_64")]
             Isa::Avx2(_) => x86::products_of_avx2(arithmetic),
+            #[cfg(target_arch = "aarch64")]
+            Isa::Neon(s) => arm::products_of_neon(s, arithmetic),
             Isa::Plain(_) => (arithmetic == Arithmetic::F32)
                 .then_some(Self { operations: 2 * LANES * PLAIN_VECTORS, rounds: plain_multiply_adds }),
         }
@@ -150,6 +154,8 @@ fn sum(isa: Isa, bytes: &[u8]) {
         Isa::Avx512(_) => x86::sum_with_avx512(bytes),
         #[cfg(target_arch = "x86_64")]
         Isa::Avx2(_) => x86::sum_with_avx2(bytes),
+        #[cfg(target_arch = "aarch64")]
+        Isa::Neon(_) => sum_words(bytes),
         Isa::Plain(_) => sum_words(bytes),
     };
     black_box(sum);

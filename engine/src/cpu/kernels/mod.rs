@@ -34,6 +34,8 @@ macro_rules! dispatch {
         $(#[$doc])*
         pub(in crate::cpu) unsafe fn $name(isa: $crate::cpu::simd::Isa, args: &$args) {
             use $crate::cpu::simd::{Isa, Plain};
+            #[cfg(target_arch = "aarch64")]
+            use $crate::cpu::simd::Neon;
             #[cfg(target_arch = "x86_64")]
             use $crate::cpu::simd::{Avx2, Avx512};
 
@@ -49,6 +51,12 @@ macro_rules! dispatch {
                 // SAFETY: as the caller says.
                 unsafe { $generic(s, args) }
             }
+            #[cfg(target_arch = "aarch64")]
+            #[target_feature(enable = "neon")]
+            unsafe fn neon(s: Neon, args: &$args) {
+                // SAFETY: as the caller says.
+                unsafe { $generic(s, args) }
+            }
             unsafe fn plain(s: Plain, args: &$args) {
                 // SAFETY: as the caller says.
                 unsafe { $generic(s, args) }
@@ -60,6 +68,8 @@ macro_rules! dispatch {
                     Isa::Avx512(s) => avx512(s, args),
                     #[cfg(target_arch = "x86_64")]
                     Isa::Avx2(s) => avx2(s, args),
+                    #[cfg(target_arch = "aarch64")]
+                    Isa::Neon(s) => neon(s, args),
                     Isa::Plain(s) => plain(s, args),
                 }
             }
@@ -71,6 +81,8 @@ macro_rules! dispatch {
             use domain::Dtype;
             use half::{bf16, f16};
             use $crate::cpu::simd::{Isa, Number, Plain};
+            #[cfg(target_arch = "aarch64")]
+            use $crate::cpu::simd::Neon;
             #[cfg(target_arch = "x86_64")]
             use $crate::cpu::simd::{Avx2, Avx512};
 
@@ -83,6 +95,12 @@ macro_rules! dispatch {
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx2,fma,f16c")]
             unsafe fn avx2<N: Number>(s: Avx2, args: &$args) {
+                // SAFETY: as the caller says.
+                unsafe { $generic::<_, N>(s, args) }
+            }
+            #[cfg(target_arch = "aarch64")]
+            #[target_feature(enable = "neon")]
+            unsafe fn neon<N: Number>(s: Neon, args: &$args) {
                 // SAFETY: as the caller says.
                 unsafe { $generic::<_, N>(s, args) }
             }
@@ -105,6 +123,12 @@ macro_rules! dispatch {
                     (Isa::Avx2(s), Dtype::F16) => avx2::<f16>(s, args),
                     #[cfg(target_arch = "x86_64")]
                     (Isa::Avx2(s), Dtype::Bf16) => avx2::<bf16>(s, args),
+                    #[cfg(target_arch = "aarch64")]
+                    (Isa::Neon(s), Dtype::F32) => neon::<f32>(s, args),
+                    #[cfg(target_arch = "aarch64")]
+                    (Isa::Neon(s), Dtype::F16) => neon::<f16>(s, args),
+                    #[cfg(target_arch = "aarch64")]
+                    (Isa::Neon(s), Dtype::Bf16) => neon::<bf16>(s, args),
                     (Isa::Plain(s), Dtype::F32) => plain::<f32>(s, args),
                     (Isa::Plain(s), Dtype::F16) => plain::<f16>(s, args),
                     (Isa::Plain(s), Dtype::Bf16) => plain::<bf16>(s, args),

@@ -1,5 +1,5 @@
-//! Vectors of 16 f32 lanes on AVX-512, on AVX2 with FMA, and in plain Rust; which of them, is chosen at run time. Of
-//! AVX-512 there are levels, since kernels use more of it than vectors of f32.
+//! Vectors of 16 f32 lanes on AVX-512, on AVX2 with FMA, on NEON, and in plain Rust; which of them, is chosen at run time.
+//! Of AVX-512 there are levels, and NEON is with dot products of bytes or without, since kernels use more than vectors of f32.
 //!
 //! All vectors compute the same bits: every operation is either exact data movement or one correctly rounded IEEE
 //! operation per lane, and folds over lanes have one order. So a kernel written over [`Simd`] gives the same result on
@@ -14,6 +14,8 @@ mod amx;
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 mod plain;
 #[cfg(test)]
 mod tests;
@@ -22,6 +24,8 @@ mod tests;
 pub(crate) use avx2::Avx2;
 #[cfg(target_arch = "x86_64")]
 pub(crate) use avx512::{Avx512, Avx512Level};
+#[cfg(target_arch = "aarch64")]
+pub(crate) use neon::Neon;
 pub(crate) use plain::Plain;
 
 use half::{bf16, f16};
@@ -41,6 +45,9 @@ pub enum Isa {
     /// AVX-512, of some level.
     #[cfg(target_arch = "x86_64")]
     Avx512(Avx512),
+    /// NEON, with dot products of bytes or without.
+    #[cfg(target_arch = "aarch64")]
+    Neon(Neon),
 }
 
 impl Isa {
@@ -52,6 +59,8 @@ impl Isa {
             found.extend(Avx512::detect().into_iter().map(Isa::Avx512));
             found.extend(Avx2::detect().map(Isa::Avx2));
         }
+        #[cfg(target_arch = "aarch64")]
+        found.extend(Neon::detect().into_iter().map(Isa::Neon));
         found.push(Isa::Plain(Plain));
         found
     }
@@ -76,6 +85,8 @@ impl fmt::Display for Isa {
             Isa::Avx2(_) => "avx2",
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512(s) => s.name(),
+            #[cfg(target_arch = "aarch64")]
+            Isa::Neon(s) => s.name(),
         })
     }
 }

@@ -78,6 +78,8 @@ proptest! {
                 Isa::Avx512(s) => results(s, &a, &b, &c, from, to),
                 #[cfg(target_arch = "x86_64")]
                 Isa::Avx2(s) => results(s, &a, &b, &c, from, to),
+                #[cfg(target_arch = "aarch64")]
+                Isa::Neon(s) => results(s, &a, &b, &c, from, to),
                 Isa::Plain(s) => results(s, &a, &b, &c, from, to),
             };
             prop_assert_eq!(&found, &expected, "{}", isa);

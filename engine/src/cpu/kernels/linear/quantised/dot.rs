@@ -3,8 +3,13 @@
 //! All of them compute the same integers. Weights in -128..=127 or 0..64, activations in -127..=127 and 32 inputs overflow
 //! nothing.
 
+#[cfg(target_arch = "aarch64")]
+mod arm;
+
 use super::block::Block;
 use crate::cpu::simd::{LANES, Plain, Simd};
+#[cfg(target_arch = "aarch64")]
+pub(super) use arm::Bytes;
 #[cfg(target_arch = "x86_64")]
 pub(super) use x86::Vnni;
 

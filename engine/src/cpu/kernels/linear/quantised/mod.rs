@@ -24,6 +24,8 @@ mod tests;
 
 use super::{PANEL, Product};
 use crate::cpu::simd::Isa;
+#[cfg(target_arch = "aarch64")]
+use dot::Bytes;
 #[cfg(target_arch = "x86_64")]
 use dot::Vnni;
 use panels::{Q4KPanel, Q6KPanel, Q8Panel, Weights};
@@ -134,6 +136,11 @@ unsafe fn multiply<F: Weights>(isa: Isa, product: &Product) {
                 },
                 #[cfg(target_arch = "x86_64")]
                 Isa::Avx2(s) => avx2::<F>(s, &part),
+                #[cfg(target_arch = "aarch64")]
+                Isa::Neon(s) => match Bytes::with_dotprod(s) {
+                    Some(d) => dotprod::<F>(d, &part),
+                    None => rows::multiply::<_, F>(Bytes::of(s), &part, 0),
+                },
                 Isa::Plain(s) => rows::multiply::<_, F>(s, &part, 0),
             }
         }
@@ -159,6 +166,13 @@ unsafe fn avx512<F: Weights>(d: Vnni, part: &Part<'_>) {
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma,f16c")]
 unsafe fn avx2<F: Weights>(d: crate::cpu::simd::Avx2, part: &Part<'_>) {
+    // SAFETY: as the caller says.
+    unsafe { rows::multiply::<_, F>(d, part, 0) }
+}
+
+#[cfg(target_arch = "aarch64")]
+#[target_feature(enable = "dotprod")]
+unsafe fn dotprod<F: Weights>(d: Bytes<true>, part: &Part<'_>) {
     // SAFETY: as the caller says.
     unsafe { rows::multiply::<_, F>(d, part, 0) }
 }
