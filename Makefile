@@ -6,7 +6,7 @@ ARGS ?=
 BINARY = $(or $(CARGO_TARGET_DIR),target)/release/baton
 
 .DEFAULT_GOAL := help
-.PHONY: help serve build test test-unit test-e2e test-kills test-sim test-doc test-rdma test-neon test-conformance soak soak-sim check check-format check-tidy check-lints check-deps fix
+.PHONY: help serve build test test-unit test-e2e test-kills test-sim test-doc test-rdma test-neon test-conformance bench-kernels soak soak-sim check check-format check-tidy check-lints check-deps fix
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -50,6 +50,10 @@ test-neon: export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER = qemu-aarch64 -
 test-neon: ## the kernels for ARM, in an emulator of the processor
 	@scripts/install-tools build nextest neon
 	$(CARGO) nextest run --locked --release --package engine --lib --target aarch64-unknown-linux-gnu -E 'test(/^cpu::(kernels|simd)::/)'
+
+bench-kernels: ## single kernels of the CPU engine, one thread (ARGS=linear/Q8_0: what has this in its name)
+	@scripts/install-tools build
+	$(CARGO) bench --locked --package bench --bench kernels -- $(ARGS)
 
 test-doc: ## the examples in the documentation
 	@scripts/install-tools build

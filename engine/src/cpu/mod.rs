@@ -11,6 +11,7 @@
 
 mod batch;
 mod crew;
+mod exercise;
 mod kernels;
 mod leader;
 mod limits;
@@ -23,6 +24,7 @@ mod step;
 #[cfg(test)]
 mod tests;
 
+pub use exercise::{AttentionShape, Exercise};
 pub use limits::{Arithmetic, Limits};
 pub use model::{CpuModel, LinearSize};
 pub use simd::Isa;
