@@ -6,7 +6,7 @@ ARGS ?=
 BINARY = $(or $(CARGO_TARGET_DIR),target)/release/baton
 
 .DEFAULT_GOAL := help
-.PHONY: help serve build test test-unit test-e2e test-kills test-sim test-doc test-rdma test-neon test-conformance bench-kernels soak soak-sim check check-format check-tidy check-lints check-deps fix
+.PHONY: help serve build test test-unit test-e2e test-kills test-sim test-doc test-rdma test-neon test-conformance bench-kernels soak soak-miri soak-sim check check-format check-tidy check-lints check-deps fix
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -63,9 +63,13 @@ test-conformance: build ## real clients against the binary
 	@scripts/install-tools python
 	tests/conformance/run.sh $(BINARY)
 
-soak: ## the property tests again, each with many more cases (CASES=20000)
+soak: soak-miri ## the property tests again, each with many more cases (CASES=20000), and what soak-miri does
 	@scripts/install-tools build nextest python
 	PROPTEST_CASES=$(or $(CASES),20000) $(CARGO) nextest run --locked --release --workspace --profile soak
+
+soak-miri: ## the kernels in plain Rust under Miri, which sees every access to memory
+	@scripts/install-tools build miri
+	MIRIFLAGS=-Zmiri-disable-isolation $(CARGO) +nightly miri test --locked --package engine --lib -- cpu::kernels cpu::simd quant::
 
 soak-sim: ## many more seeds of the simulator (SEEDS=200000, FROM=8000)
 	@scripts/install-tools build
