@@ -8,46 +8,44 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use transport::{AgentConfig, Copies, Copy, Hub, Lane, RailFault, ReadBatch, TransferError};
 
-/// A relay before an agent. It counts the bytes that go to and fro, and flips one that the agent sends where it is told to.
+/// A relay before an agent. It counts the bytes that go to and fro, and flips one where it is told to.
 struct Relay {
     address: String,
-    /// Bytes that the agent was sent.
+    /// Bytes that the agent was sent, and which of them is flipped.
     asked: Arc<AtomicU64>,
-    /// Bytes that it sent.
+    flip_asked: Arc<AtomicU64>,
+    /// Bytes that it sent, and which of them is flipped.
     sent: Arc<AtomicU64>,
     flip_at: Arc<AtomicU64>,
+}
+
+/// Flips a byte if it is among these, which come next.
+fn flip(bytes: &mut [u8], passed: &AtomicU64, flip_at: &AtomicU64) {
+    let at = passed.fetch_add(bytes.len() as u64, Ordering::SeqCst);
+    let flip = flip_at.load(Ordering::SeqCst);
+    if (at..at + bytes.len() as u64).contains(&flip) {
+        bytes[(flip - at) as usize] ^= 0x10;
+    }
 }
 
 impl Relay {
     fn new(to: &str) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
         let address = listener.local_addr().expect("it is bound").to_string();
-        let (asked, sent, flip_at) =
-            (Arc::<AtomicU64>::default(), Arc::<AtomicU64>::default(), Arc::new(AtomicU64::new(u64::MAX)));
-        let (to, counters) = (to.to_owned(), (asked.clone(), sent.clone(), flip_at.clone()));
+        let (asked, sent) = (Arc::<AtomicU64>::default(), Arc::<AtomicU64>::default());
+        let [flip_asked, flip_at] = [(); 2].map(|()| Arc::new(AtomicU64::new(u64::MAX)));
+        let (to, counters) = (to.to_owned(), [&asked, &flip_asked, &sent, &flip_at].map(Arc::clone));
         // Its threads end with the connections, and the last with the test's process.
         std::thread::spawn(move || {
             for client in listener.incoming().map_while(Result::ok) {
                 let Ok(server) = TcpStream::connect(&to) else { return };
                 let (from_client, to_server) = (client.try_clone().unwrap(), server.try_clone().unwrap());
-                let (asked, sent, flip_at) = counters.clone();
-                std::thread::spawn(move || {
-                    pass(from_client, to_server, |bytes| {
-                        asked.fetch_add(bytes.len() as u64, Ordering::SeqCst);
-                    })
-                });
-                std::thread::spawn(move || {
-                    pass(server, client, |bytes| {
-                        let at = sent.fetch_add(bytes.len() as u64, Ordering::SeqCst);
-                        let flip = flip_at.load(Ordering::SeqCst);
-                        if (at..at + bytes.len() as u64).contains(&flip) {
-                            bytes[(flip - at) as usize] ^= 0x10;
-                        }
-                    })
-                });
+                let [asked, flip_asked, sent, flip_at] = counters.clone();
+                std::thread::spawn(move || pass(from_client, to_server, |bytes| flip(bytes, &asked, &flip_asked)));
+                std::thread::spawn(move || pass(server, client, |bytes| flip(bytes, &sent, &flip_at)));
             }
         });
-        Self { address, asked, sent, flip_at }
+        Self { address, asked, flip_asked, sent, flip_at }
     }
 }
 
@@ -152,6 +150,32 @@ fn a_flipped_byte_in_a_header_ends_the_connection_and_what_it_carried_comes_anew
         let counts = pair.reader.agent.counts();
         assert!(counts.rails_put_aside.contains(&(RailFault::Failed, 1)), "byte {byte}: {counts:?}");
         assert_eq!(counts.rails_returned, 1, "byte {byte}");
+    }
+}
+
+/// A peer that belongs to the cluster and asks for what it may not have, byte by byte of its request.
+#[test]
+fn a_request_that_lies_is_refused_counted_and_harms_nobody() {
+    const LEN: usize = 1 << 20;
+    // Its kind; its region; how many series; where the first begins, how far apart they are, their bytes, and how many they are.
+    for byte in
+        [0, 1, 2, 3, 24, 25, 26, 27, 33, 34, 35, 40 + 3, 40 + 5, 40 + 7, 40 + 11, 40 + 18, 40 + 19, 40 + 22, 40 + 23]
+    {
+        let (pair, relay) = relayed(LEN, |_| ());
+        relay.flip_asked.store(relay.asked.load(Ordering::SeqCst) + byte, Ordering::SeqCst);
+        pair.post(LEN, 0, &[(0, 0)]);
+        let requests = || {
+            let refused = pair.owner.agent.counts().refused;
+            refused.iter().find(|(why, _)| *why == transport::Refusal::Request).map_or(0, |(_, count)| *count)
+        };
+        println!("byte {byte}");
+        while requests() == 0 {
+            std::thread::yield_now();
+        }
+        // Its own connection is over; the owner serves whoever asks for what there is.
+        let honest = end(&Hub::new(), WorkerId(2), 1, LEN, |config| config.lanes = vec![Lane::Tcp]);
+        honest.agent.introduce(pair.owner.info.clone());
+        assert_eq!(honest.connect(OWNER), Lane::Tcp);
     }
 }
 
