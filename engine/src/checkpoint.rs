@@ -46,12 +46,12 @@ pub struct TensorView<'a> {
 }
 
 impl<'a> TensorView<'a> {
-    /// The rows, in order: the numbers of the last dimension, or single ones where there is no other. Little endian, not
-    /// necessarily aligned to the number format.
+    /// The rows, in order: the numbers of the last dimension, or single ones where there is no other; the one number of a tensor
+    /// without dimensions. Little endian, not necessarily aligned to the number format.
     pub fn rows(&self) -> impl ExactSizeIterator<Item = &'a [u8]> + use<'a> {
-        let (map, order, rows) = (self.map, self.order, self.shape[0]);
+        let (map, order) = (self.map, self.order);
+        let (rows, bytes) = self.rows_of_bytes();
         let data = &map[self.range.clone()];
-        let bytes = data.len() / rows;
         (0..rows).map(move |row| {
             let stored = order.stored(row);
             &data[stored * bytes..(stored + 1) * bytes]
@@ -63,13 +63,19 @@ impl<'a> TensorView<'a> {
     /// small ones, and all rows at once leave nothing.
     pub fn let_go(&self, rows: Range<usize>) {
         // Rows of another order stay within their head: what is let go here is about what was read.
-        let bytes = self.range.len() / self.shape[0];
+        let (_, bytes) = self.rows_of_bytes();
         let_go(self.map, self.range.start + rows.start * bytes..self.range.start + rows.end * bytes);
     }
 
     /// Numbers of a row.
     pub fn width(&self) -> usize {
-        self.shape[1..].iter().product()
+        self.shape.iter().skip(1).product()
+    }
+
+    /// How many rows, and the bytes of each.
+    fn rows_of_bytes(&self) -> (usize, usize) {
+        let rows = self.shape.first().copied().unwrap_or(1);
+        (rows, self.range.len().checked_div(rows).unwrap_or(0))
     }
 }
 
