@@ -6,7 +6,7 @@ ARGS ?=
 BINARY = $(or $(CARGO_TARGET_DIR),target)/release/baton
 
 .DEFAULT_GOAL := help
-.PHONY: help serve build test test-unit test-e2e test-kills test-sim test-doc test-rdma test-neon test-conformance bench-kernels soak soak-miri soak-sim check check-format check-tidy check-lints check-deps fix
+.PHONY: help serve build test test-unit test-e2e test-kills test-sim test-doc test-rdma test-neon test-conformance test-fuzz bench-kernels soak soak-fuzz soak-miri soak-sim check check-format check-tidy check-lints check-deps fix
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -18,11 +18,11 @@ build: ## install what a build needs, and build the binary in release mode
 	@scripts/install-tools build
 	$(CARGO) build --release --package baton
 
-test: test-unit test-e2e test-kills test-sim test-doc test-rdma test-conformance ## install what tests need, and run everything that needs no GPU
+test: test-unit test-fuzz test-e2e test-kills test-sim test-doc test-rdma test-conformance ## install what tests need, and run everything that needs no GPU
 
 test-unit: ## unit, property, reference and whole-path tests
 	@scripts/install-tools build nextest python
-	$(CARGO) nextest run --locked --release --workspace -E 'not binary(e2e)'
+	$(CARGO) nextest run --locked --release --workspace -E 'not binary(e2e) and not package(fuzz)'
 
 test-e2e: ## the real binary from outside
 	@scripts/install-tools build nextest
@@ -63,6 +63,10 @@ test-conformance: build ## real clients against the binary
 	@scripts/install-tools python
 	tests/conformance/run.sh $(BINARY)
 
+test-fuzz: ## every reader of bytes from outside, over its corpus and changes of it
+	@scripts/install-tools build nextest
+	$(CARGO) nextest run --locked --release --package fuzz
+
 soak: soak-miri ## the property tests again, each with many more cases (CASES=20000), and what soak-miri does
 	@scripts/install-tools build nextest python
 	PROPTEST_CASES=$(or $(CASES),20000) $(CARGO) nextest run --locked --release --workspace --profile soak
@@ -70,6 +74,10 @@ soak: soak-miri ## the property tests again, each with many more cases (CASES=20
 soak-miri: ## the kernels in plain Rust under Miri, which sees every access to memory
 	@scripts/install-tools build miri
 	MIRIFLAGS=-Zmiri-disable-isolation $(CARGO) +nightly miri test --locked --package engine --lib -- cpu::kernels cpu::simd quant::
+
+soak-fuzz: ## libFuzzer on every reader of bytes from outside, with a nightly compiler (SECONDS=60 each)
+	@scripts/install-tools build fuzz
+	fuzz/run $(or $(SECONDS),60)
 
 soak-sim: ## many more seeds of the simulator (SEEDS=200000, FROM=8000)
 	@scripts/install-tools build

@@ -17,6 +17,9 @@ mod brain;
 mod clock;
 mod config;
 mod error;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod http;
 mod serve;
 mod sessions;

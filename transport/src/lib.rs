@@ -16,6 +16,9 @@ mod counts;
 mod desk;
 mod event;
 mod files;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod hub;
 mod lane;
 #[cfg(feature = "rdma")]

@@ -160,7 +160,7 @@ impl Challenge {
     }
 
     /// The challenge, and the bytes that are its own. Errors: what is wrong with it, in words.
-    fn decode(bytes: &[u8]) -> Result<(Self, &[u8], [u8; PROOF_BYTES]), String> {
+    pub(crate) fn decode(bytes: &[u8]) -> Result<(Self, &[u8], [u8; PROOF_BYTES]), String> {
         let mut rest = Rest(bytes);
         rest.expect_version()?;
         let from = rest.who()?;

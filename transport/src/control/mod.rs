@@ -3,7 +3,7 @@
 //!
 //! What is deliberately absent: bytes of regions. They are the mover's, `lane_rdma`'s and `lane_tcp`'s.
 
-mod channel;
+pub(crate) mod channel;
 mod dial;
 pub(crate) mod hello;
 mod reach;

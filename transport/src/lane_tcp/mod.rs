@@ -9,6 +9,8 @@
 
 mod asker;
 mod engine;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 mod owner;
 mod plan;
 mod reader;

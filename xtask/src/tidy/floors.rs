@@ -32,7 +32,7 @@ const FLOORS: [(&str, u8); 18] = [
 const SHARED: [(&str, &str); 2] = [("prefill-worker", "worker"), ("decode-worker", "worker")];
 
 /// Crates beside the floors: they may depend on every floor, and no floor on them.
-const BESIDE: [&str; 3] = ["bench", "tests", "xtask"];
+const BESIDE: [&str; 4] = ["bench", "fuzz", "tests", "xtask"];
 
 /// Folders at the top that hold no crate, and why they are there.
 const FOLDERS: [(&str, &str); 6] = [

@@ -1,0 +1,67 @@
+//! What our own side writes, for targets whose format has an encoder here: so it never lags behind the format, as files would.
+
+use domain::handoff::{Offer, OfferedGroup, PeerBody, PeerMessage};
+use domain::session::{FromWorker, Part, RouterHello, Submit, ToWorker};
+use domain::{BlockId, Choice, Epoch, Generation, Incarnation, LeaseId, RequestId, SamplingParams, StepId, WorkerId};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Inputs of the target `name`.
+pub fn seeds(name: &str) -> Vec<Vec<u8>> {
+    match name {
+        "session" => session(),
+        "handoff" => handoff(),
+        _ => transport::fuzzing::seeds().into_iter().filter(|(of, _)| *of == name).map(|(_, bytes)| bytes).collect(),
+    }
+}
+
+fn session() -> Vec<Vec<u8>> {
+    let submit = Submit {
+        request: RequestId(1),
+        epoch: Epoch(2),
+        part: Part::Prefill { decode: WorkerId(3) },
+        choices: vec![(Choice(0), vec![4, 5].into()), (Choice(1), vec![].into())],
+        prompt: vec![6, 7, 8].into(),
+        params: Arc::new(SamplingParams { max_tokens: 9, logit_bias: vec![(10, 0.5)], ..SamplingParams::default() }),
+        seed: 11,
+        deadline: Duration::from_secs(12),
+        lease: Duration::from_secs(13),
+        tenant: "tenant".to_owned(),
+    };
+    let to_worker = [
+        ToWorker::Hello(RouterHello { protocol: 1, router: 2, nonce: [3; 32] }),
+        ToWorker::Submit(submit),
+        ToWorker::Cancel { request: RequestId(1), epoch: Epoch(2), choice: Some(Choice(3)) },
+        ToWorker::Heartbeat,
+    ];
+    let from_worker = [FromWorker::Heartbeat];
+    let to_worker = to_worker.iter().map(proto::session::encode_to_worker);
+    to_worker.chain(from_worker.iter().map(proto::session::encode_from_worker)).collect()
+}
+
+fn handoff() -> Vec<Vec<u8>> {
+    let blocks = vec![(BlockId(1), Generation(2)), (BlockId(3), Generation(4))];
+    let offer = Offer {
+        request: RequestId(1),
+        epoch: Epoch(2),
+        lease: LeaseId(3),
+        duration: Duration::from_secs(4),
+        layout: 5,
+        tokens: 40,
+        ready: 16,
+        groups: vec![OfferedGroup { first: 0, blocks }],
+    };
+    let bodies = [
+        PeerBody::Offer(offer),
+        PeerBody::Written { lease: LeaseId(3), step: StepId(6), tokens: 32 },
+        PeerBody::Complete { lease: LeaseId(3), missing: vec![7], first: vec![(Choice(0), 8)] },
+        PeerBody::Released { lease: LeaseId(3), valid: true },
+    ];
+    let message = |body| PeerMessage {
+        from: WorkerId(1),
+        from_incarnation: Incarnation(2),
+        to_incarnation: Some(Incarnation(3)),
+        body,
+    };
+    bodies.map(|body| proto::handoff::encode(&message(body))).to_vec()
+}

@@ -1,0 +1,114 @@
+//! The body of each target.
+
+use engine::checkpoint::Checkpoint;
+use engine::checkpoint::gguf::GgufFile;
+use engine::models::config::Config;
+use engine::models::read_spec;
+use engine::text::{ChatTemplate, Tokenizer};
+use router::ModelCard;
+use rustix::fs::MemfdFlags;
+use std::fs;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
+
+pub use transport::fuzzing::{control, metadata, tcp_wire};
+
+/// Frames of a session, from either end.
+pub fn session(bytes: &[u8]) {
+    if let Ok(message) = proto::session::decode_to_worker(bytes) {
+        let again = proto::session::decode_to_worker(&proto::session::encode_to_worker(&message));
+        assert_eq!(again, Ok(message));
+    }
+    if let Ok(message) = proto::session::decode_from_worker(bytes) {
+        let again = proto::session::decode_from_worker(&proto::session::encode_from_worker(&message));
+        assert_eq!(again, Ok(message));
+    }
+}
+
+/// Messages between workers.
+pub fn handoff(bytes: &[u8]) {
+    if let Ok(message) = proto::handoff::decode(bytes) {
+        assert_eq!(proto::handoff::decode(&proto::handoff::encode(&message)), Ok(message));
+    }
+}
+
+/// Bodies of OpenAI's API, with the bundled model.
+pub fn request(bytes: &[u8]) {
+    static CARD: LazyLock<ModelCard> = LazyLock::new(|| {
+        let model = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../models/tiny-rust"));
+        ModelCard {
+            name: "tiny-rust".to_owned(),
+            created: 0,
+            tokenizer: Tokenizer::open(model).expect("the bundled tokenizer"),
+            template: ChatTemplate::open(model).expect("the bundled template"),
+            sampling: domain::SamplingParams::default(),
+            eos: vec![0],
+            vocab: 4096,
+        }
+    });
+    router::fuzzing::request(bytes, &CARD);
+}
+
+/// Headers of GGUF files, and the tokenizer and template in them.
+pub fn gguf(bytes: &[u8]) {
+    let (_memory, path) = file(bytes);
+    let Ok(found) = GgufFile::open(&path) else { return };
+    let _ = (found.architecture(), found.head_dim());
+    if let Ok(checkpoint) = Checkpoint::open(&path) {
+        read_all(&checkpoint);
+    }
+    let _ = (Tokenizer::open(&path), ChatTemplate::open(&path));
+}
+
+/// Headers of safetensors files.
+pub fn safetensors(bytes: &[u8]) {
+    let folder = folder();
+    fs::write(folder.path().join("model.safetensors"), bytes).expect("it is written");
+    if let Ok(checkpoint) = Checkpoint::open(folder.path()) {
+        read_all(&checkpoint);
+    }
+}
+
+/// Indexes of safetensors files, config.json and generation_config.json, and what tokenizer_config.json says of templates.
+pub fn config(bytes: &[u8]) {
+    let folder = folder();
+    for name in ["model.safetensors.index.json", "tokenizer_config.json"] {
+        fs::write(folder.path().join(name), bytes).expect("it is written");
+    }
+    let _ = (Checkpoint::open(folder.path()), ChatTemplate::open(folder.path()));
+    if let Ok(config) = Config::parse(bytes) {
+        let _ = (read_spec(&config, None), read_spec(&config, Some(&config)));
+    }
+}
+
+/// Traces of requests.
+pub fn trace(bytes: &[u8]) {
+    let (_memory, path) = file(bytes);
+    if let Ok(trace) = load::Trace::read(&path) {
+        assert_eq!(trace.entries.first().map(|entry| entry.due_ms), Some(0));
+        assert!(trace.entries.is_sorted_by_key(|entry| entry.due_ms));
+    }
+}
+
+/// Looks at every byte of every tensor: what a header promises must be there.
+fn read_all(checkpoint: &Checkpoint) {
+    for name in checkpoint.names() {
+        if let Ok(tensor) = checkpoint.tensor(name) {
+            let bytes = tensor.rows().flatten().fold(0_u64, |sum, byte| sum + u64::from(*byte));
+            std::hint::black_box(bytes);
+        }
+    }
+}
+
+/// A file of these bytes in memory, and its path.
+fn file(bytes: &[u8]) -> (OwnedFd, PathBuf) {
+    let memory = rustix::fs::memfd_create("fuzz", MemfdFlags::CLOEXEC).expect("memory");
+    let path = PathBuf::from(format!("/proc/self/fd/{}", memory.as_raw_fd()));
+    fs::write(&path, bytes).expect("it is written");
+    (memory, path)
+}
+
+fn folder() -> tempfile::TempDir {
+    tempfile::tempdir().expect("a folder")
+}

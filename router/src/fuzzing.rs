@@ -1,0 +1,20 @@
+//! What a fuzzer feeds here: bodies of requests, as a client may send them.
+
+use crate::ModelCard;
+use crate::api::{Endpoint, Limits, ask};
+
+/// Parses a body as that of either kind of request. What is taken keeps within every limit.
+pub fn request(body: &[u8], card: &ModelCard) {
+    let limits = Limits { context_tokens: 256, prompt_tokens_max: 200, prompts_max: 4, choices_max: 8 };
+    for endpoint in [Endpoint::Chat, Endpoint::Completion] {
+        let Ok(ask) = ask(endpoint, body, card, &limits) else { continue };
+        assert!((1..=limits.prompts_max).contains(&ask.prompts.len()), "{} prompts", ask.prompts.len());
+        assert!((1..=limits.choices_max).contains(&ask.options.choices), "{} choices", ask.options.choices);
+        for prompt in &ask.prompts {
+            let tokens = prompt.tokens.len() as u32;
+            assert!((1..=limits.prompt_tokens_max).contains(&tokens), "{tokens} tokens");
+            assert!(tokens.saturating_add(prompt.params.max_tokens) <= limits.context_tokens);
+            assert!(prompt.tokens.iter().all(|token| *token < card.vocab), "a token that the model has not");
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! What a fuzzer feeds here: bytes as a peer may send them, to everything that reads them. What can be read must be read alike
+//! once it is written again.
+
+use crate::control::channel::Channel;
+use crate::control::hello::{Challenge, HELLO_BYTES_MAX, Hello, Purpose, Region, withdrawn};
+use crate::lane_tcp::fuzzing::{seeds as wire_seeds, wire};
+use crate::memory::RegionId;
+use crate::metadata;
+use crate::peers::Known;
+use domain::session::PeerAddress;
+use domain::{Incarnation, WorkerId};
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+
+/// The layout that metadata is imported for.
+const LAYOUT: u64 = 9;
+
+/// What comes over a control connection: frames, and what agents say in them before anything else.
+pub fn control(bytes: &[u8]) {
+    let (ours, theirs) =
+        rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::NONBLOCK, None).expect("a pair");
+    let mut channel = Channel::new(ours, true);
+    for part in bytes.chunks(HELLO_BYTES_MAX) {
+        let sent = rustix::net::send(&theirs, part, rustix::net::SendFlags::empty());
+        assert_eq!(sent, Ok(part.len()), "a socket takes what little it gets");
+        while channel.fill().is_ok_and(|more| more) {}
+        loop {
+            match channel.next(HELLO_BYTES_MAX) {
+                Ok(Some(frame)) => {
+                    assert!(frame.body.len() <= HELLO_BYTES_MAX);
+                    body(&frame.body);
+                }
+                Ok(None) => break,
+                Err(_) => return,
+            }
+        }
+    }
+}
+
+/// The body of a frame, whatever kind it is said to be.
+fn body(bytes: &[u8]) {
+    if let Ok(hello) = Hello::decode(bytes) {
+        assert_eq!(format!("{:?}", Hello::decode(&hello.encode())), format!("{:?}", Ok::<_, String>(hello)));
+    }
+    let _ = Challenge::decode(bytes);
+    if let Ok(region) = Region::decode(bytes) {
+        assert_eq!(Region::decode(&region.encode()), Ok(region));
+    }
+    let _ = withdrawn(bytes);
+}
+
+/// What comes over a connection for bytes.
+pub fn tcp_wire(bytes: &[u8]) {
+    wire(bytes);
+}
+
+/// Metadata of another agent.
+pub fn metadata(bytes: &[u8]) {
+    if let Ok(known) = metadata::import(bytes, LAYOUT) {
+        assert_eq!(metadata::export(&known, LAYOUT), bytes);
+    }
+}
+
+fn known() -> Known {
+    let address = PeerAddress { process: 7, unix: "\0baton".to_owned(), tcp: "host:1".to_owned() };
+    Known { id: WorkerId(1), incarnation: Incarnation(2), name: "one".to_owned(), address }
+}
+
+/// What peers say on good days, to begin from.
+pub fn seeds() -> Vec<(&'static str, Vec<u8>)> {
+    let frame = |kind: u8, body: &[u8]| {
+        let len = (body.len() as u32 + 1).to_le_bytes();
+        [len.as_slice(), &[kind], body].concat()
+    };
+    let hellos = [Purpose::Control, Purpose::Bytes, Purpose::Queues].map(|purpose| {
+        let to = (WorkerId(3), Incarnation(4));
+        frame(1, &Hello { purpose, from: known(), to, fingerprint: LAYOUT, nonce: [5; 32] }.encode())
+    });
+    let challenge = Challenge { from: (WorkerId(3), Incarnation(4)), nonce: [6; 32] }.encode();
+    let region = Region { id: RegionId(7), len: 1 << 40, offset: Some(4096) }.encode();
+    let [asked, answered] = wire_seeds();
+    vec![
+        ("control", hellos.concat()),
+        ("control", [frame(2, &challenge), frame(5, &region), frame(9, &7_u32.to_le_bytes())].concat()),
+        ("tcp_wire", asked),
+        ("tcp_wire", answered),
+        ("metadata", metadata::export(&known(), LAYOUT)),
+    ]
+}
