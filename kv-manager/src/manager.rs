@@ -8,6 +8,7 @@
 //! it have ended.
 
 use crate::config::KvConfig;
+use crate::disk::Disk;
 use crate::index::PrefixIndex;
 use crate::lease::{Lease, LeaseTable};
 use crate::pool::{GroupStats, Pool};
@@ -61,6 +62,8 @@ pub struct KvManager {
     index: PrefixIndex,
     sequences: BTreeMap<SeqKey, Sequence>,
     leases: LeaseTable,
+    /// The tier below.
+    disk: Option<Disk>,
 }
 
 /// Prefix cache and sequences.
@@ -75,6 +78,7 @@ impl KvManager {
             index: PrefixIndex::new(&windowed),
             sequences: BTreeMap::new(),
             leases: LeaseTable::new(config.answers_max, config.leases_max),
+            disk: None,
             config,
         }
     }
@@ -136,6 +140,11 @@ impl KvManager {
             let pool = &mut self.pools[at(group)];
             // All hits are taken before anything is allocated, lest the allocation evicts one of them.
             hits.iter().for_each(|&block| pool.share(block));
+            if let Some(disk) = &mut self.disk {
+                for (&hash, &block) in chain_range(chain, first, hit).iter().zip(&hits) {
+                    disk.hit(BlockRef { group, block }, pool.generation(block), hash);
+                }
+            }
             pool.count_lookup(hits.len() as u32, candidates as u32 - hit);
             let fresh = (hit.max(first)..blocks).map(|_| pool.allocate(&mut self.index));
             tables.push(BlockTable { first, blocks: hits.iter().copied().chain(fresh).collect() });
@@ -224,7 +233,8 @@ impl KvManager {
         );
         let full = sequence.written / size..tokens / size;
         let sealed = sequence.sealed..(tokens / size).min(chain.len() as u32).max(sequence.sealed);
-        for ((table, pool), group) in sequence.tables.iter_mut().zip(&mut self.pools).zip(&self.config.groups) {
+        let groups = groups(self.pools.len()).zip(&self.config.groups);
+        for ((table, pool), (id, group)) in sequence.tables.iter_mut().zip(&mut self.pools).zip(groups) {
             let here = |number: &u32| *number >= table.first;
             for number in full.clone().filter(here) {
                 pool.fill(table.blocks[(number - table.first) as usize]);
@@ -232,6 +242,10 @@ impl KvManager {
             for number in sealed.clone().filter(here) {
                 let block = table.blocks[(number - table.first) as usize];
                 pool.seal(block, chain[number as usize], &mut self.index);
+                if let Some(disk) = &mut self.disk {
+                    let block = BlockRef { group: id, block };
+                    disk.sealed(block, pool.generation(block.block), chain[number as usize]);
+                }
             }
             let first = group.first_needed(tokens, size).clamp(table.first, sequence.blocks);
             for block in table.blocks.drain(..(first - table.first) as usize) {
@@ -494,6 +508,9 @@ impl KvManager {
                 holders[at(pin.source.group)][pin.source.block.0 as usize].1 += 1;
             }
         }
+        for block in self.disk.iter().flat_map(Disk::written_from) {
+            holders[at(block.group)][block.block.0 as usize].1 += 1;
+        }
         for (id, lease) in self.leases.iter() {
             for (block, generation) in &lease.blocks {
                 let pool = &self.pools[at(block.group)];
@@ -508,6 +525,7 @@ impl KvManager {
         }
         self.pools.iter().zip(&holders).for_each(|(pool, holders)| pool.check(holders, &self.index));
         self.leases.check();
+        self.disk.iter().for_each(Disk::check);
     }
 
     fn assert_conserved(&self) {
@@ -533,13 +551,23 @@ impl KvManager {
     /// all of them, and each windowed group those that the next query needs. That query is at `next`, or, where that
     /// is `None`, right behind the prefix.
     fn usable_blocks(&self, chain: &[BlockHash], next: Option<u32>) -> u32 {
+        self.reachable_blocks(chain, next, |_, group, hash| self.index.get(group, hash).is_some())
+    }
+
+    /// As [`usable_blocks`](Self::usable_blocks), of the blocks that `has` says are there, given their number.
+    fn reachable_blocks(
+        &self,
+        chain: &[BlockHash],
+        next: Option<u32>,
+        has: impl Fn(u32, GroupId, BlockHash) -> bool,
+    ) -> u32 {
         let size = self.config.block_tokens;
-        // Per group, how many blocks up to the current one it holds without a gap.
+        // Per group, how many blocks up to the current one are there without a gap.
         let mut runs = vec![0; self.pools.len()];
         let mut usable = 0;
         for (end, &hash) in (1..).zip(chain) {
             for (group, run) in self.groups().zip(&mut runs) {
-                *run = self.index.get(group, hash).map_or(0, |_| *run + 1);
+                *run = if has(end - 1, group, hash) { *run + 1 } else { 0 };
             }
             let query = next.unwrap_or(end * size);
             let needed = |first: u32| end.saturating_sub(first);
@@ -593,6 +621,7 @@ fn not_open(key: SeqKey) -> ! {
     panic!("{key} is not open")
 }
 
+mod disk;
 #[cfg(feature = "explore")]
 mod explore;
 #[cfg(test)]

@@ -149,6 +149,15 @@ declare! {
     gauge Count "baton_kv_blocks" kv_blocks(worker: WorkerId, group: GroupId, state: BlockState);
     /// Cached KV blocks whose memory was given to another use.
     counter Count "baton_kv_evictions_total" kv_evictions(worker: WorkerId, group: GroupId);
+    /// Records in the worker's disk tier, by state; the states sum to the tier.
+    gauge Count "baton_disk_records" disk_records(worker: WorkerId, state: DiskState);
+    /// What became of records of the disk tier: `written`, `read`, `evicted`, `refused` (not written though it should have been:
+    /// too many wait), `failed` (to be written), `corrupt` (found wrong when it was read, and not used).
+    counter Count "baton_disk_moves_total" disk_moves(worker: WorkerId, result: &'static str);
+    /// Prompt tokens that were read from disk instead of being computed.
+    counter Count "baton_disk_loaded_tokens_total" disk_loaded_tokens(worker: WorkerId);
+    /// From the arrival of a prompt to the end of its load from disk.
+    histogram Seconds "baton_disk_load_seconds" disk_load_time(worker: WorkerId) in SECONDS;
     /// Leases on the worker's blocks that are alive.
     gauge Count "baton_leases_live" leases_live(worker: WorkerId);
     /// Leases on the worker's blocks that ended by expiry.
@@ -251,6 +260,17 @@ pub enum BlockState {
     Cached,
 }
 
+/// The states of a slot of a disk tier.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DiskState {
+    /// Holds nothing.
+    Free,
+    /// Being written.
+    Writing,
+    /// Holds a record.
+    Held,
+}
+
 /// How a handoff ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum HandoffResult {
@@ -324,6 +344,7 @@ labels! {
         Stop = "stop", Length = "length", Client = "client", Deadline = "deadline", Worker = "worker", Us = "us",
         Rejected = "rejected", Invalid = "invalid"
     }
+    DiskState { Free = "free", Writing = "writing", Held = "held" }
     BlockState { Free = "free", Filling = "filling", InUse = "in_use", Cached = "cached" }
     HandoffResult {
         Taken = "taken", Lapsed = "lapsed", TimedOut = "timed_out", Withdrawn = "withdrawn", Cancelled = "cancelled"

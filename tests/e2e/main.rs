@@ -10,6 +10,7 @@ mod bench;
 mod bench_engine;
 mod cluster;
 mod command_line;
+mod disk;
 mod gguf;
 #[path = "../reference/gguf_writer.rs"]
 mod gguf_writer;

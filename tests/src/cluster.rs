@@ -114,9 +114,9 @@ impl Cluster {
         let (config, inbox) = (config(&self.options, id, incarnation), inbox());
         let agent = join(&self.hub, &config, agent_config(&config), &*device, &inbox).expect("the agent starts");
         let worker = if id.0.is_multiple_of(2) {
-            Worker::start(WorkerParts { config, role: Prefill::default(), device, agent, inbox })
+            Worker::start(WorkerParts { config, role: Prefill::default(), device, agent, inbox, disk: None })
         } else {
-            Worker::start(WorkerParts { config, role: Decode::default(), device, agent, inbox })
+            Worker::start(WorkerParts { config, role: Decode::default(), device, agent, inbox, disk: None })
         };
         let worker = worker.expect("the worker starts");
         let input = self.session(id, &worker);

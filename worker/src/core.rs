@@ -2,6 +2,7 @@
 
 use crate::attempts::{Attempt, Attempts};
 use crate::config::{ANSWERS_MAX, LEASES_MAX, MIGRATION_LEAD_TOKENS, WorkerConfig};
+use crate::disk::{Disk, Loads};
 use crate::meters::Meters;
 use crate::rates::Rates;
 use crate::sequence::{PROMPT, Sequence};
@@ -24,6 +25,9 @@ pub struct Core {
     pub kv: KvManager,
     /// Reads peers' blocks and carries messages.
     pub transport: Box<dyn Transport>,
+    /// The tier below, if there is one.
+    pub(crate) disk: Option<Box<dyn Disk>>,
+    pub(crate) loads: Loads,
     pub(crate) meters: Meters,
     pub(crate) scheduler: Scheduler,
     pub(crate) sequences: HashMap<SeqKey, Sequence>,
@@ -61,6 +65,8 @@ impl Core {
             kv,
             lives: Lives::new(config.incarnation),
             transport,
+            disk: None,
+            loads: Loads::default(),
             meters: Meters::new(config.id, &config.name, config.blocks.len()),
             scheduler: Scheduler::new(config.scheduler),
             config,
@@ -103,7 +109,7 @@ impl Core {
     }
 
     /// Entries of every list that attempts and steps fill, by name: none outlives the last attempt.
-    pub fn sizes(&self) -> [(&'static str, usize); 9] {
+    pub fn sizes(&self) -> [(&'static str, usize); 10] {
         [
             ("attempts", self.attempts.len()),
             ("sequences", self.sequences.len()),
@@ -114,6 +120,7 @@ impl Core {
             ("reserved room", self.scheduler.reserved() as usize),
             ("open sequences", self.kv.sequences_open()),
             ("live leases", self.kv.leases_live()),
+            ("loads from disk", self.loads.len()),
         ]
     }
 
@@ -167,11 +174,19 @@ impl Core {
             let sequence = self.sequence_of(now, &submit, choices);
             let job = Job { key, tokens: sequence.tokens.len() as u32, samples, arrived: now };
             self.sequences.insert(key, sequence);
-            if let Added::QueueFull = self.scheduler.add(job) {
-                self.fail(request, epoch, Failure::QueueFull, "the worker's queue is full");
+            if !self.load(now, &job) && !self.add_job(job) {
                 return;
             }
         }
+    }
+
+    /// Queues a prompt; one whose sequence is gone is left alone. `false`: its attempt failed, for the queue is full.
+    pub(crate) fn add_job(&mut self, job: Job) -> bool {
+        if self.sequences.contains_key(&job.key) && self.scheduler.add(job) == Added::QueueFull {
+            self.fail(job.key.request, job.key.epoch, Failure::QueueFull, "the worker's queue is full");
+            return false;
+        }
+        true
     }
 
     /// The sequence that an attempt's prompt will be fetched into; it is not queued.
@@ -237,6 +252,7 @@ impl Core {
     /// computes with it ends. Blocks that a fetch still fills belong to the fetch, which knows them by the same key.
     pub fn close(&mut self, key: SeqKey) {
         self.scheduler.remove(key);
+        self.drop_load(key);
         if self.in_step.contains(&key) {
             if let Some(sequence) = self.sequences.get_mut(&key) {
                 sequence.closing = true;

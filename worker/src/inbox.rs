@@ -1,6 +1,7 @@
 //! The inbox of a worker: the one way into its thread.
 
 use crate::config::INBOX_EVENTS_MAX;
+use crate::disk::DiskEnd;
 use crate::outbox::SessionSend;
 use crate::sessions::SessionId;
 use std::sync::Arc;
@@ -28,6 +29,8 @@ pub enum Inbound {
     },
     /// From the transport agent.
     Agent(AgentEvent),
+    /// From the disk tier.
+    Disk(DiskEnd),
     /// The device ended a step.
     StepEnded,
     /// Take nothing new; what runs goes on.
@@ -84,6 +87,12 @@ impl WorkerInput {
     /// An event of the agent. `false`: there is no room. The agent offers it again, unless it is a message.
     pub fn agent(&self, event: AgentEvent) -> bool {
         self.sender.try_send(Inbound::Agent(event)).is_ok()
+    }
+
+    /// A move of the disk tier ended. Waits for room.
+    pub fn disk_ended(&self, end: DiskEnd) {
+        // An error says that the worker has ended.
+        let _ = self.sender.send(Inbound::Disk(end));
     }
 
     /// The device ended a step. Waits for room.

@@ -3,6 +3,7 @@
 
 use crate::config::{BACKLOG_RETRY, PUBLISH_EVERY, REPORT_EVERY, SESSIONS_MAX, TICK, WorkerConfig};
 use crate::core::Core;
+use crate::disk::DiskParts;
 use crate::inbox::Inbound;
 use crate::plan::plan;
 use crate::reports::Reports;
@@ -62,6 +63,12 @@ impl<R: Role> Machine<R> {
         })
     }
 
+    /// The same machine, with a disk tier.
+    pub fn with_disk(mut self, disk: DiskParts) -> Self {
+        self.core.add_disk(disk);
+        self
+    }
+
     /// Its state, for those who look.
     pub fn core(&self) -> &Core {
         &self.core
@@ -81,6 +88,7 @@ impl<R: Role> Machine<R> {
         if self.work.is_none() {
             self.begin_step(now);
         }
+        self.core.write_to_disk();
         self.reports.send(&mut self.core, now);
         if self.published.is_none_or(|last| now.since(last) >= PUBLISH_EVERY) {
             self.published = Some(now);
@@ -92,7 +100,8 @@ impl<R: Role> Machine<R> {
 
     /// How long it may be left alone.
     pub fn patience(&self, now: Time) -> Duration {
-        let deadlines = [self.core.attempts.next_deadline(), self.role.next_deadline(&self.core)];
+        let deadlines =
+            [self.core.attempts.next_deadline(), self.core.loads.next_deadline(), self.role.next_deadline(&self.core)];
         let longest = if self.core.sessions.has_backlog() {
             BACKLOG_RETRY
         } else if self.core.sessions.wants_report() {
@@ -163,6 +172,7 @@ impl<R: Role> Machine<R> {
                 tracing::warn!(worker = self.core.config.name, %peer, reason, "a peer is not reached");
                 self.role.peer_lost(&mut self.core, now, peer);
             }
+            Inbound::Disk(end) => self.core.disk_ended(now, end),
             Inbound::StepEnded => self.collect(now),
             Inbound::Drain => self.drain(),
             Inbound::Shutdown => return false,
@@ -293,6 +303,7 @@ impl<R: Role> Machine<R> {
             self.core.fail(request, epoch, Failure::Deadline, "the client's deadline passed");
             self.role.cancelled(&mut self.core, now, request, epoch);
         }
+        self.core.tick_loads(now);
         self.role.tick(&mut self.core, now);
     }
 

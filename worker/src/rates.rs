@@ -15,6 +15,7 @@ pub(crate) struct Rates {
     pub(crate) prefill_tokens_per_s: f32,
     pub(crate) decode_step_s: f32,
     pub(crate) fetch_bytes_per_s: f32,
+    disk_bytes_per_s: f32,
 }
 
 impl Rates {
@@ -33,6 +34,21 @@ impl Rates {
         if !wire.is_zero() && bytes > 0 {
             average(&mut self.fetch_bytes_per_s, bytes as f32 / wire.as_secs_f32());
         }
+    }
+
+    /// A load from disk that took so long, waiting included.
+    pub(crate) fn load(&mut self, bytes: u64, elapsed: Duration) {
+        if !elapsed.is_zero() && bytes > 0 {
+            average(&mut self.disk_bytes_per_s, bytes as f32 / elapsed.as_secs_f32());
+        }
+    }
+
+    /// Whether loading so many tokens, of so many bytes, takes less time than computing them. What was never measured is tried.
+    pub(crate) fn loads_faster(&self, tokens: u32, bytes: u64) -> bool {
+        if self.disk_bytes_per_s == 0.0 || self.prefill_tokens_per_s == 0.0 {
+            return true;
+        }
+        bytes as f32 / self.disk_bytes_per_s < tokens as f32 / self.prefill_tokens_per_s
     }
 }
 

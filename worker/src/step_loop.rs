@@ -2,6 +2,7 @@
 
 use crate::clock::Clock;
 use crate::config::{TRANSFERS_MAX, WorkerConfig};
+use crate::disk::DiskParts;
 use crate::inbox::{Inbound, Inbox, WorkerInput};
 use crate::machine::Machine;
 use crate::memory::Pool;
@@ -35,6 +36,8 @@ pub struct WorkerParts<R> {
     pub agent: Agent,
     /// Its inbox.
     pub inbox: Inbox,
+    /// Its disk tier, if it has one.
+    pub disk: Option<DiskParts>,
 }
 
 /// Why a worker did not start.
@@ -87,12 +90,15 @@ pub fn join(
 impl Worker {
     /// Starts the worker's thread. Errors: [`StartError`].
     pub fn start<R: Role>(parts: WorkerParts<R>) -> Result<Self, StartError> {
-        let WorkerParts { config, role, mut device, agent, inbox } = parts;
+        let WorkerParts { config, role, mut device, agent, inbox, disk } = parts;
         let worker = config.name.clone();
         let Inbox { receiver, input } = inbox;
         let waker = input.clone();
         device.set_waker(Box::new(move || waker.step_ended()));
-        let machine = Machine::new(config, role, device, Box::new(agent)).map_err(StartError::Scheduler)?;
+        let mut machine = Machine::new(config, role, device, Box::new(agent)).map_err(StartError::Scheduler)?;
+        if let Some(disk) = disk {
+            machine = machine.with_disk(disk);
+        }
         let drained = Arc::<AtomicBool>::default();
         let step_loop = StepLoop { inbox: receiver, machine, clock: Clock::start(), drained: drained.clone() };
         let thread = std::thread::Builder::new().name(worker.clone()).spawn(move || step_loop.run());

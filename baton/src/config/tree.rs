@@ -133,6 +133,17 @@ tree! {
         /// Share of the pools that prompts leave to running sequences, in percent.
         reserve_percent: u32 = 5,
     }
+    /// The disk tier: KV that left the device, or outlived its worker.
+    disk: Disk {
+        /// Folders, of as many devices, with commas between them; each worker makes one of its own in them. Empty: no disk tier.
+        folders: String = String::new(),
+        /// Room of each worker's tier, in all folders together; taken at start.
+        bytes: Bytes = Bytes(8 << 30),
+        /// When a block is written: `second-use` (when it is used again) or `through` (when it is full).
+        write: DiskWrites = DiskWrites::SecondUse,
+        /// Reads and writes under way at once.
+        depth: u32 = 16,
+    }
     /// How the router chooses workers.
     placement: Placement {
         /// Whether prompts go through prefill workers: `auto` (where that is predicted to be faster), `always` or `never`.
@@ -243,6 +254,16 @@ impl Device {
             Self::Cuda => "cuda",
         }
     }
+}
+
+/// When a block is written to disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum DiskWrites {
+    /// When it is used again.
+    SecondUse,
+    /// When it is full.
+    Through,
 }
 
 /// Whether prompts go through prefill workers.

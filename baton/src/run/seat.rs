@@ -1,7 +1,7 @@
 //! A worker of the process: its device, its transport agent, its pools, and how it starts.
 
 use super::model::{Engine, Model};
-use crate::config::Config;
+use crate::config::{Config, DiskWrites};
 use decode_worker::Decode;
 use domain::plan::StepPlan;
 use domain::session::{PeerInfo, Role, Served};
@@ -9,13 +9,18 @@ use domain::{Incarnation, Secret, WorkerId};
 use engine::cpu::{CpuConfig, CpuDevice, Isa};
 use engine::device::{Device, DeviceLimits};
 use engine::sim::{Course, SimConfig, SimDevice};
+use kv_manager::disk::WritePolicy;
 use prefill_worker::Prefill;
 use scheduler::SchedulerConfig;
 use std::error::Error;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use transport::{Agent, AgentConfig, Hub, ListenConfig, RdmaConfig};
-use worker::{Inbox, StartError, Worker, WorkerConfig, WorkerParts, agent_config, inbox, join};
+use worker::{
+    DiskParts, FileTier, Inbox, StartError, TierConfig, TierError, Worker, WorkerConfig, WorkerParts, agent_config,
+    inbox, join,
+};
 
 /// Fewest blocks that a pool is worth starting with.
 const BLOCKS_MIN: u32 = 4;
@@ -44,6 +49,7 @@ pub(super) struct Seat {
     config: WorkerConfig,
     device: Box<dyn Device>,
     inbox: Inbox,
+    disk: Option<DiskParts>,
     context_tokens: u32,
 }
 
@@ -63,7 +69,8 @@ impl Seat {
         let agent = agent(config, agent_config(&worker), reach);
         let agent = join(hub, &worker, agent, &*device, &inbox);
         let agent = agent.map_err(|error| format!("cannot listen on {}: {error}", config.transport.listen))?;
-        Ok(Self { who, agent, config: worker, device, inbox, context_tokens: pool.context_tokens })
+        let disk = disk(config, &worker, &*device, &inbox)?;
+        Ok(Self { who, agent, config: worker, device, inbox, disk, context_tokens: pool.context_tokens })
     }
 
     /// What it tells routers of itself.
@@ -84,10 +91,12 @@ impl Seat {
 
     /// Starts its thread. Errors: [`StartError`].
     pub(super) fn start(self) -> Result<Worker, StartError> {
-        let Seat { who, config, device, inbox, agent, .. } = self;
+        let Seat { who, config, device, inbox, agent, disk, .. } = self;
         match who.role {
-            Role::Prefill => Worker::start(WorkerParts { config, role: Prefill::default(), device, agent, inbox }),
-            Role::Decode => Worker::start(WorkerParts { config, role: Decode::default(), device, agent, inbox }),
+            Role::Prefill => {
+                Worker::start(WorkerParts { config, role: Prefill::default(), device, agent, inbox, disk })
+            }
+            Role::Decode => Worker::start(WorkerParts { config, role: Decode::default(), device, agent, inbox, disk }),
         }
     }
 }
@@ -156,6 +165,37 @@ fn device(config: &Config, model: &Model, pool: &Pool) -> Result<Box<dyn Device>
                 },
             })?)
         }
+    })
+}
+
+/// The worker's disk tier, as configured. Errors: it cannot be opened.
+fn disk(
+    config: &Config,
+    worker: &WorkerConfig,
+    device: &dyn Device,
+    inbox: &Inbox,
+) -> Result<Option<DiskParts>, String> {
+    let folders = config.disk.folders.split(',').map(str::trim).filter(|folder| !folder.is_empty());
+    let folders: Vec<PathBuf> = folders.map(|folder| Path::new(folder).join(&worker.name)).collect();
+    if folders.is_empty() {
+        return Ok(None);
+    }
+    let tier = TierConfig {
+        name: worker.name.clone(),
+        folders,
+        bytes: config.disk.bytes.0,
+        write: match config.disk.write {
+            DiskWrites::SecondUse => WritePolicy::SecondUse,
+            DiskWrites::Through => WritePolicy::Through,
+        },
+        depth: config.disk.depth,
+    };
+    let pools = (0..worker.layout.groups.len()).map(|group| device.pool(group)).collect();
+    let input = inbox.input();
+    let opened = FileTier::open(&tier, &worker.layout, pools, move |end| input.disk_ended(end));
+    opened.map(Some).map_err(|error| match error {
+        TierError::TooSmall { .. } => format!("disk.bytes: {error}"),
+        error => format!("disk.folders: {error}"),
     })
 }
 

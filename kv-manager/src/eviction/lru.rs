@@ -27,6 +27,11 @@ impl Lru {
         Self { links: vec![Link::default(); blocks as usize], oldest: None, newest: None, len: 0 }
     }
 
+    /// Whether the block is in the list.
+    pub(crate) fn contains(&self, block: BlockId) -> bool {
+        self.links[block.0 as usize].inside
+    }
+
     fn link(&mut self, block: BlockId) -> &mut Link {
         &mut self.links[block.0 as usize]
     }

@@ -1,7 +1,11 @@
 //! Random runs against a world that remembers: the memory of every block as steps, copies and fetches would leave it, what
-//! each sequence's tokens are, and what each lease promised. Steps run late, behind the planning, as on a device.
+//! each sequence's tokens are, what each lease promised, and what every slot of the disk holds. Steps run late, behind the
+//! planning, as on a device.
+
+mod disk;
 
 use super::*;
+use crate::disk::{DiskConfig, WritePolicy};
 use domain::{Generation, LeaseId, Scope, ScopeParts, Token};
 use proptest::prelude::*;
 use std::collections::{BTreeSet, VecDeque};
@@ -28,6 +32,7 @@ enum Op {
     Pass { time: u64 },
     Flush,
     Report,
+    Disk(disk::Op),
 }
 
 fn op() -> impl Strategy<Value = Op> {
@@ -50,10 +55,11 @@ fn op() -> impl Strategy<Value = Op> {
         3 => (0..8u64).prop_map(|time| Op::Pass { time }),
         1 => Just(Op::Flush),
         1 => Just(Op::Report),
+        12 => disk::op().prop_map(Op::Disk),
     ]
 }
 
-fn configs() -> impl Strategy<Value = KvConfig> {
+fn configs() -> impl Strategy<Value = (KvConfig, Option<DiskConfig>)> {
     let groups = prop_oneof![
         Just(vec![None]),
         Just(vec![Some(6)]),
@@ -61,12 +67,22 @@ fn configs() -> impl Strategy<Value = KvConfig> {
         Just(vec![Some(1), None, Some(9)]),
         Just(vec![Some(3), Some(8)]),
     ];
-    (groups, 1..5u32, 4..24u32, 0..3u32).prop_map(|(windows, block_tokens, blocks, reserve_blocks)| KvConfig {
-        block_tokens,
-        groups: (0..).zip(windows).map(|(n, window)| GroupConfig { blocks: blocks + n, window }).collect(),
-        reserve_blocks,
-        answers_max: 2,
-        leases_max: 4,
+    let disk = prop::option::of((0..30u32, 1..4usize, 1..9usize, any::<bool>()));
+    (groups, 1..5u32, 4..24u32, 0..3u32, disk).prop_map(|(windows, block_tokens, blocks, reserve_blocks, disk)| {
+        let disk = disk.map(|(slots, writes_max, backlog_max, through)| DiskConfig {
+            slots: windows.iter().map(|_| slots).collect(),
+            writes_max,
+            backlog_max,
+            write: if through { WritePolicy::Through } else { WritePolicy::SecondUse },
+        });
+        let config = KvConfig {
+            block_tokens,
+            groups: (0..).zip(windows).map(|(n, window)| GroupConfig { blocks: blocks + n, window }).collect(),
+            reserve_blocks,
+            answers_max: 2,
+            leases_max: 4,
+        };
+        (config, disk)
     })
 }
 
@@ -122,6 +138,12 @@ struct World {
     /// Valid answers, oldest first.
     answers: Vec<LeaseId>,
     told: BTreeSet<BlockHash>,
+    disk: disk::Files,
+}
+
+/// Prompts agree up to the split, and then differ by where it was: long shared prefixes are common.
+fn prompt(split: u32, tokens: u32) -> Vec<Token> {
+    (0..tokens).map(|n| if n < split { 7 } else { 100 + split }).collect()
 }
 
 fn tags(tokens: &[Token]) -> Vec<Tag> {
@@ -133,10 +155,14 @@ fn tags(tokens: &[Token]) -> Vec<Tag> {
 }
 
 impl World {
-    fn new(config: KvConfig) -> Self {
+    fn new((config, disk): (KvConfig, Option<DiskConfig>)) -> Self {
+        let mut kv = KvManager::new(config.clone());
+        if let Some(disk) = disk {
+            kv.add_disk(disk, &[]);
+        }
         let size = config.block_tokens as usize;
         Self {
-            kv: KvManager::new(config.clone()),
+            kv,
             scope: Scope::derive(&ScopeParts { weights: [0; 32], layout: 0, adapter: "", tenant: "" }),
             now: 0,
             epochs: 0,
@@ -147,6 +173,7 @@ impl World {
             leases: Vec::new(),
             answers: Vec::new(),
             told: BTreeSet::new(),
+            disk: disk::Files::default(),
             config,
         }
     }
@@ -191,6 +218,7 @@ impl World {
                 assert!(removed.iter().all(|hash| self.told.remove(hash)), "what was not known is removed");
                 assert_eq!(self.told.iter().copied().collect::<Vec<_>>(), self.kv.indexed());
             }
+            Op::Disk(op) => self.disk(op),
         }
         self.check();
     }
@@ -199,8 +227,7 @@ impl World {
         if self.slots[slot].is_some() {
             return;
         }
-        // Prompts agree up to the split, and then differ by where it was: long shared prefixes are common.
-        let tokens: Vec<Token> = (0..tokens).map(|n| if n < split { 7 } else { 100 + split }).collect();
+        let tokens = prompt(split, tokens);
         let chain = self.chain(&tokens);
         let total = tokens.len() as u32;
         let (hit, expected) = self.expected_admit(&chain, total, fetch);
@@ -253,7 +280,7 @@ impl World {
         let limit = if fetch { tokens / size } else { (tokens - 1) / size };
         let hit = (1..=limit).rev().find(|&hit| holds(hit)).unwrap_or(0);
 
-        let alone = self.slots.iter().all(Option::is_none);
+        let alone = self.slots.iter().all(Option::is_none) && self.disk.is_idle();
         let reserve = if alone { 0 } else { self.config.reserve_blocks };
         let stats = self.kv.stats();
         let fits = (0..groups).all(|group| {
@@ -496,6 +523,7 @@ impl World {
     /// Ends everything: nothing may be left that is neither free nor cached, and a flush frees the rest.
     fn end(mut self) {
         (0..SLOTS).for_each(|slot| self.close(slot));
+        self.end_moves();
         self.pass(u64::from(u32::MAX));
         self.check();
         assert!(self.kv.stats().iter().all(|stats| stats.free + stats.evictable == stats.total));

@@ -1,0 +1,141 @@
+//! The disk tier: what left the device comes back from disk, over kills and restarts, and never wrong. The text is always that
+//! of a server without one.
+
+use crate::asks::{Ask, Said};
+use crate::models::Folder;
+use crate::server::{Server, baton, drained, until};
+use serde_json::json;
+use std::fs;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+/// Conversations, together several times what the device holds.
+const ASKS: u32 = 12;
+const TOKENS: u32 = 300;
+/// Prompt tokens that at least one of them loads: where the disk turns out to be slower than computing, the others do not.
+const LOADED_MIN: u64 = 256;
+
+/// A device with too few blocks for two of the prompts together.
+const SMALL: (&str, &str) = ("BATON_KV__DEVICE_BYTES", "2MiB");
+
+fn asks() -> Vec<Ask> {
+    let prompt = |ask: u32| (0..TOKENS).map(|n| 300 + (n * (ask + 3)) % 1500).collect::<Vec<_>>();
+    let ask = |n| Ask::completion("tiny-rust", json!(prompt(n)), json!({ "temperature": 0, "max_tokens": 12 }));
+    (0..ASKS).map(ask).collect()
+}
+
+/// What a server without a disk tier says.
+fn expected(flags: &[&str]) -> Vec<Said> {
+    let server = Server::start(flags);
+    asks().iter().map(|ask| ask.whole(&server).0).collect()
+}
+
+fn start(flags: &[&str], folder: &Folder, write: &str) -> Server {
+    let folders = folder.path("tier");
+    let environment = [
+        SMALL,
+        ("BATON_DISK__FOLDERS", folders.as_str()),
+        ("BATON_DISK__BYTES", "64MiB"),
+        ("BATON_DISK__WRITE", write),
+        ("BATON_PLACEMENT__HANDOFF", "always"),
+    ];
+    Server::start_with(flags, &environment)
+}
+
+/// Asks everything and compares; the prompt tokens that were in a cache.
+fn round(server: &Server, expected: &[Said]) -> u64 {
+    let heard = |(ask, expected): (Ask, &Said)| {
+        let (said, cached) = ask.whole(server);
+        assert_eq!(&said, expected, "{ask:?}");
+        cached
+    };
+    asks().into_iter().zip(expected).map(heard).sum()
+}
+
+fn moved(server: &Server, result: &str) -> f64 {
+    server.metrics().sum("baton_disk_moves_total", &[("result", result)])
+}
+
+/// The files with the records of all workers.
+fn records(folder: &Folder) -> Vec<PathBuf> {
+    let tier = folder.path("tier");
+    let workers = fs::read_dir(Path::new(&tier)).expect("the tier is there");
+    workers.map(|worker| worker.expect("it can be read").path().join("records")).collect()
+}
+
+#[test]
+fn what_left_the_device_comes_back_over_kills_and_flipped_bits() {
+    let flags = ["--prefill", "0"];
+    let (expected, folder) = (expected(&flags), Folder::new("disk"));
+    let server = start(&flags, &folder, "through");
+    round(&server, &expected);
+    let cached = round(&server, &expected);
+    assert!(cached >= LOADED_MIN, "{cached} prompt tokens were cached");
+    until("reads from disk", || (moved(&server, "read") > 0.0).then_some(()));
+    let evicted = server.metrics().sum("baton_kv_evictions_total", &[]);
+    assert!(evicted > 0.0, "everything fitted the device: this shows nothing");
+    server.settled();
+
+    // What was written is there after a kill.
+    drop(server);
+    let server = start(&flags, &folder, "through");
+    let cached = round(&server, &expected);
+    assert!(cached >= LOADED_MIN, "{cached} prompt tokens were cached after a restart");
+    server.settled();
+
+    // A bit in every page is another: nothing of it is used.
+    drop(server);
+    for path in records(&folder) {
+        let file = fs::File::options().read(true).write(true).open(&path).expect("it is there");
+        let len = file.metadata().expect("it is there").len();
+        for at in (0..len).step_by(4096) {
+            let (at, mut byte) = (at + at / 4096 * 37 % 4096, [0]);
+            file.read_exact_at(&mut byte, at).expect("it is inside");
+            file.write_all_at(&[byte[0] ^ 0x10], at).expect("it is inside");
+        }
+    }
+    let server = start(&flags, &folder, "through");
+    let cached = round(&server, &expected);
+    until("wrong records", || (moved(&server, "corrupt") >= f64::from(ASKS)).then_some(()));
+    assert_eq!(cached, 0, "prompt tokens came from records that are wrong");
+    server.settled();
+}
+
+#[test]
+fn a_second_use_is_written_and_prefill_workers_load_as_well() {
+    let flags = ["--prefill", "1", "--decode", "1"];
+    let (expected, folder) = (expected(&flags), Folder::new("disk-second"));
+    let server = start(&flags, &folder, "second-use");
+    assert_eq!(round(&server, &expected), 0);
+    server.settled();
+    assert_eq!(moved(&server, "written"), 0.0, "what was used once is written");
+    // They are computed again, which is their second use, and then they are there.
+    round(&server, &expected);
+    until("writes", || (moved(&server, "written") > 0.0).then_some(()));
+    server.settled();
+    let cached = round(&server, &expected);
+    assert!(cached > 0, "nothing came back from disk");
+    until("reads from disk", || (moved(&server, "read") > 0.0).then_some(()));
+    server.settled();
+}
+
+#[test]
+fn a_tier_is_one_workers_alone_and_wrong_settings_are_told() {
+    let folder = Folder::new("disk-alone");
+    let _first = start(&["--prefill", "0"], &folder, "through");
+    let tier = folder.path("tier");
+    let refused = |settings: &[(&str, &str)]| {
+        let mut command = baton(&["serve", "--prefill", "0", "--listen", "127.0.0.1:0"]);
+        let mut child = command.envs(settings.iter().copied()).spawn().expect("it starts");
+        assert_eq!(crate::server::ended(&mut child).code(), Some(1));
+        drained(child.stderr.take())
+    };
+    let (folders, bytes) = ("BATON_DISK__FOLDERS", "BATON_DISK__BYTES");
+    let said = refused(&[(folders, &tier), (bytes, "64MiB")]);
+    assert!(said.contains("disk.folders") && said.contains("used by another process"), "{said}");
+    let other = folder.path("other");
+    let said = refused(&[(folders, &other), (bytes, "1KiB")]);
+    assert!(said.contains("disk.bytes") && said.contains("give it"), "{said}");
+    let said = refused(&[(folders, "/proc/none"), (bytes, "64MiB")]);
+    assert!(said.contains("disk.folders") && said.contains("/proc/none"), "{said}");
+}

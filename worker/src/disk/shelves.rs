@@ -1,0 +1,67 @@
+//! Where slots are in the files.
+
+use super::tier::{SLOTS_MIN, TierConfig, TierError};
+use domain::KvLayout;
+use kv_manager::disk::Slot;
+use transport::FILE_ALIGN;
+
+/// Where slots are: those of each group follow those of the group before.
+pub(super) struct Shelves {
+    /// Slots of each group.
+    pub(super) slots: u32,
+    groups: Vec<Shelf>,
+}
+
+pub(super) struct Shelf {
+    begin: u64,
+    pub(super) slot_bytes: usize,
+    pub(super) record_bytes: usize,
+}
+
+impl Shelves {
+    pub(super) fn of(config: &TierConfig, layout: &KvLayout) -> Result<Self, TierError> {
+        let slot_bytes = |group| FILE_ALIGN + (layout.record_bytes(group) as u64).next_multiple_of(FILE_ALIGN);
+        let each: u64 = (0..layout.groups.len()).map(slot_bytes).sum();
+        let slots = config.bytes / each;
+        if slots < SLOTS_MIN {
+            return Err(TierError::TooSmall { bytes: config.bytes, slots, each });
+        }
+        let slots = u32::try_from(slots).unwrap_or(u32::MAX);
+        let mut begin = 0;
+        let shelf = |group| {
+            let shelf =
+                Shelf { begin, slot_bytes: slot_bytes(group) as usize, record_bytes: layout.record_bytes(group) };
+            begin += slot_bytes(group) * u64::from(slots);
+            shelf
+        };
+        Ok(Self { slots, groups: (0..layout.groups.len()).map(shelf).collect() })
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        self.groups.iter().map(|shelf| shelf.slot_bytes as u64).sum::<u64>() * u64::from(self.slots)
+    }
+
+    /// Bytes of a frame: whatever the group, a slot fits.
+    pub(super) fn frame_bytes(&self) -> usize {
+        self.groups.iter().map(|shelf| shelf.slot_bytes).max().unwrap_or(FILE_ALIGN as usize)
+    }
+
+    pub(super) fn of_slot(&self, slot: Slot) -> &Shelf {
+        &self.groups[usize::from(slot.group.0)]
+    }
+
+    pub(super) fn offset(&self, slot: Slot) -> u64 {
+        let shelf = self.of_slot(slot);
+        shelf.begin + shelf.slot_bytes as u64 * u64::from(slot.slot)
+    }
+
+    /// A digest of all that the meaning of a slot's number depends on.
+    pub(super) fn shape(&self, layout: &KvLayout) -> u64 {
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(&layout.fingerprint().to_le_bytes());
+        hasher.update(&self.slots.to_le_bytes());
+        let mut shape = [0; 8];
+        shape.copy_from_slice(&hasher.finalize().as_bytes()[..8]);
+        u64::from_le_bytes(shape)
+    }
+}

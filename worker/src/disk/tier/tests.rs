@@ -1,0 +1,210 @@
+//! A tier over real files, asked as a worker asks it.
+
+use super::*;
+use crate::disk::Disk;
+use domain::{BlockHash, BlockId, BlockRef, Choice, Dtype, Epoch, GroupId, KvGroup, RequestId};
+use kv_manager::disk::Slot;
+use kv_manager::disk::header::HEADER;
+use std::collections::BTreeSet;
+use std::os::fd::BorrowedFd;
+use std::os::unix::fs::FileExt;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+use tempfile::TempDir;
+use transport::FILE_ALIGN;
+
+const BLOCKS: usize = 4;
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A pool of blocks.
+struct Pool(SealedMemory);
+
+impl PoolMemory for Pool {
+    fn as_ptr(&self) -> *mut u8 {
+        self.0.as_ptr()
+    }
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+    fn file(&self) -> Option<(BorrowedFd<'_>, u64)> {
+        self.0.file()
+    }
+}
+
+/// Two groups, whose records are of different sizes, neither a multiple of a sector.
+fn layout() -> KvLayout {
+    let group = |layers: std::ops::Range<u16>, kv_heads| KvGroup {
+        layers: layers.collect(),
+        kv_heads,
+        head_dim: 20,
+        window: None,
+    };
+    KvLayout { block_tokens: 16, dtype: Dtype::F32, groups: vec![group(0..3, 2), group(3..4, 1)] }
+}
+
+struct Rig {
+    tier: Box<dyn Disk>,
+    records: Vec<(Slot, BlockHash)>,
+    ends: Receiver<DiskEnd>,
+    pools: Vec<Arc<Pool>>,
+}
+
+fn config(folder: &TempDir) -> TierConfig {
+    let folders = ["one", "two"].map(|name| folder.path().join(name)).to_vec();
+    TierConfig { name: "test".to_owned(), folders, bytes: 1 << 20, write: WritePolicy::Through, depth: 4 }
+}
+
+fn open(config: &TierConfig) -> Result<Rig, TierError> {
+    let layout = layout();
+    let pool = |group| Arc::new(Pool(SealedMemory::new("pool", BLOCKS * layout.record_bytes(group)).expect("memory")));
+    let pools: Vec<_> = (0..layout.groups.len()).map(pool).collect();
+    let (sink, ends) = channel();
+    let lent = pools.iter().map(|pool| pool.clone() as Arc<dyn PoolMemory>).collect();
+    let parts = FileTier::open(config, &layout, lent, move |end| drop(sink.send(end)))?;
+    Ok(Rig { tier: parts.disk, records: parts.records, ends, pools })
+}
+
+fn slot(group: u16, slot: u32) -> Slot {
+    Slot { group: GroupId(group), slot }
+}
+
+fn block(group: u16, block: u32) -> BlockRef {
+    BlockRef { group: GroupId(group), block: BlockId(block) }
+}
+
+fn hash(name: u8) -> BlockHash {
+    BlockHash([name; 16])
+}
+
+fn key() -> SeqKey {
+    SeqKey { request: RequestId(1), epoch: Epoch(1), choice: Choice(0) }
+}
+
+impl Rig {
+    fn bytes(&self, of: BlockRef) -> &mut [u8] {
+        let len = layout().record_bytes(usize::from(of.group.0));
+        let pool = &self.pools[usize::from(of.group.0)];
+        // SAFETY: the block is inside the pool, and no move is under way.
+        unsafe { std::slice::from_raw_parts_mut(pool.as_ptr().add(of.block.0 as usize * len), len) }
+    }
+
+    fn write(&mut self, slot: Slot, block: BlockRef, hash: BlockHash) -> bool {
+        self.tier.write(DiskWrite { slot, block, hash });
+        match self.ends.recv_timeout(PATIENCE).expect("it ends") {
+            DiskEnd::Wrote { slot: ended, good } if ended == slot => good,
+            end => panic!("{end:?}"),
+        }
+    }
+
+    fn read(&mut self, slot: Slot, block: BlockRef, hash: BlockHash) -> Option<bool> {
+        self.tier.read(key(), DiskRead { slot, block, hash, number: 0 });
+        match self.ends.recv_timeout(PATIENCE).expect("it ends") {
+            DiskEnd::Read { read, good, .. } if read.slot == slot => good,
+            end => panic!("{end:?}"),
+        }
+    }
+}
+
+#[test]
+fn records_come_back_as_they_were_in_this_life_and_the_next() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let config = config(&folder);
+    let mut rig = open(&config).expect("it opens");
+    assert_eq!(rig.records, []);
+    for group in 0..2 {
+        for (at, byte) in rig.bytes(block(group, 1)).iter_mut().enumerate() {
+            *byte = (at * 7 + usize::from(group)) as u8;
+        }
+        let written = rig.bytes(block(group, 1)).to_vec();
+        assert!(rig.write(slot(group, 3), block(group, 1), hash(5)));
+        assert_eq!(rig.read(slot(group, 3), block(group, 2), hash(5)), Some(true));
+        assert_eq!(rig.bytes(block(group, 2)), written);
+        // Whoever looks for another record there does not get this one.
+        assert_eq!(rig.read(slot(group, 3), block(group, 0), hash(6)), Some(false));
+        assert_eq!(rig.read(slot(group, 2), block(group, 0), hash(5)), Some(false));
+        assert!(rig.bytes(block(group, 0)).iter().all(|&byte| byte == 0), "what is wrong got into a block");
+    }
+    let written: Vec<_> = (0..2).map(|group| rig.bytes(block(group, 1)).to_vec()).collect();
+    drop(rig);
+    let mut rig = open(&config).expect("it opens again");
+    assert_eq!(rig.records, [(slot(0, 3), hash(5)), (slot(1, 3), hash(5))]);
+    for group in 0..2 {
+        assert_eq!(rig.read(slot(group, 3), block(group, 0), hash(5)), Some(true));
+        assert_eq!(rig.bytes(block(group, 0)), written[usize::from(group)]);
+    }
+}
+
+/// Any bit of a record or its header.
+#[test]
+fn a_flipped_bit_is_found() {
+    let folder = tempfile::tempdir().expect("a folder");
+    // One folder, so that the place of a slot in the file is known.
+    let config = TierConfig { folders: vec![folder.path().join("one")], ..config(&folder) };
+    let mut rig = open(&config).expect("it opens");
+    rig.bytes(block(0, 1)).fill(9);
+    assert!(rig.write(slot(0, 0), block(0, 1), hash(1)));
+    let file = File::options().read(true).write(true).open(config.folders[0].join("records")).expect("it is there");
+    let len = layout().record_bytes(0) as u64;
+    for at in (0..HEADER as u64).chain([FILE_ALIGN, FILE_ALIGN + 1, FILE_ALIGN + len / 2, FILE_ALIGN + len - 1]) {
+        let mut byte = [0];
+        file.read_exact_at(&mut byte, at).expect("it is inside");
+        file.write_all_at(&[byte[0] ^ 0x40], at).expect("it is inside");
+        assert_eq!(rig.read(slot(0, 0), block(0, 2), hash(1)), Some(false), "byte {at}");
+        file.write_all_at(&byte, at).expect("it is inside");
+    }
+    assert_eq!(rig.read(slot(0, 0), block(0, 2), hash(1)), Some(true));
+}
+
+#[test]
+fn a_folder_is_one_tiers_alone_and_too_little_is_told() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let config = config(&folder);
+    let rig = open(&config).expect("it opens");
+    assert!(matches!(open(&config), Err(TierError::InUse { .. })));
+    drop(rig);
+    assert!(open(&config).is_ok());
+    let small = TierConfig { bytes: 4096, ..config };
+    assert!(matches!(open(&small), Err(TierError::TooSmall { .. })));
+}
+
+/// Files that were cut short behind its back: every move fails, and after a few the tier says that it is off, once.
+#[test]
+fn a_disk_that_fails_is_given_up() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let config = config(&folder);
+    let mut rig = open(&config).expect("it opens");
+    for path in &config.folders {
+        File::options().write(true).open(path.join("records")).and_then(|file| file.set_len(0)).expect("it can be cut");
+    }
+    let mut off = 0;
+    for _ in 0..20 {
+        rig.tier.read(key(), DiskRead { slot: slot(0, 1), block: block(0, 0), hash: hash(1), number: 0 });
+        loop {
+            match rig.ends.recv_timeout(PATIENCE).expect("it ends") {
+                DiskEnd::Off { .. } => off += 1,
+                DiskEnd::Read { good, .. } => break assert_eq!(good, None),
+                end => panic!("{end:?}"),
+            }
+        }
+    }
+    assert_eq!(off, 1);
+}
+
+#[test]
+fn reads_that_are_cancelled_end_each_once() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut rig = open(&config(&folder)).expect("it opens");
+    assert!(rig.write(slot(0, 0), block(0, 1), hash(1)));
+    for number in 0..500 {
+        rig.tier.read(key(), DiskRead { slot: slot(0, 0), block: block(0, 2), hash: hash(1), number });
+    }
+    rig.tier.cancel(key());
+    let mut numbers = BTreeSet::new();
+    for _ in 0..500 {
+        match rig.ends.recv_timeout(PATIENCE).expect("it ends") {
+            DiskEnd::Read { read, good: None | Some(true), .. } => assert!(numbers.insert(read.number)),
+            end => panic!("{end:?}"),
+        }
+    }
+    assert!(rig.ends.try_recv().is_err(), "something ended twice");
+}
