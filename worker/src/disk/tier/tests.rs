@@ -81,6 +81,7 @@ fn key() -> SeqKey {
 }
 
 impl Rig {
+    #[expect(clippy::mut_from_ref, reason = "the memory is a mapping, and each borrow here ends before the next")]
     fn bytes(&self, of: BlockRef) -> &mut [u8] {
         let len = layout().record_bytes(usize::from(of.group.0));
         let pool = &self.pools[usize::from(of.group.0)];
