@@ -86,6 +86,7 @@ fn machine() -> Machine<Decode> {
         blocks: limits.blocks.clone(),
         weights: [0; 32],
         reserve_blocks: 0,
+        eviction: kv_manager::EvictionPolicy::Lru,
         scheduler: SchedulerConfig {
             step_tokens_max: 64,
             chunk_tokens: 16,

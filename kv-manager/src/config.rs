@@ -1,4 +1,4 @@
-//! What a KV manager is told at start: sizes and bounds.
+//! What a KV manager is told at start: sizes, bounds and the policy of eviction.
 
 /// Size and window of one KV group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,6 +16,17 @@ impl GroupConfig {
     }
 }
 
+/// Which of the cached blocks that nobody uses goes first when room is needed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EvictionPolicy {
+    /// The least recently used.
+    Lru,
+    /// S3-FIFO: those that were used once go early, so that they do not push out what is used again and again.
+    S3Fifo,
+    /// The least recently used of those that no other one continues. Groups with a window go by `Lru`.
+    Tree,
+}
+
 /// Sizes and bounds of a [`crate::KvManager`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KvConfig {
@@ -23,6 +34,8 @@ pub struct KvConfig {
     pub block_tokens: u32,
     /// The KV groups; a [`domain::GroupId`] is an index into them.
     pub groups: Vec<GroupConfig>,
+    /// Which cached blocks go first, in every group.
+    pub eviction: EvictionPolicy,
     /// Blocks per group that opening a sequence leaves available, so that running sequences can grow. Waived while no
     /// sequence is open: then there is nobody to keep them for.
     pub reserve_blocks: u32,

@@ -8,8 +8,8 @@
 pub mod header;
 pub mod log;
 
-use crate::eviction::{Eviction, Lru};
-use domain::{BlockHash, BlockId, BlockRef, Generation, GroupId};
+use crate::eviction::Queue;
+use domain::{BlockHash, BlockRef, Generation, GroupId};
 use std::collections::hash_map::DefaultHasher;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::BuildHasherDefault;
@@ -123,8 +123,8 @@ struct Shelf {
     places: Vec<Place>,
     free: Vec<u32>,
     index: SlotMap,
-    /// Held slots that nobody reads. Slots are to the policy what blocks of a pool are.
-    order: Lru,
+    /// Held slots that nobody reads, the one that was read or written last at the end.
+    order: Queue,
 }
 
 /// A block that shall be written.
@@ -183,7 +183,7 @@ impl Disk {
             places: (0..slots).map(|_| place()).collect(),
             free: (0..slots).rev().collect(),
             index: SlotMap::default(),
-            order: Lru::new(slots),
+            order: Queue::new(slots),
         };
         let shelves = config.slots.iter().map(shelf).collect();
         let slots: u32 = config.slots.iter().sum();
@@ -226,8 +226,8 @@ impl Disk {
         }
         for &(Slot { group, slot }, hash) in records {
             let Some(shelf) = self.shelves.get_mut(at(group)) else { continue };
-            if shelf.index.get(&hash) == Some(&slot) && !shelf.order.contains(BlockId(slot)) {
-                shelf.order.insert(BlockId(slot));
+            if shelf.index.get(&hash) == Some(&slot) && !shelf.order.contains(slot) {
+                shelf.order.push(slot);
             }
         }
         for shelf in &mut self.shelves {
@@ -313,7 +313,7 @@ impl Disk {
         let place = &mut shelf.places[slot as usize];
         place.readers += 1;
         if place.readers == 1 {
-            shelf.order.remove(BlockId(slot));
+            shelf.order.remove(slot);
         }
         self.assert_conserved();
         Some(Slot { group, slot })
@@ -341,7 +341,7 @@ impl Disk {
                 *place = Place { state: State::Free, hash: BlockHash::default(), readers: 0, wrong: false };
                 shelf.free.push(slot.slot);
             } else {
-                shelf.order.insert(BlockId(slot.slot));
+                shelf.order.push(slot.slot);
             }
         }
         self.assert_conserved();
@@ -401,7 +401,7 @@ impl Disk {
                 }
             }
             assert_eq!((free, indexed), (shelf.free.len(), shelf.index.len()), "slots by state");
-            assert_eq!(idle, shelf.order.len(), "the eviction policy has what nobody reads");
+            assert_eq!(idle, shelf.order.len(), "the queue has what nobody reads");
         }
         assert_eq!(writing, self.writing.len(), "slots being written");
         assert!(self.backlog.len() <= self.config.backlog_max, "a bound is exceeded");
@@ -415,7 +415,7 @@ impl Shelf {
     fn hold(&mut self, slot: u32, hash: BlockHash) {
         self.places[slot as usize] = Place { state: State::Held, hash, readers: 0, wrong: false };
         self.index.insert(hash, slot);
-        self.order.insert(BlockId(slot));
+        self.order.push(slot);
     }
 
     /// A slot to write to.
@@ -423,7 +423,7 @@ impl Shelf {
         if let Some(slot) = self.free.pop() {
             return Some(slot);
         }
-        let BlockId(slot) = self.order.pop()?;
+        let slot = self.order.pop()?;
         self.index.remove(&self.places[slot as usize].hash);
         *evictions += 1;
         Some(slot)

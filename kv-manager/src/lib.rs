@@ -21,7 +21,7 @@ mod manager;
 mod pool;
 mod sequence;
 
-pub use config::{GroupConfig, KvConfig};
+pub use config::{EvictionPolicy, GroupConfig, KvConfig};
 pub use fetch::{Fetch, FetchCommand, FetchConfig, FetchEvent, FetchState, Piece};
 pub use lives::{Heard, Lives};
 pub use manager::{Admit, Grow, KvManager, OfferParts};

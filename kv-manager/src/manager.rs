@@ -7,8 +7,9 @@
 //! steps in order and on its caller to close a sequence only after all steps that contain it and all reads into
 //! it have ended.
 
-use crate::config::KvConfig;
+use crate::config::{GroupConfig, KvConfig};
 use crate::disk::Disk;
+use crate::eviction;
 use crate::index::PrefixIndex;
 use crate::lease::{Lease, LeaseTable};
 use crate::pool::{GroupStats, Pool};
@@ -73,8 +74,11 @@ impl KvManager {
         assert!(config.block_tokens > 0, "a block holds at least one token");
         assert!(config.groups.iter().all(|group| group.window != Some(0)), "a window holds at least one token");
         let windowed: Vec<bool> = config.groups.iter().map(|group| group.window.is_some()).collect();
+        let pool = |(id, group): (GroupId, &GroupConfig)| {
+            Pool::new(id, group.blocks, eviction::policy(config.eviction, group.blocks, group.window.is_some()))
+        };
         Self {
-            pools: groups(config.groups.len()).zip(&config.groups).map(|(id, g)| Pool::new(id, g.blocks)).collect(),
+            pools: groups(config.groups.len()).zip(&config.groups).map(pool).collect(),
             index: PrefixIndex::new(&windowed),
             sequences: BTreeMap::new(),
             leases: LeaseTable::new(config.answers_max, config.leases_max),
@@ -153,7 +157,7 @@ impl KvManager {
             for (table, pool) in tables.iter().zip(&mut self.pools) {
                 for (number, &block) in (table.first..candidates as u32).zip(&table.blocks).skip(hit as usize) {
                     pool.fill(block);
-                    pool.seal(block, chain[number as usize], &mut self.index);
+                    pool.seal(block, chain[number as usize], parent(chain, number), &mut self.index);
                 }
             }
         }
@@ -241,7 +245,7 @@ impl KvManager {
             }
             for number in sealed.clone().filter(here) {
                 let block = table.blocks[(number - table.first) as usize];
-                pool.seal(block, chain[number as usize], &mut self.index);
+                pool.seal(block, chain[number as usize], parent(chain, number), &mut self.index);
                 if let Some(disk) = &mut self.disk {
                     let block = BlockRef { group: id, block };
                     disk.sealed(block, pool.generation(block.block), chain[number as usize]);
@@ -615,6 +619,11 @@ fn at(group: GroupId) -> usize {
 /// Identities of the blocks `first..end`; none where the range is empty or turned round.
 fn chain_range(chain: &[BlockHash], first: u32, end: u32) -> &[BlockHash] {
     &chain[first.min(end) as usize..end as usize]
+}
+
+/// The identity of the block before block `number`.
+fn parent(chain: &[BlockHash], number: u32) -> Option<BlockHash> {
+    Some(chain[number.checked_sub(1)? as usize])
 }
 
 fn not_open(key: SeqKey) -> ! {

@@ -3,7 +3,7 @@
 //! A block's state follows from who holds it and what it holds; [`Pool::settle`] is the one place that derives it. Which
 //! sequence uses which block, and what a lease is, the manager knows.
 
-use crate::eviction::{Eviction, Lru};
+use crate::eviction::Eviction;
 use crate::index::PrefixIndex;
 use domain::planted::{self, Bug};
 use domain::{BlockHash, BlockId, Generation, GroupId, LeaseId};
@@ -39,6 +39,8 @@ struct Block {
     full: bool,
     /// Its identity, once sealed.
     hash: Option<BlockHash>,
+    /// The identity of the block that it continues, once sealed; `None` for the first of its sequences.
+    parent: Option<BlockHash>,
     /// Whether the index names it under `hash`.
     indexed: bool,
     /// Whether the eviction policy has it.
@@ -93,8 +95,8 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    /// A pool of free blocks.
-    pub(crate) fn new(group: GroupId, blocks: u32) -> Self {
+    /// A pool of `blocks` free blocks.
+    pub(crate) fn new(group: GroupId, blocks: u32, eviction: Box<dyn Eviction>) -> Self {
         let block = || Block {
             state: State::Free,
             generation: Generation(0),
@@ -103,6 +105,7 @@ impl Pool {
             leases: Vec::new(),
             full: false,
             hash: None,
+            parent: None,
             indexed: false,
             evictable: false,
         };
@@ -110,7 +113,7 @@ impl Pool {
             group,
             blocks: (0..blocks).map(|_| block()).collect(),
             free: (0..blocks).rev().map(BlockId).collect(),
-            eviction: Box::new(Lru::new(blocks)),
+            eviction,
             counts: [blocks, 0, 0, 0],
             leased: 0,
             evictions: 0,
@@ -159,8 +162,9 @@ impl Pool {
         // The block that the index has in this one's stead was used, so to say, along with it; otherwise it would go
         // before blocks that continue it.
         if let Some(twin) = twin.filter(|&twin| self.is_evictable(twin)) {
+            let Block { hash, parent, .. } = self.blocks[twin.0 as usize];
             self.eviction.remove(twin);
-            self.eviction.insert(twin);
+            self.eviction.insert(twin, hash.expect("a cached block is sealed"), parent);
         }
     }
 
@@ -202,15 +206,16 @@ impl Pool {
         self.settle(id);
     }
 
-    /// Gives a full block its identity and enters it into the index. Where another block has the identity already, that
+    /// Gives a full block its identity, tells whose block it continues, and enters it into the index. Where another block has the identity already, that
     /// one stays indexed, and this one is good for its own sequences and goes with them: their tables may
     /// be part of a step that runs, so the two cannot be exchanged.
-    pub(crate) fn seal(&mut self, id: BlockId, hash: BlockHash, index: &mut PrefixIndex) {
+    pub(crate) fn seal(&mut self, id: BlockId, hash: BlockHash, parent: Option<BlockHash>, index: &mut PrefixIndex) {
         let group = self.group;
         let block = self.block(id);
         assert!(block.full, "{id} is sealed before it is full");
         if block.hash.is_none() {
             block.hash = Some(hash);
+            block.parent = parent;
             block.indexed = index.insert(group, hash, id);
             self.settle(id);
         }
@@ -367,7 +372,7 @@ impl Pool {
         let evictable = state == State::Cached && !leased;
         if evictable != std::mem::replace(&mut block.evictable, evictable) {
             match evictable {
-                true => self.eviction.insert(id),
+                true => self.eviction.insert(id, block.hash.expect("a cached block is sealed"), block.parent),
                 false => self.eviction.remove(id),
             }
         }
@@ -379,6 +384,7 @@ impl Pool {
             (_, State::Free) => {
                 block.full = false;
                 block.hash = None;
+                block.parent = None;
                 self.free.push(id);
             }
             _ => {}

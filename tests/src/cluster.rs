@@ -4,6 +4,7 @@ use decode_worker::Decode;
 use domain::session::{Failure, FromWorker, Migrate, Part, Report, Role, Submit, ToWorker, TokenRow};
 use domain::{Choice, End, Epoch, Incarnation, KvLayout, RequestId, SamplingParams, SeqKey, Time, Token, WorkerId};
 use engine::device::{Device, DeviceLimits};
+use kv_manager::EvictionPolicy;
 use prefill_worker::Prefill;
 use scheduler::SchedulerConfig;
 use std::collections::BTreeMap;
@@ -295,6 +296,7 @@ fn config(options: &Options, id: WorkerId, incarnation: Incarnation) -> WorkerCo
         blocks: options.limits(id).blocks,
         weights: [7; 32],
         reserve_blocks: options.reserve,
+        eviction: EvictionPolicy::S3Fifo,
         scheduler: SchedulerConfig {
             step_tokens_max: STEP_TOKENS_MAX,
             chunk_tokens: options.chunk,

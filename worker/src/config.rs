@@ -23,6 +23,8 @@ pub struct WorkerConfig {
     pub weights: [u8; 32],
     /// Blocks per group that prompts leave to running sequences.
     pub reserve_blocks: u32,
+    /// Which cached blocks go first when room is needed.
+    pub eviction: kv_manager::EvictionPolicy,
     /// Settings of the scheduler.
     pub scheduler: scheduler::SchedulerConfig,
     /// How long a reader waits for an offer, and then for room of its own.

@@ -57,6 +57,7 @@ impl Core {
         let kv = KvManager::new(KvConfig {
             block_tokens: config.layout.block_tokens,
             groups,
+            eviction: config.eviction,
             reserve_blocks: config.reserve_blocks,
             answers_max: ANSWERS_MAX,
             leases_max: LEASES_MAX,

@@ -3,6 +3,7 @@
 use super::hidden::Hidden;
 use super::quantity::Bytes;
 use domain::Dtype;
+use kv_manager::EvictionPolicy;
 use serde::{Deserialize, Serialize};
 use transport::Lane;
 
@@ -132,6 +133,8 @@ tree! {
         device_bytes: Bytes = Bytes(1 << 30),
         /// Share of the pools that prompts leave to running sequences, in percent.
         reserve_percent: u32 = 5,
+        /// Which cached blocks go first: `lru`, `s3-fifo` (what was used once goes early) or `tree` (ends before beginnings).
+        eviction: Eviction = Eviction::S3Fifo,
     }
     /// The disk tier: KV that left the device, or outlived its worker.
     disk: Disk {
@@ -229,6 +232,28 @@ impl KvDtype {
             Self::F32 => Dtype::F32,
             Self::F16 => Dtype::F16,
             Self::Bf16 => Dtype::Bf16,
+        }
+    }
+}
+
+/// Which cached blocks go first when room is needed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Eviction {
+    /// The least recently used.
+    Lru,
+    /// Those that were used once, before those that were used again.
+    S3Fifo,
+    /// The least recently used of those that no other one continues.
+    Tree,
+}
+
+impl From<Eviction> for EvictionPolicy {
+    fn from(eviction: Eviction) -> Self {
+        match eviction {
+            Eviction::Lru => Self::Lru,
+            Eviction::S3Fifo => Self::S3Fifo,
+            Eviction::Tree => Self::Tree,
         }
     }
 }

@@ -232,6 +232,7 @@ fn worker_config(config: &Config, model: &Model, pool: &Pool, who: &Who) -> Work
         blocks: vec![pool.blocks; model.layout.groups.len()],
         weights: model.digest,
         reserve_blocks: pool.reserve_blocks,
+        eviction: config.kv.eviction.into(),
         scheduler: SchedulerConfig {
             step_tokens_max: engine.step_tokens_max,
             chunk_tokens: engine.chunk_tokens,

@@ -1,9 +1,10 @@
 //! Single rules by example; `model` runs everything against a world that remembers what each block should hold.
 
+mod eviction;
 mod model;
 
 use super::*;
-use crate::config::GroupConfig;
+use crate::config::{EvictionPolicy, GroupConfig};
 use domain::{BlockId, Choice, Epoch, RequestId};
 
 const SIZE: u32 = 4;
@@ -13,6 +14,7 @@ fn config(groups: &[(u32, Option<u32>)]) -> KvConfig {
     KvConfig {
         block_tokens: SIZE,
         groups: groups.iter().map(|&(blocks, window)| GroupConfig { blocks, window }).collect(),
+        eviction: EvictionPolicy::Lru,
         reserve_blocks: 0,
         answers_max: 2,
         leases_max: 2,

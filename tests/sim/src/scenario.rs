@@ -4,6 +4,7 @@ use crate::fault::{self, Fault, Theme};
 use crate::random::Random;
 use domain::{Dtype, KvGroup, KvLayout, Request, RequestId, SamplingParams, Token};
 use engine::sim::{HEAD_DIM, Vocabulary};
+use kv_manager::EvictionPolicy;
 use placement::HandoffPolicy;
 use scheduler::SchedulerConfig;
 use std::sync::Arc;
@@ -27,6 +28,7 @@ pub(crate) struct Scenario {
     pub(crate) layout: KvLayout,
     pub(crate) blocks: Vec<u32>,
     pub(crate) reserve_blocks: u32,
+    pub(crate) eviction: EvictionPolicy,
     pub(crate) scheduler: SchedulerConfig,
     /// How fast cards are, beside the preset's.
     pub(crate) speed: f64,
@@ -136,6 +138,7 @@ impl Scenario {
                 quiesce_max: random.millis(0, 80),
             },
             asks: asks(random, theme, routers, hurts),
+            eviction: random.pick(&[EvictionPolicy::Lru, EvictionPolicy::S3Fifo, EvictionPolicy::Tree]),
             hurts,
             faults: fault::plan(&mut fault_random, theme, hurts),
         }

@@ -490,6 +490,7 @@ fn config(scenario: &Scenario, id: WorkerId, role: Role, life: Life) -> WorkerCo
         blocks: scenario.blocks.clone(),
         weights: engine::sim::DIGEST,
         reserve_blocks: scenario.reserve_blocks,
+        eviction: scenario.eviction,
         scheduler: scenario.scheduler,
         handoff_wait: scenario.handoff_wait,
         answer_wait: scenario.answer_wait,

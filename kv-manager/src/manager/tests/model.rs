@@ -67,8 +67,9 @@ fn configs() -> impl Strategy<Value = (KvConfig, Option<DiskConfig>)> {
         Just(vec![Some(1), None, Some(9)]),
         Just(vec![Some(3), Some(8)]),
     ];
+    let policies = prop::sample::select(vec![EvictionPolicy::Lru, EvictionPolicy::S3Fifo, EvictionPolicy::Tree]);
     let disk = prop::option::of((0..30u32, 1..4usize, 1..9usize, any::<bool>()));
-    (groups, 1..5u32, 4..24u32, 0..3u32, disk).prop_map(|(windows, block_tokens, blocks, reserve_blocks, disk)| {
+    (groups, policies, 1..5u32, 4..24u32, 0..3u32, disk).prop_map(|(windows, eviction, block_tokens, blocks, reserve_blocks, disk)| {
         let disk = disk.map(|(slots, writes_max, backlog_max, through)| DiskConfig {
             slots: windows.iter().map(|_| slots).collect(),
             writes_max,
@@ -78,6 +79,7 @@ fn configs() -> impl Strategy<Value = (KvConfig, Option<DiskConfig>)> {
         let config = KvConfig {
             block_tokens,
             groups: (0..).zip(windows).map(|(n, window)| GroupConfig { blocks: blocks + n, window }).collect(),
+            eviction,
             reserve_blocks,
             answers_max: 2,
             leases_max: 4,
