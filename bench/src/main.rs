@@ -1,9 +1,11 @@
-//! Measures the movers of files and of objects, and what handoffs and sessions cost: `cargo run --release -p bench -- file`,
-//! `... -- object`, `... -- handoff`, `... -- session`. docs/benchmarks.md keeps the figures.
+//! Measures the movers of files and of objects, policies of eviction, and what handoffs and sessions cost:
+//! `cargo run --release -p bench -- file`, `... -- object`, `... -- eviction`, `... -- handoff`, `... -- session`.
+//! docs/benchmarks.md keeps the figures.
 //!
 //! What is deliberately absent: a verdict, since figures depend on the machine and on what else it does; the engine,
 //! the transport and servers, which `baton bench engine`, `baton bench transfer` and `baton bench serve` measure.
 
+mod eviction;
 mod file;
 mod handoff;
 mod object;
@@ -23,6 +25,8 @@ struct Arguments {
 enum What {
     /// Handoffs between processes that serve: what a user waits for, and a picture of it.
     Handoff(handoff::Options),
+    /// What each policy of eviction still has of a made-up trace.
+    Eviction(eviction::Options),
     /// Reads and writes of a file.
     File(file::Options),
     /// Reads of objects, beside a plain client of the same server.
@@ -34,6 +38,7 @@ enum What {
 fn main() -> Result<(), Box<dyn Error>> {
     match Arguments::parse().what {
         What::Handoff(options) => handoff::run(&options),
+        What::Eviction(options) => eviction::run(&options),
         What::File(options) => file::run(&options),
         What::Object(options) => object::run(&options),
         What::Session => session::run(),

@@ -69,23 +69,25 @@ fn configs() -> impl Strategy<Value = (KvConfig, Option<DiskConfig>)> {
     ];
     let policies = prop::sample::select(vec![EvictionPolicy::Lru, EvictionPolicy::S3Fifo, EvictionPolicy::Tree]);
     let disk = prop::option::of((0..30u32, 1..4usize, 1..9usize, any::<bool>()));
-    (groups, policies, 1..5u32, 4..24u32, 0..3u32, disk).prop_map(|(windows, eviction, block_tokens, blocks, reserve_blocks, disk)| {
-        let disk = disk.map(|(slots, writes_max, backlog_max, through)| DiskConfig {
-            slots: windows.iter().map(|_| slots).collect(),
-            writes_max,
-            backlog_max,
-            write: if through { WritePolicy::Through } else { WritePolicy::SecondUse },
-        });
-        let config = KvConfig {
-            block_tokens,
-            groups: (0..).zip(windows).map(|(n, window)| GroupConfig { blocks: blocks + n, window }).collect(),
-            eviction,
-            reserve_blocks,
-            answers_max: 2,
-            leases_max: 4,
-        };
-        (config, disk)
-    })
+    (groups, policies, 1..5u32, 4..24u32, 0..3u32, disk).prop_map(
+        |(windows, eviction, block_tokens, blocks, reserve_blocks, disk)| {
+            let disk = disk.map(|(slots, writes_max, backlog_max, through)| DiskConfig {
+                slots: windows.iter().map(|_| slots).collect(),
+                writes_max,
+                backlog_max,
+                write: if through { WritePolicy::Through } else { WritePolicy::SecondUse },
+            });
+            let config = KvConfig {
+                block_tokens,
+                groups: (0..).zip(windows).map(|(n, window)| GroupConfig { blocks: blocks + n, window }).collect(),
+                eviction,
+                reserve_blocks,
+                answers_max: 2,
+                leases_max: 4,
+            };
+            (config, disk)
+        },
+    )
 }
 
 /// An open sequence.
