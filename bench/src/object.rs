@@ -20,6 +20,9 @@ use transport::{
 const PATIENCE: Duration = Duration::from_secs(60);
 /// What the objects are full of, so that a byte that was not read is seen.
 const FILLED: u8 = 0xB7;
+/// A server that checks no signatures wants one all the same.
+const SOMEBODY: &str =
+    "AWS4-HMAC-SHA256 Credential=bench/20260101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=0";
 
 /// What to measure.
 #[derive(Args)]
@@ -197,9 +200,8 @@ fn get(
         }
     };
     let (server, last) = (&options.server, to.len() - 1);
-    // A server that checks no signatures wants one all the same.
     let head = format!(
-        "GET /{}/{key} HTTP/1.1\r\nHost: {server}\r\nAuthorization: -\r\nRange: bytes=0-{last}\r\n\r\n",
+        "GET /{}/{key} HTTP/1.1\r\nHost: {server}\r\nAuthorization: {SOMEBODY}\r\nRange: bytes=0-{last}\r\n\r\n",
         options.bucket
     );
     stream.get_mut().write_all(head.as_bytes())?;
