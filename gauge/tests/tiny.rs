@@ -56,16 +56,15 @@ fn works_and_kernels_add_up() {
         assert!((0.0..1.0).contains(&work.outside_kernels), "{}: {}", work.work, work.outside_kernels);
         let shares: f64 = work.kernels.iter().map(|kernel| kernel.share_of_time).sum();
         assert!(shares > 0.0 && shares <= 1.0, "{}: kernels take {shares} of the time", work.work);
-        let steps = if work.prompt == Some(16) {
-            1
-        } else if work.prompt == Some(600) {
-            2
-        } else {
-            32
+        // A step of many rows is computed in parts of 256; of a prompt of 600 the chunks have 512 and 88.
+        let (steps, parts) = match work.prompt {
+            Some(16) => (1, 1),
+            Some(600) => (2, 3),
+            _ => (32, 32),
         };
         let calls = |name: &str| work.kernels.iter().find(|it| it.kernel == name).map(|kernel| kernel.calls);
-        assert_eq!(calls("attention"), Some(2 * steps), "{}", work.work);
-        assert_eq!(calls("linear: gate and up"), Some(2 * steps), "{}", work.work);
+        assert_eq!(calls("attention"), Some(2 * parts), "{}", work.work);
+        assert_eq!(calls("linear: gate and up"), Some(2 * parts), "{}", work.work);
         assert_eq!(calls("linear: logits"), Some(steps), "{}", work.work);
     }
 }
