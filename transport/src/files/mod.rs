@@ -283,6 +283,22 @@ impl Engine {
         }
     }
 
+    /// Makes it the calling thread's.
+    fn begin(&self) -> io::Result<()> {
+        match self {
+            Self::Ring(ring) => ring.begin(),
+            Self::Threads(_) => Ok(()),
+        }
+    }
+
+    /// Starts what was pushed.
+    fn start(&mut self) -> io::Result<()> {
+        match self {
+            Self::Ring(ring) => ring.start(),
+            Self::Threads(_) => Ok(()),
+        }
+    }
+
     fn turn(&mut self, wait: bool, done: &mut Vec<Done>) -> io::Result<()> {
         match self {
             Self::Ring(ring) => ring.turn(wait, done),
@@ -317,23 +333,31 @@ impl<'a> Work<'a> {
 
     /// Returns once the mover is dropped and nothing is under way any more.
     fn run(mut self) {
+        if let Err(error) = self.carry_on() {
+            // A bad descriptor or address, which nothing here can bring about. What is under way may still write into memory,
+            // so nobody may be told that it has ended.
+            tracing::error!(mover = self.shared.config.name, %error, "files cannot be read or written any more");
+            std::mem::forget(self);
+        }
+    }
+
+    fn carry_on(&mut self) -> io::Result<()> {
         let mut done = Vec::with_capacity(self.slots.len());
+        self.engine.begin()?;
         loop {
             self.shared.bell.answer();
             self.carry_out();
             self.fill();
-            self.end_finished();
+            if self.active.iter().any(Posted::is_finished) {
+                // Devices are busy while others are told: to wake those takes as long as some reads do.
+                self.engine.start()?;
+                self.end_finished();
+            }
             if self.closed && self.active.is_empty() {
-                return;
+                return Ok(());
             }
             let engine = &mut self.engine;
-            let turned = self.shared.bell.sleep(|wait| engine.turn(wait, &mut done));
-            if let Err(error) = turned {
-                // A bad descriptor or address, which nothing here can bring about. What is under way may still write into memory,
-                // so nobody may be told that it has ended.
-                tracing::error!(mover = self.shared.config.name, %error, "files cannot be read or written any more");
-                return std::mem::forget(self);
-            }
+            self.shared.bell.sleep(|wait| engine.turn(wait, &mut done))?;
             done.drain(..).for_each(|done| self.done(done));
         }
     }
@@ -428,7 +452,7 @@ impl<'a> Work<'a> {
     fn end_finished(&mut self) {
         for _ in 0..self.active.len() {
             let Some(posted) = self.active.pop_front() else { break };
-            if posted.exhausted && posted.under_way == 0 {
+            if posted.is_finished() {
                 let Posted { id, transfer, failed, at, begun, .. } = posted;
                 let (begun, bytes) = (begun.unwrap_or(at), transfer.bytes());
                 // Its regions are let go of before anybody hears of its end.
@@ -449,6 +473,11 @@ impl Posted {
             Engine::Threads(_) => OPERATION_BYTES_MAX,
         };
         self.transfer.next(&mut self.cursor, len_max)
+    }
+
+    /// Nothing of it is left, and nothing under way.
+    fn is_finished(&self) -> bool {
+        self.exhausted && self.under_way == 0
     }
 
     /// Begins nothing more. The first reason counts.

@@ -15,6 +15,8 @@ use std::sync::Arc;
 const BUFFERS_MAX: u32 = 4096;
 /// Bytes of a registered piece: the kernel takes no more at once, and pinning them stops nobody for long.
 const BUFFER_BYTES: usize = 1 << 30;
+/// Asks the kernel to work off what ended (`IORING_ENTER_GETEVENTS`).
+const GET_EVENTS: u32 = 1;
 /// What the look for the bell is called; operations are called by their slots.
 const BELL: u64 = u64::MAX;
 
@@ -34,10 +36,23 @@ impl Ring {
     /// A ring for so many operations at once. Errors: the kernel has none, or does not allow it.
     pub(super) fn new(depth: u32, bell: Arc<Doorbell>) -> io::Result<Self> {
         // One more for the bell.
-        let ring = IoUring::builder().build((depth + 1).next_power_of_two())?;
+        let entries = (depth + 1).next_power_of_two();
+        // What ended is worked off when the thread asks, all at once, and never interrupts it. Before Linux 6.1: as it ends.
+        let ring =
+            match IoUring::builder().setup_r_disabled().setup_single_issuer().setup_defer_taskrun().build(entries) {
+                Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+                    IoUring::builder().setup_r_disabled().build(entries)?
+                }
+                built => built?,
+            };
         let unregistered = ring.submitter().register_buffers_sparse(BUFFERS_MAX).err();
         let unregistered = unregistered.map(|error| format!("the kernel takes no table of buffers: {error}"));
         Ok(Self { ring, bell, listens: false, buffers: BTreeMap::new(), taken: 0, unregistered })
+    }
+
+    /// Lets the calling thread, and no other from then on, use it. Errors: of the system.
+    pub(super) fn begin(&self) -> io::Result<()> {
+        self.ring.submitter().register_enable_rings()
     }
 
     /// Registers memory, so that operations on it cost less. It must outlive the ring. Where that fails they work all the same;
@@ -94,6 +109,22 @@ impl Ring {
         pushed.expect("there is room for every slot and the bell");
     }
 
+    /// Starts what is queued, and does not look at what ended.
+    pub(super) fn start(&mut self) -> io::Result<()> {
+        if self.ring.submission().is_empty() { Ok(()) } else { self.enter(0, 0) }
+    }
+
+    fn enter(&mut self, wanted: u32, flags: u32) -> io::Result<()> {
+        let queued = self.ring.submission().len() as u32;
+        // SAFETY: no argument comes along, so none is read.
+        let entered = unsafe { self.ring.submitter().enter::<libc::sigset_t>(queued, wanted, flags, None) };
+        match entered {
+            // What cannot be started for now is started in the next turn, after something has ended.
+            Err(error) if !matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::EBUSY)) => Err(error),
+            _ => Ok(()),
+        }
+    }
+
     /// Starts what is queued; waits until something ended, or the bell rang, if `wait`.
     pub(super) fn turn(&mut self, wait: bool, done: &mut Vec<Done>) -> io::Result<()> {
         if !self.listens {
@@ -102,12 +133,7 @@ impl Ring {
             self.queue(&entry);
             self.listens = true;
         }
-        match self.ring.submit_and_wait(usize::from(wait)) {
-            // What cannot be started for now is started in the next turn, after something has ended.
-            Ok(_) => {}
-            Err(error) if matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::EBUSY)) => {}
-            Err(error) => return Err(error),
-        }
+        self.enter(u32::from(wait), GET_EVENTS)?;
         for entry in self.ring.completion() {
             if entry.user_data() == BELL {
                 self.listens = false;
