@@ -46,3 +46,40 @@ fn a_recording_says_the_same_as_its_host() {
     assert_eq!(lines(&examine(&Patient { host: &again, disk: &disk }), true), lines(&seen, true));
     assert!(Host::recorded("[1]").is_err_and(|why| why.starts_with("it is no recording")));
 }
+
+/// A recording comes from elsewhere: whatever its facts say, every check comes to an end with it.
+#[test]
+fn a_recording_that_lies_breaks_nothing() {
+    const SEED: u64 = 20;
+    println!("seed {SEED}");
+    let odd = ["", "-1", "0", "18446744073709551616", "1e999", "nan", "\u{0}", "ü", "a b\nc\td", ":", "0-", "x/y:z"];
+    let mut state = SEED;
+    let mut below = |bound: usize| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as usize % bound
+    };
+    for n in 0..2000 {
+        let text = if n % 2 == 0 { GOOD } else { BAD };
+        let mut facts: std::collections::BTreeMap<String, String> = serde_json::from_str(text).expect("a recording");
+        let names: Vec<String> = facts.keys().cloned().collect();
+        for _ in 0..=below(8) {
+            let name = names[below(names.len())].clone();
+            let Some(fact) = facts.get_mut(&name) else { continue };
+            match below(4) {
+                0 => drop(facts.remove(&name)),
+                1 => *fact = odd[below(odd.len())].to_owned(),
+                2 => *fact = fact.chars().take(below(fact.chars().count() + 1)).collect(),
+                _ => {
+                    // An odd word in the place of one.
+                    let words: Vec<&str> = fact.split(' ').collect();
+                    let at = below(words.len());
+                    let word = odd[below(odd.len())];
+                    let changed = words.iter().enumerate().map(|(n, old)| if n == at { word } else { *old });
+                    *fact = changed.collect::<Vec<_>>().join(" ");
+                }
+            }
+        }
+        let recording = serde_json::to_string(&facts).expect("texts");
+        assert!(!reports(&recording).is_empty(), "change {n}");
+    }
+}
