@@ -139,7 +139,8 @@ fn a_store_may_die_and_return() {
     let end = patient.ended();
     assert_eq!(end.id, waits);
     let report = end.result.expect("it succeeds in the end");
-    assert_eq!(report.outcome, ObjectOutcome::Written);
+    // A try whose answer was cut off may have written it; then the next one finds the key taken.
+    assert!(matches!(report.outcome, ObjectOutcome::Written | ObjectOutcome::Existed), "{:?}", report.outcome);
     assert!(report.requests > 1, "{} requests", report.requests);
     assert_eq!(patient.outcome(read("a", 0, 1000)), ObjectOutcome::Missing, "what it had is lost");
 }
