@@ -24,5 +24,5 @@ mod sequence;
 pub use config::{EvictionPolicy, GroupConfig, KvConfig};
 pub use fetch::{Fetch, FetchCommand, FetchConfig, FetchEvent, FetchState, Piece};
 pub use lives::{Heard, Lives};
-pub use manager::{Admit, Grow, KvManager, OfferParts};
+pub use manager::{Admit, CaughtUp, Grow, KvManager, OfferParts};
 pub use pool::GroupStats;

@@ -7,6 +7,8 @@
 //! steps in order and on its caller to close a sequence only after all steps that contain it and all reads into
 //! it have ended.
 
+pub use catch_up::CaughtUp;
+
 use crate::config::{GroupConfig, KvConfig};
 use crate::disk::Disk;
 use crate::eviction;
@@ -235,7 +237,8 @@ impl KvManager {
             sequence.written,
             sequence.blocks
         );
-        let full = sequence.written / size..tokens / size;
+        // What was copied rather than computed is full with the rest.
+        let full = sequence.sealed..tokens / size;
         let sealed = sequence.sealed..(tokens / size).min(chain.len() as u32).max(sequence.sealed);
         let groups = groups(self.pools.len()).zip(&self.config.groups);
         for ((table, pool), (id, group)) in sequence.tables.iter_mut().zip(&mut self.pools).zip(groups) {
@@ -245,8 +248,8 @@ impl KvManager {
             }
             for number in sealed.clone().filter(here) {
                 let block = table.blocks[(number - table.first) as usize];
-                pool.seal(block, chain[number as usize], parent(chain, number), &mut self.index);
-                if let Some(disk) = &mut self.disk {
+                let new = pool.seal(block, chain[number as usize], parent(chain, number), &mut self.index);
+                if let Some(disk) = self.disk.as_mut().filter(|_| new) {
                     let block = BlockRef { group: id, block };
                     disk.sealed(block, pool.generation(block.block), chain[number as usize]);
                 }
@@ -630,6 +633,7 @@ fn not_open(key: SeqKey) -> ! {
     panic!("{key} is not open")
 }
 
+mod catch_up;
 mod disk;
 #[cfg(feature = "explore")]
 mod explore;

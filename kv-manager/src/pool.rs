@@ -66,7 +66,7 @@ pub struct GroupStats {
     pub leased: u32,
     /// Cached blocks given up for room, since the start.
     pub evictions: u64,
-    /// Blocks that opened sequences took over from the cache, since the start.
+    /// Blocks that sequences took over from the cache, when they were opened or later, since the start.
     pub hits: u64,
     /// Full blocks that opened sequences would have taken over, had they been cached, since the start.
     pub misses: u64,
@@ -208,17 +208,25 @@ impl Pool {
 
     /// Gives a full block its identity, tells whose block it continues, and enters it into the index. Where another block has the identity already, that
     /// one stays indexed, and this one is good for its own sequences and goes with them: their tables may
-    /// be part of a step that runs, so the two cannot be exchanged.
-    pub(crate) fn seal(&mut self, id: BlockId, hash: BlockHash, parent: Option<BlockHash>, index: &mut PrefixIndex) {
+    /// be part of a step that runs, so the two cannot be exchanged. `false`: it had its identity already.
+    pub(crate) fn seal(
+        &mut self,
+        id: BlockId,
+        hash: BlockHash,
+        parent: Option<BlockHash>,
+        index: &mut PrefixIndex,
+    ) -> bool {
         let group = self.group;
         let block = self.block(id);
         assert!(block.full, "{id} is sealed before it is full");
-        if block.hash.is_none() {
+        let new = block.hash.is_none();
+        if new {
             block.hash = Some(hash);
             block.parent = parent;
             block.indexed = index.insert(group, hash, id);
             self.settle(id);
         }
+        new
     }
 
     /// Gives up all cached blocks that no live lease covers.

@@ -4,7 +4,8 @@
 //! A step is planned in three passes over one budget of input tokens:
 //!
 //! 1. every decoding sequence gets its one token, so that no prompt ever delays a running answer by more than a step;
-//! 2. prompts already begun get a chunk each, first come first served;
+//! 2. prompts already begun get a chunk each, first come first served, but for those that memory says had better wait: what
+//!    comes next in them is on its way to the cache;
 //! 3. waiting jobs are admitted, first come first served, as long as budget, running room and memory allow.
 //!
 //! Deliberately absent: token values, texts, clocks, and the KV manager itself, which is seen through [`KvSpace`].
@@ -58,10 +59,25 @@ pub enum Opened {
     Never,
 }
 
+/// How far a prompt in progress is, and how far it may go for now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reach {
+    /// Leading tokens whose KV is there: a whole number of blocks more than the scheduler knew of, or none, and less than the job's
+    /// tokens.
+    pub computed: u32,
+    /// Its next chunk ends here at the latest: on a block boundary, or behind the job's tokens. Not beyond `computed`: it has no
+    /// chunk in this step, and others go on.
+    pub until: u32,
+}
+
 /// KV memory as the scheduler sees it.
 pub trait KvSpace {
     /// Slots for the first `tokens` positions of `key`, all or nothing, so that a prompt in progress never runs out.
     fn open(&mut self, key: SeqKey, tokens: u32) -> Opened;
+
+    /// Before a chunk of an open prompt: what of it is there, at least `computed`, for others may have computed the same
+    /// meanwhile, or it was loaded; and whether it should wait for more of that. `work` is what the step computes already.
+    fn reach(&mut self, key: SeqKey, computed: u32, work: &[Work]) -> Reach;
 
     /// Slots for the first `tokens` positions of an open sequence, the last of them writable; `false`: no room.
     fn grow(&mut self, key: SeqKey, tokens: u32) -> bool;

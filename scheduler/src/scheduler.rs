@@ -1,7 +1,7 @@
 //! The scheduler: one call plans a step, one call says that it succeeded.
 
 use crate::queue::{Age, Queue};
-use crate::{Added, Job, KvSpace, Opened, Schedule, SchedulerConfig, Work};
+use crate::{Added, Job, KvSpace, Opened, Reach, Schedule, SchedulerConfig, Work};
 use domain::{SeqKey, Time};
 use std::collections::{BTreeMap, HashMap};
 
@@ -117,7 +117,7 @@ impl Scheduler {
         let mut schedule = Schedule::default();
         let mut budget = Budget { tokens: self.config.step_tokens_max, samples: self.config.samples_max };
         self.decode(kv, &mut budget, &mut schedule);
-        self.continue_prompts(&mut budget, &mut schedule);
+        self.continue_prompts(kv, &mut budget, &mut schedule);
         self.admit(kv, &mut budget, &mut schedule);
         schedule
     }
@@ -210,11 +210,27 @@ impl Scheduler {
         true
     }
 
-    fn continue_prompts(&self, budget: &mut Budget, schedule: &mut Schedule) {
-        for prompt in &self.prompts {
-            let Some(work) = self.chunk(prompt, budget) else { return };
-            schedule.work.push(work);
+    fn continue_prompts(&mut self, kv: &mut dyn KvSpace, budget: &mut Budget, schedule: &mut Schedule) {
+        for at in 0..self.prompts.len() {
+            if !self.advance(at, kv, budget, schedule) {
+                return;
+            }
         }
+    }
+
+    /// Gives a prompt its next chunk, unless it waits for what others compute or load. `false`: the budget does not reach
+    /// the prompt's next block boundary or its end, and nobody behind it may overtake.
+    fn advance(&mut self, at: usize, kv: &mut dyn KvSpace, budget: &mut Budget, schedule: &mut Schedule) -> bool {
+        let Prompt { job, computed } = self.prompts[at];
+        let reach = kv.reach(job.key, computed, &schedule.work);
+        assert!((computed..job.tokens).contains(&reach.computed), "{}: {reach:?} of {}", job.key, job.tokens);
+        self.prompts[at].computed = reach.computed;
+        if reach.until <= reach.computed {
+            return true;
+        }
+        let work = self.chunk(&job, reach, budget);
+        schedule.work.extend(work);
+        work.is_some()
     }
 
     /// Admits from the head of the queue. Not in a step that preempted: what was just taken away would go to the one
@@ -244,21 +260,20 @@ impl Scheduler {
                 Opened::Ready { cached_tokens } => {
                     assert!(cached_tokens < job.tokens, "{}: the last token of a prompt is always computed", job.key);
                     self.waiting.pop();
-                    let prompt = Prompt { job, computed: cached_tokens };
-                    self.prompts.push(prompt);
+                    self.prompts.push(Prompt { job, computed: cached_tokens });
                     schedule.admitted.push((job.key, cached_tokens));
-                    let Some(work) = self.chunk(&prompt, budget) else { return };
-                    schedule.work.push(work);
+                    if !self.advance(self.prompts.len() - 1, kv, budget, schedule) {
+                        return;
+                    }
                 }
             }
         }
     }
 
-    /// The next chunk of a prompt, taken from the budget. `None`: the budget does not reach its next block boundary
-    /// or its end, and nobody behind it may overtake.
-    fn chunk(&self, prompt: &Prompt, budget: &mut Budget) -> Option<Work> {
-        let Prompt { job, computed } = *prompt;
-        let reach = computed + (job.tokens - computed).min(self.config.chunk_tokens).min(budget.tokens);
+    /// The next chunk of a prompt, taken from the budget, if that reaches its next block boundary or its end.
+    fn chunk(&self, job: &Job, Reach { computed, until }: Reach, budget: &mut Budget) -> Option<Work> {
+        let left = job.tokens.min(until) - computed;
+        let reach = computed + left.min(self.config.chunk_tokens).min(budget.tokens);
         let ends = reach == job.tokens && u32::from(job.samples) <= budget.samples;
         let end = if ends {
             job.tokens

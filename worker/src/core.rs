@@ -254,6 +254,7 @@ impl Core {
     pub fn close(&mut self, key: SeqKey) {
         self.scheduler.remove(key);
         self.drop_load(key);
+        self.copies.retain(|&(copies_for, _)| copies_for != key);
         if self.in_step.contains(&key) {
             if let Some(sequence) = self.sequences.get_mut(&key) {
                 sequence.closing = true;

@@ -123,12 +123,11 @@ impl Core {
         match end {
             DiskEnd::Wrote { slot, good } => self.kv.wrote(slot, good),
             DiskEnd::Read { key, read, good } => {
-                self.kv.read_ended(read.slot, good);
-                if let Some(load) = self.loads.get_mut(key) {
-                    load.left -= 1;
-                    if good != Some(true) {
-                        load.good = load.good.min(read.number);
-                    }
+                let load = self.loads.get_mut(key).expect("a load is there until its reads have ended");
+                self.kv.read_ended(&read, &load.chain, good);
+                load.left -= 1;
+                if good != Some(true) {
+                    load.good = load.good.min(read.number);
                 }
                 self.end_load(now, key);
             }
@@ -144,11 +143,11 @@ impl Core {
         self.write_to_disk();
     }
 
-    /// Ends the load, if all its reads have ended: what came is cached, and the prompt is queued.
+    /// Ends the load, if all its reads have ended: what came was cached one by one, and the prompt is queued.
     fn end_load(&mut self, now: Time, key: SeqKey) {
         let Some(load) = self.loads.end(key) else { return };
         let tokens = load.good * self.config.layout.block_tokens;
-        self.kv.loaded(key, &load.chain, tokens);
+        self.kv.close(key);
         if tokens > load.cached {
             self.rates.load(load.bytes, now.since(load.begun));
             self.meters.disk.loaded(tokens - load.cached, now.since(load.begun));

@@ -310,10 +310,15 @@ impl<R: Role> Machine<R> {
     /// Schedule, plan, submit.
     fn begin_step(&mut self, now: Time) {
         let core = &mut self.core;
-        let mut space =
-            Space { kv: &mut core.kv, sequences: &core.sequences, copies: std::mem::take(&mut core.copies) };
+        let mut space = Space {
+            kv: &mut core.kv,
+            sequences: &core.sequences,
+            block_tokens: core.config.layout.block_tokens,
+            copies: std::mem::take(&mut core.copies),
+            caught_up: Vec::new(),
+        };
         let schedule = core.scheduler.schedule(&mut space);
-        let mut copies = space.copies;
+        let Space { mut copies, caught_up, .. } = space;
         core.meters.preemptions.increment(schedule.preempted.len() as u64);
         for key in schedule.preempted {
             self.role.preempted(core, now, key);
@@ -330,12 +335,18 @@ impl<R: Role> Machine<R> {
                 self.role.admitted(core, now, key);
             }
         }
+        for (_, from, to) in caught_up {
+            core.meters.prefix_hit_tokens.increment(u64::from(to - from));
+        }
         // An attempt that failed just now (its offer could not be made, say) is not computed.
         let work: Vec<Work> = schedule.work.into_iter().filter(|work| core.sequences.contains_key(&work.key)).collect();
         // What such an attempt held is free, and may be another's while the step runs: nothing is copied into it either.
         copies.retain(|(key, _)| core.sequences.contains_key(key));
+        // Only a step that contains a sequence keeps its blocks until it has ended; so its copies go with it.
+        let (copies, later): (Vec<_>, Vec<_>) =
+            copies.into_iter().partition(|(key, _)| work.iter().any(|work| work.key == *key));
+        core.copies = later;
         if work.is_empty() {
-            core.copies = copies;
             return;
         }
         let copies = copies.into_iter().map(|(_, copy)| copy).collect();

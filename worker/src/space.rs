@@ -3,15 +3,30 @@
 use crate::sequence::Sequence;
 use domain::SeqKey;
 use domain::plan::BlockCopy;
-use kv_manager::{Admit, Grow, KvManager};
-use scheduler::{KvSpace, Opened};
+use kv_manager::{Admit, CaughtUp, Grow, KvManager};
+use scheduler::{KvSpace, Opened, Reach, Work};
 use std::collections::HashMap;
 
 pub(crate) struct Space<'a> {
     pub(crate) kv: &'a mut KvManager,
     pub(crate) sequences: &'a HashMap<SeqKey, Sequence>,
-    /// Copies on write that the step must begin with, and for whom.
+    pub(crate) block_tokens: u32,
+    /// Copies that the next step of a sequence must begin with, and for whom.
     pub(crate) copies: Vec<(SeqKey, BlockCopy)>,
+    /// Prompts that caught up with the cache, from where to where.
+    pub(crate) caught_up: Vec<(SeqKey, u32, u32)>,
+}
+
+impl Space<'_> {
+    /// Whether the step computes block `number` of the prompt already, for another one: then it is there for both in the next
+    /// step. Its last token is no reason to wait, for each prompt computes that itself.
+    fn is_coming(&self, sequence: &Sequence, number: u32, work: &[Work]) -> bool {
+        let size = self.block_tokens;
+        let wanted = sequence.chain.get(number as usize);
+        let computes = |work: &&Work| work.start <= number * size && work.start + work.count >= (number + 1) * size;
+        let same = |work: &Work| self.sequences[&work.key].chain.get(number as usize) == wanted;
+        (number + 1) * size < sequence.tokens.len() as u32 && work.iter().filter(computes).any(same)
+    }
 }
 
 impl KvSpace for Space<'_> {
@@ -22,6 +37,18 @@ impl KvSpace for Space<'_> {
             Admit::NoRoom => Opened::NoRoom,
             Admit::Never => Opened::Never,
         }
+    }
+
+    fn reach(&mut self, key: SeqKey, mut computed: u32, work: &[Work]) -> Reach {
+        let Some(sequence) = self.sequences.get(&key) else { return Reach { computed, until: u32::MAX } };
+        let caught_up = self.kv.catch_up(key, &sequence.chain, sequence.tokens.len() as u32);
+        if let Some(CaughtUp { tokens, copies }) = caught_up {
+            self.copies.extend(copies.into_iter().map(|copy| (key, copy)));
+            self.caught_up.push((key, computed, tokens));
+            computed = tokens;
+        }
+        let waits = self.is_coming(sequence, computed / self.block_tokens, work);
+        Reach { computed, until: if waits { computed } else { u32::MAX } }
     }
 
     fn grow(&mut self, key: SeqKey, tokens: u32) -> bool {

@@ -1,7 +1,7 @@
-//! The manager's side of the disk tier: blocks go down when the policy wants them there, and come back as a sequence of their
-//! own, which is closed as soon as they are sealed.
+//! The manager's side of the disk tier: blocks go down when the policy wants them there, and come back into a sequence of
+//! their own, one by one, which is closed when all of them have.
 
-use super::{Admit, KvManager, at};
+use super::{Admit, KvManager, at, parent};
 use crate::disk::{Disk, DiskConfig, DiskRead, DiskStats, DiskWrite, Slot};
 use domain::{BlockHash, BlockRef, SeqKey};
 
@@ -58,8 +58,8 @@ impl KvManager {
     }
 
     /// Opens a sequence for the first `tokens` positions of `chain` and says what to read into it from disk: of whatever the
-    /// device does not have. Each read ends with [`read_ended`](Self::read_ended), and after all of them the sequence with
-    /// [`loaded`](Self::loaded). `None`: it does not fit now, or not all of it is there; nothing was taken.
+    /// device does not have. Each read ends with [`read_ended`](Self::read_ended), and after all of them the sequence is
+    /// [closed](Self::close). `None`: it does not fit now, or not all of it is there; nothing was taken.
     pub fn load(&mut self, key: SeqKey, chain: &[BlockHash], tokens: u32) -> Option<Vec<DiskRead>> {
         let Admit::Ready { cached_tokens } = self.open(key, chain, tokens, 0) else { return None };
         let first = cached_tokens / self.config.block_tokens;
@@ -91,20 +91,19 @@ impl KvManager {
         Some(reads)
     }
 
-    /// A read of [`load`](Self::load) ended. `Some(true)`: the record is there and was verified; `Some(false)`: what the disk has
-    /// is not that record, and is given up; `None`: it was not read.
-    pub fn read_ended(&mut self, slot: Slot, good: Option<bool>) {
+    /// A read of [`load`](Self::load) ended. `Some(true)`: the record is there and was verified, and its block is cached from now on,
+    /// whatever becomes of those before it; `Some(false)`: what the disk has is not that record, and is given up; `None`: it was
+    /// not read.
+    pub fn read_ended(&mut self, read: &DiskRead, chain: &[BlockHash], good: Option<bool>) {
         if let Some(disk) = &mut self.disk {
-            disk.end_read(slot, good);
+            disk.end_read(read.slot, good);
         }
-    }
-
-    /// All reads of a sequence of [`load`](Self::load) ended, those of the first `tokens` positions well: they are cached now, and the
-    /// sequence is closed.
-    pub fn loaded(&mut self, key: SeqKey, chain: &[BlockHash], tokens: u32) {
-        if tokens > self.sequence(key).written {
-            self.written(key, tokens, chain);
+        if good == Some(true) {
+            let BlockRef { group, block } = read.block;
+            let pool = &mut self.pools[at(group)];
+            pool.fill(block);
+            pool.seal(block, read.hash, parent(chain, read.number), &mut self.index);
+            self.assert_conserved();
         }
-        self.close(key);
     }
 }

@@ -1,5 +1,6 @@
 //! Single rules by example; `model` runs everything against a world that remembers what each block should hold.
 
+mod catch_up;
 mod eviction;
 mod model;
 

@@ -70,6 +70,17 @@ fn cached_tokens_are_not_computed() {
 }
 
 #[test]
+fn what_comes_from_elsewhere_is_not_computed_and_what_is_on_its_way_is_waited_for() {
+    let mut kv = ToyKv::new(100, 4);
+    // In turns: nothing comes and nothing is waited for; two blocks came; the next is on its way; one may be computed.
+    kv.comes = vec![(0, u32::MAX), (2, u32::MAX), (0, 0), (0, 1)];
+    let mut scheduler = scheduler(&[job(1, 30), job(2, 6)]);
+    check(&mut scheduler, &mut kv, &["r1[0..8] r2[4..6]+1 | admit r1(0) r2(0)", "r2[6..7]+1"]);
+    assert_eq!(scheduler.waiting_tokens(), 22);
+    check(&mut scheduler, &mut kv, &["r2[7..8]+1 r1[8..12]", "r2[8..9]+1 r1[12..20]", "r2[9..10]+1 r1[28..30]+1"]);
+}
+
+#[test]
 fn a_head_without_memory_blocks_those_behind_it() {
     let mut kv = ToyKv::new(5, 4);
     let mut scheduler = scheduler(&[job(1, 12), job(2, 12), job(3, 4)]);

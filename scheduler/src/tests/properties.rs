@@ -27,6 +27,8 @@ struct Run {
     cached_tokens: u32,
     /// Blocks under lease at each step, in a cycle.
     leases: Vec<u32>,
+    /// What comes to prompts from elsewhere; see [`ToyKv::comes`].
+    comes: Vec<(u32, u32)>,
     stories: Vec<Story>,
 }
 
@@ -43,8 +45,18 @@ fn runs() -> impl Strategy<Value = Run> {
     });
     let story = (0u32..60, 1u32..40, 1u32..30, prop::option::weighted(0.15, 0u32..120), prop::bool::weighted(0.2))
         .prop_map(|(at, prompt, out, gone, handed_off)| Story { at, prompt, out, gone, handed_off });
-    (config, 2u32..40, 0u32..20, prop::collection::vec(0u32..6, 1..8), prop::collection::vec(story, 1..14)).prop_map(
-        |(config, blocks, cached_tokens, leases, stories)| Run { config, blocks, cached_tokens, leases, stories },
+    let comes =
+        prop::collection::vec((prop_oneof![4 => Just(0), 1 => 1u32..5], prop_oneof![Just(u32::MAX), 0u32..4]), 1..5);
+    let leases = prop::collection::vec(0u32..6, 1..8);
+    (config, 2u32..40, 0u32..20, leases, comes, prop::collection::vec(story, 1..14)).prop_map(
+        |(config, blocks, cached_tokens, leases, comes, stories)| Run {
+            config,
+            blocks,
+            cached_tokens,
+            leases,
+            comes,
+            stories,
+        },
     )
 }
 
@@ -70,7 +82,7 @@ struct Checker {
 
 impl Checker {
     /// Checks a schedule against every rule; the state is the one before the step.
-    fn check(&mut self, schedule: &Schedule) {
+    fn check(&mut self, schedule: &Schedule, kv: &ToyKv) {
         let config = self.run.config;
         for &preempted in &schedule.preempted {
             assert!(self.decoding.remove(&preempted), "{preempted} was preempted but did not decode");
@@ -95,11 +107,23 @@ impl Checker {
             assert_eq!(cached % config.block_tokens, 0);
             self.seqs.get_mut(&key).unwrap().next = Some(cached);
         }
-        self.check_work(schedule);
+        self.check_work(schedule, kv);
     }
 
-    fn check_work(&mut self, schedule: &Schedule) {
+    fn check_work(&mut self, schedule: &Schedule, kv: &ToyKv) {
         let config = self.run.config;
+        let mut waits = BTreeSet::new();
+        for (&key, seq) in &mut self.seqs {
+            // What came from elsewhere is not computed.
+            if let (Some(next), Some((_, reach)), false) =
+                (&mut seq.next, kv.prompts.get(&key), self.decoding.contains(&key))
+            {
+                *next = reach.computed.max(*next);
+                if reach.until <= *next {
+                    waits.insert(key);
+                }
+            }
+        }
         let tokens: u32 = schedule.work.iter().map(|work| work.count).sum();
         let samples: u32 = schedule.work.iter().map(|work| u32::from(work.samples)).sum();
         assert!(tokens <= config.step_tokens_max && samples <= config.samples_max);
@@ -115,11 +139,15 @@ impl Checker {
                 assert_eq!(work.count, 1);
             } else {
                 assert!(work.count <= config.chunk_tokens);
+                assert!(end <= kv.prompts[&work.key].1.until, "{} goes further than it may", work.key);
                 assert!(end == seq.known || end % config.block_tokens == 0, "a chunk ends inside a block");
             }
         }
         assert!(self.decoding.is_subset(&seen), "a decoding sequence was left out");
-        let prompts = self.seqs.iter().filter(|(key, seq)| seq.next.is_some() && !self.decoding.contains(*key));
+        let prompts = self
+            .seqs
+            .iter()
+            .filter(|(key, seq)| seq.next.is_some() && !self.decoding.contains(*key) && !waits.contains(*key));
         assert!(prompts.count() == 0 || seen.len() > self.decoding.len(), "no prompt advanced");
     }
 }
@@ -143,6 +171,7 @@ fn check(run: Run) {
         // Leases end for good after a while.
         let wanted = if step < 200 { run.leases[step as usize % run.leases.len()] } else { 0 };
         kv.leased = wanted.min(run.blocks - used);
+        kv.comes = if step < 200 { run.comes.clone() } else { vec![(0, u32::MAX)] };
         for (number, story) in run.stories.iter().enumerate() {
             let key = key(number as u64);
             let gone = story.gone.is_some_and(|gone| gone.max(story.at) == step);
@@ -154,7 +183,7 @@ fn check(run: Run) {
             }
         }
         let schedule = scheduler.schedule(&mut kv);
-        checker.check(&schedule);
+        checker.check(&schedule, &kv);
         for key in &schedule.impossible {
             let known = checker.seqs[key].known;
             assert!(known.div_ceil(run.config.block_tokens) > run.blocks, "{key} would have fit");

@@ -1,6 +1,6 @@
 //! Memory that counts blocks and nothing else.
 
-use crate::{Job, KvSpace, Opened, Schedule};
+use crate::{Job, KvSpace, Opened, Reach, Schedule, Work};
 use domain::{Choice, Epoch, RequestId, SeqKey, Time};
 use std::collections::BTreeMap;
 
@@ -12,11 +12,31 @@ pub(crate) struct ToyKv {
     /// Leading tokens of every prompt that count as cached.
     pub(crate) cached_tokens: u32,
     pub(crate) open: BTreeMap<SeqKey, u32>,
+    /// What comes to prompts from elsewhere, asked for it after another, in a cycle: blocks that are there beyond what was
+    /// computed, and blocks that may be computed next.
+    pub(crate) comes: Vec<(u32, u32)>,
+    asked: usize,
+    /// Tokens of each open prompt, and how far it was said to be last.
+    pub(crate) prompts: BTreeMap<SeqKey, (u32, Reach)>,
 }
 
 impl ToyKv {
     pub(crate) fn new(blocks: u32, block_tokens: u32) -> Self {
-        Self { block_tokens, blocks, leased: 0, cached_tokens: 0, open: BTreeMap::new() }
+        Self {
+            block_tokens,
+            blocks,
+            leased: 0,
+            cached_tokens: 0,
+            open: BTreeMap::new(),
+            comes: vec![(0, u32::MAX)],
+            asked: 0,
+            prompts: BTreeMap::new(),
+        }
+    }
+
+    /// The tokens of the full blocks that leave one to compute.
+    fn whole(&self, tokens: u32) -> u32 {
+        (tokens - 1) / self.block_tokens * self.block_tokens
     }
 
     pub(crate) fn free(&self) -> u32 {
@@ -34,8 +54,22 @@ impl KvSpace for ToyKv {
             return Opened::NoRoom;
         }
         assert!(self.open.insert(key, need).is_none(), "{key} opened twice");
-        let whole = (tokens - 1) / self.block_tokens * self.block_tokens;
-        Opened::Ready { cached_tokens: self.cached_tokens.min(whole) }
+        let computed = self.cached_tokens.min(self.whole(tokens));
+        self.prompts.insert(key, (tokens, Reach { computed, until: u32::MAX }));
+        Opened::Ready { cached_tokens: computed }
+    }
+
+    fn reach(&mut self, key: SeqKey, computed: u32, _work: &[Work]) -> Reach {
+        let (blocks, ahead) = self.comes[self.asked % self.comes.len()];
+        self.asked += 1;
+        let (tokens, _) = self.prompts[&key];
+        // Whole blocks are taken; a part of one is computed to its end.
+        let whole = if computed.is_multiple_of(self.block_tokens) { blocks * self.block_tokens } else { 0 };
+        let computed = (computed + whole).min(self.whole(tokens)).max(computed);
+        let until = (computed / self.block_tokens).saturating_add(ahead).saturating_mul(self.block_tokens);
+        let reach = Reach { computed, until };
+        self.prompts.insert(key, (tokens, reach));
+        reach
     }
 
     fn grow(&mut self, key: SeqKey, tokens: u32) -> bool {

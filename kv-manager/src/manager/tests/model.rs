@@ -21,6 +21,7 @@ enum Op {
     Open { slot: usize, split: u32, tokens: u32, fetch: bool },
     Plan { slot: usize, tokens: u32, sample: Token },
     Run,
+    CatchUp { slot: usize },
     Validate { slot: usize },
     Fork { parent: usize, child: usize },
     Close { slot: usize },
@@ -43,6 +44,7 @@ fn op() -> impl Strategy<Value = Op> {
             .prop_map(|(slot, split, tokens, fetch)| Op::Open { slot, split, tokens, fetch }),
         12 => (slot(), 1..9u32, 0..2u32).prop_map(|(slot, tokens, sample)| Op::Plan { slot, tokens, sample }),
         10 => Just(Op::Run),
+        5 => slot().prop_map(|slot| Op::CatchUp { slot }),
         3 => slot().prop_map(|slot| Op::Validate { slot }),
         3 => (slot(), slot()).prop_map(|(parent, child)| Op::Fork { parent, child }),
         5 => slot().prop_map(|slot| Op::Close { slot }),
@@ -99,6 +101,8 @@ struct Stream {
     written: u32,
     /// A fetch's destination that was not validated.
     fetching: bool,
+    /// Copies that its next step begins with.
+    copies: Vec<BlockCopy>,
 }
 
 /// A step that was planned and has not run.
@@ -187,6 +191,7 @@ impl World {
             Op::Open { slot, split, tokens, fetch } => self.open(slot, split, tokens, fetch),
             Op::Plan { slot, tokens, sample } => self.plan(slot, tokens, sample),
             Op::Run => self.run(),
+            Op::CatchUp { slot } => self.catch_up(slot),
             Op::Validate { slot } => {
                 if let Some(stream) = self.slots[slot].as_mut().filter(|stream| stream.fetching) {
                     stream.fetching = false;
@@ -253,8 +258,14 @@ impl World {
                 assert_eq!(now, Generation(last.0 + u64::from(number >= hit)), "generation of a block of {key}");
             }
         }
-        self.slots[slot] =
-            Some(Stream { key, tokens, planned: cached, written: cached, fetching: fetch && cached < total });
+        self.slots[slot] = Some(Stream {
+            key,
+            tokens,
+            planned: cached,
+            written: cached,
+            fetching: fetch && cached < total,
+            copies: vec![],
+        });
         self.expect_memory(slot, if fetch { total } else { cached }, cached);
         if fetch {
             // Reads land at once, whatever steps are still to run.
@@ -333,6 +344,7 @@ impl World {
                     });
                 }
                 let tokens = stream.tokens[..to as usize].to_vec();
+                let copies = stream.copies.drain(..).chain(copies).collect();
                 self.steps.push_back(Step { key, copies, tables: self.kv.tables(key), tokens, from, to });
             }
         }
@@ -351,7 +363,8 @@ impl World {
 
     fn fork(&mut self, parent: usize, child: usize) {
         let Some(stream) = self.slots[parent].as_ref().filter(|stream| !stream.fetching) else { return };
-        let copies = self.steps.iter().any(|step| step.key == stream.key && !step.copies.is_empty());
+        let planned = self.steps.iter().any(|step| step.key == stream.key && !step.copies.is_empty());
+        let copies = planned || !stream.copies.is_empty();
         if self.slots[child].is_some() || copies {
             return;
         }
@@ -360,7 +373,57 @@ impl World {
         self.kv.fork(stream.key, key);
         // What the parent has only planned, the child computes for itself.
         let (tokens, written) = (stream.tokens.clone(), stream.written);
-        self.slots[child] = Some(Stream { key, tokens, planned: written, written, fetching: false });
+        self.slots[child] = Some(Stream { key, tokens, planned: written, written, fetching: false, copies: vec![] });
+    }
+
+    fn catch_up(&mut self, slot: usize) {
+        let Some(stream) = self.slots[slot].as_ref().filter(|stream| !stream.fetching) else { return };
+        if self.steps.iter().any(|step| step.key == stream.key) {
+            return;
+        }
+        let (key, tokens, written) = (stream.key, stream.tokens.len() as u32, stream.written);
+        let chain = self.chain(&stream.tokens);
+        let expected = self.expected_catch_up(stream, &chain);
+        let (before, tables) = (self.kv.stats(), self.kv.tables(key));
+        let Some(CaughtUp { tokens: hit, copies }) = self.kv.catch_up(key, &chain, tokens) else {
+            // A block that was promised, and that somebody shares or froze, cannot be filled.
+            let promised = self.leases.iter().any(|held| held.live && held.key == key);
+            assert!(expected.is_none() || promised, "{key} could have gone on at {expected:?}");
+            assert_eq!((self.kv.stats(), self.kv.tables(key)), (before, tables), "a refusal takes something");
+            return;
+        };
+        assert_eq!(Some(hit), expected, "{key} goes on from {written}");
+        let after = self.kv.stats();
+        assert!(before.iter().zip(&after).all(|(before, after)| after.filling <= before.filling), "blocks are taken");
+        let stream = self.slots[slot].as_mut().expect("it was just looked at");
+        (stream.planned, stream.written, stream.copies) = (hit, hit, copies);
+        if self.slots[slot].as_ref().is_some_and(|stream| stream.copies.is_empty()) {
+            self.expect_memory(slot, hit, hit);
+        }
+    }
+
+    /// Where a sequence should be able to go on, by trying every block.
+    fn expected_catch_up(&self, stream: &Stream, chain: &[BlockHash]) -> Option<u32> {
+        let size = self.config.block_tokens;
+        let (written, tokens) = (stream.written, stream.tokens.len() as u32);
+        if !written.is_multiple_of(size) || tokens <= written || !stream.copies.is_empty() {
+            return None;
+        }
+        let own = self.leases.iter().filter(|held| held.live && held.key == stream.key);
+        let offers = own.map(|held| held.tokens.len() as u32).filter(|&offered| offered > written);
+        let limit = offers.map(|offered| offered / size).min().unwrap_or(u32::MAX).min((tokens - 1) / size);
+        let tables = self.kv.tables(stream.key);
+        let has = |group: usize, n: u32| match n < written / size {
+            true => n >= tables[group].first,
+            false => self.kv.index.get(GroupId(group as u16), chain[n as usize]).is_some(),
+        };
+        let needed = |group: usize, end: u32| self.config.groups[group].first_needed(end * size, size)..end;
+        let groups = 0..self.config.groups.len();
+        let holds = |end: &u32| {
+            groups.clone().all(|group| needed(group, *end).all(|n| has(group, n)))
+                && groups.clone().any(|group| !needed(group, *end).is_empty())
+        };
+        (written / size + 1..=limit).rev().find(holds).map(|end| end * size)
     }
 
     fn close(&mut self, slot: usize) {
@@ -390,15 +453,18 @@ impl World {
         let Some(parts) = parts else { return };
         // A copy that is still to be made holds the blocks back that it fills, and none other.
         let copying = self.steps.iter().filter(|step| step.key == stream.key && !step.copies.is_empty());
-        let starts = copying.clone().flat_map(|step| {
-            step.copies.iter().map(|copy| {
-                let table = &step.tables[at(copy.group)];
-                let place = table.blocks.iter().position(|&block| block == copy.to).expect("the copy is in the table");
-                (table.first + place as u32) * self.config.block_tokens
-            })
-        });
+        let size = self.config.block_tokens;
+        let start = |tables: &[BlockTable], copy: &BlockCopy| {
+            let table = &tables[at(copy.group)];
+            let place = table.blocks.iter().position(|&block| block == copy.to).expect("the copy is in the table");
+            (table.first + place as u32) * size
+        };
+        let tables = self.kv.tables(stream.key);
+        let starts = copying.clone().flat_map(|step| step.copies.iter().map(|copy| start(&step.tables, copy)));
+        let starts = starts.chain(stream.copies.iter().map(|copy| start(&tables, copy)));
         assert_eq!(parts.ready, starts.fold(stream.written, u32::min).min(tokens));
-        let copied_until = copying.map(|step| step.to).max().unwrap_or(0);
+        let caught_up = if stream.copies.is_empty() { 0 } else { stream.written + 1 };
+        let copied_until = copying.map(|step| step.to).max().unwrap_or(0).max(caught_up);
         self.leases.push(Held {
             id: parts.lease,
             key: stream.key,

@@ -31,8 +31,6 @@ struct Load {
     key: SeqKey,
     chain: Vec<BlockHash>,
     reads: VecDeque<DiskRead>,
-    /// Blocks before the first that did not come.
-    good: u32,
 }
 
 /// What is on disk, and what moves.
@@ -102,8 +100,8 @@ impl World {
             assert_eq!(held(&before), held(&after), "a load that is none holds something");
             return;
         };
-        let good = loadable / self.config.block_tokens;
-        self.disk.loads.push_back(Load { key, chain, reads: reads.into(), good });
+        // From the end on: what comes is cached one by one, whether or not it has all before it.
+        self.disk.loads.push_back(Load { key, chain, reads: reads.into_iter().rev().collect() });
         self.end_load();
     }
 
@@ -119,17 +117,14 @@ impl World {
             }
             _ => Some(false),
         };
-        if good != Some(true) {
-            load.good = load.good.min(read.number);
-        }
-        self.kv.read_ended(read.slot, good);
+        self.kv.read_ended(&read, &load.chain, good);
         self.end_load();
     }
 
     /// Ends the first load, if all its reads have ended.
     fn end_load(&mut self) {
         while let Some(load) = self.disk.loads.pop_front_if(|load| load.reads.is_empty()) {
-            self.kv.loaded(load.key, &load.chain, load.good * self.config.block_tokens);
+            self.kv.close(load.key);
         }
     }
 

@@ -1,0 +1,97 @@
+//! Prompts that catch up with the cache in the middle of their way: what others computed meanwhile, or a lower tier brought back,
+//! need not be computed again.
+
+use super::{KvManager, at, groups, not_open};
+use crate::sequence::Pin;
+use domain::plan::BlockCopy;
+use domain::{BlockHash, BlockRef, SeqKey};
+
+/// How far a sequence came by what is cached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CaughtUp {
+    /// Positions below this need not be computed. A multiple of the block size.
+    pub tokens: u32,
+    /// Copies that the next step with this sequence makes first.
+    pub copies: Vec<BlockCopy>,
+}
+
+impl KvManager {
+    /// Takes cached blocks for positions of a prompt of `tokens` positions that are not computed: the longest run from which it can
+    /// go on, with at least one position left to compute. `None`: there is none. `chain` has the identities of its full blocks.
+    /// No step in flight contains the sequence.
+    ///
+    /// Its own blocks there are given back, so this never needs room. Those that an offer of it promised stay, as their reader
+    /// knows them by number: they are filled by the copies returned, whose sources stay as they are until
+    /// [`written`](Self::written) says that a position behind them is.
+    pub fn catch_up(&mut self, key: SeqKey, chain: &[BlockHash], tokens: u32) -> Option<CaughtUp> {
+        let size = self.config.block_tokens;
+        let hit = self.reachable_ahead(key, chain, tokens)?;
+        let until = hit * size + 1;
+        let sequence = self.sequences.get_mut(&key).unwrap_or_else(|| not_open(key));
+        let done = sequence.written / size;
+        let mut copies = Vec::new();
+        for ((group, pool), config) in groups(self.pools.len()).zip(&mut self.pools).zip(&self.config.groups) {
+            let table = &mut sequence.tables[at(group)];
+            let first = config.first_needed(hit * size, size).clamp(table.first, hit);
+            let taken = done.max(first)..hit;
+            for number in taken.clone() {
+                let hash = chain[number as usize];
+                let from = self.index.get(group, hash).expect("the run was found reachable");
+                if let Some(disk) = &mut self.disk {
+                    disk.hit(BlockRef { group, block: from }, pool.generation(from), hash);
+                }
+                let own = &mut table.blocks[(number - table.first) as usize];
+                let promised = |id| self.leases.get(id).is_some_and(|lease| lease.key == key);
+                if pool.leases(*own).iter().any(|&id| promised(id)) {
+                    pool.pin(from);
+                    let source = BlockRef { group, block: from };
+                    sequence.pins.push(Pin { source, start: number * size, until });
+                    copies.push(BlockCopy { group, from, to: *own });
+                } else {
+                    pool.share(from);
+                    pool.leave(std::mem::replace(own, from), &self.index);
+                }
+            }
+            for block in table.blocks.drain(..(first - table.first) as usize) {
+                pool.leave(block, &self.index);
+            }
+            table.first = first;
+            pool.count_lookup(taken.len() as u32, 0);
+        }
+        sequence.written = hit * size;
+        self.assert_conserved();
+        Some(CaughtUp { tokens: hit * size, copies })
+    }
+
+    /// The block behind the last one that [`catch_up`](Self::catch_up) can take.
+    fn reachable_ahead(&self, key: SeqKey, chain: &[BlockHash], tokens: u32) -> Option<u32> {
+        let size = self.config.block_tokens;
+        let sequence = self.sequence(key);
+        let written = sequence.written;
+        let waits = sequence.planned > written || !sequence.pins.is_empty() || !sequence.is_validated();
+        if waits || !written.is_multiple_of(size) || tokens <= written {
+            return None;
+        }
+        let done = written / size;
+        // Behind the end of an offer that is not fulfilled, its reader's window may begin later than it was told.
+        let offers = sequence.leases.iter().filter_map(|&id| self.leases.get(id)).map(|lease| lease.tokens);
+        let promised = offers.filter(|&tokens| tokens > written).map(|tokens| tokens / size).min();
+        let limit = ((tokens - 1) / size).min(promised.unwrap_or(u32::MAX)).min(chain.len() as u32);
+        let hit = self.reachable_blocks(&chain[..limit as usize], None, |number, group, hash| {
+            if number < done {
+                number >= sequence.tables[at(group)].first
+            } else {
+                self.index.get(group, hash).is_some()
+            }
+        });
+        // What is promised is written in its place, or not at all.
+        let stuck = |group| {
+            let table = &sequence.tables[at(group)];
+            self.unwritable(sequence, group, hit * size).into_iter().any(|number| {
+                let leases = self.pools[at(group)].leases(table.blocks[(number - table.first) as usize]);
+                leases.iter().any(|&id| self.leases.get(id).is_some_and(|lease| lease.key == key))
+            })
+        };
+        (hit > done && !self.groups().any(stuck)).then_some(hit)
+    }
+}
