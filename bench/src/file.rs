@@ -1,6 +1,7 @@
 //! Reads and writes of a file by the mover of files, at random places, with a given number under way: the pattern that fio
 //! has in bench/peers/fio, which runs both in turn.
 
+use crate::filled::{FILLED, fill, is_filled};
 use clap::Args;
 use serde_json::json;
 use std::error::Error;
@@ -18,8 +19,6 @@ use transport::{
 /// into again and again that caches hold it, as they do fio's.
 const POSTED_MAX: usize = 2;
 const PATIENCE: Duration = Duration::from_secs(60);
-/// What the file is full of, so that a block that was not read is seen.
-const FILLED: u8 = 0xB7;
 
 /// What to measure.
 #[derive(Args)]
@@ -72,7 +71,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     let file = mover.open(&spec)?;
     let mover = Mover { mover, ends, memory, file };
     eprintln!("{:?}", mover.mover.status());
-    mover.fill(FILLED);
+    fill(&mover.memory, FILLED);
     mover.whole(options)?;
     let mut figures = Vec::new();
     for direction in [Direction::Read, Direction::Write] {
@@ -97,19 +96,6 @@ pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
 }
 
 impl Mover {
-    /// Fills the memory. Nobody else touches it: no transfer is open.
-    fn fill(&self, byte: u8) {
-        // SAFETY: the range is the memory's, and this thread's alone while nothing is open.
-        unsafe { std::ptr::write_bytes(self.memory.as_ptr(), byte, self.memory.len()) };
-    }
-
-    fn is_filled(&self) -> bool {
-        // SAFETY: as above.
-        unsafe { std::slice::from_raw_parts(self.memory.as_ptr(), self.memory.len()) }
-            .iter()
-            .all(|byte| *byte == FILLED)
-    }
-
     /// Writes the whole file: reads of what was never written touch no device.
     fn whole(&self, options: &Options) -> Result<(), Box<dyn Error>> {
         let len = self.memory.len() as u64;
@@ -149,7 +135,7 @@ impl Mover {
             self.prepare(direction, options.block, (0..each).map(copy).collect())
         };
         if direction == Direction::Read {
-            self.fill(0);
+            fill(&self.memory, 0);
         }
         let begin = Instant::now();
         let (mut bytes, mut turn) = (0, 0);
@@ -166,7 +152,7 @@ impl Mover {
         for _ in 0..POSTED_MAX {
             self.ended()?;
         }
-        if direction == Direction::Read && !self.is_filled() {
+        if direction == Direction::Read && !is_filled(&self.memory) {
             return Err("what was read is not what was written".into());
         }
         Ok(bytes as f64 / seconds)

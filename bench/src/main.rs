@@ -7,6 +7,7 @@
 
 mod eviction;
 mod file;
+mod filled;
 mod handoff;
 mod object;
 mod processes;

@@ -1,6 +1,7 @@
 //! Reads of objects by the mover of objects, and by a plain client of the same server in turn with it: threads that each send
 //! requests without a signature over a socket of their own, and have the system write what comes to where it belongs.
 
+use crate::filled::{FILLED, fill, is_filled};
 use clap::Args;
 use serde_json::json;
 use std::error::Error;
@@ -18,8 +19,6 @@ use transport::{
 };
 
 const PATIENCE: Duration = Duration::from_secs(60);
-/// What the objects are full of, so that a byte that was not read is seen.
-const FILLED: u8 = 0xB7;
 /// A server that checks no signatures wants one all the same.
 const SOMEBODY: &str =
     "AWS4-HMAC-SHA256 Credential=bench/20260101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=0";
@@ -59,16 +58,16 @@ struct Mover {
 /// Measures and prints.
 pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     let mover = Mover::new(options)?;
-    mover.fill(FILLED);
+    fill(&mover.memory, FILLED);
     mover.all(options, |key, range| ObjectWork::Write { key, memory: RegionId(0), range })?;
     let mut figures = Vec::new();
     for round in 0..options.rounds {
         let mut seconds = [0.0; 2];
         // Who begins has no advantage of it.
         for side in [round % 2, 1 - round % 2] {
-            mover.fill(0);
+            fill(&mover.memory, 0);
             seconds[side] = if side == 0 { mover.read(options)? } else { plain(options, &mover.memory)? };
-            if !mover.is_filled() {
+            if !is_filled(&mover.memory) {
                 return Err("what was read is not what was written".into());
             }
         }
@@ -113,19 +112,6 @@ impl Mover {
         let memory = Arc::new(SealedMemory::new("bench", options.objects * options.bytes)?);
         mover.register(memory.clone());
         Ok(Self { mover, ends, memory })
-    }
-
-    /// Fills the memory. Nobody else touches it: no transfer is open.
-    fn fill(&self, byte: u8) {
-        // SAFETY: the range is the memory's, and this thread's alone while nothing is open.
-        unsafe { std::ptr::write_bytes(self.memory.as_ptr(), byte, self.memory.len()) };
-    }
-
-    fn is_filled(&self) -> bool {
-        // SAFETY: as above.
-        unsafe { std::slice::from_raw_parts(self.memory.as_ptr(), self.memory.len()) }
-            .iter()
-            .all(|byte| *byte == FILLED)
     }
 
     /// Does something with each object, whose bytes have a place in memory, all at once.

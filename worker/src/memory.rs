@@ -1,12 +1,21 @@
 //! The device's pools as memory that the transport reads and fills.
 
-use engine::device::PoolMemory;
+use domain::KvLayout;
+use engine::device::{Device, PoolMemory};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
+use transport::Memory;
 
-pub(crate) struct Pool(pub(crate) Arc<dyn PoolMemory>);
+pub(crate) struct Pool(Arc<dyn PoolMemory>);
 
-impl transport::Memory for Pool {
+impl Pool {
+    /// Those of all groups of `layout`, in order.
+    pub(crate) fn all(device: &dyn Device, layout: &KvLayout) -> Vec<Arc<dyn Memory>> {
+        (0..layout.groups.len()).map(|group| Arc::new(Self(device.pool(group))) as Arc<dyn Memory>).collect()
+    }
+}
+
+impl Memory for Pool {
     fn as_ptr(&self) -> *mut u8 {
         self.0.as_ptr()
     }

@@ -81,8 +81,8 @@ pub fn join(
 ) -> std::io::Result<Agent> {
     let sink = inbox.input();
     let agent = Agent::start(hub, agent, device.progress(), Box::new(move |event| sink.agent(event)))?;
-    for group in 0..config.layout.groups.len() {
-        agent.register(Arc::new(Pool(device.pool(group))));
+    for pool in Pool::all(device, &config.layout) {
+        agent.register(pool);
     }
     Ok(agent)
 }

@@ -190,10 +190,7 @@ fn disk(
         },
         depth: config.disk.depth,
     };
-    let pools = (0..worker.layout.groups.len()).map(|group| device.pool(group)).collect();
-    let input = inbox.input();
-    let opened = FileTier::open(&tier, &worker.layout, pools, move |end| input.disk_ended(end));
-    opened.map(Some).map_err(|error| match error {
+    FileTier::open(&tier, &worker.layout, device, inbox).map(Some).map_err(|error| match error {
         TierError::TooSmall { .. } => format!("disk.bytes: {error}"),
         error => format!("disk.folders: {error}"),
     })

@@ -4,7 +4,6 @@ use super::DiskEnd;
 use super::log::LogFile;
 use super::shelves::Shelves;
 use domain::{BlockHash, BlockRef, SeqKey};
-use engine::device::PoolMemory;
 use kv_manager::disk::header::{HEADER, RecordHeader};
 use kv_manager::disk::{DiskRead, DiskWrite, Slot};
 use std::collections::{BTreeSet, HashMap, VecDeque};
@@ -41,7 +40,7 @@ pub(super) struct Work {
     pub(super) name: String,
     pub(super) shelves: Shelves,
     pub(super) fingerprint: u64,
-    pub(super) pools: Vec<Arc<dyn PoolMemory>>,
+    pub(super) pools: Vec<Arc<dyn Memory>>,
     pub(super) sink: Box<dyn Fn(DiskEnd) + Send>,
     pub(super) inbox: Receiver<Order>,
     pub(super) mover: FileMover,

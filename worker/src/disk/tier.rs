@@ -8,8 +8,10 @@ use super::log::LogFile;
 use super::shelves::Shelves;
 use super::thread::{Order, Work};
 use super::{Disk, DiskEnd, DiskParts};
+use crate::inbox::Inbox;
+use crate::memory::Pool;
 use domain::{KvLayout, SeqKey};
-use engine::device::PoolMemory;
+use engine::device::Device;
 use kv_manager::disk::{DiskConfig, DiskRead, DiskWrite, WritePolicy};
 use rustix::fs::{FlockOperation, flock};
 use std::collections::{HashMap, VecDeque};
@@ -40,7 +42,7 @@ pub(super) const SLOTS_MIN: u64 = 4;
 pub struct TierConfig {
     /// Name for people.
     pub name: String,
-    /// Its folders, of this tier alone, one for each device. Made where they do not exist.
+    /// Its folders, at least one, of this tier alone, one for each device. Made where they do not exist.
     pub folders: Vec<PathBuf>,
     /// Bytes that it may take, in all folders together.
     pub bytes: u64,
@@ -109,12 +111,23 @@ impl Drop for FileTier {
 }
 
 impl FileTier {
-    /// Opens a tier for the pools of a device with this layout. `sink` gets the end of each move, from the tier's thread; it may
-    /// wait, but not for ever. Errors: [`TierError`].
+    /// Opens a tier for the pools of `device`, which have this layout, and the worker with this inbox. Errors: [`TierError`].
     pub fn open(
         config: &TierConfig,
         layout: &KvLayout,
-        pools: Vec<Arc<dyn PoolMemory>>,
+        device: &dyn Device,
+        inbox: &Inbox,
+    ) -> Result<DiskParts, TierError> {
+        let pools = Pool::all(device, layout);
+        let input = inbox.input();
+        Self::over(config, layout, pools, move |end| input.disk_ended(end))
+    }
+
+    /// The same for pools in any memory. `sink` gets the end of each move, from the tier's thread; it may wait, but not for ever.
+    fn over(
+        config: &TierConfig,
+        layout: &KvLayout,
+        pools: Vec<Arc<dyn Memory>>,
         sink: impl Fn(DiskEnd) + Send + 'static,
     ) -> Result<DiskParts, TierError> {
         let shelves = Shelves::of(config, layout)?;

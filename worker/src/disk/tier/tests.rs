@@ -6,7 +6,6 @@ use domain::{BlockHash, BlockId, BlockRef, Choice, Dtype, Epoch, GroupId, KvGrou
 use kv_manager::disk::Slot;
 use kv_manager::disk::header::HEADER;
 use std::collections::BTreeSet;
-use std::os::fd::BorrowedFd;
 use std::os::unix::fs::FileExt;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
@@ -15,21 +14,6 @@ use transport::FILE_ALIGN;
 
 const BLOCKS: usize = 4;
 const PATIENCE: Duration = Duration::from_secs(30);
-
-/// A pool of blocks.
-struct Pool(SealedMemory);
-
-impl PoolMemory for Pool {
-    fn as_ptr(&self) -> *mut u8 {
-        self.0.as_ptr()
-    }
-    fn len(&self) -> usize {
-        self.0.len()
-    }
-    fn file(&self) -> Option<(BorrowedFd<'_>, u64)> {
-        self.0.file()
-    }
-}
 
 /// Two groups, whose records are of different sizes, neither a multiple of a sector.
 fn layout() -> KvLayout {
@@ -46,7 +30,7 @@ struct Rig {
     tier: Box<dyn Disk>,
     records: Vec<(Slot, BlockHash)>,
     ends: Receiver<DiskEnd>,
-    pools: Vec<Arc<Pool>>,
+    pools: Vec<Arc<SealedMemory>>,
 }
 
 fn config(folder: &TempDir) -> TierConfig {
@@ -56,11 +40,11 @@ fn config(folder: &TempDir) -> TierConfig {
 
 fn open(config: &TierConfig) -> Result<Rig, TierError> {
     let layout = layout();
-    let pool = |group| Arc::new(Pool(SealedMemory::new("pool", BLOCKS * layout.record_bytes(group)).expect("memory")));
+    let pool = |group| Arc::new(SealedMemory::new("pool", BLOCKS * layout.record_bytes(group)).expect("memory"));
     let pools: Vec<_> = (0..layout.groups.len()).map(pool).collect();
     let (sink, ends) = channel();
-    let lent = pools.iter().map(|pool| pool.clone() as Arc<dyn PoolMemory>).collect();
-    let parts = FileTier::open(config, &layout, lent, move |end| drop(sink.send(end)))?;
+    let lent = pools.iter().map(|pool| pool.clone() as Arc<dyn Memory>).collect();
+    let parts = FileTier::over(config, &layout, lent, move |end| drop(sink.send(end)))?;
     Ok(Rig { tier: parts.disk, records: parts.records, ends, pools })
 }
 
