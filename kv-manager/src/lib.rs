@@ -4,14 +4,13 @@
 //!   and, as the owner of its blocks, the leases that readers hold on them.
 //! - [`Fetch`] is the reader's side: a machine per attempt that takes an offer, asks for room, says what to read,
 //!   and lets nothing start before the owner called the copy valid.
-//! - [`disk`] is the tier below: which blocks are written to the worker's files, and which are there.
+//! - [`tiers`] are what lies below the device: which blocks are written where, and which are there.
 //!
 //! One thread owns all of it; nothing here locks. What is deliberately absent: the bytes (engine and transport move them), the
 //! clock (time is an argument), the network, and every choice of what to run next (`scheduler`) or where (`placement`).
 #![forbid(unsafe_code)]
 
 mod config;
-pub mod disk;
 mod eviction;
 mod fetch;
 mod index;
@@ -20,6 +19,7 @@ mod lives;
 mod manager;
 mod pool;
 mod sequence;
+pub mod tiers;
 
 pub use config::{EvictionPolicy, GroupConfig, KvConfig};
 pub use fetch::{Fetch, FetchCommand, FetchConfig, FetchEvent, FetchState, Piece};

@@ -10,12 +10,12 @@
 pub use catch_up::CaughtUp;
 
 use crate::config::{GroupConfig, KvConfig};
-use crate::disk::Disk;
 use crate::eviction;
 use crate::index::PrefixIndex;
 use crate::lease::{Lease, LeaseTable};
 use crate::pool::{GroupStats, Pool};
 use crate::sequence::{Pin, Sequence};
+use crate::tiers::{Shelves, Tier};
 use domain::handoff::OfferedGroup;
 use domain::plan::{BlockCopy, BlockTable};
 use domain::planted::{self, Bug};
@@ -65,8 +65,8 @@ pub struct KvManager {
     index: PrefixIndex,
     sequences: BTreeMap<SeqKey, Sequence>,
     leases: LeaseTable,
-    /// The tier below.
-    disk: Option<Disk>,
+    /// The tiers below.
+    tiers: BTreeMap<Tier, Shelves>,
 }
 
 /// Prefix cache and sequences.
@@ -84,7 +84,7 @@ impl KvManager {
             index: PrefixIndex::new(&windowed),
             sequences: BTreeMap::new(),
             leases: LeaseTable::new(config.answers_max, config.leases_max),
-            disk: None,
+            tiers: BTreeMap::new(),
             config,
         }
     }
@@ -146,9 +146,9 @@ impl KvManager {
             let pool = &mut self.pools[at(group)];
             // All hits are taken before anything is allocated, lest the allocation evicts one of them.
             hits.iter().for_each(|&block| pool.share(block));
-            if let Some(disk) = &mut self.disk {
+            for tier in self.tiers.values_mut() {
                 for (&hash, &block) in chain_range(chain, first, hit).iter().zip(&hits) {
-                    disk.hit(BlockRef { group, block }, pool.generation(block), hash);
+                    tier.hit(BlockRef { group, block }, pool.generation(block), hash);
                 }
             }
             pool.count_lookup(hits.len() as u32, candidates as u32 - hit);
@@ -249,9 +249,9 @@ impl KvManager {
             for number in sealed.clone().filter(here) {
                 let block = table.blocks[(number - table.first) as usize];
                 let new = pool.seal(block, chain[number as usize], parent(chain, number), &mut self.index);
-                if let Some(disk) = self.disk.as_mut().filter(|_| new) {
+                for tier in self.tiers.values_mut().filter(|_| new) {
                     let block = BlockRef { group: id, block };
-                    disk.sealed(block, pool.generation(block.block), chain[number as usize]);
+                    tier.sealed(block, pool.generation(block.block), chain[number as usize]);
                 }
             }
             let first = group.first_needed(tokens, size).clamp(table.first, sequence.blocks);
@@ -515,7 +515,7 @@ impl KvManager {
                 holders[at(pin.source.group)][pin.source.block.0 as usize].1 += 1;
             }
         }
-        for block in self.disk.iter().flat_map(Disk::written_from) {
+        for block in self.tiers.values().flat_map(Shelves::written_from) {
             holders[at(block.group)][block.block.0 as usize].1 += 1;
         }
         for (id, lease) in self.leases.iter() {
@@ -532,7 +532,7 @@ impl KvManager {
         }
         self.pools.iter().zip(&holders).for_each(|(pool, holders)| pool.check(holders, &self.index));
         self.leases.check();
-        self.disk.iter().for_each(Disk::check);
+        self.tiers.values().for_each(Shelves::check);
     }
 
     fn assert_conserved(&self) {
@@ -634,8 +634,8 @@ fn not_open(key: SeqKey) -> ! {
 }
 
 mod catch_up;
-mod disk;
 #[cfg(feature = "explore")]
 mod explore;
 #[cfg(test)]
 mod tests;
+mod tiers;

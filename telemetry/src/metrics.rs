@@ -149,15 +149,26 @@ declare! {
     gauge Count "baton_kv_blocks" kv_blocks(worker: WorkerId, group: GroupId, state: BlockState);
     /// Cached KV blocks whose memory was given to another use.
     counter Count "baton_kv_evictions_total" kv_evictions(worker: WorkerId, group: GroupId);
-    /// Records in the worker's disk tier, by state; the states sum to the tier.
-    gauge Count "baton_disk_records" disk_records(worker: WorkerId, state: DiskState);
-    /// What became of records of the disk tier: `written`, `read`, `evicted`, `refused` (not written though it should have been:
-    /// too many wait), `failed` (to be written), `corrupt` (found wrong when it was read, and not used).
-    counter Count "baton_disk_moves_total" disk_moves(worker: WorkerId, result: &'static str);
-    /// Prompt tokens that were read from disk instead of being computed.
-    counter Count "baton_disk_loaded_tokens_total" disk_loaded_tokens(worker: WorkerId);
-    /// From the arrival of a prompt to the end of its load from disk.
-    histogram Seconds "baton_disk_load_seconds" disk_load_time(worker: WorkerId) in SECONDS;
+    /// 1 where the worker relies on the tier (`host`, `disk` or `object`), 0 where it failed: then the service goes on without it.
+    gauge Count "baton_tier_open" tier_open(worker: WorkerId, tier: &'static str);
+    /// Records in the worker's tier, by state; the states sum to the tier. Of `object`: records that are known to be in the store.
+    gauge Count "baton_tier_records" tier_records(worker: WorkerId, tier: &'static str, state: RecordState);
+    /// Bytes of the records that the tier holds.
+    gauge Bytes "baton_tier_bytes" tier_bytes(worker: WorkerId, tier: &'static str);
+    /// Blocks of prompts that were neither on the device nor in a faster tier, by whether this one has them (`hit` or `miss`).
+    counter Count "baton_tier_lookups_total" tier_lookups(worker: WorkerId, tier: &'static str, result: &'static str);
+    /// What became of records of a tier: `written`, `existed` (another worker had written it), `read`, `evicted`, `refused` (not
+    /// written though it should have been: too many wait), `failed` (to be written), `corrupt` (found wrong when it was read,
+    /// and not used), `missing` (found gone).
+    counter Count "baton_tier_moves_total" tier_moves(worker: WorkerId, tier: &'static str, result: &'static str);
+    /// Bytes of records that were moved (`read` or `write`): what is written for each byte that is read later wears a disk.
+    counter Bytes "baton_tier_moved_bytes_total" tier_moved_bytes(worker: WorkerId, tier: &'static str, direction: &'static str);
+    /// How long moves of records took, those that waited for others included.
+    histogram Seconds "baton_tier_move_seconds" tier_move_time(worker: WorkerId, tier: &'static str, direction: &'static str) in SECONDS;
+    /// Prompt tokens that came from the tier, and from no slower one, instead of being computed.
+    counter Count "baton_tier_loaded_tokens_total" tier_loaded_tokens(worker: WorkerId, tier: &'static str);
+    /// From the arrival of a prompt to the end of its load from tiers.
+    histogram Seconds "baton_tier_load_seconds" tier_load_time(worker: WorkerId) in SECONDS;
     /// Leases on the worker's blocks that are alive.
     gauge Count "baton_leases_live" leases_live(worker: WorkerId);
     /// Leases on the worker's blocks that ended by expiry.
@@ -260,9 +271,9 @@ pub enum BlockState {
     Cached,
 }
 
-/// The states of a slot of a disk tier.
+/// The states of a slot of a tier.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum DiskState {
+pub enum RecordState {
     /// Holds nothing.
     Free,
     /// Being written.
@@ -344,7 +355,7 @@ labels! {
         Stop = "stop", Length = "length", Client = "client", Deadline = "deadline", Worker = "worker", Us = "us",
         Rejected = "rejected", Invalid = "invalid"
     }
-    DiskState { Free = "free", Writing = "writing", Held = "held" }
+    RecordState { Free = "free", Writing = "writing", Held = "held" }
     BlockState { Free = "free", Filling = "filling", InUse = "in_use", Cached = "cached" }
     HandoffResult {
         Taken = "taken", Lapsed = "lapsed", TimedOut = "timed_out", Withdrawn = "withdrawn", Cancelled = "cancelled"

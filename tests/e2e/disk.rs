@@ -53,7 +53,7 @@ fn round(server: &Server, expected: &[Said]) -> u64 {
 }
 
 fn moved(server: &Server, result: &str) -> f64 {
-    server.metrics().sum("baton_disk_moves_total", &[("result", result)])
+    server.metrics().sum("baton_tier_moves_total", &[("tier", "disk"), ("result", result)])
 }
 
 /// The files with the records of all workers.

@@ -115,9 +115,9 @@ impl Cluster {
         let (config, inbox) = (config(&self.options, id, incarnation), inbox());
         let agent = join(&self.hub, &config, agent_config(&config), &*device, &inbox).expect("the agent starts");
         let worker = if id.0.is_multiple_of(2) {
-            Worker::start(WorkerParts { config, role: Prefill::default(), device, agent, inbox, disk: None })
+            Worker::start(WorkerParts { config, role: Prefill::default(), device, agent, inbox, tiers: Vec::new() })
         } else {
-            Worker::start(WorkerParts { config, role: Decode::default(), device, agent, inbox, disk: None })
+            Worker::start(WorkerParts { config, role: Decode::default(), device, agent, inbox, tiers: Vec::new() })
         };
         let worker = worker.expect("the worker starts");
         let input = self.session(id, &worker);

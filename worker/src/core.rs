@@ -2,16 +2,17 @@
 
 use crate::attempts::{Attempt, Attempts};
 use crate::config::{ANSWERS_MAX, LEASES_MAX, MIGRATION_LEAD_TOKENS, WorkerConfig};
-use crate::disk::{Disk, Loads};
 use crate::meters::Meters;
 use crate::rates::Rates;
 use crate::sequence::{PROMPT, Sequence};
 use crate::sessions::{SessionId, Sessions};
+use crate::tiers::{Loads, TierMover};
 use crate::transport::Transport;
 use domain::handoff::{PeerBody, PeerMessage};
 use domain::plan::{BlockCopy, Sampled};
 use domain::session::{Failure, FromWorker, PeerInfo, Submit, TokenRow};
 use domain::{Choice, End, Epoch, RequestId, SeqKey, Time, Token, WorkerId};
+use kv_manager::tiers::Tier;
 use kv_manager::{GroupConfig, Grow, Heard, KvConfig, KvManager, Lives};
 use scheduler::{Added, Job, Scheduler};
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -25,8 +26,8 @@ pub struct Core {
     pub kv: KvManager,
     /// Reads peers' blocks and carries messages.
     pub transport: Box<dyn Transport>,
-    /// The tier below, if there is one.
-    pub(crate) disk: Option<Box<dyn Disk>>,
+    /// What moves the bytes of the tiers below.
+    pub(crate) tiers: BTreeMap<Tier, Box<dyn TierMover>>,
     pub(crate) loads: Loads,
     pub(crate) meters: Meters,
     pub(crate) scheduler: Scheduler,
@@ -66,7 +67,7 @@ impl Core {
             kv,
             lives: Lives::new(config.incarnation),
             transport,
-            disk: None,
+            tiers: BTreeMap::new(),
             loads: Loads::default(),
             meters: Meters::new(config.id, &config.name, config.blocks.len()),
             scheduler: Scheduler::new(config.scheduler),
@@ -121,7 +122,7 @@ impl Core {
             ("reserved room", self.scheduler.reserved() as usize),
             ("open sequences", self.kv.sequences_open()),
             ("live leases", self.kv.leases_live()),
-            ("loads from disk", self.loads.len()),
+            ("loads from tiers", self.loads.len()),
         ]
     }
 

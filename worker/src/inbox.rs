@@ -1,9 +1,9 @@
 //! The inbox of a worker: the one way into its thread.
 
 use crate::config::INBOX_EVENTS_MAX;
-use crate::disk::DiskEnd;
 use crate::outbox::SessionSend;
 use crate::sessions::SessionId;
+use crate::tiers::TierEnd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -29,8 +29,8 @@ pub enum Inbound {
     },
     /// From the transport agent.
     Agent(AgentEvent),
-    /// From the disk tier.
-    Disk(DiskEnd),
+    /// From a tier.
+    Tier(TierEnd),
     /// The device ended a step.
     StepEnded,
     /// Take nothing new; what runs goes on.
@@ -89,10 +89,10 @@ impl WorkerInput {
         self.sender.try_send(Inbound::Agent(event)).is_ok()
     }
 
-    /// A move of the disk tier ended. Waits for room.
-    pub fn disk_ended(&self, end: DiskEnd) {
+    /// A move of a tier ended, or the tier did. Waits for room.
+    pub fn tier_ended(&self, end: TierEnd) {
         // An error says that the worker has ended.
-        let _ = self.sender.send(Inbound::Disk(end));
+        let _ = self.sender.send(Inbound::Tier(end));
     }
 
     /// The device ended a step. Waits for room.

@@ -3,7 +3,6 @@
 
 use crate::config::{BACKLOG_RETRY, PUBLISH_EVERY, REPORT_EVERY, SESSIONS_MAX, TICK, WorkerConfig};
 use crate::core::Core;
-use crate::disk::DiskParts;
 use crate::inbox::Inbound;
 use crate::plan::plan;
 use crate::reports::Reports;
@@ -11,6 +10,7 @@ use crate::role::Role;
 use crate::sequence::PROMPT;
 use crate::sessions::SessionId;
 use crate::space::Space;
+use crate::tiers::TierParts;
 use crate::transport::Transport;
 use domain::handoff::PeerBody;
 use domain::plan::{Sampled, StepOutput};
@@ -63,9 +63,9 @@ impl<R: Role> Machine<R> {
         })
     }
 
-    /// The same machine, with a disk tier.
-    pub fn with_disk(mut self, disk: DiskParts) -> Self {
-        self.core.add_disk(disk);
+    /// The same machine, with a tier more.
+    pub fn with_tier(mut self, tier: TierParts) -> Self {
+        self.core.add_tier(tier);
         self
     }
 
@@ -88,11 +88,11 @@ impl<R: Role> Machine<R> {
         if self.work.is_none() {
             self.begin_step(now);
         }
-        self.core.write_to_disk();
+        self.core.write_to_tiers();
         self.reports.send(&mut self.core, now);
         if self.published.is_none_or(|last| now.since(last) >= PUBLISH_EVERY) {
             self.published = Some(now);
-            self.core.meters.publish(&self.core.kv, &self.core.scheduler);
+            self.core.meters.publish(&self.core.kv, &self.core.scheduler, &self.core.config.layout);
             let transport = &self.core.transport;
             self.core.meters.lanes.publish(&transport.counts(), |peer| transport.pace(peer));
         }
@@ -172,7 +172,7 @@ impl<R: Role> Machine<R> {
                 tracing::warn!(worker = self.core.config.name, %peer, reason, "a peer is not reached");
                 self.role.peer_lost(&mut self.core, now, peer);
             }
-            Inbound::Disk(end) => self.core.disk_ended(now, end),
+            Inbound::Tier(end) => self.core.tier_ended(now, end),
             Inbound::StepEnded => self.collect(now),
             Inbound::Drain => self.drain(),
             Inbound::Shutdown => return false,

@@ -1,12 +1,11 @@
 //! The worker's metrics, as handles that are looked up once.
 
 use crate::lane_meters::LaneMeters;
-use domain::{GroupId, WorkerId};
-use kv_manager::disk::DiskStats;
+use crate::tier_meters::TierMeters;
+use domain::{GroupId, KvLayout, WorkerId};
 use kv_manager::{GroupStats, KvManager};
 use metrics::{Counter, Gauge, Histogram};
-use std::time::Duration;
-use telemetry::metrics::{self as declared, BlockState, DiskState};
+use telemetry::metrics::{self as declared, BlockState};
 
 /// Handles of one worker.
 pub(crate) struct Meters {
@@ -26,57 +25,9 @@ pub(crate) struct Meters {
     pub(crate) stale_incarnation: Counter,
     pub(crate) stale_lease: Counter,
     pub(crate) lanes: LaneMeters,
-    pub(crate) disk: DiskMeters,
+    pub(crate) tiers: TierMeters,
     blocks: Vec<[Gauge; 4]>,
     evictions: Vec<Counter>,
-}
-
-/// Handles of its disk tier, once it has one.
-pub(crate) struct DiskMeters {
-    worker: WorkerId,
-    /// So that nothing is shown of a tier that is not there.
-    handles: Option<DiskHandles>,
-}
-
-struct DiskHandles {
-    records: [Gauge; 3],
-    moves: [Counter; 6],
-    loaded_tokens: Counter,
-    load_time: Histogram,
-}
-
-impl DiskMeters {
-    /// Tells of a tier from now on.
-    pub(crate) fn show(&mut self) {
-        let worker = self.worker;
-        let states = [DiskState::Free, DiskState::Writing, DiskState::Held];
-        let results = ["written", "read", "evicted", "refused", "failed", "corrupt"];
-        self.handles = Some(DiskHandles {
-            records: states.map(|state| declared::disk_records(worker, state)),
-            moves: results.map(|result| declared::disk_moves(worker, result)),
-            loaded_tokens: declared::disk_loaded_tokens(worker),
-            load_time: declared::disk_load_time(worker),
-        });
-    }
-
-    /// A prompt found so many tokens of its prefix on disk, and waited so long for them.
-    pub(crate) fn loaded(&self, tokens: u32, elapsed: Duration) {
-        if let Some(handles) = &self.handles {
-            handles.loaded_tokens.increment(u64::from(tokens));
-            handles.load_time.record(elapsed.as_secs_f64());
-        }
-    }
-
-    fn publish(&self, stats: &DiskStats) {
-        let Some(handles) = &self.handles else { return };
-        let DiskStats { free, writing, held, written, read, evictions, refused, failed, corrupt, .. } = *stats;
-        for (gauge, value) in handles.records.iter().zip([free, writing, held]) {
-            gauge.set(f64::from(value));
-        }
-        for (counter, value) in handles.moves.iter().zip([written, read, evictions, refused, failed, corrupt]) {
-            counter.absolute(value);
-        }
-    }
 }
 
 impl Meters {
@@ -100,20 +51,18 @@ impl Meters {
             stale_incarnation: declared::stale_messages(declared::Stale::Incarnation),
             stale_lease: declared::stale_messages(declared::Stale::Lease),
             lanes: LaneMeters::new(worker, name),
-            disk: DiskMeters { worker, handles: None },
+            tiers: TierMeters::new(worker),
             blocks: (0..groups).map(|g| states.map(|state| declared::kv_blocks(worker, group(g), state))).collect(),
             evictions: (0..groups).map(|g| declared::kv_evictions(worker, group(g))).collect(),
         }
     }
 
-    pub(crate) fn publish(&self, kv: &KvManager, scheduler: &scheduler::Scheduler) {
+    pub(crate) fn publish(&self, kv: &KvManager, scheduler: &scheduler::Scheduler, layout: &KvLayout) {
         self.waiting.set(scheduler.waiting_len() as f64);
         self.running.set(scheduler.running_len() as f64);
         self.waiting_tokens.set(scheduler.waiting_tokens() as f64);
         self.leases_live.set(kv.leases_live() as f64);
-        if let Some(stats) = kv.disk_stats() {
-            self.disk.publish(&stats);
-        }
+        self.tiers.publish(kv, layout);
         for (at, GroupStats { free, filling, in_use, cached, evictions, .. }) in kv.stats().into_iter().enumerate() {
             for (gauge, value) in self.blocks[at].iter().zip([free, filling, in_use, cached]) {
                 gauge.set(f64::from(value));

@@ -1,6 +1,7 @@
 //! How fast this worker was lately: what placement predicts with.
 
 use domain::plan::StepOutput;
+use kv_manager::tiers::Tier;
 use scheduler::Work;
 use std::time::Duration;
 
@@ -15,7 +16,8 @@ pub(crate) struct Rates {
     pub(crate) prefill_tokens_per_s: f32,
     pub(crate) decode_step_s: f32,
     pub(crate) fetch_bytes_per_s: f32,
-    disk_bytes_per_s: f32,
+    /// By [`Tier`].
+    tier_bytes_per_s: [f32; Tier::ALL.len()],
 }
 
 impl Rates {
@@ -36,19 +38,22 @@ impl Rates {
         }
     }
 
-    /// A load from disk that took so long, waiting included.
-    pub(crate) fn load(&mut self, bytes: u64, elapsed: Duration) {
+    /// The part of a load that a tier had took so long, waiting included.
+    pub(crate) fn load(&mut self, tier: Tier, bytes: u64, elapsed: Duration) {
         if !elapsed.is_zero() && bytes > 0 {
-            average(&mut self.disk_bytes_per_s, bytes as f32 / elapsed.as_secs_f32());
+            average(&mut self.tier_bytes_per_s[tier as usize], bytes as f32 / elapsed.as_secs_f32());
         }
     }
 
-    /// Whether loading so many tokens, of so many bytes, takes less time than computing them. What was never measured is tried.
-    pub(crate) fn loads_faster(&self, tokens: u32, bytes: u64) -> bool {
-        if self.disk_bytes_per_s == 0.0 || self.prefill_tokens_per_s == 0.0 {
-            return true;
-        }
-        bytes as f32 / self.disk_bytes_per_s < tokens as f32 / self.prefill_tokens_per_s
+    /// Whether loading so many tokens, of so many bytes in tiers that are read side by side, takes less time than computing
+    /// them. What was never measured is tried.
+    pub(crate) fn loads_faster(&self, tokens: u32, bytes: &[(Tier, u64)]) -> bool {
+        let seconds = |&(tier, bytes): &(Tier, u64)| {
+            let bytes_per_s = self.tier_bytes_per_s[tier as usize];
+            if bytes_per_s == 0.0 { 0.0 } else { bytes as f32 / bytes_per_s }
+        };
+        let load_s = bytes.iter().map(seconds).fold(0.0, f32::max);
+        self.prefill_tokens_per_s == 0.0 || load_s < tokens as f32 / self.prefill_tokens_per_s
     }
 }
 

@@ -2,11 +2,11 @@
 
 use crate::clock::Clock;
 use crate::config::{TRANSFERS_MAX, WorkerConfig};
-use crate::disk::DiskParts;
 use crate::inbox::{Inbound, Inbox, WorkerInput};
 use crate::machine::Machine;
 use crate::memory::Pool;
 use crate::role::Role;
+use crate::tiers::TierParts;
 use engine::device::Device;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -36,8 +36,8 @@ pub struct WorkerParts<R> {
     pub agent: Agent,
     /// Its inbox.
     pub inbox: Inbox,
-    /// Its disk tier, if it has one.
-    pub disk: Option<DiskParts>,
+    /// Its tiers below the device.
+    pub tiers: Vec<TierParts>,
 }
 
 /// Why a worker did not start.
@@ -90,15 +90,13 @@ pub fn join(
 impl Worker {
     /// Starts the worker's thread. Errors: [`StartError`].
     pub fn start<R: Role>(parts: WorkerParts<R>) -> Result<Self, StartError> {
-        let WorkerParts { config, role, mut device, agent, inbox, disk } = parts;
+        let WorkerParts { config, role, mut device, agent, inbox, tiers } = parts;
         let worker = config.name.clone();
         let Inbox { receiver, input } = inbox;
         let waker = input.clone();
         device.set_waker(Box::new(move || waker.step_ended()));
-        let mut machine = Machine::new(config, role, device, Box::new(agent)).map_err(StartError::Scheduler)?;
-        if let Some(disk) = disk {
-            machine = machine.with_disk(disk);
-        }
+        let machine = Machine::new(config, role, device, Box::new(agent)).map_err(StartError::Scheduler)?;
+        let machine = tiers.into_iter().fold(machine, Machine::with_tier);
         let drained = Arc::<AtomicBool>::default();
         let step_loop = StepLoop { inbox: receiver, machine, clock: Clock::start(), drained: drained.clone() };
         let thread = std::thread::Builder::new().name(worker.clone()).spawn(move || step_loop.run());

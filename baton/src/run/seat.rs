@@ -9,7 +9,7 @@ use domain::{Incarnation, Secret, WorkerId};
 use engine::cpu::{CpuConfig, CpuDevice, Isa};
 use engine::device::{Device, DeviceLimits};
 use engine::sim::{Course, SimConfig, SimDevice};
-use kv_manager::disk::WritePolicy;
+use kv_manager::tiers::WritePolicy;
 use prefill_worker::Prefill;
 use scheduler::SchedulerConfig;
 use std::error::Error;
@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use transport::{Agent, AgentConfig, Hub, ListenConfig, RdmaConfig};
 use worker::{
-    DiskParts, FileTier, Inbox, StartError, TierConfig, TierError, Worker, WorkerConfig, WorkerParts, agent_config,
+    DiskConfig, DiskError, DiskTier, Inbox, StartError, TierParts, Worker, WorkerConfig, WorkerParts, agent_config,
     inbox, join,
 };
 
@@ -49,7 +49,7 @@ pub(super) struct Seat {
     config: WorkerConfig,
     device: Box<dyn Device>,
     inbox: Inbox,
-    disk: Option<DiskParts>,
+    tiers: Vec<TierParts>,
     context_tokens: u32,
 }
 
@@ -69,8 +69,8 @@ impl Seat {
         let agent = agent(config, agent_config(&worker), reach);
         let agent = join(hub, &worker, agent, &*device, &inbox);
         let agent = agent.map_err(|error| format!("cannot listen on {}: {error}", config.transport.listen))?;
-        let disk = disk(config, &worker, &*device, &inbox)?;
-        Ok(Self { who, agent, config: worker, device, inbox, disk, context_tokens: pool.context_tokens })
+        let tiers = disk(config, &worker, &*device, &inbox)?.into_iter().collect();
+        Ok(Self { who, agent, config: worker, device, inbox, tiers, context_tokens: pool.context_tokens })
     }
 
     /// What it tells routers of itself.
@@ -91,12 +91,12 @@ impl Seat {
 
     /// Starts its thread. Errors: [`StartError`].
     pub(super) fn start(self) -> Result<Worker, StartError> {
-        let Seat { who, config, device, inbox, agent, disk, .. } = self;
+        let Seat { who, config, device, inbox, agent, tiers, .. } = self;
         match who.role {
             Role::Prefill => {
-                Worker::start(WorkerParts { config, role: Prefill::default(), device, agent, inbox, disk })
+                Worker::start(WorkerParts { config, role: Prefill::default(), device, agent, inbox, tiers })
             }
-            Role::Decode => Worker::start(WorkerParts { config, role: Decode::default(), device, agent, inbox, disk }),
+            Role::Decode => Worker::start(WorkerParts { config, role: Decode::default(), device, agent, inbox, tiers }),
         }
     }
 }
@@ -174,13 +174,13 @@ fn disk(
     worker: &WorkerConfig,
     device: &dyn Device,
     inbox: &Inbox,
-) -> Result<Option<DiskParts>, String> {
+) -> Result<Option<TierParts>, String> {
     let folders = config.disk.folders.split(',').map(str::trim).filter(|folder| !folder.is_empty());
     let folders: Vec<PathBuf> = folders.map(|folder| Path::new(folder).join(&worker.name)).collect();
     if folders.is_empty() {
         return Ok(None);
     }
-    let tier = TierConfig {
+    let tier = DiskConfig {
         name: worker.name.clone(),
         folders,
         bytes: config.disk.bytes.0,
@@ -190,8 +190,8 @@ fn disk(
         },
         depth: config.disk.depth,
     };
-    FileTier::open(&tier, &worker.layout, device, inbox).map(Some).map_err(|error| match error {
-        TierError::TooSmall { .. } => format!("disk.bytes: {error}"),
+    DiskTier::open(&tier, &worker.layout, device, inbox).map(Some).map_err(|error| match error {
+        DiskError::TooSmall { .. } => format!("disk.bytes: {error}"),
         error => format!("disk.folders: {error}"),
     })
 }

@@ -37,8 +37,8 @@ impl KvManager {
             for number in taken.clone() {
                 let hash = chain[number as usize];
                 let from = self.index.get(group, hash).expect("the run was found reachable");
-                if let Some(disk) = &mut self.disk {
-                    disk.hit(BlockRef { group, block: from }, pool.generation(from), hash);
+                for tier in self.tiers.values_mut() {
+                    tier.hit(BlockRef { group, block: from }, pool.generation(from), hash);
                 }
                 let own = &mut table.blocks[(number - table.first) as usize];
                 let promised = |id| self.leases.get(id).is_some_and(|lease| lease.key == key);

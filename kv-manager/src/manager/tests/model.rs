@@ -1,11 +1,11 @@
 //! Random runs against a world that remembers: the memory of every block as steps, copies and fetches would leave it, what
-//! each sequence's tokens are, what each lease promised, and what every slot of the disk holds. Steps run late, behind the
+//! each sequence's tokens are, what each lease promised, and what every place of the tiers holds. Steps run late, behind the
 //! planning, as on a device.
 
-mod disk;
+mod tiers;
 
 use super::*;
-use crate::disk::{DiskConfig, WritePolicy};
+use crate::tiers::{Tier, TierConfig, WritePolicy};
 use domain::{Generation, LeaseId, Scope, ScopeParts, Token};
 use proptest::prelude::*;
 use std::collections::{BTreeSet, VecDeque};
@@ -33,7 +33,7 @@ enum Op {
     Pass { time: u64 },
     Flush,
     Report,
-    Disk(disk::Op),
+    Tier(tiers::Op),
 }
 
 fn op() -> impl Strategy<Value = Op> {
@@ -57,11 +57,11 @@ fn op() -> impl Strategy<Value = Op> {
         3 => (0..8u64).prop_map(|time| Op::Pass { time }),
         1 => Just(Op::Flush),
         1 => Just(Op::Report),
-        12 => disk::op().prop_map(Op::Disk),
+        16 => tiers::op().prop_map(Op::Tier),
     ]
 }
 
-fn configs() -> impl Strategy<Value = (KvConfig, Option<DiskConfig>)> {
+fn configs() -> impl Strategy<Value = (KvConfig, Vec<(Tier, TierConfig)>)> {
     let groups = prop_oneof![
         Just(vec![None]),
         Just(vec![Some(6)]),
@@ -70,15 +70,17 @@ fn configs() -> impl Strategy<Value = (KvConfig, Option<DiskConfig>)> {
         Just(vec![Some(3), Some(8)]),
     ];
     let policies = prop::sample::select(vec![EvictionPolicy::Lru, EvictionPolicy::S3Fifo, EvictionPolicy::Tree]);
-    let disk = prop::option::of((0..30u32, 1..4usize, 1..9usize, any::<bool>()));
-    (groups, policies, 1..5u32, 4..24u32, 0..3u32, disk).prop_map(
-        |(windows, eviction, block_tokens, blocks, reserve_blocks, disk)| {
-            let disk = disk.map(|(slots, writes_max, backlog_max, through)| DiskConfig {
-                slots: windows.iter().map(|_| slots).collect(),
-                writes_max,
-                backlog_max,
-                write: if through { WritePolicy::Through } else { WritePolicy::SecondUse },
-            });
+    let tier = || prop::option::of((0..30u32, 1..4usize, 1..9usize, any::<bool>()));
+    let tiers = [tier(), tier(), tier()];
+    (groups, policies, 1..5u32, 4..24u32, 0..3u32, tiers).prop_map(
+        |(windows, eviction, block_tokens, blocks, reserve_blocks, tiers)| {
+            let sized = |(tier, sizes)| {
+                let (slots, writes_max, backlog_max, through) = sizes?;
+                let slots = windows.iter().map(|_| slots).collect();
+                let write = if through { WritePolicy::Through } else { WritePolicy::SecondUse };
+                Some((tier, TierConfig { slots, writes_max, backlog_max, write }))
+            };
+            let tiers = Tier::ALL.into_iter().zip(tiers).filter_map(sized).collect();
             let config = KvConfig {
                 block_tokens,
                 groups: (0..).zip(windows).map(|(n, window)| GroupConfig { blocks: blocks + n, window }).collect(),
@@ -87,7 +89,7 @@ fn configs() -> impl Strategy<Value = (KvConfig, Option<DiskConfig>)> {
                 answers_max: 2,
                 leases_max: 4,
             };
-            (config, disk)
+            (config, tiers)
         },
     )
 }
@@ -146,7 +148,7 @@ struct World {
     /// Valid answers, oldest first.
     answers: Vec<LeaseId>,
     told: BTreeSet<BlockHash>,
-    disk: disk::Files,
+    below: tiers::Below,
 }
 
 /// Prompts agree up to the split, and then differ by where it was: long shared prefixes are common.
@@ -163,11 +165,9 @@ fn tags(tokens: &[Token]) -> Vec<Tag> {
 }
 
 impl World {
-    fn new((config, disk): (KvConfig, Option<DiskConfig>)) -> Self {
+    fn new((config, tiers): (KvConfig, Vec<(Tier, TierConfig)>)) -> Self {
         let mut kv = KvManager::new(config.clone());
-        if let Some(disk) = disk {
-            kv.add_disk(disk, &[]);
-        }
+        tiers.into_iter().for_each(|(tier, config)| kv.add_tier(tier, config, &[]));
         let size = config.block_tokens as usize;
         Self {
             kv,
@@ -181,7 +181,7 @@ impl World {
             leases: Vec::new(),
             answers: Vec::new(),
             told: BTreeSet::new(),
-            disk: disk::Files::default(),
+            below: tiers::Below::default(),
             config,
         }
     }
@@ -227,7 +227,7 @@ impl World {
                 assert!(removed.iter().all(|hash| self.told.remove(hash)), "what was not known is removed");
                 assert_eq!(self.told.iter().copied().collect::<Vec<_>>(), self.kv.indexed());
             }
-            Op::Disk(op) => self.disk(op),
+            Op::Tier(op) => self.tier(op),
         }
         self.check();
     }
@@ -295,7 +295,7 @@ impl World {
         let limit = if fetch { tokens / size } else { (tokens - 1) / size };
         let hit = (1..=limit).rev().find(|&hit| holds(hit)).unwrap_or(0);
 
-        let alone = self.slots.iter().all(Option::is_none) && self.disk.is_idle();
+        let alone = self.slots.iter().all(Option::is_none) && self.below.is_idle();
         let reserve = if alone { 0 } else { self.config.reserve_blocks };
         let stats = self.kv.stats();
         let fits = (0..groups).all(|group| {

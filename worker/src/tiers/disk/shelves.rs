@@ -1,8 +1,8 @@
 //! Where slots are in the files.
 
-use super::tier::{SLOTS_MIN, TierConfig, TierError};
+use super::{DiskConfig, DiskError, SLOTS_MIN};
 use domain::KvLayout;
-use kv_manager::disk::Slot;
+use kv_manager::tiers::Slot;
 use transport::FILE_ALIGN;
 
 /// Where slots are: those of each group follow those of the group before.
@@ -19,12 +19,12 @@ pub(super) struct Shelf {
 }
 
 impl Shelves {
-    pub(super) fn of(config: &TierConfig, layout: &KvLayout) -> Result<Self, TierError> {
+    pub(super) fn of(config: &DiskConfig, layout: &KvLayout) -> Result<Self, DiskError> {
         let slot_bytes = |group| FILE_ALIGN + (layout.record_bytes(group) as u64).next_multiple_of(FILE_ALIGN);
         let each: u64 = (0..layout.groups.len()).map(slot_bytes).sum();
         let slots = config.bytes / each;
         if slots < SLOTS_MIN {
-            return Err(TierError::TooSmall { bytes: config.bytes, slots, each });
+            return Err(DiskError::TooSmall { bytes: config.bytes, slots, each });
         }
         let slots = u32::try_from(slots).unwrap_or(u32::MAX);
         let mut begin = 0;

@@ -1,4 +1,4 @@
-//! The header of a record on disk: what is behind it, so that nothing else is ever taken for it.
+//! The header of a record in a tier: what is behind it, so that nothing else is ever taken for it.
 
 use super::log::{is_sealed, seal};
 use domain::{BlockHash, GroupId};

@@ -1,8 +1,8 @@
 //! The file of a tier's log: read at start, appended to, and written anew when most of it is overruled.
 
 use domain::BlockHash;
-use kv_manager::disk::Slot;
-use kv_manager::disk::log::{self, Replay};
+use kv_manager::tiers::Slot;
+use kv_manager::tiers::log::{self, Replay};
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};

@@ -1,19 +1,22 @@
-//! A disk tier in folders of this host: a [`thread`](super::thread) that carries records between blocks and slots, sums them up, and keeps the log.
+//! A disk tier in folders of this host: a [`thread`] that carries records between blocks and slots, sums them up, and keeps the log.
 //!
 //! A record is moved through a frame, memory that the file mover knows: direct reads and writes want alignment that a block
 //! need not have, and what is read is verified before it gets into a block. What the disk does is never relied on: a record
 //! that is not what it should be is told so, and a disk that fails again and again is given up.
 
-use super::log::LogFile;
-use super::shelves::Shelves;
-use super::thread::{Order, Work};
-use super::{Disk, DiskEnd, DiskParts};
+mod log;
+mod shelves;
+mod thread;
+
+use super::{TierEnd, TierMover, TierParts};
 use crate::inbox::Inbox;
 use crate::memory::Pool;
 use domain::{KvLayout, SeqKey};
 use engine::device::Device;
-use kv_manager::disk::{DiskConfig, DiskRead, DiskWrite, WritePolicy};
+use kv_manager::tiers::{Tier, TierConfig, TierRead, TierWrite, WritePolicy};
+use log::LogFile;
 use rustix::fs::{FlockOperation, flock};
+use shelves::Shelves;
 use std::collections::{HashMap, VecDeque};
 use std::fs::{self, File};
 use std::io;
@@ -21,6 +24,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
+use thread::{Order, Work, now};
 use transport::{FileConfig, FileMover, FileSpec, Memory, SealedMemory};
 
 /// Bytes that follow each other on one device.
@@ -35,11 +39,11 @@ const WRITES_MAX: usize = 2;
 /// Blocks that wait to be written.
 const BACKLOG_MAX: usize = 4096;
 /// Fewest slots that a tier is worth having with.
-pub(super) const SLOTS_MIN: u64 = 4;
+const SLOTS_MIN: u64 = 4;
 
 /// Settings of a tier.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TierConfig {
+pub struct DiskConfig {
     /// Name for people.
     pub name: String,
     /// Its folders, at least one, of this tier alone, one for each device. Made where they do not exist.
@@ -54,7 +58,7 @@ pub struct TierConfig {
 
 /// Why a tier could not be opened.
 #[derive(Debug, thiserror::Error)]
-pub enum TierError {
+pub enum DiskError {
     /// There is no room for anything.
     #[error("a disk tier of {bytes} bytes holds {slots} blocks of {each} bytes; give it {}", each * SLOTS_MIN)]
     TooSmall {
@@ -82,18 +86,18 @@ pub enum TierError {
 }
 
 /// A disk tier that is open. Dropping it ends what is under way.
-pub struct FileTier {
+pub struct DiskTier {
     orders: Sender<Order>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Disk for FileTier {
-    fn write(&mut self, write: DiskWrite) {
-        self.order(Order::Write(write));
+impl TierMover for DiskTier {
+    fn write(&mut self, write: TierWrite) {
+        self.order(Order::Write(write, now()));
     }
 
-    fn read(&mut self, key: SeqKey, read: DiskRead) {
-        self.order(Order::Read(key, read));
+    fn read(&mut self, key: SeqKey, read: TierRead) {
+        self.order(Order::Read(key, read, now()));
     }
 
     fn cancel(&mut self, key: SeqKey) {
@@ -101,7 +105,7 @@ impl Disk for FileTier {
     }
 }
 
-impl Drop for FileTier {
+impl Drop for DiskTier {
     fn drop(&mut self) {
         self.order(Order::Close);
         if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
@@ -110,30 +114,30 @@ impl Drop for FileTier {
     }
 }
 
-impl FileTier {
-    /// Opens a tier for the pools of `device`, which have this layout, and the worker with this inbox. Errors: [`TierError`].
+impl DiskTier {
+    /// Opens a tier for the pools of `device`, which have this layout, and the worker with this inbox. Errors: [`DiskError`].
     pub fn open(
-        config: &TierConfig,
+        config: &DiskConfig,
         layout: &KvLayout,
         device: &dyn Device,
         inbox: &Inbox,
-    ) -> Result<DiskParts, TierError> {
+    ) -> Result<TierParts, DiskError> {
         let pools = Pool::all(device, layout);
         let input = inbox.input();
-        Self::over(config, layout, pools, move |end| input.disk_ended(end))
+        Self::over(config, layout, pools, move |end| input.tier_ended(end))
     }
 
     /// The same for pools in any memory. `sink` gets the end of each move, from the tier's thread; it may wait, but not for ever.
     fn over(
-        config: &TierConfig,
+        config: &DiskConfig,
         layout: &KvLayout,
         pools: Vec<Arc<dyn Memory>>,
-        sink: impl Fn(DiskEnd) + Send + 'static,
-    ) -> Result<DiskParts, TierError> {
+        sink: impl Fn(TierEnd) + Send + 'static,
+    ) -> Result<TierParts, DiskError> {
         let shelves = Shelves::of(config, layout)?;
         let system = |path: &PathBuf| {
             let path = path.clone();
-            move |source| TierError::System { path, source }
+            move |source| DiskError::System { path, source }
         };
         let mut locks = Vec::new();
         for folder in &config.folders {
@@ -141,8 +145,8 @@ impl FileTier {
             let path = folder.join("lock");
             let lock = File::create(&path).map_err(system(&path))?;
             flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|errno| match errno {
-                rustix::io::Errno::WOULDBLOCK => TierError::InUse { folder: folder.clone() },
-                errno => TierError::System { path: path.clone(), source: errno.into() },
+                rustix::io::Errno::WOULDBLOCK => DiskError::InUse { folder: folder.clone() },
+                errno => DiskError::System { path: path.clone(), source: errno.into() },
             })?;
             locks.push(lock);
         }
@@ -174,7 +178,7 @@ impl FileTier {
         let memory: Arc<dyn Memory> = Arc::new(memory);
         let region = mover.register(memory.clone());
 
-        let disk = DiskConfig {
+        let size = TierConfig {
             slots: vec![shelves.slots; layout.groups.len()],
             writes_max: WRITES_MAX,
             backlog_max: BACKLOG_MAX,
@@ -205,7 +209,8 @@ impl FileTier {
             .name(format!("{name}-disk"))
             .spawn(move || work.run())
             .map_err(system(first))?;
-        Ok(DiskParts { disk: Box::new(Self { orders, thread: Some(thread) }), config: disk, records: replay.records })
+        let mover = Box::new(Self { orders, thread: Some(thread) });
+        Ok(TierParts { tier: Tier::Disk, mover, config: size, records: replay.records })
     }
 
     fn order(&self, order: Order) {

@@ -1,10 +1,9 @@
 //! A tier over real files, asked as a worker asks it.
 
 use super::*;
-use crate::disk::Disk;
 use domain::{BlockHash, BlockId, BlockRef, Choice, Dtype, Epoch, GroupId, KvGroup, RequestId};
-use kv_manager::disk::Slot;
-use kv_manager::disk::header::HEADER;
+use kv_manager::tiers::header::HEADER;
+use kv_manager::tiers::{Place, ReadEnd, Slot, WriteEnd};
 use std::collections::BTreeSet;
 use std::os::unix::fs::FileExt;
 use std::sync::mpsc::{Receiver, channel};
@@ -27,29 +26,33 @@ fn layout() -> KvLayout {
 }
 
 struct Rig {
-    tier: Box<dyn Disk>,
+    tier: Box<dyn TierMover>,
     records: Vec<(Slot, BlockHash)>,
-    ends: Receiver<DiskEnd>,
+    ends: Receiver<TierEnd>,
     pools: Vec<Arc<SealedMemory>>,
 }
 
-fn config(folder: &TempDir) -> TierConfig {
+fn config(folder: &TempDir) -> DiskConfig {
     let folders = ["one", "two"].map(|name| folder.path().join(name)).to_vec();
-    TierConfig { name: "test".to_owned(), folders, bytes: 1 << 20, write: WritePolicy::Through, depth: 4 }
+    DiskConfig { name: "test".to_owned(), folders, bytes: 1 << 20, write: WritePolicy::Through, depth: 4 }
 }
 
-fn open(config: &TierConfig) -> Result<Rig, TierError> {
+fn open(config: &DiskConfig) -> Result<Rig, DiskError> {
     let layout = layout();
     let pool = |group| Arc::new(SealedMemory::new("pool", BLOCKS * layout.record_bytes(group)).expect("memory"));
     let pools: Vec<_> = (0..layout.groups.len()).map(pool).collect();
     let (sink, ends) = channel();
     let lent = pools.iter().map(|pool| pool.clone() as Arc<dyn Memory>).collect();
-    let parts = FileTier::over(config, &layout, lent, move |end| drop(sink.send(end)))?;
-    Ok(Rig { tier: parts.disk, records: parts.records, ends, pools })
+    let parts = DiskTier::over(config, &layout, lent, move |end| drop(sink.send(end)))?;
+    Ok(Rig { tier: parts.mover, records: parts.records, ends, pools })
 }
 
 fn slot(group: u16, slot: u32) -> Slot {
     Slot { group: GroupId(group), slot }
+}
+
+fn place(slot: Slot) -> Place {
+    Place { tier: Tier::Disk, slot }
 }
 
 fn block(group: u16, block: u32) -> BlockRef {
@@ -74,17 +77,17 @@ impl Rig {
     }
 
     fn write(&mut self, slot: Slot, block: BlockRef, hash: BlockHash) -> bool {
-        self.tier.write(DiskWrite { slot, block, hash });
+        self.tier.write(TierWrite { place: place(slot), block, hash });
         match self.ends.recv_timeout(PATIENCE).expect("it ends") {
-            DiskEnd::Wrote { slot: ended, good } if ended == slot => good,
+            TierEnd::Wrote { write, end, .. } if write.place.slot == slot => end == WriteEnd::Written,
             end => panic!("{end:?}"),
         }
     }
 
-    fn read(&mut self, slot: Slot, block: BlockRef, hash: BlockHash) -> Option<bool> {
-        self.tier.read(key(), DiskRead { slot, block, hash, number: 0 });
+    fn read(&mut self, slot: Slot, block: BlockRef, hash: BlockHash) -> ReadEnd {
+        self.tier.read(key(), TierRead { place: place(slot), block, hash, number: 0 });
         match self.ends.recv_timeout(PATIENCE).expect("it ends") {
-            DiskEnd::Read { read, good, .. } if read.slot == slot => good,
+            TierEnd::Read { read, end, .. } if read.place.slot == slot => end,
             end => panic!("{end:?}"),
         }
     }
@@ -102,11 +105,11 @@ fn records_come_back_as_they_were_in_this_life_and_the_next() {
         }
         let written = rig.bytes(block(group, 1)).to_vec();
         assert!(rig.write(slot(group, 3), block(group, 1), hash(5)));
-        assert_eq!(rig.read(slot(group, 3), block(group, 2), hash(5)), Some(true));
+        assert_eq!(rig.read(slot(group, 3), block(group, 2), hash(5)), ReadEnd::Good);
         assert_eq!(rig.bytes(block(group, 2)), written);
         // Whoever looks for another record there does not get this one.
-        assert_eq!(rig.read(slot(group, 3), block(group, 0), hash(6)), Some(false));
-        assert_eq!(rig.read(slot(group, 2), block(group, 0), hash(5)), Some(false));
+        assert_eq!(rig.read(slot(group, 3), block(group, 0), hash(6)), ReadEnd::Wrong);
+        assert_eq!(rig.read(slot(group, 2), block(group, 0), hash(5)), ReadEnd::Wrong);
         assert!(rig.bytes(block(group, 0)).iter().all(|&byte| byte == 0), "what is wrong got into a block");
     }
     let written: Vec<_> = (0..2).map(|group| rig.bytes(block(group, 1)).to_vec()).collect();
@@ -114,7 +117,7 @@ fn records_come_back_as_they_were_in_this_life_and_the_next() {
     let mut rig = open(&config).expect("it opens again");
     assert_eq!(rig.records, [(slot(0, 3), hash(5)), (slot(1, 3), hash(5))]);
     for group in 0..2 {
-        assert_eq!(rig.read(slot(group, 3), block(group, 0), hash(5)), Some(true));
+        assert_eq!(rig.read(slot(group, 3), block(group, 0), hash(5)), ReadEnd::Good);
         assert_eq!(rig.bytes(block(group, 0)), written[usize::from(group)]);
     }
 }
@@ -124,7 +127,7 @@ fn records_come_back_as_they_were_in_this_life_and_the_next() {
 fn a_flipped_bit_is_found() {
     let folder = tempfile::tempdir().expect("a folder");
     // One folder, so that the place of a slot in the file is known.
-    let config = TierConfig { folders: vec![folder.path().join("one")], ..config(&folder) };
+    let config = DiskConfig { folders: vec![folder.path().join("one")], ..config(&folder) };
     let mut rig = open(&config).expect("it opens");
     rig.bytes(block(0, 1)).fill(9);
     assert!(rig.write(slot(0, 0), block(0, 1), hash(1)));
@@ -134,10 +137,10 @@ fn a_flipped_bit_is_found() {
         let mut byte = [0];
         file.read_exact_at(&mut byte, at).expect("it is inside");
         file.write_all_at(&[byte[0] ^ 0x40], at).expect("it is inside");
-        assert_eq!(rig.read(slot(0, 0), block(0, 2), hash(1)), Some(false), "byte {at}");
+        assert_eq!(rig.read(slot(0, 0), block(0, 2), hash(1)), ReadEnd::Wrong, "byte {at}");
         file.write_all_at(&byte, at).expect("it is inside");
     }
-    assert_eq!(rig.read(slot(0, 0), block(0, 2), hash(1)), Some(true));
+    assert_eq!(rig.read(slot(0, 0), block(0, 2), hash(1)), ReadEnd::Good);
 }
 
 #[test]
@@ -145,11 +148,11 @@ fn a_folder_is_one_tiers_alone_and_too_little_is_told() {
     let folder = tempfile::tempdir().expect("a folder");
     let config = config(&folder);
     let rig = open(&config).expect("it opens");
-    assert!(matches!(open(&config), Err(TierError::InUse { .. })));
+    assert!(matches!(open(&config), Err(DiskError::InUse { .. })));
     drop(rig);
     assert!(open(&config).is_ok());
-    let small = TierConfig { bytes: 4096, ..config };
-    assert!(matches!(open(&small), Err(TierError::TooSmall { .. })));
+    let small = DiskConfig { bytes: 4096, ..config };
+    assert!(matches!(open(&small), Err(DiskError::TooSmall { .. })));
 }
 
 /// Files that were cut short behind its back: every move fails, and after a few the tier says that it is off, once.
@@ -163,11 +166,11 @@ fn a_disk_that_fails_is_given_up() {
     }
     let mut off = 0;
     for _ in 0..20 {
-        rig.tier.read(key(), DiskRead { slot: slot(0, 1), block: block(0, 0), hash: hash(1), number: 0 });
+        rig.tier.read(key(), TierRead { place: place(slot(0, 1)), block: block(0, 0), hash: hash(1), number: 0 });
         loop {
             match rig.ends.recv_timeout(PATIENCE).expect("it ends") {
-                DiskEnd::Off { .. } => off += 1,
-                DiskEnd::Read { good, .. } => break assert_eq!(good, None),
+                TierEnd::Off { .. } => off += 1,
+                TierEnd::Read { end, .. } => break assert_eq!(end, ReadEnd::Unread),
                 end => panic!("{end:?}"),
             }
         }
@@ -181,13 +184,13 @@ fn reads_that_are_cancelled_end_each_once() {
     let mut rig = open(&config(&folder)).expect("it opens");
     assert!(rig.write(slot(0, 0), block(0, 1), hash(1)));
     for number in 0..500 {
-        rig.tier.read(key(), DiskRead { slot: slot(0, 0), block: block(0, 2), hash: hash(1), number });
+        rig.tier.read(key(), TierRead { place: place(slot(0, 0)), block: block(0, 2), hash: hash(1), number });
     }
     rig.tier.cancel(key());
     let mut numbers = BTreeSet::new();
     for _ in 0..500 {
         match rig.ends.recv_timeout(PATIENCE).expect("it ends") {
-            DiskEnd::Read { read, good: None | Some(true), .. } => assert!(numbers.insert(read.number)),
+            TierEnd::Read { read, end: ReadEnd::Unread | ReadEnd::Good, .. } => assert!(numbers.insert(read.number)),
             end => panic!("{end:?}"),
         }
     }

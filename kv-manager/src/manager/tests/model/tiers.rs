@@ -1,0 +1,230 @@
+//! The tiers in the world that remembers: what each place holds, and moves that take their time, fail, and find bytes that somebody
+//! flipped; a store that others write to and take from; and tiers that are closed for a while.
+
+use super::{Tag, World, key, prompt, tags};
+use crate::tiers::{Place, ReadEnd, Tier, TierRead, TierWrite, WriteEnd};
+use domain::{BlockHash, BlockRef, Choice, Epoch, GroupId, SeqKey};
+use proptest::prelude::*;
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+#[derive(Clone, Debug)]
+pub(super) enum Op {
+    Write,
+    Wrote {
+        good: bool,
+    },
+    Load {
+        split: u32,
+        tokens: u32,
+    },
+    Read {
+        lost: bool,
+    },
+    Flip {
+        record: prop::sample::Index,
+    },
+    /// Another worker writes a block to the store.
+    Share {
+        split: u32,
+        tokens: u32,
+        block: prop::sample::Index,
+        told: bool,
+    },
+    /// Somebody deletes an object.
+    Vanish {
+        record: prop::sample::Index,
+    },
+    Switch {
+        tier: Tier,
+        open: bool,
+    },
+}
+
+pub(super) fn op() -> impl Strategy<Value = Op> {
+    let index = any::<prop::sample::Index>;
+    prop_oneof![
+        6 => Just(Op::Write),
+        6 => prop::bool::weighted(0.9).prop_map(|good| Op::Wrote { good }),
+        3 => (0..12u32, 1..30u32).prop_map(|(split, tokens)| Op::Load { split, tokens }),
+        6 => prop::bool::weighted(0.1).prop_map(|lost| Op::Read { lost }),
+        1 => index().prop_map(|record| Op::Flip { record }),
+        2 => (0..12u32, 1..30u32, index(), any::<bool>())
+            .prop_map(|(split, tokens, block, told)| Op::Share { split, tokens, block, told }),
+        1 => index().prop_map(|record| Op::Vanish { record }),
+        1 => (prop::sample::select(Tier::ALL.to_vec()), prop::bool::weighted(0.7))
+            .prop_map(|(tier, open)| Op::Switch { tier, open }),
+    ]
+}
+
+/// Where bytes lie: in a slot, or in an object that has its name by identity.
+type Spot = (Tier, GroupId, u128);
+
+fn spot(place: Place, hash: BlockHash) -> Spot {
+    let Place { tier, slot } = place;
+    let inside = if tier == Tier::Object { u128::from_le_bytes(hash.0) } else { slot.slot.into() };
+    (tier, slot.group, inside)
+}
+
+/// A load under way.
+struct Load {
+    key: SeqKey,
+    chain: Vec<BlockHash>,
+    reads: VecDeque<TierRead>,
+}
+
+/// What lies in the tiers, and what moves.
+#[derive(Default)]
+pub(super) struct Below {
+    records: BTreeMap<Spot, (BlockHash, Vec<Tag>)>,
+    flipped: BTreeSet<Spot>,
+    writes: VecDeque<(TierWrite, Vec<Tag>)>,
+    loads: VecDeque<Load>,
+}
+
+impl Below {
+    /// Whether no load is under way.
+    pub(super) fn is_idle(&self) -> bool {
+        self.loads.is_empty()
+    }
+}
+
+impl World {
+    pub(super) fn tier(&mut self, op: Op) {
+        match op {
+            Op::Write => {
+                let Some(write) = self.kv.next_write() else { return };
+                let read = self.below.loads.iter().flat_map(|load| &load.reads).any(|read| read.place == write.place);
+                assert!(!read, "{:?} is written while it is read", write.place);
+                if write.place.tier != Tier::Object {
+                    // From now on the slot holds who knows what.
+                    self.below.records.remove(&spot(write.place, write.hash));
+                }
+                self.below.writes.push_back((write, self.bytes(write.block)));
+            }
+            Op::Wrote { good } => {
+                let Some((write, bytes)) = self.below.writes.pop_front() else { return };
+                assert_eq!(bytes, self.bytes(write.block), "{:?} changed while it was written", write.block);
+                let spot = spot(write.place, write.hash);
+                let end = match self.below.records.entry(spot) {
+                    Entry::Occupied(_) => WriteEnd::Existed,
+                    Entry::Vacant(_) if !good => WriteEnd::Failed,
+                    Entry::Vacant(vacant) => {
+                        vacant.insert((write.hash, bytes));
+                        self.below.flipped.remove(&spot);
+                        WriteEnd::Written
+                    }
+                };
+                self.kv.wrote(write.place, end);
+            }
+            Op::Load { split, tokens } => self.load(split, tokens),
+            Op::Read { lost } => self.read(lost),
+            Op::Flip { record } => {
+                let spots: Vec<Spot> = self.below.records.keys().copied().collect();
+                if !spots.is_empty() {
+                    self.below.flipped.insert(*record.get(&spots));
+                }
+            }
+            Op::Share { split, tokens, block, told } => {
+                let tokens = prompt(split, tokens);
+                let chain = self.chain(&tokens);
+                if chain.is_empty() {
+                    return;
+                }
+                let number = block.index(chain.len());
+                let (hash, size) = (chain[number], self.config.block_tokens as usize);
+                let bytes = tags(&tokens)[number * size..(number + 1) * size].to_vec();
+                for group in (0..self.config.groups.len()).map(|group| GroupId(group as u16)) {
+                    let spot = (Tier::Object, group, u128::from_le_bytes(hash.0));
+                    self.below.records.entry(spot).or_insert((hash, bytes.clone()));
+                    if told {
+                        self.kv.learn(Tier::Object, &[(group, hash)]);
+                    }
+                }
+            }
+            Op::Vanish { record } => {
+                let spots: Vec<Spot> =
+                    self.below.records.keys().filter(|(tier, ..)| *tier == Tier::Object).copied().collect();
+                if !spots.is_empty() {
+                    let spot = record.get(&spots);
+                    self.below.records.remove(spot);
+                    self.below.flipped.remove(spot);
+                }
+            }
+            Op::Switch { tier, open: true } => self.kv.open_tier(tier),
+            Op::Switch { tier, open: false } => self.kv.close_tier(tier),
+        }
+    }
+
+    fn bytes(&self, block: BlockRef) -> Vec<Tag> {
+        self.memory[usize::from(block.group.0)][block.block.0 as usize].clone()
+    }
+
+    fn load(&mut self, split: u32, tokens: u32) {
+        let chain = self.chain(&prompt(split, tokens));
+        self.kv.count_lookups(&chain);
+        let loadable = self.kv.loadable_tokens(&chain);
+        assert!(loadable >= self.kv.cached_tokens(&chain), "what is cached need not be loaded");
+        let mut sources = self.kv.sources(&chain, loadable);
+        self.epochs += 1;
+        let key = SeqKey { epoch: Epoch(self.epochs), choice: Choice(9), ..key(99) };
+        let before = self.kv.stats();
+        let Some(reads) = self.kv.load(key, &chain, loadable) else {
+            let after = self.kv.stats();
+            let held = |stats: &[crate::GroupStats]| {
+                stats.iter().map(|s| (s.free + s.evictable, s.leased)).collect::<Vec<_>>()
+            };
+            assert_eq!(held(&before), held(&after), "a load that is none holds something");
+            return;
+        };
+        let mut read: Vec<_> = reads.iter().map(|read| (read.place.tier, read.place.slot.group)).collect();
+        read.sort_unstable();
+        sources.sort_unstable();
+        assert_eq!(read, sources, "it reads from elsewhere than was said");
+        for read in &reads {
+            let mut faster = self.kv.tiers.range(..read.place.tier);
+            assert!(faster.all(|(_, tier)| !tier.holds(read.block.group, read.hash)), "a faster tier has {read:?}");
+        }
+        // From the end on: what comes is cached one by one, whether or not it has all before it.
+        self.below.loads.push_back(Load { key, chain, reads: reads.into_iter().rev().collect() });
+        self.end_load();
+    }
+
+    fn read(&mut self, lost: bool) {
+        let Some(load) = self.below.loads.front_mut() else { return };
+        let Some(read) = load.reads.pop_front() else { return };
+        let spot = spot(read.place, read.hash);
+        let end = match self.below.records.get(&spot) {
+            _ if lost => ReadEnd::Unread,
+            None => ReadEnd::Missing,
+            Some((hash, bytes)) if *hash == read.hash && !self.below.flipped.contains(&spot) => {
+                self.memory[usize::from(read.block.group.0)][read.block.block.0 as usize].clone_from(bytes);
+                ReadEnd::Good
+            }
+            Some(_) => ReadEnd::Wrong,
+        };
+        self.kv.read_ended(&read, &load.chain, end);
+        self.end_load();
+    }
+
+    /// Ends the first load, if all its reads have ended.
+    fn end_load(&mut self) {
+        while let Some(load) = self.below.loads.pop_front_if(|load| load.reads.is_empty()) {
+            self.kv.close(load.key);
+        }
+    }
+
+    pub(super) fn end_moves(&mut self) {
+        while !self.below.writes.is_empty() {
+            self.tier(Op::Wrote { good: true });
+        }
+        while !self.below.loads.is_empty() {
+            self.tier(Op::Read { lost: false });
+        }
+        for (tier, stats) in self.kv.tier_stats() {
+            assert_eq!((stats.writing, stats.free + stats.held), (0, stats.total), "{tier:?}: {stats:?}");
+        }
+        let held: usize = self.kv.tier_records().map(|(.., held)| held).sum();
+        assert_eq!(held as u32, self.kv.tier_stats().map(|(_, stats)| stats.held).sum::<u32>());
+    }
+}

@@ -1,0 +1,158 @@
+//! The manager's side of the tiers: blocks go down when a tier's policy wants them there, and come back into a sequence of
+//! their own, one by one, which is closed when all of them have.
+
+use super::{Admit, KvManager, at, parent};
+use crate::tiers::{Place, ReadEnd, Shelves, Slot, Tier, TierConfig, TierRead, TierStats, TierWrite, WriteEnd};
+use domain::{BlockHash, BlockRef, GroupId, SeqKey};
+
+impl KvManager {
+    /// Gives the manager a tier below, which held `records` at the end of an earlier life, the oldest first.
+    pub fn add_tier(&mut self, tier: Tier, config: TierConfig, records: &[(Slot, BlockHash)]) {
+        let mut shelves = Shelves::new(config);
+        shelves.recover(records);
+        self.tiers.insert(tier, shelves);
+    }
+
+    /// The tier is not to be relied on: nothing is found there from now on, and nothing is written, until it is opened again.
+    /// Moves under way end as ever.
+    pub fn close_tier(&mut self, tier: Tier) {
+        self.tiers.get_mut(&tier).into_iter().for_each(Shelves::close);
+    }
+
+    /// The tier is to be relied on again.
+    pub fn open_tier(&mut self, tier: Tier) {
+        self.tiers.get_mut(&tier).into_iter().for_each(Shelves::open);
+    }
+
+    /// Others wrote these records to the tier. Whether it could take note of all of them.
+    pub fn learn(&mut self, tier: Tier, records: &[(GroupId, BlockHash)]) -> bool {
+        let Some(shelves) = self.tiers.get_mut(&tier) else { return false };
+        records.iter().fold(true, |all, &(group, hash)| shelves.learn(group, hash) && all)
+    }
+
+    /// The counts of each tier, the fastest first.
+    pub fn tier_stats(&self) -> impl Iterator<Item = (Tier, TierStats)> {
+        self.tiers.iter().map(|(&tier, shelves)| (tier, shelves.stats()))
+    }
+
+    /// Records that each tier holds of each group.
+    pub fn tier_records(&self) -> impl Iterator<Item = (Tier, GroupId, usize)> {
+        self.tiers.iter().flat_map(|(&tier, shelves)| shelves.held().map(move |(group, held)| (tier, group, held)))
+    }
+
+    /// The next record to write, if another may be under way. Its block stays as it is until [`wrote`](Self::wrote).
+    pub fn next_write(&mut self) -> Option<TierWrite> {
+        let (pools, index) = (&self.pools, &self.index);
+        let write = self.tiers.iter_mut().find_map(|(&tier, shelves)| {
+            let (slot, block, hash) = shelves.next_write(|block, generation, hash| {
+                index.get(block.group, hash) == Some(block.block)
+                    && pools[at(block.group)].generation(block.block) == generation
+            })?;
+            Some(TierWrite { place: Place { tier, slot }, block, hash })
+        })?;
+        self.pools[at(write.block.group)].pin(write.block.block);
+        self.assert_conserved();
+        Some(write)
+    }
+
+    /// A write ended. Panics if none was under way there.
+    pub fn wrote(&mut self, Place { tier, slot }: Place, end: WriteEnd) {
+        let shelves = self.tiers.get_mut(&tier).expect("there is the tier, for it was written to");
+        let BlockRef { group, block } = shelves.wrote(slot, end);
+        self.pools[at(group)].unpin(block);
+        self.assert_conserved();
+    }
+
+    /// Length in tokens of the longest prefix of `chain` that a prompt could go on from once [`load`](Self::load) brought back
+    /// what tiers have of it. At least [`cached_tokens`](Self::cached_tokens).
+    pub fn loadable_tokens(&self, chain: &[BlockHash]) -> u32 {
+        let cached = self.usable_blocks(chain, None);
+        if self.tiers.is_empty() {
+            return cached * self.config.block_tokens;
+        }
+        let loadable = self.reachable_blocks(chain, None, |number, group, hash| {
+            self.source(group, hash).is_some() || (number < cached && self.index.get(group, hash).is_some())
+        });
+        loadable.max(cached) * self.config.block_tokens
+    }
+
+    /// Where each record is that a [`load`](Self::load) of the first `tokens` positions of `chain` would read.
+    pub fn sources(&self, chain: &[BlockHash], tokens: u32) -> Vec<(Tier, GroupId)> {
+        let size = self.config.block_tokens;
+        let cached = self.usable_blocks(&chain[..chain.len().min((tokens / size) as usize)], Some(tokens));
+        let of_group = |(group, config): (GroupId, &crate::GroupConfig)| {
+            let first = config.first_needed(tokens, size).max(cached);
+            let records = chain.iter().take((tokens / size) as usize).skip(first as usize);
+            records.filter_map(move |&hash| Some((self.source(group, hash)?, group))).collect::<Vec<_>>()
+        };
+        self.groups().zip(&self.config.groups).flat_map(of_group).collect()
+    }
+
+    /// The fastest tier that has the record.
+    fn source(&self, group: GroupId, hash: BlockHash) -> Option<Tier> {
+        self.tiers.iter().find(|(_, shelves)| shelves.holds(group, hash)).map(|(&tier, _)| tier)
+    }
+
+    /// Counts what tiers have of a prompt's `chain`, and what they do not have, behind what the device has.
+    pub fn count_lookups(&mut self, chain: &[BlockHash]) {
+        if self.tiers.is_empty() {
+            return;
+        }
+        let cached = self.usable_blocks(chain, None) as usize;
+        for group in self.groups() {
+            for &hash in &chain[cached..] {
+                let _found = self.tiers.values_mut().any(|shelves| shelves.count_lookup(group, hash));
+            }
+        }
+    }
+
+    /// Opens a sequence for the first `tokens` positions of `chain` and says what to read into it from tiers: of whatever the
+    /// device does not have. Each read ends with [`read_ended`](Self::read_ended), and after all of them the sequence is
+    /// [closed](Self::close). `None`: it does not fit now, or not all of it is there; nothing was taken.
+    pub fn load(&mut self, key: SeqKey, chain: &[BlockHash], tokens: u32) -> Option<Vec<TierRead>> {
+        let Admit::Ready { cached_tokens } = self.open(key, chain, tokens, 0) else { return None };
+        let first = cached_tokens / self.config.block_tokens;
+        let mut reads = Vec::new();
+        let sequence = self.sequence(key);
+        let wanted: Vec<(u32, BlockRef)> = self
+            .groups()
+            .zip(&sequence.tables)
+            .flat_map(|(group, table)| {
+                let numbered = (table.first..).zip(&table.blocks).filter(move |&(number, _)| number >= first);
+                numbered.map(move |(number, &block)| (number, BlockRef { group, block }))
+            })
+            .collect();
+        for (number, block) in wanted {
+            let hash = chain[number as usize];
+            let mut tiers = self.tiers.iter_mut();
+            let found =
+                tiers.find_map(|(&tier, shelves)| Some(Place { tier, slot: shelves.begin_read(block.group, hash)? }));
+            match found {
+                Some(place) => reads.push(TierRead { place, block, hash, number }),
+                None => {
+                    reads.iter().for_each(|read| self.read_ended(read, chain, ReadEnd::Unread));
+                    self.close(key);
+                    return None;
+                }
+            }
+        }
+        Some(reads)
+    }
+
+    /// A read of [`load`](Self::load) ended. If it was good, its block is cached from now on, whatever becomes of those before it.
+    /// Panics if none was under way there.
+    pub fn read_ended(&mut self, read: &TierRead, chain: &[BlockHash], end: ReadEnd) {
+        let Place { tier, slot } = read.place;
+        self.tiers.get_mut(&tier).expect("there is the tier, for it was read").end_read(slot, end);
+        if end != ReadEnd::Good {
+            return;
+        }
+        let BlockRef { group, block } = read.block;
+        let pool = &mut self.pools[at(group)];
+        pool.fill(block);
+        pool.seal(block, read.hash, parent(chain, read.number), &mut self.index);
+        // What came from a slow tier may be wanted in a faster one.
+        self.tiers.values_mut().for_each(|tier| tier.sealed(read.block, pool.generation(block), read.hash));
+        self.assert_conserved();
+    }
+}

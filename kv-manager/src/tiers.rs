@@ -1,0 +1,165 @@
+//! The tiers below the device: which of them holds which record, and which records are worth having there.
+//!
+//! `host` is memory, `disk` files of this host, `object` a store that others share. They decide alike ([`Shelves`]); the log
+//! of what a disk holds ([`log`]) and the bytes of records ([`header`]) are read and written by a shell, which says how each
+//! move ended. What is read is verified by the shell before anybody relies on it, so an entry that is wrong costs time, never
+//! tokens.
+
+pub mod header;
+pub mod log;
+mod seen;
+mod shelves;
+
+use domain::{BlockHash, BlockRef, GroupId};
+pub(crate) use shelves::Shelves;
+
+/// A tier below the device. The first that has a record is the one that it is read from.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum Tier {
+    /// Memory of this host.
+    Host,
+    /// Files of this host.
+    Disk,
+    /// A store that is shared with others.
+    Object,
+}
+
+impl Tier {
+    /// All of them, the fastest first.
+    pub const ALL: [Self; 3] = [Self::Host, Self::Disk, Self::Object];
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Host => "host",
+            Self::Disk => "disk",
+            Self::Object => "object",
+        }
+    }
+}
+
+/// When a sealed block is written to a tier.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum WritePolicy {
+    /// When it is sealed.
+    Through,
+    /// When it is used a second time, out of the cache or because it had to be computed again: a block that nobody asks for
+    /// again never takes the tier's time.
+    #[default]
+    SecondUse,
+}
+
+/// Size and bounds of a tier.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TierConfig {
+    /// Slots of each KV group.
+    pub slots: Vec<u32>,
+    /// Records being written at once.
+    pub writes_max: usize,
+    /// Blocks that wait to be written. When full, one more is not written, and counted.
+    pub backlog_max: usize,
+    /// What is written.
+    pub write: WritePolicy,
+}
+
+/// A place for one record of a group.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct Slot {
+    /// The group, which decides the record's size.
+    pub group: GroupId,
+    /// Which of the group's. In a store that names records by identity it says only which of the identities that are
+    /// remembered this is.
+    pub slot: u32,
+}
+
+/// Where a record is.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct Place {
+    /// In which tier.
+    pub tier: Tier,
+    /// Where in that.
+    pub slot: Slot,
+}
+
+/// A record shall be written: the bytes of `block`, which stay as they are until [`crate::KvManager::wrote`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TierWrite {
+    /// Where to.
+    pub place: Place,
+    /// From where.
+    pub block: BlockRef,
+    /// The record's identity.
+    pub hash: BlockHash,
+}
+
+/// A record shall be read into `block`, which is its reader's until it said how that ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TierRead {
+    /// From where.
+    pub place: Place,
+    /// Where to.
+    pub block: BlockRef,
+    /// The identity that it must have.
+    pub hash: BlockHash,
+    /// Which block of the sequence it is.
+    pub number: u32,
+}
+
+/// How a write ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum WriteEnd {
+    /// The record is there.
+    Written,
+    /// It is there, for another worker had written it.
+    Existed,
+    /// It is not there.
+    Failed,
+}
+
+/// How a read ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ReadEnd {
+    /// The record was verified, and is in its block.
+    Good,
+    /// What is there is not that record.
+    Wrong,
+    /// There is nothing.
+    Missing,
+    /// It was not read; nothing is known of it.
+    Unread,
+}
+
+/// Counts of a tier, in records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct TierStats {
+    /// Slots: always `free + writing + held`.
+    pub total: u32,
+    /// That hold nothing.
+    pub free: u32,
+    /// Being written.
+    pub writing: u32,
+    /// That hold a record.
+    pub held: u32,
+    /// Blocks that wait to be written.
+    pub backlog: u32,
+    /// That prompts looked for and found here, in no faster tier, since the start.
+    pub hits: u64,
+    /// That prompts looked for here, having found them in no faster tier, and did not find, since the start.
+    pub misses: u64,
+    /// Written, since the start.
+    pub written: u64,
+    /// That others had written when they were to be written, since the start.
+    pub existed: u64,
+    /// Read and verified, since the start.
+    pub read: u64,
+    /// Given up for others, since the start.
+    pub evictions: u64,
+    /// Not written though they should have been (too many wait, or every slot is in use), since the start.
+    pub refused: u64,
+    /// That failed to be written, since the start.
+    pub failed: u64,
+    /// Found wrong when they were read, since the start.
+    pub corrupt: u64,
+    /// Found gone when they were read, since the start.
+    pub missing: u64,
+}

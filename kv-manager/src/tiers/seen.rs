@@ -1,0 +1,40 @@
+//! The identities that were sealed lately.
+
+use domain::{BlockHash, GroupId};
+use std::collections::hash_map::DefaultHasher;
+use std::collections::{HashSet, VecDeque};
+use std::hash::BuildHasherDefault;
+
+/// So many identities at most; the oldest is forgotten first.
+#[derive(Clone)]
+pub(super) struct Seen {
+    known: HashSet<(GroupId, BlockHash), BuildHasherDefault<DefaultHasher>>,
+    order: VecDeque<(GroupId, BlockHash)>,
+    max: usize,
+}
+
+impl Seen {
+    pub(super) fn new(max: usize) -> Self {
+        Self { known: HashSet::default(), order: VecDeque::new(), max }
+    }
+
+    /// Whether it was not among them; it is now.
+    pub(super) fn first(&mut self, group: GroupId, hash: BlockHash) -> bool {
+        let first = self.known.insert((group, hash));
+        if first {
+            self.order.push_back((group, hash));
+            if self.order.len() > self.max
+                && let Some(oldest) = self.order.pop_front()
+            {
+                self.known.remove(&oldest);
+            }
+        }
+        first
+    }
+
+    /// Asserts that the bound holds.
+    pub(super) fn check(&self) {
+        let Self { known, order, max } = self;
+        assert!(known.len() == order.len() && order.len() <= *max, "a bound is exceeded");
+    }
+}

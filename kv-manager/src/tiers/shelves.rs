@@ -1,0 +1,361 @@
+//! The slots of one tier: a shelf of them for each group.
+//!
+//! A slot is free, being written, or held; their sum is the tier, asserted at every change. A tier may be closed for a while
+//! or for ever: then nothing is found in it and nothing is written, and moves under way end as ever.
+
+use super::seen::Seen;
+use super::{ReadEnd, Slot, TierConfig, TierStats, WriteEnd, WritePolicy};
+use crate::eviction::Queue;
+use domain::{BlockHash, BlockRef, Generation, GroupId};
+use std::collections::hash_map::DefaultHasher;
+use std::collections::{HashMap, VecDeque};
+use std::hash::BuildHasherDefault;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    Free,
+    Writing(BlockRef),
+    Held,
+}
+
+#[derive(Clone, Debug)]
+struct Entry {
+    state: State,
+    hash: BlockHash,
+    /// Reads under way.
+    readers: u32,
+    /// It turned out wrong, or gone, while others read it: free when they end.
+    wrong: bool,
+}
+
+impl Entry {
+    const FREE: Self = Self { state: State::Free, hash: BlockHash([0; 16]), readers: 0, wrong: false };
+}
+
+type SlotMap = HashMap<BlockHash, u32, BuildHasherDefault<DefaultHasher>>;
+
+/// The slots of one group.
+#[derive(Clone)]
+struct Shelf {
+    entries: Vec<Entry>,
+    free: Vec<u32>,
+    index: SlotMap,
+    /// Held slots that nobody reads, the one that was read or written last at the end.
+    order: Queue,
+}
+
+/// A block that shall be written.
+#[derive(Clone, Copy, Debug)]
+struct Wanted {
+    block: BlockRef,
+    generation: Generation,
+    hash: BlockHash,
+}
+
+/// Identities that are remembered for each slot.
+const SEEN_PER_SLOT: usize = 2;
+
+/// One tier of one worker.
+#[derive(Clone)]
+pub(crate) struct Shelves {
+    config: TierConfig,
+    shelves: Vec<Shelf>,
+    backlog: VecDeque<Wanted>,
+    seen: Seen,
+    /// Records being written.
+    writing: Vec<(GroupId, BlockHash)>,
+    closed: bool,
+    stats: TierStats,
+}
+
+impl Shelves {
+    /// A tier that holds nothing.
+    pub(crate) fn new(config: TierConfig) -> Self {
+        let shelf = |&slots: &u32| Shelf {
+            entries: vec![Entry::FREE; slots as usize],
+            free: (0..slots).rev().collect(),
+            index: SlotMap::default(),
+            order: Queue::new(slots),
+        };
+        let shelves = config.slots.iter().map(shelf).collect();
+        let slots: u32 = config.slots.iter().sum();
+        Self {
+            shelves,
+            backlog: VecDeque::new(),
+            seen: Seen::new(SEEN_PER_SLOT * slots as usize),
+            writing: Vec::new(),
+            closed: false,
+            stats: TierStats::default(),
+            config,
+        }
+    }
+
+    /// A block was sealed.
+    pub(crate) fn sealed(&mut self, block: BlockRef, generation: Generation, hash: BlockHash) {
+        if self.config.write == WritePolicy::Through || !self.seen.first(block.group, hash) {
+            self.want(block, generation, hash);
+        }
+    }
+
+    /// A sequence took a block over from the cache.
+    pub(crate) fn hit(&mut self, block: BlockRef, generation: Generation, hash: BlockHash) {
+        if self.config.write == WritePolicy::SecondUse {
+            self.want(block, generation, hash);
+        }
+    }
+
+    /// The records that were written in an earlier life, the oldest first; nothing was written in this one yet. Those whose
+    /// slot does not exist are left out; of those that name a slot or an identity twice, the last counts.
+    pub(crate) fn recover(&mut self, records: &[(Slot, BlockHash)]) {
+        for &(Slot { group, slot }, hash) in records.iter().rev() {
+            let Some(shelf) = self.shelves.get_mut(at(group)) else { continue };
+            let is_free = shelf.entries.get(slot as usize).is_some_and(|entry| entry.state == State::Free);
+            if is_free && !shelf.index.contains_key(&hash) {
+                shelf.entries[slot as usize] = Entry { state: State::Held, hash, ..Entry::FREE };
+                shelf.index.insert(hash, slot);
+            }
+        }
+        for &(Slot { group, slot }, hash) in records {
+            let Some(shelf) = self.shelves.get_mut(at(group)) else { continue };
+            if shelf.index.get(&hash) == Some(&slot) && !shelf.order.contains(slot) {
+                shelf.order.push(slot);
+            }
+        }
+        for shelf in &mut self.shelves {
+            let Shelf { free, entries, .. } = shelf;
+            free.retain(|&slot| entries[slot as usize].state == State::Free);
+        }
+        self.assert_conserved();
+    }
+
+    /// Others wrote the record. Whether there was room to take note of it, or no need to.
+    pub(crate) fn learn(&mut self, group: GroupId, hash: BlockHash) -> bool {
+        let Some(shelf) = self.shelves.get_mut(at(group)) else { return true };
+        if shelf.index.contains_key(&hash) || self.writing.contains(&(group, hash)) {
+            return true;
+        }
+        // What is known already was of use here: nothing of it is given up for what others may need.
+        let Some(slot) = shelf.free.pop() else { return false };
+        shelf.hold(slot, hash);
+        self.assert_conserved();
+        true
+    }
+
+    /// Nothing is found here from now on, and nothing is written.
+    pub(crate) fn close(&mut self) {
+        self.closed = true;
+        self.backlog.clear();
+    }
+
+    /// It is relied on again.
+    pub(crate) fn open(&mut self) {
+        self.closed = false;
+    }
+
+    pub(crate) fn holds(&self, group: GroupId, hash: BlockHash) -> bool {
+        !self.closed && self.shelves[at(group)].index.contains_key(&hash)
+    }
+
+    /// A prompt looks for the record. Whether it is here.
+    pub(crate) fn count_lookup(&mut self, group: GroupId, hash: BlockHash) -> bool {
+        let held = self.holds(group, hash);
+        *(if held { &mut self.stats.hits } else { &mut self.stats.misses }) += 1;
+        held
+    }
+
+    /// The block shall be written, some time.
+    fn want(&mut self, block: BlockRef, generation: Generation, hash: BlockHash) {
+        if self.closed || self.holds(block.group, hash) {
+            return;
+        }
+        if self.backlog.len() >= self.config.backlog_max {
+            self.stats.refused += 1;
+            return;
+        }
+        self.backlog.push_back(Wanted { block, generation, hash });
+    }
+
+    /// The next record to write, with its slot, if another may be under way. `is_there` says whether a block still holds what
+    /// was wanted of it.
+    pub(crate) fn next_write(
+        &mut self,
+        is_there: impl Fn(BlockRef, Generation, BlockHash) -> bool,
+    ) -> Option<(Slot, BlockRef, BlockHash)> {
+        while self.writing.len() < self.config.writes_max {
+            let Wanted { block, generation, hash } = self.backlog.pop_front()?;
+            let shelf = &mut self.shelves[at(block.group)];
+            let known = shelf.index.contains_key(&hash) || self.writing.contains(&(block.group, hash));
+            if known || !is_there(block, generation, hash) {
+                continue;
+            }
+            let Some(slot) = shelf.take(&mut self.stats.evictions) else {
+                self.stats.refused += 1;
+                continue;
+            };
+            shelf.entries[slot as usize] = Entry { state: State::Writing(block), hash, ..Entry::FREE };
+            self.writing.push((block.group, hash));
+            self.assert_conserved();
+            return Some((Slot { group: block.group, slot }, block, hash));
+        }
+        None
+    }
+
+    /// A write ended. The block it was made from.
+    pub(crate) fn wrote(&mut self, slot: Slot, end: WriteEnd) -> BlockRef {
+        let shelf = &mut self.shelves[at(slot.group)];
+        let Entry { state: State::Writing(block), hash, .. } = shelf.entries[slot.slot as usize] else {
+            panic!("{slot:?} is not being written");
+        };
+        self.writing.retain(|&writing| writing != (slot.group, hash));
+        match end {
+            WriteEnd::Failed => {
+                shelf.entries[slot.slot as usize] = Entry::FREE;
+                shelf.free.push(slot.slot);
+                self.stats.failed += 1;
+            }
+            WriteEnd::Written => {
+                shelf.hold(slot.slot, hash);
+                self.stats.written += 1;
+            }
+            WriteEnd::Existed => {
+                shelf.hold(slot.slot, hash);
+                self.stats.existed += 1;
+            }
+        }
+        self.assert_conserved();
+        block
+    }
+
+    /// A read of a record that is held begins. Where it is.
+    pub(crate) fn begin_read(&mut self, group: GroupId, hash: BlockHash) -> Option<Slot> {
+        if self.closed {
+            return None;
+        }
+        let shelf = &mut self.shelves[at(group)];
+        let slot = *shelf.index.get(&hash)?;
+        let entry = &mut shelf.entries[slot as usize];
+        entry.readers += 1;
+        if entry.readers == 1 {
+            shelf.order.remove(slot);
+        }
+        self.assert_conserved();
+        Some(Slot { group, slot })
+    }
+
+    /// A read ended. A record that is not what it should be, or gone, is given up.
+    pub(crate) fn end_read(&mut self, slot: Slot, end: ReadEnd) {
+        let shelf = &mut self.shelves[at(slot.group)];
+        let entry = &mut shelf.entries[slot.slot as usize];
+        assert!(entry.readers > 0 && entry.state == State::Held, "{slot:?} is not read");
+        entry.readers -= 1;
+        match end {
+            ReadEnd::Good => self.stats.read += 1,
+            ReadEnd::Wrong | ReadEnd::Missing if !entry.wrong => {
+                *(if end == ReadEnd::Wrong { &mut self.stats.corrupt } else { &mut self.stats.missing }) += 1;
+                entry.wrong = true;
+                // Nobody finds it any more.
+                shelf.index.remove(&entry.hash);
+            }
+            ReadEnd::Wrong | ReadEnd::Missing | ReadEnd::Unread => {}
+        }
+        if entry.readers == 0 {
+            if entry.wrong {
+                *entry = Entry::FREE;
+                shelf.free.push(slot.slot);
+            } else {
+                shelf.order.push(slot.slot);
+            }
+        }
+        self.assert_conserved();
+    }
+
+    /// The blocks that are being written.
+    pub(crate) fn written_from(&self) -> impl Iterator<Item = BlockRef> {
+        let entries = self.shelves.iter().flat_map(|shelf| &shelf.entries);
+        entries.filter_map(|entry| if let State::Writing(block) = entry.state { Some(block) } else { None })
+    }
+
+    /// The counts.
+    pub(crate) fn stats(&self) -> TierStats {
+        let total: usize = self.shelves.iter().map(|shelf| shelf.entries.len()).sum();
+        let free: usize = self.shelves.iter().map(|shelf| shelf.free.len()).sum();
+        TierStats {
+            total: total as u32,
+            free: free as u32,
+            writing: self.writing.len() as u32,
+            held: (total - free - self.writing.len()) as u32,
+            backlog: self.backlog.len() as u32,
+            ..self.stats
+        }
+    }
+
+    /// Records that are held, of each group.
+    pub(crate) fn held(&self) -> impl Iterator<Item = (GroupId, usize)> {
+        self.shelves.iter().enumerate().map(|(group, shelf)| (GroupId(group as u16), shelf.index.len()))
+    }
+
+    /// Asserts what can be asserted cheaply; [`Shelves::check`] looks at every slot.
+    fn assert_conserved(&self) {
+        let held: usize = self.shelves.iter().map(|shelf| shelf.index.len()).sum();
+        let stats = self.stats();
+        // A record that turned out wrong is in no index while others still read it.
+        assert!(
+            self.writing.len() <= self.config.writes_max && held as u32 <= stats.held,
+            "slots are not conserved: {stats:?}"
+        );
+    }
+
+    /// Asserts everything about the slots.
+    pub(crate) fn check(&self) {
+        self.assert_conserved();
+        let mut writing = 0;
+        for shelf in &self.shelves {
+            let (mut free, mut idle, mut indexed) = (0, 0, 0);
+            for (slot, entry) in (0..).zip(&shelf.entries) {
+                let listed = shelf.free.iter().filter(|&&free| free == slot).count();
+                assert_eq!(listed, usize::from(entry.state == State::Free), "slot {slot} and the free list");
+                assert!(entry.readers == 0 || entry.state == State::Held, "slot {slot} is read");
+                match entry.state {
+                    State::Free => free += 1,
+                    State::Writing(_) => writing += 1,
+                    State::Held => {
+                        let found = shelf.index.get(&entry.hash) == Some(&slot);
+                        assert_eq!(found, !entry.wrong, "slot {slot} and the index");
+                        assert!(!entry.wrong || entry.readers > 0, "slot {slot} is wrong and held");
+                        indexed += usize::from(found);
+                        idle += u32::from(entry.readers == 0);
+                    }
+                }
+            }
+            assert_eq!((free, indexed), (shelf.free.len(), shelf.index.len()), "slots by state");
+            assert_eq!(idle, shelf.order.len(), "the queue has what nobody reads");
+        }
+        assert_eq!(writing, self.writing.len(), "slots being written");
+        assert!(self.backlog.len() <= self.config.backlog_max, "a bound is exceeded");
+        self.seen.check();
+    }
+}
+
+impl Shelf {
+    /// The slot, which is in no list, holds the record.
+    fn hold(&mut self, slot: u32, hash: BlockHash) {
+        self.entries[slot as usize] = Entry { state: State::Held, hash, ..Entry::FREE };
+        self.index.insert(hash, slot);
+        self.order.push(slot);
+    }
+
+    /// A slot to write to.
+    fn take(&mut self, evictions: &mut u64) -> Option<u32> {
+        if let Some(slot) = self.free.pop() {
+            return Some(slot);
+        }
+        let slot = self.order.pop()?;
+        self.index.remove(&self.entries[slot as usize].hash);
+        *evictions += 1;
+        Some(slot)
+    }
+}
+
+fn at(group: GroupId) -> usize {
+    usize::from(group.0)
+}

@@ -1,0 +1,135 @@
+//! The metrics of a worker's tiers, as handles that are looked up once.
+
+use domain::{KvLayout, WorkerId};
+use kv_manager::KvManager;
+use kv_manager::tiers::{ReadEnd, Tier, TierStats, WriteEnd};
+use metrics::{Counter, Gauge, Histogram};
+use std::collections::BTreeMap;
+use std::time::Duration;
+use telemetry::metrics::{self as declared, RecordState};
+
+/// Of all tiers that the worker has, so that nothing is shown of one that is not there.
+pub(crate) struct TierMeters {
+    worker: WorkerId,
+    tiers: BTreeMap<Tier, Handles>,
+    load_time: Option<Histogram>,
+}
+
+struct Handles {
+    open: Gauge,
+    records: [Gauge; 3],
+    bytes: Gauge,
+    lookups: [Counter; 2],
+    moves: [Counter; 8],
+    written: Moved,
+    read: Moved,
+    loaded_tokens: Counter,
+}
+
+/// One direction of moves.
+struct Moved {
+    bytes: Counter,
+    time: Histogram,
+}
+
+impl TierMeters {
+    pub(crate) fn new(worker: WorkerId) -> Self {
+        Self { worker, tiers: BTreeMap::new(), load_time: None }
+    }
+
+    /// Tells of a tier from now on.
+    pub(crate) fn show(&mut self, tier: Tier) {
+        let (worker, name) = (self.worker, tier.name());
+        let states = [RecordState::Free, RecordState::Writing, RecordState::Held];
+        let results = ["written", "existed", "read", "evicted", "refused", "failed", "corrupt", "missing"];
+        let moved = |direction| Moved {
+            bytes: declared::tier_moved_bytes(worker, name, direction),
+            time: declared::tier_move_time(worker, name, direction),
+        };
+        let handles = Handles {
+            open: declared::tier_open(worker, name),
+            records: states.map(|state| declared::tier_records(worker, name, state)),
+            bytes: declared::tier_bytes(worker, name),
+            lookups: ["hit", "miss"].map(|result| declared::tier_lookups(worker, name, result)),
+            moves: results.map(|result| declared::tier_moves(worker, name, result)),
+            written: moved("write"),
+            read: moved("read"),
+            loaded_tokens: declared::tier_loaded_tokens(worker, name),
+        };
+        handles.open.set(1.0);
+        self.tiers.insert(tier, handles);
+        self.load_time = Some(declared::tier_load_time(worker));
+    }
+
+    /// Whether the tier is relied on.
+    pub(crate) fn open(&self, tier: Tier, open: bool) {
+        if let Some(handles) = self.tiers.get(&tier) {
+            handles.open.set(f64::from(u8::from(open)));
+        }
+    }
+
+    /// A write of a record of so many bytes ended.
+    pub(crate) fn wrote(&self, tier: Tier, end: WriteEnd, bytes: u64, elapsed: Duration) {
+        if let Some(handles) = self.tiers.get(&tier).filter(|_| end == WriteEnd::Written) {
+            handles.written.count(bytes, elapsed);
+        }
+    }
+
+    /// A read of a record of so many bytes ended.
+    pub(crate) fn read(&self, tier: Tier, end: ReadEnd, bytes: u64, elapsed: Duration) {
+        if let Some(handles) = self.tiers.get(&tier).filter(|_| end == ReadEnd::Good) {
+            handles.read.count(bytes, elapsed);
+        }
+    }
+
+    /// Prompts need not compute so many tokens, which came from the tier.
+    pub(crate) fn loaded_tokens(&self, tier: Tier, tokens: u32) {
+        if let Some(handles) = self.tiers.get(&tier) {
+            handles.loaded_tokens.increment(u64::from(tokens));
+        }
+    }
+
+    /// A prompt waited so long for its load.
+    pub(crate) fn load_time(&self, elapsed: Duration) {
+        if let Some(load_time) = &self.load_time {
+            load_time.record(elapsed.as_secs_f64());
+        }
+    }
+
+    pub(crate) fn publish(&self, kv: &KvManager, layout: &KvLayout) {
+        let mut bytes = BTreeMap::<Tier, usize>::new();
+        for (tier, group, records) in kv.tier_records() {
+            *bytes.entry(tier).or_default() += records * layout.record_bytes(usize::from(group.0));
+        }
+        for (tier, stats) in kv.tier_stats() {
+            if let Some(handles) = self.tiers.get(&tier) {
+                handles.publish(&stats);
+                handles.bytes.set(bytes.get(&tier).copied().unwrap_or(0) as f64);
+            }
+        }
+    }
+}
+
+impl Handles {
+    fn publish(&self, stats: &TierStats) {
+        let TierStats { free, writing, held, hits, misses, .. } = *stats;
+        let TierStats { written, existed, read, evictions, refused, failed, corrupt, missing, .. } = *stats;
+        for (gauge, value) in self.records.iter().zip([free, writing, held]) {
+            gauge.set(f64::from(value));
+        }
+        for (counter, value) in self.lookups.iter().zip([hits, misses]) {
+            counter.absolute(value);
+        }
+        let moves = [written, existed, read, evictions, refused, failed, corrupt, missing];
+        for (counter, value) in self.moves.iter().zip(moves) {
+            counter.absolute(value);
+        }
+    }
+}
+
+impl Moved {
+    fn count(&self, bytes: u64, elapsed: Duration) {
+        self.bytes.increment(bytes);
+        self.time.record(elapsed.as_secs_f64());
+    }
+}
