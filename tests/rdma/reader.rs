@@ -18,8 +18,9 @@ const REGION: RegionId = RegionId(0);
 pub(crate) const LEN: usize = 8 << 20;
 /// Fingerprint of what lies there.
 pub(crate) const LAYOUT: u64 = 0xBA70;
-/// How long a test waits for what must happen: the machine is emulated.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a test waits for what must happen: the machine is emulated, and Soft-RoCE may take most of a minute to destroy a
+/// queue pair.
+const PATIENCE: Duration = Duration::from_secs(150);
 /// Long enough to see what should not happen.
 const MOMENT: Duration = Duration::from_millis(300);
 /// What the reader's memory holds where nothing was read to.
@@ -97,7 +98,8 @@ impl Reader {
     }
 
     pub(crate) fn event(&self) -> AgentEvent {
-        self.events.recv_timeout(PATIENCE).expect("something happens")
+        let event = self.events.recv_timeout(PATIENCE);
+        event.unwrap_or_else(|_| panic!("nothing happens for {PATIENCE:?}: {:?}", self.agent.counts()))
     }
 
     /// The rails of its links.

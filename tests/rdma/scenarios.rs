@@ -5,11 +5,12 @@ use crate::reader::{LAYOUT, LEN, OWNER, Reader, UNTOUCHED, byte};
 use domain::{ProgressWord, StepId};
 use transport::{AgentEvent, Copy, RailCounts, ReadBatch, RegionId, TransferError};
 
-const SCENARIOS: [(&str, fn()); 8] = [
+const SCENARIOS: [(&str, fn()); 9] = [
     ("reads_of_every_size", reads_of_every_size),
     ("reads_of_every_stride", reads_of_every_stride),
     ("reads_over_two_devices", reads_over_two_devices),
     ("a_device_fails_and_comes_back", a_device_fails_and_comes_back),
+    ("a_device_dies_while_the_other_is_idle", a_device_dies_while_the_other_is_idle),
     ("layers_are_read_as_they_are_written", layers_are_read_as_they_are_written),
     ("cancelled_under_load", cancelled_under_load),
     ("the_owner_is_killed_and_returns", the_owner_is_killed_and_returns),
@@ -84,16 +85,23 @@ fn two_devices() -> Option<[String; 2]> {
     devices
 }
 
+/// The network that the second of two devices is on, to be set "up" or "down". `None`: no device is on one of its own.
+fn network_of(devices: &[String; 2]) -> Option<impl Fn(&str)> {
+    // Soft-RoCE says on which network it is.
+    let Ok(network) = std::fs::read_to_string(format!("/sys/class/infiniband/{}/parent", devices[1])) else {
+        println!("rdma: skipped, since no device is on a network of its own");
+        return None;
+    };
+    Some(move |state: &str| {
+        let done = std::process::Command::new("ip").args(["link", "set", network.trim(), state]).status();
+        assert!(done.is_ok_and(|status| status.success()), "{network} is set {state}");
+    })
+}
+
 /// The network of one of two devices goes down amid a transfer, and comes up again later.
 fn a_device_fails_and_comes_back() {
     let Some(devices) = two_devices() else { return };
-    // Soft-RoCE says on which network it is.
-    let network = std::fs::read_to_string(format!("/sys/class/infiniband/{}/parent", devices[1]));
-    let Ok(network) = network else { return println!("rdma: skipped, since no device is on a network of its own") };
-    let set = |state: &str| {
-        let done = std::process::Command::new("ip").args(["link", "set", network.trim(), state]).status();
-        assert!(done.is_ok_and(|status| status.success()), "{network} is set {state}");
-    };
+    let Some(set) = network_of(&devices) else { return };
     let devices = devices.each_ref().map(String::as_str);
     let owner = Owner::start_with(1, LAYOUT, &devices);
     let reader = Reader::connected_with(&owner, &devices);
@@ -116,6 +124,28 @@ fn a_device_fails_and_comes_back() {
     }
     assert_eq!(reader.agent.counts().rails_returned, 1);
     reader.check(LEN, &[(0, 0)]);
+}
+
+/// A device dies amid what it reads, and soon nothing else is read that would show it: the lane's patience ends.
+fn a_device_dies_while_the_other_is_idle() {
+    let Some(devices) = two_devices() else { return };
+    let Some(set) = network_of(&devices) else { return };
+    let devices = devices.each_ref().map(String::as_str);
+    let owner = Owner::start_with(1, LAYOUT, &devices);
+    let reader = Reader::connected_with(&owner, &devices);
+    // One transfer for each device, of the same length.
+    const PART: usize = LEN / 8;
+    reader.wipe();
+    while reader.rails() != (RailCounts { up: 1, aside: 1 }) {
+        let ids = [0, PART].map(|at| reader.post(PART, 0, &[(at, at)]));
+        set("down");
+        for _ in ids {
+            let end = reader.ended();
+            assert_eq!((ids.contains(&end.id), end.result.is_ok()), (true, true), "{end:?}");
+        }
+    }
+    assert!(reader.bytes()[..2 * PART].iter().zip(0..).all(|(is, at)| *is == byte(at)), "every byte is right");
+    set("up");
 }
 
 fn layers_are_read_as_they_are_written() {

@@ -46,7 +46,7 @@ pub enum RailFault {
     Failed,
     /// It does a small share of what the others do.
     Slow,
-    /// Nothing comes by it, while the others bring what is asked of them.
+    /// Nothing comes by it, while the others bring what is asked of them, or for longer than the lane has patience.
     Silent,
 }
 
@@ -262,6 +262,14 @@ impl Rails {
         let best = others().filter_map(|(_, other)| other.standard(now)).fold(0.0, f64::max);
         let slow = rail.samples >= SAMPLES_MIN && rail.bytes_per_s < SLOW_SHARE * best;
         slow.then_some(RailFault::Slow)
+    }
+
+    /// The rail that has brought nothing of what is due for the longest, and since when. Over `tcp` the kernel ends such a
+    /// connection.
+    #[cfg(any(feature = "rdma", test))]
+    pub(crate) fn mute(&self) -> Option<(usize, Instant)> {
+        let due = self.rails.iter().enumerate().filter(|(_, rail)| rail.is_up() && rail.due > 0);
+        due.map(|(place, rail)| (place, rail.heard)).min_by_key(|&(_, heard)| heard)
     }
 
     /// A rail is not used any more until it did well when tried again; nothing is asked of it.

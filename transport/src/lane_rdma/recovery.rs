@@ -14,6 +14,9 @@ use std::time::{Duration, Instant};
 
 /// How long the reads of a queue pair that was ended may take to complete, until it is destroyed.
 const FLUSH_MAX: Duration = Duration::from_secs(1);
+/// How long a rail may bring nothing of what it is asked for, whatever the others do: longer than its device asks again for what
+/// is not answered. One that gives up neither then holds no transfer for longer.
+const MUTE_MAX: Duration = Duration::from_secs(5);
 /// How long the owner may take to answer for a rail, and then the reads by which it is tried.
 const TRIAL_MAX: Duration = Duration::from_secs(2);
 /// Reads by which a rail is tried, all at once.
@@ -36,6 +39,12 @@ impl Engine<'_> {
                 let speed = reader.choice.bytes_per_s(place) / 1e9;
                 self.put_aside(connection, place, fault, &format!("it reads {speed:.3} GB/s"));
             }
+            while let Some(reader) = self.readers.get(&connection).filter(|reader| reader.ended.is_none())
+                && let Some((place, _)) = reader.choice.mute().filter(|&(_, since)| now >= since + MUTE_MAX)
+            {
+                let reason = format!("nothing came for {MUTE_MAX:?}, and its device does not say why");
+                self.put_aside(connection, place, RailFault::Silent, &reason);
+            }
             while let Some(reader) = self.readers.get_mut(&connection).filter(|reader| reader.ended.is_none()) {
                 let ReaderConnection { choice, rails, .. } = reader;
                 let Some(place) = choice.next_trial(now, |place| rails[place].is_none()) else { break };
@@ -54,7 +63,8 @@ impl Engine<'_> {
             // While queue pairs end, their rail waits for that alone.
             let choice = reader.choice.deadline().filter(|_| reader.ended.is_none());
             let waits = reader.rails.iter().flatten().any(|rail| matches!(rail.stage, Stage::Ended(_)));
-            stages.chain(whole).chain(choice.filter(|_| !waits)).min()
+            let mute = reader.choice.mute().filter(|_| reader.ended.is_none()).map(|(_, since)| since + MUTE_MAX);
+            stages.chain(whole).chain(choice.filter(|_| !waits)).chain(mute).min()
         };
         self.readers.values().filter_map(of_reader).min()
     }

@@ -195,3 +195,17 @@ proptest! {
         prop_assert_eq!(world.rails.up(), 3, "{:?}", world.rails);
     }
 }
+
+#[test]
+fn the_rail_that_brings_nothing_for_the_longest_is_known_whatever_the_others_do() {
+    let mut world = world(&[FAST, FAST]);
+    assert_eq!(world.rails.mute(), None, "nothing is due");
+    let begin = world.now;
+    world.rails.ask(1, BUCKET, true, begin);
+    world.rails.ask(0, BUCKET, true, begin + STEP);
+    assert_eq!(world.rails.mute(), Some((1, begin)));
+    world.rails.brought(1, BUCKET, begin + 2 * STEP);
+    assert_eq!(world.rails.mute(), Some((0, begin + STEP)));
+    world.rails.put_aside(0, begin + 3 * STEP);
+    assert_eq!(world.rails.mute(), None, "it is asked for nothing");
+}
