@@ -62,13 +62,23 @@ pub enum Refusal {
     Request,
     /// Its regions have another layout.
     Layout,
+    /// It answered what it was not asked, or in a way that no owner does.
+    Answer,
     /// It asked for bytes of a region that is registered no more. That read is refused, and its connection goes on.
     Region,
 }
 
 impl Refusal {
-    const ALL: [Self; 7] =
-        [Self::Protocol, Self::Identity, Self::Silence, Self::Crowd, Self::Request, Self::Layout, Self::Region];
+    const ALL: [Self; 8] = [
+        Self::Protocol,
+        Self::Identity,
+        Self::Silence,
+        Self::Crowd,
+        Self::Request,
+        Self::Layout,
+        Self::Answer,
+        Self::Region,
+    ];
 
     /// The name in metrics.
     pub fn name(self) -> &'static str {
@@ -79,6 +89,7 @@ impl Refusal {
             Self::Crowd => "crowd",
             Self::Request => "request",
             Self::Layout => "layout",
+            Self::Answer => "answer",
             Self::Region => "region",
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! A frame is its length (4 bytes, little endian, of what follows), its kind (1 byte) and its body.
 
-use crate::counts::Refusal;
+use crate::counts::{Counts, Refusal};
 use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
@@ -56,6 +56,15 @@ pub(crate) enum ChannelError {
     /// The system says so; on a blocking socket, also that a time limit passed.
     #[error("the connection failed: {0}")]
     Failed(Errno),
+}
+
+impl ChannelError {
+    /// Counts it, where it is the other end's fault.
+    pub(crate) fn count(&self, counts: &Counts) {
+        if let Self::Refused(why, _) = self {
+            counts.refused(*why);
+        }
+    }
 }
 
 impl Channel {

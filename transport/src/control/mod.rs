@@ -478,6 +478,7 @@ impl<'a> Loop<'a> {
     fn fail(&mut self, number: u64, error: &ChannelError) {
         let name = &self.station.config.name;
         let Some(connection) = self.connections.get_mut(&number) else { return };
+        error.count(&self.station.counts);
         match &connection.role {
             Role::Dialled(link) => {
                 Counts::add(&self.station.counts.lost);
@@ -485,8 +486,7 @@ impl<'a> Loop<'a> {
                 self.station.lose(&link, &error.to_string());
             }
             Role::Serving(_) => {
-                if let ChannelError::Refused(why, reason) = error {
-                    self.station.counts.refused(*why);
+                if let ChannelError::Refused(_, reason) = error {
                     tracing::debug!(worker = name, reason, "refused a connection");
                     turn_away(&mut connection.channel, reason);
                 }

@@ -209,9 +209,7 @@ impl<'a> Engine<'a> {
                 self.pump(number);
             }
             Err(error) => {
-                if let ChannelError::Refused(why, _) = &error {
-                    self.station.counts.refused(*why);
-                }
+                error.count(&self.station.counts);
                 self.lose(number, &error.to_string());
             }
         }

@@ -5,7 +5,7 @@ use super::owner::{OwnerConnection, Turn};
 use super::plan::Begun;
 use super::reader::{Active, Actives, ReaderConnection, Received};
 use super::{Order, Orders, Streams};
-use crate::counts::{Counts, Refusal};
+use crate::counts::Counts;
 use crate::desk::{Posted, now};
 use crate::event::{TransferError, TransferId};
 use crate::link::{Link, Way};
@@ -405,11 +405,9 @@ impl<'a> Engine<'a> {
                 if flags.intersects(EventFlags::IN | EventFlags::HUP | EventFlags::ERR) {
                     match owner.receive(self.station) {
                         Ok(work) => has_work |= work,
-                        Err((refused, reason)) => {
-                            if refused {
-                                self.station.counts.refused(Refusal::Request);
-                            }
-                            return self.close(number, &reason);
+                        Err(error) => {
+                            error.count(&self.station.counts);
+                            return self.close(number, &error.to_string());
                         }
                     }
                     if owner.waits() {
@@ -434,7 +432,10 @@ impl<'a> Engine<'a> {
                         self.carry_out();
                         self.ready(number, EventFlags::IN);
                     }
-                    Err(reason) => self.lose(number, &reason),
+                    Err(error) => {
+                        error.count(&self.station.counts);
+                        self.lose(number, &error.to_string());
+                    }
                 }
             }
         }

@@ -5,6 +5,7 @@ use super::wire::{
     Answer, Asked, PIECES_OPEN_MAX, REQUEST_HEAD, REQUEST_PIECES_MAX, RUN_BYTES_MAX, RUN_HEAD, RUN_PIECES_MAX, RunHead,
 };
 use crate::checksum::{checksum_racing, fold};
+use crate::control::ChannelError;
 use crate::counts::Refusal;
 use crate::memory::{Memory, RegionId};
 use crate::station::Station;
@@ -134,24 +135,24 @@ impl OwnerConnection {
         !self.ready.is_empty() || !self.refused.is_empty() || self.sending.sent < self.sending.len
     }
 
-    /// Reads requests. Whether there is something to send. Errors, in words: the connection is of no use any more; the
-    /// flag says whether its other end does not keep to the protocol.
-    pub(super) fn receive(&mut self, station: &Station) -> Result<bool, (bool, String)> {
+    /// Reads requests. Whether there is something to send. Errors: the connection is of no use any more.
+    pub(super) fn receive(&mut self, station: &Station) -> Result<bool, ChannelError> {
         let before = self.input.len();
         self.input.resize(before + READ_BYTES, 0);
         let received = rustix::net::recv(&self.socket, &mut self.input[before..], RecvFlags::DONTWAIT);
         self.input.truncate(before + received.as_ref().map_or(0, |(count, _)| *count));
         match received {
-            Ok((0, _)) => return Err((false, "the connection was closed".to_owned())),
+            Ok((0, _)) => return Err(ChannelError::Closed),
             Ok(_) | Err(Errno::INTR | Errno::AGAIN) => {}
-            Err(error) => return Err((false, error.to_string())),
+            Err(error) => return Err(ChannelError::Failed(error)),
         }
+        let refuse = |reason| ChannelError::Refused(Refusal::Request, reason);
         let input = std::mem::take(&mut self.input);
         let mut rest = input.as_slice();
         while let Some((head, after)) = rest.split_first_chunk::<REQUEST_HEAD>() {
-            let asked = Asked::decode(head).ok_or_else(|| (true, "a request that is none".to_owned()))?;
+            let asked = Asked::decode(head).ok_or_else(|| refuse("a request that is none".to_owned()))?;
             let Some((series, after)) = after.split_at_checked(asked.body()) else { break };
-            self.take(station, asked, series).map_err(|reason| (true, reason))?;
+            self.take(station, asked, series).map_err(refuse)?;
             rest = after;
         }
         if !rest.is_empty() {
@@ -366,8 +367,11 @@ mod tests {
         for (bytes, expect) in refused {
             let (mut owner, mut peer) = connection();
             peer.write_all(&bytes).expect("it is open");
-            let (refused, reason) = owner.receive(&station).expect_err(expect);
-            assert!(refused && reason.contains(expect), "{reason}");
+            let error = owner.receive(&station).expect_err(expect);
+            assert!(
+                matches!(&error, ChannelError::Refused(Refusal::Request, reason) if reason.contains(expect)),
+                "{error}"
+            );
         }
         // More than is remembered at once.
         let (mut owner, mut peer) = connection();
@@ -381,7 +385,7 @@ mod tests {
             }
             assert!(asked <= PIECES_OPEN_MAX / 1024 + 1);
         };
-        assert!(end.0 && end.1.contains("at once"), "{end:?}");
+        assert!(matches!(&end, ChannelError::Refused(Refusal::Request, reason) if reason.contains("at once")), "{end}");
     }
 
     #[test]
@@ -393,7 +397,7 @@ mod tests {
         for _ in 0..2 {
             peer.write_all(&read(0, 0, &[(0, 1)])).expect("it is open");
         }
-        assert_eq!((owner.receive(&station), owner.open_pieces), (Ok(true), 2));
+        assert_eq!((owner.receive(&station).ok(), owner.open_pieces), (Some(true), 2));
         assert_eq!(owner.turn(), Ok(Turn::Idle));
         let mut answers = [0; 2 * RUN_HEAD];
         peer.read_exact(&mut answers).expect("it is answered");
@@ -402,7 +406,7 @@ mod tests {
         }
         peer.write_all(&read(0, 0, &[(0, 1)])).expect("it is open");
         peer.write_all(&Asked::Cancel { transfer: 5 }.encode()).expect("it is open");
-        assert_eq!((owner.receive(&station), owner.open_pieces), (Ok(false), 0));
+        assert_eq!((owner.receive(&station).ok(), owner.open_pieces), (Some(false), 0));
         let refused = station.counts.now().refused.into_iter().find(|(why, _)| *why == Refusal::Region);
         assert_eq!(refused.map(|(_, count)| count), Some(3));
     }
@@ -415,7 +419,7 @@ mod tests {
         let bytes = read(0, ProgressWord::mark(StepId(1), 0), &[(0, 10), (100, 20)]);
         for byte in &bytes {
             peer.write_all(&[*byte]).expect("it is open");
-            assert_eq!(owner.receive(&station), Ok(false));
+            assert_eq!(owner.receive(&station).ok(), Some(false));
         }
         assert!(owner.waits() && !owner.open(word.get()));
         word.raise(StepId(1), 0);
@@ -428,9 +432,9 @@ mod tests {
 
         peer.write_all(&read(0, u64::MAX, &[(0, 10)])).expect("it is open");
         peer.write_all(&Asked::Cancel { transfer: 5 }.encode()).expect("it is open");
-        assert_eq!(owner.receive(&station), Ok(false));
+        assert_eq!(owner.receive(&station).ok(), Some(false));
         assert_eq!((owner.waits(), owner.open_pieces), (false, 0));
         drop(peer);
-        assert!(owner.receive(&station).is_err_and(|(refused, _)| !refused));
+        assert!(matches!(owner.receive(&station), Err(ChannelError::Closed)));
     }
 }

@@ -4,6 +4,8 @@ use super::asker::Asker;
 use super::plan::{Landing, StreamPlan};
 use super::wire::{Answer, RUN_HEAD, RUN_PIECES_MAX, RunHead};
 use crate::checksum::{checksum, fold};
+use crate::control::ChannelError;
+use crate::counts::Refusal;
 use crate::desk::{Open, now};
 use crate::event::TransferError;
 use crate::link::{Link, Way};
@@ -108,14 +110,14 @@ impl ReaderConnection {
     }
 
     /// Reads what is there, up to a turn's bytes; `ended` gets the transfers that end by it. `Unknown`: the next answer is
-    /// for a transfer that is not among `actives`; if it is still not the next time, its bytes go nowhere. Errors, in
-    /// words: the connection is of no use any more.
+    /// for a transfer that is not among `actives`; if it is still not the next time, its bytes go nowhere. Errors:
+    /// the connection is of no use any more.
     pub(super) fn receive(
         &mut self,
         actives: &mut Actives,
         waste: &mut [u8],
         ended: &mut Vec<(u64, Result<(), TransferError>)>,
-    ) -> Result<Received, String> {
+    ) -> Result<Received, ChannelError> {
         self.set_wake_bytes(1);
         if self.head_len == RUN_HEAD {
             self.begin(actives, ended)?;
@@ -124,11 +126,11 @@ impl ReaderConnection {
         while turn > 0 {
             let (received, asked_for) = self.read(actives, waste);
             let received = match received {
-                Ok(0) => return Err("the connection was closed".to_owned()),
+                Ok(0) => return Err(ChannelError::Closed),
                 Ok(count) => count,
                 Err(Errno::INTR) => continue,
                 Err(Errno::AGAIN) => break,
-                Err(error) => return Err(error.to_string()),
+                Err(error) => return Err(ChannelError::Failed(error)),
             };
             self.account(received, actives, ended);
             if self.head_len == RUN_HEAD {
@@ -151,13 +153,13 @@ impl ReaderConnection {
         &mut self,
         actives: &mut Actives,
         ended: &mut Vec<(u64, Result<(), TransferError>)>,
-    ) -> Result<(), String> {
+    ) -> Result<(), ChannelError> {
         self.head_len = 0;
-        match Answer::decode(&self.head).ok_or("an answer that is none")? {
+        match Answer::decode(&self.head).ok_or_else(|| lie("an answer that is none"))? {
             Answer::Run(head) => self.run = Some(Incoming::new(head, actives, &self.link, self.rail)?),
             Answer::Refused { transfer } => match actives.get(&transfer) {
                 Some(active) if !Arc::ptr_eq(&active.open.link, &self.link) => {
-                    return Err("an answer to what was not asked".to_owned());
+                    return Err(lie("an answer to what was not asked"));
                 }
                 Some(_) => ended.push((transfer, Err(TransferError::Withdrawn))),
                 // It ended already.
@@ -240,6 +242,11 @@ impl ReaderConnection {
     }
 }
 
+/// The owner does not keep to the protocol.
+fn lie(reason: &str) -> ChannelError {
+    ChannelError::Refused(Refusal::Answer, reason.to_owned())
+}
+
 /// Sets how many bytes must be there for a socket to be readable. If it does not work, one is enough.
 fn receive_low_water(socket: BorrowedFd<'_>, bytes: usize) {
     let bytes = bytes as libc::c_int;
@@ -256,8 +263,8 @@ fn receive_low_water(socket: BorrowedFd<'_>, bytes: usize) {
 }
 
 impl Incoming {
-    /// Errors, in words: it is not what was asked for.
-    fn new(head: RunHead, actives: &mut Actives, link: &Arc<Link>, rail: usize) -> Result<Self, String> {
+    /// Errors: it is not what was asked for.
+    fn new(head: RunHead, actives: &mut Actives, link: &Arc<Link>, rail: usize) -> Result<Self, ChannelError> {
         let now = now();
         let mut run = Self { head, wanted: false, piece: head.first, offset: 0, left: head.len as usize, begun: now };
         let Some(active) = actives.get_mut(&head.transfer) else { return Ok(run) };
@@ -269,7 +276,7 @@ impl Incoming {
         let fits = Arc::ptr_eq(&active.open.link, link) && landings.is_some_and(fits);
         let request = active.plan.request_of(head.first, head.count).filter(|request| request.rail == Some(rail));
         let Some(request) = request.filter(|_| fits) else {
-            return Err("an answer to what was not asked".to_owned());
+            return Err(lie("an answer to what was not asked"));
         };
         if !std::mem::replace(&mut request.is_due, true)
             && let Way::Tcp(way) = &link.way

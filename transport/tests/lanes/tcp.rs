@@ -6,7 +6,7 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use transport::{AgentConfig, Copies, Copy, Hub, Lane, RailFault, ReadBatch, TransferError};
+use transport::{AgentConfig, Copies, Copy, Hub, Lane, RailFault, ReadBatch, Refusal, TransferError};
 
 /// A relay before an agent. It counts the bytes that go to and fro, and flips one where it is told to.
 struct Relay {
@@ -150,6 +150,7 @@ fn a_flipped_byte_in_a_header_ends_the_connection_and_what_it_carried_comes_anew
         let counts = pair.reader.agent.counts();
         assert!(counts.rails_put_aside.contains(&(RailFault::Failed, 1)), "byte {byte}: {counts:?}");
         assert_eq!(counts.rails_returned, 1, "byte {byte}");
+        assert!(counts.refused.contains(&(Refusal::Answer, 1)), "byte {byte}: {counts:?}");
     }
 }
 
@@ -166,7 +167,7 @@ fn a_request_that_lies_is_refused_counted_and_harms_nobody() {
         pair.post(LEN, 0, &[(0, 0)]);
         let requests = || {
             let refused = pair.owner.agent.counts().refused;
-            refused.iter().find(|(why, _)| *why == transport::Refusal::Request).map_or(0, |(_, count)| *count)
+            refused.iter().find(|(why, _)| *why == Refusal::Request).map_or(0, |(_, count)| *count)
         };
         println!("byte {byte}");
         while requests() == 0 {
