@@ -178,8 +178,9 @@ declare! {
     counter Count "baton_handoffs_total" handoffs(lane: &'static str, result: HandoffResult);
     /// Bytes read from other workers, by lane.
     counter Bytes "baton_transfer_bytes_total" transfer_bytes(lane: &'static str);
-    /// 1 where the worker reads the peer over the lane, 0 where it did before.
-    gauge Count "baton_lane_taken" lane_taken(worker: WorkerId, peer: WorkerId, lane: &'static str);
+    /// 1 where the worker reads the peer over the lane, 0 where it did before. `encryption` is `tls` where what it brings is
+    /// encrypted, else `none`.
+    gauge Count "baton_lane_taken" lane_taken(worker: WorkerId, peer: WorkerId, lane: &'static str, encryption: &'static str);
     /// Like `baton_lane_taken`; the label names the faster lanes, each with the reason why it was not taken.
     gauge Count "baton_lane_passed_over" lane_passed_over(worker: WorkerId, peer: WorkerId, reasons: String);
     /// Bytes a second of the worker's reads from the peer over the lane: lately, or by the probe where there were none yet.
@@ -201,7 +202,7 @@ declare! {
     counter Count "baton_rails_put_aside_total" rails_put_aside(worker: WorkerId, reason: &'static str);
     /// Times that a rail which had been put aside did well again and was taken back.
     counter Count "baton_rails_returned_total" rails_returned(worker: WorkerId);
-    /// Connections of other agents that were refused or closed for what they sent or for their number, by reason.
+    /// Connections with other agents that were refused or closed for what these sent or for their number, by reason.
     counter Count "baton_agent_refused_total" agent_refused(worker: WorkerId, reason: &'static str);
     /// Connections to other agents that broke or could not be made.
     counter Count "baton_agent_lost_total" agent_lost(worker: WorkerId);

@@ -234,6 +234,9 @@ fn open_verbs(config: &AgentConfig) -> Result<Verbs, String> {
     if config.listen.is_none() {
         return Err("this worker listens to no other process".to_owned());
     }
+    if config.tls.is_some() {
+        return Err("what it moves would not be encrypted, which transport.tls demands".to_owned());
+    }
     let verbs = Verbs::new(&config.rdma, config.posted_max);
     if let Err(reason) = &verbs {
         tracing::debug!(worker = config.name, reason, "the lane rdma cannot be taken");

@@ -1,6 +1,7 @@
 //! Settings of an agent.
 
 use crate::lane::Lane;
+use crate::tls::Tls;
 use domain::{Incarnation, Secret, WorkerId};
 use std::time::Duration;
 
@@ -23,6 +24,9 @@ pub struct AgentConfig {
     pub secret: Secret,
     /// Where peers of other processes reach it; `None`: only the process' own agents do.
     pub listen: Option<ListenConfig>,
+    /// What encrypts the connections between hosts, of every kind; peers that have none are refused. Then only lanes that stay
+    /// on the host, and `tcp`, are taken. `None`: they are not encrypted, and peers that want it are refused.
+    pub tls: Option<Tls>,
     /// Settings of the lane `tcp`.
     pub tcp: TcpConfig,
     /// Settings of the lane `rdma`.
@@ -44,6 +48,7 @@ impl AgentConfig {
             lanes: Lane::all().map(|(lane, _)| lane).collect(),
             secret: Secret::default(),
             listen: None,
+            tls: None,
             tcp: TcpConfig::default(),
             rdma: RdmaConfig::default(),
             fingerprint: 0,

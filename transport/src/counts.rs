@@ -64,12 +64,15 @@ pub enum Refusal {
     Layout,
     /// It answered what it was not asked, or in a way that no owner does.
     Answer,
+    /// It speaks without TLS where that is demanded, or the other way round, or its certificate is not of the authorities, or it
+    /// breaks the rules of TLS.
+    Encryption,
     /// It asked for bytes of a region that is registered no more. That read is refused, and its connection goes on.
     Region,
 }
 
 impl Refusal {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 9] = [
         Self::Protocol,
         Self::Identity,
         Self::Silence,
@@ -77,6 +80,7 @@ impl Refusal {
         Self::Request,
         Self::Layout,
         Self::Answer,
+        Self::Encryption,
         Self::Region,
     ];
 
@@ -90,6 +94,7 @@ impl Refusal {
             Self::Request => "request",
             Self::Layout => "layout",
             Self::Answer => "answer",
+            Self::Encryption => "encryption",
             Self::Region => "region",
         }
     }

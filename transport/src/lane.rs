@@ -85,6 +85,8 @@ pub struct LaneStatus {
     pub peer: String,
     /// The lane taken.
     pub lane: Lane,
+    /// Whether TLS encrypts what it brings.
+    pub tls: bool,
     /// As measured at connect.
     pub probe: Probe,
     /// Every lane that is faster by nature, with the reason why it was not taken.

@@ -320,7 +320,8 @@ impl Station {
             Some(station) if self.config.lanes.contains(&Lane::Local) => {
                 let name = station.config.name.clone();
                 let probe = self.hub.probe(crate::probe::local);
-                let status = LaneStatus { peer: name.clone(), lane: Lane::Local, probe, passed_over: Vec::new() };
+                let status =
+                    LaneStatus { peer: name.clone(), lane: Lane::Local, tls: false, probe, passed_over: Vec::new() };
                 let link = Link::new(id, station.config.incarnation, name, Way::Local(station));
                 link.pace().probed(probe);
                 peer.state = State::Connected(Arc::new(link), status.clone());

@@ -71,8 +71,9 @@ impl LaneMeters {
         self.lost(peer);
         declared::worker_name(peer, status.peer.clone()).set(1.0);
         let (worker, lane) = (self.worker, status.lane.name());
+        let encryption = if status.tls { "tls" } else { "none" };
         let taken = Taken {
-            lane: declared::lane_taken(worker, peer, lane),
+            lane: declared::lane_taken(worker, peer, lane, encryption),
             passed_over: declared::lane_passed_over(worker, peer, passed_over.to_owned()),
             speed: declared::lane_speed(worker, peer, lane),
             latency: declared::lane_latency(worker, peer, lane),

@@ -125,6 +125,15 @@ pub(super) fn problems(config: &Config, origin: impl Fn(&str) -> Origin) -> Vec<
         });
     }
 
+    let tls = [
+        ("transport.tls_certificate", &transport.tls_certificate),
+        ("transport.tls_key", &transport.tls_key),
+        ("transport.tls_authorities", &transport.tls_authorities),
+    ];
+    let wanted = tls.iter().any(|(_, file)| !file.is_empty());
+    for (key, file) in tls {
+        expect(!wanted || !file.is_empty(), key, &|| "TLS needs certificate, key and authorities".to_owned());
+    }
     expect((1..=8).contains(&transport.rdma_queues), "transport.rdma_queues", &|| {
         format!("{} is not 1 to 8", transport.rdma_queues)
     });

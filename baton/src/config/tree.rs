@@ -167,6 +167,12 @@ tree! {
         listen: String = "127.0.0.1:0".to_owned(),
         /// Host that others are told instead of the one listened on, as many as there are of those. Empty: those.
         advertise: String = String::new(),
+        /// File with this process' certificate, in PEM: other processes are reached over TLS alone then. Needs the next two. Empty: none.
+        tls_certificate: String = String::new(),
+        /// File with the certificate's private key, in PEM.
+        tls_key: String = String::new(),
+        /// File with the certificates of the authorities of which one must have issued a peer's, in PEM.
+        tls_authorities: String = String::new(),
         /// RDMA devices to spread reads over, with commas between them. Empty: the first one that works.
         rdma_devices: String = String::new(),
         /// Which entry of the table of GIDs an RDMA port speaks by. Negative: the one that suits best.

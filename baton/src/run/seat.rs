@@ -16,7 +16,7 @@ use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use transport::{Agent, AgentConfig, Hub, ListenConfig, RdmaConfig};
+use transport::{Agent, AgentConfig, Hub, ListenConfig, RdmaConfig, Tls, TlsError};
 use worker::{
     DiskConfig, DiskError, DiskTier, Inbox, StartError, TierParts, Worker, WorkerConfig, WorkerParts, agent_config,
     inbox, join,
@@ -66,7 +66,7 @@ impl Seat {
         let worker = worker_config(config, model, pool, &who);
         let device = device(config, model, pool)?;
         let inbox = inbox();
-        let agent = agent(config, agent_config(&worker), reach);
+        let agent = agent(config, agent_config(&worker), reach)?;
         let agent = join(hub, &worker, agent, &*device, &inbox);
         let agent = agent.map_err(|error| format!("cannot listen on {}: {error}", config.transport.listen))?;
         let tiers = disk(config, &worker, &*device, &inbox)?.into_iter().collect();
@@ -201,11 +201,15 @@ fn samples_max(config: &Config) -> u32 {
     config.engine.running_max + u32::from(config.router.choices_max)
 }
 
-/// The agent's settings, as configured.
-fn agent(config: &Config, agent: AgentConfig, reach: Reach) -> AgentConfig {
+/// The agent's settings, as configured. Errors: the files for TLS are of no use.
+fn agent(config: &Config, agent: AgentConfig, reach: Reach) -> Result<AgentConfig, TlsError> {
     let transport = &config.transport;
     let listen = (reach == Reach::Cluster)
         .then(|| ListenConfig { bind: transport.listen.clone(), advertise: transport.advertise.clone() });
+    let files = [&transport.tls_certificate, &transport.tls_key, &transport.tls_authorities].map(Path::new);
+    let [certificate, key, authorities] = files;
+    let wanted = listen.is_some() && !transport.tls_certificate.is_empty();
+    let tls = if wanted { Some(Tls::load(certificate, key, authorities)?) } else { None };
     let secret = Secret::new(config.cluster.secret.0.as_str());
     let lanes = if transport.lanes.0.is_empty() { agent.lanes.clone() } else { transport.lanes.0.clone() };
     let devices = transport.rdma_devices.split(',').map(str::trim).filter(|name| !name.is_empty());
@@ -215,7 +219,7 @@ fn agent(config: &Config, agent: AgentConfig, reach: Reach) -> AgentConfig {
         queues: transport.rdma_queues,
         poll: Duration::from_micros(transport.rdma_poll_us),
     };
-    AgentConfig { require: transport.require.0, lanes, secret, listen, rdma, ..agent }
+    Ok(AgentConfig { require: transport.require.0, lanes, secret, listen, tls, rdma, ..agent })
 }
 
 fn worker_config(config: &Config, model: &Model, pool: &Pool, who: &Who) -> WorkerConfig {

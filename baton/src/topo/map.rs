@@ -22,6 +22,8 @@ pub(super) struct Reads {
     pub(super) reader: String,
     pub(super) owner: String,
     pub(super) lane: String,
+    /// Whether what it brings is encrypted.
+    pub(super) tls: bool,
     /// Lately, or by the probe.
     pub(super) gb_per_s: f64,
     /// By the probe.
@@ -54,6 +56,7 @@ pub(super) struct Map {
 #[derive(Default)]
 struct Pair {
     lane: String,
+    tls: bool,
     speed: HashMap<String, f64>,
     latency: HashMap<String, f64>,
     reasons: String,
@@ -78,7 +81,9 @@ impl Map {
         }
         let pair = self.pairs.entry((reader, label("peer")?)).or_default();
         match sample.name {
-            name::lane_taken => pair.lane = label("lane")?,
+            name::lane_taken => {
+                (pair.lane, pair.tls) = (label("lane")?, label("encryption").as_deref() == Some("tls"));
+            }
             name::lane_speed => drop(pair.speed.insert(label("lane")?, sample.value)),
             name::lane_latency => drop(pair.latency.insert(label("lane")?, sample.value)),
             name::lane_passed_over => pair.reasons = label("reasons")?,
@@ -98,6 +103,7 @@ impl Map {
                 gb_per_s: pair.speed.get(&pair.lane).unwrap_or(&0.0) / 1e9,
                 latency_us: pair.latency.get(&pair.lane).unwrap_or(&0.0) * 1e6,
                 lane: pair.lane.clone(),
+                tls: pair.tls,
                 passed_over: passed_over(&pair.reasons),
             })
             .collect();
@@ -137,7 +143,7 @@ mod tests {
 baton_worker_name{worker="w2",name="decode-1"} 1
 baton_worker_name{worker="w1",name="prefill-1"} 1
 baton_lane_taken{worker="w2",peer="w1",lane="shm"} 0
-baton_lane_taken{worker="w2",peer="w1",lane="tcp"} 1
+baton_lane_taken{worker="w2",peer="w1",lane="tcp",encryption="tls"} 1
 baton_lane_passed_over{worker="w2",peer="w1",reasons="local: other process"} 0
 baton_lane_passed_over{worker="w2",peer="w1",reasons="local: other process; rdma: a: down; b: down; shm: slower"} 1
 baton_lane_bytes_per_second{worker="w2",peer="w1",lane="shm"} 0
@@ -160,6 +166,7 @@ baton_steps{worker="w2"} 1
             reader: "decode-1".to_owned(),
             owner: "prefill-1".to_owned(),
             lane: "tcp".to_owned(),
+            tls: true,
             gb_per_s: 2.5,
             latency_us: 20.0,
             passed_over: passed_over.into(),

@@ -44,7 +44,7 @@ fn matrix(topology: &Topology) -> String {
             let mut line = format!("{:>digits$} {short:<name$}", row + 1);
             for &column in columns {
                 let found = topology.reads.iter().find(|it| it.reader == *reader && it.owner == workers[column]);
-                let cell = found.map_or("-".to_owned(), |it| format!("{} {:.1}", it.lane, it.gb_per_s));
+                let cell = found.map_or("-".to_owned(), |it| format!("{} {:.1}", way(it), it.gb_per_s));
                 line += &format!("{cell:>CELL$}");
             }
             writeln!(text, "{}", line.trim_end()).expect("a text takes all");
@@ -55,12 +55,18 @@ fn matrix(topology: &Topology) -> String {
 }
 
 fn pair(text: &mut String, reads: &Reads) {
-    let Reads { reader, owner, lane, gb_per_s, latency_us, passed_over } = reads;
-    wrapped(text, "", &format!("{reader} reads from {owner}: {lane}, {gb_per_s:.1} GB/s, {}", latency(*latency_us)));
+    let Reads { reader, owner, gb_per_s, latency_us, passed_over, .. } = reads;
+    let (way, latency) = (way(reads), latency(*latency_us));
+    wrapped(text, "", &format!("{reader} reads from {owner}: {way}, {gb_per_s:.1} GB/s, {latency}"));
     let width = passed_over.iter().map(|it| it.lane.len()).max().unwrap_or(0);
     for passed in passed_over {
         wrapped(text, &format!("    not {:<width$}  ", passed.lane), &passed.reason);
     }
+}
+
+/// The lane, and what encrypts it.
+fn way(reads: &Reads) -> String {
+    format!("{}{}", reads.lane, if reads.tls { "+tls" } else { "" })
 }
 
 fn latency(us: f64) -> String {
@@ -112,7 +118,7 @@ mod tests {
 
     fn reads(reader: &str, owner: &str, lane: &str, gb_per_s: f64) -> Reads {
         let (reader, owner, lane) = (reader.to_owned(), owner.to_owned(), lane.to_owned());
-        Reads { reader, owner, lane, gb_per_s, latency_us: 20.04, passed_over: Vec::new() }
+        Reads { reader, owner, lane, tls: false, gb_per_s, latency_us: 20.04, passed_over: Vec::new() }
     }
 
     #[test]

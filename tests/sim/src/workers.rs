@@ -219,7 +219,8 @@ impl World {
             Inmail::Ended(completion) => Inbound::Agent(AgentEvent::Ended(completion)),
             Inmail::Connected(peer) => {
                 let probe = Probe { bytes_per_s: 1e9, latency_s: 1e-5 };
-                let status = LaneStatus { peer: peer.to_string(), lane: Lane::Tcp, probe, passed_over: Vec::new() };
+                let status =
+                    LaneStatus { peer: peer.to_string(), lane: Lane::Tcp, tls: false, probe, passed_over: Vec::new() };
                 Inbound::Agent(AgentEvent::Connected { peer, status })
             }
             Inmail::Lost(peer) => Inbound::Agent(AgentEvent::Lost { peer, reason: "it is gone".to_owned() }),

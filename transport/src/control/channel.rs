@@ -3,12 +3,12 @@
 //! A frame is its length (4 bytes, little endian, of what follows), its kind (1 byte) and its body.
 
 use crate::counts::{Counts, Refusal};
-use rustix::io::Errno;
+use crate::socket::{Socket, is_tls};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
 };
 use std::collections::VecDeque;
-use std::io::{IoSlice, IoSliceMut};
+use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -32,7 +32,7 @@ struct Outgoing {
 
 /// A socket and what waits on both sides of it. Works on blocking and on non-blocking sockets.
 pub(crate) struct Channel {
-    socket: OwnedFd,
+    socket: Socket,
     unix: bool,
     input: Vec<u8>,
     /// Descriptors that came and were not asked for yet.
@@ -55,7 +55,16 @@ pub(crate) enum ChannelError {
     Refused(Refusal, String),
     /// The system says so; on a blocking socket, also that a time limit passed.
     #[error("the connection failed: {0}")]
-    Failed(Errno),
+    Failed(io::Error),
+}
+
+impl From<io::Error> for ChannelError {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::InvalidData => Self::Refused(Refusal::Encryption, error.to_string()),
+            _ => Self::Failed(error),
+        }
+    }
 }
 
 impl ChannelError {
@@ -68,7 +77,7 @@ impl ChannelError {
 }
 
 impl Channel {
-    pub(crate) fn new(socket: OwnedFd, unix: bool) -> Self {
+    pub(crate) fn new(socket: Socket, unix: bool) -> Self {
         Self {
             socket,
             unix,
@@ -89,29 +98,33 @@ impl Channel {
     }
 
     /// The socket. `None`: the other end sent more than it was asked for.
-    pub(crate) fn into_socket(self) -> Option<OwnedFd> {
-        self.input.is_empty().then_some(self.socket)
+    pub(crate) fn into_socket(self) -> Option<Socket> {
+        (self.input.is_empty() && !self.socket.holds()).then_some(self.socket)
     }
 
-    /// Reads once. `false`: nothing is there now.
+    /// Reads once, and what the socket holds then. `false`: nothing is there now.
     pub(crate) fn fill(&mut self) -> Result<bool, ChannelError> {
-        let before = self.input.len();
-        self.input.resize(before + READ_BYTES, 0);
-        let received = self.receive(before);
-        self.input.truncate(before + *received.as_ref().unwrap_or(&0));
-        match received {
-            Ok(0) => Err(ChannelError::Closed),
-            Ok(_) => Ok(true),
-            Err(Errno::INTR) => Ok(true),
-            Err(Errno::AGAIN) => Ok(false),
-            Err(error) => Err(ChannelError::Failed(error)),
+        loop {
+            let before = self.input.len();
+            self.input.resize(before + READ_BYTES, 0);
+            let received = self.receive(before);
+            self.input.truncate(before + *received.as_ref().unwrap_or(&0));
+            match received {
+                Ok(0) => return Err(ChannelError::Closed),
+                // What is held comes without waiting.
+                Ok(_) if self.socket.holds() => {}
+                Ok(_) => return Ok(true),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(true),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+                Err(error) => return Err(error.into()),
+            }
         }
     }
 
-    fn receive(&mut self, at: usize) -> Result<usize, Errno> {
+    fn receive(&mut self, at: usize) -> io::Result<usize> {
         let buffer = &mut self.input[at..];
         if !self.unix {
-            return rustix::net::recv(&self.socket, buffer, RecvFlags::empty()).map(|(count, _)| count);
+            return self.socket.receive(&mut [IoSliceMut::new(buffer)]);
         }
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
@@ -132,6 +145,10 @@ impl Channel {
         let Some((head, rest)) = self.input.split_first_chunk::<HEAD>() else { return Ok(None) };
         let len = u32::from_le_bytes([head[0], head[1], head[2], head[3]]) as usize;
         if len == 0 || len - 1 > body_max {
+            if is_tls(head) && !self.socket.has_tls() {
+                let reason = "it speaks TLS, for which transport.tls is not set here";
+                return Err(ChannelError::Refused(Refusal::Encryption, reason.to_owned()));
+            }
             let reason = format!("a frame of {len} bytes where {body_max} are the most");
             return Err(ChannelError::Refused(Refusal::Protocol, reason));
         }
@@ -169,28 +186,32 @@ impl Channel {
     /// Sends what waits. `false`: the socket takes no more now.
     pub(crate) fn flush(&mut self) -> Result<bool, ChannelError> {
         while let Some(first) = self.output.front() {
-            let bytes = [IoSlice::new(&first.bytes[self.sent..])];
-            let descriptor = first.descriptor.as_ref().map(AsFd::as_fd);
-            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-            let mut ancillary = SendAncillaryBuffer::new(&mut space);
-            // With the first byte only.
-            let descriptors = descriptor.filter(|_| self.sent == 0);
-            if let Some(descriptors) = &descriptors {
-                ancillary.push(SendAncillaryMessage::ScmRights(std::slice::from_ref(descriptors)));
-            }
-            match rustix::net::sendmsg(&self.socket, &bytes, &mut ancillary, SendFlags::NOSIGNAL) {
+            match self.send(first) {
                 Ok(count) => {
                     (self.sent, self.unsent) = (self.sent + count, self.unsent - count);
-                    if self.sent == first.bytes.len() {
+                    if self.output.front().is_some_and(|first| self.sent == first.bytes.len()) {
                         self.sent = 0;
                         self.output.pop_front();
                     }
                 }
-                Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => return Ok(false),
-                Err(error) => return Err(ChannelError::Failed(error)),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+                Err(error) => return Err(error.into()),
             }
         }
-        Ok(true)
+        Ok(self.socket.flush()?)
+    }
+
+    fn send(&self, first: &Outgoing) -> io::Result<usize> {
+        let bytes = [IoSlice::new(&first.bytes[self.sent..])];
+        // With the first byte only.
+        let Some(descriptor) = first.descriptor.as_ref().filter(|_| self.sent == 0) else {
+            return self.socket.send(&bytes);
+        };
+        let (mut space, descriptors) =
+            ([MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))], [descriptor.as_fd()]);
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
+        Ok(rustix::net::sendmsg(&self.socket, &bytes, &mut ancillary, SendFlags::NOSIGNAL)?)
     }
 }

@@ -60,7 +60,9 @@ pub(crate) fn dial(station: &Station, peer: &Known) -> Result<Dialled, String> {
         passed_over.retain(|&(other, _)| other < lane);
         passed_over.sort_by_key(|&(other, _)| other);
         rustix::io::ioctl_fionbio(channel.socket(), true).map_err(|error| error.to_string())?;
-        return Ok(Dialled { link, status: LaneStatus { peer: peer.name.clone(), lane, probe, passed_over }, channel });
+        let tls = lane == Lane::Tcp && config.tls.is_some();
+        let status = LaneStatus { peer: peer.name.clone(), lane, tls, probe, passed_over };
+        return Ok(Dialled { link, status, channel });
     }
     let reasons: Vec<_> = passed_over.iter().map(|(lane, reason)| format!("{lane}: {reason}")).collect();
     let reasons = reasons.join("; ");

@@ -23,6 +23,7 @@ use crate::lane_rdma::Verbs;
 use crate::link::Link;
 use crate::peers::Known;
 use crate::ranking::Slow;
+use crate::socket::Socket;
 use crate::station::Station;
 use crate::wake::{Doorbell, Wake};
 use dial::Dialled;
@@ -303,7 +304,7 @@ impl<'a> Loop<'a> {
                     }
                     let number = self.next - 1;
                     self.links.insert(peer.id, number);
-                    tracing::debug!(worker = self.station.config.name, peer = peer.name, lane = %status.lane, "connected");
+                    tracing::debug!(worker = self.station.config.name, peer = peer.name, lane = %status.lane, tls = status.tls, "connected");
                     self.station.tell(AgentEvent::Connected { peer: peer.id, status });
                     self.heed(number);
                 } else {
@@ -351,7 +352,10 @@ impl<'a> Loop<'a> {
             let prepared = if unix { Ok(()) } else { prepare_tcp(&socket) };
             let prepared = prepared.and_then(|()| Ok(rustix::io::ioctl_fionbio(&socket, true)?));
             let number = self.next;
-            let watched = prepared.and_then(|()| self.watch(Channel::new(socket, unix), Role::Serving(Serving::new())));
+            let tls = self.station.config.tls.as_ref().filter(|_| !unix);
+            let socket = prepared.and_then(|()| Socket::accepted(socket, tls));
+            let watched =
+                socket.and_then(|socket| self.watch(Channel::new(socket, unix), Role::Serving(Serving::new())));
             match watched {
                 Ok(()) => drop(self.strangers.insert(number, now() + serve::STRANGER_MAX)),
                 Err(error) => {
@@ -375,7 +379,8 @@ impl<'a> Loop<'a> {
         for _ in 0..READS_PER_TURN {
             let Some(connection) = self.connections.get_mut(&number) else { return };
             let outcome = match connection.channel.fill() {
-                Ok(false) => return,
+                // TLS may have something to say that nobody asked it to.
+                Ok(false) => return self.flush(number),
                 Ok(true) => match &mut connection.role {
                     Role::Serving(serving) => serving.handle(self.station, &mut connection.channel),
                     Role::Dialled(link) => handle(link, &mut connection.channel).map(|()| serve::Next::Stay),
@@ -459,7 +464,7 @@ impl<'a> Loop<'a> {
                 let modified =
                     epoll::modify(&self.epoll, connection.channel.socket(), EventData::new_u64(number), flags);
                 if let Err(error) = modified {
-                    self.fail(number, &ChannelError::Failed(error));
+                    self.fail(number, &ChannelError::Failed(error.into()));
                 }
             }
             Err(error) => self.fail(number, &error),

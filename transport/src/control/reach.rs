@@ -3,6 +3,7 @@
 use super::channel::{Channel, ChannelError, Frame};
 use super::hello::{self, HELLO_BYTES_MAX, Hello, Purpose, Region, kind};
 use super::sockets::{ANSWER_MAX, connect_tcp, connect_unix};
+use crate::counts::Refusal;
 use crate::event::TransferReport;
 use crate::lane::Probe;
 use crate::lane_tcp::{self, Joined, Order, TcpWay};
@@ -14,6 +15,7 @@ use crate::prepared::Prepared;
 use crate::probe::{self, PROBE_BYTES, PROBE_BYTES_MIN, PROBE_REPEATS, Scratch};
 use crate::progress_page::ProgressView;
 use crate::rails::RAILS_MAX;
+use crate::socket::Socket;
 use crate::station::Station;
 use crate::transfer::{Copies, Copy, ReadBatch, Transfer};
 use domain::session::PeerAddress;
@@ -34,7 +36,7 @@ pub(super) fn shm(station: &Station, peer: &Known) -> Result<Reached, String> {
         io::ErrorKind::ConnectionRefused => "no common Unix socket: the peer is on another host, or gone".to_owned(),
         _ => format!("its Unix socket cannot be connected: {error}"),
     })?;
-    let mut channel = Channel::new(socket, true);
+    let mut channel = Channel::new(Socket::plain(socket), true);
     greet(station, peer, Purpose::Control, &mut channel)?;
     let (mut regions, mut progress) = (BTreeMap::new(), None);
     loop {
@@ -178,8 +180,14 @@ fn connect(
     purpose: Purpose,
     patience: Duration,
 ) -> Result<Channel, String> {
-    let socket = connect_tcp(address, patience);
-    let socket = socket.map_err(|error| format!("{address} cannot be connected: {error}"))?;
+    let socket =
+        connect_tcp(address, patience).and_then(|socket| Socket::connected(socket, station.config.tls.as_ref()));
+    let socket = socket.map_err(|error| {
+        if error.kind() == io::ErrorKind::InvalidData {
+            station.counts.refused(Refusal::Encryption);
+        }
+        format!("{address} cannot be connected: {error}")
+    })?;
     let mut channel = Channel::new(socket, false);
     greet(station, peer, purpose, &mut channel)?;
     Ok(channel)
@@ -270,16 +278,20 @@ fn greet(station: &Station, peer: &Known, purpose: Purpose, channel: &mut Channe
 
 /// Sends what waits and waits for a frame. One that says why this end is not served is an error.
 fn wait(channel: &mut Channel) -> Result<Frame, String> {
+    let late = || ChannelError::Failed(io::ErrorKind::TimedOut.into());
     let frame = |channel: &mut Channel| {
-        if !channel.flush()? {
-            return Err(ChannelError::Failed(rustix::io::Errno::TIMEDOUT));
+        match channel.flush() {
+            Ok(true) => {}
+            Ok(false) => return Err(late()),
+            // What it said before it closed the connection is why.
+            Err(error) => return Err(channel.fill().err().unwrap_or(error)),
         }
         loop {
             if let Some(frame) = channel.next(HELLO_BYTES_MAX)? {
                 return Ok(frame);
             }
             if !channel.fill()? {
-                return Err(ChannelError::Failed(rustix::io::Errno::TIMEDOUT));
+                return Err(late());
             }
         }
     };

@@ -143,12 +143,12 @@ fn challenge(station: &Station, channel: &mut Channel, encoded: Vec<u8>) -> Resu
     }
     // Without a secret, at least no other user of the host.
     if config.secret.is_empty() && channel.is_unix() {
-        let peer = sockopt::socket_peercred(channel.socket()).map_err(ChannelError::Failed)?;
+        let peer = sockopt::socket_peercred(channel.socket()).map_err(|error| ChannelError::Failed(error.into()))?;
         if peer.uid != rustix::process::getuid() {
             return Err(turn_away("it is another user's process, and the cluster has no secret"));
         }
     }
-    let nonce = crate::random::bytes().map_err(ChannelError::Failed)?;
+    let nonce = crate::random::bytes().map_err(|error| ChannelError::Failed(error.into()))?;
     let challenge = Challenge { from: own, nonce }.encode();
     channel.push(kind::CHALLENGE, &hello::answer(&config.secret, &encoded, &challenge), None);
     Ok(Stage::Challenged { hello: Box::new(hello), encoded, challenge })

@@ -359,7 +359,8 @@ fn flush(epoll: &OwnedFd, channel: &mut Channel, waits_to_write: &mut bool, toke
     if done == *waits_to_write {
         *waits_to_write = !done;
         let flags = if done { EventFlags::IN } else { EventFlags::IN | EventFlags::OUT };
-        epoll::modify(epoll, channel.socket(), EventData::new_u64(token), flags).map_err(ChannelError::Failed)?;
+        epoll::modify(epoll, channel.socket(), EventData::new_u64(token), flags)
+            .map_err(|error| ChannelError::Failed(error.into()))?;
     }
     Ok(())
 }

@@ -192,6 +192,7 @@ mod tests {
     use crate::config::AgentConfig;
     use crate::control::Control;
     use crate::hub::Hub;
+    use crate::socket::Socket;
     use crate::station::StationParts;
     use crate::watch::Watched;
     use domain::ProgressWord;
@@ -230,7 +231,7 @@ mod tests {
     #[track_caller]
     fn check(bytes: &[u8], expect: &str) {
         let (own, mut peer) = UnixStream::pair().expect("there are descriptors");
-        let channel = Channel::new(own.into(), false);
+        let channel = Channel::new(Socket::plain(own.into()), false);
         let mut owner = OwnerConnection::new(channel, WorkerId(1), Incarnation(1));
         peer.write_all(bytes).expect("it is open");
         match owner.receive(&station(), &Verbs::without_devices()) {

@@ -6,11 +6,9 @@
 
 use super::plan::{Request, StreamPlan};
 use super::wire::{Asked, PIECES_OPEN_MAX, REQUEST_HEAD};
-use rustix::io::Errno;
-use rustix::net::{SendAncillaryBuffer, SendFlags, Shutdown};
+use crate::socket::Socket;
 use std::collections::VecDeque;
-use std::io::IoSlice;
-use std::os::fd::OwnedFd;
+use std::io::{self, IoSlice};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -30,7 +28,7 @@ pub(crate) struct Asker {
 
 struct State {
     /// `None`: the rail is not used now.
-    socket: Option<Arc<OwnedFd>>,
+    socket: Option<Arc<Socket>>,
     /// What is to be sent.
     asking: VecDeque<Asking>,
     /// Bytes of the first that are sent.
@@ -70,7 +68,7 @@ impl Asker {
     }
 
     /// Speaks over `socket`, which is non-blocking, from now on.
-    pub(super) fn connect(&self, socket: OwnedFd) {
+    pub(super) fn connect(&self, socket: Socket) {
         let mut state = self.lock();
         (state.asked, state.open_pieces) = (0, 0);
         state.asking.clear();
@@ -82,15 +80,14 @@ impl Asker {
     pub(super) fn disconnect(&self) {
         let mut state = self.lock();
         if let Some(socket) = state.socket.take() {
-            // An error says that it has ended before.
-            let _ = rustix::net::shutdown(&socket, Shutdown::Both);
+            socket.shut_down();
         }
         state.asking.clear();
         self.life.fetch_add(1, Ordering::AcqRel);
     }
 
     /// The connection, if there is one.
-    pub(super) fn socket(&self) -> Option<Arc<OwnedFd>> {
+    pub(super) fn socket(&self) -> Option<Arc<Socket>> {
         self.lock().socket.clone()
     }
 
@@ -110,14 +107,14 @@ impl Asker {
     }
 
     /// Asks for what a transfer wants over this rail and was not asked for. What [`Asker::flush`] says.
-    pub(super) fn ask(&self, plan: &mut StreamPlan) -> Result<bool, Errno> {
+    pub(super) fn ask(&self, plan: &mut StreamPlan) -> io::Result<bool> {
         let mut state = self.lock();
         let number = plan.number;
         for request in plan.requests.iter_mut().filter(|request| request.rail == Some(self.index) && request.life == 0)
         {
             // Without a connection it stays unasked, and is seen to be.
             if state.socket.is_none() {
-                return Err(Errno::NOTCONN);
+                return Err(io::ErrorKind::NotConnected.into());
             }
             request.life = self.life();
             state.asking.push_back(Asking::Read(number, request.clone()));
@@ -126,7 +123,7 @@ impl Asker {
     }
 
     /// Sends what waits. `false`: the socket takes no more now. Errors: the connection failed.
-    pub(super) fn flush(&self) -> Result<bool, Errno> {
+    pub(super) fn flush(&self) -> io::Result<bool> {
         self.lock().flush()
     }
 
@@ -170,8 +167,8 @@ impl Asker {
 }
 
 impl State {
-    fn flush(&mut self) -> Result<bool, Errno> {
-        let Some(socket) = &self.socket else { return Err(Errno::NOTCONN) };
+    fn flush(&mut self) -> io::Result<bool> {
+        let Some(socket) = &self.socket else { return Err(io::ErrorKind::NotConnected.into()) };
         loop {
             let empty = IoSlice::new(&[]);
             let mut buffers = [empty; REQUESTS_PER_SEND];
@@ -187,14 +184,12 @@ impl State {
                 count += 1;
             }
             if count == 0 {
-                return Ok(true);
+                return socket.flush();
             }
-            let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-            let sent = rustix::net::sendmsg(socket, &buffers[..count], &mut SendAncillaryBuffer::default(), flags);
-            let mut sent = match sent {
+            let mut sent = match socket.send(&buffers[..count]) {
                 Ok(sent) => sent,
-                Err(Errno::INTR) => continue,
-                Err(Errno::AGAIN) => return Ok(false),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
                 Err(error) => return Err(error),
             };
             while sent > 0

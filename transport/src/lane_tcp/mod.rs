@@ -26,12 +26,12 @@ pub(crate) use trial::try_out;
 pub(crate) use way::{Joined, TcpWay};
 
 use crate::link::Link;
-use std::os::fd::OwnedFd;
+use crate::socket::Socket;
 use std::sync::Arc;
 
 /// How others reach the lane's thread.
-pub(crate) type Streams = crate::desk::Desk<Order, OwnedFd>;
-type Orders = crate::desk::Orders<Order, OwnedFd>;
+pub(crate) type Streams = crate::desk::Desk<Order, Socket>;
+type Orders = crate::desk::Orders<Order, Socket>;
 
 /// What this lane alone is asked for.
 pub(crate) enum Order {

@@ -8,13 +8,12 @@ use crate::checksum::{checksum_racing, fold};
 use crate::control::ChannelError;
 use crate::counts::Refusal;
 use crate::memory::{Memory, RegionId};
+use crate::socket::Socket;
 use crate::station::Station;
 use domain::{Incarnation, WorkerId};
-use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags};
 use std::collections::VecDeque;
-use std::io::IoSlice;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::io::{self, IoSlice, IoSliceMut};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 /// Bytes that are sent over one connection before it is another's turn.
@@ -24,7 +23,7 @@ const READ_BYTES: usize = 32 << 10;
 
 /// A connection over which a peer reads.
 pub(super) struct OwnerConnection {
-    socket: OwnedFd,
+    socket: Socket,
     peer: WorkerId,
     incarnation: Incarnation,
     /// The beginning of a request that is not there as a whole.
@@ -88,7 +87,7 @@ pub(super) enum Turn {
 }
 
 impl OwnerConnection {
-    pub(super) fn new(socket: OwnedFd, peer: WorkerId, incarnation: Incarnation) -> Self {
+    pub(super) fn new(socket: Socket, peer: WorkerId, incarnation: Incarnation) -> Self {
         Self {
             socket,
             peer,
@@ -137,14 +136,19 @@ impl OwnerConnection {
 
     /// Reads requests. Whether there is something to send. Errors: the connection is of no use any more.
     pub(super) fn receive(&mut self, station: &Station) -> Result<bool, ChannelError> {
-        let before = self.input.len();
-        self.input.resize(before + READ_BYTES, 0);
-        let received = rustix::net::recv(&self.socket, &mut self.input[before..], RecvFlags::DONTWAIT);
-        self.input.truncate(before + received.as_ref().map_or(0, |(count, _)| *count));
-        match received {
-            Ok((0, _)) => return Err(ChannelError::Closed),
-            Ok(_) | Err(Errno::INTR | Errno::AGAIN) => {}
-            Err(error) => return Err(ChannelError::Failed(error)),
+        loop {
+            let before = self.input.len();
+            self.input.resize(before + READ_BYTES, 0);
+            let received = self.socket.receive(&mut [IoSliceMut::new(&mut self.input[before..])]);
+            self.input.truncate(before + *received.as_ref().unwrap_or(&0));
+            match received {
+                Ok(0) => return Err(ChannelError::Closed),
+                Ok(_) if self.socket.holds() => {}
+                Err(error) if !matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock) => {
+                    return Err(error.into());
+                }
+                Ok(_) | Err(_) => break,
+            }
         }
         let refuse = |reason| ChannelError::Refused(Refusal::Request, reason);
         let input = std::mem::take(&mut self.input);
@@ -211,19 +215,19 @@ impl OwnerConnection {
     }
 
     /// Sends for a while. Errors: the connection failed.
-    pub(super) fn turn(&mut self) -> Result<Turn, Errno> {
+    pub(super) fn turn(&mut self) -> io::Result<Turn> {
         let mut left = TURN_BYTES;
         loop {
             if self.sending.sent == self.sending.len && !self.next_run() {
-                return Ok(Turn::Idle);
+                return Ok(if self.socket.flush()? { Turn::Idle } else { Turn::Blocked });
             }
             if left == 0 {
                 return Ok(Turn::More);
             }
             match self.sending.send(&self.socket) {
                 Ok(count) => left = left.saturating_sub(count),
-                Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => return Ok(Turn::Blocked),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Turn::Blocked),
                 Err(error) => return Err(error),
             }
         }
@@ -277,23 +281,22 @@ fn sum_up(parts: &[Part]) -> u64 {
 
 impl Sending {
     /// Sends what the socket takes now.
-    fn send(&mut self, socket: &OwnedFd) -> Result<usize, Errno> {
+    fn send(&mut self, socket: &Socket) -> io::Result<usize> {
         let empty = IoSlice::new(&[]);
         let mut buffers = [empty; RUN_PIECES_MAX + 1];
         let (mut count, mut skip) = (0, self.sent);
         let head = Part { from: self.head.as_ptr(), len: RUN_HEAD };
         for part in std::iter::once(&head).chain(&self.parts) {
             if skip < part.len {
-                // SAFETY: the part is readable memory that is held. Its owner may write it meanwhile, but only the kernel
-                // looks at it, byte by byte.
+                // SAFETY: the part is readable memory that is held. Its owner may write it meanwhile, but only the kernel, or
+                // the copy that is made to be encrypted, looks at it, byte by byte.
                 let bytes = unsafe { std::slice::from_raw_parts(part.from.add(skip), part.len - skip) };
                 buffers[count] = IoSlice::new(bytes);
                 count += 1;
             }
             skip = skip.saturating_sub(part.len);
         }
-        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-        let sent = rustix::net::sendmsg(socket, &buffers[..count], &mut SendAncillaryBuffer::default(), flags)?;
+        let sent = socket.send(&buffers[..count])?;
         self.sent += sent;
         Ok(sent)
     }
@@ -332,7 +335,8 @@ mod tests {
 
     fn connection() -> (OwnerConnection, UnixStream) {
         let (own, peer) = UnixStream::pair().expect("there are descriptors");
-        (OwnerConnection::new(own.into(), WorkerId(1), Incarnation(1)), peer)
+        own.set_nonblocking(true).expect("it is a socket");
+        (OwnerConnection::new(Socket::plain(own.into()), WorkerId(1), Incarnation(1)), peer)
     }
 
     fn read(region: u32, gate: u64, pieces: &[(u64, u32)]) -> Vec<u8> {
@@ -398,7 +402,7 @@ mod tests {
             peer.write_all(&read(0, 0, &[(0, 1)])).expect("it is open");
         }
         assert_eq!((owner.receive(&station).ok(), owner.open_pieces), (Some(true), 2));
-        assert_eq!(owner.turn(), Ok(Turn::Idle));
+        assert_eq!(owner.turn().ok(), Some(Turn::Idle));
         let mut answers = [0; 2 * RUN_HEAD];
         peer.read_exact(&mut answers).expect("it is answered");
         for answer in answers.as_chunks::<RUN_HEAD>().0 {
@@ -424,7 +428,7 @@ mod tests {
         assert!(owner.waits() && !owner.open(word.get()));
         word.raise(StepId(1), 0);
         assert!(owner.open(word.get()) && !owner.waits());
-        assert_eq!(owner.turn(), Ok(Turn::Idle));
+        assert_eq!(owner.turn().ok(), Some(Turn::Idle));
         let mut answer = [0; RUN_HEAD + 30];
         peer.read_exact(&mut answer).expect("it is answered");
         let head = Answer::decode(answer[..RUN_HEAD].try_into().expect("so long"));

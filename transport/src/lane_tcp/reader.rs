@@ -10,11 +10,11 @@ use crate::desk::{Open, now};
 use crate::event::TransferError;
 use crate::link::{Link, Way};
 use crate::prepared::Lent;
+use crate::socket::Socket;
 use crate::timeline::{Moment, note};
-use rustix::io::Errno;
 use std::collections::HashMap;
-use std::io::IoSliceMut;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::io::{self, IoSliceMut};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -39,7 +39,7 @@ pub(super) struct ReaderConnection {
     /// Which of the link's rails it is.
     pub(super) rail: usize,
     asker: Arc<Asker>,
-    socket: Arc<OwnedFd>,
+    socket: Arc<Socket>,
     head: [u8; RUN_HEAD],
     head_len: usize,
     run: Option<Incoming>,
@@ -98,7 +98,7 @@ impl ReaderConnection {
     }
 
     /// Sends requests. `false`: the socket takes no more now. Errors: the connection failed.
-    pub(super) fn flush(&self) -> Result<bool, Errno> {
+    pub(super) fn flush(&self) -> io::Result<bool> {
         self.asker.flush()
     }
 
@@ -123,14 +123,14 @@ impl ReaderConnection {
             self.begin(actives, ended)?;
         }
         let mut turn = TURN_BYTES;
-        while turn > 0 {
+        while turn > 0 || self.socket.holds() {
             let (received, asked_for) = self.read(actives, waste);
             let received = match received {
                 Ok(0) => return Err(ChannelError::Closed),
                 Ok(count) => count,
-                Err(Errno::INTR) => continue,
-                Err(Errno::AGAIN) => break,
-                Err(error) => return Err(ChannelError::Failed(error)),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) => return Err(error.into()),
             };
             self.account(received, actives, ended);
             if self.head_len == RUN_HEAD {
@@ -140,7 +140,7 @@ impl ReaderConnection {
                 self.begin(actives, ended)?;
             }
             if received < asked_for {
-                // The socket is empty.
+                // The socket is empty, or tells of what is there.
                 break;
             }
             turn = turn.saturating_sub(received);
@@ -171,7 +171,8 @@ impl ReaderConnection {
 
     /// The thread is about to sleep.
     pub(super) fn wake_late(&mut self) {
-        let wake_bytes = self.run.as_ref().map_or(1, |run| run.left.min(WAKE_BYTES));
+        let left = self.run.as_ref().map_or(1, |run| run.left.min(WAKE_BYTES));
+        let wake_bytes = left.saturating_sub(self.socket.held_max()).max(1);
         self.set_wake_bytes(wake_bytes);
     }
 
@@ -183,7 +184,7 @@ impl ReaderConnection {
     }
 
     /// Reads once: the rest of the run, as far as it fits, and the header behind it. What came, and what would have fit.
-    fn read(&mut self, actives: &Actives, waste: &mut [u8]) -> (Result<usize, Errno>, usize) {
+    fn read(&mut self, actives: &Actives, waste: &mut [u8]) -> (io::Result<usize>, usize) {
         let mut buffers: [IoSliceMut<'_>; RUN_PIECES_MAX + 1] = std::array::from_fn(|_| IoSliceMut::new(&mut []));
         let (mut count, mut asked_for) = (0, 0);
         let head = &mut self.head[self.head_len..];
@@ -213,7 +214,7 @@ impl ReaderConnection {
             buffers[count] = IoSliceMut::new(head);
             count += 1;
         }
-        (rustix::io::readv(&self.socket, &mut buffers[..count]), asked_for)
+        (self.socket.receive(&mut buffers[..count]), asked_for)
     }
 
     /// Takes note of `received` bytes.

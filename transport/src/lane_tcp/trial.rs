@@ -5,9 +5,8 @@ use super::series::Series;
 use super::wire::{Answer, Asked, PIECE_BYTES_MAX, RUN_HEAD};
 use crate::desk::now;
 use crate::memory::RegionId;
-use std::fs::File;
+use crate::socket::Socket;
 use std::io::{Read, Write};
-use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 /// Bytes of each read.
@@ -19,27 +18,27 @@ const READS_MAX: Duration = Duration::from_millis(100);
 
 /// Reads from a region of the owner, of `len` bytes, over a connection that was just made and blocks for a limited time. Bytes
 /// a second. Errors, in words: the connection is of no use.
-pub(crate) fn try_out(socket: &OwnedFd, region: RegionId, len: u64) -> Result<f64, String> {
+pub(crate) fn try_out(mut socket: &Socket, region: RegionId, len: u64) -> Result<f64, String> {
     let piece = len.min(PIECE_BYTES_MAX as u64) as usize;
     let count = (len.min(READ_BYTES) as usize / piece.max(1)).max(1);
     let len = piece * count;
     let explain = |error: std::io::Error| error.to_string();
-    let mut stream = File::from(socket.try_clone().map_err(explain)?);
     let mut scratch = vec![0; PIECE_BYTES_MAX];
     let (mut fastest, begin) = (f64::INFINITY, now());
     for _ in 0..READS {
         let read_at = now();
-        stream.write_all(&request(region, piece, count)).map_err(explain)?;
+        socket.write_all(&request(region, piece, count)).map_err(explain)?;
+        socket.flush().map_err(explain)?;
         let mut missing = len;
         while missing > 0 {
             let mut head = [0; RUN_HEAD];
-            stream.read_exact(&mut head).map_err(explain)?;
+            socket.read_exact(&mut head).map_err(explain)?;
             let run = match Answer::decode(&head) {
                 Some(Answer::Run(head)) if head.len as usize <= missing => head.len as usize,
                 Some(Answer::Refused { .. }) => return Err("the region to try it with is gone".to_owned()),
                 _ => return Err("an answer that is none".to_owned()),
             };
-            stream.read_exact(&mut scratch[..run]).map_err(explain)?;
+            socket.read_exact(&mut scratch[..run]).map_err(explain)?;
             missing -= run;
         }
         fastest = now().duration_since(read_at).as_secs_f64().clamp(1e-9, fastest);

@@ -7,8 +7,8 @@ use crate::control::hello::Region;
 use crate::desk::now;
 use crate::memory::{REGIONS_MAX, RegionId};
 use crate::rails::Rails;
+use crate::socket::Socket;
 use std::collections::BTreeMap;
-use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The way to an owner's bytes.
@@ -23,7 +23,7 @@ pub(crate) struct TcpWay {
 }
 
 /// A rail that was connected, or why it could not be: its socket, non-blocking, and bytes a second where that was measured.
-pub(crate) type Joined = Result<(OwnedFd, Option<f64>), String>;
+pub(crate) type Joined = Result<(Socket, Option<f64>), String>;
 
 impl TcpWay {
     /// `rails`: the address of each, and how connecting it went.
@@ -89,7 +89,7 @@ impl TcpWay {
     pub(super) fn ask(&self, plan: &mut StreamPlan) -> bool {
         self.spread(plan);
         // Each rail has a share of its own, whatever becomes of the others'.
-        let unfinished = self.askers.iter().filter(|asker| asker.ask(plan) != Ok(true)).count();
+        let unfinished = self.askers.iter().filter(|asker| !matches!(asker.ask(plan), Ok(true))).count();
         unfinished == 0 && plan.requests.iter().all(|request| request.rail.is_some())
     }
 
@@ -111,7 +111,7 @@ impl TcpWay {
     }
 
     /// A rail is used from now on.
-    pub(super) fn connect(&self, rail: usize, socket: OwnedFd) {
+    pub(super) fn connect(&self, rail: usize, socket: Socket) {
         self.askers[rail].connect(socket);
     }
 

@@ -1,7 +1,9 @@
 //! Ends to test with: an agent, its memory and its word, and what it was told.
 
+use crate::certificates;
 use domain::session::{PeerInfo, Role};
 use domain::{Incarnation, ProgressWord, Secret, WorkerId};
+use std::fmt;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Duration;
@@ -26,6 +28,37 @@ pub(crate) fn lanes() -> Vec<Lane> {
     let devices = std::fs::read_dir("/sys/class/infiniband").map_or(0, Iterator::count);
     let rdma = (Lane::Rdma.not_built().is_none() && devices > 0).then_some(Lane::Rdma);
     [Lane::Local, Lane::Shm, Lane::Tcp].into_iter().chain(rdma).collect()
+}
+
+/// A lane, plain or encrypted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Over {
+    pub(crate) lane: Lane,
+    pub(crate) tls: bool,
+}
+
+impl From<Lane> for Over {
+    fn from(lane: Lane) -> Self {
+        Self { lane, tls: false }
+    }
+}
+
+impl fmt::Display for Over {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", self.lane, if self.tls { "+tls" } else { "" })
+    }
+}
+
+impl Over {
+    /// Has an end take this alone.
+    pub(crate) fn only(self) -> impl Fn(&mut AgentConfig) + std::marker::Copy {
+        move |config| (config.lanes, config.tls) = (vec![self.lane], self.tls.then(certificates::good))
+    }
+}
+
+/// The lanes that work here, and those that can be encrypted also so.
+pub(crate) fn ways() -> Vec<Over> {
+    lanes().into_iter().map(Over::from).chain([Over { lane: Lane::Tcp, tls: true }]).collect()
 }
 
 pub(crate) struct End {
@@ -53,10 +86,10 @@ pub(crate) fn end(hub: &Hub, id: WorkerId, life: u64, len: usize, change: impl F
     End { agent, events, memory, word, info }
 }
 
-/// The hubs of two ends that reach each other by `lane`.
-pub(crate) fn hubs(lane: Lane) -> (Hub, Hub) {
+/// The hubs of two ends that reach each other by `over`.
+pub(crate) fn hubs(over: impl Into<Over>) -> (Hub, Hub) {
     let hub = Hub::new();
-    (hub.clone(), if lane == Lane::Local { hub } else { Hub::new() })
+    (hub.clone(), if over.into().lane == Lane::Local { hub } else { Hub::new() })
 }
 
 pub(crate) struct Pair {
@@ -64,10 +97,10 @@ pub(crate) struct Pair {
     pub(crate) reader: End,
 }
 
-/// An owner whose memory is full of different bytes, and a reader that is connected to it by `lane`.
-pub(crate) fn pair(lane: Lane, len: usize) -> Pair {
-    let (owner, reader) = hubs(lane);
-    let only = |config: &mut AgentConfig| config.lanes = vec![lane];
+/// An owner whose memory is full of different bytes, and a reader that is connected to it by `over` alone.
+pub(crate) fn pair(over: impl Into<Over>, len: usize) -> Pair {
+    let over = over.into();
+    let ((owner, reader), only) = (hubs(over), over.only());
     let pair = Pair { owner: end(&owner, OWNER, 1, len, only), reader: end(&reader, READER, 1, len, only) };
     pair.owner.fill();
     pair.introduce();

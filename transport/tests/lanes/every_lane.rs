@@ -15,10 +15,10 @@ use transport::{
 
 #[test]
 fn ready_bytes_arrive_and_are_reported() {
-    for lane in lanes() {
-        let pair = pair(lane, 1000);
+    for over in ways() {
+        let pair = pair(over, 1000);
         let report = pair.read(10, 0, &[(0, 990), (500, 0)]).result.unwrap();
-        assert_eq!((report.lane, report.bytes), (lane, 20));
+        assert_eq!((report.lane, report.bytes), (over.lane, 20));
         let (source, destination) = (pair.owner.bytes(), pair.reader.bytes());
         assert_eq!(destination[990..], source[..10]);
         assert_eq!(destination[..10], source[500..510]);
@@ -30,13 +30,13 @@ fn ready_bytes_arrive_and_are_reported() {
 #[test]
 fn a_transfer_is_posted_again_once_it_has_ended() {
     const LEN: usize = 1 << 20;
-    for lane in lanes() {
-        let pair = pair(lane, LEN);
+    for over in ways() {
+        let pair = pair(over, LEN);
         let agent = &pair.reader.agent;
         let word = ProgressWord::mark(StepId(1), 0);
         let copies = [(0, LEN as u64 / 2), (LEN as u64 / 2, 0)];
         let prepared = agent.prepare(OWNER, vec![batch(LEN / 2, word, &copies)]).expect("it is sound");
-        assert_eq!((prepared.state(), prepared.lane()), (TransferState::Unposted, lane));
+        assert_eq!((prepared.state(), prepared.lane()), (TransferState::Unposted, over.lane));
         assert!(prepared.estimate().is_some_and(|time| !time.is_zero()), "the peer was measured");
         let clear = || {
             // SAFETY: no transfer is open, so nobody else touches it.
@@ -65,7 +65,7 @@ fn a_transfer_is_posted_again_once_it_has_ended() {
             let end = pair.reader.ended();
             assert_eq!((end.id, prepared.state()), (id, TransferState::Ended(end.result)));
             let report = end.result.expect("the gate is open");
-            assert_eq!((report.lane, report.rails, report.bytes), (lane, 1, LEN as u64));
+            assert_eq!((report.lane, report.rails, report.bytes), (over.lane, 1, LEN as u64));
             let (source, destination) = (pair.owner.bytes(), pair.reader.bytes());
             assert!(source[..LEN / 2] == destination[LEN / 2..] && source[LEN / 2..] == destination[..LEN / 2]);
         }
@@ -74,8 +74,8 @@ fn a_transfer_is_posted_again_once_it_has_ended() {
 
 #[test]
 fn the_end_of_a_transfer_can_be_awaited() {
-    for lane in lanes() {
-        let pair = pair(lane, 64);
+    for over in ways() {
+        let pair = pair(over, 64);
         let gate = ProgressWord::mark(StepId(1), 0);
         let prepared = pair.reader.agent.prepare(OWNER, vec![batch(64, gate, &[(0, 0)])]).expect("it is sound");
         pair.reader.agent.post(&prepared).expect("there is room");
@@ -87,7 +87,7 @@ fn the_end_of_a_transfer_can_be_awaited() {
         assert!(ended.as_mut().poll(&mut Context::from_waker(&own)).is_pending() && !woken(&waker));
         pair.owner.word.raise(StepId(1), 0);
         pair.reader.ended();
-        assert!(woken(&waker), "over {lane}");
+        assert!(woken(&waker), "over {over}");
         assert!(matches!(ended.as_mut().poll(context), Poll::Ready(TransferState::Ended(Ok(_)))));
     }
 }
@@ -103,8 +103,8 @@ impl Wake for Woken {
 
 #[test]
 fn strided_copies_arrive_and_are_bounded() {
-    for lane in lanes() {
-        let pair = pair(lane, 4096);
+    for over in ways() {
+        let pair = pair(over, 4096);
         let copies = |from: u64, to: u64, count| Copies::Strided {
             first: Copy { from: 3, to: 1 },
             step: Copy { from, to },
@@ -115,7 +115,7 @@ fn strided_copies_arrive_and_are_bounded() {
         assert_eq!(pair.reader.ended().result.map(|report| report.bytes), Ok(1000));
         let (source, destination) = (pair.owner.bytes(), pair.reader.bytes());
         for n in 0..100 {
-            assert_eq!(destination[1 + n * 12..][..10], source[3 + n * 40..][..10], "slice {n} over {lane}");
+            assert_eq!(destination[1 + n * 12..][..10], source[3 + n * 40..][..10], "slice {n} over {over}");
         }
         let refused = |copies| pair.reader.agent.prepare(OWNER, vec![read(copies)]).err();
         let outside = |error| matches!(error, Some(PrepareError::OutOfBounds { .. }));
@@ -128,17 +128,17 @@ fn strided_copies_arrive_and_are_bounded() {
 #[test]
 fn large_reads_arrive_whole() {
     const LEN: usize = (9 << 20) + 13;
-    for lane in lanes() {
-        let pair = pair(lane, LEN);
+    for over in ways() {
+        let pair = pair(over, LEN);
         assert_eq!(pair.read(LEN, 0, &[(0, 0)]).result.unwrap().bytes, LEN as u64);
-        assert!(pair.reader.bytes() == pair.owner.bytes(), "over {lane}");
+        assert!(pair.reader.bytes() == pair.owner.bytes(), "over {over}");
     }
 }
 
 #[test]
 fn a_layer_is_read_only_once_it_is_written() {
-    for lane in lanes() {
-        let pair = pair(lane, 64);
+    for over in ways() {
+        let pair = pair(over, 64);
         let batches = (0..4_u16).map(|layer| {
             let at = u64::from(layer) * 16;
             batch(16, ProgressWord::mark(StepId(3), layer), &[(at, at)])
@@ -157,8 +157,8 @@ fn a_layer_is_read_only_once_it_is_written() {
 
 #[test]
 fn a_closed_gate_holds_up_nobody_else() {
-    for lane in lanes() {
-        let pair = pair(lane, 256 << 10);
+    for over in ways() {
+        let pair = pair(over, 256 << 10);
         let waiting = pair.post(128 << 10, ProgressWord::mark(StepId(1), 0), &[(0, 0)]);
         assert!(pair.read(128 << 10, 0, &[(128 << 10, 128 << 10)]).result.is_ok());
         pair.owner.word.raise(StepId(1), 0);
@@ -170,8 +170,8 @@ fn a_closed_gate_holds_up_nobody_else() {
 
 #[test]
 fn cancel_ends_once_and_quiesces() {
-    for lane in lanes() {
-        let pair = pair(lane, 64);
+    for over in ways() {
+        let pair = pair(over, 64);
         let id = pair.post(64, ProgressWord::mark(StepId(1), 0), &[(0, 0)]);
         pair.reader.agent.cancel(id);
         pair.reader.agent.cancel(id);
@@ -188,8 +188,8 @@ fn cancel_ends_once_and_quiesces() {
 #[test]
 fn a_cancel_amid_the_bytes_stops_them() {
     const LEN: usize = 32 << 20;
-    for lane in lanes() {
-        let pair = pair(lane, LEN);
+    for over in ways() {
+        let pair = pair(over, LEN);
         for _ in 0..8 {
             let id = pair.post(LEN, 0, &[(0, 0)]);
             pair.reader.agent.cancel(id);
@@ -207,8 +207,8 @@ fn a_cancel_amid_the_bytes_stops_them() {
 
 #[test]
 fn the_owners_death_ends_the_transfer() {
-    for lane in lanes() {
-        let Pair { owner, reader } = pair(lane, 64);
+    for over in ways() {
+        let Pair { owner, reader } = pair(over, 64);
         let id = reader.post(OWNER, vec![batch(64, u64::MAX, &[(0, 0)])]);
         drop(owner);
         let events = [reader.event(), reader.event()];
@@ -223,10 +223,10 @@ fn the_owners_death_ends_the_transfer() {
 
 #[test]
 fn a_returned_peer_is_connected_again() {
-    for lane in lanes() {
-        let (owner_hub, reader_hub) = hubs(lane);
-        let reader = end(&reader_hub, READER, 1, 8, |config| config.lanes = vec![lane]);
-        let life = |life| end(&owner_hub, OWNER, life, 8, |config| config.lanes = vec![lane]);
+    for over in ways() {
+        let (owner_hub, reader_hub) = hubs(over);
+        let reader = end(&reader_hub, READER, 1, 8, over.only());
+        let life = |life| end(&owner_hub, OWNER, life, 8, over.only());
         let first = life(1);
         reader.agent.introduce(first.info.clone());
         reader.connect(OWNER);
@@ -248,8 +248,8 @@ fn a_returned_peer_is_connected_again() {
 
 #[test]
 fn bounds_are_kept() {
-    for lane in lanes() {
-        let pair = pair(lane, 64);
+    for over in ways() {
+        let pair = pair(over, 64);
         let refused = |batch| pair.reader.agent.prepare(OWNER, vec![batch]).err();
         let out = |from, to| Some(PrepareError::OutOfBounds { copy: Copy { from, to }, len: 5 });
         assert_eq!(refused(batch(5, 0, &[(60, 0)])), out(60, 0));
@@ -273,8 +273,8 @@ fn bounds_are_kept() {
 
 #[test]
 fn messages_arrive_in_order_both_ways() {
-    for lane in lanes() {
-        let pair = pair(lane, 1);
+    for over in ways() {
+        let pair = pair(over, 1);
         for i in 0..INBOX as u8 {
             pair.reader.agent.send(OWNER, vec![i; usize::from(i) * 1000]).unwrap();
         }
@@ -292,8 +292,8 @@ fn messages_arrive_in_order_both_ways() {
 
 #[test]
 fn what_the_inbox_does_not_take_is_kept_unless_it_is_a_message() {
-    for lane in lanes() {
-        let pair = pair(lane, 64);
+    for over in ways() {
+        let pair = pair(over, 64);
         // The owner fills the reader's inbox.
         pair.owner.connect(READER);
         for _ in 0..INBOX + 10 {
@@ -332,10 +332,10 @@ proptest! {
     /// end nothing more is written.
     #[test]
     fn any_interleaving_ends_every_transfer_once(
-        lane in prop::sample::select(lanes()), slice in 1_usize..20_000,
+        over in prop::sample::select(ways()), slice in 1_usize..20_000,
         actions in proptest::collection::vec((0_u8..3, 0_u16..4), 1..40),
     ) {
-        let pair = pair(lane, 4 * 4 * slice);
+        let pair = pair(over, 4 * 4 * slice);
         let mut posted = Vec::new();
         let mut ended = BTreeMap::new();
         for (kind, which) in actions {
@@ -371,11 +371,11 @@ proptest! {
     /// Copies of any length between any places arrive, and nothing else changes.
     #[test]
     fn any_copies_arrive(
-        lane in prop::sample::select(lanes()),
+        over in prop::sample::select(ways()),
         len in 1_usize..70_000, places in proptest::collection::vec(0_u64..200_000, 1..40),
     ) {
         let len = len.min(200_000 / places.len());
-        let pair = pair(lane, 280_000);
+        let pair = pair(over, 280_000);
         // Destinations do not overlap.
         let copies: Vec<_> = places.iter().enumerate().map(|(i, &from)| (from, (i * len) as u64)).collect();
         prop_assert!(pair.read(len, 0, &copies).result.is_ok());

@@ -8,7 +8,7 @@ use crate::rails::Cable;
 use domain::{ProgressWord, StepId};
 use proptest::prelude::*;
 use std::collections::HashMap;
-use transport::{AgentConfig, AgentEvent, Hub, Lane, Memory, TransferId};
+use transport::{AgentEvent, Hub, Lane, Memory, TransferId};
 
 /// Blocks of the owner's memory, and of the reader's: each is read to the same place.
 const BLOCKS: usize = POSTED_MAX;
@@ -61,7 +61,7 @@ struct Reading {
 }
 
 struct World {
-    lane: Lane,
+    over: Over,
     hubs: (Hub, Hub),
     owner: Option<End>,
     cable: Option<Cable>,
@@ -92,13 +92,13 @@ fn holds(end: &End, block: usize) -> &[u8] {
 }
 
 impl World {
-    fn new(lane: Lane) -> Self {
-        let hubs = hubs(lane);
-        let reader = end(&hubs.1, READER, 1, BLOCKS * BLOCK, |config: &mut AgentConfig| config.lanes = vec![lane]);
+    fn new(over: Over) -> Self {
+        let hubs = hubs(over);
+        let reader = end(&hubs.1, READER, 1, BLOCKS * BLOCK, over.only());
         (0..BLOCKS).for_each(|block| write(&reader, block, &[UNTOUCHED; BLOCK]));
         let (readings, generations) = (HashMap::new(), [0; BLOCKS]);
         let mut world =
-            Self { lane, hubs, owner: None, cable: None, reader, life: 0, step: 0, generations, readings, sealed: 0 };
+            Self { over, hubs, owner: None, cable: None, reader, life: 0, step: 0, generations, readings, sealed: 0 };
         world.be_born();
         world
     }
@@ -106,15 +106,14 @@ impl World {
     /// The owner begins a life, and is connected.
     fn be_born(&mut self) {
         self.life += 1;
-        let lane = self.lane;
-        let owner = end(&self.hubs.0, OWNER, self.life, BLOCKS * BLOCK, |config| config.lanes = vec![lane]);
+        let owner = end(&self.hubs.0, OWNER, self.life, BLOCKS * BLOCK, self.over.only());
         for block in 0..BLOCKS {
             self.generations[block] += 1;
             write(&owner, block, &content(block, self.generations[block]));
         }
         owner.word.raise(StepId(self.step), 0);
         let mut info = owner.info.clone();
-        if lane == Lane::Tcp {
+        if self.over.lane == Lane::Tcp {
             let (cable, address) = Cable::new(&info.address.tcp);
             cable.set_speed(u64::MAX);
             (self.cable, info.address.tcp) = (Some(cable), address);
@@ -186,7 +185,7 @@ impl World {
         let valid = leased && self.generations[block] == generation;
         if end.result.is_ok() && valid {
             let right = holds(&self.reader, block) == content(block, generation);
-            assert!(right, "block {block} is sealed with wrong bytes over {}", self.lane);
+            assert!(right, "block {block} is sealed with wrong bytes over {}", self.over);
             self.sealed += 1;
         }
         assert!(end.result != Err(transport::TransferError::Corrupted) || !valid, "nobody wrote what was read");
@@ -199,7 +198,7 @@ impl World {
         let idle = (0..BLOCKS).filter(|block| self.readings.values().all(|reading| reading.block != *block));
         for block in idle {
             let touched = holds(&self.reader, block).iter().any(|&byte| byte != UNTOUCHED);
-            assert!(!touched, "block {block} is written after its transfer ended, over {}", self.lane);
+            assert!(!touched, "block {block} is written after its transfer ended, over {}", self.over);
         }
     }
 
@@ -223,8 +222,8 @@ proptest! {
     fn nothing_is_written_after_the_end_and_nothing_wrong_is_sealed(
         actions in proptest::collection::vec(action(), 1..60),
     ) {
-        for lane in lanes() {
-            let mut world = World::new(lane);
+        for over in ways() {
+            let mut world = World::new(over);
             actions.iter().for_each(|&action| world.act(action));
             world.finish();
         }
@@ -233,13 +232,13 @@ proptest! {
 
 #[test]
 fn what_is_read_under_a_lease_is_sealed() {
-    for lane in lanes() {
-        let mut world = World::new(lane);
+    for over in ways() {
+        let mut world = World::new(over);
         for block in 0..BLOCKS {
             world.act(Action::Read { block, gated: block % 2 == 0 });
             world.act(Action::Reuse(block));
         }
         world.act(Action::Break);
-        assert_eq!(world.finish(), BLOCKS as u64, "over {lane}");
+        assert_eq!(world.finish(), BLOCKS as u64, "over {over}");
     }
 }

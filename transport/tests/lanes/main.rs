@@ -1,6 +1,7 @@
 //! Agents over every lane: what each lane must do alike, and what is one lane's own. Agents of two hubs are to each other as
 //! those of two processes.
 
+mod certificates;
 mod ends;
 mod every_lane;
 mod integrity;
@@ -10,3 +11,4 @@ mod rails;
 mod regions;
 mod shm;
 mod tcp;
+mod tls;

@@ -9,14 +9,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use transport::{AgentConfig, Copies, Copy, Hub, Lane, RailFault, ReadBatch, Refusal, TransferError};
 
 /// A relay before an agent. It counts the bytes that go to and fro, and flips one where it is told to.
-struct Relay {
-    address: String,
+pub(crate) struct Relay {
+    pub(crate) address: String,
     /// Bytes that the agent was sent, and which of them is flipped.
     asked: Arc<AtomicU64>,
     flip_asked: Arc<AtomicU64>,
     /// Bytes that it sent, and which of them is flipped.
-    sent: Arc<AtomicU64>,
-    flip_at: Arc<AtomicU64>,
+    pub(crate) sent: Arc<AtomicU64>,
+    pub(crate) flip_at: Arc<AtomicU64>,
+    /// How often each byte came at most, one after the other, in what the agent sent and was sent.
+    longest: Arc<[AtomicU64; 256]>,
 }
 
 /// Flips a byte if it is among these, which come next.
@@ -28,10 +30,19 @@ fn flip(bytes: &mut [u8], passed: &AtomicU64, flip_at: &AtomicU64) {
     }
 }
 
+/// Notes how often each byte comes one after the other.
+fn listen(bytes: &[u8], longest: &[AtomicU64; 256]) {
+    for alike in bytes.chunk_by(|one, next| one == next) {
+        longest[usize::from(alike[0])].fetch_max(alike.len() as u64, Ordering::SeqCst);
+    }
+}
+
 impl Relay {
-    fn new(to: &str) -> Self {
+    pub(crate) fn new(to: &str) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
         let address = listener.local_addr().expect("it is bound").to_string();
+        let longest: Arc<[AtomicU64; 256]> = Arc::new(std::array::from_fn(|_| AtomicU64::new(0)));
+        let heard = longest.clone();
         let (asked, sent) = (Arc::<AtomicU64>::default(), Arc::<AtomicU64>::default());
         let [flip_asked, flip_at] = [(); 2].map(|()| Arc::new(AtomicU64::new(u64::MAX)));
         let (to, counters) = (to.to_owned(), [&asked, &flip_asked, &sent, &flip_at].map(Arc::clone));
@@ -41,11 +52,27 @@ impl Relay {
                 let Ok(server) = TcpStream::connect(&to) else { return };
                 let (from_client, to_server) = (client.try_clone().unwrap(), server.try_clone().unwrap());
                 let [asked, flip_asked, sent, flip_at] = counters.clone();
-                std::thread::spawn(move || pass(from_client, to_server, |bytes| flip(bytes, &asked, &flip_asked)));
-                std::thread::spawn(move || pass(server, client, |bytes| flip(bytes, &sent, &flip_at)));
+                let [asks, answers] = [heard.clone(), heard.clone()];
+                std::thread::spawn(move || {
+                    pass(from_client, to_server, |bytes| {
+                        listen(bytes, &asks);
+                        flip(bytes, &asked, &flip_asked);
+                    })
+                });
+                std::thread::spawn(move || {
+                    pass(server, client, |bytes| {
+                        listen(bytes, &answers);
+                        flip(bytes, &sent, &flip_at);
+                    })
+                });
             }
         });
-        Self { address, asked, flip_asked, sent, flip_at }
+        Self { address, asked, flip_asked, sent, flip_at, longest }
+    }
+
+    /// How often a byte came at most, one after the other.
+    pub(crate) fn longest_of(&self, byte: u8) -> u64 {
+        self.longest[usize::from(byte)].load(Ordering::SeqCst)
     }
 }
 

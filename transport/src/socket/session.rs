@@ -1,0 +1,201 @@
+//! TLS over a socket. What waits in it, in either direction, is bounded, and an idle one holds no memory for it.
+//!
+//! The end of a connection is not announced by `close_notify`: what agents say to each other has lengths, so nothing is taken
+//! for whole that was cut off.
+
+use super::{is_tls, receive, send};
+use crate::copy::copy_racing_cached;
+use rustls::Connection;
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::os::fd::OwnedFd;
+
+/// Bytes that are encrypted at once, and wait then if the socket does not take them.
+const SEND_BYTES: usize = 64 << 10;
+/// Bytes that are read from the socket at once.
+const RECEIVE_BYTES: usize = 64 << 10;
+/// No record has more bytes.
+pub(super) const RECORD_BYTES_MAX: usize = (16 << 10) + 2048 + 5;
+/// Bytes by which a connection with TLS is told from one without.
+const GREETING_BYTES: usize = 3;
+
+pub(super) struct Session {
+    connection: Connection,
+    /// What was read from the socket; `taken` bytes of it were looked at.
+    input: Vec<u8>,
+    taken: usize,
+    /// Bytes that are decrypted and nobody took.
+    plaintext: usize,
+    greeting: Greeting,
+    closed: bool,
+    /// What is wrong with what was read, behind what is decrypted.
+    failed: Option<io::Error>,
+}
+
+/// What the other end said first.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Greeting {
+    Nothing,
+    Tls,
+    /// Something else. It is told why it is refused in its own words, plain ones.
+    Plain,
+}
+
+impl Session {
+    pub(super) fn new(connection: Connection) -> Self {
+        let (input, greeting) = (Vec::new(), Greeting::Nothing);
+        Self { connection, input, taken: 0, plaintext: 0, greeting, closed: false, failed: None }
+    }
+
+    /// Goes on until both ends know each other, over a socket that blocks.
+    pub(super) fn shake_hands(&mut self, socket: &OwnedFd) -> io::Result<()> {
+        let late = |error: io::Error| match error.kind() {
+            io::ErrorKind::WouldBlock => io::ErrorKind::TimedOut.into(),
+            _ => error,
+        };
+        while self.connection.is_handshaking() || self.connection.wants_write() {
+            if !self.flush(socket)? {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            if self.connection.is_handshaking() && !self.advance(socket)? && self.read(socket).map_err(late)? == 0 {
+                return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the connection was closed"));
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn send(&mut self, socket: &OwnedFd, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
+        if self.greeting == Greeting::Plain {
+            return send(socket, buffers);
+        }
+        // What is encrypted goes first, so that no more than `SEND_BYTES` ever waits.
+        if !self.flush(socket)? {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        let len = buffers.iter().map(|buffer| buffer.len()).sum::<usize>().min(SEND_BYTES);
+        // TLS must not look at bytes that may change while it does.
+        let mut bytes = Vec::<u8>::with_capacity(len);
+        for buffer in buffers {
+            let part = buffer.len().min(len - bytes.len());
+            // SAFETY: the buffer is readable for as long as this call, there is room for the part behind what is there, and
+            // that many bytes are written then.
+            unsafe {
+                copy_racing_cached(buffer.as_ptr(), bytes.as_mut_ptr().add(bytes.len()), part);
+                bytes.set_len(bytes.len() + part);
+            }
+        }
+        let taken = self.connection.writer().write(&bytes)?;
+        self.flush(socket)?;
+        Ok(taken)
+    }
+
+    pub(super) fn flush(&mut self, socket: &OwnedFd) -> io::Result<bool> {
+        while self.connection.wants_write() {
+            match self.connection.write_tls(&mut Output(socket)) {
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(true)
+    }
+
+    pub(super) fn holds(&self) -> bool {
+        self.plaintext > 0 || self.failed.is_some()
+    }
+
+    /// Takes what is held, or if that is nothing reads from the socket until there is something.
+    pub(super) fn receive(&mut self, socket: &OwnedFd, buffers: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        if let Some(error) = self.failed.take() {
+            return Err(error);
+        }
+        let mut received = 0;
+        for buffer in buffers {
+            let mut buffer = &mut **buffer;
+            while !buffer.is_empty() {
+                if self.plaintext > 0 {
+                    let count = self.connection.reader().read(buffer)?;
+                    (self.plaintext, received) = (self.plaintext - count, received + count);
+                    buffer = &mut buffer[count..];
+                } else if self.advance(socket)? {
+                    // Some more of what was read was looked at.
+                } else if received > 0 {
+                    return Ok(received);
+                } else if self.closed || self.read(socket)? == 0 {
+                    return Ok(0);
+                }
+            }
+        }
+        // Nothing is left but what is held, and the beginning of a record.
+        while !self.holds() {
+            match self.advance(socket) {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(error) => self.failed = Some(error),
+            }
+        }
+        Ok(received)
+    }
+
+    /// Looks at some more of what was read, and answers where TLS wants it. `false`: there is no more.
+    fn advance(&mut self, socket: &OwnedFd) -> io::Result<bool> {
+        if self.greeting == Greeting::Nothing {
+            if self.input.len() < GREETING_BYTES {
+                return Ok(false);
+            }
+            self.greeting = if is_tls(&self.input) { Greeting::Tls } else { Greeting::Plain };
+        }
+        if self.greeting == Greeting::Plain {
+            let reason = "it speaks without TLS, which transport.tls demands here";
+            return Err(io::Error::new(io::ErrorKind::InvalidData, reason));
+        }
+        if self.taken == self.input.len() {
+            (self.input, self.taken) = (Vec::new(), 0);
+            return Ok(false);
+        }
+        self.taken += self.connection.read_tls(&mut &self.input[self.taken..])?;
+        let state = self.connection.process_new_packets();
+        // Answers of a handshake, or why there is an error. What the socket does not take goes with what is sent next, or
+        // when it takes more.
+        let flushed = self.flush(socket);
+        let state = state.map_err(failure)?;
+        flushed?;
+        self.plaintext = state.plaintext_bytes_to_read();
+        if state.peer_has_closed() {
+            (self.closed, self.taken) = (true, self.input.len());
+        }
+        Ok(true)
+    }
+
+    /// Reads from the socket. Nothing that was read waits to be looked at, but for too few bytes of a greeting.
+    fn read(&mut self, socket: &OwnedFd) -> io::Result<usize> {
+        self.input.reserve_exact(RECEIVE_BYTES);
+        let count = receive(socket, &mut self.input);
+        if self.input.is_empty() {
+            self.input = Vec::new();
+        }
+        count
+    }
+}
+
+/// What TLS says is wrong.
+pub(super) fn failure(error: rustls::Error) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, error)
+}
+
+/// The socket, to write to what is encrypted.
+struct Output<'a>(&'a OwnedFd);
+
+impl Write for Output<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        send(self.0, &[IoSlice::new(bytes)])
+    }
+
+    fn write_vectored(&mut self, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
+        send(self.0, buffers)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
