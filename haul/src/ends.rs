@@ -2,7 +2,7 @@
 
 use crate::error::HaulError;
 use crate::pool::{Pool, pool};
-use crate::settings::{Cell, IN_FLIGHT_MAX, Over, Place, Settings};
+use crate::settings::{Cell, IN_FLIGHT_MAX, Over, Place, Settings, Trust};
 use domain::session::{PeerAddress, PeerInfo, Role};
 use domain::{Incarnation, ProgressWord, Secret, WorkerId};
 use std::io;
@@ -20,9 +20,9 @@ const REGION: RegionId = RegionId(0);
 /// Nothing takes longer.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-pub(crate) fn config(id: WorkerId, listen: ListenConfig, secret: &str) -> AgentConfig {
+pub(crate) fn config(id: WorkerId, listen: ListenConfig, trust: &Trust) -> AgentConfig {
     let config = AgentConfig::in_process(id, LIFE, id.to_string(), IN_FLIGHT_MAX);
-    AgentConfig { listen: Some(listen), secret: Secret::new(secret), ..config }
+    AgentConfig { listen: Some(listen), secret: Secret::new(trust.secret.as_str()), tls: trust.tls.clone(), ..config }
 }
 
 /// An owner that is there until it is dropped.
@@ -31,8 +31,8 @@ pub struct Owner {
 }
 
 /// Becomes the owner of a pool of so many bytes. Errors: of the system.
-pub fn own(pool_bytes: usize, listen: ListenConfig, secret: &str) -> io::Result<Owner> {
-    let agent = Agent::start(&Hub::new(), config(OWNER, listen, secret), ProgressWord::new(), Box::new(|_| true))?;
+pub fn own(pool_bytes: usize, listen: ListenConfig, trust: &Trust) -> io::Result<Owner> {
+    let agent = Agent::start(&Hub::new(), config(OWNER, listen, trust), ProgressWord::new(), Box::new(|_| true))?;
     agent.register(pool(pool_bytes)?);
     Ok(Owner { agent })
 }
@@ -73,7 +73,7 @@ impl Reader {
     pub(crate) fn connect(over: Over, settings: &Settings, owner: &Place, pool: Pool) -> Result<Self, HaulError> {
         let (sender, events) = sync_channel(2 * IN_FLIGHT_MAX);
         let listen = ListenConfig { bind: "127.0.0.1:0".to_owned(), advertise: String::new() };
-        let mut config = AgentConfig { lanes: vec![over.lane], ..config(READER, listen, &settings.secret) };
+        let mut config = AgentConfig { lanes: vec![over.lane], ..config(READER, listen, &settings.trust) };
         (config.tcp.checksums, config.tcp.connections) = (over.checksums, settings.connections);
         let sink = Box::new(move |event| sender.try_send(event).is_ok());
         let agent = Agent::start(&Hub::new(), config, ProgressWord::new(), sink)?;

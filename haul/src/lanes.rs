@@ -3,7 +3,7 @@
 use crate::ends::{LIFE, OWNER, PATIENCE, READER, config};
 use crate::error::HaulError;
 use crate::pool::pool;
-use crate::settings::Place;
+use crate::settings::{Place, Trust};
 use domain::ProgressWord;
 use domain::session::{PeerAddress, PeerInfo, Role};
 use std::sync::mpsc::sync_channel;
@@ -23,20 +23,20 @@ pub struct LaneOfHost {
     pub is_taken: bool,
 }
 
-/// Measures each lane to `owner`, which is another process of this host; `local` within this one. Errors: of the system, or no
+/// Measures each lane to `owner`, which is another process of this host and knows no secret; `local` within this one. Errors: of the system, or no
 /// lane reaches the owner.
-pub fn lanes(owner: &Place, secret: &str) -> Result<Vec<LaneOfHost>, HaulError> {
+pub fn lanes(owner: &Place) -> Result<Vec<LaneOfHost>, HaulError> {
     let across = Lane::all().map(|(lane, _)| lane).filter(|&lane| lane != Lane::Local).collect();
-    let taken = connect(&Hub::new(), across, owner, secret)?.lane;
+    let taken = connect(&Hub::new(), across, owner)?.lane;
     Lane::all()
         .map(|(lane, missing)| {
             let cost = match (lane, missing) {
                 (_, Some(missing)) => Err(missing.to_owned()),
-                (Lane::Local, None) => Ok(within_this_process(secret)?.probe),
+                (Lane::Local, None) => Ok(within_this_process()?.probe),
                 (lane, None) => {
                     // With `tcp` beside it the reason is told if it cannot be had.
                     let LaneStatus { lane: got, probe, passed_over, .. } =
-                        connect(&Hub::new(), vec![lane, Lane::Tcp], owner, secret)?;
+                        connect(&Hub::new(), vec![lane, Lane::Tcp], owner)?;
                     let reason = passed_over.into_iter().find(|(passed, _)| *passed == lane).map(|(_, reason)| reason);
                     if got == lane { Ok(probe) } else { Err(reason.unwrap_or_default()) }
                 }
@@ -46,19 +46,19 @@ pub fn lanes(owner: &Place, secret: &str) -> Result<Vec<LaneOfHost>, HaulError> 
         .collect()
 }
 
-fn within_this_process(secret: &str) -> Result<LaneStatus, HaulError> {
+fn within_this_process() -> Result<LaneStatus, HaulError> {
     let (hub, listen) = (Hub::new(), ListenConfig { bind: String::new(), advertise: String::new() });
-    let owner = Agent::start(&hub, config(OWNER, listen, secret), ProgressWord::new(), Box::new(|_| true))?;
+    let owner = Agent::start(&hub, config(OWNER, listen, &Trust::default()), ProgressWord::new(), Box::new(|_| true))?;
     owner.register(pool(LOCAL_BYTES)?);
     let PeerAddress { process, unix, tcp } = owner.address();
-    connect(&hub, vec![Lane::Local], &Place { process, unix, tcp }, secret)
+    connect(&hub, vec![Lane::Local], &Place { process, unix, tcp })
 }
 
 /// Connects the owner by the best of `lanes`.
-fn connect(hub: &Hub, lanes: Vec<Lane>, owner: &Place, secret: &str) -> Result<LaneStatus, HaulError> {
+fn connect(hub: &Hub, lanes: Vec<Lane>, owner: &Place) -> Result<LaneStatus, HaulError> {
     let (sender, events) = sync_channel(4);
     let listen = ListenConfig { bind: "127.0.0.1:0".to_owned(), advertise: String::new() };
-    let config = AgentConfig { lanes, ..config(READER, listen, secret) };
+    let config = AgentConfig { lanes, ..config(READER, listen, &Trust::default()) };
     let sink = Box::new(move |event| sender.try_send(event).is_ok());
     let agent = Agent::start(hub, config, ProgressWord::new(), sink)?;
     let Place { process, unix, tcp } = owner.clone();
@@ -79,9 +79,10 @@ mod tests {
 
     #[test]
     fn every_lane_has_a_cost_or_a_reason() {
-        let owner = crate::own(1 << 20, ListenConfig { bind: "127.0.0.1:0".to_owned(), advertise: String::new() }, "");
+        let listen = ListenConfig { bind: "127.0.0.1:0".to_owned(), advertise: String::new() };
+        let owner = crate::own(1 << 20, listen, &Trust::default());
         let place = owner.as_ref().expect("it starts").place();
-        let found = lanes(&place, "").expect("the owner is reached");
+        let found = lanes(&place).expect("the owner is reached");
         assert_eq!(found.len(), Lane::all().count());
         for LaneOfHost { lane, cost, .. } in &found {
             match (lane, cost) {

@@ -27,5 +27,5 @@ pub use ends::{Owner, own};
 pub use error::HaulError;
 pub use lanes::{LaneOfHost, lanes};
 pub use report::{Report, Row};
-pub use settings::{Over, Place, Settings};
+pub use settings::{Over, Place, Settings, Trust};
 pub use sweep::{Progress, sweep};

@@ -4,20 +4,31 @@ use crate::error::HaulError;
 use serde::Serialize;
 use std::fmt;
 use std::str::FromStr;
-use transport::Lane;
+use transport::{Lane, Tls};
 
 /// Reads in flight, at most.
 pub(crate) const IN_FLIGHT_MAX: usize = 64;
 /// Blocks are multiples of it, and at least as large.
 const BLOCK_BYTES_MIN: usize = 64;
 
-/// A lane, and whether its bytes carry checksums.
+/// A lane, and whether its bytes carry checksums and are encrypted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Over {
     /// The lane.
     pub lane: Lane,
-    /// Whether they do.
+    /// Whether they carry checksums.
     pub checksums: bool,
+    /// Whether they are encrypted.
+    pub tls: bool,
+}
+
+/// What proves to both ends that they belong together.
+#[derive(Clone, Debug, Default)]
+pub struct Trust {
+    /// What both know; empty: nothing.
+    pub secret: String,
+    /// What also encrypts; `None`: nothing does.
+    pub tls: Option<Tls>,
 }
 
 /// Where the owner is: what a reader of another host has to know of it.
@@ -49,9 +60,9 @@ pub struct Settings {
     pub passes: usize,
     /// Connections of `tcp`.
     pub connections: u16,
-    /// What proves that both ends belong together; empty: nothing does.
+    /// What proves that both ends belong together.
     #[serde(skip)]
-    pub secret: String,
+    pub trust: Trust,
 }
 
 /// One cell of the sweep.
@@ -64,7 +75,8 @@ pub(crate) struct Cell {
 
 impl fmt::Display for Over {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}{}", self.lane, if self.checksums { ", checksums" } else { "" })
+        let name = |is: bool, name| if is { name } else { "" };
+        write!(f, "{}{}{}", self.lane, name(self.checksums, ", checksums"), name(self.tls, ", tls"))
     }
 }
 
@@ -138,14 +150,14 @@ mod tests {
 
     fn settings() -> Settings {
         Settings {
-            over: vec![Over { lane: Lane::Shm, checksums: false }],
+            over: vec![Over { lane: Lane::Shm, checksums: false, tls: false }],
             sizes: vec![4096, 1 << 20],
             batches: vec![1, 4],
             in_flight: vec![1, 2],
             pool_bytes: 4 << 20,
             passes: 1,
             connections: 1,
-            secret: String::new(),
+            trust: Trust::default(),
         }
     }
 

@@ -11,6 +11,7 @@ mod bench_engine;
 mod cluster;
 mod command_line;
 mod disk;
+mod encryption;
 mod gguf;
 #[path = "../reference/gguf_writer.rs"]
 mod gguf_writer;

@@ -7,6 +7,7 @@ use crate::lane_tcp::fuzzing::{seeds as wire_seeds, wire};
 use crate::memory::RegionId;
 use crate::metadata;
 use crate::peers::Known;
+use crate::socket::Socket;
 use domain::session::PeerAddress;
 use domain::{Incarnation, WorkerId};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
@@ -18,7 +19,7 @@ const LAYOUT: u64 = 9;
 pub fn control(bytes: &[u8]) {
     let (ours, theirs) =
         rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::NONBLOCK, None).expect("a pair");
-    let mut channel = Channel::new(ours, true);
+    let mut channel = Channel::new(Socket::plain(ours), true);
     for part in bytes.chunks(HELLO_BYTES_MAX) {
         let sent = rustix::net::send(&theirs, part, rustix::net::SendFlags::empty());
         assert_eq!(sent, Ok(part.len()), "a socket takes what little it gets");

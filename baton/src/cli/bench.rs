@@ -138,6 +138,9 @@ pub(crate) struct TransferBench {
     /// What proves to each end that the other belongs to it
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true, help_heading = "Two hosts")]
     pub(crate) secret: String,
+    /// Files with a certificate, its key and the authorities, by which tcp is encrypted and each end knows the other
+    #[arg(long, value_names = ["CERTIFICATE", "KEY", "AUTHORITIES"], num_args = 3)]
+    pub(crate) tls: Option<Vec<PathBuf>>,
     /// End with the input
     #[arg(long, hide = true, requires = "own")]
     pub(crate) until_closed: bool,

@@ -2,6 +2,7 @@
 
 use haul::Place;
 use std::error::Error;
+use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStdin, Command, Stdio};
 
@@ -13,11 +14,11 @@ pub(crate) struct OwnerProcess {
 }
 
 impl OwnerProcess {
-    /// Starts one on this host, and where it is. Errors: it does not start.
-    pub(crate) fn spawn(pool_bytes: u64, secret: &str) -> Result<(Self, Place), Box<dyn Error>> {
+    /// Starts one on this host, with further flags, and where it is. Errors: it does not start.
+    pub(crate) fn spawn(pool_bytes: u64, flags: &[&OsStr]) -> Result<(Self, Place), Box<dyn Error>> {
         let mut command = Command::new(std::env::current_exe()?);
         command.args(["bench", "transfer", "--own", "--until-closed", "--pool", &pool_bytes.to_string()]);
-        command.args(["--secret", secret]);
+        command.args(flags);
         let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let input = process.stdin.take();
         let output = process.stdout.take();

@@ -24,7 +24,7 @@ pub(super) struct HostLane {
 
 /// Reads from another process over each lane. Errors: that does not start, or is not reached.
 pub(super) fn measure() -> Result<Vec<HostLane>, Box<dyn Error>> {
-    let (_owner, place) = OwnerProcess::spawn(POOL_BYTES, "")?;
+    let (_owner, place) = OwnerProcess::spawn(POOL_BYTES, &[])?;
     let lane = |found: haul::LaneOfHost| {
         let (cost, reason) = match found.cost {
             Ok(cost) => (Some(cost), None),
@@ -38,5 +38,5 @@ pub(super) fn measure() -> Result<Vec<HostLane>, Box<dyn Error>> {
             reason,
         }
     };
-    Ok(haul::lanes(&place, "")?.into_iter().map(lane).collect())
+    Ok(haul::lanes(&place)?.into_iter().map(lane).collect())
 }

@@ -6,9 +6,10 @@ use crate::cli::TransferBench;
 use crate::commands::OwnerProcess;
 use crate::error::CommandError;
 use crate::output::print;
-use haul::{HaulError, Over, Settings};
+use haul::{HaulError, Over, Settings, Trust};
+use std::ffi::OsStr;
 use std::io::{Read, Write};
-use transport::{Lane, ListenConfig};
+use transport::{Lane, ListenConfig, Tls};
 
 /// What an over's name ends with where it carries checksums.
 const CHECKSUMS: &str = "+checksums";
@@ -16,26 +17,27 @@ const CHECKSUMS: &str = "+checksums";
 /// Reads and reports, or is read.
 pub(crate) fn transfer(asked: &TransferBench) -> Result<(), CommandError> {
     let pool_bytes = usize::try_from(asked.pool.0).map_err(|_| CommandError::Usage("--pool is too large".into()))?;
+    let trust = Trust { secret: asked.secret.clone(), tls: tls(asked)? };
     if asked.own {
-        return own(asked, pool_bytes);
+        return own(asked, pool_bytes, &trust);
     }
     let bytes = |bytes: &crate::config::Bytes| usize::try_from(bytes.0).unwrap_or(usize::MAX);
     let settings = Settings {
-        over: asked.lanes.iter().map(|name| over(name)).collect::<Result<_, _>>()?,
+        over: asked.lanes.iter().map(|name| over(name, trust.tls.is_some())).collect::<Result<_, _>>()?,
         sizes: asked.sizes.iter().map(bytes).collect(),
         batches: asked.batches.clone(),
         in_flight: asked.in_flight.clone(),
         pool_bytes,
         passes: asked.passes,
         connections: asked.connections,
-        secret: asked.secret.clone(),
+        trust,
     };
     // Before the run: a report that cannot be written after an hour is a lost hour.
     let json = ReportFile::create(asked.json.as_ref())?;
     let html = ReportFile::create(asked.html.as_ref())?;
     let (_owner, place) = match &asked.peer {
         Some(place) => (None, place.clone()),
-        None => OwnerProcess::spawn(asked.pool.0, &asked.secret)
+        None => OwnerProcess::spawn(asked.pool.0, &flags(asked))
             .map(|(owner, place)| (Some(owner), place))
             .map_err(CommandError::Failed)?,
     };
@@ -56,10 +58,26 @@ pub(crate) fn transfer(asked: &TransferBench) -> Result<(), CommandError> {
     Ok(print(&report.to_string())?)
 }
 
+/// What encrypts, if anything is to.
+fn tls(asked: &TransferBench) -> Result<Option<Tls>, CommandError> {
+    let Some([certificate, key, authorities]) = asked.tls.as_deref() else { return Ok(None) };
+    Tls::load(certificate, key, authorities).map(Some).map_err(|error| CommandError::Usage(error.into()))
+}
+
+/// By what the other end of this host is known.
+fn flags(asked: &TransferBench) -> Vec<&OsStr> {
+    let mut flags = vec![OsStr::new("--secret"), OsStr::new(&asked.secret)];
+    if let Some(files) = &asked.tls {
+        flags.push(OsStr::new("--tls"));
+        flags.extend(files.iter().map(|file| file.as_os_str()));
+    }
+    flags
+}
+
 /// Is read until somebody ends it.
-fn own(asked: &TransferBench, pool_bytes: usize) -> Result<(), CommandError> {
+fn own(asked: &TransferBench, pool_bytes: usize, trust: &Trust) -> Result<(), CommandError> {
     let listen = ListenConfig { bind: asked.listen.clone(), advertise: String::new() };
-    let owner = haul::own(pool_bytes, listen, &asked.secret);
+    let owner = haul::own(pool_bytes, listen, trust);
     let owner =
         owner.map_err(|error| CommandError::Failed(format!("cannot be read at {}: {error}", asked.listen).into()))?;
     let place = owner.place();
@@ -76,7 +94,7 @@ fn own(asked: &TransferBench, pool_bytes: usize) -> Result<(), CommandError> {
 }
 
 /// A lane by its name. Errors: there is none, or this build lacks it.
-fn over(name: &str) -> Result<Over, CommandError> {
+fn over(name: &str, tls: bool) -> Result<Over, CommandError> {
     let (lane, checksums) = name.strip_suffix(CHECKSUMS).map_or((name, false), |lane| (lane, true));
     let lane: Lane = lane.parse().map_err(|error: transport::LaneParseError| CommandError::Usage(error.into()))?;
     let wrong = |why: &str| Err(CommandError::Usage(format!("--lanes {name}: {why}").into()));
@@ -84,6 +102,6 @@ fn over(name: &str) -> Result<Over, CommandError> {
         Lane::Local => wrong("it is within one process; --lanes shm reads another's memory"),
         _ if lane.not_built().is_some() => wrong("this build lacks it"),
         _ if checksums && lane != Lane::Tcp => wrong("only tcp carries checksums"),
-        _ => Ok(Over { lane, checksums }),
+        _ => Ok(Over { lane, checksums, tls: tls && lane == Lane::Tcp }),
     }
 }
