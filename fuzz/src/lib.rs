@@ -18,12 +18,13 @@ pub use seeds::seeds;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All of them.
-pub const TARGETS: [Target; 10] = [
+pub const TARGETS: [Target; 11] = [
     ("config", targets::config),
     ("control", targets::control),
     ("gguf", targets::gguf),
     ("handoff", targets::handoff),
     ("metadata", targets::metadata),
+    ("rdma_exchange", targets::rdma_exchange),
     ("request", targets::request),
     ("safetensors", targets::safetensors),
     ("session", targets::session),

@@ -3,6 +3,7 @@
 
 use crate::control::channel::Channel;
 use crate::control::hello::{Challenge, HELLO_BYTES_MAX, Hello, Purpose, Region, withdrawn};
+use crate::lane_rdma::fuzzing::{exchange, seeds as exchange_seeds};
 use crate::lane_tcp::fuzzing::{seeds as wire_seeds, wire};
 use crate::memory::RegionId;
 use crate::metadata;
@@ -54,6 +55,11 @@ pub fn tcp_wire(bytes: &[u8]) {
     wire(bytes);
 }
 
+/// What comes over a connection by which the lane `rdma` is agreed on.
+pub fn rdma_exchange(bytes: &[u8]) {
+    exchange(bytes);
+}
+
 /// Metadata of another agent.
 pub fn metadata(bytes: &[u8]) {
     if let Ok(known) = metadata::import(bytes, LAYOUT) {
@@ -79,11 +85,13 @@ pub fn seeds() -> Vec<(&'static str, Vec<u8>)> {
     let challenge = Challenge { from: (WorkerId(3), Incarnation(4)), nonce: [6; 32] }.encode();
     let region = Region { id: RegionId(7), len: 1 << 40, offset: Some(4096) }.encode();
     let [asked, answered] = wire_seeds();
-    vec![
+    let mut seeds = vec![
         ("control", hellos.concat()),
         ("control", [frame(2, &challenge), frame(5, &region), frame(9, &7_u32.to_le_bytes())].concat()),
         ("tcp_wire", asked),
         ("tcp_wire", answered),
         ("metadata", metadata::export(&known(), LAYOUT)),
-    ]
+    ];
+    seeds.extend(exchange_seeds().into_iter().map(|bytes| ("rdma_exchange", bytes)));
+    seeds
 }

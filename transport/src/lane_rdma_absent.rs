@@ -11,6 +11,15 @@ use crate::transfer::{PrepareError, Run};
 use domain::WorkerId;
 use std::sync::Arc;
 
+#[cfg(feature = "fuzzing")]
+#[path = "lane_rdma/fuzzing.rs"]
+pub(crate) mod fuzzing;
+// What peers say is read here for tests alone.
+#[cfg(any(test, feature = "fuzzing"))]
+#[expect(dead_code, reason = "nobody here speaks so")]
+#[path = "lane_rdma/wire.rs"]
+mod wire;
+
 /// What there is none of.
 pub(crate) enum Verbs {}
 

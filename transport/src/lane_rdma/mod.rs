@@ -14,6 +14,8 @@
 //! check each packet, and a read that was damaged is repeated by the device.
 
 mod engine;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 mod owner;
 mod plan;
 mod queue;

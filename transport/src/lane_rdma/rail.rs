@@ -3,7 +3,7 @@
 //! This file and `queue` are all that touches libibverbs. What is deliberately absent: any permission for peers to write.
 //! Regions are registered for local writes (of this agent's own reads) and remote reads, and nothing else.
 
-use super::wire::{GidKind, RailAddress};
+use super::wire::{GidKind, RAILS_MAX, RailAddress};
 use crate::config::RdmaConfig;
 use crate::memory::Memory;
 use sideway::ibverbs::AccessFlags;
@@ -17,8 +17,6 @@ use std::error::Error;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Rails of one agent; a host's further ports are left alone.
-pub(super) const RAILS_MAX: usize = 8;
 /// Reads that one queue pair has under way at most, whatever the devices could: more brings nothing once the wire is full.
 const READS_UNDER_WAY_MAX: i32 = 16;
 

@@ -5,11 +5,12 @@
 //! a rail that failed, both make new queue pairs.
 //! All numbers are little endian. What the other end says is checked here as far as it can be without looking at devices.
 
-use super::rail::RAILS_MAX;
 use crate::memory::RegionId;
 
 /// Version of these messages. Other versions are refused.
 pub(super) const VERSION: u16 = 3;
+/// Rails of one agent; a host's further ports are left alone.
+pub(super) const RAILS_MAX: usize = 8;
 /// Queue pairs for a peer on one rail.
 pub(crate) const QUEUES_MAX: usize = 8;
 /// Queue pair and packet numbers have so many bits.
