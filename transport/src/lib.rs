@@ -35,6 +35,7 @@ mod mover;
 #[cfg(feature = "object")]
 mod objects;
 mod peers;
+mod planted;
 mod prepared;
 mod probe;
 mod progress_page;

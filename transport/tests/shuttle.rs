@@ -1,5 +1,5 @@
 //! What threads share without a lock, in thousands of orders of their steps. A wake that is lost leaves a thread asleep for ever,
-//! which shuttle finds, and tells by which schedule.
+//! which shuttle finds, and tells by which schedule. That it does is shown by bugs that are planted here, one at a time.
 //!
 //! The files are those of the crate; what threads sleep on is a model here: an eventfd that tells edges, and a futex.
 
@@ -22,8 +22,34 @@ mod sync {
     pub(crate) use std::sync::PoisonError;
 }
 
+/// Which bug there is in the files.
+mod planted {
+    use std::cell::Cell;
+
+    #[derive(Clone, Copy, PartialEq, Eq)]
+    pub(crate) enum Bug {
+        RingOverheard,
+        CountedTooLate,
+        BellForgotten,
+    }
+
+    thread_local! {
+        /// All threads of a schedule are run by the one that tries it.
+        static PLANTED: Cell<Option<Bug>> = const { Cell::new(None) };
+    }
+
+    pub(crate) fn is(bug: Bug) -> bool {
+        PLANTED.get() == Some(bug)
+    }
+
+    pub(crate) fn plant(bug: Bug) {
+        PLANTED.set(Some(bug));
+    }
+}
+
 use bells::Bells;
 use handshake::Handshake;
+use planted::Bug;
 use shuttle::sync::atomic::{AtomicU64, Ordering};
 use shuttle::sync::{Arc, Condvar, Mutex};
 use shuttle::thread;
@@ -91,106 +117,122 @@ fn take(pile: &Pile) -> u32 {
 }
 
 /// The threads of lanes and of the control connections.
-#[test]
-fn a_doorbell_loses_no_ring() {
-    let run = || {
-        let shared = Arc::new((Handshake::default(), Event::default(), Pile::default()));
-        for _ in 0..GIVERS {
-            let shared = shared.clone();
-            thread::spawn(move || {
-                let (handshake, event, pile) = &*shared;
-                for _ in 0..GIFTS {
-                    give(pile);
-                    if handshake.ring() {
-                        event.write();
-                    }
+fn doorbell() {
+    let shared = Arc::new((Handshake::default(), Event::default(), Pile::default()));
+    for _ in 0..GIVERS {
+        let shared = shared.clone();
+        thread::spawn(move || {
+            let (handshake, event, pile) = &*shared;
+            for _ in 0..GIFTS {
+                give(pile);
+                if handshake.ring() {
+                    event.write();
                 }
-            });
-        }
-        let (handshake, event, pile) = &*shared;
-        let (mut taken, mut seen) = (0, 0);
-        loop {
-            handshake.answer();
-            taken += take(pile);
-            if taken == GIVERS * GIFTS {
-                return;
             }
-            if handshake.lie_down() {
-                event.wait(&mut seen);
-            }
-            handshake.get_up();
+        });
+    }
+    let (handshake, event, pile) = &*shared;
+    let (mut taken, mut seen) = (0, 0);
+    loop {
+        handshake.answer();
+        taken += take(pile);
+        if taken == GIVERS * GIFTS {
+            return;
         }
-    };
-    shuttle::check_random(run, SCHEDULES);
+        if handshake.lie_down() {
+            event.wait(&mut seen);
+        }
+        handshake.get_up();
+    }
 }
 
 /// The movers, and the transfers that they claim.
-#[test]
-fn a_mover_sleeps_through_no_post() {
-    let run = || {
-        let shared = Arc::new((Tally::default(), Futex::default(), Pile::default()));
-        for _ in 0..GIVERS {
-            let shared = shared.clone();
-            thread::spawn(move || {
-                let (tally, futex, pile) = &*shared;
-                for _ in 0..GIFTS {
-                    give(pile);
-                    if tally.wake() {
-                        futex.wake();
-                    }
+fn mover() {
+    let shared = Arc::new((Tally::default(), Futex::default(), Pile::default()));
+    for _ in 0..GIVERS {
+        let shared = shared.clone();
+        thread::spawn(move || {
+            let (tally, futex, pile) = &*shared;
+            for _ in 0..GIFTS {
+                give(pile);
+                if tally.wake() {
+                    futex.wake();
                 }
-            });
-        }
-        let (tally, futex, pile) = &*shared;
-        let mut taken = 0;
-        loop {
-            let seen = tally.now();
-            taken += take(pile);
-            if taken == GIVERS * GIFTS {
-                return;
             }
-            tally.sleep(|| futex.wait(|| tally.count().load(Ordering::SeqCst) == seen));
+        });
+    }
+    let (tally, futex, pile) = &*shared;
+    let mut taken = 0;
+    loop {
+        let seen = tally.now();
+        taken += take(pile);
+        if taken == GIVERS * GIFTS {
+            return;
         }
-    };
-    shuttle::check_random(run, SCHEDULES);
+        tally.sleep(|| futex.wait(|| tally.count().load(Ordering::SeqCst) == seen));
+    }
 }
 
 /// A progress word, and two threads that wait for its raises.
+fn word() {
+    let shared = Arc::new((AtomicU64::new(0), Bells::<usize>::new()));
+    let sleepers = Arc::new([(); 2].map(|()| (Tally::default(), Futex::default())));
+    let (own, wakes) = (shared.clone(), sleepers.clone());
+    let raiser = thread::spawn(move || {
+        for step in 1..=u64::from(GIFTS) {
+            own.0.fetch_max(step, Ordering::SeqCst);
+            own.1.ring(|sleeper| {
+                let (tally, futex) = &wakes[sleeper];
+                if tally.wake() {
+                    futex.wake();
+                }
+            });
+        }
+    });
+    let wait = |shared: Arc<(AtomicU64, Bells<usize>)>, sleepers: Arc<[(Tally, Futex); 2]>, own: usize| {
+        let ((word, bells), (tally, futex)) = (&*shared, &sleepers[own]);
+        for step in 1..=u64::from(GIFTS) {
+            loop {
+                let seen = tally.now();
+                bells.hang(own, |other| *other == own);
+                if word.load(Ordering::SeqCst) >= step {
+                    break;
+                }
+                tally.sleep(|| futex.wait(|| tally.count().load(Ordering::SeqCst) == seen));
+            }
+        }
+    };
+    let (theirs, their_sleepers) = (shared.clone(), sleepers.clone());
+    let other = thread::spawn(move || wait(theirs, their_sleepers, 1));
+    wait(shared, sleepers, 0);
+    other.join().expect("it saw every step");
+    raiser.join().expect("it raised every step");
+}
+
+#[test]
+fn a_doorbell_loses_no_ring() {
+    shuttle::check_random(doorbell, SCHEDULES);
+}
+
+#[test]
+fn a_mover_sleeps_through_no_post() {
+    shuttle::check_random(mover, SCHEDULES);
+}
+
 #[test]
 fn no_raise_of_a_word_is_slept_through() {
-    let run = || {
-        let shared = Arc::new((AtomicU64::new(0), Bells::<usize>::new()));
-        let sleepers = Arc::new([(); 2].map(|()| (Tally::default(), Futex::default())));
-        let (own, wakes) = (shared.clone(), sleepers.clone());
-        let raiser = thread::spawn(move || {
-            for step in 1..=u64::from(GIFTS) {
-                own.0.fetch_max(step, Ordering::SeqCst);
-                own.1.ring(|sleeper| {
-                    let (tally, futex) = &wakes[sleeper];
-                    if tally.wake() {
-                        futex.wake();
-                    }
-                });
-            }
-        });
-        let wait = |shared: Arc<(AtomicU64, Bells<usize>)>, sleepers: Arc<[(Tally, Futex); 2]>, own: usize| {
-            let ((word, bells), (tally, futex)) = (&*shared, &sleepers[own]);
-            for step in 1..=u64::from(GIFTS) {
-                loop {
-                    let seen = tally.now();
-                    bells.hang(own, |other| *other == own);
-                    if word.load(Ordering::SeqCst) >= step {
-                        break;
-                    }
-                    tally.sleep(|| futex.wait(|| tally.count().load(Ordering::SeqCst) == seen));
-                }
-            }
-        };
-        let (theirs, their_sleepers) = (shared.clone(), sleepers.clone());
-        let other = thread::spawn(move || wait(theirs, their_sleepers, 1));
-        wait(shared, sleepers, 0);
-        other.join().expect("it saw every step");
-        raiser.join().expect("it raised every step");
-    };
-    shuttle::check_random(run, SCHEDULES);
+    shuttle::check_random(word, SCHEDULES);
+}
+
+/// Every bug is found by the run that it is in, as a thread that sleeps for ever.
+#[test]
+fn what_is_planted_is_found() {
+    let planted: [(Bug, fn()); 3] =
+        [(Bug::RingOverheard, doorbell), (Bug::CountedTooLate, mover), (Bug::BellForgotten, word)];
+    for (number, (bug, run)) in planted.into_iter().enumerate() {
+        planted::plant(bug);
+        let found = std::panic::catch_unwind(|| shuttle::check_random(run, SCHEDULES)).expect_err("it is found");
+        let told = found.downcast_ref::<String>().cloned().unwrap_or_default();
+        assert!(told.contains("deadlock"), "bug {number}: {told}");
+    }
 }

@@ -4,6 +4,7 @@
 //! another's.
 
 use super::atomic::{AtomicBool, Ordering};
+use crate::planted::{self, Bug};
 
 /// Of one thread that sleeps, with any that wake it.
 #[derive(Default)]
@@ -28,7 +29,7 @@ impl Handshake {
     pub(crate) fn lie_down(&self) -> bool {
         self.asleep.store(true, Ordering::SeqCst);
         // Whoever rings before this line is seen by it, and after it sees who sleeps.
-        !self.is_rung()
+        !self.is_rung() || planted::is(Bug::RingOverheard)
     }
 
     /// The thread does not sleep any more.

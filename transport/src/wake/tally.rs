@@ -3,6 +3,7 @@
 //! It stands alone, as `handshake` does: how the thread sleeps until the counter differs is another's.
 
 use super::atomic::{AtomicBool, AtomicU32, Ordering};
+use crate::planted::{self, Bug};
 
 /// The sleeper looks at the counter, then for work, then sleeps on what it saw, so that no wake is lost.
 #[derive(Default)]
@@ -30,6 +31,11 @@ impl Tally {
 
     /// There is something to look at. Whether somebody may sleep who has to be woken.
     pub(crate) fn wake(&self) -> bool {
+        if planted::is(Bug::CountedTooLate) {
+            let asleep = self.asleep.load(Ordering::SeqCst);
+            self.count.fetch_add(1, Ordering::SeqCst);
+            return asleep;
+        }
         self.count.fetch_add(1, Ordering::SeqCst);
         self.asleep.load(Ordering::SeqCst)
     }

@@ -3,6 +3,7 @@
 //! It stands alone, so that tests run it in every order of its steps (`tests/shuttle.rs`): the word is another's.
 
 use super::sync::{AtomicBool, Mutex, Ordering, PoisonError};
+use crate::planted::{self, Bug};
 
 /// Those who wait for a raise. Whoever raises changes the word first, and rings then; whoever waits hangs its bell first, and
 /// looks at the word then.
@@ -30,6 +31,11 @@ impl<W> Bells<W> {
     pub(crate) fn ring(&self, ring: impl Fn(W)) {
         if self.any.load(Ordering::SeqCst) {
             let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+            if planted::is(Bug::BellForgotten) {
+                waiting.drain(..).for_each(ring);
+                drop(waiting);
+                return self.any.store(false, Ordering::SeqCst);
+            }
             self.any.store(false, Ordering::SeqCst);
             waiting.drain(..).for_each(ring);
         }
