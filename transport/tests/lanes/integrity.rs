@@ -215,8 +215,13 @@ impl World {
     }
 }
 
+/// Few, since each takes long.
+fn cases() -> u32 {
+    (ProptestConfig::default().cases / 20).max(1)
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig::with_cases(cases()))]
 
     #[test]
     fn nothing_is_written_after_the_end_and_nothing_wrong_is_sealed(
