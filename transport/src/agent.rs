@@ -235,7 +235,7 @@ fn open_verbs(config: &AgentConfig) -> Result<Verbs, String> {
         return Err("this worker listens to no other process".to_owned());
     }
     if config.tls.is_some() {
-        return Err("what it moves would not be encrypted, which transport.tls demands".to_owned());
+        return Err("what it moves would not be encrypted, which transport.tls_certificate demands".to_owned());
     }
     let verbs = Verbs::new(&config.rdma, config.posted_max);
     if let Err(reason) = &verbs {

@@ -146,7 +146,7 @@ impl Channel {
         let len = u32::from_le_bytes([head[0], head[1], head[2], head[3]]) as usize;
         if len == 0 || len - 1 > body_max {
             if is_tls(head) && !self.socket.has_tls() {
-                let reason = "it speaks TLS, for which transport.tls is not set here";
+                let reason = "it speaks TLS, for which transport.tls_certificate is not set here";
                 return Err(ChannelError::Refused(Refusal::Encryption, reason.to_owned()));
             }
             let reason = format!("a frame of {len} bytes where {body_max} are the most");

@@ -146,7 +146,7 @@ impl Session {
             self.greeting = if is_tls(&self.input) { Greeting::Tls } else { Greeting::Plain };
         }
         if self.greeting == Greeting::Plain {
-            let reason = "it speaks without TLS, which transport.tls demands here";
+            let reason = "it speaks without TLS, which transport.tls_certificate demands here";
             return Err(io::Error::new(io::ErrorKind::InvalidData, reason));
         }
         if self.taken == self.input.len() {
