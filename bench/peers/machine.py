@@ -34,6 +34,15 @@ def processor():
     return f"{len(names)} x {names[0]}" if names else f"{os.cpu_count()} cores"
 
 
+def huge_pages(kind):
+    """Whether memory of a kind ("enabled": of a process alone, "shmem_enabled": shared) may lie in huge pages, as the kernel says."""
+    try:
+        with open(f"/sys/kernel/mm/transparent_hugepage/{kind}") as setting:
+            return setting.read().split("[")[1].split("]")[0]
+    except (OSError, IndexError):
+        return "unknown"
+
+
 def watch(anyway):
     """What is said above the figures. Ends the program on a machine that is not quiet, unless it shall measure anyway."""
     before, busy = load(), busy_share()
@@ -42,7 +51,11 @@ def watch(anyway):
         print(f"THE MACHINE IS NOT QUIET (at most {BUSY_MAX:.0%}): the figures would mean nothing.", file=sys.stderr)
         if not anyway:
             sys.exit("Stop what runs beside, or say --anyway.")
+    alone, shared = huge_pages("enabled"), huge_pages("shmem_enabled")
+    if alone in ("always", "madvise") and shared in ("never", "deny"):
+        print("Baton's pools are shared memory and take small pages, the peers' take huge ones: see `baton doctor`.", file=sys.stderr)
     return {
+        "huge_pages": f"huge pages: {alone} for a process alone, {shared} where shared",
         "date": datetime.date.today().isoformat(),
         "machine": processor(),
         "before": before,

@@ -16,13 +16,16 @@ use std::collections::HashMap;
 use std::io::{self, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Bytes that are read over one connection before it is another's turn.
 const TURN_BYTES: usize = 1 << 20;
 /// While a run arrives, a reader that sleeps is woken for no fewer bytes than these or what is left of it: a wake-up for each
 /// segment costs both ends more than the bytes do.
 const WAKE_BYTES: usize = 128 << 10;
+
+/// How long the thread looks for the next bytes of a run, which its owner is sending, before it looks after others.
+const RUN_SPIN: Duration = Duration::from_micros(20);
 
 /// A transfer that is under way.
 pub(super) struct Active {
@@ -123,15 +126,18 @@ impl ReaderConnection {
             self.begin(actives, ended)?;
         }
         let mut turn = TURN_BYTES;
+        let mut since = None;
         while turn > 0 || self.socket.holds() {
             let (received, asked_for) = self.read(actives, waste);
             let received = match received {
                 Ok(0) => return Err(ChannelError::Closed),
                 Ok(count) => count,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock && self.is_soon(&mut since) => continue,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) => return Err(error.into()),
             };
+            since = None;
             self.account(received, actives, ended);
             if self.head_len == RUN_HEAD {
                 if Answer::decode(&self.head).is_some_and(|answer| !actives.contains_key(&answer.transfer())) {
@@ -139,13 +145,20 @@ impl ReaderConnection {
                 }
                 self.begin(actives, ended)?;
             }
-            if received < asked_for {
+            if received < asked_for && self.run.is_none() {
                 // The socket is empty, or tells of what is there.
                 break;
             }
             turn = turn.saturating_sub(received);
         }
         Ok(Received::All)
+    }
+
+    /// Whether the next bytes of a run are worth waiting for where the thread is.
+    fn is_soon(&self, since: &mut Option<Instant>) -> bool {
+        let now = now();
+        std::hint::spin_loop();
+        self.run.is_some() && now.duration_since(*since.get_or_insert(now)) < RUN_SPIN
     }
 
     /// The header is there: its run begins, or its transfer ends.
