@@ -2,7 +2,7 @@
 
 use domain::plan::{BlockTable, Input, Sample, Span, StepOutput, StepPlan};
 use domain::{BlockId, Dtype, SamplingParams, SeqKey, StepId};
-use engine::cpu::{CpuConfig, CpuDevice, CpuModel, Isa};
+use engine::cpu::{CpuConfig, CpuDevice, CpuModel, Isa, Pinning};
 use engine::device::{Device, DeviceLimits};
 use engine::models::ModelFiles;
 use engine::random::RandomSpec;
@@ -52,8 +52,8 @@ fn device() -> CpuDevice {
     let layout = model.spec().kv_layout(Dtype::Bf16, Some(16));
     let blocks = vec![64; layout.groups.len()];
     let limits = DeviceLimits { rows_max: CHUNK, samples_max: 4, context_max: 1000, blocks };
-    CpuDevice::new(Arc::new(model), CpuConfig { layout, limits, threads: THREADS, isa: Isa::best() })
-        .expect("it starts")
+    let config = CpuConfig { layout, limits, threads: THREADS, pinning: Pinning::Off, isa: Isa::best() };
+    CpuDevice::new(Arc::new(model), config).expect("it starts")
 }
 
 fn plan(device: &CpuDevice, step: u64, start: u32, rows: usize, samples: usize) -> Arc<StepPlan> {

@@ -44,7 +44,7 @@ impl Gauge {
         let works = settings.works(context)?;
         let isa = Isa::best();
         let model = Arc::new(CpuModel::load(files.spec.clone(), &files.checkpoint, progress)?);
-        let steps = Steps::new(model.clone(), &works, settings.threads, isa)?;
+        let steps = Steps::new(model.clone(), &works, settings, isa)?;
         Ok(Self { name: name.to_owned(), model, steps, works, settings: settings.clone(), isa })
     }
 

@@ -3,6 +3,7 @@
 use crate::error::GaugeError;
 use crate::work::Work;
 use crate::{BATCH_MAX, SAMPLES_MAX, WORKS_MAX};
+use engine::cpu::Pinning;
 use serde::Serialize;
 
 /// What to measure.
@@ -10,6 +11,9 @@ use serde::Serialize;
 pub struct Settings {
     /// Threads that compute.
     pub threads: usize,
+    /// Whether they stay on processors of their own.
+    #[serde(skip)]
+    pub pinning: Pinning,
     /// Lengths of prompts, in tokens.
     pub prompts: Vec<u32>,
     /// Sequences that are decoded at once.
@@ -57,7 +61,8 @@ mod tests {
     use super::*;
 
     fn settings() -> Settings {
-        Settings { threads: 1, prompts: vec![16], batches: vec![1, 2], contexts: vec![0, 8], samples: 1 }
+        let pinning = Pinning::Off;
+        Settings { threads: 1, pinning, prompts: vec![16], batches: vec![1, 2], contexts: vec![0, 8], samples: 1 }
     }
 
     #[test]

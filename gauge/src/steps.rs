@@ -2,6 +2,7 @@
 
 use crate::CHUNK;
 use crate::error::GaugeError;
+use crate::settings::Settings;
 use crate::stopwatch::{Stopwatch, Times};
 use crate::work::{Run, Work, prompt};
 use domain::plan::{BlockCopy, BlockTable, Input, Sample, Span, StepOutput, StepPlan};
@@ -37,7 +38,8 @@ pub(crate) struct Steps {
 }
 
 impl Steps {
-    pub(crate) fn new(model: Arc<CpuModel>, works: &[Work], threads: usize, isa: Isa) -> Result<Self, GaugeError> {
+    pub(crate) fn new(model: Arc<CpuModel>, works: &[Work], settings: &Settings, isa: Isa) -> Result<Self, GaugeError> {
+        let &Settings { threads, pinning, .. } = settings;
         let spec = model.spec();
         let vocab = spec.vocab as u32;
         let layout = spec.kv_layout(spec.dtype, None);
@@ -50,7 +52,7 @@ impl Steps {
             context_max: length as usize,
             blocks: vec![blocks * sequences; layout.groups.len()],
         };
-        let mut device = CpuDevice::new(model, CpuConfig { layout, limits, threads, isa })?;
+        let mut device = CpuDevice::new(model, CpuConfig { layout, limits, threads, pinning, isa })?;
         let (stopwatch, waiting) = (Stopwatch::default(), thread::current());
         device.set_operation_tap(Box::new(stopwatch.clone()));
         device.set_waker(Box::new(move || waiting.unpark()));

@@ -1,12 +1,14 @@
 //! A whole run on a tiny random model: what is counted adds up, and all forms of the report say it.
 
 use domain::Dtype;
+use engine::cpu::Pinning;
 use engine::models::ModelFiles;
 use engine::random::RandomSpec;
 use gauge::{Gauge, GaugeError, Report, Settings};
 
 fn settings() -> Settings {
-    Settings { threads: 2, prompts: vec![16, 600], batches: vec![1, 3], contexts: vec![0, 20], samples: 2 }
+    let (pinning, prompts) = (Pinning::Auto { alone: true }, vec![16, 600]);
+    Settings { threads: 2, pinning, prompts, batches: vec![1, 3], contexts: vec![0, 20], samples: 2 }
 }
 
 fn open(family: &str, settings: &Settings) -> Result<Gauge, GaugeError> {

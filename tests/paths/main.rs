@@ -3,7 +3,7 @@
 
 use domain::session::Part;
 use domain::{Dtype, SamplingParams, Token, WorkerId};
-use engine::cpu::{CpuConfig, CpuDevice, CpuModel, Isa};
+use engine::cpu::{CpuConfig, CpuDevice, CpuModel, Isa, Pinning};
 use engine::models::ModelFiles;
 use engine::random::RandomSpec;
 use std::sync::Arc;
@@ -35,8 +35,8 @@ impl Model {
 
     fn cluster(&self, options: &Options, threads: usize) -> Cluster {
         Cluster::new(options, |id| {
-            let config =
-                CpuConfig { layout: options.layout.clone(), limits: options.limits(id), threads, isa: Isa::best() };
+            let (layout, limits) = (options.layout.clone(), options.limits(id));
+            let config = CpuConfig { layout, limits, threads, pinning: Pinning::Off, isa: Isa::best() };
             Box::new(CpuDevice::new(self.weights.clone(), config).expect("a device"))
         })
     }

@@ -2,7 +2,7 @@
 
 use domain::plan::{BlockTable, Input, Sample, Span, StepPlan};
 use domain::{BlockId, KvLayout, SamplingParams, SeqKey, StepId, Token};
-use engine::cpu::{CpuConfig, CpuDevice, CpuModel, Isa, LogitsTap};
+use engine::cpu::{CpuConfig, CpuDevice, CpuModel, Isa, LogitsTap, Pinning};
 use engine::device::{Device, DeviceLimits};
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -51,7 +51,7 @@ impl Run {
             context_max: tokens,
             blocks: (0..layout.groups.len()).map(|group| blocks(&layout, group, tokens, cut.chunk)).collect(),
         };
-        let config = CpuConfig { layout, limits, threads: cut.threads, isa: Isa::best() };
+        let config = CpuConfig { layout, limits, threads: cut.threads, pinning: Pinning::Off, isa: Isa::best() };
         let mut device = CpuDevice::new(model, config).expect("the device starts");
         let logits = Arc::default();
         device.set_logits_tap(Box::new(Tap(Arc::clone(&logits))));

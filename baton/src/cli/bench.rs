@@ -77,6 +77,9 @@ pub(crate) struct EngineBench {
     /// Threads that compute [default: one per core]
     #[arg(long, value_name = "N")]
     pub(crate) threads: Option<usize>,
+    /// Keep each thread on processors of its own, whoever else may use them
+    #[arg(long)]
+    pub(crate) pin: bool,
     /// Lengths of prompts, in tokens
     #[arg(long, value_name = "TOKENS,..", value_delimiter = ',', default_value = "128,512,2048")]
     pub(crate) prompts: Vec<u32>,

@@ -109,6 +109,9 @@ tree! {
         device: Device = Device::Cpu,
         /// Threads of each worker's engine. 0: as many as cores.
         threads: usize = 0,
+        /// Whether each thread stays on processors of its own: `auto` (where a worker is alone in its process, which was given
+        /// some of the host's processors, as by `taskset` or a container), `on` or `off`.
+        pinning: Pinning = Pinning::Auto,
         /// Tokens of a KV block. 0: what suits the model's shape.
         block_tokens: u32 = 0,
         /// Most prompt tokens of one sequence in a step; a multiple of the block.
@@ -285,6 +288,18 @@ impl Device {
             Self::Cuda => "cuda",
         }
     }
+}
+
+/// Whether threads stay on processors of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Pinning {
+    /// Where these are a worker's alone.
+    Auto,
+    /// Yes.
+    On,
+    /// No.
+    Off,
 }
 
 /// When a block is written to disk.

@@ -1,7 +1,7 @@
 //! A worker of the process: its device, its transport agent, its pools, and how it starts.
 
 use super::model::{Engine, Model};
-use crate::config::{Config, DiskWrites};
+use crate::config::{Config, DiskWrites, Pinning};
 use decode_worker::Decode;
 use domain::plan::StepPlan;
 use domain::session::{PeerInfo, Role, Served};
@@ -64,7 +64,7 @@ impl Seat {
         reach: Reach,
     ) -> Result<Self, Box<dyn Error>> {
         let worker = worker_config(config, model, pool, &who);
-        let device = device(config, model, pool)?;
+        let device = device(config, model, pool, reach)?;
         let inbox = inbox();
         let agent = agent(config, agent_config(&worker), reach)?;
         let agent = join(hub, &worker, agent, &*device, &inbox);
@@ -135,7 +135,7 @@ impl Pool {
     }
 }
 
-fn device(config: &Config, model: &Model, pool: &Pool) -> Result<Box<dyn Device>, Box<dyn Error>> {
+fn device(config: &Config, model: &Model, pool: &Pool, reach: Reach) -> Result<Box<dyn Device>, Box<dyn Error>> {
     let cores = || std::thread::available_parallelism().map_or(1, usize::from);
     let layout = model.layout.clone();
     let limits = DeviceLimits {
@@ -147,7 +147,8 @@ fn device(config: &Config, model: &Model, pool: &Pool) -> Result<Box<dyn Device>
     Ok(match &model.engine {
         Engine::Cpu(weights) => {
             let threads = if config.engine.threads == 0 { cores() } else { config.engine.threads };
-            Box::new(CpuDevice::new(weights.clone(), CpuConfig { layout, limits, threads, isa: Isa::best() })?)
+            let (pinning, isa) = (pinning(config, reach), Isa::best());
+            Box::new(CpuDevice::new(weights.clone(), CpuConfig { layout, limits, threads, pinning, isa })?)
         }
         Engine::Sim(cost, vocabulary) => {
             let (cost, percent) = (*cost, config.sim.speed_percent);
@@ -166,6 +167,19 @@ fn device(config: &Config, model: &Model, pool: &Pool) -> Result<Box<dyn Device>
             })?)
         }
     })
+}
+
+/// Whether the threads of a worker stay on processors of their own, as configured.
+fn pinning(config: &Config, reach: Reach) -> engine::cpu::Pinning {
+    let alone = match reach {
+        Reach::Process => config.serve.prefill + config.serve.decode == 1,
+        Reach::Cluster => true,
+    };
+    match config.engine.pinning {
+        Pinning::Auto => engine::cpu::Pinning::Auto { alone },
+        Pinning::On => engine::cpu::Pinning::On,
+        Pinning::Off => engine::cpu::Pinning::Off,
+    }
 }
 
 /// The worker's disk tier, as configured. Errors: it cannot be opened.

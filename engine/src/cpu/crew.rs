@@ -8,6 +8,8 @@
 //! nothing, and then sleeps. The leader waits only for helpers that have entered the work: one that the system did not
 //! wake in time holds up nobody.
 
+use super::numa::settle;
+use super::places::Place;
 use crate::clock::now;
 use std::cell::UnsafeCell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -16,12 +18,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{JoinHandle, Thread};
 use std::time::Duration;
 
-/// How long a helper looks for work before it sleeps.
+/// How long a helper looks for work before it sleeps, and the leader for the end of it before it offers its processor to
+/// whoever may run there.
 const SPIN: Duration = Duration::from_micros(30);
 /// Looks between two glances at the clock.
 const SPINS_PER_GLANCE: u32 = 64;
-/// Looks of the leader at helpers that are still inside, before it offers them its processor.
-const LEADER_SPINS: u32 = 2000;
 
 /// The gate is open: helpers may enter. Below this bit: how many are inside; above it: the number of the work.
 const OPEN: u64 = 1 << 15;
@@ -32,10 +33,10 @@ const NUMBER_SHIFT: u32 = 16;
 pub(super) const THREADS_MAX: usize = 1024;
 
 /// A task: the thread's index in the crew and the task's number.
-type Task<'a> = dyn Fn(usize, usize) + Sync + 'a;
+pub type Task<'a> = dyn Fn(usize, usize) + Sync + 'a;
 
 /// The leader's end. Dropping it ends the helpers.
-pub(super) struct Crew {
+pub struct Crew {
     shared: Arc<Shared>,
     helpers: Vec<(JoinHandle<()>, Thread)>,
 }
@@ -99,9 +100,15 @@ unsafe impl Sync for Shared {}
 unsafe impl Send for Shared {}
 
 impl Crew {
-    /// A crew of `threads` threads, the caller's included.
-    pub(super) fn new(threads: usize, name: &str) -> std::io::Result<Self> {
-        let helpers = threads.clamp(1, THREADS_MAX) - 1;
+    /// A crew of so many threads, at least one, which go where the system puts them; for whoever measures one by itself.
+    pub fn anywhere(threads: usize) -> std::io::Result<Self> {
+        Self::new(vec![Place::new(); threads.clamp(1, THREADS_MAX)], "baton-crew")
+    }
+
+    /// A crew of a thread for each of `places`, at least one. The caller, or whoever it gives the crew to, leads at the first
+    /// one and goes there itself.
+    pub(super) fn new(places: Vec<Place>, name: &str) -> std::io::Result<Self> {
+        let helpers = places.len() - 1;
         let shared = Arc::new(Shared {
             gate: AtomicU64::new(0),
             work: UnsafeCell::new(None),
@@ -111,10 +118,12 @@ impl Crew {
             asleep: (0..helpers).map(|_| AtomicBool::new(false)).collect(),
         });
         let mut crew = Self { shared: shared.clone(), helpers: Vec::with_capacity(helpers) };
-        for index in 0..helpers {
+        for (index, place) in places.into_iter().skip(1).enumerate() {
             let shared = shared.clone();
-            let handle =
-                std::thread::Builder::new().name(format!("{name}-{}", index + 1)).spawn(move || shared.help(index))?;
+            let handle = std::thread::Builder::new().name(format!("{name}-{}", index + 1)).spawn(move || {
+                settle(&place);
+                shared.help(index);
+            })?;
             let thread = handle.thread().clone();
             crew.helpers.push((handle, thread));
         }
@@ -128,7 +137,7 @@ impl Crew {
 
     /// Runs `task(thread, number)` for all numbers below `tasks` and returns when all have ended. A panic in any of them
     /// comes out here, after that.
-    pub(super) fn run(&mut self, tasks: usize, task: &Task<'_>) {
+    pub fn run(&mut self, tasks: usize, task: &Task<'_>) {
         if self.helpers.is_empty() || tasks <= 1 {
             (0..tasks).for_each(|number| task(0, number));
             return;
@@ -148,10 +157,11 @@ impl Crew {
         }
         let outcome = catch_unwind(AssertUnwindSafe(|| shared.take_tasks(task, 0)));
         shared.gate.fetch_and(!OPEN, Ordering::AcqRel);
-        let mut spins = 0;
-        while shared.gate.load(Ordering::Acquire) & INSIDE > 0 {
-            spins += 1;
-            if spins < LEADER_SPINS { std::hint::spin_loop() } else { std::thread::yield_now() }
+        let nobody_inside = || (shared.gate.load(Ordering::Acquire) & INSIDE == 0).then_some(());
+        if spin(nobody_inside).is_none() {
+            while nobody_inside().is_none() {
+                std::thread::yield_now();
+            }
         }
         if let Err(panic) = outcome {
             shared.panicked.store(false, Ordering::Relaxed);
@@ -161,6 +171,21 @@ impl Crew {
             panic!("a helper thread panicked");
         }
     }
+}
+
+/// What `look` finds within [`SPIN`].
+fn spin<T>(look: impl Fn() -> Option<T>) -> Option<T> {
+    let began = now();
+    while now().duration_since(began) < SPIN {
+        for _ in 0..SPINS_PER_GLANCE {
+            let found = look();
+            if found.is_some() {
+                return found;
+            }
+            std::hint::spin_loop();
+        }
+    }
+    None
 }
 
 impl Drop for Crew {
@@ -217,14 +242,8 @@ impl Shared {
     /// Waits for work that is not number `seen` and enters it. `None`: the crew ended.
     fn enter(&self, index: usize, seen: u64) -> Option<u64> {
         loop {
-            let began = now();
-            while now().duration_since(began) < SPIN {
-                for _ in 0..SPINS_PER_GLANCE {
-                    if let Some(number) = self.try_enter(seen) {
-                        return Some(number);
-                    }
-                    std::hint::spin_loop();
-                }
+            if let Some(number) = spin(|| self.try_enter(seen)) {
+                return Some(number);
             }
             if self.ended.load(Ordering::SeqCst) {
                 return None;
@@ -260,7 +279,7 @@ mod tests {
     #[test]
     fn every_task_runs_once_on_any_number_of_threads() {
         for threads in 1..6 {
-            let mut crew = Crew::new(threads, "test").unwrap();
+            let mut crew = Crew::anywhere(threads).unwrap();
             assert_eq!(crew.threads(), threads);
             for tasks in [0, 1, 2, 3, 7, 100, 1000] {
                 let counts: Vec<AtomicUsize> = (0..tasks).map(|_| AtomicUsize::new(0)).collect();
@@ -275,7 +294,7 @@ mod tests {
 
     #[test]
     fn others_take_what_a_thread_does_not_come_to() {
-        let mut crew = Crew::new(3, "test").unwrap();
+        let mut crew = Crew::anywhere(3).unwrap();
         for stuck in [0, 5, 10, 29] {
             let done = AtomicUsize::new(0);
             crew.run(30, &|_, number| {
@@ -290,7 +309,7 @@ mod tests {
 
     #[test]
     fn work_after_a_sleep_is_done() {
-        let mut crew = Crew::new(3, "test").unwrap();
+        let mut crew = Crew::anywhere(3).unwrap();
         for _ in 0..20 {
             std::thread::sleep(SPIN * 4);
             let done = AtomicUsize::new(0);
@@ -303,7 +322,7 @@ mod tests {
 
     #[test]
     fn a_panic_comes_out_and_the_crew_goes_on() {
-        let mut crew = Crew::new(4, "test").unwrap();
+        let mut crew = Crew::anywhere(4).unwrap();
         for guilty in [0, 17, 63] {
             let result = catch_unwind(AssertUnwindSafe(|| {
                 crew.run(64, &|_, number| assert_ne!(number, guilty, "the guilty one"));

@@ -17,16 +17,20 @@ mod leader;
 mod limits;
 mod memory;
 mod model;
+mod numa;
 mod packed;
+mod places;
 mod rotary;
 mod simd;
 mod step;
 #[cfg(test)]
 mod tests;
 
-pub use exercise::{AttentionShape, Exercise};
+pub use crew::{Crew, Task};
+pub use exercise::{AttentionShape, Exercise, Fork};
 pub use limits::{Arithmetic, Limits};
 pub use model::{CpuModel, LinearSize};
+pub use places::Pinning;
 pub use simd::Isa;
 
 use crate::check::Checker;
@@ -34,12 +38,12 @@ use crate::device::{Device, DeviceLimits, PoolMemory, SubmitError};
 use crate::plan_thread::{PlanThread, lock};
 use crate::pool::Pool;
 use crate::timed::OperationTap;
-use crew::{Crew, THREADS_MAX};
+use crew::THREADS_MAX;
 use domain::plan::{StepOutput, StepPlan};
 use domain::{KvLayout, ProgressWord, SeqKey};
 use leader::Leader;
 use std::io;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Once};
 
 /// How a CPU device is made.
 #[derive(Clone, Debug)]
@@ -50,6 +54,8 @@ pub struct CpuConfig {
     pub limits: DeviceLimits,
     /// Threads that compute, at least 1. They make no difference to the result.
     pub threads: usize,
+    /// Whether they stay on processors of their own.
+    pub pinning: Pinning,
     /// Instruction set of the kernels. It makes a difference to the last bits of bf16 models alone.
     pub isa: Isa,
 }
@@ -102,25 +108,35 @@ pub struct CpuDevice {
 impl CpuDevice {
     /// A device that runs `model`. Its memory is mapped here, and touched when it is used.
     pub fn new(model: Arc<CpuModel>, config: CpuConfig) -> Result<Self, CpuError> {
-        let CpuConfig { layout, limits, threads, isa } = config;
+        let CpuConfig { layout, limits, threads, pinning, isa } = config;
         check_config(&model, &layout, &limits, threads)?;
+        let host = numa::host();
         let mut pools = Vec::with_capacity(layout.groups.len());
         for (group, &blocks) in limits.blocks.iter().enumerate() {
             let bytes = layout.record_bytes(group) * blocks as usize;
             let memory = Pool::new(bytes).map_err(|source| CpuError::Memory { what: "KV blocks", bytes, source })?;
+            numa::interleave(memory.as_ptr(), memory.len(), &host.memory_nodes());
             pools.push(Arc::new(memory));
         }
         let spec = model.spec();
+        let places = host.crew(threads, pinning);
+        let how = if places.pinned { "pinned" } else { "not pinned" };
+        tracing::info!("threads of the cpu device: {threads}, {how}, since {}", places.why);
+        tracing::debug!(memory_nodes = ?host.memory_nodes(), threads = ?places.threads, "processors of the cpu device");
         let description = format!(
-            "cpu: {isa} kernels on {threads} thread(s), {} weights, {:?} KV in blocks of {} tokens",
+            "cpu: {isa} kernels on {threads} thread(s), {how}, {} weights, {:?} KV in blocks of {} tokens",
             model.format, layout.dtype, layout.block_tokens
         );
-        let crew = Crew::new(threads, "baton-cpu").map_err(CpuError::Threads)?;
+        let (leaders, settled) = (places.threads[0].clone(), Once::new());
+        let crew = Crew::new(places.threads, "baton-cpu").map_err(CpuError::Threads)?;
         let (progress, taps) = (ProgressWord::new(), Taps::default());
         let checker = Checker::new(layout.clone(), limits.clone(), spec.vocab);
         let mut leader = Leader::new(model, layout, &limits, isa, pools.clone(), crew, progress.clone(), taps.clone())?;
 
-        let leader = PlanThread::start("baton-cpu-0", checker, move |submitted| leader.execute(submitted));
+        let leader = PlanThread::start("baton-cpu-0", checker, move |submitted| {
+            settled.call_once(|| numa::settle(&leaders));
+            leader.execute(submitted)
+        });
         let leader = leader.map_err(CpuError::Threads)?;
         Ok(Self { leader, pools, progress, taps, description })
     }

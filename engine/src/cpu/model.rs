@@ -5,7 +5,9 @@
 
 use super::kernels::HEAD_DIM_MAX;
 use super::memory::{Memory, Slabs};
+use super::numa;
 use super::packed::{PackedLinear, widen_tensor};
+use super::places::Host;
 use crate::checkpoint::{Checkpoint, LET_GO_BYTES, TensorView};
 use crate::models::bind::LoadError;
 use crate::models::decoder::Decoder;
@@ -25,8 +27,8 @@ pub struct CpuModel {
 }
 
 /// What the handles of a [`Decoder`] stand for.
-#[derive(Default)]
 pub(super) struct Weights {
+    host: Host,
     linears: Vec<PackedLinear>,
     norms: Vec<Vec<f32>>,
     tables: Vec<Table>,
@@ -75,7 +77,7 @@ impl CpuModel {
             let reason = format!("heads of {} numbers; even sizes up to {HEAD_DIM_MAX} are supported", spec.head_dim);
             return Err(LoadError::Unsupported(reason));
         }
-        let mut weights = Weights::default();
+        let mut weights = Weights::on(numa::host());
         let decoder = Decoder::bind(&spec, checkpoint, &mut weights, progress)?;
         let format = checkpoint.format().unwrap_or(WeightFormat::Plain(spec.dtype));
         Ok(Self { spec, decoder, weights, format })
@@ -103,6 +105,11 @@ impl CpuModel {
 }
 
 impl Weights {
+    /// None yet, in the memory of this host.
+    fn on(host: Host) -> Self {
+        Self { host, linears: Vec::new(), norms: Vec::new(), tables: Vec::new(), slabs: Slabs::default() }
+    }
+
     /// Bytes that a row of activations takes, at most, when it is prepared for a layer.
     pub(super) fn prepared_bytes_max(&self) -> usize {
         self.linears.iter().map(|linear| linear.form().prepared_bytes(linear.inputs)).max().unwrap_or(0)
@@ -159,7 +166,7 @@ impl WeightStore for Weights {
     }
 
     fn linear(&mut self, parts: &[LinearPart<'_>]) -> Result<Linear, StoreError> {
-        self.linears.push(PackedLinear::pack(parts, &mut self.slabs)?);
+        self.linears.push(PackedLinear::pack(parts, &mut self.slabs, &self.host)?);
         Ok(Linear(self.linears.len() - 1))
     }
 

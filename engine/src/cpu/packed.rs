@@ -2,6 +2,8 @@
 
 use super::kernels::{Form, PANEL, Start};
 use super::memory::{Address, Memory, Slabs};
+use super::numa::settle;
+use super::places::{Host, Place};
 use crate::checkpoint::{LET_GO_BYTES, TensorView};
 use crate::ops::{LinearPart, StoreError};
 use crate::quant::WeightFormat;
@@ -35,21 +37,24 @@ pub(super) struct Panel {
 
 impl PackedLinear {
     /// Packs the outputs of all parts, in the forms of their number formats. A layer whose parts differ in it is kept in
-    /// f32, unless they take the same activations and their outputs are whole panels.
-    pub(super) fn pack(parts: &[LinearPart<'_>], slabs: &mut Slabs) -> Result<Self, StoreError> {
+    /// f32, unless they take the same activations and their outputs are whole panels. On a host with several memory nodes a
+    /// panel lies in the node whose threads read it.
+    pub(super) fn pack(parts: &[LinearPart<'_>], slabs: &mut Slabs, host: &Host) -> Result<Self, StoreError> {
         let inputs = parts[0].weight.shape[1];
         let form = |part: &LinearPart<'_>| Form::of(part.weight.format);
         let (first, last) = (form(&parts[0]), parts.len() - 1);
         let whole = |part: &LinearPart<'_>| part.weight.shape[0].is_multiple_of(PANEL);
         let as_they_are = parts.iter().all(|part| form(part) == first)
             || parts.iter().all(|part| form(part).prepared() == first.prepared()) && parts[..last].iter().all(whole);
-        let groups = if as_they_are {
-            let groups = parts.chunk_by(|a, b| form(a) == form(b));
-            groups.map(|parts| Group::pack(parts, form(&parts[0]), inputs, slabs)).collect()
-        } else {
-            Group::pack(parts, Form::F32, inputs, slabs).map(|group| vec![group])
-        };
-        Ok(Self { groups: groups?, inputs })
+        let all = parts.iter().map(|part| part.weight.shape[0]).sum::<usize>().div_ceil(PANEL);
+        let (mut groups, mut first) = (Vec::new(), 0);
+        for parts in parts.chunk_by(|a, b| !as_they_are || form(a) == form(b)) {
+            let form = if as_they_are { form(&parts[0]) } else { Form::F32 };
+            let group = Group::pack(parts, form, inputs, slabs, &|panel| host.in_node(first + panel, all))?;
+            first += group.panels();
+            groups.push(group);
+        }
+        Ok(Self { groups, inputs })
     }
 
     /// Panels of 64 outputs.
@@ -95,7 +100,14 @@ impl PackedLinear {
 }
 
 impl Group {
-    fn pack(parts: &[LinearPart<'_>], form: Form, inputs: usize, slabs: &mut Slabs) -> Result<Self, StoreError> {
+    /// `place`: where a panel is touched first.
+    fn pack(
+        parts: &[LinearPart<'_>],
+        form: Form,
+        inputs: usize,
+        slabs: &mut Slabs,
+        place: &dyn Fn(usize) -> Place,
+    ) -> Result<Self, StoreError> {
         let outputs: usize = parts.iter().map(|part| part.weight.shape[0]).sum();
         let (panels, panel_bytes) = (outputs.div_ceil(PANEL), form.panel_bytes(inputs));
         let bytes = panels * panel_bytes;
@@ -108,7 +120,9 @@ impl Group {
         let base = Address::new(memory.as_ptr());
         thread::scope(|scope| {
             for (thread, rows) in rows.chunks(panels.div_ceil(threads) * PANEL).enumerate() {
+                let place = place(thread * panels.div_ceil(threads));
                 scope.spawn(move || {
+                    settle(&place);
                     for (index, run) in rows.chunks(run_panels * PANEL).enumerate() {
                         let first = thread * panels.div_ceil(threads) + index * run_panels;
                         for (panel, rows) in (first..).zip(run.chunks(PANEL)) {

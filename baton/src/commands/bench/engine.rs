@@ -8,6 +8,7 @@ use crate::error::CommandError;
 use crate::model_dir;
 use crate::output::print;
 use crate::progress::Progress;
+use engine::cpu::Pinning;
 use engine::models::ModelFiles;
 use engine::random::RandomSpec;
 use gauge::{Gauge, GaugeError, Settings};
@@ -22,6 +23,7 @@ const SEED: u64 = 1;
 pub(crate) fn engine(asked: &EngineBench) -> Result<(), CommandError> {
     let settings = Settings {
         threads: asked.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from)),
+        pinning: if asked.pin { Pinning::On } else { Pinning::Auto { alone: true } },
         prompts: asked.prompts.clone(),
         batches: asked.batches.clone(),
         contexts: asked.contexts.clone(),

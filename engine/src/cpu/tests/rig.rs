@@ -1,6 +1,6 @@
 //! A device with random weights, and plans made by hand.
 
-use crate::cpu::{CpuConfig, CpuDevice, CpuModel, Isa, LogitsTap};
+use crate::cpu::{CpuConfig, CpuDevice, CpuModel, Isa, LogitsTap, Pinning};
 use crate::device::{Device, DeviceLimits};
 use crate::models::ModelFiles;
 use crate::random::RandomSpec;
@@ -50,7 +50,7 @@ pub(super) fn config(model: &CpuModel, block_tokens: u32, threads: usize, isa: I
     let layout = model.spec().kv_layout(model.spec().dtype, Some(block_tokens));
     let limits =
         DeviceLimits { rows_max: 320, samples_max: 8, context_max: 512, blocks: vec![BLOCKS; layout.groups.len()] };
-    CpuConfig { layout, limits, threads, isa }
+    CpuConfig { layout, limits, threads, pinning: Pinning::Off, isa }
 }
 
 impl Rig {
