@@ -8,7 +8,9 @@ mod arm;
 mod x86;
 
 use super::kernels::{Form, Prepared};
-use super::memory::Memory;
+use super::memory::Slabs;
+use super::numa;
+use super::places::Host;
 use super::simd::{Isa, LANES, Plain, Simd};
 use crate::clock::now;
 use crate::quant::WeightFormat;
@@ -63,16 +65,27 @@ pub struct Limits {
 impl Limits {
     /// Measures them. Errors: there is no memory to read.
     pub fn measure(threads: usize, isa: Isa) -> io::Result<Self> {
-        let memory = Memory::zeroed(READ_BYTES)?;
+        // As weights: in huge pages, and in the node of the thread that reads them.
+        let (memory, host) = (Slabs::default().part(READ_BYTES)?, numa::host());
         // SAFETY: the memory has these bytes, and nobody else knows of it.
         let bytes = unsafe { slice::from_raw_parts_mut(memory.as_ptr(), READ_BYTES) };
-        // Pages that were never written are all the same one.
-        bytes.fill(1);
-        let share = bytes.len() / threads;
-        let read = fastest(threads, &|thread| sum(isa, &bytes[thread * share..(thread + 1) * share]));
+        let share = READ_BYTES.div_ceil(threads);
+        std::thread::scope(|scope| {
+            for (thread, part) in bytes.chunks_mut(share).enumerate() {
+                let place = host.in_node(thread, threads);
+                scope.spawn(move || {
+                    numa::settle(&place);
+                    // Pages that were never written are all the same one.
+                    part.fill(1);
+                });
+            }
+        });
+        let parts: Vec<&[u8]> = bytes.chunks(share).collect();
+        let fastest = |work: &(dyn Fn(usize) + Sync)| fastest(threads, &host, work);
+        let read = fastest(&|thread| parts.get(thread).into_iter().for_each(|part| sum(isa, part)));
         let rate = |arithmetic| {
             let products = Products::of(isa, arithmetic)?;
-            let seconds = fastest(threads, &|_| products.run(ROUNDS));
+            let seconds = fastest(&|_| products.run(ROUNDS));
             Some((products.operations * ROUNDS * threads) as f64 / seconds)
         };
         Ok(Self {
@@ -173,10 +186,11 @@ fn sum_words(bytes: &[u8]) -> u64 {
 }
 
 /// Seconds that `work` takes when all threads do it at once, those of the slowest of them; the best of some repeats.
-fn fastest(threads: usize, work: &(dyn Fn(usize) + Sync)) -> f64 {
+fn fastest(threads: usize, host: &Host, work: &(dyn Fn(usize) + Sync)) -> f64 {
     let once = |_| {
         let barrier = Barrier::new(threads);
         let one = |thread| {
+            numa::settle(&host.in_node(thread, threads));
             barrier.wait();
             let began = now();
             work(thread);
