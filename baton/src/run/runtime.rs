@@ -8,9 +8,20 @@ use tokio::runtime::{Builder, Runtime};
 /// Threads for sockets, at most: they only carry tokens, the cores are the engine's.
 const THREADS_MAX: usize = 4;
 
+/// Buffers of so many bytes and more are the system's again when they are freed. Left to itself, the C library raises this to
+/// the largest buffer that it saw freed; what is made for the worst case and hardly ever used, queues above all, then gets
+/// memory that loading a model left behind, and keeps it resident.
+#[cfg(target_env = "gnu")]
+const MAPPED_BYTES_MIN: i32 = 128 << 10;
+
 /// The runtime of the process. Sockets are files: it may open as many as it is allowed to, where the usual limit for old
 /// programs is 1,024.
 pub(super) fn runtime() -> std::io::Result<Runtime> {
+    // SAFETY: the call sets a number of the allocator, which may be done at any time.
+    #[cfg(target_env = "gnu")]
+    unsafe {
+        libc::mallopt(libc::M_MMAP_THRESHOLD, MAPPED_BYTES_MIN);
+    }
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }) {
         tracing::debug!(%error, "the limit of open files stays as it is");
