@@ -95,6 +95,12 @@ impl KvManager {
         self.usable_blocks(chain, None) * self.config.block_tokens
     }
 
+    /// Whether a prompt of so many tokens could be opened now though nothing of it were cached.
+    pub fn has_room(&self, tokens: u32) -> bool {
+        let blocks = tokens.div_ceil(self.config.block_tokens).saturating_add(self.config.reserve_blocks);
+        self.pools.iter().all(|pool| blocks <= pool.available())
+    }
+
     /// Whether the sequence is open.
     pub fn is_open(&self, key: SeqKey) -> bool {
         self.sequences.contains_key(&key)

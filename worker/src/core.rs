@@ -218,6 +218,7 @@ impl Core {
             choices,
             arrived: now,
             cached_tokens: 0,
+            loadable_tokens: 0,
             fetching: false,
             closing: false,
         }

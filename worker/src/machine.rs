@@ -10,7 +10,7 @@ use crate::role::Role;
 use crate::sequence::PROMPT;
 use crate::sessions::SessionId;
 use crate::space::Space;
-use crate::tiers::TierParts;
+use crate::tiers::{Pace, TierParts};
 use crate::transport::Transport;
 use domain::handoff::PeerBody;
 use domain::plan::{Sampled, StepOutput};
@@ -313,9 +313,15 @@ impl<R: Role> Machine<R> {
         let mut space = Space {
             kv: &mut core.kv,
             sequences: &core.sequences,
-            block_tokens: core.config.layout.block_tokens,
+            pace: Pace {
+                block_tokens: core.config.layout.block_tokens,
+                chunk_tokens: core.config.scheduler.chunk_tokens,
+                tokens_per_s: core.rates.prefill_tokens_per_s,
+            },
             copies: std::mem::take(&mut core.copies),
             caught_up: Vec::new(),
+            loads: &core.loads,
+            now,
         };
         let schedule = core.scheduler.schedule(&mut space);
         let Space { mut copies, caught_up, .. } = space;
@@ -335,8 +341,12 @@ impl<R: Role> Machine<R> {
                 self.role.admitted(core, now, key);
             }
         }
-        for (_, from, to) in caught_up {
+        for (key, from, to) in caught_up {
             core.meters.prefix_hit_tokens.increment(u64::from(to - from));
+            if let Some(sequence) = core.sequences.get_mut(&key) {
+                // What another prompt computed meanwhile was not cached when this one came.
+                sequence.cached_tokens += to.min(sequence.loadable_tokens).saturating_sub(from);
+            }
         }
         // An attempt that failed just now (its offer could not be made, say) is not computed.
         let work: Vec<Work> = schedule.work.into_iter().filter(|work| core.sequences.contains_key(&work.key)).collect();
@@ -356,6 +366,9 @@ impl<R: Role> Machine<R> {
         for Work { key, start, count, samples, .. } in &work {
             let (worker, request, step) = (&core.config.name, key.request, self.step.0);
             tracing::trace!(target: "timeline", worker, %request, step, start, count, samples, "planned");
+        }
+        for work in &work {
+            core.computes(work.key, work.start + work.count);
         }
         core.in_step.extend(work.iter().map(|work| work.key));
         core.meters.batch_rows.record(plan.rows() as f64);

@@ -45,15 +45,19 @@ impl Rates {
         }
     }
 
-    /// Whether loading so many tokens, of so many bytes in tiers that are read side by side, takes less time than computing
-    /// them. What was never measured is tried.
-    pub(crate) fn loads_faster(&self, tokens: u32, bytes: &[(Tier, u64)]) -> bool {
+    /// How long computing so many tokens takes. As long as it was not measured, it is rather loaded.
+    pub(crate) fn compute_s(&self, tokens: u32) -> f32 {
+        if self.prefill_tokens_per_s == 0.0 { f32::INFINITY } else { tokens as f32 / self.prefill_tokens_per_s }
+    }
+
+    /// How long loading so many bytes takes, from tiers that are read side by side. What was never measured is tried: it is predicted
+    /// to take no time.
+    pub(crate) fn load_s(&self, bytes: &[(Tier, u64)]) -> f32 {
         let seconds = |&(tier, bytes): &(Tier, u64)| {
             let bytes_per_s = self.tier_bytes_per_s[tier as usize];
             if bytes_per_s == 0.0 { 0.0 } else { bytes as f32 / bytes_per_s }
         };
-        let load_s = bytes.iter().map(seconds).fold(0.0, f32::max);
-        self.prefill_tokens_per_s == 0.0 || load_s < tokens as f32 / self.prefill_tokens_per_s
+        bytes.iter().map(seconds).fold(0.0, f32::max)
     }
 }
 

@@ -26,8 +26,10 @@ pub struct Sequence {
     pub choices: Vec<Choice>,
     /// When its attempt arrived here.
     pub arrived: Time,
-    /// Prompt tokens found in a cache.
+    /// Prompt tokens that were in a cache, here or in a tier, when the prompt came, and were taken from there.
     pub cached_tokens: u32,
+    /// Length in tokens of the prefix that a tier had when the prompt came, if a load of it was begun.
+    pub loadable_tokens: u32,
     /// Its blocks are being filled by a fetch, which gives them back itself.
     pub fetching: bool,
     /// It was cancelled while a step computes with it: it is closed when the step ends.

@@ -1,8 +1,9 @@
 //! The scheduler's view of the KV manager.
 
 use crate::sequence::Sequence;
-use domain::SeqKey;
+use crate::tiers::{Loads, Pace};
 use domain::plan::BlockCopy;
+use domain::{SeqKey, Time};
 use kv_manager::{Admit, CaughtUp, Grow, KvManager};
 use scheduler::{KvSpace, Opened, Reach, Work};
 use std::collections::HashMap;
@@ -10,18 +11,20 @@ use std::collections::HashMap;
 pub(crate) struct Space<'a> {
     pub(crate) kv: &'a mut KvManager,
     pub(crate) sequences: &'a HashMap<SeqKey, Sequence>,
-    pub(crate) block_tokens: u32,
+    pub(crate) pace: Pace,
     /// Copies that the next step of a sequence must begin with, and for whom.
     pub(crate) copies: Vec<(SeqKey, BlockCopy)>,
     /// Prompts that caught up with the cache, from where to where.
     pub(crate) caught_up: Vec<(SeqKey, u32, u32)>,
+    pub(crate) loads: &'a Loads,
+    pub(crate) now: Time,
 }
 
 impl Space<'_> {
     /// Whether the step computes block `number` of the prompt already, for another one: then it is there for both in the next
     /// step. Its last token is no reason to wait, for each prompt computes that itself.
     fn is_coming(&self, sequence: &Sequence, number: u32, work: &[Work]) -> bool {
-        let size = self.block_tokens;
+        let size = self.pace.block_tokens;
         let wanted = sequence.chain.get(number as usize);
         let computes = |work: &&Work| work.start <= number * size && work.start + work.count >= (number + 1) * size;
         let same = |work: &Work| self.sequences[&work.key].chain.get(number as usize) == wanted;
@@ -47,8 +50,14 @@ impl KvSpace for Space<'_> {
             self.caught_up.push((key, computed, tokens));
             computed = tokens;
         }
-        let waits = self.is_coming(sequence, computed / self.block_tokens, work);
-        Reach { computed, until: if waits { computed } else { u32::MAX } }
+        let until = if self.is_coming(sequence, computed / self.pace.block_tokens, work) {
+            computed
+        } else if let Some(load) = self.loads.of(key) {
+            load.ahead.until(self.now, computed, self.pace)
+        } else {
+            u32::MAX
+        };
+        Reach { computed, until }
     }
 
     fn grow(&mut self, key: SeqKey, tokens: u32) -> bool {

@@ -1,15 +1,19 @@
-//! The tiers below the device: prompts whose prefix lies in them wait for it instead of being computed, where that is predicted to
-//! be faster, and blocks are written as `kv-manager` wants them to be.
+//! The tiers below the device: prompts whose prefix lies in them wait for it instead of being computed, or are computed towards it
+//! while it is loaded from its end on, whichever is predicted to be fastest; and blocks are written as `kv-manager` wants
+//! them to be.
 //!
 //! [`DiskTier`] moves the bytes. What is deliberately absent: which blocks are worth keeping, which is the core's.
 
+mod ahead;
 mod disk;
 mod loads;
 
+pub(crate) use ahead::Pace;
 pub use disk::{DiskConfig, DiskError, DiskTier};
 pub(crate) use loads::{Load, Loads};
 
 use crate::core::Core;
+use ahead::Way;
 use domain::{BlockHash, Choice, SeqKey, Time};
 use kv_manager::tiers::{ReadEnd, Slot, Tier, TierConfig, TierRead, TierWrite, WriteEnd};
 use scheduler::Job;
@@ -95,11 +99,11 @@ impl Core {
         }
     }
 
-    /// Begins to load the prefix of a prompt, where tiers have more of it than the device and reading that is predicted to take
-    /// less time than computing it. Whether it did: then the prompt is queued when it is there.
+    /// Begins to load the prefix of a prompt, where tiers have more of it than the device and reading that, or a part of it, is
+    /// predicted to save time. Whether the prompt shall be queued when it is there; otherwise it is to be queued now.
     pub(crate) fn load(&mut self, now: Time, job: &Job) -> bool {
         let key = SeqKey { choice: LOAD, ..job.key };
-        let Some(sequence) = self.sequences.get(&job.key) else { return false };
+        let Some(sequence) = self.sequences.get_mut(&job.key) else { return false };
         if self.tiers.is_empty() || self.loads.len() == LOADS_MAX || self.loads.contains(key) {
             return false;
         }
@@ -108,21 +112,34 @@ impl Core {
         let chain = &sequence.chain[..blocks.min(sequence.chain.len())];
         self.kv.count_lookups(chain);
         let (cached, loadable) = (self.kv.cached_tokens(chain), self.kv.loadable_tokens(chain));
+        let missing = loadable - cached;
         let sources = self.kv.sources(chain, loadable);
         let bytes = |tier| {
             let records = sources.iter().filter(move |(source, _)| *source == tier);
             records.map(|(_, group)| self.config.layout.record_bytes(usize::from(group.0)) as u64).sum::<u64>()
         };
         let bytes = Tier::ALL.map(|tier| (tier, bytes(tier)));
-        if loadable == cached || !self.rates.loads_faster(loadable - cached, &bytes) {
+        let (compute_s, load_s) = (self.rates.compute_s(missing), self.rates.load_s(&bytes));
+        let way = match Way::of(missing, self.config.scheduler.chunk_tokens, compute_s, load_s) {
+            // Until they meet, the prompt and what is loaded of it take room side by side.
+            Way::Both if !self.kv.has_room(job.tokens + missing) => Way::one(compute_s, load_s),
+            way => way,
+        };
+        if missing == 0 || way == Way::Compute {
             return false;
         }
         let Some(reads) = self.kv.load(key, chain, loadable) else { return false };
-        let good = loadable / self.config.layout.block_tokens;
-        self.loads.begin(key, Load::new(*job, chain.to_vec(), &reads, good, cached, bytes, now), now + LOAD_WAIT_MAX);
-        reads.iter().for_each(|&read| self.mover(read.place.tier).read(key, read));
+        let bytes = |read: &TierRead| self.config.layout.record_bytes(usize::from(read.block.group.0)) as u64;
+        let reads: Vec<_> = reads.into_iter().map(|read| (read, bytes(&read))).collect();
+        let waits = way == Way::Load;
+        let mut load = Load::new(job.key, chain.to_vec(), loadable, &reads, load_s, now);
+        load.job = waits.then_some(*job);
+        sequence.loadable_tokens = loadable;
+        self.loads.begin(key, load, now + LOAD_WAIT_MAX);
+        // The end of the prefix first: where both are done at once, the prompt comes from the other side.
+        reads.iter().rev().for_each(|(read, _)| self.mover(read.place.tier).read(key, *read));
         self.end_load(now, key);
-        true
+        waits
     }
 
     /// A move ended, or a tier did.
@@ -134,12 +151,12 @@ impl Core {
                 self.meters.tiers.wrote(write.place.tier, end, bytes as u64, elapsed);
             }
             TierEnd::Read { key, read, end, elapsed } => {
-                let bytes = self.config.layout.record_bytes(usize::from(read.block.group.0));
-                self.meters.tiers.read(read.place.tier, end, bytes as u64, elapsed);
+                let bytes = self.config.layout.record_bytes(usize::from(read.block.group.0)) as u64;
+                self.meters.tiers.read(read.place.tier, end, bytes, elapsed);
                 let load = self.loads.get_mut(key).expect("a load is there until its reads have ended");
                 self.kv.read_ended(&read, &load.chain, end);
-                if let Some(bytes) = load.ended(&read, end == ReadEnd::Good) {
-                    self.rates.load(read.place.tier, bytes, now.since(load.begun));
+                if let Some((bytes, took)) = load.ended(now, &read, bytes, end == ReadEnd::Good) {
+                    self.rates.load(read.place.tier, bytes, took);
                 }
                 self.end_load(now, key);
             }
@@ -153,16 +170,14 @@ impl Core {
         self.write_to_tiers();
     }
 
-    /// Ends the load, if all its reads have ended: what came was cached one by one, and the prompt is queued.
+    /// Ends the load, if all its reads have ended: what came was cached one by one, and the prompt is queued, if it waited for
+    /// that.
     fn end_load(&mut self, now: Time, key: SeqKey) {
         let Some(load) = self.loads.end(key) else { return };
-        let block_tokens = self.config.layout.block_tokens;
-        let tokens = load.good * block_tokens;
         self.kv.close(key);
-        if tokens > load.cached {
-            for tier in Tier::ALL {
-                self.meters.tiers.loaded_tokens(tier, load.came_from(tier) * block_tokens);
-            }
+        let came = Tier::ALL.map(|tier| (tier, load.came_from(tier) * self.config.layout.block_tokens));
+        if came.iter().any(|&(_, tokens)| tokens > 0) {
+            came.iter().for_each(|&(tier, tokens)| self.meters.tiers.loaded_tokens(tier, tokens));
             self.meters.tiers.load_time(now.since(load.begun));
         }
         if let Some(job) = load.job {
@@ -181,11 +196,17 @@ impl Core {
         }
     }
 
-    /// The prompt of a load is not wanted any more.
-    pub(crate) fn drop_load(&mut self, key: SeqKey) {
-        let load = SeqKey { choice: LOAD, ..key };
-        if self.loads.forget(load, key) {
+    /// A prompt needs nothing more of its load, if it has one.
+    pub(crate) fn drop_load(&mut self, prompt: SeqKey) {
+        if let Some(load) = self.loads.forget(prompt) {
             self.tiers.values_mut().for_each(|mover| mover.cancel(load));
+        }
+    }
+
+    /// A step computes positions of the prompt up to `end`.
+    pub(crate) fn computes(&mut self, prompt: SeqKey, end: u32) {
+        if self.loads.of(prompt).is_some_and(|load| end >= load.tokens) {
+            self.drop_load(prompt);
         }
     }
 

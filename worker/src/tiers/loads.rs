@@ -1,21 +1,26 @@
-//! The prefixes that are being loaded, and the prompts that wait for them.
+//! The prefixes that are being loaded, and the prompts that wait for them or come towards them.
 
+use super::LOAD;
+use super::ahead::Ahead;
 use domain::{BlockHash, SeqKey, Time};
 use kv_manager::tiers::{Tier, TierRead};
 use scheduler::Job;
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 /// A load under way.
 #[derive(Debug)]
 pub(crate) struct Load {
-    /// The prompt that waits, if it still does.
+    /// The prompt whose prefix it is, as long as it wants it.
+    pub(crate) prompt: Option<SeqKey>,
+    /// That prompt, if it is queued when the load is over; otherwise it is computed meanwhile.
     pub(crate) job: Option<Job>,
     /// Identities of the prefix.
     pub(crate) chain: Vec<BlockHash>,
-    /// Blocks before the first that did not come.
-    pub(crate) good: u32,
-    /// Tokens of the prefix that the device had.
-    pub(crate) cached: u32,
+    /// Tokens of the prefix.
+    pub(crate) tokens: u32,
+    /// What is still to come of it.
+    pub(crate) ahead: Ahead,
     /// When it began.
     pub(crate) begun: Time,
     parts: BTreeMap<Tier, Part>,
@@ -24,54 +29,52 @@ pub(crate) struct Load {
 }
 
 /// What is read from one tier.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Part {
     /// Reads that have not ended.
     left: usize,
-    /// Bytes that are read; 0 once one of the reads did not bring what it should.
+    /// Bytes that came.
     bytes: u64,
+    /// When the last of them did.
+    last: Time,
 }
 
 impl Load {
-    /// One of a prompt with these reads, of so many bytes from each tier. `good`: blocks of the prefix.
+    /// One of the first `tokens` tokens of a prompt, whose identities are `chain`, with these reads, predicted to take so long.
     pub(crate) fn new(
-        job: Job,
+        prompt: SeqKey,
         chain: Vec<BlockHash>,
-        reads: &[TierRead],
-        good: u32,
-        cached: u32,
-        bytes: [(Tier, u64); Tier::ALL.len()],
+        tokens: u32,
+        reads: &[(TierRead, u64)],
+        predicted_s: f32,
         begun: Time,
     ) -> Self {
-        let mut parts: BTreeMap<_, _> =
-            bytes.into_iter().map(|(tier, bytes)| (tier, Part { left: 0, bytes })).collect();
-        let mut sources = BTreeMap::new();
-        for TierRead { place, number, .. } in reads {
-            parts.entry(place.tier).or_default().left += 1;
+        let (mut parts, mut sources) = (BTreeMap::new(), BTreeMap::new());
+        for (TierRead { place, number, .. }, _) in reads {
+            parts.entry(place.tier).or_insert(Part { left: 0, bytes: 0, last: begun }).left += 1;
             let slowest = sources.entry(*number).or_insert(place.tier);
             *slowest = place.tier.max(*slowest);
         }
-        Self { job: Some(job), chain, good, cached, begun, parts, sources }
+        let ahead = Ahead::new(reads.iter().map(|(read, bytes)| (read.number, *bytes)), predicted_s, begun);
+        Self { prompt: Some(prompt), job: None, chain, tokens, ahead, begun, parts, sources }
     }
 
-    /// A read ended. The bytes of its tier, if it was the last from there and all of them came.
-    pub(crate) fn ended(&mut self, read: &TierRead, good: bool) -> Option<u64> {
+    /// A read of so many bytes ended. If it was the last of its tier: what came from there, and how long that took.
+    pub(crate) fn ended(&mut self, now: Time, read: &TierRead, bytes: u64, good: bool) -> Option<(u64, Duration)> {
+        self.ahead.ended(read.number, bytes, good);
         let part = self.parts.get_mut(&read.place.tier)?;
         part.left -= 1;
-        if !good {
-            self.good = self.good.min(read.number);
-            part.bytes = 0;
+        if good {
+            part.bytes += bytes;
+            part.last = now;
         }
-        (part.left == 0 && part.bytes > 0).then_some(part.bytes)
+        (part.left == 0 && part.bytes > 0).then_some((part.bytes, part.last.since(self.begun)))
     }
 
     /// Blocks that came from the tier, or from there and faster ones.
     pub(crate) fn came_from(&self, tier: Tier) -> u32 {
-        self.sources.range(..self.good).filter(|(_, source)| **source == tier).count() as u32
-    }
-
-    fn is_ended(&self) -> bool {
-        self.parts.values().all(|part| part.left == 0)
+        let came = |(number, source): &(&u32, &Tier)| **source == tier && !self.ahead.is_absent(**number);
+        self.sources.iter().filter(came).count() as u32
     }
 }
 
@@ -101,9 +104,15 @@ impl Loads {
         self.loads.get_mut(&key).map(|(load, _)| load)
     }
 
+    /// The load that the prompt wants.
+    pub(crate) fn of(&self, prompt: SeqKey) -> Option<&Load> {
+        let (load, _) = self.loads.get(&SeqKey { choice: LOAD, ..prompt })?;
+        (load.prompt == Some(prompt)).then_some(load)
+    }
+
     /// Takes the load out, if all its reads have ended.
     pub(crate) fn end(&mut self, key: SeqKey) -> Option<Load> {
-        if !self.loads.get(&key)?.0.is_ended() {
+        if !self.loads.get(&key)?.0.ahead.is_over() {
             return None;
         }
         let (load, deadline) = self.loads.remove(&key)?;
@@ -111,21 +120,23 @@ impl Loads {
         Some(load)
     }
 
-    /// The prompt `of` does not wait for the load any more. Whether it did.
-    pub(crate) fn forget(&mut self, key: SeqKey, of: SeqKey) -> bool {
-        let Some((load, deadline)) = self.loads.get_mut(&key) else { return false };
-        let waited = load.job.take_if(|job| job.key == of).is_some();
-        if waited {
-            self.deadlines.remove(&(*deadline, key));
-        }
-        waited
+    /// The prompt does not want its load any more. The load, if it did.
+    pub(crate) fn forget(&mut self, prompt: SeqKey) -> Option<SeqKey> {
+        let key = SeqKey { choice: LOAD, ..prompt };
+        let (load, deadline) = self.loads.get_mut(&key)?;
+        load.prompt.take_if(|wants| *wants == prompt)?;
+        load.job = None;
+        self.deadlines.remove(&(*deadline, key));
+        Some(key)
     }
 
-    /// A load whose prompt has waited long enough, once, with that prompt.
+    /// A load whose prompt has waited long enough, once, with that prompt if it is to be queued.
     pub(crate) fn overdue(&mut self, now: Time) -> Option<(SeqKey, Option<Job>)> {
         let &(deadline, key) = self.deadlines.first().filter(|(deadline, _)| *deadline <= now)?;
         self.deadlines.remove(&(deadline, key));
-        Some((key, self.loads.get_mut(&key).and_then(|(load, _)| load.job.take())))
+        let (load, _) = self.loads.get_mut(&key)?;
+        load.prompt = None;
+        Some((key, load.job.take()))
     }
 
     pub(crate) fn next_deadline(&self) -> Option<Time> {

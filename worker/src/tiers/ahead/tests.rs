@@ -1,0 +1,70 @@
+//! How far to compute, by example: blocks of 16 tokens, a byte each, computed at 1,000 tokens a second in chunks of 512.
+
+use super::*;
+use std::time::Duration;
+
+const SIZE: u32 = 16;
+const CHUNK: u32 = 512;
+
+/// 64 blocks from number 4 on, predicted to take so long.
+fn ahead(predicted_s: f32) -> Ahead {
+    Ahead::new((4..68).map(|number| (number, 1)), predicted_s, Time::ZERO)
+}
+
+fn until(ahead: &Ahead, ms: u64, computed: u32) -> u32 {
+    let pace = Pace { block_tokens: SIZE, chunk_tokens: CHUNK, tokens_per_s: 1000.0 };
+    ahead.until(Time::ZERO + Duration::from_millis(ms), computed, pace)
+}
+
+#[test]
+fn both_at_once_are_tried_where_each_does_a_part_that_is_worth_it() {
+    let check = |tokens, compute_s, load_s, way| assert_eq!(Way::of(tokens, CHUNK, compute_s, load_s), way, "{tokens}");
+    check(1024, 1.0, 1.0, Way::Both);
+    check(1024, 1.0, 0.2, Way::Both);
+    check(1024, 1.0, 6.0, Way::Both);
+    // A head of 93 tokens, a tail of 93, a tail that saves little.
+    check(1024, 1.0, 0.1, Way::Load);
+    check(1024, 0.1, 1.0, Way::Compute);
+    check(8192, 1.0, 10.0, Way::Compute);
+    check(200, 1.0, 1.1, Way::Compute);
+    check(200, 1.1, 1.0, Way::Load);
+}
+
+#[test]
+fn as_much_is_computed_as_the_load_leaves_time_for() {
+    // As fast as computing, and three times as fast.
+    assert_eq!(until(&ahead(1.024), 0, 64), 64 + 512);
+    assert_eq!(until(&ahead(1.024 / 3.0), 0, 64), 64 + 256);
+    // Before the prefix and behind it nothing is waited for.
+    assert_eq!((until(&ahead(1.024), 0, 0), until(&ahead(1.024), 0, 68 * SIZE)), (u32::MAX, u32::MAX));
+}
+
+#[test]
+fn a_rest_too_small_for_a_step_is_waited_for_or_computed() {
+    let mut fast = ahead(0.512);
+    (12..68).rev().for_each(|number| fast.ended(number, 1, true));
+    assert_eq!(until(&fast, 448, 64), 64);
+    let mut slow = ahead(2.048);
+    (12..68).rev().for_each(|number| slow.ended(number, 1, true));
+    assert_eq!(until(&slow, 1792, 64), 64 + 128);
+}
+
+#[test]
+fn a_load_that_stands_still_is_waited_for_ever_less() {
+    let still = ahead(0.1);
+    assert_eq!(until(&still, 0, 64), 64);
+    assert_eq!(until(&still, 5000, 64), 64 + 1008);
+}
+
+#[test]
+fn what_does_not_come_is_computed_and_what_comes_behind_it_is_not() {
+    let mut ahead = ahead(0.1);
+    (8..68).rev().for_each(|number| ahead.ended(number, 1, number != 20));
+    let absent: Vec<u32> = (0..80).filter(|&number| ahead.is_absent(number)).collect();
+    assert_eq!((absent, ahead.is_over()), (vec![4, 5, 6, 7, 20], false));
+    (4..8).for_each(|number| ahead.ended(number, 1, false));
+    assert!(ahead.is_over());
+    assert_eq!(until(&ahead, 90, 64), 128);
+    assert_eq!(until(&ahead, 90, 128), u32::MAX);
+    assert_eq!(until(&ahead, 90, 20 * SIZE), 21 * SIZE);
+}
