@@ -1,5 +1,6 @@
 //! What can happen in a world. Whatever happens to a life of a process names it: of a life that is over nothing happens.
 
+use crate::disk::Move;
 use crate::session::{Direction, SessionKey};
 use domain::{Choice, RequestId, WorkerId};
 
@@ -34,6 +35,8 @@ pub(crate) enum Event {
     StopString { router: RouterIndex, life: Life, request: RequestId, choice: Choice },
     /// The next bytes of a read.
     Piece { read: ReadKey },
+    /// A move between a worker and its disk ends.
+    Moved { worker: WorkerIndex, life: Life, what: Move },
     /// An agent learns whether it reaches a peer.
     Connect { worker: WorkerIndex, life: Life, peer: WorkerId, reached: bool },
     /// A fault begins, if it waits for no step.

@@ -11,6 +11,7 @@
 mod agenda;
 mod client;
 mod coverage;
+mod disk;
 mod event;
 mod fault;
 mod invariants;

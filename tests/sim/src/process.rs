@@ -1,5 +1,6 @@
 //! Processes: workers and routers with what dies when they do.
 
+use crate::disk::Platter;
 use crate::event::{Life, WorkerIndex};
 use crate::invariants::{sealed, waits};
 use crate::pool::Pool;
@@ -16,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 use transport::Completion;
-use worker::{Core, FetchProgress, Inbound, Offers, SessionId};
+use worker::{Core, DiskEnd, DiskParts, FetchProgress, Inbound, Offers, SessionId};
 
 /// A worker of either kind.
 pub(crate) enum Machine {
@@ -25,6 +26,13 @@ pub(crate) enum Machine {
 }
 
 impl Machine {
+    pub(crate) fn with_disk(self, disk: DiskParts) -> Self {
+        match self {
+            Machine::Prefill(machine) => Machine::Prefill(machine.with_disk(disk)),
+            Machine::Decode(machine) => Machine::Decode(machine.with_disk(disk)),
+        }
+    }
+
     pub(crate) fn core(&self) -> &Core {
         match self {
             Machine::Prefill(machine) => machine.core(),
@@ -105,6 +113,7 @@ pub(crate) enum Inmail {
     Ended(Completion),
     Connected(WorkerId),
     Lost(WorkerId),
+    Disk(DiskEnd),
     StepEnded,
     Drain,
 }
@@ -155,6 +164,8 @@ pub(crate) struct Worker {
     /// Which life it is in, or was in last.
     pub(crate) life: Life,
     pub(crate) alive: Option<WorkerLife>,
+    /// What its disk holds.
+    pub(crate) platter: Platter,
     /// It will not come back.
     pub(crate) gone: bool,
     /// Reads take so many times as long.

@@ -1,5 +1,6 @@
 //! What a seed draws before anything runs: the cluster, its settings, what is asked of it, and what will go wrong.
 
+use crate::disk::Disks;
 use crate::fault::{self, Fault, Theme};
 use crate::random::Random;
 use domain::{Dtype, KvGroup, KvLayout, Request, RequestId, SamplingParams, Token};
@@ -30,6 +31,8 @@ pub(crate) struct Scenario {
     pub(crate) reserve_blocks: u32,
     pub(crate) eviction: EvictionPolicy,
     pub(crate) scheduler: SchedulerConfig,
+    /// Every worker has a disk tier, or none has.
+    pub(crate) disks: Option<Disks>,
     /// How fast cards are, beside the preset's.
     pub(crate) speed: f64,
     pub(crate) policy: HandoffPolicy,
@@ -92,6 +95,9 @@ impl Scenario {
         // The longest request needs all of the smallest pool, but for a little.
         let longest = (PROMPT_MAX + OUTPUT_MAX).div_ceil(size) + 4;
         let blocks = if random.chance(500) { longest + random.range(0, 8) as u32 } else { longest * 4 };
+        let disks = Disks::draw(&mut Random::new(seed, 4));
+        // What fits the device never comes back from a disk.
+        let blocks = if disks.is_some() { blocks.min(longest + 4) } else { blocks };
         let heartbeat = random.millis(20, 100);
         let hurts = random.millis(600, 1500);
         let routers = random.range(1, 3) as usize;
@@ -113,6 +119,7 @@ impl Scenario {
             layout,
             reserve_blocks: random.range(0, 3) as u32,
             scheduler,
+            disks,
             speed: random.pick(&[0.05, 0.2, 1.0]),
             policy: if theme == Theme::Restarts || random.chance(700) {
                 HandoffPolicy::Always

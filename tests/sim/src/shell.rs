@@ -1,11 +1,12 @@
 //! The shell of a simulated worker: the device, the transport and the ends of sessions that its machine speaks to. What the
 //! machine asks of them is noted here; the world does it when the machine has had its say.
 
+use crate::disk::Move;
 use crate::pool::Pool;
 use crate::session::SessionKey;
 use domain::plan::{StepOutput, StepPlan};
 use domain::session::PeerInfo;
-use domain::{KvLayout, ProgressWord, WorkerId};
+use domain::{KvLayout, ProgressWord, SeqKey, WorkerId};
 use engine::device::{Device, DeviceLimits, PoolMemory, SubmitError};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,6 +21,8 @@ pub(crate) enum Output {
     Message { to: WorkerId, bytes: Vec<u8> },
     Read { id: TransferId, from: WorkerId, batches: Vec<ReadBatch> },
     Cancel(TransferId),
+    Disk(Move),
+    DiskCancel(SeqKey),
     Session { session: SessionKey, bytes: Vec<u8> },
     SessionClosed(SessionKey),
 }

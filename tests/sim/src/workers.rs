@@ -64,8 +64,13 @@ impl World {
             }
             Role::Decode => worker::Machine::new(config, Decode::default(), Box::new(card), wire).map(Machine::Decode),
         };
-        worker.alive = Some(WorkerLife {
-            machine: machine.expect("the scheduler's settings agree"),
+        let machine = machine.expect("the scheduler's settings agree");
+        let machine = match self.disk(w, &shell) {
+            Some(disk) => machine.with_disk(disk),
+            None => machine,
+        };
+        self.workers[w].alive = Some(WorkerLife {
+            machine,
             shell,
             pools,
             progress,
@@ -224,6 +229,7 @@ impl World {
                 Inbound::Agent(AgentEvent::Connected { peer, status })
             }
             Inmail::Lost(peer) => Inbound::Agent(AgentEvent::Lost { peer, reason: "it is gone".to_owned() }),
+            Inmail::Disk(end) => Inbound::Disk(end),
             Inmail::StepEnded => Inbound::StepEnded,
             Inmail::Drain => Inbound::Drain,
         };
@@ -306,6 +312,8 @@ impl World {
                 self.post(w, id, from, batches);
             }
             Output::Cancel(id) => self.cancel_read(w, id),
+            Output::Disk(what) => self.begin_move(w, what),
+            Output::DiskCancel(key) => self.cancel_moves(w, key),
             Output::Session { session, bytes } => {
                 let message = proto::session::decode_from_worker(&bytes).expect("a worker speaks the protocol");
                 if !matches!(message, FromWorker::Heartbeat | FromWorker::Report(_)) {

@@ -3,6 +3,7 @@
 use crate::agenda::Agenda;
 use crate::client::{Client, Outcome};
 use crate::coverage::Coverage;
+use crate::disk::Platter;
 use crate::event::{Event, Life, ReadKey, RouterIndex, WorkerIndex};
 use crate::fault::FaultKind;
 use crate::invariants::{self, Violation};
@@ -95,6 +96,7 @@ impl World {
             role: if index < scenario.prefill { Role::Prefill } else { Role::Decode },
             life: 0,
             alive: None,
+            platter: Platter::default(),
             gone: false,
             slow: 1,
         };
@@ -178,6 +180,7 @@ impl World {
             Event::Tick { router, life } => self.tick(router, life),
             Event::StopString { router, life, request, choice } => self.stop_choice(router, life, request, choice),
             Event::Piece { read } => self.piece(read),
+            Event::Moved { worker, life, what } => self.moved(worker, life, what),
             Event::Connect { worker, life, peer, reached } => self.connected(worker, life, peer, reached),
             Event::Strike { fault } => self.strike_at_its_time(fault),
             Event::Recover { fault } => self.recover(fault),

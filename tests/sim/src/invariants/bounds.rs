@@ -17,7 +17,8 @@ pub(crate) fn check(world: &World, w: WorkerIndex) -> Result<(), String> {
     let running = world.scenario.scheduler.running_max as usize;
     let bounds = [
         ("sequences", sequences),
-        ("open sequences", sequences),
+        // Of a load too, whose prompt may be gone before its reads have ended.
+        ("open sequences", sequences + size("loads from disk")),
         ("scheduled sequences", sequences),
         ("sequences in a step", running),
         ("frames of tokens", 0),

@@ -1,0 +1,139 @@
+//! The disk of a simulated worker. What it holds outlives the worker's lives; moves take their time, one after the other, and some
+//! fail or find bytes that somebody flipped.
+
+use crate::event::{Event, Life, WorkerIndex};
+use crate::pool::{Pool, WORD};
+use crate::process::Inmail;
+use crate::random::Random;
+use crate::shell::{Output, Shell};
+use crate::world::World;
+use domain::{BlockHash, BlockRef, KvLayout, SeqKey, Time};
+use kv_manager::disk::{DiskConfig, DiskRead, DiskWrite, Slot, WritePolicy};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+use worker::{Disk, DiskEnd, DiskParts};
+
+/// The disks of a world.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Disks {
+    /// Records of each group.
+    slots: u32,
+    write: WritePolicy,
+    /// How long a record takes.
+    record: Duration,
+    /// Moves that fail, and records that are wrong when they are read, out of 1,000.
+    fails: u32,
+}
+
+/// A move under way.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Move {
+    Write(DiskWrite),
+    Read(SeqKey, DiskRead),
+}
+
+/// What a worker's disk holds, over all its lives, and what its life asked of it.
+#[derive(Default)]
+pub(crate) struct Platter {
+    records: BTreeMap<Slot, (BlockHash, Vec<u64>)>,
+    /// When it has done all that was asked.
+    busy: Time,
+    /// Loads of this life that are not wanted any more.
+    cancelled: BTreeSet<SeqKey>,
+}
+
+/// The disk of a machine.
+struct Drive(Shell);
+
+impl Disk for Drive {
+    fn write(&mut self, write: DiskWrite) {
+        self.0.notes().outputs.push(Output::Disk(Move::Write(write)));
+    }
+
+    fn read(&mut self, key: SeqKey, read: DiskRead) {
+        self.0.notes().outputs.push(Output::Disk(Move::Read(key, read)));
+    }
+
+    fn cancel(&mut self, key: SeqKey) {
+        self.0.notes().outputs.push(Output::DiskCancel(key));
+    }
+}
+
+impl Disks {
+    pub(crate) fn draw(random: &mut Random) -> Option<Self> {
+        let write = random.pick(&[WritePolicy::Through, WritePolicy::Through, WritePolicy::SecondUse]);
+        let record = Duration::from_micros(random.pick(&[100, 1000, 5000, 20_000]));
+        let disks = Self { slots: random.range(10, 100) as u32, write, record, fails: random.pick(&[0, 20, 200]) };
+        random.chance(500).then_some(disks)
+    }
+}
+
+impl World {
+    /// The disk that a worker begins a life with.
+    pub(crate) fn disk(&mut self, w: WorkerIndex, shell: &Shell) -> Option<DiskParts> {
+        let Disks { slots, write, .. } = self.scenario.disks?;
+        let platter = &mut self.workers[w].platter;
+        platter.busy = self.now;
+        platter.cancelled.clear();
+        let slots = self.scenario.layout.groups.iter().map(|_| slots).collect();
+        Some(DiskParts {
+            disk: Box::new(Drive(shell.clone())),
+            config: DiskConfig { slots, writes_max: 2, backlog_max: 16, write },
+            records: platter.records.iter().map(|(&slot, &(hash, _))| (slot, hash)).collect(),
+        })
+    }
+
+    /// A move begins.
+    pub(crate) fn begin_move(&mut self, w: WorkerIndex, what: Move) {
+        let Some(Disks { record, .. }) = self.scenario.disks else { return };
+        let worker = &mut self.workers[w];
+        if let Move::Write(write) = what {
+            // From now on the slot holds who knows what.
+            worker.platter.records.remove(&write.slot);
+        }
+        worker.platter.busy = self.now.max(worker.platter.busy) + record;
+        self.agenda.enter(worker.platter.busy, Event::Moved { worker: w, life: worker.life, what });
+    }
+
+    /// A load of a worker is not wanted any more.
+    pub(crate) fn cancel_moves(&mut self, w: WorkerIndex, key: SeqKey) {
+        self.workers[w].platter.cancelled.insert(key);
+    }
+
+    /// A move of a worker's life ends.
+    pub(crate) fn moved(&mut self, w: WorkerIndex, life: Life, what: Move) {
+        let Some(Disks { fails, .. }) = self.scenario.disks else { return };
+        let (fails, layout) = (self.random.chance(fails), &self.scenario.layout);
+        let worker = &mut self.workers[w];
+        let Some(alive) = worker.alive.as_mut().filter(|_| worker.life == life) else { return };
+        let end = match what {
+            Move::Write(DiskWrite { slot, block, hash }) => {
+                if !fails {
+                    worker.platter.records.insert(slot, (hash, words(layout, &alive.pools, block)));
+                }
+                DiskEnd::Wrote { slot, good: !fails }
+            }
+            Move::Read(key, read) if worker.platter.cancelled.contains(&key) => DiskEnd::Read { key, read, good: None },
+            Move::Read(key, read) => {
+                let record = worker.platter.records.get(&read.slot).filter(|(hash, _)| *hash == read.hash && !fails);
+                let (pool, begin) = place(layout, &alive.pools, read.block);
+                let words = record.map(|(_, words)| words.as_slice()).unwrap_or_default();
+                (0..).zip(words).for_each(|(at, &word)| pool.set(begin + at * WORD, word));
+                DiskEnd::Read { key, read, good: Some(record.is_some()) }
+            }
+        };
+        self.trace.note(self.now, || format!("w{w}: {end:?}"));
+        self.mail(w, life, Inmail::Disk(end));
+    }
+}
+
+fn words(layout: &KvLayout, pools: &[Arc<Pool>], block: BlockRef) -> Vec<u64> {
+    let (pool, begin) = place(layout, pools, block);
+    (0..layout.record_bytes(usize::from(block.group.0)) / WORD).map(|at| pool.get(begin + at * WORD)).collect()
+}
+
+fn place<'a>(layout: &KvLayout, pools: &'a [Arc<Pool>], block: BlockRef) -> (&'a Pool, usize) {
+    let group = usize::from(block.group.0);
+    (&pools[group], block.block.0 as usize * layout.record_bytes(group))
+}
