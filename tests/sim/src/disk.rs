@@ -8,11 +8,11 @@ use crate::random::Random;
 use crate::shell::{Output, Shell};
 use crate::world::World;
 use domain::{BlockHash, BlockRef, KvLayout, SeqKey, Time};
-use kv_manager::disk::{DiskConfig, DiskRead, DiskWrite, Slot, WritePolicy};
+use kv_manager::tiers::{ReadEnd, Slot, Tier, TierConfig, TierRead, TierWrite, WriteEnd, WritePolicy};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
-use worker::{Disk, DiskEnd, DiskParts};
+use worker::{TierEnd, TierMover, TierParts};
 
 /// The disks of a world.
 #[derive(Clone, Copy, Debug)]
@@ -29,8 +29,8 @@ pub(crate) struct Disks {
 /// A move under way.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Move {
-    Write(DiskWrite),
-    Read(SeqKey, DiskRead),
+    Write(TierWrite),
+    Read(SeqKey, TierRead),
 }
 
 /// What a worker's disk holds, over all its lives, and what its life asked of it.
@@ -46,17 +46,17 @@ pub(crate) struct Platter {
 /// The disk of a machine.
 struct Drive(Shell);
 
-impl Disk for Drive {
-    fn write(&mut self, write: DiskWrite) {
-        self.0.notes().outputs.push(Output::Disk(Move::Write(write)));
+impl TierMover for Drive {
+    fn write(&mut self, write: TierWrite) {
+        self.0.notes().outputs.push(Output::Move(Move::Write(write)));
     }
 
-    fn read(&mut self, key: SeqKey, read: DiskRead) {
-        self.0.notes().outputs.push(Output::Disk(Move::Read(key, read)));
+    fn read(&mut self, key: SeqKey, read: TierRead) {
+        self.0.notes().outputs.push(Output::Move(Move::Read(key, read)));
     }
 
     fn cancel(&mut self, key: SeqKey) {
-        self.0.notes().outputs.push(Output::DiskCancel(key));
+        self.0.notes().outputs.push(Output::CancelLoad(key));
     }
 }
 
@@ -71,15 +71,16 @@ impl Disks {
 
 impl World {
     /// The disk that a worker begins a life with.
-    pub(crate) fn disk(&mut self, w: WorkerIndex, shell: &Shell) -> Option<DiskParts> {
+    pub(crate) fn disk(&mut self, w: WorkerIndex, shell: &Shell) -> Option<TierParts> {
         let Disks { slots, write, .. } = self.scenario.disks?;
         let platter = &mut self.workers[w].platter;
         platter.busy = self.now;
         platter.cancelled.clear();
         let slots = self.scenario.layout.groups.iter().map(|_| slots).collect();
-        Some(DiskParts {
-            disk: Box::new(Drive(shell.clone())),
-            config: DiskConfig { slots, writes_max: 2, backlog_max: 16, write },
+        Some(TierParts {
+            tier: Tier::Disk,
+            mover: Box::new(Drive(shell.clone())),
+            config: TierConfig { slots, writes_max: 2, backlog_max: 16, write },
             records: platter.records.iter().map(|(&slot, &(hash, _))| (slot, hash)).collect(),
         })
     }
@@ -90,7 +91,7 @@ impl World {
         let worker = &mut self.workers[w];
         if let Move::Write(write) = what {
             // From now on the slot holds who knows what.
-            worker.platter.records.remove(&write.slot);
+            worker.platter.records.remove(&write.place.slot);
         }
         worker.platter.busy = self.now.max(worker.platter.busy) + record;
         self.agenda.enter(worker.platter.busy, Event::Moved { worker: w, life: worker.life, what });
@@ -103,28 +104,31 @@ impl World {
 
     /// A move of a worker's life ends.
     pub(crate) fn moved(&mut self, w: WorkerIndex, life: Life, what: Move) {
-        let Some(Disks { fails, .. }) = self.scenario.disks else { return };
+        let Some(Disks { fails, record: elapsed, .. }) = self.scenario.disks else { return };
         let (fails, layout) = (self.random.chance(fails), &self.scenario.layout);
         let worker = &mut self.workers[w];
         let Some(alive) = worker.alive.as_mut().filter(|_| worker.life == life) else { return };
         let end = match what {
-            Move::Write(DiskWrite { slot, block, hash }) => {
-                if !fails {
-                    worker.platter.records.insert(slot, (hash, words(layout, &alive.pools, block)));
-                }
-                DiskEnd::Wrote { slot, good: !fails }
+            Move::Write(write) if fails => TierEnd::Wrote { write, end: WriteEnd::Failed, elapsed },
+            Move::Write(write) => {
+                let record = (write.hash, words(layout, &alive.pools, write.block));
+                worker.platter.records.insert(write.place.slot, record);
+                TierEnd::Wrote { write, end: WriteEnd::Written, elapsed }
             }
-            Move::Read(key, read) if worker.platter.cancelled.contains(&key) => DiskEnd::Read { key, read, good: None },
+            Move::Read(key, read) if worker.platter.cancelled.contains(&key) => {
+                TierEnd::Read { key, read, end: ReadEnd::Unread, elapsed }
+            }
+            Move::Read(key, read) if fails => TierEnd::Read { key, read, end: ReadEnd::Wrong, elapsed },
             Move::Read(key, read) => {
-                let record = worker.platter.records.get(&read.slot).filter(|(hash, _)| *hash == read.hash && !fails);
+                let (hash, words) = &worker.platter.records[&read.place.slot];
+                assert_eq!(*hash, read.hash, "{:?} holds another record", read.place);
                 let (pool, begin) = place(layout, &alive.pools, read.block);
-                let words = record.map(|(_, words)| words.as_slice()).unwrap_or_default();
                 (0..).zip(words).for_each(|(at, &word)| pool.set(begin + at * WORD, word));
-                DiskEnd::Read { key, read, good: Some(record.is_some()) }
+                TierEnd::Read { key, read, end: ReadEnd::Good, elapsed }
             }
         };
         self.trace.note(self.now, || format!("w{w}: {end:?}"));
-        self.mail(w, life, Inmail::Disk(end));
+        self.mail(w, life, Inmail::Moved(end));
     }
 }
 

@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 use transport::Completion;
-use worker::{Core, DiskEnd, DiskParts, FetchProgress, Inbound, Offers, SessionId};
+use worker::{Core, FetchProgress, Inbound, Offers, SessionId, TierEnd, TierParts};
 
 /// A worker of either kind.
 pub(crate) enum Machine {
@@ -26,10 +26,10 @@ pub(crate) enum Machine {
 }
 
 impl Machine {
-    pub(crate) fn with_disk(self, disk: DiskParts) -> Self {
+    pub(crate) fn with_tier(self, tier: TierParts) -> Self {
         match self {
-            Machine::Prefill(machine) => Machine::Prefill(machine.with_disk(disk)),
-            Machine::Decode(machine) => Machine::Decode(machine.with_disk(disk)),
+            Machine::Prefill(machine) => Machine::Prefill(machine.with_tier(tier)),
+            Machine::Decode(machine) => Machine::Decode(machine.with_tier(tier)),
         }
     }
 
@@ -113,7 +113,7 @@ pub(crate) enum Inmail {
     Ended(Completion),
     Connected(WorkerId),
     Lost(WorkerId),
-    Disk(DiskEnd),
+    Moved(TierEnd),
     StepEnded,
     Drain,
 }

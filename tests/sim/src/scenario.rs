@@ -144,7 +144,7 @@ impl Scenario {
                 session_frames_max: random.pick(&[4, 64, 8192]),
                 quiesce_max: random.millis(0, 80),
             },
-            asks: asks(random, theme, routers, hurts),
+            asks: asks(random, theme, routers, hurts, if disks.is_some() { 950 } else { 600 }),
             eviction: random.pick(&[EvictionPolicy::Lru, EvictionPolicy::S3Fifo, EvictionPolicy::Tree]),
             hurts,
             faults: fault::plan(&mut fault_random, theme, hurts),
@@ -198,7 +198,8 @@ fn layout(random: &mut Random) -> KvLayout {
     KvLayout { block_tokens: random.pick(&[4, 8]), dtype: Dtype::F32, groups }
 }
 
-fn asks(random: &mut Random, theme: Theme, routers: usize, hurts: Duration) -> Vec<Ask> {
+/// `shares`: so many of 1,000 begin as others do.
+fn asks(random: &mut Random, theme: Theme, routers: usize, hurts: Duration, shares: u32) -> Vec<Ask> {
     let count = random.range(4, 24);
     let long = theme == Theme::Moves || random.chance(500);
     let deadlines = match theme {
@@ -213,7 +214,7 @@ fn asks(random: &mut Random, theme: Theme, routers: usize, hurts: Duration) -> V
         })
         .collect();
     let ask = |number| {
-        let mut prompt = if random.chance(600) { prefixes[random.index(3)].clone() } else { Vec::new() };
+        let mut prompt = if random.chance(shares) { prefixes[random.index(3)].clone() } else { Vec::new() };
         let own = random.range(1, u64::from(PROMPT_MAX) - prompt.len() as u64);
         prompt.extend((0..own).map(|_| random.range(0, 96) as Token));
         let max_tokens = match random.index(10) {

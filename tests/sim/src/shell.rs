@@ -21,8 +21,8 @@ pub(crate) enum Output {
     Message { to: WorkerId, bytes: Vec<u8> },
     Read { id: TransferId, from: WorkerId, batches: Vec<ReadBatch> },
     Cancel(TransferId),
-    Disk(Move),
-    DiskCancel(SeqKey),
+    Move(Move),
+    CancelLoad(SeqKey),
     Session { session: SessionKey, bytes: Vec<u8> },
     SessionClosed(SessionKey),
 }

@@ -66,7 +66,7 @@ impl World {
         };
         let machine = machine.expect("the scheduler's settings agree");
         let machine = match self.disk(w, &shell) {
-            Some(disk) => machine.with_disk(disk),
+            Some(disk) => machine.with_tier(disk),
             None => machine,
         };
         self.workers[w].alive = Some(WorkerLife {
@@ -229,7 +229,7 @@ impl World {
                 Inbound::Agent(AgentEvent::Connected { peer, status })
             }
             Inmail::Lost(peer) => Inbound::Agent(AgentEvent::Lost { peer, reason: "it is gone".to_owned() }),
-            Inmail::Disk(end) => Inbound::Disk(end),
+            Inmail::Moved(end) => Inbound::Tier(end),
             Inmail::StepEnded => Inbound::StepEnded,
             Inmail::Drain => Inbound::Drain,
         };
@@ -312,8 +312,8 @@ impl World {
                 self.post(w, id, from, batches);
             }
             Output::Cancel(id) => self.cancel_read(w, id),
-            Output::Disk(what) => self.begin_move(w, what),
-            Output::DiskCancel(key) => self.cancel_moves(w, key),
+            Output::Move(what) => self.begin_move(w, what),
+            Output::CancelLoad(key) => self.cancel_moves(w, key),
             Output::Session { session, bytes } => {
                 let message = proto::session::decode_from_worker(&bytes).expect("a worker speaks the protocol");
                 if !matches!(message, FromWorker::Heartbeat | FromWorker::Report(_)) {
