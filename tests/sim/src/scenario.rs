@@ -97,7 +97,7 @@ impl Scenario {
         let blocks = if random.chance(500) { longest + random.range(0, 8) as u32 } else { longest * 4 };
         let disks = Disks::draw(&mut Random::new(seed, 4));
         // What fits the device never comes back from a disk.
-        let blocks = if disks.is_some() { blocks.min(longest + 4) } else { blocks };
+        let blocks = if disks.is_some() { blocks.min(longest * 3 / 2) } else { blocks };
         let heartbeat = random.millis(20, 100);
         let hurts = random.millis(600, 1500);
         let routers = random.range(1, 3) as usize;

@@ -18,7 +18,7 @@ pub(crate) fn check(world: &World, w: WorkerIndex) -> Result<(), String> {
     let bounds = [
         ("sequences", sequences),
         // Of a load too, whose prompt may be gone before its reads have ended.
-        ("open sequences", sequences + size("loads from disk")),
+        ("open sequences", sequences + size("loads from tiers")),
         ("scheduled sequences", sequences),
         ("sequences in a step", running),
         ("frames of tokens", 0),
