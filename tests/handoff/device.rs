@@ -16,6 +16,8 @@ pub(crate) struct Knobs {
     pub(crate) layer_us: AtomicU64,
     /// The step that fails in its second layer; 0: none.
     pub(crate) failing_step: AtomicU64,
+    /// Rows of all steps.
+    pub(crate) rows: AtomicU64,
     /// The most spans that a step had.
     pub(crate) spans_seen: AtomicU64,
     /// Slots that were read and whose words did not belong together.
@@ -29,6 +31,7 @@ fn vocabulary() -> Vocabulary {
 pub(crate) fn device(layout: KvLayout, limits: DeviceLimits, knobs: Arc<Knobs>) -> Box<dyn Device> {
     let torn = knobs.torn.clone();
     let course = move |plan: &domain::plan::StepPlan| {
+        knobs.rows.fetch_add(plan.rows() as u64, Ordering::Relaxed);
         knobs.spans_seen.fetch_max(plan.spans.len() as u64, Ordering::Relaxed);
         let layer = Duration::from_micros(knobs.layer_us.load(Ordering::Relaxed));
         let fails = knobs.failing_step.load(Ordering::Relaxed) == plan.step.0;

@@ -156,6 +156,18 @@ fn prefix_hits_change_nothing() {
 }
 
 #[test]
+fn prompts_with_one_prefix_that_come_together_compute_it_once() {
+    for window in [None, Some(6)] {
+        let mut cluster = Cluster::new(&Options { chunk: 8, ..options(window) });
+        cluster.prefill_knobs.layer_us.store(500, Ordering::Relaxed);
+        let shared = prompt(160, 3);
+        let asked = |i: u64| Asked::new(i, [shared.clone(), prompt(9, 20 + i as u32)].concat(), 6);
+        check(&mut cluster, &(0..4).map(asked).collect::<Vec<_>>());
+        assert_eq!(cluster.prefill_knobs.rows.load(Ordering::Relaxed), 160 + 4 * 9, "rows that P computed");
+    }
+}
+
+#[test]
 fn choices_fork_from_one_prompt() {
     for window in [None, Some(6)] {
         let mut cluster = Cluster::new(&options(window));
