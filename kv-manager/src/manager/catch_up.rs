@@ -68,7 +68,7 @@ impl KvManager {
         let size = self.config.block_tokens;
         let sequence = self.sequence(key);
         let written = sequence.written;
-        let waits = sequence.planned > written || !sequence.pins.is_empty() || !sequence.is_validated();
+        let waits = sequence.planned > written || !sequence.is_validated();
         if waits || !written.is_multiple_of(size) || tokens <= written {
             return None;
         }
@@ -87,10 +87,13 @@ impl KvManager {
         // What is promised is written in its place, or not at all.
         let stuck = |group| {
             let table = &sequence.tables[at(group)];
-            self.unwritable(sequence, group, hit * size).into_iter().any(|number| {
+            let promised = self.unwritable(sequence, group, hit * size).into_iter().any(|number| {
                 let leases = self.pools[at(group)].leases(table.blocks[(number - table.first) as usize]);
                 leases.iter().any(|&id| self.leases.get(id).is_some_and(|lease| lease.key == key))
-            })
+            });
+            // A block that an earlier copy is still to be made into is not dropped before.
+            let first = self.config.groups[at(group)].first_needed(hit * size, size) * size;
+            promised || sequence.pins.iter().any(|pin| pin.source.group == group && pin.start < first)
         };
         (hit > done && !self.groups().any(stuck)).then_some(hit)
     }

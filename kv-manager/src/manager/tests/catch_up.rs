@@ -50,6 +50,21 @@ fn what_was_promised_is_filled_in_its_place_and_ready_when_the_step_with_the_cop
 }
 
 #[test]
+fn copies_add_up_until_a_step_makes_them() {
+    let mut kv = full(20);
+    let late = begun(&mut kv, 1, 4);
+    let parts = offer(&mut kv, late, 17);
+    cache(&mut kv, 1, 2);
+    assert_eq!(kv.catch_up(late, &chain(1, 4), 17).map(|caught| (caught.tokens, caught.copies.len())), Some((8, 1)));
+    cache(&mut kv, 1, 4);
+    assert_eq!(kv.catch_up(late, &chain(1, 4), 17).map(|caught| (caught.tokens, caught.copies.len())), Some((16, 2)));
+    assert_eq!(offer(&mut kv, late, 17).ready, 4);
+    kv.written(late, 17, &chain(1, 4));
+    assert!(kv.release(Time::ZERO, parts.lease));
+    kv.check();
+}
+
+#[test]
 fn a_promised_block_that_another_sequence_shares_is_computed() {
     let mut kv = full(12);
     let late = begun(&mut kv, 1, 3);

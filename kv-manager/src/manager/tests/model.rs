@@ -383,12 +383,12 @@ impl World {
         }
         let (key, tokens, written) = (stream.key, stream.tokens.len() as u32, stream.written);
         let chain = self.chain(&stream.tokens);
-        let expected = self.expected_catch_up(stream, &chain);
+        let (expected, copying) = (self.expected_catch_up(stream, &chain), !stream.copies.is_empty());
         let (before, tables) = (self.kv.stats(), self.kv.tables(key));
         let Some(CaughtUp { tokens: hit, copies }) = self.kv.catch_up(key, &chain, tokens) else {
-            // A block that was promised, and that somebody shares or froze, cannot be filled.
+            // A block that was promised, and that somebody shares or froze, cannot be filled, and one that will be is not dropped.
             let promised = self.leases.iter().any(|held| held.live && held.key == key);
-            assert!(expected.is_none() || promised, "{key} could have gone on at {expected:?}");
+            assert!(expected.is_none() || promised || copying, "{key} could have gone on at {expected:?}");
             assert_eq!((self.kv.stats(), self.kv.tables(key)), (before, tables), "a refusal takes something");
             return;
         };
@@ -396,7 +396,8 @@ impl World {
         let after = self.kv.stats();
         assert!(before.iter().zip(&after).all(|(before, after)| after.filling <= before.filling), "blocks are taken");
         let stream = self.slots[slot].as_mut().expect("it was just looked at");
-        (stream.planned, stream.written, stream.copies) = (hit, hit, copies);
+        (stream.planned, stream.written) = (hit, hit);
+        stream.copies.extend(copies);
         if self.slots[slot].as_ref().is_some_and(|stream| stream.copies.is_empty()) {
             self.expect_memory(slot, hit, hit);
         }
@@ -406,7 +407,7 @@ impl World {
     fn expected_catch_up(&self, stream: &Stream, chain: &[BlockHash]) -> Option<u32> {
         let size = self.config.block_tokens;
         let (written, tokens) = (stream.written, stream.tokens.len() as u32);
-        if !written.is_multiple_of(size) || tokens <= written || !stream.copies.is_empty() {
+        if !written.is_multiple_of(size) || tokens <= written {
             return None;
         }
         let own = self.leases.iter().filter(|held| held.live && held.key == stream.key);
