@@ -6,7 +6,7 @@ ARGS ?=
 BINARY = $(or $(CARGO_TARGET_DIR),target)/release/baton
 
 .DEFAULT_GOAL := help
-.PHONY: help serve build test test-unit test-e2e test-kills test-sim test-doc test-rdma test-neon test-conformance test-fuzz bench-kernels soak soak-fuzz soak-miri soak-sim check check-format check-tidy check-lints check-deps fix
+.PHONY: help serve build test test-unit test-e2e test-kills test-sim test-doc test-rdma test-neon test-conformance test-fuzz bench-kernels bench-crew soak soak-fuzz soak-miri soak-sim check check-format check-tidy check-lints check-deps fix
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -54,6 +54,10 @@ test-neon: ## the kernels for ARM, in an emulator of the processor
 bench-kernels: ## single kernels of the CPU engine, one thread (ARGS=linear/Q8_0: what has this in its name)
 	@scripts/install-tools build
 	$(CARGO) bench --locked --package bench --bench kernels -- $(ARGS)
+
+bench-crew: ## the CPU engine's threads beside rayon: sections that are nothing, and whole steps
+	@scripts/install-tools build
+	$(CARGO) bench --locked --package bench --bench crew -- $(ARGS)
 
 test-doc: ## the examples in the documentation
 	@scripts/install-tools build

@@ -1,6 +1,6 @@
 //! Single kernels on numbers of their own, for whoever measures one at a time.
 //!
-//! What is deliberately absent: threads, a clock, and anything that steps go through.
+//! What is deliberately absent: threads, a clock, and anything that steps go through. Whoever measures brings these.
 
 use super::kernels::{
     Attention, Form, Gated, HEAD_DIM_MAX, PANEL, Preparation, Prepared, Product, QUERY_TILE, RmsNorm, Start, attention,
@@ -12,11 +12,15 @@ use crate::quant::WeightFormat;
 use crate::spec::Activation;
 use domain::{BlockId, Dtype};
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Every byte of weights, activations and caches: an ordinary number in every format that they may be in.
 const BYTE: u8 = 0x3c;
 /// Positions of a cache's block.
 const BLOCK_TOKENS: usize = 16;
+
+/// Calls a task with each number below the number of tasks, on any threads, and returns when all calls have ended.
+pub type Fork<'a> = dyn FnMut(usize, &(dyn Fn(usize) + Sync)) + 'a;
 
 /// A kernel, and memory of its own to run on.
 pub struct Exercise {
@@ -128,7 +132,10 @@ impl Exercise {
         // SAFETY: each constructor made room for what its kernel reads and writes, and `self` is borrowed alone.
         unsafe {
             match &self.kernel {
-                &Kernel::Linear { form, rows, inputs, panels } => self.multiply(form, rows, inputs, panels),
+                &Kernel::Linear { form, rows, inputs, panels } => {
+                    self.prepare(form, rows, inputs);
+                    (0..panels).for_each(|panel| self.multiply(form, rows, inputs, panel, panels));
+                }
                 Kernel::Attention { shape, blocks } => self.attend(shape, blocks),
                 &Kernel::Norm { width } => {
                     let (add, weight) = (x.add(width), self.read.as_ptr().cast());
@@ -141,38 +148,59 @@ impl Exercise {
         }
     }
 
-    /// Prepares the rows and multiplies them with one panel after the other.
+    /// Runs the kernel once, divided as steps divide it. Only linear layers are divided. Panics if a task is called twice.
+    pub fn run_divided(&mut self, fork: &mut Fork<'_>) {
+        let Kernel::Linear { form, rows, inputs, panels } = self.kernel else {
+            return self.run();
+        };
+        let called: Vec<AtomicBool> = (0..panels).map(|_| AtomicBool::new(false)).collect();
+        let this = &*self;
+        // SAFETY: `linear` made room for the rows, and `self` is borrowed alone.
+        unsafe { this.prepare(form, rows, inputs) };
+        fork(panels, &|panel| {
+            assert!(!called[panel].swap(true, Ordering::Relaxed), "task {panel} was called before");
+            // SAFETY: `linear` made room for all panels, `self` is borrowed alone, and this panel's task is called once.
+            unsafe { this.multiply(form, rows, inputs, panel, panels) };
+        });
+    }
+
+    /// Prepares the rows.
     ///
     /// # Safety
     /// The memory is that of such a layer, and nobody else uses it.
-    unsafe fn multiply(&self, form: Form, rows: usize, inputs: usize, panels: usize) {
-        let prepared_bytes = form.prepared_bytes(inputs);
+    unsafe fn prepare(&self, form: Form, rows: usize, inputs: usize) {
+        for row in 0..rows {
+            // SAFETY: as the caller says; rows are below their number.
+            unsafe {
+                let x = self.rows.as_ptr().cast::<f32>().add(row * inputs);
+                let to = self.prepared.as_ptr().add(row * form.prepared_bytes(inputs));
+                form.prepare(self.isa, &Preparation { x, inputs, to });
+            }
+        }
+    }
+
+    /// Multiplies the prepared rows with a panel.
+    ///
+    /// # Safety
+    /// The memory is that of such a layer with so many panels, and nobody else uses this one's outputs.
+    unsafe fn multiply(&self, form: Form, rows: usize, inputs: usize, panel: usize, panels: usize) {
         let (x, x_stride) = match form.prepared() {
             Prepared::AsTheyAre => (self.rows.as_ptr(), inputs * size_of::<f32>()),
-            Prepared::Bf16 | Prepared::Blocks => (self.prepared.as_ptr(), prepared_bytes),
+            Prepared::Bf16 | Prepared::Blocks => (self.prepared.as_ptr(), form.prepared_bytes(inputs)),
         };
-        // SAFETY: as the caller says; rows and panels are below their numbers.
+        // SAFETY: as the caller says; the panel is below their number.
         unsafe {
-            for row in 0..rows {
-                let x = self.rows.as_ptr().cast::<f32>().add(row * inputs);
-                form.prepare(
-                    self.isa,
-                    &Preparation { x, inputs, to: self.prepared.as_ptr().add(row * prepared_bytes) },
-                );
-            }
-            for panel in 0..panels {
-                let product = Product {
-                    x,
-                    x_stride,
-                    rows,
-                    inputs,
-                    weights: self.read.as_ptr().add(panel * form.panel_bytes(inputs)),
-                    start: Start::Zero,
-                    out: self.out.as_ptr().cast::<f32>().add(panel * PANEL),
-                    out_stride: panels * PANEL,
-                };
-                form.multiply(self.isa, &product);
-            }
+            let product = Product {
+                x,
+                x_stride,
+                rows,
+                inputs,
+                weights: self.read.as_ptr().add(panel * form.panel_bytes(inputs)),
+                start: Start::Zero,
+                out: self.out.as_ptr().cast::<f32>().add(panel * PANEL),
+                out_stride: panels * PANEL,
+            };
+            form.multiply(self.isa, &product);
         }
     }
 
@@ -227,11 +255,19 @@ mod tests {
     #[track_caller]
     fn check(exercise: io::Result<Exercise>, count: usize, expected: f64) {
         let mut exercise = exercise.expect("there is memory");
-        exercise.run();
-        // SAFETY: the result has so many numbers.
-        let out = unsafe { std::slice::from_raw_parts(exercise.out.as_ptr().cast::<f32>(), count) };
-        for (i, &x) in out.iter().enumerate() {
-            assert!((f64::from(x) - expected).abs() <= 0.02 * expected, "number {i}: {x}, expected {expected}");
+        for divided in [false, true] {
+            // SAFETY: the result has so many numbers.
+            let out = unsafe { std::slice::from_raw_parts_mut(exercise.out.as_ptr().cast::<f32>(), count) };
+            out.fill(f32::NAN);
+            match divided {
+                true => exercise.run_divided(&mut |tasks, task| (0..tasks).rev().for_each(task)),
+                false => exercise.run(),
+            }
+            // SAFETY: as above.
+            let out = unsafe { std::slice::from_raw_parts(exercise.out.as_ptr().cast::<f32>(), count) };
+            for (i, &x) in out.iter().enumerate() {
+                assert!((f64::from(x) - expected).abs() <= 0.02 * expected, "number {i}: {x}, expected {expected}");
+            }
         }
         assert!(exercise.bytes() > 0);
     }
