@@ -25,7 +25,7 @@ test-unit: ## unit, property, reference and whole-path tests
 	$(CARGO) nextest run --locked --release --workspace -E 'not binary(e2e) and not package(fuzz)'
 
 test-e2e: ## the real binary from outside
-	@scripts/install-tools build nextest
+	@scripts/install-tools build nextest python
 	$(CARGO) nextest run --locked --release --workspace -E 'binary(e2e)'
 
 test-kills: ## real processes, killed, stopped and cut off from each other; two hosts take root
@@ -101,7 +101,7 @@ check-lints:
 	$(CARGO) clippy --locked --release --workspace --all-targets -- -D warnings
 	$(CARGO) clippy --locked --release --workspace --features baton/failpoints --test e2e -- -D warnings
 	@scripts/install-tools rdma
-	$(CARGO) clippy --locked --release --package transport --package baton --features transport/object,transport/rdma,baton/rdma --all-targets -- -D warnings
+	$(CARGO) clippy --locked --release --package transport --package baton --features transport/rdma,baton/rdma --all-targets -- -D warnings
 
 check-deps:
 	@scripts/install-tools build deny

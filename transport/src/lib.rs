@@ -32,7 +32,6 @@ mod mapping;
 mod memory;
 mod metadata;
 mod mover;
-#[cfg(feature = "object")]
 mod objects;
 mod peers;
 mod planted;
@@ -64,7 +63,6 @@ pub use hub::Hub;
 pub use lane::{Lane, LaneParseError, LaneStatus, Probe};
 pub use memory::{DeregisterError, Memory, RegionId};
 pub use metadata::ImportError;
-#[cfg(feature = "object")]
 pub use objects::{
     ObjectConfig, ObjectCredentials, ObjectEnd, ObjectError, ObjectMover, ObjectOutcome, ObjectPiece,
     ObjectPrepareError, ObjectReport, ObjectTransfer, ObjectTrouble, ObjectWork,

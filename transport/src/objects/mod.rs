@@ -10,8 +10,7 @@
 //! have none to lend, dropping it then waits for no task of others, and copying megabytes holds up nobody's tokens. Bytes are
 //! copied once, from what a response brought to where they belong, or from memory into a request.
 //!
-//! What is deliberately absent: listing (whoever needs to know what is there looks for a key), and what bytes mean, whether they
-//! are valid and which are worth keeping (`kv-manager`'s).
+//! What is deliberately absent: what bytes mean, whether they are valid and which are worth keeping (`kv-manager`'s).
 
 mod client;
 mod config;
@@ -47,7 +46,7 @@ pub struct ObjectEnd {
 }
 
 /// What an object transfer did.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObjectReport {
     /// What became of it.
     pub outcome: ObjectOutcome,
@@ -62,7 +61,7 @@ pub struct ObjectReport {
 }
 
 /// What became of an object transfer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ObjectOutcome {
     /// All bytes that were asked for are in memory.
     Read,
@@ -76,6 +75,8 @@ pub enum ObjectOutcome {
     Present(u64),
     /// The store has no object of that key.
     Missing,
+    /// The keys that were asked for, in their order. Fewer than were wanted: there are no more.
+    Listed(Vec<String>),
 }
 
 /// Moves bytes between objects and memory. Dropping it ends its transfers.

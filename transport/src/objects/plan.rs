@@ -39,6 +39,15 @@ pub enum ObjectWork {
         /// Its key.
         key: String,
     },
+    /// Looks which objects there are.
+    List {
+        /// What comes before a slash in their keys.
+        prefix: String,
+        /// Only those whose keys come after this one.
+        after: Option<String>,
+        /// So many at most. A store tells of 1,000 in answer to a request.
+        keys_max: usize,
+    },
 }
 
 /// One contiguous piece of an object and of memory.
@@ -76,6 +85,7 @@ pub enum ObjectPrepareError {
 
 /// A prepared object transfer: checked against the bounds of its memory, which it keeps mapped.
 pub struct ObjectTransfer {
+    /// Of a listing, what the keys begin with.
     pub(super) key: Path,
     pub(super) plan: Plan,
 }
@@ -87,6 +97,8 @@ pub(super) enum Plan {
     Write(Arc<dyn Memory>, Vec<ObjectPiece>),
     Delete,
     Look,
+    /// Keys after this one, and how many.
+    List(Option<Path>, usize),
 }
 
 impl ObjectTransfer {
@@ -112,6 +124,9 @@ impl ObjectTransfer {
             }
             ObjectWork::Delete { key } => (key, Plan::Delete),
             ObjectWork::Look { key } => (key, Plan::Look),
+            ObjectWork::List { prefix, after, keys_max } => {
+                (prefix, Plan::List(after.map(parse).transpose()?, keys_max))
+            }
         };
         Ok(Self { key: parse(key)?, plan })
     }
@@ -120,7 +135,7 @@ impl ObjectTransfer {
     pub fn bytes(&self) -> u64 {
         match &self.plan {
             Plan::Read(_, pieces) | Plan::Write(_, pieces) => pieces.iter().map(|piece| piece.len as u64).sum(),
-            Plan::Delete | Plan::Look => 0,
+            Plan::Delete | Plan::Look | Plan::List(..) => 0,
         }
     }
 }
@@ -186,7 +201,7 @@ mod tests {
         let transfer = ObjectTransfer::new(work, 40, |id| (id == RegionId(0)).then(|| memory.clone()))?;
         Ok(match transfer.plan {
             Plan::Read(_, pieces) | Plan::Write(_, pieces) => pieces,
-            Plan::Delete | Plan::Look => Vec::new(),
+            Plan::Delete | Plan::Look | Plan::List(..) => Vec::new(),
         })
     }
 

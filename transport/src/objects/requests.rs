@@ -122,11 +122,14 @@ impl Requests {
             },
             Plan::Delete => self.ask(needed, self.store.delete(key)).await.map(|()| ObjectOutcome::Deleted),
             Plan::Look => self.look(key, needed).await,
+            Plan::List(after, keys_max) => {
+                self.ask(needed, self.list(key, after.as_ref(), *keys_max)).await.map(ObjectOutcome::Listed)
+            }
         };
         match outcome {
             Err(Failure::Missing) => match transfer.plan {
                 Plan::Delete => Ok(ObjectOutcome::Deleted),
-                Plan::Read(..) | Plan::Look => Ok(ObjectOutcome::Missing),
+                Plan::Read(..) | Plan::Look | Plan::List(..) => Ok(ObjectOutcome::Missing),
                 Plan::Write(..) => {
                     let detail = "the upload that was begun is gone";
                     Err(ObjectError::failed(&self.bucket, key.as_ref(), ObjectTrouble::Store, detail))
@@ -202,6 +205,14 @@ impl Requests {
     async fn look(&self, key: &Path, needed: &Needed) -> Result<ObjectOutcome, Failure> {
         let found = self.ask(needed, self.store.head(key)).await?;
         Ok(ObjectOutcome::Present(found.size))
+    }
+
+    async fn list(&self, prefix: &Path, after: Option<&Path>, keys_max: usize) -> object_store::Result<Vec<String>> {
+        let found = match after {
+            Some(after) => self.store.list_with_offset(Some(prefix), after),
+            None => self.store.list(Some(prefix)),
+        };
+        found.take(keys_max).map_ok(|object| object.location.into()).try_collect().await
     }
 
     /// Makes a request once there is room for one more.

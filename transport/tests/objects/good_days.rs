@@ -4,7 +4,7 @@ use crate::bench::{Bench, PART, POSTED_MAX, config, delete, look, pattern, read,
 use crate::store::Store;
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
-use transport::{ObjectOutcome, ObjectPiece, PostError};
+use transport::{ObjectOutcome, ObjectPiece, ObjectWork, PostError};
 
 #[test]
 fn what_is_written_is_read() {
@@ -31,6 +31,27 @@ fn what_is_written_is_read() {
         assert_eq!(bench.outcome(delete("small/one")), ObjectOutcome::Deleted);
     }
     assert_eq!(bench.outcome(look("small/one")), ObjectOutcome::Missing);
+}
+
+#[test]
+fn what_is_there_is_listed_in_order_from_anywhere_on() {
+    let store = Store::start();
+    let bench = Bench::new(config(store.address));
+    let keys: Vec<String> = (0..7).map(|n| format!("some/{n}/object")).collect();
+    for key in keys.iter().rev().map(String::as_str).chain(["other/object", "some-more/object"]) {
+        assert_eq!(bench.put(key, 10, pattern), ObjectOutcome::Written);
+    }
+    let list = |prefix: &str, after: Option<&String>, keys_max| {
+        let work = ObjectWork::List { prefix: prefix.to_owned(), after: after.cloned(), keys_max };
+        let ObjectOutcome::Listed(keys) = bench.outcome(work) else { panic!("it lists") };
+        keys
+    };
+    assert_eq!(list("some", None, 100), keys);
+    assert_eq!(list("some", None, 3), keys[..3]);
+    assert_eq!(list("some", Some(&keys[2]), 3), keys[3..6]);
+    assert_eq!(list("some", Some(&keys[5]), 3), keys[6..]);
+    assert_eq!(list("some", Some(&keys[6]), 3), [""; 0]);
+    assert_eq!(list("nothing", None, 3), [""; 0]);
 }
 
 #[test]
