@@ -10,6 +10,7 @@ mod runtime;
 mod seat;
 mod serve;
 mod shutdown;
+mod tiers;
 mod welcome;
 mod worker;
 

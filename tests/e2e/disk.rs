@@ -10,22 +10,22 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 /// Conversations, together several times what the device holds.
-const ASKS: u32 = 12;
-const TOKENS: u32 = 300;
+pub(crate) const ASKS: u32 = 12;
+pub(crate) const TOKENS: u32 = 300;
 /// Prompt tokens that at least one of them loads: where the disk turns out to be slower than computing, the others do not.
-const LOADED_MIN: u64 = 256;
+pub(crate) const LOADED_MIN: u64 = 256;
 
 /// A device with too few blocks for two of the prompts together.
-const SMALL: (&str, &str) = ("BATON_KV__DEVICE_BYTES", "2MiB");
+pub(crate) const SMALL: (&str, &str) = ("BATON_KV__DEVICE_BYTES", "2MiB");
 
-fn asks() -> Vec<Ask> {
+pub(crate) fn asks() -> Vec<Ask> {
     let prompt = |ask: u32| (0..TOKENS).map(|n| 300 + (n * (ask + 3)) % 1500).collect::<Vec<_>>();
     let ask = |n| Ask::completion("tiny-rust", json!(prompt(n)), json!({ "temperature": 0, "max_tokens": 12 }));
     (0..ASKS).map(ask).collect()
 }
 
 /// What a server without a disk tier says.
-fn expected(flags: &[&str]) -> Vec<Said> {
+pub(crate) fn expected(flags: &[&str]) -> Vec<Said> {
     let server = Server::start(flags);
     asks().iter().map(|ask| ask.whole(&server).0).collect()
 }
@@ -43,7 +43,7 @@ fn start(flags: &[&str], folder: &Folder, write: &str) -> Server {
 }
 
 /// Asks everything and compares; the prompt tokens that were in a cache.
-fn round(server: &Server, expected: &[Said]) -> u64 {
+pub(crate) fn round(server: &Server, expected: &[Said]) -> u64 {
     let heard = |(ask, expected): (Ask, &Said)| {
         let (said, cached) = ask.whole(server);
         assert_eq!(&said, expected, "{ask:?}");

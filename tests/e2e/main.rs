@@ -16,12 +16,14 @@ mod gguf;
 #[path = "../reference/gguf_writer.rs"]
 mod gguf_writer;
 mod gone;
+mod host;
 mod http;
 #[cfg(feature = "failpoints")]
 mod kills;
 mod lifecycle;
 mod metrics;
 mod models;
+mod object;
 mod probes;
 mod process;
 mod processes;
@@ -30,4 +32,6 @@ mod rdma;
 mod same_text;
 mod server;
 mod simulated;
+#[path = "../../transport/tests/objects/store.rs"]
+mod store;
 mod topo;

@@ -48,5 +48,8 @@ pub use sequence::{PROMPT, Sequence};
 pub use serve::{Identity, serve};
 pub use sessions::SessionId;
 pub use step_loop::{StartError, Worker, WorkerParts, agent_config, join};
-pub use tiers::{DiskConfig, DiskError, DiskTier, TierEnd, TierMover, TierParts};
+pub use tiers::{
+    DiskConfig, DiskError, HostConfig, HostError, StoreConfig, TierEnd, TierMover, TierParts, open_disk_tier,
+    open_host_tier, open_object_tier,
+};
 pub use transport::{ReadError, Transport};

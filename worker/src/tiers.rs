@@ -2,19 +2,29 @@
 //! while it is loaded from its end on, whichever is predicted to be fastest; and blocks are written as `kv-manager` wants
 //! them to be.
 //!
-//! [`DiskTier`] moves the bytes. What is deliberately absent: which blocks are worth keeping, which is the core's.
+//! [`host`], [`disk`] and [`object`] move the bytes, each on a thread of its own. What is deliberately absent: which blocks are worth
+//! keeping, which is the core's.
 
 mod ahead;
+mod carrier;
 mod disk;
+mod framed;
+mod host;
 mod loads;
+mod object;
+mod records;
+#[cfg(test)]
+mod rig;
 
 pub(crate) use ahead::Pace;
-pub use disk::{DiskConfig, DiskError, DiskTier};
+pub use disk::{DiskConfig, DiskError, open_disk_tier};
+pub use host::{HostConfig, HostError, open_host_tier};
 pub(crate) use loads::{Load, Loads};
+pub use object::{StoreConfig, open_object_tier};
 
 use crate::core::Core;
 use ahead::Way;
-use domain::{BlockHash, Choice, SeqKey, Time};
+use domain::{BlockHash, Choice, GroupId, SeqKey, Time};
 use kv_manager::tiers::{ReadEnd, Slot, Tier, TierConfig, TierRead, TierWrite, WriteEnd};
 use scheduler::Job;
 use std::time::Duration;
@@ -26,7 +36,7 @@ const LOADS_MAX: usize = 256;
 /// The longest that a prompt waits for a tier; then it is computed.
 const LOAD_WAIT_MAX: Duration = Duration::from_secs(5);
 
-/// What a worker asks of a tier. [`DiskTier`] is one; a simulation brings its own. No call waits; each move ends with one
+/// What a worker asks of a tier. No call waits; each move ends with one
 /// [`TierEnd`] in the worker's inbox.
 pub trait TierMover: Send {
     /// Begins to write a record.
@@ -62,12 +72,24 @@ pub enum TierEnd {
         /// How long it took, waiting included.
         elapsed: Duration,
     },
-    /// The tier fails: nothing is read or written any more.
+    /// The tier fails: nothing is read or written there until it is on again.
     Off {
         /// Which.
         tier: Tier,
         /// Why, for people.
         reason: String,
+    },
+    /// The tier that failed does what it should again.
+    On {
+        /// Which.
+        tier: Tier,
+    },
+    /// Others wrote to the tier.
+    Learned {
+        /// Which.
+        tier: Tier,
+        /// What is there.
+        records: Vec<(GroupId, BlockHash)>,
     },
 }
 
@@ -166,6 +188,12 @@ impl Core {
                 self.kv.close_tier(tier);
                 self.meters.tiers.open(tier, false);
             }
+            TierEnd::On { tier } => {
+                tracing::info!(worker = self.config.name, tier = tier.name(), "a tier is there again");
+                self.kv.open_tier(tier);
+                self.meters.tiers.open(tier, true);
+            }
+            TierEnd::Learned { tier, records } => self.kv.learn(tier, &records),
         }
         self.write_to_tiers();
     }

@@ -87,6 +87,17 @@ pub(super) fn problems(config: &Config, origin: impl Fn(&str) -> Origin) -> Vec<
     expect(kv.reserve_percent <= 90, "kv.reserve_percent", &|| {
         format!("{} leaves too little to prompts: at most 90", kv.reserve_percent)
     });
+    let object = &config.object;
+    if !object.endpoint.is_empty() {
+        let known = ["https://", "http://"].iter().any(|scheme| object.endpoint.starts_with(scheme));
+        expect(known, "object.endpoint", &|| format!("{:?} does not begin with https:// or http://", object.endpoint));
+        for (key, value) in [("object.bucket", &object.bucket), ("object.key_id", &object.key_id)] {
+            expect(!value.is_empty(), key, &|| "object.endpoint wants it too".to_owned());
+        }
+        expect(!object.secret.0.is_empty(), "object.secret", &|| "object.key_id wants it too".to_owned());
+        let bare = !object.prefix.starts_with('/') && !object.prefix.ends_with('/');
+        expect(bare, "object.prefix", &|| format!("{:?} has a slash at an end", object.prefix));
+    }
     let session = &config.session;
     expect(session.silence_ms / 3 >= session.heartbeat_ms, "session.silence_ms", &|| {
         format!(
@@ -141,7 +152,7 @@ pub(super) fn problems(config: &Config, origin: impl Fn(&str) -> Origin) -> Vec<
         format!("{} is above {}", transport.rdma_gid, u8::MAX)
     });
 
-    let positive: [(&'static str, u64); 20] = [
+    let positive: [(&'static str, u64); 23] = [
         ("router.body_bytes_max", router.body_bytes_max.0),
         ("router.body_wait_s", router.body_wait_s),
         ("router.prompts_max", router.prompts_max as u64),
@@ -155,6 +166,9 @@ pub(super) fn problems(config: &Config, origin: impl Fn(&str) -> Origin) -> Vec<
         ("engine.running_max", engine.running_max.into()),
         ("engine.waiting_max", engine.waiting_max.into()),
         ("kv.device_bytes", kv.device_bytes.0),
+        ("object.requests", config.object.requests as u64),
+        ("object.known_max", config.object.known_max.into()),
+        ("object.list_s", config.object.list_s),
         ("placement.attempts_max", placement.attempts_max.into()),
         ("placement.index_blocks_max", placement.index_blocks_max as u64),
         ("handoff.lease_ms", handoff.lease_ms),

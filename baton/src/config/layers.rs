@@ -13,6 +13,13 @@ use toml::{Table, Value};
 
 /// What names of environment variables begin with.
 const PREFIX: &str = "BATON_";
+/// What S3 clients read of the environment, and the settings that it is the default of.
+const USUAL: [(&str, &str); 4] = [
+    ("AWS_ACCESS_KEY_ID", "object.key_id"),
+    ("AWS_SECRET_ACCESS_KEY", "object.secret"),
+    ("AWS_SESSION_TOKEN", "object.token"),
+    ("AWS_REGION", "object.region"),
+];
 /// A key further than this from what was written is no likely meaning of it (Jaro-Winkler similarity).
 const LIKENESS_MIN: f64 = 0.7;
 
@@ -136,10 +143,12 @@ pub(super) fn resolve(
     flags: &Flags,
 ) -> Result<Loaded, ConfigError> {
     let mut layers = Layers::new();
+    let environment: Vec<(OsString, OsString)> = environment.collect();
+    layers.usual(&environment)?;
     if let Some((path, text)) = file {
         layers.file(path, text)?;
     }
-    layers.environment(environment)?;
+    layers.environment(environment.into_iter())?;
     for (flag, key, value) in &flags.given {
         layers.text(key, value, Origin::Flag((*flag).to_owned()))?;
     }
@@ -197,6 +206,17 @@ impl Layers {
             }
             for (field, value) in entries {
                 self.set(&format!("{section}.{field}"), value, origin.clone())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What others' tools go by too: whatever is said to us overrules it.
+    fn usual(&mut self, variables: &[(OsString, OsString)]) -> Result<(), ConfigError> {
+        for (name, key) in USUAL {
+            let value = variables.iter().find(|(known, _)| known == name).and_then(|(_, value)| value.to_str());
+            if let Some(value) = value.filter(|value| !value.is_empty()) {
+                self.text(key, value, Origin::Environment(name.to_owned()))?;
             }
         }
         Ok(())

@@ -54,6 +54,22 @@ fn later_layers_win() {
 }
 
 #[test]
+fn what_s3_clients_go_by_is_the_weakest_word() {
+    let usual = [("AWS_ACCESS_KEY_ID", "a"), ("AWS_SECRET_ACCESS_KEY", "b"), ("AWS_SESSION_TOKEN", "")];
+    let file = "[object]\nkey_id = \"c\"\n";
+    let loaded = settle(file, &usual, &[]).expect("it resolves");
+    assert_eq!(origin(&loaded, "object.key_id"), "file baton.toml");
+    assert_eq!(origin(&loaded, "object.secret"), "environment AWS_SECRET_ACCESS_KEY");
+    assert_eq!(origin(&loaded, "object.token"), "default");
+    let config = loaded.checked().expect("it is good");
+    assert_eq!((config.object.key_id.as_str(), config.object.secret.0.as_str()), ("c", "b"));
+    check_refused(
+        settle("", &[], &["object.endpoint=minio:9000", "object.bucket=kv", "object.key_id=a", "object.secret=b"]),
+        "object.endpoint: \"minio:9000\" does not begin with https:// or http:// (flag --set)",
+    );
+}
+
+#[test]
 fn values_are_typed() {
     let file = "[model]\nkv_dtype = \"f32\"\n[kv]\ndevice_bytes = 4096\n[transport]\nrequire = \"local\"\n";
     let config = settle(file, &[("BATON_MODEL__NAME", "7")], &["engine.device=cpu"]).and_then(Loaded::checked);

@@ -4,6 +4,7 @@ use super::hidden::Hidden;
 use super::quantity::Bytes;
 use domain::Dtype;
 use kv_manager::EvictionPolicy;
+use kv_manager::tiers::WritePolicy;
 use serde::{Deserialize, Serialize};
 use transport::Lane;
 
@@ -139,6 +140,13 @@ tree! {
         /// Which cached blocks go first: `lru`, `s3-fifo` (what was used once goes early) or `tree` (ends before beginnings).
         eviction: Eviction = Eviction::S3Fifo,
     }
+    /// The host tier: KV that left the device, in memory.
+    host: Host {
+        /// Memory of each worker's tier. 0: no host tier.
+        bytes: Bytes = Bytes(0),
+        /// When a block is written: `second-use` (when it is used again) or `through` (when it is full).
+        write: Writes = Writes::Through,
+    }
     /// The disk tier: KV that left the device, or outlived its worker.
     disk: Disk {
         /// Folders, of as many devices, with commas between them; each worker makes one of its own in them. Empty: no disk tier.
@@ -146,9 +154,34 @@ tree! {
         /// Room of each worker's tier, in all folders together; taken at start.
         bytes: Bytes = Bytes(8 << 30),
         /// When a block is written: `second-use` (when it is used again) or `through` (when it is full).
-        write: DiskWrites = DiskWrites::SecondUse,
+        write: Writes = Writes::SecondUse,
         /// Reads and writes under way at once.
         depth: u32 = 16,
+    }
+    /// The object tier: KV that workers share, in a store that speaks the S3 API.
+    object: Object {
+        /// Where the store is: `https://HOST[:PORT]`, or `http://` where the network is trusted. Empty: no object tier.
+        endpoint: String = String::new(),
+        /// Its bucket, which is there.
+        bucket: String = String::new(),
+        /// Its region. Said by nobody else: that of `AWS_REGION`.
+        region: String = "us-east-1".to_owned(),
+        /// What the keys of all objects begin with. Empty: nothing.
+        prefix: String = "baton".to_owned(),
+        /// Access key. Said by nobody else: that of `AWS_ACCESS_KEY_ID`.
+        key_id: String = String::new(),
+        /// Its secret; others of the machine see flags. Said by nobody else: that of `AWS_SECRET_ACCESS_KEY`.
+        secret: Hidden = Hidden::default(),
+        /// Token of a session, where the key is of one. Said by nobody else: that of `AWS_SESSION_TOKEN`.
+        token: Hidden = Hidden::default(),
+        /// When a block is written: `second-use` (when it is used again) or `through` (when it is full).
+        write: Writes = Writes::SecondUse,
+        /// Requests of each worker under way at once.
+        requests: usize = 16,
+        /// Objects of each KV group that a worker remembers to be there.
+        known_max: u32 = 262_144,
+        /// How often a worker lists the store, to learn what others wrote.
+        list_s: u64 = 300,
     }
     /// How the router chooses workers.
     placement: Placement {
@@ -217,7 +250,7 @@ tree! {
 }
 
 /// Keys whose values are not shown.
-pub(super) const HIDDEN: [&str; 1] = ["cluster.secret"];
+pub(super) const HIDDEN: [&str; 3] = ["cluster.secret", "object.secret", "object.token"];
 
 /// Number format of the KV cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -302,14 +335,23 @@ pub(crate) enum Pinning {
     Off,
 }
 
-/// When a block is written to disk.
+/// When a block is written to a tier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum DiskWrites {
+pub(crate) enum Writes {
     /// When it is used again.
     SecondUse,
     /// When it is full.
     Through,
+}
+
+impl From<Writes> for WritePolicy {
+    fn from(writes: Writes) -> Self {
+        match writes {
+            Writes::SecondUse => Self::SecondUse,
+            Writes::Through => Self::Through,
+        }
+    }
 }
 
 /// Whether prompts go through prefill workers.

@@ -1,7 +1,8 @@
 //! A worker of the process: its device, its transport agent, its pools, and how it starts.
 
 use super::model::{Engine, Model};
-use crate::config::{Config, DiskWrites, Pinning};
+use super::tiers;
+use crate::config::{Config, Pinning};
 use decode_worker::Decode;
 use domain::plan::StepPlan;
 use domain::session::{PeerInfo, Role, Served};
@@ -9,18 +10,14 @@ use domain::{Incarnation, Secret, WorkerId};
 use engine::cpu::{CpuConfig, CpuDevice, Isa};
 use engine::device::{Device, DeviceLimits};
 use engine::sim::{Course, SimConfig, SimDevice};
-use kv_manager::tiers::WritePolicy;
 use prefill_worker::Prefill;
 use scheduler::SchedulerConfig;
 use std::error::Error;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use transport::{Agent, AgentConfig, Hub, ListenConfig, RdmaConfig, Tls, TlsError};
-use worker::{
-    DiskConfig, DiskError, DiskTier, Inbox, StartError, TierParts, Worker, WorkerConfig, WorkerParts, agent_config,
-    inbox, join,
-};
+use worker::{Inbox, StartError, TierParts, Worker, WorkerConfig, WorkerParts, agent_config, inbox, join};
 
 /// Fewest blocks that a pool is worth starting with.
 const BLOCKS_MIN: u32 = 4;
@@ -69,7 +66,7 @@ impl Seat {
         let agent = agent(config, agent_config(&worker), reach)?;
         let agent = join(hub, &worker, agent, &*device, &inbox);
         let agent = agent.map_err(|error| format!("cannot listen on {}: {error}", config.transport.listen))?;
-        let tiers = disk(config, &worker, &*device, &inbox)?.into_iter().collect();
+        let tiers = tiers::open(config, &worker, &*device, &inbox)?;
         Ok(Self { who, agent, config: worker, device, inbox, tiers, context_tokens: pool.context_tokens })
     }
 
@@ -180,34 +177,6 @@ fn pinning(config: &Config, reach: Reach) -> engine::cpu::Pinning {
         Pinning::On => engine::cpu::Pinning::On,
         Pinning::Off => engine::cpu::Pinning::Off,
     }
-}
-
-/// The worker's disk tier, as configured. Errors: it cannot be opened.
-fn disk(
-    config: &Config,
-    worker: &WorkerConfig,
-    device: &dyn Device,
-    inbox: &Inbox,
-) -> Result<Option<TierParts>, String> {
-    let folders = config.disk.folders.split(',').map(str::trim).filter(|folder| !folder.is_empty());
-    let folders: Vec<PathBuf> = folders.map(|folder| Path::new(folder).join(&worker.name)).collect();
-    if folders.is_empty() {
-        return Ok(None);
-    }
-    let tier = DiskConfig {
-        name: worker.name.clone(),
-        folders,
-        bytes: config.disk.bytes.0,
-        write: match config.disk.write {
-            DiskWrites::SecondUse => WritePolicy::SecondUse,
-            DiskWrites::Through => WritePolicy::Through,
-        },
-        depth: config.disk.depth,
-    };
-    DiskTier::open(&tier, &worker.layout, device, inbox).map(Some).map_err(|error| match error {
-        DiskError::TooSmall { .. } => format!("disk.bytes: {error}"),
-        error => format!("disk.folders: {error}"),
-    })
 }
 
 /// A step samples for each running sequence at most once, and a prompt that ends counts as its choices.

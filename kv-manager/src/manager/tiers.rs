@@ -24,10 +24,11 @@ impl KvManager {
         self.tiers.get_mut(&tier).into_iter().for_each(Shelves::open);
     }
 
-    /// Others wrote these records to the tier. Whether it could take note of all of them.
-    pub fn learn(&mut self, tier: Tier, records: &[(GroupId, BlockHash)]) -> bool {
-        let Some(shelves) = self.tiers.get_mut(&tier) else { return false };
-        records.iter().fold(true, |all, &(group, hash)| shelves.learn(group, hash) && all)
+    /// Others wrote these records to the tier, which takes note of as many as it has room for.
+    pub fn learn(&mut self, tier: Tier, records: &[(GroupId, BlockHash)]) {
+        if let Some(shelves) = self.tiers.get_mut(&tier) {
+            records.iter().for_each(|&(group, hash)| shelves.learn(group, hash));
+        }
     }
 
     /// The counts of each tier, the fastest first.

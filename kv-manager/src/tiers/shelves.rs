@@ -128,17 +128,17 @@ impl Shelves {
         self.assert_conserved();
     }
 
-    /// Others wrote the record. Whether there was room to take note of it, or no need to.
-    pub(crate) fn learn(&mut self, group: GroupId, hash: BlockHash) -> bool {
-        let Some(shelf) = self.shelves.get_mut(at(group)) else { return true };
-        if shelf.index.contains_key(&hash) || self.writing.contains(&(group, hash)) {
-            return true;
+    /// Others wrote the record: it is held, if a slot is free. What is held already was of use here, and is not given up for
+    /// what others may need.
+    pub(crate) fn learn(&mut self, group: GroupId, hash: BlockHash) {
+        let Some(shelf) = self.shelves.get_mut(at(group)) else { return };
+        if !shelf.index.contains_key(&hash)
+            && !self.writing.contains(&(group, hash))
+            && let Some(slot) = shelf.free.pop()
+        {
+            shelf.hold(slot, hash);
+            self.assert_conserved();
         }
-        // What is known already was of use here: nothing of it is given up for what others may need.
-        let Some(slot) = shelf.free.pop() else { return false };
-        shelf.hold(slot, hash);
-        self.assert_conserved();
-        true
     }
 
     /// Nothing is found here from now on, and nothing is written.

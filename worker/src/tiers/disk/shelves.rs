@@ -12,10 +12,9 @@ pub(super) struct Shelves {
     groups: Vec<Shelf>,
 }
 
-pub(super) struct Shelf {
+struct Shelf {
     begin: u64,
-    pub(super) slot_bytes: usize,
-    pub(super) record_bytes: usize,
+    slot_bytes: usize,
 }
 
 impl Shelves {
@@ -29,8 +28,7 @@ impl Shelves {
         let slots = u32::try_from(slots).unwrap_or(u32::MAX);
         let mut begin = 0;
         let shelf = |group| {
-            let shelf =
-                Shelf { begin, slot_bytes: slot_bytes(group) as usize, record_bytes: layout.record_bytes(group) };
+            let shelf = Shelf { begin, slot_bytes: slot_bytes(group) as usize };
             begin += slot_bytes(group) * u64::from(slots);
             shelf
         };
@@ -46,12 +44,8 @@ impl Shelves {
         self.groups.iter().map(|shelf| shelf.slot_bytes).max().unwrap_or(FILE_ALIGN as usize)
     }
 
-    pub(super) fn of_slot(&self, slot: Slot) -> &Shelf {
-        &self.groups[usize::from(slot.group.0)]
-    }
-
     pub(super) fn offset(&self, slot: Slot) -> u64 {
-        let shelf = self.of_slot(slot);
+        let shelf = &self.groups[usize::from(slot.group.0)];
         shelf.begin + shelf.slot_bytes as u64 * u64::from(slot.slot)
     }
 

@@ -1,104 +1,34 @@
 //! A tier over real files, asked as a worker asks it.
 
 use super::*;
-use domain::{BlockHash, BlockId, BlockRef, Choice, Dtype, Epoch, GroupId, KvGroup, RequestId};
+use crate::tiers::rig::{Rig, block, hash, key, layout, pools, slot};
 use kv_manager::tiers::header::HEADER;
-use kv_manager::tiers::{Place, ReadEnd, Slot, WriteEnd};
+use kv_manager::tiers::{ReadEnd, Slot};
 use std::collections::BTreeSet;
 use std::os::unix::fs::FileExt;
-use std::sync::mpsc::{Receiver, channel};
-use std::time::Duration;
+use std::sync::mpsc::channel;
 use tempfile::TempDir;
-use transport::FILE_ALIGN;
-
-const BLOCKS: usize = 4;
-const PATIENCE: Duration = Duration::from_secs(30);
-
-/// Two groups, whose records are of different sizes, neither a multiple of a sector.
-fn layout() -> KvLayout {
-    let group = |layers: std::ops::Range<u16>, kv_heads| KvGroup {
-        layers: layers.collect(),
-        kv_heads,
-        head_dim: 20,
-        window: None,
-    };
-    KvLayout { block_tokens: 16, dtype: Dtype::F32, groups: vec![group(0..3, 2), group(3..4, 1)] }
-}
-
-struct Rig {
-    tier: Box<dyn TierMover>,
-    records: Vec<(Slot, BlockHash)>,
-    ends: Receiver<TierEnd>,
-    pools: Vec<Arc<SealedMemory>>,
-}
 
 fn config(folder: &TempDir) -> DiskConfig {
     let folders = ["one", "two"].map(|name| folder.path().join(name)).to_vec();
     DiskConfig { name: "test".to_owned(), folders, bytes: 1 << 20, write: WritePolicy::Through, depth: 4 }
 }
 
-fn open(config: &DiskConfig) -> Result<Rig, DiskError> {
-    let layout = layout();
-    let pool = |group| Arc::new(SealedMemory::new("pool", BLOCKS * layout.record_bytes(group)).expect("memory"));
-    let pools: Vec<_> = (0..layout.groups.len()).map(pool).collect();
+/// With the records that it held.
+fn open(config: &DiskConfig) -> Result<(Rig, Vec<(Slot, BlockHash)>), DiskError> {
     let (sink, ends) = channel();
-    let lent = pools.iter().map(|pool| pool.clone() as Arc<dyn Memory>).collect();
-    let parts = DiskTier::over(config, &layout, lent, move |end| drop(sink.send(end)))?;
-    Ok(Rig { tier: parts.mover, records: parts.records, ends, pools })
-}
-
-fn slot(group: u16, slot: u32) -> Slot {
-    Slot { group: GroupId(group), slot }
-}
-
-fn place(slot: Slot) -> Place {
-    Place { tier: Tier::Disk, slot }
-}
-
-fn block(group: u16, block: u32) -> BlockRef {
-    BlockRef { group: GroupId(group), block: BlockId(block) }
-}
-
-fn hash(name: u8) -> BlockHash {
-    BlockHash([name; 16])
-}
-
-fn key() -> SeqKey {
-    SeqKey { request: RequestId(1), epoch: Epoch(1), choice: Choice(0) }
-}
-
-impl Rig {
-    #[expect(clippy::mut_from_ref, reason = "the memory is a mapping, and each borrow here ends before the next")]
-    fn bytes(&self, of: BlockRef) -> &mut [u8] {
-        let len = layout().record_bytes(usize::from(of.group.0));
-        let pool = &self.pools[usize::from(of.group.0)];
-        // SAFETY: the block is inside the pool, and no move is under way.
-        unsafe { std::slice::from_raw_parts_mut(pool.as_ptr().add(of.block.0 as usize * len), len) }
-    }
-
-    fn write(&mut self, slot: Slot, block: BlockRef, hash: BlockHash) -> bool {
-        self.tier.write(TierWrite { place: place(slot), block, hash });
-        match self.ends.recv_timeout(PATIENCE).expect("it ends") {
-            TierEnd::Wrote { write, end, .. } if write.place.slot == slot => end == WriteEnd::Written,
-            end => panic!("{end:?}"),
-        }
-    }
-
-    fn read(&mut self, slot: Slot, block: BlockRef, hash: BlockHash) -> ReadEnd {
-        self.tier.read(key(), TierRead { place: place(slot), block, hash, number: 0 });
-        match self.ends.recv_timeout(PATIENCE).expect("it ends") {
-            TierEnd::Read { read, end, .. } if read.place.slot == slot => end,
-            end => panic!("{end:?}"),
-        }
-    }
+    let (pools, lent) = pools();
+    let mut parts = over(config, &layout(), lent, move |end| drop(sink.send(end)))?;
+    let records = std::mem::take(&mut parts.records);
+    Ok((Rig::new(parts, ends, pools), records))
 }
 
 #[test]
 fn records_come_back_as_they_were_in_this_life_and_the_next() {
     let folder = tempfile::tempdir().expect("a folder");
     let config = config(&folder);
-    let mut rig = open(&config).expect("it opens");
-    assert_eq!(rig.records, []);
+    let (mut rig, records) = open(&config).expect("it opens");
+    assert_eq!(records, []);
     for group in 0..2 {
         for (at, byte) in rig.bytes(block(group, 1)).iter_mut().enumerate() {
             *byte = (at * 7 + usize::from(group)) as u8;
@@ -114,8 +44,8 @@ fn records_come_back_as_they_were_in_this_life_and_the_next() {
     }
     let written: Vec<_> = (0..2).map(|group| rig.bytes(block(group, 1)).to_vec()).collect();
     drop(rig);
-    let mut rig = open(&config).expect("it opens again");
-    assert_eq!(rig.records, [(slot(0, 3), hash(5)), (slot(1, 3), hash(5))]);
+    let (mut rig, records) = open(&config).expect("it opens again");
+    assert_eq!(records, [(slot(0, 3), hash(5)), (slot(1, 3), hash(5))]);
     for group in 0..2 {
         assert_eq!(rig.read(slot(group, 3), block(group, 0), hash(5)), ReadEnd::Good);
         assert_eq!(rig.bytes(block(group, 0)), written[usize::from(group)]);
@@ -128,7 +58,7 @@ fn a_flipped_bit_is_found() {
     let folder = tempfile::tempdir().expect("a folder");
     // One folder, so that the place of a slot in the file is known.
     let config = DiskConfig { folders: vec![folder.path().join("one")], ..config(&folder) };
-    let mut rig = open(&config).expect("it opens");
+    let (mut rig, _) = open(&config).expect("it opens");
     rig.bytes(block(0, 1)).fill(9);
     assert!(rig.write(slot(0, 0), block(0, 1), hash(1)));
     let file = File::options().read(true).write(true).open(config.folders[0].join("records")).expect("it is there");
@@ -160,15 +90,15 @@ fn a_folder_is_one_tiers_alone_and_too_little_is_told() {
 fn a_disk_that_fails_is_given_up() {
     let folder = tempfile::tempdir().expect("a folder");
     let config = config(&folder);
-    let mut rig = open(&config).expect("it opens");
+    let (mut rig, _) = open(&config).expect("it opens");
     for path in &config.folders {
         File::options().write(true).open(path.join("records")).and_then(|file| file.set_len(0)).expect("it can be cut");
     }
     let mut off = 0;
     for _ in 0..20 {
-        rig.tier.read(key(), TierRead { place: place(slot(0, 1)), block: block(0, 0), hash: hash(1), number: 0 });
+        rig.ask(slot(0, 1), block(0, 0), hash(1), 0);
         loop {
-            match rig.ends.recv_timeout(PATIENCE).expect("it ends") {
+            match rig.ended() {
                 TierEnd::Off { .. } => off += 1,
                 TierEnd::Read { end, .. } => break assert_eq!(end, ReadEnd::Unread),
                 end => panic!("{end:?}"),
@@ -181,15 +111,15 @@ fn a_disk_that_fails_is_given_up() {
 #[test]
 fn reads_that_are_cancelled_end_each_once() {
     let folder = tempfile::tempdir().expect("a folder");
-    let mut rig = open(&config(&folder)).expect("it opens");
+    let (mut rig, _) = open(&config(&folder)).expect("it opens");
     assert!(rig.write(slot(0, 0), block(0, 1), hash(1)));
     for number in 0..500 {
-        rig.tier.read(key(), TierRead { place: place(slot(0, 0)), block: block(0, 2), hash: hash(1), number });
+        rig.ask(slot(0, 0), block(0, 2), hash(1), number);
     }
-    rig.tier.cancel(key());
+    rig.mover.cancel(key());
     let mut numbers = BTreeSet::new();
     for _ in 0..500 {
-        match rig.ends.recv_timeout(PATIENCE).expect("it ends") {
+        match rig.ended() {
             TierEnd::Read { read, end: ReadEnd::Unread | ReadEnd::Good, .. } => assert!(numbers.insert(read.number)),
             end => panic!("{end:?}"),
         }

@@ -1,0 +1,88 @@
+//! The tiers below a worker's device, as configured.
+
+use crate::config::Config;
+use engine::device::Device;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use transport::ObjectCredentials;
+use worker::{
+    DiskConfig, DiskError, HostConfig, HostError, Inbox, StoreConfig, TierParts, WorkerConfig, open_disk_tier,
+    open_host_tier, open_object_tier,
+};
+
+/// Opens all that there are to be. Errors: one cannot be opened; they name the setting to change.
+pub(super) fn open(
+    config: &Config,
+    worker: &WorkerConfig,
+    device: &dyn Device,
+    inbox: &Inbox,
+) -> Result<Vec<TierParts>, String> {
+    let tiers = [host(config, worker, device, inbox)?, disk(config, worker, device, inbox)?];
+    Ok(tiers.into_iter().chain([object(config, worker, device, inbox)?]).flatten().collect())
+}
+
+fn host(
+    config: &Config,
+    worker: &WorkerConfig,
+    device: &dyn Device,
+    inbox: &Inbox,
+) -> Result<Option<TierParts>, String> {
+    if config.host.bytes.0 == 0 {
+        return Ok(None);
+    }
+    let (name, bytes) = (worker.name.clone(), config.host.bytes.0);
+    let tier = HostConfig { name, bytes, write: config.host.write.into() };
+    let opened = open_host_tier(&tier, &worker.layout, device, inbox);
+    opened.map(Some).map_err(|error: HostError| format!("host.bytes: {error}"))
+}
+
+fn disk(
+    config: &Config,
+    worker: &WorkerConfig,
+    device: &dyn Device,
+    inbox: &Inbox,
+) -> Result<Option<TierParts>, String> {
+    let folders = config.disk.folders.split(',').map(str::trim).filter(|folder| !folder.is_empty());
+    let folders: Vec<PathBuf> = folders.map(|folder| Path::new(folder).join(&worker.name)).collect();
+    if folders.is_empty() {
+        return Ok(None);
+    }
+    let tier = DiskConfig {
+        name: worker.name.clone(),
+        folders,
+        bytes: config.disk.bytes.0,
+        write: config.disk.write.into(),
+        depth: config.disk.depth,
+    };
+    open_disk_tier(&tier, &worker.layout, device, inbox).map(Some).map_err(|error| match error {
+        DiskError::TooSmall { .. } => format!("disk.bytes: {error}"),
+        error => format!("disk.folders: {error}"),
+    })
+}
+
+fn object(
+    config: &Config,
+    worker: &WorkerConfig,
+    device: &dyn Device,
+    inbox: &Inbox,
+) -> Result<Option<TierParts>, String> {
+    let object = &config.object;
+    if object.endpoint.is_empty() {
+        return Ok(None);
+    }
+    let token = Some(object.token.0.clone()).filter(|token| !token.is_empty());
+    let tier = StoreConfig {
+        name: worker.name.clone(),
+        endpoint: object.endpoint.clone(),
+        region: object.region.clone(),
+        bucket: object.bucket.clone(),
+        prefix: object.prefix.clone(),
+        credentials: ObjectCredentials { key_id: object.key_id.clone(), secret: object.secret.0.clone(), token },
+        write: object.write.into(),
+        requests_max: object.requests,
+        known_max: object.known_max,
+        list_every: Duration::from_secs(object.list_s),
+    };
+    let opened = open_object_tier(&tier, &worker.layout, device, inbox);
+    opened.map(Some).map_err(|error| format!("object.endpoint: {error}"))
+}

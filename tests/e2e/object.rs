@@ -1,0 +1,126 @@
+//! The object tier against a store that others wrote: workers share what they computed, over a store's death and return, and bytes
+//! that somebody flipped there are never used. The text is always that of a server without tiers.
+
+use crate::asks::Ask;
+use crate::disk::{ASKS, SMALL, TOKENS, asks, expected, round};
+use crate::server::{Server, until};
+use crate::store::{BUCKET, Store};
+use serde_json::json;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+const FLAGS: [&str; 2] = ["--prefill", "0"];
+const SOMEBODY: &str =
+    "AWS4-HMAC-SHA256 Credential=test/20260101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=0";
+/// Tokens of a block of the bundled model.
+const BLOCK_TOKENS: u32 = 32;
+/// Full blocks of all prompts.
+const BLOCKS: u32 = ASKS * (TOKENS / BLOCK_TOKENS);
+
+fn start(store: &Store, device: Option<(&str, &str)>) -> Server {
+    let endpoint = format!("http://{}", store.address);
+    let mut environment = vec![
+        ("BATON_OBJECT__ENDPOINT", endpoint.as_str()),
+        ("BATON_OBJECT__BUCKET", BUCKET),
+        ("BATON_OBJECT__WRITE", "through"),
+        ("BATON_OBJECT__LIST_S", "1"),
+        ("AWS_ACCESS_KEY_ID", "key"),
+        ("AWS_SECRET_ACCESS_KEY", "secret"),
+    ];
+    environment.extend(device);
+    Server::start_with(&FLAGS, &environment)
+}
+
+fn moved(server: &Server, result: &str) -> f64 {
+    server.metrics().sum("baton_tier_moves_total", &[("tier", "object"), ("result", result)])
+}
+
+fn until_open(server: &Server, open: f64) {
+    let what = if open > 0.0 { "the store to be there again" } else { "the store to be missed" };
+    until(what, || (server.metrics().sum("baton_tier_open", &[("tier", "object")]) == open).then_some(()));
+}
+
+/// Waits until it knows of all blocks of the prompts in the store.
+fn until_known(server: &Server) {
+    let held = || server.metrics().sum("baton_tier_records", &[("tier", "object"), ("state", "held")]);
+    until("all blocks to be in the store", || (held() >= f64::from(BLOCKS)).then_some(()));
+}
+
+/// The body of an answer to a request that nobody signed: this store wants a name, and does not look whether it is right.
+fn raw(store: &Store, method: &str, key: &str, body: &[u8]) -> Vec<u8> {
+    let mut stream = TcpStream::connect(store.address).expect("it listens");
+    let len = body.len();
+    let head = format!(
+        "{method} /{BUCKET}/{key} HTTP/1.0\r\nHost: {}\r\nAuthorization: {SOMEBODY}\r\nContent-Length: {len}\r\n\r\n",
+        store.address
+    );
+    stream.write_all(&[head.as_bytes(), body].concat()).expect("it is asked");
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).expect("it answers");
+    let end = answer.windows(4).position(|four| four == b"\r\n\r\n").expect("an answer has a head");
+    assert!(answer[..end].windows(5).any(|five| five == b" 200 "), "{}", String::from_utf8_lossy(&answer[..end]));
+    answer.split_off(end + 4)
+}
+
+#[test]
+fn workers_share_a_store_that_may_die_and_return() {
+    let (expected, mut store) = (expected(&FLAGS), Store::start());
+    let first = start(&store, None);
+    assert_eq!(round(&first, &expected), 0);
+    until_known(&first);
+    // What another worker computed is there for the first prompt of a new one.
+    let second = start(&store, Some(SMALL));
+    until_known(&second);
+    let (said, cached) = asks()[0].whole(&second);
+    assert_eq!(said, expected[0]);
+    assert_eq!(cached, u64::from(TOKENS / BLOCK_TOKENS * BLOCK_TOKENS), "prompt tokens came from the store");
+    until("reads from the store", || (moved(&second, "read") > 0.0).then_some(()));
+    round(&second, &expected);
+    second.settled();
+
+    // Without the store it goes on; after a return it goes on with it, though that has lost everything.
+    store.die();
+    until_open(&second, 0.0);
+    round(&second, &expected);
+    let written = moved(&second, "written");
+    let _store = Store::start_at(store.address.port());
+    until_open(&second, 1.0);
+    round(&second, &expected);
+    let fresh: Vec<u32> = (0..TOKENS).map(|n| 300 + n * 7 % 1400).collect();
+    let fresh = Ask::completion("tiny-rust", json!(fresh), json!({ "temperature": 0, "max_tokens": 12 }));
+    assert_eq!(fresh.whole(&second).0, fresh.whole(&first).0);
+    until("writes to the new store", || (moved(&second, "written") > written).then_some(()));
+    second.settled();
+}
+
+#[test]
+fn an_object_with_a_flipped_byte_is_not_used_and_gives_way_to_a_good_one() {
+    let (expected, store) = (expected(&FLAGS), Store::start());
+    let first = start(&store, None);
+    round(&first, &expected);
+    until_known(&first);
+    drop(first);
+    let mut after = String::new();
+    let mut objects = 0;
+    loop {
+        let listed = store.ask("GET", &format!("?list-type=2&start-after={after}"));
+        let keys: Vec<_> = listed.split("<Key>").skip(1).filter_map(|rest| rest.split("</Key>").next()).collect();
+        let Some(last) = keys.last() else { break };
+        for key in &keys {
+            let mut bytes = raw(&store, "GET", key, &[]);
+            let at = objects * 37 % bytes.len();
+            bytes[at] ^= 0x10;
+            raw(&store, "PUT", key, &bytes);
+            objects += 1;
+        }
+        after = (*last).to_owned();
+    }
+    assert!(objects >= BLOCKS as usize, "{objects} objects");
+
+    let second = start(&store, None);
+    until_known(&second);
+    assert_eq!(round(&second, &expected), 0, "prompt tokens came from objects that are wrong");
+    until("wrong objects", || (moved(&second, "corrupt") > 0.0).then_some(()));
+    until("good ones in their place", || (moved(&second, "written") > 0.0).then_some(()));
+    second.settled();
+}

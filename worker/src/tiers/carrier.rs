@@ -1,0 +1,160 @@
+//! What all movers have in common: the worker's end of the thread of a tier, and the moves that wait in it.
+
+use super::{TierEnd, TierMover};
+use domain::SeqKey;
+use kv_manager::tiers::{Place, ReadEnd, TierRead, TierWrite, WriteEnd};
+use std::collections::{BTreeSet, VecDeque};
+use std::io;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Instant;
+use transport::TransferId;
+
+/// What a tier's thread is asked for. Reads are no more than the device has blocks, writes no more than the core has under way at
+/// once, ends no more than what was begun: the queue is bounded by them.
+pub(super) enum Order {
+    Move(Move),
+    Cancel(SeqKey),
+    Ended(TransferId, Ended),
+    Close,
+}
+
+/// How what the tier's store was asked for ended.
+pub(super) enum Ended {
+    Done,
+    /// What was to be written is there, for another worker had written it.
+    Existed,
+    /// What was to be read is not there.
+    Missing,
+    /// What was to be read is not what it should be.
+    Wrong(String),
+    /// What others wrote.
+    Listed(Vec<String>),
+    Cancelled,
+    Failed(String),
+}
+
+/// A move, and when it was asked for.
+#[derive(Clone, Copy)]
+pub(super) struct Move {
+    pub(super) what: What,
+    at: Instant,
+}
+
+#[derive(Clone, Copy)]
+pub(super) enum What {
+    Write(TierWrite),
+    Read(SeqKey, TierRead),
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "moves are timed, and pauses of a store that is away; no core is told of it"
+)]
+pub(super) fn now() -> Instant {
+    Instant::now()
+}
+
+impl Move {
+    pub(super) fn place(&self) -> Place {
+        match self.what {
+            What::Write(write) => write.place,
+            What::Read(_, read) => read.place,
+        }
+    }
+
+    /// Its end, where nothing was moved.
+    pub(super) fn failed(&self) -> TierEnd {
+        self.end(WriteEnd::Failed, ReadEnd::Unread)
+    }
+
+    /// Its end, which is that of a write or that of a read.
+    pub(super) fn end(&self, wrote: WriteEnd, read: ReadEnd) -> TierEnd {
+        let elapsed = now().duration_since(self.at);
+        match self.what {
+            What::Write(write) => TierEnd::Wrote { write, end: wrote, elapsed },
+            What::Read(key, of) => TierEnd::Read { key, read: of, end: read, elapsed },
+        }
+    }
+}
+
+/// Moves that have not begun.
+#[derive(Default)]
+pub(super) struct Waiting {
+    reads: VecDeque<Move>,
+    writes: VecDeque<Move>,
+}
+
+impl Waiting {
+    pub(super) fn push(&mut self, one: Move) {
+        match one.what {
+            What::Write(_) => self.writes.push_back(one),
+            What::Read(..) => self.reads.push_back(one),
+        }
+    }
+
+    /// The next one: those that somebody waits for come first.
+    pub(super) fn pop(&mut self) -> Option<Move> {
+        self.reads.pop_front().or_else(|| self.writes.pop_front())
+    }
+
+    /// Takes the reads of these loads out.
+    pub(super) fn cancel(&mut self, keys: &BTreeSet<SeqKey>) -> VecDeque<Move> {
+        let (cancelled, rest) = std::mem::take(&mut self.reads)
+            .into_iter()
+            .partition(|one| matches!(one.what, What::Read(key, _) if keys.contains(&key)));
+        self.reads = rest;
+        cancelled
+    }
+
+    pub(super) fn clear(&mut self) {
+        *self = Self::default();
+    }
+}
+
+/// The worker's end of a tier's thread. Dropping it ends what is under way.
+pub(super) struct Carrier {
+    orders: Sender<Order>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// The way to a thread that is to be started.
+pub(super) fn orders() -> (Sender<Order>, Receiver<Order>) {
+    channel()
+}
+
+impl Carrier {
+    /// Starts the thread, which returns once it got [`Order::Close`] and nothing is under way any more. Errors: of the system.
+    pub(super) fn start(name: String, orders: Sender<Order>, body: impl FnOnce() + Send + 'static) -> io::Result<Self> {
+        let thread = std::thread::Builder::new().name(name).spawn(body)?;
+        Ok(Self { orders, thread: Some(thread) })
+    }
+
+    fn order(&self, order: Order) {
+        // The thread outlives this value, unless it panicked, which is told then.
+        let _ = self.orders.send(order);
+    }
+}
+
+impl TierMover for Carrier {
+    fn write(&mut self, write: TierWrite) {
+        self.order(Order::Move(Move { what: What::Write(write), at: now() }));
+    }
+
+    fn read(&mut self, key: SeqKey, read: TierRead) {
+        self.order(Order::Move(Move { what: What::Read(key, read), at: now() }));
+    }
+
+    fn cancel(&mut self, key: SeqKey) {
+        self.order(Order::Cancel(key));
+    }
+}
+
+impl Drop for Carrier {
+    fn drop(&mut self) {
+        self.order(Order::Close);
+        if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
+            tracing::error!("the thread of a tier panicked");
+        }
+    }
+}

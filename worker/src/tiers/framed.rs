@@ -1,0 +1,284 @@
+//! The thread of a tier whose records move through frames: memory that a store's mover knows, since a block need not be aligned as
+//! the store wants it, and what is read is verified before it gets into a block.
+//!
+//! What the store does is never relied on: a record that is not what it should be is told so, and a store that fails is not asked
+//! until it answers again, or never, as the [`Store`] says.
+
+use super::TierEnd;
+use super::carrier::{Ended, Move, Order, Waiting, What};
+use super::records::{Records, Spot};
+use domain::{BlockHash, GroupId, SeqKey};
+use kv_manager::tiers::header::HEADER;
+use kv_manager::tiers::{ReadEnd, Tier, TierRead, TierWrite, WriteEnd};
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::Duration;
+use transport::{Memory, TransferId};
+
+/// Memory of all frames, about.
+const FRAMES_BYTES: usize = 32 << 20;
+/// Frames, at least and at most: records under way.
+const FRAMES_MIN: usize = 4;
+pub(super) const FRAMES_MAX: usize = 64;
+
+/// How many frames there are.
+pub(super) fn frames(frame_bytes: usize) -> usize {
+    (FRAMES_BYTES / frame_bytes).clamp(FRAMES_MIN, FRAMES_MAX)
+}
+
+/// What keeps the records of a tier. What it is asked for ends with an [`Order::Ended`].
+pub(super) trait Store: Send {
+    /// Which tier it is.
+    const TIER: Tier;
+    /// Where in a frame the record begins, behind the header.
+    const RECORD_AT: usize;
+    /// So many failures one after the other, and the tier is off.
+    const FAILURES_MAX: u32;
+
+    /// Begins to move a frame, whose bytes begin at `at` of the frames' memory; a record there has `len` bytes, its header and what
+    /// is between them included. Errors: why it did not begin.
+    fn begin(&mut self, what: &What, at: u64, len: usize) -> Result<TransferId, String>;
+
+    /// What was begun shall end soon.
+    fn cancel(&mut self, id: TransferId);
+
+    /// A record was written. Errors: it will not be found there.
+    fn wrote(&mut self, write: &TierWrite) -> Result<(), String>;
+
+    /// What is there is not the record.
+    fn wrong(&mut self, read: &TierRead);
+
+    /// Begins to look for what others wrote, where that is due. An answer is also the sign that a store is there again.
+    fn look(&mut self) -> Option<Result<TransferId, String>>;
+
+    /// What others wrote, by what a look brought; `None`: it failed.
+    fn found(&mut self, keys: Option<Vec<String>>) -> Vec<(GroupId, BlockHash)>;
+
+    /// The tier is off, for the store failed.
+    fn failed(&mut self);
+
+    /// How long until a look is due. `None`: none will be, unless something ends first.
+    fn patience(&self) -> Option<Duration>;
+}
+
+/// The thread.
+pub(super) struct Framed<S> {
+    pub(super) name: String,
+    pub(super) records: Records,
+    pub(super) sink: Box<dyn Fn(TierEnd) + Send>,
+    pub(super) inbox: Receiver<Order>,
+    pub(super) store: S,
+    pub(super) memory: Arc<dyn Memory>,
+    pub(super) frame_bytes: usize,
+    state: State,
+}
+
+#[derive(Default)]
+struct State {
+    /// Frames that nobody uses.
+    free: Vec<usize>,
+    waiting: Waiting,
+    /// With the frame of each.
+    under_way: HashMap<TransferId, (Move, usize)>,
+    look: Option<TransferId>,
+    /// Failures of the store, one after the other.
+    failures: u32,
+    off: bool,
+}
+
+impl<S: Store> Framed<S> {
+    /// A thread's body, with all frames that `memory` has room for.
+    pub(super) fn new(
+        name: String,
+        records: Records,
+        sink: Box<dyn Fn(TierEnd) + Send>,
+        inbox: Receiver<Order>,
+        store: S,
+        memory: Arc<dyn Memory>,
+        frame_bytes: usize,
+    ) -> Self {
+        let state = State { free: (0..memory.len() / frame_bytes).collect(), ..State::default() };
+        Self { name, records, sink, inbox, store, memory, frame_bytes, state }
+    }
+
+    /// Returns once the tier is dropped and nothing is under way any more.
+    pub(super) fn run(mut self) {
+        let mut closed = false;
+        while !closed || !self.state.under_way.is_empty() {
+            let patience = if closed { None } else { self.store.patience() };
+            let order = match patience {
+                Some(patience) => self.inbox.recv_timeout(patience),
+                None => self.inbox.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            };
+            let mut order = match order {
+                Ok(order) => Some(order),
+                Err(RecvTimeoutError::Timeout) => None,
+                Err(RecvTimeoutError::Disconnected) => return,
+            };
+            let mut cancelled = BTreeSet::new();
+            while let Some(one) = order {
+                match one {
+                    Order::Move(one) => self.state.waiting.push(one),
+                    Order::Cancel(key) => drop(cancelled.insert(key)),
+                    Order::Ended(id, end) => self.ended(id, end),
+                    Order::Close => {
+                        closed = true;
+                        self.state.under_way.keys().for_each(|&id| self.store.cancel(id));
+                        self.state.waiting.clear();
+                    }
+                }
+                order = self.inbox.try_recv().ok();
+            }
+            self.cancel(&cancelled);
+            self.begin();
+            if !closed {
+                self.look();
+            }
+        }
+    }
+
+    /// Begins moves while frames are free.
+    fn begin(&mut self) {
+        while let Some(&frame) = self.state.free.last() {
+            let Some(one) = self.state.waiting.pop() else { return };
+            if self.state.off {
+                (self.sink)(one.failed());
+                continue;
+            }
+            if let What::Write(write) = one.what {
+                // SAFETY: the frame has room for the record of any group, and is nobody else's now. The core keeps the block as
+                // it is until this write has ended.
+                unsafe { self.records.put(&write, self.spot(frame)) };
+            }
+            let len = S::RECORD_AT + self.records.len(one.place().slot.group);
+            match self.store.begin(&one.what, (frame * self.frame_bytes) as u64, len) {
+                Ok(id) => {
+                    self.state.free.pop();
+                    self.state.under_way.insert(id, (one, frame));
+                }
+                Err(reason) => {
+                    self.failed(&reason);
+                    (self.sink)(one.failed());
+                }
+            }
+        }
+    }
+
+    /// Begins to look for what others wrote, where that is due.
+    fn look(&mut self) {
+        match self.store.look() {
+            None => {}
+            Some(Ok(id)) => self.state.look = Some(id),
+            Some(Err(reason)) => {
+                self.failed(&reason);
+                self.store.found(None);
+            }
+        }
+    }
+
+    fn ended(&mut self, id: TransferId, end: Ended) {
+        if self.state.look == Some(id) {
+            self.state.look = None;
+            return self.looked(end);
+        }
+        // The end of something that nobody waits for.
+        let Some((one, frame)) = self.state.under_way.remove(&id) else { return };
+        self.state.free.push(frame);
+        let told = match end {
+            Ended::Done => self.moved(&one, frame),
+            Ended::Existed => Ok(one.end(WriteEnd::Existed, ReadEnd::Unread)),
+            Ended::Missing => Ok(one.end(WriteEnd::Failed, ReadEnd::Missing)),
+            Ended::Wrong(why) => Ok(self.wrong(&one, &why)),
+            Ended::Cancelled | Ended::Listed(_) => Ok(one.failed()),
+            Ended::Failed(reason) => Err(reason),
+        };
+        match told {
+            Ok(told) => {
+                self.state.failures = 0;
+                (self.sink)(told);
+            }
+            Err(reason) => {
+                self.failed(&reason);
+                (self.sink)(one.failed());
+            }
+        }
+    }
+
+    /// The store did its part. Errors: the record will not be found.
+    fn moved(&mut self, one: &Move, frame: usize) -> Result<TierEnd, String> {
+        match one.what {
+            What::Write(write) => {
+                self.store.wrote(&write)?;
+                Ok(one.end(WriteEnd::Written, ReadEnd::Unread))
+            }
+            // SAFETY: the frame was read into and is nobody else's now; the core keeps the block for this read until it has ended.
+            What::Read(_, read) => match unsafe { self.records.take(&read, self.spot(frame)) } {
+                Ok(()) => Ok(one.end(WriteEnd::Failed, ReadEnd::Good)),
+                Err(why) => Ok(self.wrong(one, &why)),
+            },
+        }
+    }
+
+    fn wrong(&mut self, one: &Move, why: &str) -> TierEnd {
+        if let What::Read(_, read) = one.what {
+            tracing::warn!(tier = self.name, place = ?read.place, why, "a record is wrong; it is not used");
+            self.store.wrong(&read);
+        }
+        one.end(WriteEnd::Failed, ReadEnd::Wrong)
+    }
+
+    fn looked(&mut self, end: Ended) {
+        let keys = match end {
+            Ended::Listed(keys) => Some(keys),
+            Ended::Failed(reason) => {
+                self.failed(&reason);
+                None
+            }
+            _ => None,
+        };
+        let answered = keys.is_some();
+        let records = self.store.found(keys);
+        if answered {
+            self.state.failures = 0;
+            if std::mem::take(&mut self.state.off) {
+                (self.sink)(TierEnd::On { tier: S::TIER });
+            }
+        }
+        if !records.is_empty() {
+            (self.sink)(TierEnd::Learned { tier: S::TIER, records });
+        }
+    }
+
+    /// The store failed once more.
+    fn failed(&mut self, reason: &str) {
+        if self.state.off {
+            return;
+        }
+        self.state.failures += 1;
+        tracing::warn!(tier = self.name, reason, failures = self.state.failures, "the store of a tier failed");
+        if self.state.failures >= S::FAILURES_MAX {
+            self.state.off = true;
+            self.store.failed();
+            let reason = format!("{} failures one after the other, the last: {reason}", self.state.failures);
+            (self.sink)(TierEnd::Off { tier: S::TIER, reason });
+        }
+    }
+
+    /// Ends the reads of these loads that have not begun; the others end by themselves.
+    fn cancel(&mut self, keys: &BTreeSet<SeqKey>) {
+        if !keys.is_empty() {
+            self.state.waiting.cancel(keys).iter().for_each(|one| (self.sink)(one.failed()));
+        }
+    }
+
+    fn spot(&self, frame: usize) -> Spot {
+        const { assert!(HEADER <= S::RECORD_AT, "a header fits before its record") };
+        debug_assert!(self.frame_bytes >= S::RECORD_AT + self.records.len_max());
+        // SAFETY: the memory has so many frames, of so many bytes.
+        unsafe {
+            let header = self.memory.as_ptr().add(frame * self.frame_bytes);
+            Spot { header, record: header.add(S::RECORD_AT) }
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! A slab, asked as a worker asks it, and looked at as somebody else would.
+
+use super::slab::{ENTRY, HEAD, HEADER_AT, MAGIC, VERSION};
+use super::*;
+use crate::tiers::rig::{Rig, block, hash, layout, pools, slot};
+use domain::GroupId;
+use kv_manager::tiers::header::{HEADER, RecordHeader};
+use std::sync::mpsc::channel;
+use transport::checksum;
+
+fn config() -> HostConfig {
+    HostConfig { name: "test".to_owned(), bytes: 1 << 20, write: WritePolicy::Through }
+}
+
+fn open() -> (Rig, Arc<dyn Memory>) {
+    let (sink, ends) = channel();
+    let (pools, lent) = pools();
+    let (parts, memory) = over(&config(), &layout(), lent, move |end| drop(sink.send(end))).expect("it opens");
+    (Rig::new(parts, ends, pools), memory)
+}
+
+/// What lies in the slab from `at` on, to whoever maps it.
+fn bytes(memory: &dyn Memory, at: usize, len: usize) -> &[u8] {
+    assert!(at + len <= memory.len());
+    // SAFETY: it is inside, and no move is under way.
+    unsafe { std::slice::from_raw_parts(memory.as_ptr().add(at), len) }
+}
+
+fn word(memory: &dyn Memory, at: usize) -> u64 {
+    u64::from_le_bytes(bytes(memory, at, 8).try_into().expect("eight bytes"))
+}
+
+#[test]
+fn records_come_back_as_they_were() {
+    let (mut rig, memory) = open();
+    for group in 0..2 {
+        for (at, byte) in rig.bytes(block(group, 1)).iter_mut().enumerate() {
+            *byte = (at * 7 + usize::from(group)) as u8;
+        }
+        let written = rig.bytes(block(group, 1)).to_vec();
+        assert!(rig.write(slot(group, 3), block(group, 1), hash(5)));
+        assert_eq!(rig.read(slot(group, 3), block(group, 2), hash(5)), ReadEnd::Good);
+        assert_eq!(rig.bytes(block(group, 2)), written);
+        // Whoever looks for another record there does not get this one.
+        assert_eq!(rig.read(slot(group, 3), block(group, 0), hash(6)), ReadEnd::Wrong);
+        assert_eq!(rig.read(slot(group, 2), block(group, 0), hash(5)), ReadEnd::Wrong);
+        assert!(rig.bytes(block(group, 0)).iter().all(|&byte| byte == 0), "what is wrong got into a block");
+    }
+    // The same after others were put everywhere.
+    let slots = word(&*memory, MAGIC.len() + 24) as u32;
+    for group in 0..2 {
+        for n in 0..slots {
+            rig.bytes(block(group, 0)).fill(n as u8);
+            assert!(rig.write(slot(group, n), block(group, 0), hash(n as u8)));
+        }
+        for n in 0..slots {
+            assert_eq!(rig.read(slot(group, n), block(group, 1), hash(n as u8)), ReadEnd::Good);
+            assert!(rig.bytes(block(group, 1)).iter().all(|&byte| byte == n as u8), "slot {n} of group {group}");
+        }
+    }
+}
+
+#[test]
+fn a_slab_says_itself_what_lies_where() {
+    let (mut rig, memory) = open();
+    let memory = &*memory;
+    let layout = layout();
+    assert_eq!(bytes(memory, 0, 8), MAGIC);
+    let [version, fingerprint, groups, slots] = [8, 16, 24, 32].map(|at| word(memory, at));
+    assert_eq!((version, fingerprint, groups), (VERSION, layout.fingerprint(), 2));
+    for (group, round) in [(1, 1), (1, 2), (0, 1)] {
+        rig.bytes(block(group, 0)).fill(40 + round as u8);
+        assert!(rig.write(slot(group, 2), block(group, 0), hash(9)));
+        let entry = HEAD + ENTRY * (usize::from(group) * slots as usize + 2);
+        assert_eq!(word(memory, entry), 2 * round, "the generation is even, and another after each change");
+        let len = layout.record_bytes(usize::from(group));
+        let [begin, each] = [0, 8].map(|at| word(memory, 40 + 16 * usize::from(group) + at) as usize);
+        let record = bytes(memory, begin + 2 * each, len);
+        assert_eq!(record, rig.bytes(block(group, 0)));
+        let header = RecordHeader { group: GroupId(group), hash: hash(9), fingerprint, len: len as u64, checksum: 0 };
+        let found: &[u8; HEADER] = bytes(memory, entry + HEADER_AT, HEADER).try_into().expect("a header");
+        assert_eq!(header.checksum_in(found), Ok(checksum(record)));
+    }
+    assert!(memory.file().is_some(), "others of the host can map it");
+}
+
+#[test]
+fn a_byte_that_changed_is_found() {
+    let (mut rig, memory) = open();
+    assert!(rig.write(slot(0, 1), block(0, 1), hash(1)));
+    let begin = word(&*memory, 40) as usize;
+    let each = word(&*memory, 48) as usize;
+    for at in [begin + each, begin + each + 100, HEAD + ENTRY + HEADER_AT + 20] {
+        // SAFETY: it is inside, and no move is under way.
+        let flip = || unsafe { *memory.as_ptr().add(at) ^= 4 };
+        flip();
+        assert_eq!(rig.read(slot(0, 1), block(0, 2), hash(1)), ReadEnd::Wrong, "byte {at}");
+        flip();
+    }
+    assert_eq!(rig.read(slot(0, 1), block(0, 2), hash(1)), ReadEnd::Good);
+}
+
+#[test]
+fn too_little_memory_is_told() {
+    let small = HostConfig { bytes: 8192, ..config() };
+    let refused = over(&small, &layout(), pools().1, |_| {}).map(drop).expect_err("it is too little");
+    let HostError::TooSmall { needed, .. } = refused else { panic!("{refused}") };
+    assert!(over(&HostConfig { bytes: needed, ..small }, &layout(), pools().1, |_| {}).is_ok());
+}

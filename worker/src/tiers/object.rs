@@ -1,0 +1,298 @@
+//! An object tier in a store that speaks the S3 API, shared by all workers that are told of the same bucket and prefix.
+//!
+//! A record is an object of its own, its header and then its bytes, under a key that its identity, group and layout make: so whoever
+//! has the same block names it alike, and a store that is asked to take an object only if there is none has each once. What
+//! others wrote is found by listing the store in the background, a page at a time, at start and every so often; no prompt waits
+//! for that. While the store is away nobody waits for it either: moves fail at once, and it is listed again after pauses that grow.
+
+use super::carrier::{Carrier, Ended, Order, What, now, orders};
+use super::framed::{FRAMES_MAX, Framed, Store, frames};
+use super::records::Records;
+use super::{TierEnd, TierParts};
+use crate::inbox::Inbox;
+use crate::memory::Pool;
+use domain::{BlockHash, GroupId, KvLayout};
+use engine::device::Device;
+use kv_manager::tiers::header::HEADER;
+use kv_manager::tiers::{Tier, TierConfig, TierRead, TierWrite, WritePolicy};
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use transport::{
+    Memory, ObjectConfig, ObjectCredentials, ObjectError, ObjectMover, ObjectOutcome, ObjectPiece, ObjectReport,
+    ObjectTrouble, ObjectWork, RegionId, SealedMemory, TransferId,
+};
+
+/// Records being written at once: the rest of the frames is for those that somebody waits for.
+const WRITES_MAX: usize = 4;
+/// Blocks that wait to be written.
+const BACKLOG_MAX: usize = 4096;
+/// Keys of a listing.
+const PAGE_KEYS: usize = 1000;
+/// Objects that are listed or deleted beside those that are moved.
+const CHORES_MAX: usize = 64;
+/// How long the store may say nothing before a request is repeated, and how long a request may take with its repetitions: less
+/// than a prompt waits for its load.
+const SILENCE_MAX: Duration = Duration::from_secs(2);
+const GIVE_UP: Duration = Duration::from_secs(4);
+/// How long a store that is away is left alone; twice as long each time, up to the longest.
+const PAUSE_MIN: Duration = Duration::from_millis(500);
+const PAUSE_MAX: Duration = Duration::from_secs(60);
+
+/// Settings of a tier.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoreConfig {
+    /// Name for people.
+    pub name: String,
+    /// Where the store is: `https://HOST[:PORT]`, or `http://` where the network is trusted.
+    pub endpoint: String,
+    /// Region that requests are signed for.
+    pub region: String,
+    /// Bucket of all objects; it is there.
+    pub bucket: String,
+    /// What keys begin with, without a slash at an end. Empty: nothing.
+    pub prefix: String,
+    /// Who asks.
+    pub credentials: ObjectCredentials,
+    /// What is written.
+    pub write: WritePolicy,
+    /// Requests under way at once.
+    pub requests_max: usize,
+    /// Objects of each group that are remembered to be there.
+    pub known_max: u32,
+    /// From the end of a listing to the next.
+    pub list_every: Duration,
+}
+
+/// Opens a tier for the pools of `device`, which have this layout, and the worker with this inbox. Nothing is asked of the store yet.
+/// Errors: settings that cannot be; of the system.
+pub fn open_object_tier(
+    config: &StoreConfig,
+    layout: &KvLayout,
+    device: &dyn Device,
+    inbox: &Inbox,
+) -> io::Result<TierParts> {
+    let input = inbox.input();
+    let records = Records::new(layout, Pool::all(device, layout));
+    let frame_bytes = HEADER + records.len_max();
+    let frames = frames(frame_bytes);
+    let memory = Arc::new(SealedMemory::new(&format!("{}-objects", config.name), frames * frame_bytes)?);
+    let (order, theirs) = orders();
+    let ends = order.clone();
+    let mover = ObjectConfig {
+        name: config.name.clone(),
+        endpoint: config.endpoint.clone(),
+        region: config.region.clone(),
+        bucket: config.bucket.clone(),
+        credentials: config.credentials.clone(),
+        requests_max: config.requests_max,
+        posted_max: FRAMES_MAX + CHORES_MAX,
+        // One request writes a record: the store can be asked to take it only if it has none.
+        part_bytes: frame_bytes.max(ObjectConfig::PART_BYTES_MIN),
+        silence_max: SILENCE_MAX,
+        give_up: GIVE_UP,
+    };
+    // An error says that the tier is closed.
+    let mover =
+        ObjectMover::start(mover, Box::new(move |end| drop(ends.send(Order::Ended(end.id, ended(end.result))))))?;
+    let region = mover.register(memory.clone());
+    let keys = Keys::new(&config.prefix, layout);
+    let rounds = Rounds {
+        due: now(),
+        after: None,
+        listing: false,
+        listed: 0,
+        listed_max: config.known_max as usize * layout.groups.len(),
+        pause: PAUSE_MIN,
+        every: config.list_every,
+    };
+    let store = Objects { name: config.name.clone(), mover, region, keys, rounds };
+    let memory: Arc<dyn Memory> = memory;
+    let sink = Box::new(move |end: TierEnd| input.tier_ended(end));
+    let work = Framed::new(config.name.clone(), records, sink, theirs, store, memory, frame_bytes);
+    let carrier = Carrier::start(format!("{}-objects", config.name), order, move || work.run())?;
+    let size = TierConfig {
+        slots: vec![config.known_max; layout.groups.len()],
+        writes_max: WRITES_MAX,
+        backlog_max: BACKLOG_MAX,
+        write: config.write,
+    };
+    tracing::info!(tier = config.name, endpoint = config.endpoint, bucket = config.bucket, "the object tier is open");
+    Ok(TierParts { tier: Tier::Object, mover: Box::new(carrier), config: size, records: Vec::new() })
+}
+
+fn ended(result: Result<ObjectReport, ObjectError>) -> Ended {
+    match result.map(|report| report.outcome) {
+        Ok(ObjectOutcome::Existed) => Ended::Existed,
+        Ok(ObjectOutcome::Missing) => Ended::Missing,
+        Ok(ObjectOutcome::Listed(keys)) => Ended::Listed(keys),
+        Ok(_) => Ended::Done,
+        Err(ObjectError::Cancelled) => Ended::Cancelled,
+        Err(error @ ObjectError::Failed { trouble: ObjectTrouble::Mismatch, .. }) => Ended::Wrong(error.to_string()),
+        Err(error) => Ended::Failed(error.to_string()),
+    }
+}
+
+/// The names of objects.
+struct Keys {
+    /// What all of them begin with.
+    folder: String,
+    groups: u16,
+}
+
+impl Keys {
+    fn new(prefix: &str, layout: &KvLayout) -> Self {
+        let slash = if prefix.is_empty() { "" } else { "/" };
+        let folder = format!("{prefix}{slash}{:016x}", layout.fingerprint());
+        Self { folder, groups: layout.groups.len() as u16 }
+    }
+
+    fn of(&self, group: GroupId, hash: BlockHash) -> String {
+        let hash = u128::from_be_bytes(hash.0);
+        format!("{}/{}/{hash:032x}", self.folder, group.0)
+    }
+
+    /// What the key is of, if it is one of these.
+    fn parse(&self, key: &str) -> Option<(GroupId, BlockHash)> {
+        let (group, hash) = key.strip_prefix(&self.folder)?.strip_prefix('/')?.split_once('/')?;
+        let group = group.parse().ok().filter(|&group| group < self.groups).map(GroupId)?;
+        let hash = BlockHash(u128::from_str_radix(hash, 16).ok()?.to_be_bytes());
+        // One record has one name.
+        (self.of(group, hash) == key).then_some((group, hash))
+    }
+}
+
+/// When the store is listed.
+struct Rounds {
+    due: Instant,
+    /// The last key of the page before; `None`: a round begins.
+    after: Option<String>,
+    listing: bool,
+    /// Keys of this round.
+    listed: usize,
+    /// Keys of a round, at most: more are not remembered anyway.
+    listed_max: usize,
+    pause: Duration,
+    every: Duration,
+}
+
+impl Rounds {
+    fn ended(&mut self, keys: Option<&[String]>) {
+        self.listing = false;
+        let Some(keys) = keys else {
+            (self.after, self.listed) = (None, 0);
+            self.due = now() + self.pause;
+            self.pause = (self.pause * 2).min(PAUSE_MAX);
+            return;
+        };
+        self.pause = PAUSE_MIN;
+        self.listed += keys.len();
+        self.after = keys.last().filter(|_| keys.len() == PAGE_KEYS && self.listed < self.listed_max).cloned();
+        if self.after.is_none() {
+            self.listed = 0;
+            self.due = now() + self.every;
+        }
+    }
+}
+
+/// The store.
+struct Objects {
+    name: String,
+    mover: ObjectMover,
+    region: RegionId,
+    keys: Keys,
+    rounds: Rounds,
+}
+
+impl Objects {
+    fn post(&self, work: ObjectWork) -> Result<TransferId, String> {
+        let transfer = self.mover.prepare(work).map_err(|error| error.to_string())?;
+        self.mover.post(transfer).map_err(|error| error.to_string())
+    }
+}
+
+impl Store for Objects {
+    const TIER: Tier = Tier::Object;
+    const RECORD_AT: usize = HEADER;
+    // It was repeated for long already.
+    const FAILURES_MAX: u32 = 1;
+
+    fn begin(&mut self, what: &What, at: u64, len: usize) -> Result<TransferId, String> {
+        self.post(match what {
+            What::Write(write) => ObjectWork::Write {
+                key: self.keys.of(write.block.group, write.hash),
+                memory: self.region,
+                range: at..at + len as u64,
+            },
+            What::Read(_, read) => ObjectWork::Read {
+                key: self.keys.of(read.block.group, read.hash),
+                memory: self.region,
+                pieces: vec![ObjectPiece { object: 0, memory: at, len }],
+            },
+        })
+    }
+
+    fn cancel(&mut self, id: TransferId) {
+        self.mover.cancel(id);
+    }
+
+    fn wrote(&mut self, _: &TierWrite) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn wrong(&mut self, read: &TierRead) {
+        // As long as it is there nobody can put a good one in its place.
+        let key = self.keys.of(read.block.group, read.hash);
+        if let Err(reason) = self.post(ObjectWork::Delete { key: key.clone() }) {
+            tracing::warn!(tier = self.name, key, reason, "an object that is wrong stays in the store");
+        }
+    }
+
+    fn look(&mut self) -> Option<Result<TransferId, String>> {
+        if self.rounds.listing || now() < self.rounds.due {
+            return None;
+        }
+        self.rounds.listing = true;
+        let (prefix, after) = (self.keys.folder.clone(), self.rounds.after.clone());
+        Some(self.post(ObjectWork::List { prefix, after, keys_max: PAGE_KEYS }))
+    }
+
+    fn found(&mut self, keys: Option<Vec<String>>) -> Vec<(GroupId, BlockHash)> {
+        self.rounds.ended(keys.as_deref());
+        keys.iter().flatten().filter_map(|key| self.keys.parse(key)).collect()
+    }
+
+    fn failed(&mut self) {
+        // The next listing shows whether the store is there again.
+        self.rounds.due = self.rounds.due.min(now() + self.rounds.pause);
+    }
+
+    fn patience(&self) -> Option<Duration> {
+        (!self.rounds.listing).then(|| self.rounds.due.saturating_duration_since(now()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use domain::{Dtype, KvGroup};
+
+    #[test]
+    fn keys_say_what_they_are_of() {
+        let group = || KvGroup { layers: vec![0], kv_heads: 1, head_dim: 8, window: None };
+        let layout = KvLayout { block_tokens: 16, dtype: Dtype::F32, groups: vec![group(), group()] };
+        for prefix in ["", "team/kv"] {
+            let keys = Keys::new(prefix, &layout);
+            let hash = BlockHash(std::array::from_fn(|at| at as u8));
+            let key = keys.of(GroupId(1), hash);
+            assert!(key.starts_with(prefix) && !key.starts_with('/'), "{key}");
+            assert_eq!(keys.parse(&key), Some((GroupId(1), hash)));
+            let other = KvLayout { block_tokens: 32, ..layout.clone() };
+            assert_eq!(Keys::new(prefix, &other).parse(&key), None, "of another layout");
+            assert_eq!(keys.parse(&keys.of(GroupId(2), hash)), None, "of no group");
+            assert_eq!(keys.parse(&key.to_uppercase()), None);
+            assert_eq!(keys.parse(&format!("{key}0")), None);
+            assert_eq!(keys.parse("README"), None);
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! Records between blocks of the device and wherever else they are put: copied with their headers, and verified on the way back.
+
+use domain::{BlockHash, BlockRef, GroupId, KvLayout};
+use kv_manager::tiers::header::{HEADER, RecordHeader};
+use kv_manager::tiers::{TierRead, TierWrite};
+use std::sync::Arc;
+use transport::{Memory, checksum};
+
+/// The device's pools, and what records of them look like.
+pub(super) struct Records {
+    pools: Vec<Arc<dyn Memory>>,
+    lens: Vec<usize>,
+    fingerprint: u64,
+}
+
+/// Where a record is put: its header, and its bytes.
+#[derive(Clone, Copy)]
+pub(super) struct Spot {
+    /// Of [`HEADER`] bytes.
+    pub(super) header: *mut u8,
+    /// Of the record's bytes.
+    pub(super) record: *mut u8,
+}
+
+impl Records {
+    pub(super) fn new(layout: &KvLayout, pools: Vec<Arc<dyn Memory>>) -> Self {
+        let lens = (0..layout.groups.len()).map(|group| layout.record_bytes(group)).collect();
+        Self { pools, lens, fingerprint: layout.fingerprint() }
+    }
+
+    /// Bytes of a record of the group.
+    pub(super) fn len(&self, group: GroupId) -> usize {
+        self.lens[usize::from(group.0)]
+    }
+
+    /// Bytes of the longest record.
+    pub(super) fn len_max(&self) -> usize {
+        self.lens.iter().copied().max().unwrap_or(0)
+    }
+
+    /// Copies the block's record to the spot, with its header.
+    ///
+    /// # Safety
+    ///
+    /// The spot is the caller's alone and has room for the record. Nobody writes the block until its write has ended.
+    pub(super) unsafe fn put(&self, write: &TierWrite, spot: Spot) {
+        let len = self.len(write.block.group);
+        // SAFETY: as the caller says.
+        let record = unsafe {
+            std::ptr::copy_nonoverlapping(self.block(write.block), spot.record, len);
+            std::slice::from_raw_parts(spot.record, len)
+        };
+        let header = RecordHeader { checksum: checksum(record), ..self.header(write.block.group, write.hash) };
+        // SAFETY: as the caller says.
+        unsafe { std::ptr::copy_nonoverlapping(header.encode().as_ptr(), spot.header, HEADER) };
+    }
+
+    /// Copies the record that lies at the spot into the read's block. Errors: why it is not the right one; then the block is as it was.
+    ///
+    /// # Safety
+    ///
+    /// Nobody writes the spot, which has room for the record. The block is the read's alone until that has ended.
+    pub(super) unsafe fn take(&self, read: &TierRead, spot: Spot) -> Result<(), String> {
+        let len = self.len(read.block.group);
+        // SAFETY: as the caller says.
+        let (header, record) =
+            unsafe { (&*spot.header.cast::<[u8; HEADER]>(), std::slice::from_raw_parts(spot.record, len)) };
+        let expected = self.header(read.block.group, read.hash);
+        let sum = expected
+            .checksum_in(header)
+            .map_err(|error| format!("its header is not the one that is looked for: {error:?}"))?;
+        if sum != checksum(record) {
+            return Err("its bytes do not match its checksum".to_owned());
+        }
+        // SAFETY: as the caller says.
+        unsafe { std::ptr::copy_nonoverlapping(record.as_ptr(), self.block(read.block), len) };
+        Ok(())
+    }
+
+    fn header(&self, group: GroupId, hash: BlockHash) -> RecordHeader {
+        RecordHeader { group, hash, fingerprint: self.fingerprint, len: self.len(group) as u64, checksum: 0 }
+    }
+
+    /// The first byte of a block, of which as many as a record has are its own.
+    fn block(&self, block: BlockRef) -> *mut u8 {
+        let (pool, len) = (&self.pools[usize::from(block.group.0)], self.len(block.group));
+        let begin = block.block.0 as usize * len;
+        assert!(begin + len <= pool.len(), "{block:?} is not in its pool");
+        // SAFETY: it is inside, as was just seen.
+        unsafe { pool.as_ptr().add(begin) }
+    }
+}

@@ -1,0 +1,98 @@
+//! A tier over pools of plain memory, asked as a worker asks it.
+
+use super::{TierEnd, TierMover, TierParts};
+use domain::{BlockHash, BlockId, BlockRef, Choice, Dtype, Epoch, GroupId, KvGroup, KvLayout, RequestId, SeqKey};
+use kv_manager::tiers::{Place, ReadEnd, Slot, Tier, TierRead, TierWrite, WriteEnd};
+use std::sync::Arc;
+use std::sync::mpsc::Receiver;
+use std::time::Duration;
+use transport::{Memory, SealedMemory};
+
+const BLOCKS: usize = 4;
+const PATIENCE: Duration = Duration::from_secs(30);
+
+pub(super) struct Rig {
+    tier: Tier,
+    pub(super) mover: Box<dyn TierMover>,
+    pub(super) ends: Receiver<TierEnd>,
+    pools: Vec<Arc<SealedMemory>>,
+}
+
+/// Two groups, whose records are of different sizes, neither a multiple of a sector.
+pub(super) fn layout() -> KvLayout {
+    let group = |layers: std::ops::Range<u16>, kv_heads| KvGroup {
+        layers: layers.collect(),
+        kv_heads,
+        head_dim: 20,
+        window: None,
+    };
+    KvLayout { block_tokens: 16, dtype: Dtype::F32, groups: vec![group(0..3, 2), group(3..4, 1)] }
+}
+
+/// The pools, and as they are lent to a tier.
+pub(super) fn pools() -> (Vec<Arc<SealedMemory>>, Vec<Arc<dyn Memory>>) {
+    let layout = layout();
+    let pool = |group| Arc::new(SealedMemory::new("pool", BLOCKS * layout.record_bytes(group)).expect("memory"));
+    let pools: Vec<_> = (0..layout.groups.len()).map(pool).collect();
+    let lent = pools.iter().map(|pool| pool.clone() as Arc<dyn Memory>).collect();
+    (pools, lent)
+}
+
+pub(super) fn slot(group: u16, slot: u32) -> Slot {
+    Slot { group: GroupId(group), slot }
+}
+
+pub(super) fn block(group: u16, block: u32) -> BlockRef {
+    BlockRef { group: GroupId(group), block: BlockId(block) }
+}
+
+pub(super) fn hash(name: u8) -> BlockHash {
+    BlockHash([name; 16])
+}
+
+pub(super) fn key() -> SeqKey {
+    SeqKey { request: RequestId(1), epoch: Epoch(1), choice: Choice(0) }
+}
+
+impl Rig {
+    pub(super) fn new(parts: TierParts, ends: Receiver<TierEnd>, pools: Vec<Arc<SealedMemory>>) -> Self {
+        Self { tier: parts.tier, mover: parts.mover, ends, pools }
+    }
+
+    #[expect(clippy::mut_from_ref, reason = "the memory is a mapping, and each borrow here ends before the next")]
+    pub(super) fn bytes(&self, of: BlockRef) -> &mut [u8] {
+        let len = layout().record_bytes(usize::from(of.group.0));
+        let pool = &self.pools[usize::from(of.group.0)];
+        // SAFETY: the block is inside the pool, and no move is under way.
+        unsafe { std::slice::from_raw_parts_mut(pool.as_ptr().add(of.block.0 as usize * len), len) }
+    }
+
+    pub(super) fn place(&self, slot: Slot) -> Place {
+        Place { tier: self.tier, slot }
+    }
+
+    pub(super) fn ended(&self) -> TierEnd {
+        self.ends.recv_timeout(PATIENCE).expect("it ends")
+    }
+
+    pub(super) fn write(&mut self, slot: Slot, block: BlockRef, hash: BlockHash) -> bool {
+        self.mover.write(TierWrite { place: self.place(slot), block, hash });
+        match self.ended() {
+            TierEnd::Wrote { write, end, .. } if write.place.slot == slot => end == WriteEnd::Written,
+            end => panic!("{end:?}"),
+        }
+    }
+
+    /// Begins to read.
+    pub(super) fn ask(&mut self, slot: Slot, block: BlockRef, hash: BlockHash, number: u32) {
+        self.mover.read(key(), TierRead { place: self.place(slot), block, hash, number });
+    }
+
+    pub(super) fn read(&mut self, slot: Slot, block: BlockRef, hash: BlockHash) -> ReadEnd {
+        self.ask(slot, block, hash, 0);
+        match self.ended() {
+            TierEnd::Read { read, end, .. } if read.place.slot == slot => end,
+            end => panic!("{end:?}"),
+        }
+    }
+}
