@@ -11,6 +11,7 @@ use session::Session;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 /// A connected socket, blocking or not, for whoever sends and whoever receives.
 pub(crate) struct Socket {
@@ -29,11 +30,12 @@ impl Socket {
         Self::new(descriptor, tls.map(Tls::accepting))
     }
 
-    /// The end that connected. With TLS, it knows the other when this returns; the socket blocks, for a limited time.
-    pub(crate) fn connected(descriptor: OwnedFd, tls: Option<&Tls>) -> io::Result<Self> {
+    /// The end that connected. With TLS, it knows the other when this returns, after `patience` at most, or as much more as the
+    /// socket blocks for.
+    pub(crate) fn connected(descriptor: OwnedFd, tls: Option<&Tls>, patience: Duration) -> io::Result<Self> {
         let socket = Self::new(descriptor, tls.map(Tls::connecting))?;
         if let Some(mut session) = socket.session() {
-            session.shake_hands(&socket.descriptor)?;
+            session.shake_hands(&socket.descriptor, patience)?;
         }
         Ok(socket)
     }

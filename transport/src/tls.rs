@@ -5,13 +5,18 @@
 //! certificates, since workers come and go with their addresses, and earlier versions than 1.3, since all ends are this
 //! program.
 
-use rustls::client::Resumption;
+use rustls::client::danger::HandshakeSignatureValid;
+use rustls::client::{Resumption, verify_server_name};
 use rustls::crypto::ring;
 use rustls::pki_types::pem::{self, PemObject};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::server::{NoServerSessionStorage, VerifierBuilderError, WebPkiClientVerifier};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::server::{NoServerSessionStorage, ParsedCertificate, VerifierBuilderError, WebPkiClientVerifier};
 use rustls::version::TLS13;
-use rustls::{ClientConfig, ClientConnection, Connection, RootCertStore, ServerConfig, ServerConnection};
+use rustls::{
+    ClientConfig, ClientConnection, Connection, DigitallySignedStruct, DistinguishedName, RootCertStore, ServerConfig,
+    ServerConnection, SignatureScheme,
+};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -70,6 +75,7 @@ impl Tls {
         connects.resumption = Resumption::disabled();
 
         let peers = WebPkiClientVerifier::builder_with_provider(roots, provider.clone()).build()?;
+        let peers = Arc::new(Readers { issued: peers, name: name()? });
         let accepts = ServerConfig::builder_with_provider(provider).with_protocol_versions(&[&TLS13])?;
         let mut accepts = accepts.with_client_cert_verifier(peers).with_single_cert(chain, private)?;
         (accepts.session_storage, accepts.send_tls13_tickets) = (Arc::new(NoServerSessionStorage {}), 0);
@@ -78,14 +84,62 @@ impl Tls {
 
     /// The end that connects.
     pub(crate) fn connecting(&self) -> Result<Connection, rustls::Error> {
-        let name =
-            ServerName::try_from(TLS_NAME).map_err(|_| rustls::Error::General("a name that is none".to_owned()))?;
-        Ok(ClientConnection::new(self.connects.clone(), name)?.into())
+        Ok(ClientConnection::new(self.connects.clone(), name()?)?.into())
     }
 
     /// The end that is connected to.
     pub(crate) fn accepting(&self) -> Result<Connection, rustls::Error> {
         Ok(ServerConnection::new(self.accepts.clone())?.into())
+    }
+}
+
+fn name() -> Result<ServerName<'static>, rustls::Error> {
+    ServerName::try_from(TLS_NAME).map_err(|_| rustls::Error::General("a name that is none".to_owned()))
+}
+
+/// Those who may connect: of an authority, as rustls checks it, and for [`TLS_NAME`], which it checks of the other end alone.
+#[derive(Debug)]
+struct Readers {
+    issued: Arc<dyn ClientCertVerifier>,
+    name: ServerName<'static>,
+}
+
+impl ClientCertVerifier for Readers {
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        self.issued.root_hint_subjects()
+    }
+
+    fn verify_client_cert(
+        &self,
+        certificate: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        let verified = self.issued.verify_client_cert(certificate, intermediates, now)?;
+        verify_server_name(&ParsedCertificate::try_from(certificate)?, &self.name)?;
+        Ok(verified)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.issued.verify_tls12_signature(message, certificate, signed)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.issued.verify_tls13_signature(message, certificate, signed)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.issued.supported_verify_schemes()
     }
 }
 

@@ -4,6 +4,7 @@ use super::channel::{Channel, ChannelError, Frame};
 use super::hello::{self, HELLO_BYTES_MAX, Hello, Purpose, Region, kind};
 use super::sockets::{ANSWER_MAX, connect_tcp, connect_unix};
 use crate::counts::Refusal;
+use crate::desk::now;
 use crate::event::TransferReport;
 use crate::lane::Probe;
 use crate::lane_tcp::{self, Joined, Order, TcpWay};
@@ -180,8 +181,8 @@ fn connect(
     purpose: Purpose,
     patience: Duration,
 ) -> Result<Channel, String> {
-    let socket =
-        connect_tcp(address, patience).and_then(|socket| Socket::connected(socket, station.config.tls.as_ref()));
+    let tls = station.config.tls.as_ref();
+    let socket = connect_tcp(address, patience).and_then(|socket| Socket::connected(socket, tls, patience));
     let socket = socket.map_err(|error| {
         if error.kind() == io::ErrorKind::InvalidData {
             station.counts.refused(Refusal::Encryption);
@@ -276,9 +277,11 @@ fn greet(station: &Station, peer: &Known, purpose: Purpose, channel: &mut Channe
     Ok(())
 }
 
-/// Sends what waits and waits for a frame. One that says why this end is not served is an error.
+/// Sends what waits and waits for a frame, however slowly it comes for [`ANSWER_MAX`]. One that says why this end is not served
+/// is an error.
 fn wait(channel: &mut Channel) -> Result<Frame, String> {
     let late = || ChannelError::Failed(io::ErrorKind::TimedOut.into());
+    let begin = now();
     let frame = |channel: &mut Channel| {
         match channel.flush() {
             Ok(true) => {}
@@ -290,7 +293,7 @@ fn wait(channel: &mut Channel) -> Result<Frame, String> {
             if let Some(frame) = channel.next(HELLO_BYTES_MAX)? {
                 return Ok(frame);
             }
-            if !channel.fill()? {
+            if !channel.fill()? || now().duration_since(begin) > ANSWER_MAX {
                 return Err(late());
             }
         }

@@ -39,9 +39,11 @@ impl Engine<'_> {
                 let speed = reader.choice.bytes_per_s(place) / 1e9;
                 self.put_aside(connection, place, fault, &format!("it reads {speed:.3} GB/s"));
             }
-            while let Some(reader) = self.readers.get(&connection).filter(|reader| reader.ended.is_none())
-                && let Some((place, _)) = reader.choice.mute().filter(|&(_, since)| now >= since + MUTE_MAX)
-            {
+            if self.is_mute(connection, now).is_some() {
+                // This thread may have stood still, and what came meanwhile lies there.
+                self.take_all(connection);
+            }
+            while let Some(place) = self.is_mute(connection, now) {
                 let reason = format!("nothing came for {MUTE_MAX:?}, and its device does not say why");
                 self.put_aside(connection, place, RailFault::Silent, &reason);
             }
@@ -53,6 +55,12 @@ impl Engine<'_> {
                 }
             }
         }
+    }
+
+    /// A rail of a link that brings nothing for too long.
+    fn is_mute(&self, connection: u64, now: Instant) -> Option<usize> {
+        let reader = self.readers.get(&connection).filter(|reader| reader.ended.is_none())?;
+        reader.choice.mute().filter(|&(_, since)| now >= since + MUTE_MAX).map(|(place, _)| place)
     }
 
     /// When to look after rails next.

@@ -5,7 +5,7 @@ use super::owner::{OwnerConnection, Turn};
 use super::plan::Begun;
 use super::reader::{Active, Actives, ReaderConnection, Received};
 use super::{Order, Orders, Streams};
-use crate::counts::Counts;
+use crate::counts::{Counts, Refusal};
 use crate::desk::{Posted, now};
 use crate::event::{TransferError, TransferId};
 use crate::link::{Link, Way};
@@ -24,6 +24,8 @@ use std::time::Duration;
 
 /// How long the thread looks for what comes next before it sleeps, where something is to be expected.
 const SPIN: Duration = Duration::from_micros(50);
+/// Answers in a row to transfers that are not under way. There are no more to those that have just ended than could be asked for.
+const UNKNOWN_MAX: usize = 1 << 16;
 /// Where bytes go whose transfer ended.
 const WASTE_BYTES: usize = 64 << 10;
 
@@ -418,27 +420,32 @@ impl<'a> Engine<'a> {
                     self.sendable.push_back(number);
                 }
             }
-            Some(Connection::Reader(reader)) => {
-                let mut ended = std::mem::take(&mut self.ended);
-                let received = reader.receive(&mut self.actives, &mut self.waste, &mut ended);
-                for (transfer, result) in ended.drain(..) {
-                    self.finish(transfer, result);
-                }
-                self.ended = ended;
-                match received {
-                    Ok(Received::All) => self.flush(number),
-                    // It was asked for before it was ordered. The answer may be over: nothing else would tell of it.
-                    Ok(Received::Unknown) => {
-                        self.carry_out();
-                        self.ready(number, EventFlags::IN);
-                    }
-                    Err(error) => {
-                        error.count(&self.station.counts);
-                        self.lose(number, &error.to_string());
-                    }
+            Some(Connection::Reader(_)) => self.read(number),
+        }
+    }
+
+    /// Takes what came over a connection that this agent reads over.
+    fn read(&mut self, number: u64) {
+        for _ in 0..UNKNOWN_MAX {
+            let Some(Connection::Reader(reader)) = self.connections.get_mut(&number) else { return };
+            let mut ended = std::mem::take(&mut self.ended);
+            let received = reader.receive(&mut self.actives, &mut self.waste, &mut ended);
+            for (transfer, result) in ended.drain(..) {
+                self.finish(transfer, result);
+            }
+            self.ended = ended;
+            match received {
+                Ok(Received::All) => return self.flush(number),
+                // It was asked for before it was ordered. The answer may be over: nothing else would tell of it.
+                Ok(Received::Unknown) => self.carry_out(),
+                Err(error) => {
+                    error.count(&self.station.counts);
+                    return self.lose(number, &error.to_string());
                 }
             }
         }
+        self.station.counts.refused(Refusal::Answer);
+        self.lose(number, &format!("{UNKNOWN_MAX} answers in a row to what nobody waits for"));
     }
 
     /// A connection that a peer reads over is of no use any more.

@@ -24,8 +24,10 @@ const TURN_BYTES: usize = 1 << 20;
 /// segment costs both ends more than the bytes do.
 const WAKE_BYTES: usize = 128 << 10;
 
-/// How long the thread looks for the next bytes of a run, which its owner is sending, before it looks after others.
+/// How long the thread looks for the next bytes of a run, which its owner is sending, before it looks after others; and for how
+/// long in all before it does, however they come.
 const RUN_SPIN: Duration = Duration::from_micros(20);
+const RUN_SPIN_MAX: Duration = Duration::from_micros(400);
 
 /// A transfer that is under way.
 pub(super) struct Active {
@@ -126,14 +128,14 @@ impl ReaderConnection {
             self.begin(actives, ended)?;
         }
         let mut turn = TURN_BYTES;
-        let mut since = None;
+        let (begin, mut since) = (now(), None);
         while turn > 0 || self.socket.holds() {
             let (received, asked_for) = self.read(actives, waste);
             let received = match received {
                 Ok(0) => return Err(ChannelError::Closed),
                 Ok(count) => count,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock && self.is_soon(&mut since) => continue,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock && self.is_soon(begin, &mut since) => continue,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) => return Err(error.into()),
             };
@@ -155,10 +157,11 @@ impl ReaderConnection {
     }
 
     /// Whether the next bytes of a run are worth waiting for where the thread is.
-    fn is_soon(&self, since: &mut Option<Instant>) -> bool {
+    fn is_soon(&self, begin: Instant, since: &mut Option<Instant>) -> bool {
         let now = now();
         std::hint::spin_loop();
-        self.run.is_some() && now.duration_since(*since.get_or_insert(now)) < RUN_SPIN
+        let waited = now.duration_since(*since.get_or_insert(now));
+        self.run.is_some() && waited < RUN_SPIN && now.duration_since(begin) < RUN_SPIN_MAX
     }
 
     /// The header is there: its run begins, or its transfer ends.

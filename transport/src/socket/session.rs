@@ -5,9 +5,11 @@
 
 use super::{is_tls, receive, send};
 use crate::copy::copy_racing_cached;
+use crate::desk::now;
 use rustls::Connection;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 
 /// Bytes that are encrypted at once, and wait then if the socket does not take them.
 const SEND_BYTES: usize = 64 << 10;
@@ -17,6 +19,8 @@ const RECEIVE_BYTES: usize = 64 << 10;
 pub(super) const RECORD_BYTES_MAX: usize = (16 << 10) + 2048 + 5;
 /// Bytes by which a connection with TLS is told from one without.
 const GREETING_BYTES: usize = 3;
+/// Reads from the socket, one after the other, that bring records with nothing in them.
+const EMPTY_READS_MAX: usize = 16;
 
 pub(super) struct Session {
     connection: Connection,
@@ -46,18 +50,23 @@ impl Session {
         Self { connection, input, taken: 0, plaintext: 0, greeting, closed: false, failed: None }
     }
 
-    /// Goes on until both ends know each other, over a socket that blocks.
-    pub(super) fn shake_hands(&mut self, socket: &OwnedFd) -> io::Result<()> {
-        let late = |error: io::Error| match error.kind() {
-            io::ErrorKind::WouldBlock => io::ErrorKind::TimedOut.into(),
-            _ => error,
-        };
+    /// Goes on until both ends know each other, over a socket that blocks; for `patience` at most, however slowly the other end
+    /// speaks, or as much more as the socket blocks for.
+    pub(super) fn shake_hands(&mut self, socket: &OwnedFd, patience: Duration) -> io::Result<()> {
+        let begin = now();
         while self.connection.is_handshaking() || self.connection.wants_write() {
-            if !self.flush(socket)? {
+            if !self.flush(socket)? || now().duration_since(begin) > patience {
                 return Err(io::ErrorKind::TimedOut.into());
             }
-            if self.connection.is_handshaking() && !self.advance(socket)? && self.read(socket).map_err(late)? == 0 {
-                return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the connection was closed"));
+            if !self.connection.is_handshaking() || self.advance(socket)? {
+                continue;
+            }
+            match self.read(socket) {
+                Ok(0) => return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the connection was closed")),
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(io::ErrorKind::TimedOut.into()),
+                Err(error) => return Err(error),
             }
         }
         Ok(())
@@ -106,10 +115,7 @@ impl Session {
 
     /// Takes what is held, or if that is nothing reads from the socket until there is something.
     pub(super) fn receive(&mut self, socket: &OwnedFd, buffers: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-        if let Some(error) = self.failed.take() {
-            return Err(error);
-        }
-        let mut received = 0;
+        let (mut received, mut reads) = (0, 0);
         for buffer in buffers {
             let mut buffer = &mut **buffer;
             while !buffer.is_empty() {
@@ -117,24 +123,38 @@ impl Session {
                     let count = self.connection.reader().read(buffer)?;
                     (self.plaintext, received) = (self.plaintext - count, received + count);
                     buffer = &mut buffer[count..];
-                } else if self.advance(socket)? {
+                } else if let Some(error) = self.failed.take_if(|_| received == 0) {
+                    return Err(error);
+                } else if self.failed.is_some() {
+                    return Ok(received);
+                } else if self.look(socket) {
                     // Some more of what was read was looked at.
                 } else if received > 0 {
                     return Ok(received);
                 } else if self.closed || self.read(socket)? == 0 {
                     return Ok(0);
+                } else {
+                    reads += 1;
+                    if reads > EMPTY_READS_MAX {
+                        return Err(io::Error::new(io::ErrorKind::InvalidData, "it says nothing at length"));
+                    }
                 }
             }
         }
         // Nothing is left but what is held, and the beginning of a record.
-        while !self.holds() {
-            match self.advance(socket) {
-                Ok(true) => {}
-                Ok(false) => break,
-                Err(error) => self.failed = Some(error),
+        while !self.holds() && self.look(socket) {}
+        Ok(received)
+    }
+
+    /// As [`Session::advance`]; what is wrong is kept until what was decrypted before is taken.
+    fn look(&mut self, socket: &OwnedFd) -> bool {
+        match self.advance(socket) {
+            Ok(more) => more,
+            Err(error) => {
+                self.failed = Some(error);
+                true
             }
         }
-        Ok(received)
     }
 
     /// Looks at some more of what was read, and answers where TLS wants it. `false`: there is no more.
@@ -159,8 +179,8 @@ impl Session {
         // when it takes more.
         let flushed = self.flush(socket);
         let state = state.map_err(failure)?;
-        flushed?;
         self.plaintext = state.plaintext_bytes_to_read();
+        flushed?;
         if state.peer_has_closed() {
             (self.closed, self.taken) = (true, self.input.len());
         }

@@ -60,6 +60,8 @@ fn a_certificate_that_expired_or_is_for_another_name_is_refused() {
     });
     let other = load(&other, &authority().pem()).expect("that is for peers to say");
     check_refused(Some(&other), Some(&good()), "not valid for name \"baton\"");
+    // What the owner says of the reader's is an alert, which names no names.
+    check_refused(Some(&good()), Some(&other), "BadCertificate");
 }
 
 #[test]
