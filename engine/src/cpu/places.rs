@@ -49,6 +49,8 @@ pub(super) type Place = Vec<usize>;
 pub(super) struct Host {
     /// At least one.
     processors: Vec<Processor>,
+    /// Whether the system said which they are.
+    known: bool,
     /// Nodes that have memory.
     with_memory: Vec<usize>,
     /// Processors that run, this process's or not.
@@ -81,12 +83,13 @@ impl Host {
             Processor { node: node_of.get(&number).copied().unwrap_or(0), core, number }
         };
         let mut processors: Vec<Processor> = allowed.iter().map(processor).collect();
-        if processors.is_empty() {
+        let known = !processors.is_empty();
+        if !known {
             processors.push(Processor { node: 0, core: 0, number: 0 });
         }
         processors.sort_unstable();
         let running = list("cpu/online").map_or(processors.len(), |running| running.len());
-        Self { processors, with_memory: list("node/has_memory").unwrap_or(nodes), running }
+        Self { processors, known, with_memory: list("node/has_memory").unwrap_or(nodes), running }
     }
 
     /// The nodes of the processors.
@@ -119,6 +122,7 @@ impl Host {
         let (ours, running) = (self.processors.len(), self.running);
         let (pinned, why) = match pinning {
             Pinning::Off => (false, "pinning is off".to_owned()),
+            _ if !self.known => (false, "the system does not say which processors are this process's".to_owned()),
             _ if threads > ours => (false, format!("{threads} threads are more than {ours} processors")),
             Pinning::On => (true, "pinning is on".to_owned()),
             Pinning::Auto { alone: false } => (false, "workers of this process share its processors".to_owned()),

@@ -130,7 +130,7 @@ fn a_host_that_says_nothing_or_nonsense_has_one_node() {
         check(&host, 3, Pinning::On, &[&[0], &[1], &[5]], "on");
         assert!(host.memory_nodes().len() < 2);
     }
-    assert_eq!(host("", &[]).crew(1, Pinning::On).threads, [[0]]);
+    check(&host("", &[]), 1, Pinning::On, &[&[]], "does not say");
     assert_eq!(parse_list("0-2,7\n"), Some(vec![0, 1, 2, 7]));
     assert_eq!(parse_list("5-1"), Some(vec![]));
     assert_eq!(parse_list("0-99999999").map(|numbers| numbers.len()), Some(PROCESSORS_MAX));
