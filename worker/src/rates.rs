@@ -9,6 +9,8 @@ use std::time::Duration;
 const NEWEST: f32 = 0.2;
 /// A step of at least this many prompt rows says how fast prompts are.
 const PROMPT_ROWS_MIN: u32 = 16;
+/// Of so many prompts that are computed since their tiers are slower, the last is loaded beside that.
+const TRIED_EVERY: u32 = 16;
 
 /// Moving averages; 0 where nothing was measured yet.
 #[derive(Clone, Copy, Debug, Default)]
@@ -18,6 +20,8 @@ pub(crate) struct Rates {
     pub(crate) fetch_bytes_per_s: f32,
     /// By [`Tier`].
     tier_bytes_per_s: [f32; Tier::ALL.len()],
+    /// Prompts since the last whose tiers were tried though they are slower.
+    computed: u32,
 }
 
 impl Rates {
@@ -59,8 +63,31 @@ impl Rates {
         };
         bytes.iter().map(seconds).fold(0.0, f32::max)
     }
+
+    /// A prompt is to be computed, since its tiers are slower. Whether they are tried all the same, beside that: what is never read
+    /// is never measured again either, however fast it has become.
+    pub(crate) fn tries_slower(&mut self) -> bool {
+        self.computed = (self.computed + 1) % TRIED_EVERY;
+        self.computed == 0
+    }
 }
 
 fn average(value: &mut f32, newest: f32) {
     *value = if *value == 0.0 { newest } else { *value + NEWEST * (newest - *value) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tier_that_was_slow_is_measured_anew_now_and_then() {
+        let mut rates = Rates::default();
+        rates.load(Tier::Object, 1000, Duration::from_secs(10));
+        let slow = rates.load_s(&[(Tier::Object, 1000)]);
+        let tried: Vec<u32> = (1..=2 * TRIED_EVERY).filter(|_| rates.tries_slower()).collect();
+        assert_eq!(tried, [TRIED_EVERY, 2 * TRIED_EVERY]);
+        tried.iter().for_each(|_| rates.load(Tier::Object, 1000, Duration::from_millis(10)));
+        assert!(rates.load_s(&[(Tier::Object, 1000)]) < slow / 100.0);
+    }
 }

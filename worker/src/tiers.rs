@@ -142,9 +142,11 @@ impl Core {
         };
         let bytes = Tier::ALL.map(|tier| (tier, bytes(tier)));
         let (compute_s, load_s) = (self.rates.compute_s(missing), self.rates.load_s(&bytes));
+        // Until they meet, the prompt and what is loaded of it take room side by side.
+        let room = self.kv.has_room(job.tokens + missing);
         let way = match Way::of(missing, self.config.scheduler.chunk_tokens, compute_s, load_s) {
-            // Until they meet, the prompt and what is loaded of it take room side by side.
-            Way::Both if !self.kv.has_room(job.tokens + missing) => Way::one(compute_s, load_s),
+            Way::Both if !room => Way::one(compute_s, load_s),
+            Way::Compute if missing > 0 && room && self.rates.tries_slower() => Way::Both,
             way => way,
         };
         if missing == 0 || way == Way::Compute {

@@ -5,10 +5,15 @@ use super::tree::{Config, Device};
 use discovery::StaticList;
 use engine::sim::Preset;
 use std::fmt;
+use std::ops::RangeInclusive;
 use transport::Lane;
 
 /// Most workers of `baton serve`.
 const WORKERS_MAX: usize = 1024;
+/// Bounds of the object tier: requests at once, objects that are remembered, and seconds between listings, which are a week.
+const OBJECT_REQUESTS_MAX: u64 = 1024;
+const OBJECT_KNOWN_MAX: u64 = 1 << 24;
+const OBJECT_LIST_S_MAX: u64 = 7 * 24 * 3600;
 
 /// A setting that cannot stay as it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -90,13 +95,31 @@ pub(super) fn problems(config: &Config, origin: impl Fn(&str) -> Origin) -> Vec<
     let object = &config.object;
     if !object.endpoint.is_empty() {
         let known = ["https://", "http://"].iter().any(|scheme| object.endpoint.starts_with(scheme));
-        expect(known, "object.endpoint", &|| format!("{:?} does not begin with https:// or http://", object.endpoint));
+        // It may hold a secret, and this is read by many.
+        let nobody = !object.endpoint.contains('@');
+        expect(nobody, "object.endpoint", &|| {
+            "it names a user; object.key_id and object.secret say who asks".to_owned()
+        });
+        expect(known || !nobody, "object.endpoint", &|| {
+            format!("{:?} does not begin with https:// or http://", object.endpoint)
+        });
         for (key, value) in [("object.bucket", &object.bucket), ("object.key_id", &object.key_id)] {
             expect(!value.is_empty(), key, &|| "object.endpoint wants it too".to_owned());
         }
         expect(!object.secret.0.is_empty(), "object.secret", &|| "object.key_id wants it too".to_owned());
-        let bare = !object.prefix.starts_with('/') && !object.prefix.ends_with('/');
-        expect(bare, "object.prefix", &|| format!("{:?} has a slash at an end", object.prefix));
+        let names = object.prefix.split('/').all(|name| !matches!(name, "" | "." | ".."));
+        let plain = names && !object.prefix.contains(char::is_control);
+        expect(plain || object.prefix.is_empty(), "object.prefix", &|| {
+            format!("{:?} is not names with slashes between them, such as baton or team/kv", object.prefix)
+        });
+    }
+    let bounded: [(&'static str, u64, RangeInclusive<u64>); 3] = [
+        ("object.requests", object.requests as u64, 1..=OBJECT_REQUESTS_MAX),
+        ("object.known_max", object.known_max.into(), 1..=OBJECT_KNOWN_MAX),
+        ("object.list_s", object.list_s, 1..=OBJECT_LIST_S_MAX),
+    ];
+    for (key, value, range) in bounded {
+        expect(range.contains(&value), key, &|| format!("{value} is not {} to {}", range.start(), range.end()));
     }
     let session = &config.session;
     expect(session.silence_ms / 3 >= session.heartbeat_ms, "session.silence_ms", &|| {
@@ -152,7 +175,7 @@ pub(super) fn problems(config: &Config, origin: impl Fn(&str) -> Origin) -> Vec<
         format!("{} is above {}", transport.rdma_gid, u8::MAX)
     });
 
-    let positive: [(&'static str, u64); 23] = [
+    let positive: [(&'static str, u64); 20] = [
         ("router.body_bytes_max", router.body_bytes_max.0),
         ("router.body_wait_s", router.body_wait_s),
         ("router.prompts_max", router.prompts_max as u64),
@@ -166,9 +189,6 @@ pub(super) fn problems(config: &Config, origin: impl Fn(&str) -> Origin) -> Vec<
         ("engine.running_max", engine.running_max.into()),
         ("engine.waiting_max", engine.waiting_max.into()),
         ("kv.device_bytes", kv.device_bytes.0),
-        ("object.requests", config.object.requests as u64),
-        ("object.known_max", config.object.known_max.into()),
-        ("object.list_s", config.object.list_s),
         ("placement.attempts_max", placement.attempts_max.into()),
         ("placement.index_blocks_max", placement.index_blocks_max as u64),
         ("handoff.lease_ms", handoff.lease_ms),

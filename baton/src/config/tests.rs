@@ -70,6 +70,35 @@ fn what_s3_clients_go_by_is_the_weakest_word() {
 }
 
 #[test]
+fn the_object_tier_is_kept_within_bounds() {
+    let with = |set: &str| {
+        let whole = "[object]\nendpoint = \"http://minio\"\nbucket = \"kv\"\nkey_id = \"a\"\nsecret = \"b\"\n";
+        settle(whole, &[], &[set])
+    };
+    for good in ["", "team", "team/kv", "a.b/..c"] {
+        with(&format!("object.prefix={good}")).and_then(Loaded::checked).expect("it is good");
+    }
+    for wrong in ["/", "/a", "a/", "a//b", "./a", "a/..", "a\tb"] {
+        let expect = "is not names with slashes between them, such as baton or team/kv (flag --set)";
+        check_refused(with(&format!("object.prefix={wrong}")), &format!("object.prefix: {wrong:?} {expect}"));
+    }
+    for (set, what) in [
+        ("requests=0", "0 is not 1 to 1024"),
+        ("requests=1025", "1025 is not 1 to 1024"),
+        ("known_max=16777217", "16777217 is not 1 to 16777216"),
+        ("list_s=9223372036854775807", "9223372036854775807 is not 1 to 604800"),
+    ] {
+        let (key, _) = set.split_once('=').expect("a setting");
+        check_refused(with(&format!("object.{set}")), &format!("object.{key}: {what} (flag --set)"));
+    }
+    // What it says is not repeated.
+    for wrong in ["http://me:hush@minio", "me:hush@minio"] {
+        let expect = "object.endpoint: it names a user; object.key_id and object.secret say who asks (flag --set)";
+        check_refused(with(&format!("object.endpoint={wrong}")), expect);
+    }
+}
+
+#[test]
 fn values_are_typed() {
     let file = "[model]\nkv_dtype = \"f32\"\n[kv]\ndevice_bytes = 4096\n[transport]\nrequire = \"local\"\n";
     let config = settle(file, &[("BATON_MODEL__NAME", "7")], &["engine.device=cpu"]).and_then(Loaded::checked);

@@ -7,7 +7,8 @@ use domain::{BlockHash, GroupId};
 pub const HEADER: usize = 64;
 
 const MAGIC: [u8; 8] = *b"BTNKVREC";
-const VERSION: u32 = 1;
+/// Version of the format, of a header and of what is behind it.
+pub const VERSION: u32 = 1;
 
 /// What a record is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! What is asked of the store: a bounded number of requests at once, repeated where that helps, for a bounded time.
 
-use super::client::{Connections, JOURNAL, Journal};
+use super::client::{Connections, JOURNAL, Journal, Met};
 use super::failure::Failure;
 use super::plan::{ObjectPiece, ObjectTransfer, Plan};
 use super::{ObjectConfig, ObjectError, ObjectOutcome, ObjectTrouble, now};
@@ -169,8 +169,19 @@ impl Requests {
     }
 
     async fn put(&self, key: &Path, memory: &dyn Memory, whole: ObjectPiece) -> object_store::Result<ObjectOutcome> {
-        self.store.put_opts(key, PutPayload::from(bytes(memory, whole)), PutMode::Create.into()).await?;
-        Ok(ObjectOutcome::Written)
+        let payload = PutPayload::from(bytes(memory, whole));
+        let mut pause = PAUSE_FIRST;
+        loop {
+            let put = self.store.put_opts(key, payload.clone(), PutMode::Create.into()).await;
+            let conflict = JOURNAL.with(|journal| journal.last()) == Met::Status(409);
+            match put {
+                // Somebody else writes or deletes it just now, which the client does not repeat for. Who waits for this request
+                // gives it up in time.
+                Err(Error::AlreadyExists { .. }) if conflict => tokio::time::sleep(pause).await,
+                put => return put.map(|_| ObjectOutcome::Written),
+            }
+            pause = (pause * 2).min(PAUSE_MAX);
+        }
     }
 
     /// Looks first: the store cannot be asked to finish an upload only if the key is free. Two that find it so write the same.

@@ -22,12 +22,18 @@ fn who_asks_too_much_asks_again_after_a_pause() {
     assert_eq!((report.outcome, report.requests), (ObjectOutcome::Written, 4));
     relay.fare(&[Day::Status(503)], Day::Good);
     assert_eq!(bench.done(read("a", 0, 1000)).expect("it is there").requests, 2);
+    // Others are about to write or to delete what is asked for.
+    relay.fare(&[Day::Status(409), Day::Status(409)], Day::Good);
+    let report = bench.done(write("b", 1000)).expect("it succeeds in the end");
+    assert_eq!((report.outcome, report.requests), (ObjectOutcome::Written, 3));
 
     let hasty = Bench::new(ObjectConfig { give_up: GIVE_UP, ..config(relay.address) });
     for (status, trouble) in [(503, ObjectTrouble::Busy), (500, ObjectTrouble::Store), (403, ObjectTrouble::Refused)] {
         relay.fare(&[], Day::Status(status));
         assert_eq!(hasty.trouble(read("a", 0, 1000)), trouble);
     }
+    relay.fare(&[], Day::Status(409));
+    assert_eq!(hasty.trouble(write("c", 1000)), ObjectTrouble::Busy);
 }
 
 #[test]

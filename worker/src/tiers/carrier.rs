@@ -26,8 +26,6 @@ pub(super) enum Ended {
     Existed,
     /// What was to be read is not there.
     Missing,
-    /// What was to be read is not what it should be.
-    Wrong(String),
     /// What others wrote.
     Listed(Vec<String>),
     Cancelled,

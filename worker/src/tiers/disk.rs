@@ -208,7 +208,7 @@ impl Store for Files {
         None
     }
 
-    fn found(&mut self, _: Option<Vec<String>>) -> Vec<(GroupId, BlockHash)> {
+    fn found(&mut self, _: Vec<String>) -> Vec<(GroupId, BlockHash)> {
         Vec::new()
     }
 

@@ -52,10 +52,10 @@ pub(super) trait Store: Send {
     /// Begins to look for what others wrote, where that is due. An answer is also the sign that a store is there again.
     fn look(&mut self) -> Option<Result<TransferId, String>>;
 
-    /// What others wrote, by what a look brought; `None`: it failed.
-    fn found(&mut self, keys: Option<Vec<String>>) -> Vec<(GroupId, BlockHash)>;
+    /// What others wrote, by what a look brought: nothing, if it failed.
+    fn found(&mut self, keys: Vec<String>) -> Vec<(GroupId, BlockHash)>;
 
-    /// The tier is off, for the store failed.
+    /// The tier is off, for the store failed; or it is off still, for a look failed.
     fn failed(&mut self);
 
     /// How long until a look is due. `None`: none will be, unless something ends first.
@@ -170,10 +170,7 @@ impl<S: Store> Framed<S> {
         match self.store.look() {
             None => {}
             Some(Ok(id)) => self.state.look = Some(id),
-            Some(Err(reason)) => {
-                self.failed(&reason);
-                self.store.found(None);
-            }
+            Some(Err(reason)) => self.look_failed(&reason),
         }
     }
 
@@ -182,14 +179,18 @@ impl<S: Store> Framed<S> {
             self.state.look = None;
             return self.looked(end);
         }
-        // The end of something that nobody waits for.
-        let Some((one, frame)) = self.state.under_way.remove(&id) else { return };
+        let Some((one, frame)) = self.state.under_way.remove(&id) else {
+            // Nobody waits for it: a wrong record was to be taken away.
+            if let Ended::Failed(reason) = end {
+                tracing::warn!(tier = self.name, reason, "a wrong record stays where it is");
+            }
+            return;
+        };
         self.state.free.push(frame);
         let told = match end {
             Ended::Done => self.moved(&one, frame),
             Ended::Existed => Ok(one.end(WriteEnd::Existed, ReadEnd::Unread)),
             Ended::Missing => Ok(one.end(WriteEnd::Failed, ReadEnd::Missing)),
-            Ended::Wrong(why) => Ok(self.wrong(&one, &why)),
             Ended::Cancelled | Ended::Listed(_) => Ok(one.failed()),
             Ended::Failed(reason) => Err(reason),
         };
@@ -215,38 +216,38 @@ impl<S: Store> Framed<S> {
             // SAFETY: the frame was read into and is nobody else's now; the core keeps the block for this read until it has ended.
             What::Read(_, read) => match unsafe { self.records.take(&read, self.spot(frame)) } {
                 Ok(()) => Ok(one.end(WriteEnd::Failed, ReadEnd::Good)),
-                Err(why) => Ok(self.wrong(one, &why)),
+                Err(why) => {
+                    tracing::warn!(tier = self.name, place = ?read.place, why, "a record is wrong; it is not used");
+                    self.store.wrong(&read);
+                    Ok(one.end(WriteEnd::Failed, ReadEnd::Wrong))
+                }
             },
         }
     }
 
-    fn wrong(&mut self, one: &Move, why: &str) -> TierEnd {
-        if let What::Read(_, read) = one.what {
-            tracing::warn!(tier = self.name, place = ?read.place, why, "a record is wrong; it is not used");
-            self.store.wrong(&read);
-        }
-        one.end(WriteEnd::Failed, ReadEnd::Wrong)
-    }
-
     fn looked(&mut self, end: Ended) {
         let keys = match end {
-            Ended::Listed(keys) => Some(keys),
-            Ended::Failed(reason) => {
-                self.failed(&reason);
-                None
-            }
-            _ => None,
+            Ended::Listed(keys) => keys,
+            Ended::Failed(reason) => return self.look_failed(&reason),
+            _ => return self.look_failed("the store has no list of what is there"),
         };
-        let answered = keys.is_some();
-        let records = self.store.found(keys);
-        if answered {
-            self.state.failures = 0;
-            if std::mem::take(&mut self.state.off) {
-                (self.sink)(TierEnd::On { tier: S::TIER });
-            }
+        self.state.failures = 0;
+        if std::mem::take(&mut self.state.off) {
+            (self.sink)(TierEnd::On { tier: S::TIER });
         }
+        let records = self.store.found(keys);
         if !records.is_empty() {
             (self.sink)(TierEnd::Learned { tier: S::TIER, records });
+        }
+    }
+
+    fn look_failed(&mut self, reason: &str) {
+        self.store.found(Vec::new());
+        if self.state.off {
+            tracing::debug!(tier = self.name, reason, "the store of a tier that is off fails still");
+            self.store.failed();
+        } else {
+            self.failed(reason);
         }
     }
 

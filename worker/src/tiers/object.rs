@@ -5,6 +5,8 @@
 //! others wrote is found by listing the store in the background, a page at a time, at start and every so often; no prompt waits
 //! for that. While the store is away nobody waits for it either: moves fail at once, and it is listed again after pauses that grow.
 
+mod rounds;
+
 use super::carrier::{Carrier, Ended, Order, What, now, orders};
 use super::framed::{FRAMES_MAX, Framed, Store, frames};
 use super::records::Records;
@@ -13,31 +15,27 @@ use crate::inbox::Inbox;
 use crate::memory::Pool;
 use domain::{BlockHash, GroupId, KvLayout};
 use engine::device::Device;
-use kv_manager::tiers::header::HEADER;
+use kv_manager::tiers::header::{HEADER, VERSION};
 use kv_manager::tiers::{Tier, TierConfig, TierRead, TierWrite, WritePolicy};
+use rounds::{PAGE_KEYS, Rounds};
 use std::io;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use transport::{
     Memory, ObjectConfig, ObjectCredentials, ObjectError, ObjectMover, ObjectOutcome, ObjectPiece, ObjectReport,
-    ObjectTrouble, ObjectWork, RegionId, SealedMemory, TransferId,
+    ObjectWork, RegionId, SealedMemory, TransferId,
 };
 
 /// Records being written at once: the rest of the frames is for those that somebody waits for.
 const WRITES_MAX: usize = 4;
 /// Blocks that wait to be written.
 const BACKLOG_MAX: usize = 4096;
-/// Keys of a listing.
-const PAGE_KEYS: usize = 1000;
 /// Objects that are listed or deleted beside those that are moved.
 const CHORES_MAX: usize = 64;
 /// How long the store may say nothing before a request is repeated, and how long a request may take with its repetitions: less
 /// than a prompt waits for its load.
 const SILENCE_MAX: Duration = Duration::from_secs(2);
 const GIVE_UP: Duration = Duration::from_secs(4);
-/// How long a store that is away is left alone; twice as long each time, up to the longest.
-const PAUSE_MIN: Duration = Duration::from_millis(500);
-const PAUSE_MAX: Duration = Duration::from_secs(60);
 
 /// Settings of a tier.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -97,15 +95,8 @@ pub fn open_object_tier(
         ObjectMover::start(mover, Box::new(move |end| drop(ends.send(Order::Ended(end.id, ended(end.result))))))?;
     let region = mover.register(memory.clone());
     let keys = Keys::new(&config.prefix, layout);
-    let rounds = Rounds {
-        due: now(),
-        after: None,
-        listing: false,
-        listed: 0,
-        listed_max: config.known_max as usize * layout.groups.len(),
-        pause: PAUSE_MIN,
-        every: config.list_every,
-    };
+    let listed_max = config.known_max as usize * layout.groups.len();
+    let rounds = Rounds::new(now(), listed_max, config.list_every);
     let store = Objects { name: config.name.clone(), mover, region, keys, rounds };
     let memory: Arc<dyn Memory> = memory;
     let sink = Box::new(move |end: TierEnd| input.tier_ended(end));
@@ -128,7 +119,6 @@ fn ended(result: Result<ObjectReport, ObjectError>) -> Ended {
         Ok(ObjectOutcome::Listed(keys)) => Ended::Listed(keys),
         Ok(_) => Ended::Done,
         Err(ObjectError::Cancelled) => Ended::Cancelled,
-        Err(error @ ObjectError::Failed { trouble: ObjectTrouble::Mismatch, .. }) => Ended::Wrong(error.to_string()),
         Err(error) => Ended::Failed(error.to_string()),
     }
 }
@@ -143,7 +133,8 @@ struct Keys {
 impl Keys {
     fn new(prefix: &str, layout: &KvLayout) -> Self {
         let slash = if prefix.is_empty() { "" } else { "/" };
-        let folder = format!("{prefix}{slash}{:016x}", layout.fingerprint());
+        // Workers of another version take these records for wrong ones.
+        let folder = format!("{prefix}{slash}{VERSION}/{:016x}", layout.fingerprint());
         Self { folder, groups: layout.groups.len() as u16 }
     }
 
@@ -159,39 +150,6 @@ impl Keys {
         let hash = BlockHash(u128::from_str_radix(hash, 16).ok()?.to_be_bytes());
         // One record has one name.
         (self.of(group, hash) == key).then_some((group, hash))
-    }
-}
-
-/// When the store is listed.
-struct Rounds {
-    due: Instant,
-    /// The last key of the page before; `None`: a round begins.
-    after: Option<String>,
-    listing: bool,
-    /// Keys of this round.
-    listed: usize,
-    /// Keys of a round, at most: more are not remembered anyway.
-    listed_max: usize,
-    pause: Duration,
-    every: Duration,
-}
-
-impl Rounds {
-    fn ended(&mut self, keys: Option<&[String]>) {
-        self.listing = false;
-        let Some(keys) = keys else {
-            (self.after, self.listed) = (None, 0);
-            self.due = now() + self.pause;
-            self.pause = (self.pause * 2).min(PAUSE_MAX);
-            return;
-        };
-        self.pause = PAUSE_MIN;
-        self.listed += keys.len();
-        self.after = keys.last().filter(|_| keys.len() == PAGE_KEYS && self.listed < self.listed_max).cloned();
-        if self.after.is_none() {
-            self.listed = 0;
-            self.due = now() + self.every;
-        }
     }
 }
 
@@ -257,14 +215,14 @@ impl Store for Objects {
         Some(self.post(ObjectWork::List { prefix, after, keys_max: PAGE_KEYS }))
     }
 
-    fn found(&mut self, keys: Option<Vec<String>>) -> Vec<(GroupId, BlockHash)> {
-        self.rounds.ended(keys.as_deref());
-        keys.iter().flatten().filter_map(|key| self.keys.parse(key)).collect()
+    fn found(&mut self, keys: Vec<String>) -> Vec<(GroupId, BlockHash)> {
+        self.rounds.ended(now(), &keys);
+        keys.iter().filter_map(|key| self.keys.parse(key)).collect()
     }
 
     fn failed(&mut self) {
         // The next listing shows whether the store is there again.
-        self.rounds.due = self.rounds.due.min(now() + self.rounds.pause);
+        self.rounds.rest(now());
     }
 
     fn patience(&self) -> Option<Duration> {

@@ -47,7 +47,7 @@ impl LogFile {
         Ok((Self { path, shape, file, held, entries, slots }, replay))
     }
 
-    /// Notes that `slot` has the record `hash`. Errors: of the system.
+    /// Notes that `slot` has the record `hash`. Errors: of the system; then the log is as it was.
     pub(super) fn append(&mut self, slot: Slot, hash: BlockHash) -> io::Result<()> {
         self.held.insert(slot, hash);
         if self.entries >= self.slots + OVERRULED_MAX {
@@ -56,8 +56,13 @@ impl LogFile {
             self.entries = records.len();
             return Ok(());
         }
+        if let Err(error) = self.file.write_all(&log::entry(slot, hash)) {
+            // A part of an entry would put all that follow where nobody looks for them.
+            self.file.set_len((log::HEAD + self.entries * log::ENTRY) as u64)?;
+            return Err(error);
+        }
         self.entries += 1;
-        self.file.write_all(&log::entry(slot, hash))
+        Ok(())
     }
 }
 
