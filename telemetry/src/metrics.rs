@@ -178,9 +178,10 @@ declare! {
     counter Count "baton_handoffs_total" handoffs(lane: &'static str, result: HandoffResult);
     /// Bytes read from other workers, by lane.
     counter Bytes "baton_transfer_bytes_total" transfer_bytes(lane: &'static str);
-    /// 1 where the worker reads the peer over the lane, 0 where it did before. `encryption` is `tls` where what it brings is
-    /// encrypted, else `none`.
-    gauge Count "baton_lane_taken" lane_taken(worker: WorkerId, peer: WorkerId, lane: &'static str, encryption: &'static str);
+    /// 1 where the worker reads the peer over the lane, 0 where it did before.
+    gauge Count "baton_lane_taken" lane_taken(worker: WorkerId, peer: WorkerId, lane: &'static str);
+    /// 1 where the lane is taken and what it brings is encrypted, else 0.
+    gauge Count "baton_lane_encrypted" lane_encrypted(worker: WorkerId, peer: WorkerId, lane: &'static str);
     /// Like `baton_lane_taken`; the label names the faster lanes, each with the reason why it was not taken.
     gauge Count "baton_lane_passed_over" lane_passed_over(worker: WorkerId, peer: WorkerId, reasons: String);
     /// Bytes a second of the worker's reads from the peer over the lane: lately, or by the probe where there were none yet.

@@ -66,7 +66,7 @@ fn two_workers_say_over_tls_what_one_process_says() {
     until("the worker has published how it reads", || {
         connection.send(&request("GET", "/metrics", "application/json", b"")).expect("it reads");
         let metrics = Metrics::parse(connection.answer().expect("it answers").text());
-        let encrypted = metrics.sum("baton_lane_taken", &[("lane", "tcp"), ("encryption", "tls")]);
+        let encrypted = metrics.sum("baton_lane_encrypted", &[("lane", "tcp")]);
         let taken = metrics.sum("baton_handoffs_total", &[("lane", "tcp"), ("result", "taken")]);
         (encrypted == 1.0 && taken >= told.len() as f64).then_some(())
     });

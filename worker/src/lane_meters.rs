@@ -21,6 +21,7 @@ pub(crate) struct LaneMeters {
 struct Taken {
     /// 1 as long as it is taken.
     lane: Gauge,
+    encrypted: Gauge,
     passed_over: Gauge,
     speed: Gauge,
     latency: Gauge,
@@ -71,14 +72,15 @@ impl LaneMeters {
         self.lost(peer);
         declared::worker_name(peer, status.peer.clone()).set(1.0);
         let (worker, lane) = (self.worker, status.lane.name());
-        let encryption = if status.tls { "tls" } else { "none" };
         let taken = Taken {
-            lane: declared::lane_taken(worker, peer, lane, encryption),
+            lane: declared::lane_taken(worker, peer, lane),
+            encrypted: declared::lane_encrypted(worker, peer, lane),
             passed_over: declared::lane_passed_over(worker, peer, passed_over.to_owned()),
             speed: declared::lane_speed(worker, peer, lane),
             latency: declared::lane_latency(worker, peer, lane),
         };
         taken.lane.set(1.0);
+        taken.encrypted.set(f64::from(u8::from(status.tls)));
         taken.passed_over.set(1.0);
         taken.show(status.probe);
         self.taken.insert(peer, taken);
@@ -88,6 +90,7 @@ impl LaneMeters {
     pub(crate) fn lost(&mut self, peer: WorkerId) {
         if let Some(taken) = self.taken.remove(&peer) {
             taken.lane.set(0.0);
+            taken.encrypted.set(0.0);
             taken.passed_over.set(0.0);
             taken.show(Probe::default());
         }

@@ -81,9 +81,8 @@ impl Map {
         }
         let pair = self.pairs.entry((reader, label("peer")?)).or_default();
         match sample.name {
-            name::lane_taken => {
-                (pair.lane, pair.tls) = (label("lane")?, label("encryption").as_deref() == Some("tls"));
-            }
+            name::lane_taken => pair.lane = label("lane")?,
+            name::lane_encrypted => pair.tls = true,
             name::lane_speed => drop(pair.speed.insert(label("lane")?, sample.value)),
             name::lane_latency => drop(pair.latency.insert(label("lane")?, sample.value)),
             name::lane_passed_over => pair.reasons = label("reasons")?,
@@ -143,7 +142,9 @@ mod tests {
 baton_worker_name{worker="w2",name="decode-1"} 1
 baton_worker_name{worker="w1",name="prefill-1"} 1
 baton_lane_taken{worker="w2",peer="w1",lane="shm"} 0
-baton_lane_taken{worker="w2",peer="w1",lane="tcp",encryption="tls"} 1
+baton_lane_taken{worker="w2",peer="w1",lane="tcp"} 1
+baton_lane_encrypted{worker="w2",peer="w1",lane="tcp"} 1
+baton_lane_encrypted{worker="w2",peer="w3",lane="shm"} 0
 baton_lane_passed_over{worker="w2",peer="w1",reasons="local: other process"} 0
 baton_lane_passed_over{worker="w2",peer="w1",reasons="local: other process; rdma: a: down; b: down; shm: slower"} 1
 baton_lane_bytes_per_second{worker="w2",peer="w1",lane="shm"} 0
