@@ -36,8 +36,12 @@ const LOADS_MAX: usize = 256;
 /// The longest that a prompt waits for a tier; then it is computed.
 const LOAD_WAIT_MAX: Duration = Duration::from_secs(5);
 
-/// What a worker asks of a tier. No call waits; each move ends with one
-/// [`TierEnd`] in the worker's inbox.
+/// Blocks that wait to be written to a tier.
+const BACKLOG_MAX: usize = 4096;
+/// Fewest slots that a tier of this host is worth having with.
+const SLOTS_MIN: u64 = 4;
+
+/// What a worker asks of a tier. No call waits; each move ends with one [`TierEnd`] in the worker's inbox.
 pub trait TierMover: Send {
     /// Begins to write a record.
     fn write(&mut self, write: TierWrite);
@@ -132,9 +136,13 @@ impl Core {
         // The last token is computed in any case: the first one that is sampled depends on it.
         let blocks = (job.tokens.saturating_sub(1) / self.config.layout.block_tokens) as usize;
         let chain = &sequence.chain[..blocks.min(sequence.chain.len())];
-        self.kv.count_lookups(chain);
-        let (cached, loadable) = (self.kv.cached_tokens(chain), self.kv.loadable_tokens(chain));
+        let cached = self.kv.cached_tokens(chain);
+        self.kv.count_lookups(chain, cached);
+        let loadable = self.kv.loadable_tokens(chain, cached);
         let missing = loadable - cached;
+        if missing == 0 {
+            return false;
+        }
         let sources = self.kv.sources(chain, loadable);
         let bytes = |tier| {
             let records = sources.iter().filter(move |(source, _)| *source == tier);
@@ -146,10 +154,10 @@ impl Core {
         let room = self.kv.has_room(job.tokens + missing);
         let way = match Way::of(missing, self.config.scheduler.chunk_tokens, compute_s, load_s) {
             Way::Both if !room => Way::one(compute_s, load_s),
-            Way::Compute if missing > 0 && room && self.rates.tries_slower() => Way::Both,
+            Way::Compute if room && self.rates.tries_slower() => Way::Both,
             way => way,
         };
-        if missing == 0 || way == Way::Compute {
+        if way == Way::Compute {
             return false;
         }
         let Some(reads) = self.kv.load(key, chain, loadable) else { return false };

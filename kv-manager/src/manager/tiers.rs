@@ -65,12 +65,9 @@ impl KvManager {
     }
 
     /// Length in tokens of the longest prefix of `chain` that a prompt could go on from once [`load`](Self::load) brought back
-    /// what tiers have of it. At least [`cached_tokens`](Self::cached_tokens).
-    pub fn loadable_tokens(&self, chain: &[BlockHash]) -> u32 {
-        let cached = self.usable_blocks(chain, None);
-        if self.tiers.is_empty() {
-            return cached * self.config.block_tokens;
-        }
+    /// what tiers have of it, of which the device has `cached_tokens` ([`cached_tokens`](Self::cached_tokens)); at least these.
+    pub fn loadable_tokens(&self, chain: &[BlockHash], cached_tokens: u32) -> u32 {
+        let cached = cached_tokens / self.config.block_tokens;
         let loadable = self.reachable_blocks(chain, None, |number, group, hash| {
             self.source(group, hash).is_some() || (number < cached && self.index.get(group, hash).is_some())
         });
@@ -94,14 +91,11 @@ impl KvManager {
         self.tiers.iter().find(|(_, shelves)| shelves.holds(group, hash)).map(|(&tier, _)| tier)
     }
 
-    /// Counts what tiers have of a prompt's `chain`, and what they do not have, behind what the device has.
-    pub fn count_lookups(&mut self, chain: &[BlockHash]) {
-        if self.tiers.is_empty() {
-            return;
-        }
-        let cached = self.usable_blocks(chain, None) as usize;
+    /// Counts what tiers have of a prompt's `chain`, and what they do not have, behind the `cached_tokens` that the device has.
+    pub fn count_lookups(&mut self, chain: &[BlockHash], cached_tokens: u32) {
+        let cached = cached_tokens / self.config.block_tokens;
         for group in self.groups() {
-            for &hash in &chain[cached..] {
+            for &hash in &chain[cached as usize..] {
                 let _found = self.tiers.values_mut().any(|shelves| shelves.count_lookup(group, hash));
             }
         }

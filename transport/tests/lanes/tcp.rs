@@ -95,10 +95,14 @@ fn relayed(len: usize, change: impl Fn(&mut AgentConfig)) -> (Pair, Relay) {
         config.tcp.connections = 1;
         change(config);
     };
-    let owner = end(&Hub::new(), OWNER, 1, len, only);
+    let (owner, reader) = (end(&Hub::new(), OWNER, 1, len, only), end(&Hub::new(), READER, 1, len, only));
     owner.fill();
-    let relay = Relay::new(&owner.agent.address().tcp);
-    let reader = end(&Hub::new(), READER, 1, len, only);
+    between(owner, reader)
+}
+
+/// Has a reader connect an owner, with a relay between them.
+pub(crate) fn between(owner: End, reader: End) -> (Pair, Relay) {
+    let relay = Relay::new(&owner.info.address.tcp);
     let mut info = owner.info.clone();
     info.address.tcp = relay.address.clone();
     reader.agent.introduce(info);

@@ -3,7 +3,7 @@
 
 use crate::certificates::{Authority, authority, good, load};
 use crate::ends::*;
-use crate::tcp::Relay;
+use crate::tcp::{Relay, between};
 use rcgen::{SanType, date_time_ymd};
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -104,13 +104,7 @@ fn garbage_is_refused_counted_and_harms_nobody() {
 
 /// An owner and a reader with a relay between them.
 fn relayed(len: usize, tls: Option<&Tls>) -> (Pair, Relay) {
-    let (owner, reader) = (tcp_end(OWNER, len, tls), tcp_end(READER, len, tls));
-    let relay = Relay::new(&owner.info.address.tcp);
-    let mut info = owner.info.clone();
-    info.address.tcp = relay.address.clone();
-    reader.agent.introduce(info);
-    reader.connect(OWNER);
-    (Pair { owner, reader }, relay)
+    between(tcp_end(OWNER, len, tls), tcp_end(READER, len, tls))
 }
 
 #[test]

@@ -6,7 +6,7 @@ mod shelves;
 use super::carrier::{Carrier, Ended, Order, What, orders};
 use super::framed::{FRAMES_MAX, Framed, Store, frames};
 use super::records::Records;
-use super::{TierEnd, TierParts};
+use super::{BACKLOG_MAX, SLOTS_MIN, TierEnd, TierParts};
 use crate::inbox::Inbox;
 use crate::memory::Pool;
 use domain::{BlockHash, GroupId, KvLayout};
@@ -29,10 +29,6 @@ use transport::{
 const STRIPE_BYTES: u64 = 1 << 20;
 /// Records being written at once: the rest of the frames is for those that somebody waits for.
 const WRITES_MAX: usize = 2;
-/// Blocks that wait to be written.
-const BACKLOG_MAX: usize = 4096;
-/// Fewest slots that a tier is worth having with.
-const SLOTS_MIN: u64 = 4;
 
 /// Settings of a tier.
 #[derive(Clone, Debug, PartialEq, Eq)]

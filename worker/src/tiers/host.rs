@@ -7,7 +7,7 @@ mod slab;
 
 use super::carrier::{Carrier, Order, Waiting, What, orders};
 use super::records::Records;
-use super::{TierEnd, TierParts};
+use super::{BACKLOG_MAX, TierEnd, TierParts};
 use crate::inbox::Inbox;
 use crate::memory::Pool;
 use domain::KvLayout;
@@ -22,10 +22,6 @@ use transport::Memory;
 
 /// Records being written at once: one is copied at a time, and a few more keep the thread busy.
 const WRITES_MAX: usize = 8;
-/// Blocks that wait to be written.
-const BACKLOG_MAX: usize = 4096;
-/// Fewest slots that a tier is worth having with.
-const SLOTS_MIN: u64 = 4;
 
 /// Settings of a tier.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -10,7 +10,7 @@ mod rounds;
 use super::carrier::{Carrier, Ended, Order, What, now, orders};
 use super::framed::{FRAMES_MAX, Framed, Store, frames};
 use super::records::Records;
-use super::{TierEnd, TierParts};
+use super::{BACKLOG_MAX, TierEnd, TierParts};
 use crate::inbox::Inbox;
 use crate::memory::Pool;
 use domain::{BlockHash, GroupId, KvLayout};
@@ -28,8 +28,6 @@ use transport::{
 
 /// Records being written at once: the rest of the frames is for those that somebody waits for.
 const WRITES_MAX: usize = 4;
-/// Blocks that wait to be written.
-const BACKLOG_MAX: usize = 4096;
 /// Objects that are listed or deleted beside those that are moved.
 const CHORES_MAX: usize = 64;
 /// How long the store may say nothing before a request is repeated, and how long a request may take with its repetitions: less

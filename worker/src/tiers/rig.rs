@@ -95,4 +95,22 @@ impl Rig {
             end => panic!("{end:?}"),
         }
     }
+
+    /// Writes block 1 of each group to slot 3, and reads it back.
+    #[track_caller]
+    pub(super) fn check_what_is_written_comes_back(&mut self) {
+        for group in 0..2 {
+            for (at, byte) in self.bytes(block(group, 1)).iter_mut().enumerate() {
+                *byte = (at * 7 + usize::from(group)) as u8;
+            }
+            let written = self.bytes(block(group, 1)).to_vec();
+            assert!(self.write(slot(group, 3), block(group, 1), hash(5)));
+            assert_eq!(self.read(slot(group, 3), block(group, 2), hash(5)), ReadEnd::Good);
+            assert_eq!(self.bytes(block(group, 2)), written);
+            // Whoever looks for another record there does not get this one.
+            assert_eq!(self.read(slot(group, 3), block(group, 0), hash(6)), ReadEnd::Wrong);
+            assert_eq!(self.read(slot(group, 2), block(group, 0), hash(5)), ReadEnd::Wrong);
+            assert!(self.bytes(block(group, 0)).iter().all(|&byte| byte == 0), "what is wrong got into a block");
+        }
+    }
 }

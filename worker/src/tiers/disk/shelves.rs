@@ -1,6 +1,7 @@
 //! Where slots are in the files.
 
-use super::{DiskConfig, DiskError, SLOTS_MIN};
+use super::{DiskConfig, DiskError};
+use crate::tiers::SLOTS_MIN;
 use domain::KvLayout;
 use kv_manager::tiers::Slot;
 use transport::FILE_ALIGN;

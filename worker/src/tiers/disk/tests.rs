@@ -29,19 +29,7 @@ fn records_come_back_as_they_were_in_this_life_and_the_next() {
     let config = config(&folder);
     let (mut rig, records) = open(&config).expect("it opens");
     assert_eq!(records, []);
-    for group in 0..2 {
-        for (at, byte) in rig.bytes(block(group, 1)).iter_mut().enumerate() {
-            *byte = (at * 7 + usize::from(group)) as u8;
-        }
-        let written = rig.bytes(block(group, 1)).to_vec();
-        assert!(rig.write(slot(group, 3), block(group, 1), hash(5)));
-        assert_eq!(rig.read(slot(group, 3), block(group, 2), hash(5)), ReadEnd::Good);
-        assert_eq!(rig.bytes(block(group, 2)), written);
-        // Whoever looks for another record there does not get this one.
-        assert_eq!(rig.read(slot(group, 3), block(group, 0), hash(6)), ReadEnd::Wrong);
-        assert_eq!(rig.read(slot(group, 2), block(group, 0), hash(5)), ReadEnd::Wrong);
-        assert!(rig.bytes(block(group, 0)).iter().all(|&byte| byte == 0), "what is wrong got into a block");
-    }
+    rig.check_what_is_written_comes_back();
     let written: Vec<_> = (0..2).map(|group| rig.bytes(block(group, 1)).to_vec()).collect();
     drop(rig);
     let (mut rig, records) = open(&config).expect("it opens again");

@@ -6,7 +6,8 @@
 //! changes its generation is odd. So who maps the slab finds a record by its header, copies it, and has it if the generation is even
 //! and the same before and after; the checksum in the header says whether it is whole.
 
-use super::{HostConfig, HostError, SLOTS_MIN};
+use super::{HostConfig, HostError};
+use crate::tiers::SLOTS_MIN;
 use crate::tiers::records::{Records, Spot};
 use domain::KvLayout;
 use kv_manager::tiers::{Slot, TierRead, TierWrite};

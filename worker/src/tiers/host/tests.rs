@@ -33,19 +33,7 @@ fn word(memory: &dyn Memory, at: usize) -> u64 {
 #[test]
 fn records_come_back_as_they_were() {
     let (mut rig, memory) = open();
-    for group in 0..2 {
-        for (at, byte) in rig.bytes(block(group, 1)).iter_mut().enumerate() {
-            *byte = (at * 7 + usize::from(group)) as u8;
-        }
-        let written = rig.bytes(block(group, 1)).to_vec();
-        assert!(rig.write(slot(group, 3), block(group, 1), hash(5)));
-        assert_eq!(rig.read(slot(group, 3), block(group, 2), hash(5)), ReadEnd::Good);
-        assert_eq!(rig.bytes(block(group, 2)), written);
-        // Whoever looks for another record there does not get this one.
-        assert_eq!(rig.read(slot(group, 3), block(group, 0), hash(6)), ReadEnd::Wrong);
-        assert_eq!(rig.read(slot(group, 2), block(group, 0), hash(5)), ReadEnd::Wrong);
-        assert!(rig.bytes(block(group, 0)).iter().all(|&byte| byte == 0), "what is wrong got into a block");
-    }
+    rig.check_what_is_written_comes_back();
     // The same after others were put everywhere.
     let slots = word(&*memory, MAGIC.len() + 24) as u32;
     for group in 0..2 {

@@ -162,9 +162,10 @@ impl World {
 
     fn load(&mut self, split: u32, tokens: u32) {
         let chain = self.chain(&prompt(split, tokens));
-        self.kv.count_lookups(&chain);
-        let loadable = self.kv.loadable_tokens(&chain);
-        assert!(loadable >= self.kv.cached_tokens(&chain), "what is cached need not be loaded");
+        let cached = self.kv.cached_tokens(&chain);
+        self.kv.count_lookups(&chain, cached);
+        let loadable = self.kv.loadable_tokens(&chain, cached);
+        assert!(loadable >= cached, "what is cached need not be loaded");
         let mut sources = self.kv.sources(&chain, loadable);
         self.epochs += 1;
         let key = SeqKey { epoch: Epoch(self.epochs), choice: Choice(9), ..key(99) };
