@@ -159,7 +159,7 @@ pub(crate) enum ModelCommand {
     /// Describe a model: shape, parameters, bytes, KV cache per token.
     #[command(after_help = INFO_EXAMPLES)]
     Info {
-        /// Hugging Face directory, or a file in it; the bundled model if left out.
+        /// Hugging Face directory, or a GGUF file; the bundled model if left out.
         #[arg(value_name = "DIR|FILE")]
         path: Option<PathBuf>,
         /// List the tensors too.

@@ -36,7 +36,12 @@ impl CommandError {
     pub(crate) fn exit_code(&self) -> ExitCode {
         match self {
             Self::Config(_) | Self::Usage(_) => ExitCode::from(2),
-            Self::Random(RandomError::UnknownFamily { .. } | RandomError::UnknownShape { .. }) => ExitCode::from(2),
+            Self::Random(
+                RandomError::UnknownFamily { .. }
+                | RandomError::UnknownShape { .. }
+                | RandomError::Impossible { .. }
+                | RandomError::Exists(_),
+            ) => ExitCode::from(2),
             Self::Model(_) | Self::Random(_) | Self::Output(_) | Self::Failed(_) => ExitCode::FAILURE,
         }
     }

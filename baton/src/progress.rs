@@ -3,6 +3,9 @@
 use crate::output::{human_bytes, stderr_is_terminal};
 use indicatif::{ProgressBar, ProgressStyle};
 
+/// The bar.
+const TEMPLATE: &str = "{msg} [{bar:32}] {bytes}/{total_bytes} {bytes_per_sec} {eta}";
+
 /// Work that is measured in bytes.
 pub(crate) struct Progress {
     what: String,
@@ -15,9 +18,8 @@ impl Progress {
     pub(crate) fn begin(what: impl Into<String>) -> Self {
         let what = what.into();
         let bar = stderr_is_terminal().then(|| {
-            let style = ProgressStyle::with_template("{msg} [{bar:32}] {bytes}/{total_bytes} {bytes_per_sec} {eta}")
-                .expect("a test renders the template")
-                .progress_chars("=> ");
+            let style =
+                ProgressStyle::with_template(TEMPLATE).expect("a test renders the template").progress_chars("=> ");
             ProgressBar::new(0).with_style(style).with_message(what.clone())
         });
         if bar.is_none() {
@@ -42,5 +44,15 @@ impl Progress {
             None if self.total > 0 => tracing::info!("{}: done, {}", self.what, human_bytes(self.total)),
             None => tracing::info!("{}: done", self.what),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_template_renders() {
+        assert!(ProgressStyle::with_template(TEMPLATE).is_ok());
     }
 }

@@ -64,6 +64,14 @@ impl Pair {
         }
     }
 
+    /// The end of a read that was posted. Errors: it failed, or nothing comes.
+    fn read(&self) -> Result<(), HaulError> {
+        match self.awaited()? {
+            AgentEvent::Ended(completion) => Ok(completion.result.map(drop)?),
+            other => Err(HaulError::Owner(format!("ends no read: {other:?}"))),
+        }
+    }
+
     fn awaited(&self) -> Result<AgentEvent, HaulError> {
         let event = self.events.recv_timeout(PATIENCE);
         event.map_err(|_| HaulError::Hangs("two agents of one process".to_owned(), PATIENCE.as_secs()))
@@ -97,25 +105,21 @@ pub(crate) fn rows(settings: &Settings) -> Result<Vec<Row>, HaulError> {
                 }
                 Ok(())
             },
-            |_| {
-                pair.events.try_iter().for_each(drop);
-                Ok(())
-            },
+            // The first has nothing before it.
+            |n| if n > 0 { pair.read() } else { Ok(()) },
         )?;
-        pair.events.try_iter().for_each(drop);
+        pair.read()?;
         let awaited = median(
             |n| {
                 pair.post(n, 0)?;
-                pair.awaited()?;
-                Ok(())
+                pair.read()
             },
             |_| Ok(()),
         )?;
         let gated = median(
             |n| {
                 pair.word.raise(StepId(n as u64 + 1), 0);
-                pair.awaited()?;
-                Ok(())
+                pair.read()
             },
             |n| {
                 pair.post(n, ProgressWord::mark(StepId(n as u64 + 1), 0))?;

@@ -157,11 +157,14 @@ impl Brain {
     fn note(&mut self, note: Note) {
         match note {
             Note::Arrive { request, chain, client } => {
-                metrics::prompt_tokens().increment(request.prompt.len() as u64);
-                self.gone.push(client.gone(request.id));
-                self.clients.insert(request.id, client);
+                let (id, prompt_tokens) = (request.id, request.prompt.len() as u64);
+                self.gone.push(client.gone(id));
+                self.clients.insert(id, client);
                 metrics::requests_open().set(self.clients.len() as f64);
                 self.handle(Event::Arrive { request, chain });
+                if self.clients.contains_key(&id) {
+                    metrics::prompt_tokens().increment(prompt_tokens);
+                }
             }
             Note::StopChoice { request, choice } => self.handle(Event::StopChoice { request, choice }),
         }
@@ -283,8 +286,12 @@ impl Brain {
                 }
             }
             Command::End { request, end, usage } => {
-                if let Some(client) = self.forget(request, Outcome::of(&end)) {
-                    metrics::cached_tokens().increment(u64::from(usage.cached_tokens));
+                // Whoever hung up had its prompt counted, too.
+                metrics::cached_tokens().increment(u64::from(usage.cached_tokens));
+                // Of an answer that did not fit as a whole, the end is that of a client that reads too slowly.
+                if !slow.contains(&request)
+                    && let Some(client) = self.forget(request, Outcome::of(&end))
+                {
                     client.end(end, usage.cached_tokens);
                 }
             }

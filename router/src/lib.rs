@@ -25,6 +25,7 @@ mod serve;
 mod sessions;
 
 pub use config::{ModelCard, RouterConfig};
+pub use http::serve_metrics;
 pub use serve::{keep_up, serve};
 pub use sessions::{Dial, DialError, Dialed, Dialer, LinkFull, Sessions};
 

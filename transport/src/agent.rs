@@ -33,7 +33,8 @@ impl Agent {
     /// Starts an agent and enters the hub. `progress`: the word of the engine that writes its regions; `sink` gets its
     /// events from the agent's threads, from its callers and from peers. The sink must not block and not call the agent,
     /// and says whether it took the event: a message that it does not take is lost; any other event is offered again. The
-    /// end of a transfer may come before [`Agent::post`] returns. Errors: no socket can be bound, no thread started.
+    /// end of a transfer may come before [`Agent::post`] returns. Errors: no socket can be bound, no thread started, or
+    /// the lane `rdma` is required and cannot be taken here.
     pub fn start(
         hub: &Hub,
         config: AgentConfig,
@@ -48,6 +49,9 @@ impl Agent {
         let streams = config.listen.is_some() && config.lanes.contains(&Lane::Tcp);
         let streams = if streams { Some(Streams::new(config.posted_max)?) } else { None };
         let verbs = open_verbs(&config);
+        if let (Some(Lane::Rdma), true, Err(reason)) = (config.require, config.listen.is_some(), &verbs) {
+            return Err(io::Error::other(format!("transport.require is rdma, which cannot be taken: {reason}")));
+        }
         let control = Control::new()?;
         let parts = StationParts { config, address, hub: hub.clone(), progress, control, streams, verbs, sink };
         let station = Arc::new(Station::new(parts));

@@ -69,7 +69,7 @@ struct Computes {
     /// What computes: cpu, sim or cuda [default: cpu]
     #[arg(long, value_name = "DEVICE")]
     device: Option<String>,
-    /// Slowest lane that KV may take; a start-up error where only slower ones exist
+    /// Slowest lane that KV may take; peers that only slower ones reach are not connected
     #[arg(long, value_name = "LANE")]
     require_lane: Option<String>,
     /// Threads of each worker; 0: as many as cores [default: 0]
@@ -80,7 +80,7 @@ struct Computes {
 /// What every command takes that serves.
 #[derive(Debug, Args)]
 struct Common {
-    /// Model to serve: a Hugging Face directory or a file in it [default: the bundled model]
+    /// Model to serve: a Hugging Face directory or a GGUF file [default: the bundled model]
     #[arg(long, value_name = "DIR|FILE")]
     model: Option<String>,
     /// Level of the log, or directives such as `info,router=debug` [default: info]

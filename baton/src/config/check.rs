@@ -78,6 +78,12 @@ pub(super) fn problems(config: &Config, origin: impl Fn(&str) -> Origin) -> Vec<
             engine.step_tokens_max
         )
     });
+    expect(router.prompts_max <= router.requests_max, "router.prompts_max", &|| {
+        format!(
+            "{} is above router.requests_max = {}: such a request would never be taken",
+            router.prompts_max, router.requests_max
+        )
+    });
     let choices_run = u32::from(router.choices_max) <= engine.running_max;
     expect(choices_run, "router.choices_max", &|| {
         format!(

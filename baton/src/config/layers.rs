@@ -156,6 +156,7 @@ pub(super) fn resolve(
         let (key, value) = assignment.split_once('=').ok_or_else(|| ConfigError::Set(assignment.clone()))?;
         layers.text(key.trim(), value, Origin::Flag("--set".to_owned()))?;
     }
+    layers.unmix();
     Ok(layers.finish())
 }
 
@@ -220,6 +221,17 @@ impl Layers {
             }
         }
         Ok(())
+    }
+
+    /// A token is of the key that it was given with. That of others' tools is not sent along with a key of ours.
+    fn unmix(&mut self) {
+        let usual = |key: &str| {
+            let name = USUAL.iter().find(|(_, known)| *known == key).map(|(name, _)| *name);
+            matches!(&self.values[key].1, Origin::Environment(origin) if Some(origin.as_str()) == name)
+        };
+        if usual("object.token") && !(usual("object.key_id") && usual("object.secret")) {
+            self.values.insert("object.token", (Value::String(String::new()), Origin::Default));
+        }
     }
 
     fn environment(&mut self, variables: impl Iterator<Item = (OsString, OsString)>) -> Result<(), ConfigError> {

@@ -70,6 +70,16 @@ fn what_s3_clients_go_by_is_the_weakest_word() {
 }
 
 #[test]
+fn a_token_goes_with_its_own_key_only() {
+    let usual = [("AWS_ACCESS_KEY_ID", "a"), ("AWS_SECRET_ACCESS_KEY", "b"), ("AWS_SESSION_TOKEN", "t")];
+    let token =
+        |file: &str| settle(file, &usual, &[]).expect("it resolves").checked().expect("it is good").object.token.0;
+    assert_eq!(token(""), "t");
+    assert_eq!(token("[object]\nkey_id = \"c\"\nsecret = \"d\"\n"), "");
+    assert_eq!(token("[object]\nkey_id = \"c\"\nsecret = \"d\"\ntoken = \"u\"\n"), "u");
+}
+
+#[test]
 fn the_object_tier_is_kept_within_bounds() {
     let with = |set: &str| {
         let whole = "[object]\nendpoint = \"http://minio\"\nbucket = \"kv\"\nkey_id = \"a\"\nsecret = \"b\"\n";

@@ -43,9 +43,9 @@ macro_rules! tree {
 tree! {
     /// The model.
     model: Model {
-        /// Hugging Face directory, or a file in it. Empty: the bundled model.
+        /// Hugging Face directory, or a GGUF file. Empty: the bundled model.
         path: String = String::new(),
-        /// Name that clients give. Empty: the name of the directory.
+        /// Name that clients give. Empty: the name of the directory or file.
         name: String = String::new(),
         /// Number format of the KV cache: `auto` (that of the weights), `f32`, `f16` or `bf16`. Not of `sim`, which has tags.
         kv_dtype: KvDtype = KvDtype::Auto,
@@ -194,7 +194,7 @@ tree! {
     }
     /// How KV moves.
     transport: Transport {
-        /// Slowest lane that KV may take; where only slower ones exist, the start fails. Empty: any.
+        /// Slowest lane that KV may take: a peer that only slower ones reach is not connected, and a worker that cannot have `rdma` where that is required does not start. Empty: any.
         require: RequiredLane = RequiredLane(None),
         /// Lanes that KV may take, with commas between them. Empty: all.
         lanes: Lanes = Lanes(Vec::new()),

@@ -32,6 +32,17 @@ fn the_report_of_a_bad_host() {
 }
 
 #[test]
+fn ports_that_are_reserved_are_nobody_elses() {
+    let lines_with = |reserved: &str| {
+        let range = r#""file /proc/sys/net/ipv4/ip_local_port_range": "1024\t60999""#;
+        let recording = format!(r#"{{{range}, "file /proc/sys/net/ipv4/ip_local_reserved_ports": "{reserved}"}}"#);
+        lines(&reports(&recording), true)
+    };
+    assert!(lines_with("8000,9000-9002").contains("1024 to 60999 for connections that begin here\n"));
+    assert!(lines_with("9000-9001").contains("any of them may take 8000,9002,"));
+}
+
+#[test]
 fn an_empty_host_has_nothing_to_check_and_breaks_nothing() {
     let reports = reports("{}");
     assert_eq!(count(&reports, Verdict::Bad), 0, "{}", lines(&reports, true));

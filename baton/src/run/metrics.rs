@@ -1,7 +1,5 @@
 //! The metrics of a worker that is a process of its own. A router serves its own among its paths.
 
-use axum::Router;
-use axum::routing::get;
 use telemetry::MetricsHandle;
 use tokio::net::TcpListener;
 
@@ -10,8 +8,7 @@ pub(super) async fn keep(metrics: MetricsHandle, listener: Option<TcpListener>) 
     let shown = metrics.clone();
     let serve = async {
         if let Some(listener) = listener {
-            // It goes on after whatever happens to a connection.
-            let _ = axum::serve(listener, Router::new().route("/metrics", get(async move || shown.render()))).await;
+            match router::serve_metrics(listener, shown).await {}
         }
     };
     tokio::join!(router::keep_up(&metrics), serve);

@@ -5,6 +5,7 @@ use super::model::Source;
 use super::runtime::{listen, runtime};
 use super::{shutdown, welcome};
 use crate::config::{Config, Handoffs};
+use crate::output::print;
 use discovery::StaticList;
 use domain::Secret;
 use domain::layout::BLOCK_TOKENS_DEFAULT;
@@ -23,7 +24,7 @@ pub(crate) fn router(config: &Config) -> Result<(), Box<dyn Error>> {
     }
     let listener = listen(&runtime, "router.listen", &config.router.listen)?;
     let card = card(&Source::open(config)?)?;
-    welcome::router(&listener.local_addr()?.to_string(), &card, workers.addresses())?;
+    print(&welcome::router(&listener.local_addr()?.to_string(), &card, workers.addresses()))?;
     let (dialer, sessions) = Dialer::new();
     let serve = router::serve(listener, router_config(config), card, sessions, metrics, shutdown::signal());
     let secret = Secret::new(config.cluster.secret.0.as_str());

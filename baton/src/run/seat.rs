@@ -65,7 +65,9 @@ impl Seat {
         let inbox = inbox();
         let agent = agent(config, agent_config(&worker), reach)?;
         let agent = join(hub, &worker, agent, &*device, &inbox);
-        let agent = agent.map_err(|error| format!("cannot listen on {}: {error}", config.transport.listen))?;
+        let agent = agent.map_err(|error| {
+            format!("the transport does not start (transport.listen = {:?}): {error}", config.transport.listen)
+        })?;
         let tiers = tiers::open(config, &worker, &*device, &inbox)?;
         Ok(Self { who, agent, config: worker, device, inbox, tiers, context_tokens: pool.context_tokens })
     }
@@ -107,9 +109,13 @@ pub(super) struct Pool {
 }
 
 impl Pool {
-    /// As the configuration gives memory. Errors: it is too little.
+    /// As the configuration gives memory. Errors: it is too little, or chunks are no whole blocks.
     pub(super) fn of(config: &Config, model: &Model) -> Result<Self, Box<dyn Error>> {
         let layout = &model.layout;
+        if !config.engine.chunk_tokens.is_multiple_of(layout.block_tokens) {
+            let (chunk, block) = (config.engine.chunk_tokens, layout.block_tokens);
+            return Err(format!("engine.chunk_tokens: {chunk} is not a multiple of a block's {block} tokens").into());
+        }
         // Every group has as many blocks, so that none is full much before the others.
         let block_bytes: usize = (0..layout.groups.len()).map(|group| layout.record_bytes(group)).sum();
         let blocks = u32::try_from(config.kv.device_bytes.0 / block_bytes as u64).unwrap_or(u32::MAX);

@@ -6,11 +6,14 @@ use super::model::{Model, Source};
 use super::router::router_config;
 use super::runtime::{listen, runtime};
 use super::seat::{Pool, Reach, Seat, Who};
+use super::worker::{WORKER_FAILED, has_failed};
 use super::{role_name, shutdown, welcome};
 use crate::config::Config;
+use crate::output::print;
 use domain::WorkerId;
 use domain::session::Role;
 use router::{Dialer, ModelCard};
+use std::cell::Cell;
 use std::error::Error;
 use transport::{Hub, LaneStatus};
 
@@ -25,7 +28,10 @@ pub(crate) fn serve(config: &Config) -> Result<(), Box<dyn Error>> {
     let seats = everyone(config).map(|who| Seat::new(config, &model, &pool, who, &hub, Reach::Process));
     let mut seats = seats.collect::<Result<Vec<Seat>, _>>()?;
     let lane = connect(&mut seats);
-    welcome::serve(&listener.local_addr()?.to_string(), &card, &pool, &seats, lane.as_ref())?;
+    if lane.is_none() && config.serve.prefill > 0 {
+        return Err("no lane joins the workers of this process: transport.lanes must have local".into());
+    }
+    let welcome = welcome::serve(&listener.local_addr()?.to_string(), &card, &pool, &seats, lane.as_ref());
 
     let (dialer, sessions) = Dialer::new();
     let mut workers = Vec::with_capacity(seats.len());
@@ -36,10 +42,20 @@ pub(crate) fn serve(config: &Config) -> Result<(), Box<dyn Error>> {
         runtime.spawn(async move { dialer.keep(&local).await });
         workers.push(worker);
     }
-    let serve = router::serve(listener, router_config(config), card, sessions, metrics, shutdown::signal());
-    runtime.block_on(serve)?;
+    print(&welcome)?;
+    let failed = Cell::new(false);
+    let end = async {
+        tokio::select! {
+            () = shutdown::signal() => {}
+            () = has_failed(&workers) => failed.set(true),
+        }
+    };
+    runtime.block_on(router::serve(listener, router_config(config), card, sessions, metrics, end))?;
     // Nobody asks the workers any more; they end with their threads.
     drop(workers);
+    if failed.get() {
+        return Err(WORKER_FAILED.into());
+    }
     tracing::info!("ended");
     Ok(())
 }

@@ -3,11 +3,9 @@
 
 use super::role_name;
 use super::seat::{Pool, Seat};
-use crate::output::print;
 use discovery::Address;
 use domain::session::{PeerAddress, Role};
 use router::ModelCard;
-use std::io;
 use std::net::SocketAddr;
 use transport::LaneStatus;
 
@@ -16,13 +14,7 @@ const QUESTION: &str = "What is ownership?";
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Of `baton serve`. `lane`: how KV moves, where it does.
-pub(super) fn serve(
-    address: &str,
-    card: &ModelCard,
-    pool: &Pool,
-    seats: &[Seat],
-    lane: Option<&LaneStatus>,
-) -> io::Result<()> {
+pub(super) fn serve(address: &str, card: &ModelCard, pool: &Pool, seats: &[Seat], lane: Option<&LaneStatus>) -> String {
     let count = |role: Role| seats.iter().filter(|seat| seat.who.role == role).count();
     let workers = [Role::Prefill, Role::Decode].map(|role| match count(role) {
         1 => format!("1 {} worker", role_name(role)),
@@ -35,7 +27,7 @@ pub(super) fn serve(
         }
         None => "no KV moves: decode workers compute prompts themselves".to_owned(),
     };
-    print(&format!(
+    format!(
         "baton {VERSION}: listening on http://{address}\n  \
          model    {name} ({context} tokens of context)\n  \
          workers  {prefill}, {decode}; {lane}\n  \
@@ -48,13 +40,13 @@ pub(super) fn serve(
         decode = workers[1],
         device = seats[0].device(),
         attempt = attempt(address, card),
-    ))
+    )
 }
 
 /// Of `baton router`.
-pub(super) fn router(address: &str, card: &ModelCard, workers: &[Address]) -> io::Result<()> {
+pub(super) fn router(address: &str, card: &ModelCard, workers: &[Address]) -> String {
     let list = workers.iter().map(Address::as_str).collect::<Vec<_>>().join(", ");
-    print(&format!(
+    format!(
         "baton {VERSION} router: listening on http://{address}\n  \
          model    {name}\n  \
          workers  {list}; they may come and go\n  \
@@ -63,20 +55,14 @@ pub(super) fn router(address: &str, card: &ModelCard, workers: &[Address]) -> io
          ready, as soon as a decode worker is\n",
         name = card.name,
         attempt = attempt(address, card),
-    ))
+    )
 }
 
 /// Of `baton prefill-worker` and `baton decode-worker`.
-pub(super) fn worker(
-    address: &str,
-    model: &str,
-    pool: &Pool,
-    seat: &Seat,
-    metrics: Option<SocketAddr>,
-) -> io::Result<()> {
+pub(super) fn worker(address: &str, model: &str, pool: &Pool, seat: &Seat, metrics: Option<SocketAddr>) -> String {
     let peer = seat.peer();
     let metrics = metrics.map_or(String::new(), |address| format!("  metrics  http://{address}/metrics\n"));
-    print(&format!(
+    format!(
         "baton {VERSION} {role} worker: listening for routers on {address}\n  \
          name     {name}, id {id}\n  \
          model    {model} ({context} tokens of context)\n  \
@@ -91,7 +77,7 @@ pub(super) fn worker(
         id = peer.id.0,
         context = pool.context_tokens,
         device = seat.device(),
-    ))
+    )
 }
 
 /// Over which lanes other workers read its KV.

@@ -6,8 +6,10 @@ use super::runtime::{listen, runtime};
 use super::seat::{Pool, Reach, Seat, Who};
 use super::{role_name, shutdown, welcome};
 use crate::config::Config;
+use crate::output::print;
 use domain::session::Role;
 use domain::{Secret, WorkerId};
+use std::cell::Cell;
 use std::error::Error;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -19,6 +21,11 @@ use worker::{Identity, Worker};
 /// How often it is looked whether a draining worker is done.
 const DRAIN_GLANCE: Duration = Duration::from_millis(20);
 
+/// How often it is looked whether workers live.
+const LIFE_GLANCE: Duration = Duration::from_millis(500);
+/// What is said where one does not.
+pub(super) const WORKER_FAILED: &str = "a worker's thread has ended, which is a bug of baton: the log says more";
+
 /// Serves routers until a signal ends it.
 pub(crate) fn worker(config: &Config, role: Role) -> Result<(), Box<dyn Error>> {
     let metrics = telemetry::install();
@@ -29,6 +36,11 @@ pub(crate) fn worker(config: &Config, role: Role) -> Result<(), Box<dyn Error>> 
         address => Some(listen(&runtime, "worker.metrics", address)?),
     };
     let address = listener.local_addr()?;
+    if config.worker.name.is_empty() && config.worker.listen.ends_with(":0") && !config.disk.folders.is_empty() {
+        return Err("disk.folders: a worker finds its records again by its name, and this one would have another at every start: \
+                    set worker.name, or a port in worker.listen"
+            .into());
+    }
     let secret = Secret::new(config.cluster.secret.0.as_str());
     if secret.is_empty() && !address.ip().is_loopback() {
         tracing::warn!("whoever reaches {address} may use this worker: cluster.secret is empty");
@@ -37,21 +49,35 @@ pub(crate) fn worker(config: &Config, role: Role) -> Result<(), Box<dyn Error>> 
     let pool = Pool::of(config, &model)?;
     let seat = Seat::new(config, &model, &pool, who(config, role, address), &Hub::new(), Reach::Cluster)?;
     let shown_at = shown.as_ref().map(TcpListener::local_addr).transpose()?;
-    welcome::worker(&address.to_string(), &model.name, &pool, &seat, shown_at)?;
+    let identity = Identity { peer: seat.peer(), served: seat.served(), secret };
+    let welcome = welcome::worker(&address.to_string(), &model.name, &pool, &seat, shown_at);
+    let worker = seat.start()?;
+    print(&welcome)?;
     runtime.spawn(metrics::keep(metrics, shown));
 
-    let identity = Identity { peer: seat.peer(), served: seat.served(), secret };
-    let worker = seat.start()?;
-    let input = worker.input();
     let drain = Duration::from_secs(config.worker.drain_s);
-    runtime.block_on(worker::serve(listener, input, identity, async {
-        shutdown::signal().await;
-        drained(&worker, drain).await;
+    let failed = Cell::new(false);
+    runtime.block_on(worker::serve(listener, worker.input(), identity, async {
+        tokio::select! {
+            () = shutdown::signal() => drained(&worker, drain).await,
+            () = has_failed(std::slice::from_ref(&worker)) => failed.set(true),
+        }
         worker.input().shutdown();
     }));
     drop(worker);
+    if failed.get() {
+        return Err(WORKER_FAILED.into());
+    }
     tracing::info!("ended");
     Ok(())
+}
+
+/// Ready when the thread of one of these has ended though nobody asked it to. A process that goes on without it serves nobody;
+/// one that ends is started again by whoever looks after it.
+pub(super) async fn has_failed(workers: &[Worker]) {
+    while !workers.iter().any(Worker::has_ended) {
+        sleep(LIFE_GLANCE).await;
+    }
 }
 
 /// Lets what runs end or move elsewhere, until no router needs this worker, for as long as `wait` allows.

@@ -15,7 +15,10 @@ impl Report {
         let how = match &self.settings.arrivals {
             Arrivals::Closed { concurrency: 1 } => "one request at a time".to_owned(),
             Arrivals::Closed { concurrency } => format!("{concurrency} requests at a time"),
-            Arrivals::Rate { per_second, .. } => format!("{per_second} requests a second (Poisson)"),
+            Arrivals::Rate { per_second, .. } => {
+                let what = if self.settings.shape.turns > 1 { "conversations" } else { "requests" };
+                format!("{per_second} {what} a second (Poisson)")
+            }
             Arrivals::Trace { file, speed, .. } => format!("trace {} at speed {speed}", file.display()),
         };
         format!("{} at {}{api}: {how}", self.model, self.settings.url)

@@ -2,9 +2,11 @@
 
 mod body;
 mod generate;
+mod metrics;
 mod patient;
 mod routes;
 mod server;
 
+pub use metrics::serve_metrics;
 pub(crate) use routes::{App, routes};
 pub(crate) use server::Server;

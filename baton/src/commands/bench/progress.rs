@@ -10,6 +10,9 @@ const GLANCE: Duration = Duration::from_millis(250);
 /// How often a log gets a line.
 const LINE_EVERY: Duration = Duration::from_secs(5);
 
+/// The bar.
+const TEMPLATE: &str = "[{bar:24}] {pos}/{len} {msg}";
+
 /// Shows the progress of a run.
 pub(super) struct Watch {
     bar: Option<ProgressBar>,
@@ -21,8 +24,7 @@ impl Watch {
     /// A run with this model begins.
     pub(super) fn begin(model: &str) -> Self {
         let bar = stderr_is_terminal().then(|| {
-            let style =
-                ProgressStyle::with_template("[{bar:24}] {pos}/{len} {msg}").expect("a test renders the template");
+            let style = ProgressStyle::with_template(TEMPLATE).expect("a test renders the template");
             ProgressBar::new(0).with_style(style.progress_chars("=> "))
         });
         if bar.is_none() {
@@ -87,7 +89,7 @@ mod tests {
 
     #[test]
     fn the_template_renders() {
-        assert!(ProgressStyle::with_template("[{bar:24}] {pos}/{len} {msg}").is_ok());
+        assert!(ProgressStyle::with_template(TEMPLATE).is_ok());
     }
 
     #[test]

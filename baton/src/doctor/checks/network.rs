@@ -15,8 +15,8 @@ const JUMBO: i64 = 9_000;
 const BUFFER_BYTES_MIN: i64 = 16 << 20;
 /// Ports for connections that this host begins.
 const PORTS_MIN: i64 = 16_384;
-/// The ports that the defaults listen on.
-const OWN_PORTS: [i64; 6] = [8000, 8001, 9001, 9002, 9003, 9100];
+/// The ports that the defaults and the README listen on.
+const OWN_PORTS: [i64; 3] = [8000, 9001, 9002];
 /// A link that changed its state so often since the start is flapping.
 const CHANGES_MAX: i64 = 20;
 
@@ -87,7 +87,15 @@ pub(super) fn port_range(patient: &Patient<'_>) -> Vec<Finding> {
     let range = host.file("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
     let numbers: Vec<i64> = range.split_whitespace().filter_map(|number| number.parse().ok()).collect();
     let [first, last] = numbers[..] else { return Vec::new() };
-    let ours: Vec<i64> = OWN_PORTS.into_iter().filter(|port| (first..=last).contains(port)).collect();
+    let reserved = host.file("/proc/sys/net/ipv4/ip_local_reserved_ports").unwrap_or_default();
+    let is_kept = |port: i64| {
+        reserved.split(',').any(|part| {
+            let (from, to) = part.split_once('-').unwrap_or((part, part));
+            matches!((from.trim().parse::<i64>(), to.trim().parse::<i64>()), (Ok(from), Ok(to)) if (from..=to).contains(&port))
+        })
+    };
+    let is_free = |port: &i64| (first..=last).contains(port) && !is_kept(*port);
+    let ours: Vec<i64> = OWN_PORTS.into_iter().filter(is_free).collect();
     let what = format!("{first} to {last} for connections that begin here");
     let mend = "sysctl -w net.ipv4.ip_local_port_range='32768 60999'";
     vec![if ours.is_empty() {
@@ -106,7 +114,8 @@ pub(super) fn links(patient: &Patient<'_>) -> Vec<Finding> {
         let path = format!("/sys/class/net/{name}");
         let changes = host.number(&format!("{path}/carrier_changes")).unwrap_or(0);
         let count = |what: &str| host.number(&format!("{path}/statistics/{what}")).unwrap_or(0);
-        let (damaged, dropped) = (count("rx_errors") + count("rx_crc_errors"), count("rx_missed_errors"));
+        // All errors are to include those of checksums; not every driver counts so.
+        let (damaged, dropped) = (count("rx_errors").max(count("rx_crc_errors")), count("rx_missed_errors"));
         let what = format!(
             "{name}: {changes} changes of the link, {damaged} packets damaged, {dropped} dropped by the device"
         );
