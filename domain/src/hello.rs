@@ -6,9 +6,10 @@
 use crate::block::{Scope, ScopeParts};
 use crate::secret::Secret;
 use crate::session::PeerInfo;
+use std::fmt;
 
 /// Version of the session's messages. Ends of different versions refuse each other.
-pub const PROTOCOL: u32 = 1;
+pub const PROTOCOL: u32 = 2;
 
 const WORKER: &str = "session worker";
 const ROUTER: &str = "session router";
@@ -24,11 +25,30 @@ pub struct RouterHello {
     pub nonce: [u8; 32],
 }
 
+/// By what a router tells whether a worker computes the model that the router tokenizes for. The same in every file format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ModelShape {
+    /// Rows of the embedding.
+    pub vocab: u32,
+    /// Layers.
+    pub layers: u32,
+    /// Width of the residual stream.
+    pub hidden: u32,
+}
+
+impl fmt::Display for ModelShape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} layers of width {}, {} tokens in the vocabulary", self.layers, self.hidden, self.vocab)
+    }
+}
+
 /// What a worker serves. All workers of a router serve the same weights in the same layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Served {
     /// Digest of config and weights.
     pub weights: [u8; 32],
+    /// Of the model.
+    pub shape: ModelShape,
     /// Fingerprint of the layout of its KV.
     pub layout: u64,
     /// Tokens of a block.
@@ -104,7 +124,9 @@ mod tests {
     fn worker(secret: &Secret, to: &RouterHello) -> Hello {
         let (id, incarnation, name) = (WorkerId(1), Incarnation(2), "w".to_owned());
         let peer = PeerInfo { id, incarnation, name, role: Role::Decode, address: PeerAddress::default() };
-        let served = Served { weights: [1; 32], layout: 1, block_tokens: 16, token_bytes: 64, context_tokens: 512 };
+        let shape = ModelShape { vocab: 4096, layers: 2, hidden: 64 };
+        let served =
+            Served { weights: [1; 32], shape, layout: 1, block_tokens: 16, token_bytes: 64, context_tokens: 512 };
         Hello::answer(secret, to, peer, served, [9; 32])
     }
 

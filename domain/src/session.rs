@@ -2,7 +2,7 @@
 
 use crate::block::BlockHash;
 use crate::end::End;
-pub use crate::hello::{Hello, PROTOCOL, RouterHello, Served};
+pub use crate::hello::{Hello, ModelShape, PROTOCOL, RouterHello, Served};
 use crate::ids::{Choice, Epoch, Incarnation, RequestId, SeqKey, Token, WorkerId};
 use crate::plan::TokenLogprobs;
 use crate::request::SamplingParams;

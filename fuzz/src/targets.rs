@@ -1,5 +1,6 @@
 //! The body of each target.
 
+use domain::session::ModelShape;
 use engine::checkpoint::Checkpoint;
 use engine::checkpoint::gguf::GgufFile;
 use engine::models::config::Config;
@@ -44,7 +45,7 @@ pub fn request(bytes: &[u8]) {
             template: ChatTemplate::open(model).expect("the bundled template"),
             sampling: domain::SamplingParams::default(),
             eos: vec![0],
-            vocab: 4096,
+            shape: ModelShape { vocab: 4096, layers: 2, hidden: 64 },
         }
     });
     router::fuzzing::request(bytes, &CARD);

@@ -116,6 +116,6 @@ impl fmt::Display for Report {
             }
             writeln!(f)?;
         }
-        write!(f, "\nmean to wire are microseconds of a transfer; every byte that was read was compared")
+        writeln!(f, "\nmean to wire are microseconds of a transfer; every byte that was read was compared")
     }
 }

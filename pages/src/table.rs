@@ -4,7 +4,7 @@ use super::escape;
 use std::fmt::Write;
 
 /// Columns of figures that fit beside another table.
-const NARROW: usize = 6;
+const NARROW: usize = 5;
 
 /// A table.
 #[derive(Clone, Debug)]

@@ -1,5 +1,6 @@
 //! What a router is told at its start: its limits, and the model that it speaks for.
 
+use domain::session::ModelShape;
 use domain::{SamplingParams, Token};
 use engine::text::{ChatTemplate, Tokenizer};
 use placement::PlacementConfig;
@@ -48,6 +49,6 @@ pub struct ModelCard {
     pub sampling: SamplingParams,
     /// Tokens that end a sequence.
     pub eos: Vec<Token>,
-    /// Rows of its embedding: one more than the highest token that a client may name.
-    pub vocab: u32,
+    /// Its shape, which that of the workers must be. Clients may name tokens below its vocabulary.
+    pub shape: ModelShape,
 }

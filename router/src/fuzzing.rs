@@ -14,7 +14,7 @@ pub fn request(body: &[u8], card: &ModelCard) {
             let tokens = prompt.tokens.len() as u32;
             assert!((1..=limits.prompt_tokens_max).contains(&tokens), "{tokens} tokens");
             assert!(tokens.saturating_add(prompt.params.max_tokens) <= limits.context_tokens);
-            assert!(prompt.tokens.iter().all(|token| *token < card.vocab), "a token that the model has not");
+            assert!(prompt.tokens.iter().all(|token| *token < card.shape.vocab), "a token that the model has not");
         }
     }
 }

@@ -40,11 +40,33 @@ pub enum LogError {
     Taken,
 }
 
+/// What is said of others' code unless the filter names it: repetitions of requests to a store are told by its tier.
+const QUIET: &str = "object_store=warn";
+/// Levels, as `tracing` reads them.
+const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
+
+/// Errors: [`LogError::Filter`]: it cannot be read, or has a word that is no level; `tracing` alone would take it for the name of a part of the
+/// program, and say nothing of all others.
+pub fn check(filter: &str) -> Result<(), LogError> {
+    parse(filter).map(drop)
+}
+
+fn parse(filter: &str) -> Result<EnvFilter, LogError> {
+    let wrong = |reason: String| LogError::Filter { filter: filter.to_owned(), reason };
+    let is_level = |word: &str| LEVELS.contains(&word.to_ascii_lowercase().as_str());
+    for word in filter.split(',').map(str::trim) {
+        if !is_level(word) && !word.contains(['=', '[']) {
+            let levels = LEVELS.join(", ");
+            return Err(wrong(format!("{word:?} is neither a level ({levels}) nor PART=LEVEL, such as router=debug")));
+        }
+    }
+    EnvFilter::try_new(format!("{QUIET},{filter}")).map_err(|error| wrong(error.to_string()))
+}
+
 /// Sends the process's events to stderr. `filter` is a level (`info`) or directives in the form of `tracing`
 /// (`info,router=debug`). `ansi` colours the text format. `timeline` is the file that the timeline goes to, if it is wanted.
 pub fn init(filter: &str, format: LogFormat, ansi: bool, timeline: Option<&Path>) -> Result<(), LogError> {
-    let parsed = EnvFilter::try_new(filter)
-        .map_err(|error| LogError::Filter { filter: filter.to_owned(), reason: error.to_string() })?;
+    let parsed = parse(filter)?;
     let timeline = timeline
         .map(|path| timeline::layer(path).map_err(|source| LogError::Timeline { path: path.to_owned(), source }))
         .transpose()?;
@@ -55,4 +77,21 @@ pub fn init(filter: &str, format: LogFormat, ansi: bool, timeline: Option<&Path>
     };
     let log = log.with_filter(parsed);
     tracing_subscriber::registry().with(log).with(timeline).try_init().map_err(|_| LogError::Taken)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_that_is_no_level_is_refused() {
+        for good in ["info", "WARN", "info,router=debug", "info,object_store=debug", "warn,worker[step]=trace"] {
+            check(good).expect("it is good");
+        }
+        for bad in ["", "warning", "loud", "info,router=loud", "info,,warn"] {
+            assert!(check(bad).is_err(), "{bad:?}");
+        }
+        let error = check("warning").expect_err("no level").to_string();
+        assert!(error.contains("\"warning\" is neither a level"), "{error}");
+    }
 }

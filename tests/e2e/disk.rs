@@ -32,6 +32,7 @@ pub(crate) fn expected(flags: &[&str]) -> Vec<Said> {
 
 fn start(flags: &[&str], folder: &Folder, write: &str) -> Server {
     let folders = folder.path("tier");
+    std::fs::create_dir_all(&folders).expect("a folder for the tier");
     let environment = [
         SMALL,
         ("BATON_DISK__FOLDERS", folders.as_str()),
@@ -134,6 +135,11 @@ fn a_tier_is_one_workers_alone_and_wrong_settings_are_told() {
     let said = refused(&[(folders, &tier), (bytes, "64MiB")]);
     assert!(said.contains("disk.folders") && said.contains("used by another process"), "{said}");
     let other = folder.path("other");
+    let said = refused(&[(folders, &other), (bytes, "64MiB")]);
+    assert!(said.contains("disk.folders: there is no folder"), "{said}");
+    std::fs::create_dir(&other).expect("a folder");
+    let said = refused(&[(folders, &other), (bytes, "50TiB")]);
+    assert!(said.contains("disk.bytes") && said.contains("free"), "{said}");
     let said = refused(&[(folders, &other), (bytes, "1KiB")]);
     assert!(said.contains("disk.bytes") && said.contains("give it"), "{said}");
     let said = refused(&[(folders, "/proc/none"), (bytes, "64MiB")]);

@@ -43,6 +43,7 @@ fn memory_and_disk_serve_one_worker_together() {
     let flags = ["--prefill", "0"];
     let (expected, folder) = (expected(&flags), Folder::new("host-disk"));
     let folders = folder.path("tier");
+    std::fs::create_dir(&folders).expect("a folder for the tier");
     let environment = [
         SMALL,
         // Room for a few of the prompts: the others are on disk alone.

@@ -1,6 +1,6 @@
 //! Settings of a worker.
 
-use domain::session::Served;
+use domain::session::{ModelShape, Served};
 use domain::{Incarnation, KvLayout, Scope, WorkerId};
 use std::time::Duration;
 
@@ -69,9 +69,10 @@ pub(crate) const PUBLISH_EVERY: Duration = Duration::from_millis(100);
 
 impl WorkerConfig {
     /// What it serves. `context_tokens`: the longest sequence that the model and the pools allow.
-    pub fn served(&self, context_tokens: u32) -> Served {
+    pub fn served(&self, shape: ModelShape, context_tokens: u32) -> Served {
         Served {
             weights: self.weights,
+            shape,
             layout: self.layout.fingerprint(),
             block_tokens: self.layout.block_tokens,
             token_bytes: self.layout.token_bytes() as u64,

@@ -47,7 +47,7 @@ pub(super) fn problems(config: &Config, origin: impl Fn(&str) -> Origin) -> Vec<
     });
     let workers = serve.prefill.saturating_add(serve.decode);
     expect(workers <= WORKERS_MAX, "serve.prefill", &|| {
-        format!("{workers} workers are too many for a process: at most {WORKERS_MAX}")
+        format!("{workers} workers with serve.decode are too many for a process: at most {WORKERS_MAX}")
     });
     let listed = StaticList::parse(&cluster.workers);
     let reason = || listed.as_ref().map_or_else(ToString::to_string, |_| String::new());
@@ -70,18 +70,16 @@ pub(super) fn problems(config: &Config, origin: impl Fn(&str) -> Origin) -> Vec<
         format!("{:?} are not as many hosts as transport.listen has", transport.advertise)
     });
 
+    let filter = telemetry::logging::check(&config.log.level);
+    let reason = || filter.as_ref().map_or_else(ToString::to_string, |()| String::new());
+    expect(filter.is_ok(), "log.level", &reason);
+
     let engine_room = engine.running_max.saturating_add(engine.chunk_tokens);
     expect(engine.step_tokens_max >= engine_room, "engine.step_tokens_max", &|| {
         format!(
             "{} is too small: a step must hold running_max + chunk_tokens = {engine_room} tokens, or decoding could \
              starve prompts",
             engine.step_tokens_max
-        )
-    });
-    expect(router.prompts_max <= router.requests_max, "router.prompts_max", &|| {
-        format!(
-            "{} is above router.requests_max = {}: such a request would never be taken",
-            router.prompts_max, router.requests_max
         )
     });
     let choices_run = u32::from(router.choices_max) <= engine.running_max;

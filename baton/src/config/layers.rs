@@ -237,7 +237,7 @@ impl Layers {
     fn environment(&mut self, variables: impl Iterator<Item = (OsString, OsString)>) -> Result<(), ConfigError> {
         let mut ours: Vec<(String, OsString)> = variables
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value)))
-            .filter(|(name, _)| name.starts_with(PREFIX))
+            .filter(|(name, _)| name.starts_with(PREFIX) && !is_of_kubernetes(name))
             .collect();
         ours.sort();
         for (name, value) in ours {
@@ -299,6 +299,14 @@ impl Layers {
         let config = self.config().expect("every value was tried when it was set");
         Loaded { config, values: self.values }
     }
+}
+
+/// Whether it is a variable that Kubernetes tells pods of a service by, one that is called `baton` or `baton-router`, say.
+fn is_of_kubernetes(name: &str) -> bool {
+    let port = |rest: &str| ["_TCP", "_UDP", "_SCTP"].iter().any(|kind| rest.contains(kind));
+    let of_port = name.split_once("_PORT_").is_some_and(|(_, rest)| port(rest));
+    let ends = ["_SERVICE_HOST", "_SERVICE_PORT", "_PORT"].iter().any(|end| name.ends_with(end));
+    !name.contains("__") && (of_port || ends || name.contains("_SERVICE_PORT_"))
 }
 
 fn unknown(key: &str, origin: Origin) -> ConfigError {

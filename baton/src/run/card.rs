@@ -1,6 +1,8 @@
 //! The model as its clients see it: all that a router needs of it.
 
 use super::model::Source;
+use domain::session::ModelShape;
+use engine::spec::ModelSpec;
 use engine::text::{ChatTemplate, Tokenizer};
 use router::ModelCard;
 use std::error::Error;
@@ -17,8 +19,14 @@ pub(super) fn card(source: &Source) -> Result<ModelCard, Box<dyn Error>> {
         template: ChatTemplate::open(&source.path)?,
         sampling: files.sampling.clone(),
         eos: files.spec.eos.clone(),
-        vocab: u32::try_from(files.spec.vocab)?,
+        shape: shape(&files.spec),
     })
+}
+
+/// By what a router knows its model again.
+pub(super) fn shape(spec: &ModelSpec) -> ModelShape {
+    let number = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+    ModelShape { vocab: number(spec.vocab), layers: number(spec.layers), hidden: number(spec.hidden) }
 }
 
 /// When the model's directory or file was written, in seconds since the Unix epoch; 0 where the file system does not say.

@@ -25,7 +25,7 @@ pub(crate) fn router(config: &Config) -> Result<(), Box<dyn Error>> {
     let listener = listen(&runtime, "router.listen", &config.router.listen)?;
     let card = card(&Source::open(config)?)?;
     print(&welcome::router(&listener.local_addr()?.to_string(), &card, workers.addresses()))?;
-    let (dialer, sessions) = Dialer::new();
+    let (dialer, sessions) = Dialer::new(card.shape);
     let serve = router::serve(listener, router_config(config), card, sessions, metrics, shutdown::signal());
     let secret = Secret::new(config.cluster.secret.0.as_str());
     runtime.block_on(async {
@@ -50,7 +50,8 @@ pub(super) fn router_config(config: &Config) -> RouterConfig {
         body_bytes_max: usize::try_from(router.body_bytes_max.0).unwrap_or(usize::MAX),
         body_wait: Duration::from_secs(router.body_wait_s),
         prompt_tokens_max: if router.prompt_tokens_max == 0 { u32::MAX } else { router.prompt_tokens_max },
-        prompts_max: router.prompts_max,
+        // A request with more would never be taken.
+        prompts_max: router.prompts_max.min(router.requests_max),
         choices_max: router.choices_max,
         connections_max: router.connections_max,
         deadline: Duration::from_secs(router.deadline_s),

@@ -1,11 +1,12 @@
 //! A worker of the process: its device, its transport agent, its pools, and how it starts.
 
+use super::card::shape;
 use super::model::{Engine, Model};
 use super::tiers;
 use crate::config::{Config, Pinning};
 use decode_worker::Decode;
 use domain::plan::StepPlan;
-use domain::session::{PeerInfo, Role, Served};
+use domain::session::{ModelShape, PeerInfo, Role, Served};
 use domain::{Incarnation, Secret, WorkerId};
 use engine::cpu::{CpuConfig, CpuDevice, Isa};
 use engine::device::{Device, DeviceLimits};
@@ -48,6 +49,7 @@ pub(super) struct Seat {
     inbox: Inbox,
     tiers: Vec<TierParts>,
     context_tokens: u32,
+    shape: ModelShape,
 }
 
 impl Seat {
@@ -69,7 +71,16 @@ impl Seat {
             format!("the transport does not start (transport.listen = {:?}): {error}", config.transport.listen)
         })?;
         let tiers = tiers::open(config, &worker, &*device, &inbox)?;
-        Ok(Self { who, agent, config: worker, device, inbox, tiers, context_tokens: pool.context_tokens })
+        Ok(Self {
+            who,
+            agent,
+            config: worker,
+            device,
+            inbox,
+            tiers,
+            context_tokens: pool.context_tokens,
+            shape: shape(&model.spec),
+        })
     }
 
     /// What it tells routers of itself.
@@ -80,7 +91,7 @@ impl Seat {
 
     /// What it serves.
     pub(super) fn served(&self) -> Served {
-        self.config.served(self.context_tokens)
+        self.config.served(self.shape, self.context_tokens)
     }
 
     /// What computes, in words.

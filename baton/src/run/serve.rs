@@ -7,7 +7,7 @@ use super::router::router_config;
 use super::runtime::{listen, runtime};
 use super::seat::{Pool, Reach, Seat, Who};
 use super::worker::{WORKER_FAILED, has_failed};
-use super::{role_name, shutdown, welcome};
+use super::{role_name, shutdown, tiers, welcome};
 use crate::config::Config;
 use crate::output::print;
 use domain::WorkerId;
@@ -31,9 +31,16 @@ pub(crate) fn serve(config: &Config) -> Result<(), Box<dyn Error>> {
     if lane.is_none() && config.serve.prefill > 0 {
         return Err("no lane joins the workers of this process: transport.lanes must have local".into());
     }
-    let welcome = welcome::serve(&listener.local_addr()?.to_string(), &card, &pool, &seats, lane.as_ref());
+    let welcome = welcome::serve(
+        &listener.local_addr()?.to_string(),
+        &card,
+        &pool,
+        &seats,
+        lane.as_ref(),
+        tiers::describe(config),
+    );
 
-    let (dialer, sessions) = Dialer::new();
+    let (dialer, sessions) = Dialer::new(card.shape);
     let mut workers = Vec::with_capacity(seats.len());
     for seat in seats {
         let (peer, served) = (seat.peer(), seat.served());

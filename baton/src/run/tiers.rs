@@ -1,6 +1,7 @@
 //! The tiers below a worker's device, as configured.
 
 use crate::config::Config;
+use crate::output::human_bytes;
 use engine::device::Device;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -19,6 +20,26 @@ pub(super) fn open(
 ) -> Result<Vec<TierParts>, String> {
     let tiers = [host(config, worker, device, inbox)?, disk(config, worker, device, inbox)?];
     Ok(tiers.into_iter().chain([object(config, worker, device, inbox)?]).flatten().collect())
+}
+
+/// What tiers each worker has, in words; `None`: none.
+pub(super) fn describe(config: &Config) -> Option<String> {
+    let mut tiers = Vec::new();
+    if config.host.bytes.0 > 0 {
+        tiers.push(format!("{} of host memory", human_bytes(config.host.bytes.0)));
+    }
+    let folders = disk_folders(config).collect::<Vec<_>>().join(", ");
+    if !folders.is_empty() {
+        tiers.push(format!("{} of disk in {folders}", human_bytes(config.disk.bytes.0)));
+    }
+    if !config.object.endpoint.is_empty() {
+        tiers.push(format!("bucket {} of {}", config.object.bucket, config.object.endpoint));
+    }
+    (!tiers.is_empty()).then(|| format!("each worker has {}", tiers.join("; ")))
+}
+
+fn disk_folders(config: &Config) -> impl Iterator<Item = &str> {
+    config.disk.folders.split(',').map(str::trim).filter(|folder| !folder.is_empty())
 }
 
 fn host(
@@ -42,11 +63,15 @@ fn disk(
     device: &dyn Device,
     inbox: &Inbox,
 ) -> Result<Option<TierParts>, String> {
-    let folders = config.disk.folders.split(',').map(str::trim).filter(|folder| !folder.is_empty());
-    let folders: Vec<PathBuf> = folders.map(|folder| Path::new(folder).join(&worker.name)).collect();
+    let folders: Vec<&Path> = disk_folders(config).map(Path::new).collect();
     if folders.is_empty() {
         return Ok(None);
     }
+    // One that is made here might be where a disk was to be mounted.
+    if let Some(missing) = folders.iter().find(|folder| !folder.is_dir()) {
+        return Err(format!("disk.folders: there is no folder {}: make it, or mount its disk", missing.display()));
+    }
+    let folders: Vec<PathBuf> = folders.into_iter().map(|folder| folder.join(&worker.name)).collect();
     let tier = DiskConfig {
         name: worker.name.clone(),
         folders,
@@ -56,6 +81,9 @@ fn disk(
     };
     open_disk_tier(&tier, &worker.layout, device, inbox).map(Some).map_err(|error| match error {
         DiskError::TooSmall { .. } => format!("disk.bytes: {error}"),
+        DiskError::System { ref source, .. } if source.kind() == std::io::ErrorKind::StorageFull => {
+            format!("disk.bytes: {error}")
+        }
         error => format!("disk.folders: {error}"),
     })
 }

@@ -13,8 +13,15 @@ use transport::LaneStatus;
 const QUESTION: &str = "What is ownership?";
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// Of `baton serve`. `lane`: how KV moves, where it does.
-pub(super) fn serve(address: &str, card: &ModelCard, pool: &Pool, seats: &[Seat], lane: Option<&LaneStatus>) -> String {
+/// Of `baton serve`. `lane`: how KV moves, where it does; `tiers`: in words, where there are some.
+pub(super) fn serve(
+    address: &str,
+    card: &ModelCard,
+    pool: &Pool,
+    seats: &[Seat],
+    lane: Option<&LaneStatus>,
+    tiers: Option<String>,
+) -> String {
     let count = |role: Role| seats.iter().filter(|seat| seat.who.role == role).count();
     let workers = [Role::Prefill, Role::Decode].map(|role| match count(role) {
         1 => format!("1 {} worker", role_name(role)),
@@ -31,9 +38,11 @@ pub(super) fn serve(address: &str, card: &ModelCard, pool: &Pool, seats: &[Seat]
         "baton {VERSION}: listening on http://{address}\n  \
          model    {name} ({context} tokens of context)\n  \
          workers  {prefill}, {decode}; {lane}\n  \
-         engine   {device}\n  \
+         engine   {device}\n\
+         {tiers}  \
          {attempt}  \
          end      Ctrl-C\n",
+        tiers = line("tiers", tiers),
         name = card.name,
         context = pool.context_tokens,
         prefill = workers[0],
@@ -59,25 +68,38 @@ pub(super) fn router(address: &str, card: &ModelCard, workers: &[Address]) -> St
 }
 
 /// Of `baton prefill-worker` and `baton decode-worker`.
-pub(super) fn worker(address: &str, model: &str, pool: &Pool, seat: &Seat, metrics: Option<SocketAddr>) -> String {
+pub(super) fn worker(
+    address: &str,
+    model: &str,
+    pool: &Pool,
+    seat: &Seat,
+    metrics: Option<SocketAddr>,
+    tiers: Option<String>,
+) -> String {
     let peer = seat.peer();
-    let metrics = metrics.map_or(String::new(), |address| format!("  metrics  http://{address}/metrics\n"));
+    let metrics = line("metrics", metrics.map(|address| format!("http://{address}/metrics")));
     format!(
         "baton {VERSION} {role} worker: listening for routers on {address}\n  \
          name     {name}, id {id}\n  \
          model    {model} ({context} tokens of context)\n  \
          engine   {device}\n  \
          lanes    {lanes}\n\
-         {metrics}  \
+         {tiers}{metrics}  \
          end      Ctrl-C\n\
          ready\n",
         role = role_name(peer.role),
+        tiers = line("tiers", tiers),
         lanes = lanes(&peer.address),
         name = peer.name,
         id = peer.id.0,
         context = pool.context_tokens,
         device = seat.device(),
     )
+}
+
+/// A line about something that may not be.
+fn line(name: &str, what: Option<String>) -> String {
+    what.map_or(String::new(), |what| format!("  {name:<9}{what}\n"))
 }
 
 /// Over which lanes other workers read its KV.

@@ -4,7 +4,7 @@ use super::metrics;
 use super::model::{Model, Source};
 use super::runtime::{listen, runtime};
 use super::seat::{Pool, Reach, Seat, Who};
-use super::{role_name, shutdown, welcome};
+use super::{role_name, shutdown, tiers, welcome};
 use crate::config::Config;
 use crate::output::print;
 use domain::session::Role;
@@ -45,12 +45,18 @@ pub(crate) fn worker(config: &Config, role: Role) -> Result<(), Box<dyn Error>> 
     if secret.is_empty() && !address.ip().is_loopback() {
         tracing::warn!("whoever reaches {address} may use this worker: cluster.secret is empty");
     }
+    let only_here = |address: &str| {
+        address.starts_with("127.") || address.starts_with("localhost:") || address.starts_with("[::1]")
+    };
+    if !address.ip().is_loopback() && config.transport.listen.split(',').all(|address| only_here(address.trim())) {
+        tracing::warn!("workers of other hosts cannot read KV here: transport.listen is {}", config.transport.listen);
+    }
     let model = Model::load(config, &Source::open(config)?)?;
     let pool = Pool::of(config, &model)?;
     let seat = Seat::new(config, &model, &pool, who(config, role, address), &Hub::new(), Reach::Cluster)?;
     let shown_at = shown.as_ref().map(TcpListener::local_addr).transpose()?;
     let identity = Identity { peer: seat.peer(), served: seat.served(), secret };
-    let welcome = welcome::worker(&address.to_string(), &model.name, &pool, &seat, shown_at);
+    let welcome = welcome::worker(&address.to_string(), &model.name, &pool, &seat, shown_at, tiers::describe(config));
     let worker = seat.start()?;
     print(&welcome)?;
     runtime.spawn(metrics::keep(metrics, shown));

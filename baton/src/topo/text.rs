@@ -14,10 +14,11 @@ const NAME: usize = 30;
 /// A matrix of who reads from whom, and below it each pair with its reasons.
 pub(super) fn cluster(topology: &Topology) -> String {
     let mut text = String::new();
-    if topology.reads.is_empty() {
-        let none = "No worker has connected another yet: a lane is chosen when one first reads from another.";
+    if topology.reads.is_empty() && topology.failed.is_empty() {
+        let none = "Nobody who was asked reads from a worker. A worker tells of its lanes at its own worker.metrics, once it has \
+                    connected another; a router knows none.";
         wrapped(&mut text, "", none);
-    } else {
+    } else if !topology.reads.is_empty() {
         text += &matrix(topology);
         topology.reads.iter().for_each(|reads| pair(&mut text, reads));
     }
@@ -149,7 +150,7 @@ decode-a reads from prefill-b: tcp, 1.1 GB/s, 20.0 us
 http://h:1 was asked in vain: refused
 ";
         assert_eq!(cluster(&Topology { workers, reads, failed }), expect);
-        assert!(cluster(&Topology::default()).starts_with("No worker has connected another yet"));
+        assert!(cluster(&Topology::default()).starts_with("Nobody who was asked reads from a worker"));
     }
 
     #[test]

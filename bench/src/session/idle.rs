@@ -4,7 +4,7 @@
 //! a worker without requests does, without the step loop behind it.
 
 use crate::processes::{Process, binary};
-use domain::session::{FromWorker, Hello, PeerAddress, PeerInfo, Role, Served, ToWorker};
+use domain::session::{FromWorker, Hello, ModelShape, PeerAddress, PeerInfo, Role, Served, ToWorker};
 use domain::{Incarnation, Secret, WorkerId};
 use proto::rpc::{Incoming, Outgoing, Status};
 use proto::session::{decode_to_worker, encode_from_worker};
@@ -25,7 +25,9 @@ const WATCHED: Duration = Duration::from_secs(20);
 /// Messages that wait for a connection.
 const QUEUE: usize = 8192;
 /// What a model serves, as far as a router asks.
-const SERVED: Served = Served { weights: [1; 32], layout: 7, block_tokens: 16, token_bytes: 64, context_tokens: 512 };
+const SHAPE: ModelShape = ModelShape { vocab: 4096, layers: 2, hidden: 64 };
+const SERVED: Served =
+    Served { weights: [1; 32], shape: SHAPE, layout: 7, block_tokens: 16, token_bytes: 64, context_tokens: 512 };
 /// Looks whether all sessions have begun.
 const LOOKS_MAX: usize = 300;
 /// Time between two.

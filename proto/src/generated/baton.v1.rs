@@ -202,6 +202,12 @@ pub struct Hello {
     pub nonce: ::prost::alloc::vec::Vec<u8>,
     #[prost(bytes = "vec", tag = "9")]
     pub proof: ::prost::alloc::vec::Vec<u8>,
+    #[prost(uint32, tag = "10")]
+    pub vocab: u32,
+    #[prost(uint32, tag = "11")]
+    pub layers: u32,
+    #[prost(uint32, tag = "12")]
+    pub hidden: u32,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Draining {}

@@ -3,7 +3,7 @@
 use crate::WireError;
 use crate::checks::{array, required};
 use crate::generated as wire;
-use domain::session::{Hello, PeerAddress, PeerInfo, Role, RouterHello, Served};
+use domain::session::{Hello, ModelShape, PeerAddress, PeerInfo, Role, RouterHello, Served};
 use domain::{Incarnation, WorkerId};
 
 pub(super) fn router_to_wire(hello: &RouterHello) -> wire::RouterHello {
@@ -26,6 +26,9 @@ pub(super) fn worker_to_wire(hello: &Hello) -> wire::Hello {
         context_tokens: hello.served.context_tokens,
         nonce: hello.nonce.to_vec(),
         proof: hello.proof.to_vec(),
+        vocab: hello.served.shape.vocab,
+        layers: hello.served.shape.layers,
+        hidden: hello.served.shape.hidden,
     }
 }
 
@@ -38,6 +41,7 @@ pub(super) fn worker_from_wire(hello: wire::Hello) -> Result<Hello, WireError> {
         peer: peer_from_wire(required(hello.peer, "Hello.peer")?)?,
         served: Served {
             weights: array(&hello.weights, "Hello.weights")?,
+            shape: ModelShape { vocab: hello.vocab, layers: hello.layers, hidden: hello.hidden },
             layout: hello.layout,
             block_tokens: hello.block_tokens,
             token_bytes: hello.token_bytes,

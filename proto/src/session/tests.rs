@@ -1,6 +1,6 @@
 use super::*;
 use domain::BlockHash;
-use domain::session::{Hello, PeerAddress, PeerInfo, Role, RouterHello, Served};
+use domain::session::{Hello, ModelShape, PeerAddress, PeerInfo, Role, RouterHello, Served};
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
@@ -90,9 +90,11 @@ prop_compose! {
         block_tokens in 1..=u32::MAX,
         token_bytes: u64,
         context_tokens: u32,
+        [vocab, layers, hidden] in any::<[u32; 3]>(),
     ) -> FromWorker {
         let [weights, nonce, proof] = digests;
-        let served = Served { weights, layout, block_tokens, token_bytes, context_tokens };
+        let shape = ModelShape { vocab, layers, hidden };
+        let served = Served { weights, shape, layout, block_tokens, token_bytes, context_tokens };
         FromWorker::Hello(Box::new(Hello { protocol, peer, served, nonce, proof }))
     }
 }

@@ -12,6 +12,9 @@ use serde_json::value::RawValue;
 /// Most alternatives per token in a completion's log probabilities.
 const LOGPROBS_MAX: i64 = 5;
 
+/// Tokens of an answer where nobody says how many: as the API has it.
+const MAX_TOKENS_DEFAULT: u32 = 16;
+
 /// Prompts and options in the fields of a completion.
 pub(super) fn parse(
     mut fields: Fields<'_>,
@@ -20,7 +23,7 @@ pub(super) fn parse(
 ) -> Result<(Vec<Vec<Token>>, Options), ApiError> {
     options::model(&mut fields, card)?;
     let prompt = fields.required("prompt")?;
-    let max_tokens = options::at_least(&mut fields, "max_tokens", 1)?;
+    let max_tokens = options::at_least(&mut fields, "max_tokens", 1)?.or(Some(MAX_TOKENS_DEFAULT));
     let logprobs = fields.integer("logprobs", 0..=LOGPROBS_MAX)?.map(|top| top as u32);
     let options = Options::take(&mut fields, card, limits, max_tokens, logprobs)?;
     fields.neutral("echo", &[json!(false)])?;

@@ -159,10 +159,11 @@ fn stop_tokens(fields: &mut Fields<'_>, card: &ModelCard) -> Result<Vec<Token>, 
 
 /// Checks that the model has all `tokens`.
 pub(super) fn in_vocabulary(tokens: &[Token], field: &str, card: &ModelCard) -> Result<(), ApiError> {
-    match tokens.iter().find(|&&token| token >= card.vocab) {
+    match tokens.iter().find(|&&token| token >= card.shape.vocab) {
         None => Ok(()),
         Some(token) => {
-            let message = format!("'{field}' has the token {token}; the model's tokens are below {}.", card.vocab);
+            let message =
+                format!("'{field}' has the token {token}; the model's tokens are below {}.", card.shape.vocab);
             Err(ApiError::field(field, message))
         }
     }

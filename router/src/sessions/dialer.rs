@@ -6,7 +6,7 @@ use super::{LinkFull, Sessions, WorkerLink};
 use crate::clock::Draw;
 use discovery::{Address, Change, Discovery};
 use domain::Secret;
-use domain::session::Hello;
+use domain::session::{Hello, ModelShape};
 use futures_util::future::BoxFuture;
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -83,11 +83,11 @@ pub struct Dialer {
 }
 
 impl Dialer {
-    /// A dialer, and where its sessions come out.
-    pub fn new() -> (Self, Sessions) {
+    /// A dialer of workers that compute a model of this shape, and where its sessions come out.
+    pub fn new(shape: ModelShape) -> (Self, Sessions) {
         let (links, receiver) = mpsc::channel(LINKS_MAX);
         let (served, seen) = watch::channel(None);
-        (Self { links, roster: Arc::new(Roster::new(served)) }, Sessions { links: receiver, served: seen })
+        (Self { links, roster: Arc::new(Roster::new(shape, served)) }, Sessions { links: receiver, served: seen })
     }
 
     /// Keeps a session with every worker that `source` names, until dropped.
@@ -109,13 +109,17 @@ impl Dialer {
         }
     }
 
-    /// Keeps a session with one worker, until dropped.
-    pub async fn keep(&self, worker: &impl Dial) -> Infallible {
+    /// Keeps a session with one worker, until dropped or the router ends.
+    pub async fn keep(&self, worker: &impl Dial) {
         let mut pause = PAUSE_MIN;
         let mut known = None;
         loop {
             let began = Instant::now();
-            let error = match self.session(worker).await {
+            let session = self.session(worker).await;
+            if self.links.is_closed() {
+                return;
+            }
+            let error = match session {
                 Ok(over) => {
                     tracing::info!(worker = worker.name(), why = over, "the session is over");
                     None

@@ -1,7 +1,7 @@
 //! Which workers a router takes: those that serve what the first one serves, each once.
 
 use domain::WorkerId;
-use domain::session::{Hello, Served};
+use domain::session::{Hello, ModelShape, Served};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
@@ -9,6 +9,8 @@ use tokio::sync::watch;
 /// The workers with an open session.
 #[derive(Debug)]
 pub(super) struct Roster {
+    /// Of the model that requests are tokenized for.
+    shape: ModelShape,
     /// What the first worker served, and where it was. It decides for the router's life: requests are tokenized for it.
     first: watch::Sender<Option<Served>>,
     seats: Arc<Mutex<Seats>>,
@@ -30,8 +32,8 @@ pub(super) struct Seat {
 }
 
 impl Roster {
-    pub(super) fn new(first: watch::Sender<Option<Served>>) -> Self {
-        Self { first, seats: Arc::default() }
+    pub(super) fn new(shape: ModelShape, first: watch::Sender<Option<Served>>) -> Self {
+        Self { shape, first, seats: Arc::default() }
     }
 
     /// Takes the worker at `address`. Errors: why not, for people.
@@ -43,6 +45,12 @@ impl Roster {
             return Err(format!(
                 "{name} at {address} has the id {} of the worker at {other}: give one another name (worker.name)",
                 peer.id
+            ));
+        }
+        if served.shape != self.shape {
+            return Err(format!(
+                "the worker at {address} computes another model ({}) than this router tokenizes for ({}): give both the same one (--model)",
+                served.shape, self.shape
             ));
         }
         let first = *self.first.borrow();
@@ -103,8 +111,9 @@ mod tests {
     use domain::Incarnation;
     use domain::session::{PROTOCOL, PeerAddress, PeerInfo, Role};
 
+    const SHAPE: ModelShape = ModelShape { vocab: 4096, layers: 2, hidden: 64 };
     const SERVED: Served =
-        Served { weights: [1; 32], layout: 7, block_tokens: 16, token_bytes: 64, context_tokens: 512 };
+        Served { weights: [1; 32], shape: SHAPE, layout: 7, block_tokens: 16, token_bytes: 64, context_tokens: 512 };
 
     fn hello(id: u32, served: Served) -> Hello {
         let (id, incarnation, name) = (WorkerId(id), Incarnation(1), format!("worker-{id}"));
@@ -114,7 +123,7 @@ mod tests {
 
     fn roster() -> (Roster, watch::Receiver<Option<Served>>) {
         let (first, seen) = watch::channel(None);
-        (Roster::new(first), seen)
+        (Roster::new(SHAPE, first), seen)
     }
 
     #[test]
@@ -127,6 +136,12 @@ mod tests {
         assert_eq!(
             roster.admit("b:2", &hello(2, other)).expect_err("other weights"),
             "the worker at b:2 has other weights (digest 020202020202…) than the one at a:1 (digest 010101010101…)"
+        );
+        let shape = ModelShape { vocab: 512, ..SHAPE };
+        assert_eq!(
+            roster.admit("b:2", &hello(2, Served { shape, ..SERVED })).expect_err("another model"),
+            "the worker at b:2 computes another model (2 layers of width 64, 512 tokens in the vocabulary) than this router \
+             tokenizes for (2 layers of width 64, 4096 tokens in the vocabulary): give both the same one (--model)"
         );
         let other = Served { layout: 8, block_tokens: 32, ..SERVED };
         let error = roster.admit("b:2", &hello(2, other)).expect_err("another layout");

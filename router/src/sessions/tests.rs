@@ -2,7 +2,7 @@
 
 use super::*;
 use discovery::{Address, StaticList};
-use domain::session::{FromWorker, Hello, PROTOCOL, PeerAddress, PeerInfo, Role, ToWorker};
+use domain::session::{FromWorker, Hello, ModelShape, PROTOCOL, PeerAddress, PeerInfo, Role, ToWorker};
 use domain::{Incarnation, Secret, WorkerId};
 use proto::rpc::{Incoming, Outgoing, Status};
 use proto::session::{decode_to_worker, encode_from_worker};
@@ -14,7 +14,9 @@ use tokio::time::timeout;
 
 /// Nothing that works takes nearly as long.
 const PATIENCE: Duration = Duration::from_secs(60);
-const SERVED: Served = Served { weights: [1; 32], layout: 7, block_tokens: 16, token_bytes: 64, context_tokens: 512 };
+const SHAPE: ModelShape = ModelShape { vocab: 4096, layers: 2, hidden: 64 };
+const SERVED: Served =
+    Served { weights: [1; 32], shape: SHAPE, layout: 7, block_tokens: 16, token_bytes: 64, context_tokens: 512 };
 
 /// How a played worker begins a session.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -71,7 +73,7 @@ async fn port() -> (TcpListener, SocketAddr) {
 /// A dialer that follows these.
 fn follow(addresses: &[SocketAddr]) -> Sessions {
     let list = addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
-    let (dialer, sessions) = Dialer::new();
+    let (dialer, sessions) = Dialer::new(SHAPE);
     let list = StaticList::parse(&list).expect("addresses");
     tokio::spawn(async move { dialer.follow(list, Secret::new("hush")).await });
     sessions
@@ -132,7 +134,7 @@ async fn a_worker_that_comes_later_or_returns_is_found() {
 #[tokio::test]
 async fn what_does_not_belong_is_refused_with_the_reason() {
     let text = error(Manner::OldProtocol).await;
-    assert!(text.contains(&format!("the router speaks protocol {PROTOCOL}, the worker 0")), "{text}");
+    assert!(text.contains(&format!("the router speaks protocol {PROTOCOL}, the worker {}", PROTOCOL - 1)), "{text}");
     let text = error(Manner::OtherSecret).await;
     assert!(text.contains("does not know the secret"), "{text}");
     let text = error(Manner::Nonsense).await;

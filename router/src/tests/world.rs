@@ -3,7 +3,7 @@
 use super::http::{Http, PATIENCE};
 use crate::sessions::WorkerLink;
 use crate::{LinkFull, ModelCard, RouterConfig, Sessions, serve};
-use domain::session::{FromWorker, Part, PeerAddress, PeerInfo, Role, Served, Submit, ToWorker, TokenRow};
+use domain::session::{FromWorker, ModelShape, Part, PeerAddress, PeerInfo, Role, Served, Submit, ToWorker, TokenRow};
 use domain::{Choice, End, Incarnation, SeqKey, Token, WorkerId};
 use engine::text::{ChatTemplate, Tokenizer};
 use placement::{HandoffPolicy, PlacementConfig, Rates};
@@ -18,11 +18,13 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
+/// Shape of the test's model.
+const SHAPE: ModelShape = ModelShape { vocab: 4096, layers: 2, hidden: 64 };
 /// Context of the test's model.
 pub(crate) const CONTEXT: u32 = 512;
 /// What its workers serve.
 const SERVED: Served =
-    Served { weights: [0; 32], layout: 1, block_tokens: 16, token_bytes: 64, context_tokens: CONTEXT };
+    Served { weights: [0; 32], shape: SHAPE, layout: 1, block_tokens: 16, token_bytes: 64, context_tokens: CONTEXT };
 /// Its end-of-sequence token.
 pub(crate) const EOS: Token = 3;
 /// Messages that a played worker's queue holds.
@@ -51,7 +53,7 @@ pub(crate) fn card() -> ModelCard {
         template: ChatTemplate::open(model()).expect("the bundled template"),
         sampling: domain::SamplingParams::default(),
         eos: vec![EOS],
-        vocab: 4096,
+        shape: SHAPE,
     }
 }
 

@@ -94,11 +94,28 @@ fn open(path: &Path, bytes: u64) -> io::Result<(OwnedFd, Option<String>)> {
         }
         Err(error) => return Err(error.into()),
     };
-    if rustix::fs::fstat(&file)?.st_size.cast_unsigned() < bytes {
+    let status = rustix::fs::fstat(&file)?;
+    let had = status.st_size.cast_unsigned();
+    if had > bytes {
+        rustix::fs::ftruncate(&file, bytes)?;
+    } else if had < bytes {
+        // Asked beforehand: a file system that runs full on the way fails others, too.
+        let room = rustix::fs::fstatvfs(&file)?;
+        let free = room.f_bavail.saturating_mul(room.f_frsize);
+        let wanted = bytes.saturating_sub(status.st_blocks.cast_unsigned().saturating_mul(512));
+        if wanted > free {
+            let why = format!("{wanted} bytes more are wanted than the file has, and its file system has {free} free");
+            return Err(io::Error::new(io::ErrorKind::StorageFull, why));
+        }
         match rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, bytes) {
             // Room that was not taken beforehand may be missing later; the write that finds it missing fails.
             Err(rustix::io::Errno::OPNOTSUPP) => rustix::fs::ftruncate(&file, bytes)?,
-            taken => taken?,
+            Err(error) => {
+                // Some file systems keep what they had given until none was left.
+                let _ = rustix::fs::ftruncate(&file, had);
+                return Err(error.into());
+            }
+            Ok(()) => {}
         }
     }
     Ok((file, buffered))
@@ -113,6 +130,20 @@ mod tests {
         let paths: Vec<_> = (0..files).map(|n| folder.path().join(n.to_string())).collect();
         let spec = FileSpec { paths: paths.clone(), bytes, stripe_bytes };
         (Stripes::open(&spec).expect("it opens"), paths, folder)
+    }
+
+    #[test]
+    fn a_file_that_does_not_fit_is_left_as_it_was() {
+        let (kept, paths, folder) = stripes(1, 4 * FILE_ALIGN, FILE_ALIGN);
+        drop(kept);
+        let sized = |bytes| Stripes::open(&FileSpec { paths: paths.clone(), bytes, stripe_bytes: FILE_ALIGN });
+        let len = || std::fs::metadata(&paths[0]).expect("it exists").len();
+        let error = sized(1 << 60).expect_err("no file system has so much").to_string();
+        assert!(error.contains("are wanted"), "{error}");
+        assert_eq!(len(), 4 * FILE_ALIGN);
+        sized(2 * FILE_ALIGN).expect("it opens");
+        assert_eq!(len(), 2 * FILE_ALIGN, "room that is not wanted any more is given back");
+        drop(folder);
     }
 
     #[test]

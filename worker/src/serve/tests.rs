@@ -3,7 +3,7 @@
 use super::*;
 use crate::inbox::{Inbound, Inbox, inbox};
 use crate::outbox::SessionSend;
-use domain::session::{PeerAddress, Role};
+use domain::session::{ModelShape, PeerAddress, Role};
 use domain::{Incarnation, WorkerId};
 use proto::rpc::Code;
 use proto::session::{decode_from_worker, encode_to_worker};
@@ -12,7 +12,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::time::sleep;
 
-const SERVED: Served = Served { weights: [1; 32], layout: 7, block_tokens: 16, token_bytes: 64, context_tokens: 512 };
+const SHAPE: ModelShape = ModelShape { vocab: 4096, layers: 2, hidden: 64 };
+const SERVED: Served =
+    Served { weights: [1; 32], shape: SHAPE, layout: 7, block_tokens: 16, token_bytes: 64, context_tokens: 512 };
 
 struct Door {
     inbox: Inbox,

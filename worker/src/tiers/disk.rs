@@ -99,7 +99,10 @@ fn over(
     };
     let mut locks = Vec::new();
     for folder in &config.folders {
-        fs::create_dir_all(folder).map_err(system(folder))?;
+        match fs::create_dir(folder) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(system(folder)(error)),
+            _ => {}
+        }
         let path = folder.join("lock");
         let lock = File::create(&path).map_err(system(&path))?;
         flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|errno| match errno {
@@ -116,9 +119,6 @@ fn over(
         let name = &config.name;
         tracing::warn!(tier = name, folder = %first.display(), "what the disk tier held is of another model or size: it is not used");
     }
-    let (records, corrupt, torn) = (replay.records.len(), replay.corrupt, replay.torn);
-    tracing::info!(tier = config.name, records, corrupt, torn, slots, "the disk tier is open");
-
     let (order, inbox) = orders();
     let ends = order.clone();
     let mover = FileConfig { name: config.name.clone(), depth: config.depth, posted_max: FRAMES_MAX, io_uring: true };
@@ -128,6 +128,10 @@ fn over(
     let paths = config.folders.iter().map(|folder| folder.join("records")).collect();
     let spec = FileSpec { paths, bytes: shelves.bytes(), stripe_bytes: STRIPE_BYTES };
     let file = mover.open(&spec).map_err(system(first))?;
+    let (records, corrupt, torn) = (replay.records.len(), replay.corrupt, replay.torn);
+    let (folder, bytes) = (first.display(), shelves.bytes());
+    tracing::info!(tier = config.name, %folder, bytes, records, corrupt, torn, slots, "the disk tier is open");
+
     let frame_bytes = shelves.frame_bytes();
     let memory = SealedMemory::new(&format!("{}-frames", config.name), frames(frame_bytes) * frame_bytes);
     let memory: Arc<dyn Memory> = Arc::new(memory.map_err(system(first))?);

@@ -27,6 +27,12 @@ pub(super) fn io_uring(patient: &Patient<'_>) -> Vec<Finding> {
 pub(super) fn direct_io(patient: &Patient<'_>) -> Vec<Finding> {
     let Some(answer) = patient.host.look(Fact::DirectIo(patient.disk)) else { return Vec::new() };
     let folder = patient.disk;
+    if answer.contains("os error 2)") {
+        return vec![Finding::bad(
+            format!("{folder}: there is no such folder"),
+            format!("mkdir -p {folder}, or mount its disk"),
+        )];
+    }
     vec![Finding::of(
         answer == "yes",
         if answer == "yes" {
