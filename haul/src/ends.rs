@@ -5,12 +5,13 @@ use crate::pool::{Pool, pool};
 use crate::settings::{Cell, IN_FLIGHT_MAX, Over, Place, Settings, Trust};
 use domain::session::{PeerAddress, PeerInfo, Role};
 use domain::{Incarnation, ProgressWord, Secret, WorkerId};
+use std::collections::VecDeque;
 use std::io;
-use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::mpsc::sync_channel;
 use std::time::{Duration, Instant};
 use transport::{
     Agent, AgentConfig, AgentEvent, Copies, Copy, Hub, ListenConfig, Memory, PrepareError, Prepared, ReadBatch,
-    RegionId, TransferId, TransferReport,
+    RegionId, TransferReport, TransferState,
 };
 
 pub(crate) const OWNER: WorkerId = WorkerId(0);
@@ -48,7 +49,6 @@ impl Owner {
 /// The end that reads.
 pub(crate) struct Reader {
     agent: Agent,
-    events: Receiver<AgentEvent>,
     over: Over,
     bytes: usize,
 }
@@ -71,12 +71,18 @@ fn now() -> Instant {
 impl Reader {
     /// Connects the owner over this and nothing else. Errors: it cannot be reached so.
     pub(crate) fn connect(over: Over, settings: &Settings, owner: &Place, pool: Pool) -> Result<Self, HaulError> {
-        let (sender, events) = sync_channel(2 * IN_FLIGHT_MAX);
+        let (sender, events) = sync_channel(1);
         let listen = ListenConfig { bind: "127.0.0.1:0".to_owned(), advertise: String::new() };
         let mut config = AgentConfig { lanes: vec![over.lane], ..config(READER, listen, &settings.trust) };
         (config.tcp.checksums, config.tcp.connections) = (over.checksums, settings.connections);
-        let sink = Box::new(move |event| sender.try_send(event).is_ok());
-        let agent = Agent::start(&Hub::new(), config, ProgressWord::new(), sink)?;
+        let sink = move |event| {
+            // Of the transfers each is waited for, and of the peer nobody hears any more once it is connected.
+            if !matches!(event, AgentEvent::Ended(_)) {
+                let _ = sender.try_send(event);
+            }
+            true
+        };
+        let agent = Agent::start(&Hub::new(), config, ProgressWord::new(), Box::new(sink))?;
         let bytes = pool.len();
         agent.register(pool);
         let Place { process, unix, tcp } = owner.clone();
@@ -86,7 +92,7 @@ impl Reader {
         agent.connect(OWNER);
         let wrong = |why: String| HaulError::Owner(format!("is not reached over {over}: {why}"));
         match events.recv_timeout(PATIENCE) {
-            Ok(AgentEvent::Connected { .. }) => Ok(Self { agent, events, over, bytes }),
+            Ok(AgentEvent::Connected { .. }) => Ok(Self { agent, over, bytes }),
             Ok(AgentEvent::Lost { reason, .. }) => Err(wrong(reason)),
             Ok(other) => Err(wrong(format!("{other:?}"))),
             Err(_) => Err(wrong(format!("no answer within {} seconds", PATIENCE.as_secs()))),
@@ -114,41 +120,36 @@ impl Reader {
         Ok((prepared, now().duration_since(begin)))
     }
 
-    /// Reads, with `in_flight` transfers posted at a time, and notes each; how long all of it took.
+    /// Reads, with `in_flight` transfers posted at a time, and notes each; how long all of it took. The oldest is waited for.
     pub(crate) fn pass(
         &self,
         transfers: &[Prepared],
         in_flight: usize,
         seen: &mut Vec<Seen>,
     ) -> Result<Duration, HaulError> {
-        let mut open: Vec<(TransferId, Instant, Duration)> = Vec::with_capacity(in_flight);
+        let mut open: VecDeque<(&Prepared, Instant, Duration)> = VecDeque::with_capacity(in_flight);
         let begin = now();
         for transfer in transfers {
-            if open.len() == in_flight {
-                seen.push(self.ended(&mut open)?);
+            if open.len() == in_flight
+                && let Some(oldest) = open.pop_front()
+            {
+                seen.push(self.ended(oldest)?);
             }
             let at = now();
-            let id = self.agent.post(transfer)?;
-            open.push((id, at, now().duration_since(at)));
+            self.agent.post(transfer)?;
+            open.push_back((transfer, at, now().duration_since(at)));
         }
-        while !open.is_empty() {
-            seen.push(self.ended(&mut open)?);
+        for posted in open {
+            seen.push(self.ended(posted)?);
         }
         Ok(now().duration_since(begin))
     }
 
-    fn ended(&self, open: &mut Vec<(TransferId, Instant, Duration)>) -> Result<Seen, HaulError> {
-        loop {
-            let event = self.events.recv_timeout(PATIENCE);
-            match event.map_err(|_| HaulError::Hangs(self.over.to_string(), PATIENCE.as_secs()))? {
-                AgentEvent::Ended(completion) => {
-                    let report = completion.result?;
-                    let Some(at) = open.iter().position(|(id, ..)| *id == completion.id) else { continue };
-                    let (_, begin, post) = open.swap_remove(at);
-                    return Ok(Seen { post, whole: now().duration_since(begin), report });
-                }
-                AgentEvent::Lost { reason, .. } => return Err(HaulError::Owner(format!("is gone: {reason}"))),
-                AgentEvent::Connected { .. } | AgentEvent::Message { .. } => {}
+    fn ended(&self, (transfer, begin, post): (&Prepared, Instant, Duration)) -> Result<Seen, HaulError> {
+        match transfer.wait(PATIENCE) {
+            TransferState::Ended(result) => Ok(Seen { post, whole: now().duration_since(begin), report: result? }),
+            TransferState::UnderWay | TransferState::Unposted => {
+                Err(HaulError::Hangs(self.over.to_string(), PATIENCE.as_secs()))
             }
         }
     }

@@ -8,11 +8,9 @@ use domain::session::{PeerInfo, Role};
 use domain::{Incarnation, ProgressWord, StepId, WorkerId};
 use rustix::event::{EventfdFlags, eventfd};
 use std::io;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::{Duration, Instant};
-use transport::{Agent, AgentConfig, AgentEvent, Copies, Copy, Hub, Lane, ListenConfig, ReadBatch, RegionId};
+use transport::{Agent, AgentConfig, AgentEvent, Copies, Copy, Hub, Lane, ListenConfig, Prepared, ReadBatch, RegionId};
 
 const READ_BYTES: usize = 4 << 10;
 /// Reads rotate over a memory that no inner cache holds.
@@ -25,7 +23,6 @@ const OWNER: WorkerId = WorkerId(0);
 /// Two agents that are to each other as those of two processes, so that wake-ups can be timed by one clock.
 struct Pair {
     reader: Agent,
-    ended: Arc<AtomicU64>,
     events: Receiver<AgentEvent>,
     word: ProgressWord,
     _owner: Agent,
@@ -44,20 +41,13 @@ impl Pair {
         let owner = Agent::start(&Hub::new(), config(0), word.clone(), Box::new(|_| true))?;
         owner.register(pool(POOL_BYTES)?);
         let (sender, events) = sync_channel(8);
-        let ended = Arc::<AtomicU64>::default();
-        let count = ended.clone();
-        let sink = move |event| {
-            if let AgentEvent::Ended(_) = event {
-                count.fetch_add(1, Ordering::Release);
-            }
-            sender.try_send(event).is_ok()
-        };
+        let sink = move |event| sender.try_send(event).is_ok();
         let reader = Agent::start(&Hub::new(), config(1), ProgressWord::new(), Box::new(sink))?;
         reader.register(pool(POOL_BYTES)?);
         let (incarnation, address) = (Incarnation(1), owner.address());
         reader.introduce(PeerInfo { id: OWNER, incarnation, name: "w0".to_owned(), role: Role::Prefill, address });
         reader.connect(OWNER);
-        let pair = Self { reader, ended, events, word, _owner: owner };
+        let pair = Self { reader, events, word, _owner: owner };
         match pair.awaited()? {
             AgentEvent::Connected { .. } => Ok(pair),
             other => Err(HaulError::Owner(format!("is not reached over {lane}: {other:?}"))),
@@ -78,13 +68,14 @@ impl Pair {
     }
 
     /// Begins the `n`-th read, behind `gate`.
-    fn post(&self, n: usize, gate: u64) -> Result<(), HaulError> {
+    fn post(&self, n: usize, gate: u64) -> Result<Prepared, HaulError> {
         let at = (n * READ_BYTES % POOL_BYTES) as u64;
         let copies = Copies::List(vec![Copy { from: at, to: at }]);
         let region = RegionId(0);
         let batch = ReadBatch { source: region, destination: region, len: READ_BYTES, gate, copies };
-        self.reader.post(&self.reader.prepare(OWNER, vec![batch])?)?;
-        Ok(())
+        let prepared = self.reader.prepare(OWNER, vec![batch])?;
+        self.reader.post(&prepared)?;
+        Ok(prepared)
     }
 }
 
@@ -98,11 +89,8 @@ pub(crate) fn rows(settings: &Settings) -> Result<Vec<Row>, HaulError> {
         let pair = Pair::new(lane)?;
         let polled = median(
             |n| {
-                let before = pair.ended.load(Ordering::Acquire);
-                pair.post(n, 0)?;
-                while pair.ended.load(Ordering::Acquire) == before {
-                    std::hint::spin_loop();
-                }
+                // It polls, where polling is worth it.
+                pair.post(n, 0)?.wait(PATIENCE);
                 Ok(())
             },
             // The first has nothing before it.

@@ -182,7 +182,8 @@ impl Agent {
     pub fn prepare(&self, peer: WorkerId, batches: Vec<ReadBatch>) -> Result<Prepared, PrepareError> {
         let link = self.station.peers.link(peer).ok_or(PrepareError::NotConnected(peer))?;
         let checksums = self.station.config.tcp.checksums;
-        Prepared::check(link, batches, checksums, |id| self.station.region(id))
+        let reader = Arc::downgrade(&self.station);
+        Prepared::check(reader, link, batches, checksums, |id| self.station.region(id))
     }
 
     /// Starts a transfer without waiting for it; its end comes as [`AgentEvent::Ended`], and can be asked or waited for. Once
@@ -212,7 +213,7 @@ impl Drop for Agent {
         }
         station.movers.close();
         if let Some(streams) = &station.streams {
-            streams.close();
+            streams.desk().close();
         }
         if let Ok(verbs) = &station.verbs {
             verbs.desk().close();

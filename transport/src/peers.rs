@@ -261,7 +261,7 @@ impl Station {
         drop(inner);
         self.control.introduced(id, incarnation);
         if let Some(streams) = &self.streams {
-            streams.introduced(id, incarnation);
+            streams.desk().introduced(id, incarnation);
         }
         if let Ok(verbs) = &self.verbs {
             verbs.desk().introduced(id, incarnation);

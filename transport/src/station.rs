@@ -214,7 +214,7 @@ impl Station {
                 }
                 None => self.movers.post(id, transfer),
             },
-            (Work::Stream(_), Some(streams), _) => streams.post(id, transfer, lane_tcp::begin),
+            (Work::Stream(_), Some(streams), _) => streams.desk().post(id, transfer, lane_tcp::begin),
             (Work::Reads(_), _, Ok(verbs)) => verbs.desk().post(id, transfer, |_, _| true),
             (Work::Stream(_), None, _) | (Work::Reads(_), _, Err(_)) => {
                 transfer.end(Err(TransferError::PeerGone));
@@ -224,9 +224,14 @@ impl Station {
         Ok(id)
     }
 
+    /// Transfers posted and not ended.
+    pub(crate) fn open(&self) -> usize {
+        self.open.load(Ordering::Acquire)
+    }
+
     pub(crate) fn cancel(&self, id: TransferId) {
         match (id.0 & ((1 << HOLDER_BITS) - 1), &self.streams, &self.verbs) {
-            (STREAMS, Some(streams), _) => streams.cancel(id),
+            (STREAMS, Some(streams), _) => streams.desk().cancel(id),
             (VERBS, _, Ok(verbs)) => verbs.desk().cancel(id),
             _ => self.movers.cancel(id),
         }
@@ -277,7 +282,7 @@ impl Station {
         let (lost, retired) = self.peers.forget(link);
         self.movers.wake();
         if let Some(streams) = &self.streams {
-            streams.links_changed();
+            streams.desk().links_changed();
         }
         if let Ok(verbs) = &self.verbs {
             verbs.desk().links_changed();

@@ -7,8 +7,9 @@ use crate::lane_tcp::StreamPlan;
 use crate::link::{Link, Source, Way};
 use crate::memory::{Memory, RegionId};
 use crate::prepared::{Lent, Plan, Prepared};
+use crate::station::Station;
 use domain::WorkerId;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 /// One contiguous read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -132,8 +133,9 @@ pub(crate) struct Transfer {
 }
 
 impl Prepared {
-    /// Checks `batches` and holds what they need. `own`: the caller's regions. Errors: [`PrepareError`].
+    /// Checks `batches` and holds what they need. `reader`: whose it is; `own`: the caller's regions. Errors: [`PrepareError`].
     pub(crate) fn check(
+        reader: Weak<Station>,
         link: Arc<Link>,
         batches: Vec<ReadBatch>,
         checksums: bool,
@@ -159,7 +161,7 @@ impl Prepared {
                 Plan::Copies(runs.into_iter().map(batch).collect::<Result<_, _>>()?)
             }
         };
-        Ok(Self::new(link, plan, bytes))
+        Ok(Self::new(reader, link, plan, bytes))
     }
 }
 

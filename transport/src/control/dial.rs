@@ -84,7 +84,7 @@ fn patience(reached: &[Reached]) -> Duration {
 pub(super) fn let_go(station: &Station, link: &Link) {
     link.leave();
     if let Some(streams) = &station.streams {
-        streams.links_changed();
+        streams.desk().links_changed();
     }
     if let Ok(verbs) = &station.verbs {
         verbs.desk().links_changed();

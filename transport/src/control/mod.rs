@@ -422,7 +422,7 @@ impl<'a> Loop<'a> {
                     return self.serve_queues(channel, peer, incarnation);
                 }
                 match (&self.station.streams, channel.into_socket()) {
-                    (Some(streams), Some(socket)) => streams.serve(peer, incarnation, socket),
+                    (Some(streams), Some(socket)) => streams.desk().serve(peer, incarnation, socket),
                     _ => self.station.counts.refused(Refusal::Protocol),
                 }
             }

@@ -23,7 +23,7 @@ use domain::session::PeerAddress;
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::AsFd;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 /// A link that was made and measured, and its connection for messages.
@@ -84,8 +84,8 @@ pub(super) fn tcp(station: &Station, peer: &Known, patience: Duration) -> Result
     }
     let way = Way::Tcp(TcpWay::new(regions, rails));
     let link = Arc::new(Link::new(peer.id, peer.incarnation, peer.name.clone(), way));
-    streams.ask(Order::Adopt(link.clone()));
-    let read = |transfer| streams.read(transfer, patience, lane_tcp::begin);
+    streams.desk().ask(Order::Adopt(link.clone()));
+    let read = |transfer| streams.desk().read(transfer, patience, lane_tcp::begin);
     let probe = probe_reads(&link, |len| Arc::new(Scratch::new(len)), read);
     keep(station, link, probe, channel)
 }
@@ -110,7 +110,7 @@ pub(crate) fn join(station: &Arc<Station>, link: &Arc<Link>, rail_number: usize)
     let (own, its) = (station.clone(), link.clone());
     let tell = move |station: &Station, link: Arc<Link>, joined| {
         if let Some(streams) = &station.streams {
-            streams.ask(Order::Rejoin(link, rail_number, joined));
+            streams.desk().ask(Order::Rejoin(link, rail_number, joined));
         }
     };
     let dial = move || {
@@ -245,7 +245,7 @@ fn probe_reads(
         for _ in 0..=PROBE_REPEATS {
             let copies = Copies::List(vec![Copy { from: 0, to: 0 }]);
             let batch = ReadBatch { source, destination: RegionId(0), len, gate: 0, copies };
-            let prepared = Prepared::check(link.clone(), vec![batch], false, |_| Some(scratch.clone()));
+            let prepared = Prepared::check(Weak::new(), link.clone(), vec![batch], false, |_| Some(scratch.clone()));
             let prepared = prepared.map_err(|error| error.to_string())?;
             let report = read(prepared.take().ok_or("a probe that is under way already")?)?;
             fastest = report.elapsed.as_secs_f64().clamp(1e-9, fastest);

@@ -1,5 +1,5 @@
-//! The lane's thread: it reads what owners send, sends what readers ask for, and ends transfers. What becomes of connections
-//! that fail or slow is in `recovery`.
+//! What the lane has open, and what is done with it: requests are sent and answered, answers are read, transfers end. Who does
+//! it, and when, is decided by `thread` and `driver`; what becomes of connections that fail or slow, in `recovery`.
 
 use super::owner::{OwnerConnection, Turn};
 use super::plan::Begun;
@@ -14,23 +14,19 @@ use crate::station::Station;
 use crate::transfer::Work;
 use crate::wake::{Wake, timespec};
 use domain::{Incarnation, WorkerId};
+use parking_lot::MutexGuard;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::time::Timespec;
 use std::collections::{BTreeSet, HashMap, VecDeque};
-use std::io;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::time::Duration;
 
-/// How long the thread looks for what comes next before it sleeps, where something is to be expected.
-const SPIN: Duration = Duration::from_micros(50);
 /// Answers in a row to transfers that are not under way. There are no more to those that have just ended than could be asked for.
 const UNKNOWN_MAX: usize = 1 << 16;
 /// Where bytes go whose transfer ended.
 const WASTE_BYTES: usize = 64 << 10;
 
 /// What is not a connection among the things waited for.
-const BELL: u64 = 0;
+pub(super) const BELL: u64 = 0;
 const FIRST_CONNECTION: u64 = 1;
 
 enum Connection {
@@ -45,11 +41,9 @@ pub(super) struct Reach {
     pub(super) connections: Vec<Option<u64>>,
 }
 
-pub(super) struct Engine<'a> {
-    pub(super) station: &'a Arc<Station>,
-    streams: &'a Streams,
+/// What the lane has open.
+pub(super) struct State {
     wake: Arc<dyn Wake>,
-    epoll: OwnedFd,
     connections: HashMap<u64, Connection>,
     next: u64,
     /// By the address of the link.
@@ -72,30 +66,28 @@ pub(super) struct Engine<'a> {
     ended: Vec<(u64, Result<(), TransferError>)>,
 }
 
-/// The thread's body. Returns after [`Streams::close`], with every open transfer ended as cancelled.
-pub(crate) fn run(station: &Arc<Station>) {
-    let Some(streams) = &station.streams else { return };
-    let mut engine = match Engine::new(station, streams) {
-        Ok(engine) => engine,
-        Err(error) => return tracing::error!(worker = station.config.name, %error, "the lane tcp did not start"),
-    };
-    if let Err(error) = engine.run() {
-        tracing::error!(worker = station.config.name, %error, "the lane tcp ended");
-    }
-    engine.end();
+/// What is to be expected after a round.
+pub(super) enum Outlook {
+    /// The lane is closed.
+    End,
+    /// There is more to do.
+    More,
+    /// Something may come soon.
+    Soon,
+    Nothing,
 }
 
-impl<'a> Engine<'a> {
-    fn new(station: &'a Arc<Station>, streams: &'a Streams) -> io::Result<Self> {
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        // Edge-triggered: see `Doorbell`.
-        epoll::add(&epoll, streams.bell().fd(), EventData::new_u64(BELL), EventFlags::IN | EventFlags::ET)?;
-        let posted_max = station.config.posted_max;
-        Ok(Self {
-            station,
-            streams,
-            wake: streams.bell().clone(),
-            epoll,
+/// The lane, as whoever works with it now has it.
+pub(super) struct Engine<'a> {
+    pub(super) station: &'a Arc<Station>,
+    pub(super) streams: &'a Streams,
+    pub(super) state: MutexGuard<'a, State>,
+}
+
+impl State {
+    pub(super) fn new(wake: Arc<dyn Wake>, posted_max: usize) -> Self {
+        Self {
+            wake,
             connections: HashMap::new(),
             next: FIRST_CONNECTION,
             links: HashMap::new(),
@@ -109,72 +101,94 @@ impl<'a> Engine<'a> {
             closed: false,
             served: false,
             ended: Vec::new(),
-        })
-    }
-
-    fn run(&mut self) -> io::Result<()> {
-        let mut events = Vec::with_capacity(256);
-        loop {
-            self.streams.bell().answer();
-            self.carry_out();
-            if self.closed {
-                return Ok(());
-            }
-            self.attend_rails();
-            self.open_gates();
-            self.send();
-            events.clear();
-            self.wait(&mut events)?;
-            for event in &events {
-                match event.data.u64() {
-                    BELL => {}
-                    number => self.ready(number, event.flags),
-                }
-            }
         }
     }
+}
 
-    /// Waits for something to do: not at all where there is something, a moment without sleeping where bytes or requests may
-    /// come soon.
-    fn wait(&mut self, events: &mut Vec<epoll::Event>) -> io::Result<()> {
-        let poll = |events: &mut Vec<epoll::Event>, timeout: Option<&Timespec>| match epoll::wait(
-            &self.epoll,
-            rustix::buffer::spare_capacity(events),
-            timeout,
-        ) {
-            Ok(count) => Ok(count > 0),
-            Err(rustix::io::Errno::INTR) => Ok(true),
-            Err(error) => Err(error),
-        };
-        let at_once = Timespec::default();
-        if poll(events, Some(&at_once))? || !self.sendable.is_empty() {
-            return Ok(());
+impl<'a> Engine<'a> {
+    /// Waits until nobody else works with the lane.
+    pub(super) fn enter(station: &'a Arc<Station>, streams: &'a Streams) -> Self {
+        Self { station, streams, state: streams.state.lock() }
+    }
+
+    /// The same. `None`: somebody does.
+    pub(super) fn try_enter(station: &'a Arc<Station>, streams: &'a Streams) -> Option<Self> {
+        Some(Self { station, streams, state: streams.state.try_lock()? })
+    }
+
+    /// Lets the thread work with the lane, if it waits to.
+    pub(super) fn give_way(&mut self) {
+        MutexGuard::bump(&mut self.state);
+    }
+
+    /// Does what can be done now. What happened to connections is told before: [`Engine::ready`].
+    pub(super) fn round(&mut self) -> Outlook {
+        self.streams.desk().bell().answer();
+        self.carry_out();
+        if self.state.closed {
+            return Outlook::End;
         }
-        // Whoever was served asks for more, or an answer is under way.
-        if std::mem::take(&mut self.served) || self.actives.values().any(|active| !active.plan.is_gated()) {
-            let begin = now();
-            while now().duration_since(begin) < SPIN {
-                if self.streams.bell().is_rung() || poll(events, Some(&at_once))? {
-                    return Ok(());
-                }
-                std::hint::spin_loop();
-            }
+        self.attend_rails();
+        self.open_gates();
+        self.send();
+        // Whoever was served asks for more, or an answer is under way that nobody else looks out for.
+        let served = std::mem::take(&mut self.state.served);
+        if !self.state.sendable.is_empty() {
+            Outlook::More
+        } else if served
+            || !self.streams.is_driven() && self.state.actives.values().any(|active| !active.plan.is_gated())
+        {
+            Outlook::Soon
+        } else {
+            Outlook::Nothing
         }
-        for connection in self.connections.values_mut() {
+    }
+
+    /// The thread is about to sleep. For how long it may.
+    pub(super) fn lie_down(&mut self) -> Option<Timespec> {
+        for connection in self.state.connections.values_mut() {
             if let Connection::Reader(reader) = connection {
                 reader.wake_late();
             }
         }
-        let timeout = self.rails_deadline().map(|at| timespec(at.saturating_duration_since(now())));
-        self.streams.bell().sleep(|sleep| poll(events, if sleep { timeout.as_ref() } else { Some(&at_once) }))?;
-        Ok(())
+        self.rails_deadline().map(|at| timespec(at.saturating_duration_since(now())))
+    }
+
+    /// Takes the connection of `link` out of the hands of the thread, if what is under way is one read over it, whose bytes come
+    /// without waiting for a gate.
+    pub(super) fn take_over(&mut self, link: &Arc<Link>) -> Option<u64> {
+        // It may have been posted just now.
+        self.carry_out();
+        let mut actives = self.state.actives.values();
+        let (active, None) = (actives.next()?, actives.next()) else { return None };
+        if !Arc::ptr_eq(&active.open.link, link) || active.plan.is_gated() {
+            return None;
+        }
+        // Several rails have to be judged while they are read over.
+        let [Some(connection)] = self.state.links.get(&(Arc::as_ptr(link) as usize))?.connections[..] else {
+            return None;
+        };
+        self.set_driven(connection, true);
+        Some(connection)
+    }
+
+    /// The thread listens to a connection again.
+    pub(super) fn hand_back(&mut self, connection: u64) {
+        self.set_driven(connection, false);
+    }
+
+    fn set_driven(&mut self, number: u64, driven: bool) {
+        if let Some(Connection::Reader(reader)) = self.state.connections.get_mut(&number) {
+            reader.is_driven = driven;
+            self.listen_anew(number);
+        }
     }
 
     /// Does what others asked for.
     fn carry_out(&mut self) {
-        let mut orders = std::mem::replace(&mut self.orders, Orders::new(0));
-        self.streams.take(&mut orders);
-        self.closed |= orders.closed;
+        let mut orders = std::mem::replace(&mut self.state.orders, Orders::new(0));
+        self.streams.desk().take(&mut orders);
+        self.state.closed |= orders.closed;
         for order in orders.own.drain(..) {
             match order {
                 Order::Adopt(link) => {
@@ -192,7 +206,7 @@ impl<'a> Engine<'a> {
             self.post(posted);
         }
         for id in orders.cancelled.drain(..) {
-            if let Some(&number) = self.numbers.get(&id) {
+            if let Some(&number) = self.state.numbers.get(&id) {
                 self.finish(number, Err(TransferError::Cancelled));
             }
         }
@@ -201,14 +215,14 @@ impl<'a> Engine<'a> {
             orders.links_changed = false;
             orders.introduced.clear();
         }
-        self.orders = orders;
+        self.state.orders = orders;
     }
 
     /// The connections of this link are this thread's.
     fn adopt(&mut self, link: &Arc<Link>) {
         let Way::Tcp(way) = &link.way else { return };
         let connections = (0..way.askers().len()).map(|rail| self.listen(link, rail)).collect();
-        self.links.insert(Arc::as_ptr(link) as usize, Reach { link: link.clone(), connections });
+        self.state.links.insert(Arc::as_ptr(link) as usize, Reach { link: link.clone(), connections });
         self.count_rails();
     }
 
@@ -218,17 +232,17 @@ impl<'a> Engine<'a> {
     }
 
     fn watch(&mut self, connection: Connection) -> Option<u64> {
-        let number = self.next;
+        let number = self.state.next;
         let socket = match &connection {
             Connection::Reader(reader) => reader.socket(),
             Connection::Owner(owner) => owner.socket(),
         };
-        if let Err(error) = epoll::add(&self.epoll, socket, EventData::new_u64(number), EventFlags::IN) {
+        if let Err(error) = epoll::add(self.streams.epoll(), socket, EventData::new_u64(number), EventFlags::IN) {
             tracing::warn!(worker = self.station.config.name, %error, "a connection cannot be watched");
             return None;
         }
-        self.connections.insert(number, connection);
-        self.next += 1;
+        self.state.connections.insert(number, connection);
+        self.state.next += 1;
         Some(number)
     }
 
@@ -237,11 +251,11 @@ impl<'a> Engine<'a> {
         let Work::Stream(plan) = work else { return };
         let (number, begun) = (plan.number, plan.begun);
         if let Some(id) = open.id() {
-            self.numbers.insert(id, number);
+            self.state.numbers.insert(id, number);
         }
-        let known = self.links.contains_key(&(Arc::as_ptr(&open.link) as usize)) && !open.link.is_gone();
+        let known = self.state.links.contains_key(&(Arc::as_ptr(&open.link) as usize)) && !open.link.is_gone();
         let empty = plan.missing == 0;
-        self.actives.insert(number, Active { open, plan });
+        self.state.actives.insert(number, Active { open, plan });
         if !known {
             return self.finish(number, Err(TransferError::PeerGone));
         }
@@ -249,8 +263,8 @@ impl<'a> Engine<'a> {
             return self.finish(number, Ok(()));
         }
         self.ask(number, begun);
-        if self.actives.len() == 1
-            && let Some(active) = self.actives.get(&number).filter(|active| !active.plan.is_gated())
+        if self.state.actives.len() == 1
+            && let Some(active) = self.state.actives.get(&number).filter(|active| !active.plan.is_gated())
         {
             // Nothing else is under way, so the time until its first bytes come would be spent looking out for them.
             active.plan.expect();
@@ -259,7 +273,7 @@ impl<'a> Engine<'a> {
 
     /// Asks for what of a transfer was not asked for yet, or was over a connection that is not there any more.
     pub(super) fn ask(&mut self, number: u64, begun: Begun) {
-        let Some(active) = self.actives.get_mut(&number) else { return };
+        let Some(active) = self.state.actives.get_mut(&number) else { return };
         let Way::Tcp(way) = &active.open.link.way else { return };
         if way.is_unasked(&mut active.plan) || begun != Begun::All {
             // What does not go, or cannot, is seen by the flush.
@@ -271,15 +285,15 @@ impl<'a> Engine<'a> {
 
     /// Sends requests over all connections of a link.
     fn flush_all(&mut self, link: usize) {
-        let connections = self.links.get(&link).map(|reach| reach.connections.clone()).unwrap_or_default();
+        let connections = self.state.links.get(&link).map(|reach| reach.connections.clone()).unwrap_or_default();
         connections.into_iter().flatten().for_each(|connection| self.flush(connection));
     }
 
     /// Takes a transfer to its one end.
     fn finish(&mut self, number: u64, result: Result<(), TransferError>) {
-        let Some(active) = self.actives.remove(&number) else { return };
+        let Some(active) = self.state.actives.remove(&number) else { return };
         if let Some(id) = active.open.id() {
-            self.numbers.remove(&id);
+            self.state.numbers.remove(&id);
         }
         if result == Err(TransferError::Corrupted) {
             Counts::add(&self.station.counts.corrupted);
@@ -294,8 +308,9 @@ impl<'a> Engine<'a> {
                 way.give_up(&active.plan);
             }
             let link = Arc::as_ptr(&active.open.link) as usize;
-            for connection in self.links.get(&link).iter().flat_map(|reach| reach.connections.iter().flatten()) {
-                if let Some(Connection::Reader(reader)) = self.connections.get_mut(connection) {
+            let State { links, connections, .. } = &mut *self.state;
+            for connection in links.get(&link).iter().flat_map(|reach| reach.connections.iter().flatten()) {
+                if let Some(Connection::Reader(reader)) = connections.get_mut(connection) {
                     reader.give_up(&active.plan);
                 }
             }
@@ -307,14 +322,12 @@ impl<'a> Engine<'a> {
 
     /// Sends requests over a connection, now and whenever it takes more.
     pub(super) fn flush(&mut self, number: u64) {
-        let Some(Connection::Reader(reader)) = self.connections.get_mut(&number) else { return };
+        let Some(Connection::Reader(reader)) = self.state.connections.get_mut(&number) else { return };
         match reader.flush() {
             Ok(done) if done != reader.waits_to_write => {}
             Ok(done) => {
                 reader.waits_to_write = !done;
-                let flags = if done { EventFlags::IN } else { EventFlags::IN | EventFlags::OUT };
-                // It is there, so this works; if it did not, the peer's silence would end the connection.
-                let _ = epoll::modify(&self.epoll, reader.socket(), EventData::new_u64(number), flags);
+                self.listen_anew(number);
             }
             Err(error) => self.lose(number, &error.to_string()),
         }
@@ -322,7 +335,7 @@ impl<'a> Engine<'a> {
 
     /// A reader's connection is of no use any more.
     fn lose(&mut self, number: u64, reason: &str) {
-        if let Some(Connection::Reader(reader)) = self.connections.get(&number) {
+        if let Some(Connection::Reader(reader)) = self.state.connections.get(&number) {
             let (link, rail) = (Arc::as_ptr(&reader.link) as usize, reader.rail);
             self.put_aside(link, rail, RailFault::Failed, reason);
         }
@@ -330,38 +343,40 @@ impl<'a> Engine<'a> {
 
     /// Ends a reader's connection for both ends.
     pub(super) fn end_reader(&mut self, number: u64) {
-        if let Some(Connection::Reader(reader)) = self.connections.remove(&number) {
+        if let Some(Connection::Reader(reader)) = self.state.connections.remove(&number) {
             // Transfers that nobody posted hold the link, and whoever posts may hold the socket, which must not be heard of.
-            let _ = epoll::delete(&self.epoll, reader.socket());
+            let _ = epoll::delete(self.streams.epoll(), reader.socket());
             reader.close();
         }
     }
 
     /// Closes the connections of links that are gone and of earlier lives, and ends the transfers over them.
     fn reap(&mut self, introduced: &[(WorkerId, Incarnation)]) {
-        self.connections.retain(|_, connection| match connection {
+        self.state.connections.retain(|_, connection| match connection {
             Connection::Reader(_) => true,
             Connection::Owner(owner) => !introduced.iter().any(|&(id, life)| owner.is_before(id, life)),
         });
-        let gone = self.links.extract_if(|_, reach| reach.link.is_gone()).flat_map(|(_, reach)| reach.connections);
+        let gone =
+            self.state.links.extract_if(|_, reach| reach.link.is_gone()).flat_map(|(_, reach)| reach.connections);
         gone.flatten().collect::<Vec<_>>().into_iter().for_each(|connection| self.end_reader(connection));
         self.count_rails();
-        let gone = self.actives.iter().filter(|(_, active)| active.open.link.is_gone()).map(|(&number, _)| number);
+        let gone =
+            self.state.actives.iter().filter(|(_, active)| active.open.link.is_gone()).map(|(&number, _)| number);
         for number in gone.collect::<Vec<_>>() {
             self.finish(number, Err(TransferError::PeerGone));
         }
-        let connections = &self.connections;
-        self.gated.retain(|number| connections.contains_key(number));
+        let State { connections, gated, .. } = &mut *self.state;
+        gated.retain(|number| connections.contains_key(number));
     }
 
     /// Lets requests through whose gates opened.
     fn open_gates(&mut self) {
-        if self.gated.is_empty() {
+        if self.state.gated.is_empty() {
             return;
         }
-        let progress = self.station.progress.watch(&self.wake);
-        let (connections, sendable) = (&mut self.connections, &mut self.sendable);
-        self.gated.retain(|number| {
+        let progress = self.station.progress.watch(&self.state.wake);
+        let State { connections, sendable, gated, .. } = &mut *self.state;
+        gated.retain(|number| {
             let Some(Connection::Owner(owner)) = connections.get_mut(number) else { return false };
             if owner.open(progress) && !sendable.contains(number) {
                 sendable.push_back(*number);
@@ -372,13 +387,14 @@ impl<'a> Engine<'a> {
 
     /// Gives each connection that has something to send its turn.
     fn send(&mut self) {
-        for _ in 0..self.sendable.len() {
-            let Some(number) = self.sendable.pop_front() else { break };
-            let Some(Connection::Owner(owner)) = self.connections.get_mut(&number) else { continue };
-            self.served = true;
+        for _ in 0..self.state.sendable.len() {
+            let Some(number) = self.state.sendable.pop_front() else { break };
+            let State { connections, served, .. } = &mut *self.state;
+            let Some(Connection::Owner(owner)) = connections.get_mut(&number) else { continue };
+            *served = true;
             match owner.turn() {
                 Ok(Turn::Idle) => self.wait_to_write(number, false),
-                Ok(Turn::More) => self.sendable.push_back(number),
+                Ok(Turn::More) => self.state.sendable.push_back(number),
                 Ok(Turn::Blocked) => self.wait_to_write(number, true),
                 Err(error) => self.close(number, &error.to_string()),
             }
@@ -387,22 +403,35 @@ impl<'a> Engine<'a> {
 
     /// Whether to wait until a connection takes more.
     fn wait_to_write(&mut self, number: u64, wait: bool) {
-        if let Some(Connection::Owner(owner)) = self.connections.get_mut(&number)
+        if let Some(Connection::Owner(owner)) = self.state.connections.get_mut(&number)
             && owner.waits_to_write != wait
         {
             owner.waits_to_write = wait;
-            let flags = if wait { EventFlags::IN | EventFlags::OUT } else { EventFlags::IN };
-            // See `flush`.
-            let _ = epoll::modify(&self.epoll, owner.socket(), EventData::new_u64(number), flags);
+            self.listen_anew(number);
         }
     }
 
+    /// What the thread waits for of a connection has changed.
+    fn listen_anew(&self, number: u64) {
+        let (socket, reads, writes) = match self.state.connections.get(&number) {
+            Some(Connection::Reader(reader)) => (reader.socket(), !reader.is_driven, reader.waits_to_write),
+            Some(Connection::Owner(owner)) => (owner.socket(), true, owner.waits_to_write),
+            None => return,
+        };
+        let mut flags = EventFlags::empty();
+        flags.set(EventFlags::IN, reads);
+        flags.set(EventFlags::OUT, writes);
+        // It is there, so this works; if it did not, the peer's silence would end the connection.
+        let _ = epoll::modify(self.streams.epoll(), socket, EventData::new_u64(number), flags);
+    }
+
     /// Something can be read from, or written to, a connection.
-    fn ready(&mut self, number: u64, flags: EventFlags) {
-        match self.connections.get_mut(&number) {
+    pub(super) fn ready(&mut self, number: u64, flags: EventFlags) {
+        let State { connections, served, gated, sendable, .. } = &mut *self.state;
+        match connections.get_mut(&number) {
             None => {}
             Some(Connection::Owner(owner)) => {
-                self.served = true;
+                *served = true;
                 let mut has_work = flags.contains(EventFlags::OUT);
                 if flags.intersects(EventFlags::IN | EventFlags::HUP | EventFlags::ERR) {
                     match owner.receive(self.station) {
@@ -413,52 +442,65 @@ impl<'a> Engine<'a> {
                         }
                     }
                     if owner.waits() {
-                        self.gated.insert(number);
+                        gated.insert(number);
                     }
                 }
-                if has_work && !self.sendable.contains(&number) {
-                    self.sendable.push_back(number);
+                if has_work && !sendable.contains(&number) {
+                    sendable.push_back(number);
                 }
             }
-            Some(Connection::Reader(_)) => self.read(number),
+            Some(Connection::Reader(reader)) => {
+                if let Way::Tcp(way) = &reader.link.way {
+                    way.set_driven(false);
+                }
+                self.read(number);
+            }
         }
     }
 
-    /// Takes what came over a connection that this agent reads over.
-    fn read(&mut self, number: u64) {
+    /// Takes what came over a connection that this agent reads over. Whether something did.
+    pub(super) fn read(&mut self, number: u64) -> bool {
         for _ in 0..UNKNOWN_MAX {
-            let Some(Connection::Reader(reader)) = self.connections.get_mut(&number) else { return };
-            let mut ended = std::mem::take(&mut self.ended);
-            let received = reader.receive(&mut self.actives, &mut self.waste, &mut ended);
+            let State { connections, actives, waste, ended, .. } = &mut *self.state;
+            let Some(Connection::Reader(reader)) = connections.get_mut(&number) else { return false };
+            let mut ended = std::mem::take(ended);
+            let received = reader.receive(actives, waste, &mut ended);
             for (transfer, result) in ended.drain(..) {
                 self.finish(transfer, result);
             }
-            self.ended = ended;
+            self.state.ended = ended;
             match received {
-                Ok(Received::All) => return self.flush(number),
+                Ok(Received::All | Received::Nothing) => {
+                    self.flush(number);
+                    return received.is_ok_and(|received| received == Received::All);
+                }
                 // It was asked for before it was ordered. The answer may be over: nothing else would tell of it.
                 Ok(Received::Unknown) => self.carry_out(),
                 Err(error) => {
                     error.count(&self.station.counts);
-                    return self.lose(number, &error.to_string());
+                    self.lose(number, &error.to_string());
+                    return false;
                 }
             }
         }
         self.station.counts.refused(Refusal::Answer);
         self.lose(number, &format!("{UNKNOWN_MAX} answers in a row to what nobody waits for"));
+        false
     }
 
     /// A connection that a peer reads over is of no use any more.
     fn close(&mut self, number: u64, reason: &str) {
         tracing::debug!(worker = self.station.config.name, reason, "closed a connection that is read over");
-        self.connections.remove(&number);
-        self.gated.remove(&number);
+        self.state.connections.remove(&number);
+        self.state.gated.remove(&number);
     }
 
-    /// Ends what is open.
-    fn end(&mut self) {
-        for number in self.actives.keys().copied().collect::<Vec<_>>() {
+    /// Ends what is open, and closes the connections.
+    pub(super) fn end(&mut self) {
+        for number in self.state.actives.keys().copied().collect::<Vec<_>>() {
             self.finish(number, Err(TransferError::Cancelled));
         }
+        self.state.links.clear();
+        self.state.connections.clear();
     }
 }

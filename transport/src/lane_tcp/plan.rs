@@ -236,11 +236,12 @@ impl StreamPlan {
 }
 
 /// Asks for the bytes of a transfer, if the sockets take it now. Whether the thread is to be woken: for what they do not take,
-/// and to look out for bytes that come soon; for those behind a gate, their arrival wakes it.
+/// and to look out for bytes that come soon; for those behind a gate, their arrival wakes it, and where callers wait for their
+/// reads themselves, nobody need be woken.
 pub(crate) fn begin(link: &Link, work: &mut Work) -> bool {
     let (Way::Tcp(way), Work::Stream(plan)) = (&link.way, work) else { return true };
     plan.begun = plan.begin(link, way);
-    plan.begun != Begun::All || !plan.is_gated()
+    plan.begun != Begun::All || !(plan.is_gated() || way.is_driven())
 }
 
 /// How many of `pieces`, which are some, one request asks for.

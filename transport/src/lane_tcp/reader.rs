@@ -49,6 +49,8 @@ pub(super) struct ReaderConnection {
     head_len: usize,
     run: Option<Incoming>,
     pub(super) waits_to_write: bool,
+    /// Whether a caller reads over it, and the thread does not listen.
+    pub(super) is_driven: bool,
     /// Bytes that must be there for the socket to be readable.
     wake_bytes: usize,
 }
@@ -58,6 +60,8 @@ pub(super) struct ReaderConnection {
 pub(super) enum Received {
     /// What there was is read, or it is another connection's turn.
     All,
+    /// There was nothing.
+    Nothing,
     /// See [`ReaderConnection::receive`].
     Unknown,
 }
@@ -90,7 +94,8 @@ impl ReaderConnection {
         let asker = way.askers()[rail].clone();
         let socket = asker.socket()?;
         let (head, run) = ([0; RUN_HEAD], None);
-        Some(Self { link, rail, asker, socket, head, head_len: 0, run, waits_to_write: false, wake_bytes: 1 })
+        let (waits_to_write, is_driven) = (false, false);
+        Some(Self { link, rail, asker, socket, head, head_len: 0, run, waits_to_write, is_driven, wake_bytes: 1 })
     }
 
     pub(super) fn socket(&self) -> BorrowedFd<'_> {
@@ -128,7 +133,7 @@ impl ReaderConnection {
             self.begin(actives, ended)?;
         }
         let mut turn = TURN_BYTES;
-        let (begin, mut since) = (now(), None);
+        let (begin, mut since, mut end) = (now(), None, Received::Nothing);
         while turn > 0 || self.socket.holds() {
             let (received, asked_for) = self.read(actives, waste);
             let received = match received {
@@ -139,7 +144,7 @@ impl ReaderConnection {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) => return Err(error.into()),
             };
-            since = None;
+            (since, end) = (None, Received::All);
             self.account(received, actives, ended);
             if self.head_len == RUN_HEAD {
                 if Answer::decode(&self.head).is_some_and(|answer| !actives.contains_key(&answer.transfer())) {
@@ -153,7 +158,7 @@ impl ReaderConnection {
             }
             turn = turn.saturating_sub(received);
         }
-        Ok(Received::All)
+        Ok(end)
     }
 
     /// Whether the next bytes of a run are worth waiting for where the thread is.
@@ -187,6 +192,9 @@ impl ReaderConnection {
 
     /// The thread is about to sleep.
     pub(super) fn wake_late(&mut self) {
+        if self.is_driven {
+            return;
+        }
         let left = self.run.as_ref().map_or(1, |run| run.left.min(WAKE_BYTES));
         let wake_bytes = left.saturating_sub(self.socket.held_max()).max(1);
         self.set_wake_bytes(wake_bytes);

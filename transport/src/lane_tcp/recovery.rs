@@ -19,7 +19,7 @@ impl Engine<'_> {
         if self.rails_deadline().is_none_or(|at| at > now) {
             return;
         }
-        for link in self.links.values().map(|reach| reach.link.clone()).collect::<Vec<_>>() {
+        for link in self.state.links.values().map(|reach| reach.link.clone()).collect::<Vec<_>>() {
             let (Way::Tcp(way), key) = (&link.way, Arc::as_ptr(&link) as usize) else { continue };
             loop {
                 let Some((rail, fault)) = way.rails().judge(now) else { break };
@@ -38,19 +38,19 @@ impl Engine<'_> {
 
     /// When to look after rails next.
     pub(super) fn rails_deadline(&self) -> Option<Instant> {
-        if !self.attends {
+        if !self.state.attends {
             return None;
         }
         let deadline = |link: &Link| match &link.way {
             Way::Tcp(way) => way.rails().deadline(),
             Way::Local(_) | Way::Shm { .. } | Way::Rdma(_) => None,
         };
-        self.links.values().filter_map(|reach| deadline(&reach.link)).min()
+        self.state.links.values().filter_map(|reach| deadline(&reach.link)).min()
     }
 
     /// A rail is not used any more: nothing of it lands from now on, and what it had not brought is asked of others.
     pub(super) fn put_aside(&mut self, key: usize, rail: usize, fault: RailFault, reason: &str) {
-        let Some(reach) = self.links.get_mut(&key) else { return };
+        let Some(reach) = self.state.links.get_mut(&key) else { return };
         let (link, connection) = (reach.link.clone(), reach.connections[rail].take());
         let Way::Tcp(way) = &link.way else { return };
         connection.into_iter().for_each(|connection| self.end_reader(connection));
@@ -63,7 +63,7 @@ impl Engine<'_> {
     /// How trying a rail went.
     pub(super) fn rejoin(&mut self, link: &Arc<Link>, rail: usize, joined: Joined) {
         let (Way::Tcp(way), key) = (&link.way, Arc::as_ptr(link) as usize) else { return };
-        if link.is_gone() || !self.links.contains_key(&key) {
+        if link.is_gone() || !self.state.links.contains_key(&key) {
             return;
         }
         let outcome = joined.as_ref().ok().map(|&(_, speed)| speed);
@@ -78,7 +78,7 @@ impl Engine<'_> {
             return;
         }
         let connection = self.listen(link, rail);
-        if let Some(reach) = self.links.get_mut(&key) {
+        if let Some(reach) = self.state.links.get_mut(&key) {
             reach.connections[rail] = connection;
         }
         self.station.rail_returned(link, way.address(rail));
@@ -88,19 +88,19 @@ impl Engine<'_> {
 
     /// Asks for whatever waits for a rail, or was asked of one that is not there any more.
     fn ask_all(&mut self, link: &Arc<Link>) {
-        let own = self.actives.iter().filter(|(_, active)| Arc::ptr_eq(&active.open.link, link));
+        let own = self.state.actives.iter().filter(|(_, active)| Arc::ptr_eq(&active.open.link, link));
         let own: Vec<u64> = own.map(|(&number, _)| number).collect();
         own.into_iter().for_each(|number| self.ask(number, Begun::All));
     }
 
     /// Notes how many rails there are.
     pub(super) fn count_rails(&mut self) {
-        let rails = self.links.values().filter_map(|reach| match &reach.link.way {
+        let rails = self.state.links.values().filter_map(|reach| match &reach.link.way {
             Way::Tcp(way) => Some((way.rails().up(), way.askers().len())),
             Way::Local(_) | Way::Shm { .. } | Way::Rdma(_) => None,
         });
         let (up, all) = rails.fold((0, 0), |(up, all), (more_up, more)| (up + more_up, all + more));
-        self.attends = up < all || all > self.links.len();
+        self.state.attends = up < all || all > self.state.links.len();
         self.station.counts.rails(Lane::Tcp, up, all - up);
     }
 }

@@ -9,6 +9,7 @@ use crate::memory::{REGIONS_MAX, RegionId};
 use crate::rails::Rails;
 use crate::socket::Socket;
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The way to an owner's bytes.
@@ -20,6 +21,8 @@ pub(crate) struct TcpWay {
     askers: Vec<Arc<Asker>>,
     /// Where each rail connects to.
     addresses: Vec<String>,
+    /// Whether the last read was brought home by the caller who waited for it, so that the next one will be, too.
+    driven: AtomicBool,
 }
 
 /// A rail that was connected, or why it could not be: its socket, non-blocking, and bytes a second where that was measured.
@@ -39,7 +42,7 @@ impl TcpWay {
             addresses.push(address);
         }
         let rails = Mutex::new(Rails::new(&outcomes, now()));
-        Self { regions: Mutex::new(regions), rails, askers, addresses }
+        Self { regions: Mutex::new(regions), rails, askers, addresses, driven: AtomicBool::new(false) }
     }
 
     fn regions(&self) -> MutexGuard<'_, BTreeMap<RegionId, u64>> {
@@ -78,6 +81,15 @@ impl TcpWay {
 
     pub(super) fn rails(&self) -> MutexGuard<'_, Rails> {
         self.rails.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the thread need not look out for what is asked for now. If nobody else does, it is woken by what comes.
+    pub(super) fn is_driven(&self) -> bool {
+        self.driven.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_driven(&self, driven: bool) {
+        self.driven.store(driven, Ordering::Relaxed);
     }
 
     pub(super) fn askers(&self) -> &[Arc<Asker>] {

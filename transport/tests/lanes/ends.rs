@@ -4,8 +4,9 @@ use crate::certificates;
 use domain::session::{PeerInfo, Role};
 use domain::{Incarnation, ProgressWord, Secret, WorkerId};
 use std::fmt;
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::{Arc, Mutex};
+use std::thread::ThreadId;
 use std::time::Duration;
 use transport::{
     Agent, AgentConfig, AgentEvent, Completion, Copies, Copy, Hub, Lane, ListenConfig, Memory, ReadBatch, RegionId,
@@ -67,6 +68,8 @@ pub(crate) struct End {
     pub(crate) memory: Arc<SealedMemory>,
     pub(crate) word: ProgressWord,
     pub(crate) info: PeerInfo,
+    /// The thread that told of the last event.
+    pub(crate) told_by: Arc<Mutex<Option<ThreadId>>>,
 }
 
 /// An end with zeroed memory. `change` has the last word on its settings: it listens on loopback and may take any lane.
@@ -78,12 +81,17 @@ pub(crate) fn end(hub: &Hub, id: WorkerId, life: u64, len: usize, change: impl F
     change(&mut config);
     let (name, incarnation) = (config.name.clone(), config.incarnation);
     let word = ProgressWord::new();
-    let sink = Box::new(move |event| sender.try_send(event).is_ok());
+    let told_by = Arc::<Mutex<Option<ThreadId>>>::default();
+    let teller = told_by.clone();
+    let sink = Box::new(move |event| {
+        *teller.lock().expect("nobody panicked") = Some(std::thread::current().id());
+        sender.try_send(event).is_ok()
+    });
     let agent = Agent::start(hub, config, word.clone(), sink).expect("an agent starts");
     let memory = Arc::new(SealedMemory::new("test", len).expect("memory can be had"));
     assert_eq!(agent.register(memory.clone()), REGION);
     let info = PeerInfo { id, incarnation, name, role: Role::Prefill, address: agent.address() };
-    End { agent, events, memory, word, info }
+    End { agent, events, memory, word, info, told_by }
 }
 
 /// The hubs of two ends that reach each other by `over`.

@@ -12,3 +12,4 @@ mod regions;
 mod shm;
 mod tcp;
 mod tls;
+mod waited;

@@ -1,0 +1,46 @@
+//! A caller that waits for a read brings it home itself: its own thread looks out for the bytes, so that no other has to be
+//! woken for them, nor to wake it when they are there. The lane's thread listens to that connection again when the read has
+//! ended, or when nothing comes for a while; everything else stays with it meanwhile.
+
+use super::SPIN;
+use super::engine::Engine;
+use crate::desk::now;
+use crate::link::{Link, Way};
+use crate::station::Station;
+use crate::wake::Wake;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Reads over `link` until the caller's transfer `is_over`, for `at_most`, and no longer than something comes within
+/// [`SPIN`]; not at all where more than one read is under way, since their callers would take turns with the thread.
+pub(crate) fn drive(station: &Arc<Station>, link: &Arc<Link>, at_most: Duration, is_over: impl Fn() -> bool) {
+    let (Some(streams), Way::Tcp(way)) = (&station.streams, &link.way) else { return };
+    if station.open() > 1 || !streams.begin_driving() {
+        return;
+    }
+    if let Some(mut engine) = Engine::try_enter(station, streams)
+        && let Some(connection) = engine.take_over(link)
+    {
+        let begin = now();
+        let mut last = begin;
+        loop {
+            let came = engine.read(connection);
+            if is_over() {
+                way.set_driven(true);
+                break;
+            }
+            let now = now();
+            last = if came { now } else { last };
+            if now.duration_since(last) >= SPIN || now.duration_since(begin) >= at_most {
+                break;
+            }
+            engine.give_way();
+        }
+        engine.hand_back(connection);
+        if !is_over() {
+            // The thread did not hear of this read yet: it may have to look after its rail, and for bytes that come soon.
+            streams.desk().bell().wake();
+        }
+    }
+    streams.end_driving();
+}
