@@ -53,6 +53,8 @@ const SECONDS: &[f64] =
 /// Seconds, for what should take microseconds.
 const MICRO_SECONDS: &[f64] =
     &[1e-6, 2.5e-6, 5e-6, 1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 0.1, 1.0];
+/// Tokens of a prompt.
+const TOKENS: &[f64] = &[16.0, 64.0, 256.0, 1024.0, 4096.0, 16384.0, 65536.0, 262_144.0, 1_048_576.0];
 /// Rows of a step.
 const ROWS: &[f64] = &[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0, 4096.0, 8192.0];
 
@@ -144,6 +146,12 @@ declare! {
     counter Count "baton_prefix_hit_tokens_total" prefix_hit_tokens(worker: WorkerId);
     /// Prompt tokens that the worker computed.
     counter Count "baton_prefill_tokens_total" prefill_tokens(worker: WorkerId);
+    /// Tokens of a prompt by where they came from: `device` (they were cached there), a tier (`host`, `disk` or `object`: they were loaded,
+    /// and not from a slower one), or `computed`. One sample for each prompt and source that it had tokens from.
+    histogram Count "baton_prompt_source_tokens" prompt_source_tokens(worker: WorkerId, source: &'static str) in TOKENS;
+    /// Seconds until those were there: of a tier from the prompt's arrival, of `computed` from its begin to its first token. What is
+    /// on the device has no samples.
+    histogram Seconds "baton_prompt_source_seconds" prompt_source_time(worker: WorkerId, source: &'static str) in SECONDS;
 
     /// KV blocks of the worker's pool, by KV group and state; the states sum to the pool.
     gauge Count "baton_kv_blocks" kv_blocks(worker: WorkerId, group: GroupId, state: BlockState);
@@ -165,10 +173,6 @@ declare! {
     counter Bytes "baton_tier_moved_bytes_total" tier_moved_bytes(worker: WorkerId, tier: &'static str, direction: &'static str);
     /// How long moves of records took, those that waited for others included.
     histogram Seconds "baton_tier_move_seconds" tier_move_time(worker: WorkerId, tier: &'static str, direction: &'static str) in SECONDS;
-    /// Prompt tokens that came from the tier, and from no slower one, instead of being computed.
-    counter Count "baton_tier_loaded_tokens_total" tier_loaded_tokens(worker: WorkerId, tier: &'static str);
-    /// From the arrival of a prompt to the end of its load from tiers.
-    histogram Seconds "baton_tier_load_seconds" tier_load_time(worker: WorkerId) in SECONDS;
     /// Leases on the worker's blocks that are alive.
     gauge Count "baton_leases_live" leases_live(worker: WorkerId);
     /// Leases on the worker's blocks that ended by expiry.

@@ -7,7 +7,7 @@ use crate::models::Folder;
 use crate::server::{Server, until};
 
 fn tokens(server: &Server, tier: &str) -> f64 {
-    server.metrics().sum("baton_tier_loaded_tokens_total", &[("tier", tier)])
+    server.metrics().sum("baton_prompt_source_tokens_sum", &[("source", tier)])
 }
 
 /// Asks each twice, the second time when another has pushed it out.

@@ -6,6 +6,7 @@ use crate::meters::Meters;
 use crate::rates::Rates;
 use crate::sequence::{PROMPT, Sequence};
 use crate::sessions::{SessionId, Sessions};
+use crate::sources::{Share, Source, Sources};
 use crate::tiers::{Loads, TierMover};
 use crate::transport::Transport;
 use domain::handoff::{PeerBody, PeerMessage};
@@ -219,6 +220,7 @@ impl Core {
             arrived: now,
             cached_tokens: 0,
             loadable_tokens: 0,
+            sources: Sources::default(),
             fetching: false,
             closing: false,
         }
@@ -335,6 +337,32 @@ impl Core {
         if let Some(attempt) = self.attempts.get(row.key.request, row.key.epoch) {
             self.rows.entry(attempt.session).or_default().push(row);
         }
+    }
+
+    /// The last step sampled for the sequence: if it is the first that did, it is told where the prompt came from.
+    pub(crate) fn tell_sources(&mut self, now: Time, key: SeqKey) {
+        let Some(sequence) = self.sequences.get_mut(&key).filter(|sequence| sequence.sources.is_open()) else { return };
+        let shares = sequence.sources.end(now, sequence.tokens.len() as u32);
+        shares.iter().for_each(|(source, share)| self.meters.source(*source, *share));
+        let [device, host, disk, object, computed] =
+            Source::ALL.map(|source| shares.get(&source).copied().unwrap_or_default());
+        let (worker, request) = (&self.config.name, key.request);
+        let ns = |share: Share| share.took.map(|took| took.as_nanos() as u64);
+        tracing::trace!(
+            target: "timeline",
+            worker,
+            %request,
+            device = device.tokens,
+            host = host.tokens,
+            host_ns = ns(host),
+            disk = disk.tokens,
+            disk_ns = ns(disk),
+            object = object.tokens,
+            object_ns = ns(object),
+            computed = computed.tokens,
+            computed_ns = ns(computed),
+            "prompt there"
+        );
     }
 
     /// First tokens were sampled for the choices of a prompt. Those that go on.

@@ -28,6 +28,7 @@ mod role;
 mod sequence;
 mod serve;
 mod sessions;
+mod sources;
 mod space;
 mod step_loop;
 mod tier_meters;

@@ -338,6 +338,7 @@ impl<R: Role> Machine<R> {
             core.meters.prefix_hit_tokens.increment(u64::from(cached_tokens));
             if let Some(sequence) = core.sequences.get_mut(&key) {
                 sequence.cached_tokens = cached_tokens;
+                sequence.sources.begin(now, cached_tokens, core.config.layout.block_tokens);
                 self.role.admitted(core, now, key);
             }
         }
@@ -346,6 +347,7 @@ impl<R: Role> Machine<R> {
             if let Some(sequence) = core.sequences.get_mut(&key) {
                 // What another prompt computed meanwhile was not cached when this one came.
                 sequence.cached_tokens += to.min(sequence.loadable_tokens).saturating_sub(from);
+                sequence.sources.take(from, to, core.config.layout.block_tokens);
             }
         }
         // An attempt that failed just now (its offer could not be made, say) is not computed.
@@ -413,6 +415,9 @@ impl<R: Role> Machine<R> {
                 continue;
             }
             core.kv.written(work.key, work.start + work.count, &sequence.chain);
+            if work.samples > 0 {
+                core.tell_sources(now, work.key);
+            }
             if work.key.choice == PROMPT {
                 core.meters.prefill_tokens.increment(u64::from(work.count));
                 if work.samples > 0 {

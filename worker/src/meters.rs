@@ -1,14 +1,17 @@
 //! The worker's metrics, as handles that are looked up once.
 
 use crate::lane_meters::LaneMeters;
+use crate::sources::{Share, Source};
 use crate::tier_meters::TierMeters;
 use domain::{GroupId, KvLayout, WorkerId};
 use kv_manager::{GroupStats, KvManager};
 use metrics::{Counter, Gauge, Histogram};
+use std::collections::BTreeMap;
 use telemetry::metrics::{self as declared, BlockState};
 
 /// Handles of one worker.
 pub(crate) struct Meters {
+    worker: WorkerId,
     waiting: Gauge,
     running: Gauge,
     waiting_tokens: Gauge,
@@ -26,6 +29,8 @@ pub(crate) struct Meters {
     pub(crate) stale_lease: Counter,
     pub(crate) lanes: LaneMeters,
     pub(crate) tiers: TierMeters,
+    /// Tokens and times of prompts; a source is shown once it had some.
+    sources: BTreeMap<Source, [Histogram; 2]>,
     blocks: Vec<[Gauge; 4]>,
     evictions: Vec<Counter>,
 }
@@ -35,6 +40,7 @@ impl Meters {
         let states = [BlockState::Free, BlockState::Filling, BlockState::InUse, BlockState::Cached];
         let group = |group: usize| GroupId(group as u16);
         Self {
+            worker,
             waiting: declared::waiting_sequences(worker),
             running: declared::running_sequences(worker),
             waiting_tokens: declared::waiting_tokens(worker),
@@ -52,8 +58,22 @@ impl Meters {
             stale_lease: declared::stale_messages(declared::Stale::Lease),
             lanes: LaneMeters::new(worker, name),
             tiers: TierMeters::new(worker),
+            sources: BTreeMap::new(),
             blocks: (0..groups).map(|g| states.map(|state| declared::kv_blocks(worker, group(g), state))).collect(),
             evictions: (0..groups).map(|g| declared::kv_evictions(worker, group(g))).collect(),
+        }
+    }
+
+    /// A prompt has this share of its tokens from the source.
+    pub(crate) fn source(&mut self, source: Source, share: Share) {
+        let worker = self.worker;
+        let [tokens, time] = self.sources.entry(source).or_insert_with(|| {
+            let name = source.name();
+            [declared::prompt_source_tokens(worker, name), declared::prompt_source_time(worker, name)]
+        });
+        tokens.record(f64::from(share.tokens));
+        if let Some(took) = share.took {
+            time.record(took.as_secs_f64());
         }
     }
 

@@ -1,5 +1,6 @@
 //! Sequences: the tokens a worker computes with.
 
+use crate::sources::Sources;
 use domain::plan::Sample;
 use domain::{BlockHash, Choice, SamplingParams, Scope, SeqKey, Time, Token};
 use std::sync::Arc;
@@ -30,6 +31,8 @@ pub struct Sequence {
     pub cached_tokens: u32,
     /// Length in tokens of the prefix that a tier had when the prompt came, if a load of it was begun.
     pub loadable_tokens: u32,
+    /// Where its prompt comes from, for those who count.
+    pub(crate) sources: Sources,
     /// Its blocks are being filled by a fetch, which gives them back itself.
     pub fetching: bool,
     /// It was cancelled while a step computes with it: it is closed when the step ends.

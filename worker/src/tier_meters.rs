@@ -12,7 +12,6 @@ use telemetry::metrics::{self as declared, RecordState};
 pub(crate) struct TierMeters {
     worker: WorkerId,
     tiers: BTreeMap<Tier, Handles>,
-    load_time: Option<Histogram>,
 }
 
 struct Handles {
@@ -23,7 +22,6 @@ struct Handles {
     moves: [Counter; 8],
     written: Moved,
     read: Moved,
-    loaded_tokens: Counter,
 }
 
 /// One direction of moves.
@@ -34,7 +32,7 @@ struct Moved {
 
 impl TierMeters {
     pub(crate) fn new(worker: WorkerId) -> Self {
-        Self { worker, tiers: BTreeMap::new(), load_time: None }
+        Self { worker, tiers: BTreeMap::new() }
     }
 
     /// Tells of a tier from now on.
@@ -54,11 +52,9 @@ impl TierMeters {
             moves: results.map(|result| declared::tier_moves(worker, name, result)),
             written: moved("write"),
             read: moved("read"),
-            loaded_tokens: declared::tier_loaded_tokens(worker, name),
         };
         handles.open.set(1.0);
         self.tiers.insert(tier, handles);
-        self.load_time = Some(declared::tier_load_time(worker));
     }
 
     /// Whether the tier is relied on.
@@ -79,20 +75,6 @@ impl TierMeters {
     pub(crate) fn read(&self, tier: Tier, end: ReadEnd, bytes: u64, elapsed: Duration) {
         if let Some(handles) = self.tiers.get(&tier).filter(|_| end == ReadEnd::Good) {
             handles.read.count(bytes, elapsed);
-        }
-    }
-
-    /// Prompts need not compute so many tokens, which came from the tier.
-    pub(crate) fn loaded_tokens(&self, tier: Tier, tokens: u32) {
-        if let Some(handles) = self.tiers.get(&tier) {
-            handles.loaded_tokens.increment(u64::from(tokens));
-        }
-    }
-
-    /// A prompt waited so long for its load.
-    pub(crate) fn load_time(&self, elapsed: Duration) {
-        if let Some(load_time) = &self.load_time {
-            load_time.record(elapsed.as_secs_f64());
         }
     }
 

@@ -170,7 +170,7 @@ impl Core {
         self.loads.begin(key, load, now + LOAD_WAIT_MAX);
         // The end of the prefix first: where both are done at once, the prompt comes from the other side.
         reads.iter().rev().for_each(|(read, _)| self.mover(read.place.tier).read(key, *read));
-        self.end_load(now, key);
+        self.end_load(key);
         waits
     }
 
@@ -190,7 +190,12 @@ impl Core {
                 if let Some((bytes, took)) = load.ended(now, &read, bytes, end == ReadEnd::Good) {
                     self.rates.load(read.place.tier, bytes, took);
                 }
-                self.end_load(now, key);
+                let (took, prompt) = (now.since(load.begun), load.prompt);
+                let sequence = prompt.and_then(|prompt| self.sequences.get_mut(&prompt));
+                if let (Some(sequence), Some(tier)) = (sequence, load.brought(read.number)) {
+                    sequence.sources.brought(read.number, tier, took);
+                }
+                self.end_load(key);
             }
             TierEnd::Off { tier, reason } => {
                 let (worker, tier_name) = (&self.config.name, tier.name());
@@ -210,14 +215,9 @@ impl Core {
 
     /// Ends the load, if all its reads have ended: what came was cached one by one, and the prompt is queued, if it waited for
     /// that.
-    fn end_load(&mut self, now: Time, key: SeqKey) {
+    fn end_load(&mut self, key: SeqKey) {
         let Some(load) = self.loads.end(key) else { return };
         self.kv.close(key);
-        let came = Tier::ALL.map(|tier| (tier, load.came_from(tier) * self.config.layout.block_tokens));
-        if came.iter().any(|&(_, tokens)| tokens > 0) {
-            came.iter().for_each(|&(tier, tokens)| self.meters.tiers.loaded_tokens(tier, tokens));
-            self.meters.tiers.load_time(now.since(load.begun));
-        }
         if let Some(job) = load.job {
             self.add_job(job);
         }

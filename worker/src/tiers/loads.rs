@@ -71,10 +71,9 @@ impl Load {
         (part.left == 0 && part.bytes > 0).then_some((part.bytes, part.last.since(self.begun)))
     }
 
-    /// Blocks that came from the tier, or from there and faster ones.
-    pub(crate) fn came_from(&self, tier: Tier) -> u32 {
-        let came = |(number, source): &(&u32, &Tier)| **source == tier && !self.ahead.is_absent(**number);
-        self.sources.iter().filter(came).count() as u32
+    /// The slowest tier that the block came from, if all of it came.
+    pub(crate) fn brought(&self, number: u32) -> Option<Tier> {
+        self.sources.get(&number).copied().filter(|_| !self.ahead.is_absent(number))
     }
 }
 

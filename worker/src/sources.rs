@@ -1,0 +1,134 @@
+//! Where the tokens of a prompt came from, and how long that took: of each prompt once, when its first token is sampled.
+//!
+//! What is deliberately absent: what came over a handoff. A prompt is accounted for by the worker that computes its last token.
+
+use domain::Time;
+use kv_manager::tiers::Tier;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Where tokens of a prompt came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Source {
+    /// They were cached on the device, or another prompt computed them meanwhile.
+    Device,
+    /// They were loaded from the tier.
+    Tier(Tier),
+    /// They were computed for this prompt.
+    Computed,
+}
+
+impl Source {
+    /// All of them.
+    pub(crate) const ALL: [Self; 5] =
+        [Self::Device, Self::Tier(Tier::Host), Self::Tier(Tier::Disk), Self::Tier(Tier::Object), Self::Computed];
+
+    /// Its name.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Device => "device",
+            Self::Tier(tier) => tier.name(),
+            Self::Computed => "computed",
+        }
+    }
+}
+
+/// Tokens that came from a source, and how long that took: from a tier since the prompt came, and computed since it was begun.
+/// What lies on the device takes no time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Share {
+    pub(crate) tokens: u32,
+    pub(crate) took: Option<Duration>,
+}
+
+/// What a prompt took from where until now.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Sources {
+    /// When it was begun; `None`: it was not, or was told of already.
+    begun: Option<Time>,
+    /// Blocks that tiers brought for it and it did not take yet, by number, with the slowest tier that each came from.
+    brought: BTreeMap<u32, Tier>,
+    shares: BTreeMap<Source, Share>,
+}
+
+impl Sources {
+    /// The tier brought a block, so long after the prompt came.
+    pub(crate) fn brought(&mut self, number: u32, tier: Tier, took: Duration) {
+        self.brought.insert(number, tier);
+        self.shares.entry(Source::Tier(tier)).or_default().took = Some(took);
+    }
+
+    /// The prompt is begun; that many of its tokens are there.
+    pub(crate) fn begin(&mut self, now: Time, tokens: u32, block_tokens: u32) {
+        self.begun = Some(now);
+        self.shares.values_mut().for_each(|share| share.tokens = 0);
+        self.take(0, tokens, block_tokens);
+    }
+
+    /// The prompt takes these positions, which it need not compute. Both are begins of blocks.
+    pub(crate) fn take(&mut self, from: u32, to: u32, block_tokens: u32) {
+        for number in from / block_tokens..to / block_tokens {
+            let source = self.brought.remove(&number).map_or(Source::Device, Source::Tier);
+            self.shares.entry(source).or_default().tokens += block_tokens;
+        }
+    }
+
+    /// Whether the prompt was begun, and not told of yet.
+    pub(crate) fn is_open(&self) -> bool {
+        self.begun.is_some()
+    }
+
+    /// All `tokens` of the prompt are there: the share of each source that it has some from. Nothing is left.
+    pub(crate) fn end(&mut self, now: Time, tokens: u32) -> BTreeMap<Source, Share> {
+        let Self { begun, mut shares, .. } = std::mem::take(self);
+        shares.retain(|_, share| share.tokens > 0);
+        let taken = shares.values().map(|share| share.tokens).sum();
+        let computed = Share { tokens: tokens.saturating_sub(taken), took: begun.map(|begun| now.since(begun)) };
+        shares.insert(Source::Computed, computed);
+        shares
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ms: u64) -> Time {
+        Time::ZERO + Duration::from_millis(ms)
+    }
+
+    #[test]
+    fn every_token_has_one_source() {
+        let mut sources = Sources::default();
+        assert!(!sources.is_open());
+        // Of ten blocks the first lies on the device; the others are loaded, but for two that never come.
+        (1..4).for_each(|number| sources.brought(number, Tier::Host, Duration::from_millis(5)));
+        (6..10)
+            .rev()
+            .for_each(|number| sources.brought(number, Tier::Disk, Duration::from_millis(u64::from(30 - number))));
+        sources.begin(at(40), 64, 16);
+        assert!(sources.is_open());
+        sources.take(96, 160, 16);
+        let shares = sources.end(at(100), 170);
+        let share = |tokens, ms: Option<u64>| Share { tokens, took: ms.map(Duration::from_millis) };
+        let expected = [
+            (Source::Device, share(16, None)),
+            (Source::Tier(Tier::Host), share(48, Some(5))),
+            (Source::Tier(Tier::Disk), share(64, Some(24))),
+            (Source::Computed, share(42, Some(60))),
+        ];
+        assert_eq!(shares, expected.into());
+        assert!(!sources.is_open(), "a prompt is told of once");
+    }
+
+    #[test]
+    fn what_was_brought_in_vain_counts_for_nobody_and_a_prompt_that_begins_again_begins_at_nothing() {
+        let mut sources = Sources::default();
+        sources.brought(3, Tier::Object, Duration::from_millis(9));
+        sources.begin(at(0), 32, 16);
+        sources.begin(at(10), 16, 16);
+        let shares = sources.end(at(20), 40);
+        let tokens: Vec<_> = shares.iter().map(|(source, share)| (source.name(), share.tokens)).collect();
+        assert_eq!(tokens, [("device", 16), ("computed", 24)]);
+    }
+}
