@@ -4,7 +4,7 @@
 mod bench;
 mod settings;
 
-pub(crate) use bench::{BenchApi, BenchCommand, EngineBench, ServeBench, TransferBench};
+pub(crate) use bench::{BenchApi, BenchCommand, EngineBench, ServeBench, TiersBench, TransferBench};
 pub(crate) use settings::{Flags, Router, Serve, Worker};
 
 use crate::doctor::DoctorArgs;
@@ -23,6 +23,7 @@ Examples:
   baton bench serve --concurrency 8           load a server, and say how it did
   baton bench engine --model path/to/model    how fast this machine computes it, and how near to its limits
   baton bench transfer                        how fast KV moves between processes, over each lane
+  baton bench tiers                           how soon prompts come back from memory and disk
   baton topo http://127.0.0.1:8000            which lanes workers read each other over, and why
 
 Exit status: 0 done; 1 failed; 2 the command line or the configuration is wrong.";

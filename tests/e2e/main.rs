@@ -8,6 +8,7 @@ mod asks;
 mod bad_input;
 mod bench;
 mod bench_engine;
+mod bench_tiers;
 mod cluster;
 mod command_line;
 mod disk;

@@ -49,6 +49,22 @@ loopback. Nothing else should run meanwhile.
 
 Exit status: 0 done; 1 it could not be measured, or bytes arrived wrong; 2 the command line is wrong.";
 
+const TIERS_EXAMPLES: &str = "\
+Examples:
+  baton bench tiers                                        a random model of the shape 125m; host and disk; minutes
+  baton bench tiers --prompts 1024,4096 --rounds 2 --folder /mnt/nvme --html report.html
+  baton bench tiers --model path/to/model --prompts 512 --tiers host
+  baton bench tiers --prompts 32768 --rounds 1
+  BATON_OBJECT__ENDPOINT=http://127.0.0.1:5000 BATON_OBJECT__BUCKET=b baton bench tiers --tiers host,disk,object
+
+Prompts are computed, asked for again while the device has them, and then from each tier, by servers of their own whose
+device holds less than two of the three that take turns; the disk is read past its page cache. Every answer is compared,
+and a prompt counts only for the place that the server says it came from. Beside it stand a plain copy and a plain read
+of the same bytes, and a decode step, of the same run. Settings of `baton serve` apply (BATON_..., --config, --set) but for those of
+the tiers' sizes. What is written to a store stays there, under baton-bench/. Nothing else should run meanwhile.
+
+Exit status: 0 done; 1 it could not be measured, or an answer was wrong; 2 the command line is wrong.";
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum BenchCommand {
     /// Load a server that speaks OpenAI's API, and say how it did.
@@ -60,6 +76,47 @@ pub(crate) enum BenchCommand {
     /// Measure the transport alone: reads between two processes over each lane, beside the limits of the machine.
     #[command(after_help = TRANSFER_EXAMPLES)]
     Transfer(Box<TransferBench>),
+    /// Measure the tiers of the KV cache: first tokens of prompts that come back from each, beside the limits of the machine.
+    #[command(after_help = TIERS_EXAMPLES)]
+    Tiers(Box<TiersBench>),
+}
+
+/// What `bench tiers` runs, and where the report goes.
+#[derive(Debug, Args)]
+pub(crate) struct TiersBench {
+    /// Model: a Hugging Face directory or a GGUF file
+    #[arg(long, value_name = "DIR|FILE", conflicts_with_all = ["shape", "dtype"])]
+    pub(crate) model: Option<PathBuf>,
+    /// Instead, a Llama of this size with random weights; an unknown size is answered with the list
+    #[arg(long, value_name = "SHAPE", default_value = "125m")]
+    pub(crate) shape: String,
+    /// Number format of the random weights: f32, f16 or bf16
+    #[arg(long, default_value = "bf16")]
+    pub(crate) dtype: String,
+    /// Lengths of prompts, in tokens
+    #[arg(long, value_name = "TOKENS,..", value_delimiter = ',', default_value = "1024,4096,16384")]
+    pub(crate) prompts: Vec<u32>,
+    /// How often each prompt comes back from each place; the median is told
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    pub(crate) rounds: usize,
+    /// host, disk and object [default: host,disk, and object where object.endpoint is set]
+    #[arg(long, value_name = "TIER,..", value_delimiter = ',')]
+    pub(crate) tiers: Vec<String>,
+    /// Where the files of the disk tier lie meanwhile, in a folder of their own [default: the system's temporary folder]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) folder: Option<PathBuf>,
+    /// TOML file with settings of the server
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Any setting of the server, e.g. `engine.threads=2`; may be repeated
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub(crate) set: Vec<String>,
+    /// Write the report as JSON
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+    /// Write the report as a page with plots
+    #[arg(long, value_name = "FILE")]
+    pub(crate) html: Option<PathBuf>,
 }
 
 /// What `bench engine` runs, and where the report goes.

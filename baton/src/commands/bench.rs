@@ -5,8 +5,11 @@ mod file;
 mod parts;
 mod progress;
 mod serve;
+mod source;
+mod tiers;
 mod transfer;
 
 pub(crate) use engine::engine;
 pub(crate) use serve::serve;
+pub(crate) use tiers::tiers;
 pub(crate) use transfer::transfer;

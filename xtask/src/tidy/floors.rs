@@ -7,7 +7,7 @@ use std::path::Path;
 use toml::{Table, Value};
 
 /// The crates that have a floor, and which.
-const FLOORS: [(&str, u8); 18] = [
+const FLOORS: [(&str, u8); 19] = [
     ("domain", 0),
     ("kv-manager", 1),
     ("scheduler", 1),
@@ -25,6 +25,7 @@ const FLOORS: [(&str, u8); 18] = [
     ("load", 3),
     ("gauge", 3),
     ("haul", 3),
+    ("plumb", 3),
     ("baton", 4),
 ];
 

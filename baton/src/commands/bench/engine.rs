@@ -2,22 +2,15 @@
 
 use super::file::ReportFile;
 use super::parts::Parts;
+use super::source::Source;
 use crate::cli::EngineBench;
-use crate::commands::model::parse_dtype;
 use crate::error::CommandError;
-use crate::model_dir;
 use crate::output::print;
 use crate::progress::Progress;
 use engine::cpu::Pinning;
 use engine::models::ModelFiles;
-use engine::random::RandomSpec;
 use gauge::{Gauge, GaugeError, Settings};
 use std::io::Write;
-use std::path::PathBuf;
-use tempfile::TempDir;
-
-/// Where the random weights come from.
-const SEED: u64 = 1;
 
 /// Measures the engine and reports.
 pub(crate) fn engine(asked: &EngineBench) -> Result<(), CommandError> {
@@ -48,9 +41,9 @@ pub(crate) fn engine(asked: &EngineBench) -> Result<(), CommandError> {
 
 /// The loaded model.
 fn open(asked: &EngineBench, settings: &Settings) -> Result<Gauge, CommandError> {
-    let source = Source::of(asked)?;
+    let source = Source::of(asked.model.as_deref(), &asked.shape, &asked.dtype)?;
     let files = ModelFiles::load(&source.path)?;
-    let name = if source.dir.is_some() { format!("random {}", asked.shape) } else { files.name.clone() };
+    let name = source.name.clone().unwrap_or_else(|| files.name.clone());
     let bytes = files.checkpoint.bytes();
     let mut progress = Progress::begin(format!("loading {name}"));
     let loaded = Gauge::open(&files, &name, settings, &mut |share| {
@@ -58,27 +51,6 @@ fn open(asked: &EngineBench, settings: &Settings) -> Result<Gauge, CommandError>
     });
     progress.end();
     loaded.map_err(failed)
-}
-
-/// Where the model is; a random one is gone when this is.
-struct Source {
-    path: PathBuf,
-    dir: Option<TempDir>,
-}
-
-impl Source {
-    fn of(asked: &EngineBench) -> Result<Self, CommandError> {
-        if let Some(path) = &asked.model {
-            let path = model_dir::locate(path).map_err(|error| CommandError::Usage(error.into()))?;
-            return Ok(Self { path, dir: None });
-        }
-        let spec = RandomSpec::named("llama", &asked.shape, SEED, Some(parse_dtype(&asked.dtype)?))?;
-        let dir = tempfile::tempdir()?;
-        let mut progress = Progress::begin(format!("making a random {}", asked.shape));
-        spec.write(dir.path(), &mut |done, total| progress.update(done, total))?;
-        progress.end();
-        Ok(Self { path: dir.path().to_owned(), dir: Some(dir) })
-    }
 }
 
 /// Whose fault it is that nothing was measured.
