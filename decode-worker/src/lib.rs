@@ -18,9 +18,9 @@ use worker::{Core, Fetches, Offers, Role, SessionId};
 /// The role of a decode worker.
 #[derive(Default)]
 pub struct Decode {
-    /// What it takes over.
+    /// What it takes over, and beginnings of prompts.
     fetches: Fetches,
-    /// What it hands over.
+    /// What it hands over, and cached blocks that others asked for.
     offers: Offers,
 }
 
@@ -41,7 +41,7 @@ impl Role for Decode {
         let (request, epoch, part) = (submit.request, submit.epoch, submit.part);
         core.open(now, session, submit.clone());
         match part {
-            Part::Whole => core.queue(now, request, epoch),
+            Part::Whole => self.fetches.queue(core, now, request, epoch),
             Part::Decode { prefill: owner } | Part::TakeOver { from: owner } => {
                 let key = core.expect(now, &submit);
                 self.fetches.expect(core, now, key, owner, matches!(part, Part::TakeOver { .. }));

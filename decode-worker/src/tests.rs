@@ -116,6 +116,7 @@ fn submit(request: u64) -> Vec<u8> {
         deadline: Duration::from_secs(600),
         lease: Duration::from_secs(1),
         tenant: String::new(),
+        holder: None,
     }))
 }
 

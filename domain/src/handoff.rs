@@ -3,6 +3,7 @@
 //! The owner never writes into the reader's memory: it offers, says what is written, and answers a release. The
 //! reader reads, releases, and learns from the answer whether what it read is valid.
 
+use crate::block::BlockHash;
 use crate::ids::{BlockId, Choice, Epoch, Generation, Incarnation, LeaseId, RequestId, StepId, Token, WorkerId};
 use std::time::Duration;
 
@@ -22,6 +23,15 @@ pub struct PeerMessage {
 /// The messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PeerBody {
+    /// Reader to holder: offer me what you have cached of this prefix.
+    Ask(Ask),
+    /// Holder to reader: there is nothing of it to offer, or no lease to be had.
+    Decline {
+        /// The request that was asked for.
+        request: RequestId,
+        /// The attempt.
+        epoch: Epoch,
+    },
     /// Owner to reader: these blocks will hold those tokens.
     Offer(Offer),
     /// Owner to reader: positions below `tokens` are written once step `step` passed the layer asked for.
@@ -79,6 +89,8 @@ impl PeerBody {
     /// The message's name, for logs and tests.
     pub fn name(&self) -> &'static str {
         match self {
+            PeerBody::Ask(_) => "ask",
+            PeerBody::Decline { .. } => "decline",
             PeerBody::Offer(_) => "offer",
             PeerBody::Written { .. } => "written",
             PeerBody::Complete { .. } => "complete",
@@ -89,6 +101,19 @@ impl PeerBody {
             PeerBody::ReleaseAck { .. } => "release_ack",
         }
     }
+}
+
+/// What a reader wants of a worker that is said to hold the prefix of its prompt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ask {
+    /// The request whose prompt begins so.
+    pub request: RequestId,
+    /// The attempt.
+    pub epoch: Epoch,
+    /// How long the lease shall live without renewal.
+    pub lease: Duration,
+    /// Identities of the prefix's blocks; the offer is of as many of the first as are cached.
+    pub chain: Vec<BlockHash>,
 }
 
 /// The owner's promise.
@@ -104,7 +129,8 @@ pub struct Offer {
     pub duration: Duration,
     /// Layout fingerprint; a reader with another refuses.
     pub layout: u64,
-    /// Positions that the blocks will hold in the end: the length of the attempt's prompt.
+    /// Positions that the blocks will hold in the end: the length of the attempt's prompt, or of the part of it that was asked
+    /// for and is cached.
     pub tokens: u32,
     /// Positions below this are written and validated already.
     pub ready: u32,

@@ -35,6 +35,8 @@ pub enum Bug {
     StartBeforeAnswer,
     /// Blocks of a cancelled fetch are freed while its reads still run.
     FreeBeforeQuiesced,
+    /// Cached blocks are offered, and their release is answered valid, without a lease that keeps them.
+    CachedBlocksUnheld,
 }
 
 #[cfg(feature = "planted")]

@@ -145,6 +145,19 @@ pub struct Submit {
     pub lease: Duration,
     /// Tenant scope.
     pub tenant: String,
+    /// Where the beginning of the prompt may be fetched from; for those who compute it.
+    pub holder: Option<Holder>,
+}
+
+/// A worker that is said to have the beginning of a prompt cached. A hint: what is not there, or does not come, is computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Holder {
+    /// The worker.
+    pub worker: WorkerId,
+    /// Which life of it; another has nothing.
+    pub incarnation: Incarnation,
+    /// Leading tokens of the prompt that it has: whole blocks.
+    pub tokens: u32,
 }
 
 /// A worker's part in an attempt.

@@ -1,8 +1,10 @@
 //! What our own side writes, for targets whose format has an encoder here: so it never lags behind the format, as files would.
 
-use domain::handoff::{Offer, OfferedGroup, PeerBody, PeerMessage};
-use domain::session::{FromWorker, Part, RouterHello, Submit, ToWorker};
-use domain::{BlockId, Choice, Epoch, Generation, Incarnation, LeaseId, RequestId, SamplingParams, StepId, WorkerId};
+use domain::handoff::{Ask, Offer, OfferedGroup, PeerBody, PeerMessage};
+use domain::session::{FromWorker, Holder, Part, RouterHello, Submit, ToWorker};
+use domain::{
+    BlockHash, BlockId, Choice, Epoch, Generation, Incarnation, LeaseId, RequestId, SamplingParams, StepId, WorkerId,
+};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,6 +29,7 @@ fn session() -> Vec<Vec<u8>> {
         deadline: Duration::from_secs(12),
         lease: Duration::from_secs(13),
         tenant: "tenant".to_owned(),
+        holder: Some(Holder { worker: WorkerId(14), incarnation: Incarnation(15), tokens: 16 }),
     };
     let to_worker = [
         ToWorker::Hello(RouterHello { protocol: 1, router: 2, nonce: [3; 32] }),
@@ -51,7 +54,15 @@ fn handoff() -> Vec<Vec<u8>> {
         ready: 16,
         groups: vec![OfferedGroup { first: 0, blocks }],
     };
+    let ask = Ask {
+        request: RequestId(1),
+        epoch: Epoch(2),
+        lease: Duration::from_secs(3),
+        chain: vec![BlockHash([4; 16]), BlockHash([5; 16])],
+    };
     let bodies = [
+        PeerBody::Ask(ask),
+        PeerBody::Decline { request: RequestId(1), epoch: Epoch(2) },
         PeerBody::Offer(offer),
         PeerBody::Written { lease: LeaseId(3), step: StepId(6), tokens: 32 },
         PeerBody::Complete { lease: LeaseId(3), missing: vec![7], first: vec![(Choice(0), 8)] },

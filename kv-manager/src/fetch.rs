@@ -33,7 +33,7 @@ pub struct FetchConfig {
     pub block_tokens: u32,
     /// Longest wait for the offer, for room, and, while reading, for the next sign that the owner or the reads go on.
     pub wait_max: Duration,
-    /// Longest wait for the answer to the release.
+    /// Longest wait for the answer to the release, or to an ask.
     pub answer_max: Duration,
     /// Time between repeated releases.
     pub release_retry: Duration,
@@ -107,7 +107,7 @@ pub enum FetchCommand {
     Send(PeerBody),
     /// The copy is valid: seal it and decode on.
     Start {
-        /// First token of each choice that goes on; never empty.
+        /// First token of each choice that goes on; empty only where blocks were asked for ([`Fetch::ask`]).
         first: Vec<(Choice, Token)>,
     },
     /// The attempt cannot go on here. At most once, never after a cancel, never with a start.
@@ -198,6 +198,13 @@ impl Fetch {
         }
     }
 
+    /// A machine that expects an offer of blocks which it asked for, and waits for it as long as for any answer. The owner has
+    /// all of them, so the offer is complete; one that is not is refused.
+    pub fn ask(now: Time, config: FetchConfig, deadline: Time) -> Self {
+        let wait_until = now + config.answer_max;
+        Self { wait_until, complete: Some(Vec::new()), ..Self::expect(now, config, deadline) }
+    }
+
     /// Takes an event and appends what is to be done, in order.
     pub fn handle(&mut self, now: Time, event: FetchEvent, out: &mut Vec<FetchCommand>) {
         match event {
@@ -234,7 +241,7 @@ impl Fetch {
         self.state
     }
 
-    /// Whether the owner has computed all that it offered, and said so.
+    /// Whether the owner has computed all that it offered, and said so; of what was asked for, from the beginning.
     pub fn is_complete(&self) -> bool {
         self.complete.is_some()
     }
@@ -263,7 +270,8 @@ impl Fetch {
         // All groups end with the same block; how early they begin is seen once the destination is there.
         let whole =
             offer.groups.iter().all(|group| u64::from(group.first) + group.blocks.len() as u64 == blocks.into());
-        if offer.layout != self.config.layout || !whole {
+        let complete = offer.ready == offer.tokens || self.complete.is_none();
+        if offer.layout != self.config.layout || !whole || !complete {
             self.end(Some(Failure::HandoffLapsed), out);
             return;
         }

@@ -19,6 +19,8 @@ pub struct PlacementConfig {
     pub index_blocks_max: usize,
     /// Whether prompts go through prefill workers.
     pub handoff: HandoffPolicy,
+    /// Whether beginnings of prompts are fetched from workers that have them cached.
+    pub fetch: FetchPolicy,
     /// A worker hears of this router, and is heard of, at least this often.
     pub heartbeat: Duration,
     /// A worker that says nothing for so long is lost.
@@ -39,6 +41,18 @@ pub enum HandoffPolicy {
     Never,
 }
 
+/// Whether a worker that computes a prompt fetches what another one has cached of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FetchPolicy {
+    /// Where that is predicted to cost less than computing it.
+    #[default]
+    Auto,
+    /// Wherever another worker has more of it.
+    Always,
+    /// Never.
+    Never,
+}
+
 /// Speeds of a worker.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rates {
@@ -48,7 +62,7 @@ pub struct Rates {
     pub decode_step_s: f64,
     /// Bytes a second at which KV is fetched.
     pub fetch_bytes_per_s: f64,
-    /// Seconds that a handoff costs beside its bytes: messages, validation, a step's delay.
+    /// Seconds that a handoff, or the fetch of a prefix, costs beside its bytes: messages, validation, a step's delay.
     pub handoff_s: f64,
 }
 

@@ -6,19 +6,24 @@
 //! | part | prefill worker | decode worker of a pair | decode worker alone |
 //! | --- | --- | --- | --- |
 //! | `queue_s` | queued tokens / prefill rate | | the same |
-//! | `compute_s` | tokens not cached / prefill rate | | the same |
-//! | `fetch_s` | | bytes not held / fetch rate | |
-//! | `overhead_s` | the handoff | | |
+//! | `compute_s` | tokens neither cached nor fetched / prefill rate | | the same |
+//! | `fetch_s` | bytes fetched of a prefix / fetch rate | bytes not held / fetch rate | as in a prefill worker |
+//! | `overhead_s` | the handoff; the fetch of a prefix | | the fetch of a prefix |
 //! | `slowdown_s` | | sequences there * decode step | the same, and `compute_s` * (running + 1) |
 //!
 //! The last product is what those who decode there lose while the prompt is computed between their tokens; the one
 //! stands for the next to arrive. So on idle workers a prompt goes through a prefill worker once computing it takes
 //! longer than handing it off, and a prompt that the decode worker has cached does not.
+//!
+//! Who computes a prompt may fetch a prefix that another worker has more of: the next turn of a conversation finds the KV of
+//! the last answer, which its decode worker has, wherever it goes. That is one more way for the same candidate, which is priced
+//! both ways and takes the cheaper one.
 
-use crate::config::{HandoffPolicy, PlacementConfig, Rates};
+use crate::config::{FetchPolicy, HandoffPolicy, PlacementConfig, Rates};
 use crate::workers::{Given, Worker, Workers};
-use domain::session::Role;
+use domain::session::{Holder, Role};
 use domain::{BlockHash, WorkerId};
+use std::collections::BTreeMap;
 use std::fmt;
 
 /// What one worker would cost, in seconds. Parts that do not apply are 0.
@@ -28,13 +33,15 @@ pub struct Cost {
     pub worker: WorkerId,
     /// Leading tokens that it has cached.
     pub cached_tokens: u32,
+    /// From whom it would fetch more of them first.
+    pub holder: Option<Holder>,
     /// Until it gets to this prompt.
     pub queue_s: f64,
-    /// Computing what is not cached.
+    /// Computing what is neither cached nor fetched.
     pub compute_s: f64,
     /// Reading what is not held.
     pub fetch_s: f64,
-    /// Handing off, beside the bytes.
+    /// Handing off and fetching, beside the bytes.
     pub overhead_s: f64,
     /// What others lose, and what they cost this request.
     pub slowdown_s: f64,
@@ -73,6 +80,8 @@ pub struct Decision {
     pub whole: Vec<Cost>,
     /// The choice.
     pub route: Route,
+    /// From whom the one that computes the prompt fetches the beginning of it.
+    pub holder: Option<Holder>,
     /// Its cost in seconds.
     pub cost_s: f64,
     /// Predicted seconds to the first token; `None` while the speed behind it is assumed, and where nothing waits before it:
@@ -90,10 +99,14 @@ impl fmt::Display for Decision {
         for (name, costs) in [("prefill", &self.prefill), ("decode", &self.decode), ("alone", &self.whole)] {
             for cost in costs {
                 let Cost { worker, cached_tokens, queue_s, compute_s, fetch_s, overhead_s, slowdown_s, .. } = cost;
+                write!(f, "; {name} {worker}: cached {cached_tokens}")?;
+                if let Some(Holder { worker, tokens, .. }) = cost.holder {
+                    write!(f, " and to {tokens} from {worker}")?;
+                }
                 write!(
                     f,
-                    "; {name} {worker}: cached {cached_tokens}, queue {queue_s:.6} + compute {compute_s:.6} + fetch \
-                     {fetch_s:.6} + overhead {overhead_s:.6} + slowdown {slowdown_s:.6}{}",
+                    ", queue {queue_s:.6} + compute {compute_s:.6} + fetch {fetch_s:.6} + overhead {overhead_s:.6} + \
+                     slowdown {slowdown_s:.6}{}",
                     if cost.fits { "" } else { ", no room" }
                 )?;
             }
@@ -121,7 +134,7 @@ pub(crate) struct Ask<'a> {
 
 /// Chooses; `None`: no decode worker will have it.
 pub(crate) fn decide(config: &PlacementConfig, workers: &Workers, ask: &Ask<'_>) -> Option<Decision> {
-    let pricing = Pricing { config, assumed: workers.assumed(&config.defaults), workers, ask };
+    let pricing = Pricing::new(config, workers, ask);
     let takers = candidates(workers, ask, Role::Decode);
     let decode: Vec<Cost> = takers.iter().map(|worker| pricing.decode(worker)).collect();
     let whole: Vec<Cost> = takers.iter().map(|worker| pricing.whole(worker)).collect();
@@ -140,13 +153,14 @@ pub(crate) fn decide(config: &PlacementConfig, workers: &Workers, ask: &Ask<'_>)
         None => (Route { prefill: None, decode: alone.worker }, alone.total_s()),
     };
     let predictable = computes.measured && computes.queue_s > 0.0;
-    let first_token_s = predictable.then_some(computes.queue_s + computes.compute_s);
-    Some(Decision { tokens: ask.tokens, prefill, decode, whole, route, cost_s, first_token_s })
+    let first_token_s = predictable.then_some(computes.queue_s + computes.fetch_s + computes.compute_s);
+    let holder = computes.holder;
+    Some(Decision { tokens: ask.tokens, prefill, decode, whole, route, holder, cost_s, first_token_s })
 }
 
 /// Chooses who takes a running sequence over, and books it there; `None`: nobody will.
 pub(crate) fn take_over(config: &PlacementConfig, workers: &mut Workers, ask: &Ask<'_>) -> Option<WorkerId> {
-    let pricing = Pricing { config, assumed: workers.assumed(&config.defaults), workers, ask };
+    let pricing = Pricing::new(config, workers, ask);
     let costs: Vec<Cost> = candidates(workers, ask, Role::Decode).iter().map(|worker| pricing.decode(worker)).collect();
     let taker = *best(&costs).filter(|cost| cost.fits)?;
     let blocks = ask.tokens.div_ceil(config.block_tokens).saturating_sub(taker.cached_tokens / config.block_tokens);
@@ -155,10 +169,12 @@ pub(crate) fn take_over(config: &PlacementConfig, workers: &mut Workers, ask: &A
 }
 
 /// Books a decision, so that the next one sees it before the workers report it.
-pub(crate) fn book(config: &PlacementConfig, workers: &mut Workers, ask: &Ask<'_>, route: Route) {
+pub(crate) fn book(config: &PlacementConfig, workers: &mut Workers, ask: &Ask<'_>, decision: &Decision) {
+    let Decision { route, holder, .. } = *decision;
+    let fetched = holder.map_or(0, |holder| holder.tokens);
     let load = |workers: &Workers, id: WorkerId, computes: bool, sequences: u32| {
         let held = workers.held(id, ask.chain);
-        let uncached = ask.tokens - usable(config, held, ask.tokens);
+        let uncached = ask.tokens - usable(config, held, ask.tokens).max(fetched);
         Given {
             tokens: if computes { uncached.into() } else { 0 },
             sequences,
@@ -199,14 +215,34 @@ struct Pricing<'a> {
     config: &'a PlacementConfig,
     /// Speeds of a worker that has not measured its own.
     assumed: Rates,
-    workers: &'a Workers,
     ask: &'a Ask<'a>,
+    /// Leading blocks of the prompt that each worker has.
+    held: BTreeMap<WorkerId, u32>,
+    /// Who may be asked for the most of them, and for the second most.
+    holders: Vec<Holder>,
 }
 
-impl Pricing<'_> {
+impl<'a> Pricing<'a> {
+    fn new(config: &'a PlacementConfig, workers: &Workers, ask: &'a Ask<'a>) -> Self {
+        let held: BTreeMap<WorkerId, u32> =
+            workers.iter().map(|worker| (worker.id, workers.held(worker.id, ask.chain))).collect();
+        let mut holders: Vec<Holder> = workers
+            .iter()
+            .filter(|worker| config.fetch != FetchPolicy::Never && !ask.failed.contains(&worker.id))
+            .map(|worker| Holder {
+                worker: worker.id,
+                incarnation: worker.peer.incarnation,
+                tokens: usable(config, held[&worker.id], ask.tokens),
+            })
+            .collect();
+        holders.sort_by_key(|holder| std::cmp::Reverse(holder.tokens));
+        holders.truncate(2);
+        Self { config, assumed: workers.assumed(&config.defaults), ask, held, holders }
+    }
+
     fn prefill(&self, worker: &Worker) -> Cost {
-        let rates = worker.rates(&self.assumed);
-        Cost { overhead_s: rates.handoff_s, ..self.compute(worker) }
+        let handoff_s = worker.rates(&self.assumed).handoff_s;
+        self.computing(worker, |cost| Cost { overhead_s: cost.overhead_s + handoff_s, ..cost })
     }
 
     fn decode(&self, worker: &Worker) -> Cost {
@@ -222,17 +258,28 @@ impl Pricing<'_> {
 
     fn whole(&self, worker: &Worker) -> Cost {
         let rates = worker.rates(&self.assumed);
-        let cost = self.compute(worker);
-        let interference_s = cost.compute_s * f64::from(worker.running() + 1);
-        Cost { slowdown_s: f64::from(worker.sequences()) * rates.decode_step_s + interference_s, ..cost }
+        self.computing(worker, |cost| {
+            let interference_s = cost.compute_s * f64::from(worker.running() + 1);
+            Cost { slowdown_s: f64::from(worker.sequences()) * rates.decode_step_s + interference_s, ..cost }
+        })
     }
 
-    /// The parts of a worker that computes the prompt.
+    /// A worker that computes the prompt, in the way that costs it less, with what `rest` adds to either.
+    fn computing(&self, worker: &Worker, rest: impl Fn(Cost) -> Cost) -> Cost {
+        let here = self.compute(worker);
+        let more = |holder: &&Holder| holder.worker != worker.id && holder.tokens > here.cached_tokens;
+        let fetched = self.holders.iter().find(more).map(|holder| rest(self.fetch_first(worker, here, *holder)));
+        let here = rest(here);
+        fetched
+            .filter(|there| self.config.fetch == FetchPolicy::Always || there.total_s() < here.total_s())
+            .unwrap_or(here)
+    }
+
+    /// The parts of a worker that computes what it has not cached.
     fn compute(&self, worker: &Worker) -> Cost {
         let rate = worker.rates(&self.assumed).prefill_tokens_per_s;
         let cost = self.nothing(worker);
-        let held = cost.cached_tokens / self.config.block_tokens;
-        let cached_tokens = usable(self.config, held, self.ask.tokens);
+        let cached_tokens = usable(self.config, self.held[&worker.id], self.ask.tokens);
         Cost {
             cached_tokens,
             queue_s: worker.queued_tokens() as f64 / rate,
@@ -241,13 +288,27 @@ impl Pricing<'_> {
         }
     }
 
+    /// The same worker, where it fetches from the holder before it computes.
+    fn fetch_first(&self, worker: &Worker, here: Cost, holder: Holder) -> Cost {
+        let rates = worker.rates(&self.assumed);
+        let bytes = u64::from(holder.tokens - here.cached_tokens) * self.config.token_bytes;
+        Cost {
+            holder: Some(holder),
+            compute_s: f64::from(self.ask.tokens - holder.tokens) / rates.prefill_tokens_per_s,
+            fetch_s: bytes as f64 / rates.fetch_bytes_per_s,
+            overhead_s: rates.handoff_s,
+            ..here
+        }
+    }
+
     /// A worker that has nothing to do for it.
     fn nothing(&self, worker: &Worker) -> Cost {
-        let held = self.workers.held(worker.id, self.ask.chain);
+        let held = self.held[&worker.id];
         let blocks = self.ask.tokens.div_ceil(self.config.block_tokens).saturating_sub(held);
         Cost {
             worker: worker.id,
             cached_tokens: held * self.config.block_tokens,
+            holder: None,
             queue_s: 0.0,
             compute_s: 0.0,
             fetch_s: 0.0,

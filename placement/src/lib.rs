@@ -28,7 +28,7 @@ mod tests;
 mod vigil;
 mod workers;
 
-pub use config::{HandoffPolicy, PlacementConfig, Rates};
+pub use config::{FetchPolicy, HandoffPolicy, PlacementConfig, Rates};
 pub use cost::{Cost, Decision, Route};
 pub use journey::EARLY_ROWS_MAX;
 pub use message::{Closing, Command, Event, Rejected, Usage};

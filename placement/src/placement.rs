@@ -190,11 +190,11 @@ impl Placement {
         }
     }
 
-    /// A session began: the others learn of the worker, and it of them. Prefill workers have nothing to do with each other.
+    /// A session began: the others learn of the worker, and it of them.
     fn up(&mut self, now: Time, peer: PeerInfo, out: &mut Vec<Command>) {
         let (id, role) = (peer.id, peer.role);
         let was_up = self.workers.remove(id);
-        for other in self.workers.iter().filter(|other| (other.role, role) != (Role::Prefill, Role::Prefill)) {
+        for other in self.workers.iter() {
             out.push(Command::Send { worker: other.id, message: ToWorker::Peer(peer.clone()) });
             out.push(Command::Send { worker: id, message: ToWorker::Peer(other.peer.clone()) });
         }
@@ -234,7 +234,7 @@ impl Placement {
             let detail = format!("the first token is {first_token_s:.1} s away, beyond the request's deadline");
             return self.reject(id, self.overloaded(), detail, out);
         }
-        book(&self.config, &mut self.workers, &ask, decision.route);
+        book(&self.config, &mut self.workers, &ask, &decision);
         let deadline = now + request.deadline;
         let journey = Journey::new(request, chain, deadline, self.config.lease, decision);
         self.submit(now, &journey, out);
@@ -403,7 +403,7 @@ impl Placement {
         let Some(decision) = decide(&self.config, &self.workers, &ask) else {
             return self.give_up(request, trouble, out);
         };
-        book(&self.config, &mut self.workers, &ask, decision.route);
+        book(&self.config, &mut self.workers, &ask, &decision);
         cancel(&self.workers, journey, None, out);
         journey.attempt_again(decision);
         self.counters.replays += 1;
@@ -487,6 +487,7 @@ impl Placement {
 
 /// What an attempt is told.
 pub(crate) fn submission(now: Time, journey: &Journey, epoch: Epoch, part: Part) -> Submit {
+    let computes = matches!(part, Part::Whole | Part::Prefill { .. });
     Submit {
         request: journey.request.id,
         epoch,
@@ -498,6 +499,7 @@ pub(crate) fn submission(now: Time, journey: &Journey, epoch: Epoch, part: Part)
         deadline: journey.deadline.since(now),
         lease: journey.lease,
         tenant: journey.request.tenant.clone(),
+        holder: journey.decision.holder.filter(|_| computes),
     }
 }
 

@@ -1,6 +1,7 @@
-//! The prefill worker: computes prompts, samples their first tokens, and hands their KV off.
+//! The prefill worker: computes prompts, samples their first tokens, and hands their KV off. What others have cached of a
+//! prompt, it fetches.
 //!
-//! What is deliberately absent: decoding, and writing into anybody's memory. Its offers are read by decode workers.
+//! What is deliberately absent: decoding, and writing into anybody's memory. Its offers are read by others.
 #![forbid(unsafe_code)]
 
 use domain::handoff::PeerBody;
@@ -8,15 +9,23 @@ use domain::session::{Failure, Migrate, Part, Submit};
 use domain::{Choice, Epoch, RequestId, SeqKey, StepId, Time, Token, WorkerId};
 use scheduler::Work;
 use transport::Completion;
-use worker::{Core, Offers, Role, SessionId, Taker};
+use worker::{Core, Fetches, Offers, Role, SessionId, Taker};
 
 /// The role of a prefill worker.
 #[derive(Default)]
 pub struct Prefill {
+    /// Beginnings of its prompts.
+    fetches: Fetches,
+    /// What it hands off, and cached blocks that others asked for.
     offers: Offers,
 }
 
 impl Prefill {
+    /// What it fetches, for those who look.
+    pub fn fetches(&self) -> &Fetches {
+        &self.fetches
+    }
+
     /// What it offers, for those who look.
     pub fn offers(&self) -> &Offers {
         &self.offers
@@ -29,7 +38,7 @@ impl Role for Prefill {
         let shares_prompt = worker::shares_prompt(&submit);
         core.open(now, session, submit);
         match part {
-            Part::Prefill { .. } if shares_prompt => core.queue(now, request, epoch),
+            Part::Prefill { .. } if shares_prompt => self.fetches.queue(core, now, request, epoch),
             Part::Prefill { .. } => {
                 core.fail(request, epoch, Failure::Engine, "choices that differ already cannot share a handoff");
             }
@@ -39,7 +48,8 @@ impl Role for Prefill {
         }
     }
 
-    fn cancelled(&mut self, core: &mut Core, _now: Time, request: RequestId, epoch: Epoch) {
+    fn cancelled(&mut self, core: &mut Core, now: Time, request: RequestId, epoch: Epoch) {
+        self.fetches.cancel(core, now, request, epoch);
         self.offers.withdraw_all(core, request, epoch);
     }
 
@@ -89,26 +99,34 @@ impl Role for Prefill {
 
     fn peer(&mut self, core: &mut Core, now: Time, from: WorkerId, body: PeerBody) {
         if !self.offers.handle(core, now, from, &body) {
-            tracing::warn!(%from, ?body, "a prefill worker reads nothing; the message is ignored");
+            self.fetches.handle(core, now, from, body);
         }
     }
 
-    fn peer_restarted(&mut self, core: &mut Core, _now: Time, peer: WorkerId) {
+    fn peer_restarted(&mut self, core: &mut Core, now: Time, peer: WorkerId) {
         self.offers.reader_restarted(core, peer);
+        self.fetches.owner_restarted(core, now, peer);
     }
 
-    fn connected(&mut self, _core: &mut Core, _now: Time, _peer: WorkerId) {}
+    fn connected(&mut self, core: &mut Core, now: Time, peer: WorkerId) {
+        self.fetches.connected(core, now, peer);
+    }
 
-    fn peer_lost(&mut self, _core: &mut Core, _now: Time, _peer: WorkerId) {}
+    fn peer_lost(&mut self, core: &mut Core, now: Time, peer: WorkerId) {
+        self.fetches.owner_lost(core, now, peer);
+    }
 
-    fn transfer_ended(&mut self, _core: &mut Core, _now: Time, _completion: Completion) {}
+    fn transfer_ended(&mut self, core: &mut Core, now: Time, completion: Completion) {
+        self.fetches.transfer_ended(core, now, &completion);
+    }
 
     fn tick(&mut self, core: &mut Core, now: Time) {
         self.offers.expire(core, now);
+        self.fetches.tick(core, now);
     }
 
     fn next_deadline(&self, core: &Core) -> Option<Time> {
-        self.offers.next_deadline(core)
+        [self.offers.next_deadline(core), self.fetches.next_deadline(core)].into_iter().flatten().min()
     }
 }
 

@@ -1,10 +1,10 @@
 //! Bytes of the messages between the owner of blocks and their reader.
 
 use crate::WireError;
-use crate::checks::{choice, column, nanos, not_empty, required};
+use crate::checks::{choice, column, hashes_from_bytes, hashes_to_bytes, nanos, not_empty, required};
 use crate::generated as wire;
 use crate::generated::peer_message::Body;
-use domain::handoff::{Offer, OfferedGroup, PeerBody, PeerMessage};
+use domain::handoff::{Ask, Offer, OfferedGroup, PeerBody, PeerMessage};
 use domain::{BlockId, Epoch, Generation, Incarnation, LeaseId, RequestId, StepId, WorkerId};
 use prost::Message;
 use std::time::Duration;
@@ -36,6 +36,13 @@ pub fn decode(bytes: &[u8]) -> Result<PeerMessage, WireError> {
 
 fn body_to_wire(body: &PeerBody) -> Body {
     match body {
+        PeerBody::Ask(Ask { request, epoch, lease, chain }) => Body::Ask(wire::Ask {
+            request: request.0,
+            epoch: epoch.0,
+            lease_ns: nanos(*lease),
+            chain: hashes_to_bytes(chain),
+        }),
+        PeerBody::Decline { request, epoch } => Body::Decline(wire::Decline { request: request.0, epoch: epoch.0 }),
         PeerBody::Offer(offer) => Body::Offer(offer_to_wire(offer)),
         PeerBody::Written { lease, step, tokens } => {
             Body::Written(wire::Written { lease: lease.0, step: step.0, tokens: *tokens })
@@ -56,6 +63,18 @@ fn body_to_wire(body: &PeerBody) -> Body {
 
 fn body_from_wire(body: Body) -> Result<PeerBody, WireError> {
     Ok(match body {
+        Body::Ask(wire::Ask { request, epoch, lease_ns, chain }) => {
+            not_empty(&chain, "Ask.chain")?;
+            PeerBody::Ask(Ask {
+                request: RequestId(request),
+                epoch: Epoch(epoch),
+                lease: Duration::from_nanos(lease_ns),
+                chain: hashes_from_bytes(&chain, "Ask.chain")?,
+            })
+        }
+        Body::Decline(wire::Decline { request, epoch }) => {
+            PeerBody::Decline { request: RequestId(request), epoch: Epoch(epoch) }
+        }
         Body::Offer(offer) => PeerBody::Offer(offer_from_wire(offer)?),
         Body::Written(wire::Written { lease, step, tokens }) => {
             PeerBody::Written { lease: LeaseId(lease), step: StepId(step), tokens }

@@ -7,7 +7,7 @@ use crate::checks::{
 use crate::generated as wire;
 use crate::generated::{from_worker, submit, to_worker};
 use domain::plan::TokenLogprobs;
-use domain::session::{Failure, FromWorker, Migrate, Part, Report, Submit, ToWorker, TokenRow};
+use domain::session::{Failure, FromWorker, Holder, Migrate, Part, Report, Submit, ToWorker, TokenRow};
 use domain::{Choice, End, Ender, Epoch, Finish, Incarnation, RequestId, SamplingParams, SeqKey, Token, WorkerId};
 use prost::Message;
 use std::sync::Arc;
@@ -141,6 +141,11 @@ fn submit_to_wire(submit: &Submit) -> wire::Submit {
         deadline_ns: nanos(submit.deadline),
         lease_ns: nanos(submit.lease),
         tenant: submit.tenant.clone(),
+        holder: submit.holder.map(|Holder { worker, incarnation, tokens }| wire::Holder {
+            worker: worker.0,
+            incarnation: incarnation.0,
+            tokens,
+        }),
     }
 }
 
@@ -167,6 +172,11 @@ fn submit_from_wire(submit: wire::Submit) -> Result<Submit, WireError> {
         deadline: Duration::from_nanos(submit.deadline_ns),
         lease: Duration::from_nanos(submit.lease_ns),
         tenant: submit.tenant,
+        holder: submit.holder.map(|wire::Holder { worker, incarnation, tokens }| Holder {
+            worker: WorkerId(worker),
+            incarnation: Incarnation(incarnation),
+            tokens,
+        }),
     })
 }
 

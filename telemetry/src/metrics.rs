@@ -173,6 +173,9 @@ declare! {
     counter Bytes "baton_tier_moved_bytes_total" tier_moved_bytes(worker: WorkerId, tier: &'static str, direction: &'static str);
     /// How long moves of records took, those that waited for others included.
     histogram Seconds "baton_tier_move_seconds" tier_move_time(worker: WorkerId, tier: &'static str, direction: &'static str) in SECONDS;
+    /// Prompt tokens that the worker wanted of another one which had them cached, by what came of it: `fetched`, `refused` (the other
+    /// had nothing to offer) or `failed` (they did not come in time, or were not valid): then they were computed.
+    counter Count "baton_prefix_fetch_tokens_total" prefix_fetch_tokens(worker: WorkerId, result: PrefixResult);
     /// Leases on the worker's blocks that are alive.
     gauge Count "baton_leases_live" leases_live(worker: WorkerId);
     /// Leases on the worker's blocks that ended by expiry.
@@ -303,6 +306,17 @@ pub enum HandoffResult {
     Cancelled,
 }
 
+/// What came of a prefix that another worker was asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PrefixResult {
+    /// It was read and validated.
+    Fetched,
+    /// The other worker had nothing to offer.
+    Refused,
+    /// It did not come in time, had no room, or was not valid.
+    Failed,
+}
+
 /// What was wrong with a message from the past.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stale {
@@ -366,5 +380,6 @@ labels! {
     HandoffResult {
         Taken = "taken", Lapsed = "lapsed", TimedOut = "timed_out", Withdrawn = "withdrawn", Cancelled = "cancelled"
     }
+    PrefixResult { Fetched = "fetched", Refused = "refused", Failed = "failed" }
     Stale { Epoch = "epoch", Duplicate = "duplicate", Incarnation = "incarnation", Lease = "lease" }
 }

@@ -4,6 +4,8 @@
 //!
 //! The machines are the real ones: `KvManager` with its leases, `Fetch`, and `Lives`. What is played is the engine, the
 //! transport and the shells around them (`owner.rs`, `rank.rs`). `ghost.rs` says a second time what a lease is.
+//!
+//! What is deliberately absent: fetches that ask (`Fetch::ask`). They are the same machine, of an offer that is complete.
 #![cfg(test)]
 
 mod action;

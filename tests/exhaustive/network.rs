@@ -28,6 +28,7 @@ impl Envelope {
             PeerBody::Released { valid, .. } => valid.hash(&mut hasher),
             PeerBody::Complete { first, .. } => first.hash(&mut hasher),
             PeerBody::Withdraw { .. } | PeerBody::Release { .. } | PeerBody::ReleaseAck { .. } => {}
+            PeerBody::Ask(_) | PeerBody::Decline { .. } => unreachable!("nobody asks here"),
         }
         Self { to_owner, rank, message: Rc::new(message), digest: hasher.finish() }
     }

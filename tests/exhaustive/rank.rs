@@ -182,6 +182,7 @@ impl Rank {
             PeerBody::Withdraw { lease } => (*lease, FetchEvent::Withdraw),
             PeerBody::Released { lease, valid } => (*lease, FetchEvent::Released { valid: *valid }),
             PeerBody::Renew { .. } | PeerBody::Release { .. } | PeerBody::ReleaseAck { .. } => return,
+            PeerBody::Ask(_) | PeerBody::Decline { .. } => unreachable!("nobody asks here"),
         };
         if self.lease.is_some_and(|(_, known)| known == lease) {
             self.event(event, out);

@@ -241,6 +241,7 @@ impl World {
                 Body::Offer(_) | Body::Written { .. } | Body::Complete { .. } | Body::Released { .. } => true,
                 Body::ReleaseAck { .. } => true,
                 Body::Renew { .. } | Body::Release { .. } => false,
+                Body::Ask(_) | Body::Decline { .. } => unreachable!("nobody asks here"),
             };
             let mut places = 0..self.network.len();
             let Some(at) = places.find(|at| sure(at) && !self.is_behind(*at as u8)) else { return };

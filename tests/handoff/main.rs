@@ -4,6 +4,7 @@
 mod device;
 mod migration;
 mod peer;
+mod prefix;
 mod protocol;
 
 use device::{Knobs, device, expected};

@@ -1,7 +1,7 @@
 //! Prefill and decode workers in one process, and a router that does what the test says.
 
 use decode_worker::Decode;
-use domain::session::{Failure, FromWorker, Migrate, Part, Report, Role, Submit, ToWorker, TokenRow};
+use domain::session::{Failure, FromWorker, Holder, Migrate, Part, Report, Role, Submit, ToWorker, TokenRow};
 use domain::{Choice, End, Epoch, Incarnation, KvLayout, RequestId, SamplingParams, SeqKey, Time, Token, WorkerId};
 use engine::device::{Device, DeviceLimits};
 use kv_manager::EvictionPolicy;
@@ -335,6 +335,8 @@ pub struct Asked {
     pub lease: Duration,
     /// The client's deadline.
     pub deadline: Duration,
+    /// Who has the beginning of the prompt.
+    pub holder: Option<Holder>,
 }
 
 impl Asked {
@@ -350,6 +352,7 @@ impl Asked {
             seed: 99,
             lease: Duration::from_secs(5),
             deadline: Duration::from_secs(120),
+            holder: None,
         }
     }
 
@@ -370,6 +373,7 @@ impl Asked {
             deadline: self.deadline,
             lease: self.lease,
             tenant: String::new(),
+            holder: self.holder,
         }
     }
 }

@@ -29,7 +29,7 @@ pub struct WorkerConfig {
     pub scheduler: scheduler::SchedulerConfig,
     /// How long a reader waits for an offer, and then for room of its own.
     pub handoff_wait: Duration,
-    /// How long a reader waits for the answer to its release.
+    /// How long a reader waits for the answer to its release, or to its asking for a prefix.
     pub answer_wait: Duration,
     /// How often it repeats a release that is not answered.
     pub release_retry: Duration,
@@ -43,7 +43,11 @@ pub struct WorkerConfig {
 pub(crate) const EARLY_OFFERS_MAX: usize = 1024;
 /// Messages that follow an offer which is kept so; one more, and the offer is given back.
 pub(crate) const EARLY_MESSAGES_MAX: usize = 4096;
-/// Leases given and not ended; beyond it a prompt is not offered and its attempt fails.
+/// Prefixes that are fetched from other workers at once; one more prompt is computed.
+pub(crate) const PREFIXES_MAX: usize = 256;
+/// The longest that a prompt waits for its prefix from another worker; then it is computed.
+pub(crate) const PREFIX_WAIT_MAX: Duration = Duration::from_secs(5);
+/// Leases given and not ended; beyond it a prompt is not offered and its attempt fails, and whoever asks for blocks is declined.
 pub(crate) const LEASES_MAX: usize = 65_536;
 /// Release answers kept until acknowledged; beyond it the oldest is forgotten and would be answered invalid.
 pub(crate) const ANSWERS_MAX: usize = 65_536;

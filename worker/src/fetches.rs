@@ -1,4 +1,7 @@
-//! The reader's side of handoffs: for each expected prompt a fetch machine, the room it reads into, and its transfers.
+//! The reader's side of handoffs: for each expected prompt a fetch machine, the room it reads into, and its transfers. Prefixes
+//! that other workers hold come by the same machine; what is their own is in [`prefix`].
+
+mod prefix;
 
 use crate::config::{EARLY_MESSAGES_MAX, EARLY_OFFERS_MAX};
 use crate::core::Core;
@@ -8,9 +11,21 @@ use domain::session::Failure;
 use domain::{Epoch, KvLayout, LeaseId, ProgressWord, RequestId, SeqKey, StepId, Time, Token, WorkerId};
 use kv_manager::{Admit, Fetch, FetchCommand, FetchConfig, FetchEvent, FetchState, Piece};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::time::Duration;
 use telemetry::failpoint::{self, Place};
-use telemetry::metrics::{self as declared, HandoffResult};
+use telemetry::metrics::{self as declared, HandoffResult, PrefixResult};
 use transport::{Completion, Copy, ReadBatch, RegionId, TransferId};
+
+/// What a fetch brings.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FetchKind {
+    /// A prompt that its owner computes, to go on with.
+    Prompt,
+    /// A sequence that decodes at its owner meanwhile, which may be ahead of what is known here.
+    Running,
+    /// The beginning of a prompt that is to be computed here.
+    Prefix,
+}
 
 /// All fetches of a worker.
 #[derive(Default)]
@@ -33,8 +48,8 @@ pub struct FetchProgress<'a> {
     pub request: RequestId,
     /// The attempt.
     pub epoch: Epoch,
-    /// What is fetched decodes at its owner meanwhile.
-    pub running: bool,
+    /// What it brings.
+    pub kind: FetchKind,
     /// The machine's state.
     pub state: FetchState,
     /// The owner has computed all of it.
@@ -49,9 +64,9 @@ struct Entry {
     due: Option<Time>,
     owner: WorkerId,
     key: SeqKey,
+    kind: FetchKind,
+    /// Sequences that go on with it.
     choices: u32,
-    /// The owner decodes on while it is read: it may be ahead of what is known here.
-    running: bool,
     /// Output tokens that were not known here when it began.
     missing: Vec<Token>,
     /// Tokens to hold; set while it waits for room.
@@ -65,9 +80,37 @@ struct Entry {
     /// The router gave the attempt up before it ended here.
     cancelled: bool,
     lane: &'static str,
+    /// Positions of the prefix that was asked for.
+    asked: u32,
     /// Positions of the offer, once it is there.
     tokens: Option<u32>,
+    /// Positions below this were here before.
+    held: u32,
     completed: Option<Time>,
+}
+
+impl Entry {
+    fn new(machine: Fetch, key: SeqKey, owner: WorkerId, kind: FetchKind, choices: u32) -> Self {
+        Self {
+            machine,
+            due: None,
+            owner,
+            key,
+            kind,
+            choices,
+            missing: Vec::new(),
+            wants: None,
+            unposted: Vec::new(),
+            transfers: Vec::new(),
+            cancelling: false,
+            cancelled: false,
+            lane: "none",
+            asked: 0,
+            tokens: None,
+            held: 0,
+            completed: None,
+        }
+    }
 }
 
 struct Early {
@@ -82,32 +125,10 @@ impl Fetches {
     /// sequence is in `core` already ([`Core::expect`]).
     pub fn expect(&mut self, core: &mut Core, now: Time, key: SeqKey, owner: WorkerId, running: bool) {
         let Some(attempt) = core.attempt(key.request, key.epoch) else { return };
-        let config = FetchConfig {
-            layout: core.config.layout.fingerprint(),
-            block_tokens: core.config.layout.block_tokens,
-            wait_max: core.config.handoff_wait,
-            answer_max: core.config.answer_wait,
-            release_retry: core.config.release_retry,
-        };
+        let machine = Fetch::expect(now, config(core, core.config.handoff_wait), attempt.deadline);
+        let kind = if running { FetchKind::Running } else { FetchKind::Prompt };
         let id = (key.request, key.epoch);
-        let entry = Entry {
-            machine: Fetch::expect(now, config, attempt.deadline),
-            due: None,
-            owner,
-            key,
-            choices: attempt.submit.choices.len() as u32,
-            running,
-            missing: Vec::new(),
-            wants: None,
-            unposted: Vec::new(),
-            transfers: Vec::new(),
-            cancelling: false,
-            cancelled: false,
-            lane: "none",
-            tokens: None,
-            completed: None,
-        };
-        self.open.insert(id, entry);
+        self.open.insert(id, Entry::new(machine, key, owner, kind, attempt.submit.choices.len() as u32));
         self.note_deadline(id);
         let early =
             self.early.iter().position(|early| early.from == owner && (early.offer.request, early.offer.epoch) == id);
@@ -132,12 +153,17 @@ impl Fetches {
             PeerBody::Complete { lease, first, .. } => (*lease, FetchEvent::Complete { first: first.clone() }),
             PeerBody::Withdraw { lease } => (*lease, FetchEvent::Withdraw),
             PeerBody::Released { lease, valid } => (*lease, FetchEvent::Released { valid: *valid }),
-            PeerBody::Renew { .. } | PeerBody::Release { .. } | PeerBody::ReleaseAck { .. } => return,
+            PeerBody::Decline { request, epoch } => return self.declined(core, now, from, (*request, *epoch)),
+            PeerBody::Ask(_) | PeerBody::Renew { .. } | PeerBody::Release { .. } | PeerBody::ReleaseAck { .. } => {
+                return;
+            }
         };
         if let Some(&id) = self.leases.get(&(from, lease)) {
             if let PeerBody::Complete { missing, first, .. } = body
                 && !first.is_empty()
-                && let Some(entry) = self.open.get_mut(&id).filter(|entry| entry.completed.is_none())
+                && let Some(entry) = self.open.get_mut(&id)
+                && entry.kind != FetchKind::Prefix
+                && entry.completed.is_none()
             {
                 entry.completed = Some(now);
                 tracing::trace!(target: "timeline", worker = core.config.name, request = %id.0, "complete taken");
@@ -169,14 +195,27 @@ impl Fetches {
             Some(entry) if entry.owner == from && entry.tokens.is_none() => {
                 entry.tokens = Some(offer.tokens);
                 let known = core.sequences.get(&entry.key).map(|sequence| sequence.tokens.len() as u32);
-                if known.is_some_and(|known| known > offer.tokens || known < offer.tokens && !entry.running) {
-                    let detail = format!("worker {from} offers {} tokens of another prompt", offer.tokens);
+                let fits = |known| match entry.kind {
+                    FetchKind::Prompt => offer.tokens == known,
+                    FetchKind::Running => offer.tokens >= known,
+                    FetchKind::Prefix => prefix::fits(core, offer.tokens, known),
+                };
+                if !known.is_none_or(fits) {
                     core.send(from, PeerBody::Release { lease: offer.lease });
+                    if entry.kind == FetchKind::Prefix {
+                        return self.give_up(core, now, id, PrefixResult::Failed);
+                    }
+                    let detail = format!("worker {from} offers {} tokens of another prompt", offer.tokens);
                     core.fail(id.0, id.1, Failure::HandoffLapsed, detail);
                     return self.event(core, now, id, FetchEvent::Cancel);
                 }
                 self.leases.insert((from, offer.lease), id);
                 self.event(core, now, id, FetchEvent::Offer(offer));
+            }
+            // What was asked for twice is offered twice, under two leases.
+            Some(_) if !self.leases.contains_key(&(from, offer.lease)) => {
+                core.meters.stale_lease.increment(1);
+                core.send(from, PeerBody::Release { lease: offer.lease });
             }
             Some(_) => core.meters.stale_lease.increment(1),
             // One that came twice would be released when the copy's time is over, under the eyes of its reader.
@@ -217,6 +256,7 @@ impl Fetches {
             let pieces = std::mem::take(&mut entry.unposted).iter().map(|pieces| pieces.len() as u32).sum();
             self.event(core, now, id, FetchEvent::ReadsEnded { pieces, ok: false });
         }
+        self.holder_lost(core, now, owner);
     }
 
     /// Begins to read, or keeps in mind to do so when the owner is connected; what the machine must hear at once, if anything.
@@ -269,6 +309,7 @@ impl Fetches {
         for id in lost {
             self.event(core, now, id, FetchEvent::OwnerLost);
         }
+        self.holder_lost(core, now, owner);
     }
 
     /// Deadlines may have passed, room may have appeared.
@@ -297,7 +338,7 @@ impl Fetches {
         self.open.iter().map(|(&(request, epoch), entry)| FetchProgress {
             request,
             epoch,
-            running: entry.running,
+            kind: entry.kind,
             state: entry.machine.state(),
             complete: entry.machine.is_complete(),
             transfers: &entry.transfers,
@@ -379,6 +420,9 @@ impl Fetches {
             for command in commands.drain(..) {
                 let Some(entry) = self.open.get_mut(&id) else { return };
                 match command {
+                    FetchCommand::WantRoom { tokens } if entry.kind == FetchKind::Prefix => {
+                        events.push_back(entry.prefix_room(core, tokens));
+                    }
                     FetchCommand::WantRoom { tokens } => {
                         entry.wants = Some(tokens);
                         self.waiting.push_back(id);
@@ -399,6 +443,7 @@ impl Fetches {
                         }
                         core.send(entry.owner, body);
                     }
+                    FetchCommand::Start { .. } if entry.kind == FetchKind::Prefix => entry.prefix_came(core),
                     FetchCommand::Start { first } => {
                         declared::handoffs(entry.lane, HandoffResult::Taken).increment(1);
                         tracing::trace!(target: "timeline", worker = core.config.name, request = %id.0, "taken over");
@@ -409,6 +454,7 @@ impl Fetches {
                         core.fetched_prompt(entry.key, &entry.missing);
                         core.start(entry.key, &first);
                     }
+                    FetchCommand::Fail(_) if entry.kind == FetchKind::Prefix => entry.count(core, PrefixResult::Failed),
                     FetchCommand::Fail(why) => {
                         let result = match why {
                             Failure::HandoffTimeout | Failure::Deadline => HandoffResult::TimedOut,
@@ -421,6 +467,12 @@ impl Fetches {
                     FetchCommand::Free => {
                         core.scheduler.unreserve(entry.choices);
                         core.kv.close(entry.key);
+                    }
+                    FetchCommand::Done if entry.kind == FetchKind::Prefix => {
+                        let key = entry.key;
+                        self.forget(id);
+                        core.close(key);
+                        core.queue(now, id.0, id.1);
                     }
                     FetchCommand::Done => {
                         if entry.cancelled {
@@ -444,6 +496,17 @@ impl Fetches {
                 self.leases.remove(&lease);
             }
         }
+    }
+}
+
+/// Settings of a machine that waits for so long.
+fn config(core: &Core, wait_max: Duration) -> FetchConfig {
+    FetchConfig {
+        layout: core.config.layout.fingerprint(),
+        block_tokens: core.config.layout.block_tokens,
+        wait_max,
+        answer_max: core.config.answer_wait,
+        release_retry: core.config.release_retry,
     }
 }
 

@@ -39,7 +39,7 @@ pub use attempts::Attempt;
 pub use clock::Clock;
 pub use config::WorkerConfig;
 pub use core::{Core, shares_prompt};
-pub use fetches::{FetchProgress, Fetches};
+pub use fetches::{FetchKind, FetchProgress, Fetches};
 pub use inbox::{Inbound, Inbox, SessionInput, WorkerInput, inbox};
 pub use machine::Machine;
 pub use offers::{Offers, Taker};

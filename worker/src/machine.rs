@@ -12,7 +12,7 @@ use crate::sessions::SessionId;
 use crate::space::Space;
 use crate::tiers::{Pace, TierParts};
 use crate::transport::Transport;
-use domain::handoff::PeerBody;
+use domain::handoff::{Ask, PeerBody};
 use domain::plan::{Sampled, StepOutput};
 use domain::planted::{self, Bug};
 use domain::session::{Failure, FromWorker, ToWorker};
@@ -262,8 +262,14 @@ impl<R: Role> Machine<R> {
         if heard == Heard::Stale {
             self.core.meters.stale_incarnation.increment(1);
             // Whoever waits for the word of an earlier life of this worker learns that there is none to come.
-            if let PeerBody::Release { lease } = message.body {
-                self.core.send(message.from, PeerBody::Released { lease, valid: false });
+            match message.body {
+                PeerBody::Release { lease } => {
+                    self.core.send(message.from, PeerBody::Released { lease, valid: false });
+                }
+                PeerBody::Ask(Ask { request, epoch, .. }) => {
+                    self.core.send(message.from, PeerBody::Decline { request, epoch });
+                }
+                _ => {}
             }
             return;
         }

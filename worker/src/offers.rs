@@ -1,10 +1,16 @@
-//! The owner's side of handoffs: offers, what is written, completes, and the answers to releases.
+//! The owner's side of handoffs: offers, what is written, completes, and the answers to releases; and offers of cached blocks to
+//! those who ask for them.
 
 use crate::core::Core;
-use domain::handoff::{Offer, PeerBody};
+use domain::handoff::{Ask, Offer, PeerBody};
+use domain::planted::{self, Bug};
 use domain::{Choice, Epoch, LeaseId, RequestId, SeqKey, StepId, Time, Token, WorkerId};
+use kv_manager::{Admit, OfferParts};
 use std::collections::BTreeMap;
 use std::time::Duration;
+
+/// The choice under which cached blocks are held while a lease on them is given.
+const ASKED: Choice = Choice(u16::MAX - 2);
 
 /// Offers of sequences that are being computed, and the leases of those that were completed.
 #[derive(Default)]
@@ -60,6 +66,29 @@ impl Offers {
         };
         core.send(to, PeerBody::Offer(offer));
         true
+    }
+
+    /// Offers what is cached of a prefix, or declines. The lease alone keeps the blocks.
+    fn asked(&mut self, core: &mut Core, now: Time, from: WorkerId, ask: &Ask) {
+        let &Ask { request, epoch, lease: duration, ref chain } = ask;
+        let key = SeqKey { request, epoch, choice: ASKED };
+        let tokens = core.kv.cached_tokens(chain);
+        let chain = &chain[..(tokens / core.config.layout.block_tokens) as usize];
+        let held = tokens > 0 && matches!(core.kv.open(key, chain, tokens, 0), Admit::Ready { .. });
+        let parts = held.then(|| core.kv.offer(now, key, tokens, duration, now + core.config.offer_max)).flatten();
+        core.kv.close(key);
+        let Some(OfferParts { lease, ready, groups }) = parts else {
+            return core.send(from, PeerBody::Decline { request, epoch });
+        };
+        if planted::is(Bug::CachedBlocksUnheld) {
+            core.kv.release(now, lease);
+        } else {
+            self.readers.insert(lease, from);
+        }
+        let worker = &core.config.name;
+        tracing::trace!(target: "timeline", worker, %request, %lease, tokens, "prefix offered");
+        let layout = core.config.layout.fingerprint();
+        core.send(from, PeerBody::Offer(Offer { request, epoch, lease, duration, layout, tokens, ready, groups }));
     }
 
     /// Step `step` is about to write the positions of `key` below `tokens`. Said where it finishes a block or the offer: a
@@ -129,6 +158,7 @@ impl Offers {
             return true;
         }
         match *body {
+            PeerBody::Ask(ref ask) => self.asked(core, now, from, ask),
             PeerBody::Renew { lease, ticks } => {
                 core.kv.renew(now, lease, ticks);
             }

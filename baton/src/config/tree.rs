@@ -186,7 +186,10 @@ tree! {
     /// How the router chooses workers.
     placement: Placement {
         /// Whether prompts go through prefill workers: `auto` (where that is predicted to be faster), `always` or `never`.
-        handoff: Handoffs = Handoffs::Auto,
+        handoff: Wanted = Wanted::Auto,
+        /// Whether a worker that computes a prompt fetches what another one has cached of it: `auto` (where that is predicted to be
+        /// faster), `always` (wherever another one has more) or `never`.
+        fetch: Wanted = Wanted::Auto,
         /// Attempts at a request, the first included.
         attempts_max: u32 = 3,
         /// Entries of the index of who holds which prefix.
@@ -224,7 +227,7 @@ tree! {
         lease_ms: u64 = 2000,
         /// How long a reader waits for an offer, and then for room.
         wait_ms: u64 = 30_000,
-        /// How long a reader waits for the answer to its release.
+        /// How long a reader waits for the answer to its release, or to its asking for a prefix.
         answer_ms: u64 = 2000,
         /// How often a release that is not answered is repeated.
         release_retry_ms: u64 = 100,
@@ -354,13 +357,13 @@ impl From<Writes> for WritePolicy {
     }
 }
 
-/// Whether prompts go through prefill workers.
+/// Whether placement shall do something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Handoffs {
+pub(crate) enum Wanted {
     /// Where that is predicted to be faster.
     Auto,
-    /// Whenever a prefill worker is there.
+    /// Wherever it can be done.
     Always,
     /// Never.
     Never,

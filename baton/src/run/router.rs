@@ -4,12 +4,12 @@ use super::card::card;
 use super::model::Source;
 use super::runtime::{listen, runtime};
 use super::{shutdown, welcome};
-use crate::config::{Config, Handoffs};
+use crate::config::{Config, Wanted};
 use crate::output::print;
 use discovery::StaticList;
 use domain::Secret;
 use domain::layout::BLOCK_TOKENS_DEFAULT;
-use placement::{HandoffPolicy, PlacementConfig, Rates};
+use placement::{FetchPolicy, HandoffPolicy, PlacementConfig, Rates};
 use router::{Dialer, RouterConfig};
 use std::error::Error;
 use std::time::Duration;
@@ -42,9 +42,14 @@ pub(crate) fn router(config: &Config) -> Result<(), Box<dyn Error>> {
 pub(super) fn router_config(config: &Config) -> RouterConfig {
     let (router, placement) = (&config.router, &config.placement);
     let handoff = match placement.handoff {
-        Handoffs::Auto => HandoffPolicy::Auto,
-        Handoffs::Always => HandoffPolicy::Always,
-        Handoffs::Never => HandoffPolicy::Never,
+        Wanted::Auto => HandoffPolicy::Auto,
+        Wanted::Always => HandoffPolicy::Always,
+        Wanted::Never => HandoffPolicy::Never,
+    };
+    let fetch = match placement.fetch {
+        Wanted::Auto => FetchPolicy::Auto,
+        Wanted::Always => FetchPolicy::Always,
+        Wanted::Never => FetchPolicy::Never,
     };
     RouterConfig {
         body_bytes_max: usize::try_from(router.body_bytes_max.0).unwrap_or(usize::MAX),
@@ -67,6 +72,7 @@ pub(super) fn router_config(config: &Config) -> RouterConfig {
             requests_max: router.requests_max,
             index_blocks_max: placement.index_blocks_max,
             handoff,
+            fetch,
             heartbeat: Duration::from_millis(config.session.heartbeat_ms),
             silence_max: Duration::from_millis(config.session.silence_ms),
             defaults: Rates::default(),

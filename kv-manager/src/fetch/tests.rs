@@ -289,6 +289,29 @@ fn whatever_ends_it_waits_for_its_reads() {
 }
 
 #[test]
+fn blocks_that_were_asked_for_are_complete_with_their_offer() {
+    let asked = || Run { fetch: Fetch::ask(Time::ZERO, config(), Time::ZERO + MS * 5000), now: Time::ZERO };
+    let mut run = asked();
+    run.check(FetchEvent::Offer(offer(16, 16)), &[FetchCommand::WantRoom { tokens: 16 }]);
+    run.check(room(16, 4), &[read(1..4, None)]);
+    // The owner has nothing to say of them, and nothing to take back by saying it.
+    run.check(FetchEvent::Complete { first: vec![] }, &[]);
+    run.check(ended(3), &[release()]);
+    run.check(
+        FetchEvent::Released { valid: true },
+        &[ack(), FetchCommand::Start { first: vec![] }, FetchCommand::Done],
+    );
+    // What is here already is released without a read.
+    let mut run = asked();
+    run.check(FetchEvent::Offer(offer(8, 8)), &[FetchCommand::WantRoom { tokens: 8 }]);
+    run.check(room(8, 8), &[release()]);
+    // What is still to be written was not asked for.
+    let mut run = asked();
+    let refused = [FetchCommand::Fail(Failure::HandoffLapsed), release(), FetchCommand::Done];
+    run.check(FetchEvent::Offer(offer(16, 12)), &refused);
+}
+
+#[test]
 fn a_cancel_before_the_offer_leaves_nothing_to_do() {
     let mut run = Run::new();
     run.check(FetchEvent::Withdraw, &[]);

@@ -1,18 +1,23 @@
 //! Who is chosen, and what it was predicted to cost.
 
 use super::support::*;
-use crate::{HandoffPolicy, PlacementConfig, Route};
-use domain::session::Report;
-use domain::{RequestId, WorkerId};
+use crate::{Decision, FetchPolicy, HandoffPolicy, PlacementConfig, Rates, Route};
+use domain::session::{Holder, Report};
+use domain::{Incarnation, RequestId, WorkerId};
 
 /// Places a prompt of `tokens` after these reports and returns the route.
 fn check(config: PlacementConfig, workers: &[WorkerId], reports: &[(WorkerId, Report)], tokens: u32) -> Route {
+    placed(config, workers, reports, tokens).route
+}
+
+/// The whole decision.
+fn placed(config: PlacementConfig, workers: &[WorkerId], reports: &[(WorkerId, Report)], tokens: u32) -> Decision {
     let mut bench = Bench::new(config, workers);
     for (id, report) in reports {
         bench.report(*id, Report { number: 1, ..report.clone() });
     }
     bench.arrive(request(1, tokens, 1, 4));
-    bench.placement.explain(RequestId(1)).expect("it was placed").route
+    bench.placement.explain(RequestId(1)).expect("it was placed").clone()
 }
 
 fn pair(prefill: WorkerId, decode: WorkerId) -> Route {
@@ -56,10 +61,62 @@ fn of_equals_the_one_with_the_prefix_is_chosen() {
 #[test]
 fn a_queue_can_cost_more_than_a_prefix_saves() {
     let queue = |waiting_tokens| Report { waiting_tokens, ..holds(3) };
-    assert_eq!(check(config(), &[P1, P2, D1], &[(P1, queue(47))], 100), pair(P1, D1));
-    assert_eq!(check(config(), &[P1, P2, D1], &[(P1, queue(49))], 100), pair(P2, D1));
+    let alone_with_it = || PlacementConfig { fetch: FetchPolicy::Never, ..config() };
+    assert_eq!(check(alone_with_it(), &[P1, P2, D1], &[(P1, queue(47))], 100), pair(P1, D1));
+    assert_eq!(check(alone_with_it(), &[P1, P2, D1], &[(P1, queue(49))], 100), pair(P2, D1));
     // Where every prefill worker is busy, the decode worker computes the prompt itself.
-    assert_eq!(check(config(), &[P1, D1], &[(P1, queue(300))], 100), alone(D1));
+    assert_eq!(check(alone_with_it(), &[P1, D1], &[(P1, queue(300))], 100), alone(D1));
+}
+
+#[test]
+fn a_prefix_is_fetched_from_a_worker_that_is_busy() {
+    let queue = |waiting_tokens| Report { waiting_tokens, ..holds(3) };
+    let held = Holder { worker: P1, incarnation: Incarnation(1), tokens: 48 };
+    let check = |config, workers: &[WorkerId], queued, route, holder| {
+        let decision = placed(config, workers, &[(P1, queue(queued))], 100);
+        assert_eq!((decision.route, decision.holder), (route, holder), "{decision}");
+    };
+    // It takes 20.48 ms, and computing 48 tokens as many milliseconds.
+    check(config(), &[P1, P2, D1], 20, pair(P1, D1), None);
+    check(config(), &[P1, P2, D1], 21, pair(P2, D1), Some(held));
+    // The longest prefix of all is not enough where there is nothing else to fetch.
+    let never = PlacementConfig { fetch: FetchPolicy::Never, ..config() };
+    check(never, &[P1, P2, D1], 49, pair(P2, D1), None);
+    // Over a slow wire it is computed, unless it is always to be fetched.
+    let slow = |fetch| {
+        let defaults = Rates { fetch_bytes_per_s: 1e6, ..config().defaults };
+        PlacementConfig { fetch, handoff: HandoffPolicy::Never, defaults, ..config() }
+    };
+    check(slow(FetchPolicy::Auto), &[P1, D1], 0, alone(D1), Some(held));
+    let slower = |fetch| {
+        let defaults = Rates { fetch_bytes_per_s: 1e5, ..config().defaults };
+        PlacementConfig { defaults, ..slow(fetch) }
+    };
+    check(slower(FetchPolicy::Auto), &[P1, D1], 0, alone(D1), None);
+    check(slower(FetchPolicy::Always), &[P1, D1], 0, alone(D1), Some(held));
+}
+
+#[test]
+fn the_next_turn_finds_what_its_decode_worker_generated() {
+    // The first turn went through P1 and D1, which has the answer too. P1 has room for the next.
+    let reports = [(P1, holds(2)), (D1, Report { running: 12, ..holds(6) })];
+    let held = |tokens| Some(Holder { worker: D1, incarnation: Incarnation(1), tokens });
+    let decision = placed(config(), &[P1, D1], &reports, 100);
+    assert_eq!((decision.route, decision.holder), (pair(P1, D1), held(96)), "{decision}");
+    // At least a token is computed, and what is fetched is whole blocks.
+    let decision = placed(PlacementConfig { handoff: HandoffPolicy::Always, ..config() }, &[P1, D1], &reports, 96);
+    assert_eq!((decision.route, decision.holder), (pair(P1, D1), held(80)), "{decision}");
+}
+
+#[test]
+fn who_failed_is_not_asked() {
+    let mut bench = Bench::new(PlacementConfig { handoff: HandoffPolicy::Never, ..config() }, &[D1, D2]);
+    bench.report(D1, Report { number: 1, ..holds(3) });
+    bench.arrive(request(1, 50, 1, 4));
+    assert_eq!(bench.placement.explain(RequestId(1)).unwrap().route, alone(D1));
+    bench.failed(D1, 1, domain::session::Failure::Engine);
+    let decision = bench.placement.explain(RequestId(1)).unwrap();
+    assert_eq!((decision.route, decision.holder), (alone(D2), None), "{decision}");
 }
 
 #[test]
@@ -129,8 +186,8 @@ fn a_decision_explains_itself_in_seconds() {
          0.000000; \
          decode w11: cached 16, queue 0.000000 + compute 0.000000 + fetch 0.001160 + overhead 0.000000 + slowdown \
          0.020000; \
-         alone w11: cached 16, queue 0.000000 + compute 0.116000 + fetch 0.000000 + overhead 0.000000 + slowdown \
-         0.252000"
+         alone w11: cached 16 and to 32 from w1, queue 0.000000 + compute 0.100000 + fetch 0.000160 + overhead \
+         0.020000 + slowdown 0.220000"
     );
     assert_eq!(decision.first_token_s.map(|s| (s * 1e6).round()), Some(110_000.0));
 }

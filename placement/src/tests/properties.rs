@@ -381,6 +381,13 @@ impl Cluster {
             let inputs: BTreeSet<_> = submit.choices.iter().map(|(_, tokens)| tokens).collect();
             assert!(inputs.len() == 1, "one offer carries one input");
         }
+        if let Some(holder) = submit.holder {
+            assert!(matches!(submit.part, Part::Prefill { .. } | Part::Whole) && holder.worker != id);
+            let other = &self.workers[&holder.worker];
+            assert!(other.up && holder.incarnation == Incarnation(other.life), "{holder:?} is not up");
+            let input = request.prompt.len() + submit.choices.iter().map(|(_, tokens)| tokens.len()).max().unwrap_or(0);
+            assert!(holder.tokens.is_multiple_of(16) && (1..input as u32).contains(&holder.tokens));
+        }
         self.worker(id).tasks.insert((submit.request, submit.epoch), Task { submit, next, hand_over: None, waits });
     }
 

@@ -1,6 +1,6 @@
 //! Short words for the tests.
 
-use crate::{Command, Event, HandoffPolicy, Placement, PlacementConfig, Rates};
+use crate::{Command, Event, FetchPolicy, HandoffPolicy, Placement, PlacementConfig, Rates};
 use domain::session::{Failure, FromWorker, Part, PeerAddress, PeerInfo, Report, Role, ToWorker, TokenRow};
 use domain::{
     BlockHash, Choice, End, Epoch, Incarnation, Request, RequestId, SamplingParams, SeqKey, Time, Token, WorkerId,
@@ -28,6 +28,7 @@ pub(crate) fn config() -> PlacementConfig {
         requests_max: 8,
         index_blocks_max: 1_000,
         handoff: HandoffPolicy::Auto,
+        fetch: FetchPolicy::Auto,
         // Tests that are not about it say nothing for as long as they like.
         heartbeat: Duration::from_secs(3600),
         silence_max: Duration::from_secs(7200),

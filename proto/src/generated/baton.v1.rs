@@ -91,6 +91,8 @@ pub struct Submit {
     pub lease_ns: u64,
     #[prost(string, tag = "12")]
     pub tenant: ::prost::alloc::string::String,
+    #[prost(message, optional, tag = "14")]
+    pub holder: ::core::option::Option<Holder>,
     #[prost(oneof = "submit::Part", tags = "3, 4, 5, 13")]
     pub part: ::core::option::Option<submit::Part>,
 }
@@ -107,6 +109,15 @@ pub mod submit {
         #[prost(uint32, tag = "13")]
         TakeOverFrom(u32),
     }
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Holder {
+    #[prost(uint32, tag = "1")]
+    pub worker: u32,
+    #[prost(fixed64, tag = "2")]
+    pub incarnation: u64,
+    #[prost(uint32, tag = "3")]
+    pub tokens: u32,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Whole {}
@@ -452,7 +463,7 @@ pub struct PeerMessage {
     pub from_incarnation: u64,
     #[prost(fixed64, optional, tag = "3")]
     pub to_incarnation: ::core::option::Option<u64>,
-    #[prost(oneof = "peer_message::Body", tags = "4, 5, 6, 7, 8, 9, 10, 11")]
+    #[prost(oneof = "peer_message::Body", tags = "4, 5, 6, 7, 8, 9, 10, 11, 12, 13")]
     pub body: ::core::option::Option<peer_message::Body>,
 }
 /// Nested message and enum types in `PeerMessage`.
@@ -475,7 +486,29 @@ pub mod peer_message {
         Released(super::Released),
         #[prost(uint64, tag = "11")]
         ReleaseAck(u64),
+        #[prost(message, tag = "12")]
+        Ask(super::Ask),
+        #[prost(message, tag = "13")]
+        Decline(super::Decline),
     }
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Ask {
+    #[prost(fixed64, tag = "1")]
+    pub request: u64,
+    #[prost(uint32, tag = "2")]
+    pub epoch: u32,
+    #[prost(uint64, tag = "3")]
+    pub lease_ns: u64,
+    #[prost(bytes = "vec", tag = "4")]
+    pub chain: ::prost::alloc::vec::Vec<u8>,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Decline {
+    #[prost(fixed64, tag = "1")]
+    pub request: u64,
+    #[prost(uint32, tag = "2")]
+    pub epoch: u32,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Offer {

@@ -1,5 +1,5 @@
 use super::*;
-use domain::{Choice, Token};
+use domain::{BlockHash, Choice, Token};
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
@@ -31,6 +31,16 @@ fn body() -> impl Strategy<Value = PeerBody> {
     let lease = || any::<u64>().prop_map(LeaseId);
     prop_oneof![
         offer(),
+        (any::<(u64, u32, u64)>(), vec(any::<[u8; 16]>(), 1..4)).prop_map(|((request, epoch, lease), chain)| {
+            PeerBody::Ask(Ask {
+                request: RequestId(request),
+                epoch: Epoch(epoch),
+                lease: Duration::from_nanos(lease),
+                chain: chain.into_iter().map(BlockHash).collect(),
+            })
+        }),
+        any::<(u64, u32)>()
+            .prop_map(|(request, epoch)| PeerBody::Decline { request: RequestId(request), epoch: Epoch(epoch) }),
         (lease(), any::<u64>(), any::<u32>()).prop_map(|(lease, step, tokens)| PeerBody::Written {
             lease,
             step: StepId(step),
@@ -119,6 +129,11 @@ fn check_refused(body: Option<Body>, expect: &str) {
 fn what_is_missing_or_wrong_is_named() {
     check_refused(None, "PeerMessage.body is missing");
     check_refused(Some(Body::Offer(wire::Offer::default())), "Offer.groups is invalid: it is empty");
+    check_refused(Some(Body::Ask(wire::Ask::default())), "Ask.chain is invalid: it is empty");
+    check_refused(
+        Some(Body::Ask(wire::Ask { chain: vec![0; 17], ..Default::default() })),
+        "Ask.chain is invalid: 17 bytes do not divide by 16",
+    );
     let groups = vec![wire::OfferedGroup { first: 0, block: vec![1, 2], generation: vec![1] }];
     check_refused(
         Some(Body::Offer(wire::Offer { groups: groups.clone(), ..Default::default() })),

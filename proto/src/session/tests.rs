@@ -1,6 +1,6 @@
 use super::*;
 use domain::BlockHash;
-use domain::session::{Hello, ModelShape, PeerAddress, PeerInfo, Role, RouterHello, Served};
+use domain::session::{Hello, Holder, ModelShape, PeerAddress, PeerInfo, Role, RouterHello, Served};
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
@@ -63,11 +63,15 @@ prop_compose! {
         deadline in duration(),
         lease in duration(),
         tenant in ".{0,8}",
+        holder in option::of(any::<(u32, u64, u32)>()),
     ) -> ToWorker {
         ToWorker::Submit(Submit {
             request: key.request, epoch: key.epoch, part,
             choices: choices.into_iter().map(|(choice, committed)| (Choice(choice), committed.into())).collect(),
             prompt: prompt.into(), params: Arc::new(params), seed, deadline, lease, tenant,
+            holder: holder.map(|(worker, incarnation, tokens)| Holder {
+                worker: WorkerId(worker), incarnation: Incarnation(incarnation), tokens,
+            }),
         })
     }
 }
@@ -240,6 +244,7 @@ fn golden_to_worker() {
         deadline: Duration::from_nanos(8),
         lease: Duration::from_nanos(9),
         tenant: "t".into(),
+        holder: None,
     });
     assert_eq!(
         hex(&encode_to_worker(&submit)),

@@ -6,7 +6,7 @@ use crate::{LinkFull, ModelCard, RouterConfig, Sessions, serve};
 use domain::session::{FromWorker, ModelShape, Part, PeerAddress, PeerInfo, Role, Served, Submit, ToWorker, TokenRow};
 use domain::{Choice, End, Incarnation, SeqKey, Token, WorkerId};
 use engine::text::{ChatTemplate, Tokenizer};
-use placement::{HandoffPolicy, PlacementConfig, Rates};
+use placement::{FetchPolicy, HandoffPolicy, PlacementConfig, Rates};
 use serde_json::Value;
 use std::io;
 use std::net::SocketAddr;
@@ -77,6 +77,7 @@ pub(crate) fn config() -> RouterConfig {
             requests_max: 16,
             index_blocks_max: 1024,
             handoff: HandoffPolicy::Auto,
+            fetch: FetchPolicy::Auto,
             heartbeat: Duration::from_secs(3600),
             silence_max: Duration::from_secs(7200),
             defaults: Rates::default(),

@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 /// The kinds of messages between workers.
-const MESSAGES: [&str; 8] = ["offer", "written", "complete", "withdraw", "renew", "release", "released", "ack"];
+const MESSAGES: [&str; 10] =
+    ["ask", "decline", "offer", "written", "complete", "withdraw", "renew", "release", "released", "ack"];
 
 /// The counts.
 #[derive(Clone, Debug, Default)]
@@ -19,6 +20,8 @@ pub struct Coverage {
 /// The name of a message's kind.
 pub(crate) fn message_kind(body: &PeerBody) -> &'static str {
     match body {
+        PeerBody::Ask(_) => "ask",
+        PeerBody::Decline { .. } => "decline",
         PeerBody::Offer(_) => "offer",
         PeerBody::Written { .. } => "written",
         PeerBody::Complete { .. } => "complete",

@@ -68,14 +68,15 @@ impl Lease {
 pub(crate) struct Leases(BTreeMap<LeaseKey, Lease>);
 
 impl Leases {
-    /// An owner offers. `deadline`: of the attempt, where it is known still.
+    /// An owner offers. `latest`: when the lease ends, however often it is renewed. `deadline`: of the attempt, where it is known
+    /// still.
     pub(crate) fn offered(
         &mut self,
         now: Time,
         owner: (WorkerIndex, Life),
         reader: (WorkerId, Life),
         offer: &Offer,
-        offer_max: Duration,
+        latest: Time,
         deadline: Option<Time>,
     ) {
         let blocks = offer.groups.iter().zip(0..).flat_map(|(group, id)| {
@@ -83,7 +84,6 @@ impl Leases {
             numbered
                 .map(move |(&(block, generation), number)| (BlockRef { group: GroupId(id), block }, generation, number))
         });
-        let latest = now + offer_max;
         let lease = Lease {
             reader: reader.0,
             reader_life: reader.1,
@@ -94,7 +94,7 @@ impl Leases {
             duration: offer.duration,
             surely: Span::new(now, offer.duration, deadline.map_or(now, |deadline| deadline.min(latest))),
             perhaps: Span::new(now, offer.duration, latest),
-            complete: false,
+            complete: offer.ready == offer.tokens,
             over: false,
             answer: None,
         };

@@ -48,11 +48,14 @@ impl Machine {
     }
 
     pub(crate) fn all_fetches(&self) -> impl Iterator<Item = FetchProgress<'_>> {
-        let fetches = match self {
-            Machine::Prefill(_) => None,
-            Machine::Decode(machine) => Some(machine.role().fetches()),
-        };
-        fetches.into_iter().flat_map(worker::Fetches::progress)
+        self.fetched().progress()
+    }
+
+    fn fetched(&self) -> &worker::Fetches {
+        match self {
+            Machine::Prefill(machine) => machine.role().fetches(),
+            Machine::Decode(machine) => machine.role().fetches(),
+        }
     }
 
     pub(crate) fn fetches(&self, request: RequestId, epoch: Epoch) -> Option<FetchProgress<'_>> {
@@ -63,9 +66,7 @@ impl Machine {
     pub(crate) fn sizes(&self) -> Vec<(&'static str, usize)> {
         let mut sizes = self.core().sizes().to_vec();
         sizes.extend(self.offers().sizes());
-        if let Machine::Decode(machine) = self {
-            sizes.extend(machine.role().fetches().sizes());
-        }
+        sizes.extend(self.fetched().sizes());
         sizes
     }
 

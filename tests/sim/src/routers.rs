@@ -34,6 +34,7 @@ impl World {
             requests_max: scenario.requests_max,
             index_blocks_max: scenario.index_blocks_max,
             handoff: scenario.policy,
+            fetch: scenario.fetch,
             heartbeat: scenario.heartbeat,
             silence_max: scenario.silence_max,
             defaults: Rates::default(),

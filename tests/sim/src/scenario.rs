@@ -4,9 +4,9 @@ use crate::disk::Disks;
 use crate::fault::{self, Fault, Theme};
 use crate::random::Random;
 use domain::{Dtype, KvGroup, KvLayout, Request, RequestId, SamplingParams, Token};
-use engine::sim::{HEAD_DIM, Vocabulary};
+use engine::sim::{HEAD_DIM, Oracle, Vocabulary};
 use kv_manager::EvictionPolicy;
-use placement::HandoffPolicy;
+use placement::{FetchPolicy, HandoffPolicy};
 use scheduler::SchedulerConfig;
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,6 +36,7 @@ pub(crate) struct Scenario {
     /// How fast cards are, beside the preset's.
     pub(crate) speed: f64,
     pub(crate) policy: HandoffPolicy,
+    pub(crate) fetch: FetchPolicy,
     pub(crate) attempts_max: u32,
     pub(crate) requests_max: usize,
     pub(crate) index_blocks_max: usize,
@@ -110,6 +111,9 @@ impl Scenario {
         };
         let (prefill, decode) = (prefill as usize, decode as usize);
         let mut fault_random = Random::new(seed, 2);
+        let mut asks = asks(random, theme, routers, hurts, if disks.is_some() { 950 } else { 600 });
+        let mut talk = Random::new(seed, 5);
+        go_on(&mut talk, &mut asks, &layout, hurts);
         Self {
             seed,
             routers,
@@ -126,6 +130,7 @@ impl Scenario {
             } else {
                 HandoffPolicy::Auto
             },
+            fetch: talk.pick(&[FetchPolicy::Always, FetchPolicy::Always, FetchPolicy::Auto, FetchPolicy::Never]),
             attempts_max: random.range(3, 6) as u32,
             requests_max: if random.chance(50) { 4 } else { 64 },
             index_blocks_max: if random.chance(200) { 16 } else { 4096 },
@@ -144,7 +149,7 @@ impl Scenario {
                 session_frames_max: random.pick(&[4, 64, 8192]),
                 quiesce_max: random.millis(0, 80),
             },
-            asks: asks(random, theme, routers, hurts, if disks.is_some() { 950 } else { 600 }),
+            asks,
             eviction: random.pick(&[EvictionPolicy::Lru, EvictionPolicy::S3Fifo, EvictionPolicy::Tree]),
             hurts,
             faults: fault::plan(&mut fault_random, theme, hurts),
@@ -242,4 +247,26 @@ fn asks(random: &mut Random, theme: Theme, routers: usize, hurts: Duration, shar
         }
     };
     (1..=count).map(ask).collect()
+}
+
+/// Some of the requests are the next turn of an earlier one: they begin with its prompt and what was answered, as far as there
+/// is room, and come once that can have been said.
+fn go_on(random: &mut Random, asks: &mut [Ask], layout: &KvLayout, hurts: Duration) {
+    let oracle = Oracle::new(layout, Scenario::vocabulary());
+    for number in 1..asks.len() {
+        if !random.chance(350) {
+            continue;
+        }
+        let before = &asks[random.index(number)];
+        let request = &before.request;
+        let mut prompt = request.prompt.to_vec();
+        prompt.extend(oracle.text(&request.prompt, &request.params, Request::seed(request.seed, 0)));
+        let own = random.range(1, 12) as usize;
+        prompt.truncate(PROMPT_MAX as usize - own);
+        prompt.extend((0..own).map(|_| random.range(0, 96) as Token));
+        let at = (before.at + random.millis(5, 200)).min(hurts);
+        let ask = &mut asks[number];
+        ask.request = Arc::new(Request { prompt: prompt.into(), ..(*ask.request).clone() });
+        ask.at = at;
+    }
 }

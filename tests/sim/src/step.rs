@@ -5,7 +5,7 @@ use domain::session::Part;
 use domain::{Choice, Epoch, RequestId, SeqKey};
 use kv_manager::FetchState;
 use transport::TransferId;
-use worker::{FetchProgress, PROMPT};
+use worker::{FetchKind, FetchProgress, PROMPT};
 
 /// A step.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -42,12 +42,18 @@ pub(crate) enum Step {
     TakerReading,
     /// It is read; the owner's answer is awaited.
     TakerAnswering,
+    /// The beginning of a prompt was asked for; the holder's offer is awaited.
+    Asking,
+    /// It is being read.
+    PrefixReading,
+    /// It is read; the holder's answer is awaited.
+    PrefixAnswering,
     /// The worker drains.
     Draining,
 }
 
 /// All of them.
-pub(crate) const STEPS: [Step; 17] = [
+pub(crate) const STEPS: [Step; 20] = [
     Step::Queued,
     Step::Computing,
     Step::Offering,
@@ -64,6 +70,9 @@ pub(crate) const STEPS: [Step; 17] = [
     Step::TakerWaiting,
     Step::TakerReading,
     Step::TakerAnswering,
+    Step::Asking,
+    Step::PrefixReading,
+    Step::PrefixAnswering,
     Step::Draining,
 ];
 
@@ -87,6 +96,9 @@ impl Step {
             Step::TakerWaiting => "t-wait",
             Step::TakerReading => "t-read",
             Step::TakerAnswering => "t-answ",
+            Step::Asking => "ask",
+            Step::PrefixReading => "p-read",
+            Step::PrefixAnswering => "p-answ",
             Step::Draining => "drain",
         }
     }
@@ -103,9 +115,9 @@ pub(crate) fn steps_at(machine: &Machine, has_read: impl Fn(TransferId) -> bool)
         let key = |choice| SeqKey { request, epoch, choice };
         let is_open = |choice: Choice| core.kv.is_open(key(choice));
         let step = match attempt.submit.part {
+            _ if machine.fetches(request, epoch).is_some() => continue,
             Part::Prefill { .. } if offered(request, epoch) => Step::Offering,
             Part::Prefill { .. } if is_open(PROMPT) => Step::Computing,
-            Part::Decode { .. } | Part::TakeOver { .. } if machine.fetches(request, epoch).is_some() => continue,
             _ if offered(request, epoch) => Step::Giving,
             _ if attempt.live.iter().any(|&choice| core.decodes(key(choice))) => Step::Decoding,
             _ if attempt.live.iter().chain([&PROMPT]).any(|&choice| is_open(choice)) => Step::Computing,
@@ -121,16 +133,19 @@ pub(crate) fn steps_at(machine: &Machine, has_read: impl Fn(TransferId) -> bool)
 }
 
 fn step_of(fetch: &FetchProgress<'_>, has_read: impl Fn(TransferId) -> bool) -> Option<Step> {
-    Some(match (fetch.state, fetch.running) {
-        (FetchState::Expecting, false) => Step::Expecting,
-        (FetchState::WaitingRoom, false) => Step::WaitingRoom,
-        (FetchState::Expecting | FetchState::WaitingRoom, true) => Step::TakerWaiting,
-        (FetchState::Reading, true) => Step::TakerReading,
-        (FetchState::Reading, false) if fetch.complete => Step::Completed,
-        (FetchState::Reading, false) if fetch.transfers.iter().any(|&id| has_read(id)) => Step::SliceRead,
-        (FetchState::Reading, false) => Step::Reading,
-        (FetchState::Answering, false) => Step::Answering,
-        (FetchState::Answering, true) => Step::TakerAnswering,
+    Some(match (fetch.state, fetch.kind) {
+        (FetchState::Expecting, FetchKind::Prompt) => Step::Expecting,
+        (FetchState::WaitingRoom, FetchKind::Prompt) => Step::WaitingRoom,
+        (FetchState::Expecting | FetchState::WaitingRoom, FetchKind::Running) => Step::TakerWaiting,
+        (FetchState::Expecting | FetchState::WaitingRoom, FetchKind::Prefix) => Step::Asking,
+        (FetchState::Reading, FetchKind::Prefix) => Step::PrefixReading,
+        (FetchState::Reading, FetchKind::Running) => Step::TakerReading,
+        (FetchState::Reading, FetchKind::Prompt) if fetch.complete => Step::Completed,
+        (FetchState::Reading, FetchKind::Prompt) if fetch.transfers.iter().any(|&id| has_read(id)) => Step::SliceRead,
+        (FetchState::Reading, FetchKind::Prompt) => Step::Reading,
+        (FetchState::Answering, FetchKind::Prompt) => Step::Answering,
+        (FetchState::Answering, FetchKind::Running) => Step::TakerAnswering,
+        (FetchState::Answering, FetchKind::Prefix) => Step::PrefixAnswering,
         (FetchState::Quiescing, _) => Step::Quiescing,
         (FetchState::Done, _) => return None,
     })

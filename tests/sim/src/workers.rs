@@ -13,7 +13,7 @@ use crate::world::World;
 use decode_worker::Decode;
 use domain::handoff::{PeerBody, PeerMessage};
 use domain::plan::StepOutput;
-use domain::session::{FromWorker, Role, ToWorker};
+use domain::session::{FromWorker, Role, Submit, ToWorker};
 use domain::{Incarnation, LeaseId, ProgressWord, Time, WorkerId};
 use engine::device::{DeviceLimits, PoolMemory};
 use engine::sim::{CostModel, Preset, SimModel};
@@ -386,8 +386,11 @@ impl World {
                 let reader = (to, known.unwrap_or(self.workers[self.worker_index(to)].life));
                 let Some(alive) = &self.workers[w].alive else { return };
                 let attempts = alive.machine.core().attempts().filter(|(request, ..)| *request == offer.request);
-                let deadline = attempts.map(|(.., attempt)| attempt.deadline).min();
-                self.leases.offered(self.now, (w, life), reader, offer, self.scenario.offer_max, deadline);
+                let latest = self.now + self.scenario.offer_max;
+                // Cached blocks are offered to whoever asks, for no attempt of the owner's.
+                let cached = offer.ready == offer.tokens;
+                let deadline = attempts.map(|(.., attempt)| attempt.deadline).min().or(cached.then_some(latest));
+                self.leases.offered(self.now, (w, life), reader, offer, latest, deadline);
             }
             PeerBody::Withdraw { lease: id } => {
                 self.leases.get_mut(lease(*id)).into_iter().for_each(|lease| lease.over = true);
@@ -403,7 +406,9 @@ impl World {
                     self.violated(answer::NAME, what);
                 }
             }
-            PeerBody::Written { .. }
+            PeerBody::Ask(_)
+            | PeerBody::Decline { .. }
+            | PeerBody::Written { .. }
             | PeerBody::Renew { .. }
             | PeerBody::Release { .. }
             | PeerBody::ReleaseAck { .. } => {}
@@ -514,7 +519,8 @@ fn brief(message: &ToWorker) -> String {
     match message {
         ToWorker::Submit(submit) => {
             let committed: Vec<_> = submit.choices.iter().map(|(choice, known)| (choice.0, known.len())).collect();
-            format!("submit {} {} {:?}, committed {committed:?}", submit.request, submit.epoch, submit.part)
+            let Submit { request, epoch, part, holder, .. } = submit;
+            format!("submit {request} {epoch} {part:?}, committed {committed:?}, holder {holder:?}")
         }
         ToWorker::Peer(peer) => format!("{} in life {}", peer.id, peer.incarnation),
         other => format!("{other:?}"),

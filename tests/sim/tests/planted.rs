@@ -85,3 +85,8 @@ fn a_copy_is_used_before_it_is_valid() {
 fn memory_is_freed_while_reads_run() {
     check(Bug::FreeBeforeQuiesced);
 }
+
+#[test]
+fn cached_blocks_are_offered_without_being_kept() {
+    check(Bug::CachedBlocksUnheld);
+}

@@ -45,17 +45,22 @@ struct Case {
     held: u32,
     /// First block of a second, windowed group.
     window: u32,
+    /// It was asked for, so that it is complete with the offer.
+    asked: bool,
 }
 
 fn case() -> impl Strategy<Value = Case> {
     (1..20u32).prop_flat_map(|tokens| {
         let (full, blocks) = (tokens / SIZE, tokens.div_ceil(SIZE));
-        (0..=full, 0..=full, 0..=blocks, any::<bool>()).prop_map(move |(ready, held, window, all)| Case {
-            tokens,
-            ready: if all { tokens } else { ready * SIZE },
-            held: held * SIZE,
-            window,
-        })
+        (0..=full, 0..=full, 0..=blocks, any::<bool>(), any::<bool>()).prop_map(
+            move |(ready, held, window, all, asked)| Case {
+                tokens,
+                ready: if all { tokens } else { ready * SIZE },
+                held: held * SIZE,
+                window,
+                asked,
+            },
+        )
     })
 }
 
@@ -89,14 +94,15 @@ struct Ledger {
 impl Ledger {
     fn new(case: Case) -> Self {
         let blocks = case.tokens.div_ceil(SIZE) as usize;
+        let begin = if case.asked { Fetch::ask } else { Fetch::expect };
         Self {
-            fetch: Fetch::expect(Time::ZERO, config(), Time::ZERO + MS * 2000),
+            fetch: begin(Time::ZERO, config(), Time::ZERO + MS * 2000),
+            completed: case.asked.then_some(false),
             now: Time::ZERO,
             writers: vec![None; blocks],
             case,
             offered: false,
             refused: false,
-            completed: None,
             cancelled: false,
             owner_lost: false,
             wants_room: false,
@@ -130,7 +136,7 @@ impl Ledger {
                 offer.groups.push(OfferedGroup { first: window, blocks });
                 if !self.offered && self.done == 0 {
                     self.offered = true;
-                    self.refused = !layout;
+                    self.refused = !layout || self.case.asked && self.case.ready < self.case.tokens;
                     self.write(self.case.ready, None);
                 }
                 FetchEvent::Offer(offer)

@@ -1,0 +1,127 @@
+//! The beginning of a prompt comes from a worker that has it cached, and is computed where that comes to nothing.
+
+use crate::peer::Peer;
+use crate::{Cluster, check, finish, options};
+use domain::handoff::{Ask, Offer, PeerBody};
+use domain::session::{Holder, Part};
+use domain::{Incarnation, LeaseId, WorkerId};
+use std::time::Duration;
+use tests::cluster::{Asked, DECODE, Options, PREFILL, prompt};
+
+/// A peer that the test plays.
+const STRANGER: WorkerId = WorkerId(9);
+const LEASE: LeaseId = LeaseId(1);
+
+fn held_by(worker: WorkerId, tokens: u32) -> Option<Holder> {
+    Some(Holder { worker, incarnation: Incarnation(1), tokens })
+}
+
+/// Prompt tokens of a request that its first worker did not have to compute.
+fn cached(cluster: &Cluster, request: &Asked) -> u32 {
+    cluster.rows[&request.key(0)].iter().map(|(_, row)| row.cached_tokens).max().unwrap_or(0)
+}
+
+#[test]
+fn the_next_turn_takes_what_the_last_one_generated_from_its_decode_worker() {
+    for window in [None, Some(6)] {
+        let mut cluster = Cluster::new(&options(window));
+        let first = Asked::new(1, prompt(61, 1), 10);
+        check(&mut cluster, std::slice::from_ref(&first));
+        // Of the 71 tokens the last was never computed with; P has the first 60.
+        let turn = [first.prompt.clone(), cluster.expected(&first, 0), prompt(11, 3)].concat();
+        let second = Asked { holder: held_by(DECODE, 68), ..Asked::new(2, turn, 10) };
+        check(&mut cluster, std::slice::from_ref(&second));
+        assert_eq!(cached(&cluster, &second), 68);
+    }
+}
+
+#[test]
+fn a_decode_worker_takes_from_a_prefill_worker_what_it_computes_on() {
+    for window in [None, Some(6)] {
+        let mut cluster = Cluster::new(&options(window));
+        // They have heard of each other.
+        check(&mut cluster, &[Asked::new(1, prompt(10, 8), 5)]);
+        // With one token to say, nobody takes anything over.
+        let first = Asked::new(2, prompt(40, 1), 1);
+        cluster.submit(PREFILL, &first, Part::Prefill { decode: DECODE });
+        finish(&mut cluster, std::slice::from_ref(&first));
+        let longer = [first.prompt.clone(), prompt(9, 7)].concat();
+        let second = Asked { holder: held_by(PREFILL, 40), ..Asked::new(3, longer, 5) };
+        cluster.submit(DECODE, &second, Part::Whole);
+        finish(&mut cluster, std::slice::from_ref(&second));
+        assert_eq!(cached(&cluster, &second), 40);
+    }
+}
+
+#[test]
+fn a_hint_that_is_wrong_costs_nothing_but_time() {
+    let mut cluster = Cluster::new(&options(None));
+    check(&mut cluster, &[Asked::new(1, prompt(30, 1), 5)]);
+    let wrong = [
+        // It never had it.
+        held_by(DECODE, 40),
+        // That was another life.
+        Some(Holder { worker: DECODE, incarnation: Incarnation(2), tokens: 40 }),
+        // Nobody said who that is.
+        held_by(STRANGER, 40),
+        // It is the worker itself.
+        held_by(PREFILL, 40),
+        // More than the prompt has.
+        held_by(DECODE, 4000),
+    ];
+    for (holder, id) in wrong.into_iter().zip(2..) {
+        let request = Asked { holder, ..Asked::new(id, prompt(50, id as u32), 5) };
+        check(&mut cluster, std::slice::from_ref(&request));
+        assert_eq!(cached(&cluster, &request), 0, "{holder:?}");
+    }
+    cluster.wait_idle();
+}
+
+/// What a holder does when it is asked.
+type Answer = fn(&mut Peer, Offer);
+
+#[test]
+fn a_holder_that_says_what_it_likes_changes_no_text() {
+    let answers: [Answer; 6] = [
+        |peer, offer| {
+            let (request, epoch) = (offer.request, offer.epoch);
+            peer.say(PREFILL, Some(1), PeerBody::Decline { request, epoch });
+        },
+        // Not all of it is written.
+        |peer, offer| say_and_expect_release(peer, Offer { ready: 36, ..offer }),
+        // That is no whole block.
+        |peer, offer| say_and_expect_release(peer, Offer { tokens: 38, ready: 38, ..offer }),
+        // Nor is that a beginning of the prompt.
+        |peer, offer| say_and_expect_release(peer, Offer { tokens: 52, ready: 52, ..offer }),
+        // What was read is not what it should be, as it says itself.
+        |peer, offer| {
+            say_and_expect_release(peer, offer);
+            peer.say(PREFILL, Some(1), PeerBody::Released { lease: LEASE, valid: false });
+        },
+        // Nothing at all.
+        |_, _| {},
+    ];
+    let silent = answers.len() as u64;
+    for (answer, id) in answers.into_iter().zip(1..) {
+        let answer_wait = Duration::from_millis(if id == silent { 300 } else { 10_000 });
+        let mut cluster = Cluster::new(&Options { answer_wait, ..options(None) });
+        let mut peer = Peer::enter(&cluster.hub, &cluster.layout, STRANGER, 1);
+        // P hears of its life.
+        peer.say(PREFILL, None, PeerBody::Released { lease: LeaseId(77), valid: false });
+        assert_eq!(peer.hear(), PeerBody::ReleaseAck { lease: LeaseId(77) });
+        let request = Asked { holder: held_by(STRANGER, 40), ..Asked::new(id, prompt(50, 1), 5) };
+        cluster.hand_off(&request);
+        let PeerBody::Ask(Ask { chain, .. }) = peer.hear() else { panic!("the holder is asked first") };
+        assert_eq!(chain.len(), 10);
+        let of_it = Asked { prompt: prompt(40, 1), ..request.clone() };
+        answer(&mut peer, Peer::offer(&cluster.layout, &of_it, LEASE.0));
+        finish(&mut cluster, std::slice::from_ref(&request));
+        assert_eq!(cached(&cluster, &request), 0, "{id}");
+        cluster.wait_idle();
+    }
+}
+
+fn say_and_expect_release(peer: &mut Peer, offer: Offer) {
+    peer.say(PREFILL, Some(1), PeerBody::Offer(offer));
+    assert_eq!(peer.hear(), PeerBody::Release { lease: LEASE });
+}

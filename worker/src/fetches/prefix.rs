@@ -1,0 +1,125 @@
+//! Prefixes that other workers hold: the beginning of a prompt is fetched before the prompt is queued, which then finds it in the
+//! cache. Whatever goes wrong, the prompt is computed as if nobody had been asked.
+//!
+//! A prefix comes by the machine of handoffs, with the same validation. It is deliberately not waited for like a handoff: it
+//! gets room at once or not at all, and no longer than [`PREFIX_WAIT_MAX`].
+
+use super::{Entry, FetchKind, Fetches, config};
+use crate::config::{PREFIX_WAIT_MAX, PREFIXES_MAX};
+use crate::core::{Core, shares_prompt};
+use domain::handoff::{Ask, PeerBody};
+use domain::session::Holder;
+use domain::{BlockHash, Epoch, RequestId, SeqKey, Time, WorkerId};
+use kv_manager::{Admit, Fetch, FetchEvent};
+use telemetry::metrics::{self as declared, PrefixResult};
+
+impl Fetches {
+    /// Queues the prompt of an open attempt; where another worker is said to hold more of it than this one, once that was
+    /// fetched, or was not.
+    pub fn queue(&mut self, core: &mut Core, now: Time, request: RequestId, epoch: Epoch) {
+        if !self.ask(core, now, request, epoch) {
+            core.queue(now, request, epoch);
+        }
+    }
+
+    /// Asks the holder that the attempt names; `false`: there is none, or nothing to be had from it.
+    fn ask(&mut self, core: &mut Core, now: Time, request: RequestId, epoch: Epoch) -> bool {
+        let Some(attempt) = core.attempt(request, epoch) else { return false };
+        let present = |holder: &Holder| core.lives.of(holder.worker) == Some(holder.incarnation);
+        let Some(holder) = attempt.submit.holder.filter(present) else { return false };
+        let under_way = self.open.values().filter(|entry| entry.kind == FetchKind::Prefix).count();
+        if under_way == PREFIXES_MAX || !shares_prompt(&attempt.submit) || core.scheduler.memory_short() {
+            return false;
+        }
+        let (submit, deadline) = (attempt.submit.clone(), attempt.deadline);
+        let key = core.expect(now, &submit);
+        let Some(chain) = wanted(core, key, holder) else {
+            core.close(key);
+            return false;
+        };
+        // The attempt's other worker waits for its offer meanwhile.
+        let wait_max = PREFIX_WAIT_MAX.min(core.config.handoff_wait / 2);
+        let machine = Fetch::ask(now, config(core, wait_max), deadline.min(now + wait_max));
+        let id = (request, epoch);
+        let asked = chain.len() as u32 * core.config.layout.block_tokens;
+        self.open.insert(id, Entry { asked, ..Entry::new(machine, key, holder.worker, FetchKind::Prefix, 0) });
+        self.note_deadline(id);
+        let (worker, blocks, of) = (&core.config.name, chain.len(), holder.worker);
+        tracing::trace!(target: "timeline", worker, %request, %of, blocks, "prefix asked for");
+        core.send(holder.worker, PeerBody::Ask(Ask { request, epoch, lease: submit.lease, chain }));
+        true
+    }
+
+    /// The holder has nothing to offer.
+    pub(super) fn declined(&mut self, core: &mut Core, now: Time, from: WorkerId, id: (RequestId, Epoch)) {
+        match self.open.get(&id) {
+            Some(entry) if entry.kind == FetchKind::Prefix && entry.owner == from && entry.tokens.is_none() => {
+                self.give_up(core, now, id, PrefixResult::Refused);
+            }
+            _ => core.meters.stale_lease.increment(1),
+        }
+    }
+
+    /// The holder of some prefixes is gone: nobody waits for its word.
+    pub(super) fn holder_lost(&mut self, core: &mut Core, now: Time, holder: WorkerId) {
+        let of_it = |entry: &Entry| entry.kind == FetchKind::Prefix && entry.owner == holder;
+        let lost: Vec<_> = self.open.iter().filter(|(_, entry)| of_it(entry)).map(|(&id, _)| id).collect();
+        lost.into_iter().for_each(|id| self.event(core, now, id, FetchEvent::OwnerLost));
+    }
+
+    /// The prefix is done without.
+    pub(super) fn give_up(&mut self, core: &mut Core, now: Time, id: (RequestId, Epoch), result: PrefixResult) {
+        if let Some(entry) = self.open.get(&id) {
+            entry.count(core, result);
+            self.event(core, now, id, FetchEvent::Cancel);
+        }
+    }
+}
+
+impl Entry {
+    /// Room for the prefix, if it is there now.
+    pub(super) fn prefix_room(&mut self, core: &mut Core, tokens: u32) -> FetchEvent {
+        let Some(sequence) = core.sequences.get(&self.key) else { return FetchEvent::Cancel };
+        match core.kv.open(self.key, &sequence.chain, tokens, 0) {
+            Admit::Ready { cached_tokens } => {
+                self.held = cached_tokens;
+                FetchEvent::Room { tables: core.kv.tables(self.key), held_tokens: cached_tokens }
+            }
+            Admit::NoRoom | Admit::Never => {
+                self.count(core, PrefixResult::Failed);
+                FetchEvent::Cancel
+            }
+        }
+    }
+
+    /// The prefix is validated: it is cached from now on.
+    pub(super) fn prefix_came(&self, core: &mut Core) {
+        if let Some((sequence, tokens)) = core.sequences.get(&self.key).zip(self.tokens) {
+            core.kv.written(self.key, tokens, &sequence.chain);
+        }
+        core.kv.close(self.key);
+        self.count(core, PrefixResult::Fetched);
+    }
+
+    /// Counts the tokens that came, or did not.
+    pub(super) fn count(&self, core: &Core, result: PrefixResult) {
+        let tokens = self.tokens.unwrap_or(self.asked).saturating_sub(self.held);
+        declared::prefix_fetch_tokens(core.config.id, result).increment(u64::from(tokens));
+    }
+}
+
+/// Identities of what the holder is said to have of a prompt, if neither the device nor a tier here has as much.
+fn wanted(core: &Core, key: SeqKey, holder: Holder) -> Option<Vec<BlockHash>> {
+    let size = core.config.layout.block_tokens;
+    let sequence = core.sequences.get(&key)?;
+    // The last token is computed in any case: the first one that is sampled depends on it.
+    let blocks = (holder.tokens / size).min((sequence.tokens.len() as u32 - 1) / size);
+    let chain = &sequence.chain[..blocks as usize];
+    let here = core.kv.loadable_tokens(chain, core.kv.cached_tokens(chain));
+    (here < blocks * size).then(|| chain.to_vec())
+}
+
+/// Whether an offer of so many tokens can be the beginning of a prompt of `known`, the last of which is computed in any case.
+pub(super) fn fits(core: &Core, tokens: u32, known: u32) -> bool {
+    (1..known).contains(&tokens) && tokens.is_multiple_of(core.config.layout.block_tokens)
+}
