@@ -2,11 +2,13 @@
 
 use crate::asks::Ask;
 use crate::cluster::Cluster;
-use crate::http::Connection;
+use crate::http::{Connection, request};
+use crate::metrics::Metrics;
 use crate::process::Process;
 use crate::server::{Server, until};
 use serde_json::{Value, json};
 use std::io;
+use std::net::{SocketAddr, TcpListener};
 
 /// Tokens of a stream that is still under way when something happens to its worker.
 const LONG_TOKENS: u64 = 800;
@@ -67,6 +69,42 @@ fn three_processes_say_what_one_says() {
     check(&cluster, &["Ownership is", "A trait is", "Lifetimes are"], || {});
     let metrics = cluster.router().metrics();
     assert_eq!(metrics.sum("baton_replays_total", &[]), 0.0);
+    let ends = cluster.end();
+    assert!(ends.iter().all(|code| *code == Some(0)), "{ends:?}");
+}
+
+/// Tokens that the worker with its metrics here fetched from others before it computed prompts.
+fn fetched(metrics: SocketAddr) -> f64 {
+    let mut connection = Connection::open(metrics).expect("the worker listens");
+    connection.send(&request("GET", "/metrics", "application/json", b"")).expect("it reads");
+    let metrics = Metrics::parse(connection.answer().expect("it answers").text());
+    metrics.sum("baton_prefix_fetch_tokens_total", &[("result", "fetched")])
+}
+
+#[test]
+fn the_next_turn_takes_what_was_generated_from_where_it_was() {
+    let free = TcpListener::bind("127.0.0.1:0").expect("a port is free").local_addr().expect("it is bound");
+    let mut cluster = Cluster::new("hush");
+    cluster.prefill(&["--set", "engine.block_tokens=16", "--set", &format!("worker.metrics={free}")]);
+    cluster.decode(&["--set", "engine.block_tokens=16"]);
+    cluster.route(&["--set", "placement.handoff=always", "--set", "placement.fetch=always"]);
+    cluster.until_ready(1, 1);
+    let undisturbed = Server::start(&["--prefill", "0"]);
+    let mut questions = 0..;
+    // The router may not have heard yet of what was cached last; then there is another conversation.
+    until("the prefill worker fetches from the decode worker", || {
+        let mut said = format!("Question {}: what is ownership?", questions.next()?);
+        for _turn in 0..3 {
+            let more = json!({ "max_tokens": 100, "ignore_eos": true, "temperature": 0 });
+            let ask = Ask::completion("tiny-rust", said.as_str(), more);
+            let [text, wanted] = [cluster.router(), &*undisturbed].map(|by| ask.whole(by).0.choices[&0].text.clone());
+            assert_eq!(text, wanted, "after {said:?}");
+            said = format!("{said}{text} And what");
+        }
+        // It has every prompt itself: what it lacked was generated.
+        (fetched(free) > 0.0).then_some(())
+    });
+    assert_eq!(cluster.router().metrics().sum("baton_replays_total", &[]), 0.0);
     let ends = cluster.end();
     assert!(ends.iter().all(|code| *code == Some(0)), "{ends:?}");
 }
