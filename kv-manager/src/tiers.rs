@@ -1,6 +1,6 @@
 //! The tiers below the device: which of them holds which record, and which records are worth having there.
 //!
-//! `host` is memory, `disk` files of this host, `object` a store that others share. They decide alike ([`Shelves`]); the log
+//! `host` is memory, `neighbours` that of other workers of the host, `disk` files of this host, `object` a store that others share. They decide alike ([`Shelves`]); the log
 //! of what a disk holds ([`log`]) and the bytes of records ([`header`]) are read and written by a shell, which says how each
 //! move ended. What is read is verified by the shell before anybody relies on it, so an entry that is wrong costs time, never
 //! tokens.
@@ -18,6 +18,8 @@ pub(crate) use shelves::Shelves;
 pub enum Tier {
     /// Memory of this host.
     Host,
+    /// Memory of this host that other workers write.
+    Neighbours,
     /// Files of this host.
     Disk,
     /// A store that is shared with others.
@@ -26,12 +28,13 @@ pub enum Tier {
 
 impl Tier {
     /// All of them, the fastest first.
-    pub const ALL: [Self; 3] = [Self::Host, Self::Disk, Self::Object];
+    pub const ALL: [Self; 4] = [Self::Host, Self::Neighbours, Self::Disk, Self::Object];
 
     /// Its name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Host => "host",
+            Self::Neighbours => "neighbours",
             Self::Disk => "disk",
             Self::Object => "object",
         }
@@ -47,6 +50,8 @@ pub enum WritePolicy {
     /// again never takes the tier's time.
     #[default]
     SecondUse,
+    /// By others alone.
+    Never,
 }
 
 /// Size and bounds of a tier.

@@ -157,10 +157,13 @@ declare! {
     gauge Count "baton_kv_blocks" kv_blocks(worker: WorkerId, group: GroupId, state: BlockState);
     /// Cached KV blocks whose memory was given to another use.
     counter Count "baton_kv_evictions_total" kv_evictions(worker: WorkerId, group: GroupId);
-    /// 1 where the worker relies on the tier (`host`, `disk` or `object`), 0 where it failed: then the service goes on without it.
+    /// 1 where the worker relies on the tier (`host`, `neighbours`, `disk` or `object`), 0 where it failed: then the service goes on without it.
     gauge Count "baton_tier_open" tier_open(worker: WorkerId, tier: &'static str);
-    /// Records in the worker's tier, by state; the states sum to the tier. Of `object`: records that are known to be in the store.
+    /// Records in the worker's tier, by state; the states sum to the tier. Of `neighbours` and `object`: records that are known to be there.
     gauge Count "baton_tier_records" tier_records(worker: WorkerId, tier: &'static str, state: RecordState);
+    /// Slabs of other workers in `host.folder`: `live` (read, and somebody else's), `adopted` (of dead workers, read and kept by this one),
+    /// `foreign` (of another model, version or user: not read).
+    gauge Count "baton_host_slabs" host_slabs(worker: WorkerId, kind: SlabKind);
     /// Bytes of the records that the tier holds.
     gauge Bytes "baton_tier_bytes" tier_bytes(worker: WorkerId, tier: &'static str);
     /// Blocks of prompts that were neither on the device nor in a faster tier, by whether this one has them (`hit` or `miss`).
@@ -291,6 +294,17 @@ pub enum RecordState {
     Held,
 }
 
+/// Slabs of other workers in the folder of a host tier.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SlabKind {
+    /// Somebody else answers for it.
+    Live,
+    /// Its worker is dead, and this one answers for it.
+    Adopted,
+    /// It is of another model, version or user.
+    Foreign,
+}
+
 /// How a handoff ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum HandoffResult {
@@ -376,6 +390,7 @@ labels! {
         Rejected = "rejected", Invalid = "invalid"
     }
     RecordState { Free = "free", Writing = "writing", Held = "held" }
+    SlabKind { Live = "live", Adopted = "adopted", Foreign = "foreign" }
     BlockState { Free = "free", Filling = "filling", InUse = "in_use", Cached = "cached" }
     HandoffResult {
         Taken = "taken", Lapsed = "lapsed", TimedOut = "timed_out", Withdrawn = "withdrawn", Cancelled = "cancelled"

@@ -1,10 +1,18 @@
-//! The host tier, alone and above a disk: what left the device comes back from memory, and the text is always that of a server
-//! without tiers.
+//! The host tier, alone, above a disk, and shared by the workers of a host: what left the device comes back from memory, and the text
+//! is always that of a server without tiers.
 
 use crate::asks::Said;
-use crate::disk::{ASKS, LOADED_MIN, SMALL, asks, expected, round};
+use crate::disk::{ASKS, LOADED_MIN, SMALL, TOKENS, asks, expected, round};
 use crate::models::Folder;
-use crate::server::{Server, until};
+use crate::server::{Server, baton, drained, ended, until};
+use std::fs;
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+/// Tokens of a block of the bundled model.
+const BLOCK_TOKENS: u32 = 32;
+/// What comes of a prompt whose blocks are all there.
+const WHOLE: u64 = (TOKENS / BLOCK_TOKENS * BLOCK_TOKENS) as u64;
 
 fn tokens(server: &Server, tier: &str) -> f64 {
     server.metrics().sum("baton_prompt_source_tokens_sum", &[("source", tier)])
@@ -59,4 +67,125 @@ fn memory_and_disk_serve_one_worker_together() {
     let evicted = server.metrics().sum("baton_tier_moves_total", &[("tier", "host"), ("result", "evicted")]);
     assert!(evicted > 0.0, "everything fitted the host tier: this shows nothing of the disk");
     server.settled();
+}
+
+/// A server of one worker whose memory is shared in the folder.
+fn neighbour(folder: &str) -> Server {
+    let environment = [SMALL, ("BATON_HOST__BYTES", "64MiB"), ("BATON_HOST__FOLDER", folder)];
+    Server::start_with(&["--prefill", "0"], &environment)
+}
+
+fn slabs_of(server: &Server, kind: &str) -> f64 {
+    server.metrics().sum("baton_host_slabs", &[("kind", kind)])
+}
+
+/// Waits until the server knows of all blocks of the prompts in others' slabs.
+fn until_known(server: &Server) {
+    let held = || server.metrics().sum("baton_tier_records", &[("tier", "neighbours"), ("state", "held")]);
+    let blocks = f64::from(ASKS) * WHOLE as f64 / f64::from(BLOCK_TOKENS);
+    until("others' blocks to be known", || (held() >= blocks).then_some(()));
+}
+
+/// Waits until it holds all blocks of the prompts in its own slab.
+fn until_held(server: &Server) {
+    let held = || server.metrics().sum("baton_tier_records", &[("tier", "host"), ("state", "held")]);
+    let blocks = f64::from(ASKS) * WHOLE as f64 / f64::from(BLOCK_TOKENS);
+    until("all blocks to be written", || (held() >= blocks).then_some(()));
+}
+
+fn slabs(folder: &str) -> Vec<PathBuf> {
+    let entries = fs::read_dir(Path::new(folder)).expect("the folder is there");
+    entries.map(|entry| entry.expect("it can be read").path()).collect()
+}
+
+fn moved(server: &Server, result: &str) -> f64 {
+    server.metrics().sum("baton_tier_moves_total", &[("tier", "neighbours"), ("result", result)])
+}
+
+#[test]
+fn workers_of_a_host_read_each_other_dead_or_alive() {
+    let (expected, folder) = (expected(&["--prefill", "0"]), Folder::in_memory("slabs"));
+    let folder = folder.path("slabs");
+    let first = neighbour(&folder);
+    assert_eq!(round(&first, &expected), 0);
+    until_held(&first);
+    let (mut second, mut third) = (neighbour(&folder), neighbour(&folder));
+    until_known(&second);
+    until_known(&third);
+    let asks = asks();
+    let asked = |server: &Server, at: usize| {
+        let (said, cached) = asks[at].whole(server);
+        assert_eq!(said, expected[at], "{:?}", asks[at]);
+        cached
+    };
+    assert_eq!(asked(&second, 0), WHOLE, "prompt tokens came from the other worker's memory");
+    until("reads", || (moved(&second, "read") > 0.0).then_some(()));
+    assert!(tokens(&second, "neighbours") > 0.0);
+    assert_eq!((slabs_of(&second, "live"), slabs_of(&second, "adopted")), (2.0, 0.0));
+
+    // Killed, it is one of the others' who read it.
+    drop(first);
+    let adopted = || slabs_of(&second, "adopted") + slabs_of(&third, "adopted");
+    until("an heir", || (adopted() > 0.0).then_some(()));
+    assert_eq!(asked(&third, 1), WHOLE, "prompt tokens came from the dead worker's memory");
+    until("reads", || (moved(&third, "read") > 0.0).then_some(()));
+    round(&second, &expected);
+    round(&third, &expected);
+    assert_eq!((adopted(), slabs(&folder).len()), (1.0, 3));
+    assert_eq!(moved(&second, "corrupt") + moved(&third, "corrupt"), 0.0);
+
+    // Who ends takes along what it had and what it had adopted.
+    for server in [&mut second, &mut third] {
+        server.settled();
+        server.signal("TERM");
+        assert!(server.ended().success());
+    }
+    assert_eq!(slabs(&folder), [PathBuf::new(); 0]);
+}
+
+#[test]
+fn a_restart_finds_what_it_held_and_flipped_bytes_are_not_used() {
+    let (expected, folder) = (expected(&["--prefill", "0"]), Folder::in_memory("restart"));
+    let folder = folder.path("slabs");
+    let server = neighbour(&folder);
+    round(&server, &expected);
+    until_held(&server);
+    drop(server);
+    let server = neighbour(&folder);
+    until_known(&server);
+    assert_eq!(slabs_of(&server, "adopted"), 1.0);
+    assert!(round(&server, &expected) >= LOADED_MIN, "a restart lost what was in memory");
+    until_held(&server);
+    drop(server);
+
+    // A bit in every page behind the heads is another: nothing of it is used.
+    assert_eq!(slabs(&folder).len(), 2, "its own, and what it had adopted");
+    for path in slabs(&folder) {
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("it is there");
+        let file = fs::File::options().read(true).write(true).open(&path).expect("it is there");
+        let len = file.metadata().expect("it is there").len();
+        for at in (4096..len).step_by(4096) {
+            let (at, mut byte) = ((at + at / 4096 * 37 % 4096).min(len - 1), [0]);
+            file.read_exact_at(&mut byte, at).expect("it is inside");
+            file.write_all_at(&[byte[0] ^ 0x10], at).expect("it is inside");
+        }
+    }
+    let mut server = neighbour(&folder);
+    let held = || server.metrics().sum("baton_tier_records", &[("tier", "neighbours"), ("state", "held")]);
+    until("records of the dead", || (held() >= f64::from(ASKS)).then_some(()));
+    let cached = round(&server, &expected);
+    until("wrong records", || (moved(&server, "corrupt") > 0.0).then_some(()));
+    assert_eq!(cached, 0, "prompt tokens came from records that are wrong");
+    server.settled();
+    server.signal("TERM");
+    assert!(server.ended().success());
+}
+
+#[test]
+fn a_folder_that_is_not_in_memory_is_refused() {
+    let mut command = baton(&["serve", "--listen", "127.0.0.1:0", "--set", "host.bytes=64MiB"]);
+    let mut child = command.env("BATON_HOST__FOLDER", "/proc").spawn().expect("it starts");
+    assert_eq!(ended(&mut child).code(), Some(1));
+    let said = drained(child.stderr.take());
+    assert!(said.contains("host.folder") && said.contains("/proc is no tmpfs"), "{said}");
 }

@@ -12,7 +12,16 @@ pub(crate) struct Folder(PathBuf);
 impl Folder {
     /// An empty folder for the test called `name`.
     pub(crate) fn new(name: &str) -> Self {
-        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("e2e-{name}-{}", std::process::id()));
+        Self::below(Path::new(env!("CARGO_TARGET_TMPDIR")), name)
+    }
+
+    /// An empty folder in memory.
+    pub(crate) fn in_memory(name: &str) -> Self {
+        Self::below(Path::new("/dev/shm"), name)
+    }
+
+    fn below(folder: &Path, name: &str) -> Self {
+        let path = folder.join(format!("e2e-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&path).expect("the folder can be made");
         Self(path)
     }

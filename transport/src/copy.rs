@@ -32,11 +32,13 @@ pub(crate) unsafe fn copy_racing(from: *const u8, to: *mut u8, len: usize) {
     unsafe { copy_racing_cached(from, to, len) }
 }
 
-/// The same for bytes that are looked at next: they are in the caches then.
+/// Copies `len` bytes that are looked at next, and so are left in the caches; bytes that another thread or process writes meanwhile
+/// arrive torn.
 ///
 /// # Safety
-/// As [`copy_racing`].
-pub(crate) unsafe fn copy_racing_cached(from: *const u8, to: *mut u8, len: usize) {
+/// `from` must be readable and `to` writable for `len` bytes, the two must not overlap, and nobody else may access the
+/// destination meanwhile.
+pub unsafe fn copy_racing_cached(from: *const u8, to: *mut u8, len: usize) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: the caller's promise covers both ranges; `rep movsb` with the direction flag clear (the ABI guarantees it)
     // reads and writes exactly these.

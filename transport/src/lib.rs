@@ -53,6 +53,7 @@ mod watch;
 pub use agent::Agent;
 pub use checksum::checksum;
 pub use config::{AgentConfig, ListenConfig, RdmaConfig, TcpConfig};
+pub use copy::copy_racing_cached;
 pub use counts::{AgentCounts, RailCounts, Reads, Refusal};
 pub use event::{AgentEvent, Completion, TransferError, TransferId, TransferReport};
 pub use files::{

@@ -18,7 +18,7 @@ mod rig;
 
 pub(crate) use ahead::Pace;
 pub use disk::{DiskConfig, DiskError, open_disk_tier};
-pub use host::{HostConfig, HostError, open_host_tier};
+pub use host::{FolderError, HostConfig, HostError, Shared, open_host_tier};
 pub(crate) use loads::{Load, Loads};
 pub use object::{StoreConfig, open_object_tier};
 
@@ -93,6 +93,13 @@ pub enum TierEnd {
         /// Which.
         tier: Tier,
         /// What is there.
+        records: Vec<(GroupId, BlockHash)>,
+    },
+    /// Others gave records of the tier up.
+    Forgotten {
+        /// Which.
+        tier: Tier,
+        /// What is not there any more.
         records: Vec<(GroupId, BlockHash)>,
     },
 }
@@ -209,6 +216,7 @@ impl Core {
                 self.meters.tiers.open(tier, true);
             }
             TierEnd::Learned { tier, records } => self.kv.learn(tier, &records),
+            TierEnd::Forgotten { tier, records } => self.kv.forget(tier, &records),
         }
         self.write_to_tiers();
     }

@@ -14,6 +14,8 @@ const WORKERS_MAX: usize = 1024;
 const OBJECT_REQUESTS_MAX: u64 = 1024;
 const OBJECT_KNOWN_MAX: u64 = 1 << 24;
 const OBJECT_LIST_S_MAX: u64 = 7 * 24 * 3600;
+/// Most memory of dead workers' tiers that a worker keeps, beside its own.
+const ADOPTED_PERCENT_MAX: u32 = 10_000;
 
 /// A setting that cannot stay as it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -125,6 +127,9 @@ pub(super) fn problems(config: &Config, origin: impl Fn(&str) -> Origin) -> Vec<
     for (key, value, range) in bounded {
         expect(range.contains(&value), key, &|| format!("{value} is not {} to {}", range.start(), range.end()));
     }
+    expect(config.host.adopted_percent <= ADOPTED_PERCENT_MAX, "host.adopted_percent", &|| {
+        format!("{} is not 0 to {ADOPTED_PERCENT_MAX}", config.host.adopted_percent)
+    });
     let session = &config.session;
     expect(session.silence_ms / 3 >= session.heartbeat_ms, "session.silence_ms", &|| {
         format!(

@@ -144,6 +144,11 @@ tree! {
     host: Host {
         /// Memory of each worker's tier. 0: no host tier.
         bytes: Bytes = Bytes(0),
+        /// Folder in a tmpfs, such as `/dev/shm/baton`, where workers of one user on this host read each other's tiers; all of
+        /// their memory is taken at start. Empty: each worker's tier is its own.
+        folder: String = String::new(),
+        /// Memory of dead workers' tiers that each worker keeps for reading, in percent of `host.bytes`. 0: none is kept.
+        adopted_percent: u32 = 100,
         /// When a block is written: `second-use` (when it is used again) or `through` (when it is full).
         write: Writes = Writes::Through,
     }

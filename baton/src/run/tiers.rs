@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use transport::ObjectCredentials;
 use worker::{
-    DiskConfig, DiskError, HostConfig, HostError, Inbox, StoreConfig, TierParts, WorkerConfig, open_disk_tier,
+    DiskConfig, DiskError, HostConfig, HostError, Inbox, Shared, StoreConfig, TierParts, WorkerConfig, open_disk_tier,
     open_host_tier, open_object_tier,
 };
 
@@ -18,15 +18,18 @@ pub(super) fn open(
     device: &dyn Device,
     inbox: &Inbox,
 ) -> Result<Vec<TierParts>, String> {
-    let tiers = [host(config, worker, device, inbox)?, disk(config, worker, device, inbox)?];
-    Ok(tiers.into_iter().chain([object(config, worker, device, inbox)?]).flatten().collect())
+    let mut tiers = host(config, worker, device, inbox)?;
+    tiers.extend(disk(config, worker, device, inbox)?);
+    tiers.extend(object(config, worker, device, inbox)?);
+    Ok(tiers)
 }
 
 /// What tiers each worker has, in words; `None`: none.
 pub(super) fn describe(config: &Config) -> Option<String> {
     let mut tiers = Vec::new();
     if config.host.bytes.0 > 0 {
-        tiers.push(format!("{} of host memory", human_bytes(config.host.bytes.0)));
+        let shared = if config.host.folder.is_empty() { String::new() } else { format!(" in {}", config.host.folder) };
+        tiers.push(format!("{} of host memory{shared}", human_bytes(config.host.bytes.0)));
     }
     let folders = disk_folders(config).collect::<Vec<_>>().join(", ");
     if !folders.is_empty() {
@@ -42,19 +45,28 @@ fn disk_folders(config: &Config) -> impl Iterator<Item = &str> {
     config.disk.folders.split(',').map(str::trim).filter(|folder| !folder.is_empty())
 }
 
-fn host(
-    config: &Config,
-    worker: &WorkerConfig,
-    device: &dyn Device,
-    inbox: &Inbox,
-) -> Result<Option<TierParts>, String> {
-    if config.host.bytes.0 == 0 {
-        return Ok(None);
+fn host(config: &Config, worker: &WorkerConfig, device: &dyn Device, inbox: &Inbox) -> Result<Vec<TierParts>, String> {
+    let host = &config.host;
+    if host.bytes.0 == 0 {
+        return Ok(Vec::new());
     }
-    let (name, bytes) = (worker.name.clone(), config.host.bytes.0);
-    let tier = HostConfig { name, bytes, write: config.host.write.into() };
-    let opened = open_host_tier(&tier, &worker.layout, device, inbox);
-    opened.map(Some).map_err(|error: HostError| format!("host.bytes: {error}"))
+    let shared = || Shared {
+        folder: PathBuf::from(&host.folder),
+        adopted_bytes: host.bytes.0.saturating_mul(host.adopted_percent.into()) / 100,
+    };
+    let tier = HostConfig {
+        name: worker.name.clone(),
+        worker: worker.id,
+        life: worker.incarnation,
+        weights: worker.weights,
+        bytes: host.bytes.0,
+        write: host.write.into(),
+        shared: (!host.folder.is_empty()).then(shared),
+    };
+    open_host_tier(&tier, &worker.layout, device, inbox).map_err(|error| match error {
+        HostError::Folder(error) => format!("host.folder: {error}"),
+        error => format!("host.bytes: {error}"),
+    })
 }
 
 fn disk(

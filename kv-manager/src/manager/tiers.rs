@@ -31,6 +31,13 @@ impl KvManager {
         }
     }
 
+    /// Others gave these records of the tier up.
+    pub fn forget(&mut self, tier: Tier, records: &[(GroupId, BlockHash)]) {
+        if let Some(shelves) = self.tiers.get_mut(&tier) {
+            records.iter().for_each(|&(group, hash)| shelves.forget(group, hash));
+        }
+    }
+
     /// The counts of each tier, the fastest first.
     pub fn tier_stats(&self) -> impl Iterator<Item = (Tier, TierStats)> {
         self.tiers.iter().map(|(&tier, shelves)| (tier, shelves.stats()))

@@ -51,9 +51,8 @@ impl RecordHeader {
         bytes
     }
 
-    /// Checks that `bytes` are the header of this record, and returns the checksum that its bytes must have; that of `self`
-    /// is not looked at. Errors: [`HeaderError`].
-    pub fn checksum_in(&self, bytes: &[u8; HEADER]) -> Result<u64, HeaderError> {
+    /// The record that `bytes` are the header of. Errors: they are none.
+    pub fn decode(bytes: &[u8; HEADER]) -> Result<Self, HeaderError> {
         if bytes[..8] != MAGIC {
             return Err(HeaderError::Corrupt);
         }
@@ -69,9 +68,20 @@ impl RecordHeader {
         if !is_sealed(bytes) {
             return Err(HeaderError::Corrupt);
         }
-        let checksum = word(48);
-        let same = *bytes == Self { checksum, ..*self }.encode();
-        if same { Ok(checksum) } else { Err(HeaderError::Foreign) }
+        let mut hash = [0; 16];
+        hash.copy_from_slice(&bytes[16..32]);
+        let group = GroupId(u16::from_le_bytes([bytes[12], bytes[13]]));
+        let header = Self { group, hash: BlockHash(hash), fingerprint: word(32), len: word(40), checksum: word(48) };
+        // What it leaves out is zero.
+        if *bytes == header.encode() { Ok(header) } else { Err(HeaderError::Corrupt) }
+    }
+
+    /// Checks that `bytes` are the header of this record, and returns the checksum that its bytes must have; that of `self`
+    /// is not looked at. Errors: [`HeaderError`].
+    pub fn checksum_in(&self, bytes: &[u8; HEADER]) -> Result<u64, HeaderError> {
+        let found = Self::decode(bytes)?;
+        let same = Self { checksum: found.checksum, ..*self } == found;
+        if same { Ok(found.checksum) } else { Err(HeaderError::Foreign) }
     }
 }
 
@@ -97,6 +107,7 @@ mod tests {
         fn only_the_right_header_is_taken(header in header(), other in header(), at in 0..HEADER, bit in 0..8_u8) {
             let bytes = header.encode();
             let unknown = RecordHeader { checksum: 0, ..header };
+            prop_assert_eq!(RecordHeader::decode(&bytes), Ok(header));
             prop_assert_eq!(unknown.checksum_in(&bytes), Ok(header.checksum));
             if (RecordHeader { checksum: header.checksum, ..other }) != header {
                 prop_assert_eq!(other.checksum_in(&bytes), Err(HeaderError::Foreign));

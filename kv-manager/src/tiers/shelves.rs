@@ -24,7 +24,7 @@ struct Entry {
     hash: BlockHash,
     /// Reads under way.
     readers: u32,
-    /// It turned out wrong, or gone, while others read it: free when they end.
+    /// It turned out wrong, or gone, while it is read: free when that ends.
     wrong: bool,
 }
 
@@ -92,7 +92,12 @@ impl Shelves {
 
     /// A block was sealed.
     pub(crate) fn sealed(&mut self, block: BlockRef, generation: Generation, hash: BlockHash) {
-        if self.config.write == WritePolicy::Through || !self.seen.first(block.group, hash) {
+        let wanted = match self.config.write {
+            WritePolicy::Through => true,
+            WritePolicy::SecondUse => !self.seen.first(block.group, hash),
+            WritePolicy::Never => false,
+        };
+        if wanted {
             self.want(block, generation, hash);
         }
     }
@@ -139,6 +144,21 @@ impl Shelves {
             shelf.hold(slot, hash);
             self.assert_conserved();
         }
+    }
+
+    /// Others gave the record up.
+    pub(crate) fn forget(&mut self, group: GroupId, hash: BlockHash) {
+        let Some(shelf) = self.shelves.get_mut(at(group)) else { return };
+        let Some(slot) = shelf.index.remove(&hash) else { return };
+        let entry = &mut shelf.entries[slot as usize];
+        if entry.readers == 0 {
+            *entry = Entry::FREE;
+            shelf.order.remove(slot);
+            shelf.free.push(slot);
+        } else {
+            entry.wrong = true;
+        }
+        self.assert_conserved();
     }
 
     /// Nothing is found here from now on, and nothing is written.

@@ -1,21 +1,31 @@
-//! A host tier: memory of this host that one worker writes and that describes itself, so that others can read it without asking.
+//! A host tier: memory of this host that one worker writes and that describes itself, so that others read it without asking; and what
+//! this worker reads of theirs, dead ones' included.
 //!
-//! The [`slab`] says where what lies; here is the thread that copies records into it and out of it, so that the step loop waits for
-//! no copy.
+//! The [`shape`] says where what lies in a [`slab`]; here is the thread that copies records into it and out of it, so that the
+//! step loop waits for no copy. Where workers share a folder a slab is a [`file`] there, of which others have a [`view`]; what
+//! they hold is a tier of its own ([`reader`]).
 
+mod file;
+mod neighbour;
+mod neighbours;
+mod reader;
+mod shape;
 mod slab;
+mod view;
 
 use super::carrier::{Carrier, Order, Waiting, What, orders};
 use super::records::Records;
 use super::{BACKLOG_MAX, TierEnd, TierParts};
 use crate::inbox::Inbox;
 use crate::memory::Pool;
-use domain::KvLayout;
+use domain::{Incarnation, KvLayout, WorkerId};
 use engine::device::Device;
+pub use file::FolderError;
 use kv_manager::tiers::{ReadEnd, Tier, TierConfig, WriteEnd, WritePolicy};
 use slab::Slab;
 use std::collections::BTreeSet;
 use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use transport::Memory;
@@ -28,10 +38,34 @@ const WRITES_MAX: usize = 8;
 pub struct HostConfig {
     /// Name for people.
     pub name: String,
+    /// Whose it is.
+    pub worker: WorkerId,
+    /// In which life.
+    pub life: Incarnation,
+    /// Digest of the weights, on which records depend beside the layout.
+    pub weights: [u8; 32],
     /// Bytes of its memory.
     pub bytes: u64,
     /// What is written.
     pub write: WritePolicy,
+    /// Where others read it, and this worker what others have. `None`: it is nobody else's.
+    pub shared: Option<Shared>,
+}
+
+/// What the workers of a host share.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shared {
+    /// A folder in a tmpfs, made where there is none in the folder above.
+    pub folder: PathBuf,
+    /// Bytes of dead workers' slabs that this one keeps.
+    pub adopted_bytes: u64,
+}
+
+impl HostConfig {
+    /// The slab's file: no two lives have the same.
+    fn file_name(&self) -> String {
+        format!("{}-{:016x}{}", self.worker, self.life.0, file::SUFFIX)
+    }
 }
 
 /// Why a tier could not be opened.
@@ -49,20 +83,34 @@ pub enum HostError {
         /// What it needs.
         needed: u64,
     },
+    /// It cannot be shared.
+    #[error(transparent)]
+    Folder(#[from] FolderError),
     /// The system refused something.
     #[error(transparent)]
     System(#[from] io::Error),
 }
 
-/// Opens a tier for the pools of `device`, which have this layout, and the worker with this inbox. Errors: [`HostError`].
+/// Opens a tier for the pools of `device`, which have this layout, and the worker with this inbox; where it is shared, also the one of what
+/// others hold. Errors: [`HostError`].
 pub fn open_host_tier(
     config: &HostConfig,
     layout: &KvLayout,
     device: &dyn Device,
     inbox: &Inbox,
-) -> Result<TierParts, HostError> {
-    let input = inbox.input();
-    over(config, layout, Pool::all(device, layout), move |end| input.tier_ended(end)).map(|(parts, _)| parts)
+) -> Result<Vec<TierParts>, HostError> {
+    let sink = || {
+        let input = inbox.input();
+        move |end| input.tier_ended(end)
+    };
+    let (own, memory) = over(config, layout, Pool::all(device, layout), sink())?;
+    let slots = own.config.slots[0];
+    let mut tiers = vec![own];
+    if let Some(shared) = &config.shared {
+        tiers.push(reader::over(config, shared, layout, Pool::all(device, layout), slots, Box::new(sink()))?);
+    }
+    tracing::info!(tier = config.name, slots, bytes = memory.len(), shared = ?config.shared, "the host tier is open");
+    Ok(tiers)
 }
 
 /// The same for pools in any memory, and the slab's. `sink` gets the end of each move, from the tier's thread; it may wait, but not for
@@ -75,7 +123,6 @@ fn over(
 ) -> Result<(TierParts, Arc<dyn Memory>), HostError> {
     let slab = Slab::new(config, layout)?;
     let (slots, memory) = (slab.slots(), slab.memory());
-    tracing::info!(tier = config.name, slots, bytes = memory.len(), "the host tier is open");
     let (order, inbox) = orders();
     let work =
         Work { name: config.name.clone(), records: Records::new(layout, pools), slab, sink: Box::new(sink), inbox };

@@ -71,13 +71,17 @@ fn configs() -> impl Strategy<Value = (KvConfig, Vec<(Tier, TierConfig)>)> {
     ];
     let policies = prop::sample::select(vec![EvictionPolicy::Lru, EvictionPolicy::S3Fifo, EvictionPolicy::Tree]);
     let tier = || prop::option::of((0..30u32, 1..4usize, 1..9usize, any::<bool>()));
-    let tiers = [tier(), tier(), tier()];
+    let tiers = [tier(), tier(), tier(), tier()];
     (groups, policies, 1..5u32, 4..24u32, 0..3u32, tiers).prop_map(
         |(windows, eviction, block_tokens, blocks, reserve_blocks, tiers)| {
             let sized = |(tier, sizes)| {
                 let (slots, writes_max, backlog_max, through) = sizes?;
                 let slots = windows.iter().map(|_| slots).collect();
-                let write = if through { WritePolicy::Through } else { WritePolicy::SecondUse };
+                let write = match tier {
+                    Tier::Neighbours => WritePolicy::Never,
+                    _ if through => WritePolicy::Through,
+                    _ => WritePolicy::SecondUse,
+                };
                 Some((tier, TierConfig { slots, writes_max, backlog_max, write }))
             };
             let tiers = Tier::ALL.into_iter().zip(tiers).filter_map(sized).collect();

@@ -1,6 +1,6 @@
 //! A slab, asked as a worker asks it, and looked at as somebody else would.
 
-use super::slab::{ENTRY, HEAD, HEADER_AT, MAGIC, VERSION};
+use super::shape::{CHANGES_AT, ENTRY, HEAD, HEADER_AT, MAGIC, SLOTS_AT, VERSION};
 use super::*;
 use crate::tiers::rig::{Rig, block, hash, layout, pools, slot};
 use domain::GroupId;
@@ -8,8 +8,19 @@ use kv_manager::tiers::header::{HEADER, RecordHeader};
 use std::sync::mpsc::channel;
 use transport::checksum;
 
-fn config() -> HostConfig {
-    HostConfig { name: "test".to_owned(), bytes: 1 << 20, write: WritePolicy::Through }
+/// Where a slab says where the records of each group are.
+pub(super) const PLACES_AT: usize = SLOTS_AT + 8;
+
+pub(super) fn config() -> HostConfig {
+    HostConfig {
+        name: "test".to_owned(),
+        worker: WorkerId(7),
+        life: Incarnation(3),
+        weights: [5; 32],
+        bytes: 1 << 20,
+        write: WritePolicy::Through,
+        shared: None,
+    }
 }
 
 fn open() -> (Rig, Arc<dyn Memory>) {
@@ -35,7 +46,7 @@ fn records_come_back_as_they_were() {
     let (mut rig, memory) = open();
     rig.check_what_is_written_comes_back();
     // The same after others were put everywhere.
-    let slots = word(&*memory, MAGIC.len() + 24) as u32;
+    let slots = word(&*memory, SLOTS_AT) as u32;
     for group in 0..2 {
         for n in 0..slots {
             rig.bytes(block(group, 0)).fill(n as u8);
@@ -54,15 +65,18 @@ fn a_slab_says_itself_what_lies_where() {
     let memory = &*memory;
     let layout = layout();
     assert_eq!(bytes(memory, 0, 8), MAGIC);
-    let [version, fingerprint, groups, slots] = [8, 16, 24, 32].map(|at| word(memory, at));
-    assert_eq!((version, fingerprint, groups), (VERSION, layout.fingerprint(), 2));
-    for (group, round) in [(1, 1), (1, 2), (0, 1)] {
+    let [version, worker, life] = [8, 16, 24].map(|at| word(memory, at));
+    assert_eq!((version, worker, life, bytes(memory, 32, 32)), (VERSION, 7, 3, &[5; 32][..]));
+    let [fingerprint, groups, slots] = [64, 72, SLOTS_AT].map(|at| word(memory, at));
+    assert_eq!((fingerprint, groups), (layout.fingerprint(), 2));
+    for (changes, (group, round)) in (1..).zip([(1, 1), (1, 2), (0, 1)]) {
         rig.bytes(block(group, 0)).fill(40 + round as u8);
         assert!(rig.write(slot(group, 2), block(group, 0), hash(9)));
         let entry = HEAD + ENTRY * (usize::from(group) * slots as usize + 2);
         assert_eq!(word(memory, entry), 2 * round, "the generation is even, and another after each change");
+        assert_eq!(word(memory, CHANGES_AT), changes);
         let len = layout.record_bytes(usize::from(group));
-        let [begin, each] = [0, 8].map(|at| word(memory, 40 + 16 * usize::from(group) + at) as usize);
+        let [begin, each] = [0, 8].map(|at| word(memory, PLACES_AT + 16 * usize::from(group) + at) as usize);
         let record = bytes(memory, begin + 2 * each, len);
         assert_eq!(record, rig.bytes(block(group, 0)));
         let header = RecordHeader { group: GroupId(group), hash: hash(9), fingerprint, len: len as u64, checksum: 0 };
@@ -76,8 +90,8 @@ fn a_slab_says_itself_what_lies_where() {
 fn a_byte_that_changed_is_found() {
     let (mut rig, memory) = open();
     assert!(rig.write(slot(0, 1), block(0, 1), hash(1)));
-    let begin = word(&*memory, 40) as usize;
-    let each = word(&*memory, 48) as usize;
+    let begin = word(&*memory, PLACES_AT) as usize;
+    let each = word(&*memory, PLACES_AT + 8) as usize;
     for at in [begin + each, begin + each + 100, HEAD + ENTRY + HEADER_AT + 20] {
         // SAFETY: it is inside, and no move is under way.
         let flip = || unsafe { *memory.as_ptr().add(at) ^= 4 };

@@ -24,16 +24,18 @@ pub(super) enum Op {
     Flip {
         record: prop::sample::Index,
     },
-    /// Another worker writes a block to the store.
+    /// Another worker writes a block where others look.
     Share {
+        tier: Tier,
         split: u32,
         tokens: u32,
         block: prop::sample::Index,
         told: bool,
     },
-    /// Somebody deletes an object.
+    /// Somebody takes away what was shared.
     Vanish {
         record: prop::sample::Index,
+        told: bool,
     },
     Switch {
         tier: Tier,
@@ -49,20 +51,23 @@ pub(super) fn op() -> impl Strategy<Value = Op> {
         3 => (0..12u32, 1..30u32).prop_map(|(split, tokens)| Op::Load { split, tokens }),
         6 => prop::bool::weighted(0.1).prop_map(|lost| Op::Read { lost }),
         1 => index().prop_map(|record| Op::Flip { record }),
-        2 => (0..12u32, 1..30u32, index(), any::<bool>())
-            .prop_map(|(split, tokens, block, told)| Op::Share { split, tokens, block, told }),
-        1 => index().prop_map(|record| Op::Vanish { record }),
+        2 => (prop::sample::select(SHARED.to_vec()), 0..12u32, 1..30u32, index(), any::<bool>())
+            .prop_map(|(tier, split, tokens, block, told)| Op::Share { tier, split, tokens, block, told }),
+        1 => (index(), any::<bool>()).prop_map(|(record, told)| Op::Vanish { record, told }),
         1 => (prop::sample::select(Tier::ALL.to_vec()), prop::bool::weighted(0.7))
             .prop_map(|(tier, open)| Op::Switch { tier, open }),
     ]
 }
 
-/// Where bytes lie: in a slot, or in an object that has its name by identity.
+/// The tiers that others write to.
+const SHARED: [Tier; 2] = [Tier::Neighbours, Tier::Object];
+
+/// Where bytes lie: in a slot, or where identities name them.
 type Spot = (Tier, GroupId, u128);
 
 fn spot(place: Place, hash: BlockHash) -> Spot {
     let Place { tier, slot } = place;
-    let inside = if tier == Tier::Object { u128::from_le_bytes(hash.0) } else { slot.slot.into() };
+    let inside = if SHARED.contains(&tier) { u128::from_le_bytes(hash.0) } else { slot.slot.into() };
     (tier, slot.group, inside)
 }
 
@@ -96,6 +101,7 @@ impl World {
                 let Some(write) = self.kv.next_write() else { return };
                 let read = self.below.loads.iter().flat_map(|load| &load.reads).any(|read| read.place == write.place);
                 assert!(!read, "{:?} is written while it is read", write.place);
+                assert_ne!(write.place.tier, Tier::Neighbours, "others alone write there");
                 if write.place.tier != Tier::Object {
                     // From now on the slot holds who knows what.
                     self.below.records.remove(&spot(write.place, write.hash));
@@ -125,7 +131,7 @@ impl World {
                     self.below.flipped.insert(*record.get(&spots));
                 }
             }
-            Op::Share { split, tokens, block, told } => {
+            Op::Share { tier, split, tokens, block, told } => {
                 let tokens = prompt(split, tokens);
                 let chain = self.chain(&tokens);
                 if chain.is_empty() {
@@ -135,20 +141,27 @@ impl World {
                 let (hash, size) = (chain[number], self.config.block_tokens as usize);
                 let bytes = tags(&tokens)[number * size..(number + 1) * size].to_vec();
                 for group in (0..self.config.groups.len()).map(|group| GroupId(group as u16)) {
-                    let spot = (Tier::Object, group, u128::from_le_bytes(hash.0));
+                    let spot = (tier, group, u128::from_le_bytes(hash.0));
                     self.below.records.entry(spot).or_insert((hash, bytes.clone()));
                     if told {
-                        self.kv.learn(Tier::Object, &[(group, hash)]);
+                        self.kv.learn(tier, &[(group, hash)]);
                     }
                 }
             }
-            Op::Vanish { record } => {
+            Op::Vanish { record, told } => {
                 let spots: Vec<Spot> =
-                    self.below.records.keys().filter(|(tier, ..)| *tier == Tier::Object).copied().collect();
+                    self.below.records.keys().filter(|(tier, ..)| SHARED.contains(tier)).copied().collect();
                 if !spots.is_empty() {
-                    let spot = record.get(&spots);
-                    self.below.records.remove(spot);
-                    self.below.flipped.remove(spot);
+                    let spot = *record.get(&spots);
+                    let (tier, group, hash) = spot;
+                    self.below.records.remove(&spot);
+                    self.below.flipped.remove(&spot);
+                    let hash = BlockHash(hash.to_le_bytes());
+                    if told {
+                        self.kv.forget(tier, &[(group, hash)]);
+                        let found = self.kv.tiers.get(&tier).is_some_and(|tier| tier.holds(group, hash));
+                        assert!(!found, "it is found though it is gone");
+                    }
                 }
             }
             Op::Switch { tier, open: true } => self.kv.open_tier(tier),

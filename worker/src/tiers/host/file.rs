@@ -1,0 +1,172 @@
+//! The file of a slab that workers of a host share: in memory, locked by whoever answers for it, readable by its user alone and
+//! writable by nobody who opens it.
+//!
+//! The lock is the proof of life: the system gives it back when its holder ends, however it ends. A file gets its name when it is
+//! whole and locked, so one that is not locked is a dead worker's. It goes with the value that holds its lock.
+
+use rustix::fs::{AtFlags, CWD, FallocateFlags, FlockOperation, Mode, OFlags};
+use rustix::io::{Errno, retry_on_intr};
+use rustix::mm::{Advice, MapFlags, ProtFlags};
+use std::fs::DirBuilder;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use transport::Memory;
+
+/// What names of slabs end with.
+pub(super) const SUFFIX: &str = ".slab";
+/// What `statfs` says of a `tmpfs`.
+const TMPFS: u64 = 0x0102_1994;
+
+/// A slab's file, mapped.
+pub(super) struct SlabFile {
+    base: *mut u8,
+    len: usize,
+    file: OwnedFd,
+    path: PathBuf,
+    /// This value holds the lock.
+    held: bool,
+}
+
+// SAFETY: it is an address range; what is done with it is the business of the unsafe code that does it.
+unsafe impl Send for SlabFile {}
+// SAFETY: as above.
+unsafe impl Sync for SlabFile {}
+
+/// Why a slab cannot be made in a folder.
+#[derive(Debug, thiserror::Error)]
+pub enum FolderError {
+    /// Its files do not lie in memory.
+    #[error("{} is no tmpfs: give a folder below /dev/shm, or mount a tmpfs there", .0.display())]
+    NoTmpfs(PathBuf),
+    /// The system refused something.
+    #[error("{}: {what}: {source}", folder.display())]
+    System {
+        /// Where.
+        folder: PathBuf,
+        /// What.
+        what: &'static str,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+impl SlabFile {
+    /// A file of `len` bytes in the folder, which is made where there is none: this head and zeros. All of its memory is taken
+    /// now, for who wrote to memory that is not there would be killed. Errors: [`FolderError`].
+    pub(super) fn create(folder: &Path, name: &str, len: usize, head: &[u8]) -> Result<Self, FolderError> {
+        let failed =
+            |what| move |error: Errno| FolderError::System { folder: folder.to_owned(), what, source: error.into() };
+        // Not what it lies in: that might be where a tmpfs was to be mounted.
+        match DirBuilder::new().mode(0o700).create(folder) {
+            Err(source) if source.kind() != io::ErrorKind::AlreadyExists => {
+                return Err(FolderError::System { folder: folder.to_owned(), what: "it cannot be made", source });
+            }
+            _ => {}
+        }
+        let kind = rustix::fs::statfs(folder).map_err(failed("it cannot be looked at"))?.f_type;
+        if kind as u64 != TMPFS {
+            return Err(FolderError::NoTmpfs(folder.to_owned()));
+        }
+        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+        let file = rustix::fs::open(folder, flags, Mode::RUSR).map_err(failed("no file can be made in it"))?;
+        retry_on_intr(|| rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, len as u64))
+            .map_err(failed("it has no room for the slab"))?;
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        let mut slab =
+            Self::map(file, len, protection, folder.join(name)).map_err(failed("the slab cannot be mapped"))?;
+        assert!(head.len() <= len, "a slab is longer than its head");
+        // SAFETY: the head is inside the mapping, which nobody else knows yet.
+        unsafe { std::ptr::copy_nonoverlapping(head.as_ptr(), slab.base, head.len()) };
+        assert!(slab.hold().map_err(failed("the slab cannot be locked"))?, "nobody else knows the file");
+        let unnamed = format!("/proc/self/fd/{}", slab.file.as_raw_fd());
+        rustix::fs::linkat(CWD, &unnamed, CWD, &slab.path, AtFlags::SYMLINK_FOLLOW).map_err(|error| {
+            // What has the name is not this one's to remove.
+            slab.held = false;
+            failed("the slab cannot be named")(error)
+        })?;
+        Ok(slab)
+    }
+
+    /// Maps the file of another worker for reading. `None`: it is gone, or none of this user's, or too short for a head of so many
+    /// bytes.
+    pub(super) fn open(path: PathBuf, head: usize) -> Option<Self> {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let file = rustix::fs::open(&path, flags, Mode::empty()).ok()?;
+        let stat = rustix::fs::fstat(&file).ok()?;
+        let len = usize::try_from(stat.st_size).ok()?;
+        // What others could write is not relied on, whatever it says of itself.
+        let mine = stat.st_uid == rustix::process::geteuid().as_raw();
+        (mine && len >= head).then(|| Self::map(file, len, ProtFlags::READ, path).ok()).flatten()
+    }
+
+    fn map(file: OwnedFd, len: usize, protection: ProtFlags, path: PathBuf) -> Result<Self, Errno> {
+        // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing.
+        let base = unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, protection, MapFlags::SHARED, &file, 0)? };
+        // A value from here on, so that an error unmaps it.
+        let slab = Self { base: base.cast(), len, file, path, held: false };
+        // SAFETY: the range is the mapping's.
+        unsafe {
+            // A child that lived on would keep a mapping to write with.
+            rustix::mm::madvise(base, len, Advice::LinuxDontFork)?;
+            // A hint; nothing depends on it but speed.
+            let _ = rustix::mm::madvise(base, len, Advice::LinuxHugepage);
+        }
+        Ok(slab)
+    }
+
+    /// Takes the lock, if nobody has it. Errors: of the system.
+    pub(super) fn hold(&mut self) -> Result<bool, Errno> {
+        match rustix::fs::flock(&self.file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => self.held = true,
+            Err(Errno::WOULDBLOCK) => return Ok(false),
+            Err(error) => return Err(error),
+        }
+        Ok(true)
+    }
+
+    /// Gives the lock back, for somebody else.
+    pub(super) fn release(&mut self) {
+        self.held = false;
+        // It was held, so it can be given back; and it is when the file is closed.
+        let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
+    }
+
+    /// Whether this value holds the lock.
+    pub(super) fn is_held(&self) -> bool {
+        self.held
+    }
+}
+
+impl Memory for SlabFile {
+    fn as_ptr(&self) -> *mut u8 {
+        self.base
+    }
+
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    fn file(&self) -> Option<(BorrowedFd<'_>, u64)> {
+        Some((self.file.as_fd(), 0))
+    }
+}
+
+impl Drop for SlabFile {
+    fn drop(&mut self) {
+        if self.held {
+            // Before the lock is given back, lest somebody adopts it.
+            let removed = std::fs::remove_file(&self.path);
+            if let Err(error) = removed.or_else(|error| match error.kind() {
+                io::ErrorKind::NotFound => Ok(()),
+                _ => Err(error),
+            }) {
+                tracing::warn!(path = %self.path.display(), %error, "a slab stays in memory");
+            }
+        }
+        // SAFETY: the mapping is this value's own, and who used it held the value.
+        let unmapped = unsafe { rustix::mm::munmap(self.base.cast(), self.len) };
+        debug_assert!(unmapped.is_ok(), "a mapping of one's own can be unmapped");
+    }
+}
