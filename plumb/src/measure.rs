@@ -181,7 +181,7 @@ impl Run<'_> {
             let goal = match tier {
                 Tier::Host => Some(HOST_GOAL * memcpy.median + step.median),
                 Tier::Disk => Some(DISK_GOAL * read.median + step.median),
-                Tier::Object => None,
+                Tier::Neighbours | Tier::Object => None,
             };
             rows.push(row(tier.name(), came, least, goal));
         }

@@ -344,7 +344,7 @@ impl Core {
         let Some(sequence) = self.sequences.get_mut(&key).filter(|sequence| sequence.sources.is_open()) else { return };
         let shares = sequence.sources.end(now, sequence.tokens.len() as u32);
         shares.iter().for_each(|(source, share)| self.meters.source(*source, *share));
-        let [device, host, disk, object, computed] =
+        let [device, host, neighbours, disk, object, computed] =
             Source::ALL.map(|source| shares.get(&source).copied().unwrap_or_default());
         let (worker, request) = (&self.config.name, key.request);
         let ns = |share: Share| share.took.map(|took| took.as_nanos() as u64);
@@ -355,6 +355,8 @@ impl Core {
             device = device.tokens,
             host = host.tokens,
             host_ns = ns(host),
+            neighbours = neighbours.tokens,
+            neighbours_ns = ns(neighbours),
             disk = disk.tokens,
             disk_ns = ns(disk),
             object = object.tokens,

@@ -20,8 +20,14 @@ pub(crate) enum Source {
 
 impl Source {
     /// All of them.
-    pub(crate) const ALL: [Self; 5] =
-        [Self::Device, Self::Tier(Tier::Host), Self::Tier(Tier::Disk), Self::Tier(Tier::Object), Self::Computed];
+    pub(crate) const ALL: [Self; 6] = [
+        Self::Device,
+        Self::Tier(Tier::Host),
+        Self::Tier(Tier::Neighbours),
+        Self::Tier(Tier::Disk),
+        Self::Tier(Tier::Object),
+        Self::Computed,
+    ];
 
     /// Its name.
     pub(crate) fn name(self) -> &'static str {
