@@ -87,6 +87,9 @@ fn machine() -> Machine<Decode> {
         weights: [0; 32],
         reserve_blocks: 0,
         eviction: kv_manager::EvictionPolicy::Lru,
+        watermarks: kv_manager::Watermarks::default(),
+        pinned_percent: 0,
+        park_after: None,
         scheduler: SchedulerConfig {
             step_tokens_max: 64,
             chunk_tokens: 16,

@@ -1,5 +1,7 @@
 //! What a KV manager is told at start: sizes, bounds and the policy of eviction.
 
+use std::time::Duration;
+
 /// Size and window of one KV group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GroupConfig {
@@ -10,6 +12,11 @@ pub struct GroupConfig {
 }
 
 impl GroupConfig {
+    /// Blocks that pins may name, given the share of the pool.
+    pub(crate) fn pinned_max(&self, percent: u32) -> usize {
+        (u64::from(self.blocks) * u64::from(percent) / 100) as usize
+    }
+
     /// First block (of `block_tokens` positions) that a query at `position` attends to.
     pub(crate) fn first_needed(&self, position: u32, block_tokens: u32) -> u32 {
         self.window.map_or(0, |window| (position + 1).saturating_sub(window) / block_tokens)
@@ -27,6 +34,29 @@ pub enum EvictionPolicy {
     Tree,
 }
 
+/// Between which shares of a pool write-back keeps the blocks that are neither free nor on their way to a lower tier.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Watermarks {
+    /// Above it blocks go down, in percent of the pool.
+    pub high_percent: u32,
+    /// Until no more than this are left, in percent of the pool. At most the high one.
+    pub low_percent: u32,
+}
+
+impl Default for Watermarks {
+    fn default() -> Self {
+        Self { high_percent: 90, low_percent: 80 }
+    }
+}
+
+impl Watermarks {
+    /// Blocks of a pool of `total` that are above neither mark: the high and the low one.
+    pub(crate) fn blocks(self, total: u32) -> (u32, u32) {
+        let share = |percent: u32| (u64::from(total) * u64::from(percent) / 100) as u32;
+        (share(self.high_percent), share(self.low_percent))
+    }
+}
+
 /// Sizes and bounds of a [`crate::KvManager`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KvConfig {
@@ -36,6 +66,12 @@ pub struct KvConfig {
     pub groups: Vec<GroupConfig>,
     /// Which cached blocks go first, in every group.
     pub eviction: EvictionPolicy,
+    /// When blocks go to tiers that are written back.
+    pub watermarks: Watermarks,
+    /// Most of a group's blocks that pins may name, in percent of its pool. So much less is left to the longest sequence.
+    pub pinned_percent: u32,
+    /// A block that nobody used for so long is parked: it leaves the device for the lowest tier of this host. `None`: never.
+    pub park_after: Option<Duration>,
     /// Blocks per group that opening a sequence leaves available, so that running sequences can grow. Waived while no
     /// sequence is open: then there is nobody to keep them for.
     pub reserve_blocks: u32,

@@ -25,8 +25,12 @@ pub(crate) trait Eviction: Send {
     /// what it was, before its memory is given to another use.
     fn remove(&mut self, block: BlockId);
 
-    /// Takes out the block that goes first.
+    /// Takes out the block that goes first. Where it is used again before its memory is given to another use, it comes back by
+    /// [`insert`](Self::insert), as what it was.
     fn pop(&mut self) -> Option<BlockId>;
+
+    /// Takes out this block, which is in, as [`pop`](Self::pop) does the one that goes first.
+    fn forget(&mut self, block: BlockId);
 
     /// Number of blocks that are in.
     fn len(&self) -> u32;

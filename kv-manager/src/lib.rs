@@ -17,12 +17,13 @@ mod index;
 mod lease;
 mod lives;
 mod manager;
+mod pins;
 mod pool;
 mod sequence;
 pub mod tiers;
 
-pub use config::{EvictionPolicy, GroupConfig, KvConfig};
+pub use config::{EvictionPolicy, GroupConfig, KvConfig, Watermarks};
 pub use fetch::{Fetch, FetchCommand, FetchConfig, FetchEvent, FetchState, Piece};
 pub use lives::{Heard, Lives};
-pub use manager::{Admit, CaughtUp, Grow, KvManager, OfferParts};
+pub use manager::{Admit, CaughtUp, Grow, KvManager, OfferParts, Pinned};
 pub use pool::GroupStats;

@@ -8,13 +8,15 @@
 //! it have ended.
 
 pub use catch_up::CaughtUp;
+pub use pins::Pinned;
 
 use crate::config::{GroupConfig, KvConfig};
 use crate::eviction;
 use crate::index::PrefixIndex;
 use crate::lease::{Lease, LeaseTable};
+use crate::pins::PinTable;
 use crate::pool::{GroupStats, Pool};
-use crate::sequence::{Pin, Sequence};
+use crate::sequence::{Copying, Sequence};
 use crate::tiers::{Shelves, Tier};
 use domain::handoff::OfferedGroup;
 use domain::plan::{BlockCopy, BlockTable};
@@ -65,6 +67,7 @@ pub struct KvManager {
     index: PrefixIndex,
     sequences: BTreeMap<SeqKey, Sequence>,
     leases: LeaseTable,
+    pins: PinTable,
     /// The tiers below.
     tiers: BTreeMap<Tier, Shelves>,
 }
@@ -84,6 +87,7 @@ impl KvManager {
             index: PrefixIndex::new(&windowed),
             sequences: BTreeMap::new(),
             leases: LeaseTable::new(config.answers_max, config.leases_max),
+            pins: PinTable::new(config.groups.iter().map(|group| group.pinned_max(config.pinned_percent)).collect()),
             tiers: BTreeMap::new(),
             config,
         }
@@ -165,7 +169,7 @@ impl KvManager {
             for (table, pool) in tables.iter().zip(&mut self.pools) {
                 for (number, &block) in (table.first..candidates as u32).zip(&table.blocks).skip(hit as usize) {
                     pool.fill(block);
-                    pool.seal(block, chain[number as usize], parent(chain, number), &mut self.index);
+                    pool.seal(block, chain[number as usize], parent(chain, number), &self.pins, &mut self.index);
                 }
             }
         }
@@ -178,7 +182,7 @@ impl KvManager {
             sealed: hit,
             fetched: if fetch { tokens } else { 0 },
             leases: Vec::new(),
-            pins: Vec::new(),
+            copying: Vec::new(),
         };
         self.sequences.insert(key, sequence);
         self.assert_conserved();
@@ -217,9 +221,9 @@ impl KvManager {
                     lease.key == key && lease.tokens > unplanned.max(start)
                 };
                 broken.extend(pool.leases(from).iter().copied().filter(promised));
-                pool.pin(from);
+                pool.hold(from);
                 pool.leave(from, &self.index);
-                sequence.pins.push(Pin { source: BlockRef { group, block: from }, start, until: tokens });
+                sequence.copying.push(Copying { source: BlockRef { group, block: from }, start, until: tokens });
                 copies.push(BlockCopy { group, from, to });
             }
             table.blocks.extend((0..fresh).map(|_| pool.allocate(&mut self.index)));
@@ -254,7 +258,7 @@ impl KvManager {
             }
             for number in sealed.clone().filter(here) {
                 let block = table.blocks[(number - table.first) as usize];
-                let new = pool.seal(block, chain[number as usize], parent(chain, number), &mut self.index);
+                let new = pool.seal(block, chain[number as usize], parent(chain, number), &self.pins, &mut self.index);
                 for tier in self.tiers.values_mut().filter(|_| new) {
                     let block = BlockRef { group: id, block };
                     tier.sealed(block, pool.generation(block.block), chain[number as usize]);
@@ -268,10 +272,10 @@ impl KvManager {
         }
         sequence.written = tokens;
         sequence.sealed = sealed.end;
-        sequence.pins.retain(|pin| {
-            let done = pin.until <= tokens;
+        sequence.copying.retain(|copy| {
+            let done = copy.until <= tokens;
             if done {
-                self.pools[at(pin.source.group)].unpin(pin.source.block);
+                self.pools[at(copy.source.group)].release(copy.source.block);
             }
             !done
         });
@@ -291,7 +295,7 @@ impl KvManager {
         assert!(!self.is_open(child), "{child} is open already");
         let sequence = self.sequence(parent);
         assert!(sequence.is_validated(), "{parent} is forked before it is validated");
-        assert!(sequence.pins.is_empty(), "{parent} is forked before its copies are made");
+        assert!(sequence.copying.is_empty(), "{parent} is forked before its copies are made");
         let fork = Sequence {
             tables: sequence.tables.clone(),
             blocks: sequence.blocks,
@@ -301,7 +305,7 @@ impl KvManager {
             sealed: sequence.sealed,
             fetched: 0,
             leases: Vec::new(),
-            pins: Vec::new(),
+            copying: Vec::new(),
         };
         for (table, pool) in fork.tables.iter().zip(&mut self.pools) {
             table.blocks.iter().for_each(|&block| pool.share(block));
@@ -314,8 +318,8 @@ impl KvManager {
     /// that is not open is left alone, so that every path may end here.
     pub fn close(&mut self, key: SeqKey) {
         let Some(sequence) = self.sequences.remove(&key) else { return };
-        for pin in sequence.pins {
-            self.pools[at(pin.source.group)].unpin(pin.source.block);
+        for copy in sequence.copying {
+            self.pools[at(copy.source.group)].release(copy.source.block);
         }
         for (table, pool) in sequence.tables.iter().zip(&mut self.pools) {
             // The tail first: a block is worth nothing without those before it, so it shall be evicted before them.
@@ -326,7 +330,7 @@ impl KvManager {
         self.assert_conserved();
     }
 
-    /// Drops all cached blocks that no sequence uses and no live lease covers.
+    /// Drops all cached blocks that no sequence uses, no live lease covers and no pin names.
     pub fn flush(&mut self) {
         self.pools.iter_mut().for_each(|pool| pool.flush(&mut self.index));
         self.assert_conserved();
@@ -517,8 +521,8 @@ impl KvManager {
                 assert_eq!(table.first + table.blocks.len() as u32, sequence.blocks, "{key}: tables end together");
                 table.blocks.iter().for_each(|block| holders[block.0 as usize].0 += 1);
             }
-            for pin in &sequence.pins {
-                holders[at(pin.source.group)][pin.source.block.0 as usize].1 += 1;
+            for copy in &sequence.copying {
+                holders[at(copy.source.group)][copy.source.block.0 as usize].1 += 1;
             }
         }
         for block in self.tiers.values().flat_map(Shelves::written_from) {
@@ -536,8 +540,9 @@ impl KvManager {
                 holders[at(block.group)][block.block.0 as usize].2.push(id);
             }
         }
-        self.pools.iter().zip(&holders).for_each(|(pool, holders)| pool.check(holders, &self.index));
+        self.pools.iter().zip(&holders).for_each(|(pool, holders)| pool.check(holders, &self.index, &self.pins));
         self.leases.check();
+        self.pins.check();
         self.tiers.values().for_each(Shelves::check);
     }
 
@@ -642,6 +647,8 @@ fn not_open(key: SeqKey) -> ! {
 mod catch_up;
 #[cfg(feature = "explore")]
 mod explore;
+mod parking;
+mod pins;
 #[cfg(test)]
 mod tests;
 mod tiers;

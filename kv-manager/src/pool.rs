@@ -3,10 +3,13 @@
 //! A block's state follows from who holds it and what it holds; [`Pool::settle`] is the one place that derives it. Which
 //! sequence uses which block, and what a lease is, the manager knows.
 
+use crate::config::Watermarks;
 use crate::eviction::Eviction;
 use crate::index::PrefixIndex;
+use crate::pins::PinTable;
 use domain::planted::{self, Bug};
-use domain::{BlockHash, BlockId, Generation, GroupId, LeaseId};
+use domain::{BlockHash, BlockId, Generation, GroupId, LeaseId, Time};
+use order::Order;
 
 /// The state of a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -17,7 +20,7 @@ pub(crate) enum State {
     Filling,
     /// All written, and a sequence uses it, or a reader does and no index knows it.
     InUse,
-    /// All written and indexed, and no sequence uses it. May be evicted once no live lease covers it.
+    /// All written and indexed, and no sequence uses it. May be evicted once no live lease covers it and no pin names it.
     Cached,
 }
 
@@ -32,7 +35,7 @@ struct Block {
     /// Sequences whose tables hold it.
     users: u32,
     /// Copies that will still read it.
-    pins: u32,
+    holds: u32,
     /// Live leases that cover it: ids, so that an end that comes twice ends nothing else.
     leases: Vec<LeaseId>,
     /// All positions are written.
@@ -43,8 +46,8 @@ struct Block {
     parent: Option<BlockHash>,
     /// Whether the index names it under `hash`.
     indexed: bool,
-    /// Whether the eviction policy has it.
-    evictable: bool,
+    /// A pin names it.
+    pinned: bool,
 }
 
 /// Counts of one group, in blocks.
@@ -60,12 +63,18 @@ pub struct GroupStats {
     pub in_use: u32,
     /// Full, indexed, used by no sequence.
     pub cached: u32,
-    /// Cached ones that no live lease covers.
+    /// Cached ones that no live lease covers and no pin names.
     pub evictable: u32,
     /// Covered by a live lease, in whichever state.
     pub leased: u32,
+    /// Named by a pin, in use or cached.
+    pub pinned: u32,
+    /// Cached ones that write-back took down, or is to: they are given up first.
+    pub cold: u32,
     /// Cached blocks given up for room, since the start.
     pub evictions: u64,
+    /// Blocks that left the device because nobody used them for long, or somebody said so, since the start.
+    pub parked: u64,
     /// Blocks that sequences took over from the cache, when they were opened or later, since the start.
     pub hits: u64,
     /// Full blocks that opened sequences would have taken over, had they been cached, since the start.
@@ -85,11 +94,16 @@ pub(crate) struct Pool {
     group: GroupId,
     blocks: Vec<Block>,
     free: Vec<BlockId>,
-    eviction: Box<dyn Eviction>,
+    /// Which blocks may be given up.
+    order: Order,
+    /// There were more warm blocks than the high watermark allows, and are more than the low one does.
+    cooling: bool,
     /// Blocks by [`State`], counted at every transition.
     counts: [u32; STATES],
     leased: u32,
+    pinned: u32,
     evictions: u64,
+    parked: u64,
     hits: u64,
     misses: u64,
 }
@@ -101,22 +115,25 @@ impl Pool {
             state: State::Free,
             generation: Generation(0),
             users: 0,
-            pins: 0,
+            holds: 0,
             leases: Vec::new(),
             full: false,
             hash: None,
             parent: None,
             indexed: false,
-            evictable: false,
+            pinned: false,
         };
         Self {
             group,
             blocks: (0..blocks).map(|_| block()).collect(),
             free: (0..blocks).rev().map(BlockId).collect(),
-            eviction,
+            order: Order::new(blocks, eviction),
+            cooling: false,
             counts: [blocks, 0, 0, 0],
             leased: 0,
+            pinned: 0,
             evictions: 0,
+            parked: 0,
             hits: 0,
             misses: 0,
         }
@@ -129,7 +146,7 @@ impl Pool {
 
     /// Blocks that can be had at once: free or evictable.
     pub(crate) fn available(&self) -> u32 {
-        self.free.len() as u32 + self.eviction.len()
+        self.free.len() as u32 + self.order.len()
     }
 
     /// Takes a block for a sequence, under a new generation; where none is free, the eviction policy gives one up.
@@ -148,6 +165,7 @@ impl Pool {
 
     /// One more sequence uses the block.
     pub(crate) fn share(&mut self, id: BlockId) {
+        self.order.warm(id);
         self.block(id).users += 1;
         self.settle(id);
     }
@@ -162,23 +180,31 @@ impl Pool {
         // The block that the index has in this one's stead was used, so to say, along with it; otherwise it would go
         // before blocks that continue it.
         if let Some(twin) = twin.filter(|&twin| self.is_evictable(twin)) {
-            let Block { hash, parent, .. } = self.blocks[twin.0 as usize];
-            self.eviction.remove(twin);
-            self.eviction.insert(twin, hash.expect("a cached block is sealed"), parent);
+            self.order.warm(twin);
+            if self.is_evictable(twin) {
+                self.order.exit(twin);
+            }
+            self.enter(twin);
         }
     }
 
     /// A copy will read the block, whoever leaves it before.
-    pub(crate) fn pin(&mut self, id: BlockId) {
-        self.block(id).pins += 1;
+    pub(crate) fn hold(&mut self, id: BlockId) {
+        self.order.warm(id);
+        self.hold_cold(id);
+    }
+
+    /// A tier will read the block, which is no use of it.
+    pub(crate) fn hold_cold(&mut self, id: BlockId) {
+        self.block(id).holds += 1;
         self.settle(id);
     }
 
-    /// The copy was made, or never will be.
-    pub(crate) fn unpin(&mut self, id: BlockId) {
+    /// What read it has, or never will.
+    pub(crate) fn release(&mut self, id: BlockId) {
         let block = self.block(id);
-        assert!(block.pins > 0, "no copy reads {id}");
-        block.pins -= 1;
+        assert!(block.holds > 0, "no copy reads {id}");
+        block.holds -= 1;
         self.settle(id);
     }
 
@@ -200,13 +226,29 @@ impl Pool {
         self.settle(id);
     }
 
+    /// A pin names the block, which is indexed.
+    pub(crate) fn pin(&mut self, id: BlockId) {
+        let before = std::mem::replace(&mut self.block(id).pinned, true);
+        assert!(!before, "{id} is pinned already");
+        self.pinned += 1;
+        self.settle(id);
+    }
+
+    /// No pin names the block any more.
+    pub(crate) fn unpin(&mut self, id: BlockId) {
+        let before = std::mem::replace(&mut self.block(id).pinned, false);
+        assert!(before, "{id} is not pinned");
+        self.pinned -= 1;
+        self.settle(id);
+    }
+
     /// All positions of the block are written.
     pub(crate) fn fill(&mut self, id: BlockId) {
         self.block(id).full = true;
         self.settle(id);
     }
 
-    /// Gives a full block its identity, tells whose block it continues, and enters it into the index. Where another block has the identity already, that
+    /// Gives a full block its identity, tells whose block it continues, and enters it into the index; a pin may name that. Where another block has the identity already, that
     /// one stays indexed, and this one is good for its own sequences and goes with them: their tables may
     /// be part of a step that runs, so the two cannot be exchanged. `false`: it had its identity already.
     pub(crate) fn seal(
@@ -214,6 +256,7 @@ impl Pool {
         id: BlockId,
         hash: BlockHash,
         parent: Option<BlockHash>,
+        pins: &PinTable,
         index: &mut PrefixIndex,
     ) -> bool {
         let group = self.group;
@@ -224,14 +267,60 @@ impl Pool {
             block.hash = Some(hash);
             block.parent = parent;
             block.indexed = index.insert(group, hash, id);
+            if block.indexed && pins.names(group, hash) {
+                self.pin(id);
+            }
             self.settle(id);
         }
         new
     }
 
-    /// Gives up all cached blocks that no live lease covers.
+    /// Gives up all cached blocks that no live lease covers and no pin names.
     pub(crate) fn flush(&mut self, index: &mut PrefixIndex) {
         while self.evict(index) {}
+    }
+
+    /// Whether write-back is to take blocks down: there were more warm ones than above the high watermark, and are more than the
+    /// low one allows. A block is warm that is neither free nor cold.
+    pub(crate) fn is_cooling(&mut self, watermarks: Watermarks) -> bool {
+        let (high, low) = watermarks.blocks(self.total());
+        let warm = self.total() - self.free.len() as u32 - self.order.cold_blocks();
+        self.cooling = warm > if self.cooling { low } else { high };
+        self.cooling
+    }
+
+    /// Takes the block that goes first out of the policy: it is cold now, and shall be written. What it is: its generation and
+    /// identity.
+    pub(crate) fn cool(&mut self) -> Option<(BlockId, Generation, BlockHash)> {
+        let id = self.order.cool()?;
+        Some((id, self.generation(id), self.hash(id)))
+    }
+
+    /// The time is `now`.
+    pub(crate) fn pass(&mut self, now: Time) {
+        self.order.pass(now);
+    }
+
+    /// The block that could be given up for longest, and since when.
+    pub(crate) fn longest_idle(&self) -> Option<(BlockId, Time)> {
+        self.order.longest_idle()
+    }
+
+    /// The block, which may be given up, leaves once it is told to [`depart`](Self::depart), unless it is used before.
+    pub(crate) fn park(&mut self, id: BlockId) {
+        self.order.park(id);
+    }
+
+    /// Whether the block is to be parked, and nothing reads it.
+    pub(crate) fn may_depart(&self, id: BlockId) -> bool {
+        self.order.may_depart(id)
+    }
+
+    /// The block, which may, leaves.
+    pub(crate) fn depart(&mut self, id: BlockId, index: &mut PrefixIndex) {
+        self.order.depart(id);
+        self.give_up(id, index);
+        self.parked += 1;
     }
 
     /// Counts a lookup: blocks taken over and blocks that were missing.
@@ -245,14 +334,19 @@ impl Pool {
         self.blocks[id.0 as usize].users > 1
     }
 
-    /// Whether the block is cached and no live lease covers it.
+    /// Whether the block is cached, no live lease covers it and no pin names it.
     pub(crate) fn is_evictable(&self, id: BlockId) -> bool {
-        self.blocks[id.0 as usize].evictable
+        self.order.contains(id)
     }
 
     /// Live leases that cover the block.
     pub(crate) fn leases(&self, id: BlockId) -> &[LeaseId] {
         &self.blocks[id.0 as usize].leases
+    }
+
+    /// The identity of a block that has one.
+    pub(crate) fn hash(&self, id: BlockId) -> BlockHash {
+        self.blocks[id.0 as usize].hash.expect("the block is sealed")
     }
 
     /// How often the block was taken.
@@ -275,9 +369,12 @@ impl Pool {
             filling,
             in_use,
             cached,
-            evictable: self.eviction.len(),
+            evictable: self.order.len(),
+            cold: self.order.cold_blocks(),
             leased: self.leased,
+            pinned: self.pinned,
             evictions: self.evictions,
+            parked: self.parked,
             hits: self.hits,
             misses: self.misses,
         }
@@ -288,7 +385,10 @@ impl Pool {
         let [free, filling, in_use, cached] = self.counts;
         let sum = self.free.len() as u32 + filling + in_use + cached;
         assert!(
-            sum == self.total() && free == self.free.len() as u32 && self.eviction.len() <= cached,
+            sum == self.total()
+                && free == self.free.len() as u32
+                && self.order.len() <= cached
+                && self.pinned <= in_use + cached,
             "{}: blocks are not conserved: {:?}",
             self.group,
             self.stats()
@@ -297,20 +397,22 @@ impl Pool {
 
     /// Asserts everything about the pool, block by block, given who holds what: `holders[b]` is the sequences,
     /// the copies and the leases (sorted) that hold block `b`.
-    pub(crate) fn check(&self, holders: &[(u32, u32, Vec<LeaseId>)], index: &PrefixIndex) {
+    pub(crate) fn check(&self, holders: &[(u32, u32, Vec<LeaseId>)], index: &PrefixIndex, pins: &PinTable) {
         self.assert_conserved();
         let mut counts = [0; STATES];
         let mut is_free = vec![false; self.blocks.len()];
         for id in &self.free {
             assert!(!std::mem::replace(&mut is_free[id.0 as usize], true), "{id} is free twice");
         }
-        let (mut leased, mut evictable, mut indexed) = (0, 0, 0);
+        let (mut leased, mut evictable, mut indexed, mut pinned) = (0, 0, 0, 0);
         for (number, block) in self.blocks.iter().enumerate() {
             let id = BlockId(number as u32);
             let mut leases = block.leases.clone();
             leases.sort_unstable();
-            assert_eq!((block.users, block.pins, leases), holders[number], "holders of {id}");
-            let held = block.users + block.pins > 0;
+            assert_eq!((block.users, block.holds, leases), holders[number], "holders of {id}");
+            let held = block.users + block.holds > 0;
+            let named = block.indexed && block.hash.is_some_and(|hash| pins.names(self.group, hash));
+            assert_eq!(block.pinned, named, "{id} and the pins");
             let idle = !held && block.leases.is_empty();
             let expected = match block {
                 Block { indexed: false, .. } if idle => State::Free,
@@ -320,19 +422,27 @@ impl Pool {
             };
             assert_eq!(block.state, expected, "state of {id}");
             assert_eq!(is_free[number], expected == State::Free, "{id} and the free list");
-            assert_eq!(block.evictable, expected == State::Cached && idle, "{id} and the eviction policy");
+            assert_eq!(
+                self.is_evictable(id),
+                expected == State::Cached && idle && !block.pinned,
+                "{id} and the eviction policy"
+            );
             assert!(expected == State::Free || block.generation.0 > 0, "{id} was taken under no generation");
             if block.indexed {
                 let named = block.hash.and_then(|hash| index.get(self.group, hash));
                 assert_eq!((block.full, named), (true, Some(id)), "{id} and the index");
             }
+            assert!(!self.order.is_cold(id) || block.indexed && block.users == 0, "{id} is cold and used");
             counts[expected as usize] += 1;
+            pinned += u32::from(block.pinned);
             leased += u32::from(!block.leases.is_empty());
-            evictable += u32::from(block.evictable);
+            evictable += u32::from(self.is_evictable(id));
             indexed += usize::from(block.indexed);
         }
         assert_eq!(counts, self.counts, "blocks by state");
-        assert_eq!((leased, evictable), (self.leased, self.eviction.len()), "leased and evictable blocks");
+        assert_eq!(pinned, self.pinned, "pinned blocks");
+        self.order.check();
+        assert_eq!((leased, evictable), (self.leased, self.order.len()), "leased and evictable blocks");
         assert_eq!(indexed, index.len(self.group), "the index names only blocks that know of it");
     }
 
@@ -340,9 +450,9 @@ impl Pool {
     #[cfg(feature = "explore")]
     pub(crate) fn digest(&self, hasher: &mut impl std::hash::Hasher) {
         use std::hash::Hash;
-        for block in &self.blocks {
-            (block.state as u8, block.generation, block.users, block.pins, block.leases.len()).hash(hasher);
-            (block.full, block.hash, block.indexed, block.evictable).hash(hasher);
+        for (id, block) in (0..).map(BlockId).zip(&self.blocks) {
+            (block.state as u8, block.generation, block.users, block.holds, block.leases.len()).hash(hasher);
+            (block.full, block.hash, block.indexed, self.is_evictable(id)).hash(hasher);
         }
         self.free.hash(hasher);
     }
@@ -353,20 +463,29 @@ impl Pool {
 
     /// Frees the cached block that goes first. Whether there was one.
     fn evict(&mut self, index: &mut PrefixIndex) -> bool {
-        let Some(id) = self.eviction.pop() else { return false };
-        let group = self.group;
-        let block = self.block(id);
-        index.remove(group, block.hash.expect("a cached block is sealed"));
-        block.evictable = false;
+        let Some(id) = self.order.pop() else { return false };
+        self.give_up(id, index);
+        true
+    }
+
+    /// Frees a cached block that is not in the order any more.
+    fn give_up(&mut self, id: BlockId, index: &mut PrefixIndex) {
+        index.remove(self.group, self.hash(id));
+        let block = &mut self.blocks[id.0 as usize];
         block.indexed = false;
         self.settle(id);
-        true
+    }
+
+    /// The block may be given up from now on.
+    fn enter(&mut self, id: BlockId) {
+        let Block { hash, parent, .. } = self.blocks[id.0 as usize];
+        self.order.enter(id, hash.expect("a cached block is sealed"), parent);
     }
 
     /// Derives the block's state from what holds it and what it holds, and moves it to where it belongs.
     fn settle(&mut self, id: BlockId) {
         let block = &mut self.blocks[id.0 as usize];
-        let held = block.users + block.pins > 0;
+        let held = block.users + block.holds > 0;
         let leased = !block.leases.is_empty() && !planted::is(Bug::ReuseUnderLease);
         let state = if !held && !leased && !block.indexed {
             State::Free
@@ -377,19 +496,19 @@ impl Pool {
         } else {
             State::Cached
         };
-        let evictable = state == State::Cached && !leased;
-        if evictable != std::mem::replace(&mut block.evictable, evictable) {
-            match evictable {
-                true => self.eviction.insert(id, block.hash.expect("a cached block is sealed"), block.parent),
-                false => self.eviction.remove(id),
-            }
-        }
         let before = std::mem::replace(&mut block.state, state);
+        let evictable = state == State::Cached && !leased && !block.pinned;
+        match (self.order.contains(id), evictable) {
+            (false, true) => self.enter(id),
+            (true, false) => self.order.exit(id),
+            _ => {}
+        }
         self.counts[before as usize] -= 1;
         self.counts[state as usize] += 1;
         match (before, state) {
             (State::Free, State::Free) => unreachable!("{id} is free and was touched"),
             (_, State::Free) => {
+                let block = &mut self.blocks[id.0 as usize];
                 block.full = false;
                 block.hash = None;
                 block.parent = None;
@@ -399,3 +518,5 @@ impl Pool {
         }
     }
 }
+
+mod order;

@@ -21,12 +21,12 @@ pub(crate) struct Sequence {
     /// Leases given on it, the ended ones among them until the next offer.
     pub(crate) leases: Vec<LeaseId>,
     /// Copies that a step may still have to make.
-    pub(crate) pins: Vec<Pin>,
+    pub(crate) copying: Vec<Copying>,
 }
 
 /// A copy on write that may not have been made yet, and keeps its source.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Pin {
+pub(crate) struct Copying {
     /// The source.
     pub(crate) source: BlockRef,
     /// First position of the block copied: from there on the sequence's memory is not what `written` says.
@@ -43,11 +43,11 @@ impl Sequence {
 
     /// Positions below this are written and in the blocks that the tables name.
     pub(crate) fn ready(&self) -> u32 {
-        self.pins.iter().map(|pin| pin.start).fold(self.written, u32::min)
+        self.copying.iter().map(|copy| copy.start).fold(self.written, u32::min)
     }
 
     /// Once positions below this are written, no copy is left to be made.
     pub(crate) fn copied_until(&self) -> u32 {
-        self.pins.iter().map(|pin| pin.until).max().unwrap_or(0)
+        self.copying.iter().map(|copy| copy.until).max().unwrap_or(0)
     }
 }

@@ -50,6 +50,9 @@ pub enum WritePolicy {
     /// again never takes the tier's time.
     #[default]
     SecondUse,
+    /// When the device gets fuller than its high watermark: those go down that would be given up first, until it is no fuller
+    /// than its low one. They stay on the device too, as the first to be given up there.
+    Back,
     /// By others alone.
     Never,
 }
@@ -161,6 +164,8 @@ pub struct TierStats {
     pub evictions: u64,
     /// Not written though they should have been (too many wait, or every slot is in use), since the start.
     pub refused: u64,
+    /// Given to another use before they were written, though they should have been, since the start.
+    pub late: u64,
     /// That failed to be written, since the start.
     pub failed: u64,
     /// Found wrong when they were read, since the start.

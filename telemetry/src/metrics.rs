@@ -157,6 +157,10 @@ declare! {
     gauge Count "baton_kv_blocks" kv_blocks(worker: WorkerId, group: GroupId, state: BlockState);
     /// Cached KV blocks whose memory was given to another use.
     counter Count "baton_kv_evictions_total" kv_evictions(worker: WorkerId, group: GroupId);
+    /// KV blocks on the device that pins keep there.
+    gauge Count "baton_kv_pinned_blocks" kv_pinned(worker: WorkerId, group: GroupId);
+    /// Cached KV blocks that left the device for a lower tier since nobody used them for long, or an operator said so.
+    counter Count "baton_kv_parked_total" kv_parked(worker: WorkerId, group: GroupId);
     /// 1 where the worker relies on the tier (`host`, `neighbours`, `disk` or `object`), 0 where it failed: then the service goes on without it.
     gauge Count "baton_tier_open" tier_open(worker: WorkerId, tier: &'static str);
     /// Records in the worker's tier, by state; the states sum to the tier. Of `neighbours` and `object`: records that are known to be there.
@@ -169,8 +173,8 @@ declare! {
     /// Blocks of prompts that were neither on the device nor in a faster tier, by whether this one has them (`hit` or `miss`).
     counter Count "baton_tier_lookups_total" tier_lookups(worker: WorkerId, tier: &'static str, result: &'static str);
     /// What became of records of a tier: `written`, `existed` (another worker had written it), `read`, `evicted`, `refused` (not
-    /// written though it should have been: too many wait), `failed` (to be written), `corrupt` (found wrong when it was read,
-    /// and not used), `missing` (found gone).
+    /// written though it should have been: too many wait), `late` (the block was given to another use before it was written),
+    /// `failed` (to be written), `corrupt` (found wrong when it was read, and not used), `missing` (found gone).
     counter Count "baton_tier_moves_total" tier_moves(worker: WorkerId, tier: &'static str, result: &'static str);
     /// Bytes of records that were moved (`read` or `write`): what is written for each byte that is read later wears a disk.
     counter Bytes "baton_tier_moved_bytes_total" tier_moved_bytes(worker: WorkerId, tier: &'static str, direction: &'static str);

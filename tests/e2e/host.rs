@@ -31,9 +31,17 @@ fn in_pairs(server: &Server, expected: &[Said]) {
 
 #[test]
 fn what_left_the_device_comes_back_from_memory() {
-    for flags in [&["--prefill", "0"][..], &["--prefill", "1", "--decode", "1"]] {
+    for (flags, write) in [(&["--prefill", "0"][..], "back"), (&["--prefill", "1", "--decode", "1"], "through")] {
         let expected = expected(flags);
-        let environment = [SMALL, ("BATON_HOST__BYTES", "64MiB"), ("BATON_PLACEMENT__HANDOFF", "always")];
+        let environment = [
+            SMALL,
+            ("BATON_HOST__BYTES", "64MiB"),
+            ("BATON_HOST__WRITE", write),
+            // Each prompt alone is above the one, and goes down as a whole.
+            ("BATON_KV__HIGH_PERCENT", "40"),
+            ("BATON_KV__LOW_PERCENT", "0"),
+            ("BATON_PLACEMENT__HANDOFF", "always"),
+        ];
         let server = Server::start_with(flags, &environment);
         round(&server, &expected);
         let cached = round(&server, &expected);
@@ -44,6 +52,26 @@ fn what_left_the_device_comes_back_from_memory() {
         assert!(metrics.sum("baton_tier_bytes", &[("tier", "host")]) > 0.0);
         assert_eq!(metrics.sum("baton_tier_moves_total", &[("tier", "host"), ("result", "corrupt")]), 0.0);
     }
+}
+
+#[test]
+fn an_idle_conversation_is_parked_and_goes_on_later() {
+    let flags = ["--prefill", "0"];
+    let expected = expected(&flags);
+    let environment =
+        [("BATON_HOST__BYTES", "64MiB"), ("BATON_HOST__WRITE", "back"), ("BATON_KV__PARK_IDLE_MS", "300")];
+    let server = Server::start_with(&flags, &environment);
+    round(&server, &expected);
+    let on_device = |server: &Server| server.metrics().sum("baton_kv_blocks", &[("state", "cached")]);
+    until("the device to be empty", || (on_device(&server) == 0.0).then_some(()));
+    let metrics = server.metrics();
+    let written = metrics.sum("baton_tier_moves_total", &[("tier", "host"), ("result", "written")]);
+    assert_eq!(metrics.sum("baton_kv_parked_total", &[]), written, "all of it is in memory");
+    assert_eq!(metrics.sum("baton_kv_evictions_total", &[]), 0.0);
+    let cached = round(&server, &expected);
+    assert!(cached >= LOADED_MIN, "{cached} prompt tokens were cached");
+    until("tokens from the host tier", || (tokens(&server, "host") > 0.0).then_some(()));
+    server.settled();
 }
 
 #[test]

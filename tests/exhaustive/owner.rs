@@ -11,7 +11,7 @@ use crate::world::{LAYERS, LEASE, reader_of};
 use domain::handoff::{Offer, PeerBody, PeerMessage};
 use domain::planted::{self, Bug};
 use domain::{BlockHash, Choice, Epoch, Incarnation, LeaseId, ProgressWord, RequestId, SeqKey, StepId, Time, WorkerId};
-use kv_manager::{Admit, EvictionPolicy, GroupConfig, Grow, Heard, KvConfig, KvManager, Lives};
+use kv_manager::{Admit, EvictionPolicy, GroupConfig, Grow, Heard, KvConfig, KvManager, Lives, Watermarks};
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
@@ -79,6 +79,9 @@ impl Owner {
             block_tokens: TOKENS,
             groups: vec![group],
             eviction: EvictionPolicy::Lru,
+            watermarks: Watermarks::default(),
+            pinned_percent: 0,
+            park_after: None,
             reserve_blocks: 0,
             answers_max: 64,
             leases_max: 64,

@@ -4,7 +4,8 @@ use decode_worker::Decode;
 use domain::session::{Failure, FromWorker, Holder, Migrate, Part, Report, Role, Submit, ToWorker, TokenRow};
 use domain::{Choice, End, Epoch, Incarnation, KvLayout, RequestId, SamplingParams, SeqKey, Time, Token, WorkerId};
 use engine::device::{Device, DeviceLimits};
-use kv_manager::EvictionPolicy;
+use kv_manager::tiers::WritePolicy;
+use kv_manager::{EvictionPolicy, Watermarks};
 use prefill_worker::Prefill;
 use scheduler::SchedulerConfig;
 use std::collections::BTreeMap;
@@ -12,7 +13,8 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 use transport::Hub;
-use worker::{Clock, SessionInput, Worker, WorkerConfig, WorkerParts, agent_config, inbox, join};
+use worker::{Answer, Clock, Command, HostConfig, SessionInput, Worker, WorkerConfig, WorkerParts};
+use worker::{agent_config, inbox, join, open_host_tier};
 
 /// The first prefill worker. All prefill workers have even ids.
 pub const PREFILL: WorkerId = WorkerId(0);
@@ -37,6 +39,10 @@ pub struct Options {
     pub running_max: u32,
     /// Blocks that prompts leave to running sequences.
     pub reserve: u32,
+    /// Most blocks of a group that pins may name, in percent.
+    pub pinned_percent: u32,
+    /// Memory of each worker's host tier. 0: it has none.
+    pub host_bytes: u64,
     /// How long a reader waits for an offer, and then for room.
     pub handoff_wait: Duration,
     /// How long a reader waits for the answer to its release.
@@ -53,6 +59,8 @@ impl Options {
             chunk: 32,
             running_max: 64,
             reserve: 4,
+            pinned_percent: 0,
+            host_bytes: 0,
             handoff_wait: Duration::from_secs(30),
             answer_wait: Duration::from_secs(10),
         }
@@ -114,10 +122,22 @@ impl Cluster {
         self.end(id);
         let (config, inbox) = (config(&self.options, id, incarnation), inbox());
         let agent = join(&self.hub, &config, agent_config(&config), &*device, &inbox).expect("the agent starts");
+        // Nothing is written there but what is parked: no block of a test is used twice before.
+        let host = HostConfig {
+            name: id.to_string(),
+            worker: id,
+            life: incarnation,
+            weights: config.weights,
+            bytes: self.options.host_bytes,
+            write: WritePolicy::SecondUse,
+            shared: None,
+        };
+        let tier = || open_host_tier(&host, &config.layout, &*device, &inbox).expect("the tier opens");
+        let tiers = (host.bytes > 0).then(tier).unwrap_or_default();
         let worker = if id.0.is_multiple_of(2) {
-            Worker::start(WorkerParts { config, role: Prefill::default(), device, agent, inbox, tiers: Vec::new() })
+            Worker::start(WorkerParts { config, role: Prefill::default(), device, agent, inbox, tiers })
         } else {
-            Worker::start(WorkerParts { config, role: Decode::default(), device, agent, inbox, tiers: Vec::new() })
+            Worker::start(WorkerParts { config, role: Decode::default(), device, agent, inbox, tiers })
         };
         let worker = worker.expect("the worker starts");
         let input = self.session(id, &worker);
@@ -151,6 +171,16 @@ impl Cluster {
     /// Sends a message over the session.
     pub fn tell(&self, to: WorkerId, message: &ToWorker) {
         assert!(self.workers[&to].1.send(proto::session::encode_to_worker(message)));
+    }
+
+    /// What a worker answers to a command.
+    pub fn command(&self, to: WorkerId, command: Command) -> Answer {
+        let (reply, answer) = channel();
+        let taken = self.workers[&to].0.input().command(command, move |said| {
+            let _ = reply.send(said);
+        });
+        assert!(taken, "the worker takes a command");
+        answer.recv_timeout(PATIENCE).expect("the worker answers")
     }
 
     /// Begins an attempt on one worker.
@@ -297,6 +327,9 @@ fn config(options: &Options, id: WorkerId, incarnation: Incarnation) -> WorkerCo
         weights: [7; 32],
         reserve_blocks: options.reserve,
         eviction: EvictionPolicy::S3Fifo,
+        watermarks: Watermarks::default(),
+        pinned_percent: options.pinned_percent,
+        park_after: None,
         scheduler: SchedulerConfig {
             step_tokens_max: STEP_TOKENS_MAX,
             chunk_tokens: options.chunk,
@@ -327,6 +360,8 @@ pub struct Asked {
     pub committed: Vec<Token>,
     /// Sequences.
     pub choices: u16,
+    /// Whose it is.
+    pub tenant: String,
     /// How to sample.
     pub params: SamplingParams,
     /// Seed of the request.
@@ -348,6 +383,7 @@ impl Asked {
             prompt,
             committed: Vec::new(),
             choices: 1,
+            tenant: String::new(),
             params: SamplingParams { max_tokens, temperature: 0.0, ..SamplingParams::default() },
             seed: 99,
             lease: Duration::from_secs(5),
@@ -372,7 +408,7 @@ impl Asked {
             seed: self.seed,
             deadline: self.deadline,
             lease: self.lease,
-            tenant: String::new(),
+            tenant: self.tenant.clone(),
             holder: self.holder,
         }
     }

@@ -25,6 +25,12 @@ pub struct WorkerConfig {
     pub reserve_blocks: u32,
     /// Which cached blocks go first when room is needed.
     pub eviction: kv_manager::EvictionPolicy,
+    /// When blocks go to tiers that are written back.
+    pub watermarks: kv_manager::Watermarks,
+    /// Most of a group's blocks that pins may name, in percent.
+    pub pinned_percent: u32,
+    /// A block that nobody used for so long leaves the device for the lowest tier of the host.
+    pub park_after: Option<Duration>,
     /// Settings of the scheduler.
     pub scheduler: scheduler::SchedulerConfig,
     /// How long a reader waits for an offer, and then for room of its own.

@@ -1,5 +1,6 @@
 //! The inbox of a worker: the one way into its thread.
 
+use crate::commands::{Answer, Command};
 use crate::config::INBOX_EVENTS_MAX;
 use crate::outbox::SessionSend;
 use crate::sessions::SessionId;
@@ -31,6 +32,13 @@ pub enum Inbound {
     Agent(AgentEvent),
     /// From a tier.
     Tier(TierEnd),
+    /// From an operator.
+    Command {
+        /// What is asked.
+        command: Command,
+        /// Takes the answer, without waiting.
+        reply: Box<dyn FnOnce(Answer) + Send>,
+    },
     /// The device ended a step.
     StepEnded,
     /// Take nothing new; what runs goes on.
@@ -93,6 +101,12 @@ impl WorkerInput {
     pub fn tier_ended(&self, end: TierEnd) {
         // An error says that the worker has ended.
         let _ = self.sender.send(Inbound::Tier(end));
+    }
+
+    /// Asks for something; `reply` takes the answer in the worker's thread, and must not wait there. `false`: there is no room, or
+    /// the worker has ended.
+    pub fn command(&self, command: Command, reply: impl FnOnce(Answer) + Send + 'static) -> bool {
+        self.sender.try_send(Inbound::Command { command, reply: Box::new(reply) }).is_ok()
     }
 
     /// The device ended a step. Waits for room.

@@ -11,6 +11,7 @@
 
 mod attempts;
 mod clock;
+mod commands;
 mod config;
 mod core;
 mod fetches;
@@ -37,6 +38,7 @@ mod transport;
 
 pub use attempts::Attempt;
 pub use clock::Clock;
+pub use commands::{Answer, Command, PIN_MAX, Prefix};
 pub use config::WorkerConfig;
 pub use core::{Core, shares_prompt};
 pub use fetches::{FetchKind, FetchProgress, Fetches};

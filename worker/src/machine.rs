@@ -100,8 +100,12 @@ impl<R: Role> Machine<R> {
 
     /// How long it may be left alone.
     pub fn patience(&self, now: Time) -> Duration {
-        let deadlines =
-            [self.core.attempts.next_deadline(), self.core.loads.next_deadline(), self.role.next_deadline(&self.core)];
+        let deadlines = [
+            self.core.attempts.next_deadline(),
+            self.core.loads.next_deadline(),
+            self.core.kv.next_pin_deadline(),
+            self.role.next_deadline(&self.core),
+        ];
         let longest = if self.core.sessions.has_backlog() {
             BACKLOG_RETRY
         } else if self.core.sessions.wants_report() {
@@ -173,6 +177,7 @@ impl<R: Role> Machine<R> {
                 self.role.peer_lost(&mut self.core, now, peer);
             }
             Inbound::Tier(end) => self.core.tier_ended(now, end),
+            Inbound::Command { command, reply } => reply(self.core.command(now, command)),
             Inbound::StepEnded => self.collect(now),
             Inbound::Drain => self.drain(),
             Inbound::Shutdown => return false,
@@ -309,6 +314,7 @@ impl<R: Role> Machine<R> {
             self.core.fail(request, epoch, Failure::Deadline, "the client's deadline passed");
             self.role.cancelled(&mut self.core, now, request, epoch);
         }
+        self.core.kv.tick(now);
         self.core.tick_loads(now);
         self.role.tick(&mut self.core, now);
     }

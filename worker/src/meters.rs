@@ -33,6 +33,8 @@ pub(crate) struct Meters {
     sources: BTreeMap<Source, [Histogram; 2]>,
     blocks: Vec<[Gauge; 4]>,
     evictions: Vec<Counter>,
+    pinned: Vec<Gauge>,
+    parked: Vec<Counter>,
 }
 
 impl Meters {
@@ -61,6 +63,8 @@ impl Meters {
             sources: BTreeMap::new(),
             blocks: (0..groups).map(|g| states.map(|state| declared::kv_blocks(worker, group(g), state))).collect(),
             evictions: (0..groups).map(|g| declared::kv_evictions(worker, group(g))).collect(),
+            pinned: (0..groups).map(|g| declared::kv_pinned(worker, group(g))).collect(),
+            parked: (0..groups).map(|g| declared::kv_parked(worker, group(g))).collect(),
         }
     }
 
@@ -83,11 +87,14 @@ impl Meters {
         self.waiting_tokens.set(scheduler.waiting_tokens() as f64);
         self.leases_live.set(kv.leases_live() as f64);
         self.tiers.publish(kv, layout);
-        for (at, GroupStats { free, filling, in_use, cached, evictions, .. }) in kv.stats().into_iter().enumerate() {
+        for (at, stats) in kv.stats().into_iter().enumerate() {
+            let GroupStats { free, filling, in_use, cached, pinned, evictions, parked, .. } = stats;
             for (gauge, value) in self.blocks[at].iter().zip([free, filling, in_use, cached]) {
                 gauge.set(f64::from(value));
             }
             self.evictions[at].absolute(evictions);
+            self.pinned[at].set(f64::from(pinned));
+            self.parked[at].absolute(parked);
         }
     }
 }

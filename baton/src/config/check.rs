@@ -98,6 +98,18 @@ pub(super) fn problems(config: &Config, origin: impl Fn(&str) -> Origin) -> Vec<
     expect(kv.reserve_percent <= 90, "kv.reserve_percent", &|| {
         format!("{} leaves too little to prompts: at most 90", kv.reserve_percent)
     });
+    let left = kv.reserve_percent.saturating_add(kv.pinned_percent) <= 90;
+    expect(left || kv.reserve_percent > 90, "kv.pinned_percent", &|| {
+        format!("{} leaves too little to prompts: at most 90 with kv.reserve_percent", kv.pinned_percent)
+    });
+    let parks = config.host.bytes.0 > 0 || !config.disk.folders.is_empty();
+    expect(kv.park_idle_ms == 0 || parks, "kv.park_idle_ms", &|| {
+        "there is nowhere to park: it wants host.bytes or disk.folders".to_owned()
+    });
+    expect(kv.high_percent <= 100, "kv.high_percent", &|| format!("{} is above 100", kv.high_percent));
+    expect(kv.low_percent <= kv.high_percent, "kv.low_percent", &|| {
+        format!("{} is above kv.high_percent = {}", kv.low_percent, kv.high_percent)
+    });
     let object = &config.object;
     if !object.endpoint.is_empty() {
         let known = ["https://", "http://"].iter().any(|scheme| object.endpoint.starts_with(scheme));

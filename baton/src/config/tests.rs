@@ -80,6 +80,33 @@ fn a_token_goes_with_its_own_key_only() {
 }
 
 #[test]
+fn watermarks_are_in_order() {
+    let with = |low, high| settle("", &[], &[low, high]);
+    with("kv.low_percent=0", "kv.high_percent=100").and_then(Loaded::checked).expect("it is good");
+    check_refused(
+        with("kv.low_percent=91", "kv.high_percent=90"),
+        "kv.low_percent: 91 is above kv.high_percent = 90 (flag --set)",
+    );
+    check_refused(with("kv.low_percent=1", "kv.high_percent=101"), "kv.high_percent: 101 is above 100 (flag --set)");
+}
+
+#[test]
+fn what_is_pinned_leaves_room_and_what_is_parked_has_a_place() {
+    let with = |set: &[&str]| settle("", &[], set);
+    with(&["kv.pinned_percent=85"]).and_then(Loaded::checked).expect("it is good");
+    check_refused(
+        with(&["kv.pinned_percent=86"]),
+        "kv.pinned_percent: 86 leaves too little to prompts: at most 90 with kv.reserve_percent (flag --set)",
+    );
+    with(&["kv.park_idle_ms=1", "host.bytes=1GiB"]).and_then(Loaded::checked).expect("it is good");
+    with(&["kv.park_idle_ms=1", "disk.folders=/disk"]).and_then(Loaded::checked).expect("it is good");
+    check_refused(
+        with(&["kv.park_idle_ms=1"]),
+        "kv.park_idle_ms: there is nowhere to park: it wants host.bytes or disk.folders (flag --set)",
+    );
+}
+
+#[test]
 fn the_object_tier_is_kept_within_bounds() {
     let with = |set: &str| {
         let whole = "[object]\nendpoint = \"http://minio\"\nbucket = \"kv\"\nkey_id = \"a\"\nsecret = \"b\"\n";

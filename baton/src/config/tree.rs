@@ -3,8 +3,8 @@
 use super::hidden::Hidden;
 use super::quantity::Bytes;
 use domain::Dtype;
-use kv_manager::EvictionPolicy;
 use kv_manager::tiers::WritePolicy;
+use kv_manager::{EvictionPolicy, Watermarks};
 use serde::{Deserialize, Serialize};
 use transport::Lane;
 
@@ -139,6 +139,15 @@ tree! {
         reserve_percent: u32 = 5,
         /// Which cached blocks go first: `lru`, `s3-fifo` (what was used once goes early) or `tree` (ends before beginnings).
         eviction: Eviction = Eviction::S3Fifo,
+        /// Above this share of a pool, in percent, blocks go to the tiers that are written `back`, those first that would be given
+        /// up first.
+        high_percent: u32 = Watermarks::default().high_percent,
+        /// Until no more than this share, in percent, is neither free nor on its way down.
+        low_percent: u32 = Watermarks::default().low_percent,
+        /// Share of the pools that pinned prefixes may take, in percent. The longest context is so much shorter. 0: nothing is pinned.
+        pinned_percent: u32 = 0,
+        /// A block that nobody used for so long leaves the device for the disk tier, or the host tier where there is none. 0: never.
+        park_idle_ms: u64 = 0,
     }
     /// The host tier: KV that left the device, in memory.
     host: Host {
@@ -149,7 +158,8 @@ tree! {
         folder: String = String::new(),
         /// Memory of dead workers' tiers that each worker keeps for reading, in percent of `host.bytes`. 0: none is kept.
         adopted_percent: u32 = 100,
-        /// When a block is written: `second-use` (when it is used again) or `through` (when it is full).
+        /// When a block is written: `second-use` (when it is used again), `through` (when it is full) or `back` (when the device is
+        /// fuller than `kv.high_percent`).
         write: Writes = Writes::Through,
     }
     /// The disk tier: KV that left the device, or outlived its worker.
@@ -158,7 +168,8 @@ tree! {
         folders: String = String::new(),
         /// Room of each worker's tier, in all folders together; taken at start.
         bytes: Bytes = Bytes(8 << 30),
-        /// When a block is written: `second-use` (when it is used again) or `through` (when it is full).
+        /// When a block is written: `second-use` (when it is used again), `through` (when it is full) or `back` (when the device is
+        /// fuller than `kv.high_percent`).
         write: Writes = Writes::SecondUse,
         /// Reads and writes under way at once.
         depth: u32 = 16,
@@ -179,7 +190,8 @@ tree! {
         secret: Hidden = Hidden::default(),
         /// Token of a session, where the key is of one. Said by nobody else: that of `AWS_SESSION_TOKEN`.
         token: Hidden = Hidden::default(),
-        /// When a block is written: `second-use` (when it is used again) or `through` (when it is full).
+        /// When a block is written: `second-use` (when it is used again), `through` (when it is full) or `back` (when the device is
+        /// fuller than `kv.high_percent`).
         write: Writes = Writes::SecondUse,
         /// Requests of each worker under way at once.
         requests: usize = 16,
@@ -351,6 +363,8 @@ pub(crate) enum Writes {
     SecondUse,
     /// When it is full.
     Through,
+    /// When the device is too full for it.
+    Back,
 }
 
 impl From<Writes> for WritePolicy {
@@ -358,6 +372,7 @@ impl From<Writes> for WritePolicy {
         match writes {
             Writes::SecondUse => Self::SecondUse,
             Writes::Through => Self::Through,
+            Writes::Back => Self::Back,
         }
     }
 }

@@ -11,6 +11,7 @@ use domain::{Incarnation, Secret, WorkerId};
 use engine::cpu::{CpuConfig, CpuDevice, Isa};
 use engine::device::{Device, DeviceLimits};
 use engine::sim::{Course, SimConfig, SimDevice};
+use kv_manager::Watermarks;
 use prefill_worker::Prefill;
 use scheduler::SchedulerConfig;
 use std::error::Error;
@@ -137,7 +138,9 @@ impl Pool {
             );
         }
         let reserve_blocks = (u64::from(blocks) * u64::from(config.kv.reserve_percent) / 100) as u32;
-        let pool_tokens = (blocks - reserve_blocks).saturating_mul(layout.block_tokens);
+        // Pins never keep a prompt out for good.
+        let pinned_blocks = (u64::from(blocks) * u64::from(config.kv.pinned_percent) / 100) as u32;
+        let pool_tokens = (blocks - reserve_blocks - pinned_blocks).saturating_mul(layout.block_tokens);
         let context_tokens = pool_tokens.min(u32::try_from(model.spec.context).unwrap_or(u32::MAX));
         if (context_tokens as usize) < model.spec.context {
             tracing::warn!(
@@ -234,6 +237,9 @@ fn worker_config(config: &Config, model: &Model, pool: &Pool, who: &Who) -> Work
         weights: model.digest,
         reserve_blocks: pool.reserve_blocks,
         eviction: config.kv.eviction.into(),
+        pinned_percent: config.kv.pinned_percent,
+        park_after: Some(Duration::from_millis(config.kv.park_idle_ms)).filter(|after| !after.is_zero()),
+        watermarks: Watermarks { high_percent: config.kv.high_percent, low_percent: config.kv.low_percent },
         scheduler: SchedulerConfig {
             step_tokens_max: engine.step_tokens_max,
             chunk_tokens: engine.chunk_tokens,

@@ -5,7 +5,7 @@ mod trace;
 
 use clap::Args;
 use domain::{Choice, Epoch, RequestId, SeqKey};
-use kv_manager::{Admit, EvictionPolicy, GroupConfig, Grow, KvConfig, KvManager};
+use kv_manager::{Admit, EvictionPolicy, GroupConfig, Grow, KvConfig, KvManager, Watermarks};
 use std::collections::VecDeque;
 use std::error::Error;
 use std::time::Instant;
@@ -89,6 +89,9 @@ fn play(options: &Options, eviction: EvictionPolicy, mut trace: Trace) -> Result
         block_tokens: BLOCK_TOKENS,
         groups: vec![GroupConfig { blocks: POOL_BLOCKS, window: None }],
         eviction,
+        watermarks: Watermarks::default(),
+        pinned_percent: 0,
+        park_after: None,
         reserve_blocks: 0,
         answers_max: 1,
         leases_max: 1,

@@ -31,6 +31,10 @@ impl Eviction for Lru {
         self.queue.pop().map(BlockId)
     }
 
+    fn forget(&mut self, block: BlockId) {
+        self.remove(block);
+    }
+
     fn len(&self) -> u32 {
         self.queue.len()
     }

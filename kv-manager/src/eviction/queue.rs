@@ -54,9 +54,14 @@ impl Queue {
 
     /// Takes the oldest slot out.
     pub(crate) fn pop(&mut self) -> Option<u32> {
-        let slot = self.oldest?;
+        let slot = self.oldest()?;
         self.remove(slot);
         Some(slot)
+    }
+
+    /// The oldest slot.
+    pub(crate) fn oldest(&self) -> Option<u32> {
+        self.oldest
     }
 
     /// Whether the slot is in.

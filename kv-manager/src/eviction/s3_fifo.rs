@@ -96,6 +96,18 @@ impl Eviction for S3Fifo {
         Some(BlockId(slot))
     }
 
+    fn forget(&mut self, block: BlockId) {
+        let node = std::mem::replace(self.node(block.0), NOTHING);
+        match node.place {
+            Place::Small => {
+                self.small.remove(block.0);
+                self.ghosts.remember(node.hash);
+            }
+            Place::Main => self.main.remove(block.0),
+            Place::Unknown | Place::Used => panic!("{block} is not in"),
+        }
+    }
+
     fn len(&self) -> u32 {
         self.small.len() + self.main.len()
     }

@@ -22,6 +22,9 @@ trait Model {
     fn insert(&mut self, block: BlockId, identity: u8, back: bool);
     fn remove(&mut self, block: BlockId);
     fn pop(&mut self) -> Option<BlockId>;
+    fn forget(&mut self, block: BlockId) {
+        self.remove(block);
+    }
 }
 
 /// Blocks with their identities, oldest use first.
@@ -83,15 +86,20 @@ impl Model for S3FifoModel {
     }
     fn pop(&mut self) -> Option<BlockId> {
         let all = self.small.len() + self.main.len();
-        if self.small.len() <= all / 4 {
-            return (!self.main.is_empty()).then(|| self.main.remove(0));
+        let first =
+            if self.small.len() <= all / 4 { self.main.first() } else { self.small.first().map(|(block, _)| block) };
+        let first = *first?;
+        self.forget(first);
+        Some(first)
+    }
+    fn forget(&mut self, block: BlockId) {
+        self.main.retain(|&inside| inside != block);
+        if let Some(place) = self.small.iter().position(|&(inside, _)| inside == block) {
+            self.ghosts.push(self.small.remove(place).1);
+            if self.ghosts.len() > BLOCKS as usize {
+                self.ghosts.remove(0);
+            }
         }
-        let (block, identity) = self.small.remove(0);
-        self.ghosts.push(identity);
-        if self.ghosts.len() > BLOCKS as usize {
-            self.ghosts.remove(0);
-        }
-        Some(block)
     }
 }
 
@@ -102,21 +110,48 @@ enum Held {
     Cached(u8),
     /// In use; `true`: again, since it was cached.
     Used(u8, bool),
+    /// Gone from the policy, but its memory is not given to another use.
+    Gone(u8),
 }
 
-/// Runs the uses over policy and model. An identity is taken into use or, where it is in use, left again; with `true`, a
-/// block goes instead.
-fn check(mut policy: Box<dyn Eviction>, mut model: impl Model, uses: &[(u8, bool)]) {
+/// What happens next.
+#[derive(Clone, Copy, Debug)]
+enum Use {
+    /// An identity is taken into use or, where it is in use, left again.
+    Of(u8),
+    /// The block that goes first goes; `true`: and may come back.
+    Go(bool),
+    /// The block with this identity goes, if it is in, and may come back.
+    Forget(u8),
+}
+
+/// Runs the uses over policy and model.
+fn check(mut policy: Box<dyn Eviction>, mut model: impl Model, uses: &[Use]) {
     let mut held: Vec<Option<Held>> = vec![None; BLOCKS as usize];
-    for &(identity, go) in uses {
-        if go {
-            let popped = policy.pop();
-            assert_eq!(popped, model.pop());
-            popped.into_iter().for_each(|block| held[block.0 as usize] = None);
-            continue;
-        }
+    for &one in uses {
+        let identity = match one {
+            Use::Of(identity) => identity,
+            Use::Go(may_come_back) => {
+                let popped = policy.pop();
+                assert_eq!(popped, model.pop());
+                if let Some(block) = popped {
+                    let held = &mut held[block.0 as usize];
+                    let Some(Held::Cached(identity)) = *held else { panic!("{block} was not in") };
+                    *held = may_come_back.then_some(Held::Gone(identity));
+                }
+                continue;
+            }
+            Use::Forget(identity) => {
+                if let Some(place) = held.iter().position(|held| *held == Some(Held::Cached(identity))) {
+                    policy.forget(BlockId(place as u32));
+                    model.forget(BlockId(place as u32));
+                    held[place] = Some(Held::Gone(identity));
+                }
+                continue;
+            }
+        };
         let place = held.iter().position(|held| match held {
-            Some(Held::Cached(other) | Held::Used(other, _)) => *other == identity,
+            Some(Held::Cached(other) | Held::Used(other, _) | Held::Gone(other)) => *other == identity,
             None => false,
         });
         match place.map(|place| (place, held[place].expect("it was found"))) {
@@ -125,13 +160,15 @@ fn check(mut policy: Box<dyn Eviction>, mut model: impl Model, uses: &[(u8, bool
                 model.remove(BlockId(place as u32));
                 held[place] = Some(Held::Used(identity, true));
             }
+            Some((place, Held::Gone(_))) => held[place] = Some(Held::Used(identity, false)),
             Some((place, Held::Used(_, again))) => {
                 policy.insert(BlockId(place as u32), hash(identity), parent(identity).map(hash));
                 model.insert(BlockId(place as u32), identity, again);
                 held[place] = Some(Held::Cached(identity));
             }
             None => {
-                let free = held.iter().position(Option::is_none).or_else(|| {
+                let free = |held: &Option<Held>| matches!(held, None | Some(Held::Gone(_)));
+                let free = held.iter().position(free).or_else(|| {
                     let popped = policy.pop();
                     assert_eq!(popped, model.pop());
                     popped.map(|block| block.0 as usize)
@@ -152,10 +189,15 @@ fn check(mut policy: Box<dyn Eviction>, mut model: impl Model, uses: &[(u8, bool
     }
 }
 
-fn uses() -> impl Strategy<Value = Vec<(u8, bool)>> {
+fn uses() -> impl Strategy<Value = Vec<Use>> {
     // Half of the uses are of few identities, so that they come again.
     let identity = prop_oneof![0..8u8, 0..IDENTITIES];
-    prop::collection::vec((identity, prop::bool::weighted(0.1)), 0..400)
+    let one = prop_oneof![
+        9 => identity.clone().prop_map(Use::Of),
+        1 => any::<bool>().prop_map(Use::Go),
+        1 => identity.prop_map(Use::Forget),
+    ];
+    prop::collection::vec(one, 0..400)
 }
 
 proptest! {

@@ -112,6 +112,10 @@ impl Eviction for Tree {
         Some(block)
     }
 
+    fn forget(&mut self, block: BlockId) {
+        self.remove(block);
+    }
+
     fn len(&self) -> u32 {
         self.len
     }

@@ -2,7 +2,7 @@
 //! need not be computed again.
 
 use super::{KvManager, at, groups, not_open};
-use crate::sequence::Pin;
+use crate::sequence::Copying;
 use domain::plan::BlockCopy;
 use domain::{BlockHash, BlockRef, SeqKey};
 
@@ -43,9 +43,9 @@ impl KvManager {
                 let own = &mut table.blocks[(number - table.first) as usize];
                 let promised = |id| self.leases.get(id).is_some_and(|lease| lease.key == key);
                 if pool.leases(*own).iter().any(|&id| promised(id)) {
-                    pool.pin(from);
+                    pool.hold(from);
                     let source = BlockRef { group, block: from };
-                    sequence.pins.push(Pin { source, start: number * size, until });
+                    sequence.copying.push(Copying { source, start: number * size, until });
                     copies.push(BlockCopy { group, from, to: *own });
                 } else {
                     pool.share(from);
@@ -93,7 +93,7 @@ impl KvManager {
             });
             // A block that an earlier copy is still to be made into is not dropped before.
             let first = self.config.groups[at(group)].first_needed(hit * size, size) * size;
-            promised || sequence.pins.iter().any(|pin| pin.source.group == group && pin.start < first)
+            promised || sequence.copying.iter().any(|copy| copy.source.group == group && copy.start < first)
         };
         (hit > done && !self.groups().any(stuck)).then_some(hit)
     }

@@ -15,7 +15,7 @@ impl KvManager {
             key.hash(hasher);
             (sequence.blocks, sequence.written, sequence.planned, sequence.sealed, sequence.fetched).hash(hasher);
             sequence.tables.iter().for_each(|table| (table.first, &table.blocks).hash(hasher));
-            sequence.pins.iter().for_each(|pin| (pin.source, pin.start, pin.until).hash(hasher));
+            sequence.copying.iter().for_each(|copy| (copy.source, copy.start, copy.until).hash(hasher));
         }
     }
 

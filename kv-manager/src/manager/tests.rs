@@ -1,11 +1,15 @@
 //! Single rules by example; `model` runs everything against a world that remembers what each block should hold.
 
+mod back;
 mod catch_up;
 mod eviction;
 mod model;
+mod parking;
+mod pins;
+mod tenants;
 
 use super::*;
-use crate::config::{EvictionPolicy, GroupConfig};
+use crate::config::{EvictionPolicy, GroupConfig, Watermarks};
 use domain::{BlockId, Choice, Epoch, RequestId};
 
 const SIZE: u32 = 4;
@@ -16,6 +20,9 @@ fn config(groups: &[(u32, Option<u32>)]) -> KvConfig {
         block_tokens: SIZE,
         groups: groups.iter().map(|&(blocks, window)| GroupConfig { blocks, window }).collect(),
         eviction: EvictionPolicy::Lru,
+        watermarks: Watermarks::default(),
+        pinned_percent: 50,
+        park_after: None,
         reserve_blocks: 0,
         answers_max: 2,
         leases_max: 2,

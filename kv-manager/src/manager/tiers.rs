@@ -1,7 +1,7 @@
 //! The manager's side of the tiers: blocks go down when a tier's policy wants them there, and come back into a sequence of
 //! their own, one by one, which is closed when all of them have.
 
-use super::{Admit, KvManager, at, parent};
+use super::{Admit, KvManager, at, groups, parent};
 use crate::tiers::{Place, ReadEnd, Shelves, Slot, Tier, TierConfig, TierRead, TierStats, TierWrite, WriteEnd};
 use domain::{BlockHash, BlockRef, GroupId, SeqKey};
 
@@ -50,6 +50,7 @@ impl KvManager {
 
     /// The next record to write, if another may be under way. Its block stays as it is until [`wrote`](Self::wrote).
     pub fn next_write(&mut self) -> Option<TierWrite> {
+        self.cool();
         let (pools, index) = (&self.pools, &self.index);
         let write = self.tiers.iter_mut().find_map(|(&tier, shelves)| {
             let (slot, block, hash) = shelves.next_write(|block, generation, hash| {
@@ -58,16 +59,32 @@ impl KvManager {
             })?;
             Some(TierWrite { place: Place { tier, slot }, block, hash })
         })?;
-        self.pools[at(write.block.group)].pin(write.block.block);
+        self.pools[at(write.block.group)].hold_cold(write.block.block);
         self.assert_conserved();
         Some(write)
+    }
+
+    /// Where a pool is fuller than its watermarks allow, and a tier is written back, the blocks go down that go first. What is
+    /// needed before it was written is lost to the tier, and counted.
+    fn cool(&mut self) {
+        if !self.tiers.values().any(Shelves::is_written_back) {
+            return;
+        }
+        for (group, pool) in groups(self.pools.len()).zip(&mut self.pools) {
+            while pool.is_cooling(self.config.watermarks) && self.tiers.values().all(Shelves::takes_cold) {
+                let Some((block, generation, hash)) = pool.cool() else { break };
+                self.tiers.values_mut().for_each(|tier| tier.cooled(BlockRef { group, block }, generation, hash));
+            }
+        }
+        self.assert_conserved();
     }
 
     /// A write ended. Panics if none was under way there.
     pub fn wrote(&mut self, Place { tier, slot }: Place, end: WriteEnd) {
         let shelves = self.tiers.get_mut(&tier).expect("there is the tier, for it was written to");
         let BlockRef { group, block } = shelves.wrote(slot, end);
-        self.pools[at(group)].unpin(block);
+        self.pools[at(group)].release(block);
+        self.depart(group, block);
         self.assert_conserved();
     }
 
@@ -152,7 +169,7 @@ impl KvManager {
         let BlockRef { group, block } = read.block;
         let pool = &mut self.pools[at(group)];
         pool.fill(block);
-        pool.seal(block, read.hash, parent(chain, read.number), &mut self.index);
+        pool.seal(block, read.hash, parent(chain, read.number), &self.pins, &mut self.index);
         // What came from a slow tier may be wanted in a faster one.
         self.tiers.values_mut().for_each(|tier| tier.sealed(read.block, pool.generation(block), read.hash));
         self.assert_conserved();

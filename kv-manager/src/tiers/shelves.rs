@@ -95,7 +95,7 @@ impl Shelves {
         let wanted = match self.config.write {
             WritePolicy::Through => true,
             WritePolicy::SecondUse => !self.seen.first(block.group, hash),
-            WritePolicy::Never => false,
+            WritePolicy::Back | WritePolicy::Never => false,
         };
         if wanted {
             self.want(block, generation, hash);
@@ -105,6 +105,33 @@ impl Shelves {
     /// A sequence took a block over from the cache.
     pub(crate) fn hit(&mut self, block: BlockRef, generation: Generation, hash: BlockHash) {
         if self.config.write == WritePolicy::SecondUse {
+            self.want(block, generation, hash);
+        }
+    }
+
+    /// Whether blocks go here when the device is too full, and it is to be relied on.
+    pub(crate) fn is_written_back(&self) -> bool {
+        self.config.write == WritePolicy::Back && !self.closed
+    }
+
+    /// Whether a block that the device is too full for would wait here, if it should.
+    pub(crate) fn takes_cold(&self) -> bool {
+        !self.is_written_back() || self.room() > 0
+    }
+
+    /// How many more blocks could wait here.
+    pub(crate) fn room(&self) -> usize {
+        self.config.backlog_max - self.backlog.len()
+    }
+
+    /// Whether anything is found here.
+    pub(crate) fn is_open(&self) -> bool {
+        !self.closed
+    }
+
+    /// The device is too full for a block.
+    pub(crate) fn cooled(&mut self, block: BlockRef, generation: Generation, hash: BlockHash) {
+        if self.is_written_back() {
             self.want(block, generation, hash);
         }
     }
@@ -184,11 +211,11 @@ impl Shelves {
     }
 
     /// The block shall be written, some time.
-    fn want(&mut self, block: BlockRef, generation: Generation, hash: BlockHash) {
+    pub(crate) fn want(&mut self, block: BlockRef, generation: Generation, hash: BlockHash) {
         if self.closed || self.holds(block.group, hash) {
             return;
         }
-        if self.backlog.len() >= self.config.backlog_max {
+        if self.room() == 0 {
             self.stats.refused += 1;
             return;
         }
@@ -205,7 +232,11 @@ impl Shelves {
             let Wanted { block, generation, hash } = self.backlog.pop_front()?;
             let shelf = &mut self.shelves[at(block.group)];
             let known = shelf.index.contains_key(&hash) || self.writing.contains(&(block.group, hash));
-            if known || !is_there(block, generation, hash) {
+            if known {
+                continue;
+            }
+            if !is_there(block, generation, hash) {
+                self.stats.late += 1;
                 continue;
             }
             let Some(slot) = shelf.take(&mut self.stats.evictions) else {

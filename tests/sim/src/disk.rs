@@ -62,7 +62,7 @@ impl TierMover for Drive {
 
 impl Disks {
     pub(crate) fn draw(random: &mut Random) -> Option<Self> {
-        let write = random.pick(&[WritePolicy::Through, WritePolicy::Through, WritePolicy::SecondUse]);
+        let write = random.pick(&[WritePolicy::Through, WritePolicy::SecondUse, WritePolicy::Back]);
         let record = Duration::from_micros(random.pick(&[100, 1000, 5000, 20_000]));
         let disks = Self { slots: random.range(10, 100) as u32, write, record, fails: random.pick(&[0, 20, 200]) };
         random.chance(500).then_some(disks)

@@ -17,6 +17,7 @@ use domain::session::{FromWorker, Role, Submit, ToWorker};
 use domain::{Incarnation, LeaseId, ProgressWord, Time, WorkerId};
 use engine::device::{DeviceLimits, PoolMemory};
 use engine::sim::{CostModel, Preset, SimModel};
+use kv_manager::Watermarks;
 use prefill_worker::Prefill;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -505,6 +506,9 @@ fn config(scenario: &Scenario, id: WorkerId, role: Role, life: Life) -> WorkerCo
         weights: engine::sim::DIGEST,
         reserve_blocks: scenario.reserve_blocks,
         eviction: scenario.eviction,
+        watermarks: Watermarks::default(),
+        pinned_percent: 0,
+        park_after: None,
         scheduler: scenario.scheduler,
         handoff_wait: scenario.handoff_wait,
         answer_wait: scenario.answer_wait,

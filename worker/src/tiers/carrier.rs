@@ -156,3 +156,24 @@ impl Drop for Carrier {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tiers::rig::{block, hash, key, slot};
+    use kv_manager::tiers::Tier;
+
+    #[test]
+    fn what_somebody_waits_for_comes_before_every_write() {
+        let place = |n| Place { tier: Tier::Disk, slot: slot(0, n) };
+        let write = |n| What::Write(TierWrite { place: place(n), block: block(0, n), hash: hash(n as u8) });
+        let read =
+            |n| What::Read(key(), TierRead { place: place(n), block: block(0, n), hash: hash(n as u8), number: n });
+        let mut waiting = Waiting::default();
+        for what in [write(0), write(1), read(2), write(3), read(4)] {
+            waiting.push(Move { what, at: now() });
+        }
+        let order: Vec<_> = std::iter::from_fn(|| waiting.pop()).map(|one| one.place().slot.slot).collect();
+        assert_eq!(order, [2, 4, 0, 1, 3]);
+    }
+}

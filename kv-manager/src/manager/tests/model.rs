@@ -1,7 +1,8 @@
 //! Random runs against a world that remembers: the memory of every block as steps, copies and fetches would leave it, what
-//! each sequence's tokens are, what each lease promised, and what every place of the tiers holds. Steps run late, behind the
+//! each sequence's tokens are, what each lease promised, what is pinned, and what every place of the tiers holds. Steps run late, behind the
 //! planning, as on a device.
 
+mod pins;
 mod tiers;
 
 use super::*;
@@ -33,6 +34,7 @@ enum Op {
     Pass { time: u64 },
     Flush,
     Report,
+    Pins(pins::Op),
     Tier(tiers::Op),
 }
 
@@ -57,6 +59,7 @@ fn op() -> impl Strategy<Value = Op> {
         3 => (0..8u64).prop_map(|time| Op::Pass { time }),
         1 => Just(Op::Flush),
         1 => Just(Op::Report),
+        3 => pins::op().prop_map(Op::Pins),
         16 => tiers::op().prop_map(Op::Tier),
     ]
 }
@@ -70,32 +73,44 @@ fn configs() -> impl Strategy<Value = (KvConfig, Vec<(Tier, TierConfig)>)> {
         Just(vec![Some(3), Some(8)]),
     ];
     let policies = prop::sample::select(vec![EvictionPolicy::Lru, EvictionPolicy::S3Fifo, EvictionPolicy::Tree]);
-    let tier = || prop::option::of((0..30u32, 1..4usize, 1..9usize, any::<bool>()));
+    let write = prop::sample::select(vec![WritePolicy::Through, WritePolicy::SecondUse, WritePolicy::Back]);
+    let tier = || prop::option::of((0..30u32, 1..4usize, 1..9usize, write.clone()));
+    let watermarks = (0..=100u32, 0..=100u32)
+        .prop_map(|(one, other)| Watermarks { high_percent: one.max(other), low_percent: one.min(other) });
     let tiers = [tier(), tier(), tier(), tier()];
-    (groups, policies, 1..5u32, 4..24u32, 0..3u32, tiers).prop_map(
-        |(windows, eviction, block_tokens, blocks, reserve_blocks, tiers)| {
-            let sized = |(tier, sizes)| {
-                let (slots, writes_max, backlog_max, through) = sizes?;
-                let slots = windows.iter().map(|_| slots).collect();
-                let write = match tier {
-                    Tier::Neighbours => WritePolicy::Never,
-                    _ if through => WritePolicy::Through,
-                    _ => WritePolicy::SecondUse,
-                };
-                Some((tier, TierConfig { slots, writes_max, backlog_max, write }))
-            };
-            let tiers = Tier::ALL.into_iter().zip(tiers).filter_map(sized).collect();
-            let config = KvConfig {
-                block_tokens,
-                groups: (0..).zip(windows).map(|(n, window)| GroupConfig { blocks: blocks + n, window }).collect(),
+    (groups, policies, watermarks, (0..=100u32, prop::option::of(1..30u64)), 1..5u32, 4..24u32, 0..3u32, tiers)
+        .prop_map(
+            |(
+                windows,
                 eviction,
+                watermarks,
+                (pinned_percent, park_after),
+                block_tokens,
+                blocks,
                 reserve_blocks,
-                answers_max: 2,
-                leases_max: 4,
-            };
-            (config, tiers)
-        },
-    )
+                tiers,
+            )| {
+                let sized = |(tier, sizes)| {
+                    let (slots, writes_max, backlog_max, write) = sizes?;
+                    let slots = windows.iter().map(|_| slots).collect();
+                    let write = if tier == Tier::Neighbours { WritePolicy::Never } else { write };
+                    Some((tier, TierConfig { slots, writes_max, backlog_max, write }))
+                };
+                let tiers = Tier::ALL.into_iter().zip(tiers).filter_map(sized).collect();
+                let config = KvConfig {
+                    block_tokens,
+                    groups: (0..).zip(windows).map(|(n, window)| GroupConfig { blocks: blocks + n, window }).collect(),
+                    eviction,
+                    watermarks,
+                    pinned_percent,
+                    park_after: park_after.map(Duration::from_nanos),
+                    reserve_blocks,
+                    answers_max: 2,
+                    leases_max: 4,
+                };
+                (config, tiers)
+            },
+        )
 }
 
 /// An open sequence.
@@ -152,6 +167,7 @@ struct World {
     /// Valid answers, oldest first.
     answers: Vec<LeaseId>,
     told: BTreeSet<BlockHash>,
+    pins: pins::Pins,
     below: tiers::Below,
 }
 
@@ -185,7 +201,8 @@ impl World {
             leases: Vec::new(),
             answers: Vec::new(),
             told: BTreeSet::new(),
-            below: tiers::Below::default(),
+            pins: pins::Pins::default(),
+            below: tiers::Below::new(config.groups.len()),
             config,
         }
     }
@@ -231,6 +248,7 @@ impl World {
                 assert!(removed.iter().all(|hash| self.told.remove(hash)), "what was not known is removed");
                 assert_eq!(self.told.iter().copied().collect::<Vec<_>>(), self.kv.indexed());
             }
+            Op::Pins(op) => self.pins(op),
             Op::Tier(op) => self.tier(op),
         }
         self.check();
@@ -520,6 +538,8 @@ impl World {
         }
         lapsed.sort_unstable();
         assert_eq!(self.kv.expire(Time(now)), lapsed.into_iter().map(|(_, id)| id).collect::<Vec<_>>());
+        self.pins_lapse();
+        self.park_idle();
     }
 
     fn written(&mut self, key: SeqKey, tokens: u32) {
@@ -558,6 +578,8 @@ impl World {
         }
         let deadline = self.leases.iter().filter(|held| held.live).map(|held| Time(held.expiry)).min();
         assert_eq!(self.kv.next_deadline(), deadline);
+        self.check_pins();
+        self.check_idle();
     }
 
     fn chain(&self, tokens: &[Token]) -> Vec<BlockHash> {

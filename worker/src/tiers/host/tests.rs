@@ -4,8 +4,9 @@ use super::shape::{CHANGES_AT, ENTRY, HEAD, HEADER_AT, MAGIC, SLOTS_AT, VERSION}
 use super::*;
 use crate::tiers::rig::{Rig, block, hash, layout, pools, slot};
 use domain::GroupId;
+use kv_manager::tiers::TierWrite;
 use kv_manager::tiers::header::{HEADER, RecordHeader};
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{channel, sync_channel};
 use transport::checksum;
 
 /// Where a slab says where the records of each group are.
@@ -100,6 +101,30 @@ fn a_byte_that_changed_is_found() {
         flip();
     }
     assert_eq!(rig.read(slot(0, 1), block(0, 2), hash(1)), ReadEnd::Good);
+}
+
+#[test]
+fn a_read_does_not_wait_for_writes_that_were_there_before() {
+    // The thread says when it has done something, and goes on only when somebody has heard what that was.
+    let (done, did) = channel();
+    let (sink, ends) = sync_channel(0);
+    let (pools, lent) = pools();
+    let told = move |end| {
+        let _ = (done.send(()), sink.send(end));
+    };
+    let (parts, _) = over(&config(), &layout(), lent, told).expect("it opens");
+    let mut rig = Rig::new(parts, ends, pools);
+    let write = |rig: &mut Rig, n| {
+        let place = rig.place(slot(0, n));
+        rig.mover.write(TierWrite { place, block: block(0, 1), hash: hash(n as u8) });
+    };
+    write(&mut rig, 0);
+    did.recv().expect("the first write is done");
+    (1..8).for_each(|n| write(&mut rig, n));
+    rig.ask(slot(0, 0), block(0, 2), hash(0), 0);
+    assert!(matches!(rig.ended(), TierEnd::Wrote { .. }));
+    assert!(matches!(rig.ended(), TierEnd::Read { end: ReadEnd::Good, .. }));
+    (1..8).for_each(|_| assert!(matches!(rig.ended(), TierEnd::Wrote { end: WriteEnd::Written, .. })));
 }
 
 #[test]

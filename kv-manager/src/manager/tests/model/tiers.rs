@@ -1,9 +1,9 @@
 //! The tiers in the world that remembers: what each place holds, and moves that take their time, fail, and find bytes that somebody
 //! flipped; a store that others write to and take from; and tiers that are closed for a while.
 
-use super::{Tag, World, key, prompt, tags};
-use crate::tiers::{Place, ReadEnd, Tier, TierRead, TierWrite, WriteEnd};
-use domain::{BlockHash, BlockRef, Choice, Epoch, GroupId, SeqKey};
+use super::{Tag, Watermarks, World, key, prompt, tags};
+use crate::tiers::{Place, ReadEnd, Shelves, Tier, TierRead, TierWrite, WriteEnd};
+use domain::{BlockHash, BlockRef, Choice, Epoch, Generation, GroupId, SeqKey, Time};
 use proptest::prelude::*;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -41,6 +41,10 @@ pub(super) enum Op {
         tier: Tier,
         open: bool,
     },
+    Park {
+        split: u32,
+        tokens: u32,
+    },
 }
 
 pub(super) fn op() -> impl Strategy<Value = Op> {
@@ -56,6 +60,7 @@ pub(super) fn op() -> impl Strategy<Value = Op> {
         1 => (index(), any::<bool>()).prop_map(|(record, told)| Op::Vanish { record, told }),
         1 => (prop::sample::select(Tier::ALL.to_vec()), prop::bool::weighted(0.7))
             .prop_map(|(tier, open)| Op::Switch { tier, open }),
+        1 => (0..12u32, 1..30u32).prop_map(|(split, tokens)| Op::Park { split, tokens }),
     ]
 }
 
@@ -85,9 +90,17 @@ pub(super) struct Below {
     flipped: BTreeSet<Spot>,
     writes: VecDeque<(TierWrite, Vec<Tag>)>,
     loads: VecDeque<Load>,
+    /// Whether each group's pool had more blocks than its high watermark allows, and has more than the low one does.
+    cooling: Vec<bool>,
+    /// Since when each block could be given up, and of which generation it is.
+    idle: BTreeMap<BlockRef, (Generation, u64)>,
 }
 
 impl Below {
+    pub(super) fn new(groups: usize) -> Self {
+        Self { cooling: vec![false; groups], ..Self::default() }
+    }
+
     /// Whether no load is under way.
     pub(super) fn is_idle(&self) -> bool {
         self.loads.is_empty()
@@ -98,7 +111,18 @@ impl World {
     pub(super) fn tier(&mut self, op: Op) {
         match op {
             Op::Write => {
-                let Some(write) = self.kv.next_write() else { return };
+                let (expected, config) = (self.expected_cold(), self.config.watermarks);
+                let next = self.kv.next_write();
+                // What is being written is cold still, or not at all where another policy wrote it.
+                for (group, stats) in self.kv.stats().iter().enumerate() {
+                    assert_eq!(stats.cold, expected[group], "cold blocks of group {group} with {config:?}");
+                }
+                let Some(write) = next else { return };
+                let twice = self.below.writes.iter().any(|(other, _)| {
+                    (other.place.tier, other.block.group, other.hash)
+                        == (write.place.tier, write.block.group, write.hash)
+                });
+                assert!(!twice, "{write:?} is under way already");
                 let read = self.below.loads.iter().flat_map(|load| &load.reads).any(|read| read.place == write.place);
                 assert!(!read, "{:?} is written while it is read", write.place);
                 assert_ne!(write.place.tier, Tier::Neighbours, "others alone write there");
@@ -121,7 +145,12 @@ impl World {
                         WriteEnd::Written
                     }
                 };
+                let before = self.idle_now();
                 self.kv.wrote(write.place, end);
+                assert_eq!(self.expect_parked(&before, |_| false), 0);
+                let there = self.kv.index.get(write.block.group, write.hash) == Some(write.block.block);
+                let lowest = self.lowest().filter(|tier| self.kv.tiers[tier].holds(write.block.group, write.hash));
+                assert!(there || lowest.is_some(), "{:?} is lost", write.block);
             }
             Op::Load { split, tokens } => self.load(split, tokens),
             Op::Read { lost } => self.read(lost),
@@ -166,7 +195,97 @@ impl World {
             }
             Op::Switch { tier, open: true } => self.kv.open_tier(tier),
             Op::Switch { tier, open: false } => self.kv.close_tier(tier),
+            Op::Park { split, tokens } => self.park(&self.chain(&prompt(split, tokens))),
         }
+    }
+
+    /// How many blocks of each group should be cold after the next look at the watermarks.
+    fn expected_cold(&mut self) -> Vec<u32> {
+        let Watermarks { high_percent, low_percent } = self.config.watermarks;
+        let back: Vec<_> = self.kv.tiers.values().filter(|tier| tier.is_written_back()).cloned().collect();
+        let mut cold: Vec<u32> = self.kv.stats().iter().map(|stats| stats.cold).collect();
+        // Each block waits in a tier that does not have it; how many of those there are the blocks tell.
+        let mut room: Vec<usize> = back.iter().map(Shelves::room).collect();
+        if back.is_empty() {
+            return cold;
+        }
+        for (group, stats) in self.kv.stats().iter().enumerate() {
+            let share = |percent: u32| stats.total * percent / 100;
+            let warm = |cold: u32| stats.total - stats.free - cold;
+            let mut pool = self.kv.pools[group].clone();
+            let cooling = &mut self.below.cooling[group];
+            loop {
+                *cooling = warm(cold[group]) > share(if *cooling { low_percent } else { high_percent });
+                if !*cooling || room.contains(&0) {
+                    break;
+                }
+                let Some((_, _, hash)) = pool.cool() else { break };
+                cold[group] += 1;
+                for (room, tier) in room.iter_mut().zip(&back) {
+                    *room -= usize::from(!tier.holds(GroupId(group as u16), hash));
+                }
+            }
+        }
+        cold
+    }
+
+    fn park(&mut self, chain: &[BlockHash]) {
+        let before = self.idle_now();
+        let parked = self.kv.park(chain);
+        let went = self.expect_parked(&before, |hash| chain.contains(&hash));
+        assert!(went <= parked, "{went} blocks went, and {parked} were to");
+    }
+
+    /// Time passed: what is idle for long enough is parked, and nothing else.
+    pub(super) fn park_idle(&mut self) {
+        let before = self.idle_now();
+        self.kv.tick(Time(self.now));
+        let due = |since: u64| self.config.park_after.is_some_and(|after| Time(self.now) >= Time(since) + after);
+        let since = |block: &BlockRef| self.below.idle.get(block).map(|&(_, since)| since);
+        let is_young = |block: &BlockRef| since(block).is_some_and(|since| !due(since));
+        let young: BTreeSet<_> = before.iter().filter(|(block, _)| is_young(block)).map(|(_, &hash)| hash).collect();
+        self.expect_parked(&before, |hash| !young.contains(&hash));
+        let lowest = self.lowest();
+        let waits = |tier: &Shelves| tier.room() == 0;
+        if self.config.park_after.is_some() && lowest.is_some_and(|tier| !waits(&self.kv.tiers[&tier])) {
+            for pool in &self.kv.pools {
+                let old = pool.longest_idle().filter(|&(_, since)| due(since.0));
+                assert_eq!(old, None, "it could be parked");
+            }
+        }
+    }
+
+    /// Of the blocks that could be given up, those that went are the lowest tier's, and are among what was to go. How many.
+    fn expect_parked(&self, before: &BTreeMap<BlockRef, BlockHash>, may_go: impl Fn(BlockHash) -> bool) -> u32 {
+        let gone = before.iter().filter(|(block, hash)| self.kv.index.get(block.group, **hash).is_none());
+        gone.map(|(block, &hash)| {
+            let lowest = self.lowest().expect("something is parked somewhere");
+            assert!(self.kv.tiers[&lowest].holds(block.group, hash), "{block:?} is lost");
+            assert!(may_go(hash), "{block:?} went too early");
+            1
+        })
+        .sum()
+    }
+
+    fn lowest(&self) -> Option<Tier> {
+        [Tier::Disk, Tier::Host].into_iter().find(|tier| self.kv.tiers.get(tier).is_some_and(Shelves::is_open))
+    }
+
+    /// The blocks that could be given up.
+    fn idle_now(&self) -> BTreeMap<BlockRef, BlockHash> {
+        let evictable = |block: &BlockRef| self.kv.pools[usize::from(block.group.0)].is_evictable(block.block);
+        self.kv.sealed().map(|(block, _, hash)| (block, hash)).filter(|(block, _)| evictable(block)).collect()
+    }
+
+    /// Takes note of since when what could be given up.
+    pub(super) fn check_idle(&mut self) {
+        let mut idle = BTreeMap::new();
+        for block in self.idle_now().into_keys() {
+            let generation = self.kv.generation(block);
+            let known = self.below.idle.get(&block).filter(|(of, _)| *of == generation);
+            idle.insert(block, (generation, known.map_or(self.now, |&(_, since)| since)));
+        }
+        self.below.idle = idle;
     }
 
     fn bytes(&self, block: BlockRef) -> Vec<Tag> {
