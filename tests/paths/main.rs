@@ -12,6 +12,8 @@ use tests::cluster::{Asked, Cluster, DECODE, Options, PREFILL, prompt};
 const BLOCK: u32 = 16;
 /// Output tokens of each request.
 const OUTPUT: u32 = 24;
+/// Tokens of a sequence that is to move while it runs, however late the test is in seeing it run.
+const LONG: u32 = 12 * OUTPUT;
 
 struct Model {
     weights: Arc<CpuModel>,
@@ -134,7 +136,7 @@ fn check_model(model: &Model) {
     let options = Options { pairs: 2, ..model.options() };
     let mut cluster = model.cluster(&options, 1);
     let long = |request: &Asked| Asked {
-        params: SamplingParams { max_tokens: 3 * OUTPUT, ..request.params.clone() },
+        params: SamplingParams { max_tokens: LONG, ..request.params.clone() },
         ..request.clone()
     };
     for request in &requests[..4] {
