@@ -10,7 +10,7 @@ use sim::run_seeds;
 use std::sync::{Mutex, PoisonError};
 
 /// By then a planted bug is found.
-const SEEDS_MAX: u64 = 2000;
+const SEEDS_MAX: u64 = 8000;
 
 #[track_caller]
 fn check(bug: Bug) {
