@@ -400,8 +400,7 @@ impl<'a> Work<'a> {
             && let Some(&slot) = self.free.last()
             && let Some(mut posted) = self.active.pop_front()
         {
-            let operation = if posted.exhausted { None } else { posted.next(&self.engine) };
-            match operation {
+            match posted.next(&self.engine) {
                 Some(operation) => {
                     idle = 0;
                     self.free.pop();
@@ -410,10 +409,7 @@ impl<'a> Work<'a> {
                     self.engine.push(slot, &operation);
                     self.slots[slot] = Some((posted.id, operation));
                 }
-                None => {
-                    posted.exhausted = true;
-                    idle += 1;
-                }
+                None => idle += 1,
             }
             self.active.push_back(posted);
         }
@@ -472,7 +468,10 @@ impl Posted {
             Engine::Ring(_) => OPERATION_BYTES_MAX.min(Ring::at_once(offset)),
             Engine::Threads(_) => OPERATION_BYTES_MAX,
         };
-        self.transfer.next(&mut self.cursor, len_max)
+        let operation = if self.exhausted { None } else { self.transfer.next(&mut self.cursor, len_max) };
+        // Seen now and not at its next turn, which may come after those of many others, so that its end is told in time.
+        self.exhausted |= self.transfer.is_over(&self.cursor);
+        operation
     }
 
     /// Nothing of it is left, and nothing under way.

@@ -138,6 +138,12 @@ impl FileTransfer {
         self.bytes
     }
 
+    /// Whether nothing is behind the cursor.
+    pub(super) fn is_over(&self, cursor: &Cursor) -> bool {
+        let begun = self.runs.get(cursor.run).is_none_or(|run| run.pieces.len() == cursor.piece);
+        begun && self.runs.iter().skip(cursor.run + 1).all(|run| run.pieces.is_empty())
+    }
+
     /// The next operation of at most `len_max(region offset)` bytes, and moves on behind it.
     pub(super) fn next(&self, cursor: &mut Cursor, len_max: impl Fn(u64) -> usize) -> Option<Operation> {
         loop {
