@@ -10,7 +10,7 @@
 //! changes the sum; more of them are missed once in 2^32 at most. It is no defence against an adversary. A GPU computes
 //! it with one thread per lane.
 
-use crate::copy::{copy_racing_cached, fetch_ahead};
+use crate::copy::{GROUP, LINE, PAGE, copy_on, copy_racing_cached, fetch_ahead};
 
 /// Lanes: four vectors of 16 words.
 const LANES: usize = 64;
@@ -19,12 +19,13 @@ const FACTOR: u32 = 0x9E37_79B1;
 /// Odd, likewise.
 const FOLD: u64 = 0x9FB2_1C65_1E98_DF25;
 
-/// Bytes of memory that may be written meanwhile are copied so many at a time, and the copy is summed up: a page. A
-/// multiple of a round's bytes.
-const COPIED_BYTES: usize = 4096;
-/// What is fetched into the caches beforehand: so many pages, a line of each in turn, since more reads are under way at once
-/// then than the order of addresses would allow.
-const AHEAD_PAGES: usize = 4;
+/// Pages of a group.
+const PAGES: usize = GROUP / PAGE;
+
+/// Bytes of memory that may be written meanwhile are copied by the group, page by page, and the copy is summed up: a page is whole
+/// rounds. Aligned, so that it may be copied on past the caches.
+#[repr(align(64))]
+struct Copied([u8; GROUP]);
 
 /// The checksum of `bytes`.
 pub fn checksum(bytes: &[u8]) -> u64 {
@@ -37,7 +38,18 @@ pub fn checksum(bytes: &[u8]) -> u64 {
 /// `from` must be readable for `len` bytes.
 pub(crate) unsafe fn checksum_racing(from: *const u8, len: usize) -> u64 {
     // SAFETY: as the caller says.
-    on_vectors(|| unsafe { plain_racing(from, len) })
+    on_vectors(|| unsafe { plain_racing(from, len, |_, _| {}) })
+}
+
+/// Copies bytes and sums up what arrived, in one pass over memory: what another thread or process writes meanwhile arrives torn, and
+/// the checksum is that of what did. Returns the checksum.
+///
+/// # Safety
+/// `from` must be readable and `to` writable for `len` bytes, the two must not overlap, and nobody else may access the
+/// destination meanwhile.
+pub unsafe fn copy_summed(from: *const u8, to: *mut u8, len: usize) -> u64 {
+    // SAFETY: as the caller says; what is taken is part of the copy.
+    on_vectors(|| unsafe { plain_racing(from, len, |at, part| copy_on(part, to.add(at))) })
 }
 
 /// Does what is inlined into it with the widest vectors that the processor has.
@@ -112,25 +124,30 @@ fn plain(bytes: &[u8]) -> u64 {
     sum.end()
 }
 
+/// Sums up `len` bytes by way of a copy of some pages, each of which `take` gets with its place.
+///
 /// # Safety
 /// As [`checksum_racing`].
 #[inline(always)]
-unsafe fn plain_racing(from: *const u8, len: usize) -> u64 {
+unsafe fn plain_racing(from: *const u8, len: usize, mut take: impl FnMut(usize, &[u8])) -> u64 {
     let mut sum = Sum::new();
-    let mut copied = [0_u8; COPIED_BYTES];
-    for at in (0..len).step_by(COPIED_BYTES) {
-        // A quarter of the lines of the pages after those that this one is among.
-        let group = COPIED_BYTES * AHEAD_PAGES;
-        let next = at / group * group + group + at % group / AHEAD_PAGES;
-        for line in (0..COPIED_BYTES / AHEAD_PAGES).step_by(64) {
-            for page in 0..AHEAD_PAGES {
-                fetch_ahead(from.wrapping_add(next + page * COPIED_BYTES + line));
+    let mut copied = Copied([0; GROUP]);
+    for group in (0..len).step_by(GROUP) {
+        let copied = &mut copied.0[..GROUP.min(len - group)];
+        for (number, page) in copied.chunks_mut(PAGE).enumerate() {
+            // A quarter of the lines of each page of the next group: more reads are under way at once then than the order of
+            // addresses would allow.
+            let next = group + GROUP + number * (PAGE / PAGES);
+            for line in (0..PAGE / PAGES).step_by(LINE) {
+                for ahead in 0..PAGES {
+                    fetch_ahead(from.wrapping_add(next + ahead * PAGE + line));
+                }
             }
+            // SAFETY: the caller's promise covers the bytes, and the copy is this function's own.
+            unsafe { copy_racing_cached(from.add(group + number * PAGE), page.as_mut_ptr(), page.len()) };
+            sum.add(page);
         }
-        let copy = &mut copied[..COPIED_BYTES.min(len - at)];
-        // SAFETY: the caller's promise covers the bytes, and the copy is this function's own.
-        unsafe { copy_racing_cached(from.add(at), copy.as_mut_ptr(), copy.len()) };
-        sum.add(copy);
+        take(group, copied);
     }
     sum.end()
 }
@@ -193,6 +210,20 @@ mod tests {
         fn summing_up_what_may_change_is_the_same(bytes in proptest::collection::vec(any::<u8>(), 0..20_000)) {
             // SAFETY: it is a slice.
             prop_assert_eq!(unsafe { checksum_racing(bytes.as_ptr(), bytes.len()) }, checksum(&bytes));
+        }
+
+        #[test]
+        fn what_is_copied_and_summed_up_arrives_as_a_whole(
+            bytes in proptest::collection::vec(any::<u8>(), 0..40_000), from in 0..100_usize, to in 0..100_usize,
+        ) {
+            let from = from.min(bytes.len());
+            let wanted = &bytes[from..];
+            let mut arrived = vec![0xAA; wanted.len() + 200];
+            // SAFETY: both vectors are longer than what is copied, and apart.
+            let sum = unsafe { copy_summed(wanted.as_ptr(), arrived[to..].as_mut_ptr(), wanted.len()) };
+            prop_assert_eq!(sum, checksum(wanted));
+            prop_assert!(arrived[to..to + wanted.len()] == *wanted);
+            prop_assert!(arrived[..to].iter().chain(&arrived[to + wanted.len()..]).all(|&byte| byte == 0xAA));
         }
 
         #[test]

@@ -103,14 +103,25 @@ pub(crate) fn fetch_to_write(to: *mut u8, len: usize) {
 }
 
 /// Bytes of a cache line.
-#[cfg(target_arch = "x86_64")]
-const LINE: usize = 64;
+pub(crate) const LINE: usize = 64;
 /// Bytes of a page.
-#[cfg(target_arch = "x86_64")]
-const PAGE: usize = 4096;
+pub(crate) const PAGE: usize = 4096;
 /// Bytes of the pages that are copied together.
-#[cfg(target_arch = "x86_64")]
-const GROUP: usize = 4 * PAGE;
+pub(crate) const GROUP: usize = 4 * PAGE;
+
+/// Copies what the caches hold on to memory: past them, where it is a whole group and `to` is aligned to lines.
+///
+/// # Safety
+/// `to` must be writable for as many bytes, which must not overlap them, and nobody else may access those meanwhile.
+pub(crate) unsafe fn copy_on(part: &[u8], to: *mut u8) {
+    #[cfg(target_arch = "x86_64")]
+    if part.len() == GROUP && to.addr().is_multiple_of(LINE) {
+        // SAFETY: the caller's promise covers the group.
+        return unsafe { stream_groups(part.as_ptr(), to, 1) };
+    }
+    // SAFETY: as the caller says.
+    unsafe { std::ptr::copy_nonoverlapping(part.as_ptr(), to, part.len()) }
+}
 
 /// Copies whole groups of pages past the caches, and waits until they are seen by everybody. `to` is aligned to lines. A
 /// line of each page in turn: so many more reads are under way at once than the order of addresses would allow.

@@ -51,7 +51,7 @@ mod wake;
 mod watch;
 
 pub use agent::Agent;
-pub use checksum::checksum;
+pub use checksum::{checksum, copy_summed};
 pub use config::{AgentConfig, ListenConfig, RdmaConfig, TcpConfig};
 pub use copy::copy_racing_cached;
 pub use counts::{AgentCounts, RailCounts, Reads, Refusal};
