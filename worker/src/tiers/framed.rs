@@ -10,7 +10,7 @@ use super::records::{Records, Spot};
 use domain::{BlockHash, GroupId, SeqKey};
 use kv_manager::tiers::header::HEADER;
 use kv_manager::tiers::{ReadEnd, Tier, TierRead, TierWrite, WriteEnd};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
@@ -81,10 +81,14 @@ struct State {
     waiting: Waiting,
     /// With the frame of each.
     under_way: HashMap<TransferId, (Move, usize)>,
+    /// What the store said of them, and nobody looked at yet: no more than are under way.
+    ended: VecDeque<(TransferId, Ended)>,
     look: Option<TransferId>,
     /// Failures of the store, one after the other.
     failures: u32,
     off: bool,
+    /// Nothing more is begun.
+    closed: bool,
 }
 
 impl<S: Store> Framed<S> {
@@ -104,9 +108,8 @@ impl<S: Store> Framed<S> {
 
     /// Returns once the tier is dropped and nothing is under way any more.
     pub(super) fn run(mut self) {
-        let mut closed = false;
-        while !closed || !self.state.under_way.is_empty() {
-            let patience = if closed { None } else { self.store.patience() };
+        while !self.state.closed || !self.state.under_way.is_empty() {
+            let patience = if self.state.closed { None } else { self.store.patience() };
             let order = match patience {
                 Some(patience) => self.inbox.recv_timeout(patience),
                 None => self.inbox.recv().map_err(|_| RecvTimeoutError::Disconnected),
@@ -116,26 +119,37 @@ impl<S: Store> Framed<S> {
                 Err(RecvTimeoutError::Timeout) => None,
                 Err(RecvTimeoutError::Disconnected) => return,
             };
-            let mut cancelled = BTreeSet::new();
-            while let Some(one) = order {
-                match one {
-                    Order::Move(one) => self.state.waiting.push(one),
-                    Order::Cancel(key) => drop(cancelled.insert(key)),
-                    Order::Ended(id, end) => self.ended(id, end),
-                    Order::Close => {
-                        closed = true;
-                        self.state.under_way.keys().for_each(|&id| self.store.cancel(id));
-                        self.state.waiting.clear();
-                    }
-                }
+            loop {
+                self.take_orders(order);
+                // Before each copy, since the store would else have nothing to do while many ends are worked off.
+                self.begin();
+                let Some((id, end)) = self.state.ended.pop_front() else { break };
+                self.ended(id, end);
                 order = self.inbox.try_recv().ok();
             }
-            self.cancel(&cancelled);
-            self.begin();
-            if !closed {
+            if !self.state.closed {
                 self.look();
             }
         }
+    }
+
+    /// Takes all orders that are there, of which this is the first.
+    fn take_orders(&mut self, mut order: Option<Order>) {
+        let mut cancelled = BTreeSet::new();
+        while let Some(one) = order {
+            match one {
+                Order::Move(one) => self.state.waiting.push(one),
+                Order::Cancel(key) => drop(cancelled.insert(key)),
+                Order::Ended(id, end) => self.state.ended.push_back((id, end)),
+                Order::Close => {
+                    self.state.closed = true;
+                    self.state.under_way.keys().for_each(|&id| self.store.cancel(id));
+                    self.state.waiting.clear();
+                }
+            }
+            order = self.inbox.try_recv().ok();
+        }
+        self.cancel(&cancelled);
     }
 
     /// Begins moves while frames are free.

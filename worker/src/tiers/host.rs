@@ -33,6 +33,9 @@ use transport::Memory;
 /// Records being written at once: one is copied at a time, and a few more keep the thread busy.
 const WRITES_MAX: usize = 8;
 
+/// Ends that are told together while there is more to copy: to wake the step loop for each costs as much as half a copy.
+const ENDS_MAX: usize = 16;
+
 /// Settings of a tier.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostConfig {
@@ -149,6 +152,7 @@ impl Work {
     /// Returns once the tier is dropped. What waits then is not moved.
     fn run(mut self) {
         let mut waiting = Waiting::default();
+        let mut ends = Vec::with_capacity(ENDS_MAX);
         while let Ok(first) = self.inbox.recv() {
             let mut order = Some(first);
             loop {
@@ -167,9 +171,13 @@ impl Work {
                 if !cancelled.is_empty() {
                     waiting.cancel(&cancelled).iter().for_each(|one| (self.sink)(one.failed()));
                 }
-                let Some(one) = waiting.pop() else { break };
+                let next = waiting.pop();
+                if next.is_none() || ends.len() == ENDS_MAX {
+                    ends.drain(..).for_each(&self.sink);
+                }
+                let Some(one) = next else { break };
                 let (wrote, read) = self.copy(&one.what);
-                (self.sink)(one.end(wrote, read));
+                ends.push(one.end(wrote, read));
                 order = self.inbox.try_recv().ok();
             }
         }

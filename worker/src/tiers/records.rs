@@ -4,7 +4,7 @@ use domain::{BlockHash, BlockRef, GroupId, KvLayout};
 use kv_manager::tiers::header::{HEADER, RecordHeader};
 use kv_manager::tiers::{TierRead, TierWrite};
 use std::sync::Arc;
-use transport::{Memory, checksum};
+use transport::{Memory, copy_summed};
 
 /// The device's pools, and what records of them look like.
 pub(super) struct Records {
@@ -46,16 +46,14 @@ impl Records {
     pub(super) unsafe fn put(&self, write: &TierWrite, spot: Spot) {
         let len = self.len(write.block.group);
         // SAFETY: as the caller says.
-        let record = unsafe {
-            std::ptr::copy_nonoverlapping(self.block(write.block), spot.record, len);
-            std::slice::from_raw_parts(spot.record, len)
-        };
-        let header = RecordHeader { checksum: checksum(record), ..self.header(write.block.group, write.hash) };
+        let checksum = unsafe { copy_summed(self.block(write.block), spot.record, len) };
+        let header = RecordHeader { checksum, ..self.header(write.block.group, write.hash) };
         // SAFETY: as the caller says.
         unsafe { std::ptr::copy_nonoverlapping(header.encode().as_ptr(), spot.header, HEADER) };
     }
 
-    /// Copies the record that lies at the spot into the read's block. Errors: why it is not the right one; then the block is as it was.
+    /// Copies the record that lies at the spot into the read's block. Errors: why it is not the right one; then the block's bytes are
+    /// nobody's.
     ///
     /// # Safety
     ///
@@ -63,17 +61,15 @@ impl Records {
     pub(super) unsafe fn take(&self, read: &TierRead, spot: Spot) -> Result<(), String> {
         let len = self.len(read.block.group);
         // SAFETY: as the caller says.
-        let (header, record) =
-            unsafe { (&*spot.header.cast::<[u8; HEADER]>(), std::slice::from_raw_parts(spot.record, len)) };
+        let header = unsafe { &*spot.header.cast::<[u8; HEADER]>() };
         let expected = self.header(read.block.group, read.hash);
         let sum = expected
             .checksum_in(header)
             .map_err(|error| format!("its header is not the one that is looked for: {error:?}"))?;
-        if sum != checksum(record) {
+        // SAFETY: as the caller says.
+        if sum != unsafe { copy_summed(spot.record, self.block(read.block), len) } {
             return Err("its bytes do not match its checksum".to_owned());
         }
-        // SAFETY: as the caller says.
-        unsafe { std::ptr::copy_nonoverlapping(record.as_ptr(), self.block(read.block), len) };
         Ok(())
     }
 
