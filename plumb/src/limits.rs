@@ -1,6 +1,7 @@
 //! What moving the bytes of a prompt takes at best: a plain copy of one thread, and plain reads past the page cache by the mover that
 //! the disk tier has.
 
+use crate::TURNS;
 use crate::error::PlumbError;
 use std::fs;
 use std::io;
@@ -64,8 +65,8 @@ pub(crate) struct RawReads {
     pub(crate) buffered: Option<String>,
 }
 
-/// Reads these records from a file in the folder, which is made and removed, with `depth` reads under way. Errors:
-/// [`PlumbError::Raw`].
+/// Reads these records from a file in the folder, which is made and removed, with `depth` reads under way: each round those of another
+/// prompt, like the tier, since what was read just now comes back faster. Errors: [`PlumbError::Raw`].
 pub(crate) fn raw_reads(
     records: &[(usize, u32)],
     rounds: usize,
@@ -90,14 +91,16 @@ fn read(records: &[(usize, u32)], rounds: usize, depth: u32, path: &Path) -> Res
     // SAFETY: the memory is that long, and nobody else has it. What is written is not what was there before.
     unsafe { std::ptr::write_bytes(memory.as_ptr(), 0x5A, bytes) };
     mover.register(memory);
-    let file_bytes = (bytes as u64).next_multiple_of(STRIPE_BYTES);
+    let file_bytes = (bytes as u64 * TURNS as u64).next_multiple_of(STRIPE_BYTES);
     let spec = FileSpec { paths: vec![path.to_owned()], bytes: file_bytes, stripe_bytes: STRIPE_BYTES };
     let file = mover.open(&spec).map_err(system)?;
-    let run = |direction| {
+    let run = |direction, turn: usize| {
         let (mut at, mut batches) = (0, Vec::new());
+        let begin = bytes as u64 * (turn % TURNS) as u64;
         for &(len, count) in records {
             let len = room(len);
-            let copies = (0..u64::from(count)).map(|n| at + n * len as u64).map(|at| FileCopy { file: at, memory: at });
+            let copies =
+                (0..u64::from(count)).map(|n| at + n * len as u64).map(|at| FileCopy { file: begin + at, memory: at });
             batches.push(FileBatch { direction, file, memory: RegionId(0), len, copies: copies.collect() });
             at += u64::from(count) * len as u64;
         }
@@ -108,8 +111,8 @@ fn read(records: &[(usize, u32)], rounds: usize, depth: u32, path: &Path) -> Res
         end.result.map_err(|error| error.to_string())?;
         Ok::<_, String>(seconds_since(begin))
     };
-    run(Direction::Write)?;
-    let seconds = (0..rounds).map(|_| run(Direction::Read)).collect::<Result<_, _>>()?;
+    (0..TURNS).try_for_each(|turn| run(Direction::Write, turn).map(drop))?;
+    let seconds = (0..rounds).map(|round| run(Direction::Read, round)).collect::<Result<_, _>>()?;
     let status = mover.status();
     let how = status.no_io_uring.map_or("io_uring".to_owned(), |why| format!("threads that block ({why})"));
     Ok(RawReads { seconds, mover: how, buffered: status.buffered.into_iter().flatten().next() })

@@ -14,7 +14,8 @@ const BESIDE_RECORD: u64 = 8192;
 /// What to measure.
 #[derive(Clone, Debug, Serialize)]
 pub struct Settings {
-    /// Lengths of prompts, in tokens.
+    /// Lengths of prompts, in tokens that a cache can have. Each has one more: it is computed in any case, since the first token of the
+    /// answer depends on it.
     pub prompts: Vec<u32>,
     /// How often each prompt comes back.
     pub rounds: usize,
@@ -54,7 +55,7 @@ impl Settings {
             return refuse(format!("--prompts: 1 to {LENGTHS_MAX} lengths"));
         }
         let least = 4 * subject.layout.block_tokens;
-        let most = subject.context.saturating_sub(DECODED as usize + 1);
+        let most = subject.context.saturating_sub(DECODED as usize + 2);
         if let Some(tokens) = self.prompts.iter().find(|tokens| **tokens < least || **tokens as usize > most) {
             return refuse(format!("--prompts {tokens}: {least} to {most} tokens, with this model"));
         }
@@ -69,9 +70,9 @@ impl Settings {
 }
 
 impl Subject {
-    /// Blocks of a prompt that can come from a cache: its last token is computed in any case.
+    /// Blocks of a prompt that can come from a cache.
     pub(crate) fn blocks(&self, tokens: u32) -> u32 {
-        (tokens - 1) / self.layout.block_tokens
+        tokens / self.layout.block_tokens
     }
 
     /// What comes from a tier for a prompt: the length of each record, and how many there are. Of a group with a window only what
@@ -96,7 +97,7 @@ impl Subject {
         u64::from(self.whole(tokens)) * TURNS as u64 * each * 5 / 4
     }
 
-    /// The prompt of so many tokens that has this turn: ids from the middle of the vocabulary, drawn from turn and length.
+    /// The prompt of so many tokens, and one more, that has this turn: ids from the middle of the vocabulary, drawn from turn and length.
     pub(crate) fn prompt(&self, tokens: u32, turn: usize) -> Vec<u32> {
         let quarter = (self.vocab as u64 / 4).max(1);
         let mut state = (u64::from(tokens) << 8) + turn as u64;
@@ -104,12 +105,12 @@ impl Subject {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             (quarter + (state >> 33) % quarter) as u32
         };
-        (0..tokens).map(|_| draw()).collect()
+        (0..=tokens).map(|_| draw()).collect()
     }
 
     /// Blocks of a prompt and of what is decoded after it.
     fn whole(&self, tokens: u32) -> u32 {
-        (tokens + DECODED).div_ceil(self.layout.block_tokens) + 1
+        (tokens + 1 + DECODED).div_ceil(self.layout.block_tokens) + 1
     }
 
     fn block_bytes(&self) -> u64 {
@@ -150,12 +151,12 @@ mod tests {
     #[test]
     fn the_device_holds_more_than_one_prompt_and_less_than_two() {
         let subject = subject();
-        for tokens in [64, 100, 991] {
+        for tokens in [64, 100, 990] {
             let blocks = subject.device_bytes(tokens) / subject.block_bytes();
             let (usable, whole) = (blocks - blocks * 5 / 100, u64::from(subject.blocks(tokens)));
             assert!(usable > whole + u64::from(DECODED / 16), "{tokens}: {usable} blocks for {whole}");
         }
-        let (usable, whole) = (subject.device_bytes(991) / subject.block_bytes(), subject.blocks(991));
+        let (usable, whole) = (subject.device_bytes(990) / subject.block_bytes(), subject.blocks(990));
         assert!(usable < 2 * u64::from(whole), "{usable} blocks hold two prompts of {whole}");
     }
 
@@ -184,8 +185,8 @@ mod tests {
             let error = settings.check(&subject()).expect_err(part).to_string();
             assert!(error.contains(part), "{error}");
         };
-        check(&|it| it.prompts = vec![10], "--prompts 10: 64 to 991");
-        check(&|it| it.prompts = vec![992], "--prompts 992");
+        check(&|it| it.prompts = vec![10], "--prompts 10: 64 to 990");
+        check(&|it| it.prompts = vec![991], "--prompts 991");
         check(&|it| it.prompts.clear(), "--prompts: 1 to");
         check(&|it| it.rounds = 0, "--rounds 0");
         check(&|it| it.tiers.clear(), "--tiers");

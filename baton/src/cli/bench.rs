@@ -93,7 +93,7 @@ pub(crate) struct TiersBench {
     /// Number format of the random weights: f32, f16 or bf16
     #[arg(long, default_value = "bf16")]
     pub(crate) dtype: String,
-    /// Lengths of prompts, in tokens
+    /// Lengths of prompts, in tokens that a cache can have; each has one more, which is computed in any case
     #[arg(long, value_name = "TOKENS,..", value_delimiter = ',', default_value = "1024,4096,16384")]
     pub(crate) prompts: Vec<u32>,
     /// How often each prompt comes back from each place; the median is told
