@@ -146,10 +146,10 @@ declare! {
     counter Count "baton_prefix_hit_tokens_total" prefix_hit_tokens(worker: WorkerId);
     /// Prompt tokens that the worker computed.
     counter Count "baton_prefill_tokens_total" prefill_tokens(worker: WorkerId);
-    /// Tokens of a prompt by where they came from: `device` (they were cached there), a tier (`host`, `neighbours`, `disk` or `object`: they were loaded,
+    /// Tokens of a prompt by where they came from: `device` (they were cached there), `peer` (fetched from another worker's device), a tier (`host`, `neighbours`, `disk` or `object`: they were loaded,
     /// and not from a slower one), or `computed`. One sample for each prompt and source that it had tokens from.
     histogram Count "baton_prompt_source_tokens" prompt_source_tokens(worker: WorkerId, source: &'static str) in TOKENS;
-    /// Seconds until those were there: of a tier from the prompt's arrival, of `computed` from its begin to its first token. What is
+    /// Seconds until those were there: of a peer or a tier from the prompt's arrival, of `computed` from its begin to its first token. What is
     /// on the device has no samples.
     histogram Seconds "baton_prompt_source_seconds" prompt_source_time(worker: WorkerId, source: &'static str) in SECONDS;
 

@@ -73,12 +73,14 @@ fn three_processes_say_what_one_says() {
     assert!(ends.iter().all(|code| *code == Some(0)), "{ends:?}");
 }
 
-/// Tokens that the worker with its metrics here fetched from others before it computed prompts.
-fn fetched(metrics: SocketAddr) -> f64 {
+/// Tokens that the worker with its metrics here fetched from others before it computed prompts, and those of them that prompts
+/// are said to have come from.
+fn fetched(metrics: SocketAddr) -> [f64; 2] {
     let mut connection = Connection::open(metrics).expect("the worker listens");
     connection.send(&request("GET", "/metrics", "application/json", b"")).expect("it reads");
     let metrics = Metrics::parse(connection.answer().expect("it answers").text());
-    metrics.sum("baton_prefix_fetch_tokens_total", &[("result", "fetched")])
+    let fetched = metrics.sum("baton_prefix_fetch_tokens_total", &[("result", "fetched")]);
+    [fetched, metrics.sum("baton_prompt_source_tokens_sum", &[("source", "peer")])]
 }
 
 #[test]
@@ -102,8 +104,10 @@ fn the_next_turn_takes_what_was_generated_from_where_it_was() {
             said = format!("{said}{text} And what");
         }
         // It has every prompt itself: what it lacked was generated.
-        (fetched(free) > 0.0).then_some(())
+        (fetched(free)[0] > 0.0).then_some(())
     });
+    let [came, told] = fetched(free);
+    assert_eq!(came, told, "what was fetched is not told from what was there");
     assert_eq!(cluster.router().metrics().sum("baton_replays_total", &[]), 0.0);
     let ends = cluster.end();
     assert!(ends.iter().all(|code| *code == Some(0)), "{ends:?}");

@@ -17,6 +17,8 @@ use kv_manager::tiers::Tier;
 use kv_manager::{GroupConfig, Grow, Heard, KvConfig, KvManager, Lives};
 use scheduler::{Added, Job, Scheduler};
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::ops::Range;
+use std::time::Duration;
 use telemetry::failpoint::{self, Place};
 
 /// Everything a worker's thread owns besides its device and its role.
@@ -187,6 +189,13 @@ impl Core {
     }
 
     /// Queues a prompt; one whose sequence is gone is left alone. `false`: its attempt failed, for the queue is full.
+    /// Another worker brought these blocks of the prompt, so long after it came.
+    pub(crate) fn brought(&mut self, key: SeqKey, blocks: Range<u32>, took: Duration) {
+        if let Some(sequence) = self.sequences.get_mut(&key) {
+            blocks.for_each(|number| sequence.sources.brought(number, Source::Peer, took));
+        }
+    }
+
     pub(crate) fn add_job(&mut self, job: Job) -> bool {
         if self.sequences.contains_key(&job.key) && self.scheduler.add(job) == Added::QueueFull {
             self.fail(job.key.request, job.key.epoch, Failure::QueueFull, "the worker's queue is full");
@@ -347,7 +356,7 @@ impl Core {
         let Some(sequence) = self.sequences.get_mut(&key).filter(|sequence| sequence.sources.is_open()) else { return };
         let shares = sequence.sources.end(now, sequence.tokens.len() as u32);
         shares.iter().for_each(|(source, share)| self.meters.source(*source, *share));
-        let [device, host, neighbours, disk, object, computed] =
+        let [device, peer, host, neighbours, disk, object, computed] =
             Source::ALL.map(|source| shares.get(&source).copied().unwrap_or_default());
         let (worker, request) = (&self.config.name, key.request);
         let ns = |share: Share| share.took.map(|took| took.as_nanos() as u64);
@@ -357,6 +366,8 @@ impl Core {
             %request,
             device = device.tokens,
             host = host.tokens,
+            peer = peer.tokens,
+            peer_ns = ns(peer),
             host_ns = ns(host),
             neighbours = neighbours.tokens,
             neighbours_ns = ns(neighbours),

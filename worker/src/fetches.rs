@@ -11,6 +11,7 @@ use domain::session::Failure;
 use domain::{Epoch, KvLayout, LeaseId, ProgressWord, RequestId, SeqKey, StepId, Time, Token, WorkerId};
 use kv_manager::{Admit, Fetch, FetchCommand, FetchConfig, FetchEvent, FetchState, Piece};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::ops::Range;
 use std::time::Duration;
 use telemetry::failpoint::{self, Place};
 use telemetry::metrics::{self as declared, HandoffResult, PrefixResult};
@@ -86,6 +87,8 @@ struct Entry {
     tokens: Option<u32>,
     /// Positions below this were here before.
     held: u32,
+    /// Blocks of the prefix that came, and how long after the prompt.
+    came: Option<(Range<u32>, Duration)>,
     completed: Option<Time>,
 }
 
@@ -108,6 +111,7 @@ impl Entry {
             asked: 0,
             tokens: None,
             held: 0,
+            came: None,
             completed: None,
         }
     }
@@ -443,7 +447,7 @@ impl Fetches {
                         }
                         core.send(entry.owner, body);
                     }
-                    FetchCommand::Start { .. } if entry.kind == FetchKind::Prefix => entry.prefix_came(core),
+                    FetchCommand::Start { .. } if entry.kind == FetchKind::Prefix => entry.prefix_came(core, now),
                     FetchCommand::Start { first } => {
                         declared::handoffs(entry.lane, HandoffResult::Taken).increment(1);
                         tracing::trace!(target: "timeline", worker = core.config.name, request = %id.0, "taken over");
@@ -469,10 +473,13 @@ impl Fetches {
                         core.kv.close(entry.key);
                     }
                     FetchCommand::Done if entry.kind == FetchKind::Prefix => {
-                        let key = entry.key;
+                        let (key, came) = (entry.key, entry.came.take());
                         self.forget(id);
                         core.close(key);
                         core.queue(now, id.0, id.1);
+                        if let Some((blocks, took)) = came {
+                            core.brought(key, blocks, took);
+                        }
                     }
                     FetchCommand::Done => {
                         if entry.cancelled {

@@ -12,6 +12,8 @@ use std::time::Duration;
 pub(crate) enum Source {
     /// They were cached on the device, or another prompt computed them meanwhile.
     Device,
+    /// They were fetched from another worker's device.
+    Peer,
     /// They were loaded from the tier.
     Tier(Tier),
     /// They were computed for this prompt.
@@ -20,8 +22,9 @@ pub(crate) enum Source {
 
 impl Source {
     /// All of them.
-    pub(crate) const ALL: [Self; 6] = [
+    pub(crate) const ALL: [Self; 7] = [
         Self::Device,
+        Self::Peer,
         Self::Tier(Tier::Host),
         Self::Tier(Tier::Neighbours),
         Self::Tier(Tier::Disk),
@@ -33,13 +36,14 @@ impl Source {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Device => "device",
+            Self::Peer => "peer",
             Self::Tier(tier) => tier.name(),
             Self::Computed => "computed",
         }
     }
 }
 
-/// Tokens that came from a source, and how long that took: from a tier since the prompt came, and computed since it was begun.
+/// Tokens that came from a source, and how long that took: from a peer or a tier since the prompt came, and computed since it was begun.
 /// What lies on the device takes no time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Share {
@@ -52,16 +56,16 @@ pub(crate) struct Share {
 pub(crate) struct Sources {
     /// When it was begun; `None`: it was not, or was told of already.
     begun: Option<Time>,
-    /// Blocks that tiers brought for it and it did not take yet, by number, with the slowest tier that each came from.
-    brought: BTreeMap<u32, Tier>,
+    /// Blocks that a peer or tiers brought for it and it did not take yet, by number, with the slowest source that each came from.
+    brought: BTreeMap<u32, Source>,
     shares: BTreeMap<Source, Share>,
 }
 
 impl Sources {
-    /// The tier brought a block, so long after the prompt came.
-    pub(crate) fn brought(&mut self, number: u32, tier: Tier, took: Duration) {
-        self.brought.insert(number, tier);
-        self.shares.entry(Source::Tier(tier)).or_default().took = Some(took);
+    /// The source brought a block, so long after the prompt came.
+    pub(crate) fn brought(&mut self, number: u32, source: Source, took: Duration) {
+        self.brought.insert(number, source);
+        self.shares.entry(source).or_default().took = Some(took);
     }
 
     /// The prompt is begun; that many of its tokens are there.
@@ -74,7 +78,7 @@ impl Sources {
     /// The prompt takes these positions, which it need not compute. Both are begins of blocks.
     pub(crate) fn take(&mut self, from: u32, to: u32, block_tokens: u32) {
         for number in from / block_tokens..to / block_tokens {
-            let source = self.brought.remove(&number).map_or(Source::Device, Source::Tier);
+            let source = self.brought.remove(&number).unwrap_or(Source::Device);
             self.shares.entry(source).or_default().tokens += block_tokens;
         }
     }
@@ -107,11 +111,12 @@ mod tests {
     fn every_token_has_one_source() {
         let mut sources = Sources::default();
         assert!(!sources.is_open());
-        // Of ten blocks the first lies on the device; the others are loaded, but for two that never come.
-        (1..4).for_each(|number| sources.brought(number, Tier::Host, Duration::from_millis(5)));
-        (6..10)
-            .rev()
-            .for_each(|number| sources.brought(number, Tier::Disk, Duration::from_millis(u64::from(30 - number))));
+        // Of ten blocks the first lies on the device; another worker has the next, and the others are loaded, but for two that never
+        // come.
+        let (host, disk) = (Source::Tier(Tier::Host), Source::Tier(Tier::Disk));
+        sources.brought(1, Source::Peer, Duration::from_millis(3));
+        (2..4).for_each(|number| sources.brought(number, host, Duration::from_millis(5)));
+        (6..10).rev().for_each(|number| sources.brought(number, disk, Duration::from_millis(u64::from(30 - number))));
         sources.begin(at(40), 64, 16);
         assert!(sources.is_open());
         sources.take(96, 160, 16);
@@ -119,8 +124,9 @@ mod tests {
         let share = |tokens, ms: Option<u64>| Share { tokens, took: ms.map(Duration::from_millis) };
         let expected = [
             (Source::Device, share(16, None)),
-            (Source::Tier(Tier::Host), share(48, Some(5))),
-            (Source::Tier(Tier::Disk), share(64, Some(24))),
+            (Source::Peer, share(16, Some(3))),
+            (host, share(32, Some(5))),
+            (disk, share(64, Some(24))),
             (Source::Computed, share(42, Some(60))),
         ];
         assert_eq!(shares, expected.into());
@@ -130,7 +136,7 @@ mod tests {
     #[test]
     fn what_was_brought_in_vain_counts_for_nobody_and_a_prompt_that_begins_again_begins_at_nothing() {
         let mut sources = Sources::default();
-        sources.brought(3, Tier::Object, Duration::from_millis(9));
+        sources.brought(3, Source::Tier(Tier::Object), Duration::from_millis(9));
         sources.begin(at(0), 32, 16);
         sources.begin(at(10), 16, 16);
         let shares = sources.end(at(20), 40);

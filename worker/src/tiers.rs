@@ -23,6 +23,7 @@ pub(crate) use loads::{Load, Loads};
 pub use object::{StoreConfig, open_object_tier};
 
 use crate::core::Core;
+use crate::sources::Source;
 use ahead::Way;
 use domain::{BlockHash, Choice, GroupId, SeqKey, Time};
 use kv_manager::tiers::{ReadEnd, Slot, Tier, TierConfig, TierRead, TierWrite, WriteEnd};
@@ -200,7 +201,7 @@ impl Core {
                 let (took, prompt) = (now.since(load.begun), load.prompt);
                 let sequence = prompt.and_then(|prompt| self.sequences.get_mut(&prompt));
                 if let (Some(sequence), Some(tier)) = (sequence, load.brought(read.number)) {
-                    sequence.sources.brought(read.number, tier, took);
+                    sequence.sources.brought(read.number, Source::Tier(tier), took);
                 }
                 self.end_load(key);
             }

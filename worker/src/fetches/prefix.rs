@@ -93,8 +93,10 @@ impl Entry {
     }
 
     /// The prefix is validated: it is cached from now on.
-    pub(super) fn prefix_came(&self, core: &mut Core) {
+    pub(super) fn prefix_came(&mut self, core: &mut Core, now: Time) {
         if let Some((sequence, tokens)) = core.sequences.get(&self.key).zip(self.tokens) {
+            let size = core.config.layout.block_tokens;
+            self.came = Some((self.held / size..tokens / size, now.since(sequence.arrived)));
             core.kv.written(self.key, tokens, &sequence.chain);
         }
         core.kv.close(self.key);
