@@ -89,6 +89,7 @@ fn machine() -> Machine<Decode> {
         eviction: kv_manager::EvictionPolicy::Lru,
         watermarks: kv_manager::Watermarks::default(),
         pinned_percent: 0,
+        quotas: kv_manager::Quotas::default(),
         park_after: None,
         scheduler: SchedulerConfig {
             step_tokens_max: 64,

@@ -41,10 +41,28 @@ pub struct ScopeParts<'a> {
     pub tenant: &'a str,
 }
 
+/// Whose blocks are counted together: a digest of the tenant's name, short enough to be noted with every record. Tenants of one
+/// number would share a quota, never a block.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct Tenant(pub u32);
+
+impl Tenant {
+    /// Of blocks that nobody knows whose they are.
+    pub const UNKNOWN: Self = Self(0);
+
+    /// The tenant of this name; the empty one stands for all who share.
+    pub fn named(name: &str) -> Self {
+        let digest = blake3::derive_key("baton 2026 tenant v1", name.as_bytes());
+        let number = u32::from_le_bytes([digest[0], digest[1], digest[2], digest[3]]);
+        Self(number.max(1))
+    }
+}
+
 /// A key under which block identities are derived; different scopes never share a block.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Scope {
     key: [u8; 32],
+    tenant: Tenant,
 }
 
 impl fmt::Debug for Scope {
@@ -63,7 +81,12 @@ impl Scope {
             hasher.update(&(text.len() as u64).to_le_bytes());
             hasher.update(text.as_bytes());
         }
-        Self { key: *hasher.finalize().as_bytes() }
+        Self { key: *hasher.finalize().as_bytes(), tenant: Tenant::named(parts.tenant) }
+    }
+
+    /// Whose blocks these are.
+    pub fn tenant(&self) -> Tenant {
+        self.tenant
     }
 
     /// Identity of the block that holds `tokens` (a full block) after the block `parent` (`None`: the first block).

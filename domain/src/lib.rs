@@ -19,7 +19,7 @@ pub mod secret;
 pub mod session;
 pub mod time;
 
-pub use block::{BlockHash, BlockRef, Scope, ScopeParts};
+pub use block::{BlockHash, BlockRef, Scope, ScopeParts, Tenant};
 pub use end::{End, Ender, Finish};
 pub use ids::{
     BlockId, Choice, Epoch, Generation, GroupId, Incarnation, LeaseId, RequestId, SeqKey, StepId, Token, WorkerId,

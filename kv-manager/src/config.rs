@@ -1,5 +1,6 @@
 //! What a KV manager is told at start: sizes, bounds and the policy of eviction.
 
+use crate::tiers::Tier;
 use std::time::Duration;
 
 /// Size and window of one KV group.
@@ -57,6 +58,39 @@ impl Watermarks {
     }
 }
 
+/// What share of a place is a tenant's quota, in percent. A tenant that has as much gives up its own before anybody else's
+/// when room is needed; what nobody else wants it may use all the same. 100: there are no quotas.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Quotas {
+    /// Of each pool of the device, whatever state the blocks are in. Only those that are cached and used by nobody can be given
+    /// up, so what a tenant uses at once is not bounded by it.
+    pub device_percent: u32,
+    /// Of the slots of the host tier.
+    pub host_percent: u32,
+    /// Of the slots of the disk tier.
+    pub disk_percent: u32,
+    /// Of the objects that are remembered to be there.
+    pub object_percent: u32,
+}
+
+impl Default for Quotas {
+    fn default() -> Self {
+        Self { device_percent: 100, host_percent: 100, disk_percent: 100, object_percent: 100 }
+    }
+}
+
+impl Quotas {
+    /// That of a tier. What others write has none here, for they have theirs.
+    pub(crate) fn of(self, tier: Tier) -> u32 {
+        match tier {
+            Tier::Host => self.host_percent,
+            Tier::Neighbours => 100,
+            Tier::Disk => self.disk_percent,
+            Tier::Object => self.object_percent,
+        }
+    }
+}
+
 /// Sizes and bounds of a [`crate::KvManager`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KvConfig {
@@ -70,6 +104,8 @@ pub struct KvConfig {
     pub watermarks: Watermarks,
     /// Most of a group's blocks that pins may name, in percent of its pool. So much less is left to the longest sequence.
     pub pinned_percent: u32,
+    /// What tenants take from each other, in every group.
+    pub quotas: Quotas,
     /// A block that nobody used for so long is parked: it leaves the device for the lowest tier of this host. `None`: never.
     pub park_after: Option<Duration>,
     /// Blocks per group that opening a sequence leaves available, so that running sequences can grow. Waived while no

@@ -20,9 +20,10 @@ mod manager;
 mod pins;
 mod pool;
 mod sequence;
+mod tenants;
 pub mod tiers;
 
-pub use config::{EvictionPolicy, GroupConfig, KvConfig, Watermarks};
+pub use config::{EvictionPolicy, GroupConfig, KvConfig, Quotas, Watermarks};
 pub use fetch::{Fetch, FetchCommand, FetchConfig, FetchEvent, FetchState, Piece};
 pub use lives::{Heard, Lives};
 pub use manager::{Admit, CaughtUp, Grow, KvManager, OfferParts, Pinned};

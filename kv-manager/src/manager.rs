@@ -21,7 +21,7 @@ use crate::tiers::{Shelves, Tier};
 use domain::handoff::OfferedGroup;
 use domain::plan::{BlockCopy, BlockTable};
 use domain::planted::{self, Bug};
-use domain::{BlockHash, BlockRef, Generation, GroupId, LeaseId, SeqKey, Time};
+use domain::{BlockHash, BlockRef, Generation, GroupId, LeaseId, SeqKey, Tenant, Time};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -80,7 +80,8 @@ impl KvManager {
         assert!(config.groups.iter().all(|group| group.window != Some(0)), "a window holds at least one token");
         let windowed: Vec<bool> = config.groups.iter().map(|group| group.window.is_some()).collect();
         let pool = |(id, group): (GroupId, &GroupConfig)| {
-            Pool::new(id, group.blocks, eviction::policy(config.eviction, group.blocks, group.window.is_some()))
+            let policy = eviction::policy(config.eviction, group.blocks, group.window.is_some());
+            Pool::new(id, group.blocks, policy, config.quotas.device_percent)
         };
         Self {
             pools: groups(config.groups.len()).zip(&config.groups).map(pool).collect(),
@@ -110,7 +111,7 @@ impl KvManager {
         self.sequences.contains_key(&key)
     }
 
-    /// Opens a sequence whose first `tokens` positions shall have slots. It takes over the longest cached prefix that
+    /// Opens a sequence of `tenant` whose first `tokens` positions shall have slots. It takes over the longest cached prefix that
     /// `chain` (identities of its full blocks) finds and that leaves at least `leave` positions out, and allocates all
     /// other blocks, or takes nothing.
     ///
@@ -120,7 +121,7 @@ impl KvManager {
     /// of it can be offered or forked before [`written`](Self::written) covers `tokens`.
     ///
     /// Panics if the key is open already or if `leave > tokens`.
-    pub fn open(&mut self, key: SeqKey, chain: &[BlockHash], tokens: u32, leave: u32) -> Admit {
+    pub fn open(&mut self, key: SeqKey, tenant: Tenant, chain: &[BlockHash], tokens: u32, leave: u32) -> Admit {
         assert!(!self.is_open(key), "{key} is open already");
         assert!(leave <= tokens, "{key} cannot leave {leave} of {tokens} tokens out");
         let size = self.config.block_tokens;
@@ -162,7 +163,7 @@ impl KvManager {
                 }
             }
             pool.count_lookup(hits.len() as u32, candidates as u32 - hit);
-            let fresh = (hit.max(first)..blocks).map(|_| pool.allocate(&mut self.index));
+            let fresh = (hit.max(first)..blocks).map(|_| pool.allocate(tenant, &mut self.index));
             tables.push(BlockTable { first, blocks: hits.iter().copied().chain(fresh).collect() });
         }
         if fetch && planted::is(Bug::InFlightCountsAsHeld) {
@@ -175,6 +176,7 @@ impl KvManager {
         }
         let cached_tokens = hit * size;
         let sequence = Sequence {
+            tenant,
             tables,
             blocks,
             written: cached_tokens,
@@ -213,7 +215,7 @@ impl KvManager {
         for ((group, pool), stuck) in groups(self.pools.len()).zip(&mut self.pools).zip(stuck) {
             let table = &mut sequence.tables[at(group)];
             for number in stuck {
-                let to = pool.allocate(&mut self.index);
+                let to = pool.allocate(sequence.tenant, &mut self.index);
                 let from = std::mem::replace(&mut table.blocks[(number - table.first) as usize], to);
                 let start = number * size;
                 let promised = |id: &LeaseId| {
@@ -226,7 +228,7 @@ impl KvManager {
                 sequence.copying.push(Copying { source: BlockRef { group, block: from }, start, until: tokens });
                 copies.push(BlockCopy { group, from, to });
             }
-            table.blocks.extend((0..fresh).map(|_| pool.allocate(&mut self.index)));
+            table.blocks.extend((0..fresh).map(|_| pool.allocate(sequence.tenant, &mut self.index)));
         }
         sequence.blocks = blocks;
         sequence.planned = unplanned.max(tokens);
@@ -297,6 +299,7 @@ impl KvManager {
         assert!(sequence.is_validated(), "{parent} is forked before it is validated");
         assert!(sequence.copying.is_empty(), "{parent} is forked before its copies are made");
         let fork = Sequence {
+            tenant: sequence.tenant,
             tables: sequence.tables.clone(),
             blocks: sequence.blocks,
             written: sequence.written,

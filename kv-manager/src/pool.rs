@@ -8,7 +8,7 @@ use crate::eviction::Eviction;
 use crate::index::PrefixIndex;
 use crate::pins::PinTable;
 use domain::planted::{self, Bug};
-use domain::{BlockHash, BlockId, Generation, GroupId, LeaseId, Time};
+use domain::{BlockHash, BlockId, Generation, GroupId, LeaseId, Tenant, Time};
 use order::Order;
 
 /// The state of a block.
@@ -73,6 +73,8 @@ pub struct GroupStats {
     pub cold: u32,
     /// Cached blocks given up for room, since the start.
     pub evictions: u64,
+    /// Those among them that a tenant's quota named, and not the policy.
+    pub quota_evictions: u64,
     /// Blocks that left the device because nobody used them for long, or somebody said so, since the start.
     pub parked: u64,
     /// Blocks that sequences took over from the cache, when they were opened or later, since the start.
@@ -103,14 +105,15 @@ pub(crate) struct Pool {
     leased: u32,
     pinned: u32,
     evictions: u64,
+    quota_evictions: u64,
     parked: u64,
     hits: u64,
     misses: u64,
 }
 
 impl Pool {
-    /// A pool of `blocks` free blocks.
-    pub(crate) fn new(group: GroupId, blocks: u32, eviction: Box<dyn Eviction>) -> Self {
+    /// A pool of `blocks` free blocks, of which each tenant has this share as its quota.
+    pub(crate) fn new(group: GroupId, blocks: u32, eviction: Box<dyn Eviction>, quota_percent: u32) -> Self {
         let block = || Block {
             state: State::Free,
             generation: Generation(0),
@@ -127,12 +130,13 @@ impl Pool {
             group,
             blocks: (0..blocks).map(|_| block()).collect(),
             free: (0..blocks).rev().map(BlockId).collect(),
-            order: Order::new(blocks, eviction),
+            order: Order::new(blocks, eviction, quota_percent),
             cooling: false,
             counts: [blocks, 0, 0, 0],
             leased: 0,
             pinned: 0,
             evictions: 0,
+            quota_evictions: 0,
             parked: 0,
             hits: 0,
             misses: 0,
@@ -149,13 +153,19 @@ impl Pool {
         self.free.len() as u32 + self.order.len()
     }
 
-    /// Takes a block for a sequence, under a new generation; where none is free, the eviction policy gives one up.
-    /// Panics where none is available.
-    pub(crate) fn allocate(&mut self, index: &mut PrefixIndex) -> BlockId {
-        if self.free.is_empty() && self.evict(index) {
-            self.evictions += 1;
+    /// Takes a block for a sequence of the tenant, under a new generation; where none is free, one is given up: the one that a
+    /// quota names, or else the eviction policy. Panics where none is available.
+    pub(crate) fn allocate(&mut self, tenant: Tenant, index: &mut PrefixIndex) -> BlockId {
+        if self.free.is_empty() {
+            let named = self.order.pop_by_quota(tenant);
+            self.quota_evictions += u64::from(named.is_some());
+            if let Some(id) = named.or_else(|| self.order.pop()) {
+                self.give_up(id, index);
+                self.evictions += 1;
+            }
         }
         let id = self.free.pop().expect("the caller saw that enough blocks are available");
+        self.order.take(id, tenant);
         let block = self.block(id);
         block.generation.0 += 1;
         block.users = 1;
@@ -277,7 +287,9 @@ impl Pool {
 
     /// Gives up all cached blocks that no live lease covers and no pin names.
     pub(crate) fn flush(&mut self, index: &mut PrefixIndex) {
-        while self.evict(index) {}
+        while let Some(id) = self.order.pop() {
+            self.give_up(id, index);
+        }
     }
 
     /// Whether write-back is to take blocks down: there were more warm ones than above the high watermark, and are more than the
@@ -349,6 +361,11 @@ impl Pool {
         self.blocks[id.0 as usize].hash.expect("the block is sealed")
     }
 
+    /// Whose the block is, which is not free.
+    pub(crate) fn tenant(&self, id: BlockId) -> Tenant {
+        self.order.tenant(id)
+    }
+
     /// How often the block was taken.
     pub(crate) fn generation(&self, id: BlockId) -> Generation {
         self.blocks[id.0 as usize].generation
@@ -374,6 +391,7 @@ impl Pool {
             leased: self.leased,
             pinned: self.pinned,
             evictions: self.evictions,
+            quota_evictions: self.quota_evictions,
             parked: self.parked,
             hits: self.hits,
             misses: self.misses,
@@ -387,6 +405,7 @@ impl Pool {
         assert!(
             sum == self.total()
                 && free == self.free.len() as u32
+                && self.order.taken() == filling + in_use + cached
                 && self.order.len() <= cached
                 && self.pinned <= in_use + cached,
             "{}: blocks are not conserved: {:?}",
@@ -461,13 +480,6 @@ impl Pool {
         &mut self.blocks[id.0 as usize]
     }
 
-    /// Frees the cached block that goes first. Whether there was one.
-    fn evict(&mut self, index: &mut PrefixIndex) -> bool {
-        let Some(id) = self.order.pop() else { return false };
-        self.give_up(id, index);
-        true
-    }
-
     /// Frees a cached block that is not in the order any more.
     fn give_up(&mut self, id: BlockId, index: &mut PrefixIndex) {
         index.remove(self.group, self.hash(id));
@@ -512,6 +524,7 @@ impl Pool {
                 block.full = false;
                 block.hash = None;
                 block.parent = None;
+                self.order.free(id);
                 self.free.push(id);
             }
             _ => {}

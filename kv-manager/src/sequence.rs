@@ -1,11 +1,13 @@
 //! What the manager knows of one open sequence.
 
 use domain::plan::BlockTable;
-use domain::{BlockRef, LeaseId};
+use domain::{BlockRef, LeaseId, Tenant};
 
 /// An open sequence: its blocks and how far they are written.
 #[derive(Clone, Debug)]
 pub(crate) struct Sequence {
+    /// Whose it is.
+    pub(crate) tenant: Tenant,
     /// One table per group; all end at block `blocks`.
     pub(crate) tables: Vec<BlockTable>,
     /// The positions below `blocks * block_tokens` have slots (save those that fell out of a window).

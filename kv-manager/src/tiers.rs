@@ -10,7 +10,7 @@ pub mod log;
 mod seen;
 mod shelves;
 
-use domain::{BlockHash, BlockRef, GroupId};
+use domain::{BlockHash, BlockRef, GroupId, Tenant};
 pub(crate) use shelves::Shelves;
 
 /// A tier below the device. The first that has a record is the one that it is read from.
@@ -89,6 +89,17 @@ pub struct Place {
     pub slot: Slot,
 }
 
+/// A record that a tier holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TierRecord {
+    /// Where.
+    pub slot: Slot,
+    /// Its identity.
+    pub hash: BlockHash,
+    /// Whose it is, as far as that is known. The identity does not tell.
+    pub tenant: Tenant,
+}
+
 /// A record shall be written: the bytes of `block`, which stay as they are until [`crate::KvManager::wrote`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TierWrite {
@@ -98,6 +109,8 @@ pub struct TierWrite {
     pub block: BlockRef,
     /// The record's identity.
     pub hash: BlockHash,
+    /// Whose it is.
+    pub tenant: Tenant,
 }
 
 /// A record shall be read into `block`, which is its reader's until it said how that ended.
@@ -160,10 +173,14 @@ pub struct TierStats {
     pub existed: u64,
     /// Read and verified, since the start.
     pub read: u64,
-    /// Given up for others, since the start.
+    /// Given up for others as the order of uses says, since the start.
     pub evictions: u64,
+    /// Given up for others since a tenant's quota named them, since the start.
+    pub quota_evictions: u64,
     /// Not written though they should have been (too many wait, or every slot is in use), since the start.
     pub refused: u64,
+    /// Not written since their tenant has its quota and all of that is in use, since the start.
+    pub quota_refused: u64,
     /// Given to another use before they were written, though they should have been, since the start.
     pub late: u64,
     /// That failed to be written, since the start.

@@ -157,6 +157,8 @@ declare! {
     gauge Count "baton_kv_blocks" kv_blocks(worker: WorkerId, group: GroupId, state: BlockState);
     /// Cached KV blocks whose memory was given to another use.
     counter Count "baton_kv_evictions_total" kv_evictions(worker: WorkerId, group: GroupId);
+    /// Those among them that a tenant's quota named, and not the order of uses: its own, or those of one that has more than its quota.
+    counter Count "baton_kv_quota_evictions_total" kv_quota_evictions(worker: WorkerId, group: GroupId);
     /// KV blocks on the device that pins keep there.
     gauge Count "baton_kv_pinned_blocks" kv_pinned(worker: WorkerId, group: GroupId);
     /// Cached KV blocks that left the device for a lower tier since nobody used them for long, or an operator said so.
@@ -172,8 +174,9 @@ declare! {
     gauge Bytes "baton_tier_bytes" tier_bytes(worker: WorkerId, tier: &'static str);
     /// Blocks of prompts that were neither on the device nor in a faster tier, by whether this one has them (`hit` or `miss`).
     counter Count "baton_tier_lookups_total" tier_lookups(worker: WorkerId, tier: &'static str, result: &'static str);
-    /// What became of records of a tier: `written`, `existed` (another worker had written it), `read`, `evicted`, `refused` (not
-    /// written though it should have been: too many wait), `late` (the block was given to another use before it was written),
+    /// What became of records of a tier: `written`, `existed` (another worker had written it), `read`, `evicted`, `quota_evicted` (since a
+    /// tenant's quota named it), `refused` (not written though it should have been: too many wait), `quota_refused` (not written since its
+    /// tenant has its quota, and all of that is in use), `late` (the block was given to another use before it was written),
     /// `failed` (to be written), `corrupt` (found wrong when it was read, and not used), `missing` (found gone).
     counter Count "baton_tier_moves_total" tier_moves(worker: WorkerId, tier: &'static str, result: &'static str);
     /// Bytes of records that were moved (`read` or `write`): what is written for each byte that is read later wears a disk.

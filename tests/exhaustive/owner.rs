@@ -10,8 +10,10 @@ use crate::scope::{Scope, Source};
 use crate::world::{LAYERS, LEASE, reader_of};
 use domain::handoff::{Offer, PeerBody, PeerMessage};
 use domain::planted::{self, Bug};
-use domain::{BlockHash, Choice, Epoch, Incarnation, LeaseId, ProgressWord, RequestId, SeqKey, StepId, Time, WorkerId};
-use kv_manager::{Admit, EvictionPolicy, GroupConfig, Grow, Heard, KvConfig, KvManager, Lives, Watermarks};
+use domain::{
+    BlockHash, Choice, Epoch, Incarnation, LeaseId, ProgressWord, RequestId, SeqKey, StepId, Tenant, Time, WorkerId,
+};
+use kv_manager::{Admit, EvictionPolicy, GroupConfig, Grow, Heard, KvConfig, KvManager, Lives, Quotas, Watermarks};
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
@@ -19,6 +21,8 @@ use std::time::Duration;
 pub(crate) const OWNER: WorkerId = WorkerId(0);
 /// Positions of the prompt, and of a block.
 const TOKENS: u32 = 1;
+/// Whose everything is.
+const TENANT: Tenant = Tenant(1);
 /// The identity of the prompt's block.
 const PROMPT: BlockHash = BlockHash([7; 16]);
 /// Long after everything.
@@ -81,6 +85,7 @@ impl Owner {
             eviction: EvictionPolicy::Lru,
             watermarks: Watermarks::default(),
             pinned_percent: 0,
+            quotas: Quotas::default(),
             park_after: None,
             reserve_blocks: 0,
             answers_max: 64,
@@ -161,7 +166,7 @@ impl Owner {
         self.prompt = match self.prompt {
             Stage::Waiting => {
                 let leave = u32::from(scope.source == Source::Computed);
-                let admit = self.kv.open(key, &[PROMPT], TOKENS, leave);
+                let admit = self.kv.open(key, TENANT, &[PROMPT], TOKENS, leave);
                 assert_eq!(admit, Admit::Ready { cached_tokens: 0 }, "an empty pool has room");
                 self.offer_to_all(scope, key, out, seen);
                 Stage::Open
@@ -266,7 +271,7 @@ impl Owner {
         let key = self.key(2);
         self.next = match self.next {
             Stage::Waiting => {
-                let admit = self.kv.open(key, &[], TOKENS, 1);
+                let admit = self.kv.open(key, TENANT, &[], TOKENS, 1);
                 assert_eq!(admit, Admit::Ready { cached_tokens: 0 }, "a block was available");
                 assert_eq!(self.kv.grow(key, TOKENS), Grow::Ready(Vec::new()), "the block is its own");
                 seen.push(Seen::Reused);

@@ -1,6 +1,7 @@
 //! What an operator asks of a worker, and whose blocks it is asked of.
 
 use super::*;
+use kv_manager::Quotas;
 use worker::{Answer, Command, Prefix};
 
 /// A decode worker that computes prompts itself, with 24 blocks of four tokens.
@@ -79,4 +80,19 @@ fn tenants_share_no_block() {
     let park = |tenant| Command::Park { prefix: prefix(tenant, &prompt(30, 1)) };
     assert_eq!(cluster.command(DECODE, park("nobody")), Answer::Parked { blocks: 0 });
     cluster.wait_idle();
+}
+
+#[test]
+fn a_tenant_that_asks_a_lot_costs_the_others_nothing_that_is_within_their_quota() {
+    for (device_percent, kept) in [(100, 0), (50, 28)] {
+        let quotas = Quotas { device_percent, ..Quotas::default() };
+        let mut cluster = Cluster::new(&Options { blocks: [24; 2], quotas, ..options(None) });
+        let of = |id, tenant: &str, tokens| Asked { tenant: tenant.to_owned(), ..Asked::new(id, tokens, 4) };
+        assert_eq!(ask(&mut cluster, &of(1, "one", prompt(30, 1))), 0);
+        for id in 10..16 {
+            assert_eq!(ask(&mut cluster, &of(id, "other", prompt(40, id as u32))), 0);
+        }
+        assert_eq!(ask(&mut cluster, &of(2, "one", prompt(30, 1))), kept, "with a quota of {device_percent}%");
+        cluster.wait_idle();
+    }
 }

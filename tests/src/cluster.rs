@@ -5,7 +5,7 @@ use domain::session::{Failure, FromWorker, Holder, Migrate, Part, Report, Role, 
 use domain::{Choice, End, Epoch, Incarnation, KvLayout, RequestId, SamplingParams, SeqKey, Time, Token, WorkerId};
 use engine::device::{Device, DeviceLimits};
 use kv_manager::tiers::WritePolicy;
-use kv_manager::{EvictionPolicy, Watermarks};
+use kv_manager::{EvictionPolicy, Quotas, Watermarks};
 use prefill_worker::Prefill;
 use scheduler::SchedulerConfig;
 use std::collections::BTreeMap;
@@ -41,6 +41,8 @@ pub struct Options {
     pub reserve: u32,
     /// Most blocks of a group that pins may name, in percent.
     pub pinned_percent: u32,
+    /// What tenants take from each other.
+    pub quotas: Quotas,
     /// Memory of each worker's host tier. 0: it has none.
     pub host_bytes: u64,
     /// How long a reader waits for an offer, and then for room.
@@ -60,6 +62,7 @@ impl Options {
             running_max: 64,
             reserve: 4,
             pinned_percent: 0,
+            quotas: Quotas::default(),
             host_bytes: 0,
             handoff_wait: Duration::from_secs(30),
             answer_wait: Duration::from_secs(10),
@@ -329,6 +332,7 @@ fn config(options: &Options, id: WorkerId, incarnation: Incarnation) -> WorkerCo
         eviction: EvictionPolicy::S3Fifo,
         watermarks: Watermarks::default(),
         pinned_percent: options.pinned_percent,
+        quotas: options.quotas,
         park_after: None,
         scheduler: SchedulerConfig {
             step_tokens_max: STEP_TOKENS_MAX,

@@ -29,6 +29,8 @@ pub struct WorkerConfig {
     pub watermarks: kv_manager::Watermarks,
     /// Most of a group's blocks that pins may name, in percent.
     pub pinned_percent: u32,
+    /// What tenants take from each other.
+    pub quotas: kv_manager::Quotas,
     /// A block that nobody used for so long leaves the device for the lowest tier of the host.
     pub park_after: Option<Duration>,
     /// Settings of the scheduler.

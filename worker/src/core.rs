@@ -64,6 +64,7 @@ impl Core {
             eviction: config.eviction,
             watermarks: config.watermarks,
             pinned_percent: config.pinned_percent,
+            quotas: config.quotas,
             park_after: config.park_after,
             reserve_blocks: config.reserve_blocks,
             answers_max: ANSWERS_MAX,
@@ -188,7 +189,6 @@ impl Core {
         }
     }
 
-    /// Queues a prompt; one whose sequence is gone is left alone. `false`: its attempt failed, for the queue is full.
     /// Another worker brought these blocks of the prompt, so long after it came.
     pub(crate) fn brought(&mut self, key: SeqKey, blocks: Range<u32>, took: Duration) {
         if let Some(sequence) = self.sequences.get_mut(&key) {
@@ -196,6 +196,7 @@ impl Core {
         }
     }
 
+    /// Queues a prompt; one whose sequence is gone is left alone. `false`: its attempt failed, for the queue is full.
     pub(crate) fn add_job(&mut self, job: Job) -> bool {
         if self.sequences.contains_key(&job.key) && self.scheduler.add(job) == Added::QueueFull {
             self.fail(job.key.request, job.key.epoch, Failure::QueueFull, "the worker's queue is full");
@@ -365,9 +366,9 @@ impl Core {
             worker,
             %request,
             device = device.tokens,
-            host = host.tokens,
             peer = peer.tokens,
             peer_ns = ns(peer),
+            host = host.tokens,
             host_ns = ns(host),
             neighbours = neighbours.tokens,
             neighbours_ns = ns(neighbours),

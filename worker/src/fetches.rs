@@ -377,7 +377,7 @@ impl Fetches {
         if core.scheduler.room_to_run() < entry.choices || core.scheduler.memory_short() {
             return false;
         }
-        match core.kv.open(entry.key, &sequence.chain, tokens, 0) {
+        match core.kv.open(entry.key, sequence.scope.tenant(), &sequence.chain, tokens, 0) {
             Admit::NoRoom => false,
             Admit::Ready { cached_tokens } => {
                 entry.wants = None;

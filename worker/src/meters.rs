@@ -32,7 +32,7 @@ pub(crate) struct Meters {
     /// Tokens and times of prompts; a source is shown once it had some.
     sources: BTreeMap<Source, [Histogram; 2]>,
     blocks: Vec<[Gauge; 4]>,
-    evictions: Vec<Counter>,
+    evictions: Vec<[Counter; 2]>,
     pinned: Vec<Gauge>,
     parked: Vec<Counter>,
 }
@@ -62,7 +62,9 @@ impl Meters {
             tiers: TierMeters::new(worker),
             sources: BTreeMap::new(),
             blocks: (0..groups).map(|g| states.map(|state| declared::kv_blocks(worker, group(g), state))).collect(),
-            evictions: (0..groups).map(|g| declared::kv_evictions(worker, group(g))).collect(),
+            evictions: (0..groups)
+                .map(|g| [declared::kv_evictions, declared::kv_quota_evictions].map(|of| of(worker, group(g))))
+                .collect(),
             pinned: (0..groups).map(|g| declared::kv_pinned(worker, group(g))).collect(),
             parked: (0..groups).map(|g| declared::kv_parked(worker, group(g))).collect(),
         }
@@ -88,11 +90,13 @@ impl Meters {
         self.leases_live.set(kv.leases_live() as f64);
         self.tiers.publish(kv, layout);
         for (at, stats) in kv.stats().into_iter().enumerate() {
-            let GroupStats { free, filling, in_use, cached, pinned, evictions, parked, .. } = stats;
+            let GroupStats { free, filling, in_use, cached, pinned, evictions, quota_evictions, parked, .. } = stats;
             for (gauge, value) in self.blocks[at].iter().zip([free, filling, in_use, cached]) {
                 gauge.set(f64::from(value));
             }
-            self.evictions[at].absolute(evictions);
+            for (counter, value) in self.evictions[at].iter().zip([evictions, quota_evictions]) {
+                counter.absolute(value);
+            }
             self.pinned[at].set(f64::from(pinned));
             self.parked[at].absolute(parked);
         }

@@ -4,7 +4,7 @@
 use crate::core::Core;
 use domain::handoff::{Ask, Offer, PeerBody};
 use domain::planted::{self, Bug};
-use domain::{Choice, Epoch, LeaseId, RequestId, SeqKey, StepId, Time, Token, WorkerId};
+use domain::{Choice, Epoch, LeaseId, RequestId, SeqKey, StepId, Tenant, Time, Token, WorkerId};
 use kv_manager::{Admit, OfferParts};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -74,8 +74,9 @@ impl Offers {
         let key = SeqKey { request, epoch, choice: ASKED };
         let tokens = core.kv.cached_tokens(chain);
         let chain = &chain[..(tokens / core.config.layout.block_tokens) as usize];
-        let held = tokens > 0 && matches!(core.kv.open(key, chain, tokens, 0), Admit::Ready { .. });
-        let parts = held.then(|| core.kv.offer(now, key, tokens, duration, now + core.config.offer_max)).flatten();
+        // All of it is cached, so that it takes nothing of anybody's.
+        let opened = tokens > 0 && core.kv.open(key, Tenant::UNKNOWN, chain, tokens, 0) != Admit::NoRoom;
+        let parts = opened.then(|| core.kv.offer(now, key, tokens, duration, now + core.config.offer_max)).flatten();
         core.kv.close(key);
         let Some(OfferParts { lease, ready, groups }) = parts else {
             return core.send(from, PeerBody::Decline { request, epoch });

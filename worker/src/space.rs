@@ -3,7 +3,7 @@
 use crate::sequence::Sequence;
 use crate::tiers::{Loads, Pace};
 use domain::plan::BlockCopy;
-use domain::{SeqKey, Time};
+use domain::{SeqKey, Tenant, Time};
 use kv_manager::{Admit, CaughtUp, Grow, KvManager};
 use scheduler::{KvSpace, Opened, Reach, Work};
 use std::collections::HashMap;
@@ -34,8 +34,10 @@ impl Space<'_> {
 
 impl KvSpace for Space<'_> {
     fn open(&mut self, key: SeqKey, tokens: u32) -> Opened {
-        let chain = self.sequences.get(&key).map_or(&[][..], |sequence| &sequence.chain);
-        match self.kv.open(key, chain, tokens, 1) {
+        let sequence = self.sequences.get(&key);
+        let chain = sequence.map_or(&[][..], |sequence| &sequence.chain);
+        let tenant = sequence.map_or(Tenant::UNKNOWN, |sequence| sequence.scope.tenant());
+        match self.kv.open(key, tenant, chain, tokens, 1) {
             Admit::Ready { cached_tokens } => Opened::Ready { cached_tokens },
             Admit::NoRoom => Opened::NoRoom,
             Admit::Never => Opened::Never,

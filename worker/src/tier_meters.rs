@@ -19,7 +19,7 @@ struct Handles {
     records: [Gauge; 3],
     bytes: Gauge,
     lookups: [Counter; 2],
-    moves: [Counter; 9],
+    moves: [Counter; 11],
     written: Moved,
     read: Moved,
 }
@@ -39,7 +39,19 @@ impl TierMeters {
     pub(crate) fn show(&mut self, tier: Tier) {
         let (worker, name) = (self.worker, tier.name());
         let states = [RecordState::Free, RecordState::Writing, RecordState::Held];
-        let results = ["written", "existed", "read", "evicted", "refused", "late", "failed", "corrupt", "missing"];
+        let results = [
+            "written",
+            "existed",
+            "read",
+            "evicted",
+            "quota_evicted",
+            "refused",
+            "quota_refused",
+            "late",
+            "failed",
+            "corrupt",
+            "missing",
+        ];
         let moved = |direction| Moved {
             bytes: declared::tier_moved_bytes(worker, name, direction),
             time: declared::tier_move_time(worker, name, direction),
@@ -95,14 +107,27 @@ impl TierMeters {
 impl Handles {
     fn publish(&self, stats: &TierStats) {
         let TierStats { free, writing, held, hits, misses, .. } = *stats;
-        let TierStats { written, existed, read, evictions, refused, late, failed, corrupt, missing, .. } = *stats;
+        let TierStats { written, existed, read, evictions, quota_evictions, refused, quota_refused, .. } = *stats;
+        let TierStats { late, failed, corrupt, missing, .. } = *stats;
         for (gauge, value) in self.records.iter().zip([free, writing, held]) {
             gauge.set(f64::from(value));
         }
         for (counter, value) in self.lookups.iter().zip([hits, misses]) {
             counter.absolute(value);
         }
-        let moves = [written, existed, read, evictions, refused, late, failed, corrupt, missing];
+        let moves = [
+            written,
+            existed,
+            read,
+            evictions,
+            quota_evictions,
+            refused,
+            quota_refused,
+            late,
+            failed,
+            corrupt,
+            missing,
+        ];
         for (counter, value) in self.moves.iter().zip(moves) {
             counter.absolute(value);
         }

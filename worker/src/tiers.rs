@@ -26,7 +26,7 @@ use crate::core::Core;
 use crate::sources::Source;
 use ahead::Way;
 use domain::{BlockHash, Choice, GroupId, SeqKey, Time};
-use kv_manager::tiers::{ReadEnd, Slot, Tier, TierConfig, TierRead, TierWrite, WriteEnd};
+use kv_manager::tiers::{ReadEnd, Tier, TierConfig, TierRead, TierRecord, TierWrite, WriteEnd};
 use scheduler::Job;
 use std::time::Duration;
 
@@ -114,7 +114,7 @@ pub struct TierParts {
     /// Its size and bounds.
     pub config: TierConfig,
     /// What it holds from an earlier life, the oldest first.
-    pub records: Vec<(Slot, BlockHash)>,
+    pub records: Vec<TierRecord>,
 }
 
 impl Core {
@@ -168,7 +168,7 @@ impl Core {
         if way == Way::Compute {
             return false;
         }
-        let Some(reads) = self.kv.load(key, chain, loadable) else { return false };
+        let Some(reads) = self.kv.load(key, sequence.scope.tenant(), chain, loadable) else { return false };
         let bytes = |read: &TierRead| self.config.layout.record_bytes(usize::from(read.block.group.0)) as u64;
         let reads: Vec<_> = reads.into_iter().map(|read| (read, bytes(&read))).collect();
         let waits = way == Way::Load;

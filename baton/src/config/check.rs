@@ -102,6 +102,15 @@ pub(super) fn problems(config: &Config, origin: impl Fn(&str) -> Origin) -> Vec<
     expect(left || kv.reserve_percent > 90, "kv.pinned_percent", &|| {
         format!("{} leaves too little to prompts: at most 90 with kv.reserve_percent", kv.pinned_percent)
     });
+    let quotas = [
+        ("kv.tenant_percent", kv.tenant_percent),
+        ("host.tenant_percent", config.host.tenant_percent),
+        ("disk.tenant_percent", config.disk.tenant_percent),
+        ("object.tenant_percent", config.object.tenant_percent),
+    ];
+    for (key, percent) in quotas {
+        expect((1..=100).contains(&percent), key, &|| format!("{percent} is not 1 to 100"));
+    }
     let parks = config.host.bytes.0 > 0 || !config.disk.folders.is_empty();
     expect(kv.park_idle_ms == 0 || parks, "kv.park_idle_ms", &|| {
         "there is nowhere to park: it wants host.bytes or disk.folders".to_owned()

@@ -146,6 +146,9 @@ tree! {
         low_percent: u32 = Watermarks::default().low_percent,
         /// Share of the pools that pinned prefixes may take, in percent. The longest context is so much shorter. 0: nothing is pinned.
         pinned_percent: u32 = 0,
+        /// Share of the pools that is a tenant's quota, in percent: one whose blocks take as much gives up its own before those of
+        /// others, and one that has more does so first. What nobody else wants it may use. 100: there are no quotas.
+        tenant_percent: u32 = 100,
         /// A block that nobody used for so long leaves the device for the disk tier, or the host tier where there is none. 0: never.
         park_idle_ms: u64 = 0,
     }
@@ -158,6 +161,8 @@ tree! {
         folder: String = String::new(),
         /// Memory of dead workers' tiers that each worker keeps for reading, in percent of `host.bytes`. 0: none is kept.
         adopted_percent: u32 = 100,
+        /// Share of each worker's tier that is a tenant's quota, in percent, as `kv.tenant_percent` says.
+        tenant_percent: u32 = 100,
         /// When a block is written: `second-use` (when it is used again), `through` (when it is full) or `back` (when the device is
         /// fuller than `kv.high_percent`).
         write: Writes = Writes::Through,
@@ -171,6 +176,8 @@ tree! {
         /// When a block is written: `second-use` (when it is used again), `through` (when it is full) or `back` (when the device is
         /// fuller than `kv.high_percent`).
         write: Writes = Writes::SecondUse,
+        /// Share of each worker's tier that is a tenant's quota, in percent, as `kv.tenant_percent` says.
+        tenant_percent: u32 = 100,
         /// Reads and writes under way at once.
         depth: u32 = 16,
     }
@@ -197,6 +204,8 @@ tree! {
         requests: usize = 16,
         /// Objects of each KV group that a worker remembers to be there.
         known_max: u32 = 262_144,
+        /// Share of those that is a tenant's quota, in percent, as `kv.tenant_percent` says. What the store holds it does not bound.
+        tenant_percent: u32 = 100,
         /// How often a worker lists the store, to learn what others wrote.
         list_s: u64 = 300,
     }

@@ -11,7 +11,7 @@ use domain::{Incarnation, Secret, WorkerId};
 use engine::cpu::{CpuConfig, CpuDevice, Isa};
 use engine::device::{Device, DeviceLimits};
 use engine::sim::{Course, SimConfig, SimDevice};
-use kv_manager::Watermarks;
+use kv_manager::{Quotas, Watermarks};
 use prefill_worker::Prefill;
 use scheduler::SchedulerConfig;
 use std::error::Error;
@@ -238,6 +238,12 @@ fn worker_config(config: &Config, model: &Model, pool: &Pool, who: &Who) -> Work
         reserve_blocks: pool.reserve_blocks,
         eviction: config.kv.eviction.into(),
         pinned_percent: config.kv.pinned_percent,
+        quotas: Quotas {
+            device_percent: config.kv.tenant_percent,
+            host_percent: config.host.tenant_percent,
+            disk_percent: config.disk.tenant_percent,
+            object_percent: config.object.tenant_percent,
+        },
         park_after: Some(Duration::from_millis(config.kv.park_idle_ms)).filter(|after| !after.is_zero()),
         watermarks: Watermarks { high_percent: config.kv.high_percent, low_percent: config.kv.low_percent },
         scheduler: SchedulerConfig {

@@ -4,8 +4,8 @@
 mod trace;
 
 use clap::Args;
-use domain::{Choice, Epoch, RequestId, SeqKey};
-use kv_manager::{Admit, EvictionPolicy, GroupConfig, Grow, KvConfig, KvManager, Watermarks};
+use domain::{Choice, Epoch, RequestId, SeqKey, Tenant};
+use kv_manager::{Admit, EvictionPolicy, GroupConfig, Grow, KvConfig, KvManager, Quotas, Watermarks};
 use std::collections::VecDeque;
 use std::error::Error;
 use std::time::Instant;
@@ -91,6 +91,7 @@ fn play(options: &Options, eviction: EvictionPolicy, mut trace: Trace) -> Result
         eviction,
         watermarks: Watermarks::default(),
         pinned_percent: 0,
+        quotas: Quotas::default(),
         park_after: None,
         reserve_blocks: 0,
         answers_max: 1,
@@ -131,7 +132,7 @@ fn serve(kv: &mut KvManager, key: SeqKey, turn: &Turn, running: &mut VecDeque<Se
     let chain = &turn.chain[..turn.prompt as usize];
     loop {
         // With the answer's slots, so that it never waits for room.
-        if let Admit::Ready { cached_tokens } = kv.open(key, chain, prompt, 1) {
+        if let Admit::Ready { cached_tokens } = kv.open(key, Tenant::named(""), chain, prompt, 1) {
             if let Grow::Ready(_) = kv.grow(key, all) {
                 kv.written(key, prompt, chain);
                 kv.written(key, all, &turn.chain);

@@ -9,10 +9,12 @@ mod pins;
 mod tenants;
 
 use super::*;
-use crate::config::{EvictionPolicy, GroupConfig, Watermarks};
+use crate::config::{EvictionPolicy, GroupConfig, Quotas, Watermarks};
 use domain::{BlockId, Choice, Epoch, RequestId};
 
 const SIZE: u32 = 4;
+/// Whose everything is, where nobody else is there.
+const TENANT: Tenant = Tenant(1);
 const SECOND: Duration = Duration::from_secs(1);
 
 fn config(groups: &[(u32, Option<u32>)]) -> KvConfig {
@@ -22,6 +24,7 @@ fn config(groups: &[(u32, Option<u32>)]) -> KvConfig {
         eviction: EvictionPolicy::Lru,
         watermarks: Watermarks::default(),
         pinned_percent: 50,
+        quotas: Quotas::default(),
         park_after: None,
         reserve_blocks: 0,
         answers_max: 2,
@@ -50,7 +53,7 @@ fn at_s(seconds: u64) -> Time {
 fn cache(kv: &mut KvManager, name: u8, blocks: u8) {
     let key = key(1000 + u64::from(name));
     let tokens = u32::from(blocks) * SIZE;
-    assert!(matches!(kv.open(key, &chain(name, blocks), tokens, 1), Admit::Ready { .. }));
+    assert!(matches!(kv.open(key, TENANT, &chain(name, blocks), tokens, 1), Admit::Ready { .. }));
     kv.written(key, tokens, &chain(name, blocks));
     kv.close(key);
     kv.check();
@@ -65,9 +68,9 @@ fn a_prompt_keeps_its_last_token_to_compute_and_a_fetch_does_not() {
     let mut kv = full(8);
     cache(&mut kv, 1, 3);
     assert_eq!(kv.cached_tokens(&chain(1, 3)), 12);
-    assert_eq!(kv.open(key(1), &chain(1, 3), 12, 1), Admit::Ready { cached_tokens: 8 });
-    assert_eq!(kv.open(key(2), &chain(1, 3), 12, 0), Admit::Ready { cached_tokens: 12 });
-    assert_eq!(kv.open(key(3), &chain(1, 3), 13, 1), Admit::Ready { cached_tokens: 12 });
+    assert_eq!(kv.open(key(1), TENANT, &chain(1, 3), 12, 1), Admit::Ready { cached_tokens: 8 });
+    assert_eq!(kv.open(key(2), TENANT, &chain(1, 3), 12, 0), Admit::Ready { cached_tokens: 12 });
+    assert_eq!(kv.open(key(3), TENANT, &chain(1, 3), 13, 1), Admit::Ready { cached_tokens: 12 });
     assert_eq!(kv.tables(key(2))[0].blocks, kv.tables(key(3))[0].blocks[..3]);
     kv.check();
 }
@@ -75,9 +78,9 @@ fn a_prompt_keeps_its_last_token_to_compute_and_a_fetch_does_not() {
 #[test]
 fn what_can_never_fit_is_told_apart_from_what_cannot_fit_now() {
     let mut kv = full(4);
-    assert_eq!(kv.open(key(1), &[], 17, 1), Admit::Never);
-    assert_eq!(kv.open(key(1), &[], 12, 1), Admit::Ready { cached_tokens: 0 });
-    assert_eq!(kv.open(key(2), &[], 8, 1), Admit::NoRoom);
+    assert_eq!(kv.open(key(1), TENANT, &[], 17, 1), Admit::Never);
+    assert_eq!(kv.open(key(1), TENANT, &[], 12, 1), Admit::Ready { cached_tokens: 0 });
+    assert_eq!(kv.open(key(2), TENANT, &[], 8, 1), Admit::NoRoom);
     assert_eq!(kv.grow(key(1), 17), Grow::NoRoom);
     assert_eq!(kv.stats()[0].available(), 1);
 }
@@ -85,8 +88,8 @@ fn what_can_never_fit_is_told_apart_from_what_cannot_fit_now() {
 #[test]
 fn a_fetch_into_a_windowed_pool_needs_the_window_only() {
     let mut kv = KvManager::new(config(&[(3, Some(5))]));
-    assert_eq!(kv.open(key(1), &[], 40, 1), Admit::Never);
-    assert_eq!(kv.open(key(1), &[], 40, 0), Admit::Ready { cached_tokens: 0 });
+    assert_eq!(kv.open(key(1), TENANT, &[], 40, 1), Admit::Never);
+    assert_eq!(kv.open(key(1), TENANT, &[], 40, 0), Admit::Ready { cached_tokens: 0 });
     // The query at 40 attends from 36 on.
     assert_eq!((kv.tables(key(1))[0].first, kv.tables(key(1))[0].blocks.len()), (9, 1));
 }
@@ -95,11 +98,11 @@ fn a_fetch_into_a_windowed_pool_needs_the_window_only() {
 fn opening_leaves_the_reserve_to_those_that_run_and_growing_uses_it() {
     let mut kv = KvManager::new(KvConfig { reserve_blocks: 2, ..config(&[(4, None)]) });
     // Nobody runs: the whole pool may be had.
-    assert_eq!(kv.open(key(1), &[], 16, 1), Admit::Ready { cached_tokens: 0 });
+    assert_eq!(kv.open(key(1), TENANT, &[], 16, 1), Admit::Ready { cached_tokens: 0 });
     kv.close(key(1));
-    assert_eq!(kv.open(key(1), &[], 4, 1), Admit::Ready { cached_tokens: 0 });
-    assert_eq!(kv.open(key(2), &[], 8, 1), Admit::NoRoom);
-    assert_eq!(kv.open(key(2), &[], 4, 1), Admit::Ready { cached_tokens: 0 });
+    assert_eq!(kv.open(key(1), TENANT, &[], 4, 1), Admit::Ready { cached_tokens: 0 });
+    assert_eq!(kv.open(key(2), TENANT, &[], 8, 1), Admit::NoRoom);
+    assert_eq!(kv.open(key(2), TENANT, &[], 4, 1), Admit::Ready { cached_tokens: 0 });
     assert_eq!(kv.grow(key(1), 12), Grow::Ready(Vec::new()));
     assert_eq!(kv.stats()[0].free, 0);
 }
@@ -108,7 +111,7 @@ fn opening_leaves_the_reserve_to_those_that_run_and_growing_uses_it() {
 fn the_tail_of_a_prefix_is_evicted_before_its_head() {
     let mut kv = full(4);
     cache(&mut kv, 1, 4);
-    assert_eq!(kv.open(key(1), &[], 4, 1), Admit::Ready { cached_tokens: 0 });
+    assert_eq!(kv.open(key(1), TENANT, &[], 4, 1), Admit::Ready { cached_tokens: 0 });
     assert_eq!(kv.cached_tokens(&chain(1, 4)), 12);
     assert_eq!(kv.grow(key(1), 8), Grow::Ready(Vec::new()));
     assert_eq!((kv.cached_tokens(&chain(1, 4)), kv.stats()[0].evictions), (8, 2));
@@ -119,7 +122,7 @@ fn an_identity_has_one_indexed_block_and_its_duplicate_goes_with_its_sequence() 
     let mut kv = full(6);
     let ids = chain(1, 2);
     for request in [1, 2] {
-        assert_eq!(kv.open(key(request), &ids, 8, 1), Admit::Ready { cached_tokens: 0 });
+        assert_eq!(kv.open(key(request), TENANT, &ids, 8, 1), Admit::Ready { cached_tokens: 0 });
     }
     for request in [1, 2] {
         kv.written(key(request), 8, &ids);
@@ -130,14 +133,14 @@ fn an_identity_has_one_indexed_block_and_its_duplicate_goes_with_its_sequence() 
     kv.check();
     assert_eq!((kv.stats()[0].cached, kv.stats()[0].free), (4, 2));
     // The duplicates' end counted as a use of the indexed twins: the other prefix is older now.
-    assert_eq!(kv.open(key(3), &[], 12, 1), Admit::Ready { cached_tokens: 0 });
+    assert_eq!(kv.open(key(3), TENANT, &[], 12, 1), Admit::Ready { cached_tokens: 0 });
     assert_eq!((kv.cached_tokens(&ids), kv.cached_tokens(&chain(2, 2))), (8, 4));
 }
 
 #[test]
 fn blocks_that_are_being_filled_are_no_prefix() {
     let mut kv = full(8);
-    assert!(matches!(kv.open(key(1), &chain(1, 2), 8, 1), Admit::Ready { .. }));
+    assert!(matches!(kv.open(key(1), TENANT, &chain(1, 2), 8, 1), Admit::Ready { .. }));
     assert_eq!(kv.cached_tokens(&chain(1, 2)), 0);
     kv.written(key(1), 7, &chain(1, 2));
     assert_eq!(kv.cached_tokens(&chain(1, 2)), 4);
@@ -146,7 +149,7 @@ fn blocks_that_are_being_filled_are_no_prefix() {
 #[test]
 fn the_first_writer_of_a_shared_tail_copies_it_and_the_source_outlives_the_copy() {
     let mut kv = full(4);
-    kv.open(key(1), &[], 6, 1);
+    kv.open(key(1), TENANT, &[], 6, 1);
     kv.written(key(1), 6, &[]);
     kv.fork(key(1), key(2));
     let shared = kv.tables(key(1))[0].blocks.clone();
@@ -166,7 +169,7 @@ fn the_first_writer_of_a_shared_tail_copies_it_and_the_source_outlives_the_copy(
 #[test]
 fn an_offered_tail_is_frozen_and_its_promised_positions_are_not() {
     let mut kv = full(4);
-    kv.open(key(1), &[], 6, 1);
+    kv.open(key(1), TENANT, &[], 6, 1);
     offer(&mut kv, key(1), 6);
     assert_eq!(kv.grow(key(1), 6), Grow::Ready(Vec::new()));
     kv.written(key(1), 6, &[]);
@@ -179,7 +182,7 @@ fn an_offered_tail_is_frozen_and_its_promised_positions_are_not() {
 #[test]
 fn a_copy_that_is_still_to_be_made_is_not_ready_for_a_reader() {
     let mut kv = full(4);
-    kv.open(key(1), &[], 6, 1);
+    kv.open(key(1), TENANT, &[], 6, 1);
     kv.written(key(1), 6, &[]);
     // One step is in flight when the tail is frozen; the next one, planned behind it, copies the tail.
     assert_eq!(kv.grow(key(1), 7), Grow::Ready(Vec::new()));
@@ -197,7 +200,7 @@ fn a_copy_that_is_still_to_be_made_is_not_ready_for_a_reader() {
 #[test]
 fn a_lease_keeps_the_blocks_of_a_closed_sequence_and_its_end_lets_them_go() {
     let mut kv = full(3);
-    kv.open(key(1), &[], 10, 1);
+    kv.open(key(1), TENANT, &[], 10, 1);
     kv.written(key(1), 10, &chain(1, 2));
     let parts = offer(&mut kv, key(1), 10);
     assert_eq!((parts.lease, parts.ready), (LeaseId(1), 10));
@@ -205,7 +208,7 @@ fn a_lease_keeps_the_blocks_of_a_closed_sequence_and_its_end_lets_them_go() {
     let stats = kv.stats()[0];
     assert_eq!((stats.filling, stats.cached, stats.leased, stats.available()), (1, 2, 3, 0));
     kv.flush();
-    assert_eq!(kv.open(key(2), &[], 4, 1), Admit::NoRoom);
+    assert_eq!(kv.open(key(2), TENANT, &[], 4, 1), Admit::NoRoom);
     assert!(kv.release(Time::ZERO, parts.lease));
     let stats = kv.stats()[0];
     assert_eq!((stats.free, stats.cached, stats.leased, stats.available()), (1, 2, 0, 3));
@@ -215,7 +218,7 @@ fn a_lease_keeps_the_blocks_of_a_closed_sequence_and_its_end_lets_them_go() {
 #[test]
 fn a_release_is_idempotent_until_it_is_acknowledged() {
     let mut kv = full(4);
-    kv.open(key(1), &[], 4, 1);
+    kv.open(key(1), TENANT, &[], 4, 1);
     kv.written(key(1), 4, &[]);
     let lease = offer(&mut kv, key(1), 4).lease;
     assert!(kv.release(Time::ZERO, lease) && kv.release(at_s(100), lease));
@@ -235,7 +238,7 @@ fn a_release_is_idempotent_until_it_is_acknowledged() {
 #[test]
 fn a_promise_not_kept_is_invalid() {
     let mut kv = full(4);
-    kv.open(key(1), &[], 8, 1);
+    kv.open(key(1), TENANT, &[], 8, 1);
     let lease = offer(&mut kv, key(1), 8).lease;
     kv.written(key(1), 4, &[]);
     assert!(!kv.release(Time::ZERO, lease));
@@ -249,7 +252,7 @@ fn a_promise_not_kept_is_invalid() {
 #[test]
 fn only_a_rising_tick_count_renews_and_nothing_revives() {
     let mut kv = full(4);
-    kv.open(key(1), &[], 4, 1);
+    kv.open(key(1), TENANT, &[], 4, 1);
     let lease = kv.offer(Time::ZERO, key(1), 4, SECOND * 4, at_s(7)).expect("a lease is left").lease;
     assert_eq!(kv.next_deadline(), Some(at_s(4)));
     assert!(kv.renew(at_s(1), lease, 10));
@@ -268,8 +271,8 @@ fn only_a_rising_tick_count_renews_and_nothing_revives() {
 #[test]
 fn leases_are_bounded_and_copies_in_flight_are_never_offered() {
     let mut kv = full(8);
-    kv.open(key(1), &[], 4, 1);
-    kv.open(key(2), &[], 8, 0);
+    kv.open(key(1), TENANT, &[], 4, 1);
+    kv.open(key(2), TENANT, &[], 8, 0);
     assert_eq!(kv.offer(Time::ZERO, key(2), 8, SECOND, at_s(10)), None);
     kv.written(key(2), 8, &[]);
     offer(&mut kv, key(2), 8);
@@ -283,7 +286,7 @@ fn leases_are_bounded_and_copies_in_flight_are_never_offered() {
 fn generations_rise_with_every_use() {
     let mut kv = full(1);
     for generation in 1..4 {
-        kv.open(key(1), &[], 4, 1);
+        kv.open(key(1), TENANT, &[], 4, 1);
         let parts = offer(&mut kv, key(1), 4);
         assert_eq!(parts.groups[0].blocks, [(BlockId(0), domain::Generation(generation))]);
         kv.withdraw(parts.lease);

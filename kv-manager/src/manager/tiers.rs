@@ -2,13 +2,13 @@
 //! their own, one by one, which is closed when all of them have.
 
 use super::{Admit, KvManager, at, groups, parent};
-use crate::tiers::{Place, ReadEnd, Shelves, Slot, Tier, TierConfig, TierRead, TierStats, TierWrite, WriteEnd};
-use domain::{BlockHash, BlockRef, GroupId, SeqKey};
+use crate::tiers::{Place, ReadEnd, Shelves, Tier, TierConfig, TierRead, TierRecord, TierStats, TierWrite, WriteEnd};
+use domain::{BlockHash, BlockRef, GroupId, SeqKey, Tenant};
 
 impl KvManager {
     /// Gives the manager a tier below, which held `records` at the end of an earlier life, the oldest first.
-    pub fn add_tier(&mut self, tier: Tier, config: TierConfig, records: &[(Slot, BlockHash)]) {
-        let mut shelves = Shelves::new(config);
+    pub fn add_tier(&mut self, tier: Tier, config: TierConfig, records: &[TierRecord]) {
+        let mut shelves = Shelves::new(config, self.config.quotas.of(tier));
         shelves.recover(records);
         self.tiers.insert(tier, shelves);
     }
@@ -53,11 +53,13 @@ impl KvManager {
         self.cool();
         let (pools, index) = (&self.pools, &self.index);
         let write = self.tiers.iter_mut().find_map(|(&tier, shelves)| {
-            let (slot, block, hash) = shelves.next_write(|block, generation, hash| {
-                index.get(block.group, hash) == Some(block.block)
-                    && pools[at(block.group)].generation(block.block) == generation
+            let (record, block) = shelves.next_write(|block, generation, hash| {
+                let pool = &pools[at(block.group)];
+                let there = index.get(block.group, hash) == Some(block.block);
+                (there && pool.generation(block.block) == generation).then(|| pool.tenant(block.block))
             })?;
-            Some(TierWrite { place: Place { tier, slot }, block, hash })
+            let TierRecord { slot, hash, tenant } = record;
+            Some(TierWrite { place: Place { tier, slot }, block, hash, tenant })
         })?;
         self.pools[at(write.block.group)].hold_cold(write.block.block);
         self.assert_conserved();
@@ -125,11 +127,11 @@ impl KvManager {
         }
     }
 
-    /// Opens a sequence for the first `tokens` positions of `chain` and says what to read into it from tiers: of whatever the
+    /// Opens a sequence of `tenant` for the first `tokens` positions of `chain` and says what to read into it from tiers: of whatever the
     /// device does not have. Each read ends with [`read_ended`](Self::read_ended), and after all of them the sequence is
     /// [closed](Self::close). `None`: it does not fit now, or not all of it is there; nothing was taken.
-    pub fn load(&mut self, key: SeqKey, chain: &[BlockHash], tokens: u32) -> Option<Vec<TierRead>> {
-        let Admit::Ready { cached_tokens } = self.open(key, chain, tokens, 0) else { return None };
+    pub fn load(&mut self, key: SeqKey, tenant: Tenant, chain: &[BlockHash], tokens: u32) -> Option<Vec<TierRead>> {
+        let Admit::Ready { cached_tokens } = self.open(key, tenant, chain, tokens, 0) else { return None };
         let first = cached_tokens / self.config.block_tokens;
         let mut reads = Vec::new();
         let sequence = self.sequence(key);
@@ -144,8 +146,9 @@ impl KvManager {
         for (number, block) in wanted {
             let hash = chain[number as usize];
             let mut tiers = self.tiers.iter_mut();
-            let found =
-                tiers.find_map(|(&tier, shelves)| Some(Place { tier, slot: shelves.begin_read(block.group, hash)? }));
+            let found = tiers.find_map(|(&tier, shelves)| {
+                Some(Place { tier, slot: shelves.begin_read(block.group, hash, tenant)? })
+            });
             match found {
                 Some(place) => reads.push(TierRead { place, block, hash, number }),
                 None => {

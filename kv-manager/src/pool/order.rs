@@ -1,10 +1,11 @@
 //! The blocks of a pool that may be given up: in which order they go, and for how long nobody used each.
 //!
-//! Those that are cold go first, in the order in which they became so, and then the others as the eviction policy says. Which
-//! blocks may be given up the pool knows.
+//! Those that are cold go first, in the order in which they became so, and then the others as the eviction policy says; unless a
+//! tenant's quota names another one. Which blocks may be given up the pool knows.
 
 use crate::eviction::{Eviction, Queue};
-use domain::{BlockHash, BlockId, Time};
+use crate::tenants::Tenants;
+use domain::{BlockHash, BlockId, Tenant, Time};
 
 /// How a block stands.
 #[derive(Clone, Copy, Debug)]
@@ -34,18 +35,21 @@ pub(super) struct Order {
     cold_blocks: u32,
     /// Blocks that may be given up and are not on their way to be parked, the one that may be for longest at the old end.
     idle: Queue,
+    /// Whose all blocks are that are not free.
+    tenants: Tenants,
     now: Time,
 }
 
 impl Order {
-    /// Of a pool of `blocks` blocks, none of which may be given up.
-    pub(super) fn new(blocks: u32, policy: Box<dyn Eviction>) -> Self {
+    /// Of a pool of `blocks` blocks, all of which are free, and of which each tenant has this share as its quota.
+    pub(super) fn new(blocks: u32, policy: Box<dyn Eviction>, quota_percent: u32) -> Self {
         Self {
             standings: vec![NEW; blocks as usize],
             policy,
             cold: Queue::new(blocks),
             cold_blocks: 0,
             idle: Queue::new(blocks),
+            tenants: Tenants::new(blocks, quota_percent),
             now: Time::ZERO,
         }
     }
@@ -75,6 +79,26 @@ impl Order {
         self.cold_blocks
     }
 
+    /// The tenant takes the block, which is free.
+    pub(super) fn take(&mut self, id: BlockId, tenant: Tenant) {
+        self.tenants.take(id.0, tenant);
+    }
+
+    /// The block is free.
+    pub(super) fn free(&mut self, id: BlockId) {
+        self.tenants.free(id.0);
+    }
+
+    /// Whose the block is, which is not free.
+    pub(super) fn tenant(&self, id: BlockId) -> Tenant {
+        self.tenants.of(id.0)
+    }
+
+    /// Blocks that are not free.
+    pub(super) fn taken(&self) -> u32 {
+        self.tenants.taken()
+    }
+
     /// The block, which holds the bytes of `hash` and continues `parent`, may be given up from now on.
     pub(super) fn enter(&mut self, id: BlockId, hash: BlockHash, parent: Option<BlockHash>) {
         let now = self.now;
@@ -89,6 +113,7 @@ impl Order {
         if !parks {
             self.idle.push(id.0);
         }
+        self.tenants.enter(id.0);
     }
 
     /// The block may be given up no more, until it enters again.
@@ -104,6 +129,7 @@ impl Order {
         if !parks {
             self.idle.remove(id.0);
         }
+        self.tenants.exit(id.0);
     }
 
     /// The block is used: it is cold no more, and if it was, it may be given up no more.
@@ -120,6 +146,20 @@ impl Order {
     /// Takes out the block that goes first, for good.
     pub(super) fn pop(&mut self) -> Option<BlockId> {
         let id = self.cold.pop().map(BlockId).or_else(|| self.policy.pop())?;
+        self.forget(id);
+        Some(id)
+    }
+
+    /// Takes out the block that a quota names when `tenant` needs one, for good: the one of its own that may be given up for longest,
+    /// if it has its quota, or else that of another tenant that has more. `None`: no quota says which.
+    pub(super) fn pop_by_quota(&mut self, tenant: Tenant) -> Option<BlockId> {
+        let own = if self.tenants.is_full(tenant) { self.tenants.oldest(tenant) } else { None };
+        let id = own.or_else(|| self.tenants.oldest_over(tenant)).map(BlockId)?;
+        if self.is_cold(id) {
+            self.cold.remove(id.0);
+        } else {
+            self.policy.forget(id);
+        }
         self.forget(id);
         Some(id)
     }
@@ -160,7 +200,7 @@ impl Order {
         self.forget(id);
     }
 
-    /// Asserts that the queues have what the standings say.
+    /// Asserts that the queues and the accounts of tenants have what the standings say.
     pub(super) fn check(&self) {
         let mut cold_blocks = 0;
         for (number, &Standing { inside, cold, parks, .. }) in (0..).zip(&self.standings) {
@@ -170,6 +210,7 @@ impl Order {
             cold_blocks += u32::from(cold);
         }
         assert_eq!(cold_blocks, self.cold_blocks, "cold blocks");
+        self.tenants.check(|slot| self.standings[slot as usize].inside);
         assert_eq!(self.standings.iter().filter(|standing| standing.inside).count(), self.len() as usize);
     }
 
@@ -186,6 +227,7 @@ impl Order {
         if !parks {
             self.idle.remove(id.0);
         }
+        self.tenants.exit(id.0);
     }
 
     fn standing(&mut self, id: BlockId) -> &mut Standing {

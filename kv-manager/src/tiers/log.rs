@@ -4,9 +4,11 @@
 //! An entry is appended once its record is written, and overruled by any later one for the same slot or identity. So whatever
 //! the process was doing when it was killed, the log names at worst a record that is gone, which its reader notices. A log
 //! begins with a head that says what it is of; one of something else, or of another version, is not used at all.
+//!
+//! An entry says whose its record is, which the identity does not tell: a quota holds over restarts.
 
-use super::Slot;
-use domain::{BlockHash, GroupId};
+use super::{Slot, TierRecord};
+use domain::{BlockHash, GroupId, Tenant};
 
 /// Bytes of the head.
 pub const HEAD: usize = 32;
@@ -21,7 +23,7 @@ const PUT: u32 = 0x5450_5442;
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Replay {
     /// The records, the oldest first.
-    pub records: Vec<(Slot, BlockHash)>,
+    pub records: Vec<TierRecord>,
     /// Bytes that were understood: what follows is cut off before more is appended. 0: the head is not of this log.
     pub bytes: usize,
     /// Whether it is the log of something else, or of another version.
@@ -42,12 +44,13 @@ pub fn head(shape: u64) -> [u8; HEAD] {
     bytes
 }
 
-/// The entry that says that `slot` has the record `hash`.
-pub fn entry(slot: Slot, hash: BlockHash) -> [u8; ENTRY] {
+/// The entry that says that a slot has the record.
+pub fn entry(&TierRecord { slot, hash, tenant }: &TierRecord) -> [u8; ENTRY] {
     let mut bytes = [0; ENTRY];
     bytes[..4].copy_from_slice(&PUT.to_le_bytes());
     bytes[4..6].copy_from_slice(&slot.group.0.to_le_bytes());
     bytes[8..12].copy_from_slice(&slot.slot.to_le_bytes());
+    bytes[12..16].copy_from_slice(&tenant.0.to_le_bytes());
     bytes[16..32].copy_from_slice(&hash.0);
     seal(&mut bytes);
     bytes
@@ -72,13 +75,14 @@ pub fn replay(bytes: &[u8], shape: u64) -> Replay {
     replay
 }
 
-fn decode(bytes: &[u8; ENTRY]) -> Option<(Slot, BlockHash)> {
+fn decode(bytes: &[u8; ENTRY]) -> Option<TierRecord> {
     if !is_sealed(bytes) || bytes[..4] != PUT.to_le_bytes() {
         return None;
     }
     let group = GroupId(u16::from_le_bytes(bytes[4..6].try_into().ok()?));
     let slot = u32::from_le_bytes(bytes[8..12].try_into().ok()?);
-    Some((Slot { group, slot }, BlockHash(bytes[16..32].try_into().ok()?)))
+    let tenant = Tenant(u32::from_le_bytes(bytes[12..16].try_into().ok()?));
+    Some(TierRecord { slot: Slot { group, slot }, hash: BlockHash(bytes[16..32].try_into().ok()?), tenant })
 }
 
 /// Writes the check of what comes before it into the last eight bytes.
@@ -104,14 +108,17 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn record() -> impl Strategy<Value = (Slot, BlockHash)> {
-        (0..3_u16, any::<u32>(), any::<[u8; 16]>())
-            .prop_map(|(group, slot, hash)| (Slot { group: GroupId(group), slot }, BlockHash(hash)))
+    fn record() -> impl Strategy<Value = TierRecord> {
+        (0..3_u16, any::<u32>(), any::<[u8; 16]>(), any::<u32>()).prop_map(|(group, slot, hash, tenant)| TierRecord {
+            slot: Slot { group: GroupId(group), slot },
+            hash: BlockHash(hash),
+            tenant: Tenant(tenant),
+        })
     }
 
-    fn log(shape: u64, records: &[(Slot, BlockHash)]) -> Vec<u8> {
+    fn log(shape: u64, records: &[TierRecord]) -> Vec<u8> {
         let mut bytes = head(shape).to_vec();
-        records.iter().for_each(|&(slot, hash)| bytes.extend_from_slice(&entry(slot, hash)));
+        records.iter().for_each(|record| bytes.extend_from_slice(&entry(record)));
         bytes
     }
 

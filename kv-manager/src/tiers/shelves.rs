@@ -4,9 +4,10 @@
 //! or for ever: then nothing is found in it and nothing is written, and moves under way end as ever.
 
 use super::seen::Seen;
-use super::{ReadEnd, Slot, TierConfig, TierStats, WriteEnd, WritePolicy};
+use super::{ReadEnd, Slot, TierConfig, TierRecord, TierStats, WriteEnd, WritePolicy};
 use crate::eviction::Queue;
-use domain::{BlockHash, BlockRef, Generation, GroupId};
+use crate::tenants::Tenants;
+use domain::{BlockHash, BlockRef, Generation, GroupId, Tenant};
 use std::collections::hash_map::DefaultHasher;
 use std::collections::{HashMap, VecDeque};
 use std::hash::BuildHasherDefault;
@@ -42,6 +43,8 @@ struct Shelf {
     index: SlotMap,
     /// Held slots that nobody reads, the one that was read or written last at the end.
     order: Queue,
+    /// Whose the slots are that are not free.
+    tenants: Tenants,
 }
 
 /// A block that shall be written.
@@ -69,13 +72,14 @@ pub(crate) struct Shelves {
 }
 
 impl Shelves {
-    /// A tier that holds nothing.
-    pub(crate) fn new(config: TierConfig) -> Self {
+    /// A tier that holds nothing, of which each tenant has this share as its quota.
+    pub(crate) fn new(config: TierConfig, quota_percent: u32) -> Self {
         let shelf = |&slots: &u32| Shelf {
             entries: vec![Entry::FREE; slots as usize],
             free: (0..slots).rev().collect(),
             index: SlotMap::default(),
             order: Queue::new(slots),
+            tenants: Tenants::new(slots, quota_percent),
         };
         let shelves = config.slots.iter().map(shelf).collect();
         let slots: u32 = config.slots.iter().sum();
@@ -138,19 +142,20 @@ impl Shelves {
 
     /// The records that were written in an earlier life, the oldest first; nothing was written in this one yet. Those whose
     /// slot does not exist are left out; of those that name a slot or an identity twice, the last counts.
-    pub(crate) fn recover(&mut self, records: &[(Slot, BlockHash)]) {
-        for &(Slot { group, slot }, hash) in records.iter().rev() {
+    pub(crate) fn recover(&mut self, records: &[TierRecord]) {
+        for &TierRecord { slot: Slot { group, slot }, hash, tenant } in records.iter().rev() {
             let Some(shelf) = self.shelves.get_mut(at(group)) else { continue };
             let is_free = shelf.entries.get(slot as usize).is_some_and(|entry| entry.state == State::Free);
             if is_free && !shelf.index.contains_key(&hash) {
                 shelf.entries[slot as usize] = Entry { state: State::Held, hash, ..Entry::FREE };
                 shelf.index.insert(hash, slot);
+                shelf.tenants.take(slot, tenant);
             }
         }
-        for &(Slot { group, slot }, hash) in records {
+        for &TierRecord { slot: Slot { group, slot }, hash, .. } in records {
             let Some(shelf) = self.shelves.get_mut(at(group)) else { continue };
             if shelf.index.get(&hash) == Some(&slot) && !shelf.order.contains(slot) {
-                shelf.order.push(slot);
+                shelf.rest(slot);
             }
         }
         for shelf in &mut self.shelves {
@@ -168,6 +173,7 @@ impl Shelves {
             && !self.writing.contains(&(group, hash))
             && let Some(slot) = shelf.free.pop()
         {
+            shelf.tenants.take(slot, Tenant::UNKNOWN);
             shelf.hold(slot, hash);
             self.assert_conserved();
         }
@@ -179,9 +185,8 @@ impl Shelves {
         let Some(slot) = shelf.index.remove(&hash) else { return };
         let entry = &mut shelf.entries[slot as usize];
         if entry.readers == 0 {
-            *entry = Entry::FREE;
-            shelf.order.remove(slot);
-            shelf.free.push(slot);
+            shelf.stir(slot);
+            shelf.clear(slot);
         } else {
             entry.wrong = true;
         }
@@ -222,12 +227,12 @@ impl Shelves {
         self.backlog.push_back(Wanted { block, generation, hash });
     }
 
-    /// The next record to write, with its slot, if another may be under way. `is_there` says whether a block still holds what
+    /// The next record to write, and from where, if another may be under way. `owner` says whose a block is that still holds what
     /// was wanted of it.
     pub(crate) fn next_write(
         &mut self,
-        is_there: impl Fn(BlockRef, Generation, BlockHash) -> bool,
-    ) -> Option<(Slot, BlockRef, BlockHash)> {
+        owner: impl Fn(BlockRef, Generation, BlockHash) -> Option<Tenant>,
+    ) -> Option<(TierRecord, BlockRef)> {
         while self.writing.len() < self.config.writes_max {
             let Wanted { block, generation, hash } = self.backlog.pop_front()?;
             let shelf = &mut self.shelves[at(block.group)];
@@ -235,18 +240,15 @@ impl Shelves {
             if known {
                 continue;
             }
-            if !is_there(block, generation, hash) {
+            let Some(tenant) = owner(block, generation, hash) else {
                 self.stats.late += 1;
                 continue;
-            }
-            let Some(slot) = shelf.take(&mut self.stats.evictions) else {
-                self.stats.refused += 1;
-                continue;
             };
+            let Some(slot) = shelf.take(tenant, &mut self.stats) else { continue };
             shelf.entries[slot as usize] = Entry { state: State::Writing(block), hash, ..Entry::FREE };
             self.writing.push((block.group, hash));
             self.assert_conserved();
-            return Some((Slot { group: block.group, slot }, block, hash));
+            return Some((TierRecord { slot: Slot { group: block.group, slot }, hash, tenant }, block));
         }
         None
     }
@@ -260,8 +262,7 @@ impl Shelves {
         self.writing.retain(|&writing| writing != (slot.group, hash));
         match end {
             WriteEnd::Failed => {
-                shelf.entries[slot.slot as usize] = Entry::FREE;
-                shelf.free.push(slot.slot);
+                shelf.clear(slot.slot);
                 self.stats.failed += 1;
             }
             WriteEnd::Written => {
@@ -277,8 +278,8 @@ impl Shelves {
         block
     }
 
-    /// A read of a record that is held begins. Where it is.
-    pub(crate) fn begin_read(&mut self, group: GroupId, hash: BlockHash) -> Option<Slot> {
+    /// A read of a record that is held begins, for this tenant: it is its own, for nobody else has that identity. Where it is.
+    pub(crate) fn begin_read(&mut self, group: GroupId, hash: BlockHash, tenant: Tenant) -> Option<Slot> {
         if self.closed {
             return None;
         }
@@ -287,7 +288,8 @@ impl Shelves {
         let entry = &mut shelf.entries[slot as usize];
         entry.readers += 1;
         if entry.readers == 1 {
-            shelf.order.remove(slot);
+            shelf.stir(slot);
+            shelf.tenants.claim(slot, tenant);
         }
         self.assert_conserved();
         Some(Slot { group, slot })
@@ -311,10 +313,9 @@ impl Shelves {
         }
         if entry.readers == 0 {
             if entry.wrong {
-                *entry = Entry::FREE;
-                shelf.free.push(slot.slot);
+                shelf.clear(slot.slot);
             } else {
-                shelf.order.push(slot.slot);
+                shelf.rest(slot.slot);
             }
         }
         self.assert_conserved();
@@ -349,9 +350,12 @@ impl Shelves {
     fn assert_conserved(&self) {
         let held: usize = self.shelves.iter().map(|shelf| shelf.index.len()).sum();
         let stats = self.stats();
+        let taken: u32 = self.shelves.iter().map(|shelf| shelf.tenants.taken()).sum();
         // A record that turned out wrong is in no index while others still read it.
         assert!(
-            self.writing.len() <= self.config.writes_max && held as u32 <= stats.held,
+            self.writing.len() <= self.config.writes_max
+                && held as u32 <= stats.held
+                && taken == stats.writing + stats.held,
             "slots are not conserved: {stats:?}"
         );
     }
@@ -380,6 +384,7 @@ impl Shelves {
             }
             assert_eq!((free, indexed), (shelf.free.len(), shelf.index.len()), "slots by state");
             assert_eq!(idle, shelf.order.len(), "the queue has what nobody reads");
+            shelf.tenants.check(|slot| shelf.order.contains(slot));
         }
         assert_eq!(writing, self.writing.len(), "slots being written");
         assert!(self.backlog.len() <= self.config.backlog_max, "a bound is exceeded");
@@ -392,17 +397,49 @@ impl Shelf {
     fn hold(&mut self, slot: u32, hash: BlockHash) {
         self.entries[slot as usize] = Entry { state: State::Held, hash, ..Entry::FREE };
         self.index.insert(hash, slot);
-        self.order.push(slot);
+        self.rest(slot);
     }
 
-    /// A slot to write to.
-    fn take(&mut self, evictions: &mut u64) -> Option<u32> {
-        if let Some(slot) = self.free.pop() {
-            return Some(slot);
+    /// Nobody reads the slot, which holds a record.
+    fn rest(&mut self, slot: u32) {
+        self.order.push(slot);
+        self.tenants.enter(slot);
+    }
+
+    /// The slot, which nobody reads, is used.
+    fn stir(&mut self, slot: u32) {
+        self.order.remove(slot);
+        self.tenants.exit(slot);
+    }
+
+    /// The slot, which is in no list, holds nothing.
+    fn clear(&mut self, slot: u32) {
+        self.entries[slot as usize] = Entry::FREE;
+        self.tenants.free(slot);
+        self.free.push(slot);
+    }
+
+    /// A slot for the tenant to write to; `None`: there is none, which is counted.
+    fn take(&mut self, tenant: Tenant, stats: &mut TierStats) -> Option<u32> {
+        if self.free.is_empty() {
+            let full = self.tenants.is_full(tenant);
+            let named = if full { self.tenants.oldest(tenant) } else { self.tenants.oldest_over(tenant) };
+            let (slot, count) = match named {
+                Some(slot) => (Some(slot), &mut stats.quota_evictions),
+                None if full => (None, &mut stats.quota_refused),
+                None => match self.order.oldest() {
+                    Some(slot) => (Some(slot), &mut stats.evictions),
+                    None => (None, &mut stats.refused),
+                },
+            };
+            *count += 1;
+            let slot = slot?;
+            self.index.remove(&self.entries[slot as usize].hash);
+            self.stir(slot);
+            self.clear(slot);
         }
-        let slot = self.order.pop()?;
-        self.index.remove(&self.entries[slot as usize].hash);
-        *evictions += 1;
+        let slot = self.free.pop()?;
+        self.tenants.take(slot, tenant);
         Some(slot)
     }
 }

@@ -7,8 +7,8 @@ use crate::process::Inmail;
 use crate::random::Random;
 use crate::shell::{Output, Shell};
 use crate::world::World;
-use domain::{BlockHash, BlockRef, KvLayout, SeqKey, Time};
-use kv_manager::tiers::{ReadEnd, Slot, Tier, TierConfig, TierRead, TierWrite, WriteEnd, WritePolicy};
+use domain::{BlockRef, KvLayout, SeqKey, Time};
+use kv_manager::tiers::{ReadEnd, Slot, Tier, TierConfig, TierRead, TierRecord, TierWrite, WriteEnd, WritePolicy};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,7 +36,7 @@ pub(crate) enum Move {
 /// What a worker's disk holds, over all its lives, and what its life asked of it.
 #[derive(Default)]
 pub(crate) struct Platter {
-    records: BTreeMap<Slot, (BlockHash, Vec<u64>)>,
+    records: BTreeMap<Slot, (TierRecord, Vec<u64>)>,
     /// When it has done all that was asked.
     busy: Time,
     /// Loads of this life that are not wanted any more.
@@ -81,7 +81,7 @@ impl World {
             tier: Tier::Disk,
             mover: Box::new(Drive(shell.clone())),
             config: TierConfig { slots, writes_max: 2, backlog_max: 16, write },
-            records: platter.records.iter().map(|(&slot, &(hash, _))| (slot, hash)).collect(),
+            records: platter.records.values().map(|&(record, _)| record).collect(),
         })
     }
 
@@ -111,8 +111,9 @@ impl World {
         let end = match what {
             Move::Write(write) if fails => TierEnd::Wrote { write, end: WriteEnd::Failed, elapsed },
             Move::Write(write) => {
-                let record = (write.hash, words(layout, &alive.pools, write.block));
-                worker.platter.records.insert(write.place.slot, record);
+                let TierWrite { place, block, hash, tenant } = write;
+                let record = TierRecord { slot: place.slot, hash, tenant };
+                worker.platter.records.insert(place.slot, (record, words(layout, &alive.pools, block)));
                 TierEnd::Wrote { write, end: WriteEnd::Written, elapsed }
             }
             Move::Read(key, read) if worker.platter.cancelled.contains(&key) => {
@@ -120,8 +121,8 @@ impl World {
             }
             Move::Read(key, read) if fails => TierEnd::Read { key, read, end: ReadEnd::Wrong, elapsed },
             Move::Read(key, read) => {
-                let (hash, words) = &worker.platter.records[&read.place.slot];
-                assert_eq!(*hash, read.hash, "{:?} holds another record", read.place);
+                let (record, words) = &worker.platter.records[&read.place.slot];
+                assert_eq!(record.hash, read.hash, "{:?} holds another record", read.place);
                 let (pool, begin) = place(layout, &alive.pools, read.block);
                 (0..).zip(words).for_each(|(at, &word)| pool.set(begin + at * WORD, word));
                 TierEnd::Read { key, read, end: ReadEnd::Good, elapsed }

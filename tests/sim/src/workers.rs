@@ -17,7 +17,7 @@ use domain::session::{FromWorker, Role, Submit, ToWorker};
 use domain::{Incarnation, LeaseId, ProgressWord, Time, WorkerId};
 use engine::device::{DeviceLimits, PoolMemory};
 use engine::sim::{CostModel, Preset, SimModel};
-use kv_manager::Watermarks;
+use kv_manager::{Quotas, Watermarks};
 use prefill_worker::Prefill;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -508,6 +508,7 @@ fn config(scenario: &Scenario, id: WorkerId, role: Role, life: Life) -> WorkerCo
         eviction: scenario.eviction,
         watermarks: Watermarks::default(),
         pinned_percent: 0,
+        quotas: Quotas::default(),
         park_after: None,
         scheduler: scenario.scheduler,
         handoff_wait: scenario.handoff_wait,

@@ -80,7 +80,7 @@ impl Entry {
     /// Room for the prefix, if it is there now.
     pub(super) fn prefix_room(&mut self, core: &mut Core, tokens: u32) -> FetchEvent {
         let Some(sequence) = core.sequences.get(&self.key) else { return FetchEvent::Cancel };
-        match core.kv.open(self.key, &sequence.chain, tokens, 0) {
+        match core.kv.open(self.key, sequence.scope.tenant(), &sequence.chain, tokens, 0) {
             Admit::Ready { cached_tokens } => {
                 self.held = cached_tokens;
                 FetchEvent::Room { tables: core.kv.tables(self.key), held_tokens: cached_tokens }

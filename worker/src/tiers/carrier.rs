@@ -160,13 +160,14 @@ impl Drop for Carrier {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tiers::rig::{block, hash, key, slot};
+    use crate::tiers::rig::{TENANT, block, hash, key, slot};
     use kv_manager::tiers::Tier;
 
     #[test]
     fn what_somebody_waits_for_comes_before_every_write() {
         let place = |n| Place { tier: Tier::Disk, slot: slot(0, n) };
-        let write = |n| What::Write(TierWrite { place: place(n), block: block(0, n), hash: hash(n as u8) });
+        let write =
+            |n| What::Write(TierWrite { place: place(n), block: block(0, n), hash: hash(n as u8), tenant: TENANT });
         let read =
             |n| What::Read(key(), TierRead { place: place(n), block: block(0, n), hash: hash(n as u8), number: n });
         let mut waiting = Waiting::default();

@@ -11,7 +11,7 @@ use crate::inbox::Inbox;
 use crate::memory::Pool;
 use domain::{BlockHash, GroupId, KvLayout};
 use engine::device::Device;
-use kv_manager::tiers::{Tier, TierConfig, TierRead, TierWrite, WritePolicy};
+use kv_manager::tiers::{Tier, TierConfig, TierRead, TierRecord, TierWrite, WritePolicy};
 use log::LogFile;
 use rustix::fs::{FlockOperation, flock};
 use shelves::Shelves;
@@ -194,7 +194,8 @@ impl Store for Files {
     }
 
     fn wrote(&mut self, write: &TierWrite) -> Result<(), String> {
-        let noted = self.log.append(write.place.slot, write.hash);
+        let &TierWrite { place, hash, tenant, .. } = write;
+        let noted = self.log.append(TierRecord { slot: place.slot, hash, tenant });
         noted.map_err(|error| format!("the log cannot be written: {error}"))
     }
 

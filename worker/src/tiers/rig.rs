@@ -1,7 +1,9 @@
 //! A tier over pools of plain memory, asked as a worker asks it.
 
 use super::{TierEnd, TierMover, TierParts};
-use domain::{BlockHash, BlockId, BlockRef, Choice, Dtype, Epoch, GroupId, KvGroup, KvLayout, RequestId, SeqKey};
+use domain::{
+    BlockHash, BlockId, BlockRef, Choice, Dtype, Epoch, GroupId, KvGroup, KvLayout, RequestId, SeqKey, Tenant,
+};
 use kv_manager::tiers::{Place, ReadEnd, Slot, Tier, TierRead, TierWrite, WriteEnd};
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
@@ -9,6 +11,8 @@ use std::time::Duration;
 use transport::{Memory, SealedMemory};
 
 const BLOCKS: usize = 4;
+/// Whose all records are.
+pub(super) const TENANT: Tenant = Tenant(77);
 const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(super) struct Rig {
@@ -76,7 +80,7 @@ impl Rig {
     }
 
     pub(super) fn write(&mut self, slot: Slot, block: BlockRef, hash: BlockHash) -> bool {
-        self.mover.write(TierWrite { place: self.place(slot), block, hash });
+        self.mover.write(TierWrite { place: self.place(slot), block, hash, tenant: TENANT });
         match self.ended() {
             TierEnd::Wrote { write, end, .. } if write.place.slot == slot => end == WriteEnd::Written,
             end => panic!("{end:?}"),

@@ -59,7 +59,7 @@ fn what_is_used_again_is_as_warm_as_ever_and_need_not_be_written_twice() {
     begun(&mut kv).iter().for_each(|write| kv.wrote(write.place, WriteEnd::Written));
     assert_eq!(kv.stats()[0].cold, 3);
     // A prompt of one block and a token takes the oldest over.
-    assert_eq!(kv.open(key(1), &chain(1, 1), SIZE + 1, 1), Admit::Ready { cached_tokens: SIZE });
+    assert_eq!(kv.open(key(1), TENANT, &chain(1, 1), SIZE + 1, 1), Admit::Ready { cached_tokens: SIZE });
     kv.close(key(1));
     assert_eq!(kv.stats()[0].cold, 2);
     // It is the newest now: two others go before it, though only they have to be written.
@@ -74,10 +74,10 @@ fn what_is_needed_before_it_is_written_is_given_up_and_counted_and_what_is_being
     let [write] = begun(&mut kv)[..] else { panic!("one at a time") };
     assert_eq!(kv.stats()[0].evictable, 8);
     // Takes all but what is being written: two that wait are lost.
-    assert!(matches!(kv.open(key(1), &[], 9 * SIZE, 1), Admit::Ready { .. }));
-    assert_eq!(kv.open(key(2), &[], 1, 1), Admit::NoRoom);
+    assert!(matches!(kv.open(key(1), TENANT, &[], 9 * SIZE, 1), Admit::Ready { .. }));
+    assert_eq!(kv.open(key(2), TENANT, &[], 1, 1), Admit::NoRoom);
     kv.wrote(write.place, WriteEnd::Written);
-    assert!(matches!(kv.open(key(2), &[], 1, 1), Admit::Ready { .. }), "its memory is to be had now");
+    assert!(matches!(kv.open(key(2), TENANT, &[], 1, 1), Admit::Ready { .. }), "its memory is to be had now");
     assert_eq!(begun(&mut kv), []);
     assert_eq!(kv.tier_stats().map(|(_, stats)| (stats.written, stats.late)).collect::<Vec<_>>(), [(1, 2)]);
     assert_eq!(loadable(&kv, 1, 1), SIZE);

@@ -6,7 +6,7 @@ use super::*;
 fn begun(kv: &mut KvManager, request: u64, blocks: u8) -> SeqKey {
     let key = key(request);
     let tokens = u32::from(blocks) * SIZE + 1;
-    assert_eq!(kv.open(key, &chain(1, blocks), tokens, 1), Admit::Ready { cached_tokens: 0 });
+    assert_eq!(kv.open(key, TENANT, &chain(1, blocks), tokens, 1), Admit::Ready { cached_tokens: 0 });
     kv.written(key, SIZE, &chain(1, blocks));
     key
 }

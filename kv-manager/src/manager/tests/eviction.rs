@@ -41,7 +41,7 @@ fn a_windowed_group_loses_heads_first_under_every_policy() {
         let mut kv = policy(eviction, &[(8, None), (6, Some(5))]);
         cache(&mut kv, 1, 5);
         // Takes three blocks of each group; one of the windowed group was free.
-        assert_eq!(kv.open(key(1), &[], 12, 1), Admit::Ready { cached_tokens: 0 });
+        assert_eq!(kv.open(key(1), TENANT, &[], 12, 1), Admit::Ready { cached_tokens: 0 });
         assert_eq!((kv.stats()[0].evictions, kv.stats()[1].evictions), (0, 2));
         assert_eq!(kv.cached_tokens(&chain(1, 5)), 20, "{eviction:?}");
     }

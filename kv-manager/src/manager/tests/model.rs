@@ -78,39 +78,49 @@ fn configs() -> impl Strategy<Value = (KvConfig, Vec<(Tier, TierConfig)>)> {
     let watermarks = (0..=100u32, 0..=100u32)
         .prop_map(|(one, other)| Watermarks { high_percent: one.max(other), low_percent: one.min(other) });
     let tiers = [tier(), tier(), tier(), tier()];
-    (groups, policies, watermarks, (0..=100u32, prop::option::of(1..30u64)), 1..5u32, 4..24u32, 0..3u32, tiers)
-        .prop_map(
-            |(
-                windows,
+    let percent = || prop_oneof![Just(100), 0..100u32];
+    let quotas = (percent(), percent(), percent(), percent()).prop_map(
+        |(device_percent, host_percent, disk_percent, object_percent)| Quotas {
+            device_percent,
+            host_percent,
+            disk_percent,
+            object_percent,
+        },
+    );
+    let shares = (0..=100u32, prop::option::of(1..30u64), quotas);
+    (groups, policies, watermarks, shares, 1..5u32, 4..24u32, 0..3u32, tiers).prop_map(
+        |(
+            windows,
+            eviction,
+            watermarks,
+            (pinned_percent, park_after, quotas),
+            block_tokens,
+            blocks,
+            reserve_blocks,
+            tiers,
+        )| {
+            let sized = |(tier, sizes)| {
+                let (slots, writes_max, backlog_max, write) = sizes?;
+                let slots = windows.iter().map(|_| slots).collect();
+                let write = if tier == Tier::Neighbours { WritePolicy::Never } else { write };
+                Some((tier, TierConfig { slots, writes_max, backlog_max, write }))
+            };
+            let tiers = Tier::ALL.into_iter().zip(tiers).filter_map(sized).collect();
+            let config = KvConfig {
+                block_tokens,
+                groups: (0..).zip(windows).map(|(n, window)| GroupConfig { blocks: blocks + n, window }).collect(),
                 eviction,
                 watermarks,
-                (pinned_percent, park_after),
-                block_tokens,
-                blocks,
+                pinned_percent,
+                quotas,
+                park_after: park_after.map(Duration::from_nanos),
                 reserve_blocks,
-                tiers,
-            )| {
-                let sized = |(tier, sizes)| {
-                    let (slots, writes_max, backlog_max, write) = sizes?;
-                    let slots = windows.iter().map(|_| slots).collect();
-                    let write = if tier == Tier::Neighbours { WritePolicy::Never } else { write };
-                    Some((tier, TierConfig { slots, writes_max, backlog_max, write }))
-                };
-                let tiers = Tier::ALL.into_iter().zip(tiers).filter_map(sized).collect();
-                let config = KvConfig {
-                    block_tokens,
-                    groups: (0..).zip(windows).map(|(n, window)| GroupConfig { blocks: blocks + n, window }).collect(),
-                    eviction,
-                    watermarks,
-                    pinned_percent,
-                    park_after: park_after.map(Duration::from_nanos),
-                    reserve_blocks,
-                    answers_max: 2,
-                    leases_max: 4,
-                };
-                (config, tiers)
-            },
-        )
+                answers_max: 2,
+                leases_max: 4,
+            };
+            (config, tiers)
+        },
+    )
 }
 
 /// An open sequence.
@@ -266,7 +276,9 @@ impl World {
         let generations = self.generations.clone();
         self.epochs += 1;
         let key = SeqKey { epoch: Epoch(self.epochs), ..key(slot as u64) };
-        let admit = self.kv.open(key, &chain, total, u32::from(!fetch));
+        // A tenant for each two of them or so; identities are shared here, which is more than there is elsewhere.
+        let tenant = Tenant(slot as u32 / 2);
+        let admit = self.kv.open(key, tenant, &chain, total, u32::from(!fetch));
         assert_eq!(admit, expected);
         if !matches!(admit, Admit::Ready { .. }) {
             assert_eq!(self.kv.stats(), before, "a refusal takes something");

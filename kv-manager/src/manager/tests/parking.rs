@@ -36,7 +36,7 @@ fn what_is_idle_for_long_leaves_and_the_next_turn_brings_it_back() {
     assert_eq!(write(&mut kv, WriteEnd::Written), 3);
     assert_eq!((kv.cached_tokens(&chain(1, 3)), kv.cached_tokens(&chain(2, 2))), (0, 8));
     assert_eq!((kv.stats()[0].free, kv.stats()[0].parked, kv.stats()[0].evictions), (6, 3, 0));
-    let reads = kv.load(key(1), &chain(1, 3), 12).expect("all of it is on disk");
+    let reads = kv.load(key(1), TENANT, &chain(1, 3), 12).expect("all of it is on disk");
     reads.iter().for_each(|read| kv.read_ended(read, &chain(1, 3), ReadEnd::Good));
     kv.close(key(1));
     assert_eq!(kv.cached_tokens(&chain(1, 3)), 12);
@@ -53,7 +53,7 @@ fn what_is_used_again_stays_and_what_it_is_parked_with_does_not() {
     assert_eq!(kv.park(&chain(1, 4)), 4);
     let writes: Vec<_> = std::iter::from_fn(|| kv.next_write()).collect();
     // A prompt takes the first two over while they are written.
-    assert_eq!(kv.open(key(1), &chain(1, 2), 9, 1), Admit::Ready { cached_tokens: 8 });
+    assert_eq!(kv.open(key(1), TENANT, &chain(1, 2), 9, 1), Admit::Ready { cached_tokens: 8 });
     kv.check();
     writes.iter().for_each(|write| kv.wrote(write.place, WriteEnd::Written));
     assert_eq!((kv.stats()[0].parked, kv.cached_tokens(&chain(1, 4))), (2, 8));

@@ -1,8 +1,7 @@
 //! The file of a tier's log: read at start, appended to, and written anew when most of it is overruled.
 
-use domain::BlockHash;
-use kv_manager::tiers::Slot;
 use kv_manager::tiers::log::{self, Replay};
+use kv_manager::tiers::{Slot, TierRecord};
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -17,7 +16,7 @@ pub(super) struct LogFile {
     shape: u64,
     file: File,
     /// What each slot has.
-    held: BTreeMap<Slot, BlockHash>,
+    held: BTreeMap<Slot, TierRecord>,
     entries: usize,
     slots: usize,
 }
@@ -34,29 +33,30 @@ impl LogFile {
         let mut replay = log::replay(&bytes, shape);
         // The last entry of a slot counts, and of an identity too.
         let (mut held, mut kept) = (BTreeMap::new(), BTreeMap::new());
-        for (age, &(slot, hash)) in replay.records.iter().enumerate().rev() {
+        for (age, &record) in replay.records.iter().enumerate().rev() {
+            let TierRecord { slot, hash, .. } = record;
             if !held.contains_key(&slot) && !kept.contains_key(&(slot.group, hash)) {
-                held.insert(slot, hash);
+                held.insert(slot, record);
                 kept.insert((slot.group, hash), age);
             }
         }
         let mut age = 0..;
-        replay.records.retain(|&(slot, hash)| age.next() == kept.get(&(slot.group, hash)).copied());
+        replay.records.retain(|record| age.next() == kept.get(&(record.slot.group, record.hash)).copied());
         let file = rewrite(&path, shape, &replay.records)?;
         let entries = replay.records.len();
         Ok((Self { path, shape, file, held, entries, slots }, replay))
     }
 
-    /// Notes that `slot` has the record `hash`. Errors: of the system; then the log is as it was.
-    pub(super) fn append(&mut self, slot: Slot, hash: BlockHash) -> io::Result<()> {
-        self.held.insert(slot, hash);
+    /// Notes that the slot has the record. Errors: of the system; then the log is as it was.
+    pub(super) fn append(&mut self, record: TierRecord) -> io::Result<()> {
+        self.held.insert(record.slot, record);
         if self.entries >= self.slots + OVERRULED_MAX {
-            let records: Vec<_> = self.held.iter().map(|(&slot, &hash)| (slot, hash)).collect();
+            let records: Vec<_> = self.held.values().copied().collect();
             self.file = rewrite(&self.path, self.shape, &records)?;
             self.entries = records.len();
             return Ok(());
         }
-        if let Err(error) = self.file.write_all(&log::entry(slot, hash)) {
+        if let Err(error) = self.file.write_all(&log::entry(&record)) {
             // A part of an entry would put all that follow where nobody looks for them.
             self.file.set_len((log::HEAD + self.entries * log::ENTRY) as u64)?;
             return Err(error);
@@ -67,10 +67,10 @@ impl LogFile {
 }
 
 /// Writes a log beside the old one and then in its place, so that there is one at any time.
-fn rewrite(path: &Path, shape: u64, records: &[(Slot, BlockHash)]) -> io::Result<File> {
+fn rewrite(path: &Path, shape: u64, records: &[TierRecord]) -> io::Result<File> {
     let new = path.with_extension("new");
     let mut bytes = log::head(shape).to_vec();
-    records.iter().for_each(|&(slot, hash)| bytes.extend_from_slice(&log::entry(slot, hash)));
+    records.iter().for_each(|record| bytes.extend_from_slice(&log::entry(record)));
     fs::write(&new, bytes)?;
     fs::rename(&new, path)?;
     OpenOptions::new().append(true).open(path)
@@ -79,12 +79,13 @@ fn rewrite(path: &Path, shape: u64, records: &[(Slot, BlockHash)]) -> io::Result
 #[cfg(test)]
 mod tests {
     use super::*;
-    use domain::GroupId;
+    use domain::{BlockHash, GroupId, Tenant};
 
-    fn hash(name: u32) -> BlockHash {
+    /// The record of this name in that slot, whose tenant follows from the name.
+    fn record(at: u32, name: u32) -> TierRecord {
         let mut hash = [0; 16];
         hash[..4].copy_from_slice(&name.to_le_bytes());
-        BlockHash(hash)
+        TierRecord { slot: slot(at), hash: BlockHash(hash), tenant: Tenant(7 * name) }
     }
 
     fn slot(slot: u32) -> Slot {
@@ -99,14 +100,14 @@ mod tests {
         assert_eq!(first.records, []);
         // Identity 1 moves from slot 0 to slot 2, and slot 1 gets another record.
         for (at, name) in [(0, 1), (1, 2), (1, 3), (2, 1)] {
-            log.append(slot(at), hash(name)).expect("it is written");
+            log.append(record(at, name)).expect("it is written");
         }
         drop(log);
         let (mut log, replay) = LogFile::open(path.clone(), 7, 4).expect("it opens");
-        assert_eq!(replay.records, [(slot(1), hash(3)), (slot(2), hash(1))]);
+        assert_eq!(replay.records, [record(1, 3), record(2, 1)]);
         // Slot 0 is not known to hold anything: its record is elsewhere.
         for round in 0..(OVERRULED_MAX as u32 + 100) {
-            log.append(slot(round % 4), hash(10 + round)).expect("it is written");
+            log.append(record(round % 4, 10 + round)).expect("it is written");
         }
         drop(log);
         let entries = (fs::metadata(&path).expect("it is there").len() as usize - log::HEAD) / log::ENTRY;

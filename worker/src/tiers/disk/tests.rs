@@ -1,9 +1,9 @@
 //! A tier over real files, asked as a worker asks it.
 
 use super::*;
-use crate::tiers::rig::{Rig, block, hash, key, layout, pools, slot};
+use crate::tiers::rig::{Rig, TENANT, block, hash, key, layout, pools, slot};
+use kv_manager::tiers::ReadEnd;
 use kv_manager::tiers::header::HEADER;
-use kv_manager::tiers::{ReadEnd, Slot};
 use std::collections::BTreeSet;
 use std::os::unix::fs::FileExt;
 use std::sync::mpsc::channel;
@@ -15,7 +15,7 @@ fn config(folder: &TempDir) -> DiskConfig {
 }
 
 /// With the records that it held.
-fn open(config: &DiskConfig) -> Result<(Rig, Vec<(Slot, BlockHash)>), DiskError> {
+fn open(config: &DiskConfig) -> Result<(Rig, Vec<TierRecord>), DiskError> {
     let (sink, ends) = channel();
     let (pools, lent) = pools();
     let mut parts = over(config, &layout(), lent, move |end| drop(sink.send(end)))?;
@@ -33,7 +33,8 @@ fn records_come_back_as_they_were_in_this_life_and_the_next() {
     let written: Vec<_> = (0..2).map(|group| rig.bytes(block(group, 1)).to_vec()).collect();
     drop(rig);
     let (mut rig, records) = open(&config).expect("it opens again");
-    assert_eq!(records, [(slot(0, 3), hash(5)), (slot(1, 3), hash(5))]);
+    let written_to = |group| TierRecord { slot: slot(group, 3), hash: hash(5), tenant: TENANT };
+    assert_eq!(records, [0, 1].map(written_to));
     for group in 0..2 {
         assert_eq!(rig.read(slot(group, 3), block(group, 0), hash(5)), ReadEnd::Good);
         assert_eq!(rig.bytes(block(group, 0)), written[usize::from(group)]);

@@ -2,7 +2,7 @@
 
 use super::shape::{CHANGES_AT, ENTRY, HEAD, HEADER_AT, MAGIC, SLOTS_AT, VERSION};
 use super::*;
-use crate::tiers::rig::{Rig, block, hash, layout, pools, slot};
+use crate::tiers::rig::{Rig, TENANT, block, hash, layout, pools, slot};
 use domain::GroupId;
 use kv_manager::tiers::TierWrite;
 use kv_manager::tiers::header::{HEADER, RecordHeader};
@@ -116,7 +116,7 @@ fn a_read_does_not_wait_for_writes_that_were_there_before() {
     let mut rig = Rig::new(parts, ends, pools);
     let write = |rig: &mut Rig, n| {
         let place = rig.place(slot(0, n));
-        rig.mover.write(TierWrite { place, block: block(0, 1), hash: hash(n as u8) });
+        rig.mover.write(TierWrite { place, block: block(0, 1), hash: hash(n as u8), tenant: TENANT });
     };
     write(&mut rig, 0);
     did.recv().expect("the first write is done");

@@ -1,7 +1,7 @@
 //! The tiers in the world that remembers: what each place holds, and moves that take their time, fail, and find bytes that somebody
 //! flipped; a store that others write to and take from; and tiers that are closed for a while.
 
-use super::{Tag, Watermarks, World, key, prompt, tags};
+use super::{TENANT, Tag, Watermarks, World, key, prompt, tags};
 use crate::tiers::{Place, ReadEnd, Shelves, Tier, TierRead, TierWrite, WriteEnd};
 use domain::{BlockHash, BlockRef, Choice, Epoch, Generation, GroupId, SeqKey, Time};
 use proptest::prelude::*;
@@ -302,7 +302,7 @@ impl World {
         self.epochs += 1;
         let key = SeqKey { epoch: Epoch(self.epochs), choice: Choice(9), ..key(99) };
         let before = self.kv.stats();
-        let Some(reads) = self.kv.load(key, &chain, loadable) else {
+        let Some(reads) = self.kv.load(key, TENANT, &chain, loadable) else {
             let after = self.kv.stats();
             let held = |stats: &[crate::GroupStats]| {
                 stats.iter().map(|s| (s.free + s.evictable, s.leased)).collect::<Vec<_>>()

@@ -7,7 +7,7 @@ use crate::tiers::host::slab::Slab;
 use crate::tiers::host::tests::{PLACES_AT, config};
 use crate::tiers::host::view::View;
 use crate::tiers::host::{file::SlabFile, over as own};
-use crate::tiers::rig::{Rig, block, hash, layout, pools, slot};
+use crate::tiers::rig::{Rig, TENANT, block, hash, layout, pools, slot};
 use domain::{BlockHash, GroupId, Incarnation};
 use kv_manager::tiers::{TierRead, TierWrite};
 use std::collections::BTreeSet;
@@ -241,7 +241,9 @@ fn what_is_read_while_it_is_written_is_right_or_not_read() {
                 unsafe { rig.as_ptr().write_bytes(name, layout.record_bytes(0)) };
                 let place = kv_manager::tiers::Place { tier: Tier::Host, slot: slot(0, at) };
                 // SAFETY: as above.
-                unsafe { slab.put(&records, &TierWrite { place, block: block(0, 0), hash: hash(name) }) };
+                unsafe {
+                    slab.put(&records, &TierWrite { place, block: block(0, 0), hash: hash(name), tenant: TENANT })
+                };
             }
             written.store(true, Ordering::Release);
         });
