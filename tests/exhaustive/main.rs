@@ -5,7 +5,8 @@
 //! The machines are the real ones: `KvManager` with its leases, `Fetch`, and `Lives`. What is played is the engine, the
 //! transport and the shells around them (`owner.rs`, `rank.rs`). `ghost.rs` says a second time what a lease is.
 //!
-//! What is deliberately absent: fetches that ask (`Fetch::ask`). They are the same machine, of an offer that is complete.
+//! In some scopes the block is cached, and ranks ask for it (`Fetch::ask`); the owner offers it, or declines, since it was given to
+//! another use or since it has lost its memory.
 #![cfg(test)]
 
 mod action;
@@ -45,7 +46,11 @@ fn check(scope: Scope) {
 /// order, so that every one of them has its line in the trace.
 #[track_caller]
 fn check_found(bug: Bug, readers: u8, ranks: u8, faults: Faults, violation: &str) {
-    let source = if bug == Bug::OfferCopyInFlight { Source::Fetched } else { Source::Computed };
+    let source = match bug {
+        Bug::OfferCopyInFlight => Source::Fetched,
+        Bug::CachedBlocksUnheld => Source::Cached,
+        _ => Source::Computed,
+    };
     let scope = Scope { source, readers, ranks, total: 1, faults: Faults { reorders: ANY, ..faults } };
     let ends = if bug == Bug::ExpectationWithoutDeadline { Ends::Followed } else { Ends::NotFollowed };
     let report = run(Some(bug), scope, ends);
@@ -79,6 +84,27 @@ fn two_readers_of_two_ranks_with_any_fault() {
 fn two_ranks_of_a_copy_with_any_fault_in_any_order() {
     let faults = Faults { reorders: ANY, ..EACH };
     check(Scope { source: Source::Fetched, readers: 1, ranks: 2, total: 1, faults });
+}
+
+#[test]
+fn one_who_asks_with_any_three_faults_in_any_order() {
+    let faults = Faults { reorders: ANY, losses: 2, duplicates: 2, ticks: 2, late_rooms: true, ..EACH };
+    check(Scope { source: Source::Cached, readers: 1, ranks: 1, total: 3, faults });
+}
+
+#[test]
+fn two_who_ask_with_any_two_faults() {
+    check(Scope { source: Source::Cached, readers: 2, ranks: 1, total: 2, faults: EACH });
+}
+
+#[test]
+fn two_ranks_that_ask_with_any_fault_in_any_order() {
+    check(Scope { source: Source::Cached, readers: 1, ranks: 2, total: 1, faults: Faults { reorders: ANY, ..EACH } });
+}
+
+#[test]
+fn cached_blocks_that_are_offered_and_not_held_are_found() {
+    check_found(Bug::CachedBlocksUnheld, 1, 1, NONE, "was ended by nobody");
 }
 
 #[test]

@@ -36,8 +36,10 @@ impl World {
         let (owner, mut hasher) = (&self.owner, DefaultHasher::new());
         rank.digest.hash(&mut hasher);
         owner.rank_digest(rank.number, self.scope.ranks, &mut hasher);
-        for ghost in self.ghosts.iter().filter(|ghost| ghost.rank == rank.number) {
+        let ghosts = || self.ghosts.iter().filter(|ghost| ghost.rank == rank.number);
+        for ghost in ghosts() {
             ghost.digest(owner.now, &mut hasher);
+            (rank.lease == Some((ghost.life, ghost.lease))).hash(&mut hasher);
             if ghost.life == owner.life {
                 owner.kv.lease_digest(owner.now, ghost.lease, &mut hasher);
             }
@@ -45,9 +47,13 @@ impl World {
         // Where there is no order among messages, none is hashed.
         let mut messages = 0_u64;
         for envelope in self.network.iter().filter(|envelope| envelope.rank == rank.number) {
+            // Who asked twice has two leases, and it matters which of them a message is about.
+            let lease = envelope.lease().and_then(|lease| ghosts().position(|ghost| ghost.lease == lease));
+            let mut of_it = DefaultHasher::new();
+            (envelope.digest, lease).hash(&mut of_it);
             match self.left.reorders {
-                ANY => messages = messages.wrapping_add(envelope.digest),
-                _ => envelope.digest.hash(&mut hasher),
+                ANY => messages = messages.wrapping_add(of_it.finish()),
+                _ => of_it.finish().hash(&mut hasher),
             }
         }
         messages.hash(&mut hasher);
@@ -71,12 +77,16 @@ impl World {
             let heard = known == Some(message.from_incarnation) && message.from_incarnation == peer;
             let ended = |lease| ghosts.iter().any(|g| (g.life, g.lease) == (owner.life, lease) && g.ended.is_some());
             let nothing = match &message.body {
-                Body::Release { .. } => false,
+                Body::Release { .. } | Body::Ask(_) => false,
                 _ if planted::is(Bug::NoIncarnationCheck) => false,
                 _ if stale => true,
                 Body::Renew { lease, .. } => heard && ended(*lease) && !owner.kv.is_alive(owner.now, *lease),
                 Body::ReleaseAck { .. } => false,
-                Body::Released { .. } => heard && rank.fetch.as_ref().is_some_and(is_quiescing),
+                Body::Released { lease, .. } => {
+                    let of_it = rank.lease.is_some_and(|(_, known)| known == *lease);
+                    heard && of_it && rank.fetch.as_ref().is_some_and(is_quiescing)
+                }
+                Body::Offer(_) if rank.asks => false,
                 Body::Offer(_) => heard && (rank.lease.is_some() || rank.fetch.is_none()),
                 _ => heard && rank.fetch.as_ref().is_none_or(is_quiescing),
             };

@@ -1,5 +1,6 @@
 //! Messages under way: a multiset. Any of them may come next.
 
+use domain::LeaseId;
 use domain::handoff::{PeerBody, PeerMessage};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::rc::Rc;
@@ -28,9 +29,25 @@ impl Envelope {
             PeerBody::Released { valid, .. } => valid.hash(&mut hasher),
             PeerBody::Complete { first, .. } => first.hash(&mut hasher),
             PeerBody::Withdraw { .. } | PeerBody::Release { .. } | PeerBody::ReleaseAck { .. } => {}
-            PeerBody::Ask(_) | PeerBody::Decline { .. } => unreachable!("nobody asks here"),
+            PeerBody::Ask(ask) => ask.epoch.hash(&mut hasher),
+            PeerBody::Decline { epoch, .. } => epoch.hash(&mut hasher),
         }
         Self { to_owner, rank, message: Rc::new(message), digest: hasher.finish() }
+    }
+
+    /// The lease that the message is about, if it is about one.
+    pub(crate) fn lease(&self) -> Option<LeaseId> {
+        match self.message.body {
+            PeerBody::Offer(ref offer) => Some(offer.lease),
+            PeerBody::Written { lease, .. }
+            | PeerBody::Complete { lease, .. }
+            | PeerBody::Withdraw { lease }
+            | PeerBody::Renew { lease, .. }
+            | PeerBody::Release { lease }
+            | PeerBody::Released { lease, .. }
+            | PeerBody::ReleaseAck { lease } => Some(lease),
+            PeerBody::Ask(_) | PeerBody::Decline { .. } => None,
+        }
     }
 
     /// The message in a trace.

@@ -2,18 +2,21 @@
 //! memory of one block of two layers.
 //!
 //! It computes one prompt of one block, which it offers to every rank before the first step, or fetches it, and offers it
-//! when it is valid; and it wants the block for something else as soon as the prompt is complete or has failed.
+//! when it is valid, or has it cached, and offers it to every rank that asks; and it wants the block for something else as soon
+//! as the prompt is complete or has failed.
 
 use crate::action::Seen;
 use crate::network::Envelope;
 use crate::scope::{Scope, Source};
 use crate::world::{LAYERS, LEASE, reader_of};
-use domain::handoff::{Offer, PeerBody, PeerMessage};
+use domain::handoff::{Ask, Offer, PeerBody, PeerMessage};
 use domain::planted::{self, Bug};
 use domain::{
     BlockHash, Choice, Epoch, Incarnation, LeaseId, ProgressWord, RequestId, SeqKey, StepId, Tenant, Time, WorkerId,
 };
-use kv_manager::{Admit, EvictionPolicy, GroupConfig, Grow, Heard, KvConfig, KvManager, Lives, Quotas, Watermarks};
+use kv_manager::{
+    Admit, EvictionPolicy, GroupConfig, Grow, Heard, KvConfig, KvManager, Lives, OfferParts, Quotas, Watermarks,
+};
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
@@ -24,7 +27,9 @@ const TOKENS: u32 = 1;
 /// Whose everything is.
 const TENANT: Tenant = Tenant(1);
 /// The identity of the prompt's block.
-const PROMPT: BlockHash = BlockHash([7; 16]);
+pub(crate) const PROMPT: BlockHash = BlockHash([7; 16]);
+/// The choice under which cached blocks are held while they are offered.
+const ASKED: Choice = Choice(9);
 /// Long after everything.
 const NEVER: Time = Time(u64::MAX / 2);
 
@@ -77,7 +82,7 @@ pub(crate) fn bytes_of(life: Incarnation) -> [u8; LAYERS as usize] {
 }
 
 impl Owner {
-    pub(crate) fn new(life: Incarnation, now: Time) -> Self {
+    pub(crate) fn new(life: Incarnation, now: Time, source: Source) -> Self {
         let group = GroupConfig { blocks: 1, window: None };
         let kv = KvManager::new(KvConfig {
             block_tokens: TOKENS,
@@ -106,8 +111,24 @@ impl Owner {
             available: true,
             digest: 0,
         };
+        if source == Source::Cached {
+            owner.begin_cached();
+        }
         owner.changed();
         owner
+    }
+
+    /// Its first life has computed the prompt before anything else happens.
+    fn begin_cached(&mut self) {
+        if self.life == Incarnation(1) {
+            let key = self.key(1);
+            assert_eq!(self.kv.open(key, TENANT, &[PROMPT], TOKENS, 1), Admit::Ready { cached_tokens: 0 });
+            self.kv.written(key, TOKENS, &[PROMPT]);
+            self.kv.close(key);
+            self.slices = bytes_of(self.life);
+            self.written = true;
+        }
+        self.prompt = Stage::Ended;
     }
 
     fn key(&self, request: u64) -> SeqKey {
@@ -188,6 +209,7 @@ impl Owner {
                         self.offer_to_all(scope, key, out, seen);
                         Stage::Offered
                     }
+                    Source::Cached => unreachable!("it was computed before"),
                 }
             }
             Stage::Offered => self.complete(key, ranks, out),
@@ -247,6 +269,33 @@ impl Owner {
         }
     }
 
+    /// Offers what is cached to a rank that asks, or declines, as the worker's `Offers` do.
+    fn asked(&mut self, rank: u8, ranks: u8, ask: &Ask, out: &mut Vec<Envelope>, seen: &mut Vec<Seen>) {
+        let &Ask { request, epoch, lease: duration, ref chain } = ask;
+        let key = SeqKey { choice: ASKED, ..self.key(1) };
+        let tokens = self.kv.cached_tokens(chain);
+        let held = tokens > 0 && matches!(self.kv.open(key, TENANT, chain, tokens, 0), Admit::Ready { .. });
+        let parts = held.then(|| self.kv.offer(self.now, key, tokens, duration, NEVER)).flatten();
+        self.kv.close(key);
+        let Some(OfferParts { lease, ready, groups }) = parts else {
+            return self.send(rank, ranks, PeerBody::Decline { request, epoch }, out);
+        };
+        seen.push(Seen::Granted { lease, rank, at: self.now, in_flight: false });
+        if planted::is(Bug::CachedBlocksUnheld) {
+            self.kv.release(self.now, lease);
+        } else {
+            self.readers.insert(lease, rank);
+        }
+        self.send(
+            rank,
+            ranks,
+            PeerBody::Offer(Offer { request, epoch, lease, duration, layout: 0, tokens, ready, groups }),
+            out,
+        );
+        // Leases lapse one by one.
+        self.now = self.now + Duration::from_nanos(1);
+    }
+
     /// The prompt's step fails in the engine: the word stays where it is.
     pub(crate) fn fail_step(&mut self) {
         if planted::is(Bug::FailedStepPassesWord) {
@@ -300,8 +349,14 @@ impl Owner {
         let (rank, message) = (envelope.rank, &*envelope.message);
         let heard = self.lives.hear(message);
         if heard == Heard::Stale {
-            if let PeerBody::Release { lease } = message.body {
-                self.send(rank, ranks, PeerBody::Released { lease, valid: false }, out);
+            match message.body {
+                PeerBody::Release { lease } => {
+                    self.send(rank, ranks, PeerBody::Released { lease, valid: false }, out);
+                }
+                PeerBody::Ask(Ask { request, epoch, .. }) => {
+                    self.send(rank, ranks, PeerBody::Decline { request, epoch }, out);
+                }
+                _ => {}
             }
             return;
         }
@@ -309,6 +364,7 @@ impl Owner {
             self.reader_restarted(message.from, ranks, seen);
         }
         match message.body {
+            PeerBody::Ask(ref ask) => self.asked(rank, ranks, ask, out, seen),
             PeerBody::Renew { lease, ticks } => {
                 seen.push(Seen::Renewed { lease, ticks, by: rank });
                 self.kv.renew(self.now, lease, ticks);

@@ -33,6 +33,8 @@ pub(crate) struct Rank {
     pub(crate) now: Time,
     /// The attempt, while it is open.
     pub(crate) fetch: Option<Fetch>,
+    /// It asks for what it reads, and is owed nothing.
+    pub(crate) asks: bool,
     /// The lease that it was offered, and by which life.
     pub(crate) lease: Option<(Incarnation, LeaseId)>,
     ticks: u64,
@@ -48,8 +50,8 @@ pub(crate) struct Rank {
 }
 
 impl Rank {
-    /// A rank with an open attempt.
-    pub(crate) fn new(number: u8) -> Self {
+    /// A rank with an open attempt, which expects an offer or asks for one.
+    pub(crate) fn new(number: u8, asks: bool) -> Self {
         let config = FetchConfig {
             layout: 0,
             block_tokens: 1,
@@ -58,8 +60,9 @@ impl Rank {
             release_retry: Duration::from_millis(10),
         };
         let deadline = Time(u64::MAX / 2);
-        let fetch = Some(Fetch::expect(Time::ZERO, config, deadline));
-        let mut rank = Self { fetch, ..Self::idle(number, Incarnation(1)) };
+        let begin = if asks { Fetch::ask } else { Fetch::expect };
+        let fetch = Some(begin(Time::ZERO, config, deadline));
+        let mut rank = Self { fetch, asks, ..Self::idle(number, Incarnation(1)) };
         rank.renew_digest();
         rank
     }
@@ -71,6 +74,7 @@ impl Rank {
             life,
             now: Time::ZERO,
             fetch: None,
+            asks: false,
             lease: None,
             ticks: 0,
             wants_room: false,
@@ -160,7 +164,7 @@ impl Rank {
 
     /// The owner came back as a new life: what its old one offered is void.
     pub(crate) fn owner_restarted(&mut self, out: &mut Outputs<'_>) {
-        if self.lease.is_some() {
+        if self.lease.is_some() || self.asks {
             self.event(FetchEvent::OwnerLost, out);
         }
     }
@@ -174,6 +178,9 @@ impl Rank {
                 if expected && offer.epoch.0 == 1 && self.lease.is_none() {
                     self.lease = Some((life, offer.lease));
                     self.event(FetchEvent::Offer(offer.clone()), out);
+                } else if self.asks && self.lease != Some((life, offer.lease)) {
+                    // What was asked for twice is offered twice, and what came too late is given back.
+                    out.send(self, PeerBody::Release { lease: offer.lease });
                 }
                 return;
             }
@@ -182,7 +189,13 @@ impl Rank {
             PeerBody::Withdraw { lease } => (*lease, FetchEvent::Withdraw),
             PeerBody::Released { lease, valid } => (*lease, FetchEvent::Released { valid: *valid }),
             PeerBody::Renew { .. } | PeerBody::Release { .. } | PeerBody::ReleaseAck { .. } => return,
-            PeerBody::Ask(_) | PeerBody::Decline { .. } => unreachable!("nobody asks here"),
+            PeerBody::Decline { .. } => {
+                if self.asks && self.lease.is_none() {
+                    self.event(FetchEvent::Cancel, out);
+                }
+                return;
+            }
+            PeerBody::Ask(_) => unreachable!("readers are asked nothing"),
         };
         if self.lease.is_some_and(|(_, known)| known == lease) {
             self.event(event, out);
@@ -254,7 +267,7 @@ pub(crate) struct Outputs<'a> {
 }
 
 impl Outputs<'_> {
-    fn send(&mut self, rank: &Rank, body: PeerBody) {
+    pub(crate) fn send(&mut self, rank: &Rank, body: PeerBody) {
         let message = PeerMessage {
             from: reader_of(rank.number, self.ranks),
             from_incarnation: rank.life,

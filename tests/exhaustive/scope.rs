@@ -25,6 +25,8 @@ pub(crate) enum Source {
     Computed,
     /// It fetches them itself, and offers them when they are validated.
     Fetched,
+    /// It has them cached, and offers them to whoever asks; a later life has nothing, and says so.
+    Cached,
 }
 
 /// How often something may still happen, over all readers together.

@@ -6,10 +6,11 @@
 use crate::action::{Action, Seen};
 use crate::ghost::{Ended, Ghost};
 use crate::network::Envelope;
-use crate::owner::{Owner, Stage};
+use crate::owner::{OWNER, Owner, PROMPT, Stage};
 use crate::rank::{Outputs, Rank};
-use crate::scope::{ANY, Faults, NONE, Scope};
-use domain::{Incarnation, LeaseId, Time, WorkerId};
+use crate::scope::{ANY, Faults, NONE, Scope, Source};
+use domain::handoff::{Ask, PeerBody};
+use domain::{Epoch, Incarnation, LeaseId, RequestId, Time, WorkerId};
 use kv_manager::{FetchState, Heard, Lives};
 use std::rc::Rc;
 use std::time::Duration;
@@ -57,17 +58,33 @@ pub(crate) struct World {
 impl World {
     pub(crate) fn new(scope: Scope) -> Self {
         let reader = || Reader { life: Incarnation(1), lives: Lives::new(Incarnation(1)) };
-        Self {
+        let asks = scope.source == Source::Cached;
+        let mut world = Self {
             scope,
             total: scope.total,
             left: scope.faults,
-            owner: Rc::new(Owner::new(Incarnation(1), Time::ZERO)),
+            owner: Rc::new(Owner::new(Incarnation(1), Time::ZERO, scope.source)),
             readers: Rc::new((0..scope.readers).map(|_| reader()).collect()),
-            ranks: (0..scope.readers * scope.ranks).map(|number| Rc::new(Rank::new(number))).collect(),
+            ranks: (0..scope.readers * scope.ranks).map(|number| Rc::new(Rank::new(number, asks))).collect(),
             network: Vec::new(),
             ghosts: Rc::default(),
             seen: Vec::new(),
             answers: Vec::new(),
+        };
+        if asks {
+            world.ask();
+        }
+        world
+    }
+
+    /// Every rank asks the owner, whose life its reader was told.
+    fn ask(&mut self) {
+        let readers = Rc::make_mut(&mut self.readers);
+        readers.iter_mut().for_each(|reader| assert_eq!(reader.lives.learn(OWNER, Incarnation(1)), Heard::Current));
+        for number in 0..self.ranks.len() as u8 {
+            let (request, epoch) = (RequestId(1), Epoch(1));
+            let ask = Ask { request, epoch, lease: LEASE, chain: vec![PROMPT] };
+            self.rank(number, |rank, out| out.send(rank, PeerBody::Ask(ask)));
         }
     }
 
@@ -86,7 +103,8 @@ impl World {
         may(Action::OwnerCrashes, left.owner_crashes > 0 && owner.prompt != Stage::Waiting);
         for reader in 0..self.scope.readers {
             let of = |rank: &&Rc<Rank>| rank.number / self.scope.ranks == reader;
-            let begun = self.ranks.iter().filter(of).any(|rank| rank.lease.is_some());
+            let begun = |rank: &Rc<Rank>| rank.lease.is_some() || rank.asks && rank.fetch.is_some();
+            let begun = self.ranks.iter().filter(of).any(begun);
             may(Action::ReaderCrashes(reader), left.reader_crashes > 0 && begun);
         }
         for at in 0..self.network.len() as u8 {
@@ -162,7 +180,7 @@ impl World {
             Action::OwnerExpires => self.own(|owner, _, _| owner.expire()),
             Action::OwnerCrashes => {
                 let life = Incarnation(self.owner.life.0 + 1);
-                self.owner = Rc::new(Owner::new(life, self.owner.now));
+                self.owner = Rc::new(Owner::new(life, self.owner.now, scope.source));
                 Rc::make_mut(&mut self.ghosts).iter_mut().for_each(|ghost| ghost.end(Ended::Crashed));
             }
             Action::ReaderCrashes(reader) => {
@@ -231,7 +249,7 @@ impl World {
 
     /// Where nothing can go wrong any more, some messages may come at once: whenever they come, the receiver does the same,
     /// and nothing that could happen before is hindered by it. Not a release or a renewal, which race with the owner's
-    /// time, and not a withdrawal, which races with reads that were posted.
+    /// time, nor an ask, which races with the next use of the block, and not a withdrawal, which races with reads that were posted.
     fn hurry(&mut self) {
         use domain::handoff::PeerBody as Body;
         loop {
@@ -239,9 +257,8 @@ impl World {
             let sure = |at: &usize| match self.network[*at].message.body {
                 Body::Withdraw { .. } => !reads(*at),
                 Body::Offer(_) | Body::Written { .. } | Body::Complete { .. } | Body::Released { .. } => true,
-                Body::ReleaseAck { .. } => true,
-                Body::Renew { .. } | Body::Release { .. } => false,
-                Body::Ask(_) | Body::Decline { .. } => unreachable!("nobody asks here"),
+                Body::ReleaseAck { .. } | Body::Decline { .. } => true,
+                Body::Renew { .. } | Body::Release { .. } | Body::Ask(_) => false,
             };
             let mut places = 0..self.network.len();
             let Some(at) = places.find(|at| sure(at) && !self.is_behind(*at as u8)) else { return };
