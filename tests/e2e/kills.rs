@@ -9,4 +9,5 @@ mod moving;
 mod network;
 mod relay;
 mod routers;
+mod tiers;
 mod workers;

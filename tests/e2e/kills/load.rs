@@ -43,6 +43,29 @@ pub(super) fn long_questions(device: &str) -> Vec<Question> {
     ask_undisturbed(device, (0..8).map(|at| (at + 100, 20 + at * 30, 150 + at * 10, 1)))
 }
 
+/// Conversations, answered by an undisturbed monolithic service: for each turn a question of each of them, which repeats all that was
+/// said before.
+pub(super) fn conversations(count: usize, turns: usize) -> Vec<Vec<Question>> {
+    let server = Server::start(&["--prefill", "0", "--threads", "1", "--set", "engine.block_tokens=16"]);
+    let begin =
+        |at| (0..12).map(|n| format!("Point {n} of conversation {at}: who owns value {}? ", n * at + n)).collect();
+    let mut said: Vec<String> = (0..count).map(begin).collect();
+    let mut turn = |turn| -> Vec<Question> {
+        let ask = |(at, said): (usize, &mut String)| {
+            *said += &format!(" Then, in turn {turn}, what about the borrow?");
+            let body = json!({
+                "model": "tiny-rust", "prompt": said, "max_tokens": 30, "seed": at, "temperature": at % 2,
+                "ignore_eos": true, "stream": true, "stream_options": { "include_usage": true },
+            });
+            let Outcome::Answer(told) = ask(server.address, &body) else { panic!("no answer to {body}") };
+            *said += &told.choices[&0].0;
+            Question { body, told }
+        };
+        said.iter_mut().enumerate().map(ask).collect()
+    };
+    (0..turns).map(&mut turn).collect()
+}
+
 /// `shapes`: number, tokens of the prompt, tokens and choices of the answer.
 fn ask_undisturbed(device: &str, shapes: impl Iterator<Item = (u32, u32, u32, u32)>) -> Vec<Question> {
     let server = Server::start(

@@ -1,0 +1,95 @@
+//! Workers with every tier of a host are killed again and again while conversations go on: whatever a kill left in memory and on
+//! disk, each answer is that of the undisturbed run.
+
+use super::fleet::{Fleet, Process, Role, Seat};
+use super::load::{ask_all, check_all, check_answers, conversations};
+use crate::models::Folder;
+use crate::server::until;
+use std::thread::sleep;
+use std::time::Duration;
+
+/// Conversations that run at once, and their turns, in each of which a worker is killed.
+const CONVERSATIONS: usize = 6;
+const TURNS: usize = 8;
+/// What a kill waits for from the beginning of a turn, at most: some fall into loads, others into decoding.
+const DELAY_MAX: u64 = 150;
+
+const TIERS: [&str; 3] = ["host", "neighbours", "disk"];
+
+/// What the worker read from each tier in this life. What it says of its tiers is checked.
+fn reads(worker: &Process) -> [f64; 3] {
+    let metrics = worker.metrics().expect("it serves its metrics");
+    TIERS.map(|tier| {
+        let moved = |result| metrics.sum("baton_tier_moves_total", &[("tier", tier), ("result", result)]);
+        assert_eq!(moved("corrupt"), 0.0, "a kill left something wrong in {tier} of {}", worker.seat.name);
+        assert_eq!(metrics.sum("baton_tier_open", &[("tier", tier)]), 1.0, "{tier} of {} is off", worker.seat.name);
+        moved("read")
+    })
+}
+
+/// Records that the worker's tier holds, and all that it has room for.
+fn records(worker: &Process, tier: &str) -> (f64, f64) {
+    let metrics = worker.metrics().expect("it serves its metrics");
+    let of = |state| metrics.sum("baton_tier_records", &[("tier", tier), ("state", state)]);
+    (of("held"), of("held") + of("free") + of("writing"))
+}
+
+#[test]
+fn workers_are_killed_over_and_over_and_what_they_held_stays_right() {
+    let turns = conversations(CONVERSATIONS, TURNS);
+    let (memory, disk) = (Folder::in_memory("kill-tiers"), Folder::new("kill-tiers"));
+    let (slabs, folders) = (memory.path("slabs"), disk.path("tier"));
+    std::fs::create_dir(&folders).expect("a folder for the tier");
+    // The device holds two of the conversations, memory a few more, and the disk all of them.
+    let settings = [
+        "kv.device_bytes=3MiB".to_owned(),
+        "host.bytes=3MiB".to_owned(),
+        format!("host.folder={slabs}"),
+        format!("disk.folders={folders}"),
+        "disk.bytes=64MiB".to_owned(),
+        "disk.write=through".to_owned(),
+    ];
+    let worker = |name: &str| Seat::new(Role::Decode, name, &settings);
+    let router = Seat::new(Role::Router, "router-1", &[]);
+    let mut fleet = Fleet::of(vec![router], vec![worker("decode-1"), worker("decode-2")], None);
+    let address = fleet.routers[0].seat.http;
+    let sizes = ["host", "disk"].map(|tier| records(&fleet.workers[0], tier).1);
+    let mut all = [0.0; 3];
+    for (number, turn) in turns.iter().enumerate() {
+        let victim = number % fleet.workers.len();
+        let delay = Duration::from_millis(number as u64 * 37 % DELAY_MAX);
+        let before = reads(&fleet.workers[victim]);
+        std::thread::scope(|scope| {
+            let victim = &mut fleet.workers[victim];
+            scope.spawn(move || {
+                sleep(delay);
+                victim.kill();
+            });
+            check_answers(turn, &ask_all(address, turn, || ()));
+        });
+        fleet.workers[victim].restart();
+        fleet.complete();
+        let (held, total) = records(&fleet.workers[victim], "disk");
+        println!("turn {number}: {delay:?}, read {before:?}, {held} records on disk after the kill");
+        assert!(number < 2 || held > 0.0, "a restart lost what was on disk");
+        assert_eq!([records(&fleet.workers[victim], "host").1, total], sizes);
+        // Whoever is asked now loads what both lives left.
+        check_all(address, turn);
+        all.iter_mut().zip(before).for_each(|(all, read)| *all += read);
+    }
+    fleet.at_rest("");
+    for worker in &fleet.workers {
+        all.iter_mut().zip(reads(worker)).for_each(|(all, read)| *all += read);
+    }
+    println!("read from {TIERS:?}: {all:?}");
+    assert!(all[0] + all[1] > 0.0 && all[2] > 0.0, "nothing came back from a tier: {all:?}");
+    // Each has its own memory and has room for as much of the dead; the rest is given back, and all of it in the end.
+    let slabs = || std::fs::read_dir(&slabs).expect("the folder is there").count();
+    until("what nobody has room for to be given back", || (slabs() <= 4).then_some(()));
+    fleet.routers[0].signal("TERM");
+    for worker in &mut fleet.workers {
+        worker.signal("TERM");
+        assert_eq!(worker.ended().code(), Some(0));
+    }
+    assert_eq!(slabs(), 0, "who ends takes along what it had");
+}
