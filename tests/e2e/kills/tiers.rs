@@ -10,7 +10,7 @@ use std::time::Duration;
 
 /// Conversations that run at once, and their turns, in each of which a worker is killed.
 const CONVERSATIONS: usize = 6;
-const TURNS: usize = 8;
+const TURNS: usize = 6;
 /// What a kill waits for from the beginning of a turn, at most: some fall into loads, others into decoding.
 const DELAY_MAX: u64 = 150;
 
