@@ -4,7 +4,8 @@ use crate::Decode;
 use domain::plan::{StepOutput, StepPlan};
 use domain::session::{FromWorker, Part, PeerInfo, Role, Submit, ToWorker};
 use domain::{
-    Choice, Dtype, Epoch, Incarnation, KvGroup, KvLayout, ProgressWord, RequestId, SamplingParams, Time, WorkerId,
+    Choice, Dtype, Encoding, Epoch, Incarnation, KvGroup, KvLayout, ProgressWord, RequestId, SamplingParams, Time,
+    WorkerId,
 };
 use engine::device::{Device, DeviceLimits, PoolMemory, SubmitError};
 use scheduler::SchedulerConfig;
@@ -75,7 +76,7 @@ impl Device for Idle {
 
 fn machine() -> Machine<Decode> {
     let group = KvGroup { layers: vec![0], kv_heads: 1, head_dim: 2, window: None };
-    let layout = KvLayout { block_tokens: 4, dtype: Dtype::F32, groups: vec![group] };
+    let layout = KvLayout { block_tokens: 4, dtype: Dtype::F32, encoding: Encoding::Exact, groups: vec![group] };
     let limits = DeviceLimits { rows_max: 64, samples_max: 8, context_max: 64, blocks: vec![16] };
     let config = WorkerConfig {
         id: WorkerId(11),

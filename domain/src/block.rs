@@ -5,7 +5,8 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// Identity of a full block: a keyed 128-bit BLAKE3 over its parent's identity and its tokens. Equal identities mean
-/// equal bytes (on the same device and dtype), in every tier and on every worker. The same identity serves all KV
+/// equal bytes (on the same device and dtype), in every tier and on every worker; where tiers keep them in an encoding that loses
+/// something, bytes that are as near as that says. The same identity serves all KV
 /// groups; an index keeps it per group.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize)]
 pub struct BlockHash(pub [u8; 16]);

@@ -1,8 +1,10 @@
 //! Record layout: where in a block's bytes each layer, head and token lies. The one definition of it.
 //!
-//! A record is `[layer][kv_head][k|v][token][head_dim]`, little endian, and has the same bytes in every tier and on
-//! the wire. A layer slice is contiguous; inside it the heads are in order, so a range of heads is one piece.
+//! A record is `[layer][kv_head][k|v][token][head_dim]`, little endian, and has the same bytes on every device and on
+//! the wire. A layer slice is contiguous; inside it the heads are in order, so a range of heads is one piece. The tiers below the
+//! device keep it as its [`Encoding`] says.
 
+use crate::encoding::Encoding;
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
@@ -58,6 +60,8 @@ pub struct KvLayout {
     pub block_tokens: u32,
     /// Number format of the pool.
     pub dtype: Dtype,
+    /// How records are kept in the tiers below the device.
+    pub encoding: Encoding,
     /// The KV groups; a [`crate::GroupId`] is an index into them.
     pub groups: Vec<KvGroup>,
 }
@@ -115,6 +119,7 @@ impl KvLayout {
         word(LAYOUT_VERSION);
         word(self.block_tokens.into());
         word(self.dtype as u64);
+        word(self.encoding as u64);
         for group in &self.groups {
             word(group.layers.len() as u64);
             group.layers.iter().for_each(|&layer| word(layer.into()));

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod block;
+pub mod encoding;
 pub mod end;
 pub mod handoff;
 mod hello;
@@ -20,6 +21,7 @@ pub mod session;
 pub mod time;
 
 pub use block::{BlockHash, BlockRef, Scope, ScopeParts, Tenant};
+pub use encoding::Encoding;
 pub use end::{End, Ender, Finish};
 pub use ids::{
     BlockId, Choice, Epoch, Generation, GroupId, Incarnation, LeaseId, RequestId, SeqKey, StepId, Token, WorkerId,

@@ -1,6 +1,6 @@
 //! What a decoder-only model is, after config.json was understood: plain data that a device and a model definition read.
 
-use domain::{Dtype, KvGroup, KvLayout, Token};
+use domain::{Dtype, Encoding, KvGroup, KvLayout, Token};
 
 /// Shape and constants of a model.
 #[derive(Clone, Debug, PartialEq)]
@@ -162,6 +162,6 @@ impl ModelSpec {
     pub fn kv_layout(&self, dtype: Dtype, block_tokens: Option<u32>) -> KvLayout {
         let groups = self.kv_groups();
         let block_tokens = block_tokens.unwrap_or_else(|| KvLayout::default_block_tokens(dtype, &groups));
-        KvLayout { block_tokens, dtype, groups }
+        KvLayout { block_tokens, dtype, encoding: Encoding::Exact, groups }
     }
 }

@@ -81,7 +81,7 @@ impl Subject {
         let blocks = self.blocks(tokens);
         let seen = |window: u32| window.div_ceil(self.layout.block_tokens).min(blocks);
         let groups = self.layout.groups.iter().enumerate();
-        groups.map(|(at, group)| (self.layout.record_bytes(at), group.window.map_or(blocks, seen))).collect()
+        groups.map(|(at, group)| (self.layout.stored_bytes(at), group.window.map_or(blocks, seen))).collect()
     }
 
     /// The device's memory for prompts of the length.
@@ -125,7 +125,7 @@ fn names<S: serde::Serializer>(tiers: &[Tier], serializer: S) -> Result<S::Ok, S
 #[cfg(test)]
 mod tests {
     use super::*;
-    use domain::{Dtype, KvGroup};
+    use domain::{Dtype, Encoding, KvGroup};
 
     fn subject() -> Subject {
         let group = |layers: std::ops::Range<u16>, window| KvGroup {
@@ -139,7 +139,7 @@ mod tests {
             program: PathBuf::new(),
             flags: Vec::new(),
             name: "m".to_owned(),
-            layout: KvLayout { block_tokens: 16, dtype: Dtype::F32, groups },
+            layout: KvLayout { block_tokens: 16, dtype: Dtype::F32, encoding: Encoding::Exact, groups },
             context: 1024,
             vocab: 400,
             reserve_percent: 5,

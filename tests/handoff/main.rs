@@ -10,7 +10,7 @@ mod protocol;
 
 use device::{Knobs, device, expected};
 use domain::session::{Failure, Part, ToWorker};
-use domain::{Choice, Dtype, End, Epoch, KvGroup, KvLayout, RequestId, SamplingParams, Token};
+use domain::{Choice, Dtype, Encoding, End, Epoch, KvGroup, KvLayout, RequestId, SamplingParams, Token};
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -68,7 +68,7 @@ fn options(window: Option<u32>) -> Options {
         None => vec![group(vec![0, 1, 2], None)],
         window => vec![group(vec![0, 2], None), group(vec![1], window)],
     };
-    Options::roomy(KvLayout { block_tokens: 4, dtype: Dtype::F32, groups })
+    Options::roomy(KvLayout { block_tokens: 4, dtype: Dtype::F32, encoding: Encoding::Exact, groups })
 }
 
 /// A request that ends at this token too.

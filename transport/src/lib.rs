@@ -14,6 +14,7 @@ mod control;
 mod copy;
 mod counts;
 mod desk;
+mod encoding;
 mod event;
 mod files;
 #[cfg(feature = "fuzzing")]
@@ -55,6 +56,7 @@ pub use checksum::{checksum, copy_summed};
 pub use config::{AgentConfig, ListenConfig, RdmaConfig, TcpConfig};
 pub use copy::copy_racing_cached;
 pub use counts::{AgentCounts, RailCounts, Reads, Refusal};
+pub use encoding::{decode_record, encode_record};
 pub use event::{AgentEvent, Completion, TransferError, TransferId, TransferReport};
 pub use files::{
     Direction, FILE_ALIGN, FileBatch, FileConfig, FileCopy, FileEnd, FileError, FileId, FileMover, FilePrepareError,

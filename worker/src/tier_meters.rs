@@ -93,7 +93,7 @@ impl TierMeters {
     pub(crate) fn publish(&self, kv: &KvManager, layout: &KvLayout) {
         let mut bytes = BTreeMap::<Tier, usize>::new();
         for (tier, group, records) in kv.tier_records() {
-            *bytes.entry(tier).or_default() += records * layout.record_bytes(usize::from(group.0));
+            *bytes.entry(tier).or_default() += records * layout.stored_bytes(usize::from(group.0));
         }
         for (tier, stats) in kv.tier_stats() {
             if let Some(handles) = self.tiers.get(&tier) {

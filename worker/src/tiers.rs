@@ -154,7 +154,7 @@ impl Core {
         let sources = self.kv.sources(chain, loadable);
         let bytes = |tier| {
             let records = sources.iter().filter(move |(source, _)| *source == tier);
-            records.map(|(_, group)| self.config.layout.record_bytes(usize::from(group.0)) as u64).sum::<u64>()
+            records.map(|(_, group)| self.config.layout.stored_bytes(usize::from(group.0)) as u64).sum::<u64>()
         };
         let bytes = Tier::ALL.map(|tier| (tier, bytes(tier)));
         let (compute_s, load_s) = (self.rates.compute_s(missing), self.rates.load_s(&bytes));
@@ -169,7 +169,7 @@ impl Core {
             return false;
         }
         let Some(reads) = self.kv.load(key, sequence.scope.tenant(), chain, loadable) else { return false };
-        let bytes = |read: &TierRead| self.config.layout.record_bytes(usize::from(read.block.group.0)) as u64;
+        let bytes = |read: &TierRead| self.config.layout.stored_bytes(usize::from(read.block.group.0)) as u64;
         let reads: Vec<_> = reads.into_iter().map(|read| (read, bytes(&read))).collect();
         let waits = way == Way::Load;
         let mut load = Load::new(job.key, chain.to_vec(), loadable, &reads, load_s, now);
@@ -187,11 +187,11 @@ impl Core {
         match end {
             TierEnd::Wrote { write, end, elapsed } => {
                 self.kv.wrote(write.place, end);
-                let bytes = self.config.layout.record_bytes(usize::from(write.block.group.0));
+                let bytes = self.config.layout.stored_bytes(usize::from(write.block.group.0));
                 self.meters.tiers.wrote(write.place.tier, end, bytes as u64, elapsed);
             }
             TierEnd::Read { key, read, end, elapsed } => {
-                let bytes = self.config.layout.record_bytes(usize::from(read.block.group.0)) as u64;
+                let bytes = self.config.layout.stored_bytes(usize::from(read.block.group.0)) as u64;
                 self.meters.tiers.read(read.place.tier, end, bytes, elapsed);
                 let load = self.loads.get_mut(key).expect("a load is there until its reads have ended");
                 self.kv.read_ended(&read, &load.chain, end);

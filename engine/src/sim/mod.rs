@@ -27,7 +27,7 @@ pub use oracle::Oracle;
 pub use preset::{Card, Precision, Preset, Shape};
 pub use tags::Vocabulary;
 
-use domain::{Dtype, KvGroup, KvLayout};
+use domain::{Dtype, Encoding, KvGroup, KvLayout};
 
 /// Numbers of a head in the pools: two single-precision numbers are the 8 bytes of a tag.
 pub const HEAD_DIM: u32 = 2;
@@ -39,5 +39,5 @@ pub const DIGEST: [u8; 32] = *b"baton sim: tags of two words, 1.";
 /// token and layer.
 pub fn layout(layers: u16, block_tokens: u32) -> KvLayout {
     let group = KvGroup { layers: (0..layers).collect(), kv_heads: 1, head_dim: HEAD_DIM, window: None };
-    KvLayout { block_tokens, dtype: Dtype::F32, groups: vec![group] }
+    KvLayout { block_tokens, dtype: Dtype::F32, encoding: Encoding::Exact, groups: vec![group] }
 }

@@ -3,7 +3,7 @@
 use crate::disk::Disks;
 use crate::fault::{self, Fault, Theme};
 use crate::random::Random;
-use domain::{Dtype, KvGroup, KvLayout, Request, RequestId, SamplingParams, Token};
+use domain::{Dtype, Encoding, KvGroup, KvLayout, Request, RequestId, SamplingParams, Token};
 use engine::sim::{HEAD_DIM, Oracle, Vocabulary};
 use kv_manager::EvictionPolicy;
 use placement::{FetchPolicy, HandoffPolicy};
@@ -200,7 +200,7 @@ fn layout(random: &mut Random) -> KvLayout {
         let (even, odd) = (0..layers).partition(|layer| layer % 2 == 0);
         vec![group(even, random.chance(200).then_some(window + 5)), group(odd, Some(window))]
     };
-    KvLayout { block_tokens: random.pick(&[4, 8]), dtype: Dtype::F32, groups }
+    KvLayout { block_tokens: random.pick(&[4, 8]), dtype: Dtype::F32, encoding: Encoding::Exact, groups }
 }
 
 /// `shares`: so many of 1,000 begin as others do.

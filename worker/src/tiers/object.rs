@@ -231,12 +231,13 @@ impl Store for Objects {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use domain::{Dtype, KvGroup};
+    use domain::{Dtype, Encoding, KvGroup};
 
     #[test]
     fn keys_say_what_they_are_of() {
         let group = || KvGroup { layers: vec![0], kv_heads: 1, head_dim: 8, window: None };
-        let layout = KvLayout { block_tokens: 16, dtype: Dtype::F32, groups: vec![group(), group()] };
+        let layout =
+            KvLayout { block_tokens: 16, dtype: Dtype::F32, encoding: Encoding::Exact, groups: vec![group(), group()] };
         for prefix in ["", "team/kv"] {
             let keys = Keys::new(prefix, &layout);
             let hash = BlockHash(std::array::from_fn(|at| at as u8));
@@ -245,6 +246,8 @@ mod tests {
             assert_eq!(keys.parse(&key), Some((GroupId(1), hash)));
             let other = KvLayout { block_tokens: 32, ..layout.clone() };
             assert_eq!(Keys::new(prefix, &other).parse(&key), None, "of another layout");
+            let other = KvLayout { encoding: Encoding::Int8, ..layout.clone() };
+            assert_eq!(Keys::new(prefix, &other).parse(&key), None, "of another encoding");
             assert_eq!(keys.parse(&keys.of(GroupId(2), hash)), None, "of no group");
             assert_eq!(keys.parse(&key.to_uppercase()), None);
             assert_eq!(keys.parse(&format!("{key}0")), None);

@@ -1,15 +1,16 @@
-//! Records between blocks of the device and wherever else they are put: copied with their headers, and verified on the way back.
+//! Records between blocks of the device and wherever else they are put: encoded as their layout says, with their headers, and verified
+//! on the way back, before they are decoded. What encodes and decodes is [`domain::encoding`]; here it runs on the thread of a tier.
 
-use domain::{BlockHash, BlockRef, GroupId, KvLayout};
+use domain::{BlockHash, BlockRef, Encoding, GroupId, KvLayout};
 use kv_manager::tiers::header::{HEADER, RecordHeader};
 use kv_manager::tiers::{TierRead, TierWrite};
 use std::sync::Arc;
-use transport::{Memory, copy_summed};
+use transport::{Memory, checksum, copy_summed, decode_record, encode_record};
 
 /// The device's pools, and what records of them look like.
 pub(super) struct Records {
     pools: Vec<Arc<dyn Memory>>,
-    lens: Vec<usize>,
+    layout: KvLayout,
     fingerprint: u64,
 }
 
@@ -24,35 +25,41 @@ pub(super) struct Spot {
 
 impl Records {
     pub(super) fn new(layout: &KvLayout, pools: Vec<Arc<dyn Memory>>) -> Self {
-        let lens = (0..layout.groups.len()).map(|group| layout.record_bytes(group)).collect();
-        Self { pools, lens, fingerprint: layout.fingerprint() }
+        Self { pools, layout: layout.clone(), fingerprint: layout.fingerprint() }
     }
 
-    /// Bytes of a record of the group.
+    /// Bytes of a record of the group, as it is put.
     pub(super) fn len(&self, group: GroupId) -> usize {
-        self.lens[usize::from(group.0)]
+        self.layout.stored_bytes(usize::from(group.0))
     }
 
     /// Bytes of the longest record.
     pub(super) fn len_max(&self) -> usize {
-        self.lens.iter().copied().max().unwrap_or(0)
+        (0..self.layout.groups.len()).map(|group| self.layout.stored_bytes(group)).max().unwrap_or(0)
     }
 
-    /// Copies the block's record to the spot, with its header.
+    /// Encodes the block's record into the spot, with its header.
     ///
     /// # Safety
     ///
     /// The spot is the caller's alone and has room for the record. Nobody writes the block until its write has ended.
     pub(super) unsafe fn put(&self, write: &TierWrite, spot: Spot) {
-        let len = self.len(write.block.group);
-        // SAFETY: as the caller says.
-        let checksum = unsafe { copy_summed(self.block(write.block), spot.record, len) };
+        let (block, len) = (self.block(write.block), self.len(write.block.group));
+        let checksum = if self.layout.encoding == Encoding::Exact {
+            // SAFETY: as the caller says; the block is as long as its record.
+            unsafe { copy_summed(block.cast(), spot.record, len) }
+        } else {
+            // SAFETY: as the caller says.
+            let (block, record) = unsafe { (&*block, std::slice::from_raw_parts_mut(spot.record, len)) };
+            encode_record(&self.layout, usize::from(write.block.group.0), block, record);
+            checksum(record)
+        };
         let header = RecordHeader { checksum, ..self.header(write.block.group, write.hash) };
         // SAFETY: as the caller says.
         unsafe { std::ptr::copy_nonoverlapping(header.encode().as_ptr(), spot.header, HEADER) };
     }
 
-    /// Copies the record that lies at the spot into the read's block. Errors: why it is not the right one; then the block's bytes are
+    /// Decodes the record that lies at the spot into the read's block. Errors: why it is not the right one; then the block's bytes are
     /// nobody's.
     ///
     /// # Safety
@@ -66,8 +73,20 @@ impl Records {
         let sum = expected
             .checksum_in(header)
             .map_err(|error| format!("its header is not the one that is looked for: {error:?}"))?;
-        // SAFETY: as the caller says.
-        if sum != unsafe { copy_summed(spot.record, self.block(read.block), len) } {
+        let block = self.block(read.block);
+        let found = if self.layout.encoding == Encoding::Exact {
+            // SAFETY: as the caller says; the block is as long as its record.
+            unsafe { copy_summed(spot.record, block.cast(), len) }
+        } else {
+            // SAFETY: as the caller says.
+            let (record, block) = unsafe { (std::slice::from_raw_parts(spot.record, len), &mut *block) };
+            let found = checksum(record);
+            if found == sum {
+                decode_record(&self.layout, usize::from(read.block.group.0), record, block);
+            }
+            found
+        };
+        if found != sum {
             return Err("its bytes do not match its checksum".to_owned());
         }
         Ok(())
@@ -77,12 +96,13 @@ impl Records {
         RecordHeader { group, hash, fingerprint: self.fingerprint, len: self.len(group) as u64, checksum: 0 }
     }
 
-    /// The first byte of a block, of which as many as a record has are its own.
-    fn block(&self, block: BlockRef) -> *mut u8 {
-        let (pool, len) = (&self.pools[usize::from(block.group.0)], self.len(block.group));
+    /// The bytes of a block.
+    fn block(&self, block: BlockRef) -> *mut [u8] {
+        let group = usize::from(block.group.0);
+        let (pool, len) = (&self.pools[group], self.layout.record_bytes(group));
         let begin = block.block.0 as usize * len;
         assert!(begin + len <= pool.len(), "{block:?} is not in its pool");
         // SAFETY: it is inside, as was just seen.
-        unsafe { pool.as_ptr().add(begin) }
+        std::ptr::slice_from_raw_parts_mut(unsafe { pool.as_ptr().add(begin) }, len)
     }
 }

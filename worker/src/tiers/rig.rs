@@ -2,7 +2,7 @@
 
 use super::{TierEnd, TierMover, TierParts};
 use domain::{
-    BlockHash, BlockId, BlockRef, Choice, Dtype, Epoch, GroupId, KvGroup, KvLayout, RequestId, SeqKey, Tenant,
+    BlockHash, BlockId, BlockRef, Choice, Dtype, Encoding, Epoch, GroupId, KvGroup, KvLayout, RequestId, SeqKey, Tenant,
 };
 use kv_manager::tiers::{Place, ReadEnd, Slot, Tier, TierRead, TierWrite, WriteEnd};
 use std::sync::Arc;
@@ -19,6 +19,8 @@ pub(super) struct Rig {
     tier: Tier,
     pub(super) mover: Box<dyn TierMover>,
     pub(super) ends: Receiver<TierEnd>,
+    /// Slots of each group.
+    pub(super) slots: u32,
     pools: Vec<Arc<SealedMemory>>,
 }
 
@@ -30,7 +32,17 @@ pub(super) fn layout() -> KvLayout {
         head_dim: 20,
         window: None,
     };
-    KvLayout { block_tokens: 16, dtype: Dtype::F32, groups: vec![group(0..3, 2), group(3..4, 1)] }
+    KvLayout {
+        block_tokens: 16,
+        dtype: Dtype::F32,
+        encoding: Encoding::Exact,
+        groups: vec![group(0..3, 2), group(3..4, 1)],
+    }
+}
+
+/// The same, kept in another encoding below the device.
+pub(super) fn encoded(encoding: Encoding) -> KvLayout {
+    KvLayout { encoding, ..layout() }
 }
 
 /// The pools, and as they are lent to a tier.
@@ -60,7 +72,7 @@ pub(super) fn key() -> SeqKey {
 
 impl Rig {
     pub(super) fn new(parts: TierParts, ends: Receiver<TierEnd>, pools: Vec<Arc<SealedMemory>>) -> Self {
-        Self { tier: parts.tier, mover: parts.mover, ends, pools }
+        Self { tier: parts.tier, mover: parts.mover, ends, slots: parts.config.slots[0], pools }
     }
 
     #[expect(clippy::mut_from_ref, reason = "the memory is a mapping, and each borrow here ends before the next")]
@@ -97,6 +109,29 @@ impl Rig {
         match self.ended() {
             TierEnd::Read { read, end, .. } if read.place.slot == slot => end,
             end => panic!("{end:?}"),
+        }
+    }
+
+    /// Writes block 1 of each group to slot 3 of a tier with this encoding, and reads it back into block 2, twice: what came back is
+    /// written again.
+    #[track_caller]
+    pub(super) fn check_what_is_encoded_comes_back(&mut self, encoding: Encoding) {
+        let layout = encoded(encoding);
+        for group in 0..2 {
+            for (at, number) in self.bytes(block(group, 1)).as_chunks_mut().0.iter_mut().enumerate() {
+                *number = ((at * 37 % 101) as f32 * 0.37 - 18.0).to_le_bytes();
+            }
+            let record = self.bytes(block(group, 1)).to_vec();
+            let mut stored = vec![0; layout.stored_bytes(usize::from(group))];
+            let mut expected = vec![0; record.len()];
+            layout.encode(usize::from(group), &record, &mut stored);
+            layout.decode(usize::from(group), &stored, &mut expected);
+            assert_ne!(expected, record, "{encoding} loses something");
+            for from in [1, 2] {
+                assert!(self.write(slot(group, 3), block(group, from), hash(5)));
+                assert_eq!(self.read(slot(group, 3), block(group, 2), hash(5)), ReadEnd::Good);
+                assert_eq!(self.bytes(block(group, 2)), expected, "{encoding}");
+            }
         }
     }
 

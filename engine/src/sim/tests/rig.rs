@@ -2,7 +2,9 @@
 
 use crate::sim::Vocabulary;
 use domain::plan::{BlockTable, Input, Sample, Span, StepPlan};
-use domain::{BlockId, Choice, Dtype, Epoch, KvGroup, KvLayout, RequestId, SamplingParams, SeqKey, StepId, Token};
+use domain::{
+    BlockId, Choice, Dtype, Encoding, Epoch, KvGroup, KvLayout, RequestId, SamplingParams, SeqKey, StepId, Token,
+};
 use std::sync::Arc;
 
 /// Blocks of each pool.
@@ -18,7 +20,7 @@ pub(super) fn layout(window: Option<u32>) -> KvLayout {
         None => vec![group(vec![0, 1, 2], None)],
         window => vec![group(vec![0, 2], None), group(vec![1], window)],
     };
-    KvLayout { block_tokens: 4, dtype: Dtype::F32, groups }
+    KvLayout { block_tokens: 4, dtype: Dtype::F32, encoding: Encoding::Exact, groups }
 }
 
 /// So many that two tokens are never the same by chance.

@@ -20,7 +20,7 @@ struct Shelf {
 
 impl Shelves {
     pub(super) fn of(config: &DiskConfig, layout: &KvLayout) -> Result<Self, DiskError> {
-        let slot_bytes = |group| FILE_ALIGN + (layout.record_bytes(group) as u64).next_multiple_of(FILE_ALIGN);
+        let slot_bytes = |group| FILE_ALIGN + (layout.stored_bytes(group) as u64).next_multiple_of(FILE_ALIGN);
         let each: u64 = (0..layout.groups.len()).map(slot_bytes).sum();
         let slots = config.bytes / each;
         if slots < SLOTS_MIN {

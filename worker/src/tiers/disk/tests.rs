@@ -1,7 +1,8 @@
 //! A tier over real files, asked as a worker asks it.
 
 use super::*;
-use crate::tiers::rig::{Rig, TENANT, block, hash, key, layout, pools, slot};
+use crate::tiers::rig::{Rig, TENANT, block, encoded, hash, key, layout, pools, slot};
+use domain::Encoding;
 use kv_manager::tiers::ReadEnd;
 use kv_manager::tiers::header::HEADER;
 use std::collections::BTreeSet;
@@ -16,9 +17,13 @@ fn config(folder: &TempDir) -> DiskConfig {
 
 /// With the records that it held.
 fn open(config: &DiskConfig) -> Result<(Rig, Vec<TierRecord>), DiskError> {
+    open_in(config, Encoding::Exact)
+}
+
+fn open_in(config: &DiskConfig, encoding: Encoding) -> Result<(Rig, Vec<TierRecord>), DiskError> {
     let (sink, ends) = channel();
     let (pools, lent) = pools();
-    let mut parts = over(config, &layout(), lent, move |end| drop(sink.send(end)))?;
+    let mut parts = over(config, &encoded(encoding), lent, move |end| drop(sink.send(end)))?;
     let records = std::mem::take(&mut parts.records);
     Ok((Rig::new(parts, ends, pools), records))
 }
@@ -38,6 +43,34 @@ fn records_come_back_as_they_were_in_this_life_and_the_next() {
     for group in 0..2 {
         assert_eq!(rig.read(slot(group, 3), block(group, 0), hash(5)), ReadEnd::Good);
         assert_eq!(rig.bytes(block(group, 0)), written[usize::from(group)]);
+    }
+}
+
+/// In less room; and only a worker with the same encoding finds it.
+#[test]
+fn encoded_records_come_back_as_that_has_it_in_this_life_and_the_next() {
+    for (encoding, other) in [(Encoding::Int8, Encoding::Fp8), (Encoding::Fp8, Encoding::Exact)] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let config = config(&folder);
+        let exact = open(&config).expect("it opens").0.slots;
+        let (mut rig, records) = open_in(&config, encoding).expect("it opens");
+        assert_eq!(records, []);
+        assert!(rig.slots > exact * 4 / 3, "{} slots in place of {exact}", rig.slots);
+        rig.check_what_is_encoded_comes_back(encoding);
+        let read: Vec<_> = (0..2).map(|group| rig.bytes(block(group, 2)).to_vec()).collect();
+        drop(rig);
+        let (mut rig, records) = open_in(&config, encoding).expect("it opens again");
+        assert_eq!(records, [(slot(0, 3), hash(5)), (slot(1, 3), hash(5))]);
+        for group in 0..2 {
+            assert_eq!(rig.read(slot(group, 3), block(group, 0), hash(5)), ReadEnd::Good);
+            assert_eq!(rig.bytes(block(group, 0)), read[usize::from(group)]);
+        }
+        drop(rig);
+        let (mut rig, records) = open_in(&config, other).expect("it opens");
+        assert_eq!(records, [], "of {encoding}, found by {other}");
+        // Though it lies there: records of both encodings of a byte are of one size.
+        assert_eq!(rig.read(slot(0, 3), block(0, 0), hash(5)), ReadEnd::Wrong);
+        assert!(rig.bytes(block(0, 0)).iter().all(|&byte| byte == 0), "what is wrong got into a block");
     }
 }
 

@@ -70,7 +70,7 @@ pub(super) fn slot_bytes(layout: &KvLayout) -> usize {
 }
 
 fn record_bytes(layout: &KvLayout, group: usize) -> usize {
-    layout.record_bytes(group).next_multiple_of(RECORD_ALIGN)
+    layout.stored_bytes(group).next_multiple_of(RECORD_ALIGN)
 }
 
 impl Shape {
@@ -143,7 +143,8 @@ impl Shape {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tiers::rig::layout;
+    use crate::tiers::rig::{encoded, layout};
+    use domain::Encoding;
 
     #[test]
     fn a_head_that_is_not_all_as_it_should_be_is_refused() {
@@ -156,6 +157,9 @@ mod tests {
         assert_eq!(of(&head, shape.len() - 1), Err(HeadError::Foreign), "it is cut");
         let other = Shape::of(&head, shape.len(), &layout, [8; 32]).map(|shape| shape.slots);
         assert_eq!(other, Err(HeadError::Foreign), "of other weights");
+        // Its records are no longer, so that it would fit.
+        let other = Shape::of(&head, shape.len(), &encoded(Encoding::Int8), weights).map(|shape| shape.slots);
+        assert_eq!(other, Err(HeadError::Foreign), "of another encoding");
         for at in 0..HEAD {
             let mut flipped = head;
             flipped[at] ^= 0x20;

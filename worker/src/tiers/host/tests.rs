@@ -2,8 +2,8 @@
 
 use super::shape::{CHANGES_AT, ENTRY, HEAD, HEADER_AT, MAGIC, SLOTS_AT, VERSION};
 use super::*;
-use crate::tiers::rig::{Rig, TENANT, block, hash, layout, pools, slot};
-use domain::GroupId;
+use crate::tiers::rig::{Rig, TENANT, block, encoded, hash, layout, pools, slot};
+use domain::{Encoding, GroupId};
 use kv_manager::tiers::TierWrite;
 use kv_manager::tiers::header::{HEADER, RecordHeader};
 use std::sync::mpsc::{channel, sync_channel};
@@ -25,9 +25,14 @@ pub(super) fn config() -> HostConfig {
 }
 
 fn open() -> (Rig, Arc<dyn Memory>) {
+    open_in(Encoding::Exact)
+}
+
+fn open_in(encoding: Encoding) -> (Rig, Arc<dyn Memory>) {
     let (sink, ends) = channel();
     let (pools, lent) = pools();
-    let (parts, memory) = over(&config(), &layout(), lent, move |end| drop(sink.send(end))).expect("it opens");
+    let told = move |end| drop(sink.send(end));
+    let (parts, memory) = over(&config(), &encoded(encoding), lent, told).expect("it opens");
     (Rig::new(parts, ends, pools), memory)
 }
 
@@ -57,6 +62,18 @@ fn records_come_back_as_they_were() {
             assert_eq!(rig.read(slot(group, n), block(group, 1), hash(n as u8)), ReadEnd::Good);
             assert!(rig.bytes(block(group, 1)).iter().all(|&byte| byte == n as u8), "slot {n} of group {group}");
         }
+    }
+}
+
+#[test]
+fn encoded_records_take_less_room_and_come_back_as_that_has_it() {
+    let exact = open().0.slots;
+    for encoding in [Encoding::Int8, Encoding::Fp8] {
+        let (mut rig, memory) = open_in(encoding);
+        rig.check_what_is_encoded_comes_back(encoding);
+        assert!(rig.slots > exact * 3, "{} slots in place of {exact}", rig.slots);
+        assert!(memory.len() as u64 <= config().bytes);
+        assert_eq!(word(&*memory, 64), encoded(encoding).fingerprint());
     }
 }
 

@@ -1,0 +1,256 @@
+//! How records are kept in the tiers below the device: as they are, or smaller, with one byte for each number.
+//!
+//! A smaller record is `[layer][kv_head][k|v]` too. Of each of these come first the scales of its groups, little-endian `f32`, then
+//! the codes, `[token][head_dim]`, a byte each. A group is the numbers of [`GROUP_TOKENS`] consecutive tokens, or of those that are left;
+//! a number is the value of its code times the scale of its group. So a layer slice is contiguous here as well, and a range of heads in it
+//! is one piece.
+//!
+//! What is finite comes back finite and about as it was, zeros as zeros. A group with an infinity in it, or with what is no number,
+//! comes back as no numbers at all: what is broken does not get to look sound. What comes back and goes down again loses nothing more, but
+//! for numbers that are subnormal in the format of the pool.
+//!
+//! What is deliberately absent: who does this, and when; and instructions that not every processor has. Everything is inlined, so that
+//! it is compiled for the instructions of its caller.
+
+mod number;
+mod small;
+#[cfg(test)]
+mod tests;
+
+use crate::layout::{Dtype, KvLayout};
+use number::{Bf16, F16, F32, Number};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// Tokens that share a scale. Few, since the first tokens of a context often have far larger keys than all others.
+pub const GROUP_TOKENS: u32 = 4;
+
+/// Bytes of a scale.
+const SCALE: usize = 4;
+/// Groups without a number as large as this are taken for zeros: scales, and what divides by them, stay normal numbers.
+const LEAST: f32 = f32::from_bits((127 - 100) << 23);
+
+/// How records are kept in the tiers below the device.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Encoding {
+    /// As they are.
+    #[default]
+    Exact,
+    /// Whole numbers from -127 to 127, the largest number of a group being one of these two: none is off by more than half a step.
+    Int8,
+    /// Floats of 8 bits, E4M3 (the form without infinities of the Open Compute Project's specification), the largest number of a group
+    /// being 448: none but the very small ones is off by more than a sixteenth of itself.
+    Fp8,
+}
+
+impl Encoding {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Exact => "exact",
+            Self::Int8 => "int8",
+            Self::Fp8 => "fp8",
+        }
+    }
+}
+
+impl fmt::Display for Encoding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl KvLayout {
+    /// Bytes of a record of group `group` in the tiers below the device.
+    pub fn stored_bytes(&self, group: usize) -> usize {
+        match self.encoding {
+            Encoding::Exact => self.record_bytes(group),
+            Encoding::Int8 | Encoding::Fp8 => {
+                let parts = 2 * self.groups[group].kv_heads as usize * self.groups[group].layers.len();
+                parts * self.part(group).stored_bytes()
+            }
+        }
+    }
+
+    /// Writes the record of group `group` as the tiers below the device keep it.
+    ///
+    /// # Panics
+    /// `record` is not of [`KvLayout::record_bytes`] bytes, or `stored` not of [`KvLayout::stored_bytes`].
+    #[inline(always)]
+    pub fn encode(&self, group: usize, record: &[u8], stored: &mut [u8]) {
+        self.check(group, record, stored);
+        let part = self.part(group);
+        match self.encoding {
+            Encoding::Exact => stored.copy_from_slice(record),
+            Encoding::Int8 => encode_in::<Int8>(self.dtype, part, record, stored),
+            Encoding::Fp8 => encode_in::<Fp8>(self.dtype, part, record, stored),
+        }
+    }
+
+    /// Writes the record of group `group` as the device has it. Any bytes are some record.
+    ///
+    /// # Panics
+    /// As [`KvLayout::encode`].
+    #[inline(always)]
+    pub fn decode(&self, group: usize, stored: &[u8], record: &mut [u8]) {
+        self.check(group, record, stored);
+        let part = self.part(group);
+        match self.encoding {
+            Encoding::Exact => record.copy_from_slice(stored),
+            Encoding::Int8 => decode_in::<Int8>(self.dtype, part, stored, record),
+            Encoding::Fp8 => decode_in::<Fp8>(self.dtype, part, stored, record),
+        }
+    }
+
+    fn check(&self, group: usize, record: &[u8], stored: &[u8]) {
+        assert_eq!(record.len(), self.record_bytes(group), "a record of group {group}");
+        assert_eq!(stored.len(), self.stored_bytes(group), "a record of group {group}, {}", self.encoding);
+    }
+
+    fn part(&self, group: usize) -> Part {
+        let head_dim = self.groups[group].head_dim as usize;
+        Part { numbers: self.block_tokens as usize * head_dim, group: GROUP_TOKENS as usize * head_dim }
+    }
+}
+
+/// The keys, or the values, of one head in one layer.
+#[derive(Clone, Copy)]
+struct Part {
+    numbers: usize,
+    /// Numbers of a group.
+    group: usize,
+}
+
+impl Part {
+    fn scales_bytes(self) -> usize {
+        self.numbers.div_ceil(self.group) * SCALE
+    }
+
+    fn stored_bytes(self) -> usize {
+        self.scales_bytes() + self.numbers
+    }
+}
+
+/// What a byte stands for.
+trait Code {
+    /// The largest value.
+    const LARGEST: f32;
+
+    /// The code of the nearest value, ties to even, of a number that is no larger than [`Code::LARGEST`] but for rounding.
+    fn of(number: f32) -> u8;
+
+    /// What the code stands for.
+    fn value(code: u8) -> f32;
+}
+
+struct Int8;
+
+impl Code for Int8 {
+    const LARGEST: f32 = 127.0;
+
+    #[inline(always)]
+    fn of(number: f32) -> u8 {
+        // The last bit of a float of this size is worth 1, so adding rounds, and the last byte is the number in two's complement.
+        const WHOLE: f32 = 12_582_912.0;
+        (number + WHOLE).to_bits() as u8
+    }
+
+    #[inline(always)]
+    fn value(code: u8) -> f32 {
+        f32::from(code as i8)
+    }
+}
+
+struct Fp8;
+
+impl Code for Fp8 {
+    const LARGEST: f32 = 448.0;
+
+    #[inline(always)]
+    fn of(number: f32) -> u8 {
+        small::narrow::<4, 3>(number) as u8
+    }
+
+    #[inline(always)]
+    fn value(code: u8) -> f32 {
+        small::widen::<4, 3>(code.into())
+    }
+}
+
+#[inline(always)]
+fn encode_in<C: Code>(dtype: Dtype, part: Part, record: &[u8], stored: &mut [u8]) {
+    match dtype {
+        Dtype::F32 => encode_parts::<F32, C>(part, record, stored),
+        Dtype::F16 => encode_parts::<F16, C>(part, record, stored),
+        Dtype::Bf16 => encode_parts::<Bf16, C>(part, record, stored),
+    }
+}
+
+#[inline(always)]
+fn decode_in<C: Code>(dtype: Dtype, part: Part, stored: &[u8], record: &mut [u8]) {
+    match dtype {
+        Dtype::F32 => decode_parts::<F32, C>(part, stored, record),
+        Dtype::F16 => decode_parts::<F16, C>(part, stored, record),
+        Dtype::Bf16 => decode_parts::<Bf16, C>(part, stored, record),
+    }
+}
+
+#[inline(always)]
+fn encode_parts<N: Number, C: Code>(part: Part, record: &[u8], stored: &mut [u8]) {
+    let parts = N::split(record).chunks_exact(part.numbers);
+    for (numbers, stored) in parts.zip(stored.chunks_exact_mut(part.stored_bytes())) {
+        let (scales, codes) = stored.split_at_mut(part.scales_bytes());
+        let groups = numbers.chunks(part.group).zip(codes.chunks_mut(part.group));
+        for ((numbers, codes), scale) in groups.zip(scales.as_chunks_mut::<SCALE>().0) {
+            *scale = encode_group::<N, C>(numbers, codes).to_le_bytes();
+        }
+    }
+}
+
+#[inline(always)]
+fn decode_parts<N: Number, C: Code>(part: Part, stored: &[u8], record: &mut [u8]) {
+    let parts = N::split_mut(record).chunks_exact_mut(part.numbers);
+    for (numbers, stored) in parts.zip(stored.chunks_exact(part.stored_bytes())) {
+        let (scales, codes) = stored.split_at(part.scales_bytes());
+        let groups = numbers.chunks_mut(part.group).zip(codes.chunks(part.group));
+        for ((numbers, codes), &scale) in groups.zip(scales.as_chunks::<SCALE>().0) {
+            decode_group::<N, C>(f32::from_le_bytes(scale), codes, numbers);
+        }
+    }
+}
+
+/// Writes the codes of a group. Its scale, which is no number where the group has something that is not finite.
+#[inline(always)]
+fn encode_group<N: Number, C: Code>(numbers: &[N::Bytes], codes: &mut [u8]) -> f32 {
+    // Without their signs numbers are in the order of their bits, and what is not finite comes after them.
+    let largest = numbers.iter().fold(0, |largest, &number| N::magnitude(number).max(largest));
+    if largest >= N::INFINITY {
+        codes.fill(0);
+        return f32::NAN;
+    }
+    let scale = scale(N::value_of(largest), C::LARGEST);
+    let inverse = if scale == 0.0 { 0.0 } else { 1.0 / scale };
+    for (code, &number) in codes.iter_mut().zip(numbers) {
+        *code = C::of(N::value(number) * inverse);
+    }
+    scale
+}
+
+#[inline(always)]
+fn decode_group<N: Number, C: Code>(scale: f32, codes: &[u8], numbers: &mut [N::Bytes]) {
+    if scale.is_nan() {
+        return numbers.fill(N::NAN);
+    }
+    for (number, &code) in numbers.iter_mut().zip(codes) {
+        *number = N::nearest(C::value(code) * scale);
+    }
+}
+
+/// What the largest code times makes about `largest`, and no more. It has so few bits that the product with any code is exact: so the
+/// largest number of a group that came back has the same scale again.
+#[inline(always)]
+fn scale(largest: f32, code: f32) -> f32 {
+    const DROPPED: u32 = 0x7F;
+    if largest < LEAST { 0.0 } else { f32::from_bits((largest / code).to_bits() & !DROPPED) }
+}

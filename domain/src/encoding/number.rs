@@ -1,0 +1,140 @@
+//! Numbers of a pool, as bytes of a record and as `f32`.
+
+use super::small;
+
+/// A number format of pools. Bits are those of a number in the low ones of a `u32`.
+pub(super) trait Number {
+    /// A number in a record.
+    type Bytes: Copy;
+
+    /// The bits of infinity: from here on, without the sign, is what is not finite.
+    const INFINITY: u32;
+    /// What is no number.
+    const NAN: Self::Bytes;
+
+    /// The numbers of a record.
+    fn split(record: &[u8]) -> &[Self::Bytes];
+
+    /// The same, to be written.
+    fn split_mut(record: &mut [u8]) -> &mut [Self::Bytes];
+
+    fn bits(number: Self::Bytes) -> u32;
+
+    /// Without its sign.
+    #[inline(always)]
+    fn magnitude(number: Self::Bytes) -> u32 {
+        // All formats have the sign first.
+        const { assert!(size_of::<Self::Bytes>() <= 4) };
+        Self::bits(number) & ((1 << (8 * size_of::<Self::Bytes>() - 1)) - 1)
+    }
+
+    /// The value of these bits, which are of a finite number.
+    fn value_of(bits: u32) -> f32;
+
+    /// The value of a finite number.
+    #[inline(always)]
+    fn value(number: Self::Bytes) -> f32 {
+        Self::value_of(Self::bits(number))
+    }
+
+    /// The number that is nearest to a value that is not beyond the largest, ties to even.
+    fn nearest(value: f32) -> Self::Bytes;
+}
+
+pub(super) struct F32;
+pub(super) struct F16;
+pub(super) struct Bf16;
+
+impl Number for F32 {
+    type Bytes = [u8; 4];
+    const INFINITY: u32 = 0x7F80_0000;
+    const NAN: [u8; 4] = 0x7FC0_0000_u32.to_le_bytes();
+
+    #[inline(always)]
+    fn split(record: &[u8]) -> &[[u8; 4]] {
+        record.as_chunks().0
+    }
+
+    #[inline(always)]
+    fn split_mut(record: &mut [u8]) -> &mut [[u8; 4]] {
+        record.as_chunks_mut().0
+    }
+
+    #[inline(always)]
+    fn bits(number: [u8; 4]) -> u32 {
+        u32::from_le_bytes(number)
+    }
+
+    #[inline(always)]
+    fn value_of(bits: u32) -> f32 {
+        f32::from_bits(bits)
+    }
+
+    #[inline(always)]
+    fn nearest(value: f32) -> [u8; 4] {
+        value.to_le_bytes()
+    }
+}
+
+impl Number for F16 {
+    type Bytes = [u8; 2];
+    const INFINITY: u32 = 0x7C00;
+    const NAN: [u8; 2] = 0x7E00_u16.to_le_bytes();
+
+    #[inline(always)]
+    fn split(record: &[u8]) -> &[[u8; 2]] {
+        record.as_chunks().0
+    }
+
+    #[inline(always)]
+    fn split_mut(record: &mut [u8]) -> &mut [[u8; 2]] {
+        record.as_chunks_mut().0
+    }
+
+    #[inline(always)]
+    fn bits(number: [u8; 2]) -> u32 {
+        u16::from_le_bytes(number).into()
+    }
+
+    #[inline(always)]
+    fn value_of(bits: u32) -> f32 {
+        small::widen::<5, 10>(bits)
+    }
+
+    #[inline(always)]
+    fn nearest(value: f32) -> [u8; 2] {
+        (small::narrow::<5, 10>(value) as u16).to_le_bytes()
+    }
+}
+
+impl Number for Bf16 {
+    type Bytes = [u8; 2];
+    const INFINITY: u32 = 0x7F80;
+    const NAN: [u8; 2] = 0x7FC0_u16.to_le_bytes();
+
+    #[inline(always)]
+    fn split(record: &[u8]) -> &[[u8; 2]] {
+        record.as_chunks().0
+    }
+
+    #[inline(always)]
+    fn split_mut(record: &mut [u8]) -> &mut [[u8; 2]] {
+        record.as_chunks_mut().0
+    }
+
+    #[inline(always)]
+    fn bits(number: [u8; 2]) -> u32 {
+        u16::from_le_bytes(number).into()
+    }
+
+    #[inline(always)]
+    fn value_of(bits: u32) -> f32 {
+        f32::from_bits(bits << 16)
+    }
+
+    #[inline(always)]
+    fn nearest(value: f32) -> [u8; 2] {
+        let bits = value.to_bits();
+        ((bits.wrapping_add(0x7FFF + (bits >> 16 & 1)) >> 16) as u16).to_le_bytes()
+    }
+}

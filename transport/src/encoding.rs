@@ -1,0 +1,108 @@
+//! Records in the encoding of their layout, there and back, with the widest vectors that the processor has. The bytes are the same with all of them.
+//!
+//! What an encoding is says [`domain::encoding`], whose loops are compiled here for several instruction sets; a closure would be too large
+//! to be inlined into the function that has them.
+
+use domain::KvLayout;
+
+/// Writes the record of group `group` as the tiers below the device keep it: [`KvLayout::encode`].
+///
+/// # Panics
+/// As that does: a slice is not as long as it should be.
+pub fn encode_record(layout: &KvLayout, group: usize, record: &[u8], stored: &mut [u8]) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        if is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw") {
+            // SAFETY: the processor has it.
+            return unsafe { encode_avx512(layout, group, record, stored) };
+        }
+        if is_x86_feature_detected!("avx2") {
+            // SAFETY: the processor has it.
+            return unsafe { encode_avx2(layout, group, record, stored) };
+        }
+    }
+    layout.encode(group, record, stored);
+}
+
+/// Writes the record of group `group` as the device has it: [`KvLayout::decode`].
+///
+/// # Panics
+/// As that does: a slice is not as long as it should be.
+pub fn decode_record(layout: &KvLayout, group: usize, stored: &[u8], record: &mut [u8]) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        if is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw") {
+            // SAFETY: the processor has it.
+            return unsafe { decode_avx512(layout, group, stored, record) };
+        }
+        if is_x86_feature_detected!("avx2") {
+            // SAFETY: the processor has it.
+            return unsafe { decode_avx2(layout, group, stored, record) };
+        }
+    }
+    layout.decode(group, stored, record);
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn encode_avx512(layout: &KvLayout, group: usize, record: &[u8], stored: &mut [u8]) {
+    layout.encode(group, record, stored);
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+fn encode_avx2(layout: &KvLayout, group: usize, record: &[u8], stored: &mut [u8]) {
+    layout.encode(group, record, stored);
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn decode_avx512(layout: &KvLayout, group: usize, stored: &[u8], record: &mut [u8]) {
+    layout.decode(group, stored, record);
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+fn decode_avx2(layout: &KvLayout, group: usize, stored: &[u8], record: &mut [u8]) {
+    layout.decode(group, stored, record);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use domain::{Dtype, Encoding, KvGroup};
+
+    /// Every processor writes the same bytes, so that all of a cluster read each other's.
+    #[test]
+    fn vectors_make_no_difference() {
+        for dtype in [Dtype::F32, Dtype::F16, Dtype::Bf16] {
+            for encoding in [Encoding::Exact, Encoding::Int8, Encoding::Fp8] {
+                let groups = vec![KvGroup { layers: vec![0, 1], kv_heads: 2, head_dim: 67, window: None }];
+                let layout = KvLayout { block_tokens: 18, dtype, encoding, groups };
+                let mut state = 7_u32;
+                let mut draw = || {
+                    state = state.wrapping_mul(747_796_405).wrapping_add(2_891_336_453);
+                    (state >> 24) as u8
+                };
+                let mut record: Vec<u8> = (0..layout.record_bytes(0)).map(|_| draw()).collect();
+                // Numbers of about the same size, in any format, but for one that is infinite.
+                let high = record.iter_mut().skip(dtype.bytes() - 1).step_by(dtype.bytes());
+                high.for_each(|byte| *byte = 0x3C | *byte & 0x83);
+                let infinite: &[u8] = match dtype {
+                    Dtype::F32 => &[0, 0, 0x80, 0x7F],
+                    Dtype::F16 => &[0, 0x7C],
+                    Dtype::Bf16 => &[0x80, 0x7F],
+                };
+                record[..infinite.len()].copy_from_slice(infinite);
+                let (mut stored, mut plain) = (vec![0; layout.stored_bytes(0)], vec![1; layout.stored_bytes(0)]);
+                encode_record(&layout, 0, &record, &mut stored);
+                layout.encode(0, &record, &mut plain);
+                assert_eq!(stored, plain, "{dtype:?} {encoding}");
+                let (mut back, mut plain) = (vec![0; record.len()], vec![1; record.len()]);
+                decode_record(&layout, 0, &stored, &mut back);
+                layout.decode(0, &stored, &mut plain);
+                assert_eq!(back, plain, "{dtype:?} {encoding}");
+            }
+        }
+    }
+}
