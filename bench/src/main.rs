@@ -1,10 +1,11 @@
-//! Measures the movers of files and of objects, policies of eviction, and what handoffs and sessions cost:
-//! `cargo run --release -p bench -- file`, `... -- object`, `... -- eviction`, `... -- handoff`, `... -- session`.
+//! Measures the movers of files and of objects, policies of eviction, what encodings of KV lose, and what handoffs and sessions cost:
+//! `cargo run --release -p bench -- file`, `... -- object`, `... -- eviction`, `... -- encoding`, `... -- handoff`, `... -- session`.
 //! docs/benchmarks.md keeps the figures.
 //!
-//! What is deliberately absent: a verdict, since figures depend on the machine and on what else it does; the engine,
-//! the transport and servers, which `baton bench engine`, `baton bench transfer` and `baton bench serve` measure.
+//! What is deliberately absent: a verdict, since figures depend on the machine and on what else it does; the speed of the engine,
+//! of the transport and of servers, which `baton bench engine`, `baton bench transfer` and `baton bench serve` measure.
 
+mod encoding;
 mod eviction;
 mod file;
 mod filled;
@@ -26,6 +27,8 @@ struct Arguments {
 enum What {
     /// Handoffs between processes that serve: what a user waits for, and a picture of it.
     Handoff(handoff::Options),
+    /// What encodings of KV lose, and how fast they are.
+    Encoding(encoding::Options),
     /// What each policy of eviction still has of a made-up trace.
     Eviction(eviction::Options),
     /// Reads and writes of a file.
@@ -39,6 +42,7 @@ enum What {
 fn main() -> Result<(), Box<dyn Error>> {
     match Arguments::parse().what {
         What::Handoff(options) => handoff::run(&options),
+        What::Encoding(options) => encoding::run(&options),
         What::Eviction(options) => eviction::run(&options),
         What::File(options) => file::run(&options),
         What::Object(options) => object::run(&options),

@@ -1,0 +1,121 @@
+//! A device with sequences side by side, whose blocks can be exchanged.
+
+use domain::plan::{BlockTable, Input, Sample, Span, StepPlan};
+use domain::{BlockId, Choice, Encoding, Epoch, KvLayout, RequestId, SamplingParams, SeqKey, StepId, Token};
+use engine::cpu::{CpuConfig, CpuDevice, CpuModel, Isa, LogitsTap, Pinning};
+use engine::device::{Device, DeviceLimits};
+use std::error::Error;
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Prompt tokens of a step.
+const CHUNK: u32 = 256;
+
+/// Logits of spans that sampled, in their order.
+type Logits = Arc<Mutex<Vec<Vec<f32>>>>;
+
+struct Tap(Logits);
+
+impl LogitsTap for Tap {
+    fn logits(&mut self, _: SeqKey, logits: &[f32]) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(logits.to_vec());
+    }
+}
+
+pub(super) struct Sequences {
+    device: CpuDevice,
+    ended: Receiver<()>,
+    logits: Logits,
+    step: StepId,
+    /// Blocks that every sequence has.
+    blocks: u32,
+}
+
+impl Sequences {
+    /// So many, of so many tokens at most. Errors: there is no memory, or the model's context is shorter.
+    pub(super) fn new(
+        model: Arc<CpuModel>,
+        layout: KvLayout,
+        count: u32,
+        tokens: u32,
+        threads: usize,
+    ) -> Result<Self, Box<dyn Error>> {
+        let blocks = tokens.div_ceil(layout.block_tokens);
+        let limits = DeviceLimits {
+            rows_max: CHUNK.max(count) as usize,
+            samples_max: count as usize,
+            context_max: tokens as usize,
+            blocks: vec![blocks * count; layout.groups.len()],
+        };
+        let config = CpuConfig { layout, limits, threads, pinning: Pinning::Off, isa: Isa::best() };
+        let mut device = CpuDevice::new(model, config)?;
+        let logits = Logits::default();
+        device.set_logits_tap(Box::new(Tap(logits.clone())));
+        let (ends, ended) = channel();
+        device.set_waker(Box::new(move || {
+            // An error says that nobody waits any more.
+            let _ = ends.send(());
+        }));
+        Ok(Self { device, ended, logits, step: StepId(0), blocks })
+    }
+
+    /// Computes these tokens as the beginning of the first sequence.
+    pub(super) fn compute(&mut self, tokens: &[Token]) -> Result<(), Box<dyn Error>> {
+        for (start, chunk) in (0..).step_by(CHUNK as usize).zip(tokens.chunks(CHUNK as usize)) {
+            let span = Span { samples: Vec::new(), ..self.span(0, start, chunk) };
+            self.run(vec![span])?;
+        }
+        Ok(())
+    }
+
+    /// Gives the sequence the first one's blocks of so many tokens, as they come back from a tier with this encoding.
+    pub(super) fn recode(&mut self, sequence: u32, encoding: Encoding, tokens: u32) {
+        let layout = KvLayout { encoding, ..self.device.layout().clone() };
+        for group in 0..layout.groups.len() {
+            let (mut record, mut stored) = (vec![0; layout.record_bytes(group)], vec![0; layout.stored_bytes(group)]);
+            let pool = self.device.pool(group);
+            for block in 0..tokens / layout.block_tokens {
+                let to = sequence * self.blocks + block;
+                assert!((to.max(block) as usize + 1) * record.len() <= pool.len(), "the blocks are in the pool");
+                let at = |block: u32| pool.as_ptr().wrapping_add(block as usize * record.len());
+                let (from, to, len) = (at(block), at(to), record.len());
+                // SAFETY: both blocks are inside the pool, and no step is under way that reads or writes it.
+                unsafe { std::ptr::copy_nonoverlapping(from, record.as_mut_ptr(), len) };
+                layout.encode(group, &record, &mut stored);
+                layout.decode(group, &stored, &mut record);
+                // SAFETY: as above.
+                unsafe { std::ptr::copy_nonoverlapping(record.as_ptr(), to, len) };
+            }
+        }
+    }
+
+    /// Each sequence takes a token at the position; the logits of what follows, of each.
+    pub(super) fn step(&mut self, position: u32, tokens: &[Token]) -> Result<Vec<Vec<f32>>, Box<dyn Error>> {
+        let spans = (0..).zip(tokens).map(|(sequence, &token)| self.span(sequence, position, &[token])).collect();
+        self.run(spans)
+    }
+
+    fn run(&mut self, spans: Vec<Span>) -> Result<Vec<Vec<f32>>, Box<dyn Error>> {
+        self.step = StepId(self.step.0 + 1);
+        self.device.submit(Arc::new(StepPlan { step: self.step, copies: Vec::new(), spans }))?;
+        self.ended.recv()?;
+        let output = self.device.poll().ok_or("a step that ended has no output")?;
+        output.sampled?;
+        Ok(std::mem::take(&mut *self.logits.lock().unwrap_or_else(PoisonError::into_inner)))
+    }
+
+    fn span(&self, sequence: u32, start: u32, tokens: &[Token]) -> Span {
+        let key = SeqKey { request: RequestId(sequence.into()), epoch: Epoch(1), choice: Choice(0) };
+        let (layout, end) = (self.device.layout(), start + tokens.len() as u32);
+        let blocks = (0..end.div_ceil(layout.block_tokens)).map(|block| BlockId(sequence * self.blocks + block));
+        let params = SamplingParams { temperature: 0.0, ..SamplingParams::default() };
+        let sample = Sample { key, params: Arc::new(params), seed: 0, index: 0, history: Vec::new(), prompt_tokens: 0 };
+        Span {
+            key,
+            start,
+            inputs: tokens.iter().copied().map(Input::Token).collect(),
+            tables: vec![BlockTable { first: 0, blocks: blocks.collect() }; layout.groups.len()],
+            samples: vec![sample],
+        }
+    }
+}
