@@ -12,6 +12,7 @@ mod bench_tiers;
 mod cluster;
 mod command_line;
 mod disk;
+mod encodings;
 mod encryption;
 mod gguf;
 #[path = "../reference/gguf_writer.rs"]

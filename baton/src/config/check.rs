@@ -3,6 +3,7 @@
 use super::layers::Origin;
 use super::tree::{Config, Device};
 use discovery::StaticList;
+use domain::Encoding;
 use engine::sim::Preset;
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -118,6 +119,10 @@ pub(super) fn problems(config: &Config, origin: impl Fn(&str) -> Origin) -> Vec<
     expect(kv.high_percent <= 100, "kv.high_percent", &|| format!("{} is above 100", kv.high_percent));
     expect(kv.low_percent <= kv.high_percent, "kv.low_percent", &|| {
         format!("{} is above kv.high_percent = {}", kv.low_percent, kv.high_percent)
+    });
+    let sound = kv.encoding == Encoding::Exact || engine.device != Device::Sim;
+    expect(sound, "kv.encoding", &|| {
+        format!("the KV of the device sim is tags, which {} would not give back: only exact does", kv.encoding)
     });
     let object = &config.object;
     if !object.endpoint.is_empty() {

@@ -3,7 +3,7 @@ use super::quantity::Bytes;
 use super::tree::{Device, KvDtype};
 use super::*;
 use crate::cli::Flags;
-use domain::Dtype;
+use domain::{Dtype, Encoding};
 use std::ffi::OsString;
 use std::path::Path;
 use transport::Lane;
@@ -103,6 +103,22 @@ fn what_is_pinned_leaves_room_and_what_is_parked_has_a_place() {
     check_refused(
         with(&["kv.park_idle_ms=1"]),
         "kv.park_idle_ms: there is nowhere to park: it wants host.bytes or disk.folders (flag --set)",
+    );
+}
+
+#[test]
+fn an_encoding_is_named_and_wants_numbers_to_encode() {
+    let with = |set: &[&str]| settle("", &[], set).and_then(Loaded::checked);
+    assert_eq!(with(&[]).expect("it is good").kv.encoding, Encoding::Exact);
+    assert_eq!(with(&["kv.encoding=fp8"]).expect("it is good").kv.encoding, Encoding::Fp8);
+    with(&["kv.encoding=exact", "engine.device=sim"]).expect("it is good");
+    check_refused(
+        settle("", &[], &["kv.encoding=int8", "engine.device=sim"]),
+        "kv.encoding: the KV of the device sim is tags, which int8 would not give back: only exact does (flag --set)",
+    );
+    check_refused(
+        settle("", &[], &["kv.encoding=int4"]),
+        "flag --set: kv.encoding: unknown variant `int4`, expected one of `exact`, `int8`, `fp8`",
     );
 }
 

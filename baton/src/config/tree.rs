@@ -2,7 +2,7 @@
 
 use super::hidden::Hidden;
 use super::quantity::Bytes;
-use domain::Dtype;
+use domain::{Dtype, Encoding};
 use kv_manager::tiers::WritePolicy;
 use kv_manager::{EvictionPolicy, Watermarks};
 use serde::{Deserialize, Serialize};
@@ -151,6 +151,9 @@ tree! {
         tenant_percent: u32 = 100,
         /// A block that nobody used for so long leaves the device for the disk tier, or the host tier where there is none. 0: never.
         park_idle_ms: u64 = 0,
+        /// How blocks are kept in the tiers below the device: `exact`, or in a byte for each number and a scale for a few tokens of a head,
+        /// which loses a little: `int8` or `fp8`; see docs/smaller-kv.md. The same for all workers of a cluster.
+        encoding: Encoding = Encoding::Exact,
     }
     /// The host tier: KV that left the device, in memory.
     host: Host {

@@ -68,6 +68,7 @@ impl Model {
             }
             _ => {
                 let layout = spec.kv_layout(config.model.kv_dtype.resolve(spec.dtype), block_tokens);
+                let layout = KvLayout { encoding: config.kv.encoding, ..layout };
                 let (digest, weights) = load_weights(&source.files, &source.name)?;
                 (layout, digest, Engine::Cpu(Arc::new(weights)))
             }

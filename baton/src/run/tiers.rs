@@ -2,6 +2,7 @@
 
 use crate::config::Config;
 use crate::output::human_bytes;
+use domain::Encoding;
 use engine::device::Device;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -38,7 +39,11 @@ pub(super) fn describe(config: &Config) -> Option<String> {
     if !config.object.endpoint.is_empty() {
         tiers.push(format!("bucket {} of {}", config.object.bucket, config.object.endpoint));
     }
-    (!tiers.is_empty()).then(|| format!("each worker has {}", tiers.join("; ")))
+    let encoding = match config.kv.encoding {
+        Encoding::Exact => String::new(),
+        encoding => format!("; blocks are kept there as {encoding}"),
+    };
+    (!tiers.is_empty()).then(|| format!("each worker has {}{encoding}", tiers.join("; ")))
 }
 
 fn disk_folders(config: &Config) -> impl Iterator<Item = &str> {

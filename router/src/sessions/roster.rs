@@ -94,7 +94,8 @@ fn check(first_address: &str, first: Served, address: &str, served: Served) -> R
             let Served { layout, block_tokens, token_bytes, .. } = served;
             format!("layout {layout:016x}, blocks of {block_tokens} tokens, {token_bytes} bytes a token")
         };
-        return Err(both("KV", text(first), text(served)));
+        let mend = "give both the same model.kv_dtype, engine.block_tokens and kv.encoding";
+        return Err(format!("{}: {mend}", both("KV", text(first), text(served))));
     }
     Ok(())
 }
@@ -146,6 +147,9 @@ mod tests {
         let other = Served { layout: 8, block_tokens: 32, ..SERVED };
         let error = roster.admit("b:2", &hello(2, other)).expect_err("another layout");
         assert!(error.contains("blocks of 32 tokens") && error.contains("blocks of 16 tokens"), "{error}");
+        // So has one that keeps KV in another encoding, though all else is the same.
+        let error = roster.admit("b:2", &hello(2, Served { layout: 8, ..SERVED })).expect_err("another encoding");
+        assert!(error.contains("layout 0000000000000008") && error.contains("kv.encoding"), "{error}");
         assert!(roster.admit("b:2", &hello(2, Served { context_tokens: 128, ..SERVED })).is_ok(), "a smaller pool");
         assert_eq!(*seen.borrow(), Some(SERVED));
     }
