@@ -58,9 +58,10 @@ Examples:
   BATON_OBJECT__ENDPOINT=http://127.0.0.1:5000 BATON_OBJECT__BUCKET=b baton bench tiers --tiers host,disk,object
 
 Prompts are computed, asked for again while the device has them, and then from each tier, by servers of their own whose
-device holds less than two of the three that take turns; the disk is read past its page cache. Every answer is compared,
-and a prompt counts only for the place that the server says it came from. Beside it stand a plain copy and a plain read
-of the same bytes, and a decode step, of the same run. Settings of `baton serve` apply (BATON_..., --config, --set) but for those of
+device holds less than two of the three that take turns; the disk is read past its page cache. Every answer is compared
+(those that may differ, for kv.encoding loses something, are counted), and a prompt counts only for the place that the
+server says it came from. Beside it stand a plain copy and a plain read of the same bytes, and a decode step, of the same
+run. Settings of `baton serve` apply (BATON_..., --config, --set) but for those of
 the tiers' sizes. What is written to a store stays there, under baton-bench/. Nothing else should run meanwhile.
 
 Exit status: 0 done; 1 it could not be measured, or an answer was wrong; 2 the command line is wrong.";

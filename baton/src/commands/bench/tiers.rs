@@ -7,6 +7,7 @@ use crate::cli::{Flags, TiersBench};
 use crate::config::{self, Device};
 use crate::error::CommandError;
 use crate::output::print;
+use domain::KvLayout;
 use engine::models::ModelFiles;
 use kv_manager::tiers::Tier;
 use plumb::{PlumbError, Settings, Subject};
@@ -31,11 +32,12 @@ pub(crate) fn tiers(asked: &TiersBench) -> Result<(), CommandError> {
     let source = Source::of(asked.model.as_deref(), &asked.shape, &asked.dtype)?;
     let files = ModelFiles::load(&source.path)?;
     let block_tokens = Some(config.engine.block_tokens).filter(|&tokens| tokens > 0);
+    let layout = files.spec.kv_layout(config.model.kv_dtype.resolve(files.spec.dtype), block_tokens);
     let subject = Subject {
         program: std::env::current_exe()?,
         flags: serve_flags(asked, &source.path),
         name: source.name.clone().unwrap_or_else(|| files.name.clone()),
-        layout: files.spec.kv_layout(config.model.kv_dtype.resolve(files.spec.dtype), block_tokens),
+        layout: KvLayout { encoding: config.kv.encoding, ..layout },
         context: files.spec.context,
         vocab: files.spec.vocab,
         reserve_percent: config.kv.reserve_percent,
