@@ -11,6 +11,22 @@ use std::ops::Range;
 pub(super) const PART_ROWS_MAX: usize = 256;
 /// Rows of a part are a multiple of this, but for the last part: linear layers multiply so many at a time.
 const PART_ROWS_STEP: usize = 32;
+/// Tasks of attention for each thread, if queries can be divided so far: as many as let threads end together, for later
+/// queries attend to more.
+const ATTENTION_TASKS_PER_THREAD: usize = 4;
+
+/// What decides how many queries are a tile.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Tiling {
+    /// Query heads per KV head.
+    pub(super) group: usize,
+    /// KV heads: each is a task of every tile.
+    pub(super) kv_heads: usize,
+    /// Queries that the kernel takes, at most.
+    pub(super) queries_max: usize,
+    /// Threads that share the tasks.
+    pub(super) threads: usize,
+}
 
 /// An input row.
 #[derive(Clone, Copy, Debug)]
@@ -65,21 +81,20 @@ pub(super) struct Batch {
     pub(super) sampling: Vec<Sampling>,
     /// What a step is computed in: all rows, cut into parts of about equal size.
     pub(super) parts: Vec<Part>,
-    /// Query heads per KV head.
-    group: usize,
+    tiling: Tiling,
     block_tokens: u32,
 }
 
 impl Batch {
     /// Room for the limits.
-    pub(super) fn new(limits: &DeviceLimits, group: usize, block_tokens: u32) -> Self {
+    pub(super) fn new(limits: &DeviceLimits, tiling: Tiling, block_tokens: u32) -> Self {
         Self {
             rows: Vec::with_capacity(limits.rows_max),
             // n rows of a span and a part have n * group / QUERY_TILE tiles, rounded up: at most n times those of a single row.
-            tiles: Vec::with_capacity(limits.rows_max * group.div_ceil(QUERY_TILE)),
+            tiles: Vec::with_capacity(limits.rows_max * tiling.group.div_ceil(QUERY_TILE)),
             sampling: Vec::with_capacity(limits.samples_max),
             parts: Vec::with_capacity(limits.rows_max.div_ceil(PART_ROWS_MAX)),
-            group,
+            tiling,
             block_tokens,
         }
     }
@@ -91,6 +106,7 @@ impl Batch {
         self.sampling.clear();
         self.parts.clear();
         let part_rows = part_rows(plan.spans.iter().map(|span| span.inputs.len()).sum());
+        let (group, tile) = (self.tiling.group, self.tiling.tile(part_rows));
         let mut samples = 0;
         for (index, span) in plan.spans.iter().enumerate() {
             let row = self.rows.len();
@@ -110,9 +126,9 @@ impl Batch {
             let mut from = row;
             while from <= last {
                 let to = (last + 1).min((from / part_rows + 1) * part_rows);
-                let queries = (from - row) * self.group..(to - row) * self.group;
-                for first in queries.clone().step_by(QUERY_TILE) {
-                    self.tiles.push(QueryTile { span: index, row, first, count: QUERY_TILE.min(queries.end - first) });
+                let queries = (from - row) * group..(to - row) * group;
+                for first in queries.clone().step_by(tile) {
+                    self.tiles.push(QueryTile { span: index, row, first, count: tile.min(queries.end - first) });
                 }
                 from = to;
             }
@@ -124,12 +140,24 @@ impl Batch {
         let mut part = Part::default();
         while part.rows.end < self.rows.len() {
             let end = self.rows.len().min(part.rows.end + part_rows);
-            let tiles = self.tiles.partition_point(|tile| tile.row + tile.first / self.group < end);
+            let tiles = self.tiles.partition_point(|tile| tile.row + tile.first / group < end);
             let sampling = self.sampling.partition_point(|sampling| sampling.row < end);
             part =
                 Part { rows: part.rows.end..end, tiles: part.tiles.end..tiles, sampling: part.sampling.end..sampling };
             self.parts.push(part.clone());
         }
+    }
+}
+
+impl Tiling {
+    /// Queries of a tile in a part of so many rows.
+    fn tile(&self, rows: usize) -> usize {
+        let mut tile = self.queries_max;
+        let wanted = ATTENTION_TASKS_PER_THREAD * self.threads;
+        while tile / 2 >= QUERY_TILE && (rows * self.group).div_ceil(tile) * self.kv_heads < wanted {
+            tile /= 2;
+        }
+        tile
     }
 }
 
@@ -149,8 +177,8 @@ mod tests {
     /// Query heads per KV head.
     const GROUP: usize = 3;
 
-    /// The batch of spans of so many rows, each of which samples.
-    fn batch(spans: &[usize]) -> Batch {
+    /// The batch of spans of so many rows, each of which samples, for so many threads.
+    fn batch(spans: &[usize], threads: usize) -> Batch {
         let sample = |key| Sample {
             key,
             params: Arc::new(SamplingParams::default()),
@@ -168,7 +196,8 @@ mod tests {
         };
         let rows_max = spans.iter().sum();
         let limits = DeviceLimits { rows_max, samples_max: spans.len(), context_max: rows_max, blocks: Vec::new() };
-        let mut batch = Batch::new(&limits, GROUP, 16);
+        let tiling = Tiling { group: GROUP, kv_heads: 4, queries_max: 256, threads };
+        let mut batch = Batch::new(&limits, tiling, 16);
         let room = (batch.tiles.capacity(), batch.parts.capacity());
         batch.fill(&StepPlan { step: StepId(1), copies: Vec::new(), spans: spans.iter().map(span).collect() }, &[]);
         assert_eq!(room, (batch.tiles.capacity(), batch.parts.capacity()), "{spans:?}: a step allocates nothing");
@@ -177,8 +206,9 @@ mod tests {
 
     #[test]
     fn parts_have_all_rows_queries_and_samples_once() {
-        for spans in [&[1][..], &[256], &[257], &[1, 255, 1, 1], &[40; 7], &[1000, 1, 23], &[1; 300]] {
-            let Batch { rows, tiles, sampling, parts, .. } = batch(spans);
+        let spans = [&[1][..], &[256], &[257], &[1, 255, 1, 1], &[40; 7], &[1000, 1, 23], &[1; 300]];
+        for (spans, threads) in spans.into_iter().flat_map(|spans| [1, 2, 4, 64].map(|threads| (spans, threads))) {
+            let Batch { rows, tiles, sampling, parts, .. } = batch(spans, threads);
             let mut queries = vec![0; rows.len() * GROUP];
             let mut last = Part::default();
             for part in &parts {
@@ -186,7 +216,7 @@ mod tests {
                 assert_eq!((part.tiles.start, part.sampling.start), (last.tiles.end, last.sampling.end), "{spans:?}");
                 for tile in &tiles[part.tiles.clone()] {
                     let first = tile.row * GROUP + tile.first;
-                    assert!(tile.count <= QUERY_TILE);
+                    assert!(tile.count <= 256);
                     let (head, tail) = (first / GROUP, (first + tile.count - 1) / GROUP);
                     assert!(part.rows.contains(&head) && part.rows.contains(&tail), "{spans:?}: {tile:?} of {part:?}");
                     queries[first..first + tile.count].iter_mut().for_each(|times| *times += 1);
@@ -199,5 +229,14 @@ mod tests {
             // No part is left with a few rows, for which all weights would be read.
             assert!(parts.len() == 1 || last.rows.len() >= PART_ROWS_MAX / 4, "{spans:?}: {parts:?}");
         }
+    }
+
+    #[test]
+    fn tiles_are_smaller_where_many_threads_share_them() {
+        let sizes = |threads: usize| {
+            let count = batch(&[256], threads).tiles.into_iter().map(|tile| tile.count).max();
+            count.expect("there are tiles")
+        };
+        assert_eq!([1, 2, 3, 4, 6, 7, 64].map(sizes), [256, 256, 256, 128, 128, 64, 64]);
     }
 }

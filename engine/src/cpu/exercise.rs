@@ -3,8 +3,8 @@
 //! What is deliberately absent: threads, a clock, and anything that steps go through. Whoever measures brings these.
 
 use super::kernels::{
-    Attention, Form, Gated, HEAD_DIM_MAX, PANEL, Preparation, Prepared, Product, QUERY_TILE, RmsNorm, Start, attention,
-    gated, rms_norm,
+    Attention, Form, Gated, HEAD_DIM_MAX, PANEL, Preparation, Prepared, Product, RmsNorm, Start, attention, gated,
+    queries_max, rms_norm,
 };
 use super::memory::{Memory, Slabs};
 use super::simd::Isa;
@@ -210,14 +210,15 @@ impl Exercise {
     /// The memory is that of such a cache and its queries, and nobody else uses it.
     unsafe fn attend(&self, shape: &AttentionShape, blocks: &[BlockId]) {
         let (queries, stride) = (shape.rows * shape.group, shape.group * shape.head_dim);
-        for first in (0..queries).step_by(QUERY_TILE) {
+        let tile_queries = queries_max(self.isa, shape.dtype, shape.head_dim);
+        for first in (0..queries).step_by(tile_queries) {
             let tile = Attention {
                 queries: self.rows.as_ptr().cast(),
                 query_stride: stride,
                 out: self.out.as_ptr().cast(),
                 out_stride: stride,
                 first,
-                count: QUERY_TILE.min(queries - first),
+                count: tile_queries.min(queries - first),
                 group: shape.group,
                 head_dim: shape.head_dim,
                 start: shape.context - shape.rows,

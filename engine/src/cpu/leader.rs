@@ -1,7 +1,8 @@
 //! Executes plans, one after the other.
 
-use super::batch::{Batch, PART_ROWS_MAX, Part};
+use super::batch::{Batch, PART_ROWS_MAX, Part, Tiling};
 use super::crew::Crew;
+use super::kernels::queries_max;
 use super::memory::{Arena, Memory};
 use super::model::CpuModel;
 use super::rotary::RotaryTables;
@@ -61,7 +62,13 @@ impl Leader {
             }
         }
         let samplers = (0..crew.threads()).map(|_| Mutex::new(Sampler::new(spec.vocab))).collect();
-        let batch = Batch::new(limits, spec.heads / spec.kv_heads, layout.block_tokens);
+        let tiling = Tiling {
+            group: spec.heads / spec.kv_heads,
+            kv_heads: spec.kv_heads,
+            queries_max: queries_max(isa, layout.dtype, spec.head_dim),
+            threads: crew.threads(),
+        };
+        let batch = Batch::new(limits, tiling, layout.block_tokens);
         let engine = Engine { model, layout, isa, pools, arena, layers, rotary, prepared, samplers, progress, taps };
         Ok(Self {
             engine,

@@ -19,7 +19,7 @@ mod rotary;
 mod tests;
 
 pub(super) use activation::{Gated, gated};
-pub(super) use attention::{Attention, HEAD_DIM_MAX, QUERY_TILE, attention};
+pub(super) use attention::{Attention, HEAD_DIM_MAX, QUERY_TILE, attention, queries_max};
 pub(super) use cap::{CapRow, cap_row};
 #[cfg(target_arch = "x86_64")]
 pub(super) use linear::Tiles;

@@ -260,10 +260,11 @@ struct Scene {
 
 fn scene() -> impl Strategy<Value = Scene> {
     let group = sizes(1usize..6, 1usize..3);
-    let half_head = sizes(prop_oneof![1usize..40, Just(64), Just(80)], 1usize..20);
+    let half_head = sizes(prop_oneof![1usize..40, Just(32), Just(64), Just(80), Just(128)], 1usize..20);
     let shape = (group, 1usize..3, half_head, prop_oneof![1usize..20, Just(32)]);
-    let window = prop_oneof![Just(usize::MAX), 1usize..50];
-    let place = (window, 0usize..90, sizes(1usize..40, 1usize..4), prop::option::of(0.1f32..5.0));
+    let window = prop_oneof![Just(usize::MAX), 1usize..50, 50usize..200];
+    let start = sizes(prop_oneof![0usize..90, 90usize..400], 0usize..90);
+    let place = (window, start, sizes(1usize..100, 1usize..4), prop::option::of(0.1f32..5.0));
     (seed(), dtype(), shape, place).prop_map(|(seed, dtype, shape, place)| Scene {
         seed,
         dtype,
@@ -316,10 +317,11 @@ impl Scene {
         }
         let (bytes, _) = encode(&pool, self.dtype);
         let mut out = vec![f32::NAN; queries.len()];
+        let tile = queries_max(isa, self.dtype, self.head_dim);
         for row in (0..self.rows).step_by(chunk) {
             let total = chunk.min(self.rows - row) * self.group;
             for head in 0..self.kv_heads {
-                for first in (0..total).step_by(QUERY_TILE) {
+                for first in (0..total).step_by(tile) {
                     let heads_before = row * self.width() + head * self.group * self.head_dim;
                     let attention_args = Attention {
                         queries: queries[heads_before..].as_ptr(),
@@ -327,7 +329,7 @@ impl Scene {
                         out: out[heads_before..].as_mut_ptr(),
                         out_stride: self.width(),
                         first,
-                        count: QUERY_TILE.min(total - first),
+                        count: tile.min(total - first),
                         group: self.group,
                         head_dim: self.head_dim,
                         start: self.start + row,
@@ -377,7 +379,7 @@ impl Scene {
 }
 
 proptest! {
-    #![proptest_config(cases(4))]
+    #![proptest_config(cases(8))]
 
     #[test]
     fn attention_attends(scene in scene()) {

@@ -3,13 +3,18 @@
 //! Keys come in tiles of 64 absolute positions, whatever the block size. The keys of a tile and its values are packed as
 //! panels of weights, once for all queries of the tile that share the KV head: so scores are a linear layer's product, and
 //! so are sums of values, and both are the kernels of [`super::linear`]. Between them stands the softmax. A query goes
-//! through its tiles in rising order, so its bits depend on its own position and the cache alone.
+//! through its tiles in rising order, so its bits depend on its own position and the cache alone. On AMX a cache of bf16 is
+//! [`columns`]'s.
 
+#[cfg(target_arch = "x86_64")]
+mod columns;
 mod queries;
 mod softmax;
 mod tile;
 
 use super::linear::{Form, PANEL, Product, Start};
+#[cfg(target_arch = "x86_64")]
+use crate::cpu::simd::Avx512Level;
 use crate::cpu::simd::Isa;
 use domain::{BlockId, Dtype};
 use half::bf16;
@@ -20,8 +25,9 @@ use tile::{POSITIONS, Tile};
 
 /// Largest size of a head.
 pub(in crate::cpu) const HEAD_DIM_MAX: usize = 256;
-/// Queries of a tile.
+/// Queries of a tile that every kernel takes.
 pub(in crate::cpu) const QUERY_TILE: usize = 64;
+
 /// Queries `first..first + count` of a span: query `i` is head `i % group` of row `i / group`.
 pub(in crate::cpu) struct Attention<'a> {
     /// The span's first row at the first query head of this KV head.
@@ -34,7 +40,7 @@ pub(in crate::cpu) struct Attention<'a> {
     pub(in crate::cpu) out_stride: usize,
     /// The first query.
     pub(in crate::cpu) first: usize,
-    /// Queries, at most [`QUERY_TILE`].
+    /// Queries, at most [`queries_max`].
     pub(in crate::cpu) count: usize,
     /// Query heads per KV head.
     pub(in crate::cpu) group: usize,
@@ -81,12 +87,36 @@ struct Scratch {
     totals: [f32; QUERY_TILE],
 }
 
+/// Queries of a tile, at most, but never fewer than [`QUERY_TILE`]: the more there are, the less often keys and values are read.
+pub(in crate::cpu) fn queries_max(isa: Isa, dtype: Dtype, head_dim: usize) -> usize {
+    match (isa, dtype) {
+        #[cfg(target_arch = "x86_64")]
+        (Isa::Avx512(s), Dtype::Bf16) if s.has(Avx512Level::Amx) => columns::queries_max(head_dim),
+        _ => QUERY_TILE,
+    }
+}
+
 /// Attends.
 ///
 /// # Safety
 /// The blocks are in the pool and cover every position that the queries attend to, and those are written; the queries can
 /// be read and their places in `out` written, and nobody else uses those.
 pub(in crate::cpu) unsafe fn attention(isa: Isa, dtype: Dtype, a: &Attention<'_>) {
+    // SAFETY: as the caller says; the value inside `isa` proves that the CPU has the features.
+    unsafe {
+        match (isa, dtype) {
+            #[cfg(target_arch = "x86_64")]
+            (Isa::Avx512(s), Dtype::Bf16) if s.has(Avx512Level::Amx) => columns::attend(s, a),
+            _ => attend(isa, dtype, a),
+        }
+    }
+}
+
+/// Attends, with keys and values in panels.
+///
+/// # Safety
+/// As [`attention`], for at most [`QUERY_TILE`] queries.
+unsafe fn attend(isa: Isa, dtype: Dtype, a: &Attention<'_>) {
     let form = match dtype {
         Dtype::Bf16 => Form::Bf16,
         Dtype::F16 | Dtype::F32 => Form::F32,
@@ -108,9 +138,7 @@ pub(in crate::cpu) unsafe fn attention(isa: Isa, dtype: Dtype, a: &Attention<'_>
         }
         let (queries, query_bytes) = a.prepare_queries(isa, form, (&raw mut (*scratch).queries).cast());
 
-        // Positions that any query of the tile attends to: the first query is the earliest, the last one the latest.
-        let begin = a.window_start(a.position(a.first));
-        let end = a.position(a.first + a.count - 1) + 1;
+        let (begin, end) = a.seen();
         for base in (begin / POSITIONS * POSITIONS..end).step_by(POSITIONS) {
             let rows = a.keys(dtype, base, begin.max(base), end.min(base + POSITIONS));
             let to_values = a.block_tokens * a.head_dim * dtype.bytes();
@@ -159,6 +187,12 @@ impl Attention<'_> {
         (position + 1).saturating_sub(self.window)
     }
 
+    /// From where to where there are positions that any of the queries attends to: the first query is the earliest, the last
+    /// one the latest.
+    fn seen(&self) -> (usize, usize) {
+        (self.window_start(self.position(self.first)), self.position(self.first + self.count - 1) + 1)
+    }
+
     /// Where query `i` begins, in numbers from the start of rows of `stride` numbers.
     #[inline(always)]
     fn offset(&self, i: usize, stride: usize) -> usize {
@@ -178,7 +212,8 @@ impl Attention<'_> {
                 let x = self.queries.add(self.offset(self.first + i, self.query_stride));
                 if prepared_bytes > 0 {
                     let (rounded, rest) = (to.add(i * bytes).cast(), to.add((self.count + i) * bytes).cast());
-                    split(isa, &Split { x, count: self.head_dim, padded: bytes / size_of::<bf16>(), rounded, rest });
+                    let padded = bytes / size_of::<bf16>();
+                    split(isa, &Split { x, count: self.head_dim, scale: 1.0, padded, rounded, rest });
                 } else {
                     to.add(i * bytes).copy_from_nonoverlapping(x.cast(), bytes);
                 }

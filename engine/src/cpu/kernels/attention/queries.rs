@@ -11,6 +11,8 @@ pub(super) struct Split {
     pub(super) x: *const f32,
     /// Its numbers.
     pub(super) count: usize,
+    /// What they are multiplied with before.
+    pub(super) scale: f32,
     /// Numbers of each part, a multiple of 16: `count` and zeros.
     pub(super) padded: usize,
     /// The rounded query.
@@ -37,6 +39,7 @@ unsafe fn split_all<S: Simd>(s: S, p: &Split) {
                 numbers if numbers < LANES => s.load_part(p.x.add(i), numbers),
                 _ => s.load(p.x.add(i)),
             };
+            let x = s.mul(x, s.splat(p.scale));
             s.store_bf16(p.rounded.add(i), x);
             s.store_bf16(p.rest.add(i), s.sub(x, bf16::load(s, p.rounded.add(i))));
         }

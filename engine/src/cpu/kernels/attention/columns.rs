@@ -1,0 +1,330 @@
+//! Attention over a cache of bf16 with queries as columns, on AMX.
+//!
+//! Scores are keys times queries. Keys are the rows of tiles as they lie in the cache, so nothing of them is packed; 16 queries
+//! are the lanes of a vector, so the softmax folds whole vectors; and the weights of two positions are a row of pairs, as the second product takes its
+//! columns. Its rows are the numbers of a head: values alone are turned, once for all queries of a call, which is why a call takes more of them than
+//! elsewhere.
+//!
+//! A query is a lane from beginning to end and goes through its tiles of 64 positions in rising order, so its bits depend on
+//! its own position and the cache alone. Lanes that no query is in have queries of zeros; nobody reads what becomes of them.
+
+mod softmax;
+mod tiles;
+
+use super::Attention;
+use super::queries::{Split, split};
+use super::tile::POSITIONS;
+use crate::cpu::kernels::linear::Tiles;
+use crate::cpu::simd::{Avx512, Isa, LANES, Simd};
+use half::bf16;
+use softmax::{Lanes, Weigh};
+use std::arch::x86_64::*;
+use std::mem::MaybeUninit;
+use tiles::{Scores, Sums, TILES};
+
+/// Queries of a group: columns of a tile, lanes of a vector.
+const COLUMNS: usize = LANES;
+/// Groups that are multiplied at a time.
+const GROUPS: usize = 2;
+/// Positions that are rows of a tile.
+const ROWS: usize = 16;
+/// Numbers of a head, or positions, that are a row of a tile.
+const DEPTH: usize = 32;
+/// Numbers of all queries of a call, at most: with their sums they leave a processor's own cache room for more.
+const NUMBERS_MAX: usize = 16 << 10;
+/// Queries of a call, at most.
+const QUERIES_MAX: usize = 256;
+
+/// Queries of a call, at most, where a head has so many numbers.
+pub(super) fn queries_max(head_dim: usize) -> usize {
+    (NUMBERS_MAX / padded(head_dim) / (GROUPS * COLUMNS) * (GROUPS * COLUMNS)).min(QUERIES_MAX)
+}
+
+/// Numbers of a head with their padding.
+fn padded(head_dim: usize) -> usize {
+    head_dim.next_multiple_of(DEPTH)
+}
+
+/// What a call works on; large, so left uninitialised where it is not used.
+#[repr(C, align(64))]
+struct Scratch {
+    /// Of 16 queries and 32 numbers of a head each: a tile of rounded ones, and one of what rounding left out.
+    queries: [MaybeUninit<u32>; NUMBERS_MAX],
+    /// Keys and values of positions that do not lie as tiles take them; queries before they are turned.
+    copied: [MaybeUninit<bf16>; 2 * POSITIONS * super::HEAD_DIM_MAX],
+    /// Turned: of 16 numbers of a head, a tile of 32 positions and one of the next 32.
+    values: [MaybeUninit<u32>; POSITIONS / 2 * super::HEAD_DIM_MAX],
+    /// `[64 positions][32 queries]`.
+    scores: [MaybeUninit<f32>; POSITIONS * GROUPS * COLUMNS],
+    /// What becomes of them: of 16 queries, `[32 pairs of positions][queries]`.
+    weights: [MaybeUninit<u32>; GROUPS * POSITIONS / 2 * COLUMNS],
+    /// Weighted sums of values: of 16 queries, `[numbers of a head][queries]`.
+    sums: [MaybeUninit<f32>; NUMBERS_MAX],
+    /// Of 16 queries each.
+    lanes: [MaybeUninit<Lanes>; QUERIES_MAX / COLUMNS],
+}
+
+/// Keys and values of 16 positions as they lie: `depth` numbers from one position to the next.
+#[derive(Clone, Copy)]
+struct Part {
+    keys: *const bf16,
+    values: *const bf16,
+}
+
+/// Attends.
+///
+/// # Safety
+/// As [`super::attention`], for at most [`queries_max`] queries; and the process may use AMX.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512bf16")]
+pub(super) unsafe fn attend(s: Avx512, a: &Attention<'_>) {
+    let (depth, groups) = (padded(a.head_dim), a.count.div_ceil(COLUMNS));
+    let mut scratch = MaybeUninit::<Scratch>::uninit();
+    let scratch = scratch.as_mut_ptr();
+    // SAFETY: every part of the scratch has room for the queries of a call, and the blocks hold the positions of each tile that
+    // are attended to.
+    unsafe {
+        let queries = (&raw mut (*scratch).queries).cast::<u32>();
+        let (values, sums) = ((&raw mut (*scratch).values).cast::<u32>(), (&raw mut (*scratch).sums).cast::<f32>());
+        let (scores, weights) = ((&raw mut (*scratch).scores).cast::<f32>(), (&raw mut (*scratch).weights).cast::<u32>());
+        let lanes = (&raw mut (*scratch).lanes).cast::<Lanes>();
+        let numbers = depth * COLUMNS;
+        for group in 0..groups {
+            turn_queries(s, a, group, (&raw mut (*scratch).copied).cast(), queries.add(group * numbers));
+            lanes.add(group).write(a.lanes(group));
+        }
+        sums.write_bytes(0, groups * numbers);
+        TILES.load();
+        let (begin, end) = a.seen();
+        for base in (begin / POSITIONS * POSITIONS..end).step_by(POSITIONS) {
+            let (from, to) = (begin.max(base), end.min(base + POSITIONS));
+            let parts = a.parts(base, from, to, (&raw mut (*scratch).copied).cast());
+            a.ask_for(base + POSITIONS, end);
+            turn_values(s, &parts, depth, values);
+            for group in (0..groups).step_by(GROUPS) {
+                let both = group + 1 < groups;
+                let (first, last) = a.range(group, GROUPS);
+                if base > last || base + POSITIONS <= a.window_start(first) {
+                    continue;
+                }
+                let next = group + usize::from(both);
+                let product = Scores {
+                    keys: parts.map(|part| part.keys.cast()),
+                    key_stride: depth * size_of::<bf16>(),
+                    queries: [queries.add(group * numbers).cast_const(), queries.add(next * numbers).cast_const()],
+                    steps: depth / DEPTH,
+                    out: scores,
+                };
+                if both { product.of_both() } else { product.of_first() }
+                for (column, group) in (group..=next).enumerate() {
+                    let (first, last) = a.range(group, 1);
+                    let weigh = Weigh {
+                        lanes: lanes.add(group),
+                        scores: scores.add(column * COLUMNS),
+                        base,
+                        masked: base + POSITIONS > first + 1 || base < a.window_start(last),
+                        cap: a.cap,
+                        weights: weights.add(column * POSITIONS / 2 * COLUMNS),
+                        sums: sums.add(group * numbers),
+                        numbers: depth,
+                    };
+                    softmax::weigh(s, &weigh);
+                }
+                let product = Sums {
+                    values,
+                    weights: [weights.cast_const(), weights.add(POSITIONS / 2 * COLUMNS).cast_const()],
+                    sums: [sums.add(group * numbers), sums.add(next * numbers)],
+                    steps: depth / DEPTH,
+                };
+                if both { product.add_both() } else { product.add_first() }
+            }
+        }
+        Tiles::release();
+        for group in 0..groups {
+            finish(s, a, group, sums.add(group * numbers), lanes.add(group));
+        }
+    }
+}
+
+impl Attention<'_> {
+    /// Positions of the earliest and of the latest of the queries in so many groups from this one on.
+    fn range(&self, group: usize, groups: usize) -> (usize, usize) {
+        let last = self.count.min((group + groups) * COLUMNS) - 1;
+        (self.position(self.first + group * COLUMNS), self.position(self.first + last))
+    }
+
+    /// What 16 queries begin with. Lanes without a query attend to what the last one does.
+    fn lanes(&self, group: usize) -> Lanes {
+        let mut lanes =
+            Lanes { first: [0; LANES], last: [0; LANES], unit: [f32::NEG_INFINITY; LANES], total: [0.0; LANES] };
+        for (lane, (first, last)) in lanes.first.iter_mut().zip(&mut lanes.last).enumerate() {
+            let position = self.position(self.first + (group * COLUMNS + lane).min(self.count - 1));
+            (*first, *last) = (self.window_start(position) as i32, position as i32);
+        }
+        lanes
+    }
+
+    /// The 64 positions from `base` on, 16 each: as they lie where the cache has all 16 in a row, else copied. In place of
+    /// positions before `from` and from `to` on, which may not be there, stand the nearest that are.
+    ///
+    /// # Safety
+    /// The positions `from..to` are covered by the blocks, and there is room for 64 keys and 64 values behind `copied`.
+    unsafe fn parts(&self, base: usize, from: usize, to: usize, copied: *mut bf16) -> [Part; POSITIONS / ROWS] {
+        let depth = padded(self.head_dim);
+        let mut parts = [Part { keys: std::ptr::null(), values: std::ptr::null() }; POSITIONS / ROWS];
+        for (i, part) in parts.iter_mut().enumerate() {
+            let begin = base + i * ROWS;
+            // SAFETY: as the caller says.
+            unsafe {
+                if self.lies_in_rows(begin, from, to) {
+                    *part = self.at(begin);
+                    continue;
+                }
+                let (keys, values) = (copied.add(2 * i * ROWS * depth), copied.add((2 * i + 1) * ROWS * depth));
+                for row in 0..ROWS {
+                    let position = self.at((begin + row).clamp(from, to - 1));
+                    for (to, from) in [(keys, position.keys), (values, position.values)] {
+                        to.add(row * depth).copy_from_nonoverlapping(from, self.head_dim);
+                        to.add(row * depth + self.head_dim).write_bytes(0, depth - self.head_dim);
+                    }
+                }
+                *part = Part { keys, values };
+            }
+        }
+        parts
+    }
+
+    /// Whether tiles can take the 16 positions from `begin` on as they lie: those `from..to` are there.
+    fn lies_in_rows(&self, begin: usize, from: usize, to: usize) -> bool {
+        let one_block = begin / self.block_tokens == (begin + ROWS - 1) / self.block_tokens;
+        self.head_dim.is_multiple_of(DEPTH) && begin >= from && begin + ROWS <= to && one_block
+    }
+
+    /// Keys and values from a position on, to the end of its block.
+    ///
+    /// # Safety
+    /// The blocks cover the position.
+    unsafe fn at(&self, position: usize) -> Part {
+        let (block, offset) = (position / self.block_tokens, position % self.block_tokens);
+        // SAFETY: the block is in the table and in the pool, as the caller says.
+        unsafe {
+            let block = self.blocks.get_unchecked(block - self.first_block).0 as usize;
+            let keys = self.pool.add(block * self.record_bytes).cast::<bf16>().add(offset * self.head_dim);
+            Part { keys, values: keys.add(self.block_tokens * self.head_dim) }
+        }
+    }
+
+    /// Asks for the 64 positions from `base` on, as far as they are before `end` and lie in rows: they are the next that are read.
+    ///
+    /// # Safety
+    /// The blocks cover what is before `end`.
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    unsafe fn ask_for(&self, base: usize, end: usize) {
+        for begin in (base..base + POSITIONS).step_by(ROWS) {
+            if !self.lies_in_rows(begin, base, end) {
+                continue;
+            }
+            // SAFETY: as the caller says.
+            let Part { keys, values } = unsafe { self.at(begin) };
+            for line in (0..ROWS * self.head_dim * size_of::<bf16>()).step_by(64) {
+                // SAFETY: the lines are in the block.
+                unsafe {
+                    _mm_prefetch::<_MM_HINT_T1>(keys.cast::<i8>().add(line));
+                    _mm_prefetch::<_MM_HINT_T1>(values.cast::<i8>().add(line));
+                }
+            }
+        }
+    }
+}
+
+/// Makes columns of 16 queries, in two parts: rounded, and what that left out. Scores come in units of ln 2, but for those that are capped.
+///
+/// # Safety
+/// The queries can be read, `rows` has room for 16 of them in two parts, `to` for their columns.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512bf16")]
+unsafe fn turn_queries(s: Avx512, a: &Attention<'_>, group: usize, rows: *mut bf16, to: *mut u32) {
+    let depth = padded(a.head_dim);
+    let scale = if a.cap.is_some() { a.scale } else { a.scale * std::f32::consts::LOG2_E };
+    // SAFETY: as the caller says; lanes are below 16 and numbers below `depth`.
+    unsafe {
+        for lane in 0..COLUMNS {
+            let (rounded, rest) = (rows.add(lane * depth), rows.add((COLUMNS + lane) * depth));
+            let query = group * COLUMNS + lane;
+            if query < a.count {
+                let x = a.queries.add(a.offset(a.first + query, a.query_stride));
+                split(Isa::Avx512(s), &Split { x, count: a.head_dim, scale, padded: depth, rounded, rest });
+            } else {
+                rounded.write_bytes(0, depth);
+                rest.write_bytes(0, depth);
+            }
+        }
+        for step in 0..depth / DEPTH {
+            for part in 0..2 {
+                let mut square = [s.splat(0.0); LANES];
+                for (lane, row) in square.iter_mut().enumerate() {
+                    *row = s.load(rows.add((part * COLUMNS + lane) * depth + step * DEPTH).cast());
+                }
+                for (pair, columns) in s.transpose(square).iter().enumerate() {
+                    s.store(to.add(((2 * step + part) * ROWS + pair) * COLUMNS).cast(), *columns);
+                }
+            }
+        }
+    }
+}
+
+/// Turns the values of 64 positions: numbers of a head become rows, pairs of positions columns.
+///
+/// # Safety
+/// The parts can be read, and `to` has room for them.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512bf16")]
+unsafe fn turn_values(s: Avx512, parts: &[Part; POSITIONS / ROWS], depth: usize, to: *mut u32) {
+    for (half, parts) in parts.chunks_exact(2).enumerate() {
+        for number in (0..depth).step_by(DEPTH) {
+            // In each quarter of a vector the low halves of two rows' numbers are zipped, or the high ones.
+            let (mut low, mut high) = ([s.splat(0.0); LANES], [s.splat(0.0); LANES]);
+            for pair in 0..LANES {
+                let row = pair % (LANES / 2) * 2;
+                // SAFETY: rows are below 16 and numbers below `depth`.
+                unsafe {
+                    let even = parts[pair / (LANES / 2)].values.add(row * depth + number);
+                    let (even, odd) = (_mm512_loadu_si512(even.cast()), _mm512_loadu_si512(even.add(depth).cast()));
+                    low[pair] = _mm512_castsi512_ps(_mm512_unpacklo_epi16(even, odd));
+                    high[pair] = _mm512_castsi512_ps(_mm512_unpackhi_epi16(even, odd));
+                }
+            }
+            for (quarter, square) in [low, high].into_iter().enumerate() {
+                for (i, columns) in s.transpose(square).iter().enumerate() {
+                    let number = number + i / 4 * 8 + quarter * 4 + i % 4;
+                    let tile = number / ROWS * 2 + half;
+                    // SAFETY: the tile's row is inside.
+                    unsafe { s.store(to.add((tile * ROWS + number % ROWS) * LANES).cast(), *columns) };
+                }
+            }
+        }
+    }
+}
+
+/// Divides the sums of 16 queries by their totals, and turns them into rows of the result.
+///
+/// # Safety
+/// The queries' places in `out` can be written, sums and totals read.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512bf16")]
+unsafe fn finish(s: Avx512, a: &Attention<'_>, group: usize, sums: *const f32, lanes: *const Lanes) {
+    // SAFETY: as the caller says; what is stored is below `head_dim`.
+    unsafe {
+        let total = s.load((&raw const (*lanes).total).cast());
+        for number in (0..a.head_dim).step_by(LANES) {
+            let mut square = [s.splat(0.0); LANES];
+            for (i, row) in square.iter_mut().enumerate() {
+                *row = s.div(s.load(sums.add((number + i) * LANES)), total);
+            }
+            let rows = s.transpose(square);
+            for (query, row) in (group * COLUMNS..a.count).zip(rows) {
+                let out = a.out.add(a.offset(a.first + query, a.out_stride) + number);
+                let numbers = a.head_dim - number;
+                let stored = if numbers >= LANES { u16::MAX } else { (1 << numbers) - 1 };
+                _mm512_mask_storeu_ps(out, stored, row);
+            }
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! The online softmax of 16 queries over 64 positions, a query in each lane: see [`super`].
+//!
+//! Scores come in units of ln 2, so that weights are powers of 2. The unit of a query's sums is changed only where a score is larger
+//! than the one it was chosen by, by [`LEAD`] or more: until then weights are at most 2^[`LEAD`], which bf16 and f32 hold as
+//! exactly as those below 1.
+//!
+//! Sources: Milakov and Gimelshein, "Online normalizer calculation for softmax" (2018); the lead is FlashAttention-4's.
+
+use super::{COLUMNS, GROUPS, POSITIONS};
+use crate::cpu::simd::{Avx512, LANES, Simd};
+use std::arch::x86_64::*;
+
+/// How much larger a score must be to become the unit.
+const LEAD: f32 = 8.0;
+/// Numbers from one position's scores to the next one's.
+const STRIDE: usize = GROUPS * COLUMNS;
+
+/// What is known of 16 queries.
+#[repr(C, align(64))]
+pub(super) struct Lanes {
+    /// First and last position that each attends to.
+    pub(super) first: [i32; LANES],
+    pub(super) last: [i32; LANES],
+    /// The score that is weighed as 1.
+    pub(super) unit: [f32; LANES],
+    /// Sum of the weights so far.
+    pub(super) total: [f32; LANES],
+}
+
+/// Scores that become weights.
+pub(super) struct Weigh {
+    /// The queries.
+    pub(super) lanes: *mut Lanes,
+    /// `[64 positions][32]`, of which these queries have the first 16 numbers.
+    pub(super) scores: *mut f32,
+    /// The first position.
+    pub(super) base: usize,
+    /// Whether some query does not attend to some of the positions.
+    pub(super) masked: bool,
+    /// Soft cap of the scores; they are in natural units then.
+    pub(super) cap: Option<f32>,
+    /// The weights, `[32 pairs of positions][16 queries]`.
+    pub(super) weights: *mut u32,
+    /// Sums so far, `[numbers of a head][16 queries]`, and how many vectors that are.
+    pub(super) sums: *mut f32,
+    pub(super) numbers: usize,
+}
+
+/// Makes weights of scores.
+///
+/// # Safety
+/// The CPU has what AMX asks for here ([`super::attend`]), the memory is there that the fields describe, and nobody else uses it.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512bf16")]
+pub(super) unsafe fn weigh(s: Avx512, p: &Weigh) {
+    // SAFETY: rows are below 64, and the rest as the caller says.
+    unsafe {
+        if let Some(cap) = p.cap {
+            for row in 0..POSITIONS {
+                let at = p.scores.add(row * STRIDE);
+                s.store(at, s.mul(s.soft_cap(s.load(at), cap), s.splat(std::f32::consts::LOG2_E)));
+            }
+        }
+        if p.masked {
+            let first = _mm512_load_si512((&raw const (*p.lanes).first).cast());
+            let last = _mm512_load_si512((&raw const (*p.lanes).last).cast());
+            for row in 0..POSITIONS {
+                let position = _mm512_set1_epi32((p.base + row) as i32);
+                let seen = _mm512_cmple_epi32_mask(first, position) & _mm512_cmple_epi32_mask(position, last);
+                _mm512_mask_storeu_ps(p.scores.add(row * STRIDE), !seen, _mm512_set1_ps(f32::NEG_INFINITY));
+            }
+        }
+        let mut most = [_mm512_set1_ps(f32::NEG_INFINITY); 4];
+        for row in (0..POSITIONS).step_by(most.len()) {
+            for (i, most) in most.iter_mut().enumerate() {
+                // What is no number does not count here, and makes no number of its weight.
+                *most = _mm512_max_ps(_mm512_load_ps(p.scores.add((row + i) * STRIDE)), *most);
+            }
+        }
+        let most = _mm512_max_ps(_mm512_max_ps(most[0], most[1]), _mm512_max_ps(most[2], most[3]));
+        let unit = change_unit(p, most);
+
+        let mut totals = [_mm512_setzero_ps(); 2];
+        let interleaved = interleaved();
+        for pair in 0..POSITIONS / 2 {
+            let scores = p.scores.add(2 * pair * STRIDE);
+            let even = exp2(_mm512_sub_ps(_mm512_load_ps(scores), unit));
+            let odd = exp2(_mm512_sub_ps(_mm512_load_ps(scores.add(STRIDE)), unit));
+            totals = [_mm512_add_ps(totals[0], even), _mm512_add_ps(totals[1], odd)];
+            let rounded = std::mem::transmute::<__m512bh, __m512i>(_mm512_cvtne2ps_pbh(odd, even));
+            _mm512_store_si512(p.weights.add(pair * LANES).cast(), _mm512_permutexvar_epi16(interleaved, rounded));
+        }
+        let total = (&raw mut (*p.lanes).total).cast::<f32>();
+        _mm512_store_ps(total, _mm512_add_ps(_mm512_load_ps(total), _mm512_add_ps(totals[0], totals[1])));
+    }
+}
+
+/// The unit by which scores of which `most` are the largest are weighed: a new one, for totals and sums too, in the lanes that need it.
+/// A lane that has seen no position is weighed by 0, which leaves its weights 0.
+///
+/// # Safety
+/// As [`weigh`].
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512bf16")]
+unsafe fn change_unit(p: &Weigh, most: __m512) -> __m512 {
+    // SAFETY: as the caller says.
+    unsafe {
+        let at = (&raw mut (*p.lanes).unit).cast::<f32>();
+        let before = _mm512_load_ps(at);
+        let grown = _mm512_cmp_ps_mask::<_CMP_GT_OQ>(most, _mm512_add_ps(before, _mm512_set1_ps(LEAD)));
+        let unit = _mm512_mask_mov_ps(before, grown, most);
+        if grown != 0 {
+            _mm512_store_ps(at, unit);
+            let shrink = _mm512_mask_mov_ps(_mm512_set1_ps(1.0), grown, exp2(_mm512_sub_ps(before, unit)));
+            let shrinks = |at: *mut f32| _mm512_store_ps(at, _mm512_mul_ps(_mm512_load_ps(at), shrink));
+            shrinks((&raw mut (*p.lanes).total).cast());
+            (0..p.numbers).for_each(|number| shrinks(p.sums.add(number * LANES)));
+        }
+        let nothing = _mm512_cmp_ps_mask::<_CMP_EQ_OQ>(unit, _mm512_set1_ps(f32::NEG_INFINITY));
+        _mm512_mask_mov_ps(unit, nothing, _mm512_setzero_ps())
+    }
+}
+
+/// `2^x` with a relative error under 4e-6, a tenth of a hundredth of what rounding to bf16 leaves; 1 for 0, exactly zero for minus infinity, NaN for NaN.
+/// A polynomial for what is above the integer below `x`, that for 0 is exact; made by the exchange algorithm of Remez.
+#[inline]
+#[target_feature(enable = "avx512f,avx512dq")]
+fn exp2(x: __m512) -> __m512 {
+    /// Of `_mm512_reduce_ps`: what is left above the integer below; no exception.
+    const ABOVE_FLOOR: i32 = 0b1001;
+    let above = _mm512_reduce_ps::<ABOVE_FLOOR>(x);
+    let mut power = _mm512_set1_ps(0.013_426_684);
+    for coefficient in [0.052_242_473, 0.241_280_2, 0.693_044_84, 1.0] {
+        power = _mm512_fmadd_ps(power, above, _mm512_set1_ps(coefficient));
+    }
+    _mm512_scalef_ps(power, x)
+}
+
+/// Which of 16 even and then 16 odd numbers goes where, so that the two of a query are neighbours.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn interleaved() -> __m512i {
+    const PLACES: [u16; 2 * LANES] = {
+        let mut places = [0; 2 * LANES];
+        let mut i = 0;
+        while i < 2 * LANES {
+            places[i] = (i / 2 + i % 2 * LANES) as u16;
+            i += 1;
+        }
+        places
+    };
+    // SAFETY: there are 64 bytes.
+    unsafe { _mm512_loadu_si512(PLACES.as_ptr().cast()) }
+}
