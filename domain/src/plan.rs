@@ -87,13 +87,24 @@ pub struct Sample {
 pub struct StepOutput {
     /// The step.
     pub step: StepId,
-    /// One entry per sample of the plan, in plan order; or why the step failed (then none of its KV counts as
-    /// written and the progress word was not raised beyond the layer that failed).
+    /// One entry per sample of the plan, in plan order, but for those of spans that failed alone; or why the step failed (then
+    /// none of its KV counts as written and the progress word was not raised beyond the layer that failed).
     pub sampled: Result<Vec<Sampled>, String>,
+    /// Spans that failed alone, in plan order: what they wrote does not count, what the others did does.
+    pub failed: Vec<FailedSpan>,
     /// From submit to end, as the device measured it.
     pub elapsed: Duration,
     /// The part of `elapsed` spent inside kernels.
     pub in_kernels: Duration,
+}
+
+/// A span that failed in a step whose other spans did not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FailedSpan {
+    /// Its number in the plan.
+    pub span: usize,
+    /// Why, for people.
+    pub reason: String,
 }
 
 /// A sampled token.

@@ -98,6 +98,7 @@ impl PlanThread {
             Err(TryRecvError::Disconnected) => self.in_flight.pop_front().map(|step| StepOutput {
                 step,
                 sampled: Err("the device's thread has ended".to_owned()),
+                failed: Vec::new(),
                 elapsed: Duration::ZERO,
                 in_kernels: Duration::ZERO,
             }),

@@ -113,9 +113,10 @@ impl Steps {
         self.device.submit(Arc::new(StepPlan { step: self.step, copies, spans }))?;
         loop {
             if let Some(output) = self.device.poll() {
-                return match output.sampled {
-                    Ok(_) => Ok(output),
-                    Err(reason) => Err(GaugeError::Step(reason)),
+                return match (&output.sampled, output.failed.first()) {
+                    (Ok(_), None) => Ok(output),
+                    (Ok(_), Some(failed)) => Err(GaugeError::Step(failed.reason.clone())),
+                    (Err(reason), _) => Err(GaugeError::Step(reason.clone())),
                 };
             }
             thread::park_timeout(WAIT);

@@ -234,6 +234,8 @@ declare! {
     /// Messages that were lost since their receiver's inbox was full or gone, by channel.
     counter Count "baton_messages_dropped_total" messages_dropped(worker: WorkerId, channel: &'static str);
 
+    /// Sequences that failed alone in an engine step, since what the model made of them was not finite; the rest of the step counts.
+    counter Count "baton_sequences_failed_total" sequences_failed(worker: WorkerId);
     /// Seconds of an engine step.
     histogram Seconds "baton_step_seconds" step_time(worker: WorkerId) in SECONDS;
     /// Seconds of a step on the device, from submit to end, that were spent outside kernels.

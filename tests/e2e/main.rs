@@ -25,6 +25,7 @@ mod kills;
 mod lifecycle;
 mod metrics;
 mod models;
+mod not_finite;
 mod object;
 mod probes;
 mod process;

@@ -5,7 +5,7 @@ use domain::{KvLayout, Token};
 use engine::device::{Device, DeviceLimits};
 use engine::sim::{Course, Oracle, SimConfig, SimDevice, StepTime, Vocabulary};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use tests::cluster::Asked;
 
@@ -16,6 +16,8 @@ pub(crate) struct Knobs {
     pub(crate) layer_us: AtomicU64,
     /// The step that fails in its second layer; 0: none.
     pub(crate) failing_step: AtomicU64,
+    /// The last span of the next step that has several fails alone.
+    pub(crate) one_fails: AtomicBool,
     /// Rows of all steps.
     pub(crate) rows: AtomicU64,
     /// The most spans that a step had.
@@ -37,7 +39,9 @@ pub(crate) fn device(layout: KvLayout, limits: DeviceLimits, knobs: Arc<Knobs>) 
         let fails = knobs.failing_step.load(Ordering::Relaxed) == plan.step.0;
         // K and V of a layer are written at its end, so that the next one takes as long as its reads may.
         let time = StepTime { layer, layer_written: layer, ..StepTime::default() };
-        Course { time, fails_in: fails.then_some(1) }
+        let one_fails = plan.spans.len() > 1 && knobs.one_fails.swap(false, Ordering::Relaxed);
+        let last = one_fails.then(|| plan.spans.len() - 1);
+        Course { time, fails_in: fails.then_some(1), span_fails: last }
     };
     let describe = "knobs".to_owned();
     let config = SimConfig { layout, limits, vocabulary: vocabulary(), course: Box::new(course), torn, describe };

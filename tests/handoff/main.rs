@@ -272,6 +272,38 @@ fn a_failed_step_fails_the_attempt_and_nothing_else() {
 }
 
 #[test]
+fn a_sequence_that_fails_alone_fails_its_attempt_and_no_other_of_its_steps() {
+    for in_prompts in [true, false] {
+        let mut cluster = Cluster::new(&Options { chunk: 8, ..options(None) });
+        cluster.prefill_knobs.layer_us.store(1000, Ordering::Relaxed);
+        cluster.decode_knobs.layer_us.store(1000, Ordering::Relaxed);
+        // Chunks of 8 leave prompts of 5 and 13 in common steps.
+        let requests: Vec<_> = (1..=4).map(|i| Asked::new(i, prompt(5 + 8 * (i as u32 % 2), i as u32), 60)).collect();
+        let knobs = if in_prompts { &cluster.prefill_knobs } else { &cluster.decode_knobs };
+        knobs.one_fails.store(true, Ordering::Relaxed);
+        requests.iter().for_each(|request| cluster.hand_off(request));
+        cluster.until("a sequence to fail", |cluster| {
+            cluster.failures.iter().any(|(_, _, why, _)| *why == Failure::Engine)
+        });
+        let failed = cluster.failures.iter().find(|(_, _, why, _)| *why == Failure::Engine).map(|failure| failure.0);
+        let failed = failed.expect("one just did");
+        let (lost, others): (Vec<_>, Vec<_>) =
+            requests.into_iter().partition(|request| domain::RequestId(request.id) == failed);
+        for request in &others {
+            cluster.wait_end(request);
+            assert_eq!(cluster.text(request, 0), cluster.expected(request, 0));
+        }
+        assert!(cluster.failures.iter().all(|(request, ..)| *request == failed), "{:?}", cluster.failures);
+        cluster.wait_idle();
+        cluster.failures.clear();
+        // What it had written does not serve anybody.
+        let again: Vec<_> = lost.into_iter().map(|request| Asked { epoch: Epoch(2), ..request }).collect();
+        assert_eq!(again.len(), 1);
+        check(&mut cluster, &again);
+    }
+}
+
+#[test]
 fn a_lease_that_lapses_gives_no_wrong_tokens() {
     let mut cluster = Cluster::new(&Options { chunk: 8, ..options(None) });
     cluster.prefill_knobs.layer_us.store(2_000, Ordering::Relaxed);

@@ -20,6 +20,7 @@ use domain::{SeqKey, StepId, Time};
 use engine::device::Device;
 use kv_manager::Heard;
 use scheduler::Work;
+use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
 use telemetry::failpoint::{self, Place};
@@ -417,9 +418,20 @@ impl<R: Role> Machine<R> {
             Err(reason) => return self.failed(now, &work, &reason),
         };
         core.in_step.clear();
-        core.scheduler.computed(&work);
+        let failed = |number: usize| output.failed.iter().find(|failed| failed.span == number);
+        let computed: Vec<Work> =
+            work.iter().enumerate().filter(|(number, _)| failed(*number).is_none()).map(|(_, work)| *work).collect();
+        core.scheduler.computed(&computed);
         let mut sampled = sampled.into_iter();
-        for work in &work {
+        for (number, work) in work.iter().enumerate() {
+            if let Some(failed) = failed(number) {
+                // What it said before comes before its end.
+                self.core.flush_rows();
+                self.core.meters.sequences_failed.increment(1);
+                self.failed(now, slice::from_ref(work), &failed.reason);
+                continue;
+            }
+            let core = &mut self.core;
             let samples: Vec<Sampled> = sampled.by_ref().take(usize::from(work.samples)).collect();
             let Some(sequence) = core.sequences.get(&work.key) else { continue };
             if sequence.closing {
@@ -445,14 +457,14 @@ impl<R: Role> Machine<R> {
                 }
             }
         }
-        core.flush_rows();
+        self.core.flush_rows();
     }
 
-    /// A step failed: what it was to write is void.
+    /// A step failed, or some of its work alone: what that was to write is void.
     fn failed(&mut self, now: Time, work: &[Work], reason: &str) {
         let core = &mut self.core;
         core.in_step.clear();
-        tracing::error!(worker = core.config.name, reason, "a step failed");
+        tracing::error!(worker = core.config.name, sequences = work.len(), reason, "a step failed, or sequences of it");
         if planted::is(Bug::FailedStepPassesWord) {
             // The next step computes the same again, and its word passes what readers still wait for of this one.
             for work in work {

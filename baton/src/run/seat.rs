@@ -170,7 +170,7 @@ fn device(config: &Config, model: &Model, pool: &Pool, reach: Reach) -> Result<B
         Engine::Sim(cost, vocabulary) => {
             let (cost, percent) = (*cost, config.sim.speed_percent);
             let speed = f64::from(percent) / 100.0;
-            let course = move |plan: &StepPlan| Course { time: cost.step(plan).at_speed(speed), fails_in: None };
+            let course = move |plan: &StepPlan| Course { time: cost.step(plan).at_speed(speed), ..Course::default() };
             Box::new(SimDevice::new(SimConfig {
                 layout,
                 limits,

@@ -1,6 +1,7 @@
 //! A plan laid out in rows: what the kernels of a step go by. Planned for the limits, refilled for every step.
 
 use super::kernels::QUERY_TILE;
+use super::leader::sampled;
 use crate::device::DeviceLimits;
 use domain::Token;
 use domain::plan::{Input, StepPlan};
@@ -99,8 +100,9 @@ impl Batch {
         }
     }
 
-    /// Lays out `plan`, a valid one. `previous`: what the step before sampled.
-    pub(super) fn fill(&mut self, plan: &StepPlan, previous: &[Token]) {
+    /// Lays out `plan`, a valid one. `previous`: what the step before sampled. For a token that it did not, any will do: the span
+    /// fails.
+    pub(super) fn fill(&mut self, plan: &StepPlan, previous: &[Option<Token>]) {
         self.rows.clear();
         self.tiles.clear();
         self.sampling.clear();
@@ -113,7 +115,7 @@ impl Batch {
             for (&input, position) in span.inputs.iter().zip(span.start..) {
                 let token = match input {
                     Input::Token(token) => token,
-                    Input::Sampled(sample) => previous[sample as usize],
+                    Input::Sampled(sample) => sampled(previous, sample).unwrap_or(0),
                 };
                 self.rows.push(Row { token, position, span: index, zeroed: 0 });
             }

@@ -7,7 +7,7 @@ use super::memory::{Arena, Memory};
 use super::model::CpuModel;
 use super::rotary::RotaryTables;
 use super::simd::Isa;
-use super::step::{Engine, Scene, Slot, Step};
+use super::step::{Engine, Scene, Slot, Step, Trouble};
 use super::{CpuError, Taps};
 use crate::clock::now;
 use crate::device::DeviceLimits;
@@ -16,7 +16,7 @@ use crate::plan_thread::{Submitted, lock};
 use crate::pool::Pool;
 use crate::sampling::Sampler;
 use crate::timed::Timed;
-use domain::plan::{Input, Sampled, StepOutput, StepPlan};
+use domain::plan::{FailedSpan, Input, Sampled, StepOutput, StepPlan};
 use domain::{KvLayout, ProgressWord, Token};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
@@ -28,9 +28,13 @@ pub(super) struct Leader {
     crew: Crew,
     batch: Batch,
     slots: Vec<Slot>,
-    /// What the step before sampled; empty if it failed.
-    previous: Vec<Token>,
+    troubles: Vec<Trouble>,
+    /// What the step before sampled: nothing where a span failed, no entry where all of it did.
+    previous: Vec<Option<Token>>,
 }
+
+/// What was sampled of the spans that did not fail, and those that did.
+type Computed = (Vec<Sampled>, Vec<FailedSpan>);
 
 impl Leader {
     #[allow(clippy::too_many_arguments)]
@@ -75,6 +79,8 @@ impl Leader {
             crew,
             batch,
             slots: (0..limits.samples_max).map(|_| Mutex::new(None)).collect(),
+            // A span has a row at least.
+            troubles: (0..limits.rows_max).map(|_| Mutex::new(None)).collect(),
             previous: Vec::with_capacity(limits.samples_max),
         })
     }
@@ -84,30 +90,35 @@ impl Leader {
         let plan = &*submitted.plan;
         let mut in_kernels = Duration::ZERO;
         let outcome = catch_unwind(AssertUnwindSafe(|| self.compute(plan, &mut in_kernels)));
-        let sampled = outcome.unwrap_or_else(|panic| Err(panic_message(&*panic)));
-        self.previous.clear();
-        self.previous.extend(sampled.iter().flatten().map(|sampled| sampled.token));
-        StepOutput { step: plan.step, sampled, elapsed: now().duration_since(submitted.at), in_kernels }
+        let (sampled, failed) = match outcome.unwrap_or_else(|panic| Err(panic_message(&*panic))) {
+            Ok((sampled, failed)) => (Ok(sampled), failed),
+            Err(reason) => {
+                self.previous.clear();
+                (Err(reason), Vec::new())
+            }
+        };
+        StepOutput { step: plan.step, sampled, failed, elapsed: now().duration_since(submitted.at), in_kernels }
     }
 
-    fn compute(&mut self, plan: &StepPlan, in_kernels: &mut Duration) -> Result<Vec<Sampled>, String> {
-        let Self { engine, crew, batch, slots, previous } = self;
-        let takes_sampled =
-            || plan.spans.iter().flat_map(|span| &span.inputs).any(|input| matches!(input, Input::Sampled(_)));
-        if previous.is_empty() && takes_sampled() {
-            return Err("the step before, which sampled the inputs, failed".to_owned());
-        }
+    fn compute(&mut self, plan: &StepPlan, in_kernels: &mut Duration) -> Result<Computed, String> {
+        let Self { engine, crew, batch, slots, troubles, previous } = self;
         batch.fill(plan, previous);
-        let slots = &slots[..plan.samples()];
+        let (slots, troubles) = (&slots[..plan.samples()], &troubles[..plan.spans.len()]);
         slots.iter().for_each(|slot| *lock(slot) = None);
-        let scene = Scene { engine, plan, batch, slots };
+        for (trouble, span) in troubles.iter().zip(&plan.spans) {
+            let is_missing = |input: &Input| matches!(*input, Input::Sampled(n) if sampled(previous, n).is_none());
+            let missing = span.inputs.iter().any(is_missing);
+            *lock(trouble) = missing.then(|| "the step before, which sampled an input, failed".to_owned());
+        }
+        let scene = Scene { engine, plan, batch, slots, troubles };
         let mut step = Step { scene, crew, part: Part::default(), in_kernels: Duration::ZERO };
         step.copy(&plan.copies);
         if batch.rows.is_empty() {
             // A reader of what was copied waits for the whole step.
             engine.progress.raise(plan.step, (engine.layers.len() - 1) as u16);
             *in_kernels = step.in_kernels;
-            return Ok(Vec::new());
+            previous.clear();
+            return Ok((Vec::new(), Vec::new()));
         }
         step.prepare();
         let decoder = &engine.model.decoder;
@@ -117,12 +128,29 @@ impl Leader {
         };
         *in_kernels = step.in_kernels;
         done.map_err(|error| error.to_string())?;
-        let mut sampled = Vec::with_capacity(slots.len());
-        for slot in slots {
-            sampled.push(lock(slot).take().expect("every sample of the plan was taken")?);
+        previous.clear();
+        let (mut sampled, mut failed) = (Vec::with_capacity(slots.len()), Vec::new());
+        let mut slots = slots.iter();
+        for (number, span) in plan.spans.iter().enumerate() {
+            let own = slots.by_ref().take(span.samples.len()).map(|slot| lock(slot).take());
+            if let Some(reason) = lock(&troubles[number]).take() {
+                failed.push(FailedSpan { span: number, reason });
+                previous.extend(own.map(|_| None));
+            } else {
+                for slot in own {
+                    let one = slot.expect("every sample of a span without trouble was taken");
+                    previous.push(Some(one.token));
+                    sampled.push(one);
+                }
+            }
         }
-        Ok(sampled)
+        Ok((sampled, failed))
     }
+}
+
+/// The token that the step before sampled as its `n`-th, if its span did not fail.
+pub(super) fn sampled(previous: &[Option<Token>], n: u32) -> Option<Token> {
+    previous.get(n as usize).copied().flatten()
 }
 
 /// What a panic said.

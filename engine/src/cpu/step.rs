@@ -13,7 +13,7 @@ use super::rotary::RotaryTables;
 use super::simd::Isa;
 use crate::clock::now;
 use crate::device::PoolMemory;
-use crate::ops::{Axis, Buffer, Embedding, Linear, Norm, NormArgs, Ops, OpsError, OpsResult};
+use crate::ops::{Axis, Buffer, Embedding, Linear, Norm, NormArgs, Ops, OpsResult};
 use crate::plan_thread::lock;
 use crate::pool::Pool;
 use crate::sampling::Sampler;
@@ -57,7 +57,9 @@ pub(super) struct Engine {
 }
 
 /// Where a sampled token goes.
-pub(super) type Slot = Mutex<Option<Result<Sampled, String>>>;
+pub(super) type Slot = Mutex<Option<Sampled>>;
+/// Why a span failed, if it did.
+pub(super) type Trouble = Mutex<Option<String>>;
 
 /// What all tasks of a step see.
 #[derive(Clone, Copy)]
@@ -67,6 +69,8 @@ pub(super) struct Scene<'a> {
     pub(super) batch: &'a Batch,
     /// One for each sample of the plan.
     pub(super) slots: &'a [Slot],
+    /// One for each span of the plan.
+    pub(super) troubles: &'a [Trouble],
 }
 
 /// One step.
@@ -164,6 +168,21 @@ impl<'a> Step<'a> {
         &self.scene.batch.rows[self.part.rows.clone()]
     }
 
+    /// Spans of which a row is not finite in the residual stream fail, whether they sample or not: no later layer mends such a row, and what attends to it must
+    /// not be cached for others. A value that is not finite reaches earlier rows of its span as well, by a weight of zero.
+    fn look_for_trouble(&mut self, residual: Buffer) {
+        let (scene, residual, first) = (self.scene, self.rows(residual), self.part.rows.start);
+        let inputs = self.inputs();
+        self.each_row(inputs.len(), &|index| {
+            // SAFETY: the row is in the arena, is `hidden` wide, and nobody writes it now.
+            let row = unsafe { slice::from_raw_parts(residual.row(index), scene.engine.model.spec.hidden) };
+            if !all_finite(row) {
+                let place = scene.place(first + index);
+                scene.fail(inputs[index].span, || format!("what the model makes of {place} is not finite"));
+            }
+        });
+    }
+
     /// RMS norm of `count` rows of the residual stream: of each, which row of the part it is and which of the result.
     fn norm_rows(&mut self, args: NormArgs, count: usize, rows: &(dyn Fn(usize) -> (usize, usize) + Sync)) {
         let engine = self.scene.engine;
@@ -217,16 +236,27 @@ impl Scene<'_> {
 
     /// Samples of one row of logits.
     fn sample_row(&self, thread: usize, sampling: &Sampling, logits: &[f32]) {
-        let finite = logits.iter().all(|logit| logit.is_finite());
+        if !all_finite(logits) {
+            return self.fail(sampling.span, || format!("the model's logits after {} are not finite", self.place(sampling.row)));
+        }
         let mut sampler = lock(&self.engine.samplers[thread]);
         for (i, sample) in self.plan.spans[sampling.span].samples.iter().enumerate() {
-            let sampled = match finite {
-                true => sampler.sample(logits, sample),
-                false => Err(format!("the logits of {} are not finite", sample.key)),
-            };
-            let slot = &self.slots[sampling.first_sample + i];
-            *lock(slot) = Some(sampled);
+            match sampler.sample(logits, sample) {
+                Ok(sampled) => *lock(&self.slots[sampling.first_sample + i]) = Some(sampled),
+                Err(reason) => self.fail(sampling.span, || reason),
+            }
         }
+    }
+
+    /// A span fails alone; the first reason counts.
+    fn fail(&self, span: usize, reason: impl FnOnce() -> String) {
+        lock(&self.troubles[span]).get_or_insert_with(reason);
+    }
+
+    /// An input row, for people.
+    fn place(&self, row: usize) -> String {
+        let Row { token, position, .. } = self.batch.rows[row];
+        format!("token {token} at position {position}")
     }
 
     /// Logits of sampling row `index`.
@@ -427,6 +457,7 @@ impl Ops for Step<'_> {
     fn sampling_norm(&mut self, args: NormArgs) -> OpsResult {
         let batch = self.scene.batch;
         let Part { rows, sampling, .. } = self.part.clone();
+        self.look_for_trouble(args.residual);
         self.norm_rows(args, sampling.len(), &|index| {
             let index = sampling.start + index;
             (batch.sampling[index].row - rows.start, index)
@@ -463,7 +494,13 @@ impl Ops for Step<'_> {
         self.run(batch.sampling.len(), &|thread, index| {
             scene.sample_row(thread, &batch.sampling[index], scene.logits_row(logits, index));
         });
-        let failed = |slot: &Slot| lock(slot).as_ref().and_then(|sampled| sampled.as_ref().err().cloned());
-        scene.slots.iter().find_map(failed).map_or(Ok(()), |reason| Err(OpsError(reason)))
+        Ok(())
     }
+}
+
+/// Whether all numbers are. To the end in any case, so that it is a loop over vectors.
+fn all_finite(numbers: &[f32]) -> bool {
+    // Without its sign, a number that is not finite is the larger one in bits too.
+    let largest = numbers.iter().fold(0, |largest: i32, x| largest.max((x.to_bits() & 0x7fff_ffff) as i32));
+    largest < f32::INFINITY.to_bits() as i32
 }

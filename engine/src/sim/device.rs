@@ -9,7 +9,7 @@ use crate::clock::now;
 use crate::device::{Device, DeviceLimits, PoolMemory, SubmitError};
 use crate::plan_thread::{PlanThread, Submitted};
 use crate::pool::Pool;
-use domain::plan::{Sampled, StepOutput, StepPlan};
+use domain::plan::{FailedSpan, Sampled, StepOutput, StepPlan};
 use domain::{KvLayout, ProgressWord};
 use std::io;
 use std::sync::Arc;
@@ -23,6 +23,8 @@ pub struct Course {
     pub time: StepTime,
     /// The layer in which it fails, before that layer writes anything.
     pub fails_in: Option<u16>,
+    /// The span that fails alone, by its number in the plan.
+    pub span_fails: Option<usize>,
 }
 
 /// How a simulated device is made.
@@ -145,25 +147,30 @@ impl Runner {
         // Deadlines count from when the card could begin, not from when this thread woke up: late wake-ups do not add up.
         let begin = submitted.at.max(self.free_at);
         let course = (self.course)(plan);
-        let sampled = self.compute(plan, &course, begin);
-        match sampled {
-            Ok(_) => {
+        let (sampled, failed) = match self.compute(plan, &course, begin) {
+            Ok((sampled, failed)) => {
                 self.free_at = begin + course.time.total(self.model.layers());
                 sleep_until(self.free_at);
+                (Ok(sampled), failed)
             }
-            Err(_) => self.model.fail(),
-        }
+            Err(reason) => {
+                self.model.fail();
+                (Err(reason), Vec::new())
+            }
+        };
         self.torn.store(self.model.torn(), Ordering::Relaxed);
         let end = now();
         let (elapsed, in_kernels) = (end.duration_since(submitted.at), end.duration_since(begin));
-        StepOutput { step: plan.step, sampled, elapsed, in_kernels }
+        StepOutput { step: plan.step, sampled, failed, elapsed, in_kernels }
     }
 
-    fn compute(&mut self, plan: &StepPlan, course: &Course, begin: Instant) -> Result<Vec<Sampled>, String> {
-        if !self.model.knows_inputs(plan) {
-            return Err("the step before, which sampled the inputs, failed".to_owned());
-        }
-        self.model.copy(plan);
+    fn compute(
+        &mut self,
+        plan: &StepPlan,
+        course: &Course,
+        begin: Instant,
+    ) -> Result<(Vec<Sampled>, Vec<FailedSpan>), String> {
+        self.model.begin(plan, course.span_fails);
         for layer in 0..self.model.layers() {
             sleep_until(begin + course.time.written(layer));
             if course.fails_in == Some(layer) {

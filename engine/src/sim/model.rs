@@ -5,7 +5,7 @@
 
 use super::tags::{Vocabulary, layer_read, mix, read_slot, tag};
 use crate::device::PoolMemory;
-use domain::plan::{Input, Sampled, Span, StepPlan, TokenLogprobs};
+use domain::plan::{FailedSpan, Input, Sampled, Span, StepPlan, TokenLogprobs};
 use domain::{BlockId, KvLayout, Token};
 use std::sync::Arc;
 
@@ -20,8 +20,10 @@ pub struct SimModel {
     /// Per layer its KV group and its place in the group's records.
     places: Vec<(usize, usize)>,
     pools: Vec<Arc<dyn PoolMemory>>,
-    /// What the step before sampled.
-    previous: Vec<Token>,
+    /// What the step before sampled: nothing where a span failed, no entry where all of it did.
+    previous: Vec<Option<Token>>,
+    /// Spans of this step that fail alone.
+    failing: Vec<FailedSpan>,
     torn: u64,
 }
 
@@ -41,7 +43,7 @@ impl SimModel {
         let places: Vec<_> = places.into_iter().collect::<Option<_>>()?;
         let aligned = pools.iter().all(|pool| pool.as_ptr().addr().is_multiple_of(WORD));
         let fits = pools.len() == layout.groups.len() && aligned && !places.is_empty();
-        fits.then_some(Self { layout, vocabulary, places, pools, previous: Vec::new(), torn: 0 })
+        fits.then_some(Self { layout, vocabulary, places, pools, previous: Vec::new(), failing: Vec::new(), torn: 0 })
     }
 
     /// The layers that a step writes, one after the other.
@@ -54,22 +56,24 @@ impl SimModel {
         self.torn
     }
 
-    /// Whether the inputs of `plan` are known: not those that the step before should have sampled if it failed.
-    pub fn knows_inputs(&self, plan: &StepPlan) -> bool {
-        let mut inputs = plan.spans.iter().flat_map(|span| &span.inputs);
-        inputs.all(|input| match *input {
-            Input::Token(_) => true,
-            Input::Sampled(sample) => (sample as usize) < self.previous.len(),
-        })
-    }
-
     /// A step ends without having sampled.
     pub fn fail(&mut self) {
         self.previous.clear();
     }
 
-    /// Copies the records that the plan wants copied. Comes before the first layer.
-    pub fn copy(&mut self, plan: &StepPlan) {
+    /// Begins a step: copies the records that the plan wants copied. Spans fail alone whose inputs the step before should have
+    /// sampled and did not, and `fails`: what they write is wrong, and nothing is sampled of them. Comes before the first layer.
+    pub fn begin(&mut self, plan: &StepPlan, fails: Option<usize>) {
+        self.failing.clear();
+        for (number, span) in plan.spans.iter().enumerate() {
+            let missing = |input: &Input| matches!(*input, Input::Sampled(n) if self.sampled(n).is_none());
+            let reason = match span.inputs.iter().any(missing) {
+                true => "the step before, which sampled an input, failed",
+                false if fails == Some(number) => "the sequence was made to fail",
+                false => continue,
+            };
+            self.failing.push(FailedSpan { span: number, reason: reason.to_owned() });
+        }
         for copy in &plan.copies {
             let group = usize::from(copy.group.0);
             let record = self.layout.record_bytes(group);
@@ -89,7 +93,8 @@ impl SimModel {
         let (group, _) = self.places[usize::from(layer)];
         // With a window of one token, no position sees the one before.
         let chained = self.layout.groups[group].window != Some(1);
-        for span in &plan.spans {
+        for (number, span) in plan.spans.iter().enumerate() {
+            let fails = self.fails(number);
             let mut before = 0;
             if chained && span.start > 0 {
                 before = self.tag_at(span, layer, span.start - 1);
@@ -97,9 +102,11 @@ impl SimModel {
             for (position, input) in (span.start..).zip(&span.inputs) {
                 let token = match *input {
                     Input::Token(token) => token,
-                    Input::Sampled(sample) => self.previous[sample as usize],
+                    Input::Sampled(sample) => self.sampled(sample).unwrap_or_default(),
                 };
                 before = tag(layer, position, token, if chained { before } else { 0 });
+                // Another one than is right, and a whole one: whoever takes it says another text.
+                before = if fails { mix(before, 1) } else { before };
                 self.write_slot(span, layer, position, before, !before);
             }
             let end = span.start + span.inputs.len() as u32;
@@ -109,11 +116,19 @@ impl SimModel {
         }
     }
 
-    /// The samples of the plan, in plan order. Comes after its last layer. The model is certain of what it says: the log
-    /// probability of a token is 0, and there are no alternatives.
-    pub fn sample(&mut self, plan: &StepPlan) -> Vec<Sampled> {
+    /// The samples of the plan, in plan order, and the spans that failed alone. Comes after its last layer. The model is certain
+    /// of what it says: the log probability of a token is 0, and there are no alternatives.
+    pub fn sample(&mut self, plan: &StepPlan) -> (Vec<Sampled>, Vec<FailedSpan>) {
         let mut sampled = Vec::with_capacity(plan.samples());
-        for span in plan.spans.iter().filter(|span| !span.samples.is_empty()) {
+        self.previous.clear();
+        for (number, span) in plan.spans.iter().enumerate() {
+            if span.samples.is_empty() {
+                continue;
+            }
+            if self.fails(number) {
+                self.previous.extend(span.samples.iter().map(|_| None));
+                continue;
+            }
             let query = span.start + span.inputs.len() as u32 - 1;
             let first = (0..self.layout.groups.len()).map(|group| self.layout.window_start(group, query)).min();
             let mut state = 0;
@@ -124,18 +139,27 @@ impl SimModel {
                     state = mix(state, self.tag_at(span, layer, position));
                 }
             }
-            sampled.extend(span.samples.iter().map(|sample| {
+            for sample in &span.samples {
                 let token = self.vocabulary.draw(state, sample);
                 let logprobs = sample.params.logprobs.map(|top| TokenLogprobs {
                     logprob: 0.0,
                     top: std::iter::once((token, 0.0)).take(top as usize).collect(),
                 });
-                Sampled { key: sample.key, token, logprobs }
-            }));
+                sampled.push(Sampled { key: sample.key, token, logprobs });
+                self.previous.push(Some(token));
+            }
         }
-        self.previous.clear();
-        self.previous.extend(sampled.iter().map(|sampled| sampled.token));
-        sampled
+        (sampled, std::mem::take(&mut self.failing))
+    }
+
+    /// The token that the step before sampled as its `n`-th, if its span did not fail.
+    fn sampled(&self, n: u32) -> Option<Token> {
+        self.previous.get(n as usize).copied().flatten()
+    }
+
+    /// Whether span `number` of this step fails alone.
+    fn fails(&self, number: usize) -> bool {
+        self.failing.iter().any(|failed| failed.span == number)
     }
 
     /// The tag of a slot, counted where it is none.

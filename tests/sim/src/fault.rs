@@ -15,7 +15,7 @@ pub(crate) enum FaultKind {
     WorkerStuck,
     /// A worker is asked to drain, ends, and comes back.
     WorkerDrain,
-    /// A step fails in one of its layers.
+    /// A step fails in one of its layers, or one of its spans does at its end.
     StepFails,
     /// A router dies, and with it its clients' requests, and comes back.
     RouterCrash,

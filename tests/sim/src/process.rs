@@ -136,7 +136,7 @@ pub(crate) struct WorkerLife {
     pub(crate) progress: ProgressWord,
     pub(crate) model: SimModel,
     pub(crate) running: Option<Running>,
-    /// The next step to reach this layer fails there.
+    /// The next step to reach this layer fails there; the number of layers: one of the next step's spans fails alone.
     pub(crate) fails_in: Option<u16>,
     pub(crate) inbox: VecDeque<Inmail>,
     /// When its loop has its next turn.

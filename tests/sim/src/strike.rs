@@ -80,7 +80,7 @@ impl World {
                 self.agenda.enter(over, Event::DrainDeadline { worker: w, life });
             }
             FaultKind::StepFails => {
-                let layer = self.random.index(self.scenario.layout.layers()) as u16;
+                let layer = self.random.index(self.scenario.layout.layers() + 1) as u16;
                 self.workers[w].alive.iter_mut().for_each(|alive| alive.fails_in = Some(layer));
             }
             FaultKind::RouterCrash | FaultKind::RouterStuck => self.strike_router(kind, router, told, over),

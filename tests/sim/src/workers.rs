@@ -441,7 +441,10 @@ impl World {
         let Some(plan) = alive.shell.notes().submitted.clone() else { return };
         let cost = CostModel::new(Preset::named(PRESET).expect("the preset is there"));
         let time = cost.step(&plan).at_speed(self.scenario.speed);
-        alive.model.copy(&plan);
+        let layers = alive.model.layers();
+        // Beyond the last layer: the step succeeds, but for one of its spans.
+        let fails = alive.fails_in.take_if(|fails| *fails >= layers && !plan.spans.is_empty());
+        alive.model.begin(&plan, fails.map(|_| plan.step.0 as usize % plan.spans.len()));
         alive.running = Some(Running { plan, time, begin: self.now, layer: 0 });
         self.agenda.enter(self.now + time.written(0), Event::Layer { worker: w, life });
     }
@@ -455,9 +458,9 @@ impl World {
         let Some(step) = &mut alive.running else { return };
         let layers = alive.model.layers();
         let (plan, time, begin, layer) = (step.plan.clone(), step.time, step.begin, step.layer);
-        let sampled = if alive.fails_in.take_if(|fails| *fails <= layer).is_some() {
+        let (sampled, failed) = if alive.fails_in.take_if(|fails| *fails < layers && *fails <= layer).is_some() {
             alive.model.fail();
-            Err(format!("the step was made to fail in layer {layer}"))
+            (Err(format!("the step was made to fail in layer {layer}")), Vec::new())
         } else if layer < layers {
             step.layer += 1;
             alive.model.write_layer(&plan, layer);
@@ -466,10 +469,11 @@ impl World {
             self.agenda.enter(begin + next, Event::Layer { worker: w, life });
             return self.word_raised(w);
         } else {
-            Ok(alive.model.sample(&plan))
+            let (sampled, failed) = alive.model.sample(&plan);
+            (Ok(sampled), failed)
         };
         let elapsed = self.now.since(begin);
-        let output = StepOutput { step: plan.step, sampled, elapsed, in_kernels: elapsed };
+        let output = StepOutput { step: plan.step, sampled, failed, elapsed, in_kernels: elapsed };
         alive.running = None;
         let mut notes = alive.shell.notes();
         notes.submitted = None;

@@ -1,5 +1,6 @@
 //! A device with random weights, and plans made by hand.
 
+use crate::checkpoint::WEIGHTS_FILE;
 use crate::cpu::{CpuConfig, CpuDevice, CpuModel, Isa, LogitsTap, Pinning};
 use crate::device::{Device, DeviceLimits};
 use crate::models::ModelFiles;
@@ -22,10 +23,32 @@ pub(super) fn model(family: &str, shape: &str, dtype: Dtype) -> Arc<CpuModel> {
 
 /// The random model of this family and shape, open. Its directory is gone, its maps are not.
 pub(super) fn files(family: &str, shape: &str, dtype: Dtype) -> ModelFiles {
+    files_with(family, shape, dtype, |_| {})
+}
+
+/// The same, with the bytes of its weights changed.
+pub(super) fn files_with(family: &str, shape: &str, dtype: Dtype, change: impl FnOnce(&mut [u8])) -> ModelFiles {
     let dir = tempfile::TempDir::new().expect("a directory");
     let spec = RandomSpec::named(family, shape, 5, Some(dtype)).expect("family and shape have these names");
     spec.write(dir.path(), &mut |_, _| {}).expect("it is written");
+    let weights = dir.path().join(WEIGHTS_FILE);
+    let mut bytes = std::fs::read(&weights).expect("it can be read");
+    change(&mut bytes);
+    std::fs::write(weights, bytes).expect("it can be written");
     ModelFiles::load(dir.path()).expect("it can be read")
+}
+
+/// The random model without a number in what stands for a token.
+pub(super) fn model_without(token: Token, dtype: Dtype) -> Arc<CpuModel> {
+    let files = files_with("llama", "tiny", dtype, |bytes| {
+        let begin = 8 + u64::from_le_bytes(bytes[..8].try_into().expect("8 bytes")) as usize;
+        let header: serde_json::Value = serde_json::from_slice(&bytes[8..begin]).expect("the header is JSON");
+        let table = &header["model.embed_tokens.weight"];
+        let width = table["shape"][1].as_u64().expect("a width") as usize * dtype.bytes();
+        let at = begin + table["data_offsets"][0].as_u64().expect("an offset") as usize + token as usize * width;
+        bytes[at..at + width].fill(0xff);
+    });
+    Arc::new(CpuModel::load(files.spec, &files.checkpoint, &mut |_| {}).expect("it loads"))
 }
 
 /// Logits of spans that sampled.

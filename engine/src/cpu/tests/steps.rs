@@ -1,6 +1,6 @@
 //! What a step does besides the arithmetic.
 
-use super::rig::{BLOCKS, Rig, SEQUENCE_BLOCKS, files, key, model, sample, tokens};
+use super::rig::{BLOCKS, Logits, Rig, SEQUENCE_BLOCKS, files, key, model, model_without, sample, tokens};
 use crate::checkpoint::CheckpointError;
 use crate::cpu::{CpuModel, Isa, LogitsTap};
 use crate::device::{Device, SubmitError};
@@ -118,7 +118,7 @@ fn several_samples_of_a_row_come_in_the_order_of_the_plan() {
 }
 
 #[test]
-fn a_step_that_fails_says_so_and_the_device_goes_on() {
+fn a_sequence_that_fails_says_so_and_the_device_goes_on() {
     let mut rig = rig();
     let (_, expected) = rig.run(vec![rig.span(1, 0, &tokens(1, 4))]);
     // All bits set is NaN: what the step reads of the cache is not finite.
@@ -128,12 +128,51 @@ fn a_step_that_fails_says_so_and_the_device_goes_on() {
     second.spans[0].inputs[0] = Input::Sampled(0);
     rig.submit(first);
     rig.submit(second);
-    assert!(rig.output().sampled.unwrap_err().contains("not finite"));
-    assert!(rig.output().sampled.unwrap_err().contains("the step before"));
+    for reason in ["not finite", "the step before"] {
+        let output = rig.output();
+        assert_eq!(output.sampled, Ok(Vec::new()));
+        assert!(output.failed[0].reason.contains(reason), "{}", output.failed[0].reason);
+    }
     rig.logits.lock().unwrap().clear();
     let (output, logits) = rig.run(vec![rig.span(1, 0, &tokens(1, 4))]);
     assert!(output.sampled.is_ok());
     assert_eq!(logits, expected);
+}
+
+#[test]
+fn a_token_without_numbers_fails_its_own_sequence_and_changes_no_bit_of_others() {
+    let bits = |logits: Logits| -> Vec<_> {
+        logits.into_iter().map(|(key, row)| (key, row.iter().map(|x| x.to_bits()).collect::<Vec<_>>())).collect()
+    };
+    let (prompt, other) = (tokens(0, 80), tokens(2, 30));
+    let token = (0..512).find(|token| !prompt.contains(token) && !other.contains(token)).expect("a token is left");
+    for (dtype, isa) in [Dtype::F32, Dtype::Bf16].into_iter().flat_map(|dtype| Isa::available().into_iter().map(move |isa| (dtype, isa))) {
+        let mut whole = Rig::new(model("llama", "tiny", dtype), 16, 2, isa);
+        let mut broken = Rig::new(model_without(token, dtype), 16, 2, isa);
+        let steps = |rig: &Rig| {
+            let mut chunk = rig.span(1, 0, &[tokens(1, 70), vec![token], tokens(3, 9)].concat());
+            chunk.samples.clear();
+            let first = [rig.span(0, 0, &prompt), chunk, rig.span(2, 0, &other)];
+            let second = [rig.span(2, 30, &[5]), rig.span(3, 0, &[token]), rig.span(0, 80, &[6])];
+            [first, second]
+        };
+        for (spans, failing) in steps(&broken).into_iter().zip([1, 1]) {
+            let others = (0..).zip(&spans).filter(|(number, _)| *number != failing).map(|(_, span)| span.clone());
+            let (expected, logits) = whole.run(others.collect());
+            let (output, mut found) = broken.run(spans.to_vec());
+            assert_eq!(output.sampled, expected.sampled, "{dtype:?} on {isa}");
+            assert_eq!(output.failed.iter().map(|failed| failed.span).collect::<Vec<_>>(), [failing]);
+            assert!(output.failed[0].reason.contains(&format!("token {token} at position")), "{:?}", output.failed);
+            found.retain(|(key, _)| *key != spans[failing].key);
+            assert!(bits(found) == bits(logits), "{dtype:?} on {isa}");
+        }
+        // Its failure is no sample that a later step could take.
+        let mut plan = broken.plan(vec![broken.span(2, 31, &[0]), broken.span(3, 1, &[0])]);
+        (plan.spans[0].inputs[0], plan.spans[1].inputs[0]) = (Input::Sampled(0), Input::Sampled(1));
+        broken.submit(plan);
+        let output = broken.output();
+        assert_eq!((output.sampled.map(|sampled| sampled.len()), output.failed.len()), (Ok(1), 1));
+    }
 }
 
 #[test]

@@ -3,8 +3,8 @@
 use super::rig::{BLOCKS, SEED, TOKENS, known, layout, plan, prompt, span, vocabulary};
 use crate::device::{Device, DeviceLimits, SubmitError};
 use crate::sim::{Course, Oracle, SimConfig, SimDevice, SimError, StepTime};
-use domain::plan::{Input, StepOutput, StepPlan};
-use domain::{ProgressWord, SamplingParams, StepId};
+use domain::plan::{BlockTable, Input, Span, StepOutput, StepPlan};
+use domain::{BlockId, ProgressWord, SamplingParams, StepId};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
@@ -47,7 +47,7 @@ impl Rig {
 #[test]
 fn steps_run_in_order_and_take_sampled_tokens() {
     let layer = Duration::from_micros(500);
-    let mut rig = Rig::new(move |_| Course { time: StepTime { layer, ..StepTime::default() }, fails_in: None });
+    let mut rig = Rig::new(move |_| Course { time: StepTime { layer, ..StepTime::default() }, ..Course::default() });
     let (layout, prompt) = (layout(None), prompt(10, 1));
     rig.submit(plan(1, vec![span(&layout, 0, known(&prompt), Some(0))]));
     rig.submit(plan(2, vec![span(&layout, 10, vec![Input::Sampled(0)], Some(1))]));
@@ -72,10 +72,31 @@ fn a_failed_step_does_not_raise_the_word_and_the_device_goes_on() {
     rig.submit(plan(2, vec![span(&layout, 10, known(&[first]), Some(1))]));
     rig.submit(plan(3, vec![span(&layout, 11, vec![Input::Sampled(0)], Some(2))]));
     assert!(rig.output().sampled.is_err());
-    assert!(rig.output().sampled.is_err(), "its input was never sampled");
+    let third = rig.output();
+    assert_eq!(third.sampled, Ok(Vec::new()));
+    assert!(third.failed[0].reason.contains("the step before"), "its input was never sampled");
     assert_eq!(rig.device.progress().get(), ProgressWord::mark(StepId(2), 0));
     rig.submit(plan(4, vec![span(&layout, 10, known(&[first]), Some(1))]));
-    assert!(rig.output().sampled.is_ok());
+    let fourth = rig.output();
+    assert!(fourth.sampled.is_ok() && fourth.failed.is_empty());
+}
+
+#[test]
+fn a_span_that_fails_alone_leaves_the_others_as_they_are() {
+    let fails = |plan: &StepPlan| Course { span_fails: (plan.step == StepId(1)).then_some(1), ..Course::default() };
+    let mut rig = Rig::new(fails);
+    let (layout, prompt) = (layout(None), prompt(10, 1));
+    let others = Span { tables: vec![BlockTable { first: 0, blocks: (40..44).map(BlockId).collect() }], ..span(&layout, 0, known(&prompt), Some(0)) };
+    rig.submit(plan(1, vec![span(&layout, 0, known(&prompt), Some(0)), others.clone()]));
+    let first = rig.output();
+    assert_eq!(first.failed.iter().map(|failed| failed.span).collect::<Vec<_>>(), [1]);
+    let [said] = &first.sampled.expect("the step succeeds")[..] else { panic!("the other span sampled") };
+    let text = Oracle::new(&layout, vocabulary()).text(&prompt, &Arc::default(), SEED);
+    assert_eq!(said.token, text[0]);
+    assert_eq!(rig.device.progress().get(), ProgressWord::mark(StepId(1), 2));
+    // What the failed span wrote is not what it should have written.
+    rig.submit(plan(2, vec![Span { start: 9, inputs: known(&prompt[9..]), ..others }]));
+    assert_ne!(rig.output().sampled.expect("the step succeeds")[0].token, text[0]);
 }
 
 #[test]
