@@ -18,7 +18,7 @@ use crate::plan_thread::lock;
 use crate::pool::Pool;
 use crate::sampling::Sampler;
 use crate::spec::ModelSpec;
-use domain::plan::{BlockCopy, Sampled, StepPlan};
+use domain::plan::{BlockCopy, Sampled, Span, StepPlan};
 use domain::{KvLayout, ProgressWord};
 use std::slice;
 use std::sync::{Arc, Mutex};
@@ -168,17 +168,16 @@ impl<'a> Step<'a> {
         &self.scene.batch.rows[self.part.rows.clone()]
     }
 
-    /// Spans of which a row is not finite in the residual stream fail, whether they sample or not: no later layer mends such a row, and what attends to it must
-    /// not be cached for others. A value that is not finite reaches earlier rows of its span as well, by a weight of zero.
+    /// Spans of which a row is not finite in the residual stream fail, whether they sample or not: no later layer mends such a
+    /// row, and what attends to it must not be cached for others. By a weight of zero it reaches earlier rows of its span too,
+    /// so that all of them count and none is blamed.
     fn look_for_trouble(&mut self, residual: Buffer) {
-        let (scene, residual, first) = (self.scene, self.rows(residual), self.part.rows.start);
-        let inputs = self.inputs();
+        let (scene, residual, inputs) = (self.scene, self.rows(residual), self.inputs());
         self.each_row(inputs.len(), &|index| {
             // SAFETY: the row is in the arena, is `hidden` wide, and nobody writes it now.
             let row = unsafe { slice::from_raw_parts(residual.row(index), scene.engine.model.spec.hidden) };
             if !all_finite(row) {
-                let place = scene.place(first + index);
-                scene.fail(inputs[index].span, || format!("what the model makes of {place} is not finite"));
+                scene.is_not_finite(inputs[index].span);
             }
         });
     }
@@ -237,7 +236,7 @@ impl Scene<'_> {
     /// Samples of one row of logits.
     fn sample_row(&self, thread: usize, sampling: &Sampling, logits: &[f32]) {
         if !all_finite(logits) {
-            return self.fail(sampling.span, || format!("the model's logits after {} are not finite", self.place(sampling.row)));
+            return self.is_not_finite(sampling.span);
         }
         let mut sampler = lock(&self.engine.samplers[thread]);
         for (i, sample) in self.plan.spans[sampling.span].samples.iter().enumerate() {
@@ -253,10 +252,13 @@ impl Scene<'_> {
         lock(&self.troubles[span]).get_or_insert_with(reason);
     }
 
-    /// An input row, for people.
-    fn place(&self, row: usize) -> String {
-        let Row { token, position, .. } = self.batch.rows[row];
-        format!("token {token} at position {position}")
+    /// A span fails, since the model has no numbers for it.
+    fn is_not_finite(&self, span: usize) {
+        self.fail(span, || {
+            let Span { start, inputs, .. } = &self.plan.spans[span];
+            let last = *start as usize + inputs.len() - 1;
+            format!("what the model computes for positions {start} to {last} is not finite")
+        });
     }
 
     /// Logits of sampling row `index`.

@@ -146,7 +146,10 @@ fn a_token_without_numbers_fails_its_own_sequence_and_changes_no_bit_of_others()
     };
     let (prompt, other) = (tokens(0, 80), tokens(2, 30));
     let token = (0..512).find(|token| !prompt.contains(token) && !other.contains(token)).expect("a token is left");
-    for (dtype, isa) in [Dtype::F32, Dtype::Bf16].into_iter().flat_map(|dtype| Isa::available().into_iter().map(move |isa| (dtype, isa))) {
+    for (dtype, isa) in [Dtype::F32, Dtype::Bf16]
+        .into_iter()
+        .flat_map(|dtype| Isa::available().into_iter().map(move |isa| (dtype, isa)))
+    {
         let mut whole = Rig::new(model("llama", "tiny", dtype), 16, 2, isa);
         let mut broken = Rig::new(model_without(token, dtype), 16, 2, isa);
         let steps = |rig: &Rig| {
@@ -162,7 +165,7 @@ fn a_token_without_numbers_fails_its_own_sequence_and_changes_no_bit_of_others()
             let (output, mut found) = broken.run(spans.to_vec());
             assert_eq!(output.sampled, expected.sampled, "{dtype:?} on {isa}");
             assert_eq!(output.failed.iter().map(|failed| failed.span).collect::<Vec<_>>(), [failing]);
-            assert!(output.failed[0].reason.contains(&format!("token {token} at position")), "{:?}", output.failed);
+            assert!(output.failed[0].reason.contains("is not finite"), "{:?}", output.failed);
             found.retain(|(key, _)| *key != spans[failing].key);
             assert!(bits(found) == bits(logits), "{dtype:?} on {isa}");
         }

@@ -70,12 +70,12 @@ fn a_failed_step_does_not_raise_the_word_and_the_device_goes_on() {
     rig.submit(plan(1, vec![span(&layout, 0, known(&prompt), Some(0))]));
     let first = rig.output().sampled.expect("the first succeeds")[0].token;
     rig.submit(plan(2, vec![span(&layout, 10, known(&[first]), Some(1))]));
-    rig.submit(plan(3, vec![span(&layout, 11, vec![Input::Sampled(0)], Some(2))]));
     assert!(rig.output().sampled.is_err());
+    assert_eq!(rig.device.progress().get(), ProgressWord::mark(StepId(2), 0));
+    rig.submit(plan(3, vec![span(&layout, 11, vec![Input::Sampled(0)], Some(2))]));
     let third = rig.output();
     assert_eq!(third.sampled, Ok(Vec::new()));
     assert!(third.failed[0].reason.contains("the step before"), "its input was never sampled");
-    assert_eq!(rig.device.progress().get(), ProgressWord::mark(StepId(2), 0));
     rig.submit(plan(4, vec![span(&layout, 10, known(&[first]), Some(1))]));
     let fourth = rig.output();
     assert!(fourth.sampled.is_ok() && fourth.failed.is_empty());
@@ -86,7 +86,10 @@ fn a_span_that_fails_alone_leaves_the_others_as_they_are() {
     let fails = |plan: &StepPlan| Course { span_fails: (plan.step == StepId(1)).then_some(1), ..Course::default() };
     let mut rig = Rig::new(fails);
     let (layout, prompt) = (layout(None), prompt(10, 1));
-    let others = Span { tables: vec![BlockTable { first: 0, blocks: (40..44).map(BlockId).collect() }], ..span(&layout, 0, known(&prompt), Some(0)) };
+    let others = Span {
+        tables: vec![BlockTable { first: 0, blocks: (50..54).map(BlockId).collect() }],
+        ..span(&layout, 0, known(&prompt), Some(0))
+    };
     rig.submit(plan(1, vec![span(&layout, 0, known(&prompt), Some(0)), others.clone()]));
     let first = rig.output();
     assert_eq!(first.failed.iter().map(|failed| failed.span).collect::<Vec<_>>(), [1]);

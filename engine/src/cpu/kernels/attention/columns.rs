@@ -1,26 +1,27 @@
 //! Attention over a cache of bf16 with queries as columns, on AMX.
 //!
 //! Scores are keys times queries. Keys are the rows of tiles as they lie in the cache, so nothing of them is packed; 16 queries
-//! are the lanes of a vector, so the softmax folds whole vectors; and the weights of two positions are a row of pairs, as the second product takes its
-//! columns. Its rows are the numbers of a head: values alone are turned, once for all queries of a call, which is why a call takes more of them than
-//! elsewhere.
+//! are the lanes of a vector, so the softmax folds whole vectors; and the weights of two positions are a row of pairs, as the
+//! second product takes its columns. Its rows are the numbers of a head: values alone are turned, once for all queries of a
+//! call, which is why a call takes more of them than elsewhere.
 //!
 //! A query is a lane from beginning to end and goes through its tiles of 64 positions in rising order, so its bits depend on
 //! its own position and the cache alone. Lanes that no query is in have queries of zeros; nobody reads what becomes of them.
 
 mod softmax;
 mod tiles;
+mod turn;
 
 use super::Attention;
-use super::queries::{Split, split};
 use super::tile::POSITIONS;
 use crate::cpu::kernels::linear::Tiles;
-use crate::cpu::simd::{Avx512, Isa, LANES, Simd};
+use crate::cpu::simd::{Avx512, LANES};
 use half::bf16;
 use softmax::{Lanes, Weigh};
-use std::arch::x86_64::*;
+use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
 use std::mem::MaybeUninit;
 use tiles::{Scores, Sums, TILES};
+use turn::{finish, turn_queries, turn_values};
 
 /// Queries of a group: columns of a tile, lanes of a vector.
 const COLUMNS: usize = LANES;
@@ -32,6 +33,8 @@ const ROWS: usize = 16;
 const DEPTH: usize = 32;
 /// Numbers of all queries of a call, at most: with their sums they leave a processor's own cache room for more.
 const NUMBERS_MAX: usize = 16 << 10;
+/// How far ahead of the positions that are read others are asked for: the memory takes about as long as a tile does.
+const AHEAD: usize = 2 * POSITIONS;
 /// Queries of a call, at most.
 const QUERIES_MAX: usize = 256;
 
@@ -71,6 +74,14 @@ struct Part {
     values: *const bf16,
 }
 
+/// What is asked for while scores are weighed: the positions of a later tile, 16 each, as far as they lie in rows.
+#[derive(Clone, Copy, Default)]
+struct Ahead {
+    parts: [Option<Part>; POSITIONS / ROWS],
+    /// Bytes of a part's keys, and of its values.
+    bytes: usize,
+}
+
 /// Attends.
 ///
 /// # Safety
@@ -85,7 +96,8 @@ pub(super) unsafe fn attend(s: Avx512, a: &Attention<'_>) {
     unsafe {
         let queries = (&raw mut (*scratch).queries).cast::<u32>();
         let (values, sums) = ((&raw mut (*scratch).values).cast::<u32>(), (&raw mut (*scratch).sums).cast::<f32>());
-        let (scores, weights) = ((&raw mut (*scratch).scores).cast::<f32>(), (&raw mut (*scratch).weights).cast::<u32>());
+        let (scores, weights) =
+            ((&raw mut (*scratch).scores).cast::<f32>(), (&raw mut (*scratch).weights).cast::<u32>());
         let lanes = (&raw mut (*scratch).lanes).cast::<Lanes>();
         let numbers = depth * COLUMNS;
         for group in 0..groups {
@@ -98,7 +110,7 @@ pub(super) unsafe fn attend(s: Avx512, a: &Attention<'_>) {
         for base in (begin / POSITIONS * POSITIONS..end).step_by(POSITIONS) {
             let (from, to) = (begin.max(base), end.min(base + POSITIONS));
             let parts = a.parts(base, from, to, (&raw mut (*scratch).copied).cast());
-            a.ask_for(base + POSITIONS, end);
+            let mut ahead = a.ahead(base + AHEAD, end);
             turn_values(s, &parts, depth, values);
             for group in (0..groups).step_by(GROUPS) {
                 let both = group + 1 < groups;
@@ -114,7 +126,11 @@ pub(super) unsafe fn attend(s: Avx512, a: &Attention<'_>) {
                     steps: depth / DEPTH,
                     out: scores,
                 };
-                if both { product.of_both() } else { product.of_first() }
+                if both {
+                    product.of_both()
+                } else {
+                    product.of_first()
+                }
                 for (column, group) in (group..=next).enumerate() {
                     let (first, last) = a.range(group, 1);
                     let weigh = Weigh {
@@ -126,6 +142,7 @@ pub(super) unsafe fn attend(s: Avx512, a: &Attention<'_>) {
                         weights: weights.add(column * POSITIONS / 2 * COLUMNS),
                         sums: sums.add(group * numbers),
                         numbers: depth,
+                        ahead: std::mem::take(&mut ahead),
                     };
                     softmax::weigh(s, &weigh);
                 }
@@ -213,117 +230,37 @@ impl Attention<'_> {
         }
     }
 
-    /// Asks for the 64 positions from `base` on, as far as they are before `end` and lie in rows: they are the next that are read.
+    /// The 64 positions from `base` on, to be asked for, as far as they are before `end`.
     ///
     /// # Safety
     /// The blocks cover what is before `end`.
+    unsafe fn ahead(&self, base: usize, end: usize) -> Ahead {
+        let mut ahead = Ahead { bytes: ROWS * self.head_dim * size_of::<bf16>(), ..Ahead::default() };
+        for (i, part) in ahead.parts.iter_mut().enumerate() {
+            let begin = base + i * ROWS;
+            // SAFETY: as the caller says.
+            *part = self.lies_in_rows(begin, base, end).then(|| unsafe { self.at(begin) });
+        }
+        ahead
+    }
+}
+
+impl Ahead {
+    /// Asks for one of [`POSITIONS`]` / 2` shares: all at once would wait for each other.
+    ///
+    /// # Safety
+    /// The parts are in the pool.
     #[inline]
     #[target_feature(enable = "avx512f")]
-    unsafe fn ask_for(&self, base: usize, end: usize) {
-        for begin in (base..base + POSITIONS).step_by(ROWS) {
-            if !self.lies_in_rows(begin, base, end) {
-                continue;
-            }
-            // SAFETY: as the caller says.
-            let Part { keys, values } = unsafe { self.at(begin) };
-            for line in (0..ROWS * self.head_dim * size_of::<bf16>()).step_by(64) {
-                // SAFETY: the lines are in the block.
-                unsafe {
-                    _mm_prefetch::<_MM_HINT_T1>(keys.cast::<i8>().add(line));
-                    _mm_prefetch::<_MM_HINT_T1>(values.cast::<i8>().add(line));
-                }
-            }
-        }
-    }
-}
-
-/// Makes columns of 16 queries, in two parts: rounded, and what that left out. Scores come in units of ln 2, but for those that are capped.
-///
-/// # Safety
-/// The queries can be read, `rows` has room for 16 of them in two parts, `to` for their columns.
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512bf16")]
-unsafe fn turn_queries(s: Avx512, a: &Attention<'_>, group: usize, rows: *mut bf16, to: *mut u32) {
-    let depth = padded(a.head_dim);
-    let scale = if a.cap.is_some() { a.scale } else { a.scale * std::f32::consts::LOG2_E };
-    // SAFETY: as the caller says; lanes are below 16 and numbers below `depth`.
-    unsafe {
-        for lane in 0..COLUMNS {
-            let (rounded, rest) = (rows.add(lane * depth), rows.add((COLUMNS + lane) * depth));
-            let query = group * COLUMNS + lane;
-            if query < a.count {
-                let x = a.queries.add(a.offset(a.first + query, a.query_stride));
-                split(Isa::Avx512(s), &Split { x, count: a.head_dim, scale, padded: depth, rounded, rest });
-            } else {
-                rounded.write_bytes(0, depth);
-                rest.write_bytes(0, depth);
-            }
-        }
-        for step in 0..depth / DEPTH {
-            for part in 0..2 {
-                let mut square = [s.splat(0.0); LANES];
-                for (lane, row) in square.iter_mut().enumerate() {
-                    *row = s.load(rows.add((part * COLUMNS + lane) * depth + step * DEPTH).cast());
-                }
-                for (pair, columns) in s.transpose(square).iter().enumerate() {
-                    s.store(to.add(((2 * step + part) * ROWS + pair) * COLUMNS).cast(), *columns);
-                }
-            }
-        }
-    }
-}
-
-/// Turns the values of 64 positions: numbers of a head become rows, pairs of positions columns.
-///
-/// # Safety
-/// The parts can be read, and `to` has room for them.
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512bf16")]
-unsafe fn turn_values(s: Avx512, parts: &[Part; POSITIONS / ROWS], depth: usize, to: *mut u32) {
-    for (half, parts) in parts.chunks_exact(2).enumerate() {
-        for number in (0..depth).step_by(DEPTH) {
-            // In each quarter of a vector the low halves of two rows' numbers are zipped, or the high ones.
-            let (mut low, mut high) = ([s.splat(0.0); LANES], [s.splat(0.0); LANES]);
-            for pair in 0..LANES {
-                let row = pair % (LANES / 2) * 2;
-                // SAFETY: rows are below 16 and numbers below `depth`.
-                unsafe {
-                    let even = parts[pair / (LANES / 2)].values.add(row * depth + number);
-                    let (even, odd) = (_mm512_loadu_si512(even.cast()), _mm512_loadu_si512(even.add(depth).cast()));
-                    low[pair] = _mm512_castsi512_ps(_mm512_unpacklo_epi16(even, odd));
-                    high[pair] = _mm512_castsi512_ps(_mm512_unpackhi_epi16(even, odd));
-                }
-            }
-            for (quarter, square) in [low, high].into_iter().enumerate() {
-                for (i, columns) in s.transpose(square).iter().enumerate() {
-                    let number = number + i / 4 * 8 + quarter * 4 + i % 4;
-                    let tile = number / ROWS * 2 + half;
-                    // SAFETY: the tile's row is inside.
-                    unsafe { s.store(to.add((tile * ROWS + number % ROWS) * LANES).cast(), *columns) };
-                }
-            }
-        }
-    }
-}
-
-/// Divides the sums of 16 queries by their totals, and turns them into rows of the result.
-///
-/// # Safety
-/// The queries' places in `out` can be written, sums and totals read.
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512bf16")]
-unsafe fn finish(s: Avx512, a: &Attention<'_>, group: usize, sums: *const f32, lanes: *const Lanes) {
-    // SAFETY: as the caller says; what is stored is below `head_dim`.
-    unsafe {
-        let total = s.load((&raw const (*lanes).total).cast());
-        for number in (0..a.head_dim).step_by(LANES) {
-            let mut square = [s.splat(0.0); LANES];
-            for (i, row) in square.iter_mut().enumerate() {
-                *row = s.div(s.load(sums.add((number + i) * LANES)), total);
-            }
-            let rows = s.transpose(square);
-            for (query, row) in (group * COLUMNS..a.count).zip(rows) {
-                let out = a.out.add(a.offset(a.first + query, a.out_stride) + number);
-                let numbers = a.head_dim - number;
-                let stored = if numbers >= LANES { u16::MAX } else { (1 << numbers) - 1 };
-                _mm512_mask_storeu_ps(out, stored, row);
+    unsafe fn ask_for(&self, share: usize) {
+        const SHARES: usize = ROWS / 2;
+        let Some(Part { keys, values }) = self.parts[share / SHARES] else { return };
+        let bytes = self.bytes / SHARES;
+        for line in (share % SHARES * bytes..(share % SHARES + 1) * bytes).step_by(64) {
+            // SAFETY: the lines are in the block.
+            unsafe {
+                _mm_prefetch::<_MM_HINT_T1>(keys.cast::<i8>().add(line));
+                _mm_prefetch::<_MM_HINT_T1>(values.cast::<i8>().add(line));
             }
         }
     }

@@ -6,7 +6,7 @@
 //!
 //! Sources: Milakov and Gimelshein, "Online normalizer calculation for softmax" (2018); the lead is FlashAttention-4's.
 
-use super::{COLUMNS, GROUPS, POSITIONS};
+use super::{Ahead, COLUMNS, GROUPS, POSITIONS};
 use crate::cpu::simd::{Avx512, LANES, Simd};
 use std::arch::x86_64::*;
 
@@ -44,6 +44,8 @@ pub(super) struct Weigh {
     /// Sums so far, `[numbers of a head][16 queries]`, and how many vectors that are.
     pub(super) sums: *mut f32,
     pub(super) numbers: usize,
+    /// What is asked for meanwhile.
+    pub(super) ahead: Ahead,
 }
 
 /// Makes weights of scores.
@@ -82,6 +84,7 @@ pub(super) unsafe fn weigh(s: Avx512, p: &Weigh) {
         let mut totals = [_mm512_setzero_ps(); 2];
         let interleaved = interleaved();
         for pair in 0..POSITIONS / 2 {
+            p.ahead.ask_for(pair);
             let scores = p.scores.add(2 * pair * STRIDE);
             let even = exp2(_mm512_sub_ps(_mm512_load_ps(scores), unit));
             let odd = exp2(_mm512_sub_ps(_mm512_load_ps(scores.add(STRIDE)), unit));
@@ -120,8 +123,10 @@ unsafe fn change_unit(p: &Weigh, most: __m512) -> __m512 {
     }
 }
 
-/// `2^x` with a relative error under 4e-6, a tenth of a hundredth of what rounding to bf16 leaves; 1 for 0, exactly zero for minus infinity, NaN for NaN.
-/// A polynomial for what is above the integer below `x`, that for 0 is exact; made by the exchange algorithm of Remez.
+/// `2^x` with a relative error under 4e-6, far below what rounding to bf16 leaves; 1 for 0, exactly zero for minus infinity,
+/// NaN for NaN.
+///
+/// Source: what is above the next lower integer goes through a polynomial by the exchange algorithm of Remez, exact for 0.
 #[inline]
 #[target_feature(enable = "avx512f,avx512dq")]
 fn exp2(x: __m512) -> __m512 {
