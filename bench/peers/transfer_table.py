@@ -30,27 +30,33 @@ BANDWIDTH_BYTES_MIN = 64 << 10
 
 
 class Figures:
-    """Medians over the rounds of a run, in seconds a block."""
+    """Medians over the rounds of a run, in seconds a block; those of ratios are of the ratios within each round."""
 
     def __init__(self, rows):
-        rounds = {}
+        self.rounds = {}
         for row in rows:
             key = (row["peer"], row["lane"], row["operation"]), row["bytes"], row["in_flight"]
-            rounds.setdefault(key, []).append(row["seconds"])
-        self.seconds = {key: statistics.median(values) for key, values in rounds.items()}
+            self.rounds.setdefault(key, {})[row["round"]] = row["seconds"]
+        self.seconds = {key: statistics.median(rounds.values()) for key, rounds in self.rounds.items()}
         self.sizes = sorted({size for _, size, _ in self.seconds})
 
     def rate(self, who, size, in_flight):
         """GB/s, or nothing where it was not measured."""
-        seconds = self.seconds.get((who, size, 1 if who in LIMITS else in_flight))
+        seconds = self.seconds.get(self.key(who, size, in_flight))
         return seconds and size / seconds / 1e9
+
+    @staticmethod
+    def key(who, size, in_flight):
+        return who, size, 1 if who in LIMITS else in_flight
 
     def latency(self, who):
         return self.seconds.get((who, LATENCY_BYTES, 1))
 
     def ratio(self, who, other, size, in_flight):
-        one, two = self.rate(who, size, in_flight), self.rate(other, size, in_flight)
-        return one and two and one / two
+        """What the machine does meanwhile disturbs those who take turns in a round alike, so it drops out of their ratio."""
+        one, two = (self.rounds.get(self.key(it, size, in_flight), {}) for it in (who, other))
+        ratios = [two[number] / one[number] for number in one.keys() & two.keys()]
+        return statistics.median(ratios) if ratios else None
 
 
 def bytes_text(size):

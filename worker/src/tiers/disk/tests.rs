@@ -60,7 +60,8 @@ fn encoded_records_come_back_as_that_has_it_in_this_life_and_the_next() {
         let read: Vec<_> = (0..2).map(|group| rig.bytes(block(group, 2)).to_vec()).collect();
         drop(rig);
         let (mut rig, records) = open_in(&config, encoding).expect("it opens again");
-        assert_eq!(records, [(slot(0, 3), hash(5)), (slot(1, 3), hash(5))]);
+        let written_to = |group| TierRecord { slot: slot(group, 3), hash: hash(5), tenant: TENANT };
+        assert_eq!(records, [0, 1].map(written_to));
         for group in 0..2 {
             assert_eq!(rig.read(slot(group, 3), block(group, 0), hash(5)), ReadEnd::Good);
             assert_eq!(rig.bytes(block(group, 0)), read[usize::from(group)]);
