@@ -15,7 +15,7 @@ use crate::eviction;
 use crate::index::PrefixIndex;
 use crate::lease::{Lease, LeaseTable};
 use crate::pins::PinTable;
-use crate::pool::{GroupStats, Pool};
+use crate::pool::{GroupStats, Pool, Quota};
 use crate::sequence::{Copying, Sequence};
 use crate::tiers::{Shelves, Tier};
 use domain::handoff::OfferedGroup;
@@ -81,7 +81,8 @@ impl KvManager {
         let windowed: Vec<bool> = config.groups.iter().map(|group| group.window.is_some()).collect();
         let pool = |(id, group): (GroupId, &GroupConfig)| {
             let policy = eviction::policy(config.eviction, group.blocks, group.window.is_some());
-            Pool::new(id, group.blocks, policy, config.quotas.device_percent)
+            let quota = Quota { percent: config.quotas.device_percent, high_percent: config.watermarks.high_percent };
+            Pool::new(id, group.blocks, policy, quota)
         };
         Self {
             pools: groups(config.groups.len()).zip(&config.groups).map(pool).collect(),

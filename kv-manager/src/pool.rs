@@ -90,6 +90,15 @@ impl GroupStats {
     }
 }
 
+/// What a tenant may have of a pool.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Quota {
+    /// In percent of the pool; 100: anything.
+    pub(crate) percent: u32,
+    /// Of that, warm blocks above which write-back takes some down, in percent.
+    pub(crate) high_percent: u32,
+}
+
 /// The blocks of one group.
 #[derive(Clone)]
 pub(crate) struct Pool {
@@ -112,8 +121,8 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    /// A pool of `blocks` free blocks, of which each tenant has this share as its quota.
-    pub(crate) fn new(group: GroupId, blocks: u32, eviction: Box<dyn Eviction>, quota_percent: u32) -> Self {
+    /// A pool of `blocks` free blocks, of which each tenant has this quota.
+    pub(crate) fn new(group: GroupId, blocks: u32, eviction: Box<dyn Eviction>, quota: Quota) -> Self {
         let block = || Block {
             state: State::Free,
             generation: Generation(0),
@@ -130,7 +139,7 @@ impl Pool {
             group,
             blocks: (0..blocks).map(|_| block()).collect(),
             free: (0..blocks).rev().map(BlockId).collect(),
-            order: Order::new(blocks, eviction, quota_percent),
+            order: Order::new(blocks, eviction, quota),
             cooling: false,
             counts: [blocks, 0, 0, 0],
             leased: 0,
@@ -305,6 +314,12 @@ impl Pool {
     /// identity.
     pub(crate) fn cool(&mut self) -> Option<(BlockId, Generation, BlockHash)> {
         let id = self.order.cool()?;
+        Some((id, self.generation(id), self.hash(id)))
+    }
+
+    /// The same with the block that goes first of a tenant that has more warm ones than the high watermark allows of its quota.
+    pub(crate) fn cool_by_quota(&mut self) -> Option<(BlockId, Generation, BlockHash)> {
+        let id = self.order.cool_by_quota()?;
         Some((id, self.generation(id), self.hash(id)))
     }
 

@@ -1,5 +1,5 @@
 //! Whose the slots of a store are (the blocks of a pool, or what a tier holds of a group): how many each tenant has, against its
-//! quota, and which of its own it would miss least.
+//! quota, which of its own it would miss least, and which of them are to be written to a lower place before they go.
 //!
 //! A quota bounds what a tenant takes from others, not what it uses while nobody else wants it. Whoever has as much as its quota
 //! gives up its own before anybody else's, the one first that was used longest ago; whoever has more gives that back first. A
@@ -17,19 +17,28 @@ use std::collections::{BTreeMap, BTreeSet};
 struct Node {
     /// Whose it is, if it is taken.
     tenant: Option<Tenant>,
-    /// It may be given up, and is between these of its tenant's.
+    /// It is in a lower place too, or is to be written there.
+    cold: bool,
+    /// It may be given up, and is between these of its tenant's, cold or warm as it is.
     idle: bool,
     older: Option<u32>,
     newer: Option<u32>,
 }
 
-const FREE: Node = Node { tenant: None, idle: false, older: None, newer: None };
+const FREE: Node = Node { tenant: None, cold: false, idle: false, older: None, newer: None };
 
 /// What a tenant has.
 #[derive(Clone, Copy, Debug, Default)]
 struct Account {
     taken: u32,
-    /// Of those that may be given up: the one that may be for longest, and for shortest.
+    cold: u32,
+    /// Of those that may be given up, the warm ones and the cold ones.
+    idle: [Ends; 2],
+}
+
+/// The slot that may be given up for longest, and the one for shortest.
+#[derive(Clone, Copy, Debug, Default)]
+struct Ends {
     oldest: Option<u32>,
     newest: Option<u32>,
 }
@@ -39,19 +48,33 @@ struct Account {
 pub(crate) struct Tenants {
     /// Slots that are a tenant's quota. `None`: there are no quotas, and no accounts.
     quota: Option<u32>,
+    /// Warm ones that a tenant may have before some are to be written.
+    high: u32,
     nodes: Vec<Node>,
     taken: u32,
     /// Of those that have a slot: no more than there are slots. What is nobody knows whose has none.
     accounts: BTreeMap<Tenant, Account>,
     /// Those that have more than their quota.
     over: BTreeSet<Tenant>,
+    /// Those that have more warm ones than they may.
+    crowded: BTreeSet<Tenant>,
 }
 
 impl Tenants {
-    /// So many slots, none of which is taken, of which each tenant has this share as its quota; 100: there are no quotas.
-    pub(crate) fn new(slots: u32, percent: u32) -> Self {
-        let quota = (percent < 100).then(|| (u64::from(slots) * u64::from(percent) / 100) as u32);
-        Self { quota, nodes: vec![FREE; slots as usize], taken: 0, accounts: BTreeMap::new(), over: BTreeSet::new() }
+    /// So many slots, none of which is taken, of which each tenant has this share as its quota (100: there are no quotas), and that
+    /// share of its quota for warm ones.
+    pub(crate) fn new(slots: u32, percent: u32, high_percent: u32) -> Self {
+        let share = |of: u32, percent: u32| (u64::from(of) * u64::from(percent) / 100) as u32;
+        let quota = (percent < 100).then(|| share(slots, percent));
+        Self {
+            quota,
+            high: share(quota.unwrap_or(slots), high_percent),
+            nodes: vec![FREE; slots as usize],
+            taken: 0,
+            accounts: BTreeMap::new(),
+            over: BTreeSet::new(),
+            crowded: BTreeSet::new(),
+        }
     }
 
     /// The tenant takes the slot, which is free.
@@ -59,24 +82,19 @@ impl Tenants {
         let before = std::mem::replace(self.node(slot), Node { tenant: Some(tenant), ..FREE });
         assert_eq!(before, FREE, "slot {slot} is taken already");
         self.taken += 1;
-        self.add(tenant);
+        self.change(tenant, |account| account.taken += 1);
     }
 
     /// The slot, which may not be given up, is free.
     pub(crate) fn free(&mut self, slot: u32) {
-        let Node { tenant, idle, .. } = std::mem::replace(self.node(slot), FREE);
+        let Node { tenant, cold, idle, .. } = std::mem::replace(self.node(slot), FREE);
         let tenant = tenant.expect("what is freed was taken");
         assert!(!idle, "slot {slot} may be given up and is free");
         self.taken -= 1;
-        let Some(quota) = self.quota_of(tenant) else { return };
-        let account = self.accounts.get_mut(&tenant).expect("who has a slot has an account");
-        account.taken -= 1;
-        if account.taken <= quota {
-            self.over.remove(&tenant);
-        }
-        if account.taken == 0 {
-            self.accounts.remove(&tenant);
-        }
+        self.change(tenant, |account| {
+            account.taken -= 1;
+            account.cold -= u32::from(cold);
+        });
     }
 
     /// The slot, which may not be given up, is this tenant's, if nobody knew whose it is.
@@ -85,15 +103,15 @@ impl Tenants {
         assert!(!node.idle, "slot {slot} is claimed and may be given up");
         if node.tenant == Some(Tenant::UNKNOWN) {
             node.tenant = Some(tenant);
-            self.add(tenant);
+            self.change(tenant, |account| account.taken += 1);
         }
     }
 
     /// The slot, which is taken, may be given up from now on.
     pub(crate) fn enter(&mut self, slot: u32) {
-        let Some(account) = self.account(slot) else { return };
-        let older = account.newest.replace(slot);
-        account.oldest.get_or_insert(slot);
+        let Some(ends) = self.ends(slot) else { return };
+        let older = ends.newest.replace(slot);
+        ends.oldest.get_or_insert(slot);
         if let Some(older) = older {
             self.node(older).newer = Some(slot);
         }
@@ -105,12 +123,12 @@ impl Tenants {
     /// The slot may be given up no more, until it enters again.
     pub(crate) fn exit(&mut self, slot: u32) {
         let Node { older, newer, .. } = self.nodes[slot as usize];
-        let Some(account) = self.account(slot) else { return };
-        if account.oldest == Some(slot) {
-            account.oldest = newer;
+        let Some(ends) = self.ends(slot) else { return };
+        if ends.oldest == Some(slot) {
+            ends.oldest = newer;
         }
-        if account.newest == Some(slot) {
-            account.newest = older;
+        if ends.newest == Some(slot) {
+            ends.newest = older;
         }
         if let Some(older) = older {
             self.node(older).newer = newer;
@@ -121,6 +139,18 @@ impl Tenants {
         let node = self.node(slot);
         assert!(node.idle, "slot {slot} may not be given up");
         *node = Node { idle: false, older: None, newer: None, ..*node };
+    }
+
+    /// The slot, which may be given up, is cold from now on.
+    pub(crate) fn chill(&mut self, slot: u32) {
+        self.exit(slot);
+        self.set_cold(slot, true);
+        self.enter(slot);
+    }
+
+    /// The slot, which may not be given up, is cold no more.
+    pub(crate) fn warm(&mut self, slot: u32) {
+        self.set_cold(slot, false);
     }
 
     /// Whose the slot is, which is taken.
@@ -140,12 +170,19 @@ impl Tenants {
         others && self.quota_of(tenant).is_some_and(|quota| taken >= quota)
     }
 
-    /// The tenant's slot that may be given up for longest.
+    /// The tenant's slot that goes first: of the cold ones, or else of the warm ones, the one that may be given up for longest.
     pub(crate) fn oldest(&self, tenant: Tenant) -> Option<u32> {
-        self.accounts.get(&tenant)?.oldest
+        let [warm, cold] = self.accounts.get(&tenant)?.idle;
+        cold.oldest.or(warm.oldest)
     }
 
-    /// The slot that may be given up for longest, of another tenant that has more than its quota.
+    /// The warm slot that may be given up for longest, of a tenant that is not alone and has more warm ones than it may.
+    pub(crate) fn oldest_warm(&self) -> Option<u32> {
+        let mut crowded = self.crowded.iter().filter(|_| self.accounts.len() > 1);
+        crowded.find_map(|tenant| self.accounts[tenant].idle[0].oldest)
+    }
+
+    /// The slot that goes first of another tenant that has more than its quota.
     pub(crate) fn oldest_over(&self, tenant: Tenant) -> Option<u32> {
         let mut others = self.over.iter().filter(|&&over| over != tenant);
         others.find_map(|&over| self.oldest(over))
@@ -154,7 +191,7 @@ impl Tenants {
     /// Asserts that accounts and slots agree, slot by slot; `idle` says which of them may be given up.
     pub(crate) fn check(&self, idle: impl Fn(u32) -> bool) {
         let mut taken = 0;
-        let mut counts = BTreeMap::<Tenant, (u32, u32)>::new();
+        let mut counts = BTreeMap::<Tenant, (u32, u32, u32)>::new();
         for (slot, node) in (0..).zip(&self.nodes) {
             let Some(tenant) = node.tenant else {
                 assert_eq!(*node, FREE, "slot {slot} is free");
@@ -164,36 +201,60 @@ impl Tenants {
             if self.quota_of(tenant).is_some() {
                 assert_eq!(node.idle, idle(slot), "slot {slot} and whether it may be given up");
                 let counts = counts.entry(tenant).or_default();
-                *counts = (counts.0 + 1, counts.1 + u32::from(node.idle));
+                *counts = (counts.0 + 1, counts.1 + u32::from(node.cold), counts.2 + u32::from(node.idle));
             }
         }
         assert_eq!(taken, self.taken, "slots that are taken");
         assert!(self.accounts.keys().eq(counts.keys()), "there is an account of each tenant that has something");
         for (tenant, account) in &self.accounts {
-            let mut slot = account.oldest;
-            let mut newest = None;
-            let walk = std::iter::from_fn(|| {
-                newest = slot.or(newest);
-                slot = self.nodes[slot? as usize].newer;
-                Some(())
-            });
-            let idle = walk.count() as u32;
-            assert_eq!((account.taken, idle), counts[tenant], "slots of {tenant:?}");
-            assert_eq!(newest, account.newest, "the newest of {tenant:?}");
+            let idle: u32 =
+                [false, true].map(|cold| self.check_idle(cold, account.idle[usize::from(cold)])).iter().sum();
+            assert_eq!((account.taken, account.cold, idle), counts[tenant], "slots of {tenant:?}");
             let over = self.quota.is_some_and(|quota| account.taken > quota);
-            assert_eq!(self.over.contains(tenant), over, "{tenant:?} and its quota");
+            let crowded = account.taken - account.cold > self.high;
+            let told = (self.over.contains(tenant), self.crowded.contains(tenant));
+            assert_eq!(told, (over, crowded), "{tenant:?} and its quota");
         }
-        assert!(self.over.iter().all(|tenant| self.accounts.contains_key(tenant)), "who is gone has no quota");
+        let mut told = self.over.union(&self.crowded);
+        assert!(told.all(|tenant| self.accounts.contains_key(tenant)), "who is gone has no quota");
     }
 
-    /// The tenant has a slot more.
-    fn add(&mut self, tenant: Tenant) {
+    /// Asserts that all between these ends are cold, or are not. How many they are.
+    fn check_idle(&self, cold: bool, Ends { oldest, newest }: Ends) -> u32 {
+        let (mut slot, mut last, mut count) = (oldest, None, 0);
+        while let Some(at) = slot {
+            let node = self.nodes[at as usize];
+            assert!(node.idle && node.cold == cold && node.older == last, "slot {at} is where it should not be");
+            (slot, last, count) = (node.newer, slot, count + 1);
+        }
+        assert_eq!(last, newest, "the newest one");
+        count
+    }
+
+    /// Changes what the tenant has.
+    fn change(&mut self, tenant: Tenant, change: impl FnOnce(&mut Account)) {
         let Some(quota) = self.quota_of(tenant) else { return };
         let account = self.accounts.entry(tenant).or_default();
-        account.taken += 1;
-        if account.taken > quota {
-            self.over.insert(tenant);
+        change(account);
+        let Account { taken, cold, .. } = *account;
+        if taken == 0 {
+            self.accounts.remove(&tenant);
         }
+        for (set, is_in) in [(&mut self.over, taken > quota), (&mut self.crowded, taken - cold > self.high)] {
+            if is_in {
+                set.insert(tenant);
+            } else {
+                set.remove(&tenant);
+            }
+        }
+    }
+
+    fn set_cold(&mut self, slot: u32, cold: bool) {
+        let node = self.node(slot);
+        assert!(!node.idle && node.cold != cold, "slot {slot} and whether it is cold");
+        node.cold = cold;
+        let tenant = self.of(slot);
+        self.change(tenant, |account| if cold { account.cold += 1 } else { account.cold -= 1 });
     }
 
     /// The tenant's quota; `None`: it has none, for there are none, or since nobody knows who it is.
@@ -201,10 +262,10 @@ impl Tenants {
         self.quota.filter(|_| tenant != Tenant::UNKNOWN)
     }
 
-    /// The account that the slot is in, if it is in one.
-    fn account(&mut self, slot: u32) -> Option<&mut Account> {
-        let tenant = self.nodes[slot as usize].tenant?;
-        self.accounts.get_mut(&tenant)
+    /// The ends of those that the slot is between when it may be given up; `None`: there is no account of its tenant.
+    fn ends(&mut self, slot: u32) -> Option<&mut Ends> {
+        let Node { tenant, cold, .. } = self.nodes[slot as usize];
+        Some(&mut self.accounts.get_mut(&tenant?)?.idle[usize::from(cold)])
     }
 
     fn node(&mut self, slot: u32) -> &mut Node {

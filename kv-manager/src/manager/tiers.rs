@@ -66,15 +66,16 @@ impl KvManager {
         Some(write)
     }
 
-    /// Where a pool is fuller than its watermarks allow, and a tier is written back, the blocks go down that go first. What is
-    /// needed before it was written is lost to the tier, and counted.
+    /// Where a pool is fuller than its watermarks allow, or what a tenant has of it than they allow of its quota, and a tier is
+    /// written back, the blocks go down that go first. What is needed before it was written is lost to the tier, and counted.
     fn cool(&mut self) {
         if !self.tiers.values().any(Shelves::is_written_back) {
             return;
         }
         for (group, pool) in groups(self.pools.len()).zip(&mut self.pools) {
-            while pool.is_cooling(self.config.watermarks) && self.tiers.values().all(Shelves::takes_cold) {
-                let Some((block, generation, hash)) = pool.cool() else { break };
+            while self.tiers.values().all(Shelves::takes_cold) {
+                let cooled = if pool.is_cooling(self.config.watermarks) { pool.cool() } else { None };
+                let Some((block, generation, hash)) = cooled.or_else(|| pool.cool_by_quota()) else { break };
                 self.tiers.values_mut().for_each(|tier| tier.cooled(BlockRef { group, block }, generation, hash));
             }
         }

@@ -3,6 +3,7 @@
 //! Those that are cold go first, in the order in which they became so, and then the others as the eviction policy says; unless a
 //! tenant's quota names another one. Which blocks may be given up the pool knows.
 
+use super::Quota;
 use crate::eviction::{Eviction, Queue};
 use crate::tenants::Tenants;
 use domain::{BlockHash, BlockId, Tenant, Time};
@@ -41,15 +42,15 @@ pub(super) struct Order {
 }
 
 impl Order {
-    /// Of a pool of `blocks` blocks, all of which are free, and of which each tenant has this share as its quota.
-    pub(super) fn new(blocks: u32, policy: Box<dyn Eviction>, quota_percent: u32) -> Self {
+    /// Of a pool of `blocks` blocks, all of which are free, and of which each tenant has this quota.
+    pub(super) fn new(blocks: u32, policy: Box<dyn Eviction>, quota: Quota) -> Self {
         Self {
             standings: vec![NEW; blocks as usize],
             policy,
             cold: Queue::new(blocks),
             cold_blocks: 0,
             idle: Queue::new(blocks),
-            tenants: Tenants::new(blocks, quota_percent),
+            tenants: Tenants::new(blocks, quota.percent, quota.high_percent),
             now: Time::ZERO,
         }
     }
@@ -139,6 +140,7 @@ impl Order {
             self.exit(id);
         }
         self.cold_blocks -= 1;
+        self.tenants.warm(id.0);
         let standing = self.standing(id);
         (standing.cold, standing.parks) = (false, false);
     }
@@ -167,6 +169,14 @@ impl Order {
     /// Makes the block cold that goes first of the others.
     pub(super) fn cool(&mut self) -> Option<BlockId> {
         let id = self.policy.pop()?;
+        self.chill(id);
+        Some(id)
+    }
+
+    /// Makes the block cold that goes first of a tenant that has more warm ones than its quota allows.
+    pub(super) fn cool_by_quota(&mut self) -> Option<BlockId> {
+        let id = self.tenants.oldest_warm().map(BlockId)?;
+        self.policy.forget(id);
         self.chill(id);
         Some(id)
     }
@@ -217,6 +227,7 @@ impl Order {
     fn chill(&mut self, id: BlockId) {
         self.cold.push(id.0);
         self.cold_blocks += 1;
+        self.tenants.chill(id.0);
         self.standing(id).cold = true;
     }
 

@@ -79,7 +79,7 @@ impl Shelves {
             free: (0..slots).rev().collect(),
             index: SlotMap::default(),
             order: Queue::new(slots),
-            tenants: Tenants::new(slots, quota_percent),
+            tenants: Tenants::new(slots, quota_percent, 100),
         };
         let shelves = config.slots.iter().map(shelf).collect();
         let slots: u32 = config.slots.iter().sum();

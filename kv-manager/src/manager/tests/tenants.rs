@@ -333,3 +333,28 @@ fn whose_a_record_is_outlives_a_restart() {
     assert_eq!((stats.evictions, stats.quota_evictions, stats.held), (0, 1, 4));
     kv.check();
 }
+
+#[test]
+fn what_a_quota_names_has_been_written_back() {
+    let quotas = Quotas { device_percent: 50, ..Quotas::default() };
+    let watermarks = Watermarks { high_percent: 50, low_percent: 50 };
+    let mut kv = KvManager::new(KvConfig { quotas, watermarks, ..config(&[(20, None)]) });
+    let tier = TierConfig { slots: vec![100], writes_max: 9, backlog_max: 9, write: WritePolicy::Back };
+    kv.add_tier(Tier::Host, tier, &[]);
+    // What another one has stays within its quota.
+    open_and_close(&mut kv, Tenant(2), 200, 2);
+    for name in 1..=40 {
+        open_and_close(&mut kv, Tenant(1), name, 2);
+        while let Some(write) = kv.next_write() {
+            kv.wrote(write.place, WriteEnd::Written);
+            kv.check();
+        }
+    }
+    assert!(kv.stats()[0].quota_evictions > 0, "{:?}", kv.stats());
+    assert_eq!(kv.cached_tokens(&chain(200, 2)), 2 * SIZE);
+    for name in 1..=40 {
+        let chain = chain(name, 2);
+        let there = kv.loadable_tokens(&chain, kv.cached_tokens(&chain));
+        assert_eq!(there, 2 * SIZE, "{name} is lost");
+    }
+}

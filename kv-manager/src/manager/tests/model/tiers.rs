@@ -147,7 +147,7 @@ impl World {
                 };
                 let before = self.idle_now();
                 self.kv.wrote(write.place, end);
-                assert_eq!(self.expect_parked(&before, |_| false), 0);
+                assert_eq!(self.expect_parked(&before, |_, _| false), 0);
                 let there = self.kv.index.get(write.block.group, write.hash) == Some(write.block.block);
                 let lowest = self.lowest().filter(|tier| self.kv.tiers[tier].holds(write.block.group, write.hash));
                 assert!(there || lowest.is_some(), "{:?} is lost", write.block);
@@ -215,11 +215,12 @@ impl World {
             let mut pool = self.kv.pools[group].clone();
             let cooling = &mut self.below.cooling[group];
             loop {
-                *cooling = warm(cold[group]) > share(if *cooling { low_percent } else { high_percent });
-                if !*cooling || room.contains(&0) {
+                if room.contains(&0) {
                     break;
                 }
-                let Some((_, _, hash)) = pool.cool() else { break };
+                *cooling = warm(cold[group]) > share(if *cooling { low_percent } else { high_percent });
+                let cooled = if *cooling { pool.cool() } else { None };
+                let Some((_, _, hash)) = cooled.or_else(|| pool.cool_by_quota()) else { break };
                 cold[group] += 1;
                 for (room, tier) in room.iter_mut().zip(&back) {
                     *room -= usize::from(!tier.holds(GroupId(group as u16), hash));
@@ -232,7 +233,7 @@ impl World {
     fn park(&mut self, chain: &[BlockHash]) {
         let before = self.idle_now();
         let parked = self.kv.park(chain);
-        let went = self.expect_parked(&before, |hash| chain.contains(&hash));
+        let went = self.expect_parked(&before, |_, hash| chain.contains(&hash));
         assert!(went <= parked, "{went} blocks went, and {parked} were to");
     }
 
@@ -243,8 +244,8 @@ impl World {
         let due = |since: u64| self.config.park_after.is_some_and(|after| Time(self.now) >= Time(since) + after);
         let since = |block: &BlockRef| self.below.idle.get(block).map(|&(_, since)| since);
         let is_young = |block: &BlockRef| since(block).is_some_and(|since| !due(since));
-        let young: BTreeSet<_> = before.iter().filter(|(block, _)| is_young(block)).map(|(_, &hash)| hash).collect();
-        self.expect_parked(&before, |hash| !young.contains(&hash));
+        let young: BTreeSet<_> = before.keys().copied().filter(is_young).collect();
+        self.expect_parked(&before, |block, _| !young.contains(&block));
         let lowest = self.lowest();
         let waits = |tier: &Shelves| tier.room() == 0;
         if self.config.park_after.is_some() && lowest.is_some_and(|tier| !waits(&self.kv.tiers[&tier])) {
@@ -256,12 +257,16 @@ impl World {
     }
 
     /// Of the blocks that could be given up, those that went are the lowest tier's, and are among what was to go. How many.
-    fn expect_parked(&self, before: &BTreeMap<BlockRef, BlockHash>, may_go: impl Fn(BlockHash) -> bool) -> u32 {
+    fn expect_parked(
+        &self,
+        before: &BTreeMap<BlockRef, BlockHash>,
+        may_go: impl Fn(BlockRef, BlockHash) -> bool,
+    ) -> u32 {
         let gone = before.iter().filter(|(block, hash)| self.kv.index.get(block.group, **hash).is_none());
-        gone.map(|(block, &hash)| {
+        gone.map(|(&block, &hash)| {
             let lowest = self.lowest().expect("something is parked somewhere");
             assert!(self.kv.tiers[&lowest].holds(block.group, hash), "{block:?} is lost");
-            assert!(may_go(hash), "{block:?} went too early");
+            assert!(may_go(block, hash), "{block:?} went too early");
             1
         })
         .sum()
