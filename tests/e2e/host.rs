@@ -149,7 +149,7 @@ fn workers_of_a_host_read_each_other_dead_or_alive() {
     assert_eq!(asked(&second, 0), WHOLE, "prompt tokens came from the other worker's memory");
     until("reads", || (moved(&second, "read") > 0.0).then_some(()));
     assert!(tokens(&second, "neighbours") > 0.0);
-    assert_eq!((slabs_of(&second, "live"), slabs_of(&second, "adopted")), (2.0, 0.0));
+    until("both slabs", || ((slabs_of(&second, "live"), slabs_of(&second, "adopted")) == (2.0, 0.0)).then_some(()));
 
     // Killed, it is one of the others' who read it.
     drop(first);

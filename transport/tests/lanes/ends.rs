@@ -165,6 +165,15 @@ impl End {
         }
     }
 
+    /// The end of a transfer, if there is one.
+    pub(crate) fn ended_by_now(&self) -> Option<Completion> {
+        match self.events.try_recv() {
+            Ok(AgentEvent::Ended(completion)) => Some(completion),
+            Ok(other) => panic!("unexpected {other:?}"),
+            Err(_) => None,
+        }
+    }
+
     pub(crate) fn lost(&self, peer: WorkerId) -> String {
         match self.event() {
             AgentEvent::Lost { peer: lost, reason } if lost == peer => reason,
