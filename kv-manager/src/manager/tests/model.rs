@@ -541,6 +541,7 @@ impl World {
     }
 
     fn pass(&mut self, time: u64) {
+        let before = self.now;
         self.now += time;
         let now = self.now;
         let mut lapsed: Vec<(u64, LeaseId)> = Vec::new();
@@ -551,6 +552,8 @@ impl World {
         lapsed.sort_unstable();
         assert_eq!(self.kv.expire(Time(now)), lapsed.into_iter().map(|(_, id)| id).collect::<Vec<_>>());
         self.pins_lapse();
+        // The pools are told of the time last: what lapsed just now could be given up since the time before, to them.
+        self.check_idle(before);
         self.park_idle();
     }
 
@@ -591,7 +594,7 @@ impl World {
         let deadline = self.leases.iter().filter(|held| held.live).map(|held| Time(held.expiry)).min();
         assert_eq!(self.kv.next_deadline(), deadline);
         self.check_pins();
-        self.check_idle();
+        self.check_idle(self.now);
     }
 
     fn chain(&self, tokens: &[Token]) -> Vec<BlockHash> {

@@ -282,13 +282,13 @@ impl World {
         self.kv.sealed().map(|(block, _, hash)| (block, hash)).filter(|(block, _)| evictable(block)).collect()
     }
 
-    /// Takes note of since when what could be given up.
-    pub(super) fn check_idle(&mut self) {
+    /// Takes note of what could be given up, `now` if it could not before.
+    pub(super) fn check_idle(&mut self, now: u64) {
         let mut idle = BTreeMap::new();
         for block in self.idle_now().into_keys() {
             let generation = self.kv.generation(block);
             let known = self.below.idle.get(&block).filter(|(of, _)| *of == generation);
-            idle.insert(block, (generation, known.map_or(self.now, |&(_, since)| since)));
+            idle.insert(block, (generation, known.map_or(now, |&(_, since)| since)));
         }
         self.below.idle = idle;
     }
