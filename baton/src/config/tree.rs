@@ -157,7 +157,7 @@ tree! {
     }
     /// The host tier: KV that left the device, in memory.
     host: Host {
-        /// Memory of each worker's tier. 0: no host tier.
+        /// Memory of each worker's tier, taken in the first seconds. 0: no host tier.
         bytes: Bytes = Bytes(0),
         /// Folder in a tmpfs, such as `/dev/shm/baton`, where workers of one user on this host read each other's tiers; all of
         /// their memory is taken at start. Empty: each worker's tier is its own.

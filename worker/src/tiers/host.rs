@@ -27,7 +27,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::mpsc::Receiver;
+use std::sync::mpsc::{Receiver, TryRecvError};
 use transport::Memory;
 
 /// Records being written at once: one is copied at a time, and a few more keep the thread busy.
@@ -153,7 +153,7 @@ impl Work {
     fn run(mut self) {
         let mut waiting = Waiting::default();
         let mut ends = Vec::with_capacity(ENDS_MAX);
-        while let Ok(first) = self.inbox.recv() {
+        while let Some(first) = self.next_order() {
             let mut order = Some(first);
             loop {
                 // Before each copy, lest one that nobody waits for comes before one that somebody does.
@@ -179,6 +179,17 @@ impl Work {
                 let (wrote, read) = self.copy(&one.what);
                 ends.push(one.end(wrote, read));
                 order = self.inbox.try_recv().ok();
+            }
+        }
+    }
+
+    /// The next order; while there is none the slab gets its pages. `None`: there will be none.
+    fn next_order(&mut self) -> Option<Order> {
+        loop {
+            match self.inbox.try_recv() {
+                Ok(order) => return Some(order),
+                Err(TryRecvError::Empty) if self.slab.page() => {}
+                Err(_) => return self.inbox.recv().ok(),
             }
         }
     }

@@ -11,10 +11,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use transport::{Memory, SealedMemory};
 
+/// Bytes that get their pages at once, a multiple of a page: nobody who wants to move a record waits for longer than that takes.
+const PAGED_BYTES: usize = 2 << 20;
+
 /// The slab of one worker.
 pub(super) struct Slab {
     memory: Arc<dyn Memory>,
     shape: Shape,
+    /// Bytes from its beginning that have pages, or will have none before they are written.
+    paged: usize,
 }
 
 impl Slab {
@@ -37,7 +42,24 @@ impl Slab {
                 Arc::new(memory)
             }
         };
-        Ok(Self { memory, shape })
+        Ok(Self { memory, shape, paged: 0 })
+    }
+
+    /// Has the kernel find pages for the next part of it, which the first record there would else wait for: that takes several times as
+    /// long as to copy it. `false`: there is no such part.
+    pub(super) fn page(&mut self) -> bool {
+        let len = PAGED_BYTES.min(self.memory.len() - self.paged);
+        if len == 0 {
+            return false;
+        }
+        // SAFETY: the part is inside the memory, and keeps its bytes.
+        let paged = unsafe {
+            let part = self.memory.as_ptr().add(self.paged).cast();
+            rustix::mm::madvise(part, len, rustix::mm::Advice::LinuxPopulateWrite)
+        };
+        // Before Linux 5.14 it is not known, and with too little memory it fails: then pages are found as records come.
+        self.paged = if paged.is_ok() { self.paged + len } else { self.memory.len() };
+        true
     }
 
     /// Slots of each group.

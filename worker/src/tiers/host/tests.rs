@@ -2,11 +2,13 @@
 
 use super::shape::{CHANGES_AT, ENTRY, HEAD, HEADER_AT, MAGIC, SLOTS_AT, VERSION};
 use super::*;
+use crate::tiers::carrier::now;
 use crate::tiers::rig::{Rig, TENANT, block, encoded, hash, layout, pools, slot};
 use domain::{Encoding, GroupId};
 use kv_manager::tiers::TierWrite;
 use kv_manager::tiers::header::{HEADER, RecordHeader};
 use std::sync::mpsc::{channel, sync_channel};
+use std::time::Duration;
 use transport::checksum;
 
 /// Where a slab says where the records of each group are.
@@ -142,6 +144,19 @@ fn a_read_does_not_wait_for_writes_that_were_there_before() {
     assert!(matches!(rig.ended(), TierEnd::Wrote { .. }));
     assert!(matches!(rig.ended(), TierEnd::Read { end: ReadEnd::Good, .. }));
     (1..8).for_each(|_| assert!(matches!(rig.ended(), TierEnd::Wrote { end: WriteEnd::Written, .. })));
+}
+
+#[test]
+fn pages_are_there_before_records_are() {
+    let (_parts, memory) =
+        over(&HostConfig { bytes: 9 << 20, ..config() }, &layout(), pools().1, |_| {}).expect("it opens");
+    let (file, _) = memory.file().expect("it is a file's");
+    let paged = || rustix::fs::fstat(file).expect("it is open").st_blocks as usize * 512;
+    let begun = now();
+    while paged() < memory.len() {
+        assert!(now().duration_since(begun) < Duration::from_secs(20), "{} of {} bytes", paged(), memory.len());
+        std::thread::yield_now();
+    }
 }
 
 #[test]
