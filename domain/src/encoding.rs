@@ -18,7 +18,7 @@ mod small;
 mod tests;
 
 use crate::layout::{Dtype, KvLayout};
-use number::{Bf16, F16, F32, Number};
+use number::{Bf16, Bytes, F16, F32, Number};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -198,7 +198,7 @@ fn decode_in<C: Code>(dtype: Dtype, part: Part, stored: &[u8], record: &mut [u8]
 
 #[inline(always)]
 fn encode_parts<N: Number, C: Code>(part: Part, record: &[u8], stored: &mut [u8]) {
-    let parts = N::split(record).chunks_exact(part.numbers);
+    let parts = N::Bytes::split(record).chunks_exact(part.numbers);
     for (numbers, stored) in parts.zip(stored.chunks_exact_mut(part.stored_bytes())) {
         let (scales, codes) = stored.split_at_mut(part.scales_bytes());
         let groups = numbers.chunks(part.group).zip(codes.chunks_mut(part.group));
@@ -210,7 +210,7 @@ fn encode_parts<N: Number, C: Code>(part: Part, record: &[u8], stored: &mut [u8]
 
 #[inline(always)]
 fn decode_parts<N: Number, C: Code>(part: Part, stored: &[u8], record: &mut [u8]) {
-    let parts = N::split_mut(record).chunks_exact_mut(part.numbers);
+    let parts = N::Bytes::split_mut(record).chunks_exact_mut(part.numbers);
     for (numbers, stored) in parts.zip(stored.chunks_exact(part.stored_bytes())) {
         let (scales, codes) = stored.split_at(part.scales_bytes());
         let groups = numbers.chunks_mut(part.group).zip(codes.chunks(part.group));

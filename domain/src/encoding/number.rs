@@ -2,30 +2,67 @@
 
 use super::small;
 
+/// A number as it lies in a record, little-endian.
+pub(super) trait Bytes: Copy {
+    /// The numbers of a record.
+    fn split(record: &[u8]) -> &[Self];
+
+    /// The same, to be written.
+    fn split_mut(record: &mut [u8]) -> &mut [Self];
+
+    fn bits(self) -> u32;
+}
+
+impl Bytes for [u8; 4] {
+    #[inline(always)]
+    fn split(record: &[u8]) -> &[Self] {
+        record.as_chunks().0
+    }
+
+    #[inline(always)]
+    fn split_mut(record: &mut [u8]) -> &mut [Self] {
+        record.as_chunks_mut().0
+    }
+
+    #[inline(always)]
+    fn bits(self) -> u32 {
+        u32::from_le_bytes(self)
+    }
+}
+
+impl Bytes for [u8; 2] {
+    #[inline(always)]
+    fn split(record: &[u8]) -> &[Self] {
+        record.as_chunks().0
+    }
+
+    #[inline(always)]
+    fn split_mut(record: &mut [u8]) -> &mut [Self] {
+        record.as_chunks_mut().0
+    }
+
+    #[inline(always)]
+    fn bits(self) -> u32 {
+        u16::from_le_bytes(self).into()
+    }
+}
+
 /// A number format of pools. Bits are those of a number in the low ones of a `u32`.
 pub(super) trait Number {
     /// A number in a record.
-    type Bytes: Copy;
+    type Bytes: Bytes;
 
     /// The bits of infinity: from here on, without the sign, is what is not finite.
     const INFINITY: u32;
     /// What is no number.
     const NAN: Self::Bytes;
 
-    /// The numbers of a record.
-    fn split(record: &[u8]) -> &[Self::Bytes];
-
-    /// The same, to be written.
-    fn split_mut(record: &mut [u8]) -> &mut [Self::Bytes];
-
-    fn bits(number: Self::Bytes) -> u32;
-
     /// Without its sign.
     #[inline(always)]
     fn magnitude(number: Self::Bytes) -> u32 {
         // All formats have the sign first.
         const { assert!(size_of::<Self::Bytes>() <= 4) };
-        Self::bits(number) & ((1 << (8 * size_of::<Self::Bytes>() - 1)) - 1)
+        number.bits() & ((1 << (8 * size_of::<Self::Bytes>() - 1)) - 1)
     }
 
     /// The value of these bits, which are of a finite number.
@@ -34,7 +71,7 @@ pub(super) trait Number {
     /// The value of a finite number.
     #[inline(always)]
     fn value(number: Self::Bytes) -> f32 {
-        Self::value_of(Self::bits(number))
+        Self::value_of(number.bits())
     }
 
     /// The number that is nearest to a value that is not beyond the largest, ties to even.
@@ -49,21 +86,6 @@ impl Number for F32 {
     type Bytes = [u8; 4];
     const INFINITY: u32 = 0x7F80_0000;
     const NAN: [u8; 4] = 0x7FC0_0000_u32.to_le_bytes();
-
-    #[inline(always)]
-    fn split(record: &[u8]) -> &[[u8; 4]] {
-        record.as_chunks().0
-    }
-
-    #[inline(always)]
-    fn split_mut(record: &mut [u8]) -> &mut [[u8; 4]] {
-        record.as_chunks_mut().0
-    }
-
-    #[inline(always)]
-    fn bits(number: [u8; 4]) -> u32 {
-        u32::from_le_bytes(number)
-    }
 
     #[inline(always)]
     fn value_of(bits: u32) -> f32 {
@@ -82,21 +104,6 @@ impl Number for F16 {
     const NAN: [u8; 2] = 0x7E00_u16.to_le_bytes();
 
     #[inline(always)]
-    fn split(record: &[u8]) -> &[[u8; 2]] {
-        record.as_chunks().0
-    }
-
-    #[inline(always)]
-    fn split_mut(record: &mut [u8]) -> &mut [[u8; 2]] {
-        record.as_chunks_mut().0
-    }
-
-    #[inline(always)]
-    fn bits(number: [u8; 2]) -> u32 {
-        u16::from_le_bytes(number).into()
-    }
-
-    #[inline(always)]
     fn value_of(bits: u32) -> f32 {
         small::widen::<5, 10>(bits)
     }
@@ -111,21 +118,6 @@ impl Number for Bf16 {
     type Bytes = [u8; 2];
     const INFINITY: u32 = 0x7F80;
     const NAN: [u8; 2] = 0x7FC0_u16.to_le_bytes();
-
-    #[inline(always)]
-    fn split(record: &[u8]) -> &[[u8; 2]] {
-        record.as_chunks().0
-    }
-
-    #[inline(always)]
-    fn split_mut(record: &mut [u8]) -> &mut [[u8; 2]] {
-        record.as_chunks_mut().0
-    }
-
-    #[inline(always)]
-    fn bits(number: [u8; 2]) -> u32 {
-        u16::from_le_bytes(number).into()
-    }
 
     #[inline(always)]
     fn value_of(bits: u32) -> f32 {

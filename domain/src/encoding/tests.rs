@@ -35,7 +35,7 @@ fn record_of(dtype: Dtype, values: &[f32]) -> Vec<u8> {
 fn values_of(dtype: Dtype, record: &[u8]) -> Vec<f32> {
     fn all<N: Number>(record: &[u8]) -> Vec<f32> {
         let value = |&number: &N::Bytes| if N::magnitude(number) < N::INFINITY { N::value(number) } else { f32::NAN };
-        N::split(record).iter().map(value).collect()
+        N::Bytes::split(record).iter().map(value).collect()
     }
     match dtype {
         Dtype::F32 => all::<F32>(record),
