@@ -40,6 +40,8 @@ pub(crate) struct Journey {
     pub(crate) lapsed: bool,
     /// Workers whose attempts failed.
     pub(crate) failed: Vec<WorkerId>,
+    /// What an engine said that failed one.
+    pub(crate) engine: Option<String>,
     /// Workers that refused an attempt.
     pub(crate) refused: Vec<WorkerId>,
     sequences: Vec<Sequence>,
@@ -129,6 +131,7 @@ impl Journey {
             lease,
             lapsed: false,
             failed: Vec::new(),
+            engine: None,
             refused: Vec::new(),
             sequences,
             cached_tokens: 0,

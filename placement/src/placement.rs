@@ -382,7 +382,11 @@ impl Placement {
                 journey.lease = journey.lease.saturating_mul(2);
                 journey.failed.push(trouble.worker);
             }
-            Some(Failure::Engine) | None => journey.failed.push(trouble.worker),
+            Some(Failure::Engine) => {
+                journey.failed.push(trouble.worker);
+                journey.engine = Some(trouble.detail.clone());
+            }
+            None => journey.failed.push(trouble.worker),
         }
         if journey.attempts >= self.config.attempts_max {
             return self.give_up(request, trouble, out);
@@ -422,6 +426,11 @@ impl Placement {
             }
             Some(Failure::QueueFull | Failure::Draining) => {
                 self.finish(request, End::error(Ender::Us, trouble.detail), out);
+            }
+            Some(Failure::HandoffLapsed | Failure::HandoffTimeout) => {
+                // Of an attempt that an engine failed, a decode worker may say first that its handoff came to nothing.
+                let engine = self.journeys.get(&request).and_then(|journey| journey.engine.clone());
+                self.finish(request, End::error(Ender::Worker, engine.unwrap_or(trouble.detail)), out);
             }
             _ => self.finish(request, End::error(Ender::Worker, trouble.detail), out),
         }

@@ -207,6 +207,23 @@ fn attempts_are_bounded() {
 }
 
 #[test]
+fn what_an_engine_said_outlives_the_handoff_that_it_cost() {
+    for (said, told) in [(Failure::Engine, "Engine"), (Failure::HandoffTimeout, "HandoffLapsed")] {
+        let mut bench = Bench::new(PlacementConfig { handoff: HandoffPolicy::Always, ..config() }, &[P1, D1, D2]);
+        bench.arrive(request(1, 100, 1, 8));
+        bench.failed(P1, 1, said);
+        bench.failed(D2, 2, Failure::HandoffLapsed);
+        bench.failed(D1, 3, Failure::HandoffLapsed);
+        let end = bench.out.iter().find_map(|command| match command {
+            Command::End { end, .. } => Some(end.detail.as_str()),
+            _ => None,
+        });
+        assert_eq!(end, Some(told));
+        nothing_left(&bench);
+    }
+}
+
+#[test]
 fn a_lease_that_lapsed_is_given_twice_the_time() {
     let lease = |bench: &Bench| {
         bench.out.iter().find_map(|command| match command {
