@@ -47,7 +47,7 @@ pub(crate) unsafe fn checksum_racing(from: *const u8, len: usize) -> u64 {
 /// # Safety
 /// `from` must be readable and `to` writable for `len` bytes, the two must not overlap, and nobody else may access the
 /// destination meanwhile.
-pub unsafe fn copy_summed(from: *const u8, to: *mut u8, len: usize) -> u64 {
+pub(crate) unsafe fn copy_summed(from: *const u8, to: *mut u8, len: usize) -> u64 {
     // SAFETY: as the caller says; what is taken is part of the copy.
     on_vectors(|| unsafe { plain_racing(from, len, |at, part| copy_on(part, to.add(at))) })
 }

@@ -3,7 +3,42 @@
 //! What an encoding is says [`domain::encoding`], whose loops are compiled here for several instruction sets; a closure would be too large
 //! to be inlined into the function that has them.
 
-use domain::KvLayout;
+use crate::checksum::{checksum, copy_summed};
+use domain::{Encoding, KvLayout};
+
+/// [`encode_record`], and the checksum of what it wrote; where nothing is encoded both take one pass over memory.
+///
+/// # Panics
+/// As that does.
+pub fn encode_summed(layout: &KvLayout, group: usize, record: &[u8], stored: &mut [u8]) -> u64 {
+    if layout.encoding == Encoding::Exact {
+        return copy(record, stored);
+    }
+    encode_record(layout, group, record, stored);
+    checksum(stored)
+}
+
+/// [`decode_record`], if `sum` is the checksum of `stored`; where nothing is encoded both take one pass over memory. Whether it is; where
+/// it is not, the bytes of `record` are any.
+///
+/// # Panics
+/// As that does.
+pub fn decode_summed(layout: &KvLayout, group: usize, stored: &[u8], sum: u64, record: &mut [u8]) -> bool {
+    if layout.encoding == Encoding::Exact {
+        return copy(stored, record) == sum;
+    }
+    let right = checksum(stored) == sum;
+    if right {
+        decode_record(layout, group, stored, record);
+    }
+    right
+}
+
+fn copy(from: &[u8], to: &mut [u8]) -> u64 {
+    assert_eq!(from.len(), to.len(), "a record that is not encoded");
+    // SAFETY: both are slices of that length, which are apart since one of them is exclusive.
+    unsafe { copy_summed(from.as_ptr(), to.as_mut_ptr(), from.len()) }
+}
 
 /// Writes the record of group `group` as the tiers below the device keep it: [`KvLayout::encode`].
 ///
@@ -70,7 +105,7 @@ fn decode_avx2(layout: &KvLayout, group: usize, stored: &[u8], record: &mut [u8]
 #[cfg(test)]
 mod tests {
     use super::*;
-    use domain::{Dtype, Encoding, KvGroup};
+    use domain::{Dtype, KvGroup};
 
     /// Every processor writes the same bytes, so that all of a cluster read each other's.
     #[test]
@@ -98,10 +133,14 @@ mod tests {
                 encode_record(&layout, 0, &record, &mut stored);
                 layout.encode(0, &record, &mut plain);
                 assert_eq!(stored, plain, "{dtype:?} {encoding}");
+                let sum = encode_summed(&layout, 0, &record, &mut plain);
+                assert_eq!((sum, &plain), (checksum(&stored), &stored), "{dtype:?} {encoding}");
                 let (mut back, mut plain) = (vec![0; record.len()], vec![1; record.len()]);
                 decode_record(&layout, 0, &stored, &mut back);
                 layout.decode(0, &stored, &mut plain);
                 assert_eq!(back, plain, "{dtype:?} {encoding}");
+                assert!(decode_summed(&layout, 0, &stored, sum, &mut plain) && back == plain, "{dtype:?} {encoding}");
+                assert!(!decode_summed(&layout, 0, &stored, sum ^ 1, &mut plain), "{dtype:?} {encoding}");
             }
         }
     }

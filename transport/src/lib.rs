@@ -52,11 +52,11 @@ mod wake;
 mod watch;
 
 pub use agent::Agent;
-pub use checksum::{checksum, copy_summed};
+pub use checksum::checksum;
 pub use config::{AgentConfig, ListenConfig, RdmaConfig, TcpConfig};
 pub use copy::copy_racing_cached;
 pub use counts::{AgentCounts, RailCounts, Reads, Refusal};
-pub use encoding::{decode_record, encode_record};
+pub use encoding::{decode_record, decode_summed, encode_record, encode_summed};
 pub use event::{AgentEvent, Completion, TransferError, TransferId, TransferReport};
 pub use files::{
     Direction, FILE_ALIGN, FileBatch, FileConfig, FileCopy, FileEnd, FileError, FileId, FileMover, FilePrepareError,

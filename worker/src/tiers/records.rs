@@ -1,11 +1,11 @@
 //! Records between blocks of the device and wherever else they are put: encoded as their layout says, with their headers, and verified
 //! on the way back, before they are decoded. What encodes and decodes is [`domain::encoding`]; here it runs on the thread of a tier.
 
-use domain::{BlockHash, BlockRef, Encoding, GroupId, KvLayout};
+use domain::{BlockHash, BlockRef, GroupId, KvLayout};
 use kv_manager::tiers::header::{HEADER, RecordHeader};
 use kv_manager::tiers::{TierRead, TierWrite};
 use std::sync::Arc;
-use transport::{Memory, checksum, copy_summed, decode_record, encode_record};
+use transport::{Memory, decode_summed, encode_summed};
 
 /// The device's pools, and what records of them look like.
 pub(super) struct Records {
@@ -45,15 +45,9 @@ impl Records {
     /// The spot is the caller's alone and has room for the record. Nobody writes the block until its write has ended.
     pub(super) unsafe fn put(&self, write: &TierWrite, spot: Spot) {
         let (block, len) = (self.block(write.block), self.len(write.block.group));
-        let checksum = if self.layout.encoding == Encoding::Exact {
-            // SAFETY: as the caller says; the block is as long as its record.
-            unsafe { copy_summed(block.cast(), spot.record, len) }
-        } else {
-            // SAFETY: as the caller says.
-            let (block, record) = unsafe { (&*block, std::slice::from_raw_parts_mut(spot.record, len)) };
-            encode_record(&self.layout, usize::from(write.block.group.0), block, record);
-            checksum(record)
-        };
+        // SAFETY: as the caller says.
+        let (block, record) = unsafe { (&*block, std::slice::from_raw_parts_mut(spot.record, len)) };
+        let checksum = encode_summed(&self.layout, usize::from(write.block.group.0), block, record);
         let header = RecordHeader { checksum, ..self.header(write.block.group, write.hash) };
         // SAFETY: as the caller says.
         unsafe { std::ptr::copy_nonoverlapping(header.encode().as_ptr(), spot.header, HEADER) };
@@ -73,20 +67,9 @@ impl Records {
         let sum = expected
             .checksum_in(header)
             .map_err(|error| format!("its header is not the one that is looked for: {error:?}"))?;
-        let block = self.block(read.block);
-        let found = if self.layout.encoding == Encoding::Exact {
-            // SAFETY: as the caller says; the block is as long as its record.
-            unsafe { copy_summed(spot.record, block.cast(), len) }
-        } else {
-            // SAFETY: as the caller says.
-            let (record, block) = unsafe { (std::slice::from_raw_parts(spot.record, len), &mut *block) };
-            let found = checksum(record);
-            if found == sum {
-                decode_record(&self.layout, usize::from(read.block.group.0), record, block);
-            }
-            found
-        };
-        if found != sum {
+        // SAFETY: as the caller says.
+        let (record, block) = unsafe { (std::slice::from_raw_parts(spot.record, len), &mut *self.block(read.block)) };
+        if !decode_summed(&self.layout, usize::from(read.block.group.0), record, sum, block) {
             return Err("its bytes do not match its checksum".to_owned());
         }
         Ok(())
