@@ -7,7 +7,7 @@ use crate::rates::Rates;
 use crate::sequence::{PROMPT, Sequence};
 use crate::sessions::{SessionId, Sessions};
 use crate::sources::{Share, Source, Sources};
-use crate::tiers::{Loads, TierMover};
+use crate::tiers::{Below, Loads};
 use crate::transport::Transport;
 use domain::handoff::{PeerBody, PeerMessage};
 use domain::plan::{BlockCopy, Sampled};
@@ -29,8 +29,8 @@ pub struct Core {
     pub kv: KvManager,
     /// Reads peers' blocks and carries messages.
     pub transport: Box<dyn Transport>,
-    /// What moves the bytes of the tiers below.
-    pub(crate) tiers: BTreeMap<Tier, Box<dyn TierMover>>,
+    /// The tiers below.
+    pub(crate) tiers: BTreeMap<Tier, Below>,
     pub(crate) loads: Loads,
     pub(crate) meters: Meters,
     pub(crate) scheduler: Scheduler,

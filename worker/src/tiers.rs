@@ -6,6 +6,7 @@
 //! keeping, which is the core's.
 
 mod ahead;
+mod below;
 mod carrier;
 mod disk;
 mod framed;
@@ -17,6 +18,7 @@ mod records;
 mod rig;
 
 pub(crate) use ahead::Pace;
+pub(crate) use below::Below;
 pub use disk::{DiskConfig, DiskError, open_disk_tier};
 pub use host::{FolderError, HostConfig, HostError, Shared, open_host_tier};
 pub(crate) use loads::{Load, Loads};
@@ -34,7 +36,7 @@ use std::time::Duration;
 const LOAD: Choice = Choice(u16::MAX - 1);
 /// Prompts that wait for a tier at once; one more is computed.
 const LOADS_MAX: usize = 256;
-/// The longest that a prompt waits for a tier; then it is computed.
+/// The longest that a prompt waits for a tier; then it is computed, and a tier that moved nothing meanwhile is off until it does.
 const LOAD_WAIT_MAX: Duration = Duration::from_secs(5);
 
 /// Blocks that wait to be written to a tier.
@@ -105,6 +107,18 @@ pub enum TierEnd {
     },
 }
 
+impl TierEnd {
+    /// Which tier it is of.
+    fn tier(&self) -> Tier {
+        match self {
+            Self::Wrote { write, .. } => write.place.tier,
+            Self::Read { read, .. } => read.place.tier,
+            Self::Off { tier, .. } | Self::On { tier } => *tier,
+            Self::Learned { tier, .. } | Self::Forgotten { tier, .. } => *tier,
+        }
+    }
+}
+
 /// A tier that is open.
 pub struct TierParts {
     /// Which.
@@ -122,14 +136,14 @@ impl Core {
     pub(crate) fn add_tier(&mut self, parts: TierParts) {
         let TierParts { tier, mover, config, records } = parts;
         self.kv.add_tier(tier, config, &records);
-        self.tiers.insert(tier, mover);
+        self.tiers.insert(tier, Below::new(mover));
         self.meters.tiers.show(tier);
     }
 
     /// Begins to write what is to be written.
     pub(crate) fn write_to_tiers(&mut self) {
         while let Some(write) = self.kv.next_write() {
-            self.mover(write.place.tier).write(write);
+            self.below(write.place.tier).write(write);
         }
     }
 
@@ -177,13 +191,15 @@ impl Core {
         sequence.loadable_tokens = loadable;
         self.loads.begin(key, load, now + LOAD_WAIT_MAX);
         // The end of the prefix first: where both are done at once, the prompt comes from the other side.
-        reads.iter().rev().for_each(|(read, _)| self.mover(read.place.tier).read(key, *read));
+        reads.iter().rev().for_each(|(read, _)| self.below(read.place.tier).read(key, *read));
         self.end_load(key);
         waits
     }
 
     /// A move ended, or a tier did.
     pub(crate) fn tier_ended(&mut self, now: Time, end: TierEnd) {
+        let reason = if let TierEnd::Off { reason, .. } = &end { reason } else { "" };
+        self.rely(end.tier(), reason, |below| below.ended(now, &end));
         match end {
             TierEnd::Wrote { write, end, elapsed } => {
                 self.kv.wrote(write.place, end);
@@ -205,17 +221,7 @@ impl Core {
                 }
                 self.end_load(key);
             }
-            TierEnd::Off { tier, reason } => {
-                let (worker, tier_name) = (&self.config.name, tier.name());
-                tracing::error!(worker, tier = tier_name, reason, "a tier is off: the service goes on without it");
-                self.kv.close_tier(tier);
-                self.meters.tiers.open(tier, false);
-            }
-            TierEnd::On { tier } => {
-                tracing::info!(worker = self.config.name, tier = tier.name(), "a tier is there again");
-                self.kv.open_tier(tier);
-                self.meters.tiers.open(tier, true);
-            }
+            TierEnd::Off { .. } | TierEnd::On { .. } => {}
             TierEnd::Learned { tier, records } => self.kv.learn(tier, &records),
             TierEnd::Forgotten { tier, records } => self.kv.forget(tier, &records),
         }
@@ -236,7 +242,11 @@ impl Core {
     pub(crate) fn tick_loads(&mut self, now: Time) {
         while let Some((key, job)) = self.loads.overdue(now) {
             tracing::warn!(worker = self.config.name, request = %key.request, "a tier takes too long; the prompt is computed");
-            self.tiers.values_mut().for_each(|mover| mover.cancel(key));
+            for tier in self.loads.get_mut(key).into_iter().flat_map(|load| load.owing()).collect::<Vec<_>>() {
+                let reason = "a prompt waited for it, and nothing was moved meanwhile";
+                self.rely(tier, reason, |below| below.overdue(now));
+            }
+            self.tiers.values_mut().for_each(|below| below.cancel(key));
             if let Some(job) = job {
                 self.add_job(job);
             }
@@ -246,7 +256,7 @@ impl Core {
     /// A prompt needs nothing more of its load, if it has one.
     pub(crate) fn drop_load(&mut self, prompt: SeqKey) {
         if let Some(load) = self.loads.forget(prompt) {
-            self.tiers.values_mut().for_each(|mover| mover.cancel(load));
+            self.tiers.values_mut().for_each(|below| below.cancel(load));
         }
     }
 
@@ -257,7 +267,27 @@ impl Core {
         }
     }
 
-    fn mover(&mut self, tier: Tier) -> &mut dyn TierMover {
-        &mut **self.tiers.get_mut(&tier).expect("the manager moves in tiers that it was given")
+    /// Something happens to a tier. If it is relied on no more, for this reason, or is again, the manager and people are told.
+    fn rely(&mut self, tier: Tier, reason: &str, happens: impl FnOnce(&mut Below)) {
+        let below = self.below(tier);
+        let before = below.is_relied_on();
+        happens(below);
+        let open = below.is_relied_on();
+        if open == before {
+            return;
+        }
+        let (worker, name) = (&self.config.name, tier.name());
+        if open {
+            tracing::info!(worker, tier = name, "a tier is there again");
+            self.kv.open_tier(tier);
+        } else {
+            tracing::error!(worker, tier = name, reason, "a tier is off: the service goes on without it");
+            self.kv.close_tier(tier);
+        }
+        self.meters.tiers.open(tier, open);
+    }
+
+    fn below(&mut self, tier: Tier) -> &mut Below {
+        self.tiers.get_mut(&tier).expect("the manager moves in tiers that it was given")
     }
 }

@@ -1,5 +1,5 @@
 //! The disk of a simulated worker. What it holds outlives the worker's lives; moves take their time, one after the other, and some
-//! fail or find bytes that somebody flipped.
+//! hang, fail or find bytes that somebody flipped.
 
 use crate::event::{Event, Life, WorkerIndex};
 use crate::pool::{Pool, WORD};
@@ -24,7 +24,12 @@ pub(crate) struct Disks {
     record: Duration,
     /// Moves that fail, and records that are wrong when they are read, out of 1,000.
     fails: u32,
+    /// Moves at which a disk that had nothing to do hangs for [`HANG`], out of 1,000.
+    hangs: u32,
 }
+
+/// Longer than a prompt waits for a tier.
+const HANG: Duration = Duration::from_secs(8);
 
 /// A move under way.
 #[derive(Clone, Copy, Debug)]
@@ -39,6 +44,8 @@ pub(crate) struct Platter {
     records: BTreeMap<Slot, (TierRecord, Vec<u64>)>,
     /// When it has done all that was asked.
     busy: Time,
+    /// Until when it hangs.
+    pub(crate) hung: Time,
     /// Loads of this life that are not wanted any more.
     cancelled: BTreeSet<SeqKey>,
 }
@@ -64,7 +71,8 @@ impl Disks {
     pub(crate) fn draw(random: &mut Random) -> Option<Self> {
         let write = random.pick(&[WritePolicy::Through, WritePolicy::SecondUse, WritePolicy::Back]);
         let record = Duration::from_micros(random.pick(&[100, 1000, 5000, 20_000]));
-        let disks = Self { slots: random.range(10, 100) as u32, write, record, fails: random.pick(&[0, 20, 200]) };
+        let (slots, fails) = (random.range(10, 100) as u32, random.pick(&[0, 20, 200]));
+        let disks = Self { slots, write, record, fails, hangs: random.pick(&[0, 0, 5, 50]) };
         random.chance(500).then_some(disks)
     }
 }
@@ -75,6 +83,7 @@ impl World {
         let Disks { slots, write, .. } = self.scenario.disks?;
         let platter = &mut self.workers[w].platter;
         platter.busy = self.now;
+        platter.hung = self.now;
         platter.cancelled.clear();
         let slots = self.scenario.layout.groups.iter().map(|_| slots).collect();
         Some(TierParts {
@@ -87,13 +96,18 @@ impl World {
 
     /// A move begins.
     pub(crate) fn begin_move(&mut self, w: WorkerIndex, what: Move) {
-        let Some(Disks { record, .. }) = self.scenario.disks else { return };
+        let Some(Disks { record, hangs, .. }) = self.scenario.disks else { return };
+        let hangs = self.healed.is_none() && self.random.chance(hangs);
         let worker = &mut self.workers[w];
         if let Move::Write(write) = what {
             // From now on the slot holds who knows what.
             worker.platter.records.remove(&write.place.slot);
         }
-        worker.platter.busy = self.now.max(worker.platter.busy) + record;
+        let begins = self.now.max(worker.platter.busy);
+        if hangs && begins == self.now {
+            worker.platter.hung = begins + HANG;
+        }
+        worker.platter.busy = worker.platter.hung.max(begins + record);
         self.agenda.enter(worker.platter.busy, Event::Moved { worker: w, life: worker.life, what });
     }
 

@@ -187,7 +187,13 @@ impl World {
             Event::DrainDeadline { worker, life } => self.drain_deadline(worker, life),
             Event::Resume { process } => self.resume(process),
             Event::Return { process } => self.come_back(process),
-            Event::Heal => self.heal(),
+            // What hangs is not healed before it moves again.
+            Event::Heal => {
+                match self.workers.iter().map(|worker| worker.platter.hung).max().filter(|&hung| hung > self.now) {
+                    Some(hung) => self.agenda.enter(hung, Event::Heal),
+                    None => self.heal(),
+                }
+            }
             Event::Probe => self.probe(),
         }
     }

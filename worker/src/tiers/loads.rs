@@ -71,6 +71,11 @@ impl Load {
         (part.left == 0 && part.bytes > 0).then_some((part.bytes, part.last.since(self.begun)))
     }
 
+    /// The tiers that have not ended all that was asked of them.
+    pub(crate) fn owing(&self) -> impl Iterator<Item = Tier> {
+        self.parts.iter().filter(|(_, part)| part.left > 0).map(|(&tier, _)| tier)
+    }
+
     /// The slowest tier that the block came from, if all of it came.
     pub(crate) fn brought(&self, number: u32) -> Option<Tier> {
         self.sources.get(&number).copied().filter(|_| !self.ahead.is_absent(number))

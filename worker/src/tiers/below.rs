@@ -1,0 +1,149 @@
+//! A tier as its worker's step loop has it: what moves its bytes, and whether it is relied on.
+
+use super::{LOAD_WAIT_MAX, TierEnd, TierMover};
+use domain::{SeqKey, Time};
+use kv_manager::tiers::{ReadEnd, TierRead, TierWrite, WriteEnd};
+
+/// A tier. It is relied on unless it says itself that it fails, or says nothing at all: a device that hangs, or a thread that is gone,
+/// ends no move, and a prompt that waited for it in vain shall be the last one.
+pub(crate) struct Below {
+    mover: Box<dyn TierMover>,
+    /// Moves that have not ended.
+    under_way: usize,
+    /// When something was moved last.
+    moved: Time,
+    /// As it says itself.
+    fails: bool,
+    /// A prompt waited for it in vain, and nothing was moved meanwhile.
+    silent: bool,
+}
+
+impl Below {
+    pub(crate) fn new(mover: Box<dyn TierMover>) -> Self {
+        Self { mover, under_way: 0, moved: Time::ZERO, fails: false, silent: false }
+    }
+
+    pub(crate) fn is_relied_on(&self) -> bool {
+        !self.fails && !self.silent
+    }
+
+    pub(crate) fn write(&mut self, write: TierWrite) {
+        self.under_way += 1;
+        self.mover.write(write);
+    }
+
+    pub(crate) fn read(&mut self, load: SeqKey, read: TierRead) {
+        self.under_way += 1;
+        self.mover.read(load, read);
+    }
+
+    pub(crate) fn cancel(&mut self, load: SeqKey) {
+        self.mover.cancel(load);
+    }
+
+    /// A load is overdue for which reads of this tier have not ended.
+    pub(crate) fn overdue(&mut self, now: Time) {
+        self.silent |= now.since(self.moved) >= LOAD_WAIT_MAX;
+    }
+
+    /// Something of it ended. A tier that was silent is heard of once it moved something, or once nothing hangs in it any more.
+    pub(crate) fn ended(&mut self, now: Time, end: &TierEnd) {
+        let moved = match end {
+            TierEnd::Wrote { end, .. } => *end != WriteEnd::Failed,
+            TierEnd::Read { end, .. } => *end != ReadEnd::Unread,
+            TierEnd::Off { .. } => return self.fails = true,
+            TierEnd::On { .. } => return self.fails = false,
+            TierEnd::Learned { .. } | TierEnd::Forgotten { .. } => return,
+        };
+        self.under_way -= 1;
+        if moved {
+            self.moved = now;
+        }
+        self.silent &= !moved && self.under_way > 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tiers::rig::{TENANT, block, hash, key, slot};
+    use kv_manager::tiers::{Place, Tier};
+    use std::time::Duration;
+
+    struct Nowhere;
+
+    impl TierMover for Nowhere {
+        fn write(&mut self, _: TierWrite) {}
+        fn read(&mut self, _: SeqKey, _: TierRead) {}
+        fn cancel(&mut self, _: SeqKey) {}
+    }
+
+    fn place() -> Place {
+        Place { tier: Tier::Disk, slot: slot(0, 1) }
+    }
+
+    const START: Time = Time(1_000_000_000_000);
+
+    fn reading(number: u32) -> TierRead {
+        TierRead { place: place(), block: block(0, number), hash: hash(1), number }
+    }
+
+    fn read(number: u32, end: ReadEnd) -> TierEnd {
+        TierEnd::Read { key: key(), read: reading(number), end, elapsed: Duration::ZERO }
+    }
+
+    fn after(since: Time, wait: Duration) -> Time {
+        Time(since.0 + wait.as_nanos() as u64)
+    }
+
+    /// A tier that was asked for three records and gave none of them.
+    fn silent() -> Below {
+        let mut tier = Below::new(Box::new(Nowhere));
+        (0..3).for_each(|number| tier.read(key(), reading(number)));
+        tier.overdue(after(START, LOAD_WAIT_MAX));
+        assert!(!tier.is_relied_on());
+        tier
+    }
+
+    #[test]
+    fn a_tier_that_hangs_is_not_relied_on_until_it_moves_something() {
+        let mut tier = silent();
+        tier.ended(START, &read(0, ReadEnd::Unread));
+        assert!(!tier.is_relied_on(), "what had not begun was given up");
+        tier.ended(START, &read(1, ReadEnd::Good));
+        assert!(tier.is_relied_on());
+    }
+
+    #[test]
+    fn a_tier_in_which_nothing_hangs_is_asked_again() {
+        let mut tier = silent();
+        (0..2).for_each(|number| tier.ended(START, &read(number, ReadEnd::Unread)));
+        assert!(!tier.is_relied_on());
+        tier.ended(START, &read(2, ReadEnd::Unread));
+        assert!(tier.is_relied_on());
+    }
+
+    #[test]
+    fn a_tier_that_is_slow_is_relied_on() {
+        let mut tier = Below::new(Box::new(Nowhere));
+        let write = TierWrite { place: place(), block: block(0, 0), hash: hash(1), tenant: TENANT };
+        tier.write(write);
+        tier.read(key(), reading(0));
+        tier.ended(
+            after(START, LOAD_WAIT_MAX / 2),
+            &TierEnd::Wrote { write, end: WriteEnd::Written, elapsed: Duration::ZERO },
+        );
+        tier.overdue(after(START, LOAD_WAIT_MAX));
+        assert!(tier.is_relied_on());
+    }
+
+    #[test]
+    fn a_tier_that_says_that_it_fails_is_back_when_it_says_so() {
+        let mut tier = silent();
+        tier.ended(START, &TierEnd::Off { tier: Tier::Disk, reason: String::new() });
+        tier.ended(START, &read(0, ReadEnd::Good));
+        assert!(!tier.is_relied_on(), "it said nothing else");
+        tier.ended(START, &TierEnd::On { tier: Tier::Disk });
+        assert!(tier.is_relied_on());
+    }
+}
