@@ -20,10 +20,16 @@ macro_rules! id {
     };
 }
 
-id!(
-    /// A request, unique over all routers of a cluster: drawn by the router that accepted it.
-    RequestId(u64), "r"
-);
+/// A request, unique over all routers of a cluster: drawn by the router that accepted it. Clients are told it in the same words as logs.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default, Serialize, Deserialize)]
+pub struct RequestId(pub u64);
+
+impl fmt::Display for RequestId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "req_{:016x}", self.0)
+    }
+}
+
 id!(
     /// Which of the `n` sequences of a request.
     Choice(u16), "c"

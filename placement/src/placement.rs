@@ -186,7 +186,8 @@ impl Placement {
         while let Some(&(deadline, request)) = self.deadlines.first()
             && deadline <= now
         {
-            self.finish(request, End::error(Ender::Limit, "the request's deadline passed"), out);
+            let given = self.journeys.get(&request).map_or(0.0, |journey| journey.request.deadline.as_secs_f64());
+            self.finish(request, End::error(Ender::Limit, format!("its deadline of {given:.0} s passed")), out);
         }
     }
 

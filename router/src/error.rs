@@ -162,7 +162,7 @@ impl ApiError {
         let detail = &end.detail;
         match end.by {
             Ender::Limit => {
-                let message = format!("The request reached its deadline: {detail}");
+                let message = format!("The request reached a limit: {detail}");
                 Self::new(StatusCode::GATEWAY_TIMEOUT, Kind::Service, Some("deadline_exceeded"), message)
             }
             Ender::Us => {

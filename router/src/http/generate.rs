@@ -4,7 +4,7 @@
 //! brain learns that the client is gone.
 
 use super::body;
-use super::routes::{App, RequestNumber};
+use super::routes::App;
 use crate::answer::{Head, Run, Waiting, events, whole};
 use crate::api::{Ask, Endpoint, Limits, ask};
 use crate::brain::{Client, Note, Updates};
@@ -17,6 +17,7 @@ use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::response::{IntoResponse, Response};
 use domain::session::Served;
 use domain::{RequestId, Time};
+use std::iter;
 use std::sync::Arc;
 use telemetry::metrics;
 use tokio::sync::{OwnedSemaphorePermit, TryAcquireError};
@@ -27,16 +28,16 @@ const INLINE_BYTES_MAX: usize = 4096;
 /// Answers a request to `endpoint`.
 pub(super) async fn generate(app: Arc<App>, endpoint: Endpoint, request: Request) -> Result<Response, ApiError> {
     let arrived = app.clock.now();
-    let RequestNumber(number) = *request.extensions().get().expect("every request has its number");
+    let name: RequestId = *request.extensions().get().expect("every request has its id");
     // Until the brain has the request, its outcome is counted here.
     let accepted = accept(&app, endpoint, request).await;
     let Accepted { ask, places, served } =
         accepted.inspect_err(|error| metrics::requests(error.outcome()).increment(1))?;
-    let waiting = submit(&app, &ask, &served, arrived, places).await?;
+    let waiting = submit(&app, name, &ask, &served, arrived, places).await?;
     let mut run = Run::new(&ask, &app.card, waiting);
     run.begin().await?;
     let prefix = if endpoint == Endpoint::Chat { "chatcmpl" } else { "cmpl" };
-    let id = format!("{prefix}-{number:016x}");
+    let id = format!("{prefix}-{:016x}", name.0);
     let head = Head { endpoint, id, created: unix_seconds(), model: app.card.name.clone() };
     let logprobs = ask.options.params.logprobs.is_some();
     if !ask.options.stream {
@@ -96,9 +97,10 @@ fn place(app: &App, prompts: usize) -> Result<OwnedSemaphorePermit, ApiError> {
     })
 }
 
-/// Gives the prompts of `ask` to the brain.
+/// Gives the prompts of `ask` to the brain; the first has the id that the client knows.
 async fn submit(
     app: &App,
+    name: RequestId,
     ask: &Ask,
     served: &Served,
     arrived: Time,
@@ -117,8 +119,11 @@ async fn submit(
         clients.push(Client::new(&updates, base, choices, arrived, place).expect("the queue has room for every end"));
     }
     let seed = ask.options.seed.unwrap_or_else(|| app.draw.random());
-    for (prompt, client) in ask.prompts.iter().zip(clients) {
-        let id = RequestId(app.draw.unique());
+    let ids = iter::once(name).chain(iter::repeat_with(|| RequestId(app.draw.unique())));
+    for ((prompt, client), id) in ask.prompts.iter().zip(clients).zip(ids) {
+        if id != name {
+            tracing::debug!(request = %name, prompt = %id, "another prompt of the request");
+        }
         let mut chain = Vec::new();
         scope.extend_chain(&mut chain, &prompt.tokens, served.block_tokens);
         let request = Arc::new(domain::Request {

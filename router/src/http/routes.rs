@@ -13,6 +13,7 @@ use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
+use domain::RequestId;
 use domain::session::Served;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -38,10 +39,6 @@ pub(crate) struct App {
     pub(crate) served: watch::Receiver<Option<Served>>,
     pub(crate) metrics: MetricsHandle,
 }
-
-/// The number of an HTTP request, from which its ids are made.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct RequestNumber(pub(super) u64);
 
 impl App {
     /// Errors: the service is shutting down.
@@ -76,16 +73,16 @@ pub(crate) fn routes(app: Arc<App>) -> Router {
         .route("/metrics", get(metrics))
         .fallback(async |method: Method, uri: Uri| ApiError::no_path(method.as_str(), uri.path()))
         .method_not_allowed_fallback(async |method: Method, uri: Uri| ApiError::no_method(method.as_str(), uri.path()))
-        .layer(from_fn_with_state(app.clone(), number))
+        .layer(from_fn_with_state(app.clone(), identify))
         .with_state(app)
 }
 
-/// Gives every request its number, and tells the client.
-async fn number(State(app): State<Arc<App>>, mut request: Request, next: Next) -> Response {
-    let number = app.draw.unique();
-    request.extensions_mut().insert(RequestNumber(number));
+/// Gives every request its id, and tells the client.
+async fn identify(State(app): State<Arc<App>>, mut request: Request, next: Next) -> Response {
+    let id = RequestId(app.draw.unique());
+    request.extensions_mut().insert(id);
     let mut response = next.run(request).await;
-    let value = HeaderValue::from_str(&format!("req_{number:016x}")).expect("hexadecimal digits are ASCII");
+    let value = HeaderValue::from_str(&id.to_string()).expect("hexadecimal digits are ASCII");
     response.headers_mut().insert(REQUEST_ID.clone(), value);
     response
 }
