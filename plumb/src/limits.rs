@@ -5,12 +5,13 @@ use crate::TURNS;
 use crate::error::PlumbError;
 use std::fs;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::mpsc::sync_channel;
+use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::{Duration, Instant};
 use transport::{
-    Direction, FILE_ALIGN, FileBatch, FileConfig, FileCopy, FileMover, FileSpec, Memory, RegionId, SealedMemory,
+    Direction, FILE_ALIGN, FileBatch, FileConfig, FileCopy, FileEnd, FileId, FileMover, FileSpec, Memory, RegionId,
+    SealedMemory,
 };
 
 /// Copies go round in as much memory, so that no cache holds the next record because it was the last one.
@@ -55,67 +56,95 @@ pub(crate) fn copies(records: &[(usize, u32)], rounds: usize) -> io::Result<Vec<
     Ok((0..rounds).map(|_| pass()).collect())
 }
 
-/// Plain reads of as many bytes as a prompt has.
+/// Plain reads of as many bytes as a prompt has, from a file that lasts as long as this value: each turn those of another prompt, like the
+/// tier's, since what was read just now comes back faster.
 pub(crate) struct RawReads {
-    /// Seconds of each round.
-    pub(crate) seconds: Vec<f64>,
-    /// What read, in words.
-    pub(crate) mover: String,
-    /// Why the page cache was in the way, if it was.
-    pub(crate) buffered: Option<String>,
+    mover: FileMover,
+    ends: Receiver<FileEnd>,
+    file: FileId,
+    /// Length and number.
+    records: Vec<(usize, u32)>,
+    /// Of all of them.
+    bytes: usize,
+    path: PathBuf,
 }
 
-/// Reads these records from a file in the folder, which is made and removed, with `depth` reads under way: each round those of another
-/// prompt, like the tier, since what was read just now comes back faster. Errors: [`PlumbError::Raw`].
-pub(crate) fn raw_reads(
-    records: &[(usize, u32)],
-    rounds: usize,
-    depth: u32,
-    folder: &Path,
-) -> Result<RawReads, PlumbError> {
-    let path = folder.join("raw");
-    let read = read(records, rounds, depth, &path);
-    // It is there unless it could not be made.
-    let _ = fs::remove_file(&path);
-    read.map_err(|why| PlumbError::Raw { folder: folder.to_owned(), why })
-}
+impl RawReads {
+    /// Writes the file into the folder, for reads of which `depth` are under way. Errors: [`PlumbError::Raw`].
+    pub(crate) fn new(records: Vec<(usize, u32)>, depth: u32, folder: &Path) -> Result<Self, PlumbError> {
+        let path = folder.join("raw");
+        Self::written(records, depth, path.clone()).map_err(|why| {
+            // It is there unless it could not be made.
+            let _ = fs::remove_file(&path);
+            PlumbError::Raw { folder: folder.to_owned(), why }
+        })
+    }
 
-fn read(records: &[(usize, u32)], rounds: usize, depth: u32, path: &Path) -> Result<RawReads, String> {
-    let system = |error: io::Error| error.to_string();
-    let room = |len: usize| len.next_multiple_of(FILE_ALIGN as usize);
-    let bytes: usize = records.iter().map(|&(len, count)| room(len) * count as usize).sum();
-    let (sender, ends) = sync_channel(1);
-    let config = FileConfig { name: "plumb".to_owned(), depth, posted_max: 1, io_uring: true };
-    let mover = FileMover::start(config, Box::new(move |end| drop(sender.try_send(end)))).map_err(system)?;
-    let memory = Arc::new(SealedMemory::new("plumb-raw", bytes).map_err(system)?);
-    // SAFETY: the memory is that long, and nobody else has it. What is written is not what was there before.
-    unsafe { std::ptr::write_bytes(memory.as_ptr(), 0x5A, bytes) };
-    mover.register(memory);
-    let file_bytes = (bytes as u64 * TURNS as u64).next_multiple_of(STRIPE_BYTES);
-    let spec = FileSpec { paths: vec![path.to_owned()], bytes: file_bytes, stripe_bytes: STRIPE_BYTES };
-    let file = mover.open(&spec).map_err(system)?;
-    let run = |direction, turn: usize| {
+    fn written(records: Vec<(usize, u32)>, depth: u32, path: PathBuf) -> Result<Self, String> {
+        let system = |error: io::Error| error.to_string();
+        let bytes: usize = records.iter().map(|&(len, count)| room(len) * count as usize).sum();
+        let (sender, ends) = sync_channel(1);
+        let config = FileConfig { name: "plumb".to_owned(), depth, posted_max: 1, io_uring: true };
+        let mover = FileMover::start(config, Box::new(move |end| drop(sender.try_send(end)))).map_err(system)?;
+        let memory = Arc::new(SealedMemory::new("plumb-raw", bytes).map_err(system)?);
+        // SAFETY: the memory is that long, and nobody else has it. What is written is not what was there before.
+        unsafe { std::ptr::write_bytes(memory.as_ptr(), 0x5A, bytes) };
+        mover.register(memory);
+        let file_bytes = (bytes as u64 * TURNS as u64).next_multiple_of(STRIPE_BYTES);
+        let spec = FileSpec { paths: vec![path.clone()], bytes: file_bytes, stripe_bytes: STRIPE_BYTES };
+        let file = mover.open(&spec).map_err(system)?;
+        let raw = Self { mover, ends, file, records, bytes, path };
+        (0..TURNS).try_for_each(|turn| raw.run(Direction::Write, turn).map(drop))?;
+        Ok(raw)
+    }
+
+    /// Seconds that it takes to read what a turn has. Errors: [`PlumbError::Raw`].
+    pub(crate) fn read(&self, turn: usize) -> Result<f64, PlumbError> {
+        let folder = || self.path.parent().unwrap_or(&self.path).to_owned();
+        self.run(Direction::Read, turn).map_err(|why| PlumbError::Raw { folder: folder(), why })
+    }
+
+    fn run(&self, direction: Direction, turn: usize) -> Result<f64, String> {
         let (mut at, mut batches) = (0, Vec::new());
-        let begin = bytes as u64 * (turn % TURNS) as u64;
-        for &(len, count) in records {
+        let begin = self.bytes as u64 * turn as u64;
+        for &(len, count) in &self.records {
             let len = room(len);
             let copies =
                 (0..u64::from(count)).map(|n| at + n * len as u64).map(|at| FileCopy { file: begin + at, memory: at });
-            batches.push(FileBatch { direction, file, memory: RegionId(0), len, copies: copies.collect() });
+            batches.push(FileBatch { direction, file: self.file, memory: RegionId(0), len, copies: copies.collect() });
             at += u64::from(count) * len as u64;
         }
-        let transfer = mover.prepare(batches).map_err(|error| error.to_string())?;
+        let transfer = self.mover.prepare(batches).map_err(|error| error.to_string())?;
         let begin = now();
-        mover.post(transfer).map_err(|error| error.to_string())?;
-        let end = ends.recv_timeout(PATIENCE).map_err(|_| format!("it takes longer than {} s", PATIENCE.as_secs()))?;
+        self.mover.post(transfer).map_err(|error| error.to_string())?;
+        let end = self.ends.recv_timeout(PATIENCE);
+        let end = end.map_err(|_| format!("it takes longer than {} s", PATIENCE.as_secs()))?;
         end.result.map_err(|error| error.to_string())?;
-        Ok::<_, String>(seconds_since(begin))
-    };
-    (0..TURNS).try_for_each(|turn| run(Direction::Write, turn).map(drop))?;
-    let seconds = (0..rounds).map(|round| run(Direction::Read, round)).collect::<Result<_, _>>()?;
-    let status = mover.status();
-    let how = status.no_io_uring.map_or("io_uring".to_owned(), |why| format!("threads that block ({why})"));
-    Ok(RawReads { seconds, mover: how, buffered: status.buffered.into_iter().flatten().next() })
+        Ok(seconds_since(begin))
+    }
+
+    /// What reads, in words.
+    pub(crate) fn mover(&self) -> String {
+        let how = self.mover.status().no_io_uring;
+        how.map_or("io_uring".to_owned(), |why| format!("threads that block ({why})"))
+    }
+
+    /// Why the page cache is in the way, if it is.
+    pub(crate) fn buffered(&self) -> Option<String> {
+        self.mover.status().buffered.into_iter().flatten().next()
+    }
+}
+
+impl Drop for RawReads {
+    fn drop(&mut self) {
+        // What cannot be removed goes with the folder.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// What a record takes in files.
+fn room(len: usize) -> usize {
+    len.next_multiple_of(FILE_ALIGN as usize)
 }
 
 #[cfg(test)]
@@ -127,10 +156,11 @@ mod tests {
         let records = [(10_000, 7), (4096, 3)];
         assert_eq!(copies(&records, 2).expect("there is memory").len(), 2);
         let folder = tempfile::tempdir().expect("a folder");
-        let reads = raw_reads(&records, 2, 4, folder.path()).expect("files can be read");
-        assert!(reads.seconds.len() == 2 && reads.seconds.iter().all(|seconds| *seconds > 0.0));
+        let raw = RawReads::new(records.to_vec(), 4, folder.path()).expect("files can be written");
+        assert!((0..TURNS).all(|turn| raw.read(turn).expect("files can be read") > 0.0));
+        drop(raw);
         assert!(!folder.path().join("raw").exists(), "it is removed");
-        let error = raw_reads(&records, 1, 4, Path::new("/proc/none")).err().expect("no file can be there");
+        let error = RawReads::new(records.to_vec(), 4, Path::new("/proc/none")).err().expect("no file can be there");
         assert!(error.to_string().contains("--folder"), "{error}");
     }
 }

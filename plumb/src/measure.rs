@@ -2,7 +2,7 @@
 //! it. Of host memory nothing outlives a server, and the fastest tier answers first; so each is asked while no faster one is there.
 
 use crate::error::PlumbError;
-use crate::limits::{RawReads, copies, now, raw_reads, seconds_since};
+use crate::limits::{RawReads, copies, now, seconds_since};
 use crate::report::{PromptFigures, Report, Row, Spread, Wear};
 use crate::server::{GLANCE, SOURCES, Server};
 use crate::subject::{Settings, Subject};
@@ -125,7 +125,12 @@ impl Run<'_> {
         let records = subject.records(tokens);
         self.tell(format!("plain copies and reads of as much as {tokens} tokens have"));
         let memcpy = Spread::of(&copies(&records, settings.rounds + 1)?[1..]);
-        let read = self.raw_reads(tokens, folder)?;
+        let raw = self.raw_reads(tokens, folder)?;
+        // Others use the disk too, by the second: so where there is a disk tier, each of its reads has a raw one right before it.
+        let mut reads = Vec::new();
+        if !settings.tiers.contains(&Tier::Disk) {
+            reads = (0..settings.rounds).map(|round| raw.read(round % TURNS)).collect::<Result<_, _>>()?;
+        }
 
         let mut prompts = Prompts {
             tokens,
@@ -180,32 +185,35 @@ impl Run<'_> {
             self.tell(format!("prompts of {tokens} tokens, from {}", tier.name()));
             let mut samples = Samples::default();
             for turn in (0..settings.rounds).flat_map(|_| 0..TURNS) {
+                if tier == Tier::Disk {
+                    reads.push(raw.read(turn)?);
+                }
                 prompts.ask(&server, turn, tier.name(), &mut samples)?;
             }
             self.count_moves(Some(&server))?;
             let (came, least) = self.spread(samples, tokens, tier.name())?;
             let goal = match tier {
                 Tier::Host => Some(HOST_GOAL * memcpy.median + step.median),
-                Tier::Disk => Some(DISK_GOAL * read.median + step.median),
+                Tier::Disk => Some(DISK_GOAL * Spread::of(&reads).median + step.median),
                 Tier::Neighbours | Tier::Object => None,
             };
             rows.push(row(tier.name(), came, least, goal));
         }
+        let read = Spread::of(&reads);
         Ok(PromptFigures { tokens, bytes, memcpy_s: memcpy, read_s: read, decode_step_s: step, rows })
     }
 
-    fn raw_reads(&mut self, tokens: u32, folder: &Path) -> Result<Spread, PlumbError> {
-        let Subject { depth, .. } = *self.subject;
-        let RawReads { seconds, mover, buffered } =
-            raw_reads(&self.subject.records(tokens), self.settings.rounds, depth, folder)?;
-        self.mover = format!("the mover `file` by {mover}, {depth} reads under way");
-        if let Some(why) = buffered {
+    fn raw_reads(&mut self, tokens: u32, folder: &Path) -> Result<RawReads, PlumbError> {
+        let depth = self.subject.depth;
+        let raw = RawReads::new(self.subject.records(tokens), depth, folder)?;
+        self.mover = format!("the mover `file` by {}, {depth} reads under way", raw.mover());
+        if let Some(why) = raw.buffered() {
             let note = format!("The page cache is in the way of disk and raw reads: {why}. Name a --folder on a disk.");
             if !self.notes.contains(&note) {
                 self.notes.push(note);
             }
         }
-        Ok(Spread::of(&seconds))
+        Ok(raw)
     }
 
     /// Waits until all tiers of the run hold that many of the prompts.
