@@ -1,4 +1,4 @@
-//! What all movers have in common: the worker's end of the thread of a tier, and the moves that wait in it.
+//! What all movers have in common: the worker's end of the thread of a tier, the moves that wait in it, and how their ends get back.
 
 use super::{TierEnd, TierMover};
 use domain::SeqKey;
@@ -9,6 +9,9 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Instant;
 use transport::TransferId;
+
+/// Ends that are told together while there is more to do: to wake the step loop for each costs as much as half a copy.
+const ENDS_MAX: usize = 16;
 
 /// What a tier's thread is asked for. Reads are no more than the device has blocks, writes no more than the core has under way at
 /// once, ends no more than what was begun: the queue is bounded by them.
@@ -107,6 +110,31 @@ impl Waiting {
 
     pub(super) fn clear(&mut self) {
         *self = Self::default();
+    }
+}
+
+/// The way of ends to the worker.
+pub(super) struct Ends {
+    sink: Box<dyn Fn(TierEnd) + Send>,
+    held: Vec<TierEnd>,
+}
+
+impl Ends {
+    pub(super) fn new(sink: Box<dyn Fn(TierEnd) + Send>) -> Self {
+        Self { sink, held: Vec::with_capacity(ENDS_MAX) }
+    }
+
+    /// Tells the worker of it, after all before it: at the next [`Ends::flush`], or when so many wait.
+    pub(super) fn tell(&mut self, end: TierEnd) {
+        self.held.push(end);
+        if self.held.len() == ENDS_MAX {
+            self.flush();
+        }
+    }
+
+    /// Tells what waits. Due before the thread sleeps.
+    pub(super) fn flush(&mut self) {
+        self.held.drain(..).for_each(&self.sink);
     }
 }
 

@@ -5,7 +5,7 @@
 //! until it answers again, or never, as the [`Store`] says.
 
 use super::TierEnd;
-use super::carrier::{Ended, Move, Order, Waiting, What};
+use super::carrier::{Ended, Ends, Move, Order, Waiting, What};
 use super::records::{Records, Spot};
 use domain::{BlockHash, GroupId, SeqKey};
 use kv_manager::tiers::header::HEADER;
@@ -66,7 +66,7 @@ pub(super) trait Store: Send {
 pub(super) struct Framed<S> {
     pub(super) name: String,
     pub(super) records: Records,
-    pub(super) sink: Box<dyn Fn(TierEnd) + Send>,
+    pub(super) ends: Ends,
     pub(super) inbox: Receiver<Order>,
     pub(super) store: S,
     pub(super) memory: Arc<dyn Memory>,
@@ -103,7 +103,7 @@ impl<S: Store> Framed<S> {
         frame_bytes: usize,
     ) -> Self {
         let state = State { free: (0..memory.len() / frame_bytes).collect(), ..State::default() };
-        Self { name, records, sink, inbox, store, memory, frame_bytes, state }
+        Self { name, records, ends: Ends::new(sink), inbox, store, memory, frame_bytes, state }
     }
 
     /// Returns once the tier is dropped and nothing is under way any more.
@@ -130,6 +130,7 @@ impl<S: Store> Framed<S> {
             if !self.state.closed {
                 self.look();
             }
+            self.ends.flush();
         }
     }
 
@@ -157,7 +158,7 @@ impl<S: Store> Framed<S> {
         while let Some(&frame) = self.state.free.last() {
             let Some(one) = self.state.waiting.pop() else { return };
             if self.state.off {
-                (self.sink)(one.failed());
+                self.ends.tell(one.failed());
                 continue;
             }
             if let What::Write(write) = one.what {
@@ -173,7 +174,7 @@ impl<S: Store> Framed<S> {
                 }
                 Err(reason) => {
                     self.failed(&reason);
-                    (self.sink)(one.failed());
+                    self.ends.tell(one.failed());
                 }
             }
         }
@@ -211,11 +212,11 @@ impl<S: Store> Framed<S> {
         match told {
             Ok(told) => {
                 self.state.failures = 0;
-                (self.sink)(told);
+                self.ends.tell(told);
             }
             Err(reason) => {
                 self.failed(&reason);
-                (self.sink)(one.failed());
+                self.ends.tell(one.failed());
             }
         }
     }
@@ -247,11 +248,11 @@ impl<S: Store> Framed<S> {
         };
         self.state.failures = 0;
         if std::mem::take(&mut self.state.off) {
-            (self.sink)(TierEnd::On { tier: S::TIER });
+            self.ends.tell(TierEnd::On { tier: S::TIER });
         }
         let records = self.store.found(keys);
         if !records.is_empty() {
-            (self.sink)(TierEnd::Learned { tier: S::TIER, records });
+            self.ends.tell(TierEnd::Learned { tier: S::TIER, records });
         }
     }
 
@@ -276,14 +277,15 @@ impl<S: Store> Framed<S> {
             self.state.off = true;
             self.store.failed();
             let reason = format!("{} failures one after the other, the last: {reason}", self.state.failures);
-            (self.sink)(TierEnd::Off { tier: S::TIER, reason });
+            self.ends.tell(TierEnd::Off { tier: S::TIER, reason });
         }
     }
 
     /// Ends the reads of these loads that have not begun; the others end by themselves.
     fn cancel(&mut self, keys: &BTreeSet<SeqKey>) {
         if !keys.is_empty() {
-            self.state.waiting.cancel(keys).iter().for_each(|one| (self.sink)(one.failed()));
+            let cancelled = self.state.waiting.cancel(keys);
+            cancelled.iter().for_each(|one| self.ends.tell(one.failed()));
         }
     }
 

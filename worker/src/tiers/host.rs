@@ -13,7 +13,7 @@ mod shape;
 mod slab;
 mod view;
 
-use super::carrier::{Carrier, Order, Waiting, What, orders};
+use super::carrier::{Carrier, Ends, Order, Waiting, What, orders};
 use super::records::Records;
 use super::{BACKLOG_MAX, TierEnd, TierParts};
 use crate::inbox::Inbox;
@@ -32,9 +32,6 @@ use transport::Memory;
 
 /// Records being written at once: one is copied at a time, and a few more keep the thread busy.
 const WRITES_MAX: usize = 8;
-
-/// Ends that are told together while there is more to copy: to wake the step loop for each costs as much as half a copy.
-const ENDS_MAX: usize = 16;
 
 /// Settings of a tier.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -127,8 +124,8 @@ fn over(
     let slab = Slab::new(config, layout)?;
     let (slots, memory) = (slab.slots(), slab.memory());
     let (order, inbox) = orders();
-    let work =
-        Work { name: config.name.clone(), records: Records::new(layout, pools), slab, sink: Box::new(sink), inbox };
+    let (records, ends) = (Records::new(layout, pools), Ends::new(Box::new(sink)));
+    let work = Work { name: config.name.clone(), records, slab, ends, inbox };
     let carrier = Carrier::start(format!("{}-host", config.name), order, move || work.run())?;
     let size = TierConfig {
         slots: vec![slots; layout.groups.len()],
@@ -144,7 +141,7 @@ struct Work {
     name: String,
     records: Records,
     slab: Slab,
-    sink: Box<dyn Fn(TierEnd) + Send>,
+    ends: Ends,
     inbox: Receiver<Order>,
 }
 
@@ -152,7 +149,6 @@ impl Work {
     /// Returns once the tier is dropped. What waits then is not moved.
     fn run(mut self) {
         let mut waiting = Waiting::default();
-        let mut ends = Vec::with_capacity(ENDS_MAX);
         while let Some(first) = self.next_order() {
             let mut order = Some(first);
             loop {
@@ -169,17 +165,14 @@ impl Work {
                     order = self.inbox.try_recv().ok();
                 }
                 if !cancelled.is_empty() {
-                    waiting.cancel(&cancelled).iter().for_each(|one| (self.sink)(one.failed()));
+                    waiting.cancel(&cancelled).iter().for_each(|one| self.ends.tell(one.failed()));
                 }
-                let next = waiting.pop();
-                if next.is_none() || ends.len() == ENDS_MAX {
-                    ends.drain(..).for_each(&self.sink);
-                }
-                let Some(one) = next else { break };
+                let Some(one) = waiting.pop() else { break };
                 let (wrote, read) = self.copy(&one.what);
-                ends.push(one.end(wrote, read));
+                self.ends.tell(one.end(wrote, read));
                 order = self.inbox.try_recv().ok();
             }
+            self.ends.flush();
         }
     }
 

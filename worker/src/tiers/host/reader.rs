@@ -2,7 +2,7 @@
 
 use super::neighbours::{Counts, Neighbours};
 use super::{HostConfig, Shared};
-use crate::tiers::carrier::{Carrier, Order, Waiting, What, now, orders};
+use crate::tiers::carrier::{Carrier, Ends, Order, Waiting, What, now, orders};
 use crate::tiers::records::{Records, Spot};
 use crate::tiers::{TierEnd, TierParts};
 use domain::{KvLayout, WorkerId};
@@ -36,7 +36,8 @@ pub(super) fn over(
     let frame = vec![0; HEADER + records.len_max()];
     let neighbours = Neighbours::new(config.name.clone(), shared.clone(), config.file_name(), layout, config.weights);
     let (order, inbox) = orders();
-    let work = Reader { records, neighbours, frame, sink, inbox, due: now(), meters: Meters::new(config.worker) };
+    let (ends, meters) = (Ends::new(sink), Meters::new(config.worker));
+    let work = Reader { records, neighbours, frame, ends, inbox, due: now(), meters };
     let carrier = Carrier::start(format!("{}-neighbours", config.name), order, move || work.run())?;
     let known = slots.saturating_mul(KNOWN_PER_SLOT).min(KNOWN_MAX);
     let slots = vec![known; layout.groups.len()];
@@ -50,7 +51,7 @@ struct Reader {
     neighbours: Neighbours,
     /// Where a record lies until it is known to be whole.
     frame: Vec<u8>,
-    sink: Box<dyn Fn(TierEnd) + Send>,
+    ends: Ends,
     inbox: Receiver<Order>,
     due: Instant,
     meters: Meters,
@@ -78,15 +79,16 @@ impl Reader {
                     }
                     order = self.inbox.try_recv().ok();
                 }
-                waiting.cancel(&cancelled).iter().for_each(|one| (self.sink)(one.failed()));
+                waiting.cancel(&cancelled).iter().for_each(|one| self.ends.tell(one.failed()));
                 let Some(one) = waiting.pop() else { break };
                 let read = self.read(&one.what);
-                (self.sink)(one.end(WriteEnd::Failed, read));
+                self.ends.tell(one.end(WriteEnd::Failed, read));
                 order = self.inbox.try_recv().ok();
             }
             if now() >= self.due {
                 self.look();
             }
+            self.ends.flush();
         }
     }
 
@@ -107,10 +109,10 @@ impl Reader {
         let tier = Tier::Neighbours;
         // What is gone first: it may be in another slab by now.
         if !found.gone.is_empty() {
-            (self.sink)(TierEnd::Forgotten { tier, records: found.gone });
+            self.ends.tell(TierEnd::Forgotten { tier, records: found.gone });
         }
         if !found.learned.is_empty() {
-            (self.sink)(TierEnd::Learned { tier, records: found.learned });
+            self.ends.tell(TierEnd::Learned { tier, records: found.learned });
         }
     }
 }
