@@ -166,6 +166,11 @@ impl Scheduler {
         self.waiting.tokens() + begun
     }
 
+    /// Prompt tokens of sequences that wait, preempted ones included: what they will take room for.
+    pub fn queued_tokens(&self) -> u64 {
+        self.waiting.tokens()
+    }
+
     /// How many more sequences may run: `running_max`, less those that decode, less what the prompts in progress will
     /// become, less what is reserved, less those that were preempted and come first.
     pub fn room_to_run(&self) -> u32 {

@@ -5,12 +5,12 @@ use kv_manager::Quotas;
 use worker::{Answer, Command, Prefix};
 
 /// A decode worker that computes prompts itself, with 24 blocks of four tokens.
-fn small() -> Cluster {
+pub(crate) fn small() -> Cluster {
     Cluster::new(&Options { blocks: [24; 2], pinned_percent: 50, host_bytes: 1 << 20, ..options(None) })
 }
 
 /// Runs a request and checks its text. How much of its prompt was cached.
-fn ask(cluster: &mut Cluster, request: &Asked) -> u32 {
+pub(crate) fn ask(cluster: &mut Cluster, request: &Asked) -> u32 {
     cluster.submit(DECODE, request, Part::Whole);
     cluster.wait_end(request);
     assert!(cluster.failures.is_empty(), "{:?}", cluster.failures);
@@ -23,7 +23,7 @@ fn scan(cluster: &mut Cluster, id: u64) {
     (id..id + 6).for_each(|id| assert_eq!(ask(cluster, &Asked::new(id, prompt(40, id as u32), 2)), 0));
 }
 
-fn prefix(tenant: &str, tokens: &[Token]) -> Prefix {
+pub(crate) fn prefix(tenant: &str, tokens: &[Token]) -> Prefix {
     Prefix { tenant: tenant.to_owned(), tokens: tokens.to_vec() }
 }
 

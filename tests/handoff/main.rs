@@ -3,6 +3,7 @@
 
 mod commands;
 mod device;
+mod loads;
 mod migration;
 mod peer;
 mod prefix;

@@ -51,8 +51,9 @@ fn state(core: &Core) -> Report {
     let fullest = core.kv.stats().into_iter().min_by_key(kv_manager::GroupStats::available);
     Report {
         incarnation: core.config.incarnation,
-        waiting: core.scheduler.waiting_len() as u32,
-        waiting_tokens: core.scheduler.waiting_tokens(),
+        waiting: (core.scheduler.waiting_len() + core.loads.waiting().count()) as u32,
+        waiting_tokens: core.scheduler.waiting_tokens()
+            + core.loads.waiting().map(|job| u64::from(job.tokens)).sum::<u64>(),
         running: core.scheduler.running_len() as u32,
         blocks_available: fullest.as_ref().map_or(0, |group| group.available()),
         blocks_total: fullest.as_ref().map_or(0, |group| group.total),

@@ -150,16 +150,23 @@ impl Core {
     /// Begins to load the prefix of a prompt, where tiers have more of it than the device and reading that, or a part of it, is
     /// predicted to save time. Whether the prompt shall be queued when it is there; otherwise it is to be queued now.
     pub(crate) fn load(&mut self, now: Time, job: &Job) -> bool {
+        self.load_or_wait(now, job, false)
+    }
+
+    /// The same for one that may have `waited` for room already: then it does not again.
+    fn load_or_wait(&mut self, now: Time, job: &Job, waited: bool) -> bool {
         let key = SeqKey { choice: LOAD, ..job.key };
-        let Some(sequence) = self.sequences.get_mut(&job.key) else { return false };
-        if self.tiers.is_empty() || self.loads.len() == LOADS_MAX || self.loads.contains(key) {
+        let Some(sequence) = self.sequences.get(&job.key) else { return false };
+        if self.tiers.is_empty() || self.loads.len() >= LOADS_MAX || self.loads.contains(key) {
             return false;
         }
         // The last token is computed in any case: the first one that is sampled depends on it.
         let blocks = (job.tokens.saturating_sub(1) / self.config.layout.block_tokens) as usize;
         let chain = &sequence.chain[..blocks.min(sequence.chain.len())];
         let cached = self.kv.cached_tokens(chain);
-        self.kv.count_lookups(chain, cached);
+        if !waited {
+            self.kv.count_lookups(chain, cached);
+        }
         let loadable = self.kv.loadable_tokens(chain, cached);
         let missing = loadable - cached;
         if missing == 0 {
@@ -182,10 +189,17 @@ impl Core {
         if way == Way::Compute {
             return false;
         }
+        let waits = way == Way::Load;
+        let is_next = self.loads.first_waiting().is_none() && self.has_room_for(job.tokens - cached);
+        if waits && !waited && !is_next && self.frees_room() {
+            self.loads.wait(*job, now + LOAD_WAIT_MAX);
+            return true;
+        }
+        let Some(sequence) = self.sequences.get_mut(&job.key) else { return false };
+        let chain = &sequence.chain[..blocks.min(sequence.chain.len())];
         let Some(reads) = self.kv.load(key, sequence.scope.tenant(), chain, loadable) else { return false };
         let bytes = |read: &TierRead| self.config.layout.stored_bytes(usize::from(read.block.group.0)) as u64;
         let reads: Vec<_> = reads.into_iter().map(|read| (read, bytes(&read))).collect();
-        let waits = way == Way::Load;
         let mut load = Load::new(job.key, chain.to_vec(), loadable, &reads, load_s, now);
         load.job = waits.then_some(*job);
         sequence.loadable_tokens = loadable;
@@ -194,6 +208,18 @@ impl Core {
         reads.iter().rev().for_each(|(read, _)| self.below(read.place.tier).read(key, *read));
         self.end_load(key);
         waits
+    }
+
+    /// Whether there is room for so many tokens of a prompt beside all that came before it. A prefix that were loaded before that would
+    /// lie in the cache until its prompt is admitted, and be given up for the prefixes of those that come after it.
+    fn has_room_for(&self, tokens: u32) -> bool {
+        let before = self.scheduler.queued_tokens() + u64::from(self.loads.behind());
+        u32::try_from(before).is_ok_and(|before| self.kv.has_room(before.saturating_add(tokens)))
+    }
+
+    /// Whether anything is under way that will give room back.
+    fn frees_room(&self) -> bool {
+        self.scheduler.running_len() + self.scheduler.waiting_len() + self.loads.under_way() > 0
     }
 
     /// A move ended, or a tier did.
@@ -238,8 +264,18 @@ impl Core {
         }
     }
 
-    /// Queues prompts that have waited too long for a tier.
+    /// Queues prompts that have waited too long for a tier, and begins the loads of those that waited for room that is there now.
     pub(crate) fn tick_loads(&mut self, now: Time) {
+        while let Some((job, deadline)) = self.loads.first_waiting() {
+            let cached = self.sequences.get(&job.key).map_or(0, |sequence| self.kv.cached_tokens(&sequence.chain));
+            if now < deadline && self.frees_room() && !self.has_room_for(job.tokens.saturating_sub(cached)) {
+                break;
+            }
+            self.loads.pop_waiting();
+            if now >= deadline || !self.load_or_wait(now, &job, true) {
+                self.add_job(job);
+            }
+        }
         while let Some((key, job)) = self.loads.overdue(now) {
             tracing::warn!(worker = self.config.name, request = %key.request, "a tier takes too long; the prompt is computed");
             for tier in self.loads.get_mut(key).into_iter().flat_map(|load| load.owing()).collect::<Vec<_>>() {

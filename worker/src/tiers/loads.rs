@@ -1,11 +1,11 @@
-//! The prefixes that are being loaded, and the prompts that wait for them or come towards them.
+//! The prefixes that are being loaded or wait for room to be, and the prompts that wait for them or come towards them.
 
 use super::LOAD;
 use super::ahead::Ahead;
 use domain::{BlockHash, SeqKey, Time};
 use kv_manager::tiers::{Tier, TierRead};
 use scheduler::Job;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 /// A load under way.
@@ -86,13 +86,46 @@ impl Load {
 #[derive(Debug, Default)]
 pub(crate) struct Loads {
     loads: BTreeMap<SeqKey, (Load, Time)>,
+    /// Prompts whose loads wait for room, the first one first, and until when.
+    waiting: VecDeque<(Job, Time)>,
     /// Until when prompts wait.
     deadlines: BTreeSet<(Time, SeqKey)>,
 }
 
 impl Loads {
+    /// Loads, and those that wait for room.
     pub(crate) fn len(&self) -> usize {
+        self.loads.len() + self.waiting.len()
+    }
+
+    /// Loads that have begun and not ended.
+    pub(crate) fn under_way(&self) -> usize {
         self.loads.len()
+    }
+
+    /// The load of the prompt shall begin when there is room, until the deadline at the latest: behind all that wait already.
+    pub(crate) fn wait(&mut self, job: Job, deadline: Time) {
+        self.waiting.push_back((job, deadline));
+    }
+
+    /// The first prompt whose load waits for room, and until when.
+    pub(crate) fn first_waiting(&self) -> Option<(Job, Time)> {
+        self.waiting.front().copied()
+    }
+
+    /// The first one waits no longer.
+    pub(crate) fn pop_waiting(&mut self) {
+        self.waiting.pop_front();
+    }
+
+    /// Prompts whose loads wait for room.
+    pub(crate) fn waiting(&self) -> impl Iterator<Item = &Job> {
+        self.waiting.iter().map(|(job, _)| job)
+    }
+
+    /// Tokens that prompts will take beside what is being loaded for them.
+    pub(crate) fn behind(&self) -> u32 {
+        self.loads.values().filter_map(|(load, _)| Some(load.job?.tokens - load.tokens)).sum()
     }
 
     pub(crate) fn contains(&self, key: SeqKey) -> bool {
@@ -124,8 +157,9 @@ impl Loads {
         Some(load)
     }
 
-    /// The prompt does not want its load any more. The load, if it did.
+    /// The prompt does not want its load any more. The load, if it did and that had begun.
     pub(crate) fn forget(&mut self, prompt: SeqKey) -> Option<SeqKey> {
+        self.waiting.retain(|(job, _)| job.key != prompt);
         let key = SeqKey { choice: LOAD, ..prompt };
         let (load, deadline) = self.loads.get_mut(&key)?;
         load.prompt.take_if(|wants| *wants == prompt)?;
@@ -144,6 +178,7 @@ impl Loads {
     }
 
     pub(crate) fn next_deadline(&self) -> Option<Time> {
-        self.deadlines.first().map(|&(deadline, _)| deadline)
+        let waiting = self.waiting.front().map(|&(_, deadline)| deadline);
+        self.deadlines.first().map(|&(deadline, _)| deadline).into_iter().chain(waiting).min()
     }
 }
