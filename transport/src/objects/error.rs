@@ -12,8 +12,10 @@ pub enum ObjectError {
     #[error("cancelled")]
     Cancelled,
     /// The store did not do it, after all repetitions.
-    #[error("bucket {bucket}, object {key}: {trouble} ({detail}). To mend it: {}", trouble.mend())]
+    #[error("{endpoint}, bucket {bucket}, object {key}: {trouble} ({detail}). To mend it: {}", trouble.mend())]
     Failed {
+        /// Where the store is.
+        endpoint: String,
         /// Bucket that was asked.
         bucket: String,
         /// Key of the object.
@@ -77,9 +79,7 @@ impl fmt::Display for ObjectTrouble {
     }
 }
 
-impl ObjectError {
-    pub(super) fn failed(bucket: &str, key: &str, trouble: ObjectTrouble, detail: &str) -> Self {
-        let detail = detail.chars().map(|c| if c.is_control() { ' ' } else { c }).take(DETAIL_CHARS_MAX).collect();
-        Self::Failed { bucket: bucket.to_owned(), key: key.to_owned(), trouble, detail }
-    }
+/// What a store or the system said, in one line that is not too long.
+pub(super) fn detail(said: &str) -> String {
+    said.chars().map(|c| if c.is_control() { ' ' } else { c }).take(DETAIL_CHARS_MAX).collect()
 }

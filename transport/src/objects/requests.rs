@@ -3,7 +3,7 @@
 use super::client::{Connections, JOURNAL, Journal, Met};
 use super::failure::Failure;
 use super::plan::{ObjectPiece, ObjectTransfer, Plan};
-use super::{ObjectConfig, ObjectError, ObjectOutcome, ObjectTrouble, now};
+use super::{ObjectConfig, ObjectError, ObjectOutcome, ObjectTrouble, error, now};
 use crate::memory::Memory;
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt, stream};
@@ -38,6 +38,7 @@ pub(super) struct Abandoned {
 /// Asks the store.
 pub(super) struct Requests {
     store: AmazonS3,
+    endpoint: String,
     bucket: String,
     at_once: usize,
     permits: Semaphore,
@@ -98,8 +99,8 @@ impl Requests {
             builder = builder.with_token(token);
         }
         let store = builder.build().map_err(|error| wrong(error.to_string()))?;
-        let (permits, bucket) = (Semaphore::new(at_once), config.bucket.clone());
-        Ok(Self { store, bucket, at_once, permits, give_up: config.give_up })
+        let (endpoint, bucket) = (config.endpoint.clone(), config.bucket.clone());
+        Ok(Self { store, endpoint, bucket, at_once, permits: Semaphore::new(at_once), give_up: config.give_up })
     }
 
     /// Does what a transfer is for. When the future has ended or was dropped, its memory is not touched any more.
@@ -130,23 +131,26 @@ impl Requests {
             Err(Failure::Missing) => match transfer.plan {
                 Plan::Delete => Ok(ObjectOutcome::Deleted),
                 Plan::Read(..) | Plan::Look | Plan::List(..) => Ok(ObjectOutcome::Missing),
-                Plan::Write(..) => {
-                    let detail = "the upload that was begun is gone";
-                    Err(ObjectError::failed(&self.bucket, key.as_ref(), ObjectTrouble::Store, detail))
-                }
+                Plan::Write(..) => Err(self.failed(key, ObjectTrouble::Store, "the upload that was begun is gone")),
             },
             Err(Failure::Existed) => Ok(ObjectOutcome::Existed),
-            Err(Failure::Trouble(trouble, detail)) => {
-                Err(ObjectError::failed(&self.bucket, key.as_ref(), trouble, &detail))
-            }
+            Err(Failure::Trouble(trouble, said)) => Err(self.failed(key, trouble, &said)),
             Ok(outcome) => Ok(outcome),
         }
+    }
+
+    fn failed(&self, key: &Path, trouble: ObjectTrouble, said: &str) -> ObjectError {
+        let (endpoint, bucket) = (self.endpoint.clone(), self.bucket.clone());
+        ObjectError::Failed { endpoint, bucket, key: key.to_string(), trouble, detail: error::detail(said) }
     }
 
     /// Has an upload's parts deleted. Errors: what the store says, for people.
     pub(super) async fn abandon(&self, abandoned: &Abandoned) -> Result<(), String> {
         let Abandoned { path, upload } = abandoned;
-        self.store.abort_multipart(path, upload).await.map_err(|error| format!("{}/{path}: {error}", self.bucket))
+        self.store
+            .abort_multipart(path, upload)
+            .await
+            .map_err(|error| format!("{}, bucket {}, object {path}: {error}", self.endpoint, self.bucket))
     }
 
     async fn read(&self, key: &Path, memory: &dyn Memory, piece: ObjectPiece) -> object_store::Result<()> {

@@ -19,6 +19,7 @@ const MEMORY: usize = 32 << 20;
 
 pub(crate) struct Bench {
     pub(crate) mover: ObjectMover,
+    endpoint: String,
     ends: Receiver<ObjectEnd>,
     memory: Arc<SealedMemory>,
 }
@@ -41,11 +42,12 @@ pub(crate) fn config(address: SocketAddr) -> ObjectConfig {
 impl Bench {
     pub(crate) fn new(config: ObjectConfig) -> Self {
         let (sender, ends) = sync_channel(64);
+        let endpoint = config.endpoint.clone();
         let sink = Box::new(move |end| sender.try_send(end).expect("few end"));
         let mover = ObjectMover::start(config, sink).expect("it starts");
         let memory = Arc::new(SealedMemory::new("test", MEMORY).expect("memory"));
         assert_eq!(mover.register(memory.clone()), RegionId(0));
-        Self { mover, ends, memory }
+        Self { mover, endpoint, ends, memory }
     }
 
     pub(crate) fn post(&self, work: ObjectWork) -> TransferId {
@@ -78,8 +80,11 @@ impl Bench {
         let error = self.done(work).expect_err("it fails");
         let said = error.to_string();
         println!("{said}");
-        let ObjectError::Failed { bucket, key, trouble, .. } = error else { panic!("{said}") };
-        assert!(said.contains(&bucket) && said.contains(&key) && said.contains("To mend it: "), "{said}");
+        let ObjectError::Failed { endpoint, bucket, key, trouble, .. } = error else { panic!("{said}") };
+        assert_eq!(endpoint, self.endpoint);
+        for told in [&*endpoint, &*bucket, &*key, "To mend it: "] {
+            assert!(said.contains(told), "{told} is not in {said:?}");
+        }
         trouble
     }
 
