@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// What to measure.
 #[derive(Args)]
 pub(crate) struct Options {
-    /// A file on the device to measure; it is made, filled and removed.
+    /// A file on the device to measure; it is made and filled, and then removed.
     #[arg(long, default_value = "target/bench-file")]
     path: PathBuf,
     /// Bytes of the file.
@@ -41,6 +41,9 @@ pub(crate) struct Options {
     /// Threads that block in place of io_uring.
     #[arg(long)]
     threads: bool,
+    /// Leave the file, for others to read and write the same places of the device.
+    #[arg(long)]
+    keep: bool,
     /// File for the figures.
     #[arg(long)]
     json: Option<PathBuf>,
@@ -88,7 +91,9 @@ pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
         }));
     }
     drop(mover);
-    fs::remove_file(&options.path)?;
+    if !options.keep {
+        fs::remove_file(&options.path)?;
+    }
     if let Some(path) = &options.json {
         fs::write(path, serde_json::to_string_pretty(&figures)?)?;
     }
