@@ -37,6 +37,9 @@ use threads::Threads;
 
 /// Bytes of an operation, at most: several of a large copy are under way at once.
 const OPERATION_BYTES_MAX: usize = 1 << 20;
+/// Bytes of operations that are started together, about: the device begins with these while more are made. Fewer would cost more
+/// system calls than that is worth.
+const STARTED_BYTES: usize = 256 << 10;
 
 /// Settings of a mover of files.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -124,6 +127,8 @@ struct Orders {
     registered: Vec<(RegionId, Arc<dyn Memory>)>,
     posted: VecDeque<Posted>,
     cancelled: Vec<TransferId>,
+    /// As many operations as may be are under way, so that a transfer more begins no sooner than one of them ends.
+    is_full: bool,
     closed: bool,
 }
 
@@ -223,7 +228,14 @@ impl FileMover {
         let id = TransferId(shared.next_id.fetch_add(1, Ordering::Relaxed));
         let (cursor, at) = (Cursor::default(), now());
         let posted = Posted { id, transfer, cursor, exhausted: false, under_way: 0, failed: None, at, begun: None };
-        shared.order(|orders| orders.posted.push_back(posted));
+        let mut orders = lock(&shared.orders);
+        orders.posted.push_back(posted);
+        // The thread looks here before it begins another one. To wake it for nothing takes time from whatever else runs.
+        let is_full = orders.is_full;
+        drop(orders);
+        if !is_full {
+            shared.bell.wake();
+        }
         Ok(id)
     }
 
@@ -347,7 +359,7 @@ impl<'a> Work<'a> {
         loop {
             self.shared.bell.answer();
             self.carry_out();
-            self.fill();
+            self.fill()?;
             if self.active.iter().any(Posted::is_finished) {
                 // Devices are busy while others are told: to wake those takes as long as some reads do.
                 self.engine.start()?;
@@ -366,6 +378,7 @@ impl<'a> Work<'a> {
     fn carry_out(&mut self) {
         let mut orders = lock(&self.shared.orders);
         self.closed |= orders.closed;
+        orders.is_full = false;
         self.active.append(&mut orders.posted);
         let cancelled = std::mem::take(&mut orders.cancelled);
         let registered = std::mem::take(&mut orders.registered);
@@ -394,8 +407,8 @@ impl<'a> Work<'a> {
     }
 
     /// Begins operations of the transfers in turn, as many as may be under way.
-    fn fill(&mut self) {
-        let mut idle = 0;
+    fn fill(&mut self) -> io::Result<()> {
+        let (mut idle, mut made) = (0, 0);
         while idle < self.active.len()
             && let Some(&slot) = self.free.last()
             && let Some(mut posted) = self.active.pop_front()
@@ -408,11 +421,20 @@ impl<'a> Work<'a> {
                     posted.begun.get_or_insert_with(now);
                     self.engine.push(slot, &operation);
                     self.slots[slot] = Some((posted.id, operation));
+                    made += operation.place.len;
+                    if made >= STARTED_BYTES {
+                        made = 0;
+                        self.engine.start()?;
+                    }
                 }
                 None => idle += 1,
             }
             self.active.push_back(posted);
         }
+        if self.free.is_empty() {
+            lock(&self.shared.orders).is_full = true;
+        }
+        Ok(())
     }
 
     /// An operation ended: its transfer goes on, with the rest of it first where it did a part.
