@@ -124,7 +124,7 @@ impl Scheduler {
 
     /// A step succeeded: its spans are computed. A span that sampled knows one token more and decodes from now on.
     /// Sequences that were removed meanwhile are skipped.
-    pub fn computed(&mut self, work: &[Work]) {
+    pub fn computed<'a>(&mut self, work: impl IntoIterator<Item = &'a Work>) {
         for span in work {
             let Some(&arrived) = self.arrivals.get(&span.key) else { continue };
             let age = (arrived, span.key);

@@ -419,9 +419,8 @@ impl<R: Role> Machine<R> {
         };
         core.in_step.clear();
         let failed = |number: usize| output.failed.iter().find(|failed| failed.span == number);
-        let computed: Vec<Work> =
-            work.iter().enumerate().filter(|(number, _)| failed(*number).is_none()).map(|(_, work)| *work).collect();
-        core.scheduler.computed(&computed);
+        let computed = work.iter().enumerate().filter(|(number, _)| failed(*number).is_none());
+        core.scheduler.computed(computed.map(|(_, work)| work));
         let mut sampled = sampled.into_iter();
         for (number, work) in work.iter().enumerate() {
             if let Some(failed) = failed(number) {

@@ -1,10 +1,11 @@
 //! A plan laid out in rows: what the kernels of a step go by. Planned for the limits, refilled for every step.
 
-use super::kernels::QUERY_TILE;
+use super::division::Division;
+use super::kernels::{KEPT_QUERIES, QUERY_TILE};
 use super::leader::sampled;
 use crate::device::DeviceLimits;
-use domain::Token;
 use domain::plan::{Input, StepPlan};
+use domain::{KvGroup, KvLayout, Token};
 use std::ops::Range;
 
 /// Rows of a part, at most. With fewer of them activations take less room and stay in caches, but weights are read more often:
@@ -16,7 +17,7 @@ const PART_ROWS_STEP: usize = 32;
 /// queries attend to more.
 const ATTENTION_TASKS_PER_THREAD: usize = 4;
 
-/// What decides how many queries are a tile.
+/// What decides how many queries are a tile, and whether tiles are cut.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tiling {
     /// Query heads per KV head.
@@ -27,6 +28,8 @@ pub(super) struct Tiling {
     pub(super) queries_max: usize,
     /// Threads that share the tasks.
     pub(super) threads: usize,
+    /// Numbers that the kernel keeps of [`KEPT_QUERIES`] queries after a stretch.
+    pub(super) kept_numbers: usize,
 }
 
 /// An input row.
@@ -43,7 +46,7 @@ pub(super) struct Row {
 }
 
 /// Queries of a span that one task attends with, for each KV head.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct QueryTile {
     /// The span.
     pub(super) span: usize,
@@ -53,6 +56,8 @@ pub(super) struct QueryTile {
     pub(super) first: usize,
     /// Queries.
     pub(super) count: usize,
+    /// Absolute positions of their rows.
+    pub(super) positions: Range<usize>,
 }
 
 /// A span that samples.
@@ -82,21 +87,27 @@ pub(super) struct Batch {
     pub(super) sampling: Vec<Sampling>,
     /// What a step is computed in: all rows, cut into parts of about equal size.
     pub(super) parts: Vec<Part>,
-    tiling: Tiling,
+    /// Of each KV group: how attention is divided.
+    pub(super) divisions: Vec<Division>,
+    pub(super) tiling: Tiling,
     block_tokens: u32,
 }
 
 impl Batch {
     /// Room for the limits.
-    pub(super) fn new(limits: &DeviceLimits, tiling: Tiling, block_tokens: u32) -> Self {
+    pub(super) fn new(limits: &DeviceLimits, tiling: Tiling, layout: &KvLayout) -> Self {
+        // n rows of a span and a part have n * group / QUERY_TILE tiles, rounded up: at most n times those of a single row.
+        let tiles_max = limits.rows_max * tiling.group.div_ceil(QUERY_TILE);
+        let parts_max = limits.rows_max.div_ceil(PART_ROWS_MAX);
+        let division = |group: &KvGroup| Division::new(tiling, group.window, tiles_max, parts_max);
         Self {
             rows: Vec::with_capacity(limits.rows_max),
-            // n rows of a span and a part have n * group / QUERY_TILE tiles, rounded up: at most n times those of a single row.
-            tiles: Vec::with_capacity(limits.rows_max * tiling.group.div_ceil(QUERY_TILE)),
+            tiles: Vec::with_capacity(tiles_max),
             sampling: Vec::with_capacity(limits.samples_max),
-            parts: Vec::with_capacity(limits.rows_max.div_ceil(PART_ROWS_MAX)),
+            parts: Vec::with_capacity(parts_max),
+            divisions: layout.groups.iter().map(division).collect(),
             tiling,
-            block_tokens,
+            block_tokens: layout.block_tokens,
         }
     }
 
@@ -107,6 +118,7 @@ impl Batch {
         self.tiles.clear();
         self.sampling.clear();
         self.parts.clear();
+        self.divisions.iter_mut().for_each(Division::clear);
         let part_rows = part_rows(plan.spans.iter().map(|span| span.inputs.len()).sum());
         let (group, tile) = (self.tiling.group, self.tiling.tile(part_rows));
         let mut samples = 0;
@@ -130,7 +142,10 @@ impl Batch {
                 let to = (last + 1).min((from / part_rows + 1) * part_rows);
                 let queries = (from - row) * group..(to - row) * group;
                 for first in queries.clone().step_by(tile) {
-                    self.tiles.push(QueryTile { span: index, row, first, count: tile.min(queries.end - first) });
+                    let count = tile.min(queries.end - first);
+                    let start = span.start as usize;
+                    let positions = start + first / group..start + (first + count - 1) / group + 1;
+                    self.tiles.push(QueryTile { span: index, row, first, count, positions });
                 }
                 from = to;
             }
@@ -146,17 +161,27 @@ impl Batch {
             let sampling = self.sampling.partition_point(|sampling| sampling.row < end);
             part =
                 Part { rows: part.rows.end..end, tiles: part.tiles.end..tiles, sampling: part.sampling.end..sampling };
+            self.divisions.iter_mut().for_each(|it| it.divide(part.tiles.start, &self.tiles[part.tiles.clone()]));
             self.parts.push(part.clone());
         }
     }
 }
 
 impl Tiling {
+    /// Tasks that there are to be, at least.
+    pub(super) fn tasks_wanted(&self) -> usize {
+        ATTENTION_TASKS_PER_THREAD * self.threads
+    }
+
+    /// Numbers that are kept after a stretch of a tile of so many queries, of all KV heads.
+    pub(super) fn kept(&self, queries: usize) -> usize {
+        queries.div_ceil(KEPT_QUERIES) * self.kept_numbers * self.kv_heads
+    }
+
     /// Queries of a tile in a part of so many rows.
     fn tile(&self, rows: usize) -> usize {
         let mut tile = self.queries_max;
-        let wanted = ATTENTION_TASKS_PER_THREAD * self.threads;
-        while tile / 2 >= QUERY_TILE && (rows * self.group).div_ceil(tile) * self.kv_heads < wanted {
+        while tile / 2 >= QUERY_TILE && (rows * self.group).div_ceil(tile) * self.kv_heads < self.tasks_wanted() {
             tile /= 2;
         }
         tile
@@ -173,7 +198,7 @@ mod tests {
     use super::*;
     use domain::SeqKey;
     use domain::plan::{Sample, Span};
-    use domain::{SamplingParams, StepId};
+    use domain::{Dtype, Encoding, SamplingParams, StepId};
     use std::sync::Arc;
 
     /// Query heads per KV head.
@@ -198,8 +223,10 @@ mod tests {
         };
         let rows_max = spans.iter().sum();
         let limits = DeviceLimits { rows_max, samples_max: spans.len(), context_max: rows_max, blocks: Vec::new() };
-        let tiling = Tiling { group: GROUP, kv_heads: 4, queries_max: 256, threads };
-        let mut batch = Batch::new(&limits, tiling, 16);
+        let tiling = Tiling { group: GROUP, kv_heads: 4, queries_max: 256, threads, kept_numbers: 16 };
+        let group = KvGroup { layers: vec![0], kv_heads: 4, head_dim: 16, window: None };
+        let layout = KvLayout { block_tokens: 16, dtype: Dtype::F32, encoding: Encoding::Exact, groups: vec![group] };
+        let mut batch = Batch::new(&limits, tiling, &layout);
         let room = (batch.tiles.capacity(), batch.parts.capacity());
         batch.fill(&StepPlan { step: StepId(1), copies: Vec::new(), spans: spans.iter().map(span).collect() }, &[]);
         assert_eq!(room, (batch.tiles.capacity(), batch.parts.capacity()), "{spans:?}: a step allocates nothing");

@@ -2,7 +2,8 @@
 
 use super::batch::{Batch, PART_ROWS_MAX, Part, Tiling};
 use super::crew::Crew;
-use super::kernels::queries_max;
+use super::division::KEPT_MAX;
+use super::kernels::{kept_numbers, queries_max};
 use super::memory::{Arena, Memory};
 use super::model::CpuModel;
 use super::rotary::RotaryTables;
@@ -59,6 +60,9 @@ impl Leader {
         let bytes = part_rows.max(limits.samples_max) * model.weights.prepared_bytes_max();
         let prepared =
             Memory::zeroed(bytes).map_err(|source| CpuError::Memory { what: "prepared activations", bytes, source })?;
+        // In small pages, which are not there until something is kept.
+        let bytes = KEPT_MAX * size_of::<f32>();
+        let kept = Memory::zeroed(bytes).map_err(|source| CpuError::Memory { what: "attention", bytes, source })?;
         let mut layers = vec![(0, 0); spec.layers];
         for (group, shape) in layout.groups.iter().enumerate() {
             for (index, &layer) in shape.layers.iter().enumerate() {
@@ -71,9 +75,11 @@ impl Leader {
             kv_heads: spec.kv_heads,
             queries_max: queries_max(isa, layout.dtype, spec.head_dim),
             threads: crew.threads(),
+            kept_numbers: kept_numbers(isa, layout.dtype, spec.head_dim),
         };
-        let batch = Batch::new(limits, tiling, layout.block_tokens);
-        let engine = Engine { model, layout, isa, pools, arena, layers, rotary, prepared, samplers, progress, taps };
+        let batch = Batch::new(limits, tiling, &layout);
+        let engine =
+            Engine { model, layout, isa, pools, arena, layers, rotary, prepared, kept, samplers, progress, taps };
         Ok(Self {
             engine,
             crew,

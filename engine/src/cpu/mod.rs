@@ -11,6 +11,7 @@
 
 mod batch;
 mod crew;
+mod division;
 mod exercise;
 mod kernels;
 mod leader;

@@ -2,10 +2,12 @@
 //!
 //! The plan was checked when it was taken (`check`), which is why rows, tokens and blocks are in range here.
 
+mod attention;
+
 use super::Taps;
 use super::batch::{Batch, Part, Row, Sampling};
 use super::crew::Crew;
-use super::kernels::{self, Attention, CacheRow, CapRow, Gated, PANEL, Preparation, Product, RmsNorm, RotaryRow};
+use super::kernels::{self, CacheRow, CapRow, Gated, PANEL, Preparation, Product, RmsNorm, RotaryRow};
 use super::memory::{Address, Arena, Memory, Rows};
 use super::model::CpuModel;
 use super::packed::PackedLinear;
@@ -50,6 +52,8 @@ pub(super) struct Engine {
     pub(super) rotary: RotaryTables,
     /// Rows of activations, prepared for the linear layer that runs.
     pub(super) prepared: Memory,
+    /// What is known of queries whose attention was cut.
+    pub(super) kept: Memory,
     /// One for each thread.
     pub(super) samplers: Vec<Mutex<Sampler>>,
     pub(super) progress: ProgressWord,
@@ -391,48 +395,7 @@ impl Ops for Step<'_> {
     }
 
     fn attention(&mut self, layer: u16, queries: Buffer) -> OpsResult {
-        let Scene { engine, batch, plan, .. } = self.scene;
-        let (spec, layout) = (&engine.model.spec, &engine.layout);
-        let (group, index) = engine.layers[usize::from(layer)];
-        // Of all parts, since a tile is told by the first row of its span.
-        let queries = engine.arena.rows(queries, 0);
-        let tiles = &batch.tiles[self.part.tiles.clone()];
-        let head_bytes = 2 * layout.block_tokens as usize * spec.head_dim * layout.dtype.bytes();
-        let slice = layout.slice_range(group, index).start;
-        let tasks = tiles.len() * spec.kv_heads;
-        self.run(tasks, &|_, task| {
-            // From the end, since the last queries of a prompt have most to do.
-            let task = tasks - 1 - task;
-            let (tile, head) = (&tiles[task / spec.kv_heads], task % spec.kv_heads);
-            let span = &plan.spans[tile.span];
-            let table = &span.tables[group];
-            let heads_before = head * (spec.heads / spec.kv_heads) * spec.head_dim;
-            // SAFETY: the table covers what the queries attend to, and it is written: what is older than the span by the
-            // plan's promise, the rest by `rope_cache`. Only this task writes these heads of these rows.
-            unsafe {
-                let queries_and_out = queries.row(tile.row).add(heads_before);
-                let attention = Attention {
-                    queries: queries_and_out,
-                    query_stride: queries.stride,
-                    out: queries_and_out,
-                    out_stride: queries.stride,
-                    first: tile.first,
-                    count: tile.count,
-                    group: spec.heads / spec.kv_heads,
-                    head_dim: spec.head_dim,
-                    start: span.start as usize,
-                    window: layout.groups[group].window.map_or(usize::MAX, |window| window as usize),
-                    scale: spec.attention_scale,
-                    cap: spec.attention_cap,
-                    pool: engine.pools[group].as_ptr().add(slice + head * head_bytes),
-                    record_bytes: layout.record_bytes(group),
-                    block_tokens: layout.block_tokens as usize,
-                    blocks: &table.blocks,
-                    first_block: table.first as usize,
-                };
-                kernels::attention(engine.isa, layout.dtype, &attention);
-            }
-        });
+        self.attend(layer, queries);
         Ok(())
     }
 

@@ -1,13 +1,14 @@
 //! Every kernel against a plain reference in double precision, on shapes of all kinds; outputs are poisoned before. And
 //! every kernel gives the same bits on all instruction sets.
 
+mod attention;
 mod linear;
 
 use super::*;
 use crate::cpu::simd::Isa;
 use crate::cpu::tests::effort::{cases, sizes};
 use crate::spec::{Activation, Rope, RopeScaling};
-use domain::{BlockId, Dtype};
+use domain::Dtype;
 use half::{bf16, f16};
 use proptest::prelude::*;
 use std::mem::MaybeUninit;
@@ -240,167 +241,6 @@ proptest! {
             unsafe { cache_row(isa, dtype, &cache) };
             prop_assert_eq!(&bytes, &expected, "{}", isa);
         }
-    }
-}
-
-/// A cache of one layer with random keys and values, in blocks that are out of order, and queries over it.
-#[derive(Clone, Debug)]
-struct Scene {
-    seed: u64,
-    dtype: Dtype,
-    group: usize,
-    kv_heads: usize,
-    head_dim: usize,
-    block_tokens: usize,
-    window: usize,
-    start: usize,
-    rows: usize,
-    cap: Option<f32>,
-}
-
-fn scene() -> impl Strategy<Value = Scene> {
-    let group = sizes(1usize..6, 1usize..3);
-    let half_head = sizes(prop_oneof![1usize..40, Just(32), Just(64), Just(80), Just(128)], 1usize..20);
-    let shape = (group, 1usize..3, half_head, prop_oneof![1usize..20, Just(32)]);
-    let window = prop_oneof![Just(usize::MAX), 1usize..50, 50usize..200];
-    let start = sizes(prop_oneof![0usize..90, 90usize..400], 0usize..90);
-    let place = (window, start, sizes(1usize..100, 1usize..4), prop::option::of(0.1f32..5.0));
-    (seed(), dtype(), shape, place).prop_map(|(seed, dtype, shape, place)| Scene {
-        seed,
-        dtype,
-        group: shape.0,
-        kv_heads: shape.1,
-        head_dim: 2 * shape.2,
-        block_tokens: shape.3,
-        window: place.0,
-        start: place.1,
-        rows: place.2,
-        cap: place.3,
-    })
-}
-
-impl Scene {
-    /// Numbers of a row of queries.
-    fn width(&self) -> usize {
-        self.group * self.kv_heads * self.head_dim
-    }
-
-    fn from(&self, position: usize) -> usize {
-        (position + 1).saturating_sub(self.window)
-    }
-
-    /// Keys and values as `[position][kv_head][k|v][head_dim]`; queries as `[row][head][head_dim]`.
-    fn numbers(&self) -> (Vec<f32>, Vec<f32>) {
-        let mut numbers = Numbers(self.seed);
-        let cache = numbers.vec((self.start + self.rows) * self.kv_heads * 2 * self.head_dim);
-        (cache, numbers.vec(self.rows * self.width()))
-    }
-
-    /// The kernel's result, in chunks of `chunk` rows, with blocks of `block_tokens`.
-    fn attend(&self, isa: Isa, block_tokens: usize, chunk: usize) -> Vec<f32> {
-        let (cache, queries) = self.numbers();
-        let end = self.start + self.rows;
-        // What is out of the window of all queries has no block; block `i` of the table is block `count - 1 - i`.
-        let first_block = self.from(self.start) / block_tokens;
-        let count = end.div_ceil(block_tokens) - first_block;
-        let blocks: Vec<BlockId> = (0..count as u32).rev().map(BlockId).collect();
-        let record = self.kv_heads * 2 * block_tokens * self.head_dim;
-        // What nobody wrote is poison.
-        let mut pool = vec![f32::NAN; count * record];
-        for position in first_block * block_tokens..end {
-            let block = blocks[position / block_tokens - first_block].0 as usize;
-            for part in 0..2 * self.kv_heads {
-                let to = block * record + (part * block_tokens + position % block_tokens) * self.head_dim;
-                let from = (position * 2 * self.kv_heads + part) * self.head_dim;
-                pool[to..to + self.head_dim].copy_from_slice(&cache[from..from + self.head_dim]);
-            }
-        }
-        let (bytes, _) = encode(&pool, self.dtype);
-        let mut out = vec![f32::NAN; queries.len()];
-        let tile = queries_max(isa, self.dtype, self.head_dim);
-        for row in (0..self.rows).step_by(chunk) {
-            let total = chunk.min(self.rows - row) * self.group;
-            for head in 0..self.kv_heads {
-                for first in (0..total).step_by(tile) {
-                    let heads_before = row * self.width() + head * self.group * self.head_dim;
-                    let attention_args = Attention {
-                        queries: queries[heads_before..].as_ptr(),
-                        query_stride: self.width(),
-                        out: out[heads_before..].as_mut_ptr(),
-                        out_stride: self.width(),
-                        first,
-                        count: tile.min(total - first),
-                        group: self.group,
-                        head_dim: self.head_dim,
-                        start: self.start + row,
-                        window: self.window,
-                        scale: 0.3,
-                        cap: self.cap,
-                        pool: bytes
-                            .as_ptr()
-                            .cast::<u8>()
-                            .wrapping_add(head * 2 * block_tokens * self.head_dim * self.dtype.bytes()),
-                        record_bytes: record * self.dtype.bytes(),
-                        block_tokens,
-                        blocks: &blocks,
-                        first_block,
-                    };
-                    // SAFETY: the blocks hold all positions, and the heads are in their rows.
-                    unsafe { attention(isa, self.dtype, &attention_args) };
-                }
-            }
-        }
-        out
-    }
-
-    fn expected(&self) -> Vec<f64> {
-        let (cache, queries) = self.numbers();
-        let (_, cache) = encode(&cache, self.dtype);
-        let at = |position: usize, head: usize, values: usize| {
-            let from = ((position * self.kv_heads + head) * 2 + values) * self.head_dim;
-            cache[from..from + self.head_dim].iter().map(|x| f64::from(*x))
-        };
-        let mut out = Vec::new();
-        for (i, query) in queries.chunks(self.head_dim).enumerate() {
-            let (row, head) = (i / (self.group * self.kv_heads), i % (self.group * self.kv_heads) / self.group);
-            let positions = self.from(self.start + row)..self.start + row + 1;
-            let score = |p| at(p, head, 0).zip(query).map(|(k, q)| k * f64::from(*q)).sum::<f64>() * f64::from(0.3f32);
-            let score = |p| self.cap.map_or(score(p), |cap| f64::from(cap) * (score(p) / f64::from(cap)).tanh());
-            let weights: Vec<f64> = positions.clone().map(|p| score(p).exp()).collect();
-            let total: f64 = weights.iter().sum();
-            let mut sums = vec![0.0; self.head_dim];
-            for (p, weight) in positions.zip(weights) {
-                sums.iter_mut().zip(at(p, head, 1)).for_each(|(sum, v)| *sum += v * weight / total);
-            }
-            out.extend(sums);
-        }
-        out
-    }
-}
-
-proptest! {
-    #![proptest_config(cases(8))]
-
-    #[test]
-    fn attention_attends(scene in scene()) {
-        let expected = scene.expected();
-        let attend = |isa| scene.attend(isa, scene.block_tokens, scene.rows);
-        if scene.dtype == Dtype::Bf16 {
-            // Processors have their own dot products of bf16; the softmax's weights are rounded to it too.
-            Isa::available().into_iter().for_each(|isa| assert_close(&attend(isa), &expected, 4e-3));
-        } else {
-            assert_close(&on_all(attend), &expected, 3e-6);
-        }
-    }
-
-    #[test]
-    fn attention_does_not_depend_on_chunks_or_blocks(
-        scene in scene(), chunk in 1usize..20, block_tokens in 1usize..70, isa in prop::sample::select(Isa::available()),
-    ) {
-        let bits = |numbers: Vec<f32>| numbers.into_iter().map(f32::to_bits).collect::<Vec<_>>();
-        let whole = bits(scene.attend(isa, scene.block_tokens, scene.rows));
-        prop_assert_eq!(&bits(scene.attend(isa, scene.block_tokens, chunk)), &whole);
-        prop_assert_eq!(&bits(scene.attend(isa, block_tokens, scene.rows)), &whole);
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::effort::cases;
 use super::rig::{Rig, model, tokens};
+use crate::cpu::kernels::STRETCH;
 use crate::cpu::{CpuModel, Isa};
 use domain::Dtype;
 use proptest::prelude::*;
@@ -85,6 +86,54 @@ proptest! {
             prop_assert_eq!(logits.len(), last.len());
             for (place, (_, logits)) in last.iter().zip(&logits) {
                 prop_assert!(bits(logits) == expected[place], "sequence {}, position {}", place.0, place.1);
+            }
+        }
+    }
+}
+
+/// Tokens of sequences that decode together: two go on behind the first stretch of their context.
+const LONG: [usize; 3] = [STRETCH + 40, 70, STRETCH + 20];
+/// How many of them are steps of their own, at most.
+const DECODED: usize = 30;
+
+/// Bits of the logits after the last tokens of each sequence: so many are steps of their own, those before chunks.
+fn long(model: &Arc<CpuModel>, block_tokens: u32, threads: usize, isa: Isa, chunk: usize, decoded: usize) -> Expected {
+    let mut rig = Rig::new(model.clone(), block_tokens, threads, isa);
+    let mut done = [0usize; LONG.len()];
+    let mut found = Expected::new();
+    while done != LONG {
+        let mut spans = Vec::new();
+        let mut last = Vec::new();
+        for (n, length) in LONG.into_iter().enumerate() {
+            let prompt = (length - decoded).saturating_sub(done[n]);
+            let count = if prompt > 0 { prompt.min(chunk) } else { (length - done[n]).min(1) };
+            if count > 0 {
+                spans.push(rig.span(n as u32, done[n] as u32, &tokens(n as u32, length)[done[n]..done[n] + count]));
+                done[n] += count;
+                last.push((n as u32, done[n] as u32 - 1));
+            }
+        }
+        let (output, logits) = rig.run(spans);
+        output.sampled.expect("the step succeeds");
+        let places = last.into_iter().zip(logits).filter(|((n, at), _)| *at as usize + DECODED >= LONG[*n as usize]);
+        found.extend(places.map(|(place, (_, logits))| (place, bits(&logits))));
+    }
+    found
+}
+
+#[test]
+fn threads_that_share_a_context_leave_no_trace() {
+    for (family, shape, dtype) in [("llama", "tiny", Dtype::Bf16), ("mistral", "tiny-window", Dtype::F32)] {
+        let model = model(family, shape, dtype);
+        for isa in Isa::available() {
+            let expected = long(&model, 48, 1, isa, 100, DECODED);
+            for (block_tokens, threads, chunk, decoded) in [(48, 2, 64, DECODED), (40, 5, 37, DECODED), (64, 5, 90, 0)]
+            {
+                let found = long(&model, block_tokens, threads, isa, chunk, decoded);
+                assert!(found.len() >= LONG.len());
+                for (place, found) in found {
+                    assert!(found == expected[&place], "{family} on {isa}, {threads} threads: {place:?}");
+                }
             }
         }
     }

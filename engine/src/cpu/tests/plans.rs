@@ -36,7 +36,7 @@ fn unsound_plans_are_refused() {
     check("321 rows, the limit is 320", |plan| plan.spans[1].inputs = vec![Input::Token(0); 318]);
     check("9 samples, the limit is 8", |plan| plan.spans[1].samples = vec![sample(1, 0.0, 0); 8]);
     check("without inputs", |plan| plan.spans[0].inputs.clear());
-    check("positions, the limit is 512", |plan| plan.spans[0].start = 510);
+    check("positions, the limit is 2048", |plan| plan.spans[0].start = 2046);
     check("token 512 of a vocabulary of 512", |plan| plan.spans[0].inputs[1] = Input::Token(512));
     check("sample 1 of a step that has 1", |plan| plan.spans[0].inputs[0] = Input::Sampled(1));
     check("0 block tables", |plan| plan.spans[0].tables.clear());

@@ -72,7 +72,7 @@ impl LogitsTap for Tap {
 pub(super) fn config(model: &CpuModel, block_tokens: u32, threads: usize, isa: Isa) -> CpuConfig {
     let layout = model.spec().kv_layout(model.spec().dtype, Some(block_tokens));
     let limits =
-        DeviceLimits { rows_max: 320, samples_max: 8, context_max: 512, blocks: vec![BLOCKS; layout.groups.len()] };
+        DeviceLimits { rows_max: 320, samples_max: 8, context_max: 2048, blocks: vec![BLOCKS; layout.groups.len()] };
     CpuConfig { layout, limits, threads, pinning: Pinning::Off, isa }
 }
 

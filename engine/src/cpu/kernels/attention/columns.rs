@@ -5,21 +5,23 @@
 //! second product takes its columns. Its rows are the numbers of a head: values alone are turned, once for all queries of a
 //! call, which is why a call takes more of them than elsewhere.
 //!
-//! A query is a lane from beginning to end and goes through its tiles of 64 positions in rising order, so its bits depend on
-//! its own position and the cache alone. Lanes that no query is in have queries of zeros; nobody reads what becomes of them.
+//! A query is a lane from beginning to end. Lanes that no query is in have queries of zeros; nobody reads what becomes of them.
 
+mod known;
 mod softmax;
 mod tiles;
 mod turn;
 
-use super::Attention;
 use super::tile::POSITIONS;
+use super::{Attention, Kept};
 use crate::cpu::kernels::linear::Tiles;
 use crate::cpu::simd::{Avx512, LANES};
 use half::bf16;
+use known::Known;
 use softmax::{Lanes, Weigh};
 use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
 use std::mem::MaybeUninit;
+use std::ops::Range;
 use tiles::{Scores, Sums, TILES};
 use turn::{finish, turn_queries, turn_values};
 
@@ -43,6 +45,11 @@ pub(super) fn queries_max(head_dim: usize) -> usize {
     (NUMBERS_MAX / padded(head_dim) / (GROUPS * COLUMNS) * (GROUPS * COLUMNS)).min(QUERIES_MAX)
 }
 
+/// Numbers that are known of a query: unit, total and sums.
+pub(super) fn known_numbers(head_dim: usize) -> usize {
+    2 + padded(head_dim)
+}
+
 /// Numbers of a head with their padding.
 fn padded(head_dim: usize) -> usize {
     head_dim.next_multiple_of(DEPTH)
@@ -61,8 +68,8 @@ struct Scratch {
     scores: [MaybeUninit<f32>; POSITIONS * GROUPS * COLUMNS],
     /// What becomes of them: of 16 queries, `[32 pairs of positions][queries]`.
     weights: [MaybeUninit<u32>; GROUPS * POSITIONS / 2 * COLUMNS],
-    /// Weighted sums of values: of 16 queries, `[numbers of a head][queries]`.
-    sums: [MaybeUninit<f32>; NUMBERS_MAX],
+    /// What is known of 16 queries each, after all stretches that are behind and after the one that is not.
+    known: [[MaybeUninit<f32>; 2 * QUERIES_MAX + NUMBERS_MAX]; 2],
     /// Of 16 queries each.
     lanes: [MaybeUninit<Lanes>; QUERIES_MAX / COLUMNS],
 }
@@ -85,32 +92,86 @@ struct Ahead {
 /// Attends.
 ///
 /// # Safety
-/// As [`super::attention`], for at most [`queries_max`] queries; and the process may use AMX.
+/// As [`super::attend`], for at most [`queries_max`] queries; and the process may use AMX.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512bf16")]
-pub(super) unsafe fn attend(s: Avx512, a: &Attention<'_>) {
+pub(super) unsafe fn attend(s: Avx512, a: &Attention<'_>, stretches: Range<usize>, kept: Option<Kept>) {
     let (depth, groups) = (padded(a.head_dim), a.count.div_ceil(COLUMNS));
     let mut scratch = MaybeUninit::<Scratch>::uninit();
     let scratch = scratch.as_mut_ptr();
+    // SAFETY: every part of the scratch has room for the queries of a call.
+    unsafe {
+        let queries = (&raw mut (*scratch).queries).cast::<u32>();
+        let lanes = (&raw mut (*scratch).lanes).cast::<Lanes>();
+        for group in 0..groups {
+            turn_queries(s, a, group, (&raw mut (*scratch).copied).cast(), queries.add(group * depth * COLUMNS));
+            lanes.add(group).write(a.lanes(group));
+        }
+        let [behind, present] = [0, 1].map(|i| (&raw mut (*scratch).known[i]).cast::<f32>());
+        let (_, last) = a.seen(stretches.end - 1);
+        TILES.load();
+        for (index, stretch) in stretches.enumerate() {
+            let known = match kept {
+                Some(kept) => kept.of(index),
+                None if index == 0 => behind,
+                None => present,
+            };
+            (0..groups).for_each(|group| a.known_of(group, known).begin());
+            attend_stretch(s, a, stretch, last, scratch, known);
+            if kept.is_none() && index > 0 {
+                (0..groups).for_each(|group| a.known_of(group, behind).join(a.known_of(group, present)));
+            }
+        }
+        Tiles::release();
+        if kept.is_none() {
+            (0..groups).for_each(|group| finish(s, a, group, a.known_of(group, behind)));
+        }
+    }
+}
+
+/// The result of what was kept of all stretches.
+///
+/// # Safety
+/// As [`super::join`].
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512bf16")]
+pub(super) unsafe fn join(s: Avx512, a: &Attention<'_>, stretches: usize, kept: Kept) {
+    for group in 0..a.count.div_ceil(COLUMNS) {
+        // SAFETY: as the caller says.
+        unsafe {
+            let known = a.known_of(group, kept.of(0));
+            (1..stretches).for_each(|stretch| known.join(a.known_of(group, kept.of(stretch))));
+            finish(s, a, group, known);
+        }
+    }
+}
+
+/// Attends to a stretch, of which something is known already or nothing. What is before `last` will be attended to after it.
+///
+/// # Safety
+/// As [`attend`]; the scratch has queries and lanes, and [`TILES`] are configured.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512bf16")]
+unsafe fn attend_stretch(
+    s: Avx512,
+    a: &Attention<'_>,
+    stretch: usize,
+    last: usize,
+    scratch: *mut Scratch,
+    known: *mut f32,
+) {
+    let (depth, groups) = (padded(a.head_dim), a.count.div_ceil(COLUMNS));
+    let numbers = depth * COLUMNS;
+    let (begin, end) = a.seen(stretch);
     // SAFETY: every part of the scratch has room for the queries of a call, and the blocks hold the positions of each tile that
     // are attended to.
     unsafe {
         let queries = (&raw mut (*scratch).queries).cast::<u32>();
-        let (values, sums) = ((&raw mut (*scratch).values).cast::<u32>(), (&raw mut (*scratch).sums).cast::<f32>());
+        let values = (&raw mut (*scratch).values).cast::<u32>();
         let (scores, weights) =
             ((&raw mut (*scratch).scores).cast::<f32>(), (&raw mut (*scratch).weights).cast::<u32>());
         let lanes = (&raw mut (*scratch).lanes).cast::<Lanes>();
-        let numbers = depth * COLUMNS;
-        for group in 0..groups {
-            turn_queries(s, a, group, (&raw mut (*scratch).copied).cast(), queries.add(group * numbers));
-            lanes.add(group).write(a.lanes(group));
-        }
-        sums.write_bytes(0, groups * numbers);
-        TILES.load();
-        let (begin, end) = a.seen();
         for base in (begin / POSITIONS * POSITIONS..end).step_by(POSITIONS) {
             let (from, to) = (begin.max(base), end.min(base + POSITIONS));
             let parts = a.parts(base, from, to, (&raw mut (*scratch).copied).cast());
-            let mut ahead = a.ahead(base + AHEAD, end);
+            let mut ahead = a.ahead(base + AHEAD, last);
             turn_values(s, &parts, depth, values);
             for group in (0..groups).step_by(GROUPS) {
                 let both = group + 1 < groups;
@@ -140,8 +201,7 @@ pub(super) unsafe fn attend(s: Avx512, a: &Attention<'_>) {
                         masked: base + POSITIONS > first + 1 || base < a.window_start(last),
                         cap: a.cap,
                         weights: weights.add(column * POSITIONS / 2 * COLUMNS),
-                        sums: sums.add(group * numbers),
-                        numbers: depth,
+                        known: a.known_of(group, known),
                         ahead: std::mem::take(&mut ahead),
                     };
                     softmax::weigh(s, &weigh);
@@ -149,15 +209,11 @@ pub(super) unsafe fn attend(s: Avx512, a: &Attention<'_>) {
                 let product = Sums {
                     values,
                     weights: [weights.cast_const(), weights.add(POSITIONS / 2 * COLUMNS).cast_const()],
-                    sums: [sums.add(group * numbers), sums.add(next * numbers)],
+                    sums: [group, next].map(|group| a.known_of(group, known).sums()),
                     steps: depth / DEPTH,
                 };
                 if both { product.add_both() } else { product.add_first() }
             }
-        }
-        Tiles::release();
-        for group in 0..groups {
-            finish(s, a, group, sums.add(group * numbers), lanes.add(group));
         }
     }
 }
@@ -169,15 +225,26 @@ impl Attention<'_> {
         (self.position(self.first + group * COLUMNS), self.position(self.first + last))
     }
 
-    /// What 16 queries begin with. Lanes without a query attend to what the last one does.
+    /// What 16 queries attend to. Lanes without a query attend to what the last one does.
     fn lanes(&self, group: usize) -> Lanes {
-        let mut lanes =
-            Lanes { first: [0; LANES], last: [0; LANES], unit: [f32::NEG_INFINITY; LANES], total: [0.0; LANES] };
+        let mut lanes = Lanes { first: [0; LANES], last: [0; LANES] };
         for (lane, (first, last)) in lanes.first.iter_mut().zip(&mut lanes.last).enumerate() {
             let position = self.position(self.first + (group * COLUMNS + lane).min(self.count - 1));
             (*first, *last) = (self.window_start(position) as i32, position as i32);
         }
         lanes
+    }
+
+    /// What is known of 16 queries, where that of all begins here.
+    ///
+    /// # Safety
+    /// There is room for it.
+    unsafe fn known_of(&self, group: usize, first: *mut f32) -> Known {
+        // SAFETY: as the caller says.
+        Known {
+            first: unsafe { first.add(group * COLUMNS * known_numbers(self.head_dim)) },
+            sums: padded(self.head_dim),
+        }
     }
 
     /// The 64 positions from `base` on, 16 each: as they lie where the cache has all 16 in a row, else copied. In place of

@@ -1,32 +1,37 @@
-//! Paged attention of a tile of queries over one KV head.
+//! Paged attention of a tile of queries over one KV head: on AMX, of a cache of bf16, with queries as [`columns`]; else with
+//! keys and values in [`panels`].
 //!
-//! Keys come in tiles of 64 absolute positions, whatever the block size. The keys of a tile and its values are packed as
-//! panels of weights, once for all queries of the tile that share the KV head: so scores are a linear layer's product, and
-//! so are sums of values, and both are the kernels of [`super::linear`]. Between them stands the softmax. A query goes
-//! through its tiles in rising order, so its bits depend on its own position and the cache alone. On AMX a cache of bf16 is
-//! [`columns`]'s.
+//! Keys come in tiles of 64 absolute positions, whatever the block size. A context is attended to in stretches, which begin at
+//! multiples of [`STRETCH`]: a query goes through the tiles of a stretch in rising order and knows nothing when it begins one;
+//! what it learns there is joined to what is known after all before, in rising order too. So its bits depend on its own position
+//! and the cache alone, and are the same where threads share its stretches ([`attend_stretches`], then [`join`]) and where one
+//! goes through all of them ([`attention`]).
 
 #[cfg(target_arch = "x86_64")]
 mod columns;
+mod known;
+mod panels;
 mod queries;
 mod softmax;
 mod tile;
 
-use super::linear::{Form, PANEL, Product, Start};
 #[cfg(target_arch = "x86_64")]
 use crate::cpu::simd::Avx512Level;
-use crate::cpu::simd::Isa;
+use crate::cpu::simd::{Isa, LANES};
 use domain::{BlockId, Dtype};
-use half::bf16;
-use queries::{Split, split};
-use softmax::Softmax;
-use std::mem::MaybeUninit;
-use tile::{POSITIONS, Tile};
+use std::ops::Range;
+use tile::POSITIONS;
 
 /// Largest size of a head.
 pub(in crate::cpu) const HEAD_DIM_MAX: usize = 256;
 /// Queries of a tile that every kernel takes.
 pub(in crate::cpu) const QUERY_TILE: usize = 64;
+/// Positions of a stretch. With fewer of them more threads can share a context, but to join stretches takes a larger part of
+/// the time of prompts.
+pub(in crate::cpu) const STRETCH: usize = 1024;
+const _: () = assert!(STRETCH.is_multiple_of(POSITIONS), "a tile is in one stretch");
+/// Of so many queries together the numbers are kept: see [`kept_numbers`].
+pub(in crate::cpu) const KEPT_QUERIES: usize = LANES;
 
 /// Queries `first..first + count` of a span: query `i` is head `i % group` of row `i / group`.
 pub(in crate::cpu) struct Attention<'a> {
@@ -66,25 +71,24 @@ pub(in crate::cpu) struct Attention<'a> {
     pub(in crate::cpu) first_block: usize,
 }
 
-/// What a tile of queries works on; large, so left uninitialised where it is not used.
-#[repr(C, align(64))]
-struct Scratch {
-    /// Prepared queries: f32, or two parts in bf16, all queries' first ones first.
-    queries: [MaybeUninit<f32>; QUERY_TILE * HEAD_DIM_MAX],
-    /// A panel with 64 positions as outputs.
-    keys: [MaybeUninit<f32>; HEAD_DIM_MAX * POSITIONS],
-    /// Panels with 64 positions as inputs.
-    values: [MaybeUninit<f32>; POSITIONS * HEAD_DIM_MAX],
-    /// `[queries][64 positions]`.
-    scores: [MaybeUninit<f32>; QUERY_TILE * POSITIONS],
-    /// What becomes of the scores where values are bf16.
-    weights: [MaybeUninit<bf16>; QUERY_TILE * POSITIONS],
-    /// Weighted sums of values: `[queries][head_dim rounded up to panels]`.
-    sums: [MaybeUninit<f32>; QUERY_TILE * HEAD_DIM_MAX],
-    /// Of each query: the largest score so far.
-    largest: [f32; QUERY_TILE],
-    /// Of each query: the sum of its weights so far.
-    totals: [f32; QUERY_TILE],
+/// Where what becomes known of a tile's queries is kept, stretch by stretch.
+#[derive(Clone, Copy)]
+pub(in crate::cpu) struct Kept {
+    /// Of the first stretch; at the beginning of a cache line.
+    pub(in crate::cpu) first: *mut f32,
+    /// Numbers from one stretch's to the next one's, a multiple of 16.
+    pub(in crate::cpu) stride: usize,
+}
+
+impl Kept {
+    /// Of stretch `index`.
+    ///
+    /// # Safety
+    /// There is room for it.
+    unsafe fn of(&self, index: usize) -> *mut f32 {
+        // SAFETY: as the caller says.
+        unsafe { self.first.add(index * self.stride) }
+    }
 }
 
 /// Queries of a tile, at most, but never fewer than [`QUERY_TILE`]: the more there are, the less often keys and values are read.
@@ -96,81 +100,68 @@ pub(in crate::cpu) fn queries_max(isa: Isa, dtype: Dtype, head_dim: usize) -> us
     }
 }
 
+/// Numbers that are kept of [`KEPT_QUERIES`] queries after a stretch; of fewer as many.
+pub(in crate::cpu) fn kept_numbers(isa: Isa, dtype: Dtype, head_dim: usize) -> usize {
+    match (isa, dtype) {
+        #[cfg(target_arch = "x86_64")]
+        (Isa::Avx512(s), Dtype::Bf16) if s.has(Avx512Level::Amx) => KEPT_QUERIES * columns::known_numbers(head_dim),
+        _ => KEPT_QUERIES * panels::known_numbers(head_dim),
+    }
+}
+
 /// Attends.
 ///
 /// # Safety
 /// The blocks are in the pool and cover every position that the queries attend to, and those are written; the queries can
 /// be read and their places in `out` written, and nobody else uses those.
 pub(in crate::cpu) unsafe fn attention(isa: Isa, dtype: Dtype, a: &Attention<'_>) {
+    // SAFETY: as the caller says.
+    unsafe { attend(isa, dtype, a, a.stretches(), None) }
+}
+
+/// Attends to some stretches alone, and keeps what is known after each. Nothing is written to `out`.
+///
+/// # Safety
+/// As [`attention`], but others may read the queries; and each stretch has room for [`kept_numbers`] of all queries in `kept`,
+/// which nobody else uses.
+pub(in crate::cpu) unsafe fn attend_stretches(
+    isa: Isa,
+    dtype: Dtype,
+    a: &Attention<'_>,
+    stretches: Range<usize>,
+    kept: Kept,
+) {
+    // SAFETY: as the caller says.
+    unsafe { attend(isa, dtype, a, stretches, Some(kept)) }
+}
+
+/// The result, where all stretches of the queries were attended to and kept: so many, which are used up.
+///
+/// # Safety
+/// As [`attention`], for queries and `out`; and nobody else uses what is kept.
+pub(in crate::cpu) unsafe fn join(isa: Isa, dtype: Dtype, a: &Attention<'_>, stretches: usize, kept: Kept) {
     // SAFETY: as the caller says; the value inside `isa` proves that the CPU has the features.
     unsafe {
         match (isa, dtype) {
             #[cfg(target_arch = "x86_64")]
-            (Isa::Avx512(s), Dtype::Bf16) if s.has(Avx512Level::Amx) => columns::attend(s, a),
-            _ => attend(isa, dtype, a),
+            (Isa::Avx512(s), Dtype::Bf16) if s.has(Avx512Level::Amx) => columns::join(s, a, stretches, kept),
+            _ => panels::join(isa, a, stretches, kept),
         }
     }
 }
 
-/// Attends, with keys and values in panels.
+/// Attends to some stretches: keeps what is known after each, or (then they are all) joins them and writes the result.
 ///
 /// # Safety
-/// As [`attention`], for at most [`QUERY_TILE`] queries.
-unsafe fn attend(isa: Isa, dtype: Dtype, a: &Attention<'_>) {
-    let form = match dtype {
-        Dtype::Bf16 => Form::Bf16,
-        Dtype::F16 | Dtype::F32 => Form::F32,
-    };
-    let width = a.head_dim.next_multiple_of(PANEL);
-    let mut scratch = MaybeUninit::<Scratch>::uninit();
-    let scratch = scratch.as_mut_ptr();
-    // SAFETY: every part of the scratch has room for the queries of a tile and the largest head, and the blocks hold the
-    // positions of each tile that are attended to.
+/// As [`attend_stretches`], or as [`attention`].
+unsafe fn attend(isa: Isa, dtype: Dtype, a: &Attention<'_>, stretches: Range<usize>, kept: Option<Kept>) {
+    // SAFETY: as the caller says; the value inside `isa` proves that the CPU has the features.
     unsafe {
-        let (keys, values) = ((&raw mut (*scratch).keys).cast::<f32>(), (&raw mut (*scratch).values).cast::<f32>());
-        let (scores, sums) = ((&raw mut (*scratch).scores).cast::<f32>(), (&raw mut (*scratch).sums).cast::<f32>());
-        (*scratch).largest = [f32::NEG_INFINITY; QUERY_TILE];
-        (*scratch).totals = [0.0; QUERY_TILE];
-        sums.write_bytes(0, a.count * width);
-        // Of the last panel there may be numbers that no head has.
-        if width > a.head_dim {
-            values.write_bytes(0, POSITIONS * width);
+        match (isa, dtype) {
+            #[cfg(target_arch = "x86_64")]
+            (Isa::Avx512(s), Dtype::Bf16) if s.has(Avx512Level::Amx) => columns::attend(s, a, stretches, kept),
+            _ => panels::attend(isa, dtype, a, stretches, kept),
         }
-        let (queries, query_bytes) = a.prepare_queries(isa, form, (&raw mut (*scratch).queries).cast());
-
-        let (begin, end) = a.seen();
-        for base in (begin / POSITIONS * POSITIONS..end).step_by(POSITIONS) {
-            let rows = a.keys(dtype, base, begin.max(base), end.min(base + POSITIONS));
-            let to_values = a.block_tokens * a.head_dim * dtype.bytes();
-            tile::load(isa, dtype, &Tile { rows, to_values, head_dim: a.head_dim, keys, values });
-            let mut product = Product {
-                x: queries,
-                x_stride: query_bytes,
-                rows: a.count,
-                inputs: a.head_dim,
-                weights: keys.cast(),
-                start: Start::Zero,
-                out: scores,
-                out_stride: POSITIONS,
-            };
-            form.multiply(isa, &product);
-            if form == Form::Bf16 {
-                (product.x, product.start) = (queries.add(a.count * query_bytes), Start::Out);
-                form.multiply(isa, &product);
-            }
-            softmax::weigh(isa, &a.softmax(base, scratch, form, width));
-            (product.x, product.x_stride) = match form {
-                Form::Bf16 => ((&raw const (*scratch).weights).cast(), POSITIONS * size_of::<bf16>()),
-                _ => (scores.cast_const().cast(), POSITIONS * size_of::<f32>()),
-            };
-            (product.inputs, product.start, product.out_stride) = (POSITIONS, Start::Out, width);
-            for panel in 0..width / PANEL {
-                product.weights = values.cast::<u8>().add(panel * form.panel_bytes(POSITIONS));
-                product.out = sums.add(panel * PANEL);
-                form.multiply(isa, &product);
-            }
-        }
-        softmax::finish(isa, &a.softmax(0, scratch, form, width));
     }
 }
 
@@ -187,68 +178,23 @@ impl Attention<'_> {
         (position + 1).saturating_sub(self.window)
     }
 
-    /// From where to where there are positions that any of the queries attends to: the first query is the earliest, the last
-    /// one the latest.
-    fn seen(&self) -> (usize, usize) {
-        (self.window_start(self.position(self.first)), self.position(self.first + self.count - 1) + 1)
+    /// From where to where there are positions of a stretch that any of the queries attends to: the first query is the earliest,
+    /// the last one the latest.
+    fn seen(&self, stretch: usize) -> (usize, usize) {
+        let (begin, end) =
+            (self.window_start(self.position(self.first)), self.position(self.first + self.count - 1) + 1);
+        (begin.max(stretch * STRETCH), end.min((stretch + 1) * STRETCH))
+    }
+
+    /// The stretches that any of the queries attends to.
+    fn stretches(&self) -> Range<usize> {
+        let (first, last) = (self.position(self.first), self.position(self.first + self.count - 1));
+        self.window_start(first) / STRETCH..last / STRETCH + 1
     }
 
     /// Where query `i` begins, in numbers from the start of rows of `stride` numbers.
     #[inline(always)]
     fn offset(&self, i: usize, stride: usize) -> usize {
         i / self.group * stride + i % self.group * self.head_dim
-    }
-
-    /// The queries, as `form` multiplies them, and the bytes from one to the next; in bf16, what rounding left out follows.
-    ///
-    /// # Safety
-    /// The queries can be read, and `to` has room for them.
-    unsafe fn prepare_queries(&self, isa: Isa, form: Form, to: *mut u8) -> (*const u8, usize) {
-        let prepared_bytes = form.prepared_bytes(self.head_dim);
-        let bytes = if prepared_bytes > 0 { prepared_bytes } else { self.head_dim * size_of::<f32>() };
-        for i in 0..self.count {
-            // SAFETY: as the caller says.
-            unsafe {
-                let x = self.queries.add(self.offset(self.first + i, self.query_stride));
-                if prepared_bytes > 0 {
-                    let (rounded, rest) = (to.add(i * bytes).cast(), to.add((self.count + i) * bytes).cast());
-                    let padded = bytes / size_of::<bf16>();
-                    split(isa, &Split { x, count: self.head_dim, scale: 1.0, padded, rounded, rest });
-                } else {
-                    to.add(i * bytes).copy_from_nonoverlapping(x.cast(), bytes);
-                }
-            }
-        }
-        (to, bytes)
-    }
-
-    fn softmax(&self, base: usize, scratch: *mut Scratch, form: Form, width: usize) -> Softmax<'_> {
-        Softmax { attention: self, base, scratch, rounded: form == Form::Bf16, width }
-    }
-
-    /// The keys of 64 positions from `base` on; a position's values are `block_tokens` positions further. In place of
-    /// positions before `from` and from `to` on, which may not be there, stand the nearest that are.
-    ///
-    /// # Safety
-    /// The positions `from..to` are covered by the blocks; they are some of the 64.
-    unsafe fn keys(&self, dtype: Dtype, base: usize, from: usize, to: usize) -> [*const u8; POSITIONS] {
-        let mut rows = [std::ptr::null(); POSITIONS];
-        let bytes = self.head_dim * dtype.bytes();
-        let (mut block, mut offset) = (from / self.block_tokens, from % self.block_tokens);
-        for position in from..to {
-            // SAFETY: the block is in the table and in the pool, as the caller says.
-            rows[position - base] = unsafe {
-                let block = self.blocks.get_unchecked(block - self.first_block).0 as usize;
-                self.pool.add(block * self.record_bytes + offset * bytes)
-            };
-            offset += 1;
-            if offset == self.block_tokens {
-                (block, offset) = (block + 1, 0);
-            }
-        }
-        let (first, last) = (rows[from - base], rows[to - 1 - base]);
-        rows[..from - base].fill(first);
-        rows[to - base..].fill(last);
-        rows
     }
 }

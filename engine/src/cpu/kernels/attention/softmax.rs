@@ -1,9 +1,11 @@
-//! The online softmax of a tile of queries over a tile of scores, and its end.
+//! The online softmax of a tile of queries over a tile of scores.
 //!
 //! Source: Milakov and Gimelshein, "Online normalizer calculation for softmax" (2018).
 
+use super::Attention;
+use super::known::Known;
+use super::panels::Scratch;
 use super::tile::POSITIONS;
-use super::{Attention, Scratch};
 use crate::cpu::kernels::dispatch;
 use crate::cpu::simd::{LANES, Simd};
 use half::bf16;
@@ -21,24 +23,16 @@ pub(super) struct Softmax<'a> {
     pub(super) scratch: *mut Scratch,
     /// Weights are bf16.
     pub(super) rounded: bool,
-    /// Numbers of a row of `sums`, a multiple of 16.
-    pub(super) width: usize,
+    /// What is known of the queries so far.
+    pub(super) known: Known,
 }
 
 dispatch! {
     /// Makes weights of scores. Sums and totals so far change their unit where a larger score came.
     ///
     /// # Safety
-    /// The scratch has scores, sums and totals of all queries, and nobody else uses it.
+    /// The scratch has scores of all queries, something is known of each, and nobody else uses either.
     fn weigh(Softmax<'_>) = weigh_all, plain numbers
-}
-
-dispatch! {
-    /// Divides the sums by the totals: the result of the attention.
-    ///
-    /// # Safety
-    /// As for [`weigh`]; the queries' places in `out` can be written, and nobody else uses them.
-    fn finish(Softmax<'_>) = divide, plain numbers
 }
 
 #[inline(always)]
@@ -51,8 +45,7 @@ unsafe fn weigh_all<S: Simd>(s: S, p: &Softmax<'_>) {
         // SAFETY: query `i` is one of `count`.
         unsafe {
             let scores = (&raw mut (*p.scratch).scores).cast::<f32>().add(i * POSITIONS);
-            let largest = (&raw mut (*p.scratch).largest).cast::<f32>().add(i);
-            let total = (&raw mut (*p.scratch).totals).cast::<f32>().add(i);
+            let (largest, total) = (p.known.largest(i), p.known.total(i));
             let mut weights = [s.splat(0.0); VECTORS];
             if from < to {
                 let mut most = s.splat(f32::NEG_INFINITY);
@@ -78,8 +71,8 @@ unsafe fn weigh_all<S: Simd>(s: S, p: &Softmax<'_>) {
                 let sum = s.add(s.add(weights[0], weights[1]), s.add(weights[2], weights[3]));
                 let shrink = if now == before { 1.0 } else { s.first(s.exp(s.splat(before - now))) };
                 if shrink != 1.0 {
-                    let sums = (&raw mut (*p.scratch).sums).cast::<f32>().add(i * p.width);
-                    for d in (0..p.width).step_by(LANES) {
+                    let sums = p.known.sums(i);
+                    for d in (0..p.known.width).step_by(LANES) {
                         s.store(sums.add(d), s.mul(s.load(sums.add(d)), s.splat(shrink)));
                     }
                 }
@@ -92,27 +85,6 @@ unsafe fn weigh_all<S: Simd>(s: S, p: &Softmax<'_>) {
                     s.store_bf16(rounded.add(v * LANES), *weight);
                 } else {
                     s.store(scores.add(v * LANES), *weight);
-                }
-            }
-        }
-    }
-}
-
-#[inline(always)]
-unsafe fn divide<S: Simd>(s: S, p: &Softmax<'_>) {
-    let a = p.attention;
-    for i in 0..a.count {
-        // SAFETY: query `i` has `head_dim` numbers in `out` and `width` in `sums`.
-        unsafe {
-            let total = s.splat((&raw const (*p.scratch).totals).cast::<f32>().add(i).read());
-            let sums = (&raw const (*p.scratch).sums).cast::<f32>().add(i * p.width);
-            let out = a.out.add(a.offset(a.first + i, a.out_stride));
-            for d in (0..a.head_dim).step_by(LANES) {
-                let result = s.div(s.load(sums.add(d)), total);
-                if a.head_dim - d >= LANES {
-                    s.store(out.add(d), result);
-                } else {
-                    s.store_part(out.add(d), result, a.head_dim - d);
                 }
             }
         }

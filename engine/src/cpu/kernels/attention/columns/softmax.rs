@@ -6,6 +6,7 @@
 //!
 //! Sources: Milakov and Gimelshein, "Online normalizer calculation for softmax" (2018); the lead is FlashAttention-4's.
 
+use super::known::Known;
 use super::{Ahead, COLUMNS, GROUPS, POSITIONS};
 use crate::cpu::simd::{Avx512, LANES, Simd};
 use std::arch::x86_64::*;
@@ -15,22 +16,18 @@ const LEAD: f32 = 8.0;
 /// Numbers from one position's scores to the next one's.
 const STRIDE: usize = GROUPS * COLUMNS;
 
-/// What is known of 16 queries.
+/// What 16 queries attend to.
 #[repr(C, align(64))]
 pub(super) struct Lanes {
     /// First and last position that each attends to.
     pub(super) first: [i32; LANES],
     pub(super) last: [i32; LANES],
-    /// The score that is weighed as 1.
-    pub(super) unit: [f32; LANES],
-    /// Sum of the weights so far.
-    pub(super) total: [f32; LANES],
 }
 
 /// Scores that become weights.
 pub(super) struct Weigh {
     /// The queries.
-    pub(super) lanes: *mut Lanes,
+    pub(super) lanes: *const Lanes,
     /// `[64 positions][32]`, of which these queries have the first 16 numbers.
     pub(super) scores: *mut f32,
     /// The first position.
@@ -41,9 +38,8 @@ pub(super) struct Weigh {
     pub(super) cap: Option<f32>,
     /// The weights, `[32 pairs of positions][16 queries]`.
     pub(super) weights: *mut u32,
-    /// Sums so far, `[numbers of a head][16 queries]`, and how many vectors that are.
-    pub(super) sums: *mut f32,
-    pub(super) numbers: usize,
+    /// What is known of the queries so far.
+    pub(super) known: Known,
     /// What is asked for meanwhile.
     pub(super) ahead: Ahead,
 }
@@ -92,7 +88,7 @@ pub(super) unsafe fn weigh(s: Avx512, p: &Weigh) {
             let rounded = std::mem::transmute::<__m512bh, __m512i>(_mm512_cvtne2ps_pbh(odd, even));
             _mm512_store_si512(p.weights.add(pair * LANES).cast(), _mm512_permutexvar_epi16(interleaved, rounded));
         }
-        let total = (&raw mut (*p.lanes).total).cast::<f32>();
+        let total = p.known.total();
         _mm512_store_ps(total, _mm512_add_ps(_mm512_load_ps(total), _mm512_add_ps(totals[0], totals[1])));
     }
 }
@@ -107,7 +103,7 @@ pub(super) unsafe fn weigh(s: Avx512, p: &Weigh) {
 unsafe fn change_unit(p: &Weigh, most: __m512) -> __m512 {
     // SAFETY: as the caller says.
     unsafe {
-        let at = (&raw mut (*p.lanes).unit).cast::<f32>();
+        let at = p.known.unit();
         let before = _mm512_load_ps(at);
         let grown = _mm512_cmp_ps_mask::<_CMP_GT_OQ>(most, _mm512_add_ps(before, _mm512_set1_ps(LEAD)));
         let unit = _mm512_mask_mov_ps(before, grown, most);
@@ -115,8 +111,8 @@ unsafe fn change_unit(p: &Weigh, most: __m512) -> __m512 {
             _mm512_store_ps(at, unit);
             let shrink = _mm512_mask_mov_ps(_mm512_set1_ps(1.0), grown, exp2(_mm512_sub_ps(before, unit)));
             let shrinks = |at: *mut f32| _mm512_store_ps(at, _mm512_mul_ps(_mm512_load_ps(at), shrink));
-            shrinks((&raw mut (*p.lanes).total).cast());
-            (0..p.numbers).for_each(|number| shrinks(p.sums.add(number * LANES)));
+            shrinks(p.known.total());
+            (0..p.known.sums).for_each(|number| shrinks(p.known.sums().add(number * LANES)));
         }
         let nothing = _mm512_cmp_ps_mask::<_CMP_EQ_OQ>(unit, _mm512_set1_ps(f32::NEG_INFINITY));
         _mm512_mask_mov_ps(unit, nothing, _mm512_setzero_ps())
@@ -129,7 +125,7 @@ unsafe fn change_unit(p: &Weigh, most: __m512) -> __m512 {
 /// Source: what is above the next lower integer goes through a polynomial by the exchange algorithm of Remez, exact for 0.
 #[inline]
 #[target_feature(enable = "avx512f,avx512dq")]
-fn exp2(x: __m512) -> __m512 {
+pub(super) fn exp2(x: __m512) -> __m512 {
     /// Of `_mm512_reduce_ps`: what is left above the integer below; no exception.
     const ABOVE_FLOOR: i32 = 0b1001;
     let above = _mm512_reduce_ps::<ABOVE_FLOOR>(x);

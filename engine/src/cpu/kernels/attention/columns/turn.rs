@@ -1,7 +1,7 @@
 //! What is turned, since tiles take queries as columns and numbers of a head as rows: queries before the products, values
 //! between them, and the result behind them.
 
-use super::softmax::Lanes;
+use super::known::Known;
 use super::{COLUMNS, DEPTH, POSITIONS, Part, ROWS, padded};
 use crate::cpu::kernels::attention::Attention;
 use crate::cpu::kernels::attention::queries::{Split, split};
@@ -79,16 +79,16 @@ pub(super) unsafe fn turn_values(s: Avx512, parts: &[Part; POSITIONS / ROWS], de
 /// Divides the sums of 16 queries by their totals, and turns them into rows of the result.
 ///
 /// # Safety
-/// The queries' places in `out` can be written, sums and totals read.
+/// The queries' places in `out` can be written, what is known of them read.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512bf16")]
-pub(super) unsafe fn finish(s: Avx512, a: &Attention<'_>, group: usize, sums: *const f32, lanes: *const Lanes) {
+pub(super) unsafe fn finish(s: Avx512, a: &Attention<'_>, group: usize, known: Known) {
     // SAFETY: as the caller says; what is stored is below `head_dim`.
     unsafe {
-        let total = s.load((&raw const (*lanes).total).cast());
+        let total = s.load(known.total());
         for number in (0..a.head_dim).step_by(LANES) {
             let mut square = [s.splat(0.0); LANES];
             for (i, row) in square.iter_mut().enumerate() {
-                *row = s.div(s.load(sums.add((number + i) * LANES)), total);
+                *row = s.div(s.load(known.sums().add((number + i) * LANES)), total);
             }
             let rows = s.transpose(square);
             for (query, row) in (group * COLUMNS..a.count).zip(rows) {

@@ -1,0 +1,209 @@
+//! How the attention of a step is divided into tasks.
+//!
+//! A tile of queries and a KV head are one task, unless its work is more than its share of all: where few sequences decode
+//! after long contexts there are fewer of them than threads. Such a tile is cut between stretches of its context, what
+//! is known after each is kept, and joined in a second round of tasks. That leaves the bits as they are: which tiles are cut, and
+//! where, may depend on anything.
+
+use super::batch::{QueryTile, Tiling};
+use super::kernels::{KEPT_QUERIES, STRETCH};
+use std::ops::Range;
+
+/// Numbers of f32 that are kept at once, at most: of as many tiles as that is room for. The others stay whole.
+pub(super) const KEPT_MAX: usize = 8 << 20;
+
+/// Some stretches of a tile, or a whole one: a task for each KV head.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Piece {
+    /// Number of the tile in the batch.
+    pub(super) tile: usize,
+    /// Its stretches.
+    pub(super) stretches: Range<usize>,
+    /// Where what is known after them is kept, of the first KV head; `None`: the tile is whole.
+    pub(super) kept: Option<usize>,
+}
+
+/// A tile that was cut, to be joined: a task for each KV head.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Cut {
+    /// Number of the tile in the batch.
+    pub(super) tile: usize,
+    /// How many stretches it has.
+    pub(super) stretches: usize,
+    /// Where what is known after the first of them is kept, of the first KV head.
+    pub(super) kept: usize,
+}
+
+/// The tasks of the layers of a KV group. Planned for the limits, refilled for every step.
+#[derive(Debug)]
+pub(super) struct Division {
+    tiling: Tiling,
+    /// Position `p` attends to `p - window + 1 ..= p`.
+    window: usize,
+    /// Pieces that all tiles of a part are cut into, about.
+    wanted: usize,
+    pieces: Vec<Piece>,
+    cuts: Vec<Cut>,
+}
+
+impl Division {
+    /// Room for so many tiles and parts of a step.
+    pub(super) fn new(tiling: Tiling, window: Option<u32>, tiles_max: usize, parts_max: usize) -> Self {
+        // One thread joins for nobody.
+        let wanted = if tiling.threads == 1 { 1 } else { tiling.tasks_wanted().div_ceil(tiling.kv_heads) };
+        Self {
+            tiling,
+            window: window.map_or(usize::MAX, |window| window as usize),
+            wanted,
+            // As many pieces as are wanted, and at most one more of every tile, since shares are rounded up.
+            pieces: Vec::with_capacity(tiles_max + parts_max * wanted),
+            // What is cut is more than its share.
+            cuts: Vec::with_capacity(parts_max * wanted),
+        }
+    }
+
+    /// Nothing is divided.
+    pub(super) fn clear(&mut self) {
+        self.pieces.clear();
+        self.cuts.clear();
+    }
+
+    /// Divides the tiles of one more part, from number `first` on.
+    pub(super) fn divide(&mut self, first: usize, tiles: &[QueryTile]) {
+        let total: usize = tiles.iter().map(|tile| self.work(tile)).sum();
+        let mut free = 0;
+        for (tile, number) in tiles.iter().zip(first..) {
+            let seen = self.seen(tile);
+            let stretches = seen.start / STRETCH..seen.end.div_ceil(STRETCH);
+            let pieces = (self.work(tile) * self.wanted).div_ceil(total).min(stretches.len());
+            let numbers = self.tiling.kept(tile.count);
+            if pieces == 1 || free + stretches.len() * numbers > KEPT_MAX {
+                self.pieces.push(Piece { tile: number, stretches, kept: None });
+                continue;
+            }
+            let begin = |piece: usize| piece * stretches.len() / pieces;
+            self.pieces.extend((0..pieces).map(|piece| Piece {
+                tile: number,
+                stretches: stretches.start + begin(piece)..stretches.start + begin(piece + 1),
+                kept: Some(free + begin(piece) * numbers),
+            }));
+            self.cuts.push(Cut { tile: number, stretches: stretches.len(), kept: free });
+            free += stretches.len() * numbers;
+        }
+    }
+
+    /// The pieces of these tiles.
+    pub(super) fn pieces(&self, tiles: &Range<usize>) -> &[Piece] {
+        let begin = |tile: usize| self.pieces.partition_point(|piece| piece.tile < tile);
+        &self.pieces[begin(tiles.start)..begin(tiles.end)]
+    }
+
+    /// Those of these tiles that were cut.
+    pub(super) fn cuts(&self, tiles: &Range<usize>) -> &[Cut] {
+        let begin = |tile: usize| self.cuts.partition_point(|cut| cut.tile < tile);
+        &self.cuts[begin(tiles.start)..begin(tiles.end)]
+    }
+
+    /// The positions that any query of a tile attends to.
+    fn seen(&self, tile: &QueryTile) -> Range<usize> {
+        (tile.positions.start + 1).saturating_sub(self.window)..tile.positions.end
+    }
+
+    /// What a tile costs, in no unit: queries are multiplied so many at a time.
+    fn work(&self, tile: &QueryTile) -> usize {
+        self.seen(tile).len() * tile.count.next_multiple_of(KEPT_QUERIES)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Tiles of one query row each, at these positions, with a group of so many queries.
+    fn tiles(group: usize, positions: &[usize]) -> Vec<QueryTile> {
+        let tile =
+            |(row, &at): (usize, &usize)| QueryTile { span: row, row, first: 0, count: group, positions: at..at + 1 };
+        positions.iter().enumerate().map(tile).collect()
+    }
+
+    fn division(tiling: Tiling, window: Option<u32>, parts: &[Vec<QueryTile>]) -> Division {
+        let mut division = Division::new(tiling, window, parts.iter().map(Vec::len).sum(), parts.len());
+        let room = (division.pieces.capacity(), division.cuts.capacity());
+        let mut first = 0;
+        for tiles in parts {
+            division.divide(first, tiles);
+            first += tiles.len();
+        }
+        assert_eq!(room, (division.pieces.capacity(), division.cuts.capacity()), "a step allocates nothing");
+        division
+    }
+
+    const TILING: Tiling = Tiling { group: 4, kv_heads: 8, queries_max: 256, threads: 64, kept_numbers: 16 * 130 };
+
+    #[test]
+    fn every_stretch_is_in_one_piece_and_has_a_place_of_its_own() {
+        let contexts = [100, 1024, 1025, 9_000, 40_000, 131_000].map(|context| context - 1);
+        for (threads, kv_heads, window) in
+            [(1, 1, None), (2, 1, None), (2, 8, None), (64, 8, None), (64, 2, Some(3000)), (1024, 1, Some(1))]
+        {
+            let tiling = Tiling { threads, kv_heads, ..TILING };
+            for count in 1..=contexts.len() {
+                let parts = [tiles(4, &contexts[..count]), tiles(4, &contexts[contexts.len() - count..])];
+                let division = division(tiling, window, &parts);
+                let mut first = 0;
+                for tiles in &parts {
+                    let numbers = first..first + tiles.len();
+                    let (pieces, cuts) = (division.pieces(&numbers), division.cuts(&numbers));
+                    let mut kept = 0;
+                    for (tile, number) in tiles.iter().zip(numbers.clone()) {
+                        let own: Vec<_> = pieces.iter().filter(|piece| piece.tile == number).collect();
+                        let seen = division.seen(tile);
+                        assert_eq!(own[0].stretches.start, seen.start / STRETCH);
+                        assert_eq!(own[own.len() - 1].stretches.end, (seen.end - 1) / STRETCH + 1);
+                        assert!(own.iter().all(|piece| !piece.stretches.is_empty()));
+                        assert!(own.windows(2).all(|pair| pair[0].stretches.end == pair[1].stretches.start));
+                        let cut: Vec<_> = cuts.iter().filter(|cut| cut.tile == number).collect();
+                        assert_eq!(cut.len(), usize::from(own.len() > 1), "what is cut is joined");
+                        for piece in &own {
+                            assert_eq!(piece.kept, cut.first().map(|_| kept));
+                            kept += cut.len() * piece.stretches.len() * tiling.kept(tile.count);
+                        }
+                        let stretches: usize = own.iter().map(|piece| piece.stretches.len()).sum();
+                        assert!(cut.iter().all(|cut| cut.stretches == stretches));
+                    }
+                    assert!(kept <= KEPT_MAX);
+                    assert!(threads > 1 || cuts.is_empty());
+                    first = numbers.end;
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_long_context_is_cut_where_threads_would_wait_for_it() {
+        let pieces = |threads: usize, kv_heads: usize, positions: &[usize]| {
+            let tiles = tiles(4, positions);
+            let division = division(Tiling { threads, kv_heads, ..TILING }, None, std::slice::from_ref(&tiles));
+            let of = |number: &usize| division.pieces.iter().filter(|piece| piece.tile == *number).count();
+            (0..tiles.len()).collect::<Vec<_>>().iter().map(of).collect::<Vec<_>>()
+        };
+        // As many tasks as are wanted, if there are so many stretches.
+        assert_eq!(pieces(2, 8, &[40_000]), [1]);
+        assert_eq!(pieces(2, 4, &[40_000]), [2]);
+        assert_eq!(pieces(64, 8, &[40_000]), [32]);
+        assert_eq!(pieces(64, 8, &[4_000]), [4]);
+        assert_eq!(pieces(64, 8, &[1_000]), [1]);
+        // A long one among short ones; equal ones are tasks enough.
+        assert_eq!(pieces(16, 8, &[500, 500, 40_000, 500]), [1, 1, 8, 1]);
+        assert_eq!(pieces(16, 8, &[10_000; 8]), [1; 8]);
+    }
+
+    #[test]
+    fn tiles_for_which_there_is_no_room_stay_whole() {
+        let tiles = tiles(64, &[131_071; 200]);
+        let division = division(Tiling { threads: 1024, ..TILING }, None, std::slice::from_ref(&tiles));
+        let one = 128 * TILING.kept(64);
+        assert_eq!(division.cuts.len(), KEPT_MAX / one);
+        assert_eq!(division.pieces.len() - division.pieces(&(0..division.cuts.len())).len(), 200 - division.cuts.len());
+    }
+}
