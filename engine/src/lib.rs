@@ -18,5 +18,6 @@ pub mod random;
 pub mod sampling;
 pub mod sim;
 pub mod spec;
+mod splitmix;
 pub mod text;
 pub mod timed;

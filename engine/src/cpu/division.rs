@@ -1,8 +1,8 @@
 //! How the attention of a step is divided into tasks.
 //!
-//! A tile of queries and a KV head are one task, unless its work is more than its share of all: where few sequences decode
-//! after long contexts there are fewer of them than threads. Such a tile is cut between stretches of its context, what
-//! is known after each is kept, and joined in a second round of tasks. That leaves the bits as they are: which tiles are cut, and
+//! A tile of queries and a KV head are one task, unless that would be too much of all the work: where few sequences decode after
+//! long contexts, there are fewer of them than threads. Such a tile is cut between stretches of its context; what is known
+//! after each is kept, and joined in a second round of tasks. That leaves the bits as they are, so that which tiles are cut, and
 //! where, may depend on anything.
 
 use super::batch::{QueryTile, Tiling};
@@ -55,9 +55,9 @@ impl Division {
             tiling,
             window: window.map_or(usize::MAX, |window| window as usize),
             wanted,
-            // As many pieces as are wanted, and at most one more of every tile, since shares are rounded up.
+            // As many pieces as are wanted, and at most one more of every tile, since shares are rounded.
             pieces: Vec::with_capacity(tiles_max + parts_max * wanted),
-            // What is cut is more than its share.
+            // Only a tile of more than one share is cut.
             cuts: Vec::with_capacity(parts_max * wanted),
         }
     }
@@ -75,7 +75,8 @@ impl Division {
         for (tile, number) in tiles.iter().zip(first..) {
             let seen = self.seen(tile);
             let stretches = seen.start / STRETCH..seen.end.div_ceil(STRETCH);
-            let pieces = (self.work(tile) * self.wanted).div_ceil(total).min(stretches.len());
+            let share = (2 * self.work(tile) * self.wanted + total) / (2 * total);
+            let pieces = share.clamp(1, stretches.len());
             let numbers = self.tiling.kept(tile.count);
             if pieces == 1 || free + stretches.len() * numbers > KEPT_MAX {
                 self.pieces.push(Piece { tile: number, stretches, kept: None });

@@ -1,14 +1,13 @@
 //! Random numbers that are the same everywhere: integer arithmetic and one multiplication and addition in f32, none of it
 //! from a platform's mathematics library.
 
+use crate::splitmix::{GAMMA, mix};
 use domain::Dtype;
 use half::{bf16, f16};
 
 /// Numbers made at a time.
 pub(super) const PIECE_NUMBERS: usize = 1 << 18;
 
-/// Weyl increment of SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014).
-const GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
 /// Mean of the sum of four 16-bit numbers.
 const SUM_MEAN: i32 = 2 * 0xffff;
 /// Standard deviation of that sum: `sqrt(4 * (2^32 - 1) / 12)`.
@@ -37,10 +36,7 @@ impl Numbers {
     #[inline]
     fn next(&mut self) -> f32 {
         self.state = self.state.wrapping_add(GAMMA);
-        let mut bits = self.state;
-        bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        bits ^= bits >> 31;
+        let bits = mix(self.state);
         let part = |shift: u32| i32::from((bits >> shift) as u16);
         let sum = part(0) + part(16) + part(32) + part(48) - SUM_MEAN;
         self.mean + sum as f32 * self.scale

@@ -17,7 +17,7 @@ struct Layer<'a> {
     slice: usize,
 }
 
-impl<'a> Step<'a> {
+impl Step<'_> {
     /// Attends with the queries of the part. The result takes their place.
     pub(super) fn attend(&mut self, layer: u16, queries: Buffer) {
         let scene = self.scene;

@@ -7,7 +7,8 @@
 //! Sources: Milakov and Gimelshein, "Online normalizer calculation for softmax" (2018); the lead is FlashAttention-4's.
 
 use super::known::Known;
-use super::{Ahead, COLUMNS, GROUPS, POSITIONS};
+use super::parts::Ahead;
+use super::{COLUMNS, GROUPS, POSITIONS};
 use crate::cpu::simd::{Avx512, LANES, Simd};
 use std::arch::x86_64::*;
 

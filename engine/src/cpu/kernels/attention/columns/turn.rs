@@ -2,7 +2,8 @@
 //! between them, and the result behind them.
 
 use super::known::Known;
-use super::{COLUMNS, DEPTH, POSITIONS, Part, ROWS, padded};
+use super::parts::Part;
+use super::{COLUMNS, DEPTH, POSITIONS, ROWS, padded};
 use crate::cpu::kernels::attention::Attention;
 use crate::cpu::kernels::attention::queries::{Split, split};
 use crate::cpu::simd::{Avx512, Isa, LANES, Simd};
