@@ -226,9 +226,7 @@ impl Attention<'_> {
     /// There is room for it.
     unsafe fn known_of(&self, group: usize, first: *mut f32) -> Known {
         // SAFETY: as the caller says.
-        Known {
-            first: unsafe { first.add(group * COLUMNS * known_numbers(self.head_dim)) },
-            sums: padded(self.head_dim),
-        }
+        let first = unsafe { first.add(group * COLUMNS * known_numbers(self.head_dim)) };
+        Known { first, sums: padded(self.head_dim) }
     }
 }
