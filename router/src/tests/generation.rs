@@ -52,7 +52,11 @@ async fn a_chat_streams_as_openai_has_it() {
     let head = http.head().await;
     assert_eq!(head.status, 200);
     assert_eq!(head.header("content-type"), Some("text/event-stream; charset=utf-8"));
-    assert_eq!(head.header("x-request-id"), Some(&*submit.request.to_string()), "logs of workers name it as clients do");
+    assert_eq!(
+        head.header("x-request-id"),
+        Some(&*submit.request.to_string()),
+        "logs of workers name it as clients do"
+    );
     world.workers[0].write(&submit, 0, 1, &[text[1], EOS]).await;
     world.workers[0].end(&submit, 0, 3, End::stop()).await;
     let head = r#"{"id":"ID","object":"chat.completion.chunk","created":0,"model":"tiny-rust","choices":"#;
