@@ -91,7 +91,8 @@ proptest! {
     }
 }
 
-/// Tokens of sequences that decode together: two go on behind the first stretch of their context.
+/// Tokens of sequences that decode together: two go on behind the first stretch of their context. That kernels on all instruction
+/// sets give the same bits in pieces is tested with them.
 const LONG: [usize; 3] = [STRETCH + 40, 70, STRETCH + 20];
 /// How many of them are steps of their own, at most.
 const DECODED: usize = 12;
@@ -123,19 +124,15 @@ fn long(model: &Arc<CpuModel>, block_tokens: u32, threads: usize, isa: Isa, chun
 
 #[test]
 fn threads_that_share_a_context_leave_no_trace() {
-    for (family, shape, dtype, isas) in
-        [("llama", "tiny", Dtype::Bf16, Isa::available()), ("mistral", "tiny-window", Dtype::F32, vec![Isa::best()])]
-    {
+    let isa = Isa::best();
+    for (family, shape, dtype) in [("llama", "tiny", Dtype::Bf16), ("mistral", "tiny-window", Dtype::F32)] {
         let model = model(family, shape, dtype);
-        for isa in isas {
-            let expected = long(&model, 48, 1, isa, 100, DECODED);
-            for (block_tokens, threads, chunk, decoded) in [(48, 2, 64, DECODED), (40, 5, 37, DECODED), (64, 5, 90, 0)]
-            {
-                let found = long(&model, block_tokens, threads, isa, chunk, decoded);
-                assert!(found.len() >= LONG.len());
-                for (place, found) in found {
-                    assert!(found == expected[&place], "{family} on {isa}, {threads} threads: {place:?}");
-                }
+        let expected = long(&model, 48, 1, isa, 100, DECODED);
+        for (block_tokens, threads, chunk, decoded) in [(40, 2, 64, DECODED), (48, 5, 100, 4), (64, 2, 90, 0)] {
+            let found = long(&model, block_tokens, threads, isa, chunk, decoded);
+            assert!(found.len() >= LONG.len());
+            for (place, found) in found {
+                assert!(found == expected[&place], "{family} on {isa}, {threads} threads: {place:?}");
             }
         }
     }
