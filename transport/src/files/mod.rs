@@ -37,9 +37,9 @@ use threads::Threads;
 
 /// Bytes of an operation, at most: several of a large copy are under way at once.
 const OPERATION_BYTES_MAX: usize = 1 << 20;
-/// Bytes of operations that are started together, about: the device begins with these while more are made. Fewer would cost more
-/// system calls than that is worth.
-const STARTED_BYTES: usize = 256 << 10;
+/// Bytes of operations that are started together, about: the device begins with these while more are made. Small ones gain
+/// nothing by being started a few at a time.
+const STARTED_BYTES: usize = 512 << 10;
 
 /// Settings of a mover of files.
 #[derive(Clone, Debug, PartialEq, Eq)]
