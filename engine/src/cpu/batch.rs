@@ -9,8 +9,9 @@ use domain::{KvGroup, KvLayout, Token};
 use std::ops::Range;
 
 /// Rows of a part, at most. With fewer of them activations take less room and stay in caches, but weights are read more often:
-/// on the `125m` shape prompts are as fast as without parts with 256, and 5% slower with 128.
-pub(super) const PART_ROWS_MAX: usize = 256;
+/// on the `125m` shape prompts are as fast as without parts with 256, and 5% slower with 128. Some more than that, so that a chunk of 256
+/// or 512 and the sequences that decode beside it are no part more.
+pub(super) const PART_ROWS_MAX: usize = 288;
 /// Rows of a part are a multiple of this, but for the last part: linear layers multiply so many at a time.
 const PART_ROWS_STEP: usize = 32;
 /// Tasks of attention for each thread, if queries can be divided so far: as many as let threads end together, for later

@@ -96,14 +96,14 @@ pub(crate) fn job(request: u64, tokens: u32) -> Job {
 
 /// A schedule on one line: `r1[0..16] r2[16..20]+1 | admit r1(0) | preempt r3 | never r4`.
 pub(crate) fn show(schedule: &Schedule) -> String {
-    let names = |keys: &[SeqKey]| keys.iter().map(|key| key.request.to_string()).collect::<Vec<_>>().join(" ");
+    let names = |keys: &[SeqKey]| keys.iter().map(|key| format!("r{}", key.request.0)).collect::<Vec<_>>().join(" ");
     let work = schedule.work.iter().map(|work| {
         let sampled = if work.samples > 0 { format!("+{}", work.samples) } else { String::new() };
-        format!("{}[{}..{}]{sampled}", work.key.request, work.start, work.start + work.count)
+        format!("r{}[{}..{}]{sampled}", work.key.request.0, work.start, work.start + work.count)
     });
     let mut line = work.collect::<Vec<_>>().join(" ");
     if !schedule.admitted.is_empty() {
-        let admitted = schedule.admitted.iter().map(|(key, cached)| format!("{}({cached})", key.request));
+        let admitted = schedule.admitted.iter().map(|(key, cached)| format!("r{}({cached})", key.request.0));
         line += &format!(" | admit {}", admitted.collect::<Vec<_>>().join(" "));
     }
     if !schedule.preempted.is_empty() {
