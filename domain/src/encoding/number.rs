@@ -13,7 +13,7 @@ pub(super) trait Bytes: Copy {
     fn bits(self) -> u32;
 }
 
-impl Bytes for [u8; 4] {
+impl<const LEN: usize> Bytes for [u8; LEN] {
     #[inline(always)]
     fn split(record: &[u8]) -> &[Self] {
         record.as_chunks().0
@@ -26,24 +26,9 @@ impl Bytes for [u8; 4] {
 
     #[inline(always)]
     fn bits(self) -> u32 {
-        u32::from_le_bytes(self)
-    }
-}
-
-impl Bytes for [u8; 2] {
-    #[inline(always)]
-    fn split(record: &[u8]) -> &[Self] {
-        record.as_chunks().0
-    }
-
-    #[inline(always)]
-    fn split_mut(record: &mut [u8]) -> &mut [Self] {
-        record.as_chunks_mut().0
-    }
-
-    #[inline(always)]
-    fn bits(self) -> u32 {
-        u16::from_le_bytes(self).into()
+        let mut word = [0; 4];
+        word[..LEN].copy_from_slice(&self);
+        u32::from_le_bytes(word)
     }
 }
 
