@@ -3,6 +3,8 @@
 //! The one place of the doctor that asks the system. A recording holds every fact that a run of all checks asked for, so it
 //! is small, and what it holds can be read before it is sent to anybody.
 
+mod pauses;
+
 use rustix::fs::{Mode, OFlags};
 use rustix::process::{Resource, getrlimit};
 use serde_json::{Map, Value};
@@ -45,6 +47,8 @@ pub(super) enum Fact<'a> {
     DirectIo(&'a str),
     /// The file that a shared library is in.
     Library(&'a str),
+    /// The priorities on which an interface pauses whoever sends to it, a bit each, or why that is not known.
+    Pauses(&'a str),
     /// Whether a PCIe bridge redirects what its devices say to each other: `on`, `off`, or why that is not known.
     AccessControl(&'a str),
 }
@@ -59,6 +63,7 @@ impl fmt::Display for Fact<'_> {
             Self::IoUring => f.write_str("io_uring"),
             Self::DirectIo(path) => write!(f, "direct {path}"),
             Self::Library(name) => write!(f, "library {name}"),
+            Self::Pauses(interface) => write!(f, "pfc {interface}"),
             Self::AccessControl(device) => write!(f, "acs {device}"),
         }
     }
@@ -148,6 +153,9 @@ fn look(fact: Fact<'_>) -> Option<String> {
             // The version is in the name of what the link leads to.
             Some(fs::canonicalize(found).ok()?.display().to_string())
         }
+        Fact::Pauses(interface) => {
+            Some(pauses::priorities(interface).map_or_else(|error| error.to_string(), |all| all.to_string()))
+        }
         Fact::AccessControl(device) => Some(access_control(device).unwrap_or_else(|error| error.to_string())),
     }
 }
@@ -164,11 +172,20 @@ fn io_uring() -> io::Result<()> {
     Ok(())
 }
 
-/// Writes a file of one block, and opens it for reading past the page cache.
+/// Memory that may be read into past the page cache.
+#[repr(align(4096))]
+struct Aligned([u8; DIRECT_BYTES]);
+
+/// Writes a file of one block, and reads it past the page cache: some file systems refuse the reading, not the opening.
 fn direct_io(folder: &Path) -> io::Result<()> {
     let mut file = tempfile::NamedTempFile::new_in(folder)?;
-    io::Write::write_all(&mut file, &[0; DIRECT_BYTES])?;
-    rustix::fs::open(file.path(), OFlags::RDONLY | OFlags::DIRECT | OFlags::CLOEXEC, Mode::empty())?;
+    io::Write::write_all(&mut file, &[1; DIRECT_BYTES])?;
+    let direct = rustix::fs::open(file.path(), OFlags::RDONLY | OFlags::DIRECT | OFlags::CLOEXEC, Mode::empty())?;
+    let mut block = Box::new(Aligned([0; DIRECT_BYTES]));
+    let read = rustix::io::pread(&direct, &mut block.0, 0)?;
+    if read < DIRECT_BYTES || block.0.contains(&0) {
+        return Err(io::Error::other("what was written is not what is read past the page cache"));
+    }
     Ok(())
 }
 

@@ -8,24 +8,28 @@ use crate::output::human_bytes;
 
 /// NCCL and others share buffers through `/dev/shm`; with the 64 MiB of a container's default they fail.
 const SHARED_BYTES_MIN: u64 = 1 << 30;
+/// Below it the buffers of a disk tier's frames cannot be registered with io_uring, which pins them.
+const LOCKED_BYTES_MIN: u64 = 64 << 20;
 /// PCI classes of display and 3D controllers.
 const GPU_CLASSES: [&str; 2] = ["0x0300", "0x0302"];
 
-/// What may be locked: RDMA pins what it reads from.
+/// What may be locked: RDMA pins what it reads from, io_uring its registered buffers.
 pub(super) fn locked(patient: &Patient<'_>) -> Vec<Finding> {
     let Some(limit) = patient.host.look(Fact::Memlock) else { return Vec::new() };
-    let what = match limit.parse() {
-        Ok(bytes) => format!("a process may lock {}", human_bytes(bytes)),
-        Err(_) => "a process may lock all memory".to_owned(),
+    let bytes: Option<u64> = limit.parse().ok();
+    let what = match bytes {
+        Some(bytes) => format!("a process may lock {}", human_bytes(bytes)),
+        None => "a process may lock all memory".to_owned(),
     };
     let mend = "ulimit -l unlimited; LimitMEMLOCK=infinity in a systemd unit; --ulimit memlock=-1 for a container";
-    vec![if limit == "unlimited" {
-        Finding::good(what)
-    } else if rdma::is_present(patient.host) {
-        Finding::bad(what, mend)
-    } else {
+    vec![match bytes {
+        None => Finding::good(what),
+        Some(_) if rdma::is_present(patient.host) => Finding::bad(what, mend),
+        Some(bytes) if bytes < LOCKED_BYTES_MIN => {
+            Finding::advice(format!("{what}: a disk tier's buffers are not registered with io_uring"), mend)
+        }
         // Nothing but RDMA, and pinned memory of GPUs, needs more.
-        Finding::good(format!("{what}; without RDMA that is enough"))
+        Some(_) => Finding::good(format!("{what}; without RDMA that is enough")),
     }]
 }
 

@@ -130,7 +130,7 @@ pub(super) fn links(patient: &Patient<'_>) -> Vec<Finding> {
     interfaces(host).into_iter().map(finding).collect()
 }
 
-/// Whether the interrupts of fast interfaces are spread over processors.
+/// Whether the interrupts of fast interfaces are spread over processors, and taken by some near them.
 pub(super) fn interrupts(patient: &Patient<'_>) -> Vec<Finding> {
     let host = patient.host;
     let finding = |(name, _): (String, Option<i64>)| {
@@ -141,14 +141,42 @@ pub(super) fn interrupts(patient: &Patient<'_>) -> Vec<Finding> {
                 .filter(|list| !list.is_empty())
                 .or_else(|| host.file(&format!("{folder}/smp_affinity_list")))
         };
-        let places: Vec<String> = numbers.iter().filter_map(place).collect();
-        let distinct: BTreeSet<&String> = places.iter().collect();
-        let spread = distinct.len() > 1;
-        (places.len() > 1).then(|| {
-            let what = format!("{name}: {} interrupts on {} places", places.len(), distinct.len());
-            Finding::of(spread, what, "systemctl enable --now irqbalance, or set_irq_affinity_bynode.sh of the vendor")
+        let places: BTreeSet<String> = numbers.iter().filter_map(place).collect();
+        let near = host.file(&format!("/sys/class/net/{name}/device/local_cpulist"));
+        let near = near.map(|list| processors(&list)).filter(|all| !all.is_empty());
+        let far =
+            |place: &&String| near.as_ref().is_some_and(|near| processors(place).iter().all(|one| !covers(near, one)));
+        let far = places.iter().filter(far).count();
+        (numbers.len() > 1 && !places.is_empty()).then(|| {
+            let what = format!("{name}: {} interrupts on {} places", numbers.len(), places.len());
+            if far > 0 {
+                Finding::bad(
+                    format!("{what}, {far} of them on another NUMA node than the interface"),
+                    format!("set_irq_affinity_bynode.sh of the vendor, with {name}'s node; stop irqbalance first"),
+                )
+            } else {
+                Finding::of(
+                    places.len() > 1,
+                    what,
+                    "systemctl enable --now irqbalance, or set_irq_affinity_bynode.sh of the vendor",
+                )
+            }
         })
     };
     let fast = |(_, speed): &(String, Option<i64>)| speed.is_some_and(|speed| speed >= FAST);
     interfaces(host).into_iter().filter(fast).filter_map(finding).collect()
+}
+
+/// The ranges of a list of processors, as `0-3,8`, first and last of each.
+fn processors(list: &str) -> Vec<(u32, u32)> {
+    let range = |part: &str| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        Some((first.trim().parse().ok()?, last.trim().parse().ok()?))
+    };
+    list.split(',').filter_map(range).collect()
+}
+
+/// Whether one of these ranges has a part of that one.
+fn covers(ranges: &[(u32, u32)], &(first, last): &(u32, u32)) -> bool {
+    ranges.iter().any(|&(from, to)| first <= to && from <= last)
 }

@@ -71,10 +71,21 @@ pub(super) fn nccl(patient: &Patient<'_>) -> Vec<Finding> {
     if host.file("/proc/driver/nvidia/version").is_none() {
         return Vec::new();
     }
-    let found = host.look(Fact::Library("libnccl.so")).or_else(|| host.look(Fact::Library("libnccl.so.2")));
-    vec![match found {
-        Some(path) => Finding::good(path),
-        None => Finding::advice(
+    // The engine asks for the first name; the second is what most packages have.
+    let (found, bare) = (host.look(Fact::Library("libnccl.so")), host.look(Fact::Library("libnccl.so.2")));
+    vec![match (found, bare) {
+        (Some(path), _) => match path.split_once(".so.") {
+            Some((_, version)) => Finding::good(format!("version {version}: {path}")),
+            None => Finding::advice(
+                format!("{path}: its name does not say its version"),
+                format!("strings {path} | grep 'NCCL version'"),
+            ),
+        },
+        (None, Some(path)) => Finding::advice(
+            format!("{path} has no link named libnccl.so: one GPU works, several in one worker do not"),
+            format!("ln -s {path} {}", path.split_inclusive(".so").next().unwrap_or(&path)),
+        ),
+        (None, None) => Finding::advice(
             "libnccl.so is not found: one GPU works, several in one worker do not",
             "apt install libnccl2, or pip install nvidia-nccl-cu13 and link its libnccl.so.2 as libnccl.so",
         ),

@@ -142,27 +142,50 @@ pub(super) fn counters(patient: &Patient<'_>) -> Vec<Finding> {
 pub(super) fn congestion(patient: &Patient<'_>) -> Vec<Finding> {
     let host = patient.host;
     let ethernet = Port::all(host).into_iter().filter(|port| port.is_ethernet(host));
-    let device = |port: Port| {
-        let interface = interfaces(host, &port.device).into_iter().next()?;
-        let marks = |side: &str| {
-            let enabled = |priority| host.number(&format!("/sys/class/net/{interface}/ecn/{side}/enable/{priority}"));
-            let all: Vec<i64> = (0..PRIORITIES).filter_map(enabled).collect();
-            (!all.is_empty()).then(|| all.contains(&1))
-        };
-        let mend = format!(
-            "mlnx_qos -i {interface} --trust dscp --pfc 0,0,0,1,0,0,0,0; \
-             echo 1 > /sys/class/net/{interface}/ecn/roce_np/enable/3; the same for roce_rp, and on the switch"
-        );
-        Some(match (marks("roce_np"), marks("roce_rp")) {
-            (Some(true), Some(true)) => Finding::good(format!("{interface}: ECN is on for RoCE")),
-            (None, None) => Finding::advice(
-                format!("{interface}: its driver does not say whether ECN and PFC are on"),
-                format!("ask the vendor's tool (mlnx_qos -i {interface}, niccli, dcb ets show dev {interface})"),
-            ),
-            _ => Finding::bad(format!("{interface}: ECN is off for RoCE on every priority"), mend),
-        })
+    let interfaces = ethernet.filter_map(|port| interfaces(host, &port.device).into_iter().next());
+    interfaces.flat_map(|interface| [marks(host, &interface), pauses(host, &interface)]).collect()
+}
+
+fn marks(host: &Host, interface: &str) -> Finding {
+    let marks = |side: &str| {
+        let enabled = |priority| host.number(&format!("/sys/class/net/{interface}/ecn/{side}/enable/{priority}"));
+        let all: Vec<i64> = (0..PRIORITIES).filter_map(enabled).collect();
+        (!all.is_empty()).then(|| all.contains(&1))
     };
-    ethernet.filter_map(device).collect()
+    match (marks("roce_np"), marks("roce_rp")) {
+        (Some(true), Some(true)) => Finding::good(format!("{interface}: ECN is on for RoCE")),
+        (None, None) => Finding::advice(
+            format!("{interface}: its driver does not say whether ECN is on"),
+            format!("ask the vendor's tool (mlnx_qos -i {interface}, niccli)"),
+        ),
+        _ => Finding::bad(
+            format!("{interface}: ECN is off for RoCE on every priority"),
+            format!(
+                "mlnx_qos -i {interface} --trust dscp; echo 1 > /sys/class/net/{interface}/ecn/roce_np/enable/3; \
+                 the same for roce_rp, and on the switch"
+            ),
+        ),
+    }
+}
+
+/// Pauses are advice: a network whose switches mark well, or whose devices repeat cheaply, does without.
+fn pauses(host: &Host, interface: &str) -> Finding {
+    let said = host.look(Fact::Pauses(interface)).unwrap_or_else(|| "it was not asked".to_owned());
+    let mend = format!(
+        "dcb pfc set dev {interface} prio-pfc 3:on (or mlnx_qos -i {interface} --pfc 0,0,0,1,0,0,0,0), and on the switch"
+    );
+    match said.parse::<u8>() {
+        Ok(0) => Finding::advice(format!("{interface}: PFC is off on every priority: a burst is dropped"), mend),
+        Ok(mask) => {
+            let on: Vec<String> =
+                (0..PRIORITIES).filter(|priority| mask >> priority & 1 == 1).map(|it| it.to_string()).collect();
+            Finding::good(format!("{interface}: PFC is on for priority {}", on.join(", ")))
+        }
+        Err(_) => Finding::advice(
+            format!("{interface}: whether PFC is on is not known: {said}"),
+            format!("ask the vendor's tool (mlnx_qos -i {interface}, niccli); {mend}"),
+        ),
+    }
 }
 
 /// Whether a NIC can read GPU memory.
