@@ -35,6 +35,26 @@ impl Agent {
     /// and says whether it took the event: a message that it does not take is lost; any other event is offered again. The
     /// end of a transfer may come before [`Agent::post`] returns. Errors: no socket can be bound, no thread started, or
     /// the lane `rdma` is required and cannot be taken here.
+    ///
+    /// ```
+    /// use std::sync::{Arc, mpsc};
+    /// use transport::{Agent, AgentConfig, Hub, ListenConfig, SealedMemory};
+    ///
+    /// # fn main() -> std::io::Result<()> {
+    /// // Found by agents of other processes at a free port, whose address `Agent::export` has.
+    /// let listen = ListenConfig { bind: "127.0.0.1:0".to_owned(), advertise: String::new() };
+    /// let (id, life, fingerprint) = (domain::WorkerId(1), domain::Incarnation(1), 7);
+    /// let config = AgentConfig::in_process(id, life, "P".to_owned(), fingerprint);
+    /// let config = AgentConfig { listen: Some(listen), ..config };
+    /// let (events, heard) = mpsc::channel();
+    /// let sink = Box::new(move |event| events.send(event).is_ok());
+    /// let agent = Agent::start(&Hub::new(), config, domain::ProgressWord::new(), sink)?;
+    /// agent.register(Arc::new(SealedMemory::new("pool", 1 << 20)?));
+    /// # drop(agent);
+    /// # drop(heard);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn start(
         hub: &Hub,
         config: AgentConfig,
@@ -78,11 +98,31 @@ impl Agent {
     }
 
     /// Where peers find it.
+    ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/reading/ends.rs"));
+    /// # fn main() {
+    /// # let (owner, _reader, _region) = ends();
+    /// let address = owner.address();
+    /// assert!(address.tcp.is_empty(), "it listens to no other process");
+    /// # }
+    /// ```
     pub fn address(&self) -> PeerAddress {
         self.station.address.clone()
     }
 
     /// Registers memory: peers may read it, transfers may read into it. Peers that are connected are told.
+    ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/reading/ends.rs"));
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let (_owner, reader, region) = ends();
+    /// let memory = SealedMemory::new("scratch", 4096)?;
+    /// let scratch = reader.register(Arc::new(memory));
+    /// assert_ne!(scratch, region, "each has a number of its own");
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn register(&self, memory: Arc<dyn Memory>) -> RegionId {
         self.station.register(memory)
     }
@@ -139,12 +179,42 @@ impl Agent {
     }
 
     /// Forgets where a peer is, and ends the connection to it with all transfers over it. It may be introduced again.
+    ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/reading/ends.rs"));
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let (owner, reader, _region) = ends();
+    /// reader.forget(OWNER);
+    /// assert!(!reader.is_connected(OWNER));
+    /// // From now on it takes an introduction, or the same hub, to reach it again.
+    /// reader.import(&owner.export())?;
+    /// reader.connect(OWNER);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn forget(&self, peer: WorkerId) {
         self.station.let_go(peer);
     }
 
     /// Remembers where a peer is. A newer life of it replaces an older one and its connections; an older one is ignored.
     /// Agents of the same hub need no introduction.
+    ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/reading/ends.rs"));
+    /// # fn main() {
+    /// # let (owner, reader, _region) = ends();
+    /// use domain::session::{PeerInfo, Role};
+    /// let peer = PeerInfo {
+    ///     id: OWNER,
+    ///     incarnation: domain::Incarnation(1),
+    ///     name: "owner".to_owned(),
+    ///     role: Role::Prefill,
+    ///     address: owner.address(),
+    /// };
+    /// reader.introduce(peer);
+    /// reader.connect(OWNER);
+    /// # }
+    /// ```
     pub fn introduce(&self, peer: PeerInfo) {
         let PeerInfo { id, incarnation, name, address, role: _ } = peer;
         self.station.introduce(Known { id, incarnation, name, address });
@@ -152,33 +222,98 @@ impl Agent {
 
     /// Connects a peer and chooses the lane, if it is not connected: at once if it is in this process, else in the
     /// background. The outcome comes as [`AgentEvent::Connected`] or [`AgentEvent::Lost`].
+    ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/reading/ends.rs"));
+    /// # fn main() {
+    /// # let (_owner, reader, _region) = ends();
+    /// // Of the same process, so at once; else an event tells.
+    /// reader.connect(OWNER);
+    /// assert!(reader.is_connected(OWNER));
+    /// # }
+    /// ```
     pub fn connect(&self, peer: WorkerId) {
         self.station.connect(peer);
     }
 
     /// The lanes taken, by peer.
+    ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/reading/ends.rs"));
+    /// # fn main() {
+    /// # let (_owner, reader, _region) = ends();
+    /// for (_, status) in reader.lanes() {
+    ///     println!("{} over {}", status.peer, status.lane);
+    ///     for (lane, reason) in &status.passed_over {
+    ///         println!("  not over {lane}: {reason}");
+    ///     }
+    /// }
+    /// # }
+    /// ```
     pub fn lanes(&self) -> Vec<(WorkerId, LaneStatus)> {
         self.station.peers.lanes()
     }
 
     /// What reading from a connected peer costs: as the probe measured when it was connected, and as reads have done since.
+    ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/reading/ends.rs"));
+    /// # fn main() {
+    /// # let (_owner, reader, _region) = ends();
+    /// let pace = reader.pace(OWNER).expect("it is connected");
+    /// println!("{:.1} GB/s, {:.1} us for a small read", pace.bytes_per_s / 1e9, pace.latency_s * 1e6);
+    /// # }
+    /// ```
     pub fn pace(&self, peer: WorkerId) -> Option<Probe> {
         self.station.peers.link(peer).map(|link| link.pace().lately())
     }
 
     /// Whether the peer is connected and has not left.
+    ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/reading/ends.rs"));
+    /// # fn main() {
+    /// # let (_owner, reader, _region) = ends();
+    /// assert!(reader.is_connected(OWNER));
+    /// assert!(!reader.is_connected(domain::WorkerId(77)), "nobody was introduced by this name");
+    /// # }
+    /// ```
     pub fn is_connected(&self, peer: WorkerId) -> bool {
         self.station.peers.link(peer).is_some()
     }
 
     /// Sends a small message, without waiting. Connects the peer if need be; meanwhile messages wait, in order. Errors:
     /// [`SendError`].
+    ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/reading/ends.rs"));
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let (_owner, reader, _region) = ends();
+    /// // The other end's sink gets it, as `AgentEvent::Message`.
+    /// reader.send(OWNER, b"read".to_vec())?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn send(&self, peer: WorkerId, bytes: Vec<u8>) -> Result<(), SendError> {
         self.station.send(peer, bytes)
     }
 
     /// Prepares a transfer that reads from `peer`. Batches whose gates are open come together, others in their order as
     /// their gates open. Errors: [`PrepareError`].
+    ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/reading/ends.rs"));
+    /// # fn main() -> Result<(), transport::PrepareError> {
+    /// # let (_owner, reader, region) = ends();
+    /// use transport::{Copies, Copy, PrepareError, ReadBatch};
+    /// // A hundred times 64 bytes, every second one of the owner's, to one contiguous place.
+    /// let copies = Copies::Strided { first: Copy { from: 0, to: 0 }, step: Copy { from: 128, to: 64 }, count: 100 };
+    /// let batch = ReadBatch { source: region, destination: region, len: 64, gate: 0, copies };
+    /// let prepared = reader.prepare(OWNER, vec![batch])?;
+    /// assert_eq!(prepared.bytes(), 6400);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn prepare(&self, peer: WorkerId, batches: Vec<ReadBatch>) -> Result<Prepared, PrepareError> {
         let link = self.station.peers.link(peer).ok_or(PrepareError::NotConnected(peer))?;
         let checksums = self.station.config.tcp.checksums;
@@ -188,17 +323,64 @@ impl Agent {
 
     /// Starts a transfer without waiting for it; its end comes as [`AgentEvent::Ended`], and can be asked or waited for. Once
     /// it has ended it may be posted again. Allocates nothing. Errors: [`PostError`].
+    ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/reading/ends.rs"));
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let (_owner, reader, region) = ends();
+    /// # use std::time::Duration;
+    /// # use transport::{Copies, Copy, ReadBatch};
+    /// # let copies = Copies::List(vec![Copy { from: 0, to: 0 }]);
+    /// # let batch = ReadBatch { source: region, destination: region, len: 4096, gate: 0, copies };
+    /// let prepared = reader.prepare(OWNER, vec![batch])?;
+    /// for _ in 0..1000 {
+    ///     reader.post(&prepared)?;
+    ///     prepared.wait(Duration::from_secs(5));
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn post(&self, transfer: &Prepared) -> Result<TransferId, PostError> {
         self.station.post(transfer)
     }
 
     /// Asks a transfer to end. Its end (as cancelled, or regular if it came first) still comes, exactly once, and says
     /// that its destination is quiesced.
+    ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/reading/ends.rs"));
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let (_owner, reader, region) = ends();
+    /// # use std::time::Duration;
+    /// # use transport::{Copies, Copy, ReadBatch, TransferError, TransferState};
+    /// # let copies = Copies::List(vec![Copy { from: 0, to: 0 }]);
+    /// // Behind a gate that its owner never opens.
+    /// let batch = ReadBatch { source: region, destination: region, len: 4096, gate: u64::MAX, copies };
+    /// let prepared = reader.prepare(OWNER, vec![batch])?;
+    /// let id = reader.post(&prepared)?;
+    /// assert_eq!(prepared.state(), TransferState::UnderWay);
+    /// reader.cancel(id);
+    /// let end = prepared.wait(Duration::from_secs(5));
+    /// // Nothing is written to its destination from here on.
+    /// assert_eq!(end, TransferState::Ended(Err(TransferError::Cancelled)));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn cancel(&self, id: TransferId) {
         self.station.cancel(id);
     }
 
     /// What it read and what went wrong so far.
+    ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/reading/ends.rs"));
+    /// # fn main() {
+    /// # let (_owner, reader, _region) = ends();
+    /// for (lane, reads) in reader.counts().reads {
+    ///     println!("{lane}: {} transfers, {} bytes", reads.transfers, reads.bytes);
+    /// }
+    /// # }
+    /// ```
     pub fn counts(&self) -> AgentCounts {
         self.station.counts.now()
     }

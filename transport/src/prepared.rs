@@ -82,11 +82,39 @@ impl Prepared {
     }
 
     /// Bytes that it reads.
+    ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/reading/ends.rs"));
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let (_owner, reader, region) = ends();
+    /// # use std::time::Duration;
+    /// # use transport::{Copies, Copy, Lane, ReadBatch, TransferState};
+    /// # let copies = Copies::List(vec![Copy { from: 0, to: 0 }, Copy { from: 8192, to: 4096 }]);
+    /// let batch = ReadBatch { source: region, destination: region, len: 4096, gate: 0, copies };
+    /// let prepared = reader.prepare(OWNER, vec![batch])?;
+    /// assert_eq!(prepared.bytes(), 2 * 4096);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
     /// The lane that it takes.
+    ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/reading/ends.rs"));
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let (_owner, reader, region) = ends();
+    /// # use std::time::Duration;
+    /// # use transport::{Copies, Copy, Lane, ReadBatch, TransferState};
+    /// # let copies = Copies::List(vec![Copy { from: 0, to: 0 }, Copy { from: 8192, to: 4096 }]);
+    /// let batch = ReadBatch { source: region, destination: region, len: 4096, gate: 0, copies };
+    /// let prepared = reader.prepare(OWNER, vec![batch])?;
+    /// assert_eq!(prepared.lane(), Lane::Local, "both ends are in this process");
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn lane(&self) -> Lane {
         self.link.lane()
     }
@@ -113,6 +141,25 @@ impl Prepared {
     }
 
     /// How far it is.
+    ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/reading/ends.rs"));
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let (_owner, reader, region) = ends();
+    /// # use std::time::Duration;
+    /// # use transport::{Copies, Copy, Lane, ReadBatch, TransferState};
+    /// # let copies = Copies::List(vec![Copy { from: 0, to: 0 }, Copy { from: 8192, to: 4096 }]);
+    /// let batch = ReadBatch { source: region, destination: region, len: 4096, gate: 0, copies };
+    /// let prepared = reader.prepare(OWNER, vec![batch])?;
+    /// assert_eq!(prepared.state(), TransferState::Unposted);
+    /// reader.post(&prepared)?;
+    /// while prepared.state() == TransferState::UnderWay {
+    ///     std::hint::spin_loop();
+    /// }
+    /// assert!(matches!(prepared.state(), TransferState::Ended(Ok(_))));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn state(&self) -> TransferState {
         self.slot.lock().now()
     }
