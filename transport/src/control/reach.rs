@@ -24,7 +24,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A link that was made and measured, and its connection for messages.
 pub(super) type Reached = (Arc<Link>, Probe, Channel);
@@ -40,8 +40,9 @@ pub(super) fn shm(station: &Station, peer: &Known) -> Result<Reached, String> {
     let mut channel = Channel::new(Socket::plain(socket), true);
     greet(station, peer, Purpose::Control, &mut channel)?;
     let (mut regions, mut progress) = (BTreeMap::new(), None);
+    let begin = now();
     loop {
-        let frame = wait(&mut channel)?;
+        let frame = wait(&mut channel, begin)?;
         match frame.kind {
             kind::REGION => {
                 let (id, mapping) = map(&frame, &mut channel)?;
@@ -136,7 +137,8 @@ pub(super) fn rdma(station: &Station, peer: &Known, patience: Duration) -> Resul
     }
     // First what may be refused.
     let queues = first_address(peer, |address| lane_over_tcp(station, peer, address, Purpose::Queues, patience))?;
-    let met = verbs.meet(queues, station.config.fingerprint, wait)?;
+    let begin = now();
+    let met = verbs.meet(queues, station.config.fingerprint, |channel| wait(channel, begin))?;
     let (channel, _) = control_over_tcp(station, peer, patience)?;
     let way = Way::Rdma(met.way.clone());
     let link = Arc::new(Link::new(peer.id, peer.incarnation, peer.name.clone(), way));
@@ -201,9 +203,9 @@ fn control_over_tcp(
     patience: Duration,
 ) -> Result<(Channel, BTreeMap<RegionId, u64>), String> {
     let mut channel = first_address(peer, |address| connect(station, peer, address, Purpose::Control, patience))?;
-    let mut regions = BTreeMap::new();
+    let (mut regions, begin) = (BTreeMap::new(), now());
     loop {
-        let frame = wait(&mut channel)?;
+        let frame = wait(&mut channel, begin)?;
         match frame.kind {
             kind::REGION => {
                 let region = Region::decode(&frame.body)?;
@@ -227,7 +229,7 @@ fn lane_over_tcp(
     patience: Duration,
 ) -> Result<Channel, String> {
     let mut channel = connect(station, peer, address, purpose, patience)?;
-    let frame = wait(&mut channel)?;
+    let frame = wait(&mut channel, now())?;
     if frame.kind == kind::READY { Ok(channel) } else { Err(unexpected(&frame)) }
 }
 
@@ -267,7 +269,7 @@ fn greet(station: &Station, peer: &Known, purpose: Purpose, channel: &mut Channe
     };
     let encoded = hello.encode();
     channel.push(kind::HELLO, &encoded, None);
-    let answer = wait(channel)?;
+    let answer = wait(channel, now())?;
     if answer.kind != kind::CHALLENGE {
         return Err(unexpected(&answer));
     }
@@ -277,11 +279,10 @@ fn greet(station: &Station, peer: &Known, purpose: Purpose, channel: &mut Channe
     Ok(())
 }
 
-/// Sends what waits and waits for a frame, however slowly it comes for [`ANSWER_MAX`]. One that says why this end is not served
-/// is an error.
-fn wait(channel: &mut Channel) -> Result<Frame, String> {
+/// Sends what waits and waits for a frame of an answer that was asked for at `begin`: for [`ANSWER_MAX`] in all, however slowly
+/// frames come, and however many. One that says why this end is not served is an error.
+fn wait(channel: &mut Channel, begin: Instant) -> Result<Frame, String> {
     let late = || ChannelError::Failed(io::ErrorKind::TimedOut.into());
-    let begin = now();
     let frame = |channel: &mut Channel| {
         match channel.flush() {
             Ok(true) => {}
@@ -346,4 +347,22 @@ pub(super) fn withdraw_region(link: &Link, frame: &Frame) -> Result<(), String> 
         Way::Local(_) | Way::Rdma(_) => {}
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::os::unix::net::UnixStream;
+
+    #[test]
+    fn an_answer_that_goes_on_is_waited_for_no_longer() {
+        let (own, mut peer) = UnixStream::pair().expect("there are descriptors");
+        let mut channel = Channel::new(Socket::plain(own.into()), true);
+        let mut say = || peer.write_all(&[1, 0, 0, 0, kind::REGION]).expect("it is open");
+        say();
+        assert!(wait(&mut channel, now()).is_ok_and(|frame| frame.kind == kind::REGION));
+        say();
+        assert!(wait(&mut channel, now() - 2 * ANSWER_MAX).is_err());
+    }
 }
