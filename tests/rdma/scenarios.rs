@@ -5,11 +5,12 @@ use crate::reader::{LAYOUT, LEN, OWNER, Reader, UNTOUCHED, byte};
 use domain::{ProgressWord, StepId};
 use transport::{AgentEvent, Copy, RailCounts, ReadBatch, RegionId, TransferError};
 
-const SCENARIOS: [(&str, fn()); 9] = [
+const SCENARIOS: [(&str, fn()); 10] = [
     ("reads_of_every_size", reads_of_every_size),
     ("reads_of_every_stride", reads_of_every_stride),
     ("reads_over_two_devices", reads_over_two_devices),
     ("a_device_fails_and_comes_back", a_device_fails_and_comes_back),
+    ("a_device_is_down_at_first", a_device_is_down_at_first),
     ("a_device_dies_while_the_other_is_idle", a_device_dies_while_the_other_is_idle),
     ("layers_are_read_as_they_are_written", layers_are_read_as_they_are_written),
     ("cancelled_under_load", cancelled_under_load),
@@ -117,6 +118,24 @@ fn a_device_fails_and_comes_back() {
     }
     let faults = reader.agent.counts().rails_put_aside;
     assert_eq!(faults.iter().map(|(_, count)| count).sum::<u64>(), 1, "{faults:?}");
+    reader.check(LEN, &[(0, 0)]);
+    set("up");
+    while reader.rails() != (RailCounts { up: 2, aside: 0 }) {
+        reader.check(LEN / 8, &[(0, 0)]);
+    }
+    assert_eq!(reader.agent.counts().rails_returned, 1);
+    reader.check(LEN, &[(0, 0)]);
+}
+
+/// Who begins while a device is down is reached over the other, and over both when it is up.
+fn a_device_is_down_at_first() {
+    let Some(devices) = two_devices() else { return };
+    let Some(set) = network_of(&devices) else { return };
+    let devices = devices.each_ref().map(String::as_str);
+    set("down");
+    let owner = Owner::start_with(1, LAYOUT, &devices);
+    let reader = Reader::connected_with(&owner, &devices);
+    assert_eq!(reader.rails(), RailCounts { up: 1, aside: 1 });
     reader.check(LEN, &[(0, 0)]);
     set("up");
     while reader.rails() != (RailCounts { up: 2, aside: 0 }) {

@@ -176,6 +176,14 @@ impl Rails {
         Self { rails, judged_at: now + JUDGED_EVERY, none_up }
     }
 
+    /// The rails of a link that was just made, of which those that are `there` are being tried.
+    #[cfg(any(feature = "rdma", test))]
+    pub(crate) fn untried(there: &[bool], now: Instant) -> Self {
+        let mut new = Self::new(&vec![None; there.len()], now);
+        new.rails.iter_mut().zip(there).filter(|(_, there)| **there).for_each(|(rail, _)| rail.state = State::Tried);
+        new
+    }
+
     /// How many are used.
     pub(crate) fn up(&self) -> usize {
         self.rails.iter().filter(|rail| rail.is_up()).count()

@@ -5,12 +5,13 @@ use super::owner::OwnerConnection;
 use super::queue::Completed;
 use super::reader::{EndedRead, ReaderConnection};
 use super::transfers::Active;
-use super::wire::{Attempt, RailAnew, decode_word, kind};
+use super::wire::{RailAnew, decode_word, kind};
 use super::{FRAME_BYTES_MAX, Order, Verbs};
 use crate::control::{Channel, ChannelError, turn_away};
 use crate::counts::Refusal;
 use crate::desk::{Orders, now};
 use crate::event::{TransferError, TransferId};
+use crate::rails::RailFault;
 use crate::station::Station;
 use crate::wake::{Wake, timespec};
 use domain::{Incarnation, WorkerId};
@@ -146,7 +147,7 @@ impl<'a> Engine<'a> {
         let mut regions_changed = false;
         for order in orders.own.drain(..) {
             match order {
-                Order::Adopt(number, reader) => orders.links_changed |= !self.adopt(number, *reader),
+                Order::Adopt(number, reader, lacks) => orders.links_changed |= !self.adopt(number, *reader, lacks),
                 Order::ShowRegions => regions_changed = true,
             }
         }
@@ -175,14 +176,19 @@ impl<'a> Engine<'a> {
         self.orders = orders;
     }
 
-    /// A link is this thread's from now on. `false`: it is gone already.
-    fn adopt(&mut self, number: u64, reader: ReaderConnection) -> bool {
+    /// A link is this thread's from now on. `lacks`: the rails that it has not got, and why. `false`: it is gone already.
+    fn adopt(&mut self, number: u64, reader: ReaderConnection, lacks: Vec<(usize, String)>) -> bool {
         if let Err(error) = self.watch(reader.socket(), READER | number) {
             self.station.lose(&reader.link, &format!("its connection cannot be watched: {error}"));
         }
         // It may have left while it waited.
         let stays = !reader.link.is_gone();
+        for (place, reason) in lacks {
+            let name = &self.verbs.rails[reader.way.rails[place]].name;
+            self.station.rail_put_aside(&reader.link, name, RailFault::Failed, &reason);
+        }
         self.readers.insert(number, reader);
+        self.try_new(number);
         self.count_rails();
         stays
     }
@@ -205,7 +211,7 @@ impl<'a> Engine<'a> {
         let mut answers = Vec::new();
         match heard(reader, &mut answers) {
             Ok(()) => {
-                answers.into_iter().for_each(|(which, answer)| self.answered(number, which, answer));
+                answers.into_iter().for_each(|answer| self.answered(number, answer));
                 self.pump(number);
             }
             Err(error) => {
@@ -334,7 +340,7 @@ fn poll(epoll: &OwnedFd, events: &mut Vec<epoll::Event>, timeout: Option<&Timesp
 }
 
 /// Handles what an owner said. `answers` gets what it says of rails.
-fn heard(reader: &mut ReaderConnection, answers: &mut Vec<(Attempt, Option<RailAnew>)>) -> Result<(), ChannelError> {
+fn heard(reader: &mut ReaderConnection, answers: &mut Vec<RailAnew>) -> Result<(), ChannelError> {
     let refuse = |reason| ChannelError::Refused(Refusal::Protocol, reason);
     reader.channel.fill()?;
     while let Some(frame) = reader.channel.next(FRAME_BYTES_MAX)? {
@@ -342,11 +348,7 @@ fn heard(reader: &mut ReaderConnection, answers: &mut Vec<(Attempt, Option<RailA
             kind::WORD => reader.way.raise(decode_word(&frame.body).map_err(refuse)?),
             kind::REGION => reader.way.add_region(&frame.body).map_err(refuse)?,
             kind::WITHDRAWN => reader.way.withdraw_region(&frame.body).map_err(refuse)?,
-            kind::RAIL => {
-                let answer = RailAnew::decode(&frame.body).map_err(refuse)?;
-                answers.push((answer.which, Some(answer)));
-            }
-            kind::NO_RAIL => answers.push((Attempt::decode_alone(&frame.body).map_err(refuse)?, None)),
+            kind::RAIL => answers.push(RailAnew::decode(&frame.body).map_err(refuse)?),
             other => return Err(refuse(format!("a frame of kind {other} out of place"))),
         }
     }

@@ -6,7 +6,8 @@
 //! That connection, like every other, is made and proven to be a peer's by `control`; the queue pairs of both ends live as
 //! long as it.
 //!
-//! A link has queue pairs on each device that is configured: its rails (see [`crate::rails`]). The queue pairs of one that fails or
+//! A link has queue pairs on each device that is configured: its rails (see [`crate::rails`]). A rail is used once it has read
+//! something: it may be that its device, or the owner's, is down. The queue pairs of one that fails or
 //! slows are ended, what they had not brought is read over the others once it is certain that nothing of it comes late, and
 //! both ends make new ones later. The link ends with its last rail: the peer is reached over another lane then.
 //!
@@ -161,8 +162,9 @@ impl Verbs {
         wait: impl Fn(&mut Channel) -> Result<Frame, String>,
     ) -> Result<Met, String> {
         let number = self.next_link.fetch_add(1, Ordering::Relaxed);
+        // A link has the rails that can be made now, and gets others when they can.
         let rail = |rail: usize| LinkRail::new(self, rail, told_as(number, rail));
-        let mut rails = (0..self.rails.len()).map(rail).collect::<Result<Vec<_>, _>>()?;
+        let rails: Vec<_> = (0..self.rails.len()).map(rail).collect();
         let offer = ReaderConnection::offer(&rails, self, fingerprint);
         channel.push(kind::QUEUES, &offer.encode(), None);
         let frame = wait(&mut channel)?;
@@ -174,14 +176,19 @@ impl Verbs {
         if answer.rails.len() != rails.len() {
             return Err(format!("{} rails answer {}", answer.rails.len(), rails.len()));
         }
-        for (rail, owner) in rails.iter_mut().zip(&answer.rails) {
-            let own = &self.rails[rail.rail];
-            rail.connect(own, owner).map_err(|reason| format!("{}: {reason}", own.name))?;
+        let (mut connected, mut lacks) = (Vec::new(), Vec::new());
+        for (place, (rail, owner)) in rails.into_iter().zip(&answer.rails).enumerate() {
+            let rail = rail.and_then(|mut rail| rail.connect(owner).map(|()| rail));
+            connected.push(rail.map_err(|reason| lacks.push((place, reason))).ok());
+        }
+        if connected.iter().all(Option::is_none) {
+            let reason = |(place, reason): &(usize, String)| format!("{}: {reason}", self.rails[*place].name);
+            return Err(lacks.iter().map(reason).collect::<Vec<_>>().join("; "));
         }
         let way = RdmaWay {
             regions: Mutex::default(),
             word: AtomicU64::new(0),
-            rails: rails.iter().map(|rail| rail.rail).collect(),
+            rails: (0..connected.len()).collect(),
             all: self.rails.clone(),
         };
         loop {
@@ -194,33 +201,33 @@ impl Verbs {
             }
         }
         rustix::io::ioctl_fionbio(channel.socket(), true).map_err(|error| error.to_string())?;
-        Ok(Met { number, way: Arc::new(way), channel, rails })
+        Ok(Met { number, way: Arc::new(way), channel, rails: connected, lacks })
     }
 
     /// The queue pairs of this link are this lane's.
     pub(crate) fn adopt(&self, link: Arc<Link>, met: Met) {
-        let Met { number, way, channel, rails } = met;
+        let Met { number, way, channel, rails, lacks } = met;
+        let there: Vec<bool> = rails.iter().map(Option::is_some).collect();
         let connection = ReaderConnection {
             link,
             way,
             channel,
-            // They were not compared yet.
-            choice: Rails::new(&vec![Some(None); rails.len()], now()),
-            rails: rails.into_iter().map(Some).collect(),
+            choice: Rails::untried(&there, now()),
+            rails,
             attempts: 0,
             waiting: VecDeque::new(),
             watched: 0,
             ended: None,
             waits_to_write: false,
         };
-        self.desk.ask(Order::Adopt(number, Box::new(connection)));
+        self.desk.ask(Order::Adopt(number, Box::new(connection), lacks));
     }
 }
 
 /// What this lane alone is asked for.
 pub(crate) enum Order {
-    /// The link of this number is the lane's from now on.
-    Adopt(u64, Box<ReaderConnection>),
+    /// The link of this number is the lane's from now on; it lacks these rails, for these reasons.
+    Adopt(u64, Box<ReaderConnection>, Vec<(usize, String)>),
     /// There is a region more.
     ShowRegions,
 }
@@ -230,7 +237,9 @@ pub(crate) struct Met {
     number: u64,
     pub(crate) way: Arc<RdmaWay>,
     channel: Channel,
-    rails: Vec<LinkRail>,
+    rails: Vec<Option<LinkRail>>,
+    /// The rails that there are none on, and why.
+    lacks: Vec<(usize, String)>,
 }
 
 /// As what the completions of a link's rail are told.

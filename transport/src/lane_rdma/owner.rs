@@ -84,16 +84,9 @@ impl OwnerConnection {
                     let own = *rails.get(place).ok_or_else(|| refuse(format!("there is no rail {place}")))?;
                     // Those that failed go first: a device may have no room for both.
                     pairs[place].clear();
-                    match serve_rail(verbs, own, &queues) {
-                        Ok((answer, made)) => {
-                            pairs[place] = made;
-                            self.channel.push(kind::RAIL, &RailAnew { which, queues: answer }.encode(), None);
-                        }
-                        Err(reason) => {
-                            tracing::debug!(rail = verbs.rails[own].name, reason, "no queue pairs can be made");
-                            self.channel.push(kind::NO_RAIL, &which.encode(), None);
-                        }
-                    }
+                    let (answer, made) = serve_rail(verbs, own, &queues);
+                    pairs[place] = made;
+                    self.channel.push(kind::RAIL, &RailAnew { which, queues: answer }.encode(), None);
                 }
                 (_, other) => return Err(refuse(format!("a frame of kind {other} out of place"))),
             }
@@ -142,12 +135,12 @@ impl OwnerConnection {
     }
 }
 
-/// Makes a queue pair for each that is offered, on the rail that fits it best. Errors, in words.
+/// Makes a queue pair for each that is offered, on the rail that fits it best, where that can be now. Errors, in words.
 fn serve(verbs: &Verbs, offer: &Queues) -> Result<(Vec<RailQueues>, Stage), String> {
     let (mut answer, mut pairs, mut rails) = (Vec::new(), Vec::new(), Vec::new());
     for rail in &offer.rails {
         let own = best_rail(verbs, &rail.address.gid, rail.address.kind, &rails)?;
-        let (queues, made) = serve_rail(verbs, own, rail)?;
+        let (queues, made) = serve_rail(verbs, own, rail);
         answer.push(queues);
         pairs.push(made);
         rails.push(own);
@@ -155,18 +148,28 @@ fn serve(verbs: &Verbs, offer: &Queues) -> Result<(Vec<RailQueues>, Stage), Stri
     Ok((answer, Stage::Reading { pairs, rails, regions_shown: BTreeSet::new(), watched: 0, told: 0 }))
 }
 
+/// A queue pair on rail `own` for each of the reader's; none where that cannot be now.
+fn serve_rail(verbs: &Verbs, own: usize, reader: &RailQueues) -> (RailQueues, Vec<QueuePair>) {
+    make_pairs(verbs, own, reader).unwrap_or_else(|reason| {
+        let rail = &verbs.rails[own];
+        tracing::debug!(rail = rail.name, reason, "no queue pairs can be made");
+        (RailQueues { address: rail.address(), queues: Vec::new() }, Vec::new())
+    })
+}
+
 /// Makes a queue pair on rail `own` for each of the reader's. Errors, in words.
-fn serve_rail(verbs: &Verbs, own: usize, reader: &RailQueues) -> Result<(RailQueues, Vec<QueuePair>), String> {
+fn make_pairs(verbs: &Verbs, own: usize, reader: &RailQueues) -> Result<(RailQueues, Vec<QueuePair>), String> {
     let (rail, address) = (&verbs.rails[own], &reader.address);
-    let reads_of_peer = rail.address().reads_of_peers.min(address.reads);
+    let port = rail.port()?;
+    let reads_of_peer = port.address.reads_of_peers.min(address.reads);
     let mut pairs = Vec::new();
     for &number in &reader.queues {
         // It sends nothing, so one entry that is never used is enough.
         let mut pair = QueuePair::new(rail, &verbs.unused[own], 1, true)?;
-        pair.connect(rail, address, number, Depth { reads: 0, reads_of_peer })?;
+        pair.connect(&port, address, number, Depth { reads: 0, reads_of_peer })?;
         pairs.push(pair);
     }
-    Ok((RailQueues { address: rail.address(), queues: pairs.iter().map(QueuePair::number).collect() }, pairs))
+    Ok((RailQueues { queues: pairs.iter().map(QueuePair::number).collect(), address: port.address }, pairs))
 }
 
 /// The rail of this agent that fits one of the peer's: of its kind, in its network as far as the addresses tell, and not

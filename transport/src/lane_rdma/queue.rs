@@ -2,7 +2,7 @@
 //!
 //! A queue pair of a reader lets nobody in, one of an owner lets its one peer read. None is made for writing.
 
-use super::rail::{Rail, explain};
+use super::rail::{Port, Rail, explain};
 use super::wire::{GidKind, RailAddress};
 use rdma_mummy_sys as sys;
 use sideway::ibverbs::AccessFlags;
@@ -150,7 +150,7 @@ impl QueuePair {
         let [a, b, c, _] = bytes;
         let mut new = Self { pair, packet: u32::from_le_bytes([a, b, c, 0]) };
         let mut attributes = QueuePairAttribute::new();
-        attributes.setup_state(QueuePairState::Init).setup_pkey_index(0).setup_port(rail.port);
+        attributes.setup_state(QueuePairState::Init).setup_pkey_index(0).setup_port(rail.number);
         attributes.setup_access_flags(if lets_read { AccessFlags::RemoteRead } else { AccessFlags::none() });
         new.modify(&attributes)?;
         Ok(new)
@@ -164,22 +164,22 @@ impl QueuePair {
     /// Connects it to the queue pair `number` of the port at `peer`, whose first packet is `packet`. Errors, in words.
     pub(super) fn connect(
         &mut self,
-        rail: &Rail,
+        port: &Port,
         peer: &RailAddress,
         (number, packet): (u32, u32),
         depth: Depth,
     ) -> Result<(), String> {
         let mut way = AddressHandleAttribute::new();
-        way.setup_port(rail.port).setup_dest_lid(peer.lid);
+        way.setup_port(port.number).setup_dest_lid(peer.lid);
         // Within an InfiniBand subnet the local id is enough.
         if peer.kind != GidKind::InfiniBand {
-            way.setup_grh(&Gid { raw: peer.gid }, 0, rail.gid_index, HOPS_MAX, 0);
+            way.setup_grh(&Gid { raw: peer.gid }, 0, port.gid_index, HOPS_MAX, 0);
         }
         let mut receive = QueuePairAttribute::new();
         receive
             .setup_state(QueuePairState::ReadyToReceive)
             .setup_address_vector(&way)
-            .setup_path_mtu(Mtu::from(u32::from(peer.mtu.min(rail.address().mtu))))
+            .setup_path_mtu(Mtu::from(u32::from(peer.mtu.min(port.address.mtu))))
             .setup_dest_qp_num(number)
             .setup_rq_psn(packet)
             .setup_max_dest_read_atomic(depth.reads_of_peer)

@@ -10,12 +10,18 @@ use sideway::ibverbs::AccessFlags;
 use sideway::ibverbs::address::GidType;
 use sideway::ibverbs::completion::CompletionChannel;
 use sideway::ibverbs::device::{Device, DeviceInfo, DeviceList, GetDeviceListErrorKind};
-use sideway::ibverbs::device_context::{DeviceContext, LinkLayer, PortState};
+use sideway::ibverbs::device_context::{DeviceContext, LinkLayer, Mtu, PortState};
 use sideway::ibverbs::memory_region::MemoryRegion;
 use sideway::ibverbs::protection_domain::ProtectionDomain;
 use std::error::Error;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::{Arc, Mutex, PoisonError};
+
+/// Devices number their ports from it on.
+const FIRST_PORT: u8 = 1;
+/// Why nothing can be read over a port.
+const NOT_ACTIVE: &str = "its port is not active";
+const NO_GID: &str = "its port has no GID that could be used";
 
 /// Reads that one queue pair has under way at most, whatever the devices could: more brings nothing once the wire is full.
 const READS_UNDER_WAY_MAX: i32 = 16;
@@ -28,11 +34,22 @@ pub(super) struct Rail {
     pub(super) context: Arc<DeviceContext>,
     /// Where the completions of every queue pair of the rail are told.
     pub(super) channel: Arc<CompletionChannel>,
-    pub(super) port: u8,
-    /// Which entry of the port's table of GIDs it speaks by.
-    pub(super) gid_index: u8,
+    pub(super) number: u8,
+    ethernet: bool,
+    /// The entry of the table of GIDs that the configuration names.
+    gid_index: Option<u8>,
+    /// As it was when it was opened.
     address: RailAddress,
     registered: Mutex<Vec<Registered>>,
+}
+
+/// A rail's port as it is at some time: one that went down may come back otherwise.
+pub(super) struct Port {
+    pub(super) number: u8,
+    /// Which entry of the port's table of GIDs it speaks by.
+    pub(super) gid_index: u8,
+    /// How peers address it.
+    pub(super) address: RailAddress,
 }
 
 /// Memory that the device may read and write. The registration ends before the memory does: fields drop in this order.
@@ -64,7 +81,8 @@ pub(super) fn explain(error: &dyn Error) -> String {
     text
 }
 
-/// Opens the first active port of each device that `config` wants. Errors: why there is none, in words.
+/// Opens a port of each device that `config` wants: the first active one. A device that is named and has none may have one
+/// later, but one is needed to begin with. Errors: why there is none, in words.
 pub(super) fn open(config: &RdmaConfig) -> Result<Vec<Rail>, String> {
     let devices = DeviceList::new().map_err(|error| match &error.0 {
         // The wrapper of libibverbs says so where it did not find it, and the kernel where it has no verbs.
@@ -76,42 +94,57 @@ pub(super) fn open(config: &RdmaConfig) -> Result<Vec<Rail>, String> {
         }
         _ => explain(&error),
     })?;
-    let mut rails = Vec::new();
+    let (mut rails, mut any_active) = (Vec::new(), false);
     let mut passed_over = Vec::new();
+    let is_named = !config.devices.is_empty();
     for device in &devices {
-        // Several are used where they are named alone: one that fails ends the links that have it.
-        let (wanted, most) = match config.devices.is_empty() {
-            true => (true, 1),
-            false => (config.devices.contains(&device.name()), RAILS_MAX),
+        // Several are used where they are named alone.
+        let (wanted, most) = match is_named {
+            false => (true, 1),
+            true => (config.devices.contains(&device.name()), RAILS_MAX),
         };
         if !wanted || rails.len() == most {
             continue;
         }
         match Rail::open(&device, config.gid_index) {
-            Ok(rail) => rails.push(rail),
+            Ok((rail, is_active)) => {
+                any_active |= is_active;
+                if is_active || is_named {
+                    rails.push(rail);
+                }
+                if !is_active {
+                    passed_over.push(format!("{}: {NOT_ACTIVE}", device.name()));
+                }
+            }
             Err(reason) => passed_over.push(format!("{}: {reason}", device.name())),
         }
     }
-    match (rails.is_empty(), passed_over.is_empty()) {
+    if any_active && is_named && !passed_over.is_empty() {
+        tracing::warn!(reason = passed_over.join("; "), "not every RDMA device that is named can be used now");
+    }
+    match (!any_active, passed_over.is_empty()) {
         (false, _) => Ok(rails),
         (true, false) => Err(passed_over.join("; ")),
-        (true, true) if config.devices.is_empty() => Err("no device".to_owned()),
+        (true, true) if !is_named => Err("no device".to_owned()),
         (true, true) => Err(format!("no device of the name {}", config.devices.join(" or "))),
     }
 }
 
 impl Rail {
-    fn open(device: &Device<'_>, gid_index: Option<u8>) -> Result<Self, String> {
+    /// Opens the first active port of a device, or its first one. Whether it is active.
+    fn open(device: &Device<'_>, gid_index: Option<u8>) -> Result<(Self, bool), String> {
         let context = device.open().map_err(|error| explain(&error))?;
         let limits = context.query_device().map_err(|error| explain(&error))?;
         let active = (1..=limits.phys_port_cnt()).find_map(|number| {
             let port = context.query_port(number).ok()?;
             (port.port_state() == PortState::Active).then_some((number, port))
         });
-        let (port, attributes) = active.ok_or("no port is active")?;
+        let is_active = active.is_some();
+        let first = || Ok((FIRST_PORT, context.query_port(FIRST_PORT).map_err(|error| explain(&error))?));
+        let (number, attributes) = active.map_or_else(first, Ok::<_, String>)?;
         let ethernet = attributes.link_layer() == LinkLayer::Ethernet;
-        let gids = gids(&context, port, ethernet)?;
-        let (gid_index, kind, gid) = choose_gid(&gids, gid_index).ok_or("its port has no GID that could be used")?;
+        let gids = gids(&context, number, ethernet)?;
+        let (_, kind, gid) = choose_gid(&gids, gid_index).ok_or(NO_GID)?;
         let channel = context.create_comp_channel().map_err(|error| explain(&error))?;
         channel.set_nonblocking(true).map_err(|error| error.to_string())?;
         let domain = context.alloc_pd().map_err(|error| explain(&error))?;
@@ -120,25 +153,44 @@ impl Rail {
             kind,
             gid,
             lid: attributes.lid(),
-            mtu: attributes.active_mtu() as u8,
+            // Of one that is not active there is none to ask for.
+            mtu: if is_active { attributes.active_mtu() } else { Mtu::Mtu256 } as u8,
             reads: most(limits.max_qp_init_rd_atom()),
             reads_of_peers: most(limits.max_qp_rd_atom()),
         };
-        Ok(Self {
-            name: format!("{} port {port}", device.name()),
+        let new = Self {
+            name: format!("{} port {number}", device.name()),
             domain,
             context,
             channel,
-            port,
+            number,
+            ethernet,
             gid_index,
             address,
             registered: Mutex::default(),
-        })
+        };
+        Ok((new, is_active))
     }
 
-    /// How peers address it.
+    /// How peers addressed it when it was opened: which rail of theirs it belongs to does not change.
     pub(super) fn address(&self) -> RailAddress {
         self.address.clone()
+    }
+
+    /// Its port as it is now. Errors: nothing can be read over it now, in words.
+    pub(super) fn port(&self) -> Result<Port, String> {
+        let attributes = self.context.query_port(self.number).map_err(|error| explain(&error))?;
+        if attributes.port_state() != PortState::Active {
+            return Err(NOT_ACTIVE.to_owned());
+        }
+        let gids = gids(&self.context, self.number, self.ethernet)?;
+        let is_first =
+            |(_, kind, gid): &&(u8, GidKind, [u8; 16])| (*kind, *gid) == (self.address.kind, self.address.gid);
+        let same = gids.iter().find(is_first).copied().filter(|_| self.gid_index.is_none());
+        let (gid_index, kind, gid) = same.or_else(|| choose_gid(&gids, self.gid_index)).ok_or(NO_GID)?;
+        let (lid, mtu) = (attributes.lid(), attributes.active_mtu() as u8);
+        let address = RailAddress { kind, gid, lid, mtu, ..self.address };
+        Ok(Port { number: self.number, gid_index, address })
     }
 
     /// Becomes readable when there are completions.

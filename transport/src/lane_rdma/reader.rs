@@ -5,7 +5,7 @@
 
 use super::plan::Part;
 use super::queue::{Completed, Completions, Depth, QueuePair, Read};
-use super::rail::Rail;
+use super::rail::Port;
 use super::wire::{Attempt, Queues, RailQueues};
 use super::{RdmaWay, Verbs};
 use crate::control::Channel;
@@ -52,6 +52,8 @@ pub(super) struct LinkRail {
     /// Which of the agent's.
     pub(super) rail: usize,
     pub(super) stage: Stage,
+    /// The rail's, as it was when they were made.
+    port: Port,
     completions: Completions,
     queues: Vec<Queue>,
     bytes: usize,
@@ -60,14 +62,29 @@ pub(super) struct LinkRail {
 /// What the queue pairs of a rail are there for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
+    /// They were made, and are about to be tried.
+    Made,
     /// They read what transfers want.
     Used,
     /// They were ended then, and what is under way completes soon.
     Ended(Instant),
-    /// They were made then, in place of others that failed, and the owner was asked for its own.
+    /// They were made then, where the link had none, and the owner was asked for its own.
     Offered(Instant, Attempt),
-    /// They read since then what shows how fast they are: so many bytes.
-    Tried(Instant, u64),
+    /// They read since then what shows that they do, and how fast.
+    Tried {
+        since: Instant,
+        /// Bytes that are still to come.
+        missing: u64,
+        /// They were made with the link.
+        is_first: bool,
+    },
+}
+
+impl Stage {
+    /// Whether it is not known yet if anything can be read over the rail.
+    pub(super) fn is_first(self) -> bool {
+        matches!(self, Self::Made | Self::Tried { is_first: true, .. })
+    }
 }
 
 /// A link's queue pairs, and the connection that they were agreed on over. The queue pairs live as long.
@@ -75,7 +92,7 @@ pub(crate) struct ReaderConnection {
     pub(super) link: Arc<Link>,
     pub(super) way: Arc<RdmaWay>,
     pub(super) channel: Channel,
-    /// `None`: those of this rail are gone, until it is tried again.
+    /// `None`: there are none on this rail, until it is tried again.
     pub(super) rails: Vec<Option<LinkRail>>,
     /// Which of them are used.
     pub(super) choice: Rails,
@@ -95,31 +112,36 @@ impl LinkRail {
     pub(super) fn new(verbs: &Verbs, rail: usize, number: u64) -> Result<Self, String> {
         let count = verbs.queues();
         let rail_at = &verbs.rails[rail];
+        let port = rail_at.port()?;
         let completions = Completions::new(rail_at, (count * QUEUE_READS_MAX) as u32, number)?;
         let queue = |_| {
             let pair = QueuePair::new(rail_at, &completions, QUEUE_READS_MAX as u32, false)?;
             Ok(Queue { pair, posted: VecDeque::with_capacity(QUEUE_READS_MAX), first: 0 })
         };
         let queues = (0..count).map(queue).collect::<Result<_, String>>()?;
-        Ok(Self { rail, stage: Stage::Used, completions, queues, bytes: 0 })
+        Ok(Self { rail, stage: Stage::Made, port, completions, queues, bytes: 0 })
     }
 
     /// What the owner is told of it.
-    pub(super) fn offer(&self, rail: &Rail) -> RailQueues {
-        RailQueues { address: rail.address(), queues: self.queues.iter().map(|queue| queue.pair.number()).collect() }
+    pub(super) fn offer(&self) -> RailQueues {
+        let queues = self.queues.iter().map(|queue| queue.pair.number()).collect();
+        RailQueues { address: self.port.address.clone(), queues }
     }
 
     /// Connects the queue pairs to those of the owner. Errors, in words.
-    pub(super) fn connect(&mut self, rail: &Rail, owner: &RailQueues) -> Result<(), String> {
+    pub(super) fn connect(&mut self, owner: &RailQueues) -> Result<(), String> {
+        if owner.queues.is_empty() {
+            return Err("the owner has no queue pairs for it now".to_owned());
+        }
         if owner.queues.len() != self.queues.len() {
             return Err(format!("{} queue pairs answer {}", owner.queues.len(), self.queues.len()));
         }
-        let reads = rail.address().reads.min(owner.address.reads_of_peers);
+        let reads = self.port.address.reads.min(owner.address.reads_of_peers);
         if reads == 0 {
             return Err("its device serves no reads".to_owned());
         }
         for (queue, &number) in self.queues.iter_mut().zip(&owner.queues) {
-            queue.pair.connect(rail, &owner.address, number, Depth { reads, reads_of_peer: 0 })?;
+            queue.pair.connect(&self.port, &owner.address, number, Depth { reads, reads_of_peer: 0 })?;
         }
         self.completions.arm()
     }
@@ -225,8 +247,10 @@ impl LinkRail {
 
 impl ReaderConnection {
     /// What is offered to the owner.
-    pub(super) fn offer(rails: &[LinkRail], verbs: &Verbs, fingerprint: u64) -> Queues {
-        let rails = rails.iter().map(|rail| rail.offer(&verbs.rails[rail.rail])).collect();
+    pub(super) fn offer(rails: &[Result<LinkRail, String>], verbs: &Verbs, fingerprint: u64) -> Queues {
+        let none = |rail: usize| RailQueues { address: verbs.rails[rail].address(), queues: Vec::new() };
+        let offer = |(place, rail): (usize, &Result<LinkRail, _>)| rail.as_ref().map_or(none(place), LinkRail::offer);
+        let rails = rails.iter().enumerate().map(offer).collect();
         Queues { fingerprint, rails }
     }
 
@@ -237,6 +261,11 @@ impl ReaderConnection {
     /// Whether nothing that was posted is under way.
     pub(super) fn is_idle(&self) -> bool {
         self.rails.iter().flatten().all(LinkRail::is_idle)
+    }
+
+    /// Whether no rail is used, or may prove to be of use.
+    pub(super) fn is_hopeless(&self) -> bool {
+        self.choice.up() == 0 && !self.rails.iter().flatten().any(|rail| rail.stage.is_first())
     }
 
     /// Ends its queue pairs.

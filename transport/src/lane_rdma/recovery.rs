@@ -51,7 +51,7 @@ impl Engine<'_> {
                 let ReaderConnection { choice, rails, .. } = reader;
                 let Some(place) = choice.next_trial(now, |place| rails[place].is_none()) else { break };
                 if let Err(reason) = self.offer(connection, place, now) {
-                    self.not_tried(connection, place, &reason);
+                    self.not_tried(connection, place, false, &reason);
                 }
             }
         }
@@ -88,16 +88,14 @@ impl Engine<'_> {
             let Some(reader) = self.readers.get_mut(&connection).filter(|reader| reader.ended.is_none()) else {
                 return;
             };
-            let stage = reader.rails[place].as_ref().map(|rail| rail.stage);
-            if stage.and_then(stage_ends).is_none_or(|at| at > now) {
+            let Some(stage) = reader.rails[place].as_ref().map(|rail| rail.stage) else { continue };
+            if stage_ends(stage).is_none_or(|at| at > now) {
                 continue;
             }
-            match stage {
-                Some(Stage::Ended(_)) => self.destroy(connection, place),
-                _ => {
-                    self.destroy(connection, place);
-                    self.not_tried(connection, place, "the reads that try it, or the owner's answer, take too long");
-                }
+            self.destroy(connection, place);
+            if !matches!(stage, Stage::Ended(_)) {
+                let reason = "the reads that try it, or the owner's answer, take too long";
+                self.not_tried(connection, place, stage.is_first(), reason);
             }
         }
     }
@@ -118,9 +116,9 @@ impl Engine<'_> {
             Stage::Used => self.put_aside(connection, place, RailFault::Failed, reason),
             // It fails since it was ended.
             Stage::Ended(_) => {}
-            Stage::Offered(..) | Stage::Tried(..) => {
+            Stage::Made | Stage::Offered(..) | Stage::Tried { .. } => {
                 self.destroy(connection, place);
-                self.not_tried(connection, place, reason);
+                self.not_tried(connection, place, stage.is_first(), reason);
             }
         }
     }
@@ -134,7 +132,7 @@ impl Engine<'_> {
         rail.fail(now);
         let (link, name) = (reader.link.clone(), self.verbs.rails[rail.rail].name.clone());
         reader.choice.put_aside(place, now);
-        let is_last = reader.choice.up() == 0;
+        let is_last = reader.is_hopeless();
         self.station.rail_put_aside(&link, &name, fault, reason);
         if is_last {
             return self.lose(connection, &format!("{name}: {reason}"));
@@ -164,7 +162,7 @@ impl Engine<'_> {
         let mut rail = LinkRail::new(self.verbs, reader.way.rails[place], told_as(connection, place))?;
         reader.attempts += 1;
         let which = Attempt { rail: place as u8, number: reader.attempts };
-        let queues = rail.offer(&self.verbs.rails[rail.rail]);
+        let queues = rail.offer();
         rail.stage = Stage::Offered(now, which);
         reader.rails[place] = Some(rail);
         reader.channel.push(kind::RAIL, &RailAnew { which, queues }.encode(), None);
@@ -172,20 +170,31 @@ impl Engine<'_> {
         Ok(())
     }
 
-    /// The owner answers for a rail; `None`: it has no queue pairs for it now.
-    pub(super) fn answered(&mut self, connection: u64, which: Attempt, answer: Option<RailAnew>) {
+    /// The owner answers for a rail.
+    pub(super) fn answered(&mut self, connection: u64, answer: RailAnew) {
+        let RailAnew { which, queues } = answer;
         let place = usize::from(which.rail);
         let Some(reader) = self.readers.get_mut(&connection) else { return };
         let offered = |rail: &&mut LinkRail| matches!(rail.stage, Stage::Offered(_, own) if own == which);
         // Who answers late is not waited for any more.
         let Some(rail) = reader.rails.get_mut(place).and_then(Option::as_mut).filter(offered) else { return };
-        let connected = match answer {
-            None => Err("the owner has no queue pairs for it now".to_owned()),
-            Some(answer) => rail.connect(&self.verbs.rails[rail.rail], &answer.queues),
-        };
-        if let Err(reason) = connected.and_then(|()| self.try_out(connection, place)) {
+        if let Err(reason) = rail.connect(&queues).and_then(|()| self.try_out(connection, place)) {
             self.destroy(connection, place);
-            self.not_tried(connection, place, &reason);
+            self.not_tried(connection, place, false, &reason);
+        }
+    }
+
+    /// Tries the rails that a link was made with.
+    pub(super) fn try_new(&mut self, connection: u64) {
+        let places = self.readers.get(&connection).map_or(0, |reader| reader.rails.len());
+        for place in 0..places {
+            let rail = self.readers.get(&connection).and_then(|reader| reader.rails[place].as_ref());
+            if rail.is_some_and(|rail| rail.stage == Stage::Made)
+                && let Err(reason) = self.try_out(connection, place)
+            {
+                self.destroy(connection, place);
+                self.not_tried(connection, place, true, &reason);
+            }
         }
     }
 
@@ -200,9 +209,11 @@ impl Engine<'_> {
             return Ok(());
         };
         let len = region.len.min(READ_BYTES_MAX as u64).min(scratch.len() as u64) as u32;
-        rail.stage = Stage::Tried(now(), TRIAL_READS * u64::from(len));
+        // How fast it is at first is seen when it is used; what was put aside is taken back if it does well.
+        let is_first = rail.stage.is_first();
+        let mut left = if is_first { 1 } else { TRIAL_READS };
+        rail.stage = Stage::Tried { since: now(), missing: left * u64::from(len), is_first };
         let part = Part { run: 0, from: 0, to: 0, len, is_first: false };
-        let mut left = TRIAL_READS;
         let read = |id| Read {
             id,
             remote_key: region.keys[place],
@@ -230,13 +241,13 @@ impl Engine<'_> {
         let Some(reader) = self.readers.get_mut(&connection) else { return };
         let Some(rail) = &mut reader.rails[place] else { return };
         // One that did not arrive is told of as the rail's failure.
-        if let (Stage::Tried(_, missing), true) = (&mut rail.stage, arrived) {
+        if let (Stage::Tried { since, missing, is_first }, true) = (&mut rail.stage, arrived) {
             *missing -= bytes;
-            if *missing == 0
-                && let Stage::Tried(since, _) = rail.stage
-            {
-                let seconds = now().duration_since(since).as_secs_f64().max(1e-9);
-                self.tried(connection, place, Some((TRIAL_READS * bytes) as f64 / seconds));
+            if *missing == 0 {
+                let seconds = now().duration_since(*since).as_secs_f64().max(1e-9);
+                let speed = (TRIAL_READS * bytes) as f64 / seconds;
+                let speed = (!*is_first).then_some(speed);
+                self.tried(connection, place, speed);
             }
         }
     }
@@ -249,19 +260,31 @@ impl Engine<'_> {
             return self.destroy(connection, place);
         }
         if let Some(rail) = &mut reader.rails[place] {
+            let is_first = rail.stage.is_first();
             rail.stage = Stage::Used;
-            self.station.rail_returned(&link, &self.verbs.rails[rail.rail].name);
+            if !is_first {
+                self.station.rail_returned(&link, &self.verbs.rails[rail.rail].name);
+            }
         }
         self.count_rails();
         self.pump(connection);
     }
 
-    /// A rail could not be tried.
-    fn not_tried(&mut self, connection: u64, place: usize, reason: &str) {
-        let Some(reader) = self.readers.get_mut(&connection) else { return };
-        let (peer, rail) = (&reader.link.name, &self.verbs.rails[reader.way.rails[place]].name);
-        tracing::debug!(worker = self.station.config.name, peer, rail, reason, "a rail stays aside");
+    /// A rail could not be tried, or brought nothing. A link that has no other ends. `is_first`: it never did.
+    fn not_tried(&mut self, connection: u64, place: usize, is_first: bool, reason: &str) {
+        let Some(reader) = self.readers.get_mut(&connection).filter(|reader| reader.ended.is_none()) else { return };
+        let rail = &self.verbs.rails[reader.way.rails[place]].name;
+        if is_first {
+            self.station.rail_put_aside(&reader.link, rail, RailFault::Failed, reason);
+        } else {
+            let peer = &reader.link.name;
+            tracing::debug!(worker = self.station.config.name, peer, rail, reason, "a rail stays aside");
+        }
         reader.choice.tried(place, None, now());
+        if reader.is_hopeless() {
+            return self.lose(connection, &format!("{rail}: {reason}"));
+        }
+        self.count_rails();
     }
 
     /// Notes how many rails there are.
@@ -276,8 +299,8 @@ impl Engine<'_> {
 /// When a rail is at `stage` for too long.
 fn stage_ends(stage: Stage) -> Option<Instant> {
     match stage {
-        Stage::Used => None,
+        Stage::Made | Stage::Used => None,
         Stage::Ended(at) => Some(at + FLUSH_MAX),
-        Stage::Offered(at, _) | Stage::Tried(at, _) => Some(at + TRIAL_MAX),
+        Stage::Offered(at, _) | Stage::Tried { since: at, .. } => Some(at + TRIAL_MAX),
     }
 }

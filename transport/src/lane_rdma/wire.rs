@@ -8,7 +8,7 @@
 use crate::memory::RegionId;
 
 /// Version of these messages. Other versions are refused.
-pub(super) const VERSION: u16 = 3;
+pub(super) const VERSION: u16 = 4;
 /// Rails of one agent; a host's further ports are left alone.
 pub(super) const RAILS_MAX: usize = 8;
 /// Queue pairs for a peer on one rail.
@@ -30,10 +30,8 @@ pub(super) mod kind {
     pub(crate) const WORD: u8 = 36;
     /// A region is registered no more: its number.
     pub(crate) const WITHDRAWN: u8 = 37;
-    /// New queue pairs for one rail, of either end, in place of those that failed: [`super::RailAnew`].
+    /// New queue pairs for one rail, of either end, where there are none or those that there were failed: [`super::RailAnew`].
     pub(crate) const RAIL: u8 = 38;
-    /// The owner can make none for it now: rail and attempt, as in [`super::RailAnew`].
-    pub(crate) const NO_RAIL: u8 = 39;
 }
 
 /// How a port is addressed.
@@ -58,7 +56,7 @@ pub(super) struct RailAddress {
     pub(super) reads_of_peers: u8,
 }
 
-/// The queue pairs on one rail.
+/// The queue pairs on one rail; none: nothing can be read over it now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct RailQueues {
     pub(super) address: RailAddress,
@@ -74,7 +72,7 @@ pub(super) struct Queues {
     pub(super) rails: Vec<RailQueues>,
 }
 
-/// Queue pairs for one rail, in place of earlier ones.
+/// Queue pairs for one rail, in place of earlier ones if there were any.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct RailAnew {
     pub(super) which: Attempt,
@@ -115,7 +113,7 @@ impl Queues {
             return Err(format!("version {version} of the exchange of queue pairs, where {VERSION} is spoken here"));
         }
         let fingerprint = rest.u64()?;
-        let count = rest.count(RAILS_MAX, "rails")?;
+        let count = rest.count(1, RAILS_MAX, "rails")?;
         let rails = (0..count).map(|_| RailQueues::decode(&mut rest)).collect::<Result<_, _>>()?;
         rest.end()?;
         Ok(Self { fingerprint, rails })
@@ -149,21 +147,13 @@ impl RailAnew {
 }
 
 impl Attempt {
-    pub(super) fn encode(self) -> Vec<u8> {
+    fn encode(self) -> Vec<u8> {
         [&[self.rail][..], &self.number.to_le_bytes()].concat()
     }
 
     fn decode(rest: &mut Rest<'_>) -> Result<Self, String> {
         let [rail] = rest.take()?;
         Ok(Self { rail, number: u32::from_le_bytes(rest.take()?) })
-    }
-
-    /// An attempt of which the owner says that it failed. Errors: what is wrong with it, in words.
-    pub(super) fn decode_alone(bytes: &[u8]) -> Result<Self, String> {
-        let mut rest = Rest(bytes);
-        let attempt = Self::decode(&mut rest)?;
-        rest.end()?;
-        Ok(attempt)
     }
 }
 
@@ -197,7 +187,7 @@ impl RailQueues {
         if !(1..=5).contains(&mtu) {
             return Err(format!("packets of size {mtu}"));
         }
-        let count = rest.count(QUEUES_MAX, "queue pairs")?;
+        let count = rest.count(0, QUEUES_MAX, "queue pairs")?;
         let queue = |rest: &mut Rest<'_>| Ok::<_, String>((rest.number()?, rest.number()?));
         let queues = (0..count).map(|_| queue(rest)).collect::<Result<_, _>>()?;
         Ok(Self { address: RailAddress { kind, gid, lid, mtu, reads, reads_of_peers }, queues })
@@ -219,7 +209,7 @@ impl Region {
         let mut rest = Rest(bytes);
         let id = RegionId(u32::from_le_bytes(rest.take()?));
         let (len, address) = (rest.u64()?, rest.u64()?);
-        let count = rest.count(RAILS_MAX, "keys")?;
+        let count = rest.count(1, RAILS_MAX, "keys")?;
         if count != rails {
             return Err(format!("a region with {count} keys for {rails} rails"));
         }
@@ -261,10 +251,13 @@ impl Rest<'_> {
         if number >> NUMBER_BITS == 0 { Ok(number) } else { Err(format!("number {number} of a queue pair or packet")) }
     }
 
-    fn count(&mut self, most: usize, what: &str) -> Result<usize, String> {
+    fn count(&mut self, least: usize, most: usize, what: &str) -> Result<usize, String> {
         let [count] = self.take()?;
         let count = usize::from(count);
-        if (1..=most).contains(&count) { Ok(count) } else { Err(format!("{count} {what}, where 1 to {most} may be")) }
+        if !(least..=most).contains(&count) {
+            return Err(format!("{count} {what}, where {least} to {most} may be"));
+        }
+        Ok(count)
     }
 
     fn end(&self) -> Result<(), String> {
@@ -281,7 +274,8 @@ mod tests {
         let address =
             RailAddress { kind: GidKind::RoceV2, gid: [7; 16], lid: 3, mtu: 5, reads: 16, reads_of_peers: 12 };
         let rail = RailQueues { address, queues: vec![(17, 0), (18, 0xFF_FFFF)] };
-        Queues { fingerprint: 9, rails: vec![rail.clone(), RailQueues { queues: vec![(1, 2)], ..rail }] }
+        let none = RailQueues { queues: Vec::new(), ..rail.clone() };
+        Queues { fingerprint: 9, rails: vec![rail.clone(), none, RailQueues { queues: vec![(1, 2)], ..rail }] }
     }
 
     #[track_caller]
@@ -300,7 +294,7 @@ mod tests {
         refused(|bytes| bytes[10] = 200, "200 rails");
         refused(|bytes| bytes[11] = 3, "a port of kind 3");
         refused(|bytes| bytes[30] = 6, "packets of size 6");
-        refused(|bytes| bytes[33] = 0, "0 queue pairs");
+        refused(|bytes| bytes[33] = 9, "9 queue pairs");
         refused(|bytes| bytes[37] = 1, "of a queue pair or packet");
         refused(|bytes| bytes.push(0), "1 bytes too many");
         refused(|bytes| bytes.truncate(bytes.len() - 1), "ends too early");
@@ -328,7 +322,6 @@ mod tests {
         let anew = RailAnew { which, queues: queues().rails[0].clone() };
         assert_eq!(RailAnew::decode(&anew.encode()), Ok(anew.clone()));
         assert!(RailAnew::decode(&anew.encode()[1..]).is_err());
-        assert_eq!(Attempt::decode_alone(&which.encode()), Ok(which));
     }
 
     proptest! {
@@ -342,10 +335,7 @@ mod tests {
                 prop_assert_eq!(region.encode(), bytes.clone());
             }
             if let Ok(anew) = RailAnew::decode(&bytes) {
-                prop_assert_eq!(anew.encode(), bytes.clone());
-            }
-            if let Ok(attempt) = Attempt::decode_alone(&bytes) {
-                prop_assert_eq!(attempt.encode(), bytes);
+                prop_assert_eq!(anew.encode(), bytes);
             }
         }
     }

@@ -164,6 +164,24 @@ fn pauses_double_and_a_link_without_rails_is_lost() {
     assert!(world.rails.tried(0, Some(None), world.now) && !world.rails.is_lost(world.now));
 }
 
+#[test]
+#[expect(clippy::disallowed_methods, reason = "virtual time begins somewhere")]
+fn rails_are_used_once_they_proved_to_be_there() {
+    let begin = Instant::now();
+    let mut rails = Rails::untried(&[true, true, false], begin);
+    assert_eq!((rails.up(), rails.pick(1, |_| true)), (0, None));
+    // Whatever its speed.
+    assert!(rails.tried(0, Some(None), begin));
+    assert_eq!((rails.up(), rails.pick(1, |_| true)), (1, Some(0)));
+    assert!(!rails.tried(1, None, begin));
+    // What was not there, and what proved of no use, is tried later.
+    assert_eq!(rails.next_trial(begin, |_| true), None);
+    let later = begin + PAUSE_MIN;
+    assert_eq!([(); 3].map(|()| rails.next_trial(later, |_| true)), [Some(1), Some(2), None]);
+    assert!(rails.tried(1, Some(Some(FAST)), later) && rails.tried(2, Some(Some(FAST)), later));
+    assert_eq!((rails.up(), rails.is_lost(later + NONE_UP_MAX)), (3, false));
+}
+
 proptest! {
     /// Whatever happens to the rails: bytes are asked only of those that are up, the last one is never put aside for what it
     /// does, nothing is lost, and once all is well every rail is back.

@@ -29,7 +29,7 @@ fn careless(rail: &Rail, completions: &Completions, lets: AccessFlags) -> QueueP
     builder.setup_send_cq(completions.0.clone()).setup_recv_cq(completions.0.clone());
     let mut new = QueuePair { pair: GenericQueuePair::from(builder.build().expect("a queue pair")), packet: 7 };
     let mut attributes = QueuePairAttribute::new();
-    attributes.setup_state(QueuePairState::Init).setup_pkey_index(0).setup_port(rail.port).setup_access_flags(lets);
+    attributes.setup_state(QueuePairState::Init).setup_pkey_index(0).setup_port(rail.number).setup_access_flags(lets);
     new.modify(&attributes).expect("it can be initialised");
     new
 }
@@ -61,10 +61,10 @@ fn ends(careless_owner: bool) -> Option<Ends> {
         QueuePair::new(&rail, &completions, 1, true).expect("a queue pair")
     };
     let mut peer = careless(&rail, &completions, AccessFlags::none());
-    let address = rail.address();
+    let port = rail.port().expect("it is active");
     let depth = Depth { reads: 1, reads_of_peer: 1 };
-    owner_pair.connect(&rail, &address, peer.number(), depth).expect("it connects");
-    peer.connect(&rail, &address, owner_pair.number(), depth).expect("it connects");
+    owner_pair.connect(&port, &port.address, peer.number(), depth).expect("it connects");
+    peer.connect(&port, &port.address, owner_pair.number(), depth).expect("it connects");
     Some(Ends { owner, own, peer, _owner_pair: owner_pair, completions, rail })
 }
 
