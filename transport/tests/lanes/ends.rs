@@ -13,7 +13,8 @@ use transport::{
     SealedMemory, TransferId,
 };
 
-/// How long a test waits for what must happen. Soft-RoCE may take most of a minute to destroy a queue pair.
+/// How long a test waits for what must happen. An emulated machine with Soft-RoCE may stand still for half a minute as a whole, every
+/// thread of it, when a device goes down amid reads.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(if cfg!(feature = "rdma") { 150 } else { 20 });
 /// Long enough to see what should not happen.
 pub(crate) const MOMENT: Duration = Duration::from_millis(30);

@@ -8,11 +8,14 @@ use crate::rails::Cable;
 use domain::{ProgressWord, StepId, WorkerId};
 use proptest::prelude::*;
 use std::collections::HashMap;
-use transport::{AgentEvent, Hub, Lane, Memory, TransferId};
+use std::process::{Child, Command};
+use transport::{AgentEvent, Hub, Lane, Memory, PrepareError, TransferId};
 
 /// Blocks of the owner's memory, and of the reader's: each is read to the same place.
 const BLOCKS: usize = POSTED_MAX;
 const BLOCK: usize = 96 << 10;
+/// How often in a row the owner may be lost while it is connected.
+const LOSSES_MAX: u32 = 20;
 /// What is in a block of the reader's that nothing is read to.
 const UNTOUCHED: u8 = 0xAA;
 
@@ -31,6 +34,10 @@ enum Action {
     Reuse(usize),
     /// The connections that bytes come over break.
     Break,
+    /// The network of one of two RDMA devices goes down.
+    Fail(usize),
+    /// What is down comes up again.
+    Heal,
     /// The owner dies and comes back.
     Die,
     /// The reader takes what has ended.
@@ -46,6 +53,8 @@ fn action() -> impl Strategy<Value = Action> {
         2 => block().prop_map(Action::Lapse),
         3 => block().prop_map(Action::Reuse),
         1 => Just(Action::Break),
+        1 => (0..2_usize).prop_map(Action::Fail),
+        1 => Just(Action::Heal),
         1 => Just(Action::Die),
         4 => Just(Action::Look),
     ]
@@ -65,12 +74,69 @@ struct World {
     hubs: (Hub, Hub),
     owner: Option<End>,
     cable: Option<Cable>,
+    networks: Networks,
     reader: End,
     life: u64,
     step: u64,
     generations: [u64; BLOCKS],
     readings: HashMap<TransferId, Reading>,
     sealed: u64,
+}
+
+/// The networks of RDMA devices.
+struct Networks {
+    /// Each with whether it is up, or on its way there.
+    all: Vec<(String, bool)>,
+    /// What sets one of them up or down: transfers go on meanwhile.
+    setting: Option<Child>,
+}
+
+impl Networks {
+    /// None over lanes that need none, nor where devices are on others than dummies of a machine for tests.
+    fn of(over: Over) -> Self {
+        let of_device = |device: &String| {
+            let name = std::fs::read_to_string(format!("/sys/class/infiniband/{device}/parent")).ok()?;
+            Some((name.trim().to_owned(), true)).filter(|(name, _)| name.starts_with("dummy"))
+        };
+        let all = if is_rdma(&over) { devices().iter().filter_map(of_device).collect() } else { Vec::new() };
+        Self { all, setting: None }
+    }
+
+    /// Sets one up or down, as it is not yet.
+    fn set(&mut self, place: usize, up: bool) {
+        if self.all.get(place).is_none_or(|(_, is_up)| *is_up == up) {
+            return;
+        }
+        self.settle();
+        let (name, is_up) = &mut self.all[place];
+        let ip = Command::new("ip").args(["link", "set", name, if up { "up" } else { "down" }]).spawn();
+        self.setting = Some(ip.expect("ip is installed"));
+        *is_up = up;
+    }
+
+    fn settle(&mut self) {
+        if let Some(mut setting) = self.setting.take() {
+            assert!(setting.wait().is_ok_and(|status| status.success()), "a network is set up or down");
+        }
+    }
+
+    fn heal(&mut self) {
+        (0..self.all.len()).for_each(|place| self.set(place, true));
+    }
+
+    /// Without any that is up, nobody is reached over the lane.
+    fn heal_if_all_are_down(&mut self) {
+        if self.all.iter().all(|(_, is_up)| !is_up) {
+            self.heal();
+        }
+    }
+}
+
+impl Drop for Networks {
+    fn drop(&mut self) {
+        self.heal();
+        self.settle();
+    }
 }
 
 /// What a block holds in a generation.
@@ -105,8 +171,19 @@ impl World {
         let reader = start(&hubs.1, READER, 1, over);
         (0..BLOCKS).for_each(|block| write(&reader, block, &[UNTOUCHED; BLOCK]));
         let (readings, generations) = (HashMap::new(), [0; BLOCKS]);
-        let mut world =
-            Self { over, hubs, owner: None, cable: None, reader, life: 0, step: 0, generations, readings, sealed: 0 };
+        let mut world = Self {
+            over,
+            hubs,
+            owner: None,
+            cable: None,
+            networks: Networks::of(over),
+            reader,
+            life: 0,
+            step: 0,
+            generations,
+            readings,
+            sealed: 0,
+        };
         world.be_born();
         world
     }
@@ -114,6 +191,8 @@ impl World {
     /// The owner begins a life, and is connected.
     fn be_born(&mut self) {
         self.life += 1;
+        self.networks.heal_if_all_are_down();
+        self.networks.settle();
         let owner = start(&self.hubs.0, OWNER, self.life, self.over);
         for block in 0..BLOCKS {
             self.generations[block] += 1;
@@ -128,9 +207,21 @@ impl World {
         }
         self.owner = Some(owner);
         self.reader.agent.introduce(info);
+        self.connect();
+    }
+
+    /// Connects the owner, once more where that fails: a device may be about to.
+    fn connect(&mut self) {
+        self.networks.heal_if_all_are_down();
         self.reader.agent.connect(OWNER);
+        let mut losses = 0;
         while !self.reader.agent.is_connected(OWNER) {
             let event = self.reader.event();
+            if let AgentEvent::Lost { reason, .. } = &event {
+                losses += 1;
+                assert!(losses <= LOSSES_MAX, "it cannot be connected over {}: {reason}", self.over);
+                self.reader.agent.connect(OWNER);
+            }
             self.take(event);
         }
     }
@@ -143,7 +234,15 @@ impl World {
                 }
                 let gate = if gated { ProgressWord::mark(StepId(self.step + 1), 0) } else { 0 };
                 let at = (block * BLOCK) as u64;
-                let id = self.reader.post(OWNER, vec![batch(BLOCK, gate, &[(at, at)])]);
+                if !self.reader.agent.is_connected(OWNER) {
+                    self.connect();
+                }
+                let prepared = match self.reader.agent.prepare(OWNER, vec![batch(BLOCK, gate, &[(at, at)])]) {
+                    // It was lost a moment ago.
+                    Err(PrepareError::NotConnected(_)) => return,
+                    prepared => prepared.expect("the reads are sound"),
+                };
+                let id = self.reader.agent.post(&prepared).expect("there is room");
                 self.readings.insert(id, Reading { block, generation: self.generations[block], leased: true });
             }
             Action::Cancel(block) => {
@@ -166,6 +265,8 @@ impl World {
                 }
             }
             Action::Break => self.cable.iter().for_each(|cable| cable.cut(1)),
+            Action::Fail(place) => self.networks.set(place, false),
+            Action::Heal => self.networks.heal(),
             Action::Die => {
                 drop(self.owner.take());
                 // Its leases die with it.
