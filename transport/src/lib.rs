@@ -43,6 +43,7 @@ mod rails;
 mod random;
 mod ranking;
 mod sealed;
+mod slot;
 mod socket;
 mod station;
 mod timeline;
@@ -71,8 +72,9 @@ pub use objects::{
     ObjectPrepareError, ObjectReport, ObjectTransfer, ObjectTrouble, ObjectWork,
 };
 pub use peers::SendError;
-pub use prepared::{Prepared, TransferState};
+pub use prepared::Prepared;
 pub use rails::RailFault;
 pub use sealed::SealedMemory;
+pub use slot::TransferState;
 pub use tls::{TLS_NAME, Tls, TlsError};
 pub use transfer::{Copies, Copy, PostError, PrepareError, ReadBatch};

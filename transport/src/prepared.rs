@@ -8,12 +8,11 @@ use crate::lane::Lane;
 use crate::lane_rdma::ReadPlan;
 use crate::lane_tcp::{self, StreamPlan};
 use crate::link::Link;
+use crate::slot::{self, TransferState};
 use crate::station::Station;
 use crate::transfer::{Batch, Transfer, Work};
-use std::future::poll_fn;
 use std::ops::{Deref, DerefMut};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
-use std::task::{Poll, Waker};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 /// A transfer, prepared: checked against the bounds of its regions, which it holds mapped. It is posted as often as its caller
@@ -26,30 +25,8 @@ pub struct Prepared {
     bytes: u64,
 }
 
-/// How far a prepared transfer is.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum TransferState {
-    /// It was never posted.
-    Unposted,
-    /// It is posted and has not ended.
-    UnderWay,
-    /// It ended so when it was last posted; its destination is quiesced.
-    Ended(Result<TransferReport, TransferError>),
-}
-
 /// Where a plan is while no lane has it.
-struct Slot {
-    state: Mutex<SlotState>,
-    ended: Condvar,
-}
-
-struct SlotState {
-    /// `None`: a lane has it.
-    plan: Option<Plan>,
-    last: Option<Result<TransferReport, TransferError>>,
-    /// Who awaits the end.
-    waker: Option<Waker>,
-}
+type Slot = slot::Slot<Plan, Result<TransferReport, TransferError>>;
 
 /// What one lane makes of a transfer.
 pub(crate) enum Plan {
@@ -58,27 +35,9 @@ pub(crate) enum Plan {
     Stream(StreamPlan),
 }
 
-impl Slot {
-    fn lock(&self) -> MutexGuard<'_, SlotState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn put(&self, plan: Plan, result: Result<TransferReport, TransferError>) {
-        let mut state = self.lock();
-        (state.plan, state.last) = (Some(plan), Some(result));
-        let waker = state.waker.take();
-        drop(state);
-        self.ended.notify_all();
-        if let Some(waker) = waker {
-            waker.wake();
-        }
-    }
-}
-
 impl Prepared {
     pub(crate) fn new(reader: Weak<Station>, link: Arc<Link>, plan: Plan, bytes: u64) -> Self {
-        let state = Mutex::new(SlotState { plan: Some(plan), last: None, waker: None });
-        Self { slot: Arc::new(Slot { state, ended: Condvar::new() }), reader, link, bytes }
+        Self { slot: Arc::new(Slot::new(plan)), reader, link, bytes }
     }
 
     /// Bytes that it reads.
@@ -161,7 +120,7 @@ impl Prepared {
     /// # }
     /// ```
     pub fn state(&self) -> TransferState {
-        self.slot.lock().now()
+        self.slot.state()
     }
 
     /// Waits until it is not under way, for `at_most`. How far it is then. Over `tcp`, who waits for the one read that is under
@@ -193,15 +152,13 @@ impl Prepared {
             && let Some(reader) = self.reader.upgrade()
         {
             let begin = now();
-            lane_tcp::drive(&reader, &self.link, at_most, || self.slot.lock().plan.is_some());
+            lane_tcp::drive(&reader, &self.link, at_most, || !self.slot.is_under_way());
             left = at_most.saturating_sub(now().duration_since(begin));
         }
-        let under_way = |state: &mut SlotState| state.plan.is_none();
-        let waited = self.slot.ended.wait_timeout_while(self.slot.lock(), left, under_way);
-        waited.unwrap_or_else(PoisonError::into_inner).0.now()
+        self.slot.wait(left)
     }
 
-    /// Ready once it is not under way, with how far it is then. Of several who await it, the last is woken.
+    /// Ready once it is not under way, with how far it is then.
     ///
     /// ```
     /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/reading/ends.rs"));
@@ -216,38 +173,18 @@ impl Prepared {
     /// # fn main() {}
     /// ```
     pub async fn ended(&self) -> TransferState {
-        poll_fn(|context| {
-            let mut state = self.slot.lock();
-            match state.now() {
-                TransferState::UnderWay => {
-                    state.waker = Some(context.waker().clone());
-                    Poll::Pending
-                }
-                now => Poll::Ready(now),
-            }
-        })
-        .await
+        self.slot.ended().await
     }
 
     /// Takes its plan, to be carried out. `None`: it is under way.
     pub(crate) fn take(&self) -> Option<Transfer> {
-        let plan = self.slot.lock().plan.take()?;
+        let plan = self.slot.take()?;
         let work = match plan {
             Plan::Copies(batches) => Work::Copies(Lent::new(batches, &self.slot)),
             Plan::Reads(plan) => Work::Reads(Lent::new(plan, &self.slot)),
             Plan::Stream(plan) => Work::Stream(Lent::new(plan, &self.slot)),
         };
         Some(Transfer { link: self.link.clone(), work, bytes: self.bytes })
-    }
-}
-
-impl SlotState {
-    fn now(&self) -> TransferState {
-        match (&self.plan, self.last) {
-            (None, _) => TransferState::UnderWay,
-            (Some(_), None) => TransferState::Unposted,
-            (Some(_), Some(result)) => TransferState::Ended(result),
-        }
     }
 }
 
