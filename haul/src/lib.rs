@@ -3,7 +3,7 @@
 //!
 //! A pass reads the owner's pool once, by transfers of a number of blocks each, with a given number of transfers in flight: all
 //! blocks of a size are read before any is read again, so that no cache holds the next one because it was the last one. Before
-//! the passes of a cell the reader's pool is cleared, and after them every byte is compared.
+//! each pass the reader's pool is cleared, and after it every byte is compared, both outside of its time.
 //!
 //! [`own`] is the owner's life, [`sweep`] measures, [`Report`] says what came of it, and [`page::html`] draws it. [`lanes`] is the
 //! short form: which lanes there are at all, by the probe that connecting makes.
