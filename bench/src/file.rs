@@ -106,7 +106,7 @@ impl Mover {
         let len = self.memory.len() as u64;
         for at in (0..options.bytes).step_by(self.memory.len()) {
             let len = len.min(options.bytes - at) as usize;
-            self.post(self.prepare(Direction::Write, len, vec![FileCopy { file: at, memory: 0 }])?)?;
+            self.post(&self.prepare(Direction::Write, len, vec![FileCopy { file: at, memory: 0 }])?)?;
             self.ended()?;
         }
         Ok(())
@@ -116,7 +116,7 @@ impl Mover {
         Ok(self.mover.prepare(vec![FileBatch { direction, file: self.file, memory: RegionId(0), len, copies }])?)
     }
 
-    fn post(&self, transfer: FileTransfer) -> Result<(), Box<dyn Error>> {
+    fn post(&self, transfer: &FileTransfer) -> Result<(), Box<dyn Error>> {
         self.mover.post(transfer)?;
         Ok(())
     }
@@ -145,12 +145,12 @@ impl Mover {
         let begin = Instant::now();
         let (mut bytes, mut turn) = (0, 0);
         while turn < POSTED_MAX {
-            self.post(transfer(turn)?)?;
+            self.post(&transfer(turn)?)?;
             turn += 1;
         }
         while begin.elapsed() < Duration::from_secs(options.seconds) {
             bytes += self.ended()?;
-            self.post(transfer(turn)?)?;
+            self.post(&transfer(turn)?)?;
             turn += 1;
         }
         let seconds = begin.elapsed().as_secs_f64();

@@ -122,7 +122,7 @@ impl Mover {
     ) -> Result<(), Box<dyn Error>> {
         for n in 0..options.objects {
             let at = (n * options.bytes) as u64;
-            self.mover.post(self.mover.prepare(work(key(n), at..at + options.bytes as u64))?)?;
+            self.mover.post(&self.mover.prepare(work(key(n), at..at + options.bytes as u64))?)?;
         }
         for _ in 0..options.objects {
             if self.ends.recv_timeout(PATIENCE)?.result?.outcome == ObjectOutcome::Missing {

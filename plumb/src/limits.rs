@@ -116,17 +116,16 @@ impl RawReads {
         }
         let transfer = self.mover.prepare(batches).map_err(|error| error.to_string())?;
         let begin = now();
-        self.mover.post(transfer).map_err(|error| error.to_string())?;
+        self.mover.post(&transfer).map_err(|error| error.to_string())?;
         let end = self.ends.recv_timeout(PATIENCE);
         let end = end.map_err(|_| format!("it takes longer than {} s", PATIENCE.as_secs()))?;
         end.result.map_err(|error| error.to_string())?;
         Ok(seconds_since(begin))
     }
 
-    /// What reads, in words.
+    /// The way that reads, and why none that is faster by nature.
     pub(crate) fn mover(&self) -> String {
-        let how = self.mover.status().no_io_uring;
-        how.map_or("io_uring".to_owned(), |why| format!("threads that block ({why})"))
+        self.mover.status().to_string()
     }
 
     /// Why the page cache is in the way, if it is.

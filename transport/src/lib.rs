@@ -8,6 +8,7 @@
 //! `kv-manager`'s). All that is decided here is the lane, and which of its rails are used.
 
 mod agent;
+mod bounded_thread;
 mod checksum;
 mod config;
 mod control;
@@ -34,6 +35,7 @@ mod memory;
 mod metadata;
 mod mover;
 mod objects;
+mod pace;
 mod peers;
 mod planted;
 mod prepared;
@@ -61,7 +63,7 @@ pub use encoding::{decode_record, decode_summed, encode_record, encode_summed};
 pub use event::{AgentEvent, Completion, TransferError, TransferId, TransferReport};
 pub use files::{
     Direction, FILE_ALIGN, FileBatch, FileConfig, FileCopy, FileEnd, FileError, FileId, FileMover, FilePrepareError,
-    FileReport, FileSpec, FileStatus, FileTransfer,
+    FileReport, FileSpec, FileStatus, FileTransfer, FileWay,
 };
 pub use hub::Hub;
 pub use lane::{Lane, LaneParseError, LaneStatus, Probe};

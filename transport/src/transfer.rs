@@ -286,6 +286,15 @@ pub enum PostError {
     /// The agent was shut down.
     #[error("the agent is shut down")]
     Closed,
+    /// Another mover prepared it.
+    #[error("another mover prepared the transfer")]
+    Foreign,
+    /// The system takes nothing more of the mover.
+    #[error("the mover is broken: {}", std::io::Error::from_raw_os_error(*errno))]
+    Broken {
+        /// Its error number.
+        errno: i32,
+    },
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Posting a transfer allocates nothing, whatever the lane.
+//! Posting a transfer allocates nothing, whatever the lane; nor does posting one of files.
 
 use domain::session::{PeerInfo, Role};
 use domain::{Incarnation, ProgressWord, WorkerId};
@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Duration;
 use transport::{
-    Agent, AgentConfig, AgentEvent, Copies, Copy, Hub, Lane, ListenConfig, Prepared, ReadBatch, RegionId, SealedMemory,
+    Agent, AgentConfig, AgentEvent, Copies, Copy, Direction, FILE_ALIGN, FileBatch, FileConfig, FileCopy, FileMover,
+    FileSpec, FileTransfer, Hub, Lane, ListenConfig, Prepared, ReadBatch, RegionId, SealedMemory, TransferState,
 };
 
 thread_local! {
@@ -52,9 +53,44 @@ fn agent(hub: &Hub, id: u32, lane: Lane) -> (Agent, PeerInfo, Receiver<AgentEven
     (agent, info, events)
 }
 
+const PATIENCE: Duration = Duration::from_secs(20);
+
+#[test]
+fn posting_files_allocates_nothing() {
+    const COUNT_MAX: usize = LEN / FILE_ALIGN as usize;
+    for io_uring in [true, false] {
+        let config = FileConfig { name: "test".to_owned(), depth: 4, posted_max: POSTED_MAX, io_uring };
+        let mover = FileMover::start(config, Box::new(|_| {})).expect("it starts");
+        let memory = mover.register(Arc::new(SealedMemory::new("test", LEN).expect("memory can be had")));
+        let folder = tempfile::tempdir().expect("a folder");
+        let spec = FileSpec { paths: vec![folder.path().join("a")], bytes: LEN as u64, stripe_bytes: FILE_ALIGN };
+        let file = mover.open(&spec).expect("it opens");
+        for (count, direction) in [(1, Direction::Write), (COUNT_MAX, Direction::Write), (COUNT_MAX, Direction::Read)] {
+            let len = LEN / count;
+            let transfer = |_| {
+                // No two are neighbours at both ends, so that none are merged.
+                let copy = |i: usize| FileCopy { file: (i * len) as u64, memory: ((count - 1 - i) * len) as u64 };
+                let batch = FileBatch { direction, file, memory, len, copies: (0..count).map(copy).collect() };
+                mover.prepare(vec![batch]).expect("it is sound")
+            };
+            let transfers: Vec<FileTransfer> = (0..POSTED_MAX).map(transfer).collect();
+            for time in 0..3 {
+                let before = COUNT.get();
+                for transfer in &transfers {
+                    mover.post(transfer).expect("there is room");
+                }
+                assert_eq!(COUNT.get() - before, 0, "io_uring {io_uring}, {count} slices, {time}");
+                for transfer in &transfers {
+                    let ended = transfer.wait(PATIENCE);
+                    assert!(matches!(ended, TransferState::Ended(Ok(_))), "{ended:?}");
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn posting_allocates_nothing() {
-    const PATIENCE: Duration = Duration::from_secs(20);
     for lane in [Lane::Local, Lane::Shm, Lane::Tcp] {
         let hub = Hub::new();
         let (_owner, info, _owner_events) = agent(&hub, 0, lane);

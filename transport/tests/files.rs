@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Duration;
 use transport::{
     Direction, FILE_ALIGN, FileBatch, FileConfig, FileCopy, FileEnd, FileError, FileId, FileMover, FilePrepareError,
-    FileSpec, Memory, PostError, RegionId, SealedMemory, TransferId,
+    FileSpec, FileWay, Memory, PostError, RegionId, SealedMemory, TransferId, TransferState,
 };
 
 /// Nothing takes nearly as long.
@@ -50,7 +50,7 @@ impl Bench {
     }
 
     fn post(&self, batches: Vec<FileBatch>) -> TransferId {
-        self.mover.post(self.mover.prepare(batches).expect("it is sound")).expect("there is room")
+        self.mover.post(&self.mover.prepare(batches).expect("it is sound")).expect("there is room")
     }
 
     fn ended(&self) -> FileEnd {
@@ -94,11 +94,17 @@ fn both(test: impl Fn(bool)) {
 #[test]
 fn what_was_taken_is_told() {
     let status = Bench::new(false, 1, 1, 1).mover.status();
-    assert_eq!(status.no_io_uring.as_deref(), Some("io_uring is switched off"));
-    let status = Bench::new(true, 1, 1, 1).mover.status();
+    assert_eq!(status.to_string(), "threads (gds: not built in; io_uring: switched off)");
     // Hosts differ in what they allow; what is not taken has a reason.
+    let bench = Bench::new(true, 1, 1, 1);
+    let status = bench.mover.status();
     println!("{status:?}");
-    assert_eq!(status.buffered.len(), 1);
+    let ranked: Vec<_> = status.passed_over.iter().map(|(way, _)| *way).chain([status.way]).collect();
+    assert_eq!(ranked, [FileWay::Gds, FileWay::IoUring, FileWay::Threads][..ranked.len()]);
+    assert_eq!(status.passed_over[0].1, "not built in");
+    assert_eq!((status.buffered.len(), status.broken), (1, None));
+    bench.post(vec![bench.batch(Direction::Write, 1, &[(0, 0)])]);
+    assert_eq!(bench.ended().result.expect("it succeeds").way, status.way);
 }
 
 /// What a random run does: (write, units of a copy, where in the files, where in memory).
@@ -166,6 +172,44 @@ fn several_transfers_are_under_way_and_each_ends_once() {
 }
 
 #[test]
+fn a_transfer_is_posted_again_once_it_has_ended() {
+    both(|io_uring| {
+        // The mover's thread is kept where it tells of the first end, so that the second transfer is under way until then.
+        let (goes_on, waits) = sync_channel::<()>(0);
+        let (says, ends) = sync_channel(8);
+        let waits = std::sync::Mutex::new(waits);
+        let sink = move |end: FileEnd| {
+            says.send(end.id).expect("somebody listens");
+            let _ = waits.lock().expect("nobody panicked").recv();
+        };
+        let config = FileConfig { name: "test".to_owned(), depth: 1, posted_max: 2, io_uring };
+        let mover = FileMover::start(config, Box::new(sink)).expect("it starts");
+        let bench = Bench::new(io_uring, 1, 1, 8);
+        mover.register(bench.memory.clone());
+        let paths = vec![bench.paths[0].with_extension("other")];
+        mover.open(&FileSpec { paths, bytes: 8 * UNIT, stripe_bytes: UNIT }).expect("it opens");
+        let prepare = || mover.prepare(vec![bench.batch(Direction::Write, 8, &[(0, 0)])]).expect("it is sound");
+        let (first, second) = (prepare(), prepare());
+        assert_eq!(first.estimate(), None, "nothing was written yet");
+        let id = mover.post(&first).expect("there is room");
+        assert_eq!(ends.recv_timeout(PATIENCE), Ok(id));
+        let second_id = mover.post(&second).expect("there is room");
+        assert_eq!(mover.post(&second), Err(PostError::UnderWay));
+        assert_eq!(second.wait(Duration::ZERO), TransferState::UnderWay);
+        assert_eq!(bench.mover.post(&second), Err(PostError::Foreign));
+        goes_on.send(()).expect("it waits");
+        assert_eq!(ends.recv_timeout(PATIENCE), Ok(second_id));
+        assert!(matches!(second.state(), TransferState::Ended(Ok(report)) if report.bytes == 8 * UNIT));
+        assert!(second.estimate().is_some_and(|time| time > Duration::ZERO));
+        assert!(mover.post(&second).expect("it has ended") > second_id);
+        drop(goes_on);
+        // Who drops it hears of its end all the same.
+        drop(second);
+        ends.recv_timeout(PATIENCE).expect("it ends");
+    });
+}
+
+#[test]
 fn what_is_written_outlives_the_mover() {
     both(|io_uring| {
         let bench = Bench::new(io_uring, 1, 1, 4);
@@ -229,7 +273,7 @@ fn cancelled_transfers_end_once_and_a_mover_ends_with_its_transfers() {
         let long = || bench.batch(Direction::Write, 1, &copies);
         let mut open: Vec<_> = (0..POSTED_MAX).map(|_| bench.post(vec![long()])).collect();
         let more = bench.mover.prepare(vec![long()]).expect("it is sound");
-        assert_eq!(bench.mover.post(more), Err(PostError::Full(POSTED_MAX)));
+        assert_eq!(bench.mover.post(&more), Err(PostError::Full(POSTED_MAX)));
         bench.mover.cancel(TransferId(u64::MAX));
         open.iter().for_each(|id| bench.mover.cancel(*id));
         for _ in 0..POSTED_MAX {

@@ -6,40 +6,51 @@
 //! touched any more.
 //!
 //! Operations go through io_uring with memory that was registered once, past the page cache (O_DIRECT), with a bounded number
-//! under way; on hosts that do not allow io_uring through threads that block. What was taken, and why nothing better, is told.
+//! under way; on hosts that do not allow io_uring through threads that block. Which of the ways ([`FileWay`]) was taken, and why
+//! none that is faster by nature, is told.
 //!
 //! What is deliberately absent: what the bytes mean, whether they are valid, and which are worth keeping (`kv-manager`'s).
 
 mod operation;
 mod plan;
+mod prepared;
 mod ring;
 mod stripes;
 mod threads;
+mod way;
+mod work;
 
-pub use plan::{Direction, FileBatch, FileCopy, FileId, FilePrepareError, FileTransfer};
+pub use plan::{Direction, FileBatch, FileCopy, FileId, FilePrepareError};
+pub use prepared::FileTransfer;
 pub use stripes::{FILE_ALIGN, FileSpec};
+pub use way::FileWay;
 
+use crate::bounded_thread::{BoundedThread, Unjoined};
 use crate::event::TransferId;
 use crate::memory::{Memory, RegionId, Regions};
+use crate::pace::Paces;
 use crate::transfer::PostError;
 use crate::wake::{Doorbell, Wake};
-use operation::{Done, Operation};
-use plan::{Cursor, Run};
-use ring::Ring;
+use plan::{FilePlan, Run};
+use prepared::FileSlot;
 use std::collections::VecDeque;
+use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use stripes::Stripes;
-use threads::Threads;
+use way::Engine;
+use work::{Posted, Work};
 
 /// Bytes of an operation, at most: several of a large copy are under way at once.
 const OPERATION_BYTES_MAX: usize = 1 << 20;
 /// Bytes of operations that are started together, about: the device begins with these while more are made. Small ones gain
 /// nothing by being started a few at a time.
 const STARTED_BYTES: usize = 512 << 10;
+
+/// How long a mover that is dropped waits for what is under way: a device that hangs must not keep who ends.
+const CLOSE_WAIT_MAX: Duration = Duration::from_secs(10);
 
 /// Settings of a mover of files.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,14 +66,25 @@ pub struct FileConfig {
 }
 
 /// How a mover moves, and why not better.
-#[derive(Clone, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileStatus {
-    /// Why threads that block do it, where io_uring does not.
-    pub no_io_uring: Option<String>,
+    /// The way taken.
+    pub way: FileWay,
+    /// Every way that is faster by nature, with the reason why it was not taken.
+    pub passed_over: Vec<(FileWay, String)>,
     /// Why memory is pinned for each operation, where it is not registered.
     pub unregistered: Option<String>,
     /// Why the page cache is in the way, of each region of files.
     pub buffered: Vec<Option<String>>,
+    /// Why nothing can be posted any more, where that is so.
+    pub broken: Option<String>,
+}
+
+impl fmt::Display for FileStatus {
+    /// The way, and why none before it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.way, way::reasons(&self.passed_over))
+    }
 }
 
 /// The one end of a posted file transfer.
@@ -77,6 +99,8 @@ pub struct FileEnd {
 /// What a file transfer did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileReport {
+    /// The way taken.
+    pub way: FileWay,
     /// Bytes read and written.
     pub bytes: u64,
     /// From post to the first operation: other transfers.
@@ -100,14 +124,22 @@ pub enum FileError {
     /// A file ends before its share does.
     #[error("a file was cut short by somebody else")]
     CutShort,
+    /// The system takes nothing more of the mover, and does not say what became of what was under way. That may come still, so
+    /// the memory and the files stay as they are for as long as the process lives, and are good for nothing else.
+    #[error("files cannot be read or written any more: {}", io::Error::from_raw_os_error(*errno))]
+    Broken {
+        /// Its error number.
+        errno: i32,
+    },
 }
 
 type Sink = Box<dyn Fn(FileEnd) + Send + Sync>;
 
-/// Moves bytes between files and memory. Dropping it ends its transfers.
+/// Moves bytes between files and memory. Dropping it ends its transfers, which takes no longer than devices take, and 10 seconds at
+/// most: what hangs for longer ends when it ends.
 pub struct FileMover {
     shared: Arc<Shared>,
-    thread: Option<JoinHandle<()>>,
+    thread: Option<BoundedThread>,
 }
 
 struct Shared {
@@ -118,6 +150,7 @@ struct Shared {
     memory: Mutex<Regions>,
     files: Mutex<Vec<Arc<Stripes>>>,
     status: Mutex<FileStatus>,
+    paces: Arc<Paces>,
     open: AtomicUsize,
     next_id: AtomicU64,
 }
@@ -130,18 +163,8 @@ struct Orders {
     /// As many operations as may be are under way, so that a transfer more begins no sooner than one of them ends.
     is_full: bool,
     closed: bool,
-}
-
-struct Posted {
-    id: TransferId,
-    transfer: FileTransfer,
-    cursor: Cursor,
-    /// All its operations were made, or no more shall be.
-    exhausted: bool,
-    under_way: usize,
-    failed: Option<FileError>,
-    at: Instant,
-    begun: Option<Instant>,
+    /// The thread ended, of this error: nobody carries orders out any more.
+    broken: Option<i32>,
 }
 
 #[expect(clippy::disallowed_methods, reason = "transfers are timed; nothing is decided by it")]
@@ -159,9 +182,14 @@ impl FileMover {
     pub fn start(config: FileConfig, sink: Box<dyn Fn(FileEnd) + Send + Sync>) -> io::Result<Self> {
         let bell = Arc::new(Doorbell::new()?);
         let config = FileConfig { depth: config.depth.max(1), ..config };
-        let (engine, no_io_uring) = Engine::new(&config, &bell)?;
-        if let Some(why) = &no_io_uring {
-            tracing::warn!(mover = config.name, why, "files are read and written by threads, which is slower");
+        let (engine, passed_over) = Engine::choose(&config, &bell)?;
+        let status =
+            FileStatus { way: engine.way(), passed_over, unregistered: None, buffered: Vec::new(), broken: None };
+        let (mover, way, why) = (&config.name, status.way, way::reasons(&status.passed_over));
+        if way == FileWay::Threads {
+            tracing::warn!(mover, %way, passed_over = why, "files are read and written by threads, which is slower");
+        } else {
+            tracing::info!(mover, %way, passed_over = why, "the way to read and write files is chosen");
         }
         let orders = Orders { posted: VecDeque::with_capacity(config.posted_max), ..Orders::default() };
         let shared = Arc::new(Shared {
@@ -170,13 +198,14 @@ impl FileMover {
             orders: Mutex::new(orders),
             memory: Mutex::default(),
             files: Mutex::default(),
-            status: Mutex::new(FileStatus { no_io_uring, ..FileStatus::default() }),
+            status: Mutex::new(status),
+            paces: Arc::default(),
             open: AtomicUsize::new(0),
             next_id: AtomicU64::new(1),
             config,
         });
         let (name, theirs) = (format!("{}-file", shared.config.name), shared.clone());
-        let thread = std::thread::Builder::new().name(name).spawn(move || Work::new(&theirs, engine).run())?;
+        let thread = BoundedThread::spawn(name, move || Work::new(theirs, engine).run())?;
         Ok(Self { shared, thread: Some(thread) })
     }
 
@@ -214,22 +243,55 @@ impl FileMover {
             let memory = memory.ok_or(FilePrepareError::NoMemory(batch.memory))?;
             Run::new(batch, stripes, memory)
         };
-        Ok(FileTransfer::new(batches.into_iter().map(run).collect::<Result<_, _>>()?))
+        let plan = FilePlan::new(batches.into_iter().map(run).collect::<Result<_, _>>()?);
+        Ok(FileTransfer::new(plan, self.shared.paces.clone()))
     }
 
-    /// Starts a transfer without waiting for it. Allocates nothing. Errors: [`PostError`].
-    pub fn post(&self, transfer: FileTransfer) -> Result<TransferId, PostError> {
+    /// Starts a transfer without waiting for it; its end comes to the sink, and can be asked or waited for. Once it has ended it
+    /// may be posted again. Allocates nothing. Errors: [`PostError`].
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use std::{sync::Arc, time::Duration};
+    /// # use transport::*;
+    /// let config = FileConfig { name: "example".to_owned(), depth: 8, posted_max: 2, io_uring: true };
+    /// let mover = FileMover::start(config, Box::new(|_| {}))?;
+    /// let memory = mover.register(Arc::new(SealedMemory::new("example", 1 << 20)?));
+    /// let path = std::env::temp_dir().join(format!("baton-example-{}", std::process::id()));
+    /// let file = mover.open(&FileSpec { paths: vec![path.clone()], bytes: 1 << 20, stripe_bytes: 1 << 20 })?;
+    /// let copies = vec![FileCopy { file: 0, memory: 0 }];
+    /// let write = FileBatch { direction: Direction::Write, file, memory, len: 1 << 20, copies };
+    /// let transfer = mover.prepare(vec![write])?;
+    /// for _ in 0..2 {
+    ///     mover.post(&transfer)?;
+    ///     match transfer.wait(Duration::from_secs(60)) {
+    ///         TransferState::Ended(Ok(report)) => println!("{} bytes by {}", report.bytes, report.way),
+    ///         other => panic!("{other:?}"),
+    ///     }
+    /// }
+    /// println!("once more would take {:?}", transfer.estimate().expect("it was written before"));
+    /// # std::fs::remove_file(path)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn post(&self, transfer: &FileTransfer) -> Result<TransferId, PostError> {
         let shared = &self.shared;
+        if !Arc::ptr_eq(&transfer.paces, &shared.paces) {
+            return Err(PostError::Foreign);
+        }
+        let mut orders = lock(&shared.orders);
+        if let Some(errno) = orders.broken {
+            return Err(PostError::Broken { errno });
+        }
         let posted_max = shared.config.posted_max;
-        let room = |open| (open < posted_max).then_some(open + 1);
-        if shared.open.fetch_update(Ordering::AcqRel, Ordering::Acquire, room).is_err() {
+        if shared.open.load(Ordering::Acquire) >= posted_max {
             return Err(PostError::Full(posted_max));
         }
+        let plan = transfer.slot.take().ok_or(PostError::UnderWay)?;
+        // Nobody else adds to it, as whoever does holds the lock.
+        shared.open.fetch_add(1, Ordering::AcqRel);
         let id = TransferId(shared.next_id.fetch_add(1, Ordering::Relaxed));
-        let (cursor, at) = (Cursor::default(), now());
-        let posted = Posted { id, transfer, cursor, exhausted: false, under_way: 0, failed: None, at, begun: None };
-        let mut orders = lock(&shared.orders);
-        orders.posted.push_back(posted);
+        orders.posted.push_back(Posted::new(id, plan, transfer.slot.clone(), now()));
         // The thread looks here before it begins another one. To wake it for nothing takes time from whatever else runs.
         let is_full = orders.is_full;
         drop(orders);
@@ -249,261 +311,34 @@ impl FileMover {
 impl Drop for FileMover {
     fn drop(&mut self) {
         self.shared.order(|orders| orders.closed = true);
-        if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
-            tracing::error!(mover = self.shared.config.name, "the thread that moves files panicked");
+        let mover = &self.shared.config.name;
+        match self.thread.take().map(|thread| thread.join(CLOSE_WAIT_MAX)) {
+            // The thread keeps memory and files until what is under way has ended, and tells that then.
+            Some(Err(Unjoined::Late)) => {
+                tracing::error!(mover, "a device hangs: what is under way there is left behind")
+            }
+            Some(Err(Unjoined::Panicked)) => tracing::error!(mover, "the thread that moves files panicked"),
+            Some(Ok(())) | None => {}
         }
     }
 }
 
 impl Shared {
     fn order(&self, order: impl FnOnce(&mut Orders)) {
-        order(&mut lock(&self.orders));
+        let mut orders = lock(&self.orders);
+        // Where nobody carries orders out, none are kept.
+        if orders.broken.is_none() {
+            order(&mut orders);
+        }
+        drop(orders);
         self.bell.wake();
     }
 
-    fn end(&self, id: TransferId, result: Result<FileReport, FileError>) {
+    fn end(&self, id: TransferId, plan: FilePlan, slot: Arc<FileSlot>, result: Result<FileReport, FileError>) {
         self.open.fetch_sub(1, Ordering::AcqRel);
+        slot.put(plan, result);
+        // If its caller dropped it, its regions are let go of before anybody hears of its end.
+        drop(slot);
         (self.sink)(FileEnd { id, result });
-    }
-}
-
-/// What carries operations out.
-enum Engine {
-    Ring(Box<Ring>),
-    Threads(Threads),
-}
-
-impl Engine {
-    /// An engine, and why it is none of io_uring where it is not.
-    fn new(config: &FileConfig, bell: &Arc<Doorbell>) -> io::Result<(Self, Option<String>)> {
-        let why = if config.io_uring {
-            match Ring::new(config.depth, bell.clone()) {
-                Ok(ring) => return Ok((Self::Ring(Box::new(ring)), None)),
-                Err(error) => format!("io_uring is not to be had: {error}"),
-            }
-        } else {
-            "io_uring is switched off".to_owned()
-        };
-        let threads = Threads::new(&format!("{}-file", config.name), config.depth, bell.clone())?;
-        Ok((Self::Threads(threads), Some(why)))
-    }
-
-    fn push(&mut self, slot: usize, operation: &Operation) {
-        match self {
-            Self::Ring(ring) => ring.push(slot, operation),
-            Self::Threads(threads) => threads.push(slot, operation),
-        }
-    }
-
-    /// Makes it the calling thread's.
-    fn begin(&self) -> io::Result<()> {
-        match self {
-            Self::Ring(ring) => ring.begin(),
-            Self::Threads(_) => Ok(()),
-        }
-    }
-
-    /// Starts what was pushed.
-    fn start(&mut self) -> io::Result<()> {
-        match self {
-            Self::Ring(ring) => ring.start(),
-            Self::Threads(_) => Ok(()),
-        }
-    }
-
-    fn turn(&mut self, wait: bool, done: &mut Vec<Done>) -> io::Result<()> {
-        match self {
-            Self::Ring(ring) => ring.turn(wait, done),
-            Self::Threads(threads) => threads.turn(wait, done),
-        }
-    }
-}
-
-/// The thread: what is under way, and for whom.
-struct Work<'a> {
-    shared: &'a Shared,
-    engine: Engine,
-    active: VecDeque<Posted>,
-    /// What is under way, and for which transfer.
-    slots: Vec<Option<(TransferId, Operation)>>,
-    free: Vec<usize>,
-    closed: bool,
-}
-
-impl<'a> Work<'a> {
-    fn new(shared: &'a Shared, engine: Engine) -> Self {
-        let depth = shared.config.depth as usize;
-        Self {
-            shared,
-            engine,
-            active: VecDeque::with_capacity(shared.config.posted_max),
-            slots: vec![None; depth],
-            free: (0..depth).collect(),
-            closed: false,
-        }
-    }
-
-    /// Returns once the mover is dropped and nothing is under way any more.
-    fn run(mut self) {
-        if let Err(error) = self.carry_on() {
-            // A bad descriptor or address, which nothing here can bring about. What is under way may still write into memory,
-            // so nobody may be told that it has ended.
-            tracing::error!(mover = self.shared.config.name, %error, "files cannot be read or written any more");
-            std::mem::forget(self);
-        }
-    }
-
-    fn carry_on(&mut self) -> io::Result<()> {
-        let mut done = Vec::with_capacity(self.slots.len());
-        self.engine.begin()?;
-        loop {
-            self.shared.bell.answer();
-            self.carry_out();
-            self.fill()?;
-            if self.active.iter().any(Posted::is_finished) {
-                // Devices are busy while others are told: to wake those takes as long as some reads do.
-                self.engine.start()?;
-                self.end_finished();
-            }
-            if self.closed && self.active.is_empty() {
-                return Ok(());
-            }
-            let engine = &mut self.engine;
-            self.shared.bell.sleep(|wait| engine.turn(wait, &mut done))?;
-            done.drain(..).for_each(|done| self.done(done));
-        }
-    }
-
-    /// Does what others asked for.
-    fn carry_out(&mut self) {
-        let mut orders = lock(&self.shared.orders);
-        self.closed |= orders.closed;
-        orders.is_full = false;
-        self.active.append(&mut orders.posted);
-        let cancelled = std::mem::take(&mut orders.cancelled);
-        let registered = std::mem::take(&mut orders.registered);
-        drop(orders);
-        for (id, memory) in registered {
-            if let Engine::Ring(ring) = &mut self.engine {
-                ring.register(id, &*memory);
-                let why = ring.unregistered().map(str::to_owned);
-                let known = &mut lock(&self.shared.status).unregistered;
-                if known.is_none()
-                    && let Some(why) = &why
-                {
-                    tracing::warn!(
-                        mover = self.shared.config.name,
-                        why,
-                        "memory is pinned for every read and write of a file"
-                    );
-                }
-                *known = why;
-            }
-        }
-        let closed = self.closed;
-        for posted in self.active.iter_mut().filter(|posted| closed || cancelled.contains(&posted.id)) {
-            posted.stop(FileError::Cancelled);
-        }
-    }
-
-    /// Begins operations of the transfers in turn, as many as may be under way.
-    fn fill(&mut self) -> io::Result<()> {
-        let (mut idle, mut made) = (0, 0);
-        while idle < self.active.len()
-            && let Some(&slot) = self.free.last()
-            && let Some(mut posted) = self.active.pop_front()
-        {
-            match posted.next(&self.engine) {
-                Some(operation) => {
-                    idle = 0;
-                    self.free.pop();
-                    posted.under_way += 1;
-                    posted.begun.get_or_insert_with(now);
-                    self.engine.push(slot, &operation);
-                    self.slots[slot] = Some((posted.id, operation));
-                    made += operation.place.len;
-                    if made >= STARTED_BYTES {
-                        made = 0;
-                        self.engine.start()?;
-                    }
-                }
-                None => idle += 1,
-            }
-            self.active.push_back(posted);
-        }
-        if self.free.is_empty() {
-            lock(&self.shared.orders).is_full = true;
-        }
-        Ok(())
-    }
-
-    /// An operation ended: its transfer goes on, with the rest of it first where it did a part.
-    fn done(&mut self, done: Done) {
-        let Some((id, mut operation)) = self.slots.get_mut(done.slot).and_then(Option::take) else { return };
-        let Some(posted) = self.active.iter_mut().find(|posted| posted.id == id) else { return };
-        let again = match done.result {
-            Ok(0) => Err(FileError::CutShort),
-            Ok(moved) if moved < operation.place.len => {
-                operation.advance(moved);
-                Ok(true)
-            }
-            Ok(_) => Ok(false),
-            Err(error) => match error.raw_os_error() {
-                Some(libc::EINTR | libc::EAGAIN) => Ok(true),
-                errno => Err(FileError::System { errno: errno.unwrap_or(libc::EIO) }),
-            },
-        };
-        match again {
-            Ok(true) if posted.failed.is_none() => {
-                self.engine.push(done.slot, &operation);
-                self.slots[done.slot] = Some((id, operation));
-                return;
-            }
-            Ok(_) => {}
-            Err(error) => posted.stop(error),
-        }
-        posted.under_way -= 1;
-        self.free.push(done.slot);
-    }
-
-    /// Tells the ends of the transfers of which nothing is left and nothing under way.
-    fn end_finished(&mut self) {
-        for _ in 0..self.active.len() {
-            let Some(posted) = self.active.pop_front() else { break };
-            if posted.is_finished() {
-                let Posted { id, transfer, failed, at, begun, .. } = posted;
-                let (begun, bytes) = (begun.unwrap_or(at), transfer.bytes());
-                // Its regions are let go of before anybody hears of its end.
-                drop(transfer);
-                let report = FileReport { bytes, queued: begun.duration_since(at), wire: now().duration_since(begun) };
-                self.shared.end(id, failed.map_or(Ok(report), Err));
-            } else {
-                self.active.push_back(posted);
-            }
-        }
-    }
-}
-
-impl Posted {
-    fn next(&mut self, engine: &Engine) -> Option<Operation> {
-        let len_max = |offset| match engine {
-            Engine::Ring(_) => OPERATION_BYTES_MAX.min(Ring::at_once(offset)),
-            Engine::Threads(_) => OPERATION_BYTES_MAX,
-        };
-        let operation = if self.exhausted { None } else { self.transfer.next(&mut self.cursor, len_max) };
-        // Seen now and not at its next turn, which may come after those of many others, so that its end is told in time.
-        self.exhausted |= self.transfer.is_over(&self.cursor);
-        operation
-    }
-
-    /// Nothing of it is left, and nothing under way.
-    fn is_finished(&self) -> bool {
-        self.exhausted && self.under_way == 0
-    }
-
-    /// Begins nothing more. The first reason counts.
-    fn stop(&mut self, why: FileError) {
-        self.exhausted = true;
-        self.failed.get_or_insert(why);
     }
 }

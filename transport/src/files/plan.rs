@@ -3,6 +3,7 @@
 use super::operation::Operation;
 use super::stripes::{FILE_ALIGN, Stripes};
 use crate::memory::{Memory, RegionId};
+use crate::pace::Both;
 use std::sync::Arc;
 
 /// A region of files of one mover, in the order in which they were opened, from 0.
@@ -78,10 +79,10 @@ pub(super) struct Run {
     pieces: Vec<(FileCopy, usize)>,
 }
 
-/// A prepared file transfer: checked against the bounds of its regions, holding them open and mapped.
-pub struct FileTransfer {
+/// What a transfer does: checked against the bounds of its regions, holding them open and mapped.
+pub(super) struct FilePlan {
     runs: Vec<Run>,
-    bytes: u64,
+    pub(super) bytes: Both<u64>,
 }
 
 /// What is done next.
@@ -127,15 +128,17 @@ impl Run {
     }
 }
 
-impl FileTransfer {
+impl FilePlan {
     pub(super) fn new(runs: Vec<Run>) -> Self {
-        let bytes = runs.iter().flat_map(|run| &run.pieces).map(|(_, len)| *len as u64).sum();
+        let mut bytes = Both::default();
+        for run in &runs {
+            let of = match run.direction {
+                Direction::Read => &mut bytes.read,
+                Direction::Write => &mut bytes.written,
+            };
+            *of += run.pieces.iter().map(|(_, len)| *len as u64).sum::<u64>();
+        }
         Self { runs, bytes }
-    }
-
-    /// Bytes that it will read and write.
-    pub fn bytes(&self) -> u64 {
-        self.bytes
     }
 
     /// Whether nothing is behind the cursor.

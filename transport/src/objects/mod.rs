@@ -17,24 +17,33 @@ mod config;
 mod error;
 mod failure;
 mod plan;
+mod prepared;
 mod requests;
 mod thread;
 
 pub use config::{ObjectConfig, ObjectCredentials};
 pub use error::{ObjectError, ObjectTrouble};
-pub use plan::{ObjectPiece, ObjectPrepareError, ObjectTransfer, ObjectWork};
+pub use plan::{ObjectPiece, ObjectPrepareError, ObjectWork};
+pub use prepared::ObjectTransfer;
 
+use crate::bounded_thread::{BoundedThread, Unjoined};
 use crate::event::TransferId;
 use crate::memory::{Memory, RegionId, Regions};
+use crate::pace::Paces;
 use crate::transfer::PostError;
+use plan::ObjectPlan;
 use requests::Requests;
+use std::future::Future;
 use std::io;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use thread::Order;
+use thread::{Order, Posted};
+use tokio::runtime::Runtime;
 use tokio::sync::mpsc::UnboundedSender;
+
+/// How long a mover that is dropped waits for its thread: longer than that takes, unless something hangs.
+const CLOSE_WAIT_MAX: Duration = Duration::from_secs(10);
 
 /// The one end of a posted object transfer.
 #[derive(Debug, Clone, PartialEq)]
@@ -79,12 +88,12 @@ pub enum ObjectOutcome {
     Listed(Vec<String>),
 }
 
-/// Moves bytes between objects and memory. Dropping it ends its transfers.
+/// Moves bytes between objects and memory. Dropping it ends its transfers, and waits for no store and no name server that hangs.
 pub struct ObjectMover {
     shared: Arc<Shared>,
     /// `None`: the thread shall end.
     orders: Option<UnboundedSender<Order>>,
-    thread: Option<JoinHandle<()>>,
+    thread: Option<BoundedThread>,
     memory: Mutex<Regions>,
     next_id: AtomicU64,
 }
@@ -93,6 +102,7 @@ pub struct ObjectMover {
 struct Shared {
     config: ObjectConfig,
     sink: Box<dyn Fn(ObjectEnd) + Send + Sync>,
+    paces: Arc<Paces>,
     open: AtomicUsize,
 }
 
@@ -107,36 +117,45 @@ impl ObjectMover {
     pub fn start(config: ObjectConfig, sink: Box<dyn Fn(ObjectEnd) + Send + Sync>) -> io::Result<Self> {
         let requests = Requests::new(&config)?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let shared = Arc::new(Shared { config, sink, open: AtomicUsize::new(0) });
+        let shared = Arc::new(Shared { config, sink, paces: Arc::default(), open: AtomicUsize::new(0) });
         // As many as may be open, and a word for each that is cancelled.
         let (orders, theirs) = tokio::sync::mpsc::unbounded_channel();
         let (name, ends) = (format!("{}-object", shared.config.name), shared.clone());
-        let body = move || runtime.block_on(thread::run(&ends, requests, theirs));
-        let thread = std::thread::Builder::new().name(name).spawn(body)?;
+        let body = move || run_to_end(runtime, thread::run(&ends, requests, theirs));
+        let thread = BoundedThread::spawn(name, body)?;
         let (memory, next_id) = (Mutex::default(), AtomicU64::new(1));
         Ok(Self { shared, orders: Some(orders), thread: Some(thread), memory, next_id })
     }
 
     /// Registers memory that transfers may read and write. Done once, at start.
     pub fn register(&self, memory: Arc<dyn Memory>) -> RegionId {
-        self.memory.lock().unwrap_or_else(PoisonError::into_inner).add(memory)
+        lock(&self.memory).add(memory)
     }
 
     /// Prepares a transfer. Errors: [`ObjectPrepareError`].
     pub fn prepare(&self, work: ObjectWork) -> Result<ObjectTransfer, ObjectPrepareError> {
-        let memory = |id| self.memory.lock().unwrap_or_else(PoisonError::into_inner).get(id);
-        ObjectTransfer::new(work, self.shared.config.part_bytes, memory)
+        let memory = |id| lock(&self.memory).get(id);
+        let plan = ObjectPlan::new(work, self.shared.config.part_bytes, memory)?;
+        Ok(ObjectTransfer::new(plan, self.shared.paces.clone()))
     }
 
-    /// Starts a transfer without waiting for it. What it writes from must not change until its end. Errors: [`PostError`].
-    pub fn post(&self, transfer: ObjectTransfer) -> Result<TransferId, PostError> {
+    /// Starts a transfer without waiting for it; its end comes to the sink, and can be asked or waited for. Once it has ended it
+    /// may be posted again. What it writes from must not change until its end. Errors: [`PostError`].
+    pub fn post(&self, transfer: &ObjectTransfer) -> Result<TransferId, PostError> {
+        if !Arc::ptr_eq(&transfer.paces, &self.shared.paces) {
+            return Err(PostError::Foreign);
+        }
         let posted_max = self.shared.config.posted_max;
         let room = |open| (open < posted_max).then_some(open + 1);
         if self.shared.open.fetch_update(Ordering::AcqRel, Ordering::Acquire, room).is_err() {
             return Err(PostError::Full(posted_max));
         }
+        let Some(plan) = transfer.slot.take() else {
+            self.shared.open.fetch_sub(1, Ordering::AcqRel);
+            return Err(PostError::UnderWay);
+        };
         let id = TransferId(self.next_id.fetch_add(1, Ordering::Relaxed));
-        self.order(Order::Post { id, transfer, at: now() });
+        self.order(Order::Post { posted: Posted { id, plan, slot: transfer.slot.clone() }, at: now() });
         Ok(id)
     }
 
@@ -155,15 +174,58 @@ impl ObjectMover {
 impl Drop for ObjectMover {
     fn drop(&mut self) {
         self.orders = None;
-        if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
-            tracing::error!(mover = self.shared.config.name, "the thread that moves objects panicked");
+        let mover = &self.shared.config.name;
+        match self.thread.take().map(|thread| thread.join(CLOSE_WAIT_MAX)) {
+            Some(Err(Unjoined::Late)) => {
+                tracing::error!(mover, "the thread that moves objects hangs: it is left behind")
+            }
+            Some(Err(Unjoined::Panicked)) => tracing::error!(mover, "the thread that moves objects panicked"),
+            Some(Ok(())) | None => {}
         }
     }
 }
 
 impl Shared {
-    fn end(&self, id: TransferId, result: Result<ObjectReport, ObjectError>) {
+    fn end(&self, posted: Posted, result: Result<ObjectReport, ObjectError>) {
+        let Posted { id, plan, slot } = posted;
         self.open.fetch_sub(1, Ordering::AcqRel);
+        slot.put(plan, result.clone());
+        // If its caller dropped it, its memory is let go of before anybody hears of its end.
+        drop(slot);
         (self.sink)(ObjectEnd { id, result });
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Runs it to its end, and waits for nothing that blocks beyond that: the system resolves names on threads of the runtime, for
+/// as long as its name servers say nothing.
+fn run_to_end(runtime: Runtime, work: impl Future<Output = ()>) {
+    runtime.block_on(work);
+    runtime.shutdown_background();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::channel;
+
+    #[test]
+    fn a_name_server_that_hangs_is_not_waited_for() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("it can be made");
+        let (goes_on, hangs) = channel::<()>();
+        let (says, ended) = channel();
+        run_to_end(runtime, async move {
+            drop(tokio::task::spawn_blocking(move || {
+                let _ = hangs.recv();
+                says.send(()).expect("somebody listens");
+            }));
+            // So that it is begun.
+            tokio::task::yield_now().await;
+        });
+        drop(goes_on);
+        ended.recv().expect("it was begun, and ends by itself");
     }
 }

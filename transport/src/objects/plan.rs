@@ -1,6 +1,7 @@
 //! Object transfers: what may be asked of a store, checked and cut into requests.
 
 use crate::memory::{Memory, RegionId};
+use crate::pace::Both;
 use object_store::path::Path;
 use std::ops::Range;
 use std::sync::Arc;
@@ -83,8 +84,8 @@ pub enum ObjectPrepareError {
     },
 }
 
-/// A prepared object transfer: checked against the bounds of its memory, which it keeps mapped.
-pub struct ObjectTransfer {
+/// What a transfer does: checked against the bounds of its memory, which it keeps mapped.
+pub(super) struct ObjectPlan {
     /// Of a listing, what the keys begin with.
     pub(super) key: Path,
     pub(super) plan: Plan,
@@ -101,7 +102,7 @@ pub(super) enum Plan {
     List(Option<Path>, usize),
 }
 
-impl ObjectTransfer {
+impl ObjectPlan {
     pub(super) fn new(
         work: ObjectWork,
         part_bytes: usize,
@@ -131,11 +132,13 @@ impl ObjectTransfer {
         Ok(Self { key: parse(key)?, plan })
     }
 
-    /// Bytes that it will read or write.
-    pub fn bytes(&self) -> u64 {
+    /// Bytes that it reads and writes. `None`: it is about none.
+    pub(super) fn bytes(&self) -> Option<Both<u64>> {
+        let sum = |pieces: &[ObjectPiece]| pieces.iter().map(|piece| piece.len as u64).sum();
         match &self.plan {
-            Plan::Read(_, pieces) | Plan::Write(_, pieces) => pieces.iter().map(|piece| piece.len as u64).sum(),
-            Plan::Delete | Plan::Look | Plan::List(..) => 0,
+            Plan::Read(_, pieces) => Some(Both { read: sum(pieces), written: 0 }),
+            Plan::Write(_, pieces) => Some(Both { read: 0, written: sum(pieces) }),
+            Plan::Delete | Plan::Look | Plan::List(..) => None,
         }
     }
 }
@@ -198,7 +201,7 @@ mod tests {
 
     fn prepared(work: ObjectWork) -> Result<Vec<ObjectPiece>, ObjectPrepareError> {
         let memory: Arc<dyn Memory> = Arc::new(SealedMemory::new("test", 100).expect("memory"));
-        let transfer = ObjectTransfer::new(work, 40, |id| (id == RegionId(0)).then(|| memory.clone()))?;
+        let transfer = ObjectPlan::new(work, 40, |id| (id == RegionId(0)).then(|| memory.clone()))?;
         Ok(match transfer.plan {
             Plan::Read(_, pieces) | Plan::Write(_, pieces) => pieces,
             Plan::Delete | Plan::Look | Plan::List(..) => Vec::new(),

@@ -2,7 +2,7 @@
 
 use super::client::{Connections, JOURNAL, Journal, Met};
 use super::failure::Failure;
-use super::plan::{ObjectPiece, ObjectTransfer, Plan};
+use super::plan::{ObjectPiece, ObjectPlan, Plan};
 use super::{ObjectConfig, ObjectError, ObjectOutcome, ObjectTrouble, error, now};
 use crate::memory::Memory;
 use bytes::Bytes;
@@ -106,7 +106,7 @@ impl Requests {
     /// Does what a transfer is for. When the future has ended or was dropped, its memory is not touched any more.
     pub(super) async fn carry_out(
         &self,
-        transfer: &ObjectTransfer,
+        transfer: &ObjectPlan,
         needed: &Needed,
         abandoned: &UnboundedSender<Abandoned>,
     ) -> Result<ObjectOutcome, ObjectError> {

@@ -1,8 +1,9 @@
 //! The thread of a mover of objects: a task for each transfer, and the end of each.
 
-use super::plan::ObjectTransfer;
+use super::plan::ObjectPlan;
+use super::prepared::ObjectSlot;
 use super::requests::{Abandoned, Needed, Requests};
-use super::{ObjectError, ObjectReport, Shared, now};
+use super::{ObjectError, ObjectOutcome, ObjectReport, Shared, lock, now};
 use crate::event::TransferId;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,8 +16,16 @@ const LAST_WORDS_MAX: Duration = Duration::from_secs(2);
 
 /// What the mover asks of its thread. Its end is the end of the channel.
 pub(super) enum Order {
-    Post { id: TransferId, transfer: ObjectTransfer, at: Instant },
+    Post { posted: Posted, at: Instant },
     Cancel(TransferId),
+}
+
+/// A transfer that was posted and has not ended.
+pub(super) struct Posted {
+    pub(super) id: TransferId,
+    pub(super) plan: Arc<ObjectPlan>,
+    /// Where the plan goes back to.
+    pub(super) slot: Arc<ObjectSlot>,
 }
 
 /// Returns once the mover is dropped and every transfer has ended.
@@ -30,7 +39,7 @@ pub(super) async fn run(shared: &Shared, requests: Requests, mut orders: Unbound
     while !closed || !running.tasks.is_empty() {
         tokio::select! {
             order = orders.recv(), if !closed => match order {
-                Some(Order::Post { id, transfer, at }) => running.begin(id, transfer, at, &requests, &abandoned),
+                Some(Order::Post { posted, at }) => running.begin(shared, posted, at, &requests, &abandoned),
                 Some(Order::Cancel(id)) => running.cancel(id),
                 None => {
                     closed = true;
@@ -48,8 +57,8 @@ pub(super) async fn run(shared: &Shared, requests: Requests, mut orders: Unbound
                         (error.id(), Err(ObjectError::Cancelled))
                     }
                 };
-                if let Some(id) = running.ended(task) {
-                    shared.end(id, result);
+                if let Some(posted) = running.ended(task) {
+                    shared.end(posted, result);
                 }
             },
             Some(upload) = to_abandon.recv() => abandon(shared, &requests, upload, &mut last_words),
@@ -80,34 +89,38 @@ fn abandon(shared: &Shared, requests: &Arc<Requests>, upload: Abandoned, last_wo
 /// The tasks, and whose they are.
 struct Running {
     tasks: JoinSet<Result<ObjectReport, ObjectError>>,
-    transfers: HashMap<Id, TransferId>,
+    transfers: HashMap<Id, Posted>,
     cancels: HashMap<TransferId, AbortHandle>,
 }
 
 impl Running {
     fn begin(
         &mut self,
-        id: TransferId,
-        transfer: ObjectTransfer,
+        shared: &Shared,
+        posted: Posted,
         at: Instant,
         requests: &Arc<Requests>,
         abandoned: &UnboundedSender<Abandoned>,
     ) {
         let (requests, abandoned) = (requests.clone(), abandoned.clone());
+        let (plan, paces) = (posted.plan.clone(), shared.paces.clone());
         let task = self.tasks.spawn(async move {
             let needed = Needed::default();
-            let outcome = requests.carry_out(&transfer, &needed, &abandoned).await?;
-            let begun = needed.begun().unwrap_or(at);
-            let moved = matches!(outcome, super::ObjectOutcome::Read | super::ObjectOutcome::Written);
+            let outcome = requests.carry_out(&plan, &needed, &abandoned).await?;
+            let (begun, now) = (needed.begun().unwrap_or(at), now());
+            let moved = matches!(outcome, ObjectOutcome::Read | ObjectOutcome::Written);
+            let bytes = plan.bytes().filter(|_| moved).unwrap_or_default();
+            lock(&paces).ended(bytes, begun, now);
             Ok(ObjectReport {
                 outcome,
-                bytes: if moved { transfer.bytes() } else { 0 },
+                bytes: bytes.sum(),
                 requests: needed.requests(),
                 queued: begun.duration_since(at),
-                wire: now().duration_since(begun),
+                wire: now.duration_since(begun),
             })
         });
-        self.transfers.insert(task.id(), id);
+        let id = posted.id;
+        self.transfers.insert(task.id(), posted);
         self.cancels.insert(id, task);
     }
 
@@ -117,9 +130,9 @@ impl Running {
         }
     }
 
-    fn ended(&mut self, task: Id) -> Option<TransferId> {
-        let id = self.transfers.remove(&task)?;
-        self.cancels.remove(&id);
-        Some(id)
+    fn ended(&mut self, task: Id) -> Option<Posted> {
+        let posted = self.transfers.remove(&task)?;
+        self.cancels.remove(&posted.id);
+        Some(posted)
     }
 }

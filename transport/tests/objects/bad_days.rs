@@ -80,7 +80,7 @@ fn after_a_cancel_nothing_is_touched() {
     relay.fare(&[Day::SilenceAfter(500_000)], Day::Silence);
     let posted: Vec<_> = (0..POSTED_MAX).map(|_| bench.post(read("a", LEN, LEN))).collect();
     let one_more = bench.mover.prepare(look("a")).expect("it is sound");
-    assert_eq!(bench.mover.post(one_more).expect_err("it is full"), PostError::Full(POSTED_MAX));
+    assert_eq!(bench.mover.post(&one_more).expect_err("it is full"), PostError::Full(POSTED_MAX));
     posted.iter().for_each(|id| bench.mover.cancel(*id));
     for _ in &posted {
         let end = bench.ended();

@@ -51,11 +51,16 @@ impl Bench {
     }
 
     pub(crate) fn post(&self, work: ObjectWork) -> TransferId {
-        self.mover.post(self.mover.prepare(work).expect("it is sound")).expect("there is room")
+        self.mover.post(&self.mover.prepare(work).expect("it is sound")).expect("there is room")
     }
 
     pub(crate) fn ended(&self) -> ObjectEnd {
         self.ends.recv_timeout(PATIENCE).expect("it ends")
+    }
+
+    /// The next end, if it has come.
+    pub(crate) fn ended_already(&self) -> Option<ObjectEnd> {
+        self.ends.try_recv().ok()
     }
 
     /// Ends that are there, and no more.
@@ -114,7 +119,11 @@ pub(crate) fn pattern(at: usize) -> u8 {
 }
 
 pub(crate) fn write(key: &str, len: usize) -> ObjectWork {
-    ObjectWork::Write { key: key.to_owned(), memory: RegionId(0), range: 0..len as u64 }
+    write_from(key, 0..len)
+}
+
+pub(crate) fn write_from(key: &str, range: Range<usize>) -> ObjectWork {
+    ObjectWork::Write { key: key.to_owned(), memory: RegionId(0), range: range.start as u64..range.end as u64 }
 }
 
 /// Reads from the object's front to `at` of the memory.

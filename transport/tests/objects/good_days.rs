@@ -94,7 +94,7 @@ fn transfers_are_under_way_together_and_their_number_is_bounded() {
     let mut posted: Vec<_> = (0..POSTED_MAX).map(|n| bench.post(write(&format!("k{n}"), 1000))).collect();
     let one_more = bench.mover.prepare(write("k", 1000)).expect("it is sound");
     // Requests take milliseconds; that many have not all ended yet, or there is room again.
-    match bench.mover.post(one_more) {
+    match bench.mover.post(&one_more) {
         Err(PostError::Full(POSTED_MAX)) => {}
         Ok(id) => posted.push(id),
         Err(error) => panic!("{error}"),

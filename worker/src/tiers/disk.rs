@@ -186,7 +186,7 @@ impl Store for Files {
             copies: vec![FileCopy { file: self.shelves.offset(slot), memory: at }],
         };
         let transfer = self.mover.prepare(vec![batch]).map_err(|error| error.to_string())?;
-        self.mover.post(transfer).map_err(|error| error.to_string())
+        self.mover.post(&transfer).map_err(|error| error.to_string())
     }
 
     fn cancel(&mut self, id: TransferId) {

@@ -163,7 +163,7 @@ struct Objects {
 impl Objects {
     fn post(&self, work: ObjectWork) -> Result<TransferId, String> {
         let transfer = self.mover.prepare(work).map_err(|error| error.to_string())?;
-        self.mover.post(transfer).map_err(|error| error.to_string())
+        self.mover.post(&transfer).map_err(|error| error.to_string())
     }
 }
 

@@ -1,0 +1,236 @@
+//! The thread of a mover of files: what is under way, and for whom.
+
+use super::operation::{Done, Operation};
+use super::plan::{Cursor, FilePlan};
+use super::prepared::FileSlot;
+use super::way::{Engine, FileWay};
+use super::{FileError, FileReport, STARTED_BYTES, Shared, lock, now};
+use crate::event::TransferId;
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// A transfer that was posted and has not ended.
+pub(super) struct Posted {
+    id: TransferId,
+    plan: FilePlan,
+    /// Where the plan goes back to.
+    slot: Arc<FileSlot>,
+    cursor: Cursor,
+    /// All its operations were made, or no more shall be.
+    exhausted: bool,
+    under_way: usize,
+    failed: Option<FileError>,
+    at: Instant,
+    begun: Option<Instant>,
+}
+
+/// What the thread has to do.
+pub(super) struct Work {
+    shared: Arc<Shared>,
+    engine: Engine,
+    active: VecDeque<Posted>,
+    /// What is under way, and for which transfer.
+    slots: Vec<Option<(TransferId, Operation)>>,
+    free: Vec<usize>,
+    closed: bool,
+}
+
+impl Work {
+    pub(super) fn new(shared: Arc<Shared>, engine: Engine) -> Self {
+        let depth = shared.config.depth as usize;
+        let active = VecDeque::with_capacity(shared.config.posted_max);
+        Self { shared, engine, active, slots: vec![None; depth], free: (0..depth).collect(), closed: false }
+    }
+
+    /// Returns once the mover is dropped and nothing is under way any more, or when the system takes nothing more.
+    pub(super) fn run(mut self) {
+        if let Err(error) = self.carry_on() {
+            self.break_off(&error);
+        }
+    }
+
+    /// Ends what is open, and refuses what comes. The system refuses a call that nothing here makes wrong; so it is not known what
+    /// becomes of what is under way.
+    fn break_off(mut self, error: &io::Error) {
+        tracing::error!(mover = self.shared.config.name, %error, "files cannot be read or written any more");
+        let (errno, way) = (error.raw_os_error().unwrap_or(libc::EIO), self.engine.way());
+        // It may come still: memory, files and what the kernel shares with us are never given back.
+        std::mem::forget(self.shared.clone());
+        std::mem::forget(self.engine);
+        let mut orders = lock(&self.shared.orders);
+        orders.broken = Some(errno);
+        self.active.append(&mut orders.posted);
+        drop(orders);
+        lock(&self.shared.status).broken = Some(error.to_string());
+        for posted in self.active {
+            let failed = if posted.is_finished() { posted.failed } else { Some(FileError::Broken { errno }) };
+            posted.end(&self.shared, way, failed);
+        }
+    }
+
+    fn carry_on(&mut self) -> io::Result<()> {
+        let mut done = Vec::with_capacity(self.slots.len());
+        self.engine.begin()?;
+        loop {
+            self.shared.bell.answer();
+            self.carry_out();
+            self.fill()?;
+            if self.active.iter().any(Posted::is_finished) {
+                // Devices are busy while others are told: to wake those takes as long as some reads do.
+                self.engine.start()?;
+                self.end_finished();
+            }
+            if self.closed && self.active.is_empty() {
+                return Ok(());
+            }
+            let engine = &mut self.engine;
+            self.shared.bell.sleep(|wait| engine.turn(wait, &mut done))?;
+            done.drain(..).for_each(|done| self.done(done));
+        }
+    }
+
+    /// Does what others asked for.
+    fn carry_out(&mut self) {
+        let mut orders = lock(&self.shared.orders);
+        self.closed |= orders.closed;
+        orders.is_full = false;
+        self.active.append(&mut orders.posted);
+        let cancelled = std::mem::take(&mut orders.cancelled);
+        let registered = std::mem::take(&mut orders.registered);
+        drop(orders);
+        for (id, memory) in registered {
+            if let Engine::Ring(ring) = &mut self.engine {
+                ring.register(id, &*memory);
+                let why = ring.unregistered().map(str::to_owned);
+                let known = &mut lock(&self.shared.status).unregistered;
+                if known.is_none()
+                    && let Some(why) = &why
+                {
+                    tracing::warn!(
+                        mover = self.shared.config.name,
+                        why,
+                        "memory is pinned for every read and write of a file"
+                    );
+                }
+                *known = why;
+            }
+        }
+        let closed = self.closed;
+        for posted in self.active.iter_mut().filter(|posted| closed || cancelled.contains(&posted.id)) {
+            posted.stop(FileError::Cancelled);
+        }
+    }
+
+    /// Begins operations of the transfers in turn, as many as may be under way.
+    fn fill(&mut self) -> io::Result<()> {
+        let (mut idle, mut made) = (0, 0);
+        while idle < self.active.len()
+            && let Some(&slot) = self.free.last()
+            && let Some(mut posted) = self.active.pop_front()
+        {
+            match posted.next(&self.engine) {
+                Some(operation) => {
+                    idle = 0;
+                    self.free.pop();
+                    posted.under_way += 1;
+                    posted.begun.get_or_insert_with(now);
+                    self.engine.push(slot, &operation);
+                    self.slots[slot] = Some((posted.id, operation));
+                    made += operation.place.len;
+                }
+                None => idle += 1,
+            }
+            self.active.push_back(posted);
+            if made >= STARTED_BYTES {
+                made = 0;
+                self.engine.start()?;
+            }
+        }
+        if self.free.is_empty() {
+            lock(&self.shared.orders).is_full = true;
+        }
+        Ok(())
+    }
+
+    /// An operation ended: its transfer goes on, with the rest of it first where it did a part.
+    fn done(&mut self, done: Done) {
+        let Some((id, mut operation)) = self.slots.get_mut(done.slot).and_then(Option::take) else { return };
+        let Some(posted) = self.active.iter_mut().find(|posted| posted.id == id) else { return };
+        let again = match done.result {
+            Ok(0) => Err(FileError::CutShort),
+            Ok(moved) if moved < operation.place.len => {
+                operation.advance(moved);
+                Ok(true)
+            }
+            Ok(_) => Ok(false),
+            Err(error) => match error.raw_os_error() {
+                Some(libc::EINTR | libc::EAGAIN) => Ok(true),
+                errno => Err(FileError::System { errno: errno.unwrap_or(libc::EIO) }),
+            },
+        };
+        match again {
+            Ok(true) if posted.failed.is_none() => {
+                self.engine.push(done.slot, &operation);
+                self.slots[done.slot] = Some((id, operation));
+                return;
+            }
+            Ok(_) => {}
+            Err(error) => posted.stop(error),
+        }
+        posted.under_way -= 1;
+        self.free.push(done.slot);
+    }
+
+    /// Tells the ends of the transfers of which nothing is left and nothing under way.
+    fn end_finished(&mut self) {
+        for _ in 0..self.active.len() {
+            let Some(posted) = self.active.pop_front() else { break };
+            if posted.is_finished() {
+                let failed = posted.failed;
+                posted.end(&self.shared, self.engine.way(), failed);
+            } else {
+                self.active.push_back(posted);
+            }
+        }
+    }
+}
+
+impl Posted {
+    pub(super) fn new(id: TransferId, plan: FilePlan, slot: Arc<FileSlot>, at: Instant) -> Self {
+        let cursor = Cursor::default();
+        Self { id, plan, slot, cursor, exhausted: false, under_way: 0, failed: None, at, begun: None }
+    }
+
+    fn next(&mut self, engine: &Engine) -> Option<Operation> {
+        let len_max = |offset| engine.at_once(offset);
+        let operation = if self.exhausted { None } else { self.plan.next(&mut self.cursor, len_max) };
+        // Seen now and not at its next turn, which may come after those of many others, so that its end is told in time.
+        self.exhausted |= self.plan.is_over(&self.cursor);
+        operation
+    }
+
+    /// Nothing of it is left, and nothing under way.
+    fn is_finished(&self) -> bool {
+        self.exhausted && self.under_way == 0
+    }
+
+    /// Begins nothing more. The first reason counts.
+    fn stop(&mut self, why: FileError) {
+        self.exhausted = true;
+        self.failed.get_or_insert(why);
+    }
+
+    /// It is told so.
+    fn end(self, shared: &Shared, way: FileWay, failed: Option<FileError>) {
+        let Self { id, plan, slot, at, begun, .. } = self;
+        let (now, begun) = (now(), begun.unwrap_or(at));
+        if failed.is_none() {
+            lock(&shared.paces).ended(plan.bytes, begun, now);
+        }
+        let (queued, wire) = (begun.duration_since(at), now.duration_since(begun));
+        let report = FileReport { way, bytes: plan.bytes.sum(), queued, wire };
+        shared.end(id, plan, slot, failed.map_or(Ok(report), Err));
+    }
+}

@@ -1,0 +1,54 @@
+//! A prepared object transfer as its caller holds it.
+
+use super::plan::ObjectPlan;
+use super::{ObjectError, ObjectReport, lock};
+use crate::pace::{Both, Paces};
+use crate::slot::{Slot, TransferState};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The plan is shared with the task that carries it out.
+pub(super) type ObjectSlot = Slot<Arc<ObjectPlan>, Result<ObjectReport, ObjectError>>;
+
+/// A prepared object transfer: checked against the bounds of its memory, which it keeps mapped. It is posted as often as its
+/// caller likes, one time after the other. Who drops it while it is under way hears of its end all the same.
+pub struct ObjectTransfer {
+    pub(super) slot: Arc<ObjectSlot>,
+    /// Those of the mover that prepared it.
+    pub(super) paces: Arc<Paces>,
+    bytes: Option<Both<u64>>,
+}
+
+impl ObjectTransfer {
+    pub(super) fn new(plan: ObjectPlan, paces: Arc<Paces>) -> Self {
+        let bytes = plan.bytes();
+        Self { slot: Arc::new(Slot::new(Arc::new(plan))), paces, bytes }
+    }
+
+    /// Bytes that it reads or writes.
+    pub fn bytes(&self) -> u64 {
+        self.bytes.map_or(0, |bytes| bytes.sum())
+    }
+
+    /// How long it would take if it were posted now and alone, by what the mover's reads or writes did lately. Transfers that are
+    /// much smaller than those took longer than that for each byte. `None`: there was none, or it moves no bytes.
+    pub fn estimate(&self) -> Option<Duration> {
+        let bytes = self.bytes?;
+        lock(&self.paces).predict(bytes)
+    }
+
+    /// How far it is.
+    pub fn state(&self) -> TransferState<Result<ObjectReport, ObjectError>> {
+        self.slot.state()
+    }
+
+    /// Waits until it is not under way, for `at_most`. How far it is then.
+    pub fn wait(&self, at_most: Duration) -> TransferState<Result<ObjectReport, ObjectError>> {
+        self.slot.wait(at_most)
+    }
+
+    /// Ready once it is not under way, with how far it is then.
+    pub async fn ended(&self) -> TransferState<Result<ObjectReport, ObjectError>> {
+        self.slot.ended().await
+    }
+}
