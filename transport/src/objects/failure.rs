@@ -12,6 +12,8 @@ pub(super) enum Failure {
     Missing,
     /// The key is taken.
     Existed,
+    /// Somebody else is about to write or to delete the key, by what was said.
+    Conflict(String),
     /// And what was said.
     Trouble(ObjectTrouble, String),
 }
@@ -23,8 +25,9 @@ impl Failure {
         match error {
             Error::NotFound { .. } if said.contains("NoSuchBucket") => Self::Trouble(ObjectTrouble::NoBucket, said),
             Error::NotFound { .. } => Self::Missing,
-            // A conflict (409) is no answer about the key: somebody else is about to write it.
-            Error::AlreadyExists { .. } if met != Met::Status(409) => Self::Existed,
+            // That is no answer about the key.
+            Error::AlreadyExists { .. } if met == Met::Status(409) => Self::Conflict(said),
+            Error::AlreadyExists { .. } => Self::Existed,
             _ => Self::Trouble(trouble(met).unwrap_or(ObjectTrouble::Store), said),
         }
     }
@@ -89,7 +92,8 @@ mod tests {
         ] {
             assert_eq!(of(error(other, "it"), met), Err(trouble), "{met:?}");
         }
-        assert_eq!(of(error(exists, "409"), Met::Status(409)), Err(ObjectTrouble::Busy));
+        let conflict = Failure::of(&error(exists, "409"), Met::Status(409));
+        assert!(matches!(&conflict, Failure::Conflict(said) if said.contains("409")), "{conflict:?}");
         let late = |met| match Failure::late(Duration::from_secs(1), met) {
             Failure::Trouble(trouble, _) => trouble,
             ordinary => unreachable!("{ordinary:?}"),

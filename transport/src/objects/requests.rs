@@ -1,10 +1,11 @@
 //! What is asked of the store: a bounded number of requests at once, repeated where that helps, for a bounded time.
 
-use super::client::{Connections, JOURNAL, Journal, Met};
+use super::client::{Connections, JOURNAL, Journal};
 use super::failure::Failure;
 use super::plan::{ObjectPiece, ObjectPlan, Plan};
 use super::{ObjectConfig, ObjectError, ObjectOutcome, ObjectTrouble, error, now};
 use crate::memory::Memory;
+use crate::random;
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use object_store::aws::{AmazonS3, AmazonS3Builder, S3ConditionalPut};
@@ -28,6 +29,8 @@ const REPEATS_MAX: usize = 32;
 /// The pause before the first repetition; later ones are drawn between it and twice the last.
 const PAUSE_FIRST: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
+/// Before objects of so many bytes are sent, the store is asked whether it has them: it says so of what is sent only at its end.
+const LOOKED_FIRST_BYTES: usize = 1 << 20;
 
 /// An upload that was begun and shall not be finished: its parts would lie in the store for ever.
 pub(super) struct Abandoned {
@@ -118,7 +121,7 @@ impl Requests {
                 all.map(|()| ObjectOutcome::Read)
             }
             Plan::Write(memory, parts) => match parts.as_slice() {
-                [whole] => self.ask(needed, self.put(key, &**memory, *whole)).await,
+                [whole] => self.put(key, needed, &**memory, *whole).await,
                 parts => self.put_in_parts(key, needed, &**memory, parts, abandoned).await,
             },
             Plan::Delete => self.ask(needed, self.store.delete(key)).await.map(|()| ObjectOutcome::Deleted),
@@ -134,6 +137,7 @@ impl Requests {
                 Plan::Write(..) => Err(self.failed(key, ObjectTrouble::Store, "the upload that was begun is gone")),
             },
             Err(Failure::Existed) => Ok(ObjectOutcome::Existed),
+            Err(Failure::Conflict(said)) => Err(self.failed(key, ObjectTrouble::Busy, &said)),
             Err(Failure::Trouble(trouble, said)) => Err(self.failed(key, trouble, &said)),
             Ok(outcome) => Ok(outcome),
         }
@@ -172,19 +176,46 @@ impl Requests {
         if taken == piece.len { Ok(()) } else { Err(not_as_asked("fewer bytes came")) }
     }
 
-    async fn put(&self, key: &Path, memory: &dyn Memory, whole: ObjectPiece) -> object_store::Result<ObjectOutcome> {
-        let payload = PutPayload::from(bytes(memory, whole));
-        let mut pause = PAUSE_FIRST;
+    /// Writes an object with one request, which the store takes only if the key is free.
+    async fn put(
+        &self,
+        key: &Path,
+        needed: &Needed,
+        memory: &dyn Memory,
+        whole: ObjectPiece,
+    ) -> Result<ObjectOutcome, Failure> {
+        if whole.len >= LOOKED_FIRST_BYTES && self.is_taken(key, needed).await? {
+            return Ok(ObjectOutcome::Existed);
+        }
+        let (mut first, mut pause) = (None, PAUSE_FIRST);
         loop {
-            let put = self.store.put_opts(key, payload.clone(), PutMode::Create.into()).await;
-            let conflict = JOURNAL.with(|journal| journal.last()) == Met::Status(409);
-            match put {
-                // Somebody else writes or deletes it just now, which the client does not repeat for. Who waits for this request
-                // gives it up in time.
-                Err(Error::AlreadyExists { .. }) if conflict => tokio::time::sleep(pause).await,
-                put => return put.map(|_| ObjectOutcome::Written),
+            // Copied once it is its turn, so that no more is held than requests are under way.
+            let put = async {
+                let payload = PutPayload::from(bytes(memory, whole));
+                self.store.put_opts(key, payload, PutMode::Create.into()).await
+            };
+            let said = match self.ask(needed, put).await {
+                Ok(_) => return Ok(ObjectOutcome::Written),
+                // Which the client does not repeat for.
+                Err(Failure::Conflict(said)) => said,
+                Err(failure) => return Err(failure),
+            };
+            pause = drawn(pause);
+            let first = *first.get_or_insert_with(now);
+            if now().duration_since(first) + pause > self.give_up {
+                return Err(Failure::Conflict(said));
             }
-            pause = (pause * 2).min(PAUSE_MAX);
+            // Others may ask meanwhile.
+            tokio::time::sleep(pause).await;
+        }
+    }
+
+    /// Whether there is an object of that key.
+    async fn is_taken(&self, key: &Path, needed: &Needed) -> Result<bool, Failure> {
+        match self.look(key, needed).await {
+            Ok(_) => Ok(true),
+            Err(Failure::Missing) => Ok(false),
+            Err(failure) => Err(failure),
         }
     }
 
@@ -197,10 +228,8 @@ impl Requests {
         parts: &[ObjectPiece],
         abandoned: &UnboundedSender<Abandoned>,
     ) -> Result<ObjectOutcome, Failure> {
-        match self.look(key, needed).await {
-            Ok(_) => return Ok(ObjectOutcome::Existed),
-            Err(Failure::Missing) => {}
-            Err(failure) => return Err(failure),
+        if self.is_taken(key, needed).await? {
+            return Ok(ObjectOutcome::Existed);
         }
         let upload = self.ask(needed, self.store.create_multipart(key)).await?;
         let begun = Abandoned { path: key.clone(), upload: upload.clone() };
@@ -255,6 +284,14 @@ fn bytes(memory: &dyn Memory, piece: ObjectPiece) -> Bytes {
     Bytes::copy_from_slice(unsafe { std::slice::from_raw_parts(memory.as_ptr().add(piece.memory as usize), piece.len) })
 }
 
+/// The pause after one of so long: drawn, so that those who met each other do not meet again.
+fn drawn(last: Duration) -> Duration {
+    // Without randomness it is the shortest there is.
+    let random = u32::from_ne_bytes(random::bytes().unwrap_or_default());
+    let share = f64::from(random) / f64::from(u32::MAX);
+    (PAUSE_FIRST + (2 * last).saturating_sub(PAUSE_FIRST).mul_f64(share)).min(PAUSE_MAX)
+}
+
 fn not_as_asked(what: &'static str) -> Error {
     Error::Generic { store: "S3", source: what.into() }
 }
@@ -270,6 +307,20 @@ impl Drop for Unfinished<'_> {
         if let Some(upload) = self.upload.take() {
             // Nobody listens any more once the mover ends, and its last words were waited for.
             let _ = self.abandoned.send(upload);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_are_drawn_within_bounds_and_differ() {
+        for last in [PAUSE_FIRST, 5 * PAUSE_FIRST, PAUSE_MAX] {
+            let drawn: Vec<_> = (0..100).map(|_| drawn(last)).collect();
+            assert!(drawn.iter().all(|pause| (PAUSE_FIRST..=(2 * last).min(PAUSE_MAX)).contains(pause)), "{drawn:?}");
+            assert!(drawn.iter().any(|pause| *pause != drawn[0]), "{drawn:?}");
         }
     }
 }

@@ -37,6 +37,35 @@ fn who_asks_too_much_asks_again_after_a_pause() {
 }
 
 #[test]
+fn who_waits_for_others_lets_others_ask() {
+    let store = Store::start();
+    let relay = Relay::start(store.address);
+    let bench = Bench::new(ObjectConfig { requests_max: 1, ..config(relay.address) });
+    bench.fill(0..1000, pattern);
+    relay.fare(&[], Day::Conflict);
+    let (writes, looks) = (bench.post(write("a", 1000)), bench.post(look("b")));
+    let end = bench.ended();
+    assert_eq!((end.id, end.result.expect("it is told").outcome), (looks, ObjectOutcome::Missing));
+    relay.fare(&[], Day::Good);
+    let end = bench.ended();
+    assert_eq!((end.id, end.result.expect("it succeeds in the end").outcome), (writes, ObjectOutcome::Written));
+}
+
+#[test]
+fn a_large_object_is_not_sent_where_there_is_one() {
+    const LEN: usize = 1 << 20;
+    let store = Store::start();
+    let relay = Relay::start(store.address);
+    let bench = Bench::new(config(relay.address));
+    assert_eq!(bench.put("a", LEN, pattern), ObjectOutcome::Written);
+    // Over new connections, by which nothing can be written.
+    let other = Bench::new(config(relay.address));
+    relay.fare(&[], Day::Conflict);
+    let report = other.done(write("a", LEN)).expect("it need not be written");
+    assert_eq!((report.outcome, report.bytes, report.requests), (ObjectOutcome::Existed, 0, 1));
+}
+
+#[test]
 fn an_answer_that_breaks_off_is_asked_for_from_there_on() {
     const LEN: usize = 3_000_000;
     let store = Store::start();

@@ -17,6 +17,8 @@ pub(crate) enum Day {
     Silence,
     /// So many bytes are answered, and then nothing.
     SilenceAfter(usize),
+    /// Whoever wants to write is told that somebody else is about to (409); others are joined to the store.
+    Conflict,
 }
 
 /// A relay. It ends with its process.
@@ -54,6 +56,13 @@ fn carry(client: TcpStream, store: SocketAddr, day: Day) {
         Day::CutAfter(bytes) => join(client, store, bytes, true),
         Day::SilenceAfter(bytes) => join(client, store, bytes, false),
         Day::Silence => swallow(client),
+        Day::Conflict => {
+            let mut word = [0; 4];
+            while client.peek(&mut word).is_ok_and(|len| (1..word.len()).contains(&len)) {
+                std::thread::yield_now();
+            }
+            carry(client, store, if &word == b"PUT " { Day::Status(409) } else { Day::Good });
+        }
         Day::Status(status) => {
             // Who is answered before it has asked takes that for a connection that broke.
             let mut asked = BufReader::new(&client).lines();
