@@ -48,8 +48,13 @@ pub trait Device: Send {
     fn describe(&self) -> String;
 }
 
-/// Host memory of a KV pool. Stays mapped as long as the `Arc` lives.
-pub trait PoolMemory: Send + Sync {
+/// Host memory of a KV pool.
+///
+/// # Safety
+/// Others copy out of it and into it by address. For as long as the value lives, [`PoolMemory::as_ptr`] and [`PoolMemory::len`]
+/// always answer the same, so many bytes from there on are mapped, readable and writable, and no reference to any is alive
+/// while somebody else may write it. What [`PoolMemory::file`] tells of has as many bytes from there on, and cannot shrink.
+pub unsafe trait PoolMemory: Send + Sync {
     /// First byte.
     fn as_ptr(&self) -> *mut u8;
     /// Bytes.

@@ -33,7 +33,8 @@ impl Pool {
     }
 }
 
-impl PoolMemory for Pool {
+// SAFETY: the mapping is this value's own and stays as it is until it is dropped; the seals keep the size of its file.
+unsafe impl PoolMemory for Pool {
     fn as_ptr(&self) -> *mut u8 {
         self.map.as_mut_ptr()
     }

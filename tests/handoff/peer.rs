@@ -18,7 +18,8 @@ struct Lent(UnsafeCell<Vec<u64>>);
 // SAFETY: nobody writes it.
 unsafe impl Sync for Lent {}
 
-impl Memory for Lent {
+// SAFETY: the vector is never resized, nobody writes it, and no reference to its bytes outlives a call.
+unsafe impl Memory for Lent {
     fn as_ptr(&self) -> *mut u8 {
         // SAFETY: the vector is never resized.
         unsafe { (*self.0.get()).as_mut_ptr().cast() }

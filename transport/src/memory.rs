@@ -4,8 +4,17 @@ use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-/// Host memory that an agent may read from (as a peer's) or read into (as its own). Mapped as long as the value lives.
-pub trait Memory: Send + Sync {
+/// Host memory that an agent may read from (as a peer's) or read into (as its own).
+///
+/// # Safety
+/// Lanes copy by address, and check offsets against [`Memory::len`] alone. For as long as the value lives:
+///
+/// - [`Memory::as_ptr`] and [`Memory::len`] always answer the same, from any thread;
+/// - so many bytes from there on are mapped and readable, and writable if anything reads into them;
+/// - no reference to any of them is alive while a transfer reads into it. Bytes that are read while their owner writes them arrive
+///   torn, which whoever reads expects;
+/// - what [`Memory::file`] tells of has as many bytes from there on, and cannot shrink.
+pub unsafe trait Memory: Send + Sync {
     /// First byte.
     fn as_ptr(&self) -> *mut u8;
     /// Bytes.
@@ -62,7 +71,8 @@ struct Region {
 /// A memory that a transfer holds.
 struct Lent(Arc<dyn Memory>);
 
-impl Memory for Lent {
+// SAFETY: it answers what the memory that it holds does.
+unsafe impl Memory for Lent {
     fn as_ptr(&self) -> *mut u8 {
         self.0.as_ptr()
     }

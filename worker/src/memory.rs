@@ -15,7 +15,8 @@ impl Pool {
     }
 }
 
-impl Memory for Pool {
+// SAFETY: a pool's memory promises the same.
+unsafe impl Memory for Pool {
     fn as_ptr(&self) -> *mut u8 {
         self.0.as_ptr()
     }

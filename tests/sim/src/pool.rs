@@ -25,7 +25,8 @@ impl Pool {
     }
 }
 
-impl PoolMemory for Pool {
+// SAFETY: the words are never exchanged or resized, and atomics may be written through a shared reference.
+unsafe impl PoolMemory for Pool {
     fn as_ptr(&self) -> *mut u8 {
         self.0.as_ptr().cast_mut().cast()
     }

@@ -112,7 +112,8 @@ fn two_processes_and_a_kill() {
 /// Memory without a file behind it.
 struct Plain(Box<[std::sync::atomic::AtomicU8]>);
 
-impl Memory for Plain {
+// SAFETY: the box is never exchanged or resized, and atomics may be written through a shared reference.
+unsafe impl Memory for Plain {
     fn as_ptr(&self) -> *mut u8 {
         self.0.as_ptr().cast_mut().cast()
     }

@@ -139,7 +139,9 @@ impl SlabFile {
     }
 }
 
-impl Memory for SlabFile {
+// SAFETY: the mapping is this value's own and stays as it is until it is dropped. It is writable where the file was made here; what
+// others made is only read. Such a file has no seals: processes of one user trust each other not to cut them.
+unsafe impl Memory for SlabFile {
     fn as_ptr(&self) -> *mut u8 {
         self.base
     }
