@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use transport::{
-    AgentEvent, Completion, Copies, Copy, Hub, PostError, PrepareError, ReadBatch, RegionId, SendError, TransferError,
-    TransferState,
+    AgentEvent, Completion, Copies, Copy, Hub, Lane, PostError, PrepareError, ReadBatch, RegionId, SendError,
+    TransferError, TransferState,
 };
 
 #[test]
@@ -89,6 +89,33 @@ fn the_end_of_a_transfer_can_be_awaited() {
         pair.reader.ended();
         assert!(woken(&waker), "over {over}");
         assert!(matches!(ended.as_mut().poll(context), Poll::Ready(TransferState::Ended(Ok(_)))));
+    }
+}
+
+#[test]
+fn any_number_of_tasks_await_one_transfer() {
+    let pair = pair(Lane::Local, 64);
+    let gate = ProgressWord::mark(StepId(1), 0);
+    let prepared = pair.reader.agent.prepare(OWNER, vec![batch(64, gate, &[(0, 0)])]).expect("it is sound");
+    for _ in 0..2 {
+        let id = pair.reader.agent.post(&prepared).expect("there is room");
+        let wakers = [(); 3].map(|()| Arc::<Woken>::default());
+        let mut awaiting = wakers.clone().map(|waker| (Box::pin(prepared.ended()), Waker::from(waker)));
+        for (ended, waker) in &mut awaiting {
+            // A task that is woken by something else asks again.
+            for _ in 0..2 {
+                assert!(ended.as_mut().poll(&mut Context::from_waker(waker)).is_pending());
+            }
+        }
+        // Who gives up is not woken.
+        let [first, second, third] = awaiting;
+        drop(second);
+        pair.reader.agent.cancel(id);
+        pair.reader.ended();
+        assert_eq!(wakers.map(|waker| waker.0.load(Ordering::SeqCst)), [true, false, true]);
+        for (mut ended, waker) in [first, third] {
+            assert!(ended.as_mut().poll(&mut Context::from_waker(&waker)).is_ready());
+        }
     }
 }
 
