@@ -44,7 +44,8 @@ pub enum Copies {
     Strided {
         /// The first.
         first: Copy,
-        /// Bytes from the beginning of one to that of the next.
+        /// Bytes from the beginning of one to that of the next. What one writes, the next does not: `step.to` is no less than the
+        /// length of each.
         step: Copy,
         /// How many.
         count: u64,
@@ -211,6 +212,13 @@ fn check(
         if let Some(copy) = outside {
             return Err(PrepareError::OutOfBounds { copy, len: batch.len });
         }
+        // Each has room of its own, so no more of them than fit the destination.
+        if let &Copies::Strided { step, count, .. } = &batch.copies
+            && count > 1
+            && step.to < batch.len as u64
+        {
+            return Err(PrepareError::Overlap { step: step.to, len: batch.len });
+        }
     }
     Ok(())
 }
@@ -270,6 +278,14 @@ pub enum PrepareError {
         /// The copy.
         copy: Copy,
         /// Its bytes.
+        len: usize,
+    },
+    /// Strided copies of which each would be written over by the next.
+    #[error("copies of {len} bytes each go {step} bytes behind the one before, and would overwrite each other")]
+    Overlap {
+        /// Bytes from the beginning of one to that of the next, in the caller's region.
+        step: u64,
+        /// Bytes of each.
         len: usize,
     },
 }
