@@ -22,6 +22,10 @@ use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
+/// What mends it where devices may not pin memory.
+const MEMLOCK_MEND: &str = "raise the limit of locked memory: ulimit -l unlimited, LimitMEMLOCK=infinity in a systemd unit, \
+     or --ulimit memlock=-1 for a container";
+
 /// Reads peers' bytes and carries messages. Dropping it ends its transfers and connections, and leaves the hub.
 pub struct Agent {
     pub(crate) station: Arc<Station>,
@@ -69,9 +73,7 @@ impl Agent {
         let streams = config.listen.is_some() && config.lanes.contains(&Lane::Tcp);
         let streams = if streams { Some(Streams::new(config.posted_max)?) } else { None };
         let verbs = open_verbs(&config);
-        if let (Some(Lane::Rdma), true, Err(reason)) = (config.require, config.listen.is_some(), &verbs) {
-            return Err(io::Error::other(format!("transport.require is rdma, which cannot be taken: {reason}")));
-        }
+        check_required(&config, &verbs)?;
         let control = Control::new()?;
         let parts = StationParts { config, address, hub: hub.clone(), progress, control, streams, verbs, sink };
         let station = Arc::new(Station::new(parts));
@@ -125,6 +127,12 @@ impl Agent {
     /// ```
     pub fn register(&self, memory: Arc<dyn Memory>) -> RegionId {
         self.station.register(memory)
+    }
+
+    /// Whether peers can be reached over the lane that is required, with the memory that is registered by now: devices of `rdma` pin it,
+    /// which the system may refuse. To be asked once all of it is registered. Errors: why not, and what mends it.
+    pub fn check_required(&self) -> io::Result<()> {
+        check_required(&self.station.config, &self.station.verbs)
     }
 
     /// Ends the registration of a region and gives its memory back. Peers are told; one that asks for it all the same is refused
@@ -431,6 +439,21 @@ fn open_verbs(config: &AgentConfig) -> Result<Verbs, String> {
     verbs
 }
 
+/// Whether the lane `rdma` can be taken, where it is required. Errors: why not.
+fn check_required(config: &AgentConfig, verbs: &Result<Verbs, String>) -> io::Result<()> {
+    if config.require != Some(Lane::Rdma) || config.listen.is_none() {
+        return Ok(());
+    }
+    let reason = match verbs {
+        Err(reason) => reason.clone(),
+        Ok(verbs) => match verbs.failed() {
+            None => return Ok(()),
+            Some(reason) => format!("{reason}; {MEMLOCK_MEND}"),
+        },
+    };
+    Err(io::Error::other(format!("transport.require is rdma, which cannot be taken: {reason}")))
+}
+
 /// Opens the sockets by which other processes reach the agent.
 fn listen(hub: &Hub, config: &AgentConfig) -> io::Result<(Listeners, PeerAddress)> {
     let mut address = PeerAddress { process: hub.process(), ..PeerAddress::default() };
@@ -468,4 +491,30 @@ fn listen(hub: &Hub, config: &AgentConfig) -> io::Result<(Listeners, PeerAddress
         }
     }
     Ok((listeners, address))
+}
+
+#[cfg(all(test, feature = "rdma"))]
+mod tests {
+    use super::*;
+    use domain::Incarnation;
+
+    #[test]
+    fn a_required_lane_that_may_not_pin_memory_is_an_error_with_what_mends_it() {
+        let config = |require| AgentConfig {
+            require,
+            listen: Some(ListenConfig { bind: String::new(), advertise: String::new() }),
+            ..AgentConfig::in_process(WorkerId(0), Incarnation(1), "w0".to_owned(), 1)
+        };
+        let verbs = Ok(Verbs::without_devices());
+        assert!(check_required(&config(Some(Lane::Rdma)), &verbs).is_ok());
+        verbs.as_ref().expect("it is there").fail("rxe0 port 1: 4096 bytes cannot be registered".to_owned());
+        let error = check_required(&config(Some(Lane::Rdma)), &verbs).expect_err("nothing can be read over it");
+        let error = error.to_string();
+        for part in ["transport.require is rdma", "rxe0 port 1: 4096 bytes", "ulimit -l unlimited", "LimitMEMLOCK"] {
+            assert!(error.contains(part), "{error}");
+        }
+        for slower in [None, Some(Lane::Tcp)] {
+            assert!(check_required(&config(slower), &verbs).is_ok(), "peers are reached over another lane");
+        }
+    }
 }

@@ -84,6 +84,7 @@ pub fn join(
     for pool in Pool::all(device, &config.layout) {
         agent.register(pool);
     }
+    agent.check_required()?;
     Ok(agent)
 }
 

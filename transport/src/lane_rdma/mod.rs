@@ -84,7 +84,7 @@ impl Verbs {
 
     /// A lane whose protocol can be spoken and by which nothing can be read.
     #[cfg(test)]
-    fn without_devices() -> Self {
+    pub(crate) fn without_devices() -> Self {
         Self::over(Vec::new(), &RdmaConfig::default(), 1).expect("there is nothing that could fail")
     }
 
@@ -112,6 +112,12 @@ impl Verbs {
         self.failed.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// From now on no link is made.
+    pub(crate) fn fail(&self, reason: String) {
+        tracing::warn!(reason, "the lane rdma cannot be taken");
+        *self.failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(reason);
+    }
+
     /// Queue pairs on each rail of a link.
     fn queues(&self) -> usize {
         usize::from(self.config.queues).clamp(1, wire::QUEUES_MAX)
@@ -129,9 +135,7 @@ impl Verbs {
             .iter()
             .try_for_each(|rail| rail.register(memory).map_err(|reason| format!("{}: {reason}", rail.name)));
         if let Err(reason) = registered {
-            tracing::warn!(reason, "the lane rdma cannot be taken");
-            *self.failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(reason);
-            return;
+            return self.fail(reason);
         }
         self.memories.lock().unwrap_or_else(PoisonError::into_inner).insert(id, memory.clone());
         self.desk.ask(Order::ShowRegions);
