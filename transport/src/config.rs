@@ -5,6 +5,9 @@ use crate::tls::Tls;
 use domain::{Incarnation, Secret, WorkerId};
 use std::time::Duration;
 
+/// How often faster lanes are looked for: seldom enough to cost nothing, and soon beside how long a device or a cable is down.
+const SURVEY_EVERY: Duration = Duration::from_secs(60);
+
 /// Settings of an agent.
 #[derive(Clone, Debug)]
 pub struct AgentConfig {
@@ -31,6 +34,8 @@ pub struct AgentConfig {
     pub tcp: TcpConfig,
     /// Settings of the lane `rdma`.
     pub rdma: RdmaConfig,
+    /// How often faster lanes to a peer are looked for, than the one that is taken, where one may come or come back.
+    pub survey_every: Duration,
     /// Of the layout that its regions have: the same number where the same offsets mean the same. Peers of another are
     /// refused.
     pub fingerprint: u64,
@@ -51,6 +56,7 @@ impl AgentConfig {
             tls: None,
             tcp: TcpConfig::default(),
             rdma: RdmaConfig::default(),
+            survey_every: SURVEY_EVERY,
             fingerprint: 0,
         }
     }

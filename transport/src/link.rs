@@ -1,12 +1,14 @@
 //! A connected peer: the way to its bytes, and whether it is still there.
 
+use crate::crowd::Crowd;
 use crate::lane::Lane;
 use crate::lane_rdma::RdmaWay;
 use crate::lane_tcp::TcpWay;
 use crate::mapping::Mapping;
 use crate::memory::{Memory, RegionId};
+use crate::pace::Pace;
+use crate::peers::Known;
 use crate::progress_page::ProgressView;
-use crate::ranking::Pace;
 use crate::station::Station;
 use crate::wake::{SharedFutex, Wake};
 use domain::{Incarnation, WorkerId};
@@ -22,7 +24,7 @@ pub(crate) struct Link {
     pub(crate) name: String,
     pub(crate) way: Way,
     gone: AtomicBool,
-    pace: Mutex<Pace>,
+    pace: Arc<Mutex<Pace>>,
 }
 
 /// How the peer's bytes are read.
@@ -41,7 +43,22 @@ pub(crate) enum Way {
     Tcp(TcpWay),
 }
 
+impl Way {
+    fn lane(&self) -> Lane {
+        match self {
+            Way::Local(_) => Lane::Local,
+            Way::Shm { .. } => Lane::Shm,
+            Way::Rdma(_) => Lane::Rdma,
+            Way::Tcp(_) => Lane::Tcp,
+        }
+    }
+}
+
+/// The links of an agent over each lane.
+pub(crate) type Crowds = [Arc<Crowd>; Lane::COUNT];
+
 /// Memory of a peer that this process can copy from. Mapped as long as the value lives.
+#[derive(Clone)]
 pub(crate) enum Source {
     Own(Arc<dyn Memory>),
     Mapped(Arc<Mapping>),
@@ -64,17 +81,18 @@ impl Source {
 }
 
 impl Link {
-    pub(crate) fn new(peer: WorkerId, incarnation: Incarnation, name: String, way: Way) -> Self {
-        Self { peer, incarnation, name, way, gone: AtomicBool::new(false), pace: Mutex::default() }
+    /// `crowds`: of the agent's lanes.
+    pub(crate) fn new(known: &Known, way: Way, crowds: &Crowds) -> Self {
+        let pace = Arc::new(Mutex::new(Pace::among(crowds[way.lane() as usize].clone())));
+        if let Way::Tcp(way) = &way {
+            way.tell(pace.clone());
+        }
+        let Known { id: peer, incarnation, ref name, .. } = *known;
+        Self { peer, incarnation, name: name.clone(), way, gone: AtomicBool::new(false), pace }
     }
 
     pub(crate) fn lane(&self) -> Lane {
-        match self.way {
-            Way::Local(_) => Lane::Local,
-            Way::Shm { .. } => Lane::Shm,
-            Way::Rdma(_) => Lane::Rdma,
-            Way::Tcp(_) => Lane::Tcp,
-        }
+        self.way.lane()
     }
 
     pub(crate) fn is_gone(&self) -> bool {
@@ -86,8 +104,15 @@ impl Link {
         self.pace.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The same, for whoever accounts for what it brings.
+    #[cfg(feature = "rdma")]
+    pub(crate) fn shared_pace(&self) -> Arc<Mutex<Pace>> {
+        self.pace.clone()
+    }
+
     /// The peer left. `false`: that was known.
     pub(crate) fn leave(&self) -> bool {
+        self.pace().end();
         !self.gone.swap(true, Ordering::AcqRel)
     }
 

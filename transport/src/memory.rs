@@ -38,6 +38,18 @@ pub(crate) const REGIONS_MAX: usize = 4096;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
 pub struct RegionId(pub u32);
 
+/// Takes note of a region of a peer. Errors, in words: it is known already, or there are too many.
+pub(crate) fn take_note<T>(regions: &mut BTreeMap<RegionId, T>, id: RegionId, region: T) -> Result<(), String> {
+    if regions.contains_key(&id) {
+        return Err(format!("it tells of region {} a second time", id.0));
+    }
+    if regions.len() == REGIONS_MAX {
+        return Err(format!("it has more than {REGIONS_MAX} regions"));
+    }
+    regions.insert(id, region);
+    Ok(())
+}
+
 /// Why a region stays registered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum DeregisterError {

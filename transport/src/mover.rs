@@ -132,7 +132,10 @@ impl Posted {
                     break;
                 }
             }
-            self.begun.get_or_insert(begin);
+            if left == TURN_BYTES {
+                self.begun.get_or_insert(begin);
+                self.transfer.link.pace().begin_copy(begin);
+            }
             let Cursor { piece, offset, .. } = self.next;
             if piece == 0 && offset == 0 {
                 note(Moment::Begun, self.id, &self.transfer.link, || (batch.gate, batch.bytes()));
@@ -150,7 +153,9 @@ impl Posted {
             }
         }
         if left < TURN_BYTES {
-            self.wire += now().duration_since(begin);
+            let end = now();
+            self.wire += end.duration_since(begin);
+            self.transfer.link.pace().end_copy((TURN_BYTES - left) as u64, end);
         }
         left < TURN_BYTES
     }

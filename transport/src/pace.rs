@@ -1,99 +1,232 @@
-//! How fast a mover reads and writes lately, which says how long more will take.
+//! How fast a lane to a peer is lately, and when it has become too slow: decisions over what others measured. Time is an argument.
 
-use std::sync::Mutex;
+use crate::crowd::Crowd;
+use crate::lane::Probe;
+use crate::ranking::seconds;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Share of what is remembered that the newest transfer replaces.
-const NEWEST: f64 = 1.0 / 32.0;
+/// A lane shows how fast it is while so many bytes are due: fewer say more of latency than of bandwidth.
+const BULK_BYTES: u64 = 256 << 10;
+/// So many bytes in so much time are one measurement.
+const SAMPLE_BYTES: u64 = 1 << 20;
+const SAMPLE_TIME: Duration = Duration::from_millis(10);
+/// Weight of the newest measurement in the moving averages.
+const NEWEST: f64 = 1.0 / 16.0;
+/// What the lane did in so many measurements is what it is expected to do from then on.
+const CALIBRATING: u32 = 64;
+/// A lane is too slow under this share of what it is expected to do, and is no longer above the other.
+const FLOOR: f64 = 0.25;
+const RECOVERED: f64 = 0.5;
+/// A measurement counts as no more than this share: what was in a buffer already is there at once, and would hide a fall.
+const SHARE_MAX: f64 = 2.0;
 
-/// Something of reads and of writes.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Both<T> {
-    pub(crate) read: T,
-    pub(crate) written: T,
+/// How fast a lane to a peer is lately, beside how fast it was when it was first read over. What counts is what the link as a whole
+/// brought in the time in which bytes were due, however many transfers took turns; and beside it, what it would have brought if
+/// the other links of the lane had not read at the same time. A lane has become slow if both have fallen: the first also
+/// falls where many peers are read at once, the second also where one is read alone that never needed the whole lane.
+#[derive(Debug, Default)]
+pub(crate) struct Pace {
+    /// As measured when the peer was connected.
+    probe: Probe,
+    crowd: Arc<Crowd>,
+    /// Bytes that nothing but the link keeps from coming.
+    due: u64,
+    /// Threads of this process that copy.
+    copying: u32,
+    /// Nothing is due any more, whatever is said.
+    is_over: bool,
+    /// While bytes are due: up to when that is accounted for.
+    since: Option<Since>,
+    /// Since the last measurement.
+    sample: Sample,
+    /// Bytes a second, lately.
+    bytes_per_s: f64,
+    measured: u32,
+    /// All that was measured while the lane was calibrated.
+    calibration: Sample,
+    /// What was measured lately, as shares of what is expected.
+    own: f64,
+    fair: f64,
+    is_slow: bool,
+    untold: Option<Slow>,
 }
 
-impl Both<Pace> {
-    /// A transfer of so many bytes ended, as in [`Pace::ended`].
-    pub(crate) fn ended(&mut self, bytes: Both<u64>, begun: Instant, now: Instant) {
-        match bytes {
-            Both { read: 1.., written: 0 } => self.read.ended(bytes.read, begun, now),
-            Both { read: 0, written: 1.. } => self.written.ended(bytes.written, begun, now),
-            // Of a mixture nobody knows which part took how long.
+/// Up to when something is accounted for.
+#[derive(Debug)]
+struct Since {
+    /// What is due is not expected before this, if it is later.
+    expected: Instant,
+    now: Instant,
+    /// What of the time had fallen to a link then.
+    share: Duration,
+}
+
+/// What a link brought.
+#[derive(Debug, Default)]
+struct Sample {
+    bytes: u64,
+    /// In so much time in which bytes were due.
+    busy: Duration,
+    /// Of which so much fell to this link.
+    share: Duration,
+}
+
+impl Sample {
+    fn bytes_per_s(&self) -> f64 {
+        self.bytes as f64 / self.busy.as_secs_f64().max(f64::EPSILON)
+    }
+
+    /// What they would be if the link had been alone.
+    fn fair_bytes_per_s(&self) -> f64 {
+        self.bytes as f64 / self.share.as_secs_f64().max(f64::EPSILON)
+    }
+}
+
+/// A lane has fallen under its floor.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Slow {
+    /// Bytes a second, lately.
+    pub(crate) bytes_per_s: f64,
+    /// What they were when the reads began.
+    pub(crate) expected: f64,
+}
+
+impl Pace {
+    /// That of a link which shares its lane with others.
+    pub(crate) fn among(crowd: Arc<Crowd>) -> Self {
+        Self { crowd, ..Self::default() }
+    }
+
+    /// From now on so many bytes are due.
+    pub(crate) fn due(&mut self, bytes: u64, now: Instant) {
+        self.pass(now);
+        self.due = bytes;
+        self.turn(now, Duration::ZERO);
+    }
+
+    /// From now on so many bytes are due, of which some were asked for just now: they cannot be there before the latency has passed.
+    pub(crate) fn asked(&mut self, bytes: u64, now: Instant) {
+        self.pass(now);
+        self.due = bytes;
+        self.turn(now, Duration::from_secs_f64(self.probe.latency_s));
+    }
+
+    /// A thread of this process copies from now on.
+    pub(crate) fn begin_copy(&mut self, now: Instant) {
+        self.pass(now);
+        self.copying += 1;
+        self.turn(now, Duration::ZERO);
+    }
+
+    /// Such a thread has copied so many bytes.
+    pub(crate) fn end_copy(&mut self, bytes: u64, now: Instant) {
+        self.brought(bytes, now);
+        self.copying = self.copying.saturating_sub(1);
+        self.turn(now, Duration::ZERO);
+    }
+
+    /// So many bytes have come. To be said before they are no longer due.
+    pub(crate) fn brought(&mut self, bytes: u64, now: Instant) {
+        self.pass(now);
+        if self.since.is_some() {
+            self.sample.bytes += bytes;
+        }
+        if self.sample.bytes >= SAMPLE_BYTES && self.sample.busy >= SAMPLE_TIME {
+            self.measure();
+        }
+    }
+
+    /// The link is gone: it has no part of the lane any more.
+    pub(crate) fn end(&mut self) {
+        self.is_over = true;
+        if self.since.take().is_some() {
+            self.crowd.leave();
+        }
+    }
+
+    /// Accounts for the time until now.
+    fn pass(&mut self, now: Instant) {
+        let Some(since) = &mut self.since else { return };
+        let share = self.crowd.share(now);
+        let busy = now.saturating_duration_since(since.expected.max(since.now));
+        if !busy.is_zero() {
+            let part = busy.as_secs_f64() / now.duration_since(since.now).as_secs_f64();
+            self.sample.busy += busy;
+            self.sample.share += share.saturating_sub(since.share).mul_f64(part);
+        }
+        (since.now, since.share) = (since.now.max(now), share);
+    }
+
+    /// Enters the crowd, or leaves it, by what is due now. Time counts after `latency`.
+    fn turn(&mut self, now: Instant, latency: Duration) {
+        let is_busy = !self.is_over && (self.due >= BULK_BYTES || self.copying > 0);
+        match (is_busy, self.since.is_some()) {
+            (true, false) => {
+                let share = self.crowd.enter(now);
+                self.since = Some(Since { expected: now + latency, now, share });
+            }
+            (false, true) => {
+                self.since = None;
+                self.crowd.leave();
+            }
             _ => {}
         }
     }
 
-    /// How long so many would take, as in [`Pace::predict`].
-    pub(crate) fn predict(&self, bytes: Both<u64>) -> Option<Duration> {
-        Some(self.read.predict(bytes.read)? + self.written.predict(bytes.written)?)
-    }
-}
-
-impl Both<u64> {
-    pub(crate) fn sum(&self) -> u64 {
-        self.read + self.written
-    }
-}
-
-/// How fast a mover is.
-pub(crate) type Paces = Mutex<Both<Pace>>;
-
-/// How fast bytes went one way lately.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Pace {
-    bytes: f64,
-    seconds: f64,
-    last: Option<Instant>,
-}
-
-impl Pace {
-    /// A transfer of so many bytes ended now that began at `begun`. Several that are under way share the devices, or the store, so that the time of each begins where the one before it ended.
-    fn ended(&mut self, bytes: u64, begun: Instant, now: Instant) {
-        let since = self.last.map_or(begun, |last| last.max(begun));
-        self.last = Some(now);
-        self.bytes += bytes as f64 - self.bytes * NEWEST;
-        self.seconds += now.saturating_duration_since(since).as_secs_f64() - self.seconds * NEWEST;
-    }
-
-    /// How long so many bytes would take. `None`: nothing was measured.
-    fn predict(&self, bytes: u64) -> Option<Duration> {
-        if bytes == 0 {
-            return Some(Duration::ZERO);
+    fn measure(&mut self) {
+        let sample = std::mem::take(&mut self.sample);
+        let weight = NEWEST.max(1.0 / f64::from(self.measured + 1));
+        self.bytes_per_s += weight * (sample.bytes_per_s() - self.bytes_per_s);
+        if self.measured < CALIBRATING {
+            self.measured += 1;
+            self.calibration.bytes += sample.bytes;
+            self.calibration.busy += sample.busy;
+            self.calibration.share += sample.share;
+            (self.own, self.fair) = (1.0, 1.0);
+            return;
         }
-        let known = self.bytes > 0.0 && self.seconds > 0.0;
-        known.then(|| Duration::from_secs_f64(bytes as f64 / self.bytes * self.seconds))
+        let share = |newest: f64, expected: f64| (newest / expected).min(SHARE_MAX);
+        self.own += NEWEST * (share(sample.bytes_per_s(), self.calibration.bytes_per_s()) - self.own);
+        self.fair += NEWEST * (share(sample.fair_bytes_per_s(), self.calibration.fair_bytes_per_s()) - self.fair);
+        let better = self.own.max(self.fair);
+        if self.is_slow {
+            self.is_slow = better < RECOVERED;
+        } else if better < FLOOR {
+            self.is_slow = true;
+            let expected = self.calibration.bytes_per_s();
+            self.untold = Some(Slow { bytes_per_s: self.own * expected, expected });
+        }
+    }
+
+    /// Whether it has become slow and nobody was told. It stays slow until it recovers, so this is said once for each fall.
+    pub(crate) fn take_slow(&mut self) -> Option<Slow> {
+        self.untold.take()
+    }
+
+    /// Whether it has become slow and has not recovered.
+    pub(crate) fn is_slow(&self) -> bool {
+        self.is_slow
+    }
+
+    /// What was measured when the peer was connected. What was read for that is no measure of what comes.
+    pub(crate) fn probed(&mut self, probe: Probe) {
+        self.end();
+        *self = Self { probe, ..Self::among(self.crowd.clone()) };
+    }
+
+    /// What it costs to read, by the probe and by what reads did since.
+    pub(crate) fn lately(&self) -> Probe {
+        let bytes_per_s = if self.measured > 0 { self.bytes_per_s } else { self.probe.bytes_per_s };
+        Probe { bytes_per_s, ..self.probe }
+    }
+
+    /// How long a read of so many bytes would take. `None`: nothing was measured.
+    pub(crate) fn predict(&self, bytes: u64) -> Option<Duration> {
+        let lately = self.lately();
+        (lately.bytes_per_s > 0.0).then(|| Duration::from_secs_f64(seconds(&lately, bytes as f64)))
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    #[expect(clippy::disallowed_methods, reason = "any instant will do")]
-    fn what_ends_together_shares_the_time() {
-        const STEP: Duration = Duration::from_millis(10);
-        let (mut pace, mut now) = (Pace::default(), Instant::now());
-        assert_eq!(pace.predict(0), Some(Duration::ZERO));
-        assert_eq!(pace.predict(1), None);
-        let is_about = |pace: Pace, bytes, expected: Duration| {
-            let found = pace.predict(bytes).expect("it was measured");
-            assert!(found > expected.mul_f64(0.9) && found < expected.mul_f64(1.1), "{found:?}, not {expected:?}");
-        };
-        // Four at a time, which began together and end together.
-        for _ in 0..50 {
-            let begun = now;
-            now += STEP;
-            (0..4).for_each(|_| pace.ended(1000, begun, now));
-        }
-        is_about(pace, 4000, STEP);
-        // One at a time with pauses in between, each four times as fast.
-        for _ in 0..200 {
-            let begun = now + 3 * STEP;
-            now = begun + STEP;
-            pace.ended(16_000, begun, now);
-        }
-        is_about(pace, 4000, STEP / 4);
-    }
-}
+mod tests;

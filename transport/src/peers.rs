@@ -52,6 +52,13 @@ pub(crate) struct Known {
     pub(crate) address: PeerAddress,
 }
 
+/// An attempt to connect a peer, and what was known of it. Who forgets the peer ends the attempt: what comes of it is nobody's.
+#[derive(Clone, Debug)]
+pub(crate) struct Attempt {
+    pub(crate) peer: Known,
+    number: u64,
+}
+
 #[derive(Default)]
 pub(crate) struct Peers(Mutex<Inner>);
 
@@ -62,6 +69,8 @@ struct Inner {
     wanted: Vec<WorkerId>,
     /// Peers to whom messages wait.
     writable: Vec<WorkerId>,
+    /// Attempts that were begun.
+    attempts: u64,
 }
 
 #[derive(Default)]
@@ -84,7 +93,8 @@ struct Peer {
 enum State {
     #[default]
     Idle,
-    Connecting,
+    /// By the attempt of this number.
+    Connecting(u64),
     Connected(Arc<Link>, LaneStatus),
 }
 
@@ -93,6 +103,14 @@ impl Peer {
         match &self.state {
             State::Connected(link, _) if !link.is_gone() => Some(link),
             _ => None,
+        }
+    }
+
+    /// The attempt that connects it, if one does.
+    fn attempt(&self) -> Option<Attempt> {
+        match self.state {
+            State::Connecting(number) => Some(Attempt { peer: self.known.clone()?, number }),
+            State::Idle | State::Connected(..) => None,
         }
     }
 
@@ -120,22 +138,21 @@ impl Peers {
         self.lock().peers.iter().filter_map(status).collect()
     }
 
-    /// Takes the peers that want to be connected, each with what is known of it and the earliest time.
-    pub(crate) fn take_wanted(&self) -> Vec<(Known, Option<Instant>)> {
+    /// Takes the attempts to connect peers that were begun, each with its earliest time.
+    pub(crate) fn take_wanted(&self) -> Vec<(Attempt, Option<Instant>)> {
         let mut inner = self.lock();
         let wanted = std::mem::take(&mut inner.wanted);
         wanted
             .iter()
             .filter_map(|id| inner.peers.get(id))
-            .filter_map(|peer| Some((peer.known.clone()?, peer.not_before)))
+            .filter_map(|peer| Some((peer.attempt()?, peer.not_before)))
             .collect()
     }
 
-    /// What is known of a peer that is being connected.
-    pub(crate) fn connecting(&self, id: WorkerId) -> Option<Known> {
-        let inner = self.lock();
-        let peer = inner.peers.get(&id).filter(|peer| matches!(peer.state, State::Connecting))?;
-        peer.known.clone()
+    /// The attempt with what is known of the peer by now. `None`: it was given up.
+    pub(crate) fn connecting(&self, attempt: &Attempt) -> Option<Attempt> {
+        let now = self.lock().peers.get(&attempt.peer.id)?.attempt()?;
+        (now.number == attempt.number).then_some(now)
     }
 
     /// Takes the peers to whom messages wait.
@@ -155,22 +172,15 @@ impl Peers {
         Some(message)
     }
 
-    /// An attempt to connect succeeded: whether the peer had been connected before. `None`: it is no longer wanted, since a
-    /// newer life of the peer is known.
-    pub(crate) fn connected(&self, link: &Arc<Link>, status: LaneStatus) -> Option<bool> {
+    /// An attempt to connect succeeded: whether the peer had been connected before. `None`: it is no longer wanted, since the
+    /// attempt was given up, or a newer life of the peer is known.
+    pub(crate) fn connected(&self, attempt: &Attempt, link: &Arc<Link>, status: LaneStatus) -> Option<bool> {
         let mut inner = self.lock();
         let peer = inner.peers.get_mut(&link.peer)?;
-        match &peer.known {
-            Some(known) if known.incarnation == link.incarnation => {}
-            Some(_) => {
-                inner.wanted.push(link.peer);
-                return None;
-            }
-            // It was forgotten meanwhile.
-            None => {
-                peer.state = State::Idle;
-                return None;
-            }
+        let now = peer.attempt().filter(|now| now.number == attempt.number)?;
+        if now.peer.incarnation != link.incarnation {
+            inner.wanted.push(link.peer);
+            return None;
         }
         (peer.failures, peer.not_before) = (0, None);
         peer.state = State::Connected(link.clone(), status);
@@ -200,12 +210,13 @@ impl Peers {
         Ok(before)
     }
 
-    /// An attempt to connect `tried` failed at `now`. `false`: a newer life of the peer is known and wanted instead.
-    pub(crate) fn failed(&self, tried: &Known, now: Instant) -> bool {
+    /// An attempt failed at `now`. `false`: it was given up, or a newer life of the peer is known and wanted instead.
+    pub(crate) fn failed(&self, tried: &Attempt, now: Instant) -> bool {
         let mut inner = self.lock();
-        let Some(peer) = inner.peers.get_mut(&tried.id) else { return true };
-        if peer.known.as_ref().is_some_and(|known| known.incarnation != tried.incarnation) {
-            inner.wanted.push(tried.id);
+        let Some(peer) = inner.peers.get_mut(&tried.peer.id) else { return false };
+        let Some(current) = peer.attempt().filter(|current| current.number == tried.number) else { return false };
+        if current.peer.incarnation != tried.peer.incarnation {
+            inner.wanted.push(tried.peer.id);
             return false;
         }
         let back_off = BACK_OFF_MIN.saturating_mul(1 << peer.failures.min(16)).min(BACK_OFF_MAX);
@@ -271,15 +282,26 @@ impl Station {
         }
     }
 
-    /// Forgets where a peer is, and ends the connection to it.
+    /// Forgets where a peer is, and ends the connection to it, or the attempt to connect it.
     pub(crate) fn let_go(&self, id: WorkerId) {
+        const REASON: &str = "this agent forgot it";
         let mut inner = self.peers.lock();
-        let Some(peer) = inner.peers.get_mut(&id) else { return };
+        let Inner { peers, wanted, .. } = &mut *inner;
+        let Some(peer) = peers.get_mut(&id) else { return };
         peer.known = None;
         let link = peer.link().cloned();
+        let was_connecting = matches!(peer.state, State::Connecting(_));
+        if was_connecting {
+            peer.state = State::Idle;
+            peer.drop_messages();
+            wanted.retain(|&other| other != id);
+        }
         drop(inner);
+        if was_connecting {
+            self.tell(AgentEvent::Lost { peer: id, reason: REASON.to_owned() });
+        }
         if let Some(link) = link {
-            self.lose(&link, "this agent forgot it");
+            self.lose(&link, REASON);
         }
     }
 
@@ -303,8 +325,9 @@ impl Station {
 
     fn want(&self, inner: &mut Inner, id: WorkerId) -> Outcome {
         let here = self.hub.find(id).filter(|station| !station.is_gone());
-        let peer = inner.peers.entry(id).or_default();
-        if peer.link().is_some() || matches!(peer.state, State::Connecting) {
+        let Inner { peers, wanted, attempts, .. } = inner;
+        let peer = peers.entry(id).or_default();
+        if peer.link().is_some() || matches!(peer.state, State::Connecting(_)) {
             return Outcome::Nothing;
         }
         let is_here = peer.known.as_ref().is_none_or(|known| known.address.process == self.hub.process());
@@ -320,9 +343,8 @@ impl Station {
             Some(station) if self.config.lanes.contains(&Lane::Local) => {
                 let name = station.config.name.clone();
                 let probe = self.hub.probe(crate::probe::local);
-                let status =
-                    LaneStatus { peer: name.clone(), lane: Lane::Local, tls: false, probe, passed_over: Vec::new() };
-                let link = Link::new(id, station.config.incarnation, name, Way::Local(station));
+                let status = LaneStatus { peer: name, lane: Lane::Local, tls: false, probe, passed_over: Vec::new() };
+                let link = Link::new(&station.known(), Way::Local(station), &self.crowds);
                 link.pace().probed(probe);
                 peer.state = State::Connected(Arc::new(link), status.clone());
                 Outcome::Event(AgentEvent::Connected { peer: id, status })
@@ -336,8 +358,9 @@ impl Station {
                     let reason = format!("nobody said where worker {id} is, and it is not in this process");
                     return Outcome::Event(AgentEvent::Lost { peer: id, reason });
                 }
-                peer.state = State::Connecting;
-                inner.wanted.push(id);
+                *attempts += 1;
+                peer.state = State::Connecting(*attempts);
+                wanted.push(id);
                 Outcome::Wanted
             }
         }
@@ -357,7 +380,7 @@ impl Station {
                 let message = AgentEvent::Message { from: self.config.id, bytes };
                 if station.deliver(message) { Ok(()) } else { Err(SendError::Full(id)) }
             }
-            None if !matches!(peer.state, State::Connecting) => Err(SendError::NotConnected(id)),
+            None if !matches!(peer.state, State::Connecting(_)) => Err(SendError::NotConnected(id)),
             _ if peer.messages.len() == MESSAGES_MAX || peer.message_bytes + bytes.len() > MESSAGE_BYTES_QUEUED_MAX => {
                 Err(SendError::Full(id))
             }

@@ -5,6 +5,8 @@
 //! `rdma`. Time is an argument. What is deliberately absent: how a rail is ended, tried, or its reads repeated, which is each
 //! lane's.
 
+use crate::pace::Pace;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Rails of a link, over all lanes.
@@ -72,6 +74,8 @@ pub(crate) struct Rails {
     judged_at: Instant,
     /// Since when none is up.
     none_up: Option<Instant>,
+    /// What is told of all that is due and comes.
+    pace: Option<Arc<Mutex<Pace>>>,
 }
 
 #[derive(Debug)]
@@ -173,7 +177,19 @@ impl Rails {
     pub(crate) fn new(trials: &[Option<Option<f64>>], now: Instant) -> Self {
         let rails: Vec<Rail> = trials.iter().map(|&outcome| Rail::new(outcome, now)).collect();
         let none_up = (!rails.iter().any(Rail::is_up)).then_some(now);
-        Self { rails, judged_at: now + JUDGED_EVERY, none_up }
+        Self { rails, judged_at: now + JUDGED_EVERY, none_up, pace: None }
+    }
+
+    /// Says to `pace` from now on what is due over all rails, and what comes.
+    pub(crate) fn tell(&mut self, pace: Arc<Mutex<Pace>>) {
+        self.pace = Some(pace);
+    }
+
+    fn say(&self, say: impl FnOnce(&mut Pace, u64)) {
+        if let Some(pace) = &self.pace {
+            let due = self.rails.iter().map(|rail| rail.due).sum();
+            say(&mut pace.lock().unwrap_or_else(PoisonError::into_inner), due);
+        }
     }
 
     /// The rails of a link that was just made, of which those that are `there` are being tried.
@@ -205,12 +221,18 @@ impl Rails {
     pub(crate) fn ask(&mut self, rail: usize, bytes: u64, due: bool, now: Instant) {
         self.rails[rail].asked += bytes;
         if due {
-            self.due(rail, bytes, now);
+            self.add_due(rail, bytes, now);
+            self.say(|pace, due| pace.asked(due, now));
         }
     }
 
     /// Nothing else keeps bytes from coming that a rail was asked for before.
     pub(crate) fn due(&mut self, rail: usize, bytes: u64, now: Instant) {
+        self.add_due(rail, bytes, now);
+        self.say(|pace, due| pace.due(due, now));
+    }
+
+    fn add_due(&mut self, rail: usize, bytes: u64, now: Instant) {
         if self.rails.iter().all(|rail| rail.due == 0) {
             self.judged_at = now + JUDGED_EVERY;
         }
@@ -232,6 +254,10 @@ impl Rails {
         rail.due = rail.due.saturating_sub(bytes);
         rail.heard = now;
         rail.pass(now);
+        self.say(|pace, due| {
+            pace.brought(bytes, now);
+            pace.due(due, now);
+        });
     }
 
     /// Bytes that a rail was asked for are not wanted any more.
@@ -240,6 +266,7 @@ impl Rails {
         rail.asked = rail.asked.saturating_sub(bytes);
         rail.due = rail.due.saturating_sub(if due { bytes } else { 0 });
         rail.pass(now);
+        self.say(|pace, due| pace.due(due, now));
     }
 
     /// Judges the rails, if it is time to: one that has to be put aside, and why. Whoever asks puts it aside and asks again.
@@ -292,6 +319,7 @@ impl Rails {
         rail.pause = (rail.pause * 2).min(PAUSE_MAX);
         (rail.asked, rail.due, rail.brought, rail.busy, rail.busy_since) = (0, 0, 0, Duration::ZERO, None);
         (rail.samples, rail.sampled_at) = (0, None);
+        self.say(|pace, due| pace.due(due, now));
         if self.up() == 0 {
             self.none_up.get_or_insert(now);
         }

@@ -7,7 +7,7 @@ use crate::event::{AgentEvent, Completion, TransferError, TransferId, TransferRe
 use crate::hub::Hub;
 use crate::lane_rdma::Verbs;
 use crate::lane_tcp::{self, Streams};
-use crate::link::Link;
+use crate::link::{Crowds, Link};
 use crate::memory::{DeregisterError, Memory, RegionId, Regions};
 use crate::mover::{Movers, copy_at_once};
 use crate::peers::{Known, Peers};
@@ -44,6 +44,7 @@ pub(crate) struct Station {
     /// Where it may take the lane `rdma`; else why not, in words.
     pub(crate) verbs: Result<Verbs, String>,
     pub(crate) counts: Counts,
+    pub(crate) crowds: Crowds,
     sink: Sink,
     regions: Mutex<Regions>,
     gone: AtomicBool,
@@ -91,6 +92,7 @@ impl Station {
             streams,
             verbs,
             counts: Counts::default(),
+            crowds: Crowds::default(),
             sink,
             regions: Mutex::default(),
             gone: AtomicBool::new(false),
@@ -240,7 +242,7 @@ impl Station {
     /// A transfer brought all its bytes, and those.
     pub(crate) fn read(&self, link: &Arc<Link>, report: &TransferReport) {
         self.counts.read(report.lane, report.bytes);
-        let slow = link.pace().read(report.bytes, report.wire);
+        let slow = link.pace().take_slow();
         if let Some(slow) = slow {
             self.control.slow(link.clone(), slow);
         }

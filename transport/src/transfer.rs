@@ -9,6 +9,8 @@ use crate::memory::{Memory, RegionId};
 use crate::prepared::{Lent, Plan, Prepared};
 use crate::station::Station;
 use domain::WorkerId;
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::{Arc, Weak};
 
 /// One contiguous read.
@@ -142,7 +144,8 @@ impl Prepared {
         checksums: bool,
         own: impl Fn(RegionId) -> Option<Arc<dyn Memory>>,
     ) -> Result<Self, PrepareError> {
-        check(&link, &batches, &own)?;
+        let mut sources = Sources { link: &link, held: BTreeMap::new() };
+        check(&mut sources, &batches, &own)?;
         let bytes = batches.iter().map(|batch| batch.len as u64 * batch.copies.count()).sum();
         let runs = merge(batches, link.progress());
         let destination = |id| own(id).ok_or(PrepareError::NoRegion { peer: None, region: id });
@@ -153,7 +156,7 @@ impl Prepared {
                 let batch = |run: Run| {
                     let missing = PrepareError::NoRegion { peer: Some(link.peer), region: run.source };
                     Ok(Batch {
-                        source: link.source(run.source).ok_or(missing)?,
+                        source: sources.held.get(&run.source).cloned().ok_or(missing)?,
                         destination: destination(run.destination)?,
                         gate: run.gate,
                         pieces: run.pieces,
@@ -187,14 +190,37 @@ impl Transfer {
     }
 }
 
+/// The regions of a peer that a transfer reads. What is copied out of is looked up once: a peer may exchange it at any time, and
+/// what was checked must be what is read.
+struct Sources<'a> {
+    link: &'a Link,
+    held: BTreeMap<RegionId, Source>,
+}
+
+impl Sources<'_> {
+    /// Bytes of a region.
+    fn len(&mut self, id: RegionId) -> Option<u64> {
+        if let Way::Rdma(_) | Way::Tcp(_) = self.link.way {
+            // Its owner, or the device, refuses what is outside.
+            return self.link.region_len(id);
+        }
+        let source = match self.held.entry(id) {
+            Entry::Occupied(held) => held.into_mut(),
+            Entry::Vacant(place) => place.insert(self.link.source(id)?),
+        };
+        Some(source.len() as u64)
+    }
+}
+
 fn check(
-    link: &Link,
+    sources: &mut Sources<'_>,
     batches: &[ReadBatch],
     own: &impl Fn(RegionId) -> Option<Arc<dyn Memory>>,
 ) -> Result<(), PrepareError> {
     for batch in batches {
         let missing = |peer, region| PrepareError::NoRegion { peer, region };
-        let from = link.region_len(batch.source).ok_or(missing(Some(link.peer), batch.source))?;
+        let peer = Some(sources.link.peer);
+        let from = sources.len(batch.source).ok_or(missing(peer, batch.source))?;
         let to = own(batch.destination).ok_or(missing(None, batch.destination))?.len() as u64;
         let inside = |offset: u64, len: u64| offset.checked_add(batch.len as u64).is_some_and(|end| end <= len);
         let leaves = |copy: &Copy| !inside(copy.from, from) || !inside(copy.to, to);
@@ -316,6 +342,15 @@ pub enum PostError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::link::Crowds;
+    use crate::mapping::Mapping;
+    use crate::peers::Known;
+    use crate::progress_page::{ProgressPage, ProgressView};
+    use crate::sealed::SealedMemory;
+    use domain::Incarnation;
+    use domain::session::PeerAddress;
+    use std::os::fd::BorrowedFd;
+    use std::sync::Mutex;
 
     fn batch(region: u32, len: usize, gate: u64, copies: &[(u64, u64)]) -> ReadBatch {
         let copies = copies.iter().map(|&(from, to)| Copy { from, to }).collect();
@@ -353,6 +388,38 @@ mod tests {
         let batches = vec![batch(0, 4, 0, &[(0, 0)]), batch(1, 4, 0, &[(4, 4)]), batch(1, 0, 0, &[(8, 8)])];
         check(batches, 0, &[(0, &[(0, 0, 4)]), (0, &[(4, 4, 4)])]);
         check(vec![batch(0, 4, 0, &[])], 0, &[]);
+    }
+
+    #[test]
+    fn what_is_read_is_what_was_checked_though_the_peer_exchanges_it() {
+        let page = ProgressPage::new(0).expect("memory");
+        let file = |file: BorrowedFd<'_>| file.try_clone_to_owned().expect("descriptors are left");
+        let progress = ProgressView::new(file(page.file().expect("it has one"))).expect("it is whole");
+        let mapped = |len: usize| {
+            let memory = SealedMemory::new("test", len).expect("memory");
+            Arc::new(Mapping::new(memory.file().expect("it has one").0, 0, len).expect("it is whole"))
+        };
+        const LARGE: usize = 1 << 20;
+        let regions = Mutex::new(BTreeMap::from([(RegionId(0), Some(mapped(LARGE)))]));
+        let way = Way::Shm { progress, regions };
+        let (id, incarnation, name) = (WorkerId(0), Incarnation(1), "liar".to_owned());
+        let known = Known { id, incarnation, name, address: PeerAddress::default() };
+        let link = Arc::new(Link::new(&known, way, &Crowds::default()));
+        // Own regions are looked up after the peer's length, and before its bytes are.
+        let own: Arc<dyn Memory> = Arc::new(SealedMemory::new("test", LARGE).expect("memory"));
+        let exchange = |_| {
+            let Way::Shm { regions, .. } = &link.way else { return None };
+            regions.lock().expect("nobody panics").insert(RegionId(0), Some(mapped(4096)));
+            Some(own.clone())
+        };
+        let far = batch(0, 4096, 0, &[(LARGE as u64 - 4096, 0)]);
+        let prepared = Prepared::check(Weak::new(), link.clone(), vec![far.clone()], false, exchange).expect("it fits");
+        let Work::Copies(batches) = prepared.take().expect("it is not posted").work else { panic!("it is copied") };
+        for batch in &*batches {
+            assert!(batch.pieces.iter().all(|piece| piece.from as usize + piece.len <= batch.source.len()));
+        }
+        let refused = Prepared::check(Weak::new(), link.clone(), vec![far], false, exchange).err();
+        assert!(matches!(refused, Some(PrepareError::OutOfBounds { .. })), "{refused:?}");
     }
 
     #[test]

@@ -22,22 +22,23 @@ pub(crate) struct Dialled {
     pub(crate) channel: Channel,
 }
 
-/// Connects to `peer` by the best of the lanes that work, each of which is reached and probed where there are several.
-/// Errors: why none does, for people.
-pub(crate) fn dial(station: &Station, peer: &Known) -> Result<Dialled, String> {
+/// Connects to `peer` by the best of the lanes that work, each of which is reached and probed where there are several. `taken`: the
+/// lane by which it is reached already, where only faster ones are wanted. Errors: why none does, for people.
+pub(crate) fn dial(station: &Station, peer: &Known, taken: Option<Lane>) -> Result<Dialled, String> {
     let config = &station.config;
     let mut passed_over: Vec<(Lane, String)> = Vec::new();
     let mut reached: Vec<Reached> = Vec::new();
+    let is_reached = |reached: &[Reached]| taken.is_some() || !reached.is_empty();
     for (lane, missing) in Lane::all() {
-        if config.require.is_some_and(|required| lane > required) {
+        if config.require.is_some_and(|required| lane > required) || taken.is_some_and(|taken| lane >= taken) {
             break;
         }
         let attempt = match (lane, missing) {
             (_, Some(missing)) => Err(missing.to_owned()),
             (lane, None) if !config.lanes.contains(&lane) => Err("forbidden by transport.lanes".to_owned()),
             (Lane::Shm, None) => reach::shm(station, peer),
-            (Lane::Rdma, None) => reach::rdma(station, peer, patience(&reached)),
-            (Lane::Tcp, None) => reach::tcp(station, peer, patience(&reached)),
+            (Lane::Rdma, None) => reach::rdma(station, peer, patience(is_reached(&reached))),
+            (Lane::Tcp, None) => reach::tcp(station, peer, patience(is_reached(&reached))),
             (Lane::Local, None) if peer.address.process == station.hub.process() => {
                 Err("it is not in this process any more".to_owned())
             }
@@ -76,8 +77,8 @@ pub(crate) fn dial(station: &Station, peer: &Known) -> Result<Dialled, String> {
 }
 
 /// How long each step of reaching a peer over another lane may take.
-fn patience(reached: &[Reached]) -> Duration {
-    if reached.is_empty() { ANSWER_MAX } else { COMPARING_MAX }
+fn patience(is_reached: bool) -> Duration {
+    if is_reached { COMPARING_MAX } else { ANSWER_MAX }
 }
 
 /// A link that was made is not taken.

@@ -3,6 +3,7 @@
 //!
 //! What is deliberately absent: bytes of regions. They are the mover's, `lane_rdma`'s and `lane_tcp`'s.
 
+mod accept;
 pub(crate) mod channel;
 mod dial;
 pub(crate) mod hello;
@@ -21,11 +22,12 @@ use crate::counts::{Counts, Refusal};
 use crate::event::AgentEvent;
 use crate::lane_rdma::Verbs;
 use crate::link::Link;
-use crate::peers::Known;
-use crate::ranking::Slow;
+use crate::pace::Slow;
+use crate::peers::Attempt;
 use crate::socket::Socket;
 use crate::station::Station;
 use crate::wake::{Doorbell, Wake};
+use accept::Accepting;
 use dial::Dialled;
 use domain::{Incarnation, WorkerId};
 use hello::{Purpose, kind};
@@ -35,7 +37,7 @@ use serve::Serving;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 /// Peers that are being connected at once; others wait their turn.
@@ -63,7 +65,7 @@ pub(crate) struct Control {
 
 #[derive(Default)]
 struct Orders {
-    dialled: Vec<(Known, Result<Dialled, String>)>,
+    dialled: Vec<(Attempt, Result<Dialled, String>)>,
     slow: Vec<(Arc<Link>, Slow)>,
     /// Links whose lanes were compared with the others anew, and what is best now.
     surveyed: Vec<(Arc<Link>, Result<Dialled, String>)>,
@@ -120,8 +122,8 @@ impl Control {
         self.wake();
     }
 
-    fn dialled(&self, peer: Known, result: Result<Dialled, String>) {
-        self.orders().dialled.push((peer, result));
+    fn dialled(&self, attempt: Attempt, result: Result<Dialled, String>) {
+        self.orders().dialled.push((attempt, result));
         self.wake();
     }
 }
@@ -152,9 +154,12 @@ struct Loop<'a> {
     /// Connections whose ends do not know each other yet, by their number, with the time until they must.
     strangers: BTreeMap<u64, Instant>,
     /// Peers that may be tried again at a time.
-    later: BTreeMap<(Instant, WorkerId), Known>,
-    to_dial: VecDeque<Known>,
+    later: BTreeMap<(Instant, WorkerId), Attempt>,
+    to_dial: VecDeque<Attempt>,
     dials: usize,
+    accepting: Accepting,
+    /// Links whose lanes are compared with the faster ones again at a time, the earliest first: all wait as long.
+    looks: VecDeque<(Instant, Weak<Link>)>,
 }
 
 #[expect(
@@ -194,6 +199,8 @@ impl<'a> Loop<'a> {
             later: BTreeMap::new(),
             to_dial: VecDeque::new(),
             dials: 0,
+            accepting: Accepting::default(),
+            looks: VecDeque::new(),
         })
     }
 
@@ -234,9 +241,9 @@ impl<'a> Loop<'a> {
 
     /// Does what others asked for.
     fn carry_out(&mut self, orders: Orders) {
-        for (peer, result) in orders.dialled {
+        for (attempt, result) in orders.dialled {
             self.dials -= 1;
-            self.dialled(&peer, result);
+            self.dialled(&attempt, result);
         }
         for (link, result) in orders.surveyed {
             self.dials -= 1;
@@ -257,10 +264,10 @@ impl<'a> Loop<'a> {
             let served: Vec<_> = self.connections.keys().copied().collect();
             served.into_iter().for_each(|number| self.show_regions(number));
         }
-        for (peer, not_before) in self.station.peers.take_wanted() {
+        for (attempt, not_before) in self.station.peers.take_wanted() {
             match not_before.filter(|&at| at > now()) {
-                Some(at) => drop(self.later.insert((at, peer.id), peer)),
-                None => self.to_dial.push_back(peer),
+                Some(at) => drop(self.later.insert((at, attempt.peer.id), attempt)),
+                None => self.to_dial.push_back(attempt),
             }
         }
         self.dial();
@@ -273,27 +280,28 @@ impl<'a> Loop<'a> {
 
     fn dial(&mut self) {
         while self.dials < DIALS_MAX
-            && let Some(peer) = self.to_dial.pop_front()
+            && let Some(attempt) = self.to_dial.pop_front()
         {
             // What is known may be newer than what was asked for.
-            let Some(peer) = self.station.peers.connecting(peer.id) else { continue };
+            let Some(attempt) = self.station.peers.connecting(&attempt) else { continue };
             self.dials += 1;
-            let (station, tried) = (self.station.clone(), peer.clone());
+            let (station, tried) = (self.station.clone(), attempt.clone());
             let name = format!("{}-dial", station.config.name);
             let spawned = std::thread::Builder::new().name(name).spawn(move || {
-                let result = dial::dial(&station, &tried);
+                let result = dial::dial(&station, &tried.peer, None);
                 station.control.dialled(tried, result);
             });
             if let Err(error) = spawned {
-                self.station.control.dialled(peer, Err(format!("no thread to connect it: {error}")));
+                self.station.control.dialled(attempt, Err(format!("no thread to connect it: {error}")));
             }
         }
     }
 
-    fn dialled(&mut self, peer: &Known, result: Result<Dialled, String>) {
+    fn dialled(&mut self, attempt: &Attempt, result: Result<Dialled, String>) {
+        let peer = &attempt.peer;
         let reason = match result {
             Ok(Dialled { link, status, channel }) => {
-                let connected = self.station.peers.connected(&link, status.clone());
+                let connected = self.station.peers.connected(attempt, &link, status.clone());
                 if connected.is_some()
                     && let Err(error) = self.watch(channel, Role::Dialled(link.clone()))
                 {
@@ -306,6 +314,7 @@ impl<'a> Loop<'a> {
                     self.links.insert(peer.id, number);
                     tracing::debug!(worker = self.station.config.name, peer = peer.name, lane = %status.lane, tls = status.tls, "connected");
                     self.station.tell(AgentEvent::Connected { peer: peer.id, status });
+                    self.look_later(&link);
                     self.heed(number);
                 } else {
                     dial::let_go(self.station, &link);
@@ -314,7 +323,7 @@ impl<'a> Loop<'a> {
             }
             Err(reason) => reason,
         };
-        if self.station.peers.failed(peer, now()) {
+        if self.station.peers.failed(attempt, now()) {
             Counts::add(&self.station.counts.lost);
             tracing::debug!(worker = self.station.config.name, peer = peer.name, reason, "not connected");
             self.station.tell(AgentEvent::Lost { peer: peer.id, reason });
@@ -342,9 +351,11 @@ impl<'a> Loop<'a> {
             let socket = match socket {
                 Ok(socket) => socket,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                // Of one connection that is gone already, or of too many of them: the next event tries again.
-                Err(error) => return tracing::debug!(worker = self.station.config.name, %error, "nobody was accepted"),
+                // It is gone already.
+                Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => continue,
+                Err(error) => return self.pause_accepting(&error),
             };
+            self.accepting.accepted();
             if self.connections.len() >= CONNECTIONS_MAX || self.strangers.len() >= serve::STRANGERS_MAX {
                 self.station.counts.refused(Refusal::Crowd);
                 continue;
@@ -513,7 +524,9 @@ impl<'a> Loop<'a> {
     fn deadline(&self, untold: bool) -> Option<Duration> {
         let strangers = self.strangers.values().next().copied();
         let later = self.later.keys().next().map(|&(at, _)| at);
-        let earliest = strangers.into_iter().chain(later).min().map(|at| at.saturating_duration_since(now()));
+        let others = self.accepting.paused_until.into_iter().chain(self.looks.front().map(|&(at, _)| at));
+        let earliest =
+            strangers.into_iter().chain(later).chain(others).min().map(|at| at.saturating_duration_since(now()));
         earliest.into_iter().chain(untold.then_some(TELL_AGAIN)).min()
     }
 
@@ -530,6 +543,8 @@ impl<'a> Loop<'a> {
             self.to_dial.push_back(entry.remove());
         }
         self.dial();
+        self.look_again();
+        self.resume_accepting();
     }
 
     /// Everything that was open ends; who is connecting has its answer thrown away.

@@ -10,7 +10,7 @@ use crate::lane::Probe;
 use crate::lane_tcp::{self, Joined, Order, TcpWay};
 use crate::link::{Link, Way};
 use crate::mapping::Mapping;
-use crate::memory::{Memory, REGIONS_MAX, RegionId};
+use crate::memory::{Memory, RegionId, take_note};
 use crate::peers::Known;
 use crate::prepared::Prepared;
 use crate::probe::{self, PROBE_BYTES, PROBE_BYTES_MIN, PROBE_REPEATS, Scratch};
@@ -46,7 +46,7 @@ pub(super) fn shm(station: &Station, peer: &Known) -> Result<Reached, String> {
         match frame.kind {
             kind::REGION => {
                 let (id, mapping) = map(&frame, &mut channel)?;
-                regions.insert(id, mapping.map(Arc::new));
+                take_note(&mut regions, id, mapping.map(Arc::new))?;
             }
             kind::PROGRESS => {
                 let file = channel.take_descriptor().ok_or("its progress word came without a descriptor")?;
@@ -54,9 +54,6 @@ pub(super) fn shm(station: &Station, peer: &Known) -> Result<Reached, String> {
             }
             kind::READY => break,
             _ => return Err(unexpected(&frame)),
-        }
-        if regions.len() > REGIONS_MAX {
-            return Err(format!("it has more than {REGIONS_MAX} regions"));
         }
     }
     if !regions.is_empty() && regions.values().all(Option::is_none) {
@@ -66,7 +63,7 @@ pub(super) fn shm(station: &Station, peer: &Known) -> Result<Reached, String> {
     let first = regions.values().flatten().next();
     let probe = first.map_or(Probe::default(), |first: &Arc<Mapping>| probe::copies(first.as_ptr(), first.len()));
     let way = Way::Shm { progress, regions: Mutex::new(regions) };
-    Ok((Arc::new(Link::new(peer.id, peer.incarnation, peer.name.clone(), way)), probe, channel))
+    Ok((Arc::new(Link::new(peer, way, &station.crowds)), probe, channel))
 }
 
 /// Each step of it takes `patience` at most.
@@ -84,7 +81,7 @@ pub(super) fn tcp(station: &Station, peer: &Known, patience: Duration) -> Result
         return Err(reason.clone());
     }
     let way = Way::Tcp(TcpWay::new(regions, rails));
-    let link = Arc::new(Link::new(peer.id, peer.incarnation, peer.name.clone(), way));
+    let link = Arc::new(Link::new(peer, way, &station.crowds));
     streams.desk().ask(Order::Adopt(link.clone()));
     let read = |transfer| streams.desk().read(transfer, patience, lane_tcp::begin);
     let probe = probe_reads(&link, |len| Arc::new(Scratch::new(len)), read);
@@ -141,7 +138,7 @@ pub(super) fn rdma(station: &Station, peer: &Known, patience: Duration) -> Resul
     let met = verbs.meet(queues, station.config.fingerprint, |channel| wait(channel, begin))?;
     let (channel, _) = control_over_tcp(station, peer, patience)?;
     let way = Way::Rdma(met.way.clone());
-    let link = Arc::new(Link::new(peer.id, peer.incarnation, peer.name.clone(), way));
+    let link = Arc::new(Link::new(peer, way, &station.crowds));
     verbs.adopt(link.clone(), met);
     let probe = probe_reads(&link, |_| verbs.scratch(), |transfer| verbs.desk().read(transfer, patience, |_, _| true));
     keep(station, link, probe, channel)
@@ -209,13 +206,10 @@ fn control_over_tcp(
         match frame.kind {
             kind::REGION => {
                 let region = Region::decode(&frame.body)?;
-                regions.insert(region.id, region.len);
+                take_note(&mut regions, region.id, region.len)?;
             }
             kind::READY => return Ok((channel, regions)),
             _ => return Err(unexpected(&frame)),
-        }
-        if regions.len() > REGIONS_MAX {
-            return Err(format!("it has more than {REGIONS_MAX} regions"));
         }
     }
 }
@@ -321,15 +315,10 @@ fn map(frame: &Frame, channel: &mut Channel) -> Result<(RegionId, Option<Mapping
 
 /// A region that came later than the others.
 pub(super) fn add_region(link: &Link, frame: &Frame, channel: &mut Channel) -> Result<(), String> {
-    let room = |count: usize| {
-        if count < REGIONS_MAX { Ok(()) } else { Err(format!("it has more than {REGIONS_MAX} regions")) }
-    };
     match &link.way {
         Way::Shm { regions, .. } => {
             let (id, mapping) = map(frame, channel)?;
-            let mut regions = regions.lock().unwrap_or_else(PoisonError::into_inner);
-            room(regions.len())?;
-            regions.insert(id, mapping.map(Arc::new));
+            take_note(&mut regions.lock().unwrap_or_else(PoisonError::into_inner), id, mapping.map(Arc::new))?;
         }
         Way::Tcp(way) => way.add_region(Region::decode(&frame.body)?)?,
         // The lane `rdma` hears of regions, with their keys, over a connection of its own.

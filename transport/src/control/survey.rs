@@ -1,12 +1,15 @@
-//! A lane that has become slow: its peer's lanes are compared anew, and the best one is taken from then on.
+//! A lane that has become slow, or for which a faster one may have come: its peer's lanes are compared anew, and the best one is taken
+//! from then on.
 
 use super::dial::{self, Dialled};
-use super::{DIALS_MAX, Loop, Role};
+use super::{DIALS_MAX, Loop, Role, now};
 use crate::counts::Counts;
 use crate::event::AgentEvent;
 use crate::lane::Lane;
 use crate::link::Link;
-use crate::ranking::Slow;
+use crate::pace::Slow;
+use crate::ranking;
+use crate::station::Station;
 use std::sync::Arc;
 
 impl Loop<'_> {
@@ -21,32 +24,69 @@ impl Loop<'_> {
             slow.bytes_per_s / 1e9,
             slow.expected / 1e9
         );
+        self.compare(&link, None);
+    }
+
+    /// Compares the lanes to a peer, or only those that are faster than the one that is `taken`.
+    fn compare(&mut self, link: &Arc<Link>, taken: Option<Lane>) {
         // In one process there is no other.
-        let Some(peer) = self.station.peers.behind(&link).filter(|_| link.lane() != Lane::Local) else { return };
+        let Some(peer) = self.station.peers.behind(link).filter(|_| link.lane() != Lane::Local) else { return };
         if self.dials == DIALS_MAX {
-            // Others come first; it is still slow after as many reads again.
-            return link.pace().judge_anew();
+            // Others come first.
+            return self.look_later(link);
         }
         self.dials += 1;
         let (station, own) = (self.station.clone(), link.clone());
         let name = format!("{}-dial", station.config.name);
         let survey = move || {
-            let result = dial::dial(&station, &peer);
+            let result = dial::dial(&station, &peer, taken).and_then(|dialled| {
+                // One that is faster by nature may have been passed over since it was slower, and be so still.
+                if taken.is_none() || ranking::best(&[dialled.status.probe, own.pace().lately()]) == 0 {
+                    return Ok(dialled);
+                }
+                dial::let_go(&station, &dialled.link);
+                Err(format!("{} is slower", dialled.status.lane))
+            });
             station.control.surveyed(own, result);
         };
         if let Err(error) = std::thread::Builder::new().name(name).spawn(survey) {
-            self.station.control.surveyed(link, Err(format!("no thread to compare lanes: {error}")));
+            self.station.control.surveyed(link.clone(), Err(format!("no thread to compare lanes: {error}")));
+        }
+    }
+
+    /// Has the lanes to a peer compared again in a while, where that may change something: if the one that is taken is slow, or a
+    /// faster one may come.
+    pub(super) fn look_later(&mut self, link: &Arc<Link>) {
+        let faster = Lane::all().filter(|&(lane, _)| lane < link.lane()).any(|(lane, _)| may_come(self.station, lane));
+        let is_noted = self.looks.iter().any(|(_, noted)| noted.as_ptr() == Arc::as_ptr(link));
+        if (faster || link.pace().is_slow()) && !is_noted {
+            self.looks.push_back((now() + self.station.config.survey_every, Arc::downgrade(link)));
+        }
+    }
+
+    /// Compares the lanes whose time has come.
+    pub(super) fn look_again(&mut self) {
+        while let Some((_, link)) = self.looks.pop_front_if(|(at, _)| *at <= now()) {
+            if let Some(link) = link.upgrade() {
+                let taken = (!link.pace().is_slow()).then_some(link.lane());
+                self.compare(&link, taken);
+            }
         }
     }
 
     /// The lanes were compared. Transfers under way go on over the link that they began with; messages on their way over it may
     /// arrive after later ones.
     pub(super) fn surveyed(&mut self, link: &Arc<Link>, result: Result<Dialled, String>) {
-        link.pace().judge_anew();
-        let Ok(Dialled { link: new, status, channel }) = result else { return };
-        if new.lane() == link.lane() {
-            return dial::let_go(self.station, &new);
-        }
+        let Dialled { link: new, status, channel } = match result {
+            Ok(dialled) if dialled.link.lane() != link.lane() => dialled,
+            // It is still the best.
+            result => {
+                if let Ok(same) = result {
+                    dial::let_go(self.station, &same.link);
+                }
+                return self.look_later(link);
+            }
+        };
         let Ok(before) = self.station.peers.switch(link, &new, status.clone()) else {
             return dial::let_go(self.station, &new);
         };
@@ -60,6 +100,19 @@ impl Loop<'_> {
         self.links.insert(new.peer, number);
         tracing::info!(worker = self.station.config.name, peer = new.name, from = %link.lane(), to = %new.lane(), "another lane is taken");
         self.station.tell(AgentEvent::Connected { peer: new.peer, status });
+        self.look_later(&new);
         self.heed(number);
     }
+}
+
+/// Whether a peer that was not reached over a lane may be, later: nothing of this agent forbids it.
+fn may_come(station: &Station, lane: Lane) -> bool {
+    let is_allowed = lane.not_built().is_none() && station.config.lanes.contains(&lane);
+    is_allowed
+        && match lane {
+            // Whether a peer is in this process, or its device in this host, does not change.
+            Lane::Local | Lane::CudaIpc => false,
+            Lane::Rdma => station.verbs.as_ref().is_ok_and(|verbs| verbs.failed().is_none()),
+            Lane::Shm | Lane::Tcp => true,
+        }
 }

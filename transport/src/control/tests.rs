@@ -1,13 +1,20 @@
-//! Another lane is taken to a peer while it is read.
+//! Another lane is taken to a peer while it is read; peers that lie.
 
+use super::channel::Channel;
+use super::hello::{self, Challenge, HELLO_BYTES_MAX, Region, kind};
+use crate::counts::Refusal;
 use crate::event::TransferError;
-use crate::ranking::Slow;
+use crate::pace::Slow;
+use crate::progress_page::ProgressPage;
+use crate::socket::Socket;
 use crate::{
     Agent, AgentConfig, AgentEvent, Copies, Copy, Hub, Lane, ListenConfig, Memory, Prepared, ReadBatch, RegionId,
     SealedMemory,
 };
-use domain::session::{PeerInfo, Role};
-use domain::{Incarnation, ProgressWord, StepId, WorkerId};
+use domain::session::{PeerAddress, PeerInfo, Role};
+use domain::{Incarnation, ProgressWord, Secret, StepId, WorkerId};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Duration;
@@ -66,6 +73,60 @@ impl End {
         let link = self.agent.station.peers.link(OWNER).expect("it is connected");
         self.agent.station.control.slow(link, SLOW);
     }
+}
+
+/// Plays an owner at the Unix socket `name`, to whoever connects: with one region, of which it then tells once more, and smaller.
+fn liar(listener: &UnixListener) {
+    let (socket, _) = listener.accept().expect("somebody connects");
+    let mut channel = Channel::new(Socket::plain(socket.into()), true);
+    let next = |channel: &mut Channel, kind: u8| loop {
+        channel.flush().expect("it listens");
+        if let Some(frame) = channel.next(HELLO_BYTES_MAX).expect("it keeps to the protocol") {
+            assert_eq!(frame.kind, kind);
+            return frame.body;
+        }
+        channel.fill().expect("it speaks");
+    };
+    let hello = next(&mut channel, kind::HELLO);
+    let challenge = Challenge { from: (OWNER, Incarnation(1)), nonce: [1; 32] }.encode();
+    channel.push(kind::CHALLENGE, &hello::answer(&Secret::default(), &hello, &challenge), None);
+    next(&mut channel, kind::PROOF);
+    let show = |channel: &mut Channel, len: usize| {
+        let memory = SealedMemory::new("test", len).expect("memory");
+        let file = memory.file().expect("it has one").0.try_clone_to_owned().expect("descriptors are left");
+        let region = Region { id: RegionId(0), len: len as u64, offset: Some(0) };
+        channel.push(kind::REGION, &region.encode(), Some(file));
+    };
+    show(&mut channel, BYTES);
+    let page = ProgressPage::new(0).expect("memory");
+    let page = page.file().expect("it has one").try_clone_to_owned().expect("descriptors are left");
+    channel.push(kind::PROGRESS, &[], Some(page));
+    channel.push(kind::READY, &[], None);
+    show(&mut channel, 4096);
+    channel.flush().expect("it listens");
+    // Until the other end has had enough.
+    while channel.fill().is_ok() {}
+}
+
+#[test]
+fn a_region_is_told_of_once() {
+    let name = "baton-test-of-a-liar";
+    let address = std::os::unix::net::SocketAddr::from_abstract_name(name).expect("it is a name");
+    let listener = UnixListener::bind_addr(&address).expect("the name is free");
+    let liar = std::thread::spawn(move || liar(&listener));
+    let reader = end(1);
+    let address = PeerAddress { unix: name.to_owned(), ..PeerAddress::default() };
+    let (id, incarnation, name, role) = (OWNER, Incarnation(1), "liar".to_owned(), Role::Prefill);
+    reader.agent.introduce(PeerInfo { id, incarnation, name, role, address });
+    reader.agent.connect(OWNER);
+    assert_eq!(reader.connected(), Lane::Shm);
+    match reader.event() {
+        AgentEvent::Lost { peer: OWNER, reason } => assert!(reason.contains("region 0 a second time"), "{reason}"),
+        other => panic!("{other:?}"),
+    }
+    let refused = reader.agent.counts().refused;
+    assert!(refused.contains(&(Refusal::Protocol, 1)), "{refused:?}");
+    liar.join().expect("it does not panic");
 }
 
 #[test]

@@ -28,7 +28,7 @@ pub use way::FileWay;
 use crate::bounded_thread::{BoundedThread, Unjoined};
 use crate::event::TransferId;
 use crate::memory::{Memory, RegionId, Regions};
-use crate::pace::Paces;
+use crate::storage_pace::Paces;
 use crate::transfer::PostError;
 use crate::wake::{Doorbell, Wake};
 use plan::{FilePlan, Run};

@@ -3,7 +3,7 @@
 use super::operation::Operation;
 use super::stripes::{FILE_ALIGN, Stripes};
 use crate::memory::{Memory, RegionId};
-use crate::pace::Both;
+use crate::storage_pace::Both;
 use std::sync::Arc;
 
 /// A region of files of one mover, in the order in which they were opened, from 0.

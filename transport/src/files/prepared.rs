@@ -2,7 +2,7 @@
 
 use super::plan::FilePlan;
 use super::{FileError, FileReport, lock};
-use crate::pace::{Both, Paces};
+use crate::storage_pace::{Both, Paces};
 use crate::slot::{Slot, TransferState};
 use std::sync::Arc;
 use std::time::Duration;

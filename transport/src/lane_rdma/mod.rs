@@ -33,7 +33,7 @@ use crate::config::RdmaConfig;
 use crate::control::{Channel, Frame};
 use crate::desk::{Desk, now};
 use crate::link::Link;
-use crate::memory::{Memory, REGIONS_MAX, RegionId};
+use crate::memory::{Memory, RegionId, take_note};
 use crate::probe::{PROBE_BYTES, Scratch};
 use crate::rails::Rails;
 use queue::Completions;
@@ -212,11 +212,13 @@ impl Verbs {
     pub(crate) fn adopt(&self, link: Arc<Link>, met: Met) {
         let Met { number, way, channel, rails, lacks } = met;
         let there: Vec<bool> = rails.iter().map(Option::is_some).collect();
+        let mut choice = Rails::untried(&there, now());
+        choice.tell(link.shared_pace());
         let connection = ReaderConnection {
             link,
             way,
             channel,
-            choice: Rails::untried(&there, now()),
+            choice,
             rails,
             attempts: 0,
             waiting: VecDeque::new(),
@@ -285,11 +287,7 @@ impl RdmaWay {
     fn add_region(&self, body: &[u8]) -> Result<(), String> {
         let region = Region::decode(body, self.rails.len())?;
         let mut regions = self.regions.lock().unwrap_or_else(PoisonError::into_inner);
-        if regions.len() == REGIONS_MAX {
-            return Err(format!("it has more than {REGIONS_MAX} regions"));
-        }
-        regions.insert(region.id, region);
-        Ok(())
+        take_note(&mut regions, region.id, region)
     }
 
     /// A region that its owner has taken back from its devices. Errors, in words.

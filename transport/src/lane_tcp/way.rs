@@ -5,7 +5,8 @@ use super::asker::Asker;
 use super::plan::StreamPlan;
 use crate::control::hello::Region;
 use crate::desk::now;
-use crate::memory::{REGIONS_MAX, RegionId};
+use crate::memory::{RegionId, take_note};
+use crate::pace::Pace;
 use crate::rails::Rails;
 use crate::socket::Socket;
 use std::collections::BTreeMap;
@@ -61,17 +62,17 @@ impl TcpWay {
 
     /// A region that came later than the others. Errors, in words.
     pub(crate) fn add_region(&self, region: Region) -> Result<(), String> {
-        let mut regions = self.regions();
-        if regions.len() == REGIONS_MAX {
-            return Err(format!("it has more than {REGIONS_MAX} regions"));
-        }
-        regions.insert(region.id, region.len);
-        Ok(())
+        take_note(&mut self.regions(), region.id, region.len)
     }
 
     /// A region that is registered no more.
     pub(crate) fn withdraw_region(&self, id: RegionId) {
         self.regions().remove(&id);
+    }
+
+    /// Has its rails say to `pace` what they bring.
+    pub(crate) fn tell(&self, pace: Arc<Mutex<Pace>>) {
+        self.rails().tell(pace);
     }
 
     /// Where a rail connects to.

@@ -29,7 +29,7 @@ pub use prepared::ObjectTransfer;
 use crate::bounded_thread::{BoundedThread, Unjoined};
 use crate::event::TransferId;
 use crate::memory::{Memory, RegionId, Regions};
-use crate::pace::Paces;
+use crate::storage_pace::Paces;
 use crate::transfer::PostError;
 use plan::ObjectPlan;
 use requests::Requests;

@@ -1,7 +1,7 @@
 //! Object transfers: what may be asked of a store, checked and cut into requests.
 
 use crate::memory::{Memory, RegionId};
-use crate::pace::Both;
+use crate::storage_pace::Both;
 use object_store::path::Path;
 use std::ops::Range;
 use std::sync::Arc;

@@ -1,13 +1,15 @@
 //! How peers are connected: which lane is taken and why, who is let in, and what is lost and found again.
 
 use crate::ends::*;
+use crate::rails::Cable;
 use domain::Secret;
 use domain::session::PeerInfo;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixStream};
-use transport::{Agent, AgentConfig, AgentEvent, Hub, Lane, LaneStatus};
+use std::time::Duration;
+use transport::{Agent, AgentConfig, AgentEvent, Hub, Lane, LaneStatus, TransferState};
 
 fn status(reader: &End) -> LaneStatus {
     reader.agent.lanes().remove(0).1
@@ -72,6 +74,68 @@ fn a_required_lane_is_taken_or_nothing() {
     // What is faster than required will do.
     let pair = two(|config| config.require = Some(Lane::Tcp), |_| ());
     assert_eq!(pair.reader.connect(OWNER), Lane::Shm);
+}
+
+/// What is told of an owner whose Unix socket cannot be found, and who is at the address `tcp`.
+fn afar(owner: &End, tcp: &str) -> PeerInfo {
+    let mut info = owner.info.clone();
+    (info.address.unix, info.address.tcp) = (String::new(), tcp.to_owned());
+    info
+}
+
+#[test]
+fn a_faster_lane_is_taken_once_it_can_be() {
+    let owner = end(&Hub::new(), OWNER, 1, 64, |_| ());
+    let often = |config: &mut AgentConfig| config.survey_every = Duration::from_millis(10);
+    let reader = end(&Hub::new(), READER, 1, 64, often);
+    reader.agent.introduce(afar(&owner, &owner.info.address.tcp));
+    assert_eq!(reader.connect(OWNER), Lane::Tcp);
+    // It is looked for, in vain.
+    reader.hears_nothing();
+    reader.agent.introduce(owner.info.clone());
+    match reader.event() {
+        AgentEvent::Connected { peer: OWNER, status } => assert_eq!(status.lane, Lane::Shm),
+        other => panic!("{other:?}"),
+    }
+    // Nothing is faster, so it stays.
+    reader.hears_nothing();
+    let counts = reader.agent.counts();
+    assert_eq!((counts.slow, counts.lost), (0, 0));
+    reader.post(OWNER, vec![batch(8, 0, &[(0, 0)])]);
+    assert_eq!(reader.ended().result.map(|report| report.lane), Ok(Lane::Shm));
+}
+
+#[test]
+fn a_lane_that_becomes_slow_gives_way_to_another() {
+    const LEN: usize = 16 << 20;
+    let owner = end(&Hub::new(), OWNER, 1, LEN, |_| ());
+    let (cable, address) = Cable::new(&owner.info.address.tcp);
+    let reader = end(&Hub::new(), READER, 1, LEN, |_| ());
+    reader.agent.introduce(afar(&owner, &address));
+    assert_eq!(reader.connect(OWNER), Lane::Tcp);
+    let prepared = reader.agent.prepare(OWNER, vec![batch(LEN, 0, &[(0, 0)])]).expect("it is sound");
+    // Enough for the agent to know what the lane does.
+    for _ in 0..24 {
+        reader.agent.post(&prepared).expect("there is room");
+        assert!(reader.ended().result.is_ok());
+    }
+    assert_eq!(reader.agent.counts().slow, 0);
+
+    reader.agent.introduce(owner.info.clone());
+    cable.set_speed(5 << 20);
+    let status = loop {
+        // What is under way when the lane is left ends all the same.
+        match prepared.state() {
+            TransferState::UnderWay => {}
+            _ => drop(reader.agent.post(&prepared).expect("there is room")),
+        }
+        match reader.event() {
+            AgentEvent::Ended(end) => assert!(end.result.is_ok(), "{end:?}"),
+            AgentEvent::Connected { peer: OWNER, status } => break status,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!((status.lane, reader.agent.counts().slow), (Lane::Shm, 1));
 }
 
 #[test]
@@ -157,6 +221,29 @@ fn who_is_not_there_yet_is_found_when_it_is() {
         owner.agent.send(READER, b"back".to_vec()).expect("it waits");
         assert_eq!(reader.message(), (OWNER, b"back".to_vec()));
     }
+}
+
+#[test]
+fn a_peer_that_was_forgotten_while_it_was_connected_can_be_connected_again() {
+    let Pair { owner, reader } = two(|_| (), |_| ());
+    drop(owner);
+    reader.agent.connect(OWNER);
+    reader.lost(OWNER);
+    // It waits for its time to be tried again.
+    reader.agent.send(OWNER, b"before".to_vec()).expect("it waits");
+    reader.agent.forget(OWNER);
+    assert_eq!(reader.lost(OWNER), "this agent forgot it");
+    // That time comes, and nobody is tried.
+    for _ in 0..3 {
+        reader.hears_nothing();
+    }
+    let owner = end(&Hub::new(), OWNER, 1, 64, |_| ());
+    reader.agent.introduce(owner.info.clone());
+    reader.agent.send(OWNER, b"after".to_vec()).expect("it waits");
+    assert!(matches!(reader.event(), AgentEvent::Connected { peer: OWNER, .. }));
+    assert_eq!(owner.message(), (READER, b"after".to_vec()));
+    owner.hears_nothing();
+    assert_eq!(reader.agent.counts().lost, 1, "to forget is no failure");
 }
 
 #[test]
