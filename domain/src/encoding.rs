@@ -1,4 +1,4 @@
-//! How records are kept in the tiers below the device: as they are, or smaller, with one byte for each number.
+//! How records are kept in the tiers below the device, and may travel: as they are, or smaller, with one byte for each number.
 //!
 //! A smaller record is `[layer][kv_head][k|v]` too. Of each of these come first the scales of its groups, little-endian `f32`, then
 //! the codes, `[token][head_dim]`, a byte each. A group is the numbers of [`GROUP_TOKENS`] consecutive tokens, or of those that are left;
@@ -30,7 +30,7 @@ const SCALE: usize = 4;
 /// Groups without a number as large as this are taken for zeros: scales, and what divides by them, stay normal numbers.
 const LEAST: f32 = f32::from_bits((127 - 100) << 23);
 
-/// How records are kept in the tiers below the device.
+/// How records are kept in the tiers below the device, and may travel between workers.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Encoding {
@@ -64,13 +64,7 @@ impl fmt::Display for Encoding {
 impl KvLayout {
     /// Bytes of a record of group `group` in the tiers below the device.
     pub fn stored_bytes(&self, group: usize) -> usize {
-        match self.encoding {
-            Encoding::Exact => self.record_bytes(group),
-            Encoding::Int8 | Encoding::Fp8 => {
-                let parts = 2 * self.groups[group].kv_heads as usize * self.groups[group].layers.len();
-                parts * self.part(group).stored_bytes()
-            }
-        }
+        self.part(group).stored_bytes_of(self.record_bytes(group))
     }
 
     /// Writes the record of group `group` as the tiers below the device keep it.
@@ -79,13 +73,8 @@ impl KvLayout {
     /// `record` is not of [`KvLayout::record_bytes`] bytes, or `stored` not of [`KvLayout::stored_bytes`].
     #[inline(always)]
     pub fn encode(&self, group: usize, record: &[u8], stored: &mut [u8]) {
-        self.check(group, record, stored);
-        let part = self.part(group);
-        match self.encoding {
-            Encoding::Exact => stored.copy_from_slice(record),
-            Encoding::Int8 => encode_in::<Int8>(self.dtype, part, record, stored),
-            Encoding::Fp8 => encode_in::<Fp8>(self.dtype, part, record, stored),
-        }
+        self.check_record(group, record);
+        self.part(group).encode(record, stored);
     }
 
     /// Writes the record of group `group` as the device has it. Any bytes are some record.
@@ -94,41 +83,102 @@ impl KvLayout {
     /// As [`KvLayout::encode`].
     #[inline(always)]
     pub fn decode(&self, group: usize, stored: &[u8], record: &mut [u8]) {
-        self.check(group, record, stored);
-        let part = self.part(group);
-        match self.encoding {
-            Encoding::Exact => record.copy_from_slice(stored),
-            Encoding::Int8 => decode_in::<Int8>(self.dtype, part, stored, record),
-            Encoding::Fp8 => decode_in::<Fp8>(self.dtype, part, stored, record),
-        }
+        self.check_record(group, record);
+        self.part(group).decode(stored, record);
     }
 
-    fn check(&self, group: usize, record: &[u8], stored: &[u8]) {
+    /// Panics unless `record` is as long as one of group `group`.
+    pub fn check_record(&self, group: usize, record: &[u8]) {
         assert_eq!(record.len(), self.record_bytes(group), "a record of group {group}");
-        assert_eq!(stored.len(), self.stored_bytes(group), "a record of group {group}, {}", self.encoding);
     }
 
-    fn part(&self, group: usize) -> Part {
+    /// What records of group `group` are made of.
+    pub fn part(&self, group: usize) -> KvPart {
         let head_dim = self.groups[group].head_dim as usize;
-        Part { numbers: self.block_tokens as usize * head_dim, group: GROUP_TOKENS as usize * head_dim }
+        let numbers = self.block_tokens as usize * head_dim;
+        KvPart { dtype: self.dtype, encoding: self.encoding, numbers, group: GROUP_TOKENS as usize * head_dim }
     }
 }
 
-/// The keys, or the values, of one head in one layer.
-#[derive(Clone, Copy)]
-struct Part {
+/// The keys, or the values, of one head in one layer of a block: what is encoded by itself. A layer slice is some of them, one behind the
+/// other, and so are a record and a pool.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct KvPart {
+    dtype: Dtype,
+    encoding: Encoding,
     numbers: usize,
     /// Numbers of a group.
     group: usize,
 }
 
-impl Part {
-    fn scales_bytes(self) -> usize {
-        self.numbers.div_ceil(self.group) * SCALE
+impl KvPart {
+    /// Bytes of one on the device.
+    pub fn bytes(self) -> usize {
+        self.numbers * self.dtype.bytes()
     }
 
-    fn stored_bytes(self) -> usize {
-        self.scales_bytes() + self.numbers
+    /// Bytes of one that is encoded.
+    pub fn stored_bytes(self) -> usize {
+        match self.encoding {
+            Encoding::Exact => self.bytes(),
+            Encoding::Int8 | Encoding::Fp8 => self.scales_bytes() + self.numbers,
+        }
+    }
+
+    /// Bytes of as many parts as have `bytes` on the device, encoded.
+    pub fn stored_bytes_of(self, bytes: usize) -> usize {
+        bytes / self.bytes() * self.stored_bytes()
+    }
+
+    /// How they are encoded.
+    pub fn encoding(self) -> Encoding {
+        self.encoding
+    }
+
+    /// Tells parts apart that two ends must not mix.
+    pub fn fingerprint(self) -> u32 {
+        let mut hasher = blake3::Hasher::new();
+        for word in [self.dtype as u64, self.encoding as u64, self.numbers as u64, self.group as u64] {
+            hasher.update(&word.to_le_bytes());
+        }
+        u32::from_le_bytes(hasher.finalize().as_bytes()[..4].try_into().expect("a digest has 32 bytes"))
+    }
+
+    /// Encodes some parts, one behind the other.
+    ///
+    /// # Panics
+    /// `parts` is not a whole number of them, or `stored` not of as many.
+    #[inline(always)]
+    pub fn encode(self, parts: &[u8], stored: &mut [u8]) {
+        self.check(parts, stored);
+        match self.encoding {
+            Encoding::Exact => stored.copy_from_slice(parts),
+            Encoding::Int8 => encode_in::<Int8>(self, parts, stored),
+            Encoding::Fp8 => encode_in::<Fp8>(self, parts, stored),
+        }
+    }
+
+    /// Writes some parts as the device has them. Any bytes are some parts.
+    ///
+    /// # Panics
+    /// As [`KvPart::encode`].
+    #[inline(always)]
+    pub fn decode(self, stored: &[u8], parts: &mut [u8]) {
+        self.check(parts, stored);
+        match self.encoding {
+            Encoding::Exact => parts.copy_from_slice(stored),
+            Encoding::Int8 => decode_in::<Int8>(self, stored, parts),
+            Encoding::Fp8 => decode_in::<Fp8>(self, stored, parts),
+        }
+    }
+
+    fn check(self, parts: &[u8], stored: &[u8]) {
+        assert!(parts.len().is_multiple_of(self.bytes()), "whole parts of {} bytes", self.bytes());
+        assert_eq!(stored.len(), self.stored_bytes_of(parts.len()), "the same parts, {}", self.encoding);
+    }
+
+    fn scales_bytes(self) -> usize {
+        self.numbers.div_ceil(self.group) * SCALE
     }
 }
 
@@ -179,26 +229,26 @@ impl Code for Fp8 {
 }
 
 #[inline(always)]
-fn encode_in<C: Code>(dtype: Dtype, part: Part, record: &[u8], stored: &mut [u8]) {
-    match dtype {
-        Dtype::F32 => encode_parts::<F32, C>(part, record, stored),
-        Dtype::F16 => encode_parts::<F16, C>(part, record, stored),
-        Dtype::Bf16 => encode_parts::<Bf16, C>(part, record, stored),
+fn encode_in<C: Code>(part: KvPart, parts: &[u8], stored: &mut [u8]) {
+    match part.dtype {
+        Dtype::F32 => encode_parts::<F32, C>(part, parts, stored),
+        Dtype::F16 => encode_parts::<F16, C>(part, parts, stored),
+        Dtype::Bf16 => encode_parts::<Bf16, C>(part, parts, stored),
     }
 }
 
 #[inline(always)]
-fn decode_in<C: Code>(dtype: Dtype, part: Part, stored: &[u8], record: &mut [u8]) {
-    match dtype {
-        Dtype::F32 => decode_parts::<F32, C>(part, stored, record),
-        Dtype::F16 => decode_parts::<F16, C>(part, stored, record),
-        Dtype::Bf16 => decode_parts::<Bf16, C>(part, stored, record),
+fn decode_in<C: Code>(part: KvPart, stored: &[u8], parts: &mut [u8]) {
+    match part.dtype {
+        Dtype::F32 => decode_parts::<F32, C>(part, stored, parts),
+        Dtype::F16 => decode_parts::<F16, C>(part, stored, parts),
+        Dtype::Bf16 => decode_parts::<Bf16, C>(part, stored, parts),
     }
 }
 
 #[inline(always)]
-fn encode_parts<N: Number, C: Code>(part: Part, record: &[u8], stored: &mut [u8]) {
-    let parts = N::Bytes::split(record).chunks_exact(part.numbers);
+fn encode_parts<N: Number, C: Code>(part: KvPart, parts: &[u8], stored: &mut [u8]) {
+    let parts = N::Bytes::split(parts).chunks_exact(part.numbers);
     for (numbers, stored) in parts.zip(stored.chunks_exact_mut(part.stored_bytes())) {
         let (scales, codes) = stored.split_at_mut(part.scales_bytes());
         let groups = numbers.chunks(part.group).zip(codes.chunks_mut(part.group));
@@ -209,8 +259,8 @@ fn encode_parts<N: Number, C: Code>(part: Part, record: &[u8], stored: &mut [u8]
 }
 
 #[inline(always)]
-fn decode_parts<N: Number, C: Code>(part: Part, stored: &[u8], record: &mut [u8]) {
-    let parts = N::Bytes::split_mut(record).chunks_exact_mut(part.numbers);
+fn decode_parts<N: Number, C: Code>(part: KvPart, stored: &[u8], parts: &mut [u8]) {
+    let parts = N::Bytes::split_mut(parts).chunks_exact_mut(part.numbers);
     for (numbers, stored) in parts.zip(stored.chunks_exact(part.stored_bytes())) {
         let (scales, codes) = stored.split_at(part.scales_bytes());
         let groups = numbers.chunks_mut(part.group).zip(codes.chunks(part.group));

@@ -21,7 +21,7 @@ pub mod session;
 pub mod time;
 
 pub use block::{BlockHash, BlockRef, Scope, ScopeParts, Tenant};
-pub use encoding::Encoding;
+pub use encoding::{Encoding, KvPart};
 pub use end::{End, Ender, Finish};
 pub use ids::{
     BlockId, Choice, Epoch, Generation, GroupId, Incarnation, LeaseId, RequestId, SeqKey, StepId, Token, WorkerId,

@@ -1,10 +1,11 @@
-//! Records in the encoding of their layout, there and back, with the widest vectors that the processor has. The bytes are the same with all of them.
+//! Records, and parts of them, in the encoding of their layout, there and back, with the widest vectors that the processor has. The
+//! bytes are the same with all of them.
 //!
 //! What an encoding is says [`domain::encoding`], whose loops are compiled here for several instruction sets; a closure would be too large
 //! to be inlined into the function that has them.
 
 use crate::checksum::{checksum, copy_summed};
-use domain::{Encoding, KvLayout};
+use domain::{Encoding, KvLayout, KvPart};
 
 /// [`encode_record`], and the checksum of what it wrote; where nothing is encoded both take one pass over memory.
 ///
@@ -45,18 +46,8 @@ fn copy(from: &[u8], to: &mut [u8]) -> u64 {
 /// # Panics
 /// As that does: a slice is not as long as it should be.
 pub fn encode_record(layout: &KvLayout, group: usize, record: &[u8], stored: &mut [u8]) {
-    #[cfg(target_arch = "x86_64")]
-    {
-        if is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw") {
-            // SAFETY: the processor has it.
-            return unsafe { encode_avx512(layout, group, record, stored) };
-        }
-        if is_x86_feature_detected!("avx2") {
-            // SAFETY: the processor has it.
-            return unsafe { encode_avx2(layout, group, record, stored) };
-        }
-    }
-    layout.encode(group, record, stored);
+    layout.check_record(group, record);
+    encode_parts(layout.part(group), record, stored);
 }
 
 /// Writes the record of group `group` as the device has it: [`KvLayout::decode`].
@@ -64,42 +55,64 @@ pub fn encode_record(layout: &KvLayout, group: usize, record: &[u8], stored: &mu
 /// # Panics
 /// As that does: a slice is not as long as it should be.
 pub fn decode_record(layout: &KvLayout, group: usize, stored: &[u8], record: &mut [u8]) {
+    layout.check_record(group, record);
+    decode_parts(layout.part(group), stored, record);
+}
+
+/// Encodes parts: [`KvPart::encode`].
+pub(crate) fn encode_parts(part: KvPart, parts: &[u8], stored: &mut [u8]) {
     #[cfg(target_arch = "x86_64")]
     {
         if is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw") {
             // SAFETY: the processor has it.
-            return unsafe { decode_avx512(layout, group, stored, record) };
+            return unsafe { encode_avx512(part, parts, stored) };
         }
         if is_x86_feature_detected!("avx2") {
             // SAFETY: the processor has it.
-            return unsafe { decode_avx2(layout, group, stored, record) };
+            return unsafe { encode_avx2(part, parts, stored) };
         }
     }
-    layout.decode(group, stored, record);
+    part.encode(parts, stored);
+}
+
+/// Writes parts as the device has them: [`KvPart::decode`].
+pub(crate) fn decode_parts(part: KvPart, stored: &[u8], parts: &mut [u8]) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        if is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw") {
+            // SAFETY: the processor has it.
+            return unsafe { decode_avx512(part, stored, parts) };
+        }
+        if is_x86_feature_detected!("avx2") {
+            // SAFETY: the processor has it.
+            return unsafe { decode_avx2(part, stored, parts) };
+        }
+    }
+    part.decode(stored, parts);
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw")]
-fn encode_avx512(layout: &KvLayout, group: usize, record: &[u8], stored: &mut [u8]) {
-    layout.encode(group, record, stored);
+fn encode_avx512(part: KvPart, parts: &[u8], stored: &mut [u8]) {
+    part.encode(parts, stored);
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
-fn encode_avx2(layout: &KvLayout, group: usize, record: &[u8], stored: &mut [u8]) {
-    layout.encode(group, record, stored);
+fn encode_avx2(part: KvPart, parts: &[u8], stored: &mut [u8]) {
+    part.encode(parts, stored);
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw")]
-fn decode_avx512(layout: &KvLayout, group: usize, stored: &[u8], record: &mut [u8]) {
-    layout.decode(group, stored, record);
+fn decode_avx512(part: KvPart, stored: &[u8], parts: &mut [u8]) {
+    part.decode(stored, parts);
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
-fn decode_avx2(layout: &KvLayout, group: usize, stored: &[u8], record: &mut [u8]) {
-    layout.decode(group, stored, record);
+fn decode_avx2(part: KvPart, stored: &[u8], parts: &mut [u8]) {
+    part.decode(stored, parts);
 }
 
 #[cfg(test)]

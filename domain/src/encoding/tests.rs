@@ -204,3 +204,51 @@ fn records_shrink_and_their_layouts_differ() {
         fingerprints[0] != fingerprints[1] && fingerprints[1] != fingerprints[2] && fingerprints[2] != fingerprints[0]
     );
 }
+
+/// As a record is encoded, so is any part of it by itself: whoever sends some layers of a block sends what a tier has of them.
+#[test]
+fn any_run_of_parts_is_encoded_as_in_the_record() {
+    for (dtype, encoding) in DTYPES.into_iter().flat_map(|dtype| LOSSY.map(|encoding| (dtype, encoding))) {
+        let layout = layout(dtype, encoding);
+        let part = layout.part(0);
+        let values: Vec<f32> = (0..NUMBERS).map(|at| (at as f32 * 0.37).sin()).collect();
+        let record = record_of(dtype, &values);
+        let stored = encoded(&layout, &record);
+        for (first, last) in [(0, 1), (3, 4), (2, 7), (0, 8)] {
+            let of = |bytes: usize| first * bytes..last * bytes;
+            let (parts, expected) = (&record[of(part.bytes())], &stored[of(part.stored_bytes())]);
+            let mut got = vec![0xA5; part.stored_bytes_of(parts.len())];
+            part.encode(parts, &mut got);
+            assert_eq!(got, expected, "{dtype:?} {encoding}, parts {first} to {last}");
+            let mut back = vec![0xA5; parts.len()];
+            part.decode(&got, &mut back);
+            assert_eq!(
+                back,
+                decoded(&layout, &stored)[of(part.bytes())],
+                "{dtype:?} {encoding}, parts {first} to {last}"
+            );
+        }
+    }
+}
+
+#[test]
+fn parts_of_another_kind_are_told_apart() {
+    let group = |head_dim| KvGroup { layers: vec![0], kv_heads: 1, head_dim, window: None };
+    let layout = |block_tokens, dtype, encoding, head_dim| KvLayout {
+        block_tokens,
+        dtype,
+        encoding,
+        groups: vec![group(head_dim)],
+    };
+    let parts = [
+        layout(16, Dtype::Bf16, Encoding::Int8, 64),
+        layout(16, Dtype::Bf16, Encoding::Fp8, 64),
+        layout(16, Dtype::F16, Encoding::Int8, 64),
+        layout(32, Dtype::Bf16, Encoding::Int8, 64),
+        // As many numbers, but other groups.
+        layout(8, Dtype::Bf16, Encoding::Int8, 128),
+    ];
+    let prints = parts.map(|layout| layout.part(0).fingerprint());
+    let different: std::collections::BTreeSet<_> = prints.into_iter().collect();
+    assert_eq!(different.len(), prints.len());
+}
