@@ -79,11 +79,13 @@ pub struct TcpConfig {
     pub connections: u16,
     /// Whether bytes that are read carry a checksum. The reader decides.
     pub checksums: bool,
+    /// Whether KV is read encoded, as its parts say ([`crate::Memory::part`]), where whole parts are read. The reader decides.
+    pub encoded: bool,
 }
 
 impl Default for TcpConfig {
     fn default() -> Self {
-        Self { connections: 1, checksums: true }
+        Self { connections: 1, checksums: true, encoded: false }
     }
 }
 

@@ -1,5 +1,6 @@
 //! What an agent read, and what went wrong, counted since its start.
 
+use crate::event::TransferReport;
 use crate::lane::Lane;
 use crate::rails::RailFault;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -45,6 +46,8 @@ pub struct Reads {
     pub transfers: u64,
     /// Their bytes.
     pub bytes: u64,
+    /// Bytes that came over the lane for them.
+    pub wire_bytes: u64,
 }
 
 /// Why a connection was refused or closed, or a read refused.
@@ -111,6 +114,7 @@ impl AgentCounts {
 pub(crate) struct Counts {
     transfers: [AtomicU64; Lane::COUNT],
     bytes: [AtomicU64; Lane::COUNT],
+    wire_bytes: [AtomicU64; Lane::COUNT],
     refused: [AtomicU64; Refusal::ALL.len()],
     pub(crate) corrupted: AtomicU64,
     pub(crate) dropped_messages: AtomicU64,
@@ -133,9 +137,11 @@ impl Counts {
     }
 
     /// A transfer brought its bytes.
-    pub(crate) fn read(&self, lane: Lane, bytes: u64) {
-        Self::add(&self.transfers[lane as usize]);
-        self.bytes[lane as usize].fetch_add(bytes, Ordering::Relaxed);
+    pub(crate) fn read(&self, report: &TransferReport) {
+        let lane = report.lane as usize;
+        Self::add(&self.transfers[lane]);
+        self.bytes[lane].fetch_add(report.bytes, Ordering::Relaxed);
+        self.wire_bytes[lane].fetch_add(report.wire_bytes, Ordering::Relaxed);
     }
 
     /// So many rails of a lane are used and put aside now.
@@ -153,6 +159,7 @@ impl Counts {
         let reads = |lane: Lane| Reads {
             transfers: now(&self.transfers[lane as usize]),
             bytes: now(&self.bytes[lane as usize]),
+            wire_bytes: now(&self.wire_bytes[lane as usize]),
         };
         let rails = |lane: Lane| RailCounts {
             up: now(&self.rails_up[lane as usize]),

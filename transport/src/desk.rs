@@ -54,6 +54,8 @@ pub(crate) struct Open {
     at: Instant,
     begun: Option<Instant>,
     wire: Duration,
+    /// Bytes that came over the lane.
+    wire_bytes: u64,
 }
 
 /// Who hears of a transfer's end.
@@ -115,7 +117,7 @@ impl<O, S> Desk<O, S> {
     fn lay(&self, caller: Caller, transfer: Transfer, begin: impl FnOnce(&Link, &mut Work) -> bool) {
         let bytes = transfer.bytes();
         let Transfer { link, mut work, .. } = transfer;
-        let open = |link| Open { caller, link, bytes, at: now(), begun: None, wire: Duration::ZERO };
+        let open = |link| Open { caller, link, bytes, at: now(), begun: None, wire: Duration::ZERO, wire_bytes: 0 };
         // The thread looks among the orders for what is answered, so it must not look before this one is there.
         let mut orders = self.orders();
         let wakes = begin(&link, &mut work);
@@ -185,6 +187,11 @@ impl Open {
         self.begun.get_or_insert(now);
     }
 
+    /// So many bytes came over the lane.
+    pub(crate) fn brought(&mut self, bytes: u64) {
+        self.wire_bytes += bytes;
+    }
+
     /// Bytes of it were on their way for so long.
     pub(crate) fn add_wire(&mut self, wire: Duration) {
         self.wire += wire;
@@ -211,6 +218,7 @@ impl Open {
             lane: self.link.lane(),
             rails,
             bytes: self.bytes,
+            wire_bytes: self.wire_bytes,
             queued: self.begun.unwrap_or(self.at).duration_since(self.at),
             wire: self.wire,
             elapsed: now().duration_since(self.at),

@@ -54,9 +54,11 @@ pub struct TransferReport {
     pub rails: u16,
     /// Bytes read.
     pub bytes: u64,
+    /// Bytes that came over the lane for them: fewer where KV came encoded, more where a rail failed and its part was read again.
+    pub wire_bytes: u64,
     /// From post to the first byte: gates and other transfers.
     pub queued: Duration,
-    /// Time inside copies, or in which its bytes arrived.
+    /// Time inside copies, or in which its bytes arrived and were decoded.
     pub wire: Duration,
     /// From post to end.
     pub elapsed: Duration,

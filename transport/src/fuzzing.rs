@@ -84,11 +84,12 @@ pub fn seeds() -> Vec<(&'static str, Vec<u8>)> {
     });
     let challenge = Challenge { from: (WorkerId(3), Incarnation(4)), nonce: [6; 32] }.encode();
     let region = Region { id: RegionId(7), len: 1 << 40, offset: Some(4096) }.encode();
-    let [asked, answered] = wire_seeds();
+    let [asked, asked_encoded, answered] = wire_seeds();
     let mut seeds = vec![
         ("control", hellos.concat()),
         ("control", [frame(2, &challenge), frame(5, &region), frame(9, &7_u32.to_le_bytes())].concat()),
         ("tcp_wire", asked),
+        ("tcp_wire", asked_encoded),
         ("tcp_wire", answered),
         ("metadata", metadata::export(&known(), LAYOUT)),
     ];

@@ -1,5 +1,6 @@
 //! Lanes: the ways to read a peer's bytes, and the reasons why a faster one was not taken.
 
+use domain::Encoding;
 use std::fmt;
 use std::str::FromStr;
 
@@ -87,6 +88,8 @@ pub struct LaneStatus {
     pub lane: Lane,
     /// Whether TLS encrypts what it brings.
     pub tls: bool,
+    /// How KV comes over it.
+    pub encoding: Encoding,
     /// As measured at connect.
     pub probe: Probe,
     /// Every lane that is faster by nature, with the reason why it was not taken.

@@ -1,5 +1,6 @@
 //! Registered memory.
 
+use domain::KvPart;
 use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -26,6 +27,10 @@ pub unsafe trait Memory: Send + Sync {
     /// The sealed memfd behind it and where in that it begins, a multiple of the page size: what other processes of the
     /// host map. `None`: they cannot.
     fn file(&self) -> Option<(BorrowedFd<'_>, u64)> {
+        None
+    }
+    /// What it is made of, where that is KV which may travel encoded; alike at both ends of a read. `None`: it travels as it is.
+    fn part(&self) -> Option<KvPart> {
         None
     }
 }
@@ -95,6 +100,10 @@ unsafe impl Memory for Lent {
 
     fn file(&self) -> Option<(BorrowedFd<'_>, u64)> {
         self.0.file()
+    }
+
+    fn part(&self) -> Option<KvPart> {
+        self.0.part()
     }
 }
 

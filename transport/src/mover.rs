@@ -99,7 +99,7 @@ pub(crate) fn copy_at_once(id: TransferId, transfer: &Transfer) -> Option<Transf
     }
     let wire = now().duration_since(begin);
     let (lane, bytes) = (transfer.lane(), transfer.bytes());
-    Some(TransferReport { lane, rails: 1, bytes, queued: Duration::ZERO, wire, elapsed: wire })
+    Some(TransferReport { lane, rails: 1, bytes, wire_bytes: bytes, queued: Duration::ZERO, wire, elapsed: wire })
 }
 
 /// Copies `len` bytes of a piece from `offset` in it, both inside of it.
@@ -165,6 +165,7 @@ impl Posted {
             lane: self.transfer.lane(),
             rails: 1,
             bytes: self.transfer.bytes(),
+            wire_bytes: self.transfer.bytes(),
             queued: self.begun.unwrap_or(self.at).duration_since(self.at),
             wire: self.wire,
             elapsed: now().duration_since(self.at),

@@ -8,7 +8,7 @@ use crate::link::{Link, Way};
 use crate::metadata::ImportError;
 use crate::station::Station;
 use domain::session::PeerAddress;
-use domain::{Incarnation, WorkerId};
+use domain::{Encoding, Incarnation, WorkerId};
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -343,7 +343,14 @@ impl Station {
             Some(station) if self.config.lanes.contains(&Lane::Local) => {
                 let name = station.config.name.clone();
                 let probe = self.hub.probe(crate::probe::local);
-                let status = LaneStatus { peer: name, lane: Lane::Local, tls: false, probe, passed_over: Vec::new() };
+                let status = LaneStatus {
+                    peer: name,
+                    lane: Lane::Local,
+                    tls: false,
+                    encoding: Encoding::Exact,
+                    probe,
+                    passed_over: Vec::new(),
+                };
                 let link = Link::new(&station.known(), Way::Local(station), &self.crowds);
                 link.pace().probed(probe);
                 peer.state = State::Connected(Arc::new(link), status.clone());

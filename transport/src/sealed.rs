@@ -1,6 +1,7 @@
 //! Memory in a sealed memfd: its owner writes it, and the kernel keeps everybody else from doing so.
 
 use crate::memory::Memory;
+use domain::KvPart;
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 use std::io;
@@ -12,6 +13,7 @@ pub struct SealedMemory {
     base: *mut u8,
     len: usize,
     file: OwnedFd,
+    part: Option<KvPart>,
 }
 
 // SAFETY: it is an address range; what is done with it is the business of the unsafe code that does it.
@@ -32,7 +34,7 @@ impl SealedMemory {
         // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing.
         let base = unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, protection, MapFlags::SHARED, &file, 0)? };
         // A value from here on, so that an error unmaps it.
-        let memory = Self { base: base.cast(), len, file };
+        let memory = Self { base: base.cast(), len, file, part: None };
         // SAFETY: the range is the mapping's.
         unsafe {
             // A child that lived on would keep a mapping to write with.
@@ -42,6 +44,12 @@ impl SealedMemory {
         }
         rustix::fs::fcntl_add_seals(&memory.file, SEALS)?;
         Ok(memory)
+    }
+
+    /// The same, of KV that is made of such parts.
+    pub fn of_parts(mut self, part: KvPart) -> Self {
+        self.part = Some(part);
+        self
     }
 }
 
@@ -58,6 +66,10 @@ unsafe impl Memory for SealedMemory {
 
     fn file(&self) -> Option<(BorrowedFd<'_>, u64)> {
         Some((self.file.as_fd(), 0))
+    }
+
+    fn part(&self) -> Option<KvPart> {
+        self.part
     }
 }
 

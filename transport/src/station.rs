@@ -5,6 +5,7 @@ use crate::control::Control;
 use crate::counts::Counts;
 use crate::event::{AgentEvent, Completion, TransferError, TransferId, TransferReport};
 use crate::hub::Hub;
+use crate::lane::Lane;
 use crate::lane_rdma::Verbs;
 use crate::lane_tcp::{self, Streams};
 use crate::link::{Crowds, Link};
@@ -16,6 +17,7 @@ use crate::rails::RailFault;
 use crate::transfer::{PostError, Work};
 use crate::watch::Watched;
 use domain::session::PeerAddress;
+use domain::{Encoding, KvPart};
 use std::collections::{BTreeSet, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -140,6 +142,14 @@ impl Station {
         self.regions().is_withdrawn(id)
     }
 
+    /// How it reads KV over a lane.
+    pub(crate) fn encoding_over(&self, lane: Lane) -> Encoding {
+        let reads_encoded = lane == Lane::Tcp && self.config.tcp.encoded;
+        let part = |(_, memory): (RegionId, &Arc<dyn Memory>)| memory.part();
+        let part = reads_encoded.then(|| self.regions().all().find_map(part)).flatten();
+        part.map_or(Encoding::Exact, KvPart::encoding)
+    }
+
     /// Brings who has been shown `shown` up to date: the regions that are new to it, with their bytes and file, and those that
     /// were withdrawn.
     pub(crate) fn regions_news(&self, shown: &mut BTreeSet<RegionId>) -> RegionsNews {
@@ -241,7 +251,7 @@ impl Station {
 
     /// A transfer brought all its bytes, and those.
     pub(crate) fn read(&self, link: &Arc<Link>, report: &TransferReport) {
-        self.counts.read(report.lane, report.bytes);
+        self.counts.read(report);
         let slow = link.pace().take_slow();
         if let Some(slow) = slow {
             self.control.slow(link.clone(), slow);

@@ -1,5 +1,6 @@
 //! Transfers: what of a peer's memory is to be read, checked and merged once, when it is prepared.
 
+use crate::config::TcpConfig;
 use crate::event::{TransferError, TransferReport};
 use crate::lane::Lane;
 use crate::lane_rdma::ReadPlan;
@@ -136,12 +137,13 @@ pub(crate) struct Transfer {
 }
 
 impl Prepared {
-    /// Checks `batches` and holds what they need. `reader`: whose it is; `own`: the caller's regions. Errors: [`PrepareError`].
+    /// Checks `batches` and holds what they need. `reader`: whose it is; `tcp`: how it reads over that
+    /// lane; `own`: the caller's regions. Errors: [`PrepareError`].
     pub(crate) fn check(
         reader: Weak<Station>,
         link: Arc<Link>,
         batches: Vec<ReadBatch>,
-        checksums: bool,
+        tcp: &TcpConfig,
         own: impl Fn(RegionId) -> Option<Arc<dyn Memory>>,
     ) -> Result<Self, PrepareError> {
         let mut sources = Sources { link: &link, held: BTreeMap::new() };
@@ -151,7 +153,7 @@ impl Prepared {
         let destination = |id| own(id).ok_or(PrepareError::NoRegion { peer: None, region: id });
         let plan = match &link.way {
             Way::Rdma(way) => Plan::Reads(ReadPlan::new(way, link.peer, runs, destination)?),
-            Way::Tcp(_) => Plan::Stream(StreamPlan::new(runs, checksums, destination)?),
+            Way::Tcp(_) => Plan::Stream(StreamPlan::new(runs, tcp, destination)?),
             Way::Local(_) | Way::Shm { .. } => {
                 let batch = |run: Run| {
                     let missing = PrepareError::NoRegion { peer: Some(link.peer), region: run.source };

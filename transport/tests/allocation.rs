@@ -1,7 +1,7 @@
 //! Posting a transfer allocates nothing, whatever the lane; nor does posting one of files.
 
 use domain::session::{PeerInfo, Role};
-use domain::{Incarnation, ProgressWord, WorkerId};
+use domain::{Dtype, Encoding, Incarnation, KvGroup, KvLayout, ProgressWord, WorkerId};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::sync::Arc;
@@ -40,15 +40,17 @@ const LEN: usize = 1 << 20;
 const POSTED_MAX: usize = 16;
 const REGION: RegionId = RegionId(0);
 
-fn agent(hub: &Hub, id: u32, lane: Lane) -> (Agent, PeerInfo, Receiver<AgentEvent>) {
+fn agent(hub: &Hub, id: u32, lane: Lane, encoded: bool) -> (Agent, PeerInfo, Receiver<AgentEvent>) {
     let (sender, events) = sync_channel(2 * POSTED_MAX);
     let (id, incarnation, name) = (WorkerId(id), Incarnation(1), format!("w{id}"));
     let mut config = AgentConfig::in_process(id, incarnation, name.clone(), POSTED_MAX);
     config.listen = Some(ListenConfig { bind: "127.0.0.1:0".to_owned(), advertise: String::new() });
-    config.lanes = vec![lane];
+    (config.lanes, config.tcp.encoded) = (vec![lane], encoded);
+    let groups = vec![KvGroup { layers: vec![0], kv_heads: 1, head_dim: 4, window: None }];
+    let part = KvLayout { block_tokens: 4, dtype: Dtype::Bf16, encoding: Encoding::Int8, groups }.part(0);
     let sink = Box::new(move |event| sender.try_send(event).is_ok());
     let agent = Agent::start(hub, config, ProgressWord::new(), sink).expect("an agent starts");
-    agent.register(Arc::new(SealedMemory::new("test", LEN).expect("memory can be had")));
+    agent.register(Arc::new(SealedMemory::new("test", LEN).expect("memory can be had").of_parts(part)));
     let info = PeerInfo { id, incarnation, name, role: Role::Prefill, address: agent.address() };
     (agent, info, events)
 }
@@ -91,11 +93,11 @@ fn posting_files_allocates_nothing() {
 
 #[test]
 fn posting_allocates_nothing() {
-    for lane in [Lane::Local, Lane::Shm, Lane::Tcp] {
+    for (lane, encoded) in [(Lane::Local, false), (Lane::Shm, false), (Lane::Tcp, false), (Lane::Tcp, true)] {
         let hub = Hub::new();
-        let (_owner, info, _owner_events) = agent(&hub, 0, lane);
+        let (_owner, info, _owner_events) = agent(&hub, 0, lane, encoded);
         let hub = if lane == Lane::Local { hub } else { Hub::new() };
-        let (reader, _, events) = agent(&hub, 1, lane);
+        let (reader, _, events) = agent(&hub, 1, lane, encoded);
         reader.introduce(info);
         reader.connect(WorkerId(0));
         let connected = events.recv_timeout(PATIENCE).expect("it is connected");

@@ -211,6 +211,7 @@ impl World {
             lane: Lane::Tcp,
             rails: 1,
             bytes: read.bytes,
+            wire_bytes: read.bytes,
             queued: began.since(read.posted),
             wire: self.now.since(began),
             elapsed: self.now.since(read.posted),

@@ -14,7 +14,7 @@ use decode_worker::Decode;
 use domain::handoff::{PeerBody, PeerMessage};
 use domain::plan::StepOutput;
 use domain::session::{FromWorker, Role, Submit, ToWorker};
-use domain::{Incarnation, LeaseId, ProgressWord, Time, WorkerId};
+use domain::{Encoding, Incarnation, LeaseId, ProgressWord, Time, WorkerId};
 use engine::device::{DeviceLimits, PoolMemory};
 use engine::sim::{CostModel, Preset, SimModel};
 use kv_manager::{Quotas, Watermarks};
@@ -225,8 +225,14 @@ impl World {
             Inmail::Ended(completion) => Inbound::Agent(AgentEvent::Ended(completion)),
             Inmail::Connected(peer) => {
                 let probe = Probe { bytes_per_s: 1e9, latency_s: 1e-5 };
-                let status =
-                    LaneStatus { peer: peer.to_string(), lane: Lane::Tcp, tls: false, probe, passed_over: Vec::new() };
+                let status = LaneStatus {
+                    peer: peer.to_string(),
+                    lane: Lane::Tcp,
+                    tls: false,
+                    encoding: Encoding::Exact,
+                    probe,
+                    passed_over: Vec::new(),
+                };
                 Inbound::Agent(AgentEvent::Connected { peer, status })
             }
             Inmail::Lost(peer) => Inbound::Agent(AgentEvent::Lost { peer, reason: "it is gone".to_owned() }),

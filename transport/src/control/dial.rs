@@ -62,7 +62,8 @@ pub(crate) fn dial(station: &Station, peer: &Known, taken: Option<Lane>) -> Resu
         passed_over.sort_by_key(|&(other, _)| other);
         rustix::io::ioctl_fionbio(channel.socket(), true).map_err(|error| error.to_string())?;
         let tls = lane == Lane::Tcp && config.tls.is_some();
-        let status = LaneStatus { peer: peer.name.clone(), lane, tls, probe, passed_over };
+        let encoding = station.encoding_over(lane);
+        let status = LaneStatus { peer: peer.name.clone(), lane, tls, encoding, probe, passed_over };
         return Ok(Dialled { link, status, channel });
     }
     let reasons: Vec<_> = passed_over.iter().map(|(lane, reason)| format!("{lane}: {reason}")).collect();

@@ -10,7 +10,7 @@ use domain::session::PeerAddress;
 use domain::{Incarnation, Secret, WorkerId};
 
 /// Version of everything that agents say to each other. Other versions are refused.
-pub(crate) const VERSION: u16 = 3;
+pub(crate) const VERSION: u16 = 4;
 /// What every first message begins with, in all versions.
 pub(crate) const MAGIC: &[u8; 6] = b"baton\0";
 /// Bytes of a message before the proofs are checked.

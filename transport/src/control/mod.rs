@@ -312,7 +312,7 @@ impl<'a> Loop<'a> {
                     }
                     let number = self.next - 1;
                     self.links.insert(peer.id, number);
-                    tracing::debug!(worker = self.station.config.name, peer = peer.name, lane = %status.lane, tls = status.tls, "connected");
+                    tracing::debug!(worker = self.station.config.name, peer = peer.name, lane = %status.lane, tls = status.tls, encoding = %status.encoding, "connected");
                     self.station.tell(AgentEvent::Connected { peer: peer.id, status });
                     self.look_later(&link);
                     self.heed(number);

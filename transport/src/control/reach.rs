@@ -3,6 +3,7 @@
 use super::channel::{Channel, ChannelError, Frame};
 use super::hello::{self, HELLO_BYTES_MAX, Hello, Purpose, Region, kind};
 use super::sockets::{ANSWER_MAX, connect_tcp, connect_unix};
+use crate::config::TcpConfig;
 use crate::counts::Refusal;
 use crate::desk::now;
 use crate::event::TransferReport;
@@ -236,12 +237,14 @@ fn probe_reads(
     let Some((source, len)) = link.any_region() else { return Ok(Probe::default()) };
     let len = usize::try_from(len).unwrap_or(usize::MAX).min(PROBE_BYTES);
     let scratch = scratch(len);
+    // The bytes themselves: what encoding costs or saves, real reads tell.
+    let tcp = TcpConfig { checksums: false, ..TcpConfig::default() };
     let fastest = |len: usize| {
         let mut fastest = f64::INFINITY;
         for _ in 0..=PROBE_REPEATS {
             let copies = Copies::List(vec![Copy { from: 0, to: 0 }]);
             let batch = ReadBatch { source, destination: RegionId(0), len, gate: 0, copies };
-            let prepared = Prepared::check(Weak::new(), link.clone(), vec![batch], false, |_| Some(scratch.clone()));
+            let prepared = Prepared::check(Weak::new(), link.clone(), vec![batch], &tcp, |_| Some(scratch.clone()));
             let prepared = prepared.map_err(|error| error.to_string())?;
             let report = read(prepared.take().ok_or("a probe that is under way already")?)?;
             fastest = report.elapsed.as_secs_f64().clamp(1e-9, fastest);

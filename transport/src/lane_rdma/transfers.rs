@@ -36,6 +36,7 @@ impl Active {
         self.under_way -= 1;
         if arrived {
             self.missing -= u64::from(part.len);
+            self.open.brought(part.len.into());
             let run = &mut self.plan.runs[part.run as usize];
             run.missing -= part.len as usize;
             if run.missing == 0 {

@@ -31,10 +31,12 @@ pub(crate) fn wire(bytes: &[u8]) {
 }
 
 /// What is said on good days.
-pub(crate) fn seeds() -> [Vec<u8>; 2] {
-    let read = Asked::Read { transfer: 1, gate: 2, region: 3, first: 4, series: 1, checksums: true };
+pub(crate) fn seeds() -> [Vec<u8>; 3] {
+    let read = Asked::Read { transfer: 1, gate: 2, region: 3, first: 4, series: 1, checksums: true, part: None };
+    let encoded = Asked::Read { transfer: 1, gate: 0, region: 3, first: 4, series: 1, checksums: true, part: Some(6) };
     let series = Series { from: 4096, stride: 8192, len: 512, count: 1000 };
     let run = RunHead { transfer: 1, first: 2, count: 3, len: 4, sum: 5 };
     let asked = [read.encode().as_slice(), &series.encode(), &Asked::Cancel { transfer: 1 }.encode()].concat();
-    [asked, [Answer::Run(run).encode(), Answer::Refused { transfer: 1 }.encode()].concat()]
+    let asked_encoded = [encoded.encode().as_slice(), &series.encode()].concat();
+    [asked, asked_encoded, [Answer::Run(run).encode(), Answer::Refused { transfer: 1 }.encode()].concat()]
 }

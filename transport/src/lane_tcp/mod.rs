@@ -9,6 +9,7 @@
 
 mod asker;
 mod driver;
+mod encoded;
 mod engine;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;

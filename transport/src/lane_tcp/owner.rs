@@ -1,16 +1,20 @@
 //! The owner's end of a connection for bytes: it is asked for pieces of its regions and streams them.
 
+#[cfg(test)]
+mod tests;
+
+use super::encoded::{Encoder, part_of};
 use super::series::{SERIES_BYTES, Series, Walk};
 use super::wire::{
     Answer, Asked, PIECES_OPEN_MAX, REQUEST_HEAD, REQUEST_PIECES_MAX, RUN_BYTES_MAX, RUN_HEAD, RUN_PIECES_MAX, RunHead,
 };
-use crate::checksum::{checksum_racing, fold};
+use crate::checksum::{checksum, checksum_racing, fold};
 use crate::control::ChannelError;
 use crate::counts::Refusal;
 use crate::memory::{Memory, RegionId};
 use crate::socket::Socket;
 use crate::station::Station;
-use domain::{Incarnation, WorkerId};
+use domain::{Incarnation, KvPart, WorkerId};
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -50,6 +54,8 @@ struct Reading {
     /// What is to be sent. Inside of the memory.
     pieces: Walk,
     checksums: bool,
+    /// What its pieces are made of, where they are sent encoded.
+    part: Option<KvPart>,
 }
 
 /// The run that is being sent.
@@ -60,16 +66,18 @@ struct Sending {
     /// Bytes in all, with the header.
     len: usize,
     sent: usize,
-    /// Keeps the parts mapped.
+    /// Keeps the parts mapped, where they are a region's.
     memory: Option<Arc<dyn Memory>>,
+    /// Has the bytes of a run that is sent encoded.
+    encoder: Encoder,
 }
 
-/// Bytes of a region. Nothing keeps their owner from writing them while they are summed up and sent, and nothing needs to: by
+/// Bytes of a region, or of a run that is encoded. Nothing keeps the owner of a region from writing them while they are summed up and sent, and nothing needs to: by
 /// the rules of leases it does so only after the reader's lapsed, and the reader, who is told so when it releases, throws away
 /// what it read. With a checksum, its read fails before that if the bytes changed between being summed up and being sent.
-struct Part {
-    from: *const u8,
-    len: usize,
+pub(super) struct Part {
+    pub(super) from: *const u8,
+    pub(super) len: usize,
 }
 
 // SAFETY: it is an address; `Sending` holds what it points to.
@@ -166,8 +174,10 @@ impl OwnerConnection {
     }
 
     fn take(&mut self, station: &Station, asked: Asked, series: &[u8]) -> Result<(), String> {
-        let (transfer, gate, region, first, checksums) = match asked {
-            Asked::Read { transfer, gate, region, first, checksums, .. } => (transfer, gate, region, first, checksums),
+        let (transfer, gate, region, first, checksums, part) = match asked {
+            Asked::Read { transfer, gate, region, first, checksums, part, .. } => {
+                (transfer, gate, region, first, checksums, part)
+            }
             Asked::Cancel { transfer } => {
                 let wanted = |reading: &Reading| reading.transfer != transfer;
                 self.ready.retain(wanted);
@@ -191,12 +201,16 @@ impl OwnerConnection {
                 "{count} times {len} bytes from {from}, {stride} apart, are asked for of region {region}, which has {bytes}"
             ));
         }
+        let part = match part {
+            Some(fingerprint) => Some(encodable(region, &*memory, fingerprint, &series)?),
+            None => None,
+        };
         let pieces = Walk::new(series);
         if pieces.left() > REQUEST_PIECES_MAX {
             return Err(format!("{} pieces are asked for by one request", pieces.left()));
         }
         self.remember(pieces.left())?;
-        let reading = Reading { transfer, gate, memory, next: first, pieces, checksums };
+        let reading = Reading { transfer, gate, memory, next: first, pieces, checksums, part };
         if gate <= station.progress.get() {
             self.ready.push_back(reading);
         } else {
@@ -259,17 +273,47 @@ impl OwnerConnection {
             sending.parts.push(Part { from, len: piece_len as usize });
         }
         let count = sending.parts.len();
-        let sum = if reading.checksums { sum_up(&sending.parts) } else { 0 };
+        let sum = match reading.part {
+            Some(part) => {
+                // SAFETY: `take` checked that the pieces are inside the memory, and whole parts of it.
+                let encoded = unsafe { sending.encoder.encode(part, &sending.parts) };
+                len = encoded.len();
+                let run = Part { from: encoded.as_ptr(), len };
+                sending.parts.clear();
+                sending.parts.push(run);
+                // What is sent is no region's any more.
+                sending.memory = None;
+                if reading.checksums { checksum(encoded) } else { 0 }
+            }
+            None => {
+                sending.memory = Some(reading.memory.clone());
+                if reading.checksums { sum_up(&sending.parts) } else { 0 }
+            }
+        };
         let head =
             RunHead { transfer: reading.transfer, first: reading.next, count: count as u32, len: len as u32, sum };
         (sending.head, sending.len, sending.sent) = (Answer::Run(head).encode(), RUN_HEAD + len, 0);
-        sending.memory = Some(reading.memory.clone());
         reading.next += count as u32;
         self.open_pieces -= count;
         if reading.pieces.left() == 0 {
             self.ready.pop_front();
         }
         true
+    }
+}
+
+/// What the pieces of a request that is to be answered encoded are made of. Errors, in words: the region is not made of what was
+/// asked for, or they are not whole parts.
+fn encodable(region: u32, memory: &dyn Memory, fingerprint: u32, series: &[Series]) -> Result<KvPart, String> {
+    let part = part_of(memory).filter(|part| part.fingerprint() == fingerprint);
+    let part = part.ok_or_else(|| format!("region {region} is not made of the parts that are asked for encoded"))?;
+    let bytes = part.bytes() as u64;
+    let is_whole = |it: &&Series| [it.from, it.stride, it.len.into()].iter().all(|number| number.is_multiple_of(bytes));
+    match series.iter().find(|it| !is_whole(it)) {
+        Some(Series { from, stride, len, .. }) => Err(format!(
+            "{len} bytes from {from}, {stride} apart, are asked for encoded of region {region}, whose parts have {bytes}"
+        )),
+        None => Ok(part),
     }
 }
 
@@ -288,7 +332,7 @@ impl Sending {
         let head = Part { from: self.head.as_ptr(), len: RUN_HEAD };
         for part in std::iter::once(&head).chain(&self.parts) {
             if skip < part.len {
-                // SAFETY: the part is readable memory that is held. Its owner may write it meanwhile, but only the kernel, or
+                // SAFETY: the part is readable memory that is held. The owner of a region may write it meanwhile, but only the kernel, or
                 // the copy that is made to be encrypted, looks at it, byte by byte.
                 let bytes = unsafe { std::slice::from_raw_parts(part.from.add(skip), part.len - skip) };
                 buffers[count] = IoSlice::new(bytes);
@@ -299,146 +343,5 @@ impl Sending {
         let sent = socket.send(&buffers[..count])?;
         self.sent += sent;
         Ok(sent)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::config::AgentConfig;
-    use crate::control::Control;
-    use crate::hub::Hub;
-    use crate::sealed::SealedMemory;
-    use crate::station::StationParts;
-    use crate::watch::Watched;
-    use domain::session::PeerAddress;
-    use domain::{ProgressWord, StepId};
-    use std::io::{Read, Write};
-    use std::os::unix::net::UnixStream;
-
-    const LEN: usize = 4096;
-
-    fn station(word: &ProgressWord) -> Station {
-        let station = Station::new(StationParts {
-            config: AgentConfig::in_process(WorkerId(0), Incarnation(1), "owner".to_owned(), 1),
-            address: PeerAddress::default(),
-            hub: Hub::new(),
-            progress: Watched::new(word.clone(), None).expect("nobody else watches it"),
-            control: Control::new().expect("there are descriptors"),
-            streams: None,
-            verbs: Err("not of this test".to_owned()),
-            sink: Box::new(|_| true),
-        });
-        station.register(Arc::new(SealedMemory::new("test", LEN).expect("memory")));
-        station
-    }
-
-    fn connection() -> (OwnerConnection, UnixStream) {
-        let (own, peer) = UnixStream::pair().expect("there are descriptors");
-        own.set_nonblocking(true).expect("it is a socket");
-        (OwnerConnection::new(Socket::plain(own.into()), WorkerId(1), Incarnation(1)), peer)
-    }
-
-    fn read(region: u32, gate: u64, pieces: &[(u64, u32)]) -> Vec<u8> {
-        let series: Vec<_> = pieces.iter().map(|&(from, len)| Series { from, stride: 0, len, count: 1 }).collect();
-        read_series(region, gate, &series)
-    }
-
-    fn read_series(region: u32, gate: u64, series: &[Series]) -> Vec<u8> {
-        let count = series.len() as u32;
-        let asked = Asked::Read { transfer: 5, gate, region, first: 0, series: count, checksums: false };
-        let mut bytes = asked.encode().to_vec();
-        series.iter().for_each(|series| bytes.extend_from_slice(&series.encode()));
-        bytes
-    }
-
-    #[test]
-    fn what_may_not_be_asked_is_refused() {
-        let station = station(&ProgressWord::new());
-        let refused = [
-            (vec![0; REQUEST_HEAD], "a request that is none"),
-            (vec![0xFF; REQUEST_HEAD], "a request that is none"),
-            (read(1, 0, &[(0, 1)]), "there is no region 1"),
-            (read(0, 0, &[(0, 0)]), "0 bytes from 0"),
-            (read(0, 0, &[(0, 1), (LEN as u64, 1)]), "1 bytes from 4096"),
-            (read(0, 0, &[(u64::MAX, 2)]), "2 bytes from 18446744073709551615"),
-            (read(0, 0, &[(0, u32::MAX)]), "4294967295 bytes from 0"),
-            (read_series(0, 0, &[Series { from: 6, stride: 4096, len: 1, count: 2 }]), "4096 apart"),
-            (read_series(0, 0, &[Series { from: 6, stride: u64::MAX, len: 1, count: 9 }]), "9 times 1 bytes"),
-            (read_series(0, 0, &[Series { from: 0, stride: 0, len: 1, count: 0 }]), "0 times 1 bytes"),
-            (read_series(0, 0, &[Series { from: 0, stride: 0, len: 1, count: 16_385 }]), "16385 pieces"),
-        ];
-        for (bytes, expect) in refused {
-            let (mut owner, mut peer) = connection();
-            peer.write_all(&bytes).expect("it is open");
-            let error = owner.receive(&station).expect_err(expect);
-            assert!(
-                matches!(&error, ChannelError::Refused(Refusal::Request, reason) if reason.contains(expect)),
-                "{error}"
-            );
-        }
-        // More than is remembered at once.
-        let (mut owner, mut peer) = connection();
-        let many = read(0, u64::MAX, &[(0, 1); 1024]);
-        let mut asked = 0;
-        let end = loop {
-            peer.write_all(&many).expect("it is open");
-            match owner.receive(&station) {
-                Ok(_) => asked += 1,
-                Err(end) => break end,
-            }
-            assert!(asked <= PIECES_OPEN_MAX / 1024 + 1);
-        };
-        assert!(matches!(&end, ChannelError::Refused(Refusal::Request, reason) if reason.contains("at once")), "{end}");
-    }
-
-    #[test]
-    fn a_withdrawn_region_is_refused_read_by_read() {
-        let station = station(&ProgressWord::new());
-        let (mut owner, mut peer) = connection();
-        assert!(station.deregister(RegionId(0)).is_ok());
-        // One of the two is taken back before it is answered.
-        for _ in 0..2 {
-            peer.write_all(&read(0, 0, &[(0, 1)])).expect("it is open");
-        }
-        assert_eq!((owner.receive(&station).ok(), owner.open_pieces), (Some(true), 2));
-        assert_eq!(owner.turn().ok(), Some(Turn::Idle));
-        let mut answers = [0; 2 * RUN_HEAD];
-        peer.read_exact(&mut answers).expect("it is answered");
-        for answer in answers.as_chunks::<RUN_HEAD>().0 {
-            assert_eq!(Answer::decode(answer), Some(Answer::Refused { transfer: 5 }));
-        }
-        peer.write_all(&read(0, 0, &[(0, 1)])).expect("it is open");
-        peer.write_all(&Asked::Cancel { transfer: 5 }.encode()).expect("it is open");
-        assert_eq!((owner.receive(&station).ok(), owner.open_pieces), (Some(false), 0));
-        let refused = station.counts.now().refused.into_iter().find(|(why, _)| *why == Refusal::Region);
-        assert_eq!(refused.map(|(_, count)| count), Some(3));
-    }
-
-    #[test]
-    fn requests_come_in_parts_wait_for_their_gates_and_are_taken_back() {
-        let word = ProgressWord::new();
-        let station = station(&word);
-        let (mut owner, mut peer) = connection();
-        let bytes = read(0, ProgressWord::mark(StepId(1), 0), &[(0, 10), (100, 20)]);
-        for byte in &bytes {
-            peer.write_all(&[*byte]).expect("it is open");
-            assert_eq!(owner.receive(&station).ok(), Some(false));
-        }
-        assert!(owner.waits() && !owner.open(word.get()));
-        word.raise(StepId(1), 0);
-        assert!(owner.open(word.get()) && !owner.waits());
-        assert_eq!(owner.turn().ok(), Some(Turn::Idle));
-        let mut answer = [0; RUN_HEAD + 30];
-        peer.read_exact(&mut answer).expect("it is answered");
-        let head = Answer::decode(answer[..RUN_HEAD].try_into().expect("so long"));
-        assert_eq!(head, Some(Answer::Run(RunHead { transfer: 5, first: 0, count: 2, len: 30, sum: 0 })));
-
-        peer.write_all(&read(0, u64::MAX, &[(0, 10)])).expect("it is open");
-        peer.write_all(&Asked::Cancel { transfer: 5 }.encode()).expect("it is open");
-        assert_eq!(owner.receive(&station).ok(), Some(false));
-        assert_eq!((owner.waits(), owner.open_pieces), (false, 0));
-        drop(peer);
-        assert!(matches!(owner.receive(&station), Err(ChannelError::Closed)));
     }
 }

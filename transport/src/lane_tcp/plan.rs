@@ -1,13 +1,16 @@
 //! A transfer over `tcp`, prepared: the requests, encoded, and where each piece of the answers goes.
 
 use super::TcpWay;
+use super::encoded::part_of;
 use super::series::{Series, first_series};
 use super::wire::{Asked, PIECE_BYTES_MAX, REQUEST_PIECES_MAX, REQUEST_SERIES_MAX};
+use crate::config::TcpConfig;
 use crate::copy::fetch_to_write;
 use crate::link::{Link, Way};
 use crate::memory::{Memory, RegionId};
 use crate::prepared::{Again, Plan};
 use crate::transfer::{Piece, PrepareError, Run, Work};
+use domain::KvPart;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -66,7 +69,9 @@ pub(crate) struct Request {
     pub(crate) frame: Arc<[u8]>,
     /// Pieces in it.
     pub(crate) pieces: usize,
-    /// Their bytes.
+    /// What they are made of, where they come encoded.
+    pub(crate) part: Option<KvPart>,
+    /// Their bytes on the wire.
     pub(crate) bytes: u64,
 }
 
@@ -74,6 +79,11 @@ impl Request {
     /// As if it had never been asked for.
     fn renew(&mut self) {
         (self.rail, self.life, self.is_due) = (None, 0, self.gate == 0);
+    }
+
+    /// What so many bytes of its pieces have on the wire.
+    pub(super) fn wire_bytes(&self, bytes: usize) -> usize {
+        wire_bytes(self.part, bytes)
     }
 }
 
@@ -108,9 +118,10 @@ impl StreamPlan {
     /// The plan for `runs`, whose pieces are inside their regions.
     pub(crate) fn new(
         runs: Vec<Run>,
-        checksums: bool,
+        tcp: &TcpConfig,
         destination: impl Fn(RegionId) -> Result<Arc<dyn Memory>, PrepareError>,
     ) -> Result<Self, PrepareError> {
+        let checksums = tcp.checksums;
         let number = new_number();
         let mut plan = Self {
             number,
@@ -123,12 +134,15 @@ impl StreamPlan {
         };
         for run in runs {
             let memory = destination(run.destination)?;
-            let pieces: Vec<Piece> = run.pieces.iter().flat_map(cut).collect();
+            let part =
+                part_of(&*memory).filter(|&part| tcp.encoded && run.pieces.iter().all(|piece| is_whole(part, piece)));
+            let len_max = part.map_or(PIECE_BYTES_MAX, |part| PIECE_BYTES_MAX / part.bytes() * part.bytes());
+            let pieces: Vec<Piece> = run.pieces.iter().flat_map(|piece| cut(piece, len_max)).collect();
             let mut rest = pieces.as_slice();
             while !rest.is_empty() {
                 let (series, taken) = first_series(&rest[..bucket(rest)], REQUEST_SERIES_MAX);
                 let (pieces, after) = rest.split_at(taken);
-                plan.request(&run, &series, pieces, &memory);
+                plan.request(&run, part, &series, pieces, &memory);
                 rest = after;
             }
             plan._destinations.push(memory);
@@ -173,10 +187,11 @@ impl StreamPlan {
         }
     }
 
-    /// Bytes of a request that have not landed.
+    /// Bytes of a request on the wire that have not landed.
     pub(super) fn missing_of(&self, request: &Request) -> u64 {
         let landings = &self.landings[request.first..request.first + request.pieces];
-        landings.iter().filter(|landing| !landing.landed).map(|landing| u64::from(landing.len)).sum()
+        let missing = landings.iter().filter(|landing| !landing.landed).map(|landing| landing.len as usize).sum();
+        request.wire_bytes(missing) as u64
     }
 
     /// The request that asks for these pieces. `None`: none does.
@@ -205,7 +220,14 @@ impl StreamPlan {
         after.checked_sub(1).map_or(0, |at| self.requests[at].gate)
     }
 
-    fn request(&mut self, run: &Run, series: &[Series], pieces: &[Piece], memory: &Arc<dyn Memory>) {
+    fn request(
+        &mut self,
+        run: &Run,
+        part: Option<KvPart>,
+        series: &[Series],
+        pieces: &[Piece],
+        memory: &Arc<dyn Memory>,
+    ) {
         let first = self.landings.len();
         let asked = Asked::Read {
             transfer: self.number,
@@ -214,6 +236,7 @@ impl StreamPlan {
             first: first as u32,
             series: series.len() as u32,
             checksums: self.checksums,
+            part: part.map(KvPart::fingerprint),
         };
         let mut frame = asked.encode().to_vec();
         series.iter().for_each(|series| frame.extend_from_slice(&series.encode()));
@@ -222,6 +245,7 @@ impl StreamPlan {
             let to = unsafe { memory.as_ptr().add(piece.to as usize) };
             self.landings.push(Landing { to, len: piece.len as u32, landed: false });
         }
+        let bytes = pieces.iter().map(|piece| piece.len).sum();
         self.requests.push(Request {
             rail: None,
             life: 0,
@@ -230,7 +254,8 @@ impl StreamPlan {
             first,
             frame: frame.into(),
             pieces: pieces.len(),
-            bytes: pieces.iter().map(|piece| piece.len as u64).sum(),
+            part,
+            bytes: wire_bytes(part, bytes) as u64,
         });
     }
 }
@@ -254,12 +279,23 @@ fn bucket(pieces: &[Piece]) -> usize {
     pieces.iter().take(REQUEST_PIECES_MAX).take_while(fits).count().max(1)
 }
 
-/// Parts of a piece that are no larger than a piece may be.
-fn cut(piece: &Piece) -> impl Iterator<Item = Piece> + use<> {
+/// Parts of a piece that are no larger than `len_max`.
+fn cut(piece: &Piece, len_max: usize) -> impl Iterator<Item = Piece> + use<> {
     let Piece { from, to, len } = *piece;
-    (0..len).step_by(PIECE_BYTES_MAX).map(move |at| Piece {
+    (0..len).step_by(len_max).map(move |at| Piece {
         from: from + at as u64,
         to: to + at as u64,
-        len: (len - at).min(PIECE_BYTES_MAX),
+        len: (len - at).min(len_max),
     })
+}
+
+/// Whether a piece is whole parts, at both ends.
+fn is_whole(part: KvPart, piece: &Piece) -> bool {
+    let bytes = part.bytes() as u64;
+    [piece.from, piece.to, piece.len as u64].iter().all(|number| number.is_multiple_of(bytes))
+}
+
+/// What so many bytes have on the wire.
+fn wire_bytes(part: Option<KvPart>, bytes: usize) -> usize {
+    part.map_or(bytes, |part| part.stored_bytes_of(bytes))
 }

@@ -1,7 +1,8 @@
 //! The listening half of a reader's connection for bytes: the answers land where their transfer wants them.
 
 use super::asker::Asker;
-use super::plan::{Landing, StreamPlan};
+use super::encoded::Arrived;
+use super::plan::StreamPlan;
 use super::wire::{Answer, RUN_HEAD, RUN_PIECES_MAX, RunHead};
 use crate::checksum::{checksum, fold};
 use crate::control::ChannelError;
@@ -12,6 +13,7 @@ use crate::link::{Link, Way};
 use crate::prepared::Lent;
 use crate::socket::Socket;
 use crate::timeline::{Moment, note};
+use domain::KvPart;
 use std::collections::HashMap;
 use std::io::{self, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -48,6 +50,8 @@ pub(super) struct ReaderConnection {
     head: [u8; RUN_HEAD],
     head_len: usize,
     run: Option<Incoming>,
+    /// What is there of a run that comes encoded.
+    arrived: Arrived,
     pub(super) waits_to_write: bool,
     /// Whether a caller reads over it, and the thread does not listen.
     pub(super) is_driven: bool,
@@ -77,6 +81,8 @@ struct Incoming {
     /// Bytes of the run that are not there.
     left: usize,
     begun: Instant,
+    /// What its pieces are made of, where they come encoded.
+    part: Option<KvPart>,
 }
 
 impl Active {
@@ -93,9 +99,19 @@ impl ReaderConnection {
         let Way::Tcp(way) = &link.way else { return None };
         let asker = way.askers()[rail].clone();
         let socket = asker.socket()?;
-        let (head, run) = ([0; RUN_HEAD], None);
-        let (waits_to_write, is_driven) = (false, false);
-        Some(Self { link, rail, asker, socket, head, head_len: 0, run, waits_to_write, is_driven, wake_bytes: 1 })
+        Some(Self {
+            link,
+            rail,
+            asker,
+            socket,
+            head: [0; RUN_HEAD],
+            head_len: 0,
+            run: None,
+            arrived: Arrived::default(),
+            waits_to_write: false,
+            is_driven: false,
+            wake_bytes: 1,
+        })
     }
 
     pub(super) fn socket(&self) -> BorrowedFd<'_> {
@@ -219,6 +235,11 @@ impl ReaderConnection {
                 buffers[0] = IoSliceMut::new(&mut waste[..asked_for]);
                 count = 1;
             }
+            Some(run) if run.part.is_some() => {
+                let len = run.head.len as usize;
+                buffers[0] = IoSliceMut::new(&mut self.arrived.run(len)[len - run.left..]);
+                (count, asked_for) = (1, run.left);
+            }
             Some(run) => {
                 let landings = actives.get(&run.head.transfer).map_or(&[][..], |active| &active.plan.landings);
                 let mut offset = run.offset;
@@ -257,7 +278,7 @@ impl ReaderConnection {
             }
             if let Some(active) = actives.get_mut(&run.head.transfer).filter(|_| run.wanted) {
                 self.asker.landed(run.head.count as usize);
-                if let Some(end) = run.land(active, self.rail) {
+                if let Some(end) = run.land(active, self.rail, &mut self.arrived) {
                     ended.push((run.head.transfer, end));
                 }
             }
@@ -291,18 +312,18 @@ impl Incoming {
     /// Errors: it is not what was asked for.
     fn new(head: RunHead, actives: &mut Actives, link: &Arc<Link>, rail: usize) -> Result<Self, ChannelError> {
         let now = now();
-        let mut run = Self { head, wanted: false, piece: head.first, offset: 0, left: head.len as usize, begun: now };
+        let (piece, left) = (head.first, head.len as usize);
+        let mut run = Self { head, wanted: false, piece, offset: 0, left, begun: now, part: None };
         let Some(active) = actives.get_mut(&head.transfer) else { return Ok(run) };
         let landings = active.plan.landings.get(head.first as usize..head.first as usize + head.count as usize);
-        let fits = |landings: &[Landing]| {
-            landings.iter().all(|landing| !landing.landed)
-                && landings.iter().map(|landing| landing.len).sum::<u32>() == head.len
-        };
-        let fits = Arc::ptr_eq(&active.open.link, link) && landings.is_some_and(fits);
-        let request = active.plan.request_of(head.first, head.count).filter(|request| request.rail == Some(rail));
-        let Some(request) = request.filter(|_| fits) else {
-            return Err(lie("an answer to what was not asked"));
-        };
+        let missing = landings.filter(|landings| landings.iter().all(|landing| !landing.landed));
+        let missing = missing.map(|landings| landings.iter().map(|landing| landing.len as usize).sum());
+        let missing = missing.filter(|_| Arc::ptr_eq(&active.open.link, link));
+        let request = active.plan.request_of(head.first, head.count).filter(|request| {
+            request.rail == Some(rail) && missing.is_some_and(|bytes| request.wire_bytes(bytes) == head.len as usize)
+        });
+        let Some(request) = request else { return Err(lie("an answer to what was not asked")) };
+        run.part = request.part;
         if !std::mem::replace(&mut request.is_due, true)
             && let Way::Tcp(way) = &link.way
         {
@@ -317,7 +338,7 @@ impl Incoming {
 
     /// `count` more bytes of pieces are there, not all.
     fn advance(&mut self, count: usize, actives: &Actives) {
-        if !self.wanted {
+        if !self.wanted || self.part.is_some() {
             return;
         }
         let Some(active) = actives.get(&self.head.transfer) else { return };
@@ -331,25 +352,34 @@ impl Incoming {
     }
 
     /// All its bytes are there, right or wrong. How the transfer ends by it, if it does.
-    fn land(&self, active: &mut Active, rail: usize) -> Option<Result<(), TransferError>> {
+    fn land(&self, active: &mut Active, rail: usize, arrived: &mut Arrived) -> Option<Result<(), TransferError>> {
         let range = self.head.first as usize..(self.head.first + self.head.count) as usize;
-        let now = now();
-        active.open.add_wire(now.duration_since(self.begun));
+        let arrived_at = now();
+        active.open.add_wire(arrived_at.duration_since(self.begun));
+        active.open.brought(self.head.len.into());
         if let Way::Tcp(way) = &active.open.link.way {
-            way.rails().brought(rail, self.head.len.into(), now);
+            way.rails().brought(rail, self.head.len.into(), arrived_at);
         }
         let plan = &mut *active.plan;
         let landings = &mut plan.landings[range];
         landings.iter_mut().for_each(|landing| landing.landed = true);
         if plan.checksums {
-            let sum = landings.iter().fold(0, |sum, landing| {
-                // SAFETY: as in `read`; nobody writes it now.
-                let bytes = unsafe { std::slice::from_raw_parts(landing.to, landing.len as usize) };
-                fold(sum, checksum(bytes))
-            });
+            let sum = match self.part {
+                Some(_) => checksum(arrived.run(self.head.len as usize)),
+                None => landings.iter().fold(0, |sum, landing| {
+                    // SAFETY: as in `read`; nobody writes it now.
+                    let bytes = unsafe { std::slice::from_raw_parts(landing.to, landing.len as usize) };
+                    fold(sum, checksum(bytes))
+                }),
+            };
             if sum != self.head.sum {
                 return Some(Err(TransferError::Corrupted));
             }
+        }
+        if let Some(part) = self.part {
+            // SAFETY: as in `read`.
+            unsafe { arrived.decode(part, landings) };
+            active.open.add_wire(now().duration_since(arrived_at));
         }
         plan.missing -= landings.len();
         let missing = plan.missing;

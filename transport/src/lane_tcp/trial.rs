@@ -52,7 +52,7 @@ pub(crate) fn try_out(mut socket: &Socket, region: RegionId, len: u64) -> Result
 /// Asks for so many pieces from the beginning of a region.
 fn request(region: RegionId, piece: usize, count: usize) -> Vec<u8> {
     let transfer = new_number();
-    let asked = Asked::Read { transfer, gate: 0, region: region.0, first: 0, series: 1, checksums: false };
+    let asked = Asked::Read { transfer, gate: 0, region: region.0, first: 0, series: 1, checksums: false, part: None };
     let series = Series { from: 0, stride: piece as u64, len: piece as u32, count: count as u32 };
     [&asked.encode()[..], &series.encode()].concat()
 }

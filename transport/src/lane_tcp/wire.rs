@@ -4,6 +4,9 @@
 //! transfer. The owner answers with runs: a header, and behind it the bytes of successive pieces of one request; or, where
 //! the region is registered no more, with a refusal. Requests are answered as their gates open, so in any order; the pieces
 //! of a request are answered in theirs.
+//!
+//! Bytes are those of the region, or, where a request says so, its parts of KV encoded by themselves, one behind the other
+//! ([`domain::KvPart`]): then all its pieces are whole parts, and what a run says of bytes is of encoded ones.
 
 use super::series::SERIES_BYTES;
 
@@ -27,6 +30,8 @@ pub(crate) const RUN_PIECES_MAX: usize = 64;
 
 const READ: u32 = 0x3152_5442;
 const READ_WITH_CHECKSUMS: u32 = 0x3253_5442;
+const READ_ENCODED: u32 = 0x3153_4542;
+const READ_ENCODED_WITH_CHECKSUMS: u32 = 0x3253_4542;
 const CANCEL: u32 = 0x3143_5442;
 const RUN: u32 = 0x3144_5442;
 const REFUSED: u32 = 0x3145_5442;
@@ -45,6 +50,8 @@ pub(crate) enum Asked {
         /// Series that follow.
         series: u32,
         checksums: bool,
+        /// What the pieces are made of, where they are to be encoded: its fingerprint.
+        part: Option<u32>,
     },
     Cancel {
         transfer: u64,
@@ -68,9 +75,9 @@ pub(crate) struct RunHead {
     pub(crate) first: u32,
     /// Its pieces.
     pub(crate) count: u32,
-    /// Bytes of all of them.
+    /// Bytes that follow.
     pub(crate) len: u32,
-    /// The checksums of the pieces, folded; 0 where none were asked for.
+    /// The checksums of the pieces, folded, or that of all bytes where they are encoded; 0 where none were asked for.
     pub(crate) sum: u64,
 }
 
@@ -84,19 +91,24 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
 
 impl Asked {
     pub(crate) fn encode(self) -> [u8; REQUEST_HEAD] {
-        let (kind, transfer, gate, [region, first, series]) = match self {
-            Asked::Read { transfer, gate, region, first, series, checksums } => {
-                let kind = if checksums { READ_WITH_CHECKSUMS } else { READ };
-                (kind, transfer, gate, [region, first, series])
+        let (kind, transfer, gate, words) = match self {
+            Asked::Read { transfer, gate, region, first, series, checksums, part } => {
+                let kind = match (part, checksums) {
+                    (None, false) => READ,
+                    (None, true) => READ_WITH_CHECKSUMS,
+                    (Some(_), false) => READ_ENCODED,
+                    (Some(_), true) => READ_ENCODED_WITH_CHECKSUMS,
+                };
+                (kind, transfer, gate, [region, first, series, part.unwrap_or(0)])
             }
-            Asked::Cancel { transfer } => (CANCEL, transfer, 0, [0; 3]),
+            Asked::Cancel { transfer } => (CANCEL, transfer, 0, [0; 4]),
         };
         let mut bytes = [0; REQUEST_HEAD];
         bytes[..4].copy_from_slice(&kind.to_le_bytes());
         bytes[8..16].copy_from_slice(&transfer.to_le_bytes());
         bytes[16..24].copy_from_slice(&gate.to_le_bytes());
-        for (part, at) in [region, first, series].into_iter().zip((24..).step_by(4)) {
-            bytes[at..at + 4].copy_from_slice(&part.to_le_bytes());
+        for (word, at) in words.into_iter().zip((24..).step_by(4)) {
+            bytes[at..at + 4].copy_from_slice(&word.to_le_bytes());
         }
         bytes
     }
@@ -112,12 +124,14 @@ impl Asked {
         let kind = u32_at(bytes, 0);
         match kind {
             CANCEL => Some(Asked::Cancel { transfer }),
-            READ | READ_WITH_CHECKSUMS => {
+            READ | READ_WITH_CHECKSUMS | READ_ENCODED | READ_ENCODED_WITH_CHECKSUMS => {
                 let (region, first, series) = (u32_at(bytes, 24), u32_at(bytes, 28), u32_at(bytes, 32));
                 let sound = (1..=REQUEST_SERIES_MAX as u32).contains(&series)
                     && first.checked_add(REQUEST_PIECES_MAX as u32).is_some();
-                let checksums = kind == READ_WITH_CHECKSUMS;
-                sound.then_some(Asked::Read { transfer, gate: u64_at(bytes, 16), region, first, series, checksums })
+                let checksums = [READ_WITH_CHECKSUMS, READ_ENCODED_WITH_CHECKSUMS].contains(&kind);
+                let encoded = [READ_ENCODED, READ_ENCODED_WITH_CHECKSUMS].contains(&kind);
+                let (gate, part) = (u64_at(bytes, 16), encoded.then(|| u32_at(bytes, 36)));
+                sound.then_some(Asked::Read { transfer, gate, region, first, series, checksums, part })
             }
             _ => None,
         }
@@ -182,9 +196,9 @@ mod tests {
         #[test]
         fn what_is_said_is_understood(
             transfer: u64, gate: u64, region: u32, first in 0..1_u32 << 31, count in 1..=REQUEST_SERIES_MAX as u32,
-            checksums: bool, sum: u64, len in 1..=RUN_BYTES_MAX as u32,
+            checksums: bool, part: Option<u32>, sum: u64, len in 1..=RUN_BYTES_MAX as u32,
         ) {
-            let read = Asked::Read { transfer, gate, region, first, series: count, checksums };
+            let read = Asked::Read { transfer, gate, region, first, series: count, checksums, part };
             prop_assert_eq!(Asked::decode(&read.encode()), Some(read));
             let cancel = Asked::Cancel { transfer };
             prop_assert_eq!(Asked::decode(&cancel.encode()), Some(cancel));
@@ -195,10 +209,10 @@ mod tests {
         }
 
         #[test]
-        fn too_much_is_refused(transfer: u64, over in 1..1000_u32) {
+        fn too_much_is_refused(transfer: u64, over in 1..1000_u32, part: Option<u32>) {
             let (gate, region, first, checksums) = (0, 0, 0, false);
             for series in [0, REQUEST_SERIES_MAX as u32 + over] {
-                let read = Asked::Read { transfer, gate, region, first, series, checksums };
+                let read = Asked::Read { transfer, gate, region, first, series, checksums, part };
                 prop_assert_eq!(Asked::decode(&read.encode()), None);
             }
             let sound = RunHead { transfer, first: 0, count: 1, len: 1, sum: 0 };

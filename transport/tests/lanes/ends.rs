@@ -2,7 +2,7 @@
 
 use crate::certificates;
 use domain::session::{PeerInfo, Role};
-use domain::{Incarnation, ProgressWord, Secret, WorkerId};
+use domain::{Dtype, Encoding, Incarnation, KvGroup, KvLayout, KvPart, ProgressWord, Secret, WorkerId};
 use std::fmt;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Mutex};
@@ -38,35 +38,41 @@ pub(crate) fn lanes() -> Vec<Lane> {
     [Lane::Local, Lane::Shm, Lane::Tcp].into_iter().chain(rdma).collect()
 }
 
-/// A lane, plain or encrypted.
+/// A lane, plain or encrypted, over which KV comes as it is or encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Over {
     pub(crate) lane: Lane,
     pub(crate) tls: bool,
+    pub(crate) encoded: bool,
 }
 
 impl From<Lane> for Over {
     fn from(lane: Lane) -> Self {
-        Self { lane, tls: false }
+        Self { lane, tls: false, encoded: false }
     }
 }
 
 impl fmt::Display for Over {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}{}", self.lane, if self.tls { "+tls" } else { "" })
+        let name = |is: bool, name| if is { name } else { "" };
+        write!(f, "{}{}{}", self.lane, name(self.tls, "+tls"), name(self.encoded, "+encoded"))
     }
 }
 
 impl Over {
     /// Has an end take this alone.
     pub(crate) fn only(self) -> impl Fn(&mut AgentConfig) + std::marker::Copy {
-        move |config| (config.lanes, config.tls) = (vec![self.lane], self.tls.then(certificates::good))
+        move |config| {
+            (config.lanes, config.tls) = (vec![self.lane], self.tls.then(certificates::good));
+            config.tcp.encoded = self.encoded;
+        }
     }
 }
 
-/// The lanes that work here, and those that can be encrypted also so.
+/// The lanes that work here, and those that can be encrypted, or bring encoded KV, also so.
 pub(crate) fn ways() -> Vec<Over> {
-    lanes().into_iter().map(Over::from).chain([Over { lane: Lane::Tcp, tls: true }]).collect()
+    let tcp = |(tls, encoded)| Over { lane: Lane::Tcp, tls, encoded };
+    lanes().into_iter().map(Over::from).chain([(true, false), (false, true), (true, true)].map(tcp)).collect()
 }
 
 pub(crate) struct End {
@@ -79,8 +85,45 @@ pub(crate) struct End {
     pub(crate) told_by: Arc<Mutex<Option<ThreadId>>>,
 }
 
+/// What the memory of ends is made of: 32 bytes, or 20 encoded.
+pub(crate) fn part() -> KvPart {
+    part_of(4, Dtype::Bf16, Encoding::Int8, 4)
+}
+
+pub(crate) fn part_of(block_tokens: u32, dtype: Dtype, encoding: Encoding, head_dim: u32) -> KvPart {
+    let groups = vec![KvGroup { layers: vec![0], kv_heads: 1, head_dim, window: None }];
+    KvLayout { block_tokens, dtype, encoding, groups }.part(0)
+}
+
+/// Makes bytes some that are as they were after they have travelled encoded, if whole parts of them do.
+pub(crate) fn settle(bytes: &mut [u8]) {
+    // Numbers of about one size.
+    bytes.iter_mut().skip(1).step_by(2).for_each(|high| *high = 0x3F | *high & 0x80);
+    let whole = bytes.len() / part().bytes() * part().bytes();
+    through(part(), &mut bytes[..whole]);
+}
+
+/// What whole parts are after they have travelled encoded.
+pub(crate) fn through(part: KvPart, bytes: &mut [u8]) {
+    let mut stored = vec![0; part.stored_bytes_of(bytes.len())];
+    part.encode(bytes, &mut stored);
+    part.decode(&stored, bytes);
+}
+
 /// An end with zeroed memory. `change` has the last word on its settings: it listens on loopback and may take any lane.
 pub(crate) fn end(hub: &Hub, id: WorkerId, life: u64, len: usize, change: impl FnOnce(&mut AgentConfig)) -> End {
+    end_of_parts(part(), hub, id, life, len, change)
+}
+
+/// The same, of memory that is made of other parts.
+pub(crate) fn end_of_parts(
+    part: KvPart,
+    hub: &Hub,
+    id: WorkerId,
+    life: u64,
+    len: usize,
+    change: impl FnOnce(&mut AgentConfig),
+) -> End {
     let (sender, events) = sync_channel(INBOX);
     let mut config = AgentConfig::in_process(id, Incarnation(life), format!("worker {id}"), POSTED_MAX);
     config.listen = Some(ListenConfig { bind: "127.0.0.1:0".to_owned(), advertise: String::new() });
@@ -95,7 +138,7 @@ pub(crate) fn end(hub: &Hub, id: WorkerId, life: u64, len: usize, change: impl F
         sender.try_send(event).is_ok()
     });
     let agent = Agent::start(hub, config, word.clone(), sink).expect("an agent starts");
-    let memory = Arc::new(SealedMemory::new("test", len).expect("memory can be had"));
+    let memory = Arc::new(SealedMemory::new("test", len).expect("memory can be had").of_parts(part));
     assert_eq!(agent.register(memory.clone()), REGION);
     let info = PeerInfo { id, incarnation, name, role: Role::Prefill, address: agent.address() };
     End { agent, events, memory, word, info, told_by }
@@ -201,10 +244,17 @@ impl End {
         }
     }
 
-    /// Bytes of which no two neighbours of a distance below 64 Ki are alike for long.
+    /// Bytes of which no two neighbours of a distance below 64 Ki are alike for long; they come as they are, encoded or not.
     pub(crate) fn fill(&self) {
-        let bytes: Vec<u8> =
+        let mut bytes: Vec<u8> =
             (0..self.memory.len() as u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+        settle(&mut bytes);
+        self.write(&bytes);
+    }
+
+    /// Writes its memory.
+    pub(crate) fn write(&self, bytes: &[u8]) {
+        assert_eq!(bytes.len(), self.memory.len());
         // SAFETY: the memory is as long, and no transfer is open.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.memory.as_ptr(), bytes.len()) };
     }

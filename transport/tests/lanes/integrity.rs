@@ -142,7 +142,10 @@ impl Drop for Networks {
 /// What a block holds in a generation.
 fn content(block: usize, generation: u64) -> Vec<u8> {
     let seed = (generation * BLOCKS as u64 + block as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    (0..BLOCK as u64).map(|at| ((seed ^ at.wrapping_mul(0xD134_2543_DE82_EF95)) >> 29) as u8).collect()
+    let byte = |at: u64| ((seed ^ at.wrapping_mul(0xD134_2543_DE82_EF95)) >> 29) as u8;
+    let mut bytes: Vec<u8> = (0..BLOCK as u64).map(byte).collect();
+    settle(&mut bytes);
+    bytes
 }
 
 /// An end that takes this way alone, by all devices there are.

@@ -2,6 +2,7 @@
 //! those of two processes.
 
 mod certificates;
+mod encoded;
 mod ends;
 mod every_lane;
 mod integrity;

@@ -5,8 +5,12 @@ use domain::{ProgressWord, StepId, WorkerId};
 use std::time::Duration;
 use transport::{Agent, Lane, Memory, SealedMemory, TransferError, TransferState};
 
-/// `tcp`, plain and encrypted.
-const WAYS: [Over; 2] = [Over { lane: Lane::Tcp, tls: false }, Over { lane: Lane::Tcp, tls: true }];
+/// `tcp`, plain, encrypted, and with KV that travels encoded.
+const WAYS: [Over; 3] = [
+    Over { lane: Lane::Tcp, tls: false, encoded: false },
+    Over { lane: Lane::Tcp, tls: true, encoded: false },
+    Over { lane: Lane::Tcp, tls: false, encoded: true },
+];
 
 #[test]
 fn who_waits_brings_its_read_home() {
