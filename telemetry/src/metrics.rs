@@ -195,6 +195,8 @@ declare! {
     counter Count "baton_handoffs_total" handoffs(lane: &'static str, result: HandoffResult);
     /// Bytes read from other workers, by lane.
     counter Bytes "baton_transfer_bytes_total" transfer_bytes(lane: &'static str);
+    /// Bytes that came over the lane for them: fewer where KV came encoded.
+    counter Bytes "baton_transfer_wire_bytes_total" transfer_wire_bytes(lane: &'static str);
     /// 1 where the worker reads the peer over the lane, 0 where it did before.
     gauge Count "baton_lane_taken" lane_taken(worker: WorkerId, peer: WorkerId, lane: &'static str);
     /// 1 where the lane is taken and what it brings is encrypted, else 0.

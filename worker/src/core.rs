@@ -152,6 +152,7 @@ impl Core {
     pub fn fetched(&mut self, report: &transport::TransferReport) {
         self.rates.fetch(report.bytes, report.wire);
         telemetry::metrics::transfer_bytes(report.lane.name()).increment(report.bytes);
+        telemetry::metrics::transfer_wire_bytes(report.lane.name()).increment(report.wire_bytes);
         telemetry::metrics::fetch_time(report.lane.name()).record((report.elapsed - report.queued).as_secs_f64());
     }
 

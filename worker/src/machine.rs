@@ -167,6 +167,7 @@ impl<R: Role> Machine<R> {
                     worker = self.core.config.name,
                     peer = status.peer,
                     lane = %status.lane,
+                    encoding = %status.encoding,
                     passed_over,
                     "connected; the lane reads {gigabytes:.1} GB/s"
                 );
