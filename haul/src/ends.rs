@@ -11,7 +11,7 @@ use std::sync::mpsc::sync_channel;
 use std::time::{Duration, Instant};
 use transport::{
     Agent, AgentConfig, AgentEvent, Copies, Copy, Hub, ListenConfig, Memory, PrepareError, Prepared, ReadBatch,
-    RegionId, TransferReport, TransferState,
+    RegionId, TcpConfig, TransferReport, TransferState,
 };
 
 pub(crate) const OWNER: WorkerId = WorkerId(0);
@@ -74,7 +74,8 @@ impl Reader {
         let (sender, events) = sync_channel(1);
         let listen = ListenConfig { bind: "127.0.0.1:0".to_owned(), advertise: String::new() };
         let mut config = AgentConfig { lanes: vec![over.lane], ..config(READER, listen, &settings.trust) };
-        (config.tcp.checksums, config.tcp.connections) = (over.checksums, settings.connections);
+        let connections = settings.connections;
+        config.tcp = TcpConfig { connections, checksums: over.checksums, encoded: over.int8 };
         let sink = move |event| {
             // Of the transfers each is waited for, and of the peer nobody hears any more once it is connected.
             if !matches!(event, AgentEvent::Ended(_)) {

@@ -1,6 +1,7 @@
 //! What a run measures.
 
 use crate::error::HaulError;
+use crate::pool::PART_BYTES;
 use serde::Serialize;
 use std::fmt;
 use std::str::FromStr;
@@ -11,13 +12,15 @@ pub(crate) const IN_FLIGHT_MAX: usize = 64;
 /// Blocks are multiples of it, and at least as large.
 const BLOCK_BYTES_MIN: usize = 64;
 
-/// A lane, and whether its bytes carry checksums and are encrypted.
+/// A lane, and whether its bytes carry checksums, come encoded, and are encrypted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Over {
     /// The lane.
     pub lane: Lane,
     /// Whether they carry checksums.
     pub checksums: bool,
+    /// Whether KV comes encoded: as whole numbers of a byte, of numbers of two.
+    pub int8: bool,
     /// Whether they are encrypted.
     pub tls: bool,
 }
@@ -76,7 +79,8 @@ pub(crate) struct Cell {
 impl fmt::Display for Over {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = |is: bool, name| if is { name } else { "" };
-        write!(f, "{}{}{}", self.lane, name(self.checksums, ", checksums"), name(self.tls, ", tls"))
+        let (int8, checksums) = (name(self.int8, ", int8"), name(self.checksums, ", checksums"));
+        write!(f, "{}{int8}{checksums}{}", self.lane, name(self.tls, ", tls"))
     }
 }
 
@@ -118,6 +122,10 @@ impl Settings {
         if let Some(bytes) = self.sizes.iter().find(|bytes| !pool.is_multiple_of(**bytes)) {
             return refuse(format!("--pool {pool} is no multiple of blocks of {bytes} bytes"));
         }
+        let encoded = self.over.iter().any(|over| over.int8);
+        if let Some(bytes) = self.sizes.iter().find(|bytes| encoded && !bytes.is_multiple_of(PART_BYTES)) {
+            return refuse(format!("--sizes {bytes}: what comes encoded is multiples of {PART_BYTES} bytes"));
+        }
         if self.batches.contains(&0) {
             return refuse("--batches 0: a transfer has one block at least".to_owned());
         }
@@ -150,7 +158,7 @@ mod tests {
 
     fn settings() -> Settings {
         Settings {
-            over: vec![Over { lane: Lane::Shm, checksums: false, tls: false }],
+            over: vec![Over { lane: Lane::Shm, checksums: false, int8: false, tls: false }],
             sizes: vec![4096, 1 << 20],
             batches: vec![1, 4],
             in_flight: vec![1, 2],
@@ -179,6 +187,7 @@ mod tests {
         };
         check(&|it| it.sizes = vec![100], "--sizes 100");
         check(&|it| it.sizes = vec![0], "--sizes 0");
+        check(&|it| (it.over[0].int8, it.sizes) = (true, vec![1024]), "--sizes 1024");
         check(&|it| it.sizes = vec![3 << 20], "--pool 4194304");
         check(&|it| it.batches = vec![0], "--batches 0");
         check(&|it| it.in_flight = vec![65], "1 to 64");

@@ -172,12 +172,13 @@ fn reads_between_processes_are_measured_and_compared() {
         Outcome { status: status.code(), out: drained(child.stdout.take()), error: drained(child.stderr.take()) }
     };
     let small = ["--sizes", "4KiB,64KiB", "--batches", "1,4", "--in-flight", "2", "--pool", "1MiB", "--passes", "1"];
-    let outcome = transfer(&[&small[..], &["--json", &json, "--html", &html]].concat());
+    let lanes = ["--lanes", "shm,tcp,tcp+checksums,tcp+int8+checksums"];
+    let outcome = transfer(&[&small[..], &lanes, &["--json", &json, "--html", &html]].concat());
     assert_eq!(outcome.status, Some(0), "{}{}", outcome.out, outcome.error);
     let read = |path: &str| std::fs::read_to_string(path).expect("the file was written");
     let report: Value = serde_json::from_str(&read(&json)).expect("it is JSON");
     let rows = report["rows"].as_array().expect("rows");
-    for lane in ["shm", "tcp", "tcp, checksums"] {
+    for lane in ["shm", "tcp", "tcp, checksums", "tcp, int8, checksums"] {
         let of_lane: Vec<_> = rows.iter().filter(|row| row["lane"] == lane).collect();
         assert_eq!(of_lane.len(), 4, "{lane}: {rows:?}");
         for row in of_lane {
@@ -193,6 +194,7 @@ fn reads_between_processes_are_measured_and_compared() {
     };
     wrong(&["--lanes", "pigeon"], 2, "there is no lane `pigeon`");
     wrong(&["--lanes", "shm+checksums"], 2, "only tcp carries checksums");
+    wrong(&["--lanes", "shm+int8"], 2, "only tcp brings KV encoded");
     wrong(&["--sizes", "100"], 2, "--sizes 100");
     wrong(&["--peer", "somewhere"], 2, "0123456789abcdef@10.0.0.2:7000");
     wrong(&["--peer", "0123456789abcdef@127.0.0.1:1", "--lanes", "tcp"], 1, "not reached over tcp");

@@ -39,6 +39,7 @@ const TRANSFER_EXAMPLES: &str = "\
 Examples:
   baton bench transfer                                     shm, tcp, and tcp with checksums, on this host
   baton bench transfer --lanes shm --sizes 64KiB,1MiB --batches 1,32 --html report.html
+  baton bench transfer --lanes tcp,tcp+int8,tcp+int8+checksums --sizes 1MiB
   baton bench transfer --own --listen 10.0.0.2:7000        on the host that is read; says what the next line needs
   baton bench transfer --peer 0123456789abcdef@10.0.0.2:7000 --lanes tcp
 
@@ -161,7 +162,7 @@ pub(crate) struct EngineBench {
 /// What `bench transfer` reads, and where the report goes.
 #[derive(Debug, Args)]
 pub(crate) struct TransferBench {
-    /// Lanes, and after a plus that they carry checksums
+    /// Lanes, and after a plus that they bring KV encoded (int8), and that they carry checksums
     #[arg(long, value_name = "LANE,..", value_delimiter = ',', default_value = "shm,tcp,tcp+checksums")]
     pub(crate) lanes: Vec<String>,
     /// Bytes of a block

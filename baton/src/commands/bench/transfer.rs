@@ -13,6 +13,8 @@ use transport::{Lane, ListenConfig, Tls};
 
 /// What an over's name ends with where it carries checksums.
 const CHECKSUMS: &str = "+checksums";
+/// What it ends with, before that, where KV comes encoded.
+const INT8: &str = "+int8";
 
 /// Reads and reports, or is read.
 pub(crate) fn transfer(asked: &TransferBench) -> Result<(), CommandError> {
@@ -95,13 +97,16 @@ fn own(asked: &TransferBench, pool_bytes: usize, trust: &Trust) -> Result<(), Co
 
 /// A lane by its name. Errors: there is none, or this build lacks it.
 fn over(name: &str, tls: bool) -> Result<Over, CommandError> {
-    let (lane, checksums) = name.strip_suffix(CHECKSUMS).map_or((name, false), |lane| (lane, true));
+    let without = |name, suffix| str::strip_suffix(name, suffix).map_or((name, false), |rest| (rest, true));
+    let (lane, checksums) = without(name, CHECKSUMS);
+    let (lane, int8) = without(lane, INT8);
     let lane: Lane = lane.parse().map_err(|error: transport::LaneParseError| CommandError::Usage(error.into()))?;
     let wrong = |why: &str| Err(CommandError::Usage(format!("--lanes {name}: {why}").into()));
     match lane {
         Lane::Local => wrong("it is within one process; --lanes shm reads another's memory"),
         _ if lane.not_built().is_some() => wrong("this build lacks it"),
         _ if checksums && lane != Lane::Tcp => wrong("only tcp carries checksums"),
-        _ => Ok(Over { lane, checksums, tls: tls && lane == Lane::Tcp }),
+        _ if int8 && lane != Lane::Tcp => wrong("only tcp brings KV encoded"),
+        _ => Ok(Over { lane, checksums, int8, tls: tls && lane == Lane::Tcp }),
     }
 }
