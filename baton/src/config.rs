@@ -14,7 +14,7 @@ pub(crate) use layers::{ConfigError, Loaded, load};
 pub(crate) use quantity::Bytes;
 #[cfg(test)]
 pub(crate) use tree::KEYS;
-pub(crate) use tree::{Config, Device, Pinning, Wanted};
+pub(crate) use tree::{Config, Device, EncodeKv, Pinning, Wanted};
 
 #[cfg(test)]
 mod tests;

@@ -1,10 +1,15 @@
 //! Tiers that keep KV smaller than the device has it: what is computed is what a server without tiers says, what comes back from a tier
-//! is about that, and nobody takes it who was not told of the encoding.
+//! is about that, and nobody takes it who was not told of the encoding. The same of what travels encoded between workers.
 
 use crate::asks::Said;
+use crate::cluster::Cluster;
 use crate::disk::{ASKS, LOADED_MIN, SMALL, asks, expected, round};
+use crate::http::{Connection, request};
+use crate::metrics::Metrics;
 use crate::models::Folder;
+use crate::process::Process;
 use crate::server::{Server, until};
+use std::net::TcpListener;
 
 /// Bytes of a record of the bundled model: 8 layers, keys and values of 2 heads of 64 numbers, 32 tokens; in two bytes a number, or in
 /// one and a scale for every four tokens.
@@ -31,7 +36,7 @@ fn start(flags: &[&str], folder: &Folder, encoding: &str) -> Server {
 }
 
 /// Asks everything; the prompt tokens that were in a cache, and how many answers are the expected ones.
-fn round_near(server: &Server, expected: &[Said]) -> (u64, usize) {
+fn round_near(server: &Process, expected: &[Said]) -> (u64, usize) {
     let heard = asks().into_iter().zip(expected).map(|(ask, expected)| {
         let (said, cached) = ask.whole(server);
         said.check_form(&ask);
@@ -90,4 +95,43 @@ fn a_worker_that_keeps_whole_numbers_of_a_byte() {
 #[test]
 fn workers_that_keep_floats_of_a_byte() {
     check(&["--prefill", "1", "--decode", "1"], "fp8", "int8");
+}
+
+/// Has a prefill and a decode worker of two processes answer everything, with an encoding of KV, in which it also travels or not. How many
+/// answers are the expected ones, and the bytes that were read and that came over the wire for them.
+fn over_the_wire(expected: &[Said], encode: &str) -> (usize, [f64; 2]) {
+    let free = TcpListener::bind("127.0.0.1:0").expect("a port is free").local_addr().expect("it is bound");
+    let (encode, metrics) = (format!("transport.encode_kv={encode}"), format!("worker.metrics={free}"));
+    let set = ["transport.lanes=tcp", "kv.encoding=int8", encode.as_str(), metrics.as_str()].map(|it| ["--set", it]);
+    let mut cluster = Cluster::new("hush");
+    cluster.prefill(&set[..3].concat());
+    cluster.decode(&set.concat());
+    cluster.route(&["--set", "placement.handoff=always"]);
+    cluster.until_ready(1, 1);
+    let (_, same) = round_near(cluster.router(), expected);
+    let mut connection = Connection::open(free).expect("the worker listens");
+    let moved = until("the worker has published what it took over", || {
+        connection.send(&request("GET", "/metrics", "application/json", b"")).expect("it reads");
+        let metrics = Metrics::parse(connection.answer().expect("it answers").text());
+        let taken = metrics.sum("baton_handoffs_total", &[("lane", "tcp"), ("result", "taken")]);
+        let bytes = |name| metrics.sum(name, &[("lane", "tcp")]);
+        let moved = ["baton_transfer_bytes_total", "baton_transfer_wire_bytes_total"].map(bytes);
+        (taken >= f64::from(ASKS)).then_some(moved)
+    });
+    let metrics = cluster.router().metrics();
+    assert_eq!(metrics.sum("baton_replays_total", &[]), 0.0);
+    let ends = cluster.end();
+    assert!(ends.iter().all(|code| *code == Some(0)), "{ends:?}");
+    (same, moved)
+}
+
+#[test]
+fn what_is_handed_off_over_tcp_is_encoded_where_the_reader_is_told_to() {
+    let expected = expected(&["--prefill", "0"]);
+    let (same, [bytes, wire_bytes]) = over_the_wire(&expected, "off");
+    assert_eq!((same, wire_bytes), (ASKS as usize, bytes), "an encoding of tiers is none of the wire");
+    let (same, [bytes, wire_bytes]) = over_the_wire(&expected, "tcp");
+    assert!(same >= SAME_MIN, "{same} of {ASKS} answers are the same");
+    assert!(bytes > 0.0);
+    assert_eq!(wire_bytes * EXACT_BYTES, bytes * SMALL_BYTES);
 }

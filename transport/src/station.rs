@@ -145,7 +145,7 @@ impl Station {
     /// How it reads KV over a lane.
     pub(crate) fn encoding_over(&self, lane: Lane) -> Encoding {
         let reads_encoded = lane == Lane::Tcp && self.config.tcp.encoded;
-        let part = |(_, memory): (RegionId, &Arc<dyn Memory>)| memory.part();
+        let part = |(_, memory): (RegionId, &Arc<dyn Memory>)| lane_tcp::part_of(&**memory);
         let part = reads_encoded.then(|| self.regions().all().find_map(part)).flatten();
         part.map_or(Encoding::Exact, KvPart::encoding)
     }

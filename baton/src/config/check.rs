@@ -1,7 +1,7 @@
 //! What must hold among the values, and what this build can do.
 
 use super::layers::Origin;
-use super::tree::{Config, Device};
+use super::tree::{Config, Device, EncodeKv};
 use discovery::StaticList;
 use domain::Encoding;
 use engine::sim::Preset;
@@ -123,6 +123,15 @@ pub(super) fn problems(config: &Config, origin: impl Fn(&str) -> Origin) -> Vec<
     let sound = kv.encoding == Encoding::Exact || engine.device != Device::Sim;
     expect(sound, "kv.encoding", &|| {
         format!("the KV of the device sim is tags, which {} would not give back: only exact does", kv.encoding)
+    });
+    let has_encoding = kv.encoding != Encoding::Exact;
+    let encodes = transport.encode_kv != EncodeKv::Off;
+    expect(!encodes || has_encoding, "transport.encode_kv", &|| {
+        "there is no encoding to read KV in: it wants kv.encoding = \"int8\" or \"fp8\"".to_owned()
+    });
+    let reads_over_tcp = transport.lanes.0.is_empty() || transport.lanes.0.contains(&Lane::Tcp);
+    expect(!encodes || reads_over_tcp, "transport.encode_kv", &|| {
+        "it is about the lane tcp, which transport.lanes does not allow".to_owned()
     });
     let object = &config.object;
     if !object.endpoint.is_empty() {

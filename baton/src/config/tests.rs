@@ -107,6 +107,27 @@ fn what_is_pinned_leaves_room_and_what_is_parked_has_a_place() {
 }
 
 #[test]
+fn kv_travels_encoded_where_there_is_an_encoding_and_the_lane_for_it() {
+    let with = |set: &[&str]| settle("", &[], set).and_then(Loaded::checked);
+    assert_eq!(with(&["kv.encoding=int8"]).expect("it is good").transport.encode_kv, EncodeKv::Off);
+    let encodes = with(&["kv.encoding=int8", "transport.encode_kv=tcp"]).expect("it is good");
+    assert_eq!(encodes.transport.encode_kv, EncodeKv::Tcp);
+    with(&["kv.encoding=fp8", "transport.encode_kv=tcp", "transport.lanes=shm,tcp"]).expect("it is good");
+    check_refused(
+        settle("", &[], &["transport.encode_kv=tcp"]),
+        "transport.encode_kv: there is no encoding to read KV in: it wants kv.encoding = \"int8\" or \"fp8\" (flag --set)",
+    );
+    check_refused(
+        settle("", &[], &["kv.encoding=int8", "transport.encode_kv=tcp", "transport.lanes=shm"]),
+        "transport.encode_kv: it is about the lane tcp, which transport.lanes does not allow (flag --set)",
+    );
+    check_refused(
+        settle("", &[], &["transport.encode_kv=rdma"]),
+        "flag --set: transport.encode_kv: unknown variant `rdma`, expected `off` or `tcp`",
+    );
+}
+
+#[test]
 fn an_encoding_is_named_and_wants_numbers_to_encode() {
     let with = |set: &[&str]| settle("", &[], set).and_then(Loaded::checked);
     assert_eq!(with(&[]).expect("it is good").kv.encoding, Encoding::Exact);

@@ -152,7 +152,7 @@ tree! {
         /// A block that nobody used for so long leaves the device for the disk tier, or the host tier where there is none. 0: never.
         park_idle_ms: u64 = 0,
         /// How blocks are kept in the tiers below the device: `exact`, or in a byte for each number and a scale for a few tokens of a head,
-        /// which loses a little: `int8` or `fp8`; see docs/smaller-kv.md. The same for all workers of a cluster.
+        /// which loses a little: `int8` or `fp8`; see docs/smaller-kv.md. With `transport.encode_kv` KV travels so, too. The same for all workers of a cluster.
         encoding: Encoding = Encoding::Exact,
     }
     /// The host tier: KV that left the device, in memory.
@@ -241,6 +241,9 @@ tree! {
         tls_key: String = String::new(),
         /// File with the certificates of the authorities of which one must have issued a peer's, in PEM.
         tls_authorities: String = String::new(),
+        /// Over which lane KV that this worker reads comes as `kv.encoding` says, for networks on which bytes are scarce: `off` (none) or
+        /// `tcp`; see docs/smaller-kv.md. Other lanes bring it as it is.
+        encode_kv: EncodeKv = EncodeKv::Off,
         /// RDMA devices to spread reads over, with commas between them. Empty: the first one that works.
         rdma_devices: String = String::new(),
         /// Which entry of the table of GIDs an RDMA port speaks by. Negative: the one that suits best.
@@ -308,6 +311,16 @@ impl KvDtype {
             Self::Bf16 => Dtype::Bf16,
         }
     }
+}
+
+/// Over which lane KV comes encoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum EncodeKv {
+    /// None.
+    Off,
+    /// The only one that can.
+    Tcp,
 }
 
 /// Which cached blocks go first when room is needed.

@@ -3,7 +3,7 @@
 use super::card::shape;
 use super::model::{Engine, Model};
 use super::tiers;
-use crate::config::{Config, Pinning};
+use crate::config::{Config, EncodeKv, Pinning};
 use decode_worker::Decode;
 use domain::plan::StepPlan;
 use domain::session::{ModelShape, PeerInfo, Role, Served};
@@ -18,7 +18,7 @@ use std::error::Error;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use transport::{Agent, AgentConfig, Hub, ListenConfig, RdmaConfig, Tls, TlsError};
+use transport::{Agent, AgentConfig, Hub, ListenConfig, RdmaConfig, TcpConfig, Tls, TlsError};
 use worker::{Inbox, StartError, TierParts, Worker, WorkerConfig, WorkerParts, agent_config, inbox, join};
 
 /// Fewest blocks that a pool is worth starting with.
@@ -222,7 +222,8 @@ fn agent(config: &Config, agent: AgentConfig, reach: Reach) -> Result<AgentConfi
         queues: transport.rdma_queues,
         poll: Duration::from_micros(transport.rdma_poll_us),
     };
-    Ok(AgentConfig { require: transport.require.0, lanes, secret, listen, tls, rdma, ..agent })
+    let tcp = TcpConfig { encoded: transport.encode_kv == EncodeKv::Tcp, ..agent.tcp };
+    Ok(AgentConfig { require: transport.require.0, lanes, secret, listen, tls, tcp, rdma, ..agent })
 }
 
 fn worker_config(config: &Config, model: &Model, pool: &Pool, who: &Who) -> WorkerConfig {

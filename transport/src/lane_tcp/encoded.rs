@@ -16,7 +16,7 @@ const COPIED_BYTES: usize = 16 << 10;
 
 /// What the pieces of a memory may be encoded by. `None`: they travel as they are, since it is not made of parts, or those are no
 /// smaller encoded, or larger than a piece.
-pub(super) fn part_of(memory: &dyn Memory) -> Option<KvPart> {
+pub(crate) fn part_of(memory: &dyn Memory) -> Option<KvPart> {
     memory.part().filter(|part| part.stored_bytes() < part.bytes() && part.bytes() <= PIECE_BYTES_MAX)
 }
 

@@ -1,5 +1,7 @@
 //! The lane `tcp`: the reader asks, the owner streams, the reader's kernel writes straight to where the bytes belong.
 //!
+//! KV that comes encoded takes a way round, by memory of the connection (`encoded`).
+//!
 //! One thread of the agent does it for all peers, in both directions: no socket ever makes it wait for another. Only a caller
 //! that waits for a read may take its bytes instead (`driver`). Connections are made, and proven to be a peer's, by `control`.
 //!
@@ -25,6 +27,7 @@ mod way;
 mod wire;
 
 pub(crate) use driver::drive;
+pub(crate) use encoded::part_of;
 pub(crate) use plan::{StreamPlan, begin};
 pub(crate) use streams::Streams;
 pub(crate) use thread::run;
