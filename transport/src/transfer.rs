@@ -344,6 +344,7 @@ pub enum PostError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::TcpConfig;
     use crate::link::Crowds;
     use crate::mapping::Mapping;
     use crate::peers::Known;
@@ -415,12 +416,13 @@ mod tests {
             Some(own.clone())
         };
         let far = batch(0, 4096, 0, &[(LARGE as u64 - 4096, 0)]);
-        let prepared = Prepared::check(Weak::new(), link.clone(), vec![far.clone()], false, exchange).expect("it fits");
+        let prepared = Prepared::check(Weak::new(), link.clone(), vec![far.clone()], &TcpConfig::default(), exchange)
+            .expect("it fits");
         let Work::Copies(batches) = prepared.take().expect("it is not posted").work else { panic!("it is copied") };
         for batch in &*batches {
             assert!(batch.pieces.iter().all(|piece| piece.from as usize + piece.len <= batch.source.len()));
         }
-        let refused = Prepared::check(Weak::new(), link.clone(), vec![far], false, exchange).err();
+        let refused = Prepared::check(Weak::new(), link.clone(), vec![far], &TcpConfig::default(), exchange).err();
         assert!(matches!(refused, Some(PrepareError::OutOfBounds { .. })), "{refused:?}");
     }
 

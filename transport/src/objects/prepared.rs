@@ -2,8 +2,8 @@
 
 use super::plan::ObjectPlan;
 use super::{ObjectError, ObjectReport, lock};
-use crate::storage_pace::{Both, Paces};
 use crate::slot::{Slot, TransferState};
+use crate::storage_pace::{Both, Paces};
 use std::sync::Arc;
 use std::time::Duration;
 
