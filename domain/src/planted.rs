@@ -37,6 +37,10 @@ pub enum Bug {
     FreeBeforeQuiesced,
     /// Cached blocks are offered, and their release is answered valid, without a lease that keeps them.
     CachedBlocksUnheld,
+    /// Identities of blocks do not depend on the tenant.
+    TenantsShareIdentities,
+    /// Who has its quota goes on taking what is others'.
+    QuotaNotKept,
 }
 
 #[cfg(feature = "planted")]

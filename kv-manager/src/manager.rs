@@ -498,6 +498,21 @@ impl KvManager {
         self.pools[at(block.group)].generation(block.block)
     }
 
+    /// Whose the block is, if it is not free.
+    pub fn tenant(&self, block: BlockRef) -> Option<Tenant> {
+        self.pools[at(block.group)].tenant(block.block)
+    }
+
+    /// Whether the block may be given up: it is cached, no live lease covers it and no pin names it.
+    pub fn is_evictable(&self, block: BlockRef) -> bool {
+        self.pools[at(block.group)].is_evictable(block.block)
+    }
+
+    /// The open sequences and their block tables, one per group.
+    pub fn sequences(&self) -> impl Iterator<Item = (SeqKey, &[BlockTable])> {
+        self.sequences.iter().map(|(&key, sequence)| (key, sequence.tables.as_slice()))
+    }
+
     /// Every block that has its identity, whether or not the index names it, with its generation.
     pub fn sealed(&self) -> impl Iterator<Item = (BlockRef, Generation, BlockHash)> {
         self.groups().zip(&self.pools).flat_map(|(group, pool)| {

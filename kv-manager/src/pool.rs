@@ -376,8 +376,8 @@ impl Pool {
         self.blocks[id.0 as usize].hash.expect("the block is sealed")
     }
 
-    /// Whose the block is, which is not free.
-    pub(crate) fn tenant(&self, id: BlockId) -> Tenant {
+    /// Whose the block is, if it is not free.
+    pub(crate) fn tenant(&self, id: BlockId) -> Option<Tenant> {
         self.order.tenant(id)
     }
 

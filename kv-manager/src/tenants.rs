@@ -10,6 +10,7 @@
 //! quota says so, which is the eviction policy's.
 
 use domain::Tenant;
+use domain::planted::{self, Bug};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A slot.
@@ -153,9 +154,9 @@ impl Tenants {
         self.set_cold(slot, false);
     }
 
-    /// Whose the slot is, which is taken.
-    pub(crate) fn of(&self, slot: u32) -> Tenant {
-        self.nodes[slot as usize].tenant.expect("the slot is taken")
+    /// Whose the slot is, if it is taken.
+    pub(crate) fn of(&self, slot: u32) -> Option<Tenant> {
+        self.nodes[slot as usize].tenant
     }
 
     /// Slots that are taken.
@@ -167,7 +168,7 @@ impl Tenants {
     pub(crate) fn is_full(&self, tenant: Tenant) -> bool {
         let others = self.accounts.len() > usize::from(self.accounts.contains_key(&tenant));
         let taken = self.accounts.get(&tenant).map_or(0, |account| account.taken);
-        others && self.quota_of(tenant).is_some_and(|quota| taken >= quota)
+        others && self.quota_of(tenant).is_some_and(|quota| taken >= quota) && !planted::is(Bug::QuotaNotKept)
     }
 
     /// The tenant's slot that goes first: of the cold ones, or else of the warm ones, the one that may be given up for longest.
@@ -253,7 +254,7 @@ impl Tenants {
         let node = self.node(slot);
         assert!(!node.idle && node.cold != cold, "slot {slot} and whether it is cold");
         node.cold = cold;
-        let tenant = self.of(slot);
+        let tenant = self.of(slot).expect("what is cold was taken");
         self.change(tenant, |account| if cold { account.cold += 1 } else { account.cold -= 1 });
     }
 

@@ -56,7 +56,7 @@ impl KvManager {
             let (record, block) = shelves.next_write(|block, generation, hash| {
                 let pool = &pools[at(block.group)];
                 let there = index.get(block.group, hash) == Some(block.block);
-                (there && pool.generation(block.block) == generation).then(|| pool.tenant(block.block))
+                if there && pool.generation(block.block) == generation { pool.tenant(block.block) } else { None }
             })?;
             let TierRecord { slot, hash, tenant } = record;
             Some(TierWrite { place: Place { tier, slot }, block, hash, tenant })

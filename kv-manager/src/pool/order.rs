@@ -90,8 +90,8 @@ impl Order {
         self.tenants.free(id.0);
     }
 
-    /// Whose the block is, which is not free.
-    pub(super) fn tenant(&self, id: BlockId) -> Tenant {
+    /// Whose the block is, if it is not free.
+    pub(super) fn tenant(&self, id: BlockId) -> Option<Tenant> {
         self.tenants.of(id.0)
     }
 

@@ -3,7 +3,7 @@
 use crate::event::{Life, RouterIndex};
 use crate::scenario::Ask;
 use crate::truth::Undisturbed;
-use domain::{End, Epoch, Token};
+use domain::{End, Epoch, Tenant, Token};
 
 /// How it ended for the client.
 #[derive(Clone, Debug)]
@@ -20,6 +20,7 @@ pub(crate) struct Client {
     pub(crate) ask: Ask,
     /// What each choice says when nothing goes wrong.
     pub(crate) undisturbed: Vec<Undisturbed>,
+    pub(crate) tenant: Tenant,
     pub(crate) router: (RouterIndex, Life),
     /// The tokens of each choice.
     pub(crate) got: Vec<Vec<Token>>,

@@ -1,7 +1,9 @@
-//! Which faults hit which steps of the protocol, and which messages between workers, counted over runs.
+//! Which faults hit which steps of the protocol, and which messages between workers, and what happened between tenants, counted
+//! over runs.
 
 use crate::fault::{AIMED, FaultKind, OF_MESSAGES};
 use crate::step::{STEPS, Step};
+use crate::tenants::{MEETINGS, Meeting};
 use domain::handoff::PeerBody;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,6 +17,7 @@ const MESSAGES: [&str; 10] =
 pub struct Coverage {
     steps: BTreeMap<(FaultKind, Step), u64>,
     messages: BTreeMap<(FaultKind, &'static str), u64>,
+    meetings: BTreeMap<Meeting, u64>,
 }
 
 /// The name of a message's kind.
@@ -42,10 +45,15 @@ impl Coverage {
         *self.messages.entry((fault, kind)).or_default() += 1;
     }
 
+    pub(crate) fn hit_meeting(&mut self, meeting: Meeting) {
+        *self.meetings.entry(meeting).or_default() += 1;
+    }
+
     /// Adds the counts of another run.
     pub fn add(&mut self, other: &Coverage) {
         other.steps.iter().for_each(|(&cell, &count)| *self.steps.entry(cell).or_default() += count);
         other.messages.iter().for_each(|(&cell, &count)| *self.messages.entry(cell).or_default() += count);
+        other.meetings.iter().for_each(|(&cell, &count)| *self.meetings.entry(cell).or_default() += count);
     }
 
     /// The cells that were never hit, in words.
@@ -57,7 +65,9 @@ impl Coverage {
         let messages = messages
             .filter(|cell| !self.messages.contains_key(cell))
             .map(|(fault, kind)| format!("{fault:?} of {kind}"));
-        steps.chain(messages).collect()
+        let meetings = MEETINGS.into_iter().filter(|cell| !self.meetings.contains_key(cell));
+        let meetings = meetings.map(|meeting| format!("{meeting:?} between tenants"));
+        steps.chain(messages).chain(meetings).collect()
     }
 }
 
@@ -83,6 +93,10 @@ impl fmt::Display for Coverage {
             for kind in MESSAGES {
                 write!(f, "{:>10}", self.messages.get(&(fault, kind)).copied().unwrap_or(0))?;
             }
+        }
+        write!(f, "\n\nbetween tenants")?;
+        for meeting in MEETINGS {
+            write!(f, "\n{:20}{:>7}", format!("{meeting:?}"), self.meetings.get(&meeting).copied().unwrap_or(0))?;
         }
         Ok(())
     }

@@ -2,12 +2,14 @@
 //! hang, fail or find bytes that somebody flipped.
 
 use crate::event::{Event, Life, WorkerIndex};
+use crate::invariants::{quotas, tenants};
 use crate::pool::{Pool, WORD};
 use crate::process::Inmail;
 use crate::random::Random;
 use crate::shell::{Output, Shell};
+use crate::stock::Stock;
 use crate::world::World;
-use domain::{BlockRef, KvLayout, SeqKey, Time};
+use domain::{BlockHash, BlockRef, KvLayout, SeqKey, Time};
 use kv_manager::tiers::{ReadEnd, Slot, Tier, TierConfig, TierRead, TierRecord, TierWrite, WriteEnd, WritePolicy};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -42,6 +44,8 @@ pub(crate) enum Move {
 #[derive(Default)]
 pub(crate) struct Platter {
     records: BTreeMap<Slot, (TierRecord, Vec<u64>)>,
+    /// What the present life has of them.
+    pub(crate) stock: Stock,
     /// When it has done all that was asked.
     busy: Time,
     /// Until when it hangs.
@@ -85,6 +89,7 @@ impl World {
         platter.busy = self.now;
         platter.hung = self.now;
         platter.cancelled.clear();
+        platter.stock = Stock::recovered(platter.records.values().map(|(record, _)| record));
         let slots = self.scenario.layout.groups.iter().map(|_| slots).collect();
         Some(TierParts {
             tier: Tier::Disk,
@@ -97,6 +102,7 @@ impl World {
     /// A move begins.
     pub(crate) fn begin_move(&mut self, w: WorkerIndex, what: Move) {
         let Some(Disks { record, hangs, .. }) = self.scenario.disks else { return };
+        self.look_at_move(w, &what);
         let hangs = self.healed.is_none() && self.random.chance(hangs);
         let worker = &mut self.workers[w];
         if let Move::Write(write) = what {
@@ -109,6 +115,35 @@ impl World {
         }
         worker.platter.busy = worker.platter.hung.max(begins + record);
         self.agenda.enter(worker.platter.busy, Event::Moved { worker: w, life: worker.life, what });
+    }
+
+    /// Holds a move that begins against what must be so.
+    fn look_at_move(&mut self, w: WorkerIndex, what: &Move) {
+        let Some(Disks { slots, .. }) = self.scenario.disks else { return };
+        let Platter { records, stock, .. } = &self.workers[w].platter;
+        let (block, tenant) = match what {
+            Move::Write(write) => (write.block, write.tenant),
+            Move::Read(_, read) => (read.block, records[&read.place.slot].0.tenant),
+        };
+        let found = tenants::moved(self, w, block, tenant).map_err(|what| (tenants::NAME, what));
+        let quota = self.scenario.tenants.quota(slots, self.scenario.tenants.quotas.disk_percent);
+        let met = match (what, quota) {
+            (Move::Write(write), Some(quota)) => {
+                let met = quotas::written(stock, write.place.slot, tenant, slots, quota);
+                met.map_err(|what| (quotas::NAME, format!("w{w}: {what}")))
+            }
+            _ => Ok(None),
+        };
+        match found.and(met) {
+            Ok(met) => met.into_iter().for_each(|meeting| self.coverage.hit_meeting(meeting)),
+            Err((name, what)) => self.violated(name, what),
+        }
+        self.workers[w].platter.stock.begins(what);
+    }
+
+    /// Whether a worker's disk has a record of this identity.
+    pub(crate) fn disk_has(&self, w: WorkerIndex, hash: BlockHash) -> bool {
+        self.workers[w].platter.records.values().any(|(record, _)| record.hash == hash)
     }
 
     /// A load of a worker is not wanted any more.

@@ -2,7 +2,7 @@
 
 use crate::disk::Platter;
 use crate::event::{Life, WorkerIndex};
-use crate::invariants::{sealed, waits};
+use crate::invariants::{quotas, sealed, waits};
 use crate::pool::Pool;
 use crate::session::SessionKey;
 use crate::shell::Shell;
@@ -154,6 +154,8 @@ pub(crate) struct WorkerLife {
     pub(crate) reads_fail: u32,
     /// Blocks whose bytes were compared already.
     pub(crate) checked: sealed::Checked,
+    /// Its blocks when it was looked at last.
+    pub(crate) before: quotas::Before,
     /// Since when its fetches wait.
     pub(crate) waits: waits::Since,
 }

@@ -3,6 +3,7 @@
 use crate::disk::Disks;
 use crate::fault::{self, Fault, Theme};
 use crate::random::Random;
+use crate::tenants::Tenants;
 use domain::{Dtype, Encoding, KvGroup, KvLayout, Request, RequestId, SamplingParams, Token};
 use engine::sim::{HEAD_DIM, Oracle, Vocabulary};
 use kv_manager::EvictionPolicy;
@@ -33,6 +34,7 @@ pub(crate) struct Scenario {
     pub(crate) scheduler: SchedulerConfig,
     /// Every worker has a disk tier, or none has.
     pub(crate) disks: Option<Disks>,
+    pub(crate) tenants: Tenants,
     /// How fast cards are, beside the preset's.
     pub(crate) speed: f64,
     pub(crate) policy: HandoffPolicy,
@@ -113,7 +115,11 @@ impl Scenario {
         let mut fault_random = Random::new(seed, 2);
         let mut asks = asks(random, theme, routers, hurts, if disks.is_some() { 950 } else { 600 });
         let mut talk = Random::new(seed, 5);
+        let mut who = Random::new(seed, 6);
+        let tenants = Tenants::draw(&mut who);
+        tenants.assign(&mut who, &mut asks, 1000);
         go_on(&mut talk, &mut asks, &layout, hurts);
+        tenants.assign(&mut who, &mut asks, 200);
         Self {
             seed,
             routers,
@@ -124,6 +130,7 @@ impl Scenario {
             reserve_blocks: random.range(0, 3) as u32,
             scheduler,
             disks,
+            tenants,
             speed: random.pick(&[0.05, 0.2, 1.0]),
             policy: if theme == Theme::Restarts || random.chance(700) {
                 HandoffPolicy::Always
@@ -265,8 +272,9 @@ fn go_on(random: &mut Random, asks: &mut [Ask], layout: &KvLayout, hurts: Durati
         prompt.truncate(PROMPT_MAX as usize - own);
         prompt.extend((0..own).map(|_| random.range(0, 96) as Token));
         let at = (before.at + random.millis(5, 200)).min(hurts);
+        let (prompt, tenant) = (prompt.into(), request.tenant.clone());
         let ask = &mut asks[number];
-        ask.request = Arc::new(Request { prompt: prompt.into(), ..(*ask.request).clone() });
+        ask.request = Arc::new(Request { prompt, tenant, ..(*ask.request).clone() });
         ask.at = at;
     }
 }

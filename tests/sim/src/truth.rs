@@ -1,7 +1,8 @@
-//! What is right: the text of every sequence and the bytes of every block, told by the oracle from tokens alone.
+//! What is right: the text of every sequence and the bytes of every block, told by the oracle from tokens alone; and which tenant
+//! said what.
 
 use crate::pool::{Pool, WORD};
-use domain::{BlockHash, KvLayout, Request, Scope, Token};
+use domain::{BlockHash, KvLayout, Request, RequestId, Scope, ScopeParts, Tenant, Token};
 use engine::sim::{Oracle, Vocabulary};
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -28,16 +29,37 @@ impl Undisturbed {
 /// Everything that can be said in a world.
 pub(crate) struct Truth {
     layout: KvLayout,
-    scope: Scope,
+    /// By the names of tenants.
+    scopes: BTreeMap<String, Scope>,
     oracle: Oracle,
     /// Per block identity a sequence that has the block, and which of its blocks it is.
     blocks: BTreeMap<BlockHash, (Tags, u32)>,
+    said: BTreeMap<(Tenant, BlockHash), Said>,
+}
+
+/// Whose sequences of a tenant have a block.
+#[derive(Clone, Copy, Debug)]
+struct Said {
+    first: RequestId,
+    /// Those of a later request too.
+    again: bool,
 }
 
 impl Truth {
-    pub(crate) fn new(layout: KvLayout, scope: Scope, vocabulary: Vocabulary) -> Self {
+    pub(crate) fn new(layout: KvLayout, tenants: &[String], vocabulary: Vocabulary) -> Self {
         let oracle = Oracle::new(&layout, vocabulary);
-        Self { layout, scope, oracle, blocks: BTreeMap::new() }
+        let (weights, fingerprint) = (engine::sim::DIGEST, layout.fingerprint());
+        let scope = |tenant: &String| {
+            let parts = ScopeParts { weights, layout: fingerprint, adapter: "", tenant };
+            (tenant.clone(), Scope::derive(&parts))
+        };
+        let scopes = tenants.iter().map(scope).collect();
+        Self { layout, scopes, oracle, blocks: BTreeMap::new(), said: BTreeMap::new() }
+    }
+
+    /// The tenant of this name.
+    pub(crate) fn tenant(&self, name: &str) -> Tenant {
+        self.scopes[name].tenant()
     }
 
     /// The sequences of a request, one per choice; their blocks are known from now on.
@@ -50,18 +72,38 @@ impl Truth {
         };
         let sequences: Vec<Undisturbed> = (0..request.choices).map(sequence).collect();
         for sequence in &sequences {
-            for (number, hash) in (0..).zip(self.chain(&sequence.tokens)) {
+            for (number, hash) in (0..).zip(self.chain(&request.tenant, &sequence.tokens)) {
                 self.blocks.entry(hash).or_insert_with(|| (sequence.tags.clone(), number));
+                let said = self.said.entry((self.tenant(&request.tenant), hash));
+                let said = said.or_insert(Said { first: request.id, again: false });
+                said.again |= said.first != request.id;
             }
         }
         sequences
     }
 
-    /// Identities of the full blocks of these tokens.
-    pub(crate) fn chain(&self, tokens: &[Token]) -> Vec<BlockHash> {
+    /// Identities of the full blocks of these tokens of a tenant.
+    pub(crate) fn chain(&self, tenant: &str, tokens: &[Token]) -> Vec<BlockHash> {
         let mut chain = Vec::new();
-        self.scope.extend_chain(&mut chain, tokens, self.layout.block_tokens);
+        self.scopes[tenant].extend_chain(&mut chain, tokens, self.layout.block_tokens);
         chain
+    }
+
+    /// Whether the tenant has said what the identity stands for.
+    pub(crate) fn has_said(&self, tenant: Tenant, hash: BlockHash) -> bool {
+        self.said.contains_key(&(tenant, hash))
+    }
+
+    /// How many of these tokens, from the first, a request of the tenant could find cached if nobody else were there. `own`: it has
+    /// been tried before, and may find its own.
+    pub(crate) fn cached_alone(&self, request: &Request, tokens: &[Token], own: bool) -> u32 {
+        let tenant = self.tenant(&request.tenant);
+        let may_be_cached = |hash: &BlockHash| {
+            let said = self.said.get(&(tenant, *hash));
+            said.is_some_and(|said| own || said.again || said.first != request.id)
+        };
+        let chain = self.chain(&request.tenant, tokens);
+        chain.into_iter().take_while(may_be_cached).count() as u32 * self.layout.block_tokens
     }
 
     /// Whether block `block` of a pool of `group` holds what its identity says. Errors: what is wrong.

@@ -3,7 +3,7 @@
 use crate::coverage::message_kind;
 use crate::event::{Event, Life, WorkerIndex};
 use crate::fault::FaultKind;
-use crate::invariants::{answer, bounds, conservation, reuse, sealed, source, waits};
+use crate::invariants::{answer, bounds, conservation, quotas, reuse, sealed, source, tenants, waits};
 use crate::pool::Pool;
 use crate::process::{Inmail, Machine, Running, WorkerLife};
 use crate::scenario::Scenario;
@@ -17,7 +17,7 @@ use domain::session::{FromWorker, Role, Submit, ToWorker};
 use domain::{Encoding, Incarnation, LeaseId, ProgressWord, Time, WorkerId};
 use engine::device::{DeviceLimits, PoolMemory};
 use engine::sim::{CostModel, Preset, SimModel};
-use kv_manager::{Quotas, Watermarks};
+use kv_manager::Watermarks;
 use prefill_worker::Prefill;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -88,6 +88,7 @@ impl World {
             validated: BTreeSet::new(),
             reads_fail: 0,
             checked: sealed::Checked::default(),
+            before: quotas::Before::default(),
             waits: waits::Since::default(),
         });
         self.trace.note(self.now, || format!("w{w} begins its life {life}"));
@@ -208,6 +209,9 @@ impl World {
             Inmail::Session(key, bytes) => {
                 let message = proto::session::decode_to_worker(&bytes).expect("a router speaks the protocol");
                 self.trace.note(now, || format!("w{w} gets {}", brief(&message)));
+                if let ToWorker::Submit(submit) = &message {
+                    self.meet(w, submit);
+                }
                 let Some(alive) = &mut self.workers[w].alive else { return };
                 if let ToWorker::Submit(submit) = &message {
                     alive.parts.insert((submit.request, submit.epoch), submit.part);
@@ -236,7 +240,10 @@ impl World {
                 Inbound::Agent(AgentEvent::Connected { peer, status })
             }
             Inmail::Lost(peer) => Inbound::Agent(AgentEvent::Lost { peer, reason: "it is gone".to_owned() }),
-            Inmail::Moved(end) => Inbound::Tier(end),
+            Inmail::Moved(end) => {
+                self.workers[w].platter.stock.ended(&end);
+                Inbound::Tier(end)
+            }
             Inmail::StepEnded => Inbound::StepEnded,
             Inmail::Drain => Inbound::Drain,
         };
@@ -397,6 +404,9 @@ impl World {
                 // Cached blocks are offered to whoever asks, for no attempt of the owner's.
                 let cached = offer.ready == offer.tokens;
                 let deadline = attempts.map(|(.., attempt)| attempt.deadline).min().or(cached.then_some(latest));
+                if let Err(what) = tenants::offered(self, w, offer) {
+                    return self.violated(tenants::NAME, format!("w{w}: {what}"));
+                }
                 self.leases.offered(self.now, (w, life), reader, offer, latest, deadline);
             }
             PeerBody::Withdraw { lease: id } => {
@@ -497,10 +507,13 @@ impl World {
             .map_err(|what| (conservation::NAME, what))
             .and_then(|()| reuse::check(self, w).map_err(|what| (reuse::NAME, what)))
             .and_then(|()| sealed::check(self, w, deep).map_err(|what| (sealed::NAME, what)))
+            .and_then(|()| tenants::check(self, w, deep).map_err(|what| (tenants::NAME, what)))
             .and_then(|()| waits::check(self, w).map_err(|what| (waits::NAME, what)))
             .and_then(|()| bounds::check(self, w).map_err(|what| (bounds::NAME, what)));
-        if let Err((name, what)) = found {
-            self.violated(name, format!("w{w}: {what}"));
+        let met = quotas::check(self, w).map_err(|what| (quotas::NAME, what));
+        match found.and(met) {
+            Ok(met) => met.into_iter().for_each(|meeting| self.coverage.hit_meeting(meeting)),
+            Err((name, what)) => self.violated(name, format!("w{w}: {what}")),
         }
     }
 }
@@ -518,7 +531,7 @@ fn config(scenario: &Scenario, id: WorkerId, role: Role, life: Life) -> WorkerCo
         eviction: scenario.eviction,
         watermarks: Watermarks::default(),
         pinned_percent: 0,
-        quotas: Quotas::default(),
+        quotas: scenario.tenants.quotas,
         park_after: None,
         scheduler: scenario.scheduler,
         handoff_wait: scenario.handoff_wait,

@@ -17,7 +17,7 @@ use crate::step::{Step, steps_at};
 use crate::trace::Trace;
 use crate::truth::Truth;
 use domain::session::Role;
-use domain::{Choice, Epoch, RequestId, Scope, ScopeParts, Time, WorkerId};
+use domain::{Choice, Epoch, RequestId, Time, WorkerId};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -84,12 +84,6 @@ pub(crate) enum Reach {
 
 impl World {
     pub(crate) fn new(scenario: Scenario, trace: Trace) -> Self {
-        let scope = Scope::derive(&ScopeParts {
-            weights: engine::sim::DIGEST,
-            layout: scenario.layout.fingerprint(),
-            adapter: "",
-            tenant: "",
-        });
         let processes = scenario.routers + scenario.prefill + scenario.decode;
         let worker = |index: usize| Worker {
             id: WorkerId(index as u32),
@@ -104,7 +98,7 @@ impl World {
             now: Time::ZERO,
             agenda: Agenda::default(),
             random: Random::new(scenario.seed, 3),
-            truth: Truth::new(scenario.layout.clone(), scope, Scenario::vocabulary()),
+            truth: Truth::new(scenario.layout.clone(), &scenario.tenants.names, Scenario::vocabulary()),
             routers: (0..scenario.routers).map(|_| Router { life: 0, alive: None }).collect(),
             workers: (0..scenario.prefill + scenario.decode).map(worker).collect(),
             sessions: BTreeMap::new(),
@@ -315,8 +309,9 @@ impl World {
         self.trace.note(self.now, || {
             let Ask { request, .. } = &ask;
             format!(
-                "{} asks router {router}: {} tokens, {choices} choices, at most {} tokens, deadline {:?}",
+                "{} of \"{}\" asks router {router}: {} tokens, {choices} choices, at most {} tokens, deadline {:?}",
                 request.id,
+                request.tenant,
                 request.prompt.len(),
                 request.params.max_tokens,
                 request.deadline
@@ -324,6 +319,7 @@ impl World {
         });
         let client = Client {
             undisturbed,
+            tenant: self.truth.tenant(&ask.request.tenant),
             router: (router, life),
             got: vec![Vec::new(); choices],
             choice_ends: vec![None; choices],
@@ -336,7 +332,7 @@ impl World {
         if let Some(after) = ask.hangs_up {
             self.agenda.enter(self.now + after, Event::HangUp { request });
         }
-        let chain = self.truth.chain(&ask.request.prompt);
+        let chain = self.truth.chain(&ask.request.tenant, &ask.request.prompt);
         self.router_event(router, placement::Event::Arrive { request: ask.request, chain });
     }
 

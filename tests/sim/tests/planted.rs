@@ -87,6 +87,16 @@ fn memory_is_freed_while_reads_run() {
 }
 
 #[test]
+fn tenants_share_blocks() {
+    check(Bug::TenantsShareIdentities);
+}
+
+#[test]
+fn a_tenant_with_its_quota_takes_from_others() {
+    check(Bug::QuotaNotKept);
+}
+
+#[test]
 fn cached_blocks_are_offered_without_being_kept() {
     check(Bug::CachedBlocksUnheld);
 }
