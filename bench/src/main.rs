@@ -1,5 +1,6 @@
-//! Measures the movers of files and of objects, policies of eviction, what encodings of KV lose, and what handoffs and sessions cost:
-//! `cargo run --release -p bench -- file`, `... -- object`, `... -- eviction`, `... -- encoding`, `... -- handoff`, `... -- session`.
+//! Measures the movers of files and of objects, policies of eviction, quotas, what encodings of KV lose, and what handoffs and sessions
+//! cost: `cargo run --release -p bench -- file`, `... -- object`, `... -- eviction`, `... -- quotas`, `... -- encoding`, `... -- handoff`,
+//! `... -- session`.
 //! docs/benchmarks.md keeps the figures.
 //!
 //! What is deliberately absent: a verdict, since figures depend on the machine and on what else it does; the speed of the engine,
@@ -31,6 +32,8 @@ enum What {
     Encoding(encoding::Options),
     /// What each policy of eviction still has of a made-up trace.
     Eviction(eviction::Options),
+    /// What quotas of tenants cost on the same trace.
+    Quotas(eviction::quotas::Options),
     /// Reads and writes of a file.
     File(file::Options),
     /// Reads of objects, beside a plain client of the same server.
@@ -44,6 +47,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         What::Handoff(options) => handoff::run(&options),
         What::Encoding(options) => encoding::run(&options),
         What::Eviction(options) => eviction::run(&options),
+        What::Quotas(options) => eviction::quotas::run(&options),
         What::File(options) => file::run(&options),
         What::Object(options) => object::run(&options),
         What::Session => session::run(),

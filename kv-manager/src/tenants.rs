@@ -9,6 +9,9 @@
 //! What is deliberately absent: which slots may be given up at all, which the owner of the slots knows, and which one goes where no
 //! quota says so, which is the eviction policy's.
 
+mod accounts;
+
+use accounts::{Account, Accounts, Ends, Place};
 use domain::Tenant;
 use domain::planted::{self, Bug};
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,6 +21,8 @@ use std::collections::{BTreeMap, BTreeSet};
 struct Node {
     /// Whose it is, if it is taken.
     tenant: Option<Tenant>,
+    /// Where that one's account is, if it has one.
+    account: Option<Place>,
     /// It is in a lower place too, or is to be written there.
     cold: bool,
     /// It may be given up, and is between these of its tenant's, cold or warm as it is.
@@ -26,25 +31,10 @@ struct Node {
     newer: Option<u32>,
 }
 
-const FREE: Node = Node { tenant: None, cold: false, idle: false, older: None, newer: None };
+const FREE: Node = Node { tenant: None, account: None, cold: false, idle: false, older: None, newer: None };
 
-/// What a tenant has.
-#[derive(Clone, Copy, Debug, Default)]
-struct Account {
-    taken: u32,
-    cold: u32,
-    /// Of those that may be given up, the warm ones and the cold ones.
-    idle: [Ends; 2],
-}
-
-/// The slot that may be given up for longest, and the one for shortest.
-#[derive(Clone, Copy, Debug, Default)]
-struct Ends {
-    oldest: Option<u32>,
-    newest: Option<u32>,
-}
-
-/// The slots and their tenants. Every operation takes time that is logarithmic in the number of tenants.
+/// The slots and their tenants. Taking and giving up a slot take time that is logarithmic in the number of tenants; what happens to it
+/// meanwhile does only where it makes a tenant have more than it may, or no more.
 #[derive(Clone, Debug)]
 pub(crate) struct Tenants {
     /// Slots that are a tenant's quota. `None`: there are no quotas, and no accounts.
@@ -54,7 +44,7 @@ pub(crate) struct Tenants {
     nodes: Vec<Node>,
     taken: u32,
     /// Of those that have a slot: no more than there are slots. What is nobody knows whose has none.
-    accounts: BTreeMap<Tenant, Account>,
+    accounts: Accounts,
     /// Those that have more than their quota.
     over: BTreeSet<Tenant>,
     /// Those that have more warm ones than they may.
@@ -72,7 +62,7 @@ impl Tenants {
             high: share(quota.unwrap_or(slots), high_percent),
             nodes: vec![FREE; slots as usize],
             taken: 0,
-            accounts: BTreeMap::new(),
+            accounts: Accounts::default(),
             over: BTreeSet::new(),
             crowded: BTreeSet::new(),
         }
@@ -80,19 +70,19 @@ impl Tenants {
 
     /// The tenant takes the slot, which is free.
     pub(crate) fn take(&mut self, slot: u32, tenant: Tenant) {
-        let before = std::mem::replace(self.node(slot), Node { tenant: Some(tenant), ..FREE });
+        let account = self.open(tenant);
+        let before = std::mem::replace(self.node(slot), Node { tenant: Some(tenant), account, ..FREE });
         assert_eq!(before, FREE, "slot {slot} is taken already");
         self.taken += 1;
-        self.change(tenant, |account| account.taken += 1);
+        self.change(account, |account| account.taken += 1);
     }
 
     /// The slot, which may not be given up, is free.
     pub(crate) fn free(&mut self, slot: u32) {
-        let Node { tenant, cold, idle, .. } = std::mem::replace(self.node(slot), FREE);
-        let tenant = tenant.expect("what is freed was taken");
-        assert!(!idle, "slot {slot} may be given up and is free");
+        let Node { tenant, account, cold, idle, .. } = std::mem::replace(self.node(slot), FREE);
+        assert!(tenant.is_some() && !idle, "slot {slot}, which may be given up: {idle}, is freed");
         self.taken -= 1;
-        self.change(tenant, |account| {
+        self.change(account, |account| {
             account.taken -= 1;
             account.cold -= u32::from(cold);
         });
@@ -100,11 +90,12 @@ impl Tenants {
 
     /// The slot, which may not be given up, is this tenant's, if nobody knew whose it is.
     pub(crate) fn claim(&mut self, slot: u32, tenant: Tenant) {
-        let node = self.node(slot);
+        let node = *self.node(slot);
         assert!(!node.idle, "slot {slot} is claimed and may be given up");
         if node.tenant == Some(Tenant::UNKNOWN) {
-            node.tenant = Some(tenant);
-            self.change(tenant, |account| account.taken += 1);
+            let account = self.open(tenant);
+            *self.node(slot) = Node { tenant: Some(tenant), account, ..node };
+            self.change(account, |account| account.taken += 1);
         }
     }
 
@@ -166,21 +157,22 @@ impl Tenants {
 
     /// Whether the tenant has as much as its quota, or more, and others have something too.
     pub(crate) fn is_full(&self, tenant: Tenant) -> bool {
-        let others = self.accounts.len() > usize::from(self.accounts.contains_key(&tenant));
-        let taken = self.accounts.get(&tenant).map_or(0, |account| account.taken);
-        others && self.quota_of(tenant).is_some_and(|quota| taken >= quota) && !planted::is(Bug::QuotaNotKept)
+        let Some(quota) = self.quota_of(tenant) else { return false };
+        let account = self.accounts.of(tenant);
+        let others = self.accounts.len() > usize::from(account.is_some());
+        others && account.map_or(0, |account| account.taken) >= quota && !planted::is(Bug::QuotaNotKept)
     }
 
     /// The tenant's slot that goes first: of the cold ones, or else of the warm ones, the one that may be given up for longest.
     pub(crate) fn oldest(&self, tenant: Tenant) -> Option<u32> {
-        let [warm, cold] = self.accounts.get(&tenant)?.idle;
+        let [warm, cold] = self.accounts.of(tenant)?.idle;
         cold.oldest.or(warm.oldest)
     }
 
     /// The warm slot that may be given up for longest, of a tenant that is not alone and has more warm ones than it may.
     pub(crate) fn oldest_warm(&self) -> Option<u32> {
         let mut crowded = self.crowded.iter().filter(|_| self.accounts.len() > 1);
-        crowded.find_map(|tenant| self.accounts[tenant].idle[0].oldest)
+        crowded.find_map(|&tenant| self.accounts.of(tenant)?.idle[0].oldest)
     }
 
     /// The slot that goes first of another tenant that has more than its quota.
@@ -199,15 +191,19 @@ impl Tenants {
                 continue;
             };
             taken += 1;
-            if self.quota_of(tenant).is_some() {
+            let account = node.account.map(|place| self.accounts[place].tenant);
+            assert_eq!(account, self.quota_of(tenant).map(|_| tenant), "slot {slot} and its account");
+            if account.is_some() {
                 assert_eq!(node.idle, idle(slot), "slot {slot} and whether it may be given up");
                 let counts = counts.entry(tenant).or_default();
                 *counts = (counts.0 + 1, counts.1 + u32::from(node.cold), counts.2 + u32::from(node.idle));
             }
         }
         assert_eq!(taken, self.taken, "slots that are taken");
-        assert!(self.accounts.keys().eq(counts.keys()), "there is an account of each tenant that has something");
-        for (tenant, account) in &self.accounts {
+        let tenants = self.accounts.iter().map(|account| &account.tenant);
+        assert!(tenants.eq(counts.keys()), "there is an account of each tenant that has something");
+        for account in self.accounts.iter() {
+            let tenant = &account.tenant;
             let idle: u32 =
                 [false, true].map(|cold| self.check_idle(cold, account.idle[usize::from(cold)])).iter().sum();
             assert_eq!((account.taken, account.cold, idle), counts[tenant], "slots of {tenant:?}");
@@ -215,9 +211,10 @@ impl Tenants {
             let crowded = account.taken - account.cold > self.high;
             let told = (self.over.contains(tenant), self.crowded.contains(tenant));
             assert_eq!(told, (over, crowded), "{tenant:?} and its quota");
+            assert_eq!((account.is_over, account.is_crowded), told, "what {tenant:?} knows of it");
         }
         let mut told = self.over.union(&self.crowded);
-        assert!(told.all(|tenant| self.accounts.contains_key(tenant)), "who is gone has no quota");
+        assert!(told.all(|&tenant| self.accounts.of(tenant).is_some()), "who is gone has no quota");
     }
 
     /// Asserts that all between these ends are cold, or are not. How many they are.
@@ -232,21 +229,33 @@ impl Tenants {
         count
     }
 
-    /// Changes what the tenant has.
-    fn change(&mut self, tenant: Tenant, change: impl FnOnce(&mut Account)) {
-        let Some(quota) = self.quota_of(tenant) else { return };
-        let account = self.accounts.entry(tenant).or_default();
+    /// The account of the tenant; `None`: it has no quota.
+    fn open(&mut self, tenant: Tenant) -> Option<Place> {
+        self.quota_of(tenant).map(|_| self.accounts.open(tenant))
+    }
+
+    /// Changes what a tenant has, if it has an account.
+    fn change(&mut self, place: Option<Place>, change: impl FnOnce(&mut Account)) {
+        let (Some(place), Some(quota)) = (place, self.quota) else { return };
+        let account = &mut self.accounts[place];
         change(account);
-        let Account { taken, cold, .. } = *account;
-        if taken == 0 {
-            self.accounts.remove(&tenant);
-        }
-        for (set, is_in) in [(&mut self.over, taken > quota), (&mut self.crowded, taken - cold > self.high)] {
-            if is_in {
+        let Account { tenant, taken, cold, .. } = *account;
+        let told = [
+            (&mut self.over, &mut account.is_over, taken > quota),
+            (&mut self.crowded, &mut account.is_crowded, taken - cold > self.high),
+        ];
+        for (set, was, is) in told {
+            if std::mem::replace(was, is) == is {
+                continue;
+            }
+            if is {
                 set.insert(tenant);
             } else {
                 set.remove(&tenant);
             }
+        }
+        if taken == 0 {
+            self.accounts.close(place);
         }
     }
 
@@ -254,8 +263,8 @@ impl Tenants {
         let node = self.node(slot);
         assert!(!node.idle && node.cold != cold, "slot {slot} and whether it is cold");
         node.cold = cold;
-        let tenant = self.of(slot).expect("what is cold was taken");
-        self.change(tenant, |account| if cold { account.cold += 1 } else { account.cold -= 1 });
+        let account = node.account;
+        self.change(account, |account| if cold { account.cold += 1 } else { account.cold -= 1 });
     }
 
     /// The tenant's quota; `None`: it has none, for there are none, or since nobody knows who it is.
@@ -265,8 +274,8 @@ impl Tenants {
 
     /// The ends of those that the slot is between when it may be given up; `None`: there is no account of its tenant.
     fn ends(&mut self, slot: u32) -> Option<&mut Ends> {
-        let Node { tenant, cold, .. } = self.nodes[slot as usize];
-        Some(&mut self.accounts.get_mut(&tenant?)?.idle[usize::from(cold)])
+        let Node { account, cold, .. } = self.nodes[slot as usize];
+        Some(&mut self.accounts[account?].idle[usize::from(cold)])
     }
 
     fn node(&mut self, slot: u32) -> &mut Node {

@@ -1,6 +1,7 @@
 //! How much of what was computed before each policy of eviction still has when it is asked for again, and what it costs:
 //! a made-up trace, the real manager, and neither an engine nor a clock that the trace depends on.
 
+pub(crate) mod quotas;
 mod trace;
 
 use clap::Args;
@@ -37,6 +38,17 @@ pub(crate) struct Options {
     warmup: usize,
 }
 
+/// What a trace is played with.
+#[derive(Clone, Copy)]
+struct Setting {
+    eviction: EvictionPolicy,
+    /// Of the pool.
+    blocks: u32,
+    /// Conversations are theirs in turn. They share nothing.
+    tenants: u32,
+    quota_percent: u32,
+}
+
 /// What became of a trace.
 #[derive(Default)]
 struct Outcome {
@@ -47,7 +59,22 @@ struct Outcome {
     /// Sums of the working set, a summand a prompt.
     working_set: u64,
     prompts: u64,
-    us_per_prompt: f64,
+    /// Blocks of prompts and answers.
+    blocks: u64,
+    /// Those that a quota named to go.
+    quota_evictions: u64,
+    seconds: f64,
+}
+
+impl Outcome {
+    fn us_per_prompt(&self) -> f64 {
+        self.seconds * 1e6 / self.prompts as f64
+    }
+
+    /// Of taking a block, from the cache or not, sealing it and giving it back.
+    fn ns_per_block(&self) -> f64 {
+        self.seconds * 1e9 / self.blocks as f64
+    }
 }
 
 /// Measures and prints a table.
@@ -63,7 +90,10 @@ pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
             let trace = || Trace::new(options.seed, pools * CONVERSATIONS_PER_POOL, scans_percent);
             let outcomes: Vec<Outcome> = POLICIES
                 .iter()
-                .map(|&(_, policy)| play(options, policy, trace()))
+                .map(|&(_, eviction)| {
+                    let setting = Setting { eviction, blocks: POOL_BLOCKS, tenants: 1, quota_percent: 100 };
+                    play(setting, options.warmup, options.prompts, trace())
+                })
                 .collect::<Result<_, Box<dyn Error>>>()?;
             let Outcome { prompt, known, working_set, prompts, .. } = outcomes[0];
             let percent = |part: u64| format!("{:.1}%", part as f64 / prompt as f64 * 100.0);
@@ -75,23 +105,24 @@ pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
                 working_set as f64 / prompts as f64 / f64::from(POOL_BLOCKS),
                 percent(known),
                 cells(&|outcome| percent(outcome.cached), " | "),
-                cells(&|outcome| format!("{:.0}", outcome.us_per_prompt), " / "),
+                cells(&|outcome| format!("{:.0}", outcome.us_per_prompt()), " / "),
             );
         }
     }
     Ok(())
 }
 
-/// One policy on one trace.
+/// One setting on one trace.
 #[expect(clippy::disallowed_methods, reason = "a benchmark measures")]
-fn play(options: &Options, eviction: EvictionPolicy, mut trace: Trace) -> Result<Outcome, Box<dyn Error>> {
+fn play(setting: Setting, warmup: usize, prompts: usize, mut trace: Trace) -> Result<Outcome, Box<dyn Error>> {
+    let tenants: Vec<Tenant> = (0..setting.tenants).map(|number| Tenant::named(&number.to_string())).collect();
     let mut kv = KvManager::new(KvConfig {
         block_tokens: BLOCK_TOKENS,
-        groups: vec![GroupConfig { blocks: POOL_BLOCKS, window: None }],
-        eviction,
+        groups: vec![GroupConfig { blocks: setting.blocks, window: None }],
+        eviction: setting.eviction,
         watermarks: Watermarks::default(),
         pinned_percent: 0,
-        quotas: Quotas::default(),
+        quotas: Quotas { device_percent: setting.quota_percent, ..Quotas::default() },
         park_after: None,
         reserve_blocks: 0,
         answers_max: 1,
@@ -99,21 +130,23 @@ fn play(options: &Options, eviction: EvictionPolicy, mut trace: Trace) -> Result
     });
     let mut running = VecDeque::new();
     let mut outcome = Outcome::default();
-    let mut seconds = 0.0;
-    for number in 0..options.warmup + options.prompts {
-        let turn = trace.next().ok_or("the trace has an end")?;
+    for number in 0..warmup + prompts {
+        let mut turn = trace.next().ok_or("the trace has an end")?;
+        let tenant = tenants[(turn.speaker % u64::from(setting.tenants)) as usize];
+        turn.belong_to(tenant);
         let key = SeqKey { request: RequestId(number as u64), epoch: Epoch(1), choice: Choice(0) };
         let began = Instant::now();
         if running.len() == RUNNING {
             running.pop_front().into_iter().for_each(|oldest| kv.close(oldest));
         }
-        let cached = serve(&mut kv, key, &turn, &mut running)?;
+        let cached = serve(&mut kv, key, tenant, &turn, &mut running)?;
         let took = began.elapsed().as_secs_f64();
         running.push_back(key);
-        if number < options.warmup {
+        if number < warmup {
             continue;
         }
-        seconds += took;
+        outcome.seconds += took;
+        outcome.blocks += turn.chain.len() as u64;
         outcome.prompt += u64::from(turn.prompt);
         outcome.known += u64::from(turn.known);
         outcome.cached += u64::from(cached);
@@ -121,18 +154,24 @@ fn play(options: &Options, eviction: EvictionPolicy, mut trace: Trace) -> Result
         outcome.prompts += 1;
     }
     kv.check();
-    outcome.us_per_prompt = seconds * 1e6 / outcome.prompts as f64;
+    outcome.quota_evictions = kv.stats()[0].quota_evictions;
     Ok(outcome)
 }
 
 /// Opens the sequence, computes prompt and answer, and leaves it open. Blocks of the prompt that were cached.
-fn serve(kv: &mut KvManager, key: SeqKey, turn: &Turn, running: &mut VecDeque<SeqKey>) -> Result<u32, Box<dyn Error>> {
+fn serve(
+    kv: &mut KvManager,
+    key: SeqKey,
+    tenant: Tenant,
+    turn: &Turn,
+    running: &mut VecDeque<SeqKey>,
+) -> Result<u32, Box<dyn Error>> {
     let prompt = turn.prompt * BLOCK_TOKENS + REST_TOKENS;
     let all = turn.chain.len() as u32 * BLOCK_TOKENS + REST_TOKENS;
     let chain = &turn.chain[..turn.prompt as usize];
     loop {
         // With the answer's slots, so that it never waits for room.
-        if let Admit::Ready { cached_tokens } = kv.open(key, Tenant::named(""), chain, prompt, 1) {
+        if let Admit::Ready { cached_tokens } = kv.open(key, tenant, chain, prompt, 1) {
             if let Grow::Ready(_) = kv.grow(key, all) {
                 kv.written(key, prompt, chain);
                 kv.written(key, all, &turn.chain);

@@ -1,7 +1,7 @@
 //! A made-up trace of prompts: conversations that share system prompts and go on after pauses, and documents that are sent
 //! once. Equal settings give equal traces on every machine.
 
-use domain::BlockHash;
+use domain::{BlockHash, Tenant};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashSet};
 
@@ -23,6 +23,8 @@ const DOUBLINGS_MAX: u32 = 9;
 
 /// A prompt and the answer to it.
 pub(super) struct Turn {
+    /// Number of the conversation, or of the document.
+    pub(super) speaker: u64,
     /// Identities of the blocks of both.
     pub(super) chain: Vec<BlockHash>,
     /// Blocks of the prompt.
@@ -31,8 +33,16 @@ pub(super) struct Turn {
     pub(super) known: u32,
 }
 
+impl Turn {
+    /// Nobody else has the identities of its blocks.
+    pub(super) fn belong_to(&mut self, tenant: Tenant) {
+        self.chain.iter_mut().for_each(|hash| hash.0[12..].copy_from_slice(&tenant.0.to_le_bytes()));
+    }
+}
+
 /// A conversation that goes on.
 struct Conversation {
+    speaker: u64,
     chain: Vec<BlockHash>,
     /// Blocks that it shares with others.
     system: u32,
@@ -45,6 +55,7 @@ pub(super) struct Trace {
     /// Out of 100 prompts so many are documents that nobody sends again.
     scans_percent: u64,
     names: u64,
+    speakers: u64,
     /// Blocks of the conversations that go on, the shared ones counted once.
     working_set: u64,
     conversations: Vec<Conversation>,
@@ -61,6 +72,7 @@ impl Trace {
             random: seed,
             scans_percent,
             names: u64::from(SYSTEM_PROMPTS),
+            speakers: 0,
             working_set: 0,
             conversations: Vec::new(),
             agenda: BinaryHeap::new(),
@@ -102,8 +114,10 @@ impl Trace {
     }
 
     fn begin(&mut self) -> Conversation {
+        self.speakers += 1;
         let system = (self.draw().trailing_zeros() as usize).min(self.systems.len() - 1);
-        let mut conversation = Conversation { chain: Vec::new(), system: self.systems[system], turns_left: 0 };
+        let mut conversation =
+            Conversation { speaker: self.speakers, chain: Vec::new(), system: self.systems[system], turns_left: 0 };
         extend(&mut conversation.chain, system as u64, conversation.system);
         conversation.turns_left = self.length(TURNS);
         conversation
@@ -118,7 +132,7 @@ impl Trace {
         let (name, prompt, answer) = (self.name(), self.length(SCAN_BLOCKS), self.length(ANSWER_BLOCKS));
         let mut chain = Vec::new();
         extend(&mut chain, name, prompt + answer);
-        Turn { chain, prompt, known: 0 }
+        Turn { speaker: name, chain, prompt, known: 0 }
     }
 
     fn turn(&mut self) -> Turn {
@@ -130,7 +144,7 @@ impl Trace {
         let known = if is_first && self.systems_seen.insert(system) { 0 } else { conversation.chain.len() as u32 };
         let prompt = conversation.chain.len() as u32 + question;
         extend(&mut conversation.chain, name, question + answer);
-        let turn = Turn { chain: conversation.chain.clone(), prompt, known };
+        let turn = Turn { speaker: conversation.speaker, chain: conversation.chain.clone(), prompt, known };
         self.working_set += u64::from(question + answer);
         conversation.turns_left -= 1;
         if conversation.turns_left == 0 {
