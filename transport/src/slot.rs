@@ -29,13 +29,14 @@ struct SlotState<P, R> {
     /// `None`: it is under way.
     plan: Option<P>,
     last: Option<R>,
-    /// Who awaits the end.
-    wakers: Vec<Waker>,
+    /// Who awaits the end, each under a number of its own.
+    wakers: Vec<(u64, Waker)>,
+    next_waker: u64,
 }
 
 impl<P, R: Clone> Slot<P, R> {
     pub(crate) fn new(plan: P) -> Self {
-        let state = SlotState { plan: Some(plan), last: None, wakers: Vec::new() };
+        let state = SlotState { plan: Some(plan), last: None, wakers: Vec::new(), next_waker: 0 };
         Self { state: Mutex::new(state), ended: Condvar::new() }
     }
 
@@ -55,7 +56,7 @@ impl<P, R: Clone> Slot<P, R> {
         let wakers = std::mem::take(&mut state.wakers);
         drop(state);
         self.ended.notify_all();
-        wakers.into_iter().for_each(Waker::wake);
+        wakers.into_iter().for_each(|(_, waker)| waker.wake());
     }
 
     pub(crate) fn is_under_way(&self) -> bool {
@@ -75,28 +76,62 @@ impl<P, R: Clone> Slot<P, R> {
 
     /// Ready once it is not under way, with how far it is then.
     pub(crate) async fn ended(&self) -> TransferState<R> {
-        poll_fn(|context| {
-            let mut state = self.lock();
-            match state.now() {
-                TransferState::UnderWay => {
-                    if !state.wakers.iter().any(|waker| waker.will_wake(context.waker())) {
-                        state.wakers.push(context.waker().clone());
-                    }
-                    Poll::Pending
-                }
-                now => Poll::Ready(now),
-            }
-        })
-        .await
+        let mut awaiting = Awaiting { slot: self, number: None };
+        poll_fn(|context| awaiting.poll(context.waker())).await
     }
 }
 
 impl<P, R: Clone> SlotState<P, R> {
+    /// Has `waker` woken at the end, in place of what was remembered under `number`.
+    fn remember(&mut self, number: &mut Option<u64>, waker: &Waker) {
+        match self.wakers.iter_mut().find(|(other, _)| Some(*other) == *number) {
+            Some((_, own)) => own.clone_from(waker),
+            None => {
+                let own = *number.get_or_insert(self.next_waker);
+                self.next_waker = self.next_waker.max(own + 1);
+                self.wakers.push((own, waker.clone()));
+            }
+        }
+    }
+
     fn now(&self) -> TransferState<R> {
         match (&self.plan, &self.last) {
             (None, _) => TransferState::UnderWay,
             (Some(_), None) => TransferState::Unposted,
             (Some(_), Some(result)) => TransferState::Ended(result.clone()),
+        }
+    }
+}
+
+/// Somebody who awaits the end.
+struct Awaiting<'a, P, R: Clone> {
+    slot: &'a Slot<P, R>,
+    /// Its number, once it had to wait.
+    number: Option<u64>,
+}
+
+impl<P, R: Clone> Awaiting<'_, P, R> {
+    fn poll(&mut self, waker: &Waker) -> Poll<TransferState<R>> {
+        let mut state = self.slot.lock();
+        match state.now() {
+            TransferState::UnderWay => {
+                state.remember(&mut self.number, waker);
+                Poll::Pending
+            }
+            now => Poll::Ready(now),
+        }
+    }
+}
+
+impl<P, R: Clone> Drop for Awaiting<'_, P, R> {
+    fn drop(&mut self) {
+        if let Some(number) = self.number {
+            let mut state = self.slot.lock();
+            let place = state.wakers.iter().position(|&(other, _)| other == number);
+            // Dropped without the lock: what it wakes may be dropped with it.
+            let waker = place.map(|place| state.wakers.swap_remove(place));
+            drop(state);
+            drop(waker);
         }
     }
 }
