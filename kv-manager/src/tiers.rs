@@ -146,8 +146,12 @@ pub enum ReadEnd {
     Wrong,
     /// There is nothing.
     Missing,
+    /// What keeps it could not read it: it would fail the next one as well.
+    Failed,
     /// It was not read; nothing is known of it.
     Unread,
+    /// It was given up while it was under way: nothing is read into its block any more, whenever its tier is done with it.
+    Abandoned,
 }
 
 /// Counts of a tier, in records.
@@ -183,7 +187,7 @@ pub struct TierStats {
     pub quota_refused: u64,
     /// Given to another use before they were written, though they should have been, since the start.
     pub late: u64,
-    /// That failed to be written, since the start.
+    /// That failed to be written, or to be read, since the start.
     pub failed: u64,
     /// Found wrong when they were read, since the start.
     pub corrupt: u64,

@@ -155,6 +155,11 @@ impl Scheduler {
         self.waiting.new_len() + self.waiting.preempted_len()
     }
 
+    /// Sequences that wait and never ran.
+    pub fn queued_len(&self) -> usize {
+        self.waiting.new_len()
+    }
+
     /// Sequences that run: prompts in progress and decoding ones.
     pub fn running_len(&self) -> usize {
         self.prompts.len() + self.decoding.len()

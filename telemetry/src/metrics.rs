@@ -177,7 +177,7 @@ declare! {
     /// What became of records of a tier: `written`, `existed` (another worker had written it), `read`, `evicted`, `quota_evicted` (since a
     /// tenant's quota named it), `refused` (not written though it should have been: too many wait), `quota_refused` (not written since its
     /// tenant has its quota, and all of that is in use), `late` (the block was given to another use before it was written),
-    /// `failed` (to be written), `corrupt` (found wrong when it was read, and not used), `missing` (found gone).
+    /// `failed` (to be written, or to be read), `corrupt` (found wrong when it was read, and not used), `missing` (found gone).
     counter Count "baton_tier_moves_total" tier_moves(worker: WorkerId, tier: &'static str, result: &'static str);
     /// Bytes of records that were moved (`read` or `write`): what is written for each byte that is read later wears a disk.
     counter Bytes "baton_tier_moved_bytes_total" tier_moved_bytes(worker: WorkerId, tier: &'static str, direction: &'static str);

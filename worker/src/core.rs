@@ -21,6 +21,8 @@ use std::ops::Range;
 use std::time::Duration;
 use telemetry::failpoint::{self, Place};
 
+const QUEUE_FULL: &str = "the worker's queue is full";
+
 /// Everything a worker's thread owns besides its device and its role.
 pub struct Core {
     /// Settings.
@@ -180,12 +182,15 @@ impl Core {
             submit.choices.iter().map(|&(choice, _)| (SeqKey { request, epoch, choice }, vec![choice])).collect()
         };
         for (key, choices) in jobs {
+            if self.scheduler.queued_len() + self.loads.prompts() >= self.config.scheduler.waiting_max as usize {
+                return self.fail(request, epoch, Failure::QueueFull, QUEUE_FULL);
+            }
             let samples = choices.len() as u16;
             let sequence = self.sequence_of(now, &submit, choices);
             let job = Job { key, tokens: sequence.tokens.len() as u32, samples, arrived: now };
             self.sequences.insert(key, sequence);
-            if !self.load(now, &job) && !self.add_job(job) {
-                return;
+            if !self.load(now, &job) {
+                self.add_job(job);
             }
         }
     }
@@ -197,13 +202,11 @@ impl Core {
         }
     }
 
-    /// Queues a prompt; one whose sequence is gone is left alone. `false`: its attempt failed, for the queue is full.
-    pub(crate) fn add_job(&mut self, job: Job) -> bool {
+    /// Queues a prompt; one whose sequence is gone is left alone. If the queue is full, its attempt fails.
+    pub(crate) fn add_job(&mut self, job: Job) {
         if self.sequences.contains_key(&job.key) && self.scheduler.add(job) == Added::QueueFull {
-            self.fail(job.key.request, job.key.epoch, Failure::QueueFull, "the worker's queue is full");
-            return false;
+            self.fail(job.key.request, job.key.epoch, Failure::QueueFull, QUEUE_FULL);
         }
-        true
     }
 
     /// The sequence that an attempt's prompt will be fetched into; it is not queued.

@@ -374,7 +374,7 @@ impl Fetches {
         let Some(tokens) = entry.wants else { return true };
         let Some(sequence) = core.sequences.get(&entry.key) else { return true };
         // Prompts that wait for memory, and preempted sequences, come before new ones.
-        if core.scheduler.room_to_run() < entry.choices || core.scheduler.memory_short() {
+        if core.scheduler.room_to_run() < entry.choices || core.is_memory_short() {
             return false;
         }
         match core.kv.open(entry.key, sequence.scope.tenant(), &sequence.chain, tokens, 0) {

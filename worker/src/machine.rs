@@ -330,7 +330,7 @@ impl<R: Role> Machine<R> {
             pace: Pace {
                 block_tokens: core.config.layout.block_tokens,
                 chunk_tokens: core.config.scheduler.chunk_tokens,
-                tokens_per_s: core.rates.prefill_tokens_per_s,
+                cost: core.rates.cost(),
             },
             copies: std::mem::take(&mut core.copies),
             caught_up: Vec::new(),
@@ -354,6 +354,9 @@ impl<R: Role> Machine<R> {
                 sequence.cached_tokens = cached_tokens;
                 sequence.sources.begin(now, cached_tokens, core.config.layout.block_tokens);
                 self.role.admitted(core, now, key);
+            }
+            if key.choice != PROMPT {
+                core.load_again(now, key);
             }
         }
         for (key, from, to) in caught_up {

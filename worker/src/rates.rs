@@ -1,8 +1,15 @@
 //! How fast this worker was lately: what placement predicts with.
 
+mod cost;
+
+pub(crate) use cost::Cost;
+
+use cost::Steps;
+use domain::Time;
 use domain::plan::StepOutput;
 use kv_manager::tiers::Tier;
 use scheduler::Work;
+use std::ops::Range;
 use std::time::Duration;
 
 /// Weight of the newest measurement in the moving averages.
@@ -16,12 +23,47 @@ const TRIED_EVERY: u32 = 16;
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Rates {
     pub(crate) prefill_tokens_per_s: f32,
+    /// The steps behind that.
+    steps: Steps,
     pub(crate) decode_step_s: f32,
     pub(crate) fetch_bytes_per_s: f32,
     /// By [`Tier`].
-    tier_bytes_per_s: [f32; Tier::ALL.len()],
+    flows: [Flow; Tier::ALL.len()],
     /// Prompts since the last whose tiers were tried though they are slower.
     computed: u32,
+}
+
+/// How fast a tier is read. What waits for others in it is no slower for that, so bytes are counted over the time in which it had
+/// anything to do.
+#[derive(Clone, Copy, Debug, Default)]
+struct Flow {
+    bytes_per_s: f32,
+    /// Bytes of the measurements, on average.
+    measured: f32,
+    /// Bytes that were asked for and neither came nor failed.
+    asked: u64,
+    /// Bytes that came since the last measurement, or since there was nothing to do, and when the last of them did.
+    came: u64,
+    since: Time,
+    last: Time,
+}
+
+impl Flow {
+    /// Takes a measurement. It weighs by its bytes: of a small one most is the time that any read takes, however short.
+    fn measure(&mut self) {
+        let (bytes, seconds) = (self.came as f32, self.last.since(self.since).as_secs_f32());
+        if bytes == 0.0 || seconds == 0.0 {
+            return;
+        }
+        if self.bytes_per_s == 0.0 {
+            (self.bytes_per_s, self.measured) = (bytes / seconds, bytes);
+        } else {
+            let weight = NEWEST * (bytes / self.measured).min(1.0);
+            self.bytes_per_s += weight * (bytes / seconds - self.bytes_per_s);
+            self.measured += weight * (bytes - self.measured);
+        }
+        (self.came, self.since) = (0, self.last);
+    }
 }
 
 impl Rates {
@@ -33,6 +75,7 @@ impl Rates {
             average(&mut self.decode_step_s, seconds);
         } else if rows - decodes >= PROMPT_ROWS_MIN && seconds > 0.0 {
             average(&mut self.prefill_tokens_per_s, rows as f32 / seconds);
+            self.steps.measured(work.iter().map(|work| work.start..work.start + work.count), f64::from(seconds));
         }
     }
 
@@ -42,24 +85,43 @@ impl Rates {
         }
     }
 
-    /// The part of a load that a tier had took so long, waiting included.
-    pub(crate) fn load(&mut self, tier: Tier, bytes: u64, elapsed: Duration) {
-        if !elapsed.is_zero() && bytes > 0 {
-            average(&mut self.tier_bytes_per_s[tier as usize], bytes as f32 / elapsed.as_secs_f32());
+    /// So many bytes are asked of a tier.
+    pub(crate) fn asked(&mut self, now: Time, tier: Tier, bytes: u64) {
+        let flow = &mut self.flows[tier as usize];
+        if flow.asked == 0 {
+            (flow.came, flow.since) = (0, now);
+        }
+        flow.asked += bytes;
+    }
+
+    /// So many bytes that were asked of a tier came, or did not. `over`: they were the last of their load.
+    pub(crate) fn read(&mut self, now: Time, tier: Tier, bytes: u64, came: bool, over: bool) {
+        let flow = &mut self.flows[tier as usize];
+        flow.asked -= bytes;
+        if came {
+            (flow.came, flow.last) = (flow.came + bytes, now);
+        }
+        if over || flow.asked == 0 {
+            flow.measure();
         }
     }
 
-    /// How long computing so many tokens takes. As long as it was not measured, it is rather loaded.
-    pub(crate) fn compute_s(&self, tokens: u32) -> f32 {
-        if self.prefill_tokens_per_s == 0.0 { f32::INFINITY } else { tokens as f32 / self.prefill_tokens_per_s }
+    /// What computing prompts costs. As long as it was not measured, they are rather loaded.
+    pub(crate) fn cost(&self) -> Cost {
+        self.steps.cost().unwrap_or(Cost { token_s: f64::INFINITY, attended_s: 0.0 })
     }
 
-    /// How long loading so many bytes takes, from tiers that are read side by side. What was never measured is tried: it is predicted
-    /// to take no time.
+    /// How long computing these positions of a prompt takes.
+    pub(crate) fn compute_s(&self, positions: Range<u32>) -> f32 {
+        self.cost().seconds(positions)
+    }
+
+    /// How long loading so many bytes takes, from tiers that are read side by side, behind what they were asked for before. What was
+    /// never measured is tried: it is predicted to take no time.
     pub(crate) fn load_s(&self, bytes: &[(Tier, u64)]) -> f32 {
         let seconds = |&(tier, bytes): &(Tier, u64)| {
-            let bytes_per_s = self.tier_bytes_per_s[tier as usize];
-            if bytes_per_s == 0.0 { 0.0 } else { bytes as f32 / bytes_per_s }
+            let Flow { bytes_per_s, asked, .. } = self.flows[tier as usize];
+            if bytes_per_s == 0.0 || bytes == 0 { 0.0 } else { (asked + bytes) as f32 / bytes_per_s }
         };
         bytes.iter().map(seconds).fold(0.0, f32::max)
     }
@@ -80,14 +142,63 @@ fn average(value: &mut f32, newest: f32) {
 mod tests {
     use super::*;
 
+    const BLOCK: u64 = 1000;
+
+    fn at(ms: u64) -> Time {
+        Time::ZERO + Duration::from_millis(ms)
+    }
+
+    /// A load of so many blocks, from `begun` on: each comes after `each_ms`, and the first one `later_ms` after that.
+    fn load(rates: &mut Rates, begun: u64, blocks: u64, each_ms: u64, later_ms: u64) -> u64 {
+        (0..blocks).for_each(|_| rates.asked(at(begun), Tier::Disk, BLOCK));
+        let end = |block: u64| begun + later_ms + block * each_ms;
+        (1..=blocks).for_each(|block| rates.read(at(end(block)), Tier::Disk, BLOCK, true, block == blocks));
+        end(blocks)
+    }
+
+    fn load_s(rates: &Rates, blocks: u64) -> f32 {
+        rates.load_s(&[(Tier::Disk, blocks * BLOCK)])
+    }
+
     #[test]
     fn a_tier_that_was_slow_is_measured_anew_now_and_then() {
         let mut rates = Rates::default();
-        rates.load(Tier::Object, 1000, Duration::from_secs(10));
-        let slow = rates.load_s(&[(Tier::Object, 1000)]);
+        let mut now = load(&mut rates, 1000, 1, 10_000, 0);
+        let slow = load_s(&rates, 1);
         let tried: Vec<u32> = (1..=2 * TRIED_EVERY).filter(|_| rates.tries_slower()).collect();
         assert_eq!(tried, [TRIED_EVERY, 2 * TRIED_EVERY]);
-        tried.iter().for_each(|_| rates.load(Tier::Object, 1000, Duration::from_millis(10)));
-        assert!(rates.load_s(&[(Tier::Object, 1000)]) < slow / 100.0);
+        tried.iter().for_each(|_| now = load(&mut rates, now, 1, 10, 0));
+        assert!(load_s(&rates, 1) < slow / 100.0);
+    }
+
+    #[test]
+    fn loads_of_a_block_say_little_of_how_long_one_of_many_takes() {
+        let mut rates = Rates::default();
+        // Each read takes 5 ms until its first byte comes, and a block comes every ms.
+        let mut now = load(&mut rates, 1000, 200, 1, 5);
+        let before = load_s(&rates, 200);
+        (0..20).for_each(|_| now = load(&mut rates, now + 100, 1, 1, 5));
+        assert!((before..before * 1.1).contains(&load_s(&rates, 200)), "{before} and {}", load_s(&rates, 200));
+        // What it really became slower by is learnt all the same.
+        (0..20).for_each(|_| now = load(&mut rates, now, 200, 3, 5));
+        assert!(load_s(&rates, 200) > before * 2.5);
+    }
+
+    #[test]
+    fn what_waits_for_others_is_predicted_to_take_longer_and_measured_as_fast() {
+        let mut rates = Rates::default();
+        load(&mut rates, 1000, 100, 1, 0);
+        assert_eq!(load_s(&rates, 100), 0.1);
+        // Four loads at once, one after the other in the tier.
+        for number in 1..=4_u8 {
+            (0..100).for_each(|_| rates.asked(at(2000), Tier::Disk, BLOCK));
+            assert_eq!(load_s(&rates, 100), 0.1 * f32::from(number + 1));
+        }
+        (1..=400).for_each(|block| rates.read(at(2000 + block), Tier::Disk, BLOCK, true, block % 100 == 0));
+        assert!((load_s(&rates, 100) - 0.1).abs() < 0.001, "{}", load_s(&rates, 100));
+        // What is given up says nothing.
+        (0..100).for_each(|_| rates.asked(at(5000), Tier::Disk, BLOCK));
+        (0..100).for_each(|_| rates.read(at(9000), Tier::Disk, BLOCK, false, true));
+        assert!((load_s(&rates, 100) - 0.1).abs() < 0.001, "{}", load_s(&rates, 100));
     }
 }

@@ -54,10 +54,8 @@ impl KvSpace for Space<'_> {
         }
         let until = if self.is_coming(sequence, computed / self.pace.block_tokens, work) {
             computed
-        } else if let Some(load) = self.loads.of(key) {
-            load.ahead.until(self.now, computed, self.pace)
         } else {
-            u32::MAX
+            self.loads.until(key, self.now, computed, self.pace).unwrap_or(u32::MAX)
         };
         Reach { computed, until }
     }

@@ -16,12 +16,14 @@ mod object;
 mod records;
 #[cfg(test)]
 mod rig;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use ahead::Pace;
 pub(crate) use below::Below;
 pub use disk::{DiskConfig, DiskError, open_disk_tier};
 pub use host::{FolderError, HostConfig, HostError, Shared, open_host_tier};
-pub(crate) use loads::{Load, Loads};
+pub(crate) use loads::Loads;
 pub use object::{StoreConfig, open_object_tier};
 
 use crate::core::Core;
@@ -29,14 +31,15 @@ use crate::sources::Source;
 use ahead::Way;
 use domain::{BlockHash, Choice, GroupId, SeqKey, Time};
 use kv_manager::tiers::{ReadEnd, Tier, TierConfig, TierRead, TierRecord, TierWrite, WriteEnd};
+use loads::{Load, Want};
 use scheduler::Job;
 use std::time::Duration;
 
 /// The choice under which a prefix is loaded, before its prompt is queued.
 const LOAD: Choice = Choice(u16::MAX - 1);
-/// Prompts that wait for a tier at once; one more is computed.
+/// Loads under way at once; what one more would bring is computed.
 const LOADS_MAX: usize = 256;
-/// The longest that a prompt waits for a tier; then it is computed, and a tier that moved nothing meanwhile is off until it does.
+/// The longest that a prompt waits for a load; then it is computed, and a tier that moved nothing meanwhile is off until it does.
 const LOAD_WAIT_MAX: Duration = Duration::from_secs(5);
 
 /// Blocks that wait to be written to a tier.
@@ -79,6 +82,13 @@ pub enum TierEnd {
         /// How long it took, waiting included.
         elapsed: Duration,
     },
+    /// A read that was abandoned has left the tier.
+    Settled {
+        /// Which tier.
+        tier: Tier,
+        /// Something was read.
+        moved: bool,
+    },
     /// The tier fails: nothing is read or written there until it is on again.
     Off {
         /// Which.
@@ -113,7 +123,7 @@ impl TierEnd {
         match self {
             Self::Wrote { write, .. } => write.place.tier,
             Self::Read { read, .. } => read.place.tier,
-            Self::Off { tier, .. } | Self::On { tier } => *tier,
+            Self::Settled { tier, .. } | Self::Off { tier, .. } | Self::On { tier } => *tier,
             Self::Learned { tier, .. } | Self::Forgotten { tier, .. } => *tier,
         }
     }
@@ -129,6 +139,17 @@ pub struct TierParts {
     pub config: TierConfig,
     /// What it holds from an earlier life, the oldest first.
     pub records: Vec<TierRecord>,
+}
+
+/// How far a prompt is that tiers may have a part of.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// It just came: it waits for room, if need be, and for what is read.
+    New,
+    /// It waited already: for room not again.
+    Waited,
+    /// It has its room and is computed: it waits for nothing.
+    Begun,
 }
 
 impl Core {
@@ -148,40 +169,67 @@ impl Core {
     }
 
     /// Begins to load the prefix of a prompt, where tiers have more of it than the device and reading that, or a part of it, is
-    /// predicted to save time. Whether the prompt shall be queued when it is there; otherwise it is to be queued now.
+    /// predicted to save time. Whether the prompt shall be queued later, when it is there; otherwise it is to be queued now.
     pub(crate) fn load(&mut self, now: Time, job: &Job) -> bool {
-        self.load_or_wait(now, job, false)
+        self.load_or_wait(now, job, Stage::New)
     }
 
-    /// The same for one that may have `waited` for room already: then it does not again.
-    fn load_or_wait(&mut self, now: Time, job: &Job, waited: bool) -> bool {
-        let key = SeqKey { choice: LOAD, ..job.key };
-        let Some(sequence) = self.sequences.get(&job.key) else { return false };
-        if self.tiers.is_empty() || self.loads.len() >= LOADS_MAX || self.loads.contains(key) {
-            return false;
+    /// Begins to load what a sequence lost that was preempted and is computed again now: it comes towards that.
+    pub(crate) fn load_again(&mut self, now: Time, key: SeqKey) {
+        if let Some(sequence) = self.sequences.get(&key) {
+            let job = Job { key, tokens: sequence.tokens.len() as u32, samples: 1, arrived: sequence.arrived };
+            self.load_or_wait(now, &job, Stage::Begun);
         }
+    }
+
+    fn load_or_wait(&mut self, now: Time, job: &Job, stage: Stage) -> bool {
+        let new = stage == Stage::New;
+        let Some(sequence) = self.sequences.get(&job.key).filter(|_| !self.tiers.is_empty()) else { return false };
+        let size = self.config.layout.block_tokens;
         // The last token is computed in any case: the first one that is sampled depends on it.
-        let blocks = (job.tokens.saturating_sub(1) / self.config.layout.block_tokens) as usize;
+        let blocks = (job.tokens.saturating_sub(1) / size) as usize;
         let chain = &sequence.chain[..blocks.min(sequence.chain.len())];
         let cached = self.kv.cached_tokens(chain);
-        if !waited {
+        if new {
             self.kv.count_lookups(chain, cached);
+        }
+        // Whoever comes while others wait for room keeps its place behind them, whether or not it needs a tier: else they would
+        // wait for as long as others come.
+        if new && self.loads.first_waiting().is_some() {
+            self.loads.wait(*job);
+            return true;
         }
         let loadable = self.kv.loadable_tokens(chain, cached);
         let missing = loadable - cached;
         if missing == 0 {
             return false;
         }
+        let coming = self.loads.coming(chain, cached / size..loadable / size);
         let sources = self.kv.sources(chain, loadable);
         let bytes = |tier| {
             let records = sources.iter().filter(move |(source, _)| *source == tier);
             records.map(|(_, group)| self.config.layout.stored_bytes(usize::from(group.0)) as u64).sum::<u64>()
         };
         let bytes = Tier::ALL.map(|tier| (tier, bytes(tier)));
-        let (compute_s, load_s) = (self.rates.compute_s(missing), self.rates.load_s(&bytes));
+        let (compute_s, load_s) = (self.rates.compute_s(cached..loadable), self.rates.load_s(&bytes));
         // Until they meet, the prompt and what is loaded of it take room side by side.
-        let room = self.kv.has_room(job.tokens + missing);
+        let room = self.kv.has_room(if stage == Stage::Begun { missing } else { job.tokens + missing });
         let way = match Way::of(missing, self.config.scheduler.chunk_tokens, compute_s, load_s) {
+            // What is read for another prompt is read once.
+            _ if let Some((.., waits)) = coming => {
+                if waits {
+                    Way::Load
+                } else {
+                    Way::Both
+                }
+            }
+            Way::Load | Way::Both if stage == Stage::Begun => {
+                if room {
+                    Way::Both
+                } else {
+                    Way::Compute
+                }
+            }
             Way::Both if !room => Way::one(compute_s, load_s),
             Way::Compute if room && self.rates.tries_slower() => Way::Both,
             way => way,
@@ -189,24 +237,37 @@ impl Core {
         if way == Way::Compute {
             return false;
         }
-        let waits = way == Way::Load;
-        let is_next = self.loads.first_waiting().is_none() && self.has_room_for(job.tokens - cached);
-        if waits && !waited && !is_next && self.frees_room() {
-            self.loads.wait(*job, now + LOAD_WAIT_MAX);
+        let waits = way == Way::Load && stage != Stage::Begun;
+        let shared = coming.map_or(cached, |(_, blocks, _)| blocks * size);
+        if waits && new && !self.has_room_for(job.tokens - shared) && self.frees_room() {
+            self.loads.wait(*job);
             return true;
         }
         let Some(sequence) = self.sequences.get_mut(&job.key) else { return false };
         let chain = &sequence.chain[..blocks.min(sequence.chain.len())];
+        let want =
+            |blocks, follows| Want { job: waits.then_some(*job), blocks, tokens: blocks * size, since: now, follows };
+        if let Some((key, blocks, _)) = coming {
+            sequence.loadable_tokens = blocks * size;
+            self.loads.want(key, job.key, want(blocks, true));
+            return waits;
+        }
+        let key = Loads::key(job.key);
+        if self.loads.under_way() >= LOADS_MAX || self.loads.contains(key) {
+            return false;
+        }
         let Some(reads) = self.kv.load(key, sequence.scope.tenant(), chain, loadable) else { return false };
         let bytes = |read: &TierRead| self.config.layout.stored_bytes(usize::from(read.block.group.0)) as u64;
         let reads: Vec<_> = reads.into_iter().map(|read| (read, bytes(&read))).collect();
-        let mut load = Load::new(job.key, chain.to_vec(), loadable, &reads, load_s, now);
-        load.job = waits.then_some(*job);
+        self.loads.begin(key, Load::new(chain.to_vec(), &reads, load_s, now), now + LOAD_WAIT_MAX);
+        self.loads.want(key, job.key, want(loadable / size, false));
         sequence.loadable_tokens = loadable;
-        self.loads.begin(key, load, now + LOAD_WAIT_MAX);
         // The end of the prefix first: where both are done at once, the prompt comes from the other side.
-        reads.iter().rev().for_each(|(read, _)| self.below(read.place.tier).read(key, *read));
-        self.end_load(key);
+        for (read, bytes) in reads.into_iter().rev() {
+            self.rates.asked(now, read.place.tier, bytes);
+            self.below(read.place.tier).read(key, read);
+        }
+        self.end_load(now, key);
         waits
     }
 
@@ -219,7 +280,13 @@ impl Core {
 
     /// Whether anything is under way that will give room back.
     fn frees_room(&self) -> bool {
-        self.scheduler.running_len() + self.scheduler.waiting_len() + self.loads.under_way() > 0
+        let under_way = self.scheduler.running_len() + self.scheduler.waiting_len() + self.loads.under_way();
+        under_way + self.kv.leases_live() > 0
+    }
+
+    /// Whether prompts wait for memory: whoever else takes some stands back meanwhile.
+    pub(crate) fn is_memory_short(&self) -> bool {
+        self.scheduler.memory_short() || self.loads.first_waiting().is_some()
     }
 
     /// A move ended, or a tier did.
@@ -237,55 +304,60 @@ impl Core {
                 self.meters.tiers.read(read.place.tier, end, bytes, elapsed);
                 let load = self.loads.get_mut(key).expect("a load is there until its reads have ended");
                 self.kv.read_ended(&read, &load.chain, end);
-                if let Some((bytes, took)) = load.ended(now, &read, bytes, end == ReadEnd::Good) {
-                    self.rates.load(read.place.tier, bytes, took);
+                let good = end == ReadEnd::Good;
+                let over = load.ended(&read, bytes, good);
+                self.rates.read(now, read.place.tier, bytes, good, over);
+                for (prompt, tier, since) in load.brought(read.number) {
+                    if let Some(sequence) = self.sequences.get_mut(&prompt) {
+                        sequence.sources.brought(read.number, Source::Tier(tier), now.since(since));
+                    }
                 }
-                let (took, prompt) = (now.since(load.begun), load.prompt);
-                let sequence = prompt.and_then(|prompt| self.sequences.get_mut(&prompt));
-                if let (Some(sequence), Some(tier)) = (sequence, load.brought(read.number)) {
-                    sequence.sources.brought(read.number, Source::Tier(tier), took);
-                }
-                self.end_load(key);
+                self.end_load(now, key);
             }
-            TierEnd::Off { .. } | TierEnd::On { .. } => {}
+            TierEnd::Settled { .. } | TierEnd::Off { .. } | TierEnd::On { .. } => {}
             TierEnd::Learned { tier, records } => self.kv.learn(tier, &records),
             TierEnd::Forgotten { tier, records } => self.kv.forget(tier, &records),
         }
         self.write_to_tiers();
     }
 
-    /// Ends the load, if all its reads have ended: what came was cached one by one, and the prompt is queued, if it waited for
-    /// that.
-    fn end_load(&mut self, key: SeqKey) {
-        let Some(load) = self.loads.end(key) else { return };
-        self.kv.close(key);
-        if let Some(job) = load.job {
-            self.add_job(job);
+    /// A read of the load ended, or it has none: what came was cached block by block, and prompts go on that waited for it alone. After
+    /// the last read the load is closed.
+    fn end_load(&mut self, now: Time, key: SeqKey) {
+        let (served, over) = self.loads.served(key);
+        if over {
+            self.kv.close(key);
         }
-    }
-
-    /// Queues prompts that have waited too long for a tier, and begins the loads of those that waited for room that is there now.
-    pub(crate) fn tick_loads(&mut self, now: Time) {
-        while let Some((job, deadline)) = self.loads.first_waiting() {
-            let cached = self.sequences.get(&job.key).map_or(0, |sequence| self.kv.cached_tokens(&sequence.chain));
-            if now < deadline && self.frees_room() && !self.has_room_for(job.tokens.saturating_sub(cached)) {
-                break;
-            }
-            self.loads.pop_waiting();
-            if now >= deadline || !self.load_or_wait(now, &job, true) {
+        for want in served {
+            // Of a prompt for which another one's load was waited for, tiers may have more.
+            let Some(job) = want.job else { continue };
+            if !want.follows || !self.load_or_wait(now, &job, Stage::Waited) {
                 self.add_job(job);
             }
         }
-        while let Some((key, job)) = self.loads.overdue(now) {
+    }
+
+    /// Begins the loads of prompts that waited for room that is there now, queues those that need none, and all that have waited too long
+    /// for a tier.
+    pub(crate) fn tick_loads(&mut self, now: Time) {
+        while let Some(job) = self.loads.first_waiting() {
+            let cached = self.sequences.get(&job.key).map_or(0, |sequence| self.kv.cached_tokens(&sequence.chain));
+            if self.frees_room() && !self.has_room_for(job.tokens.saturating_sub(cached)) {
+                break;
+            }
+            self.loads.pop_waiting();
+            if !self.load_or_wait(now, &job, Stage::Waited) {
+                self.add_job(job);
+            }
+        }
+        while let Some((key, jobs)) = self.loads.overdue(now) {
             tracing::warn!(worker = self.config.name, request = %key.request, "a tier takes too long; the prompt is computed");
             for tier in self.loads.get_mut(key).into_iter().flat_map(|load| load.owing()).collect::<Vec<_>>() {
                 let reason = "a prompt waited for it, and nothing was moved meanwhile";
                 self.rely(tier, reason, |below| below.overdue(now));
             }
             self.tiers.values_mut().for_each(|below| below.cancel(key));
-            if let Some(job) = job {
-                self.add_job(job);
-            }
+            jobs.into_iter().for_each(|job| self.add_job(job));
         }
     }
 
@@ -298,7 +370,7 @@ impl Core {
 
     /// A step computes positions of the prompt up to `end`.
     pub(crate) fn computes(&mut self, prompt: SeqKey, end: u32) {
-        if self.loads.of(prompt).is_some_and(|load| end >= load.tokens) {
+        if self.loads.of(prompt).is_some_and(|want| end >= want.tokens) {
             self.drop_load(prompt);
         }
     }

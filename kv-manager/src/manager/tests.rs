@@ -6,6 +6,7 @@ mod eviction;
 mod model;
 mod parking;
 mod pins;
+mod reads;
 mod tenants;
 
 use super::*;

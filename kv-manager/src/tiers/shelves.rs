@@ -295,7 +295,7 @@ impl Shelves {
         Some(Slot { group, slot })
     }
 
-    /// A read ended. A record that is not what it should be, or gone, is given up.
+    /// A read ended. A record that is not what it should be, or gone, or cannot be read, is given up.
     pub(crate) fn end_read(&mut self, slot: Slot, end: ReadEnd) {
         let shelf = &mut self.shelves[at(slot.group)];
         let entry = &mut shelf.entries[slot.slot as usize];
@@ -303,13 +303,18 @@ impl Shelves {
         entry.readers -= 1;
         match end {
             ReadEnd::Good => self.stats.read += 1,
-            ReadEnd::Wrong | ReadEnd::Missing if !entry.wrong => {
-                *(if end == ReadEnd::Wrong { &mut self.stats.corrupt } else { &mut self.stats.missing }) += 1;
+            ReadEnd::Wrong | ReadEnd::Missing | ReadEnd::Failed if !entry.wrong => {
+                *match end {
+                    ReadEnd::Wrong => &mut self.stats.corrupt,
+                    ReadEnd::Missing => &mut self.stats.missing,
+                    _ => &mut self.stats.failed,
+                } += 1;
                 entry.wrong = true;
                 // Nobody finds it any more.
                 shelf.index.remove(&entry.hash);
             }
-            ReadEnd::Wrong | ReadEnd::Missing | ReadEnd::Unread => {}
+            ReadEnd::Wrong | ReadEnd::Missing | ReadEnd::Failed => {}
+            ReadEnd::Unread | ReadEnd::Abandoned => {}
         }
         if entry.readers == 0 {
             if entry.wrong {

@@ -11,7 +11,7 @@ use crate::stock::Stock;
 use crate::world::World;
 use domain::{BlockHash, BlockRef, KvLayout, SeqKey, Time};
 use kv_manager::tiers::{ReadEnd, Slot, Tier, TierConfig, TierRead, TierRecord, TierWrite, WriteEnd, WritePolicy};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use worker::{TierEnd, TierMover, TierParts};
@@ -50,8 +50,8 @@ pub(crate) struct Platter {
     busy: Time,
     /// Until when it hangs.
     pub(crate) hung: Time,
-    /// Loads of this life that are not wanted any more.
-    cancelled: BTreeSet<SeqKey>,
+    /// Reads under way that this life wants.
+    reading: Vec<(SeqKey, TierRead)>,
 }
 
 /// The disk of a machine.
@@ -68,6 +68,14 @@ impl TierMover for Drive {
 
     fn cancel(&mut self, key: SeqKey) {
         self.0.notes().outputs.push(Output::CancelLoad(key));
+    }
+}
+
+impl Platter {
+    /// The read is done. Whether anybody wants it still.
+    fn done(&mut self, key: SeqKey, read: &TierRead) -> bool {
+        let at = self.reading.iter().position(|wanted| *wanted == (key, *read));
+        at.map(|at| self.reading.swap_remove(at)).is_some()
     }
 }
 
@@ -88,7 +96,7 @@ impl World {
         let platter = &mut self.workers[w].platter;
         platter.busy = self.now;
         platter.hung = self.now;
-        platter.cancelled.clear();
+        platter.reading.clear();
         platter.stock = Stock::recovered(platter.records.values().map(|(record, _)| record));
         let slots = self.scenario.layout.groups.iter().map(|_| slots).collect();
         Some(TierParts {
@@ -105,9 +113,10 @@ impl World {
         self.look_at_move(w, &what);
         let hangs = self.healed.is_none() && self.random.chance(hangs);
         let worker = &mut self.workers[w];
-        if let Move::Write(write) = what {
+        match what {
             // From now on the slot holds who knows what.
-            worker.platter.records.remove(&write.place.slot);
+            Move::Write(write) => drop(worker.platter.records.remove(&write.place.slot)),
+            Move::Read(key, read) => worker.platter.reading.push((key, read)),
         }
         let begins = self.now.max(worker.platter.busy);
         if hangs && begins == self.now {
@@ -146,9 +155,12 @@ impl World {
         self.workers[w].platter.records.values().any(|(record, _)| record.hash == hash)
     }
 
-    /// A load of a worker is not wanted any more.
+    /// A load of a worker is not wanted any more: its reads are given up at once, however long they hang in the disk.
     pub(crate) fn cancel_moves(&mut self, w: WorkerIndex, key: SeqKey) {
-        self.workers[w].platter.cancelled.insert(key);
+        let (life, elapsed) = (self.workers[w].life, Duration::ZERO);
+        for (_, read) in self.workers[w].platter.reading.extract_if(.., |(of, _)| *of == key).collect::<Vec<_>>() {
+            self.mail(w, life, Inmail::Moved(TierEnd::Read { key, read, end: ReadEnd::Abandoned, elapsed }));
+        }
     }
 
     /// A move of a worker's life ends.
@@ -165,8 +177,8 @@ impl World {
                 worker.platter.records.insert(place.slot, (record, words(layout, &alive.pools, block)));
                 TierEnd::Wrote { write, end: WriteEnd::Written, elapsed }
             }
-            Move::Read(key, read) if worker.platter.cancelled.contains(&key) => {
-                TierEnd::Read { key, read, end: ReadEnd::Unread, elapsed }
+            Move::Read(key, read) if !worker.platter.done(key, &read) => {
+                TierEnd::Settled { tier: Tier::Disk, moved: !fails }
             }
             Move::Read(key, read) if fails => TierEnd::Read { key, read, end: ReadEnd::Wrong, elapsed },
             Move::Read(key, read) => {

@@ -28,7 +28,7 @@ impl Fetches {
         let present = |holder: &Holder| core.lives.of(holder.worker) == Some(holder.incarnation);
         let Some(holder) = attempt.submit.holder.filter(present) else { return false };
         let under_way = self.open.values().filter(|entry| entry.kind == FetchKind::Prefix).count();
-        if under_way == PREFIXES_MAX || !shares_prompt(&attempt.submit) || core.scheduler.memory_short() {
+        if under_way == PREFIXES_MAX || !shares_prompt(&attempt.submit) || core.is_memory_short() {
             return false;
         }
         let (submit, deadline) = (attempt.submit.clone(), attempt.deadline);

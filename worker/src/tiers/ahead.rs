@@ -4,8 +4,10 @@
 //!
 //! What is here is how far the prompt should be computed for now; moving it there is the scheduler's.
 
+use crate::rates::Cost;
 use domain::Time;
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 /// A head, or a tail, of fewer tokens than one part in so many of a chunk is not worth it: a step takes its time however little it
 /// computes.
@@ -75,7 +77,7 @@ pub(crate) struct Ahead {
 pub(crate) struct Pace {
     pub(crate) block_tokens: u32,
     pub(crate) chunk_tokens: u32,
-    pub(crate) tokens_per_s: f32,
+    pub(crate) cost: Cost,
 }
 
 impl Ahead {
@@ -117,18 +119,24 @@ impl Ahead {
         self.absent.contains_key(&number)
     }
 
-    /// How far a prompt whose first `computed` positions are there should be computed in its next steps: the positions behind are
-    /// expected to come before these steps have ended. `computed` itself: it had better wait.
-    pub(crate) fn until(&self, now: Time, computed: u32, pace: Pace) -> u32 {
-        let Pace { block_tokens, chunk_tokens, tokens_per_s } = pace;
-        let first = computed / block_tokens;
-        let run = (first..).map_while(|number| self.absent.get(&number));
+    /// Whether reads of these blocks have not ended.
+    pub(crate) fn is_coming(&self, blocks: Range<u32>) -> bool {
+        blocks.start < blocks.end && self.absent.range(blocks).any(|(_, absent)| absent.reads > 0)
+    }
+
+    /// How far a prompt should be computed in its next steps, of which the first positions are there and the load is to bring these:
+    /// the positions behind are expected to come before these steps have ended. Where `wanted` begins: it had better wait.
+    pub(crate) fn until(&self, now: Time, wanted: Range<u32>, pace: Pace) -> u32 {
+        let Pace { block_tokens, chunk_tokens, cost } = pace;
+        let computed = wanted.start;
+        let numbers = computed / block_tokens..wanted.end / block_tokens;
+        let run = numbers.map_while(|number| self.absent.get(&number));
         let (blocks, bytes) = run.fold((0, 0), |(blocks, bytes), absent| (blocks + 1, bytes + absent.bytes));
         if blocks == 0 {
             return u32::MAX;
         }
         let tokens = blocks * block_tokens;
-        let (compute_s, load_s) = (tokens as f32 / tokens_per_s, self.seconds(now, bytes));
+        let (compute_s, load_s) = (cost.seconds(computed..computed + tokens), self.seconds(now, bytes));
         let head = head(tokens, compute_s, load_s).next_multiple_of(block_tokens);
         if bytes > 0 && head >= chunk_tokens / CHUNK_PART {
             computed + head

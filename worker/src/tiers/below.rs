@@ -50,7 +50,10 @@ impl Below {
     pub(crate) fn ended(&mut self, now: Time, end: &TierEnd) {
         let moved = match end {
             TierEnd::Wrote { end, .. } => *end != WriteEnd::Failed,
-            TierEnd::Read { end, .. } => *end != ReadEnd::Unread,
+            // It has not left the tier: that is told when it does.
+            TierEnd::Read { end: ReadEnd::Abandoned, .. } => return,
+            TierEnd::Read { end, .. } => !matches!(end, ReadEnd::Unread | ReadEnd::Failed),
+            TierEnd::Settled { moved, .. } => *moved,
             TierEnd::Off { .. } => return self.fails = true,
             TierEnd::On { .. } => return self.fails = false,
             TierEnd::Learned { .. } | TierEnd::Forgotten { .. } => return,
@@ -120,6 +123,16 @@ mod tests {
         (0..2).for_each(|number| tier.ended(START, &read(number, ReadEnd::Unread)));
         assert!(!tier.is_relied_on());
         tier.ended(START, &read(2, ReadEnd::Unread));
+        assert!(tier.is_relied_on());
+    }
+
+    #[test]
+    fn a_tier_hangs_for_as_long_as_what_was_given_up_hangs_in_it() {
+        let mut tier = silent();
+        (0..2).for_each(|number| tier.ended(START, &read(number, ReadEnd::Unread)));
+        tier.ended(START, &read(2, ReadEnd::Abandoned));
+        assert!(!tier.is_relied_on(), "its blocks are free, and it hangs still");
+        tier.ended(START, &TierEnd::Settled { tier: Tier::Disk, moved: false });
         assert!(tier.is_relied_on());
     }
 

@@ -48,6 +48,13 @@ pub(super) enum What {
     Read(SeqKey, TierRead),
 }
 
+/// Which way a move goes.
+#[derive(Clone, Copy)]
+pub(super) enum Direction {
+    Read,
+    Write,
+}
+
 #[expect(
     clippy::disallowed_methods,
     reason = "moves are timed, and pauses of a store that is away; no core is told of it"
@@ -62,6 +69,18 @@ impl Move {
             What::Write(write) => write.place,
             What::Read(_, read) => read.place,
         }
+    }
+
+    pub(super) fn direction(&self) -> Direction {
+        match self.what {
+            What::Write(_) => Direction::Write,
+            What::Read(..) => Direction::Read,
+        }
+    }
+
+    /// Whether it is a read of one of these loads.
+    pub(super) fn is_read_of(&self, keys: &BTreeSet<SeqKey>) -> bool {
+        matches!(self.what, What::Read(key, _) if keys.contains(&key))
     }
 
     /// Its end, where nothing was moved.
@@ -101,9 +120,7 @@ impl Waiting {
 
     /// Takes the reads of these loads out.
     pub(super) fn cancel(&mut self, keys: &BTreeSet<SeqKey>) -> VecDeque<Move> {
-        let (cancelled, rest) = std::mem::take(&mut self.reads)
-            .into_iter()
-            .partition(|one| matches!(one.what, What::Read(key, _) if keys.contains(&key)));
+        let (cancelled, rest) = std::mem::take(&mut self.reads).into_iter().partition(|one| one.is_read_of(keys));
         self.reads = rest;
         cancelled
     }

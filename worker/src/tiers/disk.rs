@@ -172,6 +172,7 @@ impl Store for Files {
     const TIER: Tier = Tier::Disk;
     const RECORD_AT: usize = FILE_ALIGN as usize;
     const FAILURES_MAX: u32 = 8;
+    const FORGETS_UNREADABLE: bool = true;
 
     fn begin(&mut self, what: &What, at: u64, len: usize) -> Result<TransferId, String> {
         let (direction, slot) = match what {

@@ -5,7 +5,7 @@
 //! until it answers again, or never, as the [`Store`] says.
 
 use super::TierEnd;
-use super::carrier::{Ended, Ends, Move, Order, Waiting, What};
+use super::carrier::{Direction, Ended, Ends, Move, Order, Waiting, What};
 use super::records::{Records, Spot};
 use domain::{BlockHash, GroupId, SeqKey};
 use kv_manager::tiers::header::HEADER;
@@ -33,8 +33,10 @@ pub(super) trait Store: Send {
     const TIER: Tier;
     /// Where in a frame the record begins, behind the header.
     const RECORD_AT: usize;
-    /// So many failures one after the other, and the tier is off.
+    /// So many failures to read one after the other, or to write, and the tier is off.
     const FAILURES_MAX: u32;
+    /// What could not be read once never can be: it is one record's fault, and not the store's.
+    const FORGETS_UNREADABLE: bool;
 
     /// Begins to move a frame, whose bytes begin at `at` of the frames' memory; a record there has `len` bytes, its header and what
     /// is between them included. Errors: why it did not begin.
@@ -79,13 +81,13 @@ struct State {
     /// Frames that nobody uses.
     free: Vec<usize>,
     waiting: Waiting,
-    /// With the frame of each.
-    under_way: HashMap<TransferId, (Move, usize)>,
+    /// With the frame of each. No move: it was given up, and what is read into the frame is nobody's.
+    under_way: HashMap<TransferId, (Option<Move>, usize)>,
     /// What the store said of them, and nobody looked at yet: no more than are under way.
     ended: VecDeque<(TransferId, Ended)>,
     look: Option<TransferId>,
-    /// Failures of the store, one after the other.
-    failures: u32,
+    /// Failures of the store to read, and to write, one after the other: one that can still do one of them is no use.
+    failures: [u32; 2],
     off: bool,
     /// Nothing more is begun.
     closed: bool,
@@ -170,10 +172,10 @@ impl<S: Store> Framed<S> {
             match self.store.begin(&one.what, (frame * self.frame_bytes) as u64, len) {
                 Ok(id) => {
                     self.state.free.pop();
-                    self.state.under_way.insert(id, (one, frame));
+                    self.state.under_way.insert(id, (Some(one), frame));
                 }
                 Err(reason) => {
-                    self.failed(&reason);
+                    self.failed(one.direction(), &reason);
                     self.ends.tell(one.failed());
                 }
             }
@@ -202,23 +204,37 @@ impl<S: Store> Framed<S> {
             return;
         };
         self.state.free.push(frame);
+        let Some(one) = one else { return self.settled(end) };
         let told = match end {
             Ended::Done => self.moved(&one, frame),
             Ended::Existed => Ok(one.end(WriteEnd::Existed, ReadEnd::Unread)),
             Ended::Missing => Ok(one.end(WriteEnd::Failed, ReadEnd::Missing)),
-            Ended::Cancelled | Ended::Listed(_) => Ok(one.failed()),
+            // It says nothing of the store.
+            Ended::Cancelled | Ended::Listed(_) => return self.ends.tell(one.failed()),
             Ended::Failed(reason) => Err(reason),
         };
         match told {
             Ok(told) => {
-                self.state.failures = 0;
+                self.state.failures[one.direction() as usize] = 0;
                 self.ends.tell(told);
             }
             Err(reason) => {
-                self.failed(&reason);
-                self.ends.tell(one.failed());
+                self.failed(one.direction(), &reason);
+                let unread = if S::FORGETS_UNREADABLE { ReadEnd::Failed } else { ReadEnd::Unread };
+                self.ends.tell(one.end(WriteEnd::Failed, unread));
             }
         }
+    }
+
+    /// A read that was given up before ended.
+    fn settled(&mut self, end: Ended) {
+        let moved = matches!(end, Ended::Done | Ended::Missing);
+        if moved {
+            self.state.failures[Direction::Read as usize] = 0;
+        } else if let Ended::Failed(reason) = end {
+            self.failed(Direction::Read, &reason);
+        }
+        self.ends.tell(TierEnd::Settled { tier: S::TIER, moved });
     }
 
     /// The store did its part. Errors: the record will not be found.
@@ -246,7 +262,7 @@ impl<S: Store> Framed<S> {
             Ended::Failed(reason) => return self.look_failed(&reason),
             _ => return self.look_failed("the store has no list of what is there"),
         };
-        self.state.failures = 0;
+        self.state.failures = [0; 2];
         if std::mem::take(&mut self.state.off) {
             self.ends.tell(TierEnd::On { tier: S::TIER });
         }
@@ -262,30 +278,38 @@ impl<S: Store> Framed<S> {
             tracing::debug!(tier = self.name, reason, "the store of a tier that is off fails still");
             self.store.failed();
         } else {
-            self.failed(reason);
+            self.failed(Direction::Read, reason);
         }
     }
 
     /// The store failed once more.
-    fn failed(&mut self, reason: &str) {
+    fn failed(&mut self, direction: Direction, reason: &str) {
         if self.state.off {
             return;
         }
-        self.state.failures += 1;
-        tracing::warn!(tier = self.name, reason, failures = self.state.failures, "the store of a tier failed");
-        if self.state.failures >= S::FAILURES_MAX {
+        let failures = &mut self.state.failures[direction as usize];
+        *failures += 1;
+        tracing::warn!(tier = self.name, reason, failures, "the store of a tier failed");
+        if *failures >= S::FAILURES_MAX {
+            let reason = format!("{failures} failures one after the other, the last: {reason}");
             self.state.off = true;
             self.store.failed();
-            let reason = format!("{} failures one after the other, the last: {reason}", self.state.failures);
             self.ends.tell(TierEnd::Off { tier: S::TIER, reason });
         }
     }
 
-    /// Ends the reads of these loads that have not begun; the others end by themselves.
+    /// Ends the reads of these loads. Those under way are given up: a store that hangs keeps frames, and no blocks.
     fn cancel(&mut self, keys: &BTreeSet<SeqKey>) {
-        if !keys.is_empty() {
-            let cancelled = self.state.waiting.cancel(keys);
-            cancelled.iter().for_each(|one| self.ends.tell(one.failed()));
+        if keys.is_empty() {
+            return;
+        }
+        let cancelled = self.state.waiting.cancel(keys);
+        cancelled.iter().for_each(|one| self.ends.tell(one.failed()));
+        for (&id, (under_way, _)) in &mut self.state.under_way {
+            if let Some(one) = under_way.take_if(|one| one.is_read_of(keys)) {
+                self.ends.tell(one.end(WriteEnd::Failed, ReadEnd::Abandoned));
+                self.store.cancel(id);
+            }
         }
     }
 
@@ -299,3 +323,6 @@ impl<S: Store> Framed<S> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,99 +1,96 @@
 //! The prefixes that are being loaded or wait for room to be, and the prompts that wait for them or come towards them.
 
 use super::LOAD;
-use super::ahead::Ahead;
+use super::ahead::{Ahead, Pace};
 use domain::{BlockHash, SeqKey, Time};
 use kv_manager::tiers::{Tier, TierRead};
 use scheduler::Job;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::time::Duration;
+use std::ops::Range;
+
+/// A prompt that wants what is loaded.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Want {
+    /// The prompt, if it goes on when its part is there; otherwise it is computed meanwhile.
+    pub(crate) job: Option<Job>,
+    /// Blocks of the prefix that are its own too.
+    pub(crate) blocks: u32,
+    /// Tokens of them.
+    pub(crate) tokens: u32,
+    /// Since when.
+    pub(crate) since: Time,
+    /// The load was begun for another prompt.
+    pub(crate) follows: bool,
+}
 
 /// A load under way.
 #[derive(Debug)]
 pub(crate) struct Load {
-    /// The prompt whose prefix it is, as long as it wants it.
-    pub(crate) prompt: Option<SeqKey>,
-    /// That prompt, if it is queued when the load is over; otherwise it is computed meanwhile.
-    pub(crate) job: Option<Job>,
     /// Identities of the prefix.
     pub(crate) chain: Vec<BlockHash>,
-    /// Tokens of the prefix.
-    pub(crate) tokens: u32,
+    /// The prompts that want it. None: it was given up.
+    wants: BTreeMap<SeqKey, Want>,
     /// What is still to come of it.
-    pub(crate) ahead: Ahead,
-    /// When it began.
-    pub(crate) begun: Time,
-    parts: BTreeMap<Tier, Part>,
+    ahead: Ahead,
+    /// Reads of each tier that have not ended.
+    left: BTreeMap<Tier, usize>,
     /// The slowest tier that each block comes from.
     sources: BTreeMap<u32, Tier>,
 }
 
-/// What is read from one tier.
-#[derive(Debug)]
-struct Part {
-    /// Reads that have not ended.
-    left: usize,
-    /// Bytes that came.
-    bytes: u64,
-    /// When the last of them did.
-    last: Time,
-}
-
 impl Load {
-    /// One of the first `tokens` tokens of a prompt, whose identities are `chain`, with these reads, predicted to take so long.
-    pub(crate) fn new(
-        prompt: SeqKey,
-        chain: Vec<BlockHash>,
-        tokens: u32,
-        reads: &[(TierRead, u64)],
-        predicted_s: f32,
-        begun: Time,
-    ) -> Self {
-        let (mut parts, mut sources) = (BTreeMap::new(), BTreeMap::new());
+    /// One of a prefix of a prompt, whose identities are `chain`, with these reads, predicted to take so long.
+    pub(crate) fn new(chain: Vec<BlockHash>, reads: &[(TierRead, u64)], predicted_s: f32, begun: Time) -> Self {
+        let (mut left, mut sources) = (BTreeMap::new(), BTreeMap::new());
         for (TierRead { place, number, .. }, _) in reads {
-            parts.entry(place.tier).or_insert(Part { left: 0, bytes: 0, last: begun }).left += 1;
+            *left.entry(place.tier).or_default() += 1;
             let slowest = sources.entry(*number).or_insert(place.tier);
             *slowest = place.tier.max(*slowest);
         }
         let ahead = Ahead::new(reads.iter().map(|(read, bytes)| (read.number, *bytes)), predicted_s, begun);
-        Self { prompt: Some(prompt), job: None, chain, tokens, ahead, begun, parts, sources }
+        Self { chain, wants: BTreeMap::new(), ahead, left, sources }
     }
 
-    /// A read of so many bytes ended. If it was the last of its tier: what came from there, and how long that took.
-    pub(crate) fn ended(&mut self, now: Time, read: &TierRead, bytes: u64, good: bool) -> Option<(u64, Duration)> {
+    /// A read of so many bytes ended. Whether it was the last of its tier.
+    pub(crate) fn ended(&mut self, read: &TierRead, bytes: u64, good: bool) -> bool {
         self.ahead.ended(read.number, bytes, good);
-        let part = self.parts.get_mut(&read.place.tier)?;
-        part.left -= 1;
-        if good {
-            part.bytes += bytes;
-            part.last = now;
-        }
-        (part.left == 0 && part.bytes > 0).then_some((part.bytes, part.last.since(self.begun)))
+        let left = self.left.get_mut(&read.place.tier).expect("the load has reads of the tier");
+        *left -= 1;
+        *left == 0
     }
 
     /// The tiers that have not ended all that was asked of them.
     pub(crate) fn owing(&self) -> impl Iterator<Item = Tier> {
-        self.parts.iter().filter(|(_, part)| part.left > 0).map(|(&tier, _)| tier)
+        self.left.iter().filter(|(_, left)| **left > 0).map(|(&tier, _)| tier)
     }
 
-    /// The slowest tier that the block came from, if all of it came.
-    pub(crate) fn brought(&self, number: u32) -> Option<Tier> {
-        self.sources.get(&number).copied().filter(|_| !self.ahead.is_absent(number))
+    /// The slowest tier that the block came from, if all of it came, and the prompts that it is for, with since when they want it.
+    pub(crate) fn brought(&self, number: u32) -> impl Iterator<Item = (SeqKey, Tier, Time)> {
+        let tier = self.sources.get(&number).copied().filter(|_| !self.ahead.is_absent(number));
+        let wants = self.wants.iter().filter(move |(_, want)| number < want.blocks);
+        wants.filter_map(move |(&prompt, want)| Some((prompt, tier?, want.since)))
+    }
+
+    /// Whether prompts wait for it, rather than come towards it.
+    fn is_waited_for(&self) -> bool {
+        self.wants.values().any(|want| want.job.is_some())
     }
 }
 
-/// All of them. A load whose prompt went on without it is still here until its reads have ended.
+/// All of them. A load whose prompts went on without it is still here until its reads have ended.
 #[derive(Debug, Default)]
 pub(crate) struct Loads {
     loads: BTreeMap<SeqKey, (Load, Time)>,
-    /// Prompts whose loads wait for room, the first one first, and until when.
-    waiting: VecDeque<(Job, Time)>,
-    /// Until when prompts wait.
+    /// The load that each prompt wants.
+    wanted: BTreeMap<SeqKey, SeqKey>,
+    /// Prompts that wait for room, the first one first: those that are to be loaded, and those that came behind them.
+    waiting: VecDeque<Job>,
+    /// Until when prompts wait for their loads.
     deadlines: BTreeSet<(Time, SeqKey)>,
 }
 
 impl Loads {
-    /// Loads, and those that wait for room.
+    /// Loads, and prompts that wait for room.
     pub(crate) fn len(&self) -> usize {
         self.loads.len() + self.waiting.len()
     }
@@ -103,13 +100,13 @@ impl Loads {
         self.loads.len()
     }
 
-    /// The load of the prompt shall begin when there is room, until the deadline at the latest: behind all that wait already.
-    pub(crate) fn wait(&mut self, job: Job, deadline: Time) {
-        self.waiting.push_back((job, deadline));
+    /// The prompt goes on when there is room: behind all that wait already.
+    pub(crate) fn wait(&mut self, job: Job) {
+        self.waiting.push_back(job);
     }
 
-    /// The first prompt whose load waits for room, and until when.
-    pub(crate) fn first_waiting(&self) -> Option<(Job, Time)> {
+    /// The first prompt that waits for room.
+    pub(crate) fn first_waiting(&self) -> Option<Job> {
         self.waiting.front().copied()
     }
 
@@ -118,14 +115,23 @@ impl Loads {
         self.waiting.pop_front();
     }
 
-    /// Prompts whose loads wait for room.
+    /// Prompts that wait for room.
     pub(crate) fn waiting(&self) -> impl Iterator<Item = &Job> {
-        self.waiting.iter().map(|(job, _)| job)
+        self.waiting.iter()
+    }
+
+    /// Prompts that will be queued: those that wait for room, and those that wait for loads.
+    pub(crate) fn prompts(&self) -> usize {
+        self.waiting.len() + self.wants().filter(|want| want.job.is_some()).count()
     }
 
     /// Tokens that prompts will take beside what is being loaded for them.
     pub(crate) fn behind(&self) -> u32 {
-        self.loads.values().filter_map(|(load, _)| Some(load.job?.tokens - load.tokens)).sum()
+        self.wants().filter_map(|want| Some(want.job?.tokens - want.tokens)).sum()
+    }
+
+    fn wants(&self) -> impl Iterator<Item = &Want> {
+        self.loads.values().flat_map(|(load, _)| load.wants.values())
     }
 
     pub(crate) fn contains(&self, key: SeqKey) -> bool {
@@ -137,48 +143,86 @@ impl Loads {
         self.loads.insert(key, (load, deadline));
     }
 
+    /// The load that brings blocks of a prompt with this chain among these, how many of its blocks are the prompt's too, and
+    /// whether prompts wait for it.
+    pub(crate) fn coming(&self, chain: &[BlockHash], blocks: Range<u32>) -> Option<(SeqKey, u32, bool)> {
+        let wanted = self.loads.iter().filter(|(_, (load, _))| !load.wants.is_empty());
+        wanted.into_iter().find_map(|(&key, (load, _))| {
+            let common = chain.iter().zip(&load.chain).take_while(|(one, other)| one == other).count();
+            let end = blocks.end.min(common as u32);
+            load.ahead.is_coming(blocks.start..end).then(|| (key, end, load.is_waited_for()))
+        })
+    }
+
+    /// The prompt wants what the load brings. It wants no other one.
+    pub(crate) fn want(&mut self, key: SeqKey, prompt: SeqKey, want: Want) {
+        let (load, _) = self.loads.get_mut(&key).expect("the load is under way");
+        load.wants.insert(prompt, want);
+        self.wanted.insert(prompt, key);
+    }
+
     pub(crate) fn get_mut(&mut self, key: SeqKey) -> Option<&mut Load> {
         self.loads.get_mut(&key).map(|(load, _)| load)
     }
 
-    /// The load that the prompt wants.
-    pub(crate) fn of(&self, prompt: SeqKey) -> Option<&Load> {
-        let (load, _) = self.loads.get(&SeqKey { choice: LOAD, ..prompt })?;
-        (load.prompt == Some(prompt)).then_some(load)
+    /// What the prompt wants of the load that it wants.
+    pub(crate) fn of(&self, prompt: SeqKey) -> Option<&Want> {
+        self.loads.get(self.wanted.get(&prompt)?)?.0.wants.get(&prompt)
     }
 
-    /// Takes the load out, if all its reads have ended.
-    pub(crate) fn end(&mut self, key: SeqKey) -> Option<Load> {
-        if !self.loads.get(&key)?.0.ahead.is_over() {
+    /// How far the prompt should be computed towards the load that it wants, as [`Ahead::until`] says. `None`: it wants none.
+    pub(crate) fn until(&self, prompt: SeqKey, now: Time, computed: u32, pace: Pace) -> Option<u32> {
+        let (load, _) = self.loads.get(self.wanted.get(&prompt)?)?;
+        let want = load.wants.get(&prompt)?;
+        Some(load.ahead.until(now, computed..want.tokens, pace))
+    }
+
+    /// A read of the load ended. Prompts that wait for nothing more of it, and whether it is over: then it is gone.
+    pub(crate) fn served(&mut self, key: SeqKey) -> (Vec<Want>, bool) {
+        let Some((load, deadline)) = self.loads.get_mut(&key) else { return (Vec::new(), false) };
+        let over = load.ahead.is_over();
+        let Load { wants, ahead, .. } = load;
+        let served: Vec<(SeqKey, Want)> =
+            wants.extract_if(.., |_, want| over || (want.follows && !ahead.is_coming(0..want.blocks))).collect();
+        if over {
+            self.deadlines.remove(&(*deadline, key));
+            self.loads.remove(&key);
+        }
+        for (prompt, _) in &served {
+            self.wanted.remove(prompt);
+        }
+        (served.into_iter().map(|(_, want)| want).collect(), over)
+    }
+
+    /// The prompt wants no load any more, and waits for no room. The load, if it wanted one and nobody else does.
+    pub(crate) fn forget(&mut self, prompt: SeqKey) -> Option<SeqKey> {
+        self.waiting.retain(|job| job.key != prompt);
+        let key = self.wanted.remove(&prompt)?;
+        let (load, deadline) = self.loads.get_mut(&key)?;
+        load.wants.remove(&prompt);
+        if !load.wants.is_empty() {
             return None;
         }
-        let (load, deadline) = self.loads.remove(&key)?;
-        self.deadlines.remove(&(deadline, key));
-        Some(load)
-    }
-
-    /// The prompt does not want its load any more. The load, if it did and that had begun.
-    pub(crate) fn forget(&mut self, prompt: SeqKey) -> Option<SeqKey> {
-        self.waiting.retain(|(job, _)| job.key != prompt);
-        let key = SeqKey { choice: LOAD, ..prompt };
-        let (load, deadline) = self.loads.get_mut(&key)?;
-        load.prompt.take_if(|wants| *wants == prompt)?;
-        load.job = None;
         self.deadlines.remove(&(*deadline, key));
         Some(key)
     }
 
-    /// A load whose prompt has waited long enough, once, with that prompt if it is to be queued.
-    pub(crate) fn overdue(&mut self, now: Time) -> Option<(SeqKey, Option<Job>)> {
+    /// A load that prompts have wanted for long enough, once, with those of them that are to be queued.
+    pub(crate) fn overdue(&mut self, now: Time) -> Option<(SeqKey, Vec<Job>)> {
         let &(deadline, key) = self.deadlines.first().filter(|(deadline, _)| *deadline <= now)?;
         self.deadlines.remove(&(deadline, key));
         let (load, _) = self.loads.get_mut(&key)?;
-        load.prompt = None;
-        Some((key, load.job.take()))
+        let wants = std::mem::take(&mut load.wants);
+        self.wanted.retain(|_, wanted| *wanted != key);
+        Some((key, wants.into_values().filter_map(|want| want.job).collect()))
     }
 
     pub(crate) fn next_deadline(&self) -> Option<Time> {
-        let waiting = self.waiting.front().map(|&(_, deadline)| deadline);
-        self.deadlines.first().map(|&(deadline, _)| deadline).into_iter().chain(waiting).min()
+        self.deadlines.first().map(|&(deadline, _)| deadline)
+    }
+
+    /// The key of the load that is begun for the prompt.
+    pub(crate) fn key(prompt: SeqKey) -> SeqKey {
+        SeqKey { choice: LOAD, ..prompt }
     }
 }

@@ -172,6 +172,8 @@ impl Store for Objects {
     const RECORD_AT: usize = HEADER;
     // It was repeated for long already.
     const FAILURES_MAX: u32 = 1;
+    // The store was away; what lies in it is as good as before.
+    const FORGETS_UNREADABLE: bool = false;
 
     fn begin(&mut self, what: &What, at: u64, len: usize) -> Result<TransferId, String> {
         self.post(match what {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 const SIZE: u32 = 16;
 const CHUNK: u32 = 512;
+const COST: Cost = Cost { token_s: 0.001, attended_s: 0.0 };
 
 /// 64 blocks from number 4 on, predicted to take so long.
 fn ahead(predicted_s: f32) -> Ahead {
@@ -12,8 +13,8 @@ fn ahead(predicted_s: f32) -> Ahead {
 }
 
 fn until(ahead: &Ahead, ms: u64, computed: u32) -> u32 {
-    let pace = Pace { block_tokens: SIZE, chunk_tokens: CHUNK, tokens_per_s: 1000.0 };
-    ahead.until(Time::ZERO + Duration::from_millis(ms), computed, pace)
+    let pace = Pace { block_tokens: SIZE, chunk_tokens: CHUNK, cost: COST };
+    ahead.until(Time::ZERO + Duration::from_millis(ms), computed..68 * SIZE, pace)
 }
 
 #[test]
@@ -37,6 +38,16 @@ fn as_much_is_computed_as_the_load_leaves_time_for() {
     assert_eq!(until(&ahead(1.024 / 3.0), 0, 64), 64 + 256);
     // Before the prefix and behind it nothing is waited for.
     assert_eq!((until(&ahead(1.024), 0, 0), until(&ahead(1.024), 0, 68 * SIZE)), (u32::MAX, u32::MAX));
+}
+
+/// A prompt that has the first blocks of the prefix in common with the one that it is loaded for.
+#[test]
+fn what_is_loaded_for_another_one_is_not_waited_for() {
+    let pace = Pace { block_tokens: SIZE, chunk_tokens: CHUNK, cost: COST };
+    let ahead = ahead(0.1);
+    assert_eq!(ahead.until(Time::ZERO, 64..128, pace), 64);
+    assert_eq!(ahead.until(Time::ZERO, 128..128, pace), u32::MAX);
+    assert!(ahead.is_coming(0..5) && !ahead.is_coming(0..4) && !ahead.is_coming(68..99));
 }
 
 #[test]

@@ -117,18 +117,19 @@ fn a_disk_that_fails_is_given_up() {
     for path in &config.folders {
         File::options().write(true).open(path.join("records")).and_then(|file| file.set_len(0)).expect("it can be cut");
     }
-    let mut off = 0;
+    let (mut off, mut failed) = (0, 0);
     for _ in 0..20 {
         rig.ask(slot(0, 1), block(0, 0), hash(1), 0);
         loop {
             match rig.ended() {
                 TierEnd::Off { .. } => off += 1,
-                TierEnd::Read { end, .. } => break assert_eq!(end, ReadEnd::Unread),
+                TierEnd::Read { end: ReadEnd::Failed, .. } => break failed += 1,
+                TierEnd::Read { end, .. } => break assert_eq!((end, off), (ReadEnd::Unread, 1)),
                 end => panic!("{end:?}"),
             }
         }
     }
-    assert_eq!(off, 1);
+    assert_eq!((off, failed), (1, Files::FAILURES_MAX));
 }
 
 #[test]
@@ -140,12 +141,21 @@ fn reads_that_are_cancelled_end_each_once() {
         rig.ask(slot(0, 0), block(0, 2), hash(1), number);
     }
     rig.mover.cancel(key());
-    let mut numbers = BTreeSet::new();
-    for _ in 0..500 {
+    let (mut numbers, mut abandoned, mut settled) = (BTreeSet::new(), 0, 0);
+    while numbers.len() < 500 {
         match rig.ended() {
-            TierEnd::Read { read, end: ReadEnd::Unread | ReadEnd::Good, .. } => assert!(numbers.insert(read.number)),
+            TierEnd::Read { read, end, .. } => {
+                assert!(numbers.insert(read.number), "it ended twice");
+                abandoned += usize::from(end == ReadEnd::Abandoned);
+                assert!(matches!(end, ReadEnd::Good | ReadEnd::Unread | ReadEnd::Abandoned), "{end:?}");
+            }
+            TierEnd::Settled { .. } => settled += 1,
             end => panic!("{end:?}"),
         }
+    }
+    while settled < abandoned {
+        assert!(matches!(rig.ended(), TierEnd::Settled { .. }), "something ended twice");
+        settled += 1;
     }
     assert!(rig.ends.try_recv().is_err(), "something ended twice");
 }

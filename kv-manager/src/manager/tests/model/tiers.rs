@@ -19,7 +19,7 @@ pub(super) enum Op {
         tokens: u32,
     },
     Read {
-        lost: bool,
+        lost: Option<ReadEnd>,
     },
     Flip {
         record: prop::sample::Index,
@@ -53,7 +53,8 @@ pub(super) fn op() -> impl Strategy<Value = Op> {
         6 => Just(Op::Write),
         6 => prop::bool::weighted(0.9).prop_map(|good| Op::Wrote { good }),
         3 => (0..12u32, 1..30u32).prop_map(|(split, tokens)| Op::Load { split, tokens }),
-        6 => prop::bool::weighted(0.1).prop_map(|lost| Op::Read { lost }),
+        6 => prop::option::weighted(0.2, prop::sample::select(vec![ReadEnd::Unread, ReadEnd::Abandoned, ReadEnd::Failed]))
+            .prop_map(|lost| Op::Read { lost }),
         1 => index().prop_map(|record| Op::Flip { record }),
         2 => (prop::sample::select(SHARED.to_vec()), 0..12u32, 1..30u32, index(), any::<bool>())
             .prop_map(|(tier, split, tokens, block, told)| Op::Share { tier, split, tokens, block, told }),
@@ -328,12 +329,12 @@ impl World {
         self.end_load();
     }
 
-    fn read(&mut self, lost: bool) {
+    fn read(&mut self, lost: Option<ReadEnd>) {
         let Some(load) = self.below.loads.front_mut() else { return };
         let Some(read) = load.reads.pop_front() else { return };
         let spot = spot(read.place, read.hash);
         let end = match self.below.records.get(&spot) {
-            _ if lost => ReadEnd::Unread,
+            _ if let Some(lost) = lost => lost,
             None => ReadEnd::Missing,
             Some((hash, bytes)) if *hash == read.hash && !self.below.flipped.contains(&spot) => {
                 self.memory[usize::from(read.block.group.0)][read.block.block.0 as usize].clone_from(bytes);
@@ -357,7 +358,7 @@ impl World {
             self.tier(Op::Wrote { good: true });
         }
         while !self.below.loads.is_empty() {
-            self.tier(Op::Read { lost: false });
+            self.tier(Op::Read { lost: None });
         }
         for (tier, stats) in self.kv.tier_stats() {
             assert_eq!((stats.writing, stats.free + stats.held), (0, stats.total), "{tier:?}: {stats:?}");

@@ -1,0 +1,163 @@
+//! The thread over a store that does what the test says, when it says so.
+
+use super::*;
+use crate::tiers::TierParts;
+use crate::tiers::carrier::{Carrier, orders};
+use crate::tiers::rig::{Rig, TENANT, block, hash, key, layout, pools, slot};
+use kv_manager::tiers::{TierConfig, WritePolicy};
+use std::sync::mpsc::{Sender, channel};
+use transport::SealedMemory;
+
+/// Frames of the store.
+const FRAMES: usize = 4;
+
+struct Told {
+    begun: Sender<TransferId>,
+    moves: u64,
+}
+
+impl Store for Told {
+    const TIER: Tier = Tier::Disk;
+    const RECORD_AT: usize = HEADER;
+    const FAILURES_MAX: u32 = 3;
+    const FORGETS_UNREADABLE: bool = true;
+
+    fn begin(&mut self, _: &What, _: u64, _: usize) -> Result<TransferId, String> {
+        self.moves += 1;
+        self.begun.send(TransferId(self.moves)).map_err(|error| error.to_string())?;
+        Ok(TransferId(self.moves))
+    }
+
+    fn cancel(&mut self, _: TransferId) {}
+
+    fn wrote(&mut self, _: &TierWrite) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn wrong(&mut self, _: &TierRead) {}
+
+    fn look(&mut self) -> Option<Result<TransferId, String>> {
+        None
+    }
+
+    fn found(&mut self, _: Vec<String>) -> Vec<(GroupId, BlockHash)> {
+        Vec::new()
+    }
+
+    fn failed(&mut self) {}
+
+    fn patience(&self) -> Option<Duration> {
+        None
+    }
+}
+
+struct Bench {
+    rig: Rig,
+    begun: Receiver<TransferId>,
+    orders: Sender<Order>,
+}
+
+fn bench() -> Bench {
+    let (sink, ends) = channel();
+    let (begins, begun) = channel();
+    let (pools, lent) = pools();
+    let records = Records::new(&layout(), lent);
+    let frame_bytes = HEADER + records.len_max();
+    let memory = Arc::new(SealedMemory::new("frames", FRAMES * frame_bytes).expect("memory"));
+    let (order, inbox) = orders();
+    let store = Told { begun: begins, moves: 0 };
+    let sink = Box::new(move |end| drop(sink.send(end)));
+    let work = Framed::new("test".to_owned(), records, sink, inbox, store, memory, frame_bytes);
+    let mover = Box::new(Carrier::start("test".to_owned(), order.clone(), move || work.run()).expect("a thread"));
+    let config = TierConfig { slots: vec![8; 2], writes_max: 2, backlog_max: 8, write: WritePolicy::Through };
+    let parts = TierParts { tier: Tier::Disk, mover, config, records: Vec::new() };
+    Bench { rig: Rig::new(parts, ends, pools), begun, orders: order }
+}
+
+impl Bench {
+    /// The store's next move ends so.
+    fn end(&self, end: Ended) {
+        let id = self.begun.recv().expect("a move begins");
+        self.orders.send(Order::Ended(id, end)).expect("the thread is there");
+    }
+
+    fn read(&mut self, end: Ended) -> ReadEnd {
+        self.rig.ask(slot(0, 1), block(0, 0), hash(1), 0);
+        self.end(end);
+        match self.rig.ended() {
+            TierEnd::Read { end, .. } => end,
+            end => panic!("{end:?}"),
+        }
+    }
+
+    fn write(&mut self, end: Ended) -> WriteEnd {
+        let write = TierWrite { place: self.rig.place(slot(0, 1)), block: block(0, 1), hash: hash(1), tenant: TENANT };
+        self.rig.mover.write(write);
+        self.end(end);
+        match self.rig.ended() {
+            TierEnd::Wrote { end, .. } => end,
+            end => panic!("{end:?}"),
+        }
+    }
+}
+
+/// What the store brings after that is thrown away, and its frames are used again.
+#[test]
+fn reads_that_hang_are_given_up_with_their_load() {
+    let mut bench = bench();
+    // A record, which each read of its frame would find.
+    bench.rig.bytes(block(0, 1)).fill(7);
+    assert_eq!(bench.write(Ended::Done), WriteEnd::Written);
+    for round in 0..3 {
+        (0..6).for_each(|number| bench.rig.ask(slot(0, 1), block(0, 0), hash(1), number));
+        let hang: Vec<_> = (0..FRAMES).map(|_| bench.begun.recv().expect("it begins")).collect();
+        bench.rig.mover.cancel(key());
+        let mut abandoned = 0;
+        for _ in 0..6 {
+            match bench.rig.ended() {
+                TierEnd::Read { end: ReadEnd::Abandoned, .. } => abandoned += 1,
+                TierEnd::Read { end: ReadEnd::Unread, .. } => {}
+                end => panic!("{end:?}"),
+            }
+        }
+        assert_eq!(abandoned, FRAMES, "round {round}");
+        for id in hang {
+            bench.orders.send(Order::Ended(id, Ended::Done)).expect("the thread is there");
+            assert_eq!(bench.rig.ended(), TierEnd::Settled { tier: Tier::Disk, moved: true });
+        }
+        assert!(bench.rig.bytes(block(0, 0)).iter().all(|&byte| byte == 0), "a block was written that was given up");
+    }
+    assert_eq!(bench.read(Ended::Missing), ReadEnd::Missing);
+}
+
+#[test]
+fn a_store_that_can_only_read_is_given_up_as_one_that_can_do_nothing() {
+    let fails = || Ended::Failed("it is broken".to_owned());
+    let mut bench = bench();
+    for _ in 0..2 {
+        assert_eq!(bench.write(fails()), WriteEnd::Failed);
+        assert_eq!(bench.read(Ended::Missing), ReadEnd::Missing);
+        assert_eq!(bench.read(Ended::Cancelled), ReadEnd::Unread);
+    }
+    bench.rig.mover.write(TierWrite {
+        place: bench.rig.place(slot(0, 1)),
+        block: block(0, 1),
+        hash: hash(1),
+        tenant: TENANT,
+    });
+    bench.end(fails());
+    assert!(matches!(bench.rig.ended(), TierEnd::Off { .. }));
+}
+
+#[test]
+fn a_record_that_cannot_be_read_is_told_so_and_a_cancelled_read_proves_nothing() {
+    let fails = || Ended::Failed("a bad sector".to_owned());
+    let mut bench = bench();
+    assert_eq!(bench.read(fails()), ReadEnd::Failed);
+    assert_eq!(bench.read(Ended::Missing), ReadEnd::Missing);
+    (0..2).for_each(|_| assert_eq!(bench.read(fails()), ReadEnd::Failed));
+    assert_eq!(bench.read(Ended::Cancelled), ReadEnd::Unread);
+    bench.rig.ask(slot(0, 1), block(0, 0), hash(1), 0);
+    bench.end(fails());
+    assert!(matches!(bench.rig.ended(), TierEnd::Off { .. }), "three failures, and nothing read between them");
+}

@@ -1,0 +1,176 @@
+//! Which records a worker reads for which prompts, and when.
+
+mod world;
+
+use super::*;
+use crate::inbox::Inbound;
+use domain::session::Failure;
+use world::{tokens, world, world_of};
+
+/// Twelve seconds, of 16 blocks: long answers hold eleven to fourteen, and each prompt needs eleven.
+#[test]
+fn however_long_a_prompt_waits_for_room_it_is_loaded_then() {
+    let held: Vec<_> = (2..5).map(|name| tokens(name, 41)).collect();
+    let mut world = world(16, &held);
+    world.submit(1, &tokens(1, 43), 13);
+    world.step();
+    (2..5).for_each(|request| world.submit(request, &held[request as usize - 2], 1));
+    world.steps(11);
+    assert_eq!((world.reading(), world.ended()), (vec![], vec![]), "there is no room yet");
+    world.steps(2);
+    for request in 2..5 {
+        assert_eq!(world.reading(), [request], "each in its turn");
+        assert_eq!(world.end_reads(ReadEnd::Good), 10);
+        world.steps(2);
+        assert_eq!(world.computed(request), Some(1));
+    }
+    assert_eq!(world.ended(), [1, 2, 3, 4]);
+    world.check_idle();
+}
+
+/// Small prompts that would fit at any time do not keep one waiting that is to be loaded, nor does that one overtake those that came before
+/// it.
+#[test]
+fn prompts_that_need_no_tier_and_prompts_that_do_keep_their_places() {
+    let held = [tokens(5, 41)];
+    let mut world = world(16, &held);
+    world.submit(1, &tokens(1, 43), 8);
+    world.submit(2, &tokens(2, 9), 1);
+    world.step();
+    assert_eq!(world.ended(), [2]);
+    world.submit(5, &held[0], 1);
+    for request in 10..14 {
+        world.submit(request, &tokens(request as u32, 9), 1);
+        world.step();
+    }
+    assert!((10..14).all(|request| world.computed(request).is_none()), "they came later");
+    world.steps(5);
+    assert_eq!(world.reading(), [5]);
+    world.end_reads(ReadEnd::Good);
+    world.steps(3);
+    assert_eq!((world.computed(5), world.computed(10)), (Some(1), Some(9)));
+    assert_eq!(world.ended().len(), 7);
+    world.check_idle();
+}
+
+#[test]
+fn who_waits_for_room_can_be_cancelled_and_ends_at_its_deadline_and_the_queue_has_an_end() {
+    let held: Vec<_> = (0..14).map(|name| tokens(name + 2, 41)).collect();
+    let mut world = world(16, &held);
+    world.submit(1, &tokens(1, 43), 12);
+    world.step();
+    world.submit_until(2, &held[0], 1, Duration::from_secs(3));
+    (3..15).for_each(|request| world.submit(request, &held[request as usize - 2], 1));
+    let full = |request| (request, Failure::QueueFull);
+    assert_eq!(world.failed(), [full(14)], "twelve may wait");
+    (4..14).for_each(|request| world.cancel(request));
+    world.steps(4);
+    assert_eq!(world.failed(), [full(14), (2, Failure::Deadline)]);
+    world.steps(10);
+    assert_eq!(world.reading(), [3]);
+    world.end_reads(ReadEnd::Good);
+    world.steps(2);
+    assert_eq!((world.computed(3), world.ended()), (Some(1), vec![1, 3]));
+    world.check_idle();
+}
+
+#[test]
+fn a_prefix_that_many_want_is_read_once() {
+    let prefix = tokens(1, 40);
+    let own = [prefix.clone(), tokens(7, 20)].concat();
+    let mut world = world(128, &[prefix.clone(), own.clone()]);
+    for request in 1..7 {
+        world.submit(request, &[prefix.clone(), tokens(10 + request as u32, 5)].concat(), 1);
+    }
+    // Its tier has more of this one.
+    world.submit(7, &[own, tokens(17, 5)].concat(), 1);
+    world.step();
+    assert_eq!((world.reading(), world.notes().reads.len()), (vec![1], 10));
+    // The others want it still.
+    world.cancel(1);
+    assert_eq!(world.notes().cancelled, []);
+    assert_eq!(world.end_reads(ReadEnd::Good), 10);
+    assert_eq!((world.reading(), world.notes().reads.len()), (vec![7], 5), "what is left of its own");
+    world.step();
+    assert!((2..7).all(|request| world.computed(request) == Some(5)));
+    world.end_reads(ReadEnd::Good);
+    world.step();
+    assert_eq!((world.computed(1), world.computed(7)), (None, Some(5)));
+    assert_eq!(world.ended(), [2, 3, 4, 5, 6, 7]);
+    world.check_idle();
+}
+
+#[test]
+fn a_part_that_came_is_waited_for_no_longer() {
+    let (prefix, long) = (tokens(1, 8), tokens(1, 60));
+    let mut world = world(128, std::slice::from_ref(&long));
+    world.submit(1, &long, 1);
+    world.submit(2, &[prefix, tokens(2, 5)].concat(), 1);
+    // From the end on; the tier takes them the other way round.
+    let tail: Vec<_> = world.notes().reads.drain(..12).collect();
+    assert_eq!(world.end_reads(ReadEnd::Good), 2);
+    world.step();
+    assert_eq!((world.computed(1), world.computed(2)), (None, Some(5)));
+    world.notes().reads = tail;
+    assert_eq!(world.end_reads(ReadEnd::Good), 12);
+    world.step();
+    assert_eq!(world.computed(1), Some(4));
+    world.check_idle();
+}
+
+/// In so little room that no prompt runs before the blocks of the load are free.
+#[test]
+fn all_who_wait_for_a_tier_that_hangs_are_computed_and_none_after_them_waits() {
+    let held: Vec<_> = (1..3).map(|name| tokens(name, 41)).collect();
+    let mut world = world(16, &held);
+    let prompt = |request: u32| [tokens(1, 40), tokens(request, 2)].concat();
+    (1..4).for_each(|request| world.submit(request, &prompt(request as u32), 1));
+    world.steps(7);
+    assert_eq!(world.reading(), [1], "it hangs");
+    assert_eq!(world.notes().cancelled.len(), 1);
+    assert_eq!(world.computed(1), None);
+    assert_eq!(world.end_reads(ReadEnd::Abandoned), 10);
+    world.steps(4);
+    assert_eq!(world.ended(), [1, 2, 3]);
+    // The first was computed, and the others found that cached.
+    assert_eq!((world.computed(1), world.computed(2), world.computed(3)), (Some(42), Some(2), Some(2)));
+    world.submit(4, &held[1], 1);
+    world.step();
+    assert_eq!(world.computed(4), Some(41), "nobody waits for a tier that hangs");
+    for _ in 0..10 {
+        let settled = TierEnd::Settled { tier: Tier::Disk, moved: false };
+        world.machine.handle(world.now, Inbound::Tier(settled));
+    }
+    world.submit(5, &prompt(5), 1);
+    assert_eq!(world.reading(), [5], "it hangs no more");
+    world.end_reads(ReadEnd::Good);
+    world.step();
+    assert_eq!(world.computed(5), Some(2));
+    world.check_idle();
+}
+
+#[test]
+fn what_a_preempted_sequence_lost_is_loaded_while_it_is_computed_again() {
+    let said = |name| [tokens(name, 21), vec![9; 40]].concat();
+    let mut world = world_of(16, 16, &[said(2)]);
+    world.submit(1, &tokens(1, 21), 36);
+    world.step();
+    world.submit(2, &tokens(2, 21), 20);
+    assert_eq!(world.end_reads(ReadEnd::Good), 5);
+    let mut steps = 0;
+    while world.reading() != [2] {
+        assert_eq!(world.end_reads(ReadEnd::Good), 0);
+        world.step();
+        steps += 1;
+        assert!(steps < 60, "nothing was loaded: {:?}", world.ended());
+    }
+    assert_eq!(world.ended(), [1], "it was preempted, and has room again");
+    let computed = world.notes().spans;
+    world.end_reads(ReadEnd::Good);
+    world.steps(12);
+    assert_eq!(world.ended(), [1, 2]);
+    // A chunk before the load, and what is behind the last full block.
+    let again = world.notes().spans - computed;
+    assert!(again < 16, "{again} tokens");
+    world.check_idle();
+}

@@ -1,0 +1,330 @@
+//! A worker without thread, device or disk, and what it asked of them.
+
+use crate::config::WorkerConfig;
+use crate::inbox::Inbound;
+use crate::machine::Machine;
+use crate::role::Role;
+use crate::sequence::PROMPT;
+use crate::sessions::SessionId;
+use crate::tiers::*;
+use crate::transport::{ReadError, Transport};
+use domain::handoff::PeerBody;
+use domain::plan::{Sampled, StepOutput, StepPlan};
+use domain::session::{FromWorker, Migrate, Part, PeerInfo, Submit, ToWorker};
+use domain::{
+    Dtype, Encoding, Epoch, Incarnation, KvGroup, KvLayout, ProgressWord, RequestId, SamplingParams, StepId, Token,
+    WorkerId,
+};
+use engine::device::{Device, DeviceLimits, PoolMemory, SubmitError};
+use kv_manager::tiers::{Slot, WritePolicy};
+use scheduler::{SchedulerConfig, Work};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex};
+use transport::{Completion, Lane, ReadBatch, SendError, TransferId};
+
+const SIZE: u32 = 4;
+const SESSION: SessionId = SessionId(1);
+/// How often a step ends.
+const STEP: Duration = Duration::from_secs(1);
+/// How long it took, as the device says: any tier is faster.
+const ELAPSED: Duration = Duration::from_secs(1000);
+
+/// Computes whatever it is asked for.
+pub(super) struct Whole;
+
+impl Role for Whole {
+    fn submitted(&mut self, core: &mut Core, now: Time, session: SessionId, submit: Submit) {
+        let (request, epoch) = (submit.request, submit.epoch);
+        core.open(now, session, submit);
+        core.queue(now, request, epoch);
+    }
+
+    fn prompt_ended(&mut self, core: &mut Core, _: Time, key: SeqKey, first: Vec<(Choice, Token)>) {
+        core.start(key, &first);
+    }
+
+    fn migrate(&mut self, _: &mut Core, _: Time, _: Migrate) {}
+    fn appended(&mut self, _: &mut Core, _: Time, _: SeqKey) {}
+    fn preempted(&mut self, _: &mut Core, _: Time, _: SeqKey) {}
+    fn cancelled(&mut self, _: &mut Core, _: Time, _: RequestId, _: Epoch) {}
+    fn admitted(&mut self, _: &mut Core, _: Time, _: SeqKey) {}
+    fn planned(&mut self, _: &mut Core, _: Time, _: StepId, _: &[Work]) {}
+    fn step_failed(&mut self, _: &mut Core, _: Time, _: &[Work]) {}
+    fn peer(&mut self, _: &mut Core, _: Time, _: WorkerId, _: PeerBody) {}
+    fn peer_restarted(&mut self, _: &mut Core, _: Time, _: WorkerId) {}
+    fn connected(&mut self, _: &mut Core, _: Time, _: WorkerId) {}
+    fn peer_lost(&mut self, _: &mut Core, _: Time, _: WorkerId) {}
+    fn transfer_ended(&mut self, _: &mut Core, _: Time, _: Completion) {}
+    fn tick(&mut self, _: &mut Core, _: Time) {}
+
+    fn next_deadline(&self, _: &Core) -> Option<Time> {
+        None
+    }
+}
+
+/// A network that carries nothing.
+struct Nowhere;
+
+impl Transport for Nowhere {
+    fn introduce(&mut self, _: PeerInfo) {}
+    fn connect(&mut self, _: WorkerId) {}
+    fn cancel(&mut self, _: TransferId) {}
+
+    fn send(&mut self, to: WorkerId, _: Vec<u8>) -> Result<(), SendError> {
+        Err(SendError::NotConnected(to))
+    }
+
+    fn read(&mut self, _: WorkerId, _: Vec<ReadBatch>) -> Result<(TransferId, Lane), ReadError> {
+        Err(ReadError::NotConnected)
+    }
+}
+
+/// What the worker asked of device and tier, and said.
+#[derive(Default)]
+pub(super) struct Notes {
+    plans: VecDeque<Arc<StepPlan>>,
+    /// Prompt tokens computed of each request.
+    computed: BTreeMap<u64, u32>,
+    /// Tokens computed of all of them.
+    pub(super) spans: usize,
+    /// Reads that have not ended.
+    pub(super) reads: Vec<(SeqKey, TierRead)>,
+    pub(super) cancelled: Vec<SeqKey>,
+    said: Vec<FromWorker>,
+}
+
+struct Paper {
+    layout: KvLayout,
+    limits: DeviceLimits,
+    notes: Arc<Mutex<Notes>>,
+}
+
+impl Device for Paper {
+    fn layout(&self) -> &KvLayout {
+        &self.layout
+    }
+
+    fn limits(&self) -> &DeviceLimits {
+        &self.limits
+    }
+
+    fn submit(&mut self, plan: Arc<StepPlan>) -> Result<(), SubmitError> {
+        let mut notes = self.notes.lock().expect("no test panicked");
+        for span in plan.spans.iter().filter(|span| span.key.choice == PROMPT) {
+            *notes.computed.entry(span.key.request.0).or_default() += span.inputs.len() as u32;
+        }
+        notes.spans += plan.rows();
+        notes.plans.push_back(plan);
+        Ok(())
+    }
+
+    fn poll(&mut self) -> Option<StepOutput> {
+        let plan = self.notes.lock().expect("no test panicked").plans.pop_front()?;
+        let samples = plan.spans.iter().flat_map(|span| &span.samples);
+        let sampled = samples.map(|sample| Sampled { key: sample.key, token: 9, logprobs: None }).collect();
+        let (elapsed, in_kernels) = (ELAPSED, ELAPSED);
+        Some(StepOutput { step: plan.step, sampled: Ok(sampled), failed: Vec::new(), elapsed, in_kernels })
+    }
+
+    fn set_waker(&mut self, _: Box<dyn Fn() + Send + Sync>) {}
+
+    fn progress(&self) -> ProgressWord {
+        ProgressWord::default()
+    }
+
+    fn pool(&self, _: usize) -> Arc<dyn PoolMemory> {
+        unreachable!("the test moves nothing")
+    }
+
+    fn describe(&self) -> String {
+        "paper".into()
+    }
+}
+
+struct Drive(Arc<Mutex<Notes>>);
+
+impl TierMover for Drive {
+    fn write(&mut self, _: TierWrite) {
+        unreachable!("nothing is written");
+    }
+
+    fn read(&mut self, key: SeqKey, read: TierRead) {
+        self.0.lock().expect("no test panicked").reads.push((key, read));
+    }
+
+    fn cancel(&mut self, key: SeqKey) {
+        self.0.lock().expect("no test panicked").cancelled.push(key);
+    }
+}
+
+pub(super) struct World {
+    pub(super) machine: Machine<Whole>,
+    notes: Arc<Mutex<Notes>>,
+    pub(super) now: Time,
+}
+
+/// Tokens that no prompt with another name has.
+pub(super) fn tokens(name: u32, len: u32) -> Vec<Token> {
+    (0..len).map(|at| name * 1000 + at).collect()
+}
+
+/// A worker with so many blocks of four tokens, and a disk that holds all full blocks of these prompts.
+pub(super) fn world(blocks: u32, held: &[Vec<Token>]) -> World {
+    world_of(blocks, 64, held)
+}
+
+/// The same, where prompts are computed in chunks of so many tokens.
+pub(super) fn world_of(blocks: u32, chunk_tokens: u32, held: &[Vec<Token>]) -> World {
+    let group = KvGroup { layers: vec![0], kv_heads: 1, head_dim: 2, window: None };
+    let layout = KvLayout { block_tokens: SIZE, dtype: Dtype::F32, encoding: Encoding::Exact, groups: vec![group] };
+    let limits = DeviceLimits { rows_max: 256, samples_max: 16, context_max: 256, blocks: vec![blocks] };
+    let config = WorkerConfig {
+        id: WorkerId(11),
+        incarnation: Incarnation(1),
+        role: domain::session::Role::Decode,
+        name: "worker".into(),
+        layout: layout.clone(),
+        blocks: limits.blocks.clone(),
+        weights: [0; 32],
+        reserve_blocks: 0,
+        eviction: kv_manager::EvictionPolicy::Lru,
+        watermarks: kv_manager::Watermarks::default(),
+        pinned_percent: 0,
+        quotas: kv_manager::Quotas::default(),
+        park_after: None,
+        scheduler: SchedulerConfig {
+            step_tokens_max: 256,
+            chunk_tokens,
+            running_max: 16,
+            waiting_max: 12,
+            block_tokens: SIZE,
+            samples_max: 16,
+        },
+        handoff_wait: Duration::from_secs(60),
+        answer_wait: Duration::from_secs(1),
+        release_retry: Duration::from_millis(100),
+        offer_max: Duration::from_secs(60),
+        silence_max: Duration::from_secs(3600),
+    };
+    let mut chains = Vec::new();
+    for prompt in held {
+        let mut chain = Vec::new();
+        config.scope("").extend_chain(&mut chain, prompt, SIZE);
+        chains.extend(chain.into_iter().filter(|hash| !chains.contains(hash)).collect::<Vec<_>>());
+    }
+    let record =
+        |(slot, hash)| TierRecord { slot: Slot { group: GroupId(0), slot }, hash, tenant: crate::tiers::rig::TENANT };
+    let notes = Arc::<Mutex<Notes>>::default();
+    let tier = TierParts {
+        tier: Tier::Disk,
+        mover: Box::new(Drive(notes.clone())),
+        config: TierConfig { slots: vec![200], writes_max: 0, backlog_max: 0, write: WritePolicy::Never },
+        records: (0..).zip(chains).map(record).collect(),
+    };
+    let device = Box::new(Paper { layout, limits, notes: notes.clone() });
+    let machine = Machine::new(config, Whole, device, Box::new(Nowhere)).expect("the settings fit").with_tier(tier);
+    let mut world = World { machine, notes, now: Time::ZERO + STEP };
+    let hears = world.notes.clone();
+    let send = Box::new(move |bytes: Vec<u8>| {
+        let said = proto::session::decode_from_worker(&bytes).expect("it is whole");
+        hears.lock().expect("no test panicked").said.push(said);
+        Ok(())
+    });
+    world.machine.handle(world.now, Inbound::Opened { session: SESSION, send, ended: Arc::default() });
+    world
+}
+
+impl World {
+    pub(super) fn notes(&self) -> std::sync::MutexGuard<'_, Notes> {
+        self.notes.lock().expect("no test panicked")
+    }
+
+    pub(super) fn tell(&mut self, message: &ToWorker) {
+        let bytes = proto::session::encode_to_worker(message);
+        self.machine.handle(self.now, Inbound::Session { session: SESSION, bytes });
+    }
+
+    pub(super) fn submit_until(&mut self, request: u64, prompt: &[Token], max_tokens: u32, deadline: Duration) {
+        self.tell(&ToWorker::Submit(Submit {
+            request: RequestId(request),
+            epoch: Epoch(1),
+            part: Part::Whole,
+            choices: vec![(Choice(0), [].into())],
+            prompt: prompt.into(),
+            params: Arc::new(SamplingParams { max_tokens, ..SamplingParams::default() }),
+            seed: 0,
+            deadline,
+            lease: Duration::from_secs(1),
+            tenant: String::new(),
+            holder: None,
+        }));
+    }
+
+    pub(super) fn submit(&mut self, request: u64, prompt: &[Token], max_tokens: u32) {
+        self.submit_until(request, prompt, max_tokens, Duration::from_secs(3600));
+    }
+
+    pub(super) fn cancel(&mut self, request: u64) {
+        self.tell(&ToWorker::Cancel { request: RequestId(request), epoch: Epoch(1), choice: None });
+    }
+
+    /// A step, if there is anything to compute.
+    pub(super) fn step(&mut self) {
+        self.machine.turn(self.now);
+        self.now = self.now + STEP;
+        self.machine.collect(self.now);
+    }
+
+    pub(super) fn steps(&mut self, steps: u32) {
+        (0..steps).for_each(|_| self.step());
+    }
+
+    /// Ends all reads that are under way so, a moment later.
+    pub(super) fn end_reads(&mut self, end: ReadEnd) -> usize {
+        let reads = std::mem::take(&mut self.notes().reads);
+        self.now = self.now + Duration::from_millis(1);
+        for &(key, read) in &reads {
+            let ended = TierEnd::Read { key, read, end, elapsed: Duration::from_millis(1) };
+            self.machine.handle(self.now, Inbound::Tier(ended));
+        }
+        reads.len()
+    }
+
+    /// Requests for which reads are under way.
+    pub(super) fn reading(&self) -> Vec<u64> {
+        let mut requests: Vec<u64> = self.notes().reads.iter().map(|(key, _)| key.request.0).collect();
+        requests.dedup();
+        requests
+    }
+
+    /// Prompt tokens that were computed of the request. `None`: it was not begun.
+    pub(super) fn computed(&self, request: u64) -> Option<u32> {
+        self.notes().computed.get(&request).copied()
+    }
+
+    /// Requests that ended well.
+    pub(super) fn ended(&self) -> Vec<u64> {
+        let ended = |said: &FromWorker| match said {
+            FromWorker::Ended { key, .. } => Some(key.request.0),
+            _ => None,
+        };
+        self.notes().said.iter().filter_map(ended).collect()
+    }
+
+    pub(super) fn failed(&self) -> Vec<(u64, domain::session::Failure)> {
+        let failed = |said: &FromWorker| match said {
+            FromWorker::Failed { request, why, .. } => Some((request.0, *why)),
+            _ => None,
+        };
+        self.notes().said.iter().filter_map(failed).collect()
+    }
+
+    /// Nothing is left of all requests.
+    #[track_caller]
+    pub(super) fn check_idle(&mut self) {
+        self.machine.turn(self.now);
+        let left: Vec<_> = self.machine.core().sizes().into_iter().filter(|&(_, size)| size > 0).collect();
+        assert_eq!(left, []);
+        self.machine.core().kv.check();
+    }
+}
