@@ -52,6 +52,9 @@ pub(crate) struct Tenants {
 }
 
 impl Tenants {
+    /// Bytes that each slot takes.
+    pub(crate) const SLOT_BYTES: usize = size_of::<Node>();
+
     /// So many slots, none of which is taken, of which each tenant has this share as its quota (100: there are no quotas), and that
     /// share of its quota for warm ones.
     pub(crate) fn new(slots: u32, percent: u32, high_percent: u32) -> Self {

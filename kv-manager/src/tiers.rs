@@ -193,4 +193,10 @@ pub struct TierStats {
     pub corrupt: u64,
     /// Found gone when they were read, since the start.
     pub missing: u64,
+    /// That nobody here knew of, that a prompt looked for, and that are there, since the start.
+    pub found: u64,
+    /// Bytes of the index of what is held and of the identities that were seen lately, about.
+    pub index_bytes: u64,
+    /// What they may become.
+    pub index_bytes_max: u64,
 }

@@ -155,6 +155,10 @@ declare! {
 
     /// KV blocks of the worker's pool, by KV group and state; the states sum to the pool.
     gauge Count "baton_kv_blocks" kv_blocks(worker: WorkerId, group: GroupId, state: BlockState);
+    /// Bytes of the KV blocks of the worker's pool, by KV group and state.
+    gauge Bytes "baton_kv_bytes" kv_bytes(worker: WorkerId, group: GroupId, state: BlockState);
+    /// Full KV blocks that sequences looked for on the device, by whether it had them (`hit` or `miss`).
+    counter Count "baton_kv_lookups_total" kv_lookups(worker: WorkerId, group: GroupId, result: &'static str);
     /// Cached KV blocks whose memory was given to another use.
     counter Count "baton_kv_evictions_total" kv_evictions(worker: WorkerId, group: GroupId);
     /// Those among them that a tenant's quota named, and not the order of uses: its own, or those of one that has more than its quota.
@@ -177,10 +181,19 @@ declare! {
     /// What became of records of a tier: `written`, `existed` (another worker had written it), `read`, `evicted`, `quota_evicted` (since a
     /// tenant's quota named it), `refused` (not written though it should have been: too many wait), `quota_refused` (not written since its
     /// tenant has its quota, and all of that is in use), `late` (the block was given to another use before it was written),
-    /// `failed` (to be written, or to be read), `corrupt` (found wrong when it was read, and not used), `missing` (found gone).
+    /// `failed` (to be written, or to be read), `corrupt` (found wrong when it was read, and not used), `missing` (found gone), `found`
+    /// (looked for since a prompt needed it and nobody here knew of it, and there).
     counter Count "baton_tier_moves_total" tier_moves(worker: WorkerId, tier: &'static str, result: &'static str);
     /// Bytes of records that were moved (`read` or `write`): what is written for each byte that is read later wears a disk.
     counter Bytes "baton_tier_moved_bytes_total" tier_moved_bytes(worker: WorkerId, tier: &'static str, direction: &'static str);
+    /// Bytes written to the tier for each byte that was read from it, since the start. Shown once something was read.
+    gauge Count "baton_tier_wear_ratio" tier_wear(worker: WorkerId, tier: &'static str);
+    /// Bytes that the worker needs to know what the tier holds and what it saw lately, about: what it has `used` of them, and its `budget`,
+    /// which it never exceeds.
+    gauge Bytes "baton_tier_index_bytes" tier_index_bytes(worker: WorkerId, tier: &'static str, kind: &'static str);
+    /// What a disk's log said when the tier was opened: `known` records, entries that were `corrupt`, a last entry that was `torn`, a log that was
+    /// `foreign` (of another model, size or list of folders: nothing of it is used).
+    counter Count "baton_tier_recovered_total" tier_recovered(worker: WorkerId, tier: &'static str, result: &'static str);
     /// How long moves of records took, those that waited for others included.
     histogram Seconds "baton_tier_move_seconds" tier_move_time(worker: WorkerId, tier: &'static str, direction: &'static str) in SECONDS;
     /// Prompt tokens that the worker wanted of another one which had them cached, by what came of it: `fetched`, `refused` (the other

@@ -33,6 +33,8 @@ pub(crate) struct Meters {
     /// Tokens and times of prompts; a source is shown once it had some.
     sources: BTreeMap<Source, [Histogram; 2]>,
     blocks: Vec<[Gauge; 4]>,
+    bytes: Vec<[Gauge; 4]>,
+    lookups: Vec<[Counter; 2]>,
     evictions: Vec<[Counter; 2]>,
     pinned: Vec<Gauge>,
     parked: Vec<Counter>,
@@ -64,6 +66,10 @@ impl Meters {
             tiers: TierMeters::new(worker),
             sources: BTreeMap::new(),
             blocks: (0..groups).map(|g| states.map(|state| declared::kv_blocks(worker, group(g), state))).collect(),
+            bytes: (0..groups).map(|g| states.map(|state| declared::kv_bytes(worker, group(g), state))).collect(),
+            lookups: (0..groups)
+                .map(|g| ["hit", "miss"].map(|result| declared::kv_lookups(worker, group(g), result)))
+                .collect(),
             evictions: (0..groups)
                 .map(|g| [declared::kv_evictions, declared::kv_quota_evictions].map(|of| of(worker, group(g))))
                 .collect(),
@@ -93,8 +99,13 @@ impl Meters {
         self.tiers.publish(kv, layout);
         for (at, stats) in kv.stats().into_iter().enumerate() {
             let GroupStats { free, filling, in_use, cached, pinned, evictions, quota_evictions, parked, .. } = stats;
-            for (gauge, value) in self.blocks[at].iter().zip([free, filling, in_use, cached]) {
-                gauge.set(f64::from(value));
+            let gauges = self.blocks[at].iter().zip(&self.bytes[at]);
+            for ((blocks, bytes), value) in gauges.zip([free, filling, in_use, cached]) {
+                blocks.set(f64::from(value));
+                bytes.set(f64::from(value) * layout.record_bytes(at) as f64);
+            }
+            for (counter, value) in self.lookups[at].iter().zip([stats.hits, stats.misses]) {
+                counter.absolute(value);
             }
             for (counter, value) in self.evictions[at].iter().zip([evictions, quota_evictions]) {
                 counter.absolute(value);

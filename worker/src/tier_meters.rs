@@ -19,15 +19,19 @@ struct Handles {
     records: [Gauge; 3],
     bytes: Gauge,
     lookups: [Counter; 2],
-    moves: [Counter; 11],
+    moves: [Counter; 12],
     written: Moved,
     read: Moved,
+    wear: Gauge,
+    index: [Gauge; 2],
 }
 
 /// One direction of moves.
 struct Moved {
     bytes: Counter,
     time: Histogram,
+    /// What the counter says.
+    sum: u64,
 }
 
 impl TierMeters {
@@ -51,10 +55,12 @@ impl TierMeters {
             "failed",
             "corrupt",
             "missing",
+            "found",
         ];
         let moved = |direction| Moved {
             bytes: declared::tier_moved_bytes(worker, name, direction),
             time: declared::tier_move_time(worker, name, direction),
+            sum: 0,
         };
         let handles = Handles {
             open: declared::tier_open(worker, name),
@@ -64,6 +70,8 @@ impl TierMeters {
             moves: results.map(|result| declared::tier_moves(worker, name, result)),
             written: moved("write"),
             read: moved("read"),
+            wear: declared::tier_wear(worker, name),
+            index: ["used", "budget"].map(|kind| declared::tier_index_bytes(worker, name, kind)),
         };
         handles.open.set(1.0);
         self.tiers.insert(tier, handles);
@@ -77,15 +85,15 @@ impl TierMeters {
     }
 
     /// A write of a record of so many bytes ended.
-    pub(crate) fn wrote(&self, tier: Tier, end: WriteEnd, bytes: u64, elapsed: Duration) {
-        if let Some(handles) = self.tiers.get(&tier).filter(|_| end == WriteEnd::Written) {
+    pub(crate) fn wrote(&mut self, tier: Tier, end: WriteEnd, bytes: u64, elapsed: Duration) {
+        if let Some(handles) = self.tiers.get_mut(&tier).filter(|_| end == WriteEnd::Written) {
             handles.written.count(bytes, elapsed);
         }
     }
 
     /// A read of a record of so many bytes ended.
-    pub(crate) fn read(&self, tier: Tier, end: ReadEnd, bytes: u64, elapsed: Duration) {
-        if let Some(handles) = self.tiers.get(&tier).filter(|_| end == ReadEnd::Good) {
+    pub(crate) fn read(&mut self, tier: Tier, end: ReadEnd, bytes: u64, elapsed: Duration) {
+        if let Some(handles) = self.tiers.get_mut(&tier).filter(|_| end == ReadEnd::Good) {
             handles.read.count(bytes, elapsed);
         }
     }
@@ -108,7 +116,7 @@ impl Handles {
     fn publish(&self, stats: &TierStats) {
         let TierStats { free, writing, held, hits, misses, .. } = *stats;
         let TierStats { written, existed, read, evictions, quota_evictions, refused, quota_refused, .. } = *stats;
-        let TierStats { late, failed, corrupt, missing, .. } = *stats;
+        let TierStats { late, failed, corrupt, missing, found, index_bytes, index_bytes_max, .. } = *stats;
         for (gauge, value) in self.records.iter().zip([free, writing, held]) {
             gauge.set(f64::from(value));
         }
@@ -127,7 +135,14 @@ impl Handles {
             failed,
             corrupt,
             missing,
+            found,
         ];
+        for (gauge, bytes) in self.index.iter().zip([index_bytes, index_bytes_max]) {
+            gauge.set(bytes as f64);
+        }
+        if self.read.sum > 0 {
+            self.wear.set(self.written.sum as f64 / self.read.sum as f64);
+        }
         for (counter, value) in self.moves.iter().zip(moves) {
             counter.absolute(value);
         }
@@ -135,8 +150,9 @@ impl Handles {
 }
 
 impl Moved {
-    fn count(&self, bytes: u64, elapsed: Duration) {
+    fn count(&mut self, bytes: u64, elapsed: Duration) {
         self.bytes.increment(bytes);
+        self.sum += bytes;
         self.time.record(elapsed.as_secs_f64());
     }
 }

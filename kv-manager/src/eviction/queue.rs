@@ -19,6 +19,9 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
+    /// Bytes that each slot takes.
+    pub(crate) const SLOT_BYTES: usize = size_of::<Link>();
+
     /// An empty queue for the slots below `slots`.
     pub(crate) fn new(slots: u32) -> Self {
         Self { links: vec![Link::default(); slots as usize], oldest: None, newest: None, len: 0 }

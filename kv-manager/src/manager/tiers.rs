@@ -31,6 +31,13 @@ impl KvManager {
         }
     }
 
+    /// A prompt looks for these records, which others wrote to the tier: they are remembered in place of what was used longest ago.
+    pub fn find(&mut self, tier: Tier, records: &[(GroupId, BlockHash)]) {
+        if let Some(shelves) = self.tiers.get_mut(&tier) {
+            records.iter().for_each(|&(group, hash)| shelves.find(group, hash));
+        }
+    }
+
     /// Others gave these records of the tier up.
     pub fn forget(&mut self, tier: Tier, records: &[(GroupId, BlockHash)]) {
         if let Some(shelves) = self.tiers.get_mut(&tier) {

@@ -32,6 +32,16 @@ impl Seen {
         first
     }
 
+    /// Identities that are remembered.
+    pub(super) fn len(&self) -> usize {
+        self.order.len()
+    }
+
+    /// How many that may become.
+    pub(super) fn max(&self) -> usize {
+        self.max
+    }
+
     /// Asserts that the bound holds.
     pub(super) fn check(&self) {
         let Self { known, order, max } = self;

@@ -58,6 +58,14 @@ struct Wanted {
 /// Identities that are remembered for each slot.
 const SEEN_PER_SLOT: usize = 2;
 
+/// What a slot takes here, whatever it holds: its entry, its place on the list of free ones, in the order of uses and in the accounts of
+/// tenants.
+const SLOT_BYTES: usize = size_of::<Entry>() + size_of::<u32>() + Queue::SLOT_BYTES + Tenants::SLOT_BYTES;
+/// What one that holds something takes beside that: a map of it that is half full.
+const HELD_BYTES: usize = 2 * size_of::<(BlockHash, u32)>();
+/// What an identity that was seen takes: in a set that is half full, and in the order.
+const SEEN_BYTES: usize = 3 * size_of::<(GroupId, BlockHash)>();
+
 /// One tier of one worker.
 #[derive(Clone)]
 pub(crate) struct Shelves {
@@ -177,6 +185,28 @@ impl Shelves {
             shelf.hold(slot, hash);
             self.assert_conserved();
         }
+    }
+
+    /// Others wrote the record, and a prompt looks for it: it is held, in place of what was used longest ago if no slot is free.
+    pub(crate) fn find(&mut self, group: GroupId, hash: BlockHash) {
+        self.stats.found += 1;
+        let Some(shelf) = self.shelves.get_mut(at(group)) else { return };
+        if self.writing.contains(&(group, hash)) {
+            return;
+        }
+        match shelf.index.get(&hash).copied() {
+            // What is read is in no order.
+            Some(slot) if shelf.entries[slot as usize].readers == 0 => {
+                shelf.stir(slot);
+                shelf.rest(slot);
+            }
+            Some(_) => {}
+            None => {
+                let Some(slot) = shelf.take(Tenant::UNKNOWN, &mut self.stats) else { return };
+                shelf.hold(slot, hash);
+            }
+        }
+        self.assert_conserved();
     }
 
     /// Others gave the record up.
@@ -342,6 +372,8 @@ impl Shelves {
             writing: self.writing.len() as u32,
             held: (total - free - self.writing.len()) as u32,
             backlog: self.backlog.len() as u32,
+            index_bytes: (SLOT_BYTES * total + HELD_BYTES * (total - free) + SEEN_BYTES * self.seen.len()) as u64,
+            index_bytes_max: ((SLOT_BYTES + HELD_BYTES) * total + SEEN_BYTES * self.seen.max()) as u64,
             ..self.stats
         }
     }

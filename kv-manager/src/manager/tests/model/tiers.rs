@@ -31,6 +31,8 @@ pub(super) enum Op {
         tokens: u32,
         block: prop::sample::Index,
         told: bool,
+        /// A prompt looks for it.
+        wanted: bool,
     },
     /// Somebody takes away what was shared.
     Vanish {
@@ -56,8 +58,8 @@ pub(super) fn op() -> impl Strategy<Value = Op> {
         6 => prop::option::weighted(0.2, prop::sample::select(vec![ReadEnd::Unread, ReadEnd::Abandoned, ReadEnd::Failed]))
             .prop_map(|lost| Op::Read { lost }),
         1 => index().prop_map(|record| Op::Flip { record }),
-        2 => (prop::sample::select(SHARED.to_vec()), 0..12u32, 1..30u32, index(), any::<bool>())
-            .prop_map(|(tier, split, tokens, block, told)| Op::Share { tier, split, tokens, block, told }),
+        2 => (prop::sample::select(SHARED.to_vec()), 0..12u32, 1..30u32, index(), any::<(bool, bool)>())
+            .prop_map(|(tier, split, tokens, block, (told, wanted))| Op::Share { tier, split, tokens, block, told, wanted }),
         1 => (index(), any::<bool>()).prop_map(|(record, told)| Op::Vanish { record, told }),
         1 => (prop::sample::select(Tier::ALL.to_vec()), prop::bool::weighted(0.7))
             .prop_map(|(tier, open)| Op::Switch { tier, open }),
@@ -161,7 +163,7 @@ impl World {
                     self.below.flipped.insert(*record.get(&spots));
                 }
             }
-            Op::Share { tier, split, tokens, block, told } => {
+            Op::Share { tier, split, tokens, block, told, wanted } => {
                 let tokens = prompt(split, tokens);
                 let chain = self.chain(&tokens);
                 if chain.is_empty() {
@@ -173,7 +175,9 @@ impl World {
                 for group in (0..self.config.groups.len()).map(|group| GroupId(group as u16)) {
                     let spot = (tier, group, u128::from_le_bytes(hash.0));
                     self.below.records.entry(spot).or_insert((hash, bytes.clone()));
-                    if told {
+                    if wanted {
+                        self.kv.find(tier, &[(group, hash)]);
+                    } else if told {
                         self.kv.learn(tier, &[(group, hash)]);
                     }
                 }
