@@ -4,7 +4,7 @@
 //! The lock is the proof of life: the system gives it back when its holder ends, however it ends. A file gets its name when it is
 //! whole and locked, so one that is not locked is a dead worker's. It goes with the value that holds its lock.
 
-use rustix::fs::{AtFlags, CWD, FallocateFlags, FlockOperation, Mode, OFlags};
+use rustix::fs::{AtFlags, CWD, FallocateFlags, FlockOperation, Mode, OFlags, Timespec, Timestamps};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 use std::fs::DirBuilder;
@@ -131,6 +131,22 @@ impl SlabFile {
         self.held = false;
         // It was held, so it can be given back; and it is when the file is closed.
         let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
+    }
+
+    /// Says to whoever answers for the file that it is read: the time of its last change is now, which its mapping does not touch.
+    pub(super) fn touch(&self) {
+        let omit = Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_OMIT };
+        let now = Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_NOW };
+        let times = Timestamps { last_access: omit, last_modification: now };
+        if let Err(error) = rustix::fs::futimens(&self.file, &times) {
+            tracing::debug!(path = %self.path.display(), %error, "a slab's readers cannot say that they read it");
+        }
+    }
+
+    /// What is another when somebody touched the file.
+    pub(super) fn touched(&self) -> Option<(i64, i64)> {
+        let stat = rustix::fs::fstat(&self.file).ok()?;
+        Some((stat.st_mtime, i64::try_from(stat.st_mtime_nsec).ok()?))
     }
 
     /// Whether this value holds the lock.

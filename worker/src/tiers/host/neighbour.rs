@@ -5,19 +5,28 @@ use crate::tiers::records::{Records, Spot};
 use domain::{BlockHash, GroupId};
 use kv_manager::tiers::{ReadEnd, Slot, TierRead};
 use std::collections::HashMap;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// How often a slab's readers say that they read it: much more often than one that nobody reads is removed.
+const TELL_EVERY: Duration = Duration::from_secs(60);
 
 /// A slab that is read.
 pub(super) struct Neighbour {
     pub(super) view: View,
-    /// When something was read from it last.
+    /// When something was read from it last, by anybody as far as this one knows.
     pub(super) read_at: Instant,
+    /// When this one last told others that it reads it.
+    told_at: Option<Instant>,
+    /// What others told last that read it.
+    touched: Option<(i64, i64)>,
     /// Since when its owner is known to be dead.
     pub(super) dead_since: Option<Instant>,
     /// The word of changes that the last whole look began with.
     changes: Option<u64>,
     /// Where the next look goes on, with the word that this one began with.
     going_on: Option<(usize, u64)>,
+    /// Where telling again of what is known goes on.
+    telling: Option<usize>,
     entries: Vec<Entry>,
     index: HashMap<(GroupId, BlockHash), Slot>,
 }
@@ -40,7 +49,19 @@ impl Neighbour {
     pub(super) fn new(view: View, now: Instant) -> Self {
         let entries = vec![Entry::default(); view.shape.groups() * view.shape.slots as usize];
         let index = HashMap::new();
-        Self { view, read_at: now, dead_since: None, changes: None, going_on: None, entries, index }
+        let touched = view.file.touched();
+        Self {
+            view,
+            read_at: now,
+            told_at: None,
+            touched,
+            dead_since: None,
+            changes: None,
+            going_on: None,
+            telling: None,
+            entries,
+            index,
+        }
     }
 
     pub(super) fn holds(&self, record: &(GroupId, BlockHash)) -> bool {
@@ -50,6 +71,44 @@ impl Neighbour {
     /// All that it holds.
     pub(super) fn records(&self) -> impl Iterator<Item = (GroupId, BlockHash)> {
         self.index.keys().copied()
+    }
+
+    /// Something was read from it. Whoever answers for it is told every so often.
+    pub(super) fn was_read(&mut self, now: Instant) {
+        self.read_at = now;
+        if self.told_at.is_none_or(|told| now >= told + TELL_EVERY) {
+            self.told_at = Some(now);
+            self.view.file.touch();
+        }
+    }
+
+    /// Looks whether others read from it.
+    pub(super) fn hear(&mut self, now: Instant) {
+        let touched = self.view.file.touched();
+        if std::mem::replace(&mut self.touched, touched) != touched {
+            self.read_at = now;
+        }
+    }
+
+    /// The next looks tell of all that it holds once more.
+    pub(super) fn tell_again(&mut self) {
+        self.telling = Some(0);
+    }
+
+    /// Goes on telling again, until `max` records were told. Whether there is more.
+    pub(super) fn go_on_telling(&mut self, found: &mut Found, max: usize) -> bool {
+        let Some(from) = self.telling.take() else { return false };
+        let slots = self.view.shape.slots as usize;
+        for at in from..self.entries.len() {
+            if found.learned.len() + found.gone.len() >= max {
+                self.telling = Some(at);
+                return true;
+            }
+            if let Some(hash) = self.entries[at].hash {
+                found.learned.push((GroupId((at / slots) as u16), hash));
+            }
+        }
+        false
     }
 
     /// Looks at the directory until `max` records were found or gone. Whether there is more.

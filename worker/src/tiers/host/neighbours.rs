@@ -19,9 +19,11 @@ use std::time::{Duration, Instant};
 use transport::Memory;
 
 /// Slabs that are read at once; what is beyond them is not looked at.
-const NEIGHBOURS_MAX: usize = 32;
+pub(super) const NEIGHBOURS_MAX: usize = 32;
 /// Slabs that are passed over at once, of other models or versions.
 const FOREIGN_MAX: usize = 64;
+/// How often all is told once more where slabs hold more than the worker remembers: something may have been forgotten meanwhile.
+pub(super) const RETELL_EVERY: Duration = Duration::from_secs(60);
 /// Records that a look tells of, at most: the step loop takes note of them one by one.
 const FOUND_MAX: usize = 1024;
 /// A slab whose owner died is left to others for so long, who may have more room.
@@ -41,6 +43,9 @@ pub(super) struct Neighbours {
     /// Those that were adopted, the first one first.
     adopted: Vec<String>,
     foreign: BTreeMap<String, Foreign>,
+    /// Records of a group that the worker remembers, and when it is told of all of them again if there are more.
+    known_max: usize,
+    retell: Option<Instant>,
     /// What slabs held that are read no more, and nobody was told of.
     dropped: Vec<(GroupId, BlockHash)>,
 }
@@ -62,10 +67,28 @@ pub(super) struct Counts {
 }
 
 impl Neighbours {
-    /// None yet. `own` is the file that is none of others.
-    pub(super) fn new(name: String, shared: Shared, own: String, layout: &KvLayout, weights: [u8; 32]) -> Self {
-        let (known, adopted, foreign) = (BTreeMap::new(), Vec::new(), BTreeMap::new());
-        Self { name, shared, own, layout: layout.clone(), weights, known, adopted, foreign, dropped: Vec::new() }
+    /// None yet. `own` is the file that is none of others; so many records of each group are remembered.
+    pub(super) fn new(
+        name: String,
+        shared: Shared,
+        own: String,
+        layout: &KvLayout,
+        weights: [u8; 32],
+        known_max: usize,
+    ) -> Self {
+        Self {
+            name,
+            shared,
+            own,
+            layout: layout.clone(),
+            weights,
+            known: BTreeMap::new(),
+            adopted: Vec::new(),
+            foreign: BTreeMap::new(),
+            known_max,
+            retell: None,
+            dropped: Vec::new(),
+        }
     }
 
     pub(super) fn counts(&self) -> Counts {
@@ -87,9 +110,26 @@ impl Neighbours {
         for neighbour in self.known.values_mut() {
             more |= neighbour.look(&mut found, FOUND_MAX);
         }
+        more |= self.tell_again(now, &mut found);
         // What another one still holds is not gone.
         found.gone.retain(|record| !self.known.values().any(|neighbour| neighbour.holds(record)));
         (found, more)
+    }
+
+    /// Tells of what slabs hold once more, every so often, where there is more than is remembered. Whether there is more to tell.
+    fn tell_again(&mut self, now: Instant, found: &mut Found) -> bool {
+        let slots: usize = self.known.values().map(|neighbour| neighbour.view.shape.slots as usize).sum();
+        if slots <= self.known_max {
+            self.retell = None;
+        } else if *self.retell.get_or_insert(now + RETELL_EVERY) <= now {
+            self.retell = Some(now + RETELL_EVERY);
+            self.known.values_mut().for_each(Neighbour::tell_again);
+        }
+        let mut more = false;
+        for neighbour in self.known.values_mut() {
+            more |= neighbour.go_on_telling(found, FOUND_MAX);
+        }
+        more
     }
 
     /// Reads a record out of the first slab that has it.
@@ -103,7 +143,7 @@ impl Neighbours {
             // SAFETY: as the caller says.
             match unsafe { neighbour.read(records, read, frame) } {
                 Ok(ReadEnd::Good) => {
-                    neighbour.read_at = now;
+                    neighbour.was_read(now);
                     return ReadEnd::Good;
                 }
                 Ok(_) => {}
@@ -207,6 +247,7 @@ impl Neighbours {
             tracing::info!(tier = self.name, slab = name, "a dead worker's slab is adopted");
             self.adopted.push(name);
         }
+        self.known.values_mut().filter(|neighbour| neighbour.view.file.is_held()).for_each(|adopted| adopted.hear(now));
         let idle = |name: &String| self.known[name].read_at + IDLE_MAX <= now;
         let too_large = |name: &String| self.known[name].view.file.len() as u64 > self.shared.adopted_bytes;
         let given_up: Vec<String> = self.adopted.iter().filter(|name| idle(name) || too_large(name)).cloned().collect();

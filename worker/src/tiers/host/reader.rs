@@ -1,6 +1,6 @@
 //! The thread that reads what other workers of the host hold, and looks for that between reads, so that no prompt waits for a look.
 
-use super::neighbours::{Counts, Neighbours};
+use super::neighbours::{Counts, NEIGHBOURS_MAX, Neighbours};
 use super::{HostConfig, Shared};
 use crate::tiers::carrier::{Carrier, Ends, Order, Waiting, What, now, orders};
 use crate::tiers::records::{Records, Spot};
@@ -19,8 +19,9 @@ use transport::Memory;
 /// How often others' slabs are looked at, and how soon again where one look did not see all.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 const LOOK_ON: Duration = Duration::from_millis(5);
-/// Records of others that are remembered, for each slot of one's own, and at most.
-const KNOWN_PER_SLOT: u32 = 8;
+/// Records of others that are remembered, for each slot of one's own, and at most: all that as many slabs of one's own size hold as
+/// are read.
+const KNOWN_PER_SLOT: u32 = NEIGHBOURS_MAX as u32;
 const KNOWN_MAX: u32 = 1 << 18;
 
 /// Opens the tier of what others hold, beside one's own slab of so many slots of each group.
@@ -34,12 +35,13 @@ pub(super) fn over(
 ) -> io::Result<TierParts> {
     let records = Records::new(layout, pools);
     let frame = vec![0; HEADER + records.len_max()];
-    let neighbours = Neighbours::new(config.name.clone(), shared.clone(), config.file_name(), layout, config.weights);
+    let known = slots.saturating_mul(KNOWN_PER_SLOT).min(KNOWN_MAX);
+    let (name, own, weights) = (config.name.clone(), config.file_name(), config.weights);
+    let neighbours = Neighbours::new(name, shared.clone(), own, layout, weights, known as usize);
     let (order, inbox) = orders();
     let (ends, meters) = (Ends::new(sink), Meters::new(config.worker));
     let work = Reader { records, neighbours, frame, ends, inbox, due: now(), meters };
     let carrier = Carrier::start(format!("{}-neighbours", config.name), order, move || work.run())?;
-    let known = slots.saturating_mul(KNOWN_PER_SLOT).min(KNOWN_MAX);
     let slots = vec![known; layout.groups.len()];
     let size = TierConfig { slots, writes_max: 0, backlog_max: 0, write: WritePolicy::Never };
     Ok(TierParts { tier: Tier::Neighbours, mover: Box::new(carrier), config: size, records: Vec::new() })

@@ -2,12 +2,17 @@
 
 use super::*;
 use crate::tiers::host::shape::Shape;
-use crate::tiers::rig::layout;
+use crate::tiers::host::tests::config;
+use crate::tiers::host::{HostConfig, over as own};
+use crate::tiers::rig::{Rig, block, hash, layout, pools, slot};
 use std::os::unix::fs::PermissionsExt;
+use std::sync::mpsc::channel;
 use tempfile::TempDir;
 
 const WEIGHTS: [u8; 32] = [1; 32];
 const SLOTS: u32 = 4;
+/// More than all slabs have together, but in one test.
+const KNOWN_MAX: usize = 64;
 
 struct Host(TempDir);
 
@@ -31,7 +36,7 @@ impl Host {
     fn worker(&self, name: &str, slabs: u64) -> Neighbours {
         let len = Shape::new(&layout(), WEIGHTS, SLOTS).len() as u64;
         let shared = Shared { folder: self.0.path().to_owned(), adopted_bytes: len * slabs };
-        Neighbours::new(name.to_owned(), shared, format!("{name}{SUFFIX}"), &layout(), WEIGHTS)
+        Neighbours::new(name.to_owned(), shared, format!("{name}{SUFFIX}"), &layout(), WEIGHTS, KNOWN_MAX)
     }
 
     fn names(&self) -> Vec<String> {
@@ -130,4 +135,47 @@ fn a_folder_that_is_not_in_memory_is_refused() {
     let made = SlabFile::create(std::path::Path::new("/proc"), "a.slab", HEAD, &[]);
     let error = made.map(|_| ()).expect_err("it is no tmpfs").to_string();
     assert!(error.contains("/proc is no tmpfs"), "{error}");
+}
+
+/// Whoever adopted it need not read it itself.
+#[test]
+fn a_dead_slab_stays_as_long_as_anybody_reads_it() {
+    let (host, start) = (Host::new(), crate::tiers::carrier::now());
+    host.dead("a.slab", WEIGHTS);
+    let (mut one, mut other) = (host.worker("one", 1), host.worker("other", 1));
+    assert_eq!(look(&mut one, start), counts(0, 1, 0));
+    assert_eq!(look(&mut other, start), counts(1, 0, 0));
+    let mut read = |at: Instant| {
+        // The system's clock of files turns a few hundred times a second.
+        std::thread::sleep(Duration::from_millis(20));
+        other.known.get_mut("a.slab").expect("it is read").was_read(at);
+    };
+    let idle = start + IDLE_MAX;
+    read(idle);
+    assert_eq!(look(&mut one, idle), counts(0, 1, 0), "somebody reads it");
+    read(idle + IDLE_MAX / 2);
+    assert_eq!(look(&mut one, idle + IDLE_MAX / 2), counts(0, 1, 0));
+    assert_eq!(look(&mut one, idle + IDLE_MAX), counts(0, 1, 0), "somebody read it since");
+    assert_eq!(look(&mut one, idle + 2 * IDLE_MAX), counts(0, 0, 0), "nobody reads it any more");
+}
+
+#[test]
+fn what_was_not_remembered_is_told_again() {
+    let (host, start) = (Host::new(), crate::tiers::carrier::now());
+    let shared = Shared { folder: host.0.path().to_owned(), adopted_bytes: 0 };
+    let config = HostConfig { weights: WEIGHTS, shared: Some(shared.clone()), ..config() };
+    let (pools, lent) = pools();
+    let (sink, ends) = channel();
+    let (parts, _memory) = own(&config, &layout(), lent, move |end| drop(sink.send(end))).expect("it opens");
+    let mut owner = Rig::new(parts, ends, pools);
+    (0..3).for_each(|name| assert!(owner.write(slot(0, name), block(0, 0), hash(name as u8))));
+    for (known_max, again) in [(1, 3), (1 << 20, 0)] {
+        let mut worker =
+            Neighbours::new("one".to_owned(), shared.clone(), "one.slab".to_owned(), &layout(), WEIGHTS, known_max);
+        let mut learned = |at| worker.look(at).0.learned.len();
+        assert_eq!(learned(start), 3);
+        assert_eq!(learned(start + RETELL_EVERY / 2), 0, "it is told once");
+        assert_eq!(learned(start + RETELL_EVERY), again, "{known_max} are remembered");
+        assert_eq!(learned(start + RETELL_EVERY), 0);
+    }
 }
