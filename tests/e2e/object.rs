@@ -17,7 +17,11 @@ const BLOCK_TOKENS: u32 = 32;
 /// Full blocks of all prompts.
 const BLOCKS: u32 = ASKS * (TOKENS / BLOCK_TOKENS);
 
-fn start(store: &Store, device: Option<(&str, &str)>) -> Server {
+fn start(store: &Store, more: &[(&str, &str)]) -> Server {
+    started(store, &FLAGS, more)
+}
+
+fn started(store: &Store, flags: &[&str], more: &[(&str, &str)]) -> Server {
     let endpoint = format!("http://{}", store.address);
     let mut environment = vec![
         ("BATON_OBJECT__ENDPOINT", endpoint.as_str()),
@@ -27,8 +31,8 @@ fn start(store: &Store, device: Option<(&str, &str)>) -> Server {
         ("AWS_ACCESS_KEY_ID", "key"),
         ("AWS_SECRET_ACCESS_KEY", "secret"),
     ];
-    environment.extend(device);
-    Server::start_with(&FLAGS, &environment)
+    environment.extend_from_slice(more);
+    Server::start_with(flags, &environment)
 }
 
 fn moved(server: &Server, result: &str) -> f64 {
@@ -65,11 +69,11 @@ fn raw(store: &Store, method: &str, key: &str, body: &[u8]) -> Vec<u8> {
 #[test]
 fn workers_share_a_store_that_may_die_and_return() {
     let (expected, mut store) = (expected(&FLAGS), Store::start());
-    let first = start(&store, None);
+    let first = start(&store, &[]);
     assert_eq!(round(&first, &expected), 0);
     until_known(&first);
     // What another worker computed is there for the first prompt of a new one.
-    let second = start(&store, Some(SMALL));
+    let second = start(&store, &[SMALL]);
     until_known(&second);
     let (said, cached) = asks()[0].whole(&second);
     assert_eq!(said, expected[0]);
@@ -93,10 +97,69 @@ fn workers_share_a_store_that_may_die_and_return() {
     second.settled();
 }
 
+/// Objects that a worker remembers here: fewer than there are, and more than three prompts have.
+const KNOWN_MAX: u32 = 70;
+
+/// The store has more than a worker remembers: what a prompt needs is looked up beside its computation, and there for the next one.
+#[test]
+fn what_a_store_has_beyond_what_is_remembered_is_found_by_who_needs_it() {
+    let (expected, store) = (expected(&FLAGS), Store::start());
+    let first = start(&store, &[]);
+    round(&first, &expected);
+    until_known(&first);
+    drop(first);
+    let known_max = KNOWN_MAX.to_string();
+    // What is written is known to be there, too: nothing is before its second use.
+    let more = [SMALL, ("BATON_OBJECT__KNOWN_MAX", &*known_max), ("BATON_OBJECT__WRITE", "second-use")];
+    let second = start(&store, &more);
+    let held = || second.metrics().sum("baton_tier_records", &[("tier", "object"), ("state", "held")]);
+    until("as much to be known as is remembered", || (held() >= f64::from(KNOWN_MAX)).then_some(()));
+    let blocks = f64::from(TOKENS / BLOCK_TOKENS);
+    let lookups = |result| second.metrics().sum("baton_tier_lookups_total", &[("tier", "object"), ("result", result)]);
+    let ask = |at: usize| assert_eq!(asks()[at].whole(&second).0, expected[at]);
+    ask(0);
+    let unknown = until("the blocks of the prompt to be counted", || {
+        (lookups("hit") + lookups("miss") >= blocks).then(|| lookups("miss"))
+    });
+    assert!(unknown > 0.0, "all was known before: this shows nothing");
+    until("what was not known to be found", || (moved(&second, "found") >= unknown).then_some(()));
+    // Others take its room on the device, at least some of it.
+    (1..4).for_each(ask);
+    second.settled();
+    let (hit, miss) = (lookups("hit"), lookups("miss"));
+    ask(0);
+    until("its blocks to be counted again", || (lookups("hit") > hit).then_some(()));
+    assert_eq!(lookups("miss") - miss, 0.0, "blocks are not known though they were found");
+    second.settled();
+}
+
+/// Computing takes so long that what was found is loaded for the prompt that looked for it, before that is computed.
+#[test]
+fn what_is_found_is_loaded_towards_its_prompt() {
+    let store = Store::start();
+    let slow = ["--device", "sim", "--set", "engine.chunk_tokens=32", "--set", "kv.device_bytes=64MiB"];
+    let flags = |speed| [&FLAGS[..], &slow[..], &["--set", speed][..]].concat();
+    // It lists what is there once, before there is anything.
+    let more = [("BATON_OBJECT__LIST_S", "3600"), ("BATON_OBJECT__WRITE", "second-use")];
+    let second = started(&store, &flags("sim.speed_percent=2"), &more);
+    let prompt: Vec<u32> = (0..TOKENS).map(|n| 300 + n * 7 % 1400).collect();
+    let ask = Ask::completion("tiny-rust", json!(prompt), json!({ "seed": 1, "max_tokens": 12 }));
+    let first = started(&store, &flags("sim.speed_percent=0"), &[]);
+    let said = ask.whole(&first).0;
+    let blocks = f64::from(TOKENS / BLOCK_TOKENS);
+    until("all blocks to be in the store", || (moved(&first, "written") >= blocks).then_some(()));
+    let (again, cached) = ask.whole(&second);
+    assert_eq!(again, said);
+    assert!(cached > 0, "nothing of the prompt came from the store");
+    assert!(moved(&second, "found") > 0.0);
+    second.settled();
+    first.settled();
+}
+
 #[test]
 fn an_object_with_a_flipped_byte_is_not_used_and_gives_way_to_a_good_one() {
     let (expected, store) = (expected(&FLAGS), Store::start());
-    let first = start(&store, None);
+    let first = start(&store, &[]);
     round(&first, &expected);
     until_known(&first);
     drop(first);
@@ -117,7 +180,7 @@ fn an_object_with_a_flipped_byte_is_not_used_and_gives_way_to_a_good_one() {
     }
     assert!(objects >= BLOCKS as usize, "{objects} objects");
 
-    let second = start(&store, None);
+    let second = start(&store, &[]);
     until_known(&second);
     assert_eq!(round(&second, &expected), 0, "prompt tokens came from objects that are wrong");
     until("wrong objects", || (moved(&second, "corrupt") > 0.0).then_some(()));

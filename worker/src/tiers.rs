@@ -16,6 +16,7 @@ mod object;
 mod records;
 #[cfg(test)]
 mod rig;
+mod seek;
 #[cfg(test)]
 mod tests;
 
@@ -57,6 +58,10 @@ pub trait TierMover: Send {
 
     /// The reads of the load shall end soon.
     fn cancel(&mut self, key: SeqKey);
+
+    /// The prompt needs these records, from the first on, and nobody knows them to be there. A tier that others write to too looks for
+    /// them and tells what it [found](TierEnd::Found); elsewhere there is nothing to find.
+    fn seek(&mut self, _prompt: SeqKey, _chain: &[BlockHash]) {}
 }
 
 /// The end of a move, or of a tier.
@@ -108,6 +113,17 @@ pub enum TierEnd {
         /// What is there.
         records: Vec<(GroupId, BlockHash)>,
     },
+    /// What a prompt [looked for](TierMover::seek) is there.
+    Found {
+        /// Which.
+        tier: Tier,
+        /// For which prompt.
+        prompt: SeqKey,
+        /// What is there.
+        records: Vec<(GroupId, BlockHash)>,
+        /// There is no more to come.
+        last: bool,
+    },
     /// Others gave records of the tier up.
     Forgotten {
         /// Which.
@@ -124,7 +140,7 @@ impl TierEnd {
             Self::Wrote { write, .. } => write.place.tier,
             Self::Read { read, .. } => read.place.tier,
             Self::Settled { tier, .. } | Self::Off { tier, .. } | Self::On { tier } => *tier,
-            Self::Learned { tier, .. } | Self::Forgotten { tier, .. } => *tier,
+            Self::Learned { tier, .. } | Self::Found { tier, .. } | Self::Forgotten { tier, .. } => *tier,
         }
     }
 }
@@ -148,8 +164,16 @@ enum Stage {
     New,
     /// It waited already: for room not again.
     Waited,
+    /// It is queued, or computed already: it waits for nothing, and may have no room yet.
+    Queued,
     /// It has its room and is computed: it waits for nothing.
     Begun,
+}
+
+impl Stage {
+    fn is_queued(self) -> bool {
+        matches!(self, Self::Queued | Self::Begun)
+    }
 }
 
 impl Core {
@@ -190,8 +214,10 @@ impl Core {
         let blocks = (job.tokens.saturating_sub(1) / size) as usize;
         let chain = &sequence.chain[..blocks.min(sequence.chain.len())];
         let cached = self.kv.cached_tokens(chain);
+        let loadable = self.kv.loadable_tokens(chain, cached);
         if new {
             self.kv.count_lookups(chain, cached);
+            seek::seek(&mut self.tiers, job.key, &sequence.chain[(loadable / size) as usize..]);
         }
         // Whoever comes while others wait for room keeps its place behind them, whether or not it needs a tier: else they would
         // wait for as long as others come.
@@ -199,7 +225,6 @@ impl Core {
             self.loads.wait(*job);
             return true;
         }
-        let loadable = self.kv.loadable_tokens(chain, cached);
         let missing = loadable - cached;
         if missing == 0 {
             return false;
@@ -223,7 +248,7 @@ impl Core {
                     Way::Both
                 }
             }
-            Way::Load | Way::Both if stage == Stage::Begun => {
+            Way::Load | Way::Both if stage.is_queued() => {
                 if room {
                     Way::Both
                 } else {
@@ -237,7 +262,7 @@ impl Core {
         if way == Way::Compute {
             return false;
         }
-        let waits = way == Way::Load && stage != Stage::Begun;
+        let waits = way == Way::Load && !stage.is_queued();
         let shared = coming.map_or(cached, |(_, blocks, _)| blocks * size);
         if waits && new && !self.has_room_for(job.tokens - shared) && self.frees_room() {
             self.loads.wait(*job);
@@ -316,6 +341,12 @@ impl Core {
             }
             TierEnd::Settled { .. } | TierEnd::Off { .. } | TierEnd::On { .. } => {}
             TierEnd::Learned { tier, records } => self.kv.learn(tier, &records),
+            TierEnd::Found { tier, prompt, records, last } => {
+                self.kv.find(tier, &records);
+                if last {
+                    self.load_beside(now, prompt);
+                }
+            }
             TierEnd::Forgotten { tier, records } => self.kv.forget(tier, &records),
         }
         self.write_to_tiers();

@@ -1,7 +1,7 @@
 //! A tier as its worker's step loop has it: what moves its bytes, and whether it is relied on.
 
 use super::{LOAD_WAIT_MAX, TierEnd, TierMover};
-use domain::{SeqKey, Time};
+use domain::{BlockHash, SeqKey, Time};
 use kv_manager::tiers::{ReadEnd, TierRead, TierWrite, WriteEnd};
 
 /// A tier. It is relied on unless it says itself that it fails, or says nothing at all: a device that hangs, or a thread that is gone,
@@ -41,6 +41,13 @@ impl Below {
         self.mover.cancel(load);
     }
 
+    /// A prompt needs these records, which nobody knows to be there.
+    pub(crate) fn seek(&mut self, prompt: SeqKey, chain: &[BlockHash]) {
+        if self.is_relied_on() {
+            self.mover.seek(prompt, chain);
+        }
+    }
+
     /// A load is overdue for which reads of this tier have not ended.
     pub(crate) fn overdue(&mut self, now: Time) {
         self.silent |= now.since(self.moved) >= LOAD_WAIT_MAX;
@@ -56,7 +63,7 @@ impl Below {
             TierEnd::Settled { moved, .. } => *moved,
             TierEnd::Off { .. } => return self.fails = true,
             TierEnd::On { .. } => return self.fails = false,
-            TierEnd::Learned { .. } | TierEnd::Forgotten { .. } => return,
+            TierEnd::Learned { .. } | TierEnd::Found { .. } | TierEnd::Forgotten { .. } => return,
         };
         self.under_way -= 1;
         if moved {

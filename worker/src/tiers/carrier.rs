@@ -1,7 +1,7 @@
 //! What all movers have in common: the worker's end of the thread of a tier, the moves that wait in it, and how their ends get back.
 
 use super::{TierEnd, TierMover};
-use domain::SeqKey;
+use domain::{BlockHash, SeqKey};
 use kv_manager::tiers::{Place, ReadEnd, TierRead, TierWrite, WriteEnd};
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
@@ -18,6 +18,8 @@ const ENDS_MAX: usize = 16;
 pub(super) enum Order {
     Move(Move),
     Cancel(SeqKey),
+    /// A prompt needs these records, which nobody here knows of.
+    Seek(SeqKey, Vec<BlockHash>),
     Ended(TransferId, Ended),
     Close,
 }
@@ -190,6 +192,10 @@ impl TierMover for Carrier {
 
     fn cancel(&mut self, key: SeqKey) {
         self.order(Order::Cancel(key));
+    }
+
+    fn seek(&mut self, prompt: SeqKey, chain: &[BlockHash]) {
+        self.order(Order::Seek(prompt, chain.to_vec()));
     }
 }
 

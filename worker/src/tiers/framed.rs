@@ -51,6 +51,14 @@ pub(super) trait Store: Send {
     /// What is there is not the record.
     fn wrong(&mut self, read: &TierRead);
 
+    /// A prompt needs these records, which nobody here knows of: they may be looked for, for others wrote them perhaps.
+    fn seek(&mut self, _prompt: SeqKey, _chain: Vec<BlockHash>) {}
+
+    /// What was begun beside moves and looks ended: what the worker is to be told of it.
+    fn chore_ended(&mut self, _id: TransferId, _end: Ended) -> Option<TierEnd> {
+        None
+    }
+
     /// Begins to look for what others wrote, where that is due. An answer is also the sign that a store is there again.
     fn look(&mut self) -> Option<Result<TransferId, String>>;
 
@@ -143,6 +151,8 @@ impl<S: Store> Framed<S> {
             match one {
                 Order::Move(one) => self.state.waiting.push(one),
                 Order::Cancel(key) => drop(cancelled.insert(key)),
+                Order::Seek(prompt, chain) if !self.state.off && !self.state.closed => self.store.seek(prompt, chain),
+                Order::Seek(..) => {}
                 Order::Ended(id, end) => self.state.ended.push_back((id, end)),
                 Order::Close => {
                     self.state.closed = true;
@@ -197,9 +207,8 @@ impl<S: Store> Framed<S> {
             return self.looked(end);
         }
         let Some((one, frame)) = self.state.under_way.remove(&id) else {
-            // Nobody waits for it: a wrong record was to be taken away.
-            if let Ended::Failed(reason) = end {
-                tracing::warn!(tier = self.name, reason, "a wrong record stays where it is");
+            if let Some(told) = self.store.chore_ended(id, end) {
+                self.ends.tell(told);
             }
             return;
         };

@@ -2,10 +2,12 @@
 //!
 //! A record is an object of its own, its header and then its bytes, under a key that its identity, group and layout make: so whoever
 //! has the same block names it alike, and a store that is asked to take an object only if there is none has each once. What
-//! others wrote is found by listing the store in the background, a page at a time, at start and every so often; no prompt waits
-//! for that. While the store is away nobody waits for it either: moves fail at once, and it is listed again after pauses that grow.
+//! others wrote is found by listing the store in the background, a page at a time, at start and every so often. A store may have more
+//! than is remembered, so what a prompt needs and nobody knows of is looked up too, beside its computation. No prompt waits for
+//! either. While the store is away nobody waits for it either: moves fail at once, and it is listed again after pauses that grow.
 
 mod rounds;
+mod trails;
 
 use super::carrier::{Carrier, Ended, Order, What, now, orders};
 use super::framed::{FRAMES_MAX, Framed, Store, frames};
@@ -13,7 +15,7 @@ use super::records::Records;
 use super::{BACKLOG_MAX, TierEnd, TierParts};
 use crate::inbox::Inbox;
 use crate::memory::Pool;
-use domain::{BlockHash, GroupId, KvLayout};
+use domain::{BlockHash, GroupId, KvLayout, SeqKey};
 use engine::device::Device;
 use kv_manager::tiers::header::{HEADER, VERSION};
 use kv_manager::tiers::{Tier, TierConfig, TierRead, TierWrite, WritePolicy};
@@ -21,6 +23,7 @@ use rounds::{PAGE_KEYS, Rounds};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
+use trails::{Found, Trails};
 use transport::{
     Memory, ObjectConfig, ObjectCredentials, ObjectError, ObjectMover, ObjectOutcome, ObjectPiece, ObjectReport,
     ObjectWork, RegionId, SealedMemory, TransferId,
@@ -28,7 +31,7 @@ use transport::{
 
 /// Records being written at once: the rest of the frames is for those that somebody waits for.
 const WRITES_MAX: usize = 4;
-/// Objects that are listed or deleted beside those that are moved.
+/// Objects that are listed, looked for or deleted beside those that are moved.
 const CHORES_MAX: usize = 64;
 /// How long the store may say nothing before a request is repeated, and how long a request may take with its repetitions: less
 /// than a prompt waits for its load.
@@ -95,7 +98,8 @@ pub fn open_object_tier(
     let keys = Keys::new(&config.prefix, layout);
     let listed_max = config.known_max as usize * layout.groups.len();
     let rounds = Rounds::new(now(), listed_max, config.list_every);
-    let store = Objects { name: config.name.clone(), mover, region, keys, rounds };
+    let trails = Trails::new(keys.groups);
+    let store = Objects { name: config.name.clone(), mover, region, keys, rounds, trails };
     let memory: Arc<dyn Memory> = memory;
     let sink = Box::new(move |end: TierEnd| input.tier_ended(end));
     let work = Framed::new(config.name.clone(), records, sink, theirs, store, memory, frame_bytes);
@@ -158,12 +162,26 @@ struct Objects {
     region: RegionId,
     keys: Keys,
     rounds: Rounds,
+    trails: Trails,
 }
 
 impl Objects {
     fn post(&self, work: ObjectWork) -> Result<TransferId, String> {
         let transfer = self.mover.prepare(work).map_err(|error| error.to_string())?;
         self.mover.post(&transfer).map_err(|error| error.to_string())
+    }
+
+    /// Asks for as much of what prompts look for as may be under way.
+    fn ask(&mut self) {
+        while let Some(question) = self.trails.next() {
+            match self.post(ObjectWork::Look { key: self.keys.of(question.group, question.hash) }) {
+                Ok(id) => self.trails.asked(id, question),
+                Err(reason) => {
+                    tracing::debug!(tier = self.name, reason, "nothing more is looked for");
+                    self.trails.clear();
+                }
+            }
+        }
     }
 }
 
@@ -206,6 +224,32 @@ impl Store for Objects {
         }
     }
 
+    fn seek(&mut self, prompt: SeqKey, chain: Vec<BlockHash>) {
+        self.trails.follow(prompt, chain);
+        self.ask();
+    }
+
+    fn chore_ended(&mut self, id: TransferId, end: Ended) -> Option<TierEnd> {
+        if !self.trails.is_asked(id) {
+            if let Ended::Failed(reason) = end {
+                tracing::warn!(tier = self.name, reason, "a wrong record stays where it is");
+            }
+            return None;
+        }
+        let there = match end {
+            Ended::Done => Some(true),
+            Ended::Missing => Some(false),
+            Ended::Failed(reason) => {
+                tracing::warn!(tier = self.name, reason, "the store does not say what it has");
+                None
+            }
+            _ => None,
+        };
+        let found = self.trails.answered(id, there);
+        self.ask();
+        found.map(|Found { prompt, records, last }| TierEnd::Found { tier: Self::TIER, prompt, records, last })
+    }
+
     fn look(&mut self) -> Option<Result<TransferId, String>> {
         if self.rounds.listing || now() < self.rounds.due {
             return None;
@@ -221,6 +265,7 @@ impl Store for Objects {
     }
 
     fn failed(&mut self) {
+        self.trails.clear();
         // The next listing shows whether the store is there again.
         self.rounds.rest(now());
     }

@@ -75,8 +75,8 @@ impl Reader {
                     match one {
                         Order::Move(one) => waiting.push(one),
                         Order::Cancel(key) => drop(cancelled.insert(key)),
-                        // Nothing of it ends elsewhere.
-                        Order::Ended(..) => {}
+                        // Nothing of it ends elsewhere, and all that is there is known.
+                        Order::Ended(..) | Order::Seek(..) => {}
                         Order::Close => return,
                     }
                     order = self.inbox.try_recv().ok();
