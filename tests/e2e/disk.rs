@@ -120,6 +120,54 @@ fn a_second_use_is_written_and_prefill_workers_load_as_well() {
     server.settled();
 }
 
+fn is_open(server: &Server) -> bool {
+    server.metrics().sum("baton_tier_open", &[("tier", "disk")]) > 0.0
+}
+
+/// Its files are cut again and again behind its back, while it is asked: reads fail, or bring what was never written.
+#[test]
+fn a_disk_that_fails_under_load_costs_no_answer() {
+    let flags = ["--prefill", "0"];
+    let (expected, folder) = (expected(&flags), Folder::new("disk-fails"));
+    let server = start(&flags, &folder, "through");
+    round(&server, &expected);
+    until("writes", || (moved(&server, "written") >= f64::from(ASKS)).then_some(()));
+    let wrong = || ["corrupt", "failed"].iter().map(|result| moved(&server, result)).sum::<f64>() > 0.0;
+    until("the disk to fail", || {
+        for path in records(&folder) {
+            let file = fs::File::options().write(true).open(&path).expect("it is there");
+            file.set_len(0).expect("it can be cut");
+        }
+        round(&server, &expected);
+        (!is_open(&server) || wrong()).then_some(())
+    });
+    round(&server, &expected);
+    server.settled();
+}
+
+/// A device that fails when the service starts is as one that fails later: the service goes on without it, and says so.
+#[test]
+fn a_service_starts_without_a_disk_that_fails() {
+    let flags = ["--prefill", "0"];
+    let (expected, folder) = (expected(&flags), Folder::new("disk-dead"));
+    let server = start(&flags, &folder, "through");
+    round(&server, &expected);
+    assert!(is_open(&server));
+    drop(server);
+    for path in records(&folder) {
+        // Room for the next log cannot be taken there: the system says that the device is none for that.
+        let next = path.with_file_name("log.new");
+        fs::remove_file(&next).expect("it is there");
+        std::os::unix::fs::symlink("/dev/full", &next).expect("it can be made");
+    }
+    let server = start(&flags, &folder, "through");
+    assert!(!is_open(&server), "a tier is relied on that could not be opened");
+    assert!(server.log().contains("a tier is off"), "{}", server.log());
+    assert_eq!(round(&server, &expected), 0);
+    round(&server, &expected);
+    server.settled();
+}
+
 #[test]
 fn a_tier_is_one_workers_alone_and_wrong_settings_are_told() {
     let folder = Folder::new("disk-alone");

@@ -6,6 +6,7 @@ use domain::Encoding;
 use engine::device::Device;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use std::{fs, io};
 use transport::ObjectCredentials;
 use worker::{
     DiskConfig, DiskError, HostConfig, HostError, Inbox, Shared, StoreConfig, TierParts, WorkerConfig, open_disk_tier,
@@ -85,12 +86,13 @@ fn disk(
         return Ok(None);
     }
     // One that is made here might be where a disk was to be mounted.
-    if let Some(missing) = folders.iter().find(|folder| !folder.is_dir()) {
+    if let Some(missing) = folders.iter().find(|folder| is_missing(folder)) {
         return Err(format!("disk.folders: there is no folder {}: make it, or mount its disk", missing.display()));
     }
     let folders: Vec<PathBuf> = folders.into_iter().map(|folder| folder.join(&worker.name)).collect();
     let tier = DiskConfig {
         name: worker.name.clone(),
+        worker: worker.id,
         folders,
         bytes: config.disk.bytes.0,
         write: config.disk.write.into(),
@@ -98,11 +100,19 @@ fn disk(
     };
     open_disk_tier(&tier, &worker.layout, device, inbox).map(Some).map_err(|error| match error {
         DiskError::TooSmall { .. } => format!("disk.bytes: {error}"),
-        DiskError::System { ref source, .. } if source.kind() == std::io::ErrorKind::StorageFull => {
+        DiskError::System { ref source, .. } if source.kind() == io::ErrorKind::StorageFull => {
             format!("disk.bytes: {error}")
         }
         error => format!("disk.folders: {error}"),
     })
+}
+
+/// Whether there is no such folder. One that cannot be looked at may be of a disk that fails.
+fn is_missing(folder: &Path) -> bool {
+    match fs::metadata(folder) {
+        Ok(found) => !found.is_dir(),
+        Err(error) => matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory),
+    }
 }
 
 fn object(

@@ -6,20 +6,22 @@ mod shelves;
 use super::carrier::{Carrier, Ended, Order, What, orders};
 use super::framed::{FRAMES_MAX, Framed, Store, frames};
 use super::records::Records;
-use super::{BACKLOG_MAX, SLOTS_MIN, TierEnd, TierParts};
+use super::{BACKLOG_MAX, SLOTS_MIN, TierEnd, TierMover, TierParts};
 use crate::inbox::Inbox;
 use crate::memory::Pool;
-use domain::{BlockHash, GroupId, KvLayout};
+use domain::{BlockHash, GroupId, KvLayout, SeqKey, WorkerId};
 use engine::device::Device;
 use kv_manager::tiers::{Tier, TierConfig, TierRead, TierRecord, TierWrite, WritePolicy};
 use log::LogFile;
 use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use shelves::Shelves;
 use std::fs::{self, File};
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
+use telemetry::metrics::tier_recovered;
 use transport::{
     Direction, FILE_ALIGN, FileBatch, FileConfig, FileCopy, FileEnd, FileError, FileId, FileMover, FileSpec, Memory,
     RegionId, SealedMemory, TransferId,
@@ -35,6 +37,8 @@ const WRITES_MAX: usize = 2;
 pub struct DiskConfig {
     /// Name for people.
     pub name: String,
+    /// Whose it is.
+    pub worker: WorkerId,
     /// Its folders, at least one, of this tier alone, one for each device. Made where they do not exist.
     pub folders: Vec<PathBuf>,
     /// Bytes that it may take, in all folders together.
@@ -74,7 +78,8 @@ pub enum DiskError {
     },
 }
 
-/// Opens a tier for the pools of `device`, which have this layout, and the worker with this inbox. Errors: [`DiskError`].
+/// Opens a tier for the pools of `device`, which have this layout, and the worker with this inbox. Where a device fails, the tier is off
+/// from the beginning, as it would be had that happened later. Errors: [`DiskError`], of what its settings or its user can mend.
 pub fn open_disk_tier(
     config: &DiskConfig,
     layout: &KvLayout,
@@ -82,7 +87,55 @@ pub fn open_disk_tier(
     inbox: &Inbox,
 ) -> Result<TierParts, DiskError> {
     let input = inbox.input();
-    over(config, layout, Pool::all(device, layout), move |end| input.tier_ended(end))
+    let opened = over(config, layout, Pool::all(device, layout), move |end| input.tier_ended(end));
+    opened.or_else(|error| {
+        if !error.is_of_a_device() {
+            return Err(error);
+        }
+        // The first that the worker hears of the tier, so it asks it for nothing.
+        inbox.input().tier_ended(TierEnd::Off { tier: Tier::Disk, reason: error.to_string() });
+        let slots = vec![0; layout.groups.len()];
+        let size = TierConfig { slots, writes_max: 0, backlog_max: 0, write: WritePolicy::Never };
+        Ok(TierParts { tier: Tier::Disk, mover: Box::new(Closed), config: size, records: Vec::new() })
+    })
+}
+
+/// In place of a tier that could not be opened, which is off for ever.
+struct Closed;
+
+impl TierMover for Closed {
+    fn write(&mut self, write: TierWrite) {
+        panic!("{write:?} goes to a tier that is off");
+    }
+
+    fn read(&mut self, _: SeqKey, read: TierRead) {
+        panic!("{read:?} is of a tier that is off");
+    }
+
+    fn cancel(&mut self, _: SeqKey) {}
+}
+
+impl DiskError {
+    /// Whether a device, or the system behind it, fails, and no setting is wrong.
+    fn is_of_a_device(&self) -> bool {
+        const OF_DEVICES: [Errno; 8] = [
+            Errno::IO,
+            Errno::NOSPC,
+            Errno::ROFS,
+            Errno::NODEV,
+            Errno::NXIO,
+            Errno::DQUOT,
+            Errno::STALE,
+            Errno::UCLEAN,
+        ];
+        let Self::System { source, .. } = self else { return false };
+        let of_a_device = |errno: Errno| match source.raw_os_error() {
+            Some(raw) => raw == errno.raw_os_error(),
+            // The mover of files tells the path in place of the number. Files that do not fit are too large by their setting.
+            None => errno != Errno::NOSPC && source.kind() == io::Error::from(errno).kind(),
+        };
+        OF_DEVICES.into_iter().any(of_a_device)
+    }
 }
 
 /// The same for pools in any memory. `sink` gets the end of each move, from the tier's thread; it may wait, but not for ever.
@@ -106,7 +159,7 @@ fn over(
         let path = folder.join("lock");
         let lock = File::create(&path).map_err(system(&path))?;
         flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|errno| match errno {
-            rustix::io::Errno::WOULDBLOCK => DiskError::InUse { folder: folder.clone() },
+            Errno::WOULDBLOCK => DiskError::InUse { folder: folder.clone() },
             errno => DiskError::System { path: path.clone(), source: errno.into() },
         })?;
         locks.push(lock);
@@ -114,10 +167,11 @@ fn over(
     let first = &config.folders[0];
     let log = first.join("log");
     let slots = shelves.slots as usize * layout.groups.len();
-    let (log, replay) = LogFile::open(log.clone(), shelves.shape(layout), slots).map_err(system(&log))?;
+    let (log, replay) =
+        LogFile::open(log.clone(), shelves.shape(layout, &config.folders), slots).map_err(system(&log))?;
     if replay.foreign {
         let name = &config.name;
-        tracing::warn!(tier = name, folder = %first.display(), "what the disk tier held is of another model or size: it is not used");
+        tracing::warn!(tier = name, folder = %first.display(), "what the disk tier held is of another model, size or list of folders: it is not used");
     }
     let (order, inbox) = orders();
     let ends = order.clone();
@@ -129,6 +183,11 @@ fn over(
     let spec = FileSpec { paths, bytes: shelves.bytes(), stripe_bytes: STRIPE_BYTES };
     let file = mover.open(&spec).map_err(system(first))?;
     let (records, corrupt, torn) = (replay.records.len(), replay.corrupt, replay.torn);
+    for (result, count) in
+        [("known", records), ("corrupt", corrupt), ("torn", torn.into()), ("foreign", replay.foreign.into())]
+    {
+        tier_recovered(config.worker, Tier::Disk.name(), result).absolute(count as u64);
+    }
     let (folder, bytes) = (first.display(), shelves.bytes());
     tracing::info!(tier = config.name, %folder, bytes, records, corrupt, torn, slots, "the disk tier is open");
 
@@ -221,5 +280,7 @@ impl Store for Files {
     }
 }
 
+#[cfg(test)]
+mod crashes;
 #[cfg(test)]
 mod tests;

@@ -1,24 +1,63 @@
 //! The file of a tier's log: read at start, appended to, and written anew when most of it is overruled.
+//!
+//! Its room on the device is taken beforehand, like that of the records, and as much again for the next log beside it: a file system
+//! that others fill keeps no record from being noted.
 
+use domain::{BlockHash, GroupId};
 use kv_manager::tiers::log::{self, Replay};
 use kv_manager::tiers::{Slot, TierRecord};
-use std::collections::BTreeMap;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
+use rustix::fs::{FallocateFlags, fallocate};
+use rustix::io::Errno;
+use std::collections::{BTreeMap, HashMap};
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 /// So many entries more than there are slots, and the log is written anew.
-const OVERRULED_MAX: usize = 64 << 10;
+pub(super) const OVERRULED_MAX: usize = 64 << 10;
 
 /// The log of an open tier.
 pub(super) struct LogFile {
     path: PathBuf,
     shape: u64,
     file: File,
-    /// What each slot has.
-    held: BTreeMap<Slot, TierRecord>,
+    /// The next log, still empty. `None`: there was no room for it.
+    spare: Option<File>,
+    held: Held,
     entries: usize,
     slots: usize,
+}
+
+/// What the slots have, by the last word on each slot and on each identity.
+#[derive(Default)]
+struct Held {
+    /// The oldest first.
+    by_age: BTreeMap<u64, TierRecord>,
+    slots: HashMap<Slot, u64>,
+    identities: HashMap<(GroupId, BlockHash), u64>,
+    next: u64,
+}
+
+impl Held {
+    fn put(&mut self, record: TierRecord) {
+        let identity = (record.slot.group, record.hash);
+        for older in [self.slots.remove(&record.slot), self.identities.remove(&identity)].into_iter().flatten() {
+            if let Some(TierRecord { slot, hash, .. }) = self.by_age.remove(&older) {
+                self.slots.remove(&slot);
+                self.identities.remove(&(slot.group, hash));
+            }
+        }
+        self.slots.insert(record.slot, self.next);
+        self.identities.insert(identity, self.next);
+        self.by_age.insert(self.next, record);
+        self.next += 1;
+    }
+
+    /// The oldest first.
+    fn records(&self) -> Vec<TierRecord> {
+        self.by_age.values().copied().collect()
+    }
 }
 
 impl LogFile {
@@ -31,55 +70,85 @@ impl LogFile {
             Err(error) => return Err(error),
         };
         let mut replay = log::replay(&bytes, shape);
-        // The last entry of a slot counts, and of an identity too.
-        let (mut held, mut kept) = (BTreeMap::new(), BTreeMap::new());
-        for (age, &record) in replay.records.iter().enumerate().rev() {
-            let TierRecord { slot, hash, .. } = record;
-            if !held.contains_key(&slot) && !kept.contains_key(&(slot.group, hash)) {
-                held.insert(slot, record);
-                kept.insert((slot.group, hash), age);
-            }
-        }
-        let mut age = 0..;
-        replay.records.retain(|record| age.next() == kept.get(&(record.slot.group, record.hash)).copied());
-        let file = rewrite(&path, shape, &replay.records)?;
-        let entries = replay.records.len();
-        Ok((Self { path, shape, file, held, entries, slots }, replay))
+        let mut held = Held::default();
+        replay.records.iter().for_each(|&record| held.put(record));
+        replay.records = held.records();
+        let file = spare(&path, slots)?;
+        let entries = write(&file, shape, &replay.records)?;
+        let file = replace(&path, file)?;
+        let spare = Some(spare(&path, slots)?);
+        Ok((Self { path, shape, file, spare, held, entries, slots }, replay))
     }
 
     /// Notes that the slot has the record. Errors: of the system; then the log is as it was.
     pub(super) fn append(&mut self, record: TierRecord) -> io::Result<()> {
-        self.held.insert(record.slot, record);
         if self.entries >= self.slots + OVERRULED_MAX {
-            let records: Vec<_> = self.held.values().copied().collect();
-            self.file = rewrite(&self.path, self.shape, &records)?;
-            self.entries = records.len();
-            return Ok(());
+            self.rewrite()?;
         }
-        if let Err(error) = self.file.write_all(&log::entry(&record)) {
-            // A part of an entry would put all that follow where nobody looks for them.
-            self.file.set_len((log::HEAD + self.entries * log::ENTRY) as u64)?;
-            return Err(error);
-        }
+        // At its place: what is left of one that failed is written over.
+        self.file.write_all_at(&log::entry(&record), (log::HEAD + self.entries * log::ENTRY) as u64)?;
         self.entries += 1;
+        self.held.put(record);
+        Ok(())
+    }
+
+    /// Writes a log beside the old one and then in its place, so that there is one at any time.
+    fn rewrite(&mut self) -> io::Result<()> {
+        let new = match self.spare.take() {
+            Some(new) => new,
+            None => spare(&self.path, self.slots)?,
+        };
+        let entries = write(&new, self.shape, &self.held.records())?;
+        self.file = replace(&self.path, new)?;
+        self.entries = entries;
+        // With the room that the old one gave back.
+        match spare(&self.path, self.slots) {
+            Ok(spare) => self.spare = Some(spare),
+            Err(error) => tracing::warn!(path = %self.path.display(), %error, "there is no room for the next log yet"),
+        }
         Ok(())
     }
 }
 
-/// Writes a log beside the old one and then in its place, so that there is one at any time.
-fn rewrite(path: &Path, shape: u64, records: &[TierRecord]) -> io::Result<File> {
-    let new = path.with_extension("new");
+/// The log's bytes at most, of a tier with so many slots: its head, and an entry more than [`OVERRULED_MAX`] beyond the slots.
+fn bytes_max(slots: usize) -> u64 {
+    (log::HEAD + (slots + OVERRULED_MAX + 1) * log::ENTRY) as u64
+}
+
+fn beside(path: &Path) -> PathBuf {
+    path.with_extension("new")
+}
+
+/// An empty file beside the log, with room for all that the next log may become.
+fn spare(path: &Path, slots: usize) -> io::Result<File> {
+    let file = File::create(beside(path))?;
+    match fallocate(&file, FallocateFlags::KEEP_SIZE, 0, bytes_max(slots)) {
+        // Room that was not taken beforehand may be missing later; the write that finds it missing fails.
+        Ok(()) | Err(Errno::OPNOTSUPP) => Ok(file),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// Writes a whole log into the empty file. Its entries.
+fn write(file: &File, shape: u64, records: &[TierRecord]) -> io::Result<usize> {
     let mut bytes = log::head(shape).to_vec();
     records.iter().for_each(|record| bytes.extend_from_slice(&log::entry(record)));
-    fs::write(&new, bytes)?;
-    fs::rename(&new, path)?;
-    OpenOptions::new().append(true).open(path)
+    file.write_all_at(&bytes, 0)?;
+    Ok(records.len())
+}
+
+/// The file beside the log is the log from now on.
+fn replace(path: &Path, new: File) -> io::Result<File> {
+    fs::rename(beside(path), path)?;
+    Ok(new)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use domain::{BlockHash, GroupId, Tenant};
+    use domain::Tenant;
+    use kv_manager::tiers::{Tier, TierConfig, WritePolicy};
+    use kv_manager::{EvictionPolicy, GroupConfig, KvConfig, KvManager, Quotas, Watermarks};
 
     /// The record of this name in that slot, whose tenant follows from the name.
     fn record(at: u32, name: u32) -> TierRecord {
@@ -119,5 +188,100 @@ mod tests {
         assert!(replay.foreign && replay.records.is_empty());
         let (_, replay) = LogFile::open(path, 7, 4).expect("it opens");
         assert!(replay.foreign, "what was of another shape was replaced");
+    }
+
+    fn open(path: &Path) -> (LogFile, Vec<TierRecord>) {
+        let (log, replay) = LogFile::open(path.to_owned(), 7, 4).expect("it opens");
+        (log, replay.records)
+    }
+
+    /// Rewriting keeps the order of writes, and an identity is where it was written last, whichever slot has the higher number.
+    #[test]
+    fn a_log_that_is_written_anew_says_the_same() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("log");
+        let (mut log, _) = open(&path);
+        // Identity 1 moves from slot 3 to slot 0, which are written in an order that is not theirs.
+        let last = [record(2, 5), record(0, 1), record(1, 4)];
+        for one in [record(3, 1), record(1, 2)].into_iter().chain(last) {
+            log.append(one).expect("it is written");
+        }
+        let entries = log.entries;
+        log.rewrite().expect("it is written");
+        assert!(log.entries < entries && log.spare.is_some());
+        assert_eq!(log::replay(&fs::read(&path).expect("it is there"), 7).records, last);
+        drop(log);
+        let (_, records) = open(&path);
+        assert_eq!(records, last);
+    }
+
+    #[test]
+    fn what_could_not_be_noted_is_not_held_and_what_follows_is() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("log");
+        let (mut log, _) = open(&path);
+        log.append(record(0, 1)).expect("it is written");
+        // Of a write that failed, a part may be there.
+        let good = std::mem::replace(&mut log.file, File::open(&path).expect("it is there"));
+        log.append(record(1, 2)).expect_err("it is open for reading alone");
+        good.write_all_at(&log::entry(&record(1, 2))[..7], fs::metadata(&path).expect("it is there").len())
+            .expect("it is written");
+        log.file = good;
+        log.append(record(2, 3)).expect("it is written");
+        let expected = [record(0, 1), record(2, 3)];
+        assert_eq!(log.held.records(), expected);
+        drop(log);
+        assert_eq!(open(&path).1, expected);
+    }
+
+    #[test]
+    fn the_room_of_a_log_and_of_the_next_one_is_taken_beforehand() {
+        use std::os::unix::fs::MetadataExt;
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("log");
+        let (mut log, _) = open(&path);
+        for _ in 0..2 {
+            for path in [path.clone(), beside(&path)] {
+                let taken = fs::metadata(&path).expect("it is there").blocks() * 512;
+                assert!(taken >= bytes_max(4), "{taken} bytes of {}", path.display());
+            }
+            log.rewrite().expect("it is written");
+        }
+    }
+
+    /// A log of a large disk, whose every slot was written twice, is known again whole and in its order. How long that takes is told, for
+    /// docs/benchmarks.md.
+    #[test]
+    fn a_log_of_many_records_is_known_again() {
+        const RECORDS: u32 = 200_000;
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("log");
+        let last: Vec<_> = (0..RECORDS).map(|n| record((n * 7919 + 13) % RECORDS, RECORDS + n)).collect();
+        let mut bytes = log::head(7).to_vec();
+        let entries = (0..RECORDS).map(|n| record(n, n)).chain(last.iter().copied());
+        entries.for_each(|record| bytes.extend_from_slice(&log::entry(&record)));
+        fs::write(&path, bytes).expect("it is written");
+        let begun = crate::tiers::carrier::now();
+        let (log, replay) = LogFile::open(path, 7, RECORDS as usize).expect("it opens");
+        let opened = crate::tiers::carrier::now().duration_since(begun);
+        assert!(replay.records == last && log.entries == last.len(), "{} records", replay.records.len());
+        let size = TierConfig { slots: vec![RECORDS], writes_max: 1, backlog_max: 1, write: WritePolicy::Never };
+        let mut kv = KvManager::new(KvConfig {
+            block_tokens: 16,
+            groups: vec![GroupConfig { blocks: 4, window: None }],
+            eviction: EvictionPolicy::Lru,
+            watermarks: Watermarks::default(),
+            pinned_percent: 0,
+            quotas: Quotas::default(),
+            park_after: None,
+            reserve_blocks: 0,
+            answers_max: 1,
+            leases_max: 1,
+        });
+        let begun = crate::tiers::carrier::now();
+        kv.add_tier(Tier::Disk, size, &replay.records);
+        let known = crate::tiers::carrier::now().duration_since(begun);
+        assert_eq!(kv.tier_records().next(), Some((Tier::Disk, GroupId(0), RECORDS as usize)));
+        println!("{RECORDS} records: log {opened:?}, index {known:?}");
     }
 }

@@ -10,13 +10,20 @@ use std::os::unix::fs::FileExt;
 use std::sync::mpsc::channel;
 use tempfile::TempDir;
 
-fn config(folder: &TempDir) -> DiskConfig {
+pub(super) fn config(folder: &TempDir) -> DiskConfig {
     let folders = ["one", "two"].map(|name| folder.path().join(name)).to_vec();
-    DiskConfig { name: "test".to_owned(), folders, bytes: 1 << 20, write: WritePolicy::Through, depth: 4 }
+    DiskConfig {
+        name: "test".to_owned(),
+        worker: WorkerId(1),
+        folders,
+        bytes: 1 << 20,
+        write: WritePolicy::Through,
+        depth: 4,
+    }
 }
 
 /// With the records that it held.
-fn open(config: &DiskConfig) -> Result<(Rig, Vec<TierRecord>), DiskError> {
+pub(super) fn open(config: &DiskConfig) -> Result<(Rig, Vec<TierRecord>), DiskError> {
     open_in(config, Encoding::Exact)
 }
 
@@ -158,4 +165,46 @@ fn reads_that_are_cancelled_end_each_once() {
         settled += 1;
     }
     assert!(rig.ends.try_recv().is_err(), "something ended twice");
+}
+
+/// What lies in the files is of the folders that it was written to, in their order: with others every record would be read from
+/// elsewhere.
+#[test]
+fn folders_that_are_others_or_in_another_order_hold_nothing() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let written = config(&folder);
+    let (mut rig, _) = open(&written).expect("it opens");
+    assert!(rig.write(slot(0, 0), block(0, 1), hash(1)));
+    drop(rig);
+    let (first, second) = (written.folders[0].clone(), written.folders[1].clone());
+    // A slot has the same number in all of them, for the size is the same.
+    for folders in [vec![first.clone(), second.clone(), folder.path().join("three")], vec![first.clone()]] {
+        let log = std::fs::read(first.join("log")).expect("it is there");
+        let (_, records) = open(&DiskConfig { folders: folders.clone(), ..written.clone() }).expect("it opens");
+        assert_eq!(records, [], "{folders:?}");
+        std::fs::write(first.join("log"), log).expect("it is written");
+        assert_eq!(open(&written).expect("it opens").1.len(), 1, "with the folders that it was written to");
+    }
+    std::fs::copy(first.join("log"), second.join("log")).expect("it is copied");
+    let (_, records) = open(&DiskConfig { folders: vec![second, first], ..written }).expect("it opens");
+    assert_eq!(records, [], "in another order");
+}
+
+#[test]
+fn what_a_device_does_wrong_is_told_from_what_settings_do() {
+    let system = |source| DiskError::System { path: PathBuf::from("one"), source };
+    for errno in [Errno::IO, Errno::NOSPC, Errno::ROFS, Errno::NODEV] {
+        assert!(system(errno.into()).is_of_a_device(), "{errno}");
+    }
+    let told = |errno: Errno| io::Error::new(io::Error::from(errno).kind(), "one/records: told with its path");
+    for errno in [Errno::IO, Errno::ROFS] {
+        assert!(system(told(errno)).is_of_a_device(), "{errno}, told");
+    }
+    for error in [Errno::NOENT.into(), Errno::ACCESS.into(), Errno::INVAL.into(), told(Errno::NOSPC)] {
+        let error = system(error);
+        assert!(!error.is_of_a_device(), "{error}");
+    }
+    let folder = PathBuf::from("one");
+    assert!(!DiskError::InUse { folder }.is_of_a_device());
+    assert!(!DiskError::TooSmall { bytes: 1, slots: 0, each: 2 }.is_of_a_device());
 }
