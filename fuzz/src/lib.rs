@@ -18,16 +18,19 @@ pub use seeds::seeds;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All of them.
-pub const TARGETS: [Target; 11] = [
+pub const TARGETS: [Target; 14] = [
     ("config", targets::config),
     ("control", targets::control),
+    ("disk_log", targets::disk_log),
     ("gguf", targets::gguf),
     ("handoff", targets::handoff),
     ("metadata", targets::metadata),
     ("rdma_exchange", targets::rdma_exchange),
+    ("record_header", targets::record_header),
     ("request", targets::request),
     ("safetensors", targets::safetensors),
     ("session", targets::session),
+    ("slab", targets::slab),
     ("tcp_wire", targets::tcp_wire),
     ("trace", targets::trace),
 ];

@@ -3,8 +3,11 @@
 use domain::handoff::{Ask, Offer, OfferedGroup, PeerBody, PeerMessage};
 use domain::session::{FromWorker, Holder, Part, RouterHello, Submit, ToWorker};
 use domain::{
-    BlockHash, BlockId, Choice, Epoch, Generation, Incarnation, LeaseId, RequestId, SamplingParams, StepId, WorkerId,
+    BlockHash, BlockId, Choice, Epoch, Generation, GroupId, Incarnation, LeaseId, RequestId, SamplingParams, StepId,
+    Tenant, WorkerId,
 };
+use kv_manager::tiers::header::RecordHeader;
+use kv_manager::tiers::{Slot, TierRecord, log};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,8 +16,24 @@ pub fn seeds(name: &str) -> Vec<Vec<u8>> {
     match name {
         "session" => session(),
         "handoff" => handoff(),
+        "disk_log" => vec![disk_log()],
+        "record_header" => vec![record_header()],
+        "slab" => vec![worker::fuzzing::slab_seed()],
         _ => transport::fuzzing::seeds().into_iter().filter(|(of, _)| *of == name).map(|(_, bytes)| bytes).collect(),
     }
+}
+
+fn disk_log() -> Vec<u8> {
+    let record = |n: u32| {
+        let slot = Slot { group: GroupId((n % 2) as u16), slot: n / 2 };
+        log::entry(&TierRecord { slot, hash: BlockHash([n as u8; 16]), tenant: Tenant(n) })
+    };
+    log::head(7).into_iter().chain((0..6).flat_map(record)).collect()
+}
+
+fn record_header() -> Vec<u8> {
+    let hash = BlockHash([2; 16]);
+    RecordHeader { group: GroupId(1), hash, fingerprint: 3, len: 4, checksum: 5 }.encode().to_vec()
 }
 
 fn session() -> Vec<Vec<u8>> {

@@ -6,6 +6,8 @@ use engine::checkpoint::gguf::GgufFile;
 use engine::models::config::Config;
 use engine::models::read_spec;
 use engine::text::{ChatTemplate, Tokenizer};
+use kv_manager::tiers::header::RecordHeader;
+use kv_manager::tiers::log;
 use router::ModelCard;
 use rustix::fs::MemfdFlags;
 use std::fs;
@@ -32,6 +34,40 @@ pub fn handoff(bytes: &[u8]) {
     if let Ok(message) = proto::handoff::decode(bytes) {
         assert_eq!(proto::handoff::decode(&proto::handoff::encode(&message)), Ok(message));
     }
+}
+
+/// Logs of disk tiers. What is understood of one says the same when it is written again.
+pub fn disk_log(bytes: &[u8]) {
+    // The log of the shape that it says it is of, so that not only its head is looked at.
+    let shape = bytes.get(16..24).and_then(|shape| shape.try_into().ok()).map_or(0, u64::from_le_bytes);
+    let found = log::replay(bytes, shape);
+    assert!(found.bytes <= bytes.len());
+    if found.bytes > 0 {
+        let entries = (found.bytes - log::HEAD) / log::ENTRY;
+        assert_eq!(found.records.len() + found.corrupt, entries);
+        let mut again = log::head(shape).to_vec();
+        found.records.iter().for_each(|record| again.extend_from_slice(&log::entry(record)));
+        assert_eq!(log::replay(&again, shape).records, found.records);
+    } else {
+        assert!(found.records.is_empty());
+    }
+}
+
+/// Headers of records of tiers.
+pub fn record_header(bytes: &[u8]) {
+    let Some(bytes) = bytes.first_chunk() else { return };
+    if let Ok(header) = RecordHeader::decode(bytes) {
+        assert_eq!(&header.encode(), bytes);
+        assert_eq!(header.checksum_in(bytes), Ok(header.checksum));
+    }
+}
+
+/// Slabs that workers of a host share.
+pub fn slab(bytes: &[u8]) {
+    let folder = folder();
+    let path = folder.path().join("1.slab");
+    fs::write(&path, bytes).expect("it is written");
+    worker::fuzzing::slab(&path);
 }
 
 /// Bodies of OpenAI's API, with the bundled model.

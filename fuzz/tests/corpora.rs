@@ -74,4 +74,4 @@ macro_rules! targets {
     };
 }
 
-targets! { config control gguf handoff metadata rdma_exchange request safetensors session tcp_wire trace }
+targets! { config control disk_log gguf handoff metadata rdma_exchange record_header request safetensors session slab tcp_wire trace }

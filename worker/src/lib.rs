@@ -15,6 +15,9 @@ mod commands;
 mod config;
 mod core;
 mod fetches;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod inbox;
 mod lane_meters;
 mod machine;

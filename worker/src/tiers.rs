@@ -23,6 +23,8 @@ mod tests;
 pub(crate) use ahead::Pace;
 pub(crate) use below::Below;
 pub use disk::{DiskConfig, DiskError, open_disk_tier};
+#[cfg(feature = "fuzzing")]
+pub use host::fuzzing::{slab, slab_seed};
 pub use host::{FolderError, HostConfig, HostError, Shared, open_host_tier};
 pub(crate) use loads::Loads;
 pub use object::{StoreConfig, open_object_tier};

@@ -6,6 +6,8 @@
 //! they hold is a tier of its own ([`reader`]).
 
 mod file;
+#[cfg(feature = "fuzzing")]
+pub(super) mod fuzzing;
 mod neighbour;
 mod neighbours;
 mod reader;
