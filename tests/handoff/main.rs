@@ -8,6 +8,9 @@ mod migration;
 mod peer;
 mod prefix;
 mod protocol;
+#[path = "../../transport/tests/objects/store.rs"]
+mod store;
+mod tenants;
 
 use device::{Knobs, device, expected};
 use domain::session::{Failure, Part, ToWorker};

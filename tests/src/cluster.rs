@@ -9,12 +9,14 @@ use kv_manager::{EvictionPolicy, Quotas, Watermarks};
 use prefill_worker::Prefill;
 use scheduler::SchedulerConfig;
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
-use transport::Hub;
-use worker::{Answer, Clock, Command, HostConfig, SessionInput, Worker, WorkerConfig, WorkerParts};
-use worker::{agent_config, inbox, join, open_host_tier};
+use transport::{Hub, ObjectCredentials};
+use worker::{Answer, Clock, Command, Inbox, SessionInput, Worker, WorkerConfig, WorkerParts};
+use worker::{DiskConfig, HostConfig, Shared, StoreConfig, TierParts};
+use worker::{agent_config, inbox, join, open_disk_tier, open_host_tier, open_object_tier};
 
 /// The first prefill worker. All prefill workers have even ids.
 pub const PREFILL: WorkerId = WorkerId(0);
@@ -23,6 +25,8 @@ pub const DECODE: WorkerId = WorkerId(1);
 const PATIENCE: Duration = Duration::from_secs(60);
 const STEP_TOKENS_MAX: u32 = 1024;
 const SAMPLES_MAX: u32 = 128;
+/// Bytes of a disk tier.
+const TIER_BYTES: u64 = 4 << 20;
 
 /// How the workers are made.
 #[derive(Clone, Debug)]
@@ -45,6 +49,12 @@ pub struct Options {
     pub quotas: Quotas,
     /// Memory of each worker's host tier. 0: it has none.
     pub host_bytes: u64,
+    /// Where workers read each other's host tiers.
+    pub host_folder: Option<PathBuf>,
+    /// Where disk tiers are, a folder for each worker.
+    pub disk: Option<PathBuf>,
+    /// A store for their object tiers: its endpoint and bucket.
+    pub store: Option<(String, String)>,
     /// How long a reader waits for an offer, and then for room.
     pub handoff_wait: Duration,
     /// How long a reader waits for the answer to its release.
@@ -64,6 +74,9 @@ impl Options {
             pinned_percent: 0,
             quotas: Quotas::default(),
             host_bytes: 0,
+            host_folder: None,
+            disk: None,
+            store: None,
             handoff_wait: Duration::from_secs(30),
             answer_wait: Duration::from_secs(10),
         }
@@ -125,18 +138,7 @@ impl Cluster {
         self.end(id);
         let (config, inbox) = (config(&self.options, id, incarnation), inbox());
         let agent = join(&self.hub, &config, agent_config(&config), &*device, &inbox).expect("the agent starts");
-        // Nothing is written there but what is parked: no block of a test is used twice before.
-        let host = HostConfig {
-            name: id.to_string(),
-            worker: id,
-            life: incarnation,
-            weights: config.weights,
-            bytes: self.options.host_bytes,
-            write: WritePolicy::SecondUse,
-            shared: None,
-        };
-        let tier = || open_host_tier(&host, &config.layout, &*device, &inbox).expect("the tier opens");
-        let tiers = (host.bytes > 0).then(tier).unwrap_or_default();
+        let tiers = self.tiers(&config, &*device, &inbox);
         let worker = if id.0.is_multiple_of(2) {
             Worker::start(WorkerParts { config, role: Prefill::default(), device, agent, inbox, tiers })
         } else {
@@ -145,6 +147,52 @@ impl Cluster {
         let worker = worker.expect("the worker starts");
         let input = self.session(id, &worker);
         self.workers.insert(id, (worker, input));
+    }
+
+    fn tiers(&self, config: &WorkerConfig, device: &dyn Device, inbox: &Inbox) -> Vec<TierParts> {
+        let (id, layout, mut tiers) = (config.id, &config.layout, Vec::new());
+        let shared = |folder: &PathBuf| Shared { folder: folder.clone(), adopted_bytes: 0 };
+        let host = HostConfig {
+            name: id.to_string(),
+            worker: id,
+            life: config.incarnation,
+            weights: config.weights,
+            bytes: self.options.host_bytes,
+            // Of one's own nothing is written there but what is parked: no block of a test is used twice before.
+            write: if self.options.host_folder.is_some() { WritePolicy::Through } else { WritePolicy::SecondUse },
+            shared: self.options.host_folder.as_ref().map(shared),
+        };
+        if host.bytes > 0 {
+            tiers.extend(open_host_tier(&host, layout, device, inbox).expect("the tier opens"));
+        }
+        if let Some(folder) = &self.options.disk {
+            let disk = DiskConfig {
+                name: id.to_string(),
+                worker: id,
+                folders: vec![folder.join(id.to_string())],
+                bytes: TIER_BYTES,
+                write: WritePolicy::Through,
+                depth: 4,
+            };
+            tiers.push(open_disk_tier(&disk, layout, device, inbox).expect("the tier opens"));
+        }
+        if let Some((endpoint, bucket)) = &self.options.store {
+            let word = || "test".to_owned();
+            let store = StoreConfig {
+                name: id.to_string(),
+                endpoint: endpoint.clone(),
+                region: "us-east-1".to_owned(),
+                bucket: bucket.clone(),
+                prefix: String::new(),
+                credentials: ObjectCredentials { key_id: word(), secret: word(), token: None },
+                write: WritePolicy::Through,
+                requests_max: 8,
+                known_max: 1024,
+                list_every: Duration::from_secs(1),
+            };
+            tiers.push(open_object_tier(&store, layout, device, inbox).expect("the tier opens"));
+        }
+        tiers
     }
 
     fn session(&self, id: WorkerId, worker: &Worker) -> SessionInput {
