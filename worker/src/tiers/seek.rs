@@ -24,7 +24,8 @@ impl Core {
             return;
         }
         let (tokens, samples) = (sequence.tokens.len() as u32, sequence.choices.len() as u16);
-        let waits = self.load_or_wait(now, &Job { key: prompt, tokens, samples, arrived: sequence.arrived }, Stage::Queued);
+        let waits =
+            self.load_or_wait(now, &Job { key: prompt, tokens, samples, arrived: sequence.arrived }, Stage::Queued);
         assert!(!waits, "a prompt that is queued does not wait for a load");
     }
 }
