@@ -37,6 +37,8 @@ pub(super) trait Store: Send {
     const FAILURES_MAX: u32;
     /// What could not be read once never can be: it is one record's fault, and not the store's.
     const FORGETS_UNREADABLE: bool;
+    /// So long is waited for one more of the moves that are under way to end, when the tier is closed.
+    const CLOSE_WAIT_MAX: Duration = Duration::from_secs(10);
 
     /// Begins to move a frame, whose bytes begin at `at` of the frames' memory; a record there has `len` bytes, its header and what
     /// is between them included. Errors: why it did not begin.
@@ -116,16 +118,22 @@ impl<S: Store> Framed<S> {
         Self { name, records, ends: Ends::new(sink), inbox, store, memory, frame_bytes, state }
     }
 
-    /// Returns once the tier is dropped and nothing is under way any more.
+    /// Returns once the tier is dropped and nothing is under way any more, or what is has taken too long: the store keeps the frames mapped
+    /// for as long as anybody may write them.
     pub(super) fn run(mut self) {
         while !self.state.closed || !self.state.under_way.is_empty() {
-            let patience = if self.state.closed { None } else { self.store.patience() };
+            let patience = if self.state.closed { Some(S::CLOSE_WAIT_MAX) } else { self.store.patience() };
             let order = match patience {
                 Some(patience) => self.inbox.recv_timeout(patience),
                 None => self.inbox.recv().map_err(|_| RecvTimeoutError::Disconnected),
             };
             let mut order = match order {
                 Ok(order) => Some(order),
+                Err(RecvTimeoutError::Timeout) if self.state.closed => {
+                    let moves = self.state.under_way.len();
+                    tracing::warn!(tier = self.name, moves, "the tier hangs: it is closed with moves under way");
+                    return;
+                }
                 Err(RecvTimeoutError::Timeout) => None,
                 Err(RecvTimeoutError::Disconnected) => return,
             };

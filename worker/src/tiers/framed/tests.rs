@@ -21,6 +21,7 @@ impl Store for Told {
     const RECORD_AT: usize = HEADER;
     const FAILURES_MAX: u32 = 3;
     const FORGETS_UNREADABLE: bool = true;
+    const CLOSE_WAIT_MAX: Duration = Duration::from_millis(50);
 
     fn begin(&mut self, _: &What, _: u64, _: usize) -> Result<TransferId, String> {
         self.moves += 1;
@@ -99,6 +100,15 @@ impl Bench {
             end => panic!("{end:?}"),
         }
     }
+}
+
+#[test]
+fn a_store_that_hangs_does_not_keep_its_tier_from_ending() {
+    let mut bench = bench();
+    bench.rig.ask(slot(0, 1), block(0, 0), hash(1), 0);
+    bench.begun.recv().expect("it begins");
+    // Returns, though the read never ends.
+    drop(bench);
 }
 
 /// What the store brings after that is thrown away, and its frames are used again.
