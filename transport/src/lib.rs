@@ -69,7 +69,7 @@ pub use files::{
 };
 pub use hub::Hub;
 pub use lane::{Lane, LaneParseError, LaneStatus, Probe};
-pub use memory::{DeregisterError, Memory, RegionId};
+pub use memory::{DeregisterError, DeviceMemory, Memory, RegionId};
 pub use metadata::ImportError;
 pub use objects::{
     ObjectConfig, ObjectCredentials, ObjectEnd, ObjectError, ObjectMover, ObjectOutcome, ObjectPiece,

@@ -145,7 +145,7 @@ impl Link {
     /// A region that this process can copy from.
     pub(crate) fn source(&self, id: RegionId) -> Option<Source> {
         match &self.way {
-            Way::Local(station) => station.region(id).map(Source::Own),
+            Way::Local(station) => station.region(id).filter(|memory| memory.device().is_none()).map(Source::Own),
             Way::Shm { regions, .. } => {
                 let regions = regions.lock().unwrap_or_else(PoisonError::into_inner);
                 regions.get(&id).cloned().flatten().map(Source::Mapped)

@@ -5,13 +5,28 @@ use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-/// Host memory that an agent may read from (as a peer's) or read into (as its own).
+/// How network cards get at the memory of a device, a GPU say.
+#[derive(Clone, Copy, Debug)]
+pub enum DeviceMemory<'a> {
+    /// By the dma-buf that its driver exports, from `offset` on.
+    DmaBuf {
+        /// The dma-buf.
+        file: BorrowedFd<'a>,
+        /// Where in it the memory begins, in bytes.
+        offset: u64,
+    },
+    /// By its address, which a module of the kernel knows (`nvidia_peermem`).
+    Peer,
+}
+
+/// Memory that an agent may read from (as a peer's) or read into (as its own): the host's, or a device's.
 ///
 /// # Safety
 /// Lanes copy by address, and check offsets against [`Memory::len`] alone. For as long as the value lives:
 ///
 /// - [`Memory::as_ptr`] and [`Memory::len`] always answer the same, from any thread;
-/// - so many bytes from there on are mapped and readable, and writable if anything reads into them;
+/// - so many bytes from there on are mapped and readable, and writable if anything reads into them; by network cards alone if
+///   [`Memory::device`] says so, which always answers the same, too;
 /// - no reference to any of them is alive while a transfer reads into it. Bytes that are read while their owner writes them arrive
 ///   torn, which whoever reads expects;
 /// - what [`Memory::file`] tells of has as many bytes from there on, and cannot shrink.
@@ -27,6 +42,11 @@ pub unsafe trait Memory: Send + Sync {
     /// The sealed memfd behind it and where in that it begins, a multiple of the page size: what other processes of the
     /// host map. `None`: they cannot.
     fn file(&self) -> Option<(BorrowedFd<'_>, u64)> {
+        None
+    }
+    /// How network cards get at it, if it is a device's. Nobody else does then, so that lanes other than `rdma` neither read out of it nor
+    /// into it. `None`: it is the host's.
+    fn device(&self) -> Option<DeviceMemory<'_>> {
         None
     }
     /// What it is made of, where that is KV which may travel encoded; alike at both ends of a read. `None`: it travels as it is.
@@ -96,6 +116,10 @@ unsafe impl Memory for Lent {
 
     fn len(&self) -> usize {
         self.0.len()
+    }
+
+    fn device(&self) -> Option<DeviceMemory<'_>> {
+        self.0.device()
     }
 
     fn file(&self) -> Option<(BorrowedFd<'_>, u64)> {

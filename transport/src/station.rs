@@ -158,8 +158,10 @@ impl Station {
             let (file, offset) = memory.file()?;
             Some((file.try_clone_to_owned().ok()?, offset))
         };
-        let all: BTreeSet<RegionId> = regions.all().map(|(id, _)| id).collect();
-        let new = regions.all().filter(|(id, _)| !shown.contains(id));
+        // What is a device's, `rdma` tells of: no other lane reads it.
+        let ours = || regions.all().filter(|(_, memory)| memory.device().is_none());
+        let all: BTreeSet<RegionId> = ours().map(|(id, _)| id).collect();
+        let new = ours().filter(|(id, _)| !shown.contains(id));
         let news = RegionsNews {
             new: new.map(|(id, memory)| (id, memory.len() as u64, file(memory))).collect(),
             withdrawn: shown.difference(&all).copied().collect(),

@@ -223,7 +223,11 @@ fn check(
         let missing = |peer, region| PrepareError::NoRegion { peer, region };
         let peer = Some(sources.link.peer);
         let from = sources.len(batch.source).ok_or(missing(peer, batch.source))?;
-        let to = own(batch.destination).ok_or(missing(None, batch.destination))?.len() as u64;
+        let destination = own(batch.destination).ok_or(missing(None, batch.destination))?;
+        if destination.device().is_some() && sources.link.lane() != Lane::Rdma {
+            return Err(PrepareError::Device { region: batch.destination, lane: sources.link.lane() });
+        }
+        let to = destination.len() as u64;
         let inside = |offset: u64, len: u64| offset.checked_add(batch.len as u64).is_some_and(|end| end <= len);
         let leaves = |copy: &Copy| !inside(copy.from, from) || !inside(copy.to, to);
         let outside = match &batch.copies {
@@ -307,6 +311,14 @@ pub enum PrepareError {
         copy: Copy,
         /// Its bytes.
         len: usize,
+    },
+    /// Memory of a device as the destination, over a lane that does not reach it.
+    #[error("region {region:?} is memory of a device, into which the lane {lane} does not read")]
+    Device {
+        /// The caller's region.
+        region: RegionId,
+        /// The lane taken to the peer.
+        lane: Lane,
     },
     /// Strided copies of which each would be written over by the next.
     #[error("copies of {len} bytes each go {step} bytes behind the one before, and would overwrite each other")]

@@ -5,7 +5,7 @@
 
 use super::wire::{GidKind, RAILS_MAX, RailAddress};
 use crate::config::RdmaConfig;
-use crate::memory::Memory;
+use crate::memory::{DeviceMemory, Memory};
 use sideway::ibverbs::AccessFlags;
 use sideway::ibverbs::address::GidType;
 use sideway::ibverbs::completion::CompletionChannel;
@@ -202,11 +202,28 @@ impl Rail {
     /// Lends the device a memory, which is pinned for as long as the rail lives. Errors, in words.
     pub(super) fn register(&self, memory: &Arc<dyn Memory>) -> Result<(), String> {
         let access = AccessFlags::LocalWrite | AccessFlags::RemoteRead;
+        let (address, bytes, device) = (memory.as_ptr() as usize, memory.len(), memory.device());
         // SAFETY: the memory is mapped as long as the value, which is held beside the registration and dropped after it.
-        let region = unsafe { self.domain.reg_mr(memory.as_ptr() as usize, memory.len(), access) };
+        let region = unsafe {
+            match device {
+                Some(DeviceMemory::DmaBuf { file, offset }) => {
+                    self.domain.reg_dmabuf_mr(offset, bytes, address as u64, file.as_raw_fd(), access)
+                }
+                Some(DeviceMemory::Peer) | None => self.domain.reg_mr(address, bytes, access),
+            }
+        };
         let region = region.map_err(|error| {
-            let (bytes, reason) = (memory.len(), explain(&error));
-            format!("{bytes} bytes cannot be registered: {reason} (ulimit -l: locked memory)")
+            let reason = explain(&error);
+            match device {
+                None => format!("{bytes} bytes cannot be registered: {reason} (ulimit -l: locked memory)"),
+                Some(DeviceMemory::Peer) => {
+                    format!("{bytes} bytes of a device cannot be registered: {reason} (modprobe nvidia_peermem)")
+                }
+                Some(DeviceMemory::DmaBuf { .. }) => format!(
+                    "{bytes} bytes of a device cannot be registered: {reason} \
+                     (kernel, rdma-core and the card's driver must take a dma-buf)"
+                ),
+            }
         })?;
         let mut registered = self.registered.lock().unwrap_or_else(PoisonError::into_inner);
         registered.push(Registered { region, memory: memory.clone() });

@@ -193,7 +193,8 @@ impl OwnerConnection {
             self.refused.push_back(transfer);
             return self.remember(1);
         }
-        let memory = station.region(RegionId(region)).ok_or_else(|| format!("there is no region {region}"))?;
+        let memory = station.region(RegionId(region)).filter(|memory| memory.device().is_none());
+        let memory = memory.ok_or_else(|| format!("there is no region {region}"))?;
         let series: Vec<_> = series.as_chunks::<SERIES_BYTES>().0.iter().map(Series::decode).collect();
         let bytes = memory.len() as u64;
         if let Some(Series { from, stride, len, count }) = series.iter().find(|it| !it.fits(bytes, RUN_BYTES_MAX)) {

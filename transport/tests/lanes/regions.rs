@@ -4,8 +4,8 @@ use crate::ends::*;
 use domain::{ProgressWord, StepId};
 use std::sync::Arc;
 use transport::{
-    DeregisterError, Hub, ImportError, Lane, Memory, PrepareError, Refusal, RegionId, SealedMemory, TransferError,
-    TransferState,
+    DeregisterError, DeviceMemory, Hub, ImportError, Lane, Memory, PrepareError, ReadBatch, Refusal, RegionId,
+    SealedMemory, TransferError, TransferState,
 };
 
 const LEN: usize = 64 << 10;
@@ -55,6 +55,46 @@ fn a_region_in_use_stays_and_one_that_is_not_goes() {
         // Its number is nobody's from now on.
         let memory = Arc::new(SealedMemory::new("test", LEN).expect("memory can be had"));
         assert_eq!(agent.register(memory), RegionId(1));
+    }
+}
+
+/// Memory of a device: at its address nobody of this process may read or write.
+struct Elsewhere;
+
+// SAFETY: it is said to be a device's, so nobody touches what is at its address.
+unsafe impl Memory for Elsewhere {
+    fn as_ptr(&self) -> *mut u8 {
+        std::ptr::without_provenance_mut(1 << 20)
+    }
+
+    fn len(&self) -> usize {
+        LEN
+    }
+
+    fn device(&self) -> Option<DeviceMemory<'_>> {
+        Some(DeviceMemory::Peer)
+    }
+}
+
+#[test]
+fn memory_of_a_device_is_not_read_by_who_would_copy_it() {
+    for lane in [Lane::Local, Lane::Shm, Lane::Tcp] {
+        let pair = pair(lane, LEN);
+        let elsewhere = pair.owner.agent.register(Arc::new(Elsewhere));
+        assert_eq!(pair.reader.agent.register(Arc::new(Elsewhere)), elsewhere);
+        // What is registered later is told of later, so the one before was passed over by then.
+        let memory = Arc::new(SealedMemory::new("test", LEN).expect("memory can be had"));
+        let later = pair.owner.agent.register(memory);
+        let prepare = |source, destination| {
+            let batch = ReadBatch { source, destination, ..batch(LEN, 0, &[(0, 0)]) };
+            pair.reader.agent.prepare(OWNER, vec![batch]).map(|prepared| prepared.bytes())
+        };
+        until(|| prepare(later, REGION).is_ok());
+        let out_of = prepare(elsewhere, REGION);
+        assert_eq!(out_of, Err(PrepareError::NoRegion { peer: Some(OWNER), region: elsewhere }), "over {lane}");
+        let into = prepare(REGION, elsewhere);
+        assert_eq!(into, Err(PrepareError::Device { region: elsewhere, lane }));
+        assert_eq!(prepare(REGION, REGION), Ok(LEN as u64), "over {lane}");
     }
 }
 

@@ -4,8 +4,9 @@
 use super::super::rail;
 use super::*;
 use crate::config::RdmaConfig;
-use crate::memory::Memory;
+use crate::memory::{DeviceMemory, Memory};
 use crate::sealed::SealedMemory;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -134,6 +135,33 @@ fn a_write_is_refused_by_the_key() {
     let status = ends.write();
     assert!(REFUSED.contains(&status), "{}", describe(status));
     assert_eq!(Ends::bytes(&ends.owner), [1; LEN]);
+}
+
+/// A file that is said to be a dma-buf, as a device's driver would export it.
+struct Exported(std::fs::File);
+
+// SAFETY: it is said to be a device's, so nobody touches what is at its address.
+unsafe impl Memory for Exported {
+    fn as_ptr(&self) -> *mut u8 {
+        std::ptr::without_provenance_mut(1 << 20)
+    }
+
+    fn len(&self) -> usize {
+        LEN
+    }
+
+    fn device(&self) -> Option<DeviceMemory<'_>> {
+        Some(DeviceMemory::DmaBuf { file: self.0.as_fd(), offset: 0 })
+    }
+}
+
+#[test]
+fn memory_of_a_device_that_the_network_card_does_not_take_is_refused_with_what_mends_it() {
+    let Some(ends) = ends(false) else { return };
+    let memory: Arc<dyn Memory> = Arc::new(Exported(tempfile::tempfile().expect("a file")));
+    let refused = ends.rail.register(&memory).expect_err("it is no dma-buf");
+    assert!(refused.contains("bytes of a device cannot be registered") && refused.contains("dma-buf"), "{refused}");
+    assert_eq!(ends.rail.keys(&memory), None);
 }
 
 #[test]

@@ -4,6 +4,7 @@ use super::*;
 use crate::config::AgentConfig;
 use crate::control::Control;
 use crate::hub::Hub;
+use crate::memory::DeviceMemory;
 use crate::sealed::SealedMemory;
 use crate::station::StationParts;
 use crate::watch::Watched;
@@ -20,6 +21,24 @@ fn part() -> KvPart {
     KvLayout { block_tokens: 4, dtype: Dtype::Bf16, encoding: Encoding::Fp8, groups }.part(0)
 }
 
+/// Memory of a device: at its address nobody of this process may read.
+struct Elsewhere;
+
+// SAFETY: it is said to be a device's, so nobody touches what is at its address.
+unsafe impl Memory for Elsewhere {
+    fn as_ptr(&self) -> *mut u8 {
+        std::ptr::without_provenance_mut(LEN)
+    }
+
+    fn len(&self) -> usize {
+        LEN
+    }
+
+    fn device(&self) -> Option<DeviceMemory<'_>> {
+        Some(DeviceMemory::Peer)
+    }
+}
+
 fn station(word: &ProgressWord) -> Station {
     let station = Station::new(StationParts {
         config: AgentConfig::in_process(WorkerId(0), Incarnation(1), "owner".to_owned(), 1),
@@ -33,6 +52,7 @@ fn station(word: &ProgressWord) -> Station {
     });
     station.register(Arc::new(SealedMemory::new("test", LEN).expect("memory")));
     station.register(Arc::new(SealedMemory::new("test", LEN).expect("memory").of_parts(part())));
+    station.register(Arc::new(Elsewhere));
     station
 }
 
@@ -72,6 +92,7 @@ fn what_may_not_be_asked_is_refused() {
         (vec![0; REQUEST_HEAD], "a request that is none"),
         (vec![0xFF; REQUEST_HEAD], "a request that is none"),
         (read(2, 0, &[(0, 1)]), "there is no region 2"),
+        (read(3, 0, &[(0, 1)]), "there is no region 3"),
         (read(0, 0, &[(0, 0)]), "0 bytes from 0"),
         (read(0, 0, &[(0, 1), (LEN as u64, 1)]), "1 bytes from 4096"),
         (read(0, 0, &[(u64::MAX, 2)]), "2 bytes from 18446744073709551615"),
