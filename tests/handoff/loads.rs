@@ -14,7 +14,7 @@ const LOADABLE: u32 = 36;
 fn prompts_that_come_together_are_not_computed_for_want_of_room() {
     let mut cluster = small();
     // Computing takes so long that loading is always the faster way.
-    cluster.decode_knobs.layer_us.store(15_000, Ordering::Relaxed);
+    cluster.decode_knobs.layer_us.store(45_000, Ordering::Relaxed);
     let asked = |id: u64| Asked::new(id, prompt(40, (id % 100) as u32), 4);
     for id in 1..=PROMPTS {
         ask(&mut cluster, &asked(id));
@@ -25,6 +25,6 @@ fn prompts_that_come_together_are_not_computed_for_want_of_room() {
     again.iter().for_each(|request| cluster.submit(DECODE, request, Part::Whole));
     finish(&mut cluster, &again);
     let cached: Vec<u32> = again.iter().map(|request| cluster.rows[&request.key(0)][0].1.cached_tokens).collect();
-    // A tier that was slow for once is helped by computing a part.
-    assert!(cached.iter().sum::<u32>() >= LOADABLE * (PROMPTS as u32 - 1), "{cached:?}");
+    // Tiers that are slow at times are helped by computing a part; what finds no room is computed as a whole.
+    assert!(cached.iter().sum::<u32>() >= LOADABLE * PROMPTS as u32 / 2, "{cached:?}");
 }

@@ -22,9 +22,11 @@ impl Failure {
     /// That of a request whose last try met this.
     pub(super) fn of(error: &Error, met: Met) -> Self {
         let said = error.to_string();
+        if is_not_found(error) {
+            let no_bucket = said.contains("NoSuchBucket");
+            return if no_bucket { Self::Trouble(ObjectTrouble::NoBucket, said) } else { Self::Missing };
+        }
         match error {
-            Error::NotFound { .. } if said.contains("NoSuchBucket") => Self::Trouble(ObjectTrouble::NoBucket, said),
-            Error::NotFound { .. } => Self::Missing,
             // That is no answer about the key.
             Error::AlreadyExists { .. } if met == Met::Status(409) => Self::Conflict(said),
             Error::AlreadyExists { .. } => Self::Existed,
@@ -39,6 +41,18 @@ impl Failure {
         let trouble = trouble(met).filter(|trouble| *trouble != ObjectTrouble::Mismatch);
         Self::Trouble(trouble.unwrap_or(ObjectTrouble::Slow), said)
     }
+}
+
+/// Whether the object is not there: or is no more, since it was deleted amid being read, and what broke of that was asked for again.
+fn is_not_found(error: &Error) -> bool {
+    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(error) = cause {
+        if let Some(Error::NotFound { .. }) = error.downcast_ref() {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
 }
 
 fn trouble(met: Met) -> Option<ObjectTrouble> {
@@ -75,6 +89,8 @@ mod tests {
             ordinary => Ok(ordinary),
         };
         assert_eq!(of(error(not_found, "<Code>NoSuchKey</Code>"), Met::Status(404)), Ok(Failure::Missing));
+        let deleted = Error::Generic { store: "S3", source: Box::new(error(not_found, "<Code>NoSuchKey</Code>")) };
+        assert_eq!(of(deleted, Met::Status(404)), Ok(Failure::Missing), "amid being read");
         let no_bucket = of(error(not_found, "<Code>NoSuchBucket</Code>"), Met::Status(404));
         assert_eq!(no_bucket, Err(ObjectTrouble::NoBucket));
         assert_eq!(of(error(exists, "412"), Met::Status(412)), Ok(Failure::Existed));
