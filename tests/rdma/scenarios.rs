@@ -119,6 +119,11 @@ fn a_device_fails_and_comes_back() {
     let faults = reader.agent.counts().rails_put_aside;
     assert_eq!(faults.iter().map(|(_, count)| count).sum::<u64>(), 1, "{faults:?}");
     reader.check(LEN, &[(0, 0)]);
+    comes_back(&reader, set);
+}
+
+/// The network that was down comes up: both devices are read over again.
+fn comes_back(reader: &Reader, set: impl Fn(&str)) {
     set("up");
     while reader.rails() != (RailCounts { up: 2, aside: 0 }) {
         reader.check(LEN / 8, &[(0, 0)]);
@@ -137,12 +142,7 @@ fn a_device_is_down_at_first() {
     let reader = Reader::connected_with(&owner, &devices);
     assert_eq!(reader.rails(), RailCounts { up: 1, aside: 1 });
     reader.check(LEN, &[(0, 0)]);
-    set("up");
-    while reader.rails() != (RailCounts { up: 2, aside: 0 }) {
-        reader.check(LEN / 8, &[(0, 0)]);
-    }
-    assert_eq!(reader.agent.counts().rails_returned, 1);
-    reader.check(LEN, &[(0, 0)]);
+    comes_back(&reader, set);
 }
 
 /// A device dies amid what it reads, and soon nothing else is read that would show it: the lane's patience ends.

@@ -13,8 +13,8 @@ pub(crate) struct Both<T> {
     pub(crate) written: T,
 }
 
-impl Both<Pace> {
-    /// A transfer of so many bytes ended, as in [`Pace::ended`].
+impl Both<StoragePace> {
+    /// A transfer of so many bytes ended, as in [`StoragePace::ended`].
     pub(crate) fn ended(&mut self, bytes: Both<u64>, begun: Instant, now: Instant) {
         match bytes {
             Both { read: 1.., written: 0 } => self.read.ended(bytes.read, begun, now),
@@ -24,7 +24,7 @@ impl Both<Pace> {
         }
     }
 
-    /// How long so many would take, as in [`Pace::predict`].
+    /// How long so many would take, as in [`StoragePace::predict`].
     pub(crate) fn predict(&self, bytes: Both<u64>) -> Option<Duration> {
         Some(self.read.predict(bytes.read)? + self.written.predict(bytes.written)?)
     }
@@ -37,18 +37,19 @@ impl Both<u64> {
 }
 
 /// How fast a mover is.
-pub(crate) type Paces = Mutex<Both<Pace>>;
+pub(crate) type Paces = Mutex<Both<StoragePace>>;
 
 /// How fast bytes went one way lately.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Pace {
+pub(crate) struct StoragePace {
     bytes: f64,
     seconds: f64,
     last: Option<Instant>,
 }
 
-impl Pace {
-    /// A transfer of so many bytes ended now that began at `begun`. Several that are under way share the devices, or the store, so that the time of each begins where the one before it ended.
+impl StoragePace {
+    /// A transfer of so many bytes ended now that began at `begun`. Several that are under way share the devices, or the store, so that
+    /// the time of each begins where the one before it ended.
     fn ended(&mut self, bytes: u64, begun: Instant, now: Instant) {
         let since = self.last.map_or(begun, |last| last.max(begun));
         self.last = Some(now);
@@ -74,10 +75,10 @@ mod tests {
     #[expect(clippy::disallowed_methods, reason = "any instant will do")]
     fn what_ends_together_shares_the_time() {
         const STEP: Duration = Duration::from_millis(10);
-        let (mut pace, mut now) = (Pace::default(), Instant::now());
+        let (mut pace, mut now) = (StoragePace::default(), Instant::now());
         assert_eq!(pace.predict(0), Some(Duration::ZERO));
         assert_eq!(pace.predict(1), None);
-        let is_about = |pace: Pace, bytes, expected: Duration| {
+        let is_about = |pace: StoragePace, bytes, expected: Duration| {
             let found = pace.predict(bytes).expect("it was measured");
             assert!(found > expected.mul_f64(0.9) && found < expected.mul_f64(1.1), "{found:?}, not {expected:?}");
         };

@@ -200,12 +200,17 @@ impl Core {
         self.load_or_wait(now, job, Stage::New)
     }
 
-    /// Begins to load what a sequence lost that was preempted and is computed again now: it comes towards that.
+    /// Begins to load what a sequence lost that was preempted and is computed again now.
     pub(crate) fn load_again(&mut self, now: Time, key: SeqKey) {
-        if let Some(sequence) = self.sequences.get(&key) {
-            let job = Job { key, tokens: sequence.tokens.len() as u32, samples: 1, arrived: sequence.arrived };
-            self.load_or_wait(now, &job, Stage::Begun);
-        }
+        self.load_towards(now, key, Stage::Begun);
+    }
+
+    /// Begins to load what tiers have of a prompt that waits for nothing: it comes towards that.
+    fn load_towards(&mut self, now: Time, key: SeqKey, stage: Stage) {
+        let Some(sequence) = self.sequences.get(&key) else { return };
+        let (tokens, samples) = (sequence.tokens.len() as u32, sequence.choices.len() as u16);
+        let waits = self.load_or_wait(now, &Job { key, tokens, samples, arrived: sequence.arrived }, stage);
+        assert!(!waits, "a prompt that is queued does not wait for a load");
     }
 
     fn load_or_wait(&mut self, now: Time, job: &Job, stage: Stage) -> bool {

@@ -263,21 +263,7 @@ impl Store for Files {
         // Its slot is written anew when its turn comes.
     }
 
-    // Nobody else writes here, and a disk that failed is not tried again.
-
-    fn look(&mut self) -> Option<Result<TransferId, String>> {
-        None
-    }
-
-    fn found(&mut self, _: Vec<String>) -> Vec<(GroupId, BlockHash)> {
-        Vec::new()
-    }
-
-    fn failed(&mut self) {}
-
-    fn patience(&self) -> Option<Duration> {
-        None
-    }
+    // Nobody else writes here, and a disk that failed is not tried again: it never looks.
 }
 
 #[cfg(test)]

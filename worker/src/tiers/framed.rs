@@ -62,16 +62,22 @@ pub(super) trait Store: Send {
     }
 
     /// Begins to look for what others wrote, where that is due. An answer is also the sign that a store is there again.
-    fn look(&mut self) -> Option<Result<TransferId, String>>;
+    fn look(&mut self) -> Option<Result<TransferId, String>> {
+        None
+    }
 
     /// What others wrote, by what a look brought: nothing, if it failed.
-    fn found(&mut self, keys: Vec<String>) -> Vec<(GroupId, BlockHash)>;
+    fn found(&mut self, _keys: Vec<String>) -> Vec<(GroupId, BlockHash)> {
+        Vec::new()
+    }
 
     /// The tier is off, for the store failed; or it is off still, for a look failed.
-    fn failed(&mut self);
+    fn failed(&mut self) {}
 
     /// How long until a look is due. `None`: none will be, unless something ends first.
-    fn patience(&self) -> Option<Duration>;
+    fn patience(&self) -> Option<Duration> {
+        None
+    }
 }
 
 /// The thread.

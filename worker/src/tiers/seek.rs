@@ -5,7 +5,6 @@ use super::{Below, Stage};
 use crate::core::Core;
 use domain::{BlockHash, SeqKey, Time};
 use kv_manager::tiers::Tier;
-use scheduler::Job;
 use std::collections::BTreeMap;
 
 /// A prompt comes, and nobody knows of these blocks of it: they are looked for in the store, if there is one.
@@ -19,13 +18,8 @@ impl Core {
     /// All that was looked for was found, or was not. If the prompt is still to be computed, or some of it, what there is of that is loaded
     /// towards it.
     pub(super) fn load_beside(&mut self, now: Time, prompt: SeqKey) {
-        let Some(sequence) = self.sequences.get(&prompt) else { return };
-        if !self.scheduler.contains(prompt) || self.scheduler.decodes(prompt) {
-            return;
+        if self.scheduler.contains(prompt) && !self.scheduler.decodes(prompt) {
+            self.load_towards(now, prompt, Stage::Queued);
         }
-        let (tokens, samples) = (sequence.tokens.len() as u32, sequence.choices.len() as u16);
-        let waits =
-            self.load_or_wait(now, &Job { key: prompt, tokens, samples, arrived: sequence.arrived }, Stage::Queued);
-        assert!(!waits, "a prompt that is queued does not wait for a load");
     }
 }

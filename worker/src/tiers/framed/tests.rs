@@ -36,20 +36,6 @@ impl Store for Told {
     }
 
     fn wrong(&mut self, _: &TierRead) {}
-
-    fn look(&mut self) -> Option<Result<TransferId, String>> {
-        None
-    }
-
-    fn found(&mut self, _: Vec<String>) -> Vec<(GroupId, BlockHash)> {
-        Vec::new()
-    }
-
-    fn failed(&mut self) {}
-
-    fn patience(&self) -> Option<Duration> {
-        None
-    }
 }
 
 struct Bench {
