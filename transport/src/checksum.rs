@@ -10,6 +10,9 @@
 //! changes the sum; more of them are missed once in 2^32 at most. It is no defence against an adversary. A GPU computes
 //! it with one thread per lane.
 
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+
 use crate::copy::{GROUP, LINE, PAGE, copy_on, copy_racing_cached, fetch_ahead};
 
 /// Lanes: four vectors of 16 words.
@@ -27,9 +30,35 @@ const PAGES: usize = GROUP / PAGE;
 #[repr(align(64))]
 struct Copied([u8; GROUP]);
 
+/// Calls a function with the widest vectors that the processor has: the one of [`avx512`], or one that is inlined and compiled for AVX2.
+/// It takes no closure, whose one body would be compiled for neither.
+macro_rules! on_vectors {
+    ($wide:ident, $plain:ident($($name:ident: $type:ty),*)) => {{
+        #[cfg(target_arch = "x86_64")]
+        {
+            #[target_feature(enable = "avx2")]
+            unsafe fn with_avx2($($name: $type),*) -> u64 {
+                // SAFETY: as the caller says.
+                unsafe { $plain($($name),*) }
+            }
+            if is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw") {
+                // SAFETY: the processor has it; for the rest, as the caller says.
+                return unsafe { avx512::$wide($($name),*) };
+            }
+            if is_x86_feature_detected!("avx2") {
+                // SAFETY: the processor has it; for the rest, as the caller says.
+                return unsafe { with_avx2($($name),*) };
+            }
+        }
+        // SAFETY: as the caller says.
+        unsafe { $plain($($name),*) }
+    }};
+}
+
 /// The checksum of `bytes`.
 pub fn checksum(bytes: &[u8]) -> u64 {
-    on_vectors(|| plain(bytes))
+    let (from, len) = (bytes.as_ptr(), bytes.len());
+    on_vectors!(racing, plain(from: *const u8, len: usize))
 }
 
 /// The checksum of memory that another thread or process may be writing; then it is of no bytes in particular.
@@ -37,8 +66,7 @@ pub fn checksum(bytes: &[u8]) -> u64 {
 /// # Safety
 /// `from` must be readable for `len` bytes.
 pub(crate) unsafe fn checksum_racing(from: *const u8, len: usize) -> u64 {
-    // SAFETY: as the caller says.
-    on_vectors(|| unsafe { plain_racing(from, len, |_, _| {}) })
+    on_vectors!(racing, plain_racing(from: *const u8, len: usize))
 }
 
 /// Copies bytes and sums up what arrived, in one pass over memory: what another thread or process writes meanwhile arrives torn, and
@@ -48,36 +76,7 @@ pub(crate) unsafe fn checksum_racing(from: *const u8, len: usize) -> u64 {
 /// `from` must be readable and `to` writable for `len` bytes, the two must not overlap, and nobody else may access the
 /// destination meanwhile.
 pub(crate) unsafe fn copy_summed(from: *const u8, to: *mut u8, len: usize) -> u64 {
-    // SAFETY: as the caller says; what is taken is part of the copy.
-    on_vectors(|| unsafe { plain_racing(from, len, |at, part| copy_on(part, to.add(at))) })
-}
-
-/// Does what is inlined into it with the widest vectors that the processor has.
-fn on_vectors(sum: impl FnOnce() -> u64) -> u64 {
-    #[cfg(target_arch = "x86_64")]
-    {
-        if is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw") {
-            // SAFETY: the processor has it.
-            return unsafe { with_avx512(sum) };
-        }
-        if is_x86_feature_detected!("avx2") {
-            // SAFETY: the processor has it.
-            return unsafe { with_avx2(sum) };
-        }
-    }
-    sum()
-}
-
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx512f,avx512bw")]
-fn with_avx512(sum: impl FnOnce() -> u64) -> u64 {
-    sum()
-}
-
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2")]
-fn with_avx2(sum: impl FnOnce() -> u64) -> u64 {
-    sum()
+    on_vectors!(copied, plain_copied(from: *const u8, to: *mut u8, len: usize))
 }
 
 /// A checksum that is being made. Inlined, so that it is compiled for the instructions of each of its callers.
@@ -117,11 +116,30 @@ impl Sum {
     }
 }
 
+/// # Safety
+/// The bytes are those of a slice.
 #[inline(always)]
-fn plain(bytes: &[u8]) -> u64 {
+unsafe fn plain(from: *const u8, len: usize) -> u64 {
     let mut sum = Sum::new();
-    sum.add(bytes);
+    // SAFETY: as the caller says.
+    sum.add(unsafe { std::slice::from_raw_parts(from, len) });
     sum.end()
+}
+
+/// # Safety
+/// As [`checksum_racing`].
+#[inline(always)]
+unsafe fn plain_racing(from: *const u8, len: usize) -> u64 {
+    // SAFETY: as the caller says.
+    unsafe { sum_parts(from, len, |_, _| {}) }
+}
+
+/// # Safety
+/// As [`copy_summed`].
+#[inline(always)]
+unsafe fn plain_copied(from: *const u8, to: *mut u8, len: usize) -> u64 {
+    // SAFETY: as the caller says; what is taken is part of the copy.
+    unsafe { sum_parts(from, len, |at, part| copy_on(part, to.add(at))) }
 }
 
 /// Sums up `len` bytes by way of a copy of some pages, each of which `take` gets with its place.
@@ -129,7 +147,7 @@ fn plain(bytes: &[u8]) -> u64 {
 /// # Safety
 /// As [`checksum_racing`].
 #[inline(always)]
-unsafe fn plain_racing(from: *const u8, len: usize, mut take: impl FnMut(usize, &[u8])) -> u64 {
+unsafe fn sum_parts(from: *const u8, len: usize, mut take: impl FnMut(usize, &[u8])) -> u64 {
     let mut sum = Sum::new();
     let mut copied = Copied([0; GROUP]);
     for group in (0..len).step_by(GROUP) {
@@ -203,27 +221,34 @@ mod tests {
         #[test]
         fn every_build_of_it_is_the_same(bytes in proptest::collection::vec(any::<u8>(), 0..2000)) {
             prop_assert_eq!(checksum(&bytes), by_the_book(&bytes));
-            prop_assert_eq!(plain(&bytes), by_the_book(&bytes));
+            // SAFETY: it is a slice.
+            prop_assert_eq!(unsafe { plain(bytes.as_ptr(), bytes.len()) }, by_the_book(&bytes));
         }
 
         #[test]
         fn summing_up_what_may_change_is_the_same(bytes in proptest::collection::vec(any::<u8>(), 0..20_000)) {
-            // SAFETY: it is a slice.
-            prop_assert_eq!(unsafe { checksum_racing(bytes.as_ptr(), bytes.len()) }, checksum(&bytes));
+            for sum in [checksum_racing, plain_racing] {
+                // SAFETY: it is a slice.
+                prop_assert_eq!(unsafe { sum(bytes.as_ptr(), bytes.len()) }, by_the_book(&bytes));
+            }
         }
 
         #[test]
         fn what_is_copied_and_summed_up_arrives_as_a_whole(
-            bytes in proptest::collection::vec(any::<u8>(), 0..40_000), from in 0..100_usize, to in 0..100_usize,
+            bytes in proptest::collection::vec(any::<u8>(), 0..40_000), from in 0..100_usize,
+            beside in prop_oneof![Just(0_usize), 0..100_usize],
         ) {
-            let from = from.min(bytes.len());
-            let wanted = &bytes[from..];
-            let mut arrived = vec![0xAA; wanted.len() + 200];
-            // SAFETY: both vectors are longer than what is copied, and apart.
-            let sum = unsafe { copy_summed(wanted.as_ptr(), arrived[to..].as_mut_ptr(), wanted.len()) };
-            prop_assert_eq!(sum, checksum(wanted));
-            prop_assert!(arrived[to..to + wanted.len()] == *wanted);
-            prop_assert!(arrived[..to].iter().chain(&arrived[to + wanted.len()..]).all(|&byte| byte == 0xAA));
+            let wanted = &bytes[from.min(bytes.len())..];
+            for copy in [copy_summed, plain_copied] {
+                let mut arrived = vec![0xAA; wanted.len() + 200];
+                // Where a line begins, or not far from there.
+                let to = arrived.as_ptr().align_offset(LINE) + beside;
+                // SAFETY: both vectors are longer than what is copied, and apart.
+                let sum = unsafe { copy(wanted.as_ptr(), arrived[to..].as_mut_ptr(), wanted.len()) };
+                prop_assert_eq!(sum, by_the_book(wanted));
+                prop_assert!(arrived[to..to + wanted.len()] == *wanted);
+                prop_assert!(arrived[..to].iter().chain(&arrived[to + wanted.len()..]).all(|&byte| byte == 0xAA));
+            }
         }
 
         #[test]
