@@ -123,13 +123,21 @@ pub(crate) unsafe fn copy_on(part: &[u8], to: *mut u8) {
     unsafe { std::ptr::copy_nonoverlapping(part.as_ptr(), to, part.len()) }
 }
 
-/// Copies whole groups of pages past the caches, and waits until they are seen by everybody. `to` is aligned to lines. A
+/// Keeps stores before it and after it apart, those past the caches too, which are in no order else.
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn order_stores() {
+    // SAFETY: it orders stores and touches nothing.
+    unsafe { std::arch::asm!("sfence", options(nostack, preserves_flags)) };
+}
+
+/// Copies whole groups of pages past the caches: after all stores before it, and before all that follow. `to` is aligned to lines. A
 /// line of each page in turn: so many more reads are under way at once than the order of addresses would allow.
 ///
 /// # Safety
 /// As [`copy_racing`], for `groups * GROUP` bytes.
 #[cfg(target_arch = "x86_64")]
 unsafe fn stream_groups(from: *const u8, to: *mut u8, groups: usize) {
+    order_stores();
     for group in 0..groups {
         // SAFETY: the caller's promise covers both ranges; each round reads and writes one line of each page of the group,
         // and stores of this kind need the alignment that the caller promises. SSE2 is part of x86-64.
@@ -187,8 +195,7 @@ unsafe fn stream_groups(from: *const u8, to: *mut u8, groups: usize) {
             );
         }
     }
-    // SAFETY: it orders stores and touches nothing.
-    unsafe { std::arch::asm!("sfence", options(nostack, preserves_flags)) };
+    order_stores();
 }
 
 #[cfg(all(test, target_arch = "x86_64"))]

@@ -3,7 +3,7 @@
 //! would take turns.
 
 use super::{FACTOR, LANES, Sum};
-use crate::copy::{GROUP, LINE, PAGE, copy_racing_cached, fetch_ahead};
+use crate::copy::{GROUP, LINE, PAGE, copy_racing_cached, fetch_ahead, order_stores};
 use std::arch::asm;
 use std::arch::x86_64::{
     __m512i, _mm512_add_epi32, _mm512_mullo_epi32, _mm512_set1_epi32, _mm512_srli_epi32, _mm512_storeu_si512,
@@ -37,10 +37,10 @@ pub(super) unsafe fn copied(from: *const u8, to: *mut u8, len: usize) -> u64 {
         // SAFETY: as the caller says.
         return unsafe { pass::<COPIED>(from, to, len) };
     }
+    order_stores();
     // SAFETY: as the caller says; lines are written where they begin.
     let sum = unsafe { pass::<STREAMED>(from, to, len) };
-    // SAFETY: it orders stores and touches nothing.
-    unsafe { asm!("sfence", options(nostack, preserves_flags)) };
+    order_stores();
     sum
 }
 

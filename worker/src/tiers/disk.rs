@@ -9,7 +9,7 @@ use super::records::Records;
 use super::{BACKLOG_MAX, SLOTS_MIN, TierEnd, TierMover, TierParts};
 use crate::inbox::Inbox;
 use crate::memory::Pool;
-use domain::{BlockHash, GroupId, KvLayout, SeqKey, WorkerId};
+use domain::{KvLayout, SeqKey, WorkerId};
 use engine::device::Device;
 use kv_manager::tiers::{Tier, TierConfig, TierRead, TierRecord, TierWrite, WritePolicy};
 use log::LogFile;
@@ -20,7 +20,6 @@ use std::fs::{self, File};
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 use telemetry::metrics::tier_recovered;
 use transport::{
     Direction, FILE_ALIGN, FileBatch, FileConfig, FileCopy, FileEnd, FileError, FileId, FileMover, FileSpec, Memory,

@@ -8,6 +8,7 @@
 mod file;
 #[cfg(feature = "fuzzing")]
 pub(super) mod fuzzing;
+mod generation;
 mod neighbour;
 mod neighbours;
 mod reader;
@@ -31,6 +32,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError};
 use transport::Memory;
+
+/// What `generation` is made of: here the system's, in its test loom's.
+mod atomic {
+    pub(super) use std::sync::atomic::{AtomicU64, Ordering, fence};
+}
 
 /// Records being written at once: one is copied at a time, and a few more keep the thread busy.
 const WRITES_MAX: usize = 8;

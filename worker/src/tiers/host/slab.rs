@@ -1,6 +1,7 @@
 //! The memory of a host tier, as the worker has it that alone writes it; [`shape`](super::shape) says what lies where.
 
 use super::file::SlabFile;
+use super::generation;
 use super::shape::{CHANGES_AT, HEAD, HEADER_AT, Shape, slot_bytes};
 use super::{HostConfig, HostError};
 use crate::tiers::SLOTS_MIN;
@@ -8,7 +9,7 @@ use crate::tiers::records::{Records, Spot};
 use domain::KvLayout;
 use kv_manager::tiers::{Slot, TierRead, TierWrite};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU64, Ordering};
 use transport::{Memory, SealedMemory};
 
 /// Bytes that get their pages at once, a multiple of a page: nobody who wants to move a record waits for longer than that takes.
@@ -77,14 +78,9 @@ impl Slab {
     ///
     /// As of [`Records::put`], for the block.
     pub(super) unsafe fn put(&mut self, records: &Records, write: &TierWrite) {
-        let generation = self.word(self.shape.entry(write.place.slot));
-        let changed = generation.load(Ordering::Relaxed) | 1;
-        // Who sees anything of what follows sees the odd generation too, and who sees the even one sees all of it.
-        generation.store(changed, Ordering::Relaxed);
-        fence(Ordering::Release);
+        let spot = self.spot(write.place.slot);
         // SAFETY: the slot is inside the slab, which this thread alone writes, through `&mut`; for the block the caller speaks.
-        unsafe { records.put(write, self.spot(write.place.slot)) };
-        generation.store(changed + 1, Ordering::Release);
+        generation::change(self.word(self.shape.entry(write.place.slot)), || unsafe { records.put(write, spot) });
         // After the generation: who sees this one sees that as well.
         self.word(CHANGES_AT).fetch_add(1, Ordering::Release);
     }

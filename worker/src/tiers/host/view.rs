@@ -1,12 +1,13 @@
 //! A slab that another worker writes, or wrote, as one reads it: nothing of it is believed that changed while it was looked at.
 
 use super::file::SlabFile;
+use super::generation;
 use super::shape::{CHANGES_AT, HEAD, HEADER_AT, HeadError, Shape};
 use crate::tiers::records::Spot;
 use domain::KvLayout;
 use kv_manager::tiers::Slot;
 use kv_manager::tiers::header::{HEADER, RecordHeader};
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::atomic::AtomicU64;
 use transport::{Memory, copy_racing_cached};
 
 /// A slab, mapped for reading.
@@ -30,12 +31,12 @@ impl View {
 
     /// A word that is another when something changed.
     pub(super) fn changes(&self) -> u64 {
-        self.word(CHANGES_AT)
+        generation::now(self.word(CHANGES_AT))
     }
 
     /// A number that is another when the slot changed, and odd while it does.
     pub(super) fn generation(&self, slot: Slot) -> u64 {
-        self.word(self.shape.entry(slot))
+        generation::now(self.word(self.shape.entry(slot)))
     }
 
     /// The header in the slot of this generation, if it is a whole one and that still is its generation.
@@ -65,26 +66,16 @@ impl View {
 
     /// Has entry and record looked at. Whether the slot was in this generation, which is an even one, all the time.
     fn copied(&self, slot: Slot, generation: u64, look: impl FnOnce(*const u8, *const u8)) -> bool {
-        if generation % 2 == 1 || self.generation(slot) != generation {
-            return false;
-        }
         // SAFETY: both are inside the mapping, which is as long as the shape.
         let (entry, record) = unsafe {
             let base = self.file.as_ptr().cast_const();
             (base.add(self.shape.entry(slot)), base.add(self.shape.record(slot)))
         };
-        look(entry, record);
-        // If a byte of what was looked at is of a later change, its odd generation is seen now.
-        fence(Ordering::Acquire);
-        self.generation(slot) == generation
+        generation::look(self.word(self.shape.entry(slot)), generation, || look(entry, record))
     }
 
-    fn word(&self, at: usize) -> u64 {
-        // SAFETY: the head and the entries are inside the mapping, their words aligned. Memory that may only be read allows relaxed
-        // loads.
-        let word = unsafe { AtomicU64::from_ptr(self.file.as_ptr().add(at).cast()).load(Ordering::Relaxed) };
-        // What the owner wrote before it is seen from here on.
-        fence(Ordering::Acquire);
-        word
+    fn word(&self, at: usize) -> &AtomicU64 {
+        // SAFETY: the head and the entries are inside the mapping, their words aligned and only ever loaded here.
+        unsafe { AtomicU64::from_ptr(self.file.as_ptr().add(at).cast()) }
     }
 }
