@@ -175,7 +175,11 @@ impl<R: Role> Machine<R> {
             }
             Inbound::Agent(AgentEvent::Lost { peer, reason }) => {
                 self.core.meters.lanes.lost(peer);
-                tracing::warn!(worker = self.core.config.name, %peer, reason, "a peer is not reached");
+                if self.core.draining {
+                    tracing::info!(worker = self.core.config.name, %peer, reason, "a peer is not reached");
+                } else {
+                    tracing::warn!(worker = self.core.config.name, %peer, reason, "a peer is not reached");
+                }
                 self.role.peer_lost(&mut self.core, now, peer);
             }
             Inbound::Tier(end) => self.core.tier_ended(now, end),
