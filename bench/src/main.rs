@@ -1,15 +1,12 @@
-//! Measures the movers of files and of objects, policies of eviction, quotas, what encodings of KV lose, and what handoffs and sessions
-//! cost: `cargo run --release -p bench -- file`, `... -- object`, `... -- eviction`, `... -- quotas`, `... -- encoding`, `... -- handoff`,
-//! `... -- session`.
-//! docs/benchmarks.md keeps the figures.
+//! Measures policies of eviction, quotas, what encodings of KV lose, and what handoffs and sessions cost, and a plain client of an object
+//! store: `cargo run --release -p bench -- eviction`, `... -- quotas`, `... -- encoding`, `... -- handoff`, `... -- session`,
+//! `... -- object`. docs/benchmarks.md keeps the figures.
 //!
 //! What is deliberately absent: a verdict, since figures depend on the machine and on what else it does; the speed of the engine,
 //! of the transport and of servers, which `baton bench engine`, `baton bench transfer` and `baton bench serve` measure.
 
 mod encoding;
 mod eviction;
-mod file;
-mod filled;
 mod handoff;
 mod object;
 mod processes;
@@ -34,9 +31,7 @@ enum What {
     Eviction(eviction::Options),
     /// What quotas of tenants cost on the same trace.
     Quotas(eviction::quotas::Options),
-    /// Reads and writes of a file.
-    File(file::Options),
-    /// Reads of objects, beside a plain client of the same server.
+    /// Reads of objects by a plain client: of those that `baton bench transfer --lanes object --keep` left.
     Object(object::Options),
     /// Tokens and heartbeats over sessions between processes.
     Session,
@@ -48,7 +43,6 @@ fn main() -> Result<(), Box<dyn Error>> {
         What::Encoding(options) => encoding::run(&options),
         What::Eviction(options) => eviction::run(&options),
         What::Quotas(options) => eviction::quotas::run(&options),
-        What::File(options) => file::run(&options),
         What::Object(options) => object::run(&options),
         What::Session => session::run(),
     }

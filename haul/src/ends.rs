@@ -2,16 +2,16 @@
 
 use crate::error::HaulError;
 use crate::pool::{Pool, pool};
-use crate::settings::{Cell, IN_FLIGHT_MAX, Over, Place, Settings, Trust};
+use crate::settings::{Cell, IN_FLIGHT_MAX, Place, Settings, Trust, Wire};
+use crate::turns::{Turns, now};
 use domain::session::{PeerAddress, PeerInfo, Role};
 use domain::{Incarnation, ProgressWord, Secret, WorkerId};
-use std::collections::VecDeque;
 use std::io;
 use std::sync::mpsc::sync_channel;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use transport::{
     Agent, AgentConfig, AgentEvent, Copies, Copy, Hub, ListenConfig, Memory, PrepareError, Prepared, ReadBatch,
-    RegionId, TcpConfig, TransferReport, TransferState,
+    RegionId, TcpConfig, TransferState,
 };
 
 pub(crate) const OWNER: WorkerId = WorkerId(0);
@@ -49,28 +49,19 @@ impl Owner {
 /// The end that reads.
 pub(crate) struct Reader {
     agent: Agent,
-    over: Over,
+    over: Wire,
     bytes: usize,
 }
 
-/// One transfer as the reader saw it.
-#[derive(Clone, Copy)]
-pub(crate) struct Seen {
-    /// Inside the call that posts it.
-    pub(crate) post: Duration,
-    /// From that call until the reader heard of its end.
-    pub(crate) whole: Duration,
-    pub(crate) report: TransferReport,
-}
-
-#[expect(clippy::disallowed_methods, reason = "a benchmark measures")]
-fn now() -> Instant {
-    Instant::now()
+/// Reads that the reader posts in turn.
+pub(crate) struct Reads<'a> {
+    pub(crate) reader: &'a Reader,
+    pub(crate) transfers: &'a [Prepared],
 }
 
 impl Reader {
     /// Connects the owner over this and nothing else. Errors: it cannot be reached so.
-    pub(crate) fn connect(over: Over, settings: &Settings, owner: &Place, pool: Pool) -> Result<Self, HaulError> {
+    pub(crate) fn connect(over: Wire, settings: &Settings, owner: &Place, pool: Pool) -> Result<Self, HaulError> {
         let (sender, events) = sync_channel(1);
         let listen = ListenConfig { bind: "127.0.0.1:0".to_owned(), advertise: String::new() };
         let mut config = AgentConfig { lanes: vec![over.lane], ..config(READER, listen, &settings.trust) };
@@ -120,38 +111,18 @@ impl Reader {
         let prepared = (0..transfers).map(transfer).collect::<Result<_, _>>()?;
         Ok((prepared, now().duration_since(begin)))
     }
+}
 
-    /// Reads, with `in_flight` transfers posted at a time, and notes each; how long all of it took. The oldest is waited for.
-    pub(crate) fn pass(
-        &self,
-        transfers: &[Prepared],
-        in_flight: usize,
-        seen: &mut Vec<Seen>,
-    ) -> Result<Duration, HaulError> {
-        let mut open: VecDeque<(&Prepared, Instant, Duration)> = VecDeque::with_capacity(in_flight);
-        let begin = now();
-        for transfer in transfers {
-            if open.len() == in_flight
-                && let Some(oldest) = open.pop_front()
-            {
-                seen.push(self.ended(oldest)?);
-            }
-            let at = now();
-            self.agent.post(transfer)?;
-            open.push_back((transfer, at, now().duration_since(at)));
-        }
-        for posted in open {
-            seen.push(self.ended(posted)?);
-        }
-        Ok(now().duration_since(begin))
+impl Turns for Reads<'_> {
+    fn post(&self, turn: usize) -> Result<(), HaulError> {
+        self.reader.agent.post(&self.transfers[turn])?;
+        Ok(())
     }
 
-    fn ended(&self, (transfer, begin, post): (&Prepared, Instant, Duration)) -> Result<Seen, HaulError> {
-        match transfer.wait(PATIENCE) {
-            TransferState::Ended(result) => Ok(Seen { post, whole: now().duration_since(begin), report: result? }),
-            TransferState::UnderWay | TransferState::Unposted => {
-                Err(HaulError::Hangs(self.over.to_string(), PATIENCE.as_secs()))
-            }
+    fn wait(&self, turn: usize) -> Result<Duration, HaulError> {
+        match self.transfers[turn].wait(PATIENCE) {
+            TransferState::Ended(result) => Ok(result?.wire),
+            TransferState::UnderWay | TransferState::Unposted => Err(HaulError::hangs(self.reader.over)),
         }
     }
 }

@@ -1,7 +1,9 @@
 //! What stops a run.
 
+use crate::ends::PATIENCE;
+use std::fmt;
 use std::io;
-use transport::{PostError, PrepareError, TransferError};
+use transport::{FileError, FilePrepareError, ObjectError, ObjectPrepareError, PostError, PrepareError, TransferError};
 
 /// Why nothing was measured.
 #[derive(Debug, thiserror::Error)]
@@ -24,15 +26,37 @@ pub enum HaulError {
     /// A transfer failed.
     #[error("a read failed: {0}")]
     Transfer(#[from] TransferError),
+    /// A transfer of files was refused.
+    #[error(transparent)]
+    PrepareFile(#[from] FilePrepareError),
+    /// A transfer of files failed.
+    #[error("a read or write of files failed: {0}")]
+    File(#[from] FileError),
+    /// A transfer of objects was refused.
+    #[error(transparent)]
+    PrepareObject(#[from] ObjectPrepareError),
+    /// A transfer of objects failed.
+    #[error(transparent)]
+    Object(#[from] ObjectError),
+    /// Somebody else writes or deletes the same objects.
+    #[error("an object of this run was written or deleted by somebody else: two runs on one bucket disturb each other")]
+    Disturbed,
     /// A transfer did not end in time.
-    #[error("a read over {0} did not end within {1} seconds")]
+    #[error("a transfer over {0} did not end within {1} seconds")]
     Hangs(String, u64),
     /// Bytes arrived that were not the owner's.
-    #[error("reads of {bytes} bytes over {over} arrived wrong")]
+    #[error("blocks of {bytes} bytes over {over} arrived wrong")]
     Wrong {
         /// Over what.
         over: String,
         /// Bytes of each.
         bytes: usize,
     },
+}
+
+impl HaulError {
+    /// A transfer over that did not end.
+    pub(crate) fn hangs(over: impl fmt::Display) -> Self {
+        Self::Hangs(over.to_string(), PATIENCE.as_secs())
+    }
 }

@@ -3,7 +3,7 @@
 use crate::error::HaulError;
 use crate::pool::pool;
 use crate::report::Row;
-use crate::settings::Settings;
+use crate::settings::Wire;
 use domain::session::{PeerInfo, Role};
 use domain::{Incarnation, ProgressWord, StepId, WorkerId};
 use rustix::event::{EventfdFlags, eventfd};
@@ -80,10 +80,10 @@ impl Pair {
 }
 
 /// The rows of one read over each lane that is measured, and of the wake-ups that it is compared with.
-pub(crate) fn rows(settings: &Settings) -> Result<Vec<Row>, HaulError> {
+pub(crate) fn rows(wires: &[Wire]) -> Result<Vec<Row>, HaulError> {
     let row = |peer, lane, seconds| Row::plain(peer, lane, READ_BYTES, 1, seconds);
     let mut rows = vec![row("eventfd", "to a thread and back".to_owned(), ping_pong()?)];
-    let mut lanes: Vec<Lane> = settings.over.iter().map(|over| over.lane).collect();
+    let mut lanes: Vec<Lane> = wires.iter().map(|wire| wire.lane).collect();
     lanes.dedup();
     for lane in lanes {
         let pair = Pair::new(lane)?;

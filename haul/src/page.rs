@@ -1,6 +1,6 @@
 //! The report as one page.
 
-use crate::report::{Report, Row, TIMES, size};
+use crate::report::{READ, Report, Row, TIMES, WRITE, size};
 use pages::{Axis, Chart, Colour, Form, Page, Series, Table, Tile, short};
 
 /// Colours of lines that are compared. What there is beyond these is in the table only.
@@ -11,9 +11,11 @@ const MARGIN: f64 = 1.6;
 /// The page for a run.
 pub fn html(report: &Report) -> String {
     let settings = &report.settings;
-    let heading = "Reads between two processes";
-    let line = format!("a pool of {}, {} passes; every byte was compared", size(settings.pool_bytes), settings.passes);
-    let mut page = Page::new("baton bench transfer", heading, &[line]);
+    let heading = "Transfers over each lane";
+    let line =
+        format!("a pool of {}, {} passes; what was read was compared", size(settings.pool_bytes), settings.passes);
+    let lines: Vec<String> = [line].into_iter().chain(report.notes.iter().cloned()).collect();
+    let mut page = Page::new("baton bench transfer", heading, &lines);
     page.tiles(&tiles(report));
     page.charts(&charts(report));
     page.tables(&[table(report)]);
@@ -25,13 +27,14 @@ pub fn html(report: &Report) -> String {
 
 /// The fastest of each lane.
 fn tiles(report: &Report) -> Vec<Tile> {
-    let fastest = |over: String| {
-        let rows = report.rows.iter().filter(|row| row.peer == "baton" && row.lane == over);
-        let best = rows.max_by(|one, other| one.gb_per_s.total_cmp(&other.gb_per_s))?;
+    let fastest = |over: &str, operation: &str| {
+        let of_over = |row: &&Row| row.peer == "baton" && row.lane == over && row.operation == operation;
+        let best = report.rows.iter().filter(of_over).max_by(|one, other| one.gb_per_s.total_cmp(&other.gb_per_s))?;
         let beside = format!("GB/s, blocks of {}, {} in flight", size(best.bytes), best.in_flight);
-        Some(Tile { name: over, figure: short(best.gb_per_s), beside })
+        Some(Tile { name: best.who(), figure: short(best.gb_per_s), beside })
     };
-    report.settings.over.iter().filter_map(|over| fastest(over.to_string())).collect()
+    let names = report.settings.over.iter().map(ToString::to_string);
+    names.flat_map(|over| [READ, WRITE].map(|operation| fastest(&over, operation))).flatten().collect()
 }
 
 /// Rates and times by the size of a block, of one transfer and of many.

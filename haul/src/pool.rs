@@ -40,7 +40,7 @@ pub(crate) fn pool(bytes: usize) -> io::Result<Pool> {
 }
 
 /// The word at place `n` of a full pool: four numbers, drawn at random.
-fn word(n: usize) -> u64 {
+pub(crate) fn word(n: usize) -> u64 {
     let drawn = ((n as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32).to_le_bytes();
     let mut codes = [drawn[0], drawn[1], drawn[2], drawn[3]].map(usize::from);
     if n.is_multiple_of(GROUP_WORDS) {

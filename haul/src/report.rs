@@ -5,6 +5,10 @@ use pages::short;
 use serde::Serialize;
 use std::fmt;
 
+/// What rows are of: of reads, unless they say that they are of writes.
+pub(crate) const READ: &str = "read";
+pub(crate) const WRITE: &str = "write";
+
 /// What came of a run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
@@ -12,6 +16,8 @@ pub struct Report {
     pub version: &'static str,
     /// What was measured.
     pub settings: Settings,
+    /// What else is to be known of how files and objects were reached.
+    pub notes: Vec<String>,
     /// The figures.
     pub rows: Vec<Row>,
 }
@@ -61,7 +67,7 @@ impl Row {
         Self {
             peer,
             lane,
-            operation: "read",
+            operation: READ,
             bytes,
             batch: 1,
             in_flight,
@@ -76,9 +82,13 @@ impl Row {
         }
     }
 
-    /// Who read over what.
+    /// Who read over what, or wrote.
     pub(crate) fn who(&self) -> String {
-        if self.peer == "baton" { self.lane.clone() } else { format!("{}, {}", self.peer, self.lane) }
+        match (self.peer, self.operation) {
+            ("baton", WRITE) => format!("{}, {WRITE}", self.lane),
+            ("baton", _) => self.lane.clone(),
+            (peer, _) => format!("{peer}, {}", self.lane),
+        }
     }
 
     /// The times of a transfer, in the order of [`TIMES`].
@@ -116,6 +126,7 @@ impl fmt::Display for Report {
             }
             writeln!(f)?;
         }
-        writeln!(f, "\nmean to wire are microseconds of a transfer; every byte that was read was compared")
+        writeln!(f, "\nmean to wire are microseconds of a transfer; what was read was compared")?;
+        self.notes.iter().try_for_each(|note| writeln!(f, "{note}"))
     }
 }

@@ -4,17 +4,29 @@ use crate::error::HaulError;
 use crate::pool::PART_BYTES;
 use serde::Serialize;
 use std::fmt;
+use std::path::PathBuf;
 use std::str::FromStr;
-use transport::{Lane, Tls};
+use transport::{FILE_ALIGN, Lane, ObjectCredentials, Tls};
 
 /// Reads in flight, at most.
 pub(crate) const IN_FLIGHT_MAX: usize = 64;
 /// Blocks are multiples of it, and at least as large.
 const BLOCK_BYTES_MIN: usize = 64;
 
-/// A lane, and whether its bytes carry checksums, come encoded, and are encrypted.
+/// Over what blocks go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Over {
+pub enum Over {
+    /// A lane to another process, whose memory is read.
+    Peer(Wire),
+    /// Files of this host, which are written and read.
+    File,
+    /// Objects of a store, which are written and read. Each block is one.
+    Object,
+}
+
+/// A lane to a peer, and whether its bytes carry checksums, come encoded, and are encrypted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wire {
     /// The lane.
     pub lane: Lane,
     /// Whether they carry checksums.
@@ -32,6 +44,31 @@ pub struct Trust {
     pub secret: String,
     /// What also encrypts; `None`: nothing does.
     pub tls: Option<Tls>,
+}
+
+/// The files of [`Over::File`].
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Files {
+    /// Folders, of as many devices: the pool is striped over a file in each.
+    pub folders: Vec<PathBuf>,
+    /// Reads and writes under way at once, whatever is in flight.
+    pub depth: u32,
+}
+
+/// The store of [`Over::Object`].
+#[derive(Clone, Debug, Serialize)]
+pub struct Store {
+    /// Where it is: `https://HOST[:PORT]`, or `http://`.
+    pub endpoint: String,
+    /// Region that requests are signed for.
+    pub region: String,
+    /// Bucket of all objects.
+    pub bucket: String,
+    /// Who asks.
+    #[serde(skip)]
+    pub credentials: ObjectCredentials,
+    /// Requests under way at once, whatever is in flight.
+    pub requests: usize,
 }
 
 /// Where the owner is: what a reader of another host has to know of it.
@@ -57,7 +94,7 @@ pub struct Settings {
     pub batches: Vec<usize>,
     /// Transfers in flight.
     pub in_flight: Vec<usize>,
-    /// Bytes of the pool that is read.
+    /// Bytes of the pool that is read: of the owner's memory, of the files, or of the objects together.
     pub pool_bytes: usize,
     /// Passes that count, after one that does not; the median is told.
     pub passes: usize,
@@ -66,6 +103,12 @@ pub struct Settings {
     /// What proves that both ends belong together.
     #[serde(skip)]
     pub trust: Trust,
+    /// Where files are.
+    pub files: Files,
+    /// Where objects are; `None`: nowhere.
+    pub store: Option<Store>,
+    /// Whether files and objects are left for others to read.
+    pub keep: bool,
 }
 
 /// One cell of the sweep.
@@ -76,7 +119,33 @@ pub(crate) struct Cell {
     pub(crate) in_flight: usize,
 }
 
+impl Over {
+    /// The lane, where it is one to a peer.
+    pub(crate) fn wire(self) -> Option<Wire> {
+        match self {
+            Self::Peer(wire) => Some(wire),
+            Self::File | Self::Object => None,
+        }
+    }
+
+    /// Whether it can do that.
+    pub(crate) fn takes(self, cell: Cell) -> bool {
+        // An object that is missing is no failure of its neighbours, so a transfer is about one.
+        self != Self::Object || cell.batch == 1
+    }
+}
+
 impl fmt::Display for Over {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Peer(wire) => wire.fmt(f),
+            Self::File => f.write_str("file"),
+            Self::Object => f.write_str("object"),
+        }
+    }
+}
+
+impl fmt::Display for Wire {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = |is: bool, name| if is { name } else { "" };
         let (int8, checksums) = (name(self.int8, ", int8"), name(self.checksums, ", checksums"));
@@ -122,7 +191,11 @@ impl Settings {
         if let Some(bytes) = self.sizes.iter().find(|bytes| !pool.is_multiple_of(**bytes)) {
             return refuse(format!("--pool {pool} is no multiple of blocks of {bytes} bytes"));
         }
-        let encoded = self.over.iter().any(|over| over.int8);
+        let unaligned = |bytes: &&usize| !bytes.is_multiple_of(FILE_ALIGN as usize);
+        if let Some(bytes) = self.sizes.iter().find(unaligned).filter(|_| self.over.contains(&Over::File)) {
+            return refuse(format!("--sizes {bytes}: blocks of files are multiples of {FILE_ALIGN} bytes"));
+        }
+        let encoded = self.over.iter().any(|over| over.wire().is_some_and(|wire| wire.int8));
         if let Some(bytes) = self.sizes.iter().find(|bytes| encoded && !bytes.is_multiple_of(PART_BYTES)) {
             return refuse(format!("--sizes {bytes}: what comes encoded is multiples of {PART_BYTES} bytes"));
         }
@@ -148,6 +221,9 @@ impl Settings {
         if cells.is_empty() || self.over.is_empty() {
             return refuse(format!("nothing of what is asked for fits a pool of {pool} bytes"));
         }
+        if let Some(over) = self.over.iter().find(|over| !cells.iter().any(|&cell| over.takes(cell))) {
+            return refuse(format!("--batches: a transfer over {over} is of one block, so it wants a 1 among them"));
+        }
         Ok(cells)
     }
 }
@@ -158,7 +234,7 @@ mod tests {
 
     fn settings() -> Settings {
         Settings {
-            over: vec![Over { lane: Lane::Shm, checksums: false, int8: false, tls: false }],
+            over: vec![Over::Peer(Wire { lane: Lane::Shm, checksums: false, int8: false, tls: false })],
             sizes: vec![4096, 1 << 20],
             batches: vec![1, 4],
             in_flight: vec![1, 2],
@@ -166,6 +242,9 @@ mod tests {
             passes: 1,
             connections: 1,
             trust: Trust::default(),
+            files: Files::default(),
+            store: None,
+            keep: false,
         }
     }
 
@@ -187,7 +266,10 @@ mod tests {
         };
         check(&|it| it.sizes = vec![100], "--sizes 100");
         check(&|it| it.sizes = vec![0], "--sizes 0");
-        check(&|it| (it.over[0].int8, it.sizes) = (true, vec![1024]), "--sizes 1024");
+        let int8 = Over::Peer(Wire { lane: Lane::Tcp, checksums: false, int8: true, tls: false });
+        check(&|it| (it.over, it.sizes) = (vec![int8], vec![1024]), "--sizes 1024");
+        check(&|it| (it.over, it.sizes) = (vec![Over::File], vec![4096, 1024]), "--sizes 1024: blocks of files");
+        check(&|it| (it.over, it.batches) = (vec![Over::Object], vec![2, 4]), "over object is of one block");
         check(&|it| it.sizes = vec![3 << 20], "--pool 4194304");
         check(&|it| it.batches = vec![0], "--batches 0");
         check(&|it| it.in_flight = vec![65], "1 to 64");

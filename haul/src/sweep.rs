@@ -1,13 +1,17 @@
 //! The sweep: every lane by every cell, beside the machine's limits.
 
-use crate::ends::{Reader, Seen};
+use crate::ends::{Reader, Reads};
 use crate::error::HaulError;
+use crate::files::{FILE_BLOCKS_MAX, RunFiles};
+use crate::objects::{OBJECTS_MAX, Objects};
+use crate::own::Own;
 use crate::pool::{Pool, clear, is_filled, pool};
-use crate::report::{Report, Row};
-use crate::settings::{Cell, Over, Place, Settings};
+use crate::report::{READ, Report, Row};
+use crate::settings::{Cell, Over, Place, Settings, Wire};
+use crate::turns::Passes;
 use crate::{latency, stream};
 use std::collections::BTreeSet;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use transport::Memory;
 
 /// How far a run is.
@@ -21,72 +25,141 @@ pub struct Progress {
     pub total: usize,
 }
 
+/// A run that is under way.
+struct Sweep<'a> {
+    settings: &'a Settings,
+    cells: Vec<Cell>,
+    progress: &'a mut dyn FnMut(&Progress),
+    done: usize,
+    total: usize,
+    rows: Vec<Row>,
+    notes: Vec<String>,
+}
+
 /// Measures reads from `owner`, and the limits of this machine where `limits` says so: they mean nothing beside an owner of
-/// another. Errors: [`HaulError`].
+/// another. Writes and reads files and objects, which no owner has. Errors: [`HaulError`].
 pub fn sweep(
     settings: &Settings,
-    owner: &Place,
+    owner: Option<&Place>,
     limits: bool,
     progress: &mut dyn FnMut(&Progress),
 ) -> Result<Report, HaulError> {
     let cells = settings.cells()?;
-    let sizes: BTreeSet<usize> = cells.iter().map(|cell| cell.bytes).collect();
-    let total = settings.over.len() * cells.len() + if limits { sizes.len() + 1 } else { 0 };
-    let mut done = 0;
-    let mut part = |what: String| {
-        progress(&Progress { what, done, total });
-        done += 1;
-    };
-    let ours = pool(settings.pool_bytes)?;
-    let mut rows = Vec::new();
-    if limits {
-        let theirs = pool(settings.pool_bytes)?;
-        for &bytes in &sizes {
-            part(format!("limits, blocks of {bytes}"));
-            rows.extend(limit_rows(settings, &theirs, &ours, bytes)?);
+    let wires: Vec<Wire> = settings.over.iter().filter_map(|over| over.wire()).collect();
+    let sizes: BTreeSet<usize> = cells.iter().map(|cell| cell.bytes).filter(|_| limits && !wires.is_empty()).collect();
+    let of = |over: &Over| cells.iter().filter(|&&cell| over.takes(cell)).count();
+    let total = settings.over.iter().map(of).sum::<usize>() + sizes.len() + usize::from(!sizes.is_empty());
+    let mut sweep = Sweep { settings, cells, progress, done: 0, total, rows: Vec::new(), notes: Vec::new() };
+    if !wires.is_empty() {
+        let owner = owner.ok_or_else(|| HaulError::Owner("is not known".to_owned()))?;
+        let ours = pool(settings.pool_bytes)?;
+        sweep.limits(&sizes, &ours)?;
+        wires.iter().try_for_each(|&wire| sweep.peer(wire, owner, &ours))?;
+    }
+    for over in &settings.over {
+        match over {
+            Over::Peer(_) => {}
+            Over::File => sweep.files()?,
+            Over::Object => sweep.objects()?,
         }
     }
-    for &over in &settings.over {
-        let reader = Reader::connect(over, settings, owner, ours.clone())?;
-        for &cell in &cells {
-            part(format!("{over}, blocks of {}", cell.bytes));
-            rows.push(measure(settings, &reader, over, cell, &ours)?);
-        }
+    if !sizes.is_empty() {
+        sweep.part("latency of one read".to_owned());
+        let rows = latency::rows(&wires)?;
+        sweep.rows.extend(rows);
     }
-    if limits {
-        part("latency of one read".to_owned());
-        rows.extend(latency::rows(settings)?);
-    }
-    Ok(Report { version: env!("CARGO_PKG_VERSION"), settings: settings.clone(), rows })
+    let Sweep { rows, notes, .. } = sweep;
+    Ok(Report { version: env!("CARGO_PKG_VERSION"), settings: settings.clone(), notes, rows })
 }
 
-/// The row of a cell.
-fn measure(settings: &Settings, reader: &Reader, over: Over, cell: Cell, ours: &Pool) -> Result<Row, HaulError> {
+impl Sweep<'_> {
+    fn part(&mut self, what: String) {
+        (self.progress)(&Progress { what, done: self.done, total: self.total });
+        self.done += 1;
+    }
+
+    fn cells(&self, over: Over) -> Vec<Cell> {
+        self.cells.iter().copied().filter(|&cell| over.takes(cell)).collect()
+    }
+
+    /// Says what is true of all cells once.
+    fn note(&mut self, note: String) {
+        if !self.notes.contains(&note) {
+            self.notes.push(note);
+        }
+    }
+
+    fn limits(&mut self, sizes: &BTreeSet<usize>, ours: &Pool) -> Result<(), HaulError> {
+        if sizes.is_empty() {
+            return Ok(());
+        }
+        let theirs = pool(self.settings.pool_bytes)?;
+        for &bytes in sizes {
+            self.part(format!("limits, blocks of {bytes}"));
+            let rows = limit_rows(self.settings, &theirs, ours, bytes)?;
+            self.rows.extend(rows);
+        }
+        Ok(())
+    }
+
+    fn peer(&mut self, wire: Wire, owner: &Place, ours: &Pool) -> Result<(), HaulError> {
+        let reader = Reader::connect(wire, self.settings, owner, ours.clone())?;
+        for cell in self.cells(Over::Peer(wire)) {
+            self.part(format!("{wire}, blocks of {}", cell.bytes));
+            let row = measure(self.settings, &reader, wire, cell, ours)?;
+            self.rows.push(row);
+        }
+        Ok(())
+    }
+
+    fn files(&mut self) -> Result<(), HaulError> {
+        let files = RunFiles::new(self.settings);
+        for cell in self.cells(Over::File) {
+            self.part(format!("{}, blocks of {}", Over::File, cell.bytes));
+            let own = Own::new(self.settings, cell, FILE_BLOCKS_MAX)?;
+            let storage = files.open(cell, &own)?;
+            self.note(files.told(&storage));
+            self.rows.extend(own.rows(Over::File, &storage)?);
+        }
+        Ok(())
+    }
+
+    fn objects(&mut self) -> Result<(), HaulError> {
+        let Some(store) = &self.settings.store else {
+            return Err(HaulError::Settings("the lane object wants a store".to_owned()));
+        };
+        self.note(format!(
+            "object: bucket {} of {}, at most {OBJECTS_MAX} objects a pass",
+            store.bucket, store.endpoint
+        ));
+        for cell in self.cells(Over::Object) {
+            self.part(format!("{}, blocks of {}", Over::Object, cell.bytes));
+            let own = Own::new(self.settings, cell, OBJECTS_MAX)?;
+            let storage = Objects::new(store, cell, &own)?;
+            let rows = own.rows(Over::Object, &storage);
+            if !self.settings.keep {
+                storage.remove(own.blocks())?;
+            }
+            self.rows.extend(rows?);
+        }
+        Ok(())
+    }
+}
+
+/// The row of a cell of a peer.
+fn measure(settings: &Settings, reader: &Reader, over: Wire, cell: Cell, ours: &Pool) -> Result<Row, HaulError> {
     // Prepared once and posted again in every pass, as an engine would that reads the same blocks again.
     let (transfers, preparing) = reader.prepare(cell)?;
+    let reads = Reads { reader, transfers: &transfers };
+    let mut passes = Passes::new(preparing, transfers.len());
     // The first pass touches memory, and may find connections cold.
-    reader.pass(&transfers, cell.in_flight, &mut Vec::new())?;
-    let (mut seen, mut passes) = (Vec::with_capacity(transfers.len() * settings.passes), Vec::new());
+    passes.pass(&reads, cell.in_flight)?;
+    passes.forget();
     for _ in 0..settings.passes {
-        let pass = compared(ours, || reader.pass(&transfers, cell.in_flight, &mut seen))?;
-        passes.push(pass.ok_or_else(|| HaulError::Wrong { over: over.to_string(), bytes: cell.bytes })?);
+        let pass = compared(ours, || passes.pass(&reads, cell.in_flight))?;
+        pass.ok_or_else(|| HaulError::Wrong { over: over.to_string(), bytes: cell.bytes })?;
     }
-    passes.sort_unstable();
-    let pass = passes[passes.len() / 2].as_secs_f64();
-    let blocks = (ours.len() / cell.bytes) as f64;
-    let mut row = Row::plain("baton", over.to_string(), cell.bytes, cell.in_flight, pass / blocks);
-    row.batch = cell.batch;
-    let us = |time: Duration| time.as_secs_f64() * 1e6;
-    let mean = |of: fn(&Seen) -> Duration| us(seen.iter().map(of).sum::<Duration>()) / seen.len() as f64;
-    row.prepare_us = Some(us(preparing) / transfers.len() as f64);
-    row.post_us = Some(mean(|seen| seen.post));
-    row.wire_us = Some(mean(|seen| seen.report.wire));
-    row.mean_us = Some(mean(|seen| seen.whole));
-    let mut whole: Vec<Duration> = seen.iter().map(|seen| seen.whole).collect();
-    whole.sort_unstable();
-    let at = |share: f64| us(whole[((whole.len() - 1) as f64 * share).round() as usize]);
-    (row.p50_us, row.p99_us) = (Some(at(0.5)), Some(at(0.99)));
-    Ok(row)
+    Ok(passes.row(over.to_string(), READ, cell, ours.len() / cell.bytes))
 }
 
 /// A pass over a pool that is cleared before, so that one which moves nothing is noticed, and compared after, both outside of the

@@ -2,6 +2,7 @@
 
 use crate::models::Folder;
 use crate::server::{PATIENCE, Server, baton, drained, ended};
+use crate::store::{BUCKET, Store};
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
 
@@ -187,6 +188,21 @@ fn reads_between_processes_are_measured_and_compared() {
         }
     }
     assert!(read(&html).contains("<svg"), "it is drawn");
+
+    let disk = folder.path("disk");
+    std::fs::create_dir(&disk).expect("it can be made");
+    let files = ["--lanes", "file", "--folder", &disk, "--folder", &disk, "--set", "disk.depth=2", "--json", &json];
+    let outcome = transfer(&[&small[..], &files].concat());
+    assert_eq!(outcome.status, Some(0), "{}{}", outcome.out, outcome.error);
+    assert!(outcome.out.contains(&format!("in {disk} and {disk}, at most 2 reads or writes")), "{}", outcome.out);
+    let report: Value = serde_json::from_str(&read(&json)).expect("it is JSON");
+    let rows = report["rows"].as_array().expect("rows");
+    for operation in ["write", "read"] {
+        assert_eq!(rows.iter().filter(|row| row["operation"] == operation).count(), 4, "{rows:?}");
+    }
+    assert_eq!(rows.len(), 8, "no other process, no limits of memory");
+    assert_eq!(std::fs::read_dir(&disk).expect("it is there").count(), 0, "the files are gone");
+
     let wrong = |arguments: &[&str], status: i32, part: &str| {
         let outcome = transfer(arguments);
         assert_eq!(outcome.status, Some(status), "{}", outcome.error);
@@ -196,6 +212,40 @@ fn reads_between_processes_are_measured_and_compared() {
     wrong(&["--lanes", "shm+checksums"], 2, "only tcp carries checksums");
     wrong(&["--lanes", "shm+int8"], 2, "only tcp brings KV encoded");
     wrong(&["--sizes", "100"], 2, "--sizes 100");
+    wrong(&["--lanes", "file", "--sizes", "1KiB"], 2, "blocks of files are multiples of 4096");
+    wrong(&["--lanes", "file", "--folder", "/nowhere"], 2, "--folder /nowhere: there is no such folder");
+    wrong(&["--lanes", "object"], 2, "--set object.endpoint=");
+    wrong(&["--lanes", "object", "--set", "object.endpoint=http://x"], 2, "object.bucket");
+    wrong(&["--keep"], 2, "of --lanes file and object");
     wrong(&["--peer", "somewhere"], 2, "0123456789abcdef@10.0.0.2:7000");
     wrong(&["--peer", "0123456789abcdef@127.0.0.1:1", "--lanes", "tcp"], 1, "not reached over tcp");
+}
+
+#[test]
+fn objects_are_measured_and_none_is_left() {
+    let (store, folder) = (Store::start(), Folder::new("transfer-objects"));
+    let json = folder.path("report.json");
+    let endpoint = format!("object.endpoint=http://{}", store.address);
+    let transfer = |more: &[&str]| {
+        let bucket = format!("object.bucket={BUCKET}");
+        let small = ["--sizes", "64KiB", "--batches", "1,4", "--in-flight", "2", "--pool", "512KiB", "--passes", "1"];
+        let mut child = baton(&["bench", "transfer", "--lanes", "object", "--set", &endpoint, "--set", &bucket])
+            .args([&small[..], more].concat())
+            .envs([("AWS_ACCESS_KEY_ID", "key"), ("AWS_SECRET_ACCESS_KEY", "secret")])
+            .spawn()
+            .expect("the binary runs");
+        let status = ended(&mut child);
+        let (out, error) = (drained(child.stdout.take()), drained(child.stderr.take()));
+        assert_eq!(status.code(), Some(0), "{out}{error}");
+    };
+    let left = || store.ask("GET", "?list-type=2").matches("<Key>baton-bench/transfer/65536/").count();
+    transfer(&["--json", &json]);
+    let report: Value =
+        serde_json::from_str(&std::fs::read_to_string(&json).expect("it was written")).expect("it is JSON");
+    let rows = report["rows"].as_array().expect("rows");
+    let operations: Vec<_> = rows.iter().map(|row| (&row["operation"], &row["batch"])).collect();
+    assert_eq!(operations, [(&"write".into(), &1.into()), (&"read".into(), &1.into())], "an object is one block");
+    assert_eq!(left(), 0);
+    transfer(&["--keep"]);
+    assert_eq!(left(), 8);
 }

@@ -42,11 +42,18 @@ Examples:
   baton bench transfer --lanes tcp,tcp+int8,tcp+int8+checksums --sizes 1MiB
   baton bench transfer --own --listen 10.0.0.2:7000        on the host that is read; says what the next line needs
   baton bench transfer --peer 0123456789abcdef@10.0.0.2:7000 --lanes tcp
+  baton bench transfer --lanes file --folder /mnt/nvme0 --folder /mnt/nvme1 --batches 16 --in-flight 2
+  baton bench transfer --lanes object --set object.endpoint=http://127.0.0.1:5000 --set object.bucket=b
 
 The pool is read once in a pass, block by block, so that no cache holds the next one; the blocks of a batch lie
-apart. Every byte is compared after the passes of a cell. Without --peer the pool belongs to another process of
+apart. Every byte is compared after each pass. Without --peer the pool belongs to another process of
 this host, and the machine's limits are measured beside it: plain copies of one thread, a plain stream over
 loopback. Nothing else should run meanwhile.
+
+Over file the pool lies in files, over object in a store, a block in each object: they are written, and then read, at
+random, at most 16,384 blocks of a file and 1,024 objects in a pass. So many operations are under way as disk.depth and
+object.requests say. Every byte is compared in the pass that does not count, the ends of each block in the others.
+Objects are under baton-bench/transfer/.
 
 Exit status: 0 done; 1 it could not be measured, or bytes arrived wrong; 2 the command line is wrong.";
 
@@ -162,7 +169,7 @@ pub(crate) struct EngineBench {
 /// What `bench transfer` reads, and where the report goes.
 #[derive(Debug, Args)]
 pub(crate) struct TransferBench {
-    /// Lanes, and after a plus that they bring KV encoded (int8), and that they carry checksums
+    /// Lanes (shm, rdma, tcp, file, object), and after a plus that they bring KV encoded (int8), and that they carry checksums
     #[arg(long, value_name = "LANE,..", value_delimiter = ',', default_value = "shm,tcp,tcp+checksums")]
     pub(crate) lanes: Vec<String>,
     /// Bytes of a block
@@ -179,7 +186,7 @@ pub(crate) struct TransferBench {
     /// Transfers in flight
     #[arg(long, value_name = "N,..", value_delimiter = ',', default_value = "1,8")]
     pub(crate) in_flight: Vec<usize>,
-    /// Bytes of the pool that is read; of both ends alike
+    /// Bytes of the pool that is read; of both ends alike, or of the files or objects
     #[arg(long, value_name = "BYTES", default_value = "256MiB")]
     pub(crate) pool: Bytes,
     /// Passes that count, after one that does not; the median is told
@@ -188,6 +195,18 @@ pub(crate) struct TransferBench {
     /// Connections of tcp
     #[arg(long, value_name = "N", default_value_t = transport::TcpConfig::default().connections)]
     pub(crate) connections: u16,
+    /// Where files lie meanwhile; may be repeated, for as many devices [default: the system's temporary folder]
+    #[arg(long, value_name = "DIR", help_heading = "Files and objects")]
+    pub(crate) folder: Vec<PathBuf>,
+    /// Leave files and objects for others to read
+    #[arg(long, help_heading = "Files and objects")]
+    pub(crate) keep: bool,
+    /// TOML file with settings, of which disk.depth and those of object count
+    #[arg(long, value_name = "FILE", help_heading = "Files and objects")]
+    pub(crate) config: Option<PathBuf>,
+    /// One of those settings, e.g. `disk.depth=64`; may be repeated
+    #[arg(long, value_name = "KEY=VALUE", help_heading = "Files and objects")]
+    pub(crate) set: Vec<String>,
     /// Be the end that is read, until Ctrl-C
     #[arg(long, help_heading = "Two hosts", conflicts_with = "peer")]
     pub(crate) own: bool,

@@ -2,14 +2,17 @@
 
 use super::file::ReportFile;
 use super::parts::Parts;
-use crate::cli::TransferBench;
+use crate::cli::{Flags, TransferBench};
 use crate::commands::OwnerProcess;
+use crate::config;
 use crate::error::CommandError;
 use crate::output::print;
-use haul::{HaulError, Over, Settings, Trust};
+use haul::{Files, HaulError, Over, Settings, Store, Trust, Wire};
 use std::ffi::OsStr;
 use std::io::{Read, Write};
-use transport::{Lane, ListenConfig, Tls};
+use std::path::{Path, PathBuf};
+use tempfile::TempDir;
+use transport::{Lane, ListenConfig, ObjectCredentials, Tls};
 
 /// What an over's name ends with where it carries checksums.
 const CHECKSUMS: &str = "+checksums";
@@ -24,8 +27,15 @@ pub(crate) fn transfer(asked: &TransferBench) -> Result<(), CommandError> {
         return own(asked, pool_bytes, &trust);
     }
     let bytes = |bytes: &crate::config::Bytes| usize::try_from(bytes.0).unwrap_or(usize::MAX);
+    let over = asked.lanes.iter().map(|name| over(name, trust.tls.is_some())).collect::<Result<Vec<_>, _>>()?;
+    let reads_peer = over.iter().any(|over| matches!(over, Over::Peer(_)));
+    let (depth, store) = stores(asked, &over)?;
+    let temporary = temporary(asked, &over)?;
     let settings = Settings {
-        over: asked.lanes.iter().map(|name| over(name, trust.tls.is_some())).collect::<Result<_, _>>()?,
+        files: Files { folders: folders(asked, temporary.as_ref())?, depth },
+        store,
+        keep: asked.keep,
+        over,
         sizes: asked.sizes.iter().map(bytes).collect(),
         batches: asked.batches.clone(),
         in_flight: asked.in_flight.clone(),
@@ -38,14 +48,15 @@ pub(crate) fn transfer(asked: &TransferBench) -> Result<(), CommandError> {
     let json = ReportFile::create(asked.json.as_ref())?;
     let html = ReportFile::create(asked.html.as_ref())?;
     let (_owner, place) = match &asked.peer {
-        Some(place) => (None, place.clone()),
+        Some(place) => (None, Some(place.clone())),
+        None if !reads_peer => (None, None),
         None => OwnerProcess::spawn(asked.pool.0, &flags(asked))
-            .map(|(owner, place)| (Some(owner), place))
+            .map(|(owner, place)| (Some(owner), Some(place)))
             .map_err(CommandError::Failed)?,
     };
     let mut parts = Parts::begin();
     let show = &mut |progress: &haul::Progress| parts.show(&progress.what, progress.done, progress.total);
-    let report = haul::sweep(&settings, &place, asked.peer.is_none(), show);
+    let report = haul::sweep(&settings, place.as_ref(), asked.peer.is_none(), show);
     parts.end();
     let report = report.map_err(|error| match error {
         HaulError::Settings(_) => CommandError::Usage(error.into()),
@@ -58,6 +69,56 @@ pub(crate) fn transfer(asked: &TransferBench) -> Result<(), CommandError> {
         output.write(|file| file.write_all(haul::page::html(&report).as_bytes()))?;
     }
     Ok(print(&report.to_string())?)
+}
+
+/// Reads and writes of files under way, and the store. Errors: the configuration is wrong; objects are asked for, and no store is
+/// known; something is set that no lane looks at.
+fn stores(asked: &TransferBench, over: &[Over]) -> Result<(u32, Option<Store>), CommandError> {
+    let objects = over.contains(&Over::Object);
+    if !objects && !over.contains(&Over::File) {
+        return match asked.set.is_empty() && asked.config.is_none() && asked.folder.is_empty() && !asked.keep {
+            true => Ok((1, None)),
+            false => Err(usage("--folder, --keep, --config and --set are of --lanes file and object")),
+        };
+    }
+    let flags = Flags { given: Vec::new(), set: asked.set.clone(), config: asked.config.clone() };
+    let config = config::load(&flags)?.checked()?;
+    let object = config.object;
+    if objects && object.endpoint.is_empty() {
+        return Err(usage(
+            "--lanes object: where is the store? --set object.endpoint=http://HOST:PORT --set object.bucket=NAME, and \
+             AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the environment",
+        ));
+    }
+    let token = Some(object.token.0).filter(|token| !token.is_empty());
+    let credentials = ObjectCredentials { key_id: object.key_id, secret: object.secret.0, token };
+    let (endpoint, region, bucket) = (object.endpoint, object.region, object.bucket);
+    let store = Store { endpoint, region, bucket, credentials, requests: object.requests };
+    Ok((config.disk.depth, objects.then_some(store)))
+}
+
+/// A folder that is gone with the run, where files are asked for and none is named.
+fn temporary(asked: &TransferBench, over: &[Over]) -> Result<Option<TempDir>, CommandError> {
+    if !over.contains(&Over::File) || !asked.folder.is_empty() {
+        return Ok(None);
+    }
+    if asked.keep {
+        return Err(usage("--keep: the temporary folder is removed; name another --folder"));
+    }
+    Ok(Some(tempfile::tempdir()?))
+}
+
+/// Where files lie. Errors: there is no such folder.
+fn folders(asked: &TransferBench, temporary: Option<&TempDir>) -> Result<Vec<PathBuf>, CommandError> {
+    let is_missing = |folder: &&PathBuf| !Path::is_dir(folder);
+    match asked.folder.iter().find(is_missing) {
+        Some(folder) => Err(usage(&format!("--folder {}: there is no such folder", folder.display()))),
+        None => Ok(asked.folder.iter().cloned().chain(temporary.map(|folder| folder.path().to_owned())).collect()),
+    }
+}
+
+fn usage(why: &str) -> CommandError {
+    CommandError::Usage(why.into())
 }
 
 /// What encrypts, if anything is to.
@@ -100,13 +161,15 @@ fn over(name: &str, tls: bool) -> Result<Over, CommandError> {
     let without = |name, suffix| str::strip_suffix(name, suffix).map_or((name, false), |rest| (rest, true));
     let (lane, checksums) = without(name, CHECKSUMS);
     let (lane, int8) = without(lane, INT8);
-    let lane: Lane = lane.parse().map_err(|error: transport::LaneParseError| CommandError::Usage(error.into()))?;
-    let wrong = |why: &str| Err(CommandError::Usage(format!("--lanes {name}: {why}").into()));
-    match lane {
-        Lane::Local => wrong("it is within one process; --lanes shm reads another's memory"),
-        _ if lane.not_built().is_some() => wrong("this build lacks it"),
-        _ if checksums && lane != Lane::Tcp => wrong("only tcp carries checksums"),
-        _ if int8 && lane != Lane::Tcp => wrong("only tcp brings KV encoded"),
-        _ => Ok(Over { lane, checksums, int8, tls: tls && lane == Lane::Tcp }),
+    let wrong = |why: &str| Err(usage(&format!("--lanes {name}: {why}")));
+    match lane.parse() {
+        _ if checksums && lane != Lane::Tcp.name() => wrong("only tcp carries checksums"),
+        _ if int8 && lane != Lane::Tcp.name() => wrong("only tcp brings KV encoded"),
+        Err(_) if lane == "file" => Ok(Over::File),
+        Err(_) if lane == "object" => Ok(Over::Object),
+        Err(_) => wrong(&format!("there is no lane `{lane}`; there are shm, rdma, tcp, file and object")),
+        Ok(Lane::Local) => wrong("it is within one process; --lanes shm reads another's memory"),
+        Ok(lane) if lane.not_built().is_some() => wrong("this build lacks it"),
+        Ok(lane) => Ok(Over::Peer(Wire { lane, checksums, int8, tls: tls && lane == Lane::Tcp })),
     }
 }
