@@ -103,6 +103,15 @@ impl Station {
         }
     }
 
+    /// One whose threads nobody starts, for whoever does their work step by step.
+    #[cfg(any(test, feature = "fuzzing"))]
+    pub(crate) fn without_threads(config: AgentConfig, streams: Option<Streams>, sink: Sink) -> Self {
+        let progress = crate::watch::Watched::new(domain::ProgressWord::new(), None).expect("nobody else watches it");
+        let control = Control::new().expect("there are descriptors");
+        let (address, hub, verbs) = (PeerAddress::default(), Hub::new(), Err("without threads".to_owned()));
+        Self::new(StationParts { config, address, hub, progress, control, streams, verbs, sink })
+    }
+
     /// What others must know of it.
     pub(crate) fn known(&self) -> Known {
         let AgentConfig { id, incarnation, name, .. } = &self.config;

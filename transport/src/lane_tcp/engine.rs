@@ -18,6 +18,7 @@ use parking_lot::MutexGuard;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::time::Timespec;
 use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::io;
 use std::sync::Arc;
 
 /// Answers in a row to transfers that are not under way. There are no more to those that have just ended than could be asked for.
@@ -200,7 +201,9 @@ impl<'a> Engine<'a> {
             }
         }
         for (peer, incarnation, socket) in orders.served.drain(..) {
-            self.watch(Connection::Owner(OwnerConnection::new(socket, peer, incarnation)));
+            if let Err(error) = self.watch(Connection::Owner(OwnerConnection::new(socket, peer, incarnation))) {
+                tracing::warn!(worker = self.station.config.name, %error, "a connection cannot be watched");
+            }
         }
         for posted in orders.posted.drain(..) {
             self.post(posted);
@@ -221,29 +224,45 @@ impl<'a> Engine<'a> {
     /// The connections of this link are this thread's.
     fn adopt(&mut self, link: &Arc<Link>) {
         let Way::Tcp(way) = &link.way else { return };
-        let connections = (0..way.askers().len()).map(|rail| self.listen(link, rail)).collect();
-        self.state.links.insert(Arc::as_ptr(link) as usize, Reach { link: link.clone(), connections });
+        let rails = way.askers().len();
+        let reach = Reach { link: link.clone(), connections: vec![None; rails] };
+        self.state.links.insert(Arc::as_ptr(link) as usize, reach);
+        for rail in 0..rails {
+            // One that cannot be listened to is put aside.
+            self.listen(link, rail);
+        }
         self.count_rails();
     }
 
-    /// Listens to what comes over a rail. `None`: it is not connected.
-    pub(super) fn listen(&mut self, link: &Arc<Link>, rail: usize) -> Option<u64> {
-        self.watch(Connection::Reader(ReaderConnection::new(link.clone(), rail)?))
+    /// Listens to what comes over a rail. `false`: it is not connected, or cannot be listened to and is put aside.
+    pub(super) fn listen(&mut self, link: &Arc<Link>, rail: usize) -> bool {
+        let Some(reader) = ReaderConnection::new(link.clone(), rail) else { return false };
+        let key = Arc::as_ptr(link) as usize;
+        match self.watch(Connection::Reader(reader)) {
+            Ok(number) => {
+                if let Some(reach) = self.state.links.get_mut(&key) {
+                    reach.connections[rail] = Some(number);
+                }
+                true
+            }
+            Err(error) => {
+                self.put_aside(key, rail, RailFault::Failed, &format!("its connection cannot be watched: {error}"));
+                false
+            }
+        }
     }
 
-    fn watch(&mut self, connection: Connection) -> Option<u64> {
+    /// Errors: the system cannot watch it.
+    fn watch(&mut self, connection: Connection) -> io::Result<u64> {
         let number = self.state.next;
         let socket = match &connection {
             Connection::Reader(reader) => reader.socket(),
             Connection::Owner(owner) => owner.socket(),
         };
-        if let Err(error) = epoll::add(self.streams.epoll(), socket, EventData::new_u64(number), EventFlags::IN) {
-            tracing::warn!(worker = self.station.config.name, %error, "a connection cannot be watched");
-            return None;
-        }
+        epoll::add(self.streams.epoll(), socket, EventData::new_u64(number), EventFlags::IN)?;
         self.state.connections.insert(number, connection);
         self.state.next += 1;
-        Some(number)
+        Ok(number)
     }
 
     fn post(&mut self, posted: Posted) {

@@ -53,7 +53,11 @@ impl Engine<'_> {
         let Some(reach) = self.state.links.get_mut(&key) else { return };
         let (link, connection) = (reach.link.clone(), reach.connections[rail].take());
         let Way::Tcp(way) = &link.way else { return };
-        connection.into_iter().for_each(|connection| self.end_reader(connection));
+        match connection {
+            Some(connection) => self.end_reader(connection),
+            // Nobody listens to it; whoever posts must not ask there.
+            None => way.askers()[rail].disconnect(),
+        }
         way.rails().put_aside(rail, now());
         self.station.rail_put_aside(&link, way.address(rail), fault, reason);
         self.count_rails();
@@ -77,9 +81,8 @@ impl Engine<'_> {
         if !returns {
             return;
         }
-        let connection = self.listen(link, rail);
-        if let Some(reach) = self.state.links.get_mut(&key) {
-            reach.connections[rail] = connection;
+        if !self.listen(link, rail) {
+            return;
         }
         self.station.rail_returned(link, way.address(rail));
         self.count_rails();
@@ -102,5 +105,57 @@ impl Engine<'_> {
         let (up, all) = rails.fold((0, 0), |(up, all), (more_up, more)| (up + more_up, all + more));
         self.state.attends = up < all || all > self.state.links.len();
         self.station.counts.rails(Lane::Tcp, up, all - up);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Order, Streams, TcpWay};
+    use super::*;
+    use crate::config::AgentConfig;
+    use crate::peers::Known;
+    use crate::socket::Socket;
+    use crate::station::Station;
+    use domain::session::PeerAddress;
+    use domain::{Incarnation, WorkerId};
+    use rustix::fs::MemfdFlags;
+    use std::collections::BTreeMap;
+    use std::os::unix::net::UnixStream;
+
+    fn station() -> Arc<Station> {
+        let config = AgentConfig::in_process(WorkerId(1), Incarnation(1), "reader".to_owned(), 1);
+        let streams = Streams::new(1).expect("there are descriptors");
+        Arc::new(Station::without_threads(config, Some(streams), Box::new(|_| true)))
+    }
+
+    #[test]
+    fn a_rail_that_cannot_be_listened_to_is_put_aside() {
+        let station = station();
+        let streams = station.streams.as_ref().expect("it has the lane");
+        let (well, _peer) = UnixStream::pair().expect("there are descriptors");
+        // The system watches no file.
+        let file = rustix::fs::memfd_create("test", MemfdFlags::CLOEXEC).expect("memory");
+        let joined = [well.into(), file].map(|socket| Ok((Socket::plain(socket), None)));
+        let rails = ["well", "ill"].map(str::to_owned).into_iter().zip(joined).collect();
+        let (id, name, incarnation) = (WorkerId(0), "owner".to_owned(), Incarnation(1));
+        let known = Known { id, incarnation, name, address: PeerAddress::default() };
+        let way = Way::Tcp(TcpWay::new(BTreeMap::new(), rails));
+        let link = Arc::new(Link::new(&known, way, &station.crowds));
+        let Way::Tcp(way) = &link.way else { panic!("it is of tcp") };
+        assert_eq!(way.rails().up(), 2);
+        streams.desk().ask(Order::Adopt(link.clone()));
+        Engine::enter(&station, streams).round();
+        let counts = station.counts.now();
+        let rails = counts.rails.iter().find(|(lane, _)| *lane == Lane::Tcp).map(|(_, rails)| (rails.up, rails.aside));
+        assert_eq!((way.rails().up(), rails), (1, Some((1, 1))));
+        assert!(way.askers()[0].socket().is_some() && way.askers()[1].socket().is_none());
+
+        // The same when it was made anew and tried.
+        let file = rustix::fs::memfd_create("test", MemfdFlags::CLOEXEC).expect("memory");
+        let tried = Order::Rejoin(link.clone(), 1, Ok((Socket::plain(file), None)));
+        streams.desk().ask(tried);
+        Engine::enter(&station, streams).round();
+        assert_eq!((way.rails().up(), station.counts.now().rails_returned), (1, 0));
+        assert!(way.askers()[1].socket().is_none());
     }
 }
