@@ -22,6 +22,7 @@ pub(crate) fn run(mut arguments: impl Iterator<Item = String>) {
         unsafe { memory.as_ptr().add(at).write(byte(at)) };
     }
     agent.register(Arc::new(memory));
+    let spare = agent.register(Arc::new(SealedMemory::new("spare", LEN).expect("memory")));
     let address = agent.address();
     println!("{} {}", address.process, address.tcp);
     for line in std::io::stdin().lines().map_while(Result::ok) {
@@ -29,6 +30,10 @@ pub(crate) fn run(mut arguments: impl Iterator<Item = String>) {
         match words[..] {
             ["raise", step, layer] => {
                 word.raise(StepId(step.parse().expect("a step")), layer.parse().expect("a layer"));
+            }
+            ["withdraw"] => {
+                agent.deregister(spare).expect("nobody of this process reads it");
+                println!("withdrawn");
             }
             ["refused"] => println!("{}", agent.counts().refused.iter().map(|(_, count)| count).sum::<u64>()),
             _ => panic!("what is {line:?}"),
@@ -68,6 +73,12 @@ impl Owner {
     /// Its engine has written this.
     pub(crate) fn raise(&mut self, step: u64, layer: u16) {
         writeln!(self.orders, "raise {step} {layer}").expect("it listens");
+    }
+
+    /// Its second region, which has no bytes of interest, is registered no more.
+    pub(crate) fn withdraw(&mut self) {
+        writeln!(self.orders, "withdraw").expect("it listens");
+        assert_eq!(line(&mut self.answers), "withdrawn");
     }
 
     /// Connections that it refused so far.

@@ -5,7 +5,7 @@ use crate::reader::{LAYOUT, LEN, OWNER, Reader, UNTOUCHED, byte};
 use domain::{ProgressWord, StepId};
 use transport::{AgentEvent, Copy, RailCounts, ReadBatch, RegionId, TransferError};
 
-const SCENARIOS: [(&str, fn()); 10] = [
+const SCENARIOS: [(&str, fn()); 11] = [
     ("reads_of_every_size", reads_of_every_size),
     ("reads_of_every_stride", reads_of_every_stride),
     ("reads_over_two_devices", reads_over_two_devices),
@@ -15,6 +15,7 @@ const SCENARIOS: [(&str, fn()); 10] = [
     ("layers_are_read_as_they_are_written", layers_are_read_as_they_are_written),
     ("cancelled_under_load", cancelled_under_load),
     ("the_owner_is_killed_and_returns", the_owner_is_killed_and_returns),
+    ("a_region_is_withdrawn_while_it_is_read", a_region_is_withdrawn_while_it_is_read),
     ("another_layout_is_refused", another_layout_is_refused),
 ];
 
@@ -256,6 +257,43 @@ fn the_owner_is_killed_and_returns() {
     reader.meet(&again, 2);
     assert!(matches!(reader.event(), AgentEvent::Connected { .. }));
     reader.check(PART, &[(PART, 0)]);
+}
+
+/// Its device refuses what is registered no more, which ends the queue pair for every read over it. The owner counts that; the
+/// peer is reached anew at once, and what else it has is read.
+fn a_region_is_withdrawn_while_it_is_read() {
+    const POSTED: usize = 8;
+    let mut owner = Owner::start(1, LAYOUT);
+    let reader = Reader::connected(&owner);
+    let region = |source| {
+        let copies = vec![Copy { from: 0, to: 0 }].into();
+        ReadBatch { source, destination: RegionId(0), len: LEN, gate: 0, copies }
+    };
+    for _ in 0..POSTED {
+        reader.post_all(vec![region(RegionId(1))]);
+    }
+    owner.withdraw();
+    let (mut gone, mut ended, mut lost) = (0, 0, 0);
+    while ended < POSTED || lost == 0 {
+        match reader.event() {
+            AgentEvent::Lost { peer: OWNER, .. } => lost += 1,
+            AgentEvent::Ended(end) => {
+                ended += 1;
+                match end.result {
+                    Ok(_) => {}
+                    Err(TransferError::PeerGone) => gone += 1,
+                    Err(other) => panic!("{other}"),
+                }
+            }
+            other => panic!("unexpected {other:?}"),
+        }
+    }
+    assert!(gone > 0, "the last one cannot have been read");
+    reader.agent.connect(OWNER);
+    assert!(matches!(reader.event(), AgentEvent::Connected { .. }));
+    reader.check(LEN, &[(0, 0)]);
+    // It sees that when the connection by which the queue pairs were agreed on has ended.
+    while owner.refused() == 0 {}
 }
 
 fn another_layout_is_refused() {

@@ -72,10 +72,13 @@ pub enum Refusal {
     Encryption,
     /// It asked for bytes of a region that is registered no more. That read is refused, and its connection goes on.
     Region,
+    /// A device refused what it asked for: by a key or a place that it may not read, or what is registered no more. Seen when its
+    /// connection ends, or makes its queue pairs anew.
+    Key,
 }
 
 impl Refusal {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 10] = [
         Self::Protocol,
         Self::Identity,
         Self::Silence,
@@ -85,6 +88,7 @@ impl Refusal {
         Self::Answer,
         Self::Encryption,
         Self::Region,
+        Self::Key,
     ];
 
     /// The name in metrics.
@@ -99,6 +103,7 @@ impl Refusal {
             Self::Answer => "answer",
             Self::Encryption => "encryption",
             Self::Region => "region",
+            Self::Key => "key",
         }
     }
 }

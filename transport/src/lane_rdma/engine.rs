@@ -298,6 +298,9 @@ impl<'a> Engine<'a> {
 
     fn close_owner(&mut self, number: u64, reason: &str) {
         if let Some(owner) = self.owners.remove(&number) {
+            if owner.was_refused() {
+                self.station.counts.refused(Refusal::Key);
+            }
             let (worker, peer) = (&self.station.config.name, owner.peer);
             tracing::debug!(worker, %peer, reason, "closed a connection that is read over");
         }

@@ -82,6 +82,9 @@ impl OwnerConnection {
                     let RailAnew { which, queues } = RailAnew::decode(&frame.body).map_err(refuse)?;
                     let place = usize::from(which.rail);
                     let own = *rails.get(place).ok_or_else(|| refuse(format!("there is no rail {place}")))?;
+                    if pairs[place].iter().any(QueuePair::has_failed) {
+                        station.counts.refused(Refusal::Key);
+                    }
                     // Those that failed go first: a device may have no room for both.
                     pairs[place].clear();
                     let (answer, made) = serve_rail(verbs, own, &queues);
@@ -111,6 +114,14 @@ impl OwnerConnection {
                 let region = Region { id, len: memory.len() as u64, address: memory.as_ptr() as u64, keys };
                 self.channel.push(kind::REGION, &region.encode(), None);
             }
+        }
+    }
+
+    /// Whether a device refused what the peer asked for by one of the queue pairs.
+    pub(super) fn was_refused(&self) -> bool {
+        match &self.stage {
+            Stage::Expected => false,
+            Stage::Reading { pairs, .. } => pairs.iter().flatten().any(QueuePair::has_failed),
         }
     }
 

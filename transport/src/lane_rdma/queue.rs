@@ -10,8 +10,8 @@ use sideway::ibverbs::address::{AddressHandleAttribute, Gid};
 use sideway::ibverbs::completion::{CompletionQueue, GenericCompletionQueue};
 use sideway::ibverbs::device_context::Mtu;
 use sideway::ibverbs::queue_pair::{
-    GenericQueuePair, PostSendGuard, QueuePair as _, QueuePairAttribute, QueuePairState, SendOperationFlags,
-    SetScatterGatherEntry, WorkRequestFlags,
+    GenericQueuePair, PostSendGuard, QueuePair as _, QueuePairAttribute, QueuePairAttributeMask, QueuePairState,
+    SendOperationFlags, SetScatterGatherEntry, WorkRequestFlags,
 };
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
@@ -200,6 +200,13 @@ impl QueuePair {
         let mut attributes = QueuePairAttribute::new();
         attributes.setup_state(QueuePairState::Error);
         self.modify(&attributes)
+    }
+
+    /// Whether it ended by itself. An owner's sends nothing that could fail: its device refused what the peer asked for. Asked of the
+    /// device, since Soft-RoCE's driver tells of no such event.
+    pub(super) fn has_failed(&self) -> bool {
+        let asked = self.pair.query(QueuePairAttributeMask::State);
+        asked.is_ok() && self.pair.state() == QueuePairState::Error
     }
 
     fn modify(&mut self, attributes: &QueuePairAttribute) -> Result<(), String> {

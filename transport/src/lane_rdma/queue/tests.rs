@@ -19,7 +19,7 @@ struct Ends {
     owner: Arc<dyn Memory>,
     own: Arc<dyn Memory>,
     peer: QueuePair,
-    _owner_pair: QueuePair,
+    owner_pair: QueuePair,
     completions: Completions,
     rail: Rail,
 }
@@ -66,7 +66,7 @@ fn ends(careless_owner: bool) -> Option<Ends> {
     let depth = Depth { reads: 1, reads_of_peer: 1 };
     owner_pair.connect(&port, &port.address, peer.number(), depth).expect("it connects");
     peer.connect(&port, &port.address, owner_pair.number(), depth).expect("it connects");
-    Some(Ends { owner, own, peer, _owner_pair: owner_pair, completions, rail })
+    Some(Ends { owner, own, peer, owner_pair, completions, rail })
 }
 
 impl Ends {
@@ -122,9 +122,11 @@ impl Ends {
 fn a_write_is_refused_by_the_queue_pair() {
     let Some(mut ends) = ends(false) else { return };
     assert_eq!(ends.read(8, 16), 0, "reading works");
+    assert!(!ends.owner_pair.has_failed());
     assert_eq!(Ends::bytes(&ends.own)[..17], [[1; 16].as_slice(), &[2]].concat());
     let status = ends.write();
     assert!(REFUSED.contains(&status), "{}", describe(status));
+    assert!(ends.owner_pair.has_failed(), "the owner sees that something was refused");
     assert_eq!(Ends::bytes(&ends.owner), [1; LEN]);
 }
 
@@ -170,5 +172,6 @@ fn a_read_that_leaves_the_region_is_refused() {
     assert_eq!(ends.read(LEN - 8, 8), 0, "reading works");
     let status = ends.read(LEN - 8, 9);
     assert!(REFUSED.contains(&status), "{}", describe(status));
+    assert!(ends.owner_pair.has_failed(), "the owner sees that something was refused");
     assert_eq!(Ends::bytes(&ends.own)[8..], [2; LEN - 8]);
 }
