@@ -120,7 +120,8 @@ pub(super) struct Read {
     pub(super) len: u32,
 }
 
-/// A reliably connected queue pair.
+/// A reliably connected queue pair. `sideway` panics where a device refuses to destroy one, which it may if it was unplugged: that ends the
+/// lane's thread, and what is read over the lane hangs.
 pub(super) struct QueuePair {
     pair: GenericQueuePair,
     /// The first packet that it sends.
@@ -202,8 +203,8 @@ impl QueuePair {
         self.modify(&attributes)
     }
 
-    /// Whether it ended by itself. An owner's sends nothing that could fail: its device refused what the peer asked for. Asked of the
-    /// device, since Soft-RoCE's driver tells of no such event.
+    /// Whether it ended by itself. An owner's sends nothing that could fail: its device refused what the peer asked for. The state is
+    /// looked at when it is of no use any more, so that nobody has to listen for a device's events, which not every driver tells.
     pub(super) fn has_failed(&self) -> bool {
         let asked = self.pair.query(QueuePairAttributeMask::State);
         asked.is_ok() && self.pair.state() == QueuePairState::Error
