@@ -12,6 +12,9 @@ use crate::topo::TopoArgs;
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
 
+/// Columns of help, on terminals that have as many.
+const WIDTH_MAX: usize = 100;
+
 /// What the help says after the commands.
 const TOP_EXAMPLES: &str = "\
 Examples:
@@ -21,7 +24,7 @@ Examples:
   baton router --workers 127.0.0.1:9002       one process per role
   baton config show                           every setting, its value and where it came from
   baton bench serve --concurrency 8           load a server, and say how it did
-  baton bench engine --model path/to/model    how fast this machine computes it, and how near to its limits
+  baton bench engine --model path/to/model    how fast this machine computes it
   baton bench transfer                        how fast KV moves between processes, over each lane
   baton bench tiers                           how soon prompts come back from memory and disk
   baton topo http://127.0.0.1:8000            which lanes workers read each other over, and why
@@ -37,7 +40,7 @@ Examples:
   baton serve --config baton.toml --set router.deadline_s=60
   BATON_KV__DEVICE_BYTES=4GiB baton serve
 
-Flags go before the environment (BATON_SECTION__KEY), it before the file (--config), it before
+Flags go before the environment (BATON_SECTION__KEY), it before the file (--config), it before \
 the defaults. `baton config show` takes the same flags and prints the outcome.";
 
 const ROUTER_EXAMPLES: &str = "\
@@ -45,7 +48,7 @@ Examples:
   baton router --workers 127.0.0.1:9001,127.0.0.1:9002
   baton router --config baton.toml --listen 0.0.0.0:8000
 
-Workers may come and go while it runs. It reads the tokenizer and the chat template of the model, not its
+Workers may come and go while it runs. It reads the tokenizer and the chat template of the model, not its \
 weights; they are those of its workers, which must all serve the same.";
 
 const WORKER_EXAMPLES: &str = "\
@@ -54,7 +57,7 @@ Examples:
   baton decode-worker --listen 127.0.0.1:9002
   BATON_CLUSTER__SECRET=... baton decode-worker --listen 0.0.0.0:9002 --name decode-a
 
-SIGTERM, or Ctrl-C, drains it: nothing new is taken, and what runs ends or moves to another worker, for as long as
+SIGTERM, or Ctrl-C, drains it: nothing new is taken, and what runs ends or moves to another worker, for as long as \
 worker.drain_s allows. A second Ctrl-C ends it at once.";
 
 const SHOW_EXAMPLES: &str = "\
@@ -99,7 +102,7 @@ Exit status 1: a process does not answer.";
 
 /// Serves large language models with prefill and decode on separate workers.
 #[derive(Debug, Parser)]
-#[command(name = "baton", version, after_help = TOP_EXAMPLES, max_term_width = 100)]
+#[command(name = "baton", version, after_help = TOP_EXAMPLES, max_term_width = WIDTH_MAX)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -199,6 +202,23 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    /// Paragraphs are filled by the terminal's width, so they have no line ends of their own; examples fit.
+    #[test]
+    fn what_is_said_below_flags_breaks_once() {
+        let mut commands = vec![Cli::command()];
+        while let Some(command) = commands.pop() {
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            let lines: Vec<&str> = help.lines().collect();
+            let is_text = |line: &str| !line.is_empty() && !line.starts_with(' ') && !line.ends_with(':');
+            for (at, line) in lines.iter().enumerate() {
+                let breaks = is_text(line) && lines.get(at + 1).is_some_and(|next| is_text(next));
+                assert!(!breaks, "{}: {line:?} goes on in the next line", command.get_name());
+                assert!(!line.starts_with(' ') || line.len() <= WIDTH_MAX, "{}: {line:?}", command.get_name());
+            }
+            commands.extend(command.get_subcommands().cloned());
+        }
     }
 
     #[test]

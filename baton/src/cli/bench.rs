@@ -8,16 +8,16 @@ use std::path::PathBuf;
 
 const SERVE_EXAMPLES: &str = "\
 Examples:
-  baton bench serve                                        100 requests to a local server, one at a time
+  baton bench serve                           100 requests to a local server, one at a time
   baton bench serve --concurrency 16 --requests 1000 --input 512 --output 64-256
   baton bench serve --rate 8 --duration 60 --warmup 10 --slo ttft=500ms,tpot=50ms --html report.html
   baton bench serve --rate 20 --shared-prefix 1024 --prefixes 8 --duration 60
   baton bench serve --api chat --turns 5 --think 1-3 --concurrency 8 --requests 200
   baton bench serve --trace trace.jsonl --trace-speed 2 --json report.json --records records.jsonl
 
-Lengths, and seconds of --think, are a constant (512), a uniform range (100-300), or lognormal by mean and
-deviation (512~256). In a rate or a trace, latencies count from when a request was due, so that a server
-that falls behind cannot hide it. Ctrl-C sends nothing more and reports what there is; a second one does
+Lengths, and seconds of --think, are a constant (512), a uniform range (100-300), or lognormal by mean and \
+deviation (512~256). In a rate or a trace, latencies count from when a request was due, so that a server \
+that falls behind cannot hide it. Ctrl-C sends nothing more and reports what there is; a second one does \
 not wait for requests in flight.
 
 Exit status: 0 done; 1 the server cannot be reached, or all requests failed; 2 the command line is wrong.";
@@ -29,47 +29,47 @@ Examples:
   baton bench engine --shape 1b --dtype f32 --samples 3
   baton bench engine --prompts 512 --batches 1,64 --contexts 0,1024 --threads 1 --json report.json
 
-Nothing is served: steps run one after the other, without HTTP and scheduling. A prompt goes in chunks of 512
-tokens; a decode sample is 32 steps of the whole batch. The machine's limits are measured before and after, and
+Nothing is served: steps run one after the other, without HTTP and scheduling. A prompt goes in chunks of 512 \
+tokens; a decode sample is 32 steps of the whole batch. The machine's limits are measured before and after, and \
 the better of both counts. Nothing else should run meanwhile.
 
 Exit status: 0 done; 1 it could not be measured; 2 the command line is wrong.";
 
 const TRANSFER_EXAMPLES: &str = "\
 Examples:
-  baton bench transfer                                     shm, tcp, and tcp with checksums, on this host
+  baton bench transfer                        shm, tcp, and tcp with checksums, on this host
   baton bench transfer --lanes shm --sizes 64KiB,1MiB --batches 1,32 --html report.html
   baton bench transfer --lanes tcp,tcp+int8,tcp+int8+checksums --sizes 1MiB
-  baton bench transfer --own --listen 10.0.0.2:7000        on the host that is read; says what the next line needs
+  baton bench transfer --own --listen 10.0.0.2:7000    on the host that is read; it says --peer
   baton bench transfer --peer 0123456789abcdef@10.0.0.2:7000 --lanes tcp
-  baton bench transfer --lanes file --folder /mnt/nvme0 --folder /mnt/nvme1 --batches 16 --in-flight 2
-  baton bench transfer --lanes object --set object.endpoint=http://127.0.0.1:5000 --set object.bucket=b
+  baton bench transfer --lanes file --folder /mnt/nvme0 --folder /mnt/nvme1 --batches 16
+  baton bench transfer --lanes object --set object.endpoint=http://store --set object.bucket=b
 
-The pool is read once in a pass, block by block, so that no cache holds the next one; the blocks of a batch lie
-apart. Every byte is compared after each pass. Without --peer the pool belongs to another process of
-this host, and the machine's limits are measured beside it: plain copies of one thread, a plain stream over
+The pool is read once in a pass, block by block, so that no cache holds the next one; the blocks of a batch lie \
+apart. Every byte is compared after each pass. Without --peer the pool belongs to another process of \
+this host, and the machine's limits are measured beside it: plain copies of one thread, a plain stream over \
 loopback. Nothing else should run meanwhile.
 
-Over file the pool lies in files, over object in a store, a block in each object: they are written, and then read, at
-random, at most 16,384 blocks of a file and 1,024 objects in a pass. So many operations are under way as disk.depth and
-object.requests say. Every byte is compared in the pass that does not count, the ends of each block in the others.
+Over file the pool lies in files, over object in a store, a block in each object: they are written, and then read, at \
+random, at most 16,384 blocks of a file and 1,024 objects in a pass. So many operations are under way as disk.depth and \
+object.requests say. Every byte is compared in the pass that does not count, the ends of each block in the others. \
 Objects are under baton-bench/transfer/.
 
 Exit status: 0 done; 1 it could not be measured, or bytes arrived wrong; 2 the command line is wrong.";
 
 const TIERS_EXAMPLES: &str = "\
 Examples:
-  baton bench tiers                                        a random model of the shape 125m; host and disk; minutes
+  baton bench tiers                           a random model of the shape 125m, host and disk
   baton bench tiers --prompts 1024,4096 --rounds 2 --folder /mnt/nvme --html report.html
   baton bench tiers --model path/to/model --prompts 512 --tiers host
   baton bench tiers --prompts 32768 --rounds 1
-  BATON_OBJECT__ENDPOINT=http://127.0.0.1:5000 BATON_OBJECT__BUCKET=b baton bench tiers --tiers host,disk,object
+  baton bench tiers --tiers object --set object.endpoint=http://store --set object.bucket=b
 
-Prompts are computed, asked for again while the device has them, and then from each tier, by servers of their own whose
-device holds less than two of the three that take turns; the disk is read past its page cache. Every answer is compared
-(those that may differ, for kv.encoding loses something, are counted), and a prompt counts only for the place that the
-server says it came from. Beside it stand a plain copy and a plain read of the same bytes, and a decode step, of the same
-run. Settings of `baton serve` apply (BATON_..., --config, --set) but for those of
+Prompts are computed, asked for again while the device has them, and then from each tier, by servers of their own whose \
+device holds less than two of the three that take turns; the disk is read past its page cache. Every answer is compared \
+(those that may differ, for kv.encoding loses something, are counted), and a prompt counts only for the place that the \
+server says it came from. Beside it stand a plain copy and a plain read of the same bytes, and a decode step, of the same \
+run. Settings of `baton serve` apply (BATON_..., --config, --set) but for those of \
 the tiers' sizes. What is written to a store stays there, under baton-bench/. Nothing else should run meanwhile.
 
 Exit status: 0 done; 1 it could not be measured, or an answer was wrong; 2 the command line is wrong.";
