@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod block;
+mod by_identity;
 pub mod encoding;
 pub mod end;
 pub mod handoff;
@@ -21,6 +22,7 @@ pub mod session;
 pub mod time;
 
 pub use block::{BlockHash, BlockRef, Scope, ScopeParts, Tenant};
+pub use by_identity::{ByIdentity, IdentityHasher};
 pub use encoding::{Encoding, KvPart};
 pub use end::{End, Ender, Finish};
 pub use ids::{

@@ -3,16 +3,14 @@
 //! A pin names identities, so a block counts from when it is cached, whether before the pin or after. This table knows the
 //! prefixes, their deadlines and how many blocks they may name; the pools know which of their blocks are pinned.
 
-use domain::{BlockHash, GroupId, Time};
-use std::collections::hash_map::DefaultHasher;
+use domain::{BlockHash, ByIdentity, GroupId, Time};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::hash::BuildHasherDefault;
 
 /// The identities of a prefix that each group keeps: what a prompt that goes on behind it needs.
 pub(crate) type Named = Vec<Vec<BlockHash>>;
 
-/// How many pins name each identity. Hashed with fixed keys: the same calls leave the same state in every run.
-type Counts = HashMap<BlockHash, u32, BuildHasherDefault<DefaultHasher>>;
+/// How many pins name each identity.
+type Counts = HashMap<BlockHash, u32, ByIdentity>;
 
 /// A pinned prefix.
 #[derive(Clone, Debug)]

@@ -2,16 +2,14 @@
 //! operation takes constant time, and none allocates.
 
 use super::queue::Queue;
-use domain::BlockHash;
+use domain::{BlockHash, ByIdentity};
 use std::collections::HashMap;
-use std::collections::hash_map::DefaultHasher;
-use std::hash::BuildHasherDefault;
 
 /// The identities given up last, each once.
 #[derive(Clone, Debug)]
 pub(super) struct Ghosts {
-    /// Where each identity is. Hashed with fixed keys: the same calls leave the same state in every run.
-    places: HashMap<BlockHash, u32, BuildHasherDefault<DefaultHasher>>,
+    /// Where each identity is.
+    places: HashMap<BlockHash, u32, ByIdentity>,
     /// The identity of each slot that is in the queue.
     hashes: Vec<BlockHash>,
     order: Queue,
@@ -23,7 +21,7 @@ impl Ghosts {
     /// Room for `ghosts_max` identities.
     pub(super) fn new(ghosts_max: u32) -> Self {
         Self {
-            places: HashMap::with_capacity_and_hasher(ghosts_max as usize, BuildHasherDefault::default()),
+            places: HashMap::with_capacity_and_hasher(ghosts_max as usize, ByIdentity::default()),
             hashes: vec![BlockHash([0; 16]); ghosts_max as usize],
             order: Queue::new(ghosts_max),
             spare: (0..ghosts_max).rev().collect(),

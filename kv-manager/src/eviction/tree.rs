@@ -5,10 +5,8 @@
 //! to be one.
 
 use super::Eviction;
-use domain::{BlockHash, BlockId};
-use std::collections::hash_map::DefaultHasher;
+use domain::{BlockHash, BlockId, ByIdentity};
 use std::collections::{BTreeSet, HashMap};
-use std::hash::BuildHasherDefault;
 
 /// A block that is in.
 #[derive(Clone, Copy, Debug)]
@@ -32,9 +30,8 @@ struct Entry {
 #[derive(Clone, Debug)]
 pub(super) struct Tree {
     nodes: Vec<Option<Node>>,
-    /// Identities of blocks that are in, and of the blocks that these continue: at most twice the pool. Hashed with fixed
-    /// keys: the same calls leave the same state in every run.
-    entries: HashMap<BlockHash, Entry, BuildHasherDefault<DefaultHasher>>,
+    /// Identities of blocks that are in, and of the blocks that these continue: at most twice the pool.
+    entries: HashMap<BlockHash, Entry, ByIdentity>,
     leaves: BTreeSet<(u64, BlockId)>,
     insertions: u64,
     len: u32,
@@ -45,7 +42,7 @@ impl Tree {
     pub(super) fn new(blocks: u32) -> Self {
         Self {
             nodes: vec![None; blocks as usize],
-            entries: HashMap::with_capacity_and_hasher(2 * blocks as usize, BuildHasherDefault::default()),
+            entries: HashMap::with_capacity_and_hasher(2 * blocks as usize, ByIdentity::default()),
             leaves: BTreeSet::new(),
             insertions: 0,
             len: 0,

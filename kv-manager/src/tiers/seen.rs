@@ -1,14 +1,12 @@
 //! The identities that were sealed lately.
 
-use domain::{BlockHash, GroupId};
-use std::collections::hash_map::DefaultHasher;
+use domain::{BlockHash, ByIdentity, GroupId};
 use std::collections::{HashSet, VecDeque};
-use std::hash::BuildHasherDefault;
 
 /// So many identities at most; the oldest is forgotten first.
 #[derive(Clone)]
 pub(super) struct Seen {
-    known: HashSet<(GroupId, BlockHash), BuildHasherDefault<DefaultHasher>>,
+    known: HashSet<(GroupId, BlockHash), ByIdentity>,
     order: VecDeque<(GroupId, BlockHash)>,
     max: usize,
 }
