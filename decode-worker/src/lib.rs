@@ -114,7 +114,7 @@ impl Role for Decode {
     }
 
     fn tick(&mut self, core: &mut Core, now: Time) {
-        self.offers.expire(core, now);
+        self.offers.tick(core, now);
         self.fetches.tick(core, now);
     }
 

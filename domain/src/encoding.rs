@@ -67,6 +67,11 @@ impl KvLayout {
         self.part(group).stored_bytes_of(self.record_bytes(group))
     }
 
+    /// Bytes of one token over all groups in the tiers below the device.
+    pub fn stored_token_bytes(&self) -> f32 {
+        (0..self.groups.len()).map(|group| self.stored_bytes(group)).sum::<usize>() as f32 / self.block_tokens as f32
+    }
+
     /// Writes the record of group `group` as the tiers below the device keep it.
     ///
     /// # Panics

@@ -3,7 +3,7 @@
 //! The owner never writes into the reader's memory: it offers, says what is written, and answers a release. The
 //! reader reads, releases, and learns from the answer whether what it read is valid.
 
-use crate::block::BlockHash;
+use crate::block::{BlockHash, Tenant};
 use crate::ids::{BlockId, Choice, Epoch, Generation, Incarnation, LeaseId, RequestId, StepId, Token, WorkerId};
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ pub struct PeerMessage {
 /// The messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PeerBody {
-    /// Reader to holder: offer me what you have cached of this prefix.
+    /// Reader to holder: offer me what you have of this prefix.
     Ask(Ask),
     /// Holder to reader: there is nothing of it to offer, or no lease to be had.
     Decline {
@@ -112,7 +112,11 @@ pub struct Ask {
     pub epoch: Epoch,
     /// How long the lease shall live without renewal.
     pub lease: Duration,
-    /// Identities of the prefix's blocks; the offer is of as many of the first as are cached.
+    /// How long it is worth waiting for what the holder has to load before it can offer it.
+    pub wait: Duration,
+    /// Whose prompt it is: what is loaded for it counts as this tenant's.
+    pub tenant: Tenant,
+    /// Identities of the prefix's blocks; the offer is of as many of the first as are cached, or were loaded in time.
     pub chain: Vec<BlockHash>,
 }
 

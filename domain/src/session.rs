@@ -258,7 +258,7 @@ pub struct Report {
     pub incarnation: Incarnation,
     /// Number of this report, from 1.
     pub number: u64,
-    /// `added` is everything that is cached here, and what was known before is void.
+    /// `added` is everything that is on the device, and what was known before is void.
     pub snapshot: bool,
     /// Sequences that wait.
     pub waiting: u32,
@@ -276,8 +276,17 @@ pub struct Report {
     pub decode_step_s: f32,
     /// Bytes a second at which this worker lately fetched; 0: not known yet.
     pub fetch_bytes_per_s: f32,
-    /// Identities that entered the prefix index.
+    /// Tokens a second whose KV lately came from its host tier; 0: not known yet.
+    pub host_tokens_per_s: f32,
+    /// Tokens a second whose KV lately came from its disk; 0: not known yet.
+    pub disk_tokens_per_s: f32,
+    /// Identities that are on the device now.
     pub added: Vec<BlockHash>,
-    /// Identities that left it.
+    /// Identities that are not on the device, but in the worker's own host tier. After a snapshot they follow, with `disk`, in the
+    /// next reports.
+    pub host: Vec<BlockHash>,
+    /// Identities that are not on the device, and of which a part is on the worker's own disk alone.
+    pub disk: Vec<BlockHash>,
+    /// Identities that are in none of these places any more.
     pub removed: Vec<BlockHash>,
 }

@@ -77,6 +77,8 @@ fn handoff() -> Vec<Vec<u8>> {
         request: RequestId(1),
         epoch: Epoch(2),
         lease: Duration::from_secs(3),
+        wait: Duration::from_secs(1),
+        tenant: Tenant(6),
         chain: vec![BlockHash([4; 16]), BlockHash([5; 16])],
     };
     let bodies = [

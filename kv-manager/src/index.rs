@@ -1,16 +1,12 @@
 //! The prefix index: which cached or used block of each group holds the bytes of an identity, and what changed since
-//! placement was last told.
+//! routers were last told.
 //!
 //! An identity has at most one indexed block per group. Finding how long a prefix is usable needs the windows and is the
 //! manager's; which block goes when room is needed is the eviction policy's.
 
+use crate::directory::Directory;
 use domain::{BlockHash, BlockId, GroupId};
-use std::collections::hash_map::DefaultHasher;
-use std::collections::{BTreeMap, HashMap};
-use std::hash::BuildHasherDefault;
-
-/// Hashed with fixed keys: the same calls leave the same state in every run.
-type BlockMap = HashMap<BlockHash, BlockId, BuildHasherDefault<DefaultHasher>>;
+use std::collections::BTreeSet;
 
 /// Identities and the blocks that hold them, per group.
 ///
@@ -19,12 +15,17 @@ type BlockMap = HashMap<BlockHash, BlockId, BuildHasherDefault<DefaultHasher>>;
 /// its part); opening a sequence looks at all groups and decides.
 #[derive(Clone, Debug)]
 pub(crate) struct PrefixIndex {
-    groups: Vec<BlockMap>,
+    groups: Vec<Directory<BlockId>>,
     /// The groups that decide whether an identity counts as held.
     counting: Vec<usize>,
-    /// Net changes of what is held since the last take: added (`true`) or removed. Bounded by twice the pool: what was
-    /// added is held now, what was removed was held at the last take.
-    changes: BTreeMap<BlockHash, bool>,
+}
+
+/// An identity of which a group that counts got a block, or lost it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Change {
+    pub(crate) hash: BlockHash,
+    /// Whether it was held before.
+    pub(crate) was_held: bool,
 }
 
 impl PrefixIndex {
@@ -34,7 +35,7 @@ impl PrefixIndex {
         if counting.is_empty() {
             counting = (0..windowed.len()).collect();
         }
-        Self { groups: vec![BlockMap::default(); windowed.len()], counting, changes: BTreeMap::new() }
+        Self { groups: vec![Directory::default(); windowed.len()], counting }
     }
 
     /// The block of `group` that holds `hash`.
@@ -49,28 +50,31 @@ impl PrefixIndex {
             return false;
         }
         self.groups[group].insert(hash, block);
-        if self.counting.contains(&group) && self.held(&hash) {
-            self.change(hash, true);
-        }
         true
     }
 
     /// Takes a block out, which is in.
     pub(crate) fn remove(&mut self, group: GroupId, hash: BlockHash) {
         let group = usize::from(group.0);
-        if self.counting.contains(&group) && self.held(&hash) {
-            self.change(hash, false);
-        }
         let removed = self.groups[group].remove(&hash);
         assert!(removed.is_some(), "{hash:?} is not in the index of group {group}");
     }
 
-    /// What became held and what ceased to be held since the last call, each sorted.
-    pub(crate) fn take_changes(&mut self) -> (Vec<BlockHash>, Vec<BlockHash>) {
-        let (added, removed): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut self.changes).into_iter().partition(|change| change.1);
-        let hashes = |changes: Vec<(BlockHash, bool)>| changes.into_iter().map(|(hash, _)| hash).collect();
-        (hashes(added), hashes(removed))
+    /// What changed since the last call, sorted.
+    pub(crate) fn take_changes(&mut self) -> Vec<Change> {
+        let counting = || self.counting.iter().map(|&group| &self.groups[group]);
+        let changed: BTreeSet<BlockHash> = counting().flat_map(Directory::changed).collect();
+        let was_held = |hash: &BlockHash| counting().all(|group| group.was_in(hash));
+        let changes = changed.into_iter().map(|hash| Change { hash, was_held: was_held(&hash) }).collect();
+        for group in &mut self.groups {
+            group.take_changed(usize::MAX).for_each(|_| {});
+        }
+        changes
+    }
+
+    /// The groups that decide whether an identity counts as held.
+    pub(crate) fn counting(&self) -> impl Iterator<Item = GroupId> {
+        self.counting.iter().map(|&group| GroupId(group as u16))
     }
 
     /// All identities held, sorted.
@@ -86,14 +90,8 @@ impl PrefixIndex {
         self.groups[usize::from(group.0)].len()
     }
 
-    fn held(&self, hash: &BlockHash) -> bool {
+    /// Whether the identity is held.
+    pub(crate) fn held(&self, hash: &BlockHash) -> bool {
         self.counting.iter().all(|&group| self.groups[group].contains_key(hash))
-    }
-
-    fn change(&mut self, hash: BlockHash, added: bool) {
-        // A change that undoes one not told yet leaves nothing to tell.
-        if self.changes.remove(&hash).is_none() {
-            self.changes.insert(hash, added);
-        }
     }
 }

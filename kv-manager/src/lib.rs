@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 mod config;
+mod directory;
 mod eviction;
 mod fetch;
 mod index;
@@ -26,5 +27,5 @@ pub mod tiers;
 pub use config::{EvictionPolicy, GroupConfig, KvConfig, Quotas, Watermarks};
 pub use fetch::{Fetch, FetchCommand, FetchConfig, FetchEvent, FetchState, Piece};
 pub use lives::{Heard, Lives};
-pub use manager::{Admit, CaughtUp, Grow, KvManager, OfferParts, Pinned};
+pub use manager::{Admit, CaughtUp, Grow, IndexChanges, KvManager, OfferParts, Pinned};
 pub use pool::GroupStats;

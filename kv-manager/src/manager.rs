@@ -9,6 +9,7 @@
 
 pub use catch_up::CaughtUp;
 pub use pins::Pinned;
+pub use told::IndexChanges;
 
 use crate::config::{GroupConfig, KvConfig};
 use crate::eviction;
@@ -70,6 +71,8 @@ pub struct KvManager {
     pins: PinTable,
     /// The tiers below.
     tiers: BTreeMap<Tier, Shelves>,
+    /// Identities in tiers that are told again, the first one last.
+    told_again: Vec<BlockHash>,
 }
 
 /// Prefix cache and sequences.
@@ -91,6 +94,7 @@ impl KvManager {
             leases: LeaseTable::new(config.answers_max, config.leases_max),
             pins: PinTable::new(config.groups.iter().map(|group| group.pinned_max(config.pinned_percent)).collect()),
             tiers: BTreeMap::new(),
+            told_again: Vec::new(),
             config,
         }
     }
@@ -520,17 +524,6 @@ impl KvManager {
         })
     }
 
-    /// Identities that became held and that ceased to be held since the last call. An identity counts as held when
-    /// every full group has it indexed or, where all groups have windows, every group has.
-    pub fn take_index_changes(&mut self) -> (Vec<BlockHash>, Vec<BlockHash>) {
-        self.index.take_changes()
-    }
-
-    /// All identities that are held now, for a snapshot; see [`take_index_changes`](Self::take_index_changes).
-    pub fn indexed(&self) -> Vec<BlockHash> {
-        self.index.all_held()
-    }
-
     /// Asserts that blocks, sequences, leases and index agree in every detail. Takes time in proportion to the pools.
     pub fn check(&self) {
         let mut holders: Vec<Vec<(u32, u32, Vec<LeaseId>)>> =
@@ -671,3 +664,4 @@ mod pins;
 #[cfg(test)]
 mod tests;
 mod tiers;
+mod told;

@@ -62,6 +62,10 @@ pub struct Rates {
     pub decode_step_s: f64,
     /// Bytes a second at which KV is fetched.
     pub fetch_bytes_per_s: f64,
+    /// Tokens a second whose KV comes from the worker's host tier.
+    pub host_tokens_per_s: f64,
+    /// Tokens a second whose KV comes from its disk.
+    pub disk_tokens_per_s: f64,
     /// Seconds that a handoff, or the fetch of a prefix, costs beside its bytes: messages, validation, a step's delay.
     pub handoff_s: f64,
 }
@@ -69,6 +73,13 @@ pub struct Rates {
 impl Default for Rates {
     /// Guesses for a small model on a few CPU cores. They matter until the first reports only, but for `handoff_s`.
     fn default() -> Self {
-        Self { prefill_tokens_per_s: 2_000.0, decode_step_s: 0.02, fetch_bytes_per_s: 1e9, handoff_s: 0.002 }
+        Self {
+            prefill_tokens_per_s: 2_000.0,
+            decode_step_s: 0.02,
+            fetch_bytes_per_s: 1e9,
+            host_tokens_per_s: 200_000.0,
+            disk_tokens_per_s: 50_000.0,
+            handoff_s: 0.002,
+        }
     }
 }

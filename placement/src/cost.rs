@@ -6,7 +6,8 @@
 //! | part | prefill worker | decode worker of a pair | decode worker alone |
 //! | --- | --- | --- | --- |
 //! | `queue_s` | queued tokens / prefill rate | | the same |
-//! | `compute_s` | tokens neither cached nor fetched / prefill rate | | the same |
+//! | `load_s` | tokens loaded of a prefix / rate of the tier | | the same |
+//! | `compute_s` | tokens neither cached, loaded nor fetched / prefill rate | | the same |
 //! | `fetch_s` | bytes fetched of a prefix / fetch rate | bytes not held / fetch rate | as in a prefill worker |
 //! | `overhead_s` | the handoff; the fetch of a prefix | | the fetch of a prefix |
 //! | `slowdown_s` | | sequences there * decode step | the same, and `compute_s` * (running + 1) |
@@ -16,10 +17,13 @@
 //! longer than handing it off, and a prompt that the decode worker has cached does not.
 //!
 //! Who computes a prompt may fetch a prefix that another worker has more of: the next turn of a conversation finds the KV of
-//! the last answer, which its decode worker has, wherever it goes. That is one more way for the same candidate, which is priced
-//! both ways and takes the cheaper one.
+//! the last answer, which its decode worker has, wherever it goes. And it may load what left its device for its own tiers, as a
+//! holder may. So there are several ways for the same candidate: computing what its device does not have, loading what its tiers have of
+//! that, and fetching what the devices of others have, or their tiers too. It is priced every way and takes the cheapest one, so that nobody
+//! is sent to where loading would take longer than computing.
 
 use crate::config::{FetchPolicy, HandoffPolicy, PlacementConfig, Rates};
+use crate::index::Held;
 use crate::workers::{Given, Worker, Workers};
 use domain::session::{Holder, Role};
 use domain::{BlockHash, WorkerId};
@@ -31,13 +35,15 @@ use std::fmt;
 pub struct Cost {
     /// The worker.
     pub worker: WorkerId,
-    /// Leading tokens that it has cached.
+    /// Leading tokens that it has cached, or would load.
     pub cached_tokens: u32,
     /// From whom it would fetch more of them first.
     pub holder: Option<Holder>,
     /// Until it gets to this prompt.
     pub queue_s: f64,
-    /// Computing what is neither cached nor fetched.
+    /// Loading from its tiers, or the holder's from theirs.
+    pub load_s: f64,
+    /// Computing what is neither cached, loaded nor fetched.
     pub compute_s: f64,
     /// Reading what is not held.
     pub fetch_s: f64,
@@ -54,7 +60,7 @@ pub struct Cost {
 impl Cost {
     /// The sum of the parts.
     pub fn total_s(&self) -> f64 {
-        self.queue_s + self.compute_s + self.fetch_s + self.overhead_s + self.slowdown_s
+        self.queue_s + self.load_s + self.compute_s + self.fetch_s + self.overhead_s + self.slowdown_s
     }
 }
 
@@ -98,15 +104,16 @@ impl fmt::Display for Decision {
         write!(f, ", {:.6} s", self.cost_s)?;
         for (name, costs) in [("prefill", &self.prefill), ("decode", &self.decode), ("alone", &self.whole)] {
             for cost in costs {
-                let Cost { worker, cached_tokens, queue_s, compute_s, fetch_s, overhead_s, slowdown_s, .. } = cost;
+                let Cost { worker, cached_tokens, queue_s, load_s, compute_s, .. } = cost;
+                let Cost { fetch_s, overhead_s, slowdown_s, .. } = cost;
                 write!(f, "; {name} {worker}: cached {cached_tokens}")?;
                 if let Some(Holder { worker, tokens, .. }) = cost.holder {
                     write!(f, " and to {tokens} from {worker}")?;
                 }
                 write!(
                     f,
-                    ", queue {queue_s:.6} + compute {compute_s:.6} + fetch {fetch_s:.6} + overhead {overhead_s:.6} + \
-                     slowdown {slowdown_s:.6}{}",
+                    ", queue {queue_s:.6} + load {load_s:.6} + compute {compute_s:.6} + fetch {fetch_s:.6} + \
+                     overhead {overhead_s:.6} + slowdown {slowdown_s:.6}{}",
                     if cost.fits { "" } else { ", no room" }
                 )?;
             }
@@ -153,7 +160,8 @@ pub(crate) fn decide(config: &PlacementConfig, workers: &Workers, ask: &Ask<'_>)
         None => (Route { prefill: None, decode: alone.worker }, alone.total_s()),
     };
     let predictable = computes.measured && computes.queue_s > 0.0;
-    let first_token_s = predictable.then_some(computes.queue_s + computes.fetch_s + computes.compute_s);
+    let first_token_s =
+        predictable.then_some(computes.queue_s + computes.load_s + computes.fetch_s + computes.compute_s);
     let holder = computes.holder;
     Some(Decision { tokens: ask.tokens, prefill, decode, whole, route, holder, cost_s, first_token_s })
 }
@@ -172,9 +180,14 @@ pub(crate) fn take_over(config: &PlacementConfig, workers: &mut Workers, ask: &A
 pub(crate) fn book(config: &PlacementConfig, workers: &mut Workers, ask: &Ask<'_>, decision: &Decision) {
     let Decision { route, holder, .. } = *decision;
     let fetched = holder.map_or(0, |holder| holder.tokens);
+    let (computes, computing) = match route.prefill {
+        Some(prefill) => (prefill, &decision.prefill),
+        None => (route.decode, &decision.whole),
+    };
+    let cached = computing.iter().find(|cost| cost.worker == computes).map_or(0, |cost| cost.cached_tokens);
+    let uncached = ask.tokens - cached.max(fetched);
     let load = |workers: &Workers, id: WorkerId, computes: bool, sequences: u32| {
-        let held = workers.held(id, ask.chain);
-        let uncached = ask.tokens - usable(config, held, ask.tokens).max(fetched);
+        let held = workers.held(id, ask.chain).device;
         Given {
             tokens: if computes { uncached.into() } else { 0 },
             sequences,
@@ -202,6 +215,19 @@ fn best(costs: &[Cost]) -> Option<&Cost> {
     costs.iter().min_by(|a, b| order((!a.fits, a.total_s()), (!b.fits, b.total_s())))
 }
 
+/// The longest, and the second longest: who computes the prompt asks another one than itself.
+fn longest(prefixes: impl Iterator<Item = Prefix>) -> Vec<Prefix> {
+    let mut prefixes: Vec<Prefix> = prefixes.collect();
+    prefixes.sort_by_key(|prefix| std::cmp::Reverse(prefix.holder.tokens));
+    prefixes.truncate(2);
+    prefixes
+}
+
+/// The first of the cheapest.
+fn cheapest(costs: impl IntoIterator<Item = Cost>) -> Option<Cost> {
+    costs.into_iter().min_by(|a, b| a.total_s().total_cmp(&b.total_s()))
+}
+
 fn order(a: (bool, f64), b: (bool, f64)) -> std::cmp::Ordering {
     a.0.cmp(&b.0).then(a.1.total_cmp(&b.1))
 }
@@ -211,33 +237,42 @@ fn usable(config: &PlacementConfig, held: u32, tokens: u32) -> u32 {
     held.min((tokens - 1) / config.block_tokens) * config.block_tokens
 }
 
+/// A prefix that may be asked for: of whom, and how long that one would load before it can offer it.
+#[derive(Clone, Copy)]
+struct Prefix {
+    holder: Holder,
+    load_s: f64,
+}
+
 struct Pricing<'a> {
     config: &'a PlacementConfig,
     /// Speeds of a worker that has not measured its own.
     assumed: Rates,
     ask: &'a Ask<'a>,
-    /// Leading blocks of the prompt that each worker has.
-    held: BTreeMap<WorkerId, u32>,
-    /// Who may be asked for the most of them, and for the second most.
-    holders: Vec<Holder>,
+    /// What each worker has at the head of the prompt.
+    held: BTreeMap<WorkerId, Held>,
+    /// The most that a device has of it, the second most, and the same of workers that would load a part.
+    prefixes: Vec<Prefix>,
 }
 
 impl<'a> Pricing<'a> {
     fn new(config: &'a PlacementConfig, workers: &Workers, ask: &'a Ask<'a>) -> Self {
-        let held: BTreeMap<WorkerId, u32> =
-            workers.iter().map(|worker| (worker.id, workers.held(worker.id, ask.chain))).collect();
-        let mut holders: Vec<Holder> = workers
-            .iter()
-            .filter(|worker| config.fetch != FetchPolicy::Never && !ask.failed.contains(&worker.id))
-            .map(|worker| Holder {
-                worker: worker.id,
-                incarnation: worker.peer.incarnation,
-                tokens: usable(config, held[&worker.id], ask.tokens),
-            })
-            .collect();
-        holders.sort_by_key(|holder| std::cmp::Reverse(holder.tokens));
-        holders.truncate(2);
-        Self { config, assumed: workers.assumed(&config.defaults), ask, held, holders }
+        let held = workers.iter().map(|worker| (worker.id, workers.held(worker.id, ask.chain))).collect();
+        let mut pricing = Self { config, assumed: workers.assumed(&config.defaults), ask, held, prefixes: Vec::new() };
+        let asked = |worker: &&Worker| config.fetch != FetchPolicy::Never && !ask.failed.contains(&worker.id);
+        let prefix = |worker: &Worker, blocks: u32, load_s: f64| {
+            let tokens = usable(config, blocks, ask.tokens);
+            Prefix { holder: Holder { worker: worker.id, incarnation: worker.peer.incarnation, tokens }, load_s }
+        };
+        let on_device = |worker: &Worker| prefix(worker, pricing.held[&worker.id].device, 0.0);
+        let with_tiers = |worker: &Worker| {
+            let Held { device, all, .. } = pricing.held[&worker.id];
+            (all > device).then(|| prefix(worker, all, pricing.load_s(worker)))
+        };
+        let on_devices = longest(workers.iter().filter(asked).map(on_device));
+        let with_tiers = longest(workers.iter().filter(asked).filter_map(with_tiers));
+        pricing.prefixes = on_devices.into_iter().chain(with_tiers).collect();
+        pricing
     }
 
     fn prefill(&self, worker: &Worker) -> Cost {
@@ -264,36 +299,51 @@ impl<'a> Pricing<'a> {
         })
     }
 
-    /// A worker that computes the prompt, in the way that costs it less, with what `rest` adds to either.
+    /// A worker that computes the prompt, in the way that costs it least, with what `rest` adds to each.
     fn computing(&self, worker: &Worker, rest: impl Fn(Cost) -> Cost) -> Cost {
-        let here = self.compute(worker);
-        let more = |holder: &&Holder| holder.worker != worker.id && holder.tokens > here.cached_tokens;
-        let fetched = self.holders.iter().find(more).map(|holder| rest(self.fetch_first(worker, here, *holder)));
-        let here = rest(here);
-        fetched
-            .filter(|there| self.config.fetch == FetchPolicy::Always || there.total_s() < here.total_s())
-            .unwrap_or(here)
+        let computed = self.compute(worker, self.held[&worker.id].device, 0.0);
+        let loaded = self.compute(worker, self.held[&worker.id].all, self.load_s(worker));
+        let alone = cheapest([computed, loaded].map(&rest)).unwrap_or(computed);
+        let more =
+            |Prefix { holder, .. }: &&Prefix| holder.worker != worker.id && holder.tokens > computed.cached_tokens;
+        let fetched = self.prefixes.iter().filter(more).map(|&prefix| rest(self.fetch_first(worker, computed, prefix)));
+        let is_more = |cost: &Cost| cost.holder.is_some_and(|holder| holder.tokens > loaded.cached_tokens);
+        cheapest(fetched)
+            .filter(|cost| match self.config.fetch {
+                FetchPolicy::Always if is_more(cost) => true,
+                _ => cost.total_s() < alone.total_s(),
+            })
+            .unwrap_or(alone)
     }
 
-    /// The parts of a worker that computes what it has not cached.
-    fn compute(&self, worker: &Worker) -> Cost {
+    /// The parts of a worker that computes what is behind these blocks, which take it so long to load.
+    fn compute(&self, worker: &Worker, blocks: u32, load_s: f64) -> Cost {
         let rate = worker.rates(&self.assumed).prefill_tokens_per_s;
         let cost = self.nothing(worker);
-        let cached_tokens = usable(self.config, self.held[&worker.id], self.ask.tokens);
+        let cached_tokens = usable(self.config, blocks, self.ask.tokens);
         Cost {
             cached_tokens,
             queue_s: worker.queued_tokens() as f64 / rate,
+            load_s,
             compute_s: f64::from(self.ask.tokens - cached_tokens) / rate,
             ..cost
         }
     }
 
-    /// The same worker, where it fetches from the holder before it computes.
-    fn fetch_first(&self, worker: &Worker, here: Cost, holder: Holder) -> Cost {
+    /// How long the worker takes to load what its tiers have at the head of the prompt. It reads them side by side.
+    fn load_s(&self, worker: &Worker) -> f64 {
+        let (held, rates) = (&self.held[&worker.id], worker.rates(&self.assumed));
+        let seconds = |blocks: u32, rate: f64| f64::from(blocks * self.config.block_tokens) / rate;
+        seconds(held.host, rates.host_tokens_per_s).max(seconds(held.disk, rates.disk_tokens_per_s))
+    }
+
+    /// The same worker, where it fetches the prefix before it computes.
+    fn fetch_first(&self, worker: &Worker, here: Cost, Prefix { holder, load_s }: Prefix) -> Cost {
         let rates = worker.rates(&self.assumed);
         let bytes = u64::from(holder.tokens - here.cached_tokens) * self.config.token_bytes;
         Cost {
             holder: Some(holder),
+            load_s,
             compute_s: f64::from(self.ask.tokens - holder.tokens) / rates.prefill_tokens_per_s,
             fetch_s: bytes as f64 / rates.fetch_bytes_per_s,
             overhead_s: rates.handoff_s,
@@ -303,13 +353,14 @@ impl<'a> Pricing<'a> {
 
     /// A worker that has nothing to do for it.
     fn nothing(&self, worker: &Worker) -> Cost {
-        let held = self.held[&worker.id];
+        let held = self.held[&worker.id].device;
         let blocks = self.ask.tokens.div_ceil(self.config.block_tokens).saturating_sub(held);
         Cost {
             worker: worker.id,
             cached_tokens: held * self.config.block_tokens,
             holder: None,
             queue_s: 0.0,
+            load_s: 0.0,
             compute_s: 0.0,
             fetch_s: 0.0,
             overhead_s: 0.0,

@@ -1,7 +1,7 @@
 //! The workers that are up: what they reported, and what was given to them since.
 
 use crate::config::Rates;
-use crate::index::PrefixIndex;
+use crate::index::{Held, Place, PrefixIndex};
 use domain::session::{PeerInfo, Report, Role};
 use domain::{BlockHash, Incarnation, Time, WorkerId};
 use std::collections::BTreeMap;
@@ -121,6 +121,8 @@ impl Worker {
             prefill_tokens_per_s: known(self.load.prefill_tokens_per_s).unwrap_or(assumed.prefill_tokens_per_s),
             decode_step_s: known(self.load.decode_step_s).unwrap_or(assumed.decode_step_s),
             fetch_bytes_per_s: known(self.load.fetch_bytes_per_s).unwrap_or(assumed.fetch_bytes_per_s),
+            host_tokens_per_s: known(self.load.host_tokens_per_s).unwrap_or(assumed.host_tokens_per_s),
+            disk_tokens_per_s: known(self.load.disk_tokens_per_s).unwrap_or(assumed.disk_tokens_per_s),
             handoff_s: assumed.handoff_s,
         }
     }
@@ -145,7 +147,7 @@ fn known(value: f32) -> Option<f64> {
     (value.is_finite() && value > 0.0).then_some(f64::from(value))
 }
 
-/// All workers that are up, by id, and the index of what they have cached.
+/// All workers that are up, by id, and the index of what they have.
 #[derive(Debug)]
 pub(crate) struct Workers {
     up: BTreeMap<WorkerId, Worker>,
@@ -215,12 +217,14 @@ impl Workers {
             prefill_tokens_per_s: mean(|load| load.prefill_tokens_per_s, defaults.prefill_tokens_per_s),
             decode_step_s: mean(|load| load.decode_step_s, defaults.decode_step_s),
             fetch_bytes_per_s: mean(|load| load.fetch_bytes_per_s, defaults.fetch_bytes_per_s),
+            host_tokens_per_s: mean(|load| load.host_tokens_per_s, defaults.host_tokens_per_s),
+            disk_tokens_per_s: mean(|load| load.disk_tokens_per_s, defaults.disk_tokens_per_s),
             handoff_s: defaults.handoff_s,
         }
     }
 
-    /// Leading blocks of `chain` that a worker has.
-    pub(crate) fn held(&self, id: WorkerId, chain: &[BlockHash]) -> u32 {
+    /// What a worker has at the head of `chain`.
+    pub(crate) fn held(&self, id: WorkerId, chain: &[BlockHash]) -> Held {
         self.index.held(id, chain)
     }
 
@@ -231,7 +235,8 @@ impl Workers {
         if report.incarnation != worker.peer.incarnation || report.number < worker.report_next {
             return Reported::Stale;
         }
-        let (added, removed) = (std::mem::take(&mut report.added), std::mem::take(&mut report.removed));
+        let [added, host, disk, removed] =
+            [&mut report.added, &mut report.host, &mut report.disk, &mut report.removed].map(std::mem::take);
         let (number, snapshot) = (report.number, report.snapshot);
         worker.given = Given::default();
         worker.load = report;
@@ -244,8 +249,10 @@ impl Workers {
             worker.snapshot_asked = false;
             self.index.clear(id);
         }
-        // Reports say what changed on balance, so no block is in both lists; were one, it would count as held.
+        // Reports say what changed on balance, so no block is in two lists; were one, it would count as held in the faster place.
         self.index.remove(id, &removed);
+        self.index.lower(id, &disk, Place::Disk);
+        self.index.lower(id, &host, Place::Host);
         self.index.insert(id, &added);
         Reported::Taken
     }

@@ -5,7 +5,7 @@ use crate::checks::{choice, column, hashes_from_bytes, hashes_to_bytes, nanos, n
 use crate::generated as wire;
 use crate::generated::peer_message::Body;
 use domain::handoff::{Ask, Offer, OfferedGroup, PeerBody, PeerMessage};
-use domain::{BlockId, Epoch, Generation, Incarnation, LeaseId, RequestId, StepId, WorkerId};
+use domain::{BlockId, Epoch, Generation, Incarnation, LeaseId, RequestId, StepId, Tenant, WorkerId};
 use prost::Message;
 use std::time::Duration;
 
@@ -36,10 +36,12 @@ pub fn decode(bytes: &[u8]) -> Result<PeerMessage, WireError> {
 
 fn body_to_wire(body: &PeerBody) -> Body {
     match body {
-        PeerBody::Ask(Ask { request, epoch, lease, chain }) => Body::Ask(wire::Ask {
+        PeerBody::Ask(Ask { request, epoch, lease, wait, tenant, chain }) => Body::Ask(wire::Ask {
             request: request.0,
             epoch: epoch.0,
             lease_ns: nanos(*lease),
+            wait_ns: nanos(*wait),
+            tenant: tenant.0,
             chain: hashes_to_bytes(chain),
         }),
         PeerBody::Decline { request, epoch } => Body::Decline(wire::Decline { request: request.0, epoch: epoch.0 }),
@@ -63,12 +65,14 @@ fn body_to_wire(body: &PeerBody) -> Body {
 
 fn body_from_wire(body: Body) -> Result<PeerBody, WireError> {
     Ok(match body {
-        Body::Ask(wire::Ask { request, epoch, lease_ns, chain }) => {
+        Body::Ask(wire::Ask { request, epoch, lease_ns, wait_ns, tenant, chain }) => {
             not_empty(&chain, "Ask.chain")?;
             PeerBody::Ask(Ask {
                 request: RequestId(request),
                 epoch: Epoch(epoch),
                 lease: Duration::from_nanos(lease_ns),
+                wait: Duration::from_nanos(wait_ns),
+                tenant: Tenant(tenant),
                 chain: hashes_from_bytes(&chain, "Ask.chain")?,
             })
         }

@@ -294,7 +294,11 @@ fn report_to_wire(report: &Report) -> wire::Report {
         prefill_tokens_per_s: report.prefill_tokens_per_s,
         decode_step_s: report.decode_step_s,
         fetch_bytes_per_s: report.fetch_bytes_per_s,
+        host_tokens_per_s: report.host_tokens_per_s,
+        disk_tokens_per_s: report.disk_tokens_per_s,
         added: hashes_to_bytes(&report.added),
+        host: hashes_to_bytes(&report.host),
+        disk: hashes_to_bytes(&report.disk),
         removed: hashes_to_bytes(&report.removed),
     }
 }
@@ -312,7 +316,11 @@ fn report_from_wire(report: wire::Report) -> Result<Report, WireError> {
         prefill_tokens_per_s: finite(report.prefill_tokens_per_s, "Report.prefill_tokens_per_s")?,
         decode_step_s: finite(report.decode_step_s, "Report.decode_step_s")?,
         fetch_bytes_per_s: finite(report.fetch_bytes_per_s, "Report.fetch_bytes_per_s")?,
+        host_tokens_per_s: finite(report.host_tokens_per_s, "Report.host_tokens_per_s")?,
+        disk_tokens_per_s: finite(report.disk_tokens_per_s, "Report.disk_tokens_per_s")?,
         added: hashes_from_bytes(&report.added, "Report.added")?,
+        host: hashes_from_bytes(&report.host, "Report.host")?,
+        disk: hashes_from_bytes(&report.disk, "Report.disk")?,
         removed: hashes_from_bytes(&report.removed, "Report.removed")?,
     })
 }

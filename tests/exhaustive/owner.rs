@@ -25,7 +25,7 @@ pub(crate) const OWNER: WorkerId = WorkerId(0);
 /// Positions of the prompt, and of a block.
 const TOKENS: u32 = 1;
 /// Whose everything is.
-const TENANT: Tenant = Tenant(1);
+pub(crate) const TENANT: Tenant = Tenant(1);
 /// The identity of the prompt's block.
 pub(crate) const PROMPT: BlockHash = BlockHash([7; 16]);
 /// The choice under which cached blocks are held while they are offered.
@@ -271,7 +271,7 @@ impl Owner {
 
     /// Offers what is cached to a rank that asks, or declines, as the worker's `Offers` do.
     fn asked(&mut self, rank: u8, ranks: u8, ask: &Ask, out: &mut Vec<Envelope>, seen: &mut Vec<Seen>) {
-        let &Ask { request, epoch, lease: duration, ref chain } = ask;
+        let &Ask { request, epoch, lease: duration, ref chain, .. } = ask;
         let key = SeqKey { choice: ASKED, ..self.key(1) };
         let tokens = self.kv.cached_tokens(chain);
         let held = tokens > 0 && matches!(self.kv.open(key, TENANT, chain, tokens, 0), Admit::Ready { .. });

@@ -6,7 +6,7 @@
 use crate::action::{Action, Seen};
 use crate::ghost::{Ended, Ghost};
 use crate::network::Envelope;
-use crate::owner::{OWNER, Owner, PROMPT, Stage};
+use crate::owner::{OWNER, Owner, PROMPT, Stage, TENANT};
 use crate::rank::{Outputs, Rank};
 use crate::scope::{ANY, Faults, NONE, Scope, Source};
 use domain::handoff::{Ask, PeerBody};
@@ -83,7 +83,8 @@ impl World {
         readers.iter_mut().for_each(|reader| assert_eq!(reader.lives.learn(OWNER, Incarnation(1)), Heard::Current));
         for number in 0..self.ranks.len() as u8 {
             let (request, epoch) = (RequestId(1), Epoch(1));
-            let ask = Ask { request, epoch, lease: LEASE, chain: vec![PROMPT] };
+            let (wait, tenant) = (Duration::ZERO, TENANT);
+            let ask = Ask { request, epoch, lease: LEASE, wait, tenant, chain: vec![PROMPT] };
             self.rank(number, |rank, out| out.send(rank, PeerBody::Ask(ask)));
         }
     }

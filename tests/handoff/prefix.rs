@@ -1,12 +1,14 @@
 //! The beginning of a prompt comes from a worker that has it cached, and is computed where that comes to nothing.
 
+use crate::commands::prefix;
 use crate::peer::Peer;
 use crate::{Cluster, check, finish, options};
 use domain::handoff::{Ask, Offer, PeerBody};
 use domain::session::{Holder, Part};
-use domain::{Incarnation, LeaseId, WorkerId};
+use domain::{Epoch, Incarnation, LeaseId, SamplingParams, WorkerId};
 use std::time::Duration;
 use tests::cluster::{Asked, DECODE, Options, PREFILL, prompt};
+use worker::{Answer, Command};
 
 /// A peer that the test plays.
 const STRANGER: WorkerId = WorkerId(9);
@@ -32,6 +34,65 @@ fn the_next_turn_takes_what_the_last_one_generated_from_its_decode_worker() {
         let second = Asked { holder: held_by(DECODE, 68), ..Asked::new(2, turn, 10) };
         check(&mut cluster, std::slice::from_ref(&second));
         assert_eq!(cached(&cluster, &second), 68);
+    }
+}
+
+/// The first turn of a conversation at D alone, whose KV left D's device for its lowest tier since; and the next turn, for P.
+fn parked_at_decode(cluster: &mut Cluster) -> Asked {
+    // They have heard of each other; P has not measured how long prompts take, so that nothing seems faster to it than what is known.
+    check(cluster, &[Asked::new(1, prompt(10, 8), 5)]);
+    let first = Asked::new(2, prompt(61, 1), 10);
+    cluster.submit(DECODE, &first, Part::Whole);
+    finish(cluster, std::slice::from_ref(&first));
+    let said = [first.prompt.clone(), cluster.expected(&first, 0)].concat();
+    let park = || Command::Park { prefix: prefix("", &said) };
+    assert_eq!(cluster.command(DECODE, park()), Answer::Parked { blocks: 17 });
+    cluster.until("all of it to be parked", |cluster| cluster.command(DECODE, park()) == Answer::Parked { blocks: 0 });
+    let turn = [said, prompt(11, 3)].concat();
+    Asked { holder: held_by(DECODE, 68), ..Asked::new(3, turn, 10) }
+}
+
+/// A cluster whose workers have tiers: in memory, or on disk in this folder.
+fn with_tiers(folder: Option<&std::path::Path>) -> Cluster {
+    let host_bytes = if folder.is_none() { 1 << 20 } else { 0 };
+    Cluster::new(&Options { host_bytes, disk: folder.map(std::path::Path::to_owned), ..options(None) })
+}
+
+#[test]
+fn the_next_turn_takes_from_its_decode_worker_what_left_the_device_there() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for disk in [None, Some(folder.path())] {
+        let mut cluster = with_tiers(disk);
+        let second = parked_at_decode(&mut cluster);
+        check(&mut cluster, std::slice::from_ref(&second));
+        assert_eq!(cached(&cluster, &second), 68);
+    }
+}
+
+#[test]
+fn whoever_is_gone_while_a_holder_loads_costs_no_text() {
+    let folder = tempfile::tempdir().expect("a folder");
+    // The attempt is cancelled, and asked for again.
+    let mut cluster = with_tiers(Some(folder.path()));
+    let second = parked_at_decode(&mut cluster);
+    for epoch in 1..20 {
+        let attempt = Asked { epoch: Epoch(epoch), ..second.clone() };
+        cluster.hand_off(&attempt);
+        cluster.during(Duration::from_micros(u64::from(epoch) * 300));
+        cluster.cancel(&attempt);
+    }
+    cluster.wait_idle();
+    let attempt = Asked { epoch: Epoch(20), ..second.clone() };
+    check(&mut cluster, std::slice::from_ref(&attempt));
+    // The holder ends. With one token to say, nobody takes anything over.
+    for ms in [0, 1, 5] {
+        let mut cluster = with_tiers(None);
+        let second = parked_at_decode(&mut cluster);
+        let second = Asked { params: SamplingParams { max_tokens: 1, ..second.params.clone() }, ..second };
+        cluster.submit(PREFILL, &second, Part::Prefill { decode: DECODE });
+        cluster.during(Duration::from_millis(ms));
+        cluster.end(DECODE);
+        finish(&mut cluster, std::slice::from_ref(&second));
     }
 }
 

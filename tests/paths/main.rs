@@ -1,13 +1,14 @@
 //! Correctness is tokens: every path gives the same text as the plain one, on the real CPU engine. The plain one is a
 //! decode worker that computes a prompt alone, in one chunk, on one thread.
 
-use domain::session::Part;
-use domain::{Dtype, SamplingParams, Token, WorkerId};
+use domain::session::{Holder, Part};
+use domain::{Dtype, Incarnation, SamplingParams, Token, WorkerId};
 use engine::cpu::{CpuConfig, CpuDevice, CpuModel, Isa, Pinning};
 use engine::models::ModelFiles;
 use engine::random::RandomSpec;
 use std::sync::Arc;
 use tests::cluster::{Asked, Cluster, DECODE, Options, PREFILL, prompt};
+use worker::{Answer, Command, Prefix};
 
 const BLOCK: u32 = 16;
 /// Output tokens of each request.
@@ -160,6 +161,42 @@ fn check_model(model: &Model) {
     let mut cluster = model.cluster(&options, 2);
     check(&mut cluster, "whole, with few blocks", &requests, &plain, whole);
     check(&mut cluster, "handed off, with few blocks", &again(&requests, 100), &plain, Cluster::hand_off);
+}
+
+/// The next turn of a conversation comes to P, and all KV of the one before lies in D's memory, none of it on a device.
+fn check_asked(model: &Model) {
+    let options = Options { host_bytes: 16 << 20, ..model.options() };
+    for request in &model.requests(4)[1..] {
+        let mut cluster = model.cluster(&options, 2);
+        // They have heard of each other. P has not measured how fast it is: waiting seems worth its while.
+        let hello = Asked { prompt: request.prompt[..10].to_vec(), ..Asked::new(100, Vec::new(), 2) };
+        cluster.hand_off(&hello);
+        cluster.wait_end(&hello);
+        cluster.submit(DECODE, request, Part::Whole);
+        cluster.wait_end(request);
+        let said = [request.prompt.clone(), cluster.text(request, 0)].concat();
+        let prefix = Prefix { tenant: String::new(), tokens: said.clone() };
+        let park = || Command::Park { prefix: prefix.clone() };
+        let parked = |cluster: &Cluster| cluster.command(DECODE, park()) == Answer::Parked { blocks: 0 };
+        cluster.until("all of it to be parked", parked);
+
+        // The last token was never computed with.
+        let tokens = (said.len() as u32 - 1) / BLOCK * BLOCK;
+        let turn = [said, request.prompt[..7].to_vec()].concat();
+        let next = Asked { id: 200, prompt: turn, ..request.clone() };
+        let plain = model.plain(std::slice::from_ref(&next));
+        let holder = Some(Holder { worker: DECODE, incarnation: Incarnation(1), tokens });
+        let next = [Asked { holder, ..next }];
+        check(&mut cluster, "asked for, from another one's memory", &next, &plain, Cluster::hand_off);
+        let rows = cluster.rows[&next[0].key(0)].iter();
+        assert_eq!(rows.map(|(_, row)| row.cached_tokens).max(), Some(tokens), "P computed what D had");
+    }
+}
+
+#[test]
+fn what_left_the_device_of_another_worker() {
+    check_asked(&Model::random("llama", "tiny", Dtype::Bf16));
+    check_asked(&Model::random("mistral", "tiny-window", Dtype::F32));
 }
 
 #[test]

@@ -53,6 +53,8 @@ pub(crate) const EARLY_OFFERS_MAX: usize = 1024;
 pub(crate) const EARLY_MESSAGES_MAX: usize = 4096;
 /// Prefixes that are fetched from other workers at once; one more prompt is computed.
 pub(crate) const PREFIXES_MAX: usize = 256;
+/// Workers whose prefixes are loaded at once before they are offered; one more is offered what the device has.
+pub(crate) const ASKED_MAX: usize = 256;
 /// The longest that a prompt waits for its prefix from another worker; then it is computed.
 pub(crate) const PREFIX_WAIT_MAX: Duration = Duration::from_secs(5);
 /// Leases given and not ended; beyond it a prompt is not offered and its attempt fails, and whoever asks for blocks is declined.

@@ -1,6 +1,7 @@
 //! The owner's side of handoffs: offers, what is written, completes, and the answers to releases; and offers of cached blocks to
-//! those who ask for them.
+//! those who ask for them, once what tiers have of them is on the device too.
 
+use crate::config::{ASKED_MAX, PREFIX_WAIT_MAX};
 use crate::core::Core;
 use domain::handoff::{Ask, Offer, PeerBody};
 use domain::planted::{self, Bug};
@@ -18,6 +19,8 @@ pub struct Offers {
     open: BTreeMap<SeqKey, Open>,
     /// Readers of the leases that are alive.
     readers: BTreeMap<LeaseId, WorkerId>,
+    /// Those whose answer waits for a load, by what that is wanted as.
+    asked: BTreeMap<SeqKey, Asked>,
 }
 
 /// Who takes a sequence over, and as what.
@@ -33,6 +36,14 @@ pub struct Taker {
     pub tokens: u32,
     /// Output tokens that it knows.
     pub known: u32,
+}
+
+/// Somebody who asked for blocks.
+struct Asked {
+    from: WorkerId,
+    ask: Ask,
+    /// Then what has come is offered.
+    until: Time,
 }
 
 struct Open {
@@ -68,9 +79,34 @@ impl Offers {
         true
     }
 
-    /// Offers what is cached of a prefix, or declines. The lease alone keeps the blocks.
+    /// Offers a prefix, at once or when what tiers have of it is loaded.
     fn asked(&mut self, core: &mut Core, now: Time, from: WorkerId, ask: &Ask) {
-        let &Ask { request, epoch, lease: duration, ref chain } = ask;
+        let key = SeqKey { request: ask.request, epoch: ask.epoch, choice: ASKED };
+        match self.asked.get(&key) {
+            // Who asks twice gets the one answer that is to come.
+            Some(asked) if asked.from == from => {}
+            None if self.asked.len() < ASKED_MAX && core.load_asked(now, key, ask) => {
+                let (worker, request) = (&core.config.name, ask.request);
+                tracing::trace!(target: "timeline", worker, %request, to = %from, "prefix loaded for another worker");
+                let until = now + ask.wait.min(PREFIX_WAIT_MAX);
+                self.asked.insert(key, Asked { from, ask: ask.clone(), until });
+            }
+            _ => self.offer_cached(core, now, from, ask),
+        }
+    }
+
+    /// Offers to those whose prefixes were loaded, or who do not wait any longer.
+    fn offer_loaded(&mut self, core: &mut Core, now: Time) {
+        let is_due = |key: &SeqKey, asked: &mut Asked| asked.until <= now || !core.is_loading(*key);
+        for (key, Asked { from, ask, .. }) in self.asked.extract_if(.., is_due).collect::<Vec<_>>() {
+            core.drop_load(key);
+            self.offer_cached(core, now, from, &ask);
+        }
+    }
+
+    /// Offers what is cached of a prefix, or declines. The lease alone keeps the blocks.
+    fn offer_cached(&mut self, core: &mut Core, now: Time, from: WorkerId, ask: &Ask) {
+        let &Ask { request, epoch, lease: duration, ref chain, .. } = ask;
         let key = SeqKey { request, epoch, choice: ASKED };
         let tokens = core.kv.cached_tokens(chain);
         let chain = &chain[..(tokens / core.config.layout.block_tokens) as usize];
@@ -146,8 +182,9 @@ impl Offers {
     }
 
     /// Entries of every list, by name: nothing is left of an offer whose lease is over.
-    pub fn sizes(&self) -> [(&'static str, usize); 2] {
-        [("offers", self.open.len()), ("readers of leases", self.readers.len())]
+    pub fn sizes(&self) -> [(&'static str, usize); 3] {
+        let asked = ("asks that wait for loads", self.asked.len());
+        [("offers", self.open.len()), ("readers of leases", self.readers.len()), asked]
     }
 
     /// A reader's message; `false` if it is none.
@@ -177,13 +214,14 @@ impl Offers {
         true
     }
 
-    /// Ends leases whose time has passed.
-    pub fn expire(&mut self, core: &mut Core, now: Time) {
+    /// Ends leases whose time has passed, and offers what was loaded.
+    pub fn tick(&mut self, core: &mut Core, now: Time) {
         for lease in core.kv.expire(now) {
             let reader = self.readers.remove(&lease);
             core.meters.leases_lapsed.increment(1);
             tracing::warn!(worker = core.config.name, %lease, reader = ?reader, "a lease lapsed");
         }
+        self.offer_loaded(core, now);
     }
 
     /// A reader came back as a new life: what was offered to its old one is void.
@@ -195,10 +233,13 @@ impl Offers {
             self.readers.remove(&lease);
             core.kv.withdraw(lease);
         }
+        for (key, _) in self.asked.extract_if(.., |_, asked| asked.from == reader).collect::<Vec<_>>() {
+            core.drop_load(key);
+        }
     }
 
-    /// When `expire` must be called at the latest.
+    /// When `tick` must be called at the latest.
     pub fn next_deadline(&self, core: &Core) -> Option<Time> {
-        core.kv.next_deadline()
+        self.asked.values().map(|asked| asked.until).chain(core.kv.next_deadline()).min()
     }
 }

@@ -113,7 +113,7 @@ impl Rates {
 
     /// How long computing these positions of a prompt takes.
     pub(crate) fn compute_s(&self, positions: Range<u32>) -> f32 {
-        self.cost().seconds(positions)
+        if positions.is_empty() { 0.0 } else { self.cost().seconds(positions) }
     }
 
     /// How long loading so many bytes takes, from tiers that are read side by side, behind what they were asked for before. What was
@@ -124,6 +124,16 @@ impl Rates {
             if bytes_per_s == 0.0 || bytes == 0 { 0.0 } else { (asked + bytes) as f32 / bytes_per_s }
         };
         bytes.iter().map(seconds).fold(0.0, f32::max)
+    }
+
+    /// Tokens a second that lately came from the tier, where each has so many bytes there. 0: none did yet.
+    pub(crate) fn tokens_per_s(&self, tier: Tier, token_bytes: f32) -> f32 {
+        self.flows[tier as usize].bytes_per_s / token_bytes
+    }
+
+    /// How long fetching so many bytes from another worker takes. What was never measured is tried: it is predicted to take no time.
+    pub(crate) fn fetch_s(&self, bytes: u64) -> f32 {
+        if self.fetch_bytes_per_s == 0.0 { 0.0 } else { bytes as f32 / self.fetch_bytes_per_s }
     }
 
     /// A prompt is to be computed, since its tiers are slower. Whether they are tried all the same, beside that: what is never read

@@ -4,9 +4,12 @@ use crate::config::REPORT_EVERY;
 use crate::core::Core;
 use domain::Time;
 use domain::session::{FromWorker, Report};
+use kv_manager::IndexChanges;
+use kv_manager::tiers::Tier;
 
 /// Numbers the reports and says when one is due. Every router gets every report; one that asked for it, or whose session is
-/// new, gets everything in place of the changes.
+/// new, gets everything that is on the device in place of the changes. What tiers hold all routers are told again then, in the reports
+/// that follow: there may be far more of it than a message has room for.
 #[derive(Default)]
 pub(crate) struct Reports {
     number: u64,
@@ -22,21 +25,23 @@ impl Reports {
             return;
         }
         self.last = Some(now);
-        let (added, removed) = core.kv.take_index_changes();
+        let changes = core.kv.take_index_changes();
         let state = state(core);
-        let changed = !added.is_empty() || !removed.is_empty() || state != self.said;
+        let changed = !changes.is_empty() || state != self.said;
         if !changed && !core.sessions.wants_report() {
             return;
         }
         self.number += 1;
         self.said = state.clone();
-        let changes = FromWorker::Report(Report { number: self.number, added, removed, ..state.clone() });
+        let IndexChanges { device: added, host, disk, gone: removed } = changes;
+        let changes = FromWorker::Report(Report { number: self.number, added, host, disk, removed, ..state.clone() });
         let mut all = None;
         for (_, session) in core.sessions.iter_mut() {
             session.wants_report = false;
             if std::mem::take(&mut session.wants_snapshot) {
                 let everything = all.get_or_insert_with(|| {
                     let (number, added) = (self.number, core.kv.indexed());
+                    core.kv.tell_tiers_again();
                     FromWorker::Report(Report { number, snapshot: true, added, ..state.clone() })
                 });
                 session.tell(everything);
@@ -48,6 +53,7 @@ impl Reports {
 }
 
 fn state(core: &Core) -> Report {
+    let token_bytes = core.config.layout.stored_token_bytes();
     let fullest = core.kv.stats().into_iter().min_by_key(kv_manager::GroupStats::available);
     Report {
         incarnation: core.config.incarnation,
@@ -60,6 +66,8 @@ fn state(core: &Core) -> Report {
         prefill_tokens_per_s: core.rates.prefill_tokens_per_s,
         decode_step_s: core.rates.decode_step_s,
         fetch_bytes_per_s: core.rates.fetch_bytes_per_s,
+        host_tokens_per_s: core.rates.tokens_per_s(Tier::Host, token_bytes),
+        disk_tokens_per_s: core.rates.tokens_per_s(Tier::Disk, token_bytes),
         ..Report::default()
     }
 }

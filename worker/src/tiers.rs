@@ -6,6 +6,7 @@
 //! keeping, which is the core's.
 
 mod ahead;
+mod asked;
 mod below;
 mod carrier;
 mod disk;
@@ -32,7 +33,7 @@ pub use object::{StoreConfig, open_object_tier};
 use crate::core::Core;
 use crate::sources::Source;
 use ahead::Way;
-use domain::{BlockHash, Choice, GroupId, SeqKey, Time};
+use domain::{BlockHash, Choice, GroupId, SeqKey, Tenant, Time};
 use kv_manager::tiers::{ReadEnd, Tier, TierConfig, TierRead, TierRecord, TierWrite, WriteEnd};
 use loads::{Load, Want};
 use scheduler::Job;
@@ -237,13 +238,7 @@ impl Core {
             return false;
         }
         let coming = self.loads.coming(chain, cached / size..loadable / size);
-        let sources = self.kv.sources(chain, loadable);
-        let bytes = |tier| {
-            let records = sources.iter().filter(move |(source, _)| *source == tier);
-            records.map(|(_, group)| self.config.layout.stored_bytes(usize::from(group.0)) as u64).sum::<u64>()
-        };
-        let bytes = Tier::ALL.map(|tier| (tier, bytes(tier)));
-        let (compute_s, load_s) = (self.rates.compute_s(cached..loadable), self.rates.load_s(&bytes));
+        let (compute_s, load_s) = (self.rates.compute_s(cached..loadable), self.load_s(chain, loadable));
         // Until they meet, the prompt and what is loaded of it take room side by side.
         let room = self.kv.has_room(if stage == Stage::Begun { missing } else { job.tokens + missing });
         let way = match Way::of(missing, self.config.scheduler.chunk_tokens, compute_s, load_s) {
@@ -288,19 +283,52 @@ impl Core {
         if self.loads.under_way() >= LOADS_MAX || self.loads.contains(key) {
             return false;
         }
-        let Some(reads) = self.kv.load(key, sequence.scope.tenant(), chain, loadable) else { return false };
+        let (tenant, chain) = (sequence.scope.tenant(), chain.to_vec());
+        let Some(reads) = self.begin_load(now, key, tenant, &chain, loadable, load_s) else { return false };
+        self.loads.want(key, job.key, want(loadable / size, false));
+        if let Some(sequence) = self.sequences.get_mut(&job.key) {
+            sequence.loadable_tokens = loadable;
+        }
+        // The end of the prefix first: where both are done at once, the prompt comes from the other side.
+        self.read_all(now, key, reads.into_iter().rev());
+        waits
+    }
+
+    /// How long loading is predicted to take of what the device does not have of the first `tokens` positions of `chain`.
+    pub(crate) fn load_s(&self, chain: &[BlockHash], tokens: u32) -> f32 {
+        let sources = self.kv.sources(chain, tokens);
+        let bytes = |tier| {
+            let records = sources.iter().filter(move |(source, _)| *source == tier);
+            records.map(|(_, group)| self.config.layout.stored_bytes(usize::from(group.0)) as u64).sum::<u64>()
+        };
+        self.rates.load_s(&Tier::ALL.map(|tier| (tier, bytes(tier))))
+    }
+
+    /// Begins a load, which is predicted to take so long, and says what is to be read for it, with its bytes; `None`: there is no room for
+    /// it.
+    fn begin_load(
+        &mut self,
+        now: Time,
+        key: SeqKey,
+        tenant: Tenant,
+        chain: &[BlockHash],
+        tokens: u32,
+        load_s: f32,
+    ) -> Option<Vec<(TierRead, u64)>> {
+        let reads = self.kv.load(key, tenant, chain, tokens)?;
         let bytes = |read: &TierRead| self.config.layout.stored_bytes(usize::from(read.block.group.0)) as u64;
         let reads: Vec<_> = reads.into_iter().map(|read| (read, bytes(&read))).collect();
         self.loads.begin(key, Load::new(chain.to_vec(), &reads, load_s, now), now + LOAD_WAIT_MAX);
-        self.loads.want(key, job.key, want(loadable / size, false));
-        sequence.loadable_tokens = loadable;
-        // The end of the prefix first: where both are done at once, the prompt comes from the other side.
-        for (read, bytes) in reads.into_iter().rev() {
+        Some(reads)
+    }
+
+    /// Reads all that is to be read for a load, in this order.
+    fn read_all(&mut self, now: Time, key: SeqKey, reads: impl Iterator<Item = (TierRead, u64)>) {
+        for (read, bytes) in reads {
             self.rates.asked(now, read.place.tier, bytes);
             self.below(read.place.tier).read(key, read);
         }
         self.end_load(now, key);
-        waits
     }
 
     /// Whether there is room for so many tokens of a prompt beside all that came before it. A prefix that were loaded before that would
@@ -431,6 +459,8 @@ impl Core {
             self.kv.close_tier(tier);
         }
         self.meters.tiers.open(tier, open);
+        // What routers think to be there is not, or the other way round.
+        self.sessions.iter_mut().for_each(|(_, session)| session.wants_snapshot = true);
     }
 
     fn below(&mut self, tier: Tier) -> &mut Below {

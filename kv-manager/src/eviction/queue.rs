@@ -67,6 +67,11 @@ impl Queue {
         self.oldest
     }
 
+    /// The slots that are in, from the newest to the oldest.
+    pub(crate) fn newest_first(&self) -> impl Iterator<Item = u32> {
+        std::iter::successors(self.newest, move |&slot| self.links[slot as usize].older)
+    }
+
     /// Whether the slot is in.
     pub(crate) fn contains(&self, slot: u32) -> bool {
         self.links[slot as usize].inside

@@ -299,9 +299,10 @@ fn generations_rise_with_every_use() {
 fn changes_cancel_out_and_a_windowed_group_does_not_count_beside_a_full_one() {
     let mut kv = KvManager::new(config(&[(4, None), (4, Some(5))]));
     cache(&mut kv, 1, 2);
-    assert_eq!(kv.take_index_changes(), (chain(1, 2), vec![]));
+    let none = IndexChanges::default;
+    assert_eq!(kv.take_index_changes(), IndexChanges { device: chain(1, 2), ..none() });
     cache(&mut kv, 2, 1);
     kv.flush();
-    assert_eq!(kv.take_index_changes(), (vec![], chain(1, 2)));
+    assert_eq!(kv.take_index_changes(), IndexChanges { gone: chain(1, 2), ..none() });
     assert_eq!(kv.indexed(), []);
 }

@@ -5,12 +5,11 @@
 
 use super::seen::Seen;
 use super::{ReadEnd, Slot, TierConfig, TierRecord, TierStats, WriteEnd, WritePolicy};
+use crate::directory::Directory;
 use crate::eviction::Queue;
 use crate::tenants::Tenants;
 use domain::{BlockHash, BlockRef, Generation, GroupId, Tenant};
-use std::collections::hash_map::DefaultHasher;
-use std::collections::{HashMap, VecDeque};
-use std::hash::BuildHasherDefault;
+use std::collections::VecDeque;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
@@ -33,14 +32,12 @@ impl Entry {
     const FREE: Self = Self { state: State::Free, hash: BlockHash([0; 16]), readers: 0, wrong: false };
 }
 
-type SlotMap = HashMap<BlockHash, u32, BuildHasherDefault<DefaultHasher>>;
-
 /// The slots of one group.
 #[derive(Clone)]
 struct Shelf {
     entries: Vec<Entry>,
     free: Vec<u32>,
-    index: SlotMap,
+    index: Directory<u32>,
     /// Held slots that nobody reads, the one that was read or written last at the end.
     order: Queue,
     /// Whose the slots are that are not free.
@@ -63,6 +60,8 @@ const SEEN_PER_SLOT: usize = 2;
 const SLOT_BYTES: usize = size_of::<Entry>() + size_of::<u32>() + Queue::SLOT_BYTES + Tenants::SLOT_BYTES;
 /// What one that holds something takes beside that: a map of it that is half full.
 const HELD_BYTES: usize = 2 * size_of::<(BlockHash, u32)>();
+/// What an identity takes of which nobody was told yet that it came or went: in a tree that is half full. There are at most two for a slot.
+const CHANGED_BYTES: usize = 2 * size_of::<BlockHash>();
 /// What an identity that was seen takes: in a set that is half full, and in the order.
 const SEEN_BYTES: usize = 3 * size_of::<(GroupId, BlockHash)>();
 
@@ -85,7 +84,7 @@ impl Shelves {
         let shelf = |&slots: &u32| Shelf {
             entries: vec![Entry::FREE; slots as usize],
             free: (0..slots).rev().collect(),
-            index: SlotMap::default(),
+            index: Directory::default(),
             order: Queue::new(slots),
             tenants: Tenants::new(slots, quota_percent, 100),
         };
@@ -238,6 +237,18 @@ impl Shelves {
         !self.closed && self.shelves[at(group)].index.contains_key(&hash)
     }
 
+    /// Takes so many of the identities that came or went since they were taken last, at most.
+    pub(crate) fn take_changed(&mut self, max: usize) -> impl Iterator<Item = BlockHash> {
+        self.shelves.iter_mut().flat_map(|shelf| shelf.index.take_changed(usize::MAX)).take(max)
+    }
+
+    /// What is held of a group, what was used last first.
+    pub(crate) fn newest_first(&self, group: GroupId) -> impl Iterator<Item = BlockHash> {
+        let Shelf { entries, order, .. } = &self.shelves[at(group)];
+        let read = entries.iter().filter(|entry| entry.readers > 0 && !entry.wrong).map(|entry| entry.hash);
+        read.chain(order.newest_first().map(move |slot| entries[slot as usize].hash))
+    }
+
     /// A prompt looks for the record. Whether it is here.
     pub(crate) fn count_lookup(&mut self, group: GroupId, hash: BlockHash) -> bool {
         let held = self.holds(group, hash);
@@ -366,14 +377,19 @@ impl Shelves {
     pub(crate) fn stats(&self) -> TierStats {
         let total: usize = self.shelves.iter().map(|shelf| shelf.entries.len()).sum();
         let free: usize = self.shelves.iter().map(|shelf| shelf.free.len()).sum();
+        let changed: usize = self.shelves.iter().map(|shelf| shelf.index.changes()).sum();
         TierStats {
             total: total as u32,
             free: free as u32,
             writing: self.writing.len() as u32,
             held: (total - free - self.writing.len()) as u32,
             backlog: self.backlog.len() as u32,
-            index_bytes: (SLOT_BYTES * total + HELD_BYTES * (total - free) + SEEN_BYTES * self.seen.len()) as u64,
-            index_bytes_max: ((SLOT_BYTES + HELD_BYTES) * total + SEEN_BYTES * self.seen.max()) as u64,
+            index_bytes: (SLOT_BYTES * total
+                + HELD_BYTES * (total - free)
+                + CHANGED_BYTES * changed
+                + SEEN_BYTES * self.seen.len()) as u64,
+            index_bytes_max: ((SLOT_BYTES + HELD_BYTES + 2 * CHANGED_BYTES) * total + SEEN_BYTES * self.seen.max())
+                as u64,
             ..self.stats
         }
     }

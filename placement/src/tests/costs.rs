@@ -108,6 +108,68 @@ fn the_next_turn_finds_what_its_decode_worker_generated() {
     assert_eq!((decision.route, decision.holder), (pair(P1, D1), held(80)), "{decision}");
 }
 
+/// So many blocks are on the device, so many behind them in the host tier, and so many behind those on disk.
+fn lowered(device: u32, host: u32, disk: u32) -> Report {
+    let chain = chain(0, (device + host + disk) * 16);
+    let (above, disk) = chain.split_at((device + host) as usize);
+    let (device, host) = above.split_at(device as usize);
+    Report { added: device.to_vec(), host: host.to_vec(), disk: disk.to_vec(), ..Report::default() }
+}
+
+#[test]
+fn the_next_turn_goes_back_to_where_its_tiers_have_it() {
+    let alone_only = || PlacementConfig { handoff: HandoffPolicy::Never, fetch: FetchPolicy::Never, ..config() };
+    for below in [lowered(0, 6, 0), lowered(0, 0, 6), lowered(2, 2, 2)] {
+        let decision = placed(alone_only(), &[D1, D2], &[(D2, below)], 100);
+        assert_eq!(decision.route, alone(D2), "{decision}");
+        assert_eq!((decision.whole[1].cached_tokens, decision.whole[0].cached_tokens), (96, 0));
+    }
+    // On the device it costs nothing, in memory 0.05 ms a token, and on disk 0.2.
+    let chosen = |one: Report, other: Report| placed(alone_only(), &[D1, D2], &[(D1, one), (D2, other)], 100).route;
+    assert_eq!(chosen(lowered(0, 6, 0), lowered(6, 0, 0)), alone(D2));
+    assert_eq!(chosen(lowered(0, 0, 6), lowered(0, 6, 0)), alone(D2));
+    // 32 tokens more to compute take longer than loading 96.
+    assert_eq!(chosen(lowered(4, 0, 0), lowered(0, 6, 0)), alone(D2));
+    assert_eq!(chosen(lowered(4, 0, 0), lowered(0, 4, 0)), alone(D1));
+}
+
+#[test]
+fn nobody_is_sent_to_where_loading_takes_longer_than_computing() {
+    let slow = Report { disk_tokens_per_s: 400.0, ..lowered(1, 0, 5) };
+    let decision = placed(config(), &[D1], &[(D1, slow)], 100);
+    let cost = decision.whole[0];
+    assert_eq!((cost.cached_tokens, cost.load_s), (16, 0.0), "{decision}");
+    // What a worker has not measured is taken to be as with the others.
+    let measured = Report { disk_tokens_per_s: 400.0, ..Report::default() };
+    let reports = [(D1, measured), (D2, lowered(1, 0, 5))];
+    let decision = placed(config(), &[D1, D2], &reports, 100);
+    assert!(decision.whole.iter().all(|cost| cost.load_s == 0.0), "{decision}");
+}
+
+#[test]
+fn a_holder_is_asked_for_what_its_tiers_have_where_that_is_worth_it() {
+    let held = |tokens| Some(Holder { worker: P1, incarnation: Incarnation(1), tokens });
+    let busy = |report: Report| Report { waiting_tokens: 1_000, ..report };
+    let holder = |report| placed(config(), &[P1, P2, D1], &[(P1, busy(report))], 100).holder;
+    assert_eq!(holder(lowered(3, 0, 0)), held(48));
+    assert_eq!(holder(lowered(3, 0, 3)), held(96));
+    assert_eq!(holder(lowered(0, 3, 3)), held(96));
+    // Of what takes it too long to load it is not asked, but of the rest.
+    let slow = Report { disk_tokens_per_s: 500.0, ..lowered(3, 0, 3) };
+    assert_eq!(holder(slow), held(48));
+    let slow = Report { disk_tokens_per_s: 500.0, ..lowered(0, 0, 6) };
+    assert_eq!(holder(slow), None);
+    // What one's own tiers have is rather loaded, unless that takes longer than asking.
+    let own = |disk_tokens_per_s| {
+        let reports = [(P1, busy(lowered(6, 0, 0))), (P2, Report { disk_tokens_per_s, ..lowered(0, 0, 6) })];
+        let always = PlacementConfig { handoff: HandoffPolicy::Always, ..config() };
+        let decision = placed(always, &[P1, P2, D1], &reports, 100);
+        (decision.route, decision.holder)
+    };
+    assert_eq!(own(10_000.0), (pair(P2, D1), None));
+    assert_eq!(own(2_000.0), (pair(P2, D1), held(96)));
+}
+
 #[test]
 fn who_failed_is_not_asked() {
     let mut bench = Bench::new(PlacementConfig { handoff: HandoffPolicy::Never, ..config() }, &[D1, D2]);
@@ -182,11 +244,11 @@ fn a_decision_explains_itself_in_seconds() {
     assert_eq!(
         decision.to_string(),
         "132 tokens: w1 to w11, 0.151160 s; \
-         prefill w1: cached 32, queue 0.010000 + compute 0.100000 + fetch 0.000000 + overhead 0.020000 + slowdown \
+         prefill w1: cached 32, queue 0.010000 + load 0.000000 + compute 0.100000 + fetch 0.000000 + overhead 0.020000 + slowdown \
          0.000000; \
-         decode w11: cached 16, queue 0.000000 + compute 0.000000 + fetch 0.001160 + overhead 0.000000 + slowdown \
+         decode w11: cached 16, queue 0.000000 + load 0.000000 + compute 0.000000 + fetch 0.001160 + overhead 0.000000 + slowdown \
          0.020000; \
-         alone w11: cached 16 and to 32 from w1, queue 0.000000 + compute 0.100000 + fetch 0.000160 + overhead \
+         alone w11: cached 16 and to 32 from w1, queue 0.000000 + load 0.000000 + compute 0.100000 + fetch 0.000160 + overhead \
          0.020000 + slowdown 0.220000"
     );
     assert_eq!(decision.first_token_s.map(|s| (s * 1e6).round()), Some(110_000.0));

@@ -223,7 +223,9 @@ impl Cluster {
                 if worker.up {
                     worker.reports += skip;
                     let added = chain(skip as u8, blocks * 16);
-                    let report = Report { added, running: blocks, ..report(worker, false) };
+                    // Some of it left the device.
+                    let (host, disk) = (added[added.len() / 2..].to_vec(), chain(skip as u8 + 1, blocks * 8));
+                    let report = Report { added, host, disk, running: blocks, ..report(worker, false) };
                     worker.outbox.push(FromWorker::Report(report));
                 }
             }

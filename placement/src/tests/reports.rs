@@ -32,6 +32,21 @@ fn a_gap_asks_for_a_snapshot_once_and_waits_for_it() {
 }
 
 #[test]
+fn what_left_the_device_for_a_tier_is_there_until_it_is_said_to_be_gone() {
+    let mut bench = Bench::new(config(), &[D1]);
+    let blocks = chain(0, 96);
+    bench.report(D1, adds(1, 0..3));
+    bench.report(D1, Report { host: blocks[1..2].to_vec(), disk: blocks[2..4].to_vec(), ..adds(2, 0..0) });
+    assert_eq!((cached(&mut bench), bench.placement.indexed_blocks()), (64, 4));
+    bench.report(D1, Report { removed: blocks[1..2].to_vec(), ..adds(3, 0..0) });
+    assert_eq!((cached(&mut bench), bench.placement.indexed_blocks()), (16, 3));
+    bench.report(D1, Report { snapshot: true, ..adds(4, 0..1) });
+    assert_eq!((cached(&mut bench), bench.placement.indexed_blocks()), (16, 1));
+    bench.report(D1, Report { host: blocks[1..5].to_vec(), ..adds(5, 0..0) });
+    assert_eq!((cached(&mut bench), bench.placement.indexed_blocks()), (80, 5));
+}
+
+#[test]
 fn repetitions_and_other_lives_are_dropped() {
     let mut bench = Bench::new(config(), &[D1]);
     bench.report(D1, adds(1, 0..2));

@@ -18,7 +18,8 @@ pub(crate) const D2: WorkerId = WorkerId(12);
 /// Ends a sequence in tests.
 pub(crate) const STOP: Token = 99;
 
-/// A millisecond of compute per token, a hundredth of that to move it, and 20 to hand off.
+/// A millisecond of compute per token, a hundredth of that to move it, a twentieth to load it from memory and a fifth from disk, and
+/// 20 to hand off.
 pub(crate) fn config() -> PlacementConfig {
     PlacementConfig {
         block_tokens: 16,
@@ -32,7 +33,14 @@ pub(crate) fn config() -> PlacementConfig {
         // Tests that are not about it say nothing for as long as they like.
         heartbeat: Duration::from_secs(3600),
         silence_max: Duration::from_secs(7200),
-        defaults: Rates { prefill_tokens_per_s: 1_000.0, decode_step_s: 0.01, fetch_bytes_per_s: 1e8, handoff_s: 0.02 },
+        defaults: Rates {
+            prefill_tokens_per_s: 1_000.0,
+            decode_step_s: 0.01,
+            fetch_bytes_per_s: 1e8,
+            host_tokens_per_s: 20_000.0,
+            disk_tokens_per_s: 5_000.0,
+            handoff_s: 0.02,
+        },
     }
 }
 

@@ -311,6 +311,14 @@ pub struct Report {
     pub added: ::prost::alloc::vec::Vec<u8>,
     #[prost(bytes = "vec", tag = "13")]
     pub removed: ::prost::alloc::vec::Vec<u8>,
+    #[prost(float, tag = "14")]
+    pub host_tokens_per_s: f32,
+    #[prost(float, tag = "15")]
+    pub disk_tokens_per_s: f32,
+    #[prost(bytes = "vec", tag = "16")]
+    pub host: ::prost::alloc::vec::Vec<u8>,
+    #[prost(bytes = "vec", tag = "17")]
+    pub disk: ::prost::alloc::vec::Vec<u8>,
 }
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
@@ -502,6 +510,10 @@ pub struct Ask {
     pub lease_ns: u64,
     #[prost(bytes = "vec", tag = "4")]
     pub chain: ::prost::alloc::vec::Vec<u8>,
+    #[prost(uint64, tag = "5")]
+    pub wait_ns: u64,
+    #[prost(fixed32, tag = "6")]
+    pub tenant: u32,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Decline {

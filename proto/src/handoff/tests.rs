@@ -1,5 +1,5 @@
 use super::*;
-use domain::{BlockHash, Choice, Token};
+use domain::{BlockHash, Choice, Tenant, Token};
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
@@ -31,11 +31,14 @@ fn body() -> impl Strategy<Value = PeerBody> {
     let lease = || any::<u64>().prop_map(LeaseId);
     prop_oneof![
         offer(),
-        (any::<(u64, u32, u64)>(), vec(any::<[u8; 16]>(), 1..4)).prop_map(|((request, epoch, lease), chain)| {
+        (any::<(u64, u32, u64, u64, u32)>(), vec(any::<[u8; 16]>(), 1..4)).prop_map(|(fields, chain)| {
+            let (request, epoch, lease, wait, tenant) = fields;
             PeerBody::Ask(Ask {
                 request: RequestId(request),
                 epoch: Epoch(epoch),
                 lease: Duration::from_nanos(lease),
+                wait: Duration::from_nanos(wait),
+                tenant: Tenant(tenant),
                 chain: chain.into_iter().map(BlockHash).collect(),
             })
         }),

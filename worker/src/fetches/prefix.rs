@@ -9,8 +9,9 @@ use crate::config::{PREFIX_WAIT_MAX, PREFIXES_MAX};
 use crate::core::{Core, shares_prompt};
 use domain::handoff::{Ask, PeerBody};
 use domain::session::Holder;
-use domain::{BlockHash, Epoch, RequestId, SeqKey, Time, WorkerId};
+use domain::{BlockHash, Epoch, RequestId, SeqKey, Tenant, Time, WorkerId};
 use kv_manager::{Admit, Fetch, FetchEvent};
+use std::time::Duration;
 use telemetry::metrics::{self as declared, PrefixResult};
 
 impl Fetches {
@@ -32,13 +33,17 @@ impl Fetches {
             return false;
         }
         let (submit, deadline) = (attempt.submit.clone(), attempt.deadline);
+        let tenant = Tenant::named(&submit.tenant);
         let key = core.expect(now, &submit);
-        let Some(chain) = wanted(core, key, holder) else {
+        let Some((chain, worth)) = wanted(core, key, holder) else {
             core.close(key);
             return false;
         };
         // The attempt's other worker waits for its offer meanwhile.
         let wait_max = PREFIX_WAIT_MAX.min(core.config.handoff_wait / 2);
+        // The holder is to answer before it is not listened to any more, and what it offers is still to be read.
+        let wait_max_there = wait_max.min(core.config.answer_wait) / 2;
+        let wait = Duration::try_from_secs_f32(worth).map_or(wait_max_there, |worth| worth.min(wait_max_there));
         let machine = Fetch::ask(now, config(core, wait_max), deadline.min(now + wait_max));
         let id = (request, epoch);
         let asked = chain.len() as u32 * core.config.layout.block_tokens;
@@ -46,7 +51,7 @@ impl Fetches {
         self.note_deadline(id);
         let (worker, blocks, of) = (&core.config.name, chain.len(), holder.worker);
         tracing::trace!(target: "timeline", worker, %request, %of, blocks, "prefix asked for");
-        core.send(holder.worker, PeerBody::Ask(Ask { request, epoch, lease: submit.lease, chain }));
+        core.send(holder.worker, PeerBody::Ask(Ask { request, epoch, lease: submit.lease, wait, tenant, chain }));
         true
     }
 
@@ -110,15 +115,25 @@ impl Entry {
     }
 }
 
-/// Identities of what the holder is said to have of a prompt, if neither the device nor a tier here has as much.
-fn wanted(core: &Core, key: SeqKey, holder: Holder) -> Option<Vec<BlockHash>> {
-    let size = core.config.layout.block_tokens;
+/// Identities of what the holder is said to have of a prompt, if the device here does not have as much and it is not faster to load
+/// what tiers here have of that, and compute what they have not; and for how many seconds it is worth waiting for what the holder may
+/// have to load itself.
+fn wanted(core: &Core, key: SeqKey, holder: Holder) -> Option<(Vec<BlockHash>, f32)> {
+    let layout = &core.config.layout;
     let sequence = core.sequences.get(&key)?;
     // The last token is computed in any case: the first one that is sampled depends on it.
-    let blocks = (holder.tokens / size).min((sequence.tokens.len() as u32 - 1) / size);
-    let chain = &sequence.chain[..blocks as usize];
-    let here = core.kv.loadable_tokens(chain, core.kv.cached_tokens(chain));
-    (here < blocks * size).then(|| chain.to_vec())
+    let blocks = (holder.tokens / layout.block_tokens).min((sequence.tokens.len() as u32 - 1) / layout.block_tokens);
+    let (chain, asked) = (&sequence.chain[..blocks as usize], blocks * layout.block_tokens);
+    let cached = core.kv.cached_tokens(chain);
+    if cached >= asked {
+        return None;
+    }
+    let here = core.kv.loadable_tokens(chain, cached);
+    let fetch_s = core.rates.fetch_s(u64::from(asked - cached) * layout.token_bytes() as u64);
+    let load_s = core.load_s(chain, here).min(core.rates.compute_s(cached..here));
+    let own_s = load_s + core.rates.compute_s(here..asked);
+    // Where nothing is to be loaded here, the router has compared already.
+    (here == cached || fetch_s < own_s).then(|| (chain.to_vec(), (own_s - fetch_s).max(0.0)))
 }
 
 /// Whether an offer of so many tokens can be the beginning of a prompt of `known`, the last of which is computed in any case.

@@ -1,5 +1,6 @@
 //! Which records a worker reads for which prompts, and when.
 
+mod asked;
 mod world;
 
 use super::*;

@@ -4,12 +4,13 @@
 
 mod pins;
 mod tiers;
+mod told;
 
 use super::*;
 use crate::tiers::{Tier, TierConfig, WritePolicy};
 use domain::{Generation, LeaseId, Scope, ScopeParts, Token};
 use proptest::prelude::*;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 
 /// What a position holds: a digest of all tokens up to it. Zero: nothing that anyone should read.
 type Tag = u64;
@@ -176,7 +177,8 @@ struct World {
     leases: Vec<Held>,
     /// Valid answers, oldest first.
     answers: Vec<LeaseId>,
-    told: BTreeSet<BlockHash>,
+    /// Where each identity is, as routers hear it.
+    told: told::Told,
     pins: pins::Pins,
     below: tiers::Below,
 }
@@ -210,7 +212,7 @@ impl World {
             steps: VecDeque::new(),
             leases: Vec::new(),
             answers: Vec::new(),
-            told: BTreeSet::new(),
+            told: told::Told::new(),
             pins: pins::Pins::default(),
             below: tiers::Below::new(config.groups.len()),
             config,
@@ -253,10 +255,8 @@ impl World {
                 assert!(self.kv.stats().iter().all(|stats| stats.evictable == 0));
             }
             Op::Report => {
-                let (added, removed) = self.kv.take_index_changes();
-                assert!(added.iter().all(|&hash| self.told.insert(hash)), "what was known is added");
-                assert!(removed.iter().all(|hash| self.told.remove(hash)), "what was not known is removed");
-                assert_eq!(self.told.iter().copied().collect::<Vec<_>>(), self.kv.indexed());
+                self.hear();
+                self.check_told();
             }
             Op::Pins(op) => self.pins(op),
             Op::Tier(op) => self.tier(op),

@@ -3,12 +3,13 @@
 use crate::config::WorkerConfig;
 use crate::inbox::Inbound;
 use crate::machine::Machine;
+use crate::offers::Offers;
 use crate::role::Role;
 use crate::sequence::PROMPT;
 use crate::sessions::SessionId;
 use crate::tiers::*;
 use crate::transport::{ReadError, Transport};
-use domain::handoff::PeerBody;
+use domain::handoff::{PeerBody, PeerMessage};
 use domain::plan::{Sampled, StepOutput, StepPlan};
 use domain::session::{FromWorker, Migrate, Part, PeerInfo, Submit, ToWorker};
 use domain::{
@@ -20,7 +21,7 @@ use kv_manager::tiers::{Slot, WritePolicy};
 use scheduler::{SchedulerConfig, Work};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
-use transport::{Completion, Lane, ReadBatch, SendError, TransferId};
+use transport::{AgentEvent, Completion, Lane, ReadBatch, SendError, TransferId};
 
 const SIZE: u32 = 4;
 const SESSION: SessionId = SessionId(1);
@@ -29,8 +30,11 @@ const STEP: Duration = Duration::from_secs(1);
 /// How long it took, as the device says: any tier is faster.
 const ELAPSED: Duration = Duration::from_secs(1000);
 
-/// Computes whatever it is asked for.
-pub(super) struct Whole;
+/// Computes whatever it is asked for, and offers what others ask for.
+#[derive(Default)]
+pub(super) struct Whole {
+    pub(super) offers: Offers,
+}
 
 impl Role for Whole {
     fn submitted(&mut self, core: &mut Core, now: Time, session: SessionId, submit: Submit) {
@@ -50,28 +54,39 @@ impl Role for Whole {
     fn admitted(&mut self, _: &mut Core, _: Time, _: SeqKey) {}
     fn planned(&mut self, _: &mut Core, _: Time, _: StepId, _: &[Work]) {}
     fn step_failed(&mut self, _: &mut Core, _: Time, _: &[Work]) {}
-    fn peer(&mut self, _: &mut Core, _: Time, _: WorkerId, _: PeerBody) {}
-    fn peer_restarted(&mut self, _: &mut Core, _: Time, _: WorkerId) {}
+    fn peer(&mut self, core: &mut Core, now: Time, from: WorkerId, body: PeerBody) {
+        assert!(self.offers.handle(core, now, from, &body), "nobody offers anything here: {body:?}");
+    }
+
+    fn peer_restarted(&mut self, core: &mut Core, _: Time, peer: WorkerId) {
+        self.offers.reader_restarted(core, peer);
+    }
+
+    fn tick(&mut self, core: &mut Core, now: Time) {
+        self.offers.tick(core, now);
+    }
+
+    fn next_deadline(&self, core: &Core) -> Option<Time> {
+        self.offers.next_deadline(core)
+    }
+
     fn connected(&mut self, _: &mut Core, _: Time, _: WorkerId) {}
     fn peer_lost(&mut self, _: &mut Core, _: Time, _: WorkerId) {}
     fn transfer_ended(&mut self, _: &mut Core, _: Time, _: Completion) {}
-    fn tick(&mut self, _: &mut Core, _: Time) {}
-
-    fn next_deadline(&self, _: &Core) -> Option<Time> {
-        None
-    }
 }
 
-/// A network that carries nothing.
-struct Nowhere;
+/// A network that carries nothing but messages.
+struct Wire(Arc<Mutex<Notes>>);
 
-impl Transport for Nowhere {
+impl Transport for Wire {
     fn introduce(&mut self, _: PeerInfo) {}
     fn connect(&mut self, _: WorkerId) {}
     fn cancel(&mut self, _: TransferId) {}
 
-    fn send(&mut self, to: WorkerId, _: Vec<u8>) -> Result<(), SendError> {
-        Err(SendError::NotConnected(to))
+    fn send(&mut self, to: WorkerId, bytes: Vec<u8>) -> Result<(), SendError> {
+        let message = proto::handoff::decode(&bytes).expect("it is whole");
+        self.0.lock().expect("no test panicked").told.push((to, message.body));
+        Ok(())
     }
 
     fn read(&mut self, _: WorkerId, _: Vec<ReadBatch>) -> Result<(TransferId, Lane), ReadError> {
@@ -91,6 +106,8 @@ pub(super) struct Notes {
     pub(super) reads: Vec<(SeqKey, TierRead)>,
     pub(super) cancelled: Vec<SeqKey>,
     said: Vec<FromWorker>,
+    /// What other workers were told.
+    pub(super) told: Vec<(WorkerId, PeerBody)>,
 }
 
 struct Paper {
@@ -221,8 +238,9 @@ pub(super) fn world_of(blocks: u32, chunk_tokens: u32, held: &[Vec<Token>]) -> W
         config: TierConfig { slots: vec![200], writes_max: 0, backlog_max: 0, write: WritePolicy::Never },
         records: (0..).zip(chains).map(record).collect(),
     };
+    let wire = Box::new(Wire(notes.clone()));
     let device = Box::new(Paper { layout, limits, notes: notes.clone() });
-    let machine = Machine::new(config, Whole, device, Box::new(Nowhere)).expect("the settings fit").with_tier(tier);
+    let machine = Machine::new(config, Whole::default(), device, wire).expect("the settings fit").with_tier(tier);
     let mut world = World { machine, notes, now: Time::ZERO + STEP };
     let hears = world.notes.clone();
     let send = Box::new(move |bytes: Vec<u8>| {
@@ -266,6 +284,20 @@ impl World {
 
     pub(super) fn cancel(&mut self, request: u64) {
         self.tell(&ToWorker::Cancel { request: RequestId(request), epoch: Epoch(1), choice: None });
+    }
+
+    /// Another worker says something, in this life of it.
+    pub(super) fn hear(&mut self, from: WorkerId, life: u64, body: PeerBody) {
+        let (from_incarnation, to_incarnation) = (Incarnation(life), Some(Incarnation(1)));
+        let bytes = proto::handoff::encode(&PeerMessage { from, from_incarnation, to_incarnation, body });
+        self.machine.handle(self.now, Inbound::Agent(AgentEvent::Message { from, bytes }));
+        self.machine.turn(self.now);
+    }
+
+    /// What other workers were told since this was asked last.
+    pub(super) fn told(&mut self) -> Vec<(WorkerId, PeerBody)> {
+        self.machine.turn(self.now);
+        std::mem::take(&mut self.notes().told)
     }
 
     /// A step, if there is anything to compute.
@@ -323,7 +355,8 @@ impl World {
     #[track_caller]
     pub(super) fn check_idle(&mut self) {
         self.machine.turn(self.now);
-        let left: Vec<_> = self.machine.core().sizes().into_iter().filter(|&(_, size)| size > 0).collect();
+        let sizes = self.machine.core().sizes().into_iter().chain(self.machine.role().offers.sizes());
+        let left: Vec<_> = sizes.filter(|&(_, size)| size > 0).collect();
         assert_eq!(left, []);
         self.machine.core().kv.check();
     }

@@ -198,8 +198,14 @@ impl World {
                     }
                 }
             }
-            Op::Switch { tier, open: true } => self.kv.open_tier(tier),
-            Op::Switch { tier, open: false } => self.kv.close_tier(tier),
+            Op::Switch { tier, open } => {
+                if open {
+                    self.kv.open_tier(tier);
+                } else {
+                    self.kv.close_tier(tier);
+                }
+                self.hear_all();
+            }
             Op::Park { split, tokens } => self.park(&self.chain(&prompt(split, tokens))),
         }
     }

@@ -1,0 +1,77 @@
+//! Where the bytes of each identity are, in one place and group, and of which identities that changed since it was last asked.
+
+use domain::{BlockHash, ByIdentity};
+use std::collections::{BTreeSet, HashMap};
+
+/// Identities and where their bytes are.
+#[derive(Clone, Debug)]
+pub(crate) struct Directory<V> {
+    entries: HashMap<BlockHash, V, ByIdentity>,
+    /// Identities that are in and were not, or were in and are not, when they were taken last. So there are no more than twice as
+    /// many as there is room for, however long nobody takes them.
+    changed: BTreeSet<BlockHash>,
+}
+
+impl<V> Default for Directory<V> {
+    fn default() -> Self {
+        Self { entries: HashMap::default(), changed: BTreeSet::new() }
+    }
+}
+
+impl<V> Directory<V> {
+    pub(crate) fn get(&self, hash: &BlockHash) -> Option<&V> {
+        self.entries.get(hash)
+    }
+
+    pub(crate) fn contains_key(&self, hash: &BlockHash) -> bool {
+        self.entries.contains_key(hash)
+    }
+
+    pub(crate) fn insert(&mut self, hash: BlockHash, at: V) {
+        if self.entries.insert(hash, at).is_none() {
+            self.change(hash);
+        }
+    }
+
+    /// Where it was, if it was in.
+    pub(crate) fn remove(&mut self, hash: &BlockHash) -> Option<V> {
+        let at = self.entries.remove(hash)?;
+        self.change(*hash);
+        Some(at)
+    }
+
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &BlockHash> {
+        self.entries.keys()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether the identity was in when changes were last taken.
+    pub(crate) fn was_in(&self, hash: &BlockHash) -> bool {
+        self.contains_key(hash) != self.changed.contains(hash)
+    }
+
+    /// The identities that changed, sorted.
+    pub(crate) fn changed(&self) -> impl Iterator<Item = BlockHash> {
+        self.changed.iter().copied()
+    }
+
+    /// Identities that wait to be taken.
+    pub(crate) fn changes(&self) -> usize {
+        self.changed.len()
+    }
+
+    /// Takes so many of the identities that changed, at most.
+    pub(crate) fn take_changed(&mut self, max: usize) -> impl Iterator<Item = BlockHash> {
+        (0..max).map_while(|_| self.changed.pop_first())
+    }
+
+    fn change(&mut self, hash: BlockHash) {
+        // A change that undoes one leaves nothing to tell.
+        if !self.changed.remove(&hash) {
+            self.changed.insert(hash);
+        }
+    }
+}

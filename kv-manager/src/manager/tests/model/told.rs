@@ -1,0 +1,53 @@
+//! What a router that hears every report believes: at each of them, what is so.
+
+use super::World;
+use crate::manager::IndexChanges;
+use crate::tiers::Tier;
+use domain::{BlockHash, GroupId};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Where each identity is: 0 on the device, 1 in the host tier, 2 on disk.
+pub(super) type Told = BTreeMap<BlockHash, u8>;
+
+impl World {
+    /// A report.
+    pub(super) fn hear(&mut self) {
+        let IndexChanges { device, host, disk, gone } = self.kv.take_index_changes();
+        for (place, hashes) in (0..).zip([device, host, disk]) {
+            self.told.extend(hashes.into_iter().map(|hash| (hash, place)));
+        }
+        self.told.retain(|hash, _| !gone.contains(hash));
+    }
+
+    /// A snapshot.
+    pub(super) fn hear_all(&mut self) {
+        self.hear();
+        self.told = self.kv.indexed().into_iter().map(|hash| (hash, 0)).collect();
+        self.kv.tell_tiers_again();
+    }
+
+    pub(super) fn check_told(&self) {
+        let windows: Vec<bool> = self.config.groups.iter().map(|group| group.window.is_some()).collect();
+        let counts = |group: &usize| !windows[*group] || windows.iter().all(|&window| window);
+        let groups: Vec<GroupId> = (0..windows.len()).filter(counts).map(|group| GroupId(group as u16)).collect();
+        let own: Vec<_> = [Tier::Host, Tier::Disk].iter().map(|tier| self.kv.tiers.get(tier)).collect();
+        let place = |hash: BlockHash| {
+            let places = groups.iter().map(|&group| {
+                let in_tier = |number: usize| own[number].is_some_and(|shelves| shelves.holds(group, hash));
+                match (self.kv.index.get(group, hash), in_tier(0), in_tier(1)) {
+                    (Some(_), ..) => 0,
+                    (None, true, _) => 1,
+                    (None, false, true) => 2,
+                    (None, false, false) => 3,
+                }
+            });
+            places.max().filter(|&place| place < 3)
+        };
+        let on_device = self.kv.sealed().map(|(.., hash)| hash);
+        let below =
+            own.iter().flatten().flat_map(|shelves| groups.iter().flat_map(move |&group| shelves.newest_first(group)));
+        let all: BTreeSet<BlockHash> = on_device.chain(below).collect();
+        let is: Told = all.into_iter().filter_map(|hash| Some((hash, place(hash)?))).collect();
+        assert_eq!(self.told, is);
+    }
+}

@@ -1,0 +1,106 @@
+//! What routers are told: which identities are here, and how fast the place is that they are in.
+//!
+//! Of the tiers only those count that are this worker's alone: what others have in memory of the host or in a store is found from
+//! everywhere.
+
+use super::KvManager;
+use crate::tiers::{Shelves, Tier};
+use domain::{BlockHash, GroupId};
+use std::collections::BTreeMap;
+
+/// Identities that [`KvManager::take_index_changes`] tells at once of those that came or went in tiers, and as many of those that are
+/// told again; more follow with the next calls.
+const TOLD_MAX: usize = 16_384;
+/// Identities in tiers that are told again when somebody knows nothing; more are not, those used longest ago.
+const TOLD_AGAIN_MAX: usize = 1 << 20;
+
+/// Identities whose place changed, each in one of the lists, which are sorted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct IndexChanges {
+    /// They are on the device now.
+    pub device: Vec<BlockHash>,
+    /// They are not on the device, but in the host tier.
+    pub host: Vec<BlockHash>,
+    /// They are not on the device, and a part of each is on disk alone.
+    pub disk: Vec<BlockHash>,
+    /// They are in none of these places any more.
+    pub gone: Vec<BlockHash>,
+}
+
+impl IndexChanges {
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self == &Self::default()
+    }
+}
+
+/// Where an identity is, the fastest first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Seat {
+    Device,
+    Host,
+    Disk,
+}
+
+/// The tiers that are a worker's alone.
+const OWN: [(Tier, Seat); 2] = [(Tier::Host, Seat::Host), (Tier::Disk, Seat::Disk)];
+
+impl KvManager {
+    /// Identities whose place changed since the last call. One counts as being in a place when every full group has it there or in a
+    /// faster one, or, where all groups have windows, every group has. What a tier that is [closed](Self::close_tier) holds is not
+    /// there, but nothing changes as it closes: after that everything is to be [told again](Self::tell_tiers_again).
+    pub fn take_index_changes(&mut self) -> IndexChanges {
+        // Of each, whether it was on the device.
+        let mut changed: BTreeMap<BlockHash, bool> =
+            self.index.take_changes().into_iter().map(|change| (change.hash, change.was_held)).collect();
+        let index = &self.index;
+        for (tier, shelves) in &mut self.tiers {
+            let own = OWN.iter().any(|(own, _)| own == tier);
+            for hash in shelves.take_changed(if own { TOLD_MAX } else { usize::MAX }).filter(|_| own) {
+                changed.entry(hash).or_insert_with(|| index.held(&hash));
+            }
+        }
+        let again = self.told_again.len().saturating_sub(TOLD_MAX);
+        for hash in self.told_again.split_off(again) {
+            changed.entry(hash).or_insert_with(|| index.held(&hash));
+        }
+        let mut changes = IndexChanges::default();
+        for (hash, was_on_device) in changed {
+            match self.seat(hash) {
+                Some(Seat::Device) if was_on_device => {}
+                Some(Seat::Device) => changes.device.push(hash),
+                Some(Seat::Host) => changes.host.push(hash),
+                Some(Seat::Disk) => changes.disk.push(hash),
+                None => changes.gone.push(hash),
+            }
+        }
+        changes
+    }
+
+    /// All identities that are on the device now, for a snapshot; see [`take_index_changes`](Self::take_index_changes).
+    pub fn indexed(&self) -> Vec<BlockHash> {
+        self.index.all_held()
+    }
+
+    /// Somebody knows nothing of what lies in tiers: the next changes tell it once more, what was used last first.
+    pub fn tell_tiers_again(&mut self) {
+        let open = OWN.iter().filter_map(|(tier, _)| self.tiers.get(tier)).filter(|shelves| shelves.is_open());
+        let held = open.flat_map(|shelves| self.index.counting().flat_map(move |group| shelves.newest_first(group)));
+        self.told_again = held.take(TOLD_AGAIN_MAX).collect();
+        self.told_again.reverse();
+    }
+
+    /// Where all groups that count have the identity.
+    fn seat(&self, hash: BlockHash) -> Option<Seat> {
+        self.index.counting().try_fold(Seat::Device, |slowest, group| Some(slowest.max(self.seat_in(group, hash)?)))
+    }
+
+    /// The fastest place where the group has the identity.
+    fn seat_in(&self, group: GroupId, hash: BlockHash) -> Option<Seat> {
+        if self.index.get(group, hash).is_some() {
+            return Some(Seat::Device);
+        }
+        let holds = |shelves: &Shelves| shelves.holds(group, hash);
+        OWN.iter().find(|(tier, _)| self.tiers.get(tier).is_some_and(holds)).map(|&(_, seat)| seat)
+    }
+}
