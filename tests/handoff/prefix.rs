@@ -139,11 +139,11 @@ fn a_hint_that_is_wrong_costs_nothing_but_time() {
 }
 
 /// What a holder does when it is asked.
-type Answer = fn(&mut Peer, Offer);
+type Reply = fn(&mut Peer, Offer);
 
 #[test]
 fn a_holder_that_says_what_it_likes_changes_no_text() {
-    let answers: [Answer; 6] = [
+    let answers: [Reply; 6] = [
         |peer, offer| {
             let (request, epoch) = (offer.request, offer.epoch);
             peer.say(PREFILL, Some(1), PeerBody::Decline { request, epoch });
