@@ -41,6 +41,8 @@ pub enum Bug {
     TenantsShareIdentities,
     /// Who has its quota goes on taking what is others'.
     QuotaNotKept,
+    /// What was lifted for a prompt is freed when that waits no more, though it is read just then.
+    LiftFreedWhileRead,
 }
 
 #[cfg(feature = "planted")]

@@ -659,6 +659,7 @@ fn not_open(key: SeqKey) -> ! {
 mod catch_up;
 #[cfg(feature = "explore")]
 mod explore;
+mod lifts;
 mod parking;
 mod pins;
 #[cfg(test)]

@@ -126,6 +126,17 @@ pub struct TierRead {
     pub number: u32,
 }
 
+/// A record shall be read from a slower tier and written to the host tier, past the device: a prompt that waits for room will need it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TierLift {
+    /// From where.
+    pub from: Place,
+    /// Where to.
+    pub to: Place,
+    /// The identity that it must have.
+    pub hash: BlockHash,
+}
+
 /// How a write ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WriteEnd {
@@ -161,7 +172,7 @@ pub struct TierStats {
     pub total: u32,
     /// That hold nothing.
     pub free: u32,
-    /// Being written.
+    /// Being written, by lifts too.
     pub writing: u32,
     /// That hold a record.
     pub held: u32,
@@ -195,6 +206,10 @@ pub struct TierStats {
     pub missing: u64,
     /// That nobody here knew of, that a prompt looked for, and that are there, since the start.
     pub found: u64,
+    /// Lifted here from slower tiers, since the start.
+    pub lifted: u64,
+    /// Lifted here and never read for their prompt: it was gone, or needed them no more, or they were given up before, since the start.
+    pub lifted_in_vain: u64,
     /// Bytes of the index of what is held and of the identities that were seen lately, about.
     pub index_bytes: u64,
     /// What they may become.

@@ -182,9 +182,11 @@ declare! {
     /// tenant's quota named it), `refused` (not written though it should have been: too many wait), `quota_refused` (not written since its
     /// tenant has its quota, and all of that is in use), `late` (the block was given to another use before it was written),
     /// `failed` (to be written, or to be read), `corrupt` (found wrong when it was read, and not used), `missing` (found gone), `found`
-    /// (looked for since a prompt needed it and nobody here knew of it, and there).
+    /// (looked for since a prompt needed it and nobody here knew of it, and there), `lifted` (to `host`, for a prompt that waits for room),
+    /// `lifted_in_vain` (and not read for that prompt).
     counter Count "baton_tier_moves_total" tier_moves(worker: WorkerId, tier: &'static str, result: &'static str);
-    /// Bytes of records that were moved (`read` or `write`): what is written for each byte that is read later wears a disk.
+    /// Bytes of records that were moved (`read`, `write`, or `lift`: written to `host` for a prompt that waits for room): what is written for
+    /// each byte that is read later wears a disk.
     counter Bytes "baton_tier_moved_bytes_total" tier_moved_bytes(worker: WorkerId, tier: &'static str, direction: &'static str);
     /// Bytes written to the tier for each byte that was read from it, since the start. Shown once something was read.
     gauge Count "baton_tier_wear_ratio" tier_wear(worker: WorkerId, tier: &'static str);

@@ -1,7 +1,7 @@
 //! The host tier, alone, above a disk, and shared by the workers of a host: what left the device comes back from memory, and the text
 //! is always that of a server without tiers.
 
-use crate::asks::Said;
+use crate::asks::{Said, check_all};
 use crate::disk::{ASKS, LOADED_MIN, SMALL, TOKENS, asks, expected, round};
 use crate::models::Folder;
 use crate::server::{Server, baton, drained, ended, until};
@@ -95,6 +95,43 @@ fn memory_and_disk_serve_one_worker_together() {
     let evicted = server.metrics().sum("baton_tier_moves_total", &[("tier", "host"), ("result", "evicted")]);
     assert!(evicted > 0.0, "everything fitted the host tier: this shows nothing of the disk");
     server.settled();
+}
+
+/// Prompts that wait for room on the device find in memory what was on disk alone when they came.
+#[test]
+fn what_prompts_that_wait_will_need_is_lifted_from_disk_to_memory() {
+    let flags = ["--prefill", "0"];
+    let (expected, folder) = (expected(&flags), Folder::new("host-lifts"));
+    let folders = folder.path("tier");
+    std::fs::create_dir(&folders).expect("a folder for the tier");
+    let environment = [
+        SMALL,
+        ("BATON_HOST__BYTES", "64MiB"),
+        // No pool is ever fuller than that: whatever lies in memory was lifted.
+        ("BATON_HOST__WRITE", "back"),
+        ("BATON_KV__HIGH_PERCENT", "100"),
+        ("BATON_DISK__FOLDERS", folders.as_str()),
+        ("BATON_DISK__BYTES", "64MiB"),
+        ("BATON_DISK__WRITE", "through"),
+    ];
+    let moved = |server: &Server, tier, result| {
+        server.metrics().sum("baton_tier_moves_total", &[("tier", tier), ("result", result)])
+    };
+    let server = Server::start_with(&flags, &environment);
+    round(&server, &expected);
+    let blocks = f64::from(ASKS) * WHOLE as f64 / f64::from(BLOCK_TOKENS);
+    until("all to be on disk", || (moved(&server, "disk", "written") >= blocks).then_some(()));
+    assert_eq!(moved(&server, "host", "written"), 0.0);
+    drop(server);
+
+    let server = Server::start_with(&flags, &environment);
+    let asked: Vec<_> = asks().into_iter().zip(expected).collect();
+    check_all(&server, &asked, asked.len(), false);
+    until("lifts", || (moved(&server, "host", "lifted") > 0.0).then_some(()));
+    until("tokens from the host tier", || (tokens(&server, "host") > 0.0).then_some(()));
+    let metrics = server.settled();
+    assert!(metrics.sum("baton_tier_moved_bytes_total", &[("tier", "host"), ("direction", "lift")]) > 0.0);
+    assert_eq!(moved(&server, "host", "written") + moved(&server, "host", "corrupt"), 0.0);
 }
 
 /// A server of one worker whose memory is shared in the folder.

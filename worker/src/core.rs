@@ -7,7 +7,7 @@ use crate::rates::Rates;
 use crate::sequence::{PROMPT, Sequence};
 use crate::sessions::{SessionId, Sessions};
 use crate::sources::{Share, Source, Sources};
-use crate::tiers::{Below, Loads};
+use crate::tiers::{Below, Lifts, Loads};
 use crate::transport::Transport;
 use domain::handoff::{PeerBody, PeerMessage};
 use domain::plan::{BlockCopy, Sampled};
@@ -34,6 +34,7 @@ pub struct Core {
     /// The tiers below.
     pub(crate) tiers: BTreeMap<Tier, Below>,
     pub(crate) loads: Loads,
+    pub(crate) lifts: Lifts,
     pub(crate) meters: Meters,
     pub(crate) scheduler: Scheduler,
     pub(crate) sequences: HashMap<SeqKey, Sequence>,
@@ -78,6 +79,7 @@ impl Core {
             transport,
             tiers: BTreeMap::new(),
             loads: Loads::default(),
+            lifts: Lifts::default(),
             meters: Meters::new(config.id, &config.name, config.blocks.len()),
             scheduler: Scheduler::new(config.scheduler),
             config,
@@ -120,7 +122,7 @@ impl Core {
     }
 
     /// Entries of every list that attempts and steps fill, by name: none outlives the last attempt.
-    pub fn sizes(&self) -> [(&'static str, usize); 10] {
+    pub fn sizes(&self) -> [(&'static str, usize); 11] {
         [
             ("attempts", self.attempts.len()),
             ("sequences", self.sequences.len()),
@@ -132,7 +134,14 @@ impl Core {
             ("open sequences", self.kv.sequences_open()),
             ("live leases", self.kv.leases_live()),
             ("loads from tiers", self.loads.len()),
+            ("lifts between tiers", self.lifts.len()),
         ]
+    }
+
+    /// Sequences that wait, those that wait for room among them, and prompt tokens that are still to be computed or loaded.
+    pub(crate) fn waiting(&self) -> (usize, u64) {
+        let tokens: u64 = self.loads.waiting().map(|job| u64::from(job.tokens)).sum();
+        (self.scheduler.waiting_len() + self.loads.waiting().count(), self.scheduler.waiting_tokens() + tokens)
     }
 
     /// Messages that wait to be taken by sessions.

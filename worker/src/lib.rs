@@ -55,7 +55,7 @@ pub use serve::{Identity, serve};
 pub use sessions::SessionId;
 pub use step_loop::{StartError, Worker, WorkerParts, agent_config, join};
 pub use tiers::{
-    DiskConfig, DiskError, FolderError, HostConfig, HostError, Shared, StoreConfig, TierEnd, TierMover, TierParts,
-    open_disk_tier, open_host_tier, open_object_tier,
+    DiskConfig, DiskError, FolderError, HostConfig, HostError, Record, Shared, StoreConfig, TierEnd, TierMover,
+    TierParts, open_disk_tier, open_host_tier, open_object_tier,
 };
 pub use transport::{ReadError, Transport};

@@ -90,10 +90,12 @@ impl<R: Role> Machine<R> {
             self.begin_step(now);
         }
         self.core.write_to_tiers();
+        self.core.lift();
         self.reports.send(&mut self.core, now);
         if self.published.is_none_or(|last| now.since(last) >= PUBLISH_EVERY) {
             self.published = Some(now);
-            self.core.meters.publish(&self.core.kv, &self.core.scheduler, &self.core.config.layout);
+            let (waiting, running) = (self.core.waiting(), self.core.scheduler.running_len());
+            self.core.meters.publish(&self.core.kv, waiting, running, &self.core.config.layout);
             let transport = &self.core.transport;
             self.core.meters.lanes.publish(&transport.counts(), |peer| transport.pace(peer));
         }

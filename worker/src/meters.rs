@@ -91,10 +91,11 @@ impl Meters {
         }
     }
 
-    pub(crate) fn publish(&self, kv: &KvManager, scheduler: &scheduler::Scheduler, layout: &KvLayout) {
-        self.waiting.set(scheduler.waiting_len() as f64);
-        self.running.set(scheduler.running_len() as f64);
-        self.waiting_tokens.set(scheduler.waiting_tokens() as f64);
+    /// `waiting`: how many sequences wait, and how many prompt tokens; `running`: how many run.
+    pub(crate) fn publish(&self, kv: &KvManager, waiting: (usize, u64), running: usize, layout: &KvLayout) {
+        self.waiting.set(waiting.0 as f64);
+        self.running.set(running as f64);
+        self.waiting_tokens.set(waiting.1 as f64);
         self.leases_live.set(kv.leases_live() as f64);
         self.tiers.publish(kv, layout);
         for (at, stats) in kv.stats().into_iter().enumerate() {

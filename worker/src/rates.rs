@@ -136,6 +136,22 @@ impl Rates {
         if self.fetch_bytes_per_s == 0.0 { 0.0 } else { bytes as f32 / self.fetch_bytes_per_s }
     }
 
+    /// Whether a load reads from the tier.
+    pub(crate) fn is_asked(&self, tier: Tier) -> bool {
+        self.flows[tier as usize].asked > 0
+    }
+
+    /// Whether a tier is read faster than the other one, or nobody knows.
+    pub(crate) fn may_be_faster(&self, tier: Tier, than: Tier) -> bool {
+        let [one, other] = [tier, than].map(|tier| self.flows[tier as usize].bytes_per_s);
+        one == 0.0 || other == 0.0 || one > other
+    }
+
+    /// How long a token of a running sequence takes. As long as it was not measured, for ever.
+    pub(crate) fn decode_s(&self) -> f32 {
+        if self.decode_step_s == 0.0 { f32::INFINITY } else { self.decode_step_s }
+    }
+
     /// A prompt is to be computed, since its tiers are slower. Whether they are tried all the same, beside that: what is never read
     /// is never measured again either, however fast it has become.
     pub(crate) fn tries_slower(&mut self) -> bool {

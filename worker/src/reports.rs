@@ -54,12 +54,12 @@ impl Reports {
 
 fn state(core: &Core) -> Report {
     let token_bytes = core.config.layout.stored_token_bytes();
+    let (waiting, waiting_tokens) = core.waiting();
     let fullest = core.kv.stats().into_iter().min_by_key(kv_manager::GroupStats::available);
     Report {
         incarnation: core.config.incarnation,
-        waiting: (core.scheduler.waiting_len() + core.loads.waiting().count()) as u32,
-        waiting_tokens: core.scheduler.waiting_tokens()
-            + core.loads.waiting().map(|job| u64::from(job.tokens)).sum::<u64>(),
+        waiting: waiting as u32,
+        waiting_tokens,
         running: core.scheduler.running_len() as u32,
         blocks_available: fullest.as_ref().map_or(0, |group| group.available()),
         blocks_total: fullest.as_ref().map_or(0, |group| group.total),

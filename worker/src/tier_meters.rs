@@ -19,9 +19,11 @@ struct Handles {
     records: [Gauge; 3],
     bytes: Gauge,
     lookups: [Counter; 2],
-    moves: [Counter; 12],
+    moves: [Counter; 14],
     written: Moved,
     read: Moved,
+    /// Of the tier that records are lifted to.
+    lifted: Option<Moved>,
     wear: Gauge,
     index: [Gauge; 2],
 }
@@ -56,6 +58,8 @@ impl TierMeters {
             "corrupt",
             "missing",
             "found",
+            "lifted",
+            "lifted_in_vain",
         ];
         let moved = |direction| Moved {
             bytes: declared::tier_moved_bytes(worker, name, direction),
@@ -70,6 +74,7 @@ impl TierMeters {
             moves: results.map(|result| declared::tier_moves(worker, name, result)),
             written: moved("write"),
             read: moved("read"),
+            lifted: (tier == Tier::Host).then(|| moved("lift")),
             wear: declared::tier_wear(worker, name),
             index: ["used", "budget"].map(|kind| declared::tier_index_bytes(worker, name, kind)),
         };
@@ -98,6 +103,13 @@ impl TierMeters {
         }
     }
 
+    /// A record of so many bytes was lifted to the tier.
+    pub(crate) fn lifted(&mut self, tier: Tier, bytes: u64, elapsed: Duration) {
+        if let Some(lifted) = self.tiers.get_mut(&tier).and_then(|handles| handles.lifted.as_mut()) {
+            lifted.count(bytes, elapsed);
+        }
+    }
+
     pub(crate) fn publish(&self, kv: &KvManager, layout: &KvLayout) {
         let mut bytes = BTreeMap::<Tier, usize>::new();
         for (tier, group, records) in kv.tier_records() {
@@ -116,7 +128,18 @@ impl Handles {
     fn publish(&self, stats: &TierStats) {
         let TierStats { free, writing, held, hits, misses, .. } = *stats;
         let TierStats { written, existed, read, evictions, quota_evictions, refused, quota_refused, .. } = *stats;
-        let TierStats { late, failed, corrupt, missing, found, index_bytes, index_bytes_max, .. } = *stats;
+        let TierStats {
+            late,
+            failed,
+            corrupt,
+            missing,
+            found,
+            lifted,
+            lifted_in_vain,
+            index_bytes,
+            index_bytes_max,
+            ..
+        } = *stats;
         for (gauge, value) in self.records.iter().zip([free, writing, held]) {
             gauge.set(f64::from(value));
         }
@@ -136,6 +159,8 @@ impl Handles {
             corrupt,
             missing,
             found,
+            lifted,
+            lifted_in_vain,
         ];
         for (gauge, bytes) in self.index.iter().zip([index_bytes, index_bytes_max]) {
             gauge.set(bytes as f64);

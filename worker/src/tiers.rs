@@ -12,6 +12,7 @@ mod carrier;
 mod disk;
 mod framed;
 mod host;
+mod lifts;
 mod loads;
 mod object;
 mod records;
@@ -27,14 +28,17 @@ pub use disk::{DiskConfig, DiskError, open_disk_tier};
 #[cfg(feature = "fuzzing")]
 pub use host::fuzzing::{slab, slab_seed};
 pub use host::{FolderError, HostConfig, HostError, Shared, open_host_tier};
+pub(crate) use lifts::Lifts;
 pub(crate) use loads::Loads;
 pub use object::{StoreConfig, open_object_tier};
+pub use records::Record;
 
 use crate::core::Core;
+use crate::sequence::Sequence;
 use crate::sources::Source;
 use ahead::Way;
 use domain::{BlockHash, Choice, GroupId, SeqKey, Tenant, Time};
-use kv_manager::tiers::{ReadEnd, Tier, TierConfig, TierRead, TierRecord, TierWrite, WriteEnd};
+use kv_manager::tiers::{ReadEnd, Tier, TierConfig, TierLift, TierRead, TierRecord, TierWrite, WriteEnd};
 use loads::{Load, Want};
 use scheduler::Job;
 use std::time::Duration;
@@ -59,7 +63,18 @@ pub trait TierMover: Send {
     /// Begins to read a record, for the load `key`.
     fn read(&mut self, key: SeqKey, read: TierRead);
 
-    /// The reads of the load shall end soon.
+    /// Begins to read a record for a prompt that waits for room; it comes with its [end](TierEnd::Lifted). Of a tier that nothing is
+    /// lifted from nobody asks it.
+    fn lift(&mut self, _prompt: SeqKey, lift: TierLift) {
+        panic!("{lift:?} is from a tier that nothing is lifted from");
+    }
+
+    /// Begins to write a record that came so. Of a tier that nothing is lifted to nobody asks it.
+    fn land(&mut self, _prompt: SeqKey, lift: TierLift, _record: Record) {
+        panic!("{lift:?} is to a tier that nothing is lifted to");
+    }
+
+    /// The reads of the load, or of lifts for the prompt, shall end soon.
     fn cancel(&mut self, key: SeqKey);
 
     /// The prompt needs these records, from the first on, and nobody knows them to be there. A tier that others write to too looks for
@@ -87,6 +102,30 @@ pub enum TierEnd {
         read: TierRead,
         /// How that ended.
         end: ReadEnd,
+        /// How long it took, waiting included.
+        elapsed: Duration,
+    },
+    /// A record was read to be lifted, or was not.
+    Lifted {
+        /// For which prompt.
+        prompt: SeqKey,
+        /// Which.
+        lift: TierLift,
+        /// How that ended.
+        end: ReadEnd,
+        /// The record, if that was good.
+        record: Option<Record>,
+        /// How long it took, waiting included.
+        elapsed: Duration,
+    },
+    /// A record that was lifted was written, or was not.
+    Landed {
+        /// For which prompt.
+        prompt: SeqKey,
+        /// Which.
+        lift: TierLift,
+        /// It is in its place.
+        there: bool,
         /// How long it took, waiting included.
         elapsed: Duration,
     },
@@ -142,6 +181,8 @@ impl TierEnd {
         match self {
             Self::Wrote { write, .. } => write.place.tier,
             Self::Read { read, .. } => read.place.tier,
+            Self::Lifted { lift, .. } => lift.from.tier,
+            Self::Landed { lift, .. } => lift.to.tier,
             Self::Settled { tier, .. } | Self::Off { tier, .. } | Self::On { tier } => *tier,
             Self::Learned { tier, .. } | Self::Found { tier, .. } | Self::Forgotten { tier, .. } => *tier,
         }
@@ -218,9 +259,7 @@ impl Core {
         let new = stage == Stage::New;
         let Some(sequence) = self.sequences.get(&job.key).filter(|_| !self.tiers.is_empty()) else { return false };
         let size = self.config.layout.block_tokens;
-        // The last token is computed in any case: the first one that is sampled depends on it.
-        let blocks = (job.tokens.saturating_sub(1) / size) as usize;
-        let chain = &sequence.chain[..blocks.min(sequence.chain.len())];
+        let chain = prefix(sequence, job.tokens, size);
         let cached = self.kv.cached_tokens(chain);
         let loadable = self.kv.loadable_tokens(chain, cached);
         if new {
@@ -230,7 +269,7 @@ impl Core {
         // Whoever comes while others wait for room keeps its place behind them, whether or not it needs a tier: else they would
         // wait for as long as others come.
         if new && self.loads.first_waiting().is_some() {
-            self.loads.wait(*job);
+            self.wait_for_room(*job);
             return true;
         }
         let missing = loadable - cached;
@@ -267,11 +306,10 @@ impl Core {
         let waits = way == Way::Load && !stage.is_queued();
         let shared = coming.map_or(cached, |(_, blocks, _)| blocks * size);
         if waits && new && !self.has_room_for(job.tokens - shared) && self.frees_room() {
-            self.loads.wait(*job);
+            self.wait_for_room(*job);
             return true;
         }
         let Some(sequence) = self.sequences.get_mut(&job.key) else { return false };
-        let chain = &sequence.chain[..blocks.min(sequence.chain.len())];
         let want =
             |blocks, follows| Want { job: waits.then_some(*job), blocks, tokens: blocks * size, since: now, follows };
         if let Some((key, blocks, _)) = coming {
@@ -283,7 +321,7 @@ impl Core {
         if self.loads.under_way() >= LOADS_MAX || self.loads.contains(key) {
             return false;
         }
-        let (tenant, chain) = (sequence.scope.tenant(), chain.to_vec());
+        let (tenant, chain) = (sequence.scope.tenant(), prefix(sequence, job.tokens, size).to_vec());
         let Some(reads) = self.begin_load(now, key, tenant, &chain, loadable, load_s) else { return false };
         self.loads.want(key, job.key, want(loadable / size, false));
         if let Some(sequence) = self.sequences.get_mut(&job.key) {
@@ -298,8 +336,8 @@ impl Core {
     pub(crate) fn load_s(&self, chain: &[BlockHash], tokens: u32) -> f32 {
         let sources = self.kv.sources(chain, tokens);
         let bytes = |tier| {
-            let records = sources.iter().filter(move |(source, _)| *source == tier);
-            records.map(|(_, group)| self.config.layout.stored_bytes(usize::from(group.0)) as u64).sum::<u64>()
+            let records = sources.iter().filter(move |(source, ..)| *source == tier);
+            records.map(|(_, group, _)| self.config.layout.stored_bytes(usize::from(group.0)) as u64).sum::<u64>()
         };
         self.rates.load_s(&Tier::ALL.map(|tier| (tier, bytes(tier))))
     }
@@ -316,6 +354,7 @@ impl Core {
         load_s: f32,
     ) -> Option<Vec<(TierRead, u64)>> {
         let reads = self.kv.load(key, tenant, chain, tokens)?;
+        self.give_way(&reads);
         let bytes = |read: &TierRead| self.config.layout.stored_bytes(usize::from(read.block.group.0)) as u64;
         let reads: Vec<_> = reads.into_iter().map(|read| (read, bytes(&read))).collect();
         self.loads.begin(key, Load::new(chain.to_vec(), &reads, load_s, now), now + LOAD_WAIT_MAX);
@@ -329,6 +368,12 @@ impl Core {
             self.below(read.place.tier).read(key, read);
         }
         self.end_load(now, key);
+    }
+
+    /// The prompt goes on when there is room, behind all that wait already; what it will need is lifted meanwhile.
+    fn wait_for_room(&mut self, job: Job) {
+        self.loads.wait(job);
+        self.lifts.wait(job.key);
     }
 
     /// Whether there is room for so many tokens of a prompt beside all that came before it. A prefix that were loaded before that would
@@ -374,6 +419,8 @@ impl Core {
                 }
                 self.end_load(now, key);
             }
+            TierEnd::Lifted { prompt, lift, end, record, elapsed } => self.lifted(prompt, lift, end, record, elapsed),
+            TierEnd::Landed { prompt, lift, there, elapsed } => self.landed(prompt, lift, there, elapsed),
             TierEnd::Settled { .. } | TierEnd::Off { .. } | TierEnd::On { .. } => {}
             TierEnd::Learned { tier, records } => self.kv.learn(tier, &records),
             TierEnd::Found { tier, prompt, records, last } => {
@@ -411,10 +458,14 @@ impl Core {
             if self.frees_room() && !self.has_room_for(job.tokens.saturating_sub(cached)) {
                 break;
             }
+            if !self.stop_lifts(now, job.key) {
+                break;
+            }
             self.loads.pop_waiting();
             if !self.load_or_wait(now, &job, Stage::Waited) {
                 self.add_job(job);
             }
+            self.forget_lifts(job.key);
         }
         while let Some((key, jobs)) = self.loads.overdue(now) {
             tracing::warn!(worker = self.config.name, request = %key.request, "a tier takes too long; the prompt is computed");
@@ -427,8 +478,9 @@ impl Core {
         }
     }
 
-    /// A prompt needs nothing more of its load, if it has one.
+    /// A prompt needs nothing more of its load, if it has one, and of what is lifted for it.
     pub(crate) fn drop_load(&mut self, prompt: SeqKey) {
+        self.forget_lifts(prompt);
         if let Some(load) = self.loads.forget(prompt) {
             self.tiers.values_mut().for_each(|below| below.cancel(load));
         }
@@ -466,4 +518,11 @@ impl Core {
     fn below(&mut self, tier: Tier) -> &mut Below {
         self.tiers.get_mut(&tier).expect("the manager moves in tiers that it was given")
     }
+}
+
+/// The identities of what a prompt of so many tokens can have from a cache. The last token is computed in any case: the first one that
+/// is sampled depends on it.
+fn prefix(sequence: &Sequence, tokens: u32, block_tokens: u32) -> &[BlockHash] {
+    let blocks = (tokens.saturating_sub(1) / block_tokens) as usize;
+    &sequence.chain[..blocks.min(sequence.chain.len())]
 }

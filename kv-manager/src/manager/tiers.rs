@@ -109,13 +109,13 @@ impl KvManager {
     }
 
     /// Where each record is that a [`load`](Self::load) of the first `tokens` positions of `chain` would read.
-    pub fn sources(&self, chain: &[BlockHash], tokens: u32) -> Vec<(Tier, GroupId)> {
+    pub fn sources(&self, chain: &[BlockHash], tokens: u32) -> Vec<(Tier, GroupId, BlockHash)> {
         let size = self.config.block_tokens;
         let cached = self.usable_blocks(&chain[..chain.len().min((tokens / size) as usize)], Some(tokens));
         let of_group = |(group, config): (GroupId, &crate::GroupConfig)| {
             let first = config.first_needed(tokens, size).max(cached);
             let records = chain.iter().take((tokens / size) as usize).skip(first as usize);
-            records.filter_map(move |&hash| Some((self.source(group, hash)?, group))).collect::<Vec<_>>()
+            records.filter_map(move |&hash| Some((self.source(group, hash)?, group, hash))).collect::<Vec<_>>()
         };
         self.groups().zip(&self.config.groups).flat_map(of_group).collect()
     }

@@ -1,7 +1,9 @@
 //! The slots of one tier: a shelf of them for each group.
 //!
-//! A slot is free, being written, or held; their sum is the tier, asserted at every change. A tier may be closed for a while
-//! or for ever: then nothing is found in it and nothing is written, and moves under way end as ever.
+//! A slot is free, being written (from a block, or by a lift), or held; their sum is the tier, asserted at every change. A tier may be
+//! closed for a while or for ever: then nothing is found in it and nothing is written, and moves under way end as ever.
+
+mod lifts;
 
 use super::seen::Seen;
 use super::{ReadEnd, Slot, TierConfig, TierRecord, TierStats, WriteEnd, WritePolicy};
@@ -9,12 +11,14 @@ use crate::directory::Directory;
 use crate::eviction::Queue;
 use crate::tenants::Tenants;
 use domain::{BlockHash, BlockRef, Generation, GroupId, Tenant};
+use lifts::Lifts;
 use std::collections::VecDeque;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
     Free,
     Writing(BlockRef),
+    Lifting,
     Held,
 }
 
@@ -26,10 +30,12 @@ struct Entry {
     readers: u32,
     /// It turned out wrong, or gone, while it is read: free when that ends.
     wrong: bool,
+    /// It was lifted for a prompt, which has not read it.
+    unread: bool,
 }
 
 impl Entry {
-    const FREE: Self = Self { state: State::Free, hash: BlockHash([0; 16]), readers: 0, wrong: false };
+    const FREE: Self = Self { state: State::Free, hash: BlockHash([0; 16]), readers: 0, wrong: false, unread: false };
 }
 
 /// The slots of one group.
@@ -42,6 +48,7 @@ struct Shelf {
     order: Queue,
     /// Whose the slots are that are not free.
     tenants: Tenants,
+    lifts: Lifts,
 }
 
 /// A block that shall be written.
@@ -87,6 +94,7 @@ impl Shelves {
             index: Directory::default(),
             order: Queue::new(slots),
             tenants: Tenants::new(slots, quota_percent, 100),
+            lifts: Lifts::new(slots),
         };
         let shelves = config.slots.iter().map(shelf).collect();
         let slots: u32 = config.slots.iter().sum();
@@ -175,9 +183,11 @@ impl Shelves {
     /// Others wrote the record: it is held, if a slot is free. What is held already was of use here, and is not given up for
     /// what others may need.
     pub(crate) fn learn(&mut self, group: GroupId, hash: BlockHash) {
+        if self.is_coming(group, hash) {
+            return;
+        }
         let Some(shelf) = self.shelves.get_mut(at(group)) else { return };
         if !shelf.index.contains_key(&hash)
-            && !self.writing.contains(&(group, hash))
             && let Some(slot) = shelf.free.pop()
         {
             shelf.tenants.take(slot, Tenant::UNKNOWN);
@@ -189,17 +199,12 @@ impl Shelves {
     /// Others wrote the record, and a prompt looks for it: it is held, in place of what was used longest ago if no slot is free.
     pub(crate) fn find(&mut self, group: GroupId, hash: BlockHash) {
         self.stats.found += 1;
-        let Some(shelf) = self.shelves.get_mut(at(group)) else { return };
-        if self.writing.contains(&(group, hash)) {
+        if self.is_coming(group, hash) {
             return;
         }
+        let Some(shelf) = self.shelves.get_mut(at(group)) else { return };
         match shelf.index.get(&hash).copied() {
-            // What is read is in no order.
-            Some(slot) if shelf.entries[slot as usize].readers == 0 => {
-                shelf.stir(slot);
-                shelf.rest(slot);
-            }
-            Some(_) => {}
+            Some(slot) => shelf.touch(slot),
             None => {
                 let Some(slot) = shelf.take(Tenant::UNKNOWN, &mut self.stats) else { return };
                 shelf.hold(slot, hash);
@@ -276,8 +281,7 @@ impl Shelves {
     ) -> Option<(TierRecord, BlockRef)> {
         while self.writing.len() < self.config.writes_max {
             let Wanted { block, generation, hash } = self.backlog.pop_front()?;
-            let shelf = &mut self.shelves[at(block.group)];
-            let known = shelf.index.contains_key(&hash) || self.writing.contains(&(block.group, hash));
+            let known = self.shelves[at(block.group)].index.contains_key(&hash) || self.is_coming(block.group, hash);
             if known {
                 continue;
             }
@@ -285,6 +289,7 @@ impl Shelves {
                 self.stats.late += 1;
                 continue;
             };
+            let shelf = &mut self.shelves[at(block.group)];
             let Some(slot) = shelf.take(tenant, &mut self.stats) else { continue };
             shelf.entries[slot as usize] = Entry { state: State::Writing(block), hash, ..Entry::FREE };
             self.writing.push((block.group, hash));
@@ -332,6 +337,7 @@ impl Shelves {
             shelf.stir(slot);
             shelf.tenants.claim(slot, tenant);
         }
+        shelf.read_first(slot);
         self.assert_conserved();
         Some(Slot { group, slot })
     }
@@ -378,11 +384,15 @@ impl Shelves {
         let total: usize = self.shelves.iter().map(|shelf| shelf.entries.len()).sum();
         let free: usize = self.shelves.iter().map(|shelf| shelf.free.len()).sum();
         let changed: usize = self.shelves.iter().map(|shelf| shelf.index.changes()).sum();
+        let lifts = |count: fn(&Lifts) -> u64| self.shelves.iter().map(|shelf| count(&shelf.lifts)).sum();
+        let writing = self.writing.len() + self.shelves.iter().map(|shelf| shelf.lifts.under_way()).sum::<usize>();
         TierStats {
             total: total as u32,
             free: free as u32,
-            writing: self.writing.len() as u32,
-            held: (total - free - self.writing.len()) as u32,
+            writing: writing as u32,
+            held: (total - free - writing) as u32,
+            lifted: lifts(Lifts::landed),
+            lifted_in_vain: lifts(Lifts::in_vain),
             backlog: self.backlog.len() as u32,
             index_bytes: (SLOT_BYTES * total
                 + HELD_BYTES * (total - free)
@@ -404,6 +414,7 @@ impl Shelves {
         let held: usize = self.shelves.iter().map(|shelf| shelf.index.len()).sum();
         let stats = self.stats();
         let taken: u32 = self.shelves.iter().map(|shelf| shelf.tenants.taken()).sum();
+        assert!(self.shelves.iter().all(|shelf| shelf.lifts.is_bounded()), "too much is lifted");
         // A record that turned out wrong is in no index while others still read it.
         assert!(
             self.writing.len() <= self.config.writes_max
@@ -418,14 +429,17 @@ impl Shelves {
         self.assert_conserved();
         let mut writing = 0;
         for shelf in &self.shelves {
-            let (mut free, mut idle, mut indexed) = (0, 0, 0);
+            let (mut free, mut idle, mut indexed, mut lifting, mut unread) = (0, 0, 0, 0, 0);
             for (slot, entry) in (0..).zip(&shelf.entries) {
                 let listed = shelf.free.iter().filter(|&&free| free == slot).count();
                 assert_eq!(listed, usize::from(entry.state == State::Free), "slot {slot} and the free list");
                 assert!(entry.readers == 0 || entry.state == State::Held, "slot {slot} is read");
+                assert!(!entry.unread || entry.state == State::Held && entry.readers == 0, "slot {slot} is not read");
+                unread += u32::from(entry.unread);
                 match entry.state {
                     State::Free => free += 1,
                     State::Writing(_) => writing += 1,
+                    State::Lifting => lifting += 1,
                     State::Held => {
                         let found = shelf.index.get(&entry.hash) == Some(&slot);
                         assert_eq!(found, !entry.wrong, "slot {slot} and the index");
@@ -437,6 +451,7 @@ impl Shelves {
             }
             assert_eq!((free, indexed), (shelf.free.len(), shelf.index.len()), "slots by state");
             assert_eq!(idle, shelf.order.len(), "the queue has what nobody reads");
+            shelf.lifts.check(lifting, unread);
             shelf.tenants.check(|slot| shelf.order.contains(slot));
         }
         assert_eq!(writing, self.writing.len(), "slots being written");
@@ -465,8 +480,17 @@ impl Shelf {
         self.tenants.exit(slot);
     }
 
+    /// The slot, which holds a record, is as good as used. What is read is in no order.
+    fn touch(&mut self, slot: u32) {
+        if self.entries[slot as usize].readers == 0 {
+            self.stir(slot);
+            self.rest(slot);
+        }
+    }
+
     /// The slot, which is in no list, holds nothing.
     fn clear(&mut self, slot: u32) {
+        self.drop_lift(slot);
         self.entries[slot as usize] = Entry::FREE;
         self.tenants.free(slot);
         self.free.push(slot);

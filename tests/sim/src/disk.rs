@@ -1,20 +1,22 @@
-//! The disk of a simulated worker. What it holds outlives the worker's lives; moves take their time, one after the other, and some
-//! hang, fail or find bytes that somebody flipped.
+//! The tiers of a simulated worker: a disk, whose records outlive the worker's lives, and memory above it, which does not. Moves take
+//! their time, one after the other in each tier, and some hang, fail or find bytes that somebody flipped.
 
 use crate::event::{Event, Life, WorkerIndex};
-use crate::invariants::{quotas, tenants};
+use crate::invariants::{quotas, slots, tenants};
 use crate::pool::{Pool, WORD};
-use crate::process::Inmail;
+use crate::process::{Inmail, Worker};
 use crate::random::Random;
 use crate::shell::{Output, Shell};
 use crate::stock::Stock;
 use crate::world::World;
-use domain::{BlockHash, BlockRef, KvLayout, SeqKey, Time};
-use kv_manager::tiers::{ReadEnd, Slot, Tier, TierConfig, TierRead, TierRecord, TierWrite, WriteEnd, WritePolicy};
+use domain::{BlockHash, BlockRef, KvLayout, SeqKey, Tenant, Time};
+use kv_manager::tiers::{
+    Place, ReadEnd, Slot, Tier, TierConfig, TierLift, TierRead, TierRecord, TierWrite, WriteEnd, WritePolicy,
+};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-use worker::{TierEnd, TierMover, TierParts};
+use worker::{Record, TierEnd, TierMover, TierParts};
 
 /// The disks of a world.
 #[derive(Clone, Copy, Debug)]
@@ -28,19 +30,56 @@ pub(crate) struct Disks {
     fails: u32,
     /// Moves at which a disk that had nothing to do hangs for [`HANG`], out of 1,000.
     hangs: u32,
+    /// Records of each group in the memory above. 0: there is none.
+    host: u32,
 }
+
+/// How much longer a record takes on a disk than in memory.
+const SLOWER: u32 = 10;
 
 /// Longer than a prompt waits for a tier.
 const HANG: Duration = Duration::from_secs(8);
 
 /// A move under way.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Move {
     Write(TierWrite),
     Read(SeqKey, TierRead),
+    Lift(SeqKey, TierLift),
+    Land(SeqKey, TierLift, Record),
 }
 
-/// What a worker's disk holds, over all its lives, and what its life asked of it.
+impl Move {
+    /// In which tier it is.
+    pub(crate) fn tier(&self) -> Tier {
+        match self {
+            Self::Write(write) => write.place.tier,
+            Self::Read(_, read) => read.place.tier,
+            Self::Lift(_, lift) => lift.from.tier,
+            Self::Land(_, lift, _) => lift.to.tier,
+        }
+    }
+
+    /// What is read, and for whom.
+    fn read(&self) -> Option<(SeqKey, Place)> {
+        match self {
+            Self::Read(key, read) => Some((*key, read.place)),
+            Self::Lift(prompt, lift) => Some((*prompt, lift.from)),
+            Self::Write(_) | Self::Land(..) => None,
+        }
+    }
+
+    /// The slot that it takes for what it writes, or will have written.
+    pub(crate) fn takes(&self) -> Option<Place> {
+        match self {
+            Self::Write(write) => Some(write.place),
+            Self::Lift(_, lift) | Self::Land(_, lift, _) => Some(lift.to),
+            Self::Read(..) => None,
+        }
+    }
+}
+
+/// What a tier of a worker holds, a disk's over all its lives, and what its life asked of it.
 #[derive(Default)]
 pub(crate) struct Platter {
     records: BTreeMap<Slot, (TierRecord, Vec<u64>)>,
@@ -51,10 +90,10 @@ pub(crate) struct Platter {
     /// Until when it hangs.
     pub(crate) hung: Time,
     /// Reads under way that this life wants.
-    reading: Vec<(SeqKey, TierRead)>,
+    reading: Vec<Move>,
 }
 
-/// The disk of a machine.
+/// A tier of a machine.
 struct Drive(Shell);
 
 impl TierMover for Drive {
@@ -66,6 +105,14 @@ impl TierMover for Drive {
         self.0.notes().outputs.push(Output::Move(Move::Read(key, read)));
     }
 
+    fn lift(&mut self, prompt: SeqKey, lift: TierLift) {
+        self.0.notes().outputs.push(Output::Move(Move::Lift(prompt, lift)));
+    }
+
+    fn land(&mut self, prompt: SeqKey, lift: TierLift, record: Record) {
+        self.0.notes().outputs.push(Output::Move(Move::Land(prompt, lift, record)));
+    }
+
     fn cancel(&mut self, key: SeqKey) {
         self.0.notes().outputs.push(Output::CancelLoad(key));
     }
@@ -73,9 +120,22 @@ impl TierMover for Drive {
 
 impl Platter {
     /// The read is done. Whether anybody wants it still.
-    fn done(&mut self, key: SeqKey, read: &TierRead) -> bool {
-        let at = self.reading.iter().position(|wanted| *wanted == (key, *read));
+    fn done(&mut self, what: &Move) -> bool {
+        let at = self.reading.iter().position(|wanted| wanted.read() == what.read());
         at.map(|at| self.reading.swap_remove(at)).is_some()
+    }
+
+    /// A life begins with what there is.
+    fn begin(&mut self, now: Time) {
+        (self.busy, self.hung) = (now, now);
+        self.reading.clear();
+        self.stock = Stock::recovered(self.records.values().map(|(record, _)| record));
+    }
+}
+
+impl Worker {
+    pub(crate) fn tier(&mut self, tier: Tier) -> &mut Platter {
+        if tier == Tier::Host { &mut self.slab } else { &mut self.platter }
     }
 }
 
@@ -84,70 +144,111 @@ impl Disks {
         let write = random.pick(&[WritePolicy::Through, WritePolicy::SecondUse, WritePolicy::Back]);
         let record = Duration::from_micros(random.pick(&[100, 1000, 5000, 20_000]));
         let (slots, fails) = (random.range(10, 100) as u32, random.pick(&[0, 20, 200]));
-        let disks = Self { slots, write, record, fails, hangs: random.pick(&[0, 0, 5, 50]) };
+        let hangs = random.pick(&[0, 0, 5, 50]);
+        let host = if random.chance(600) { random.range(8, 60) as u32 } else { 0 };
+        let disks = Self { slots, write, record, fails, hangs, host };
         random.chance(500).then_some(disks)
     }
 }
 
 impl World {
-    /// The disk that a worker begins a life with.
-    pub(crate) fn disk(&mut self, w: WorkerIndex, shell: &Shell) -> Option<TierParts> {
-        let Disks { slots, write, .. } = self.scenario.disks?;
-        let platter = &mut self.workers[w].platter;
-        platter.busy = self.now;
-        platter.hung = self.now;
-        platter.reading.clear();
-        platter.stock = Stock::recovered(platter.records.values().map(|(record, _)| record));
-        let slots = self.scenario.layout.groups.iter().map(|_| slots).collect();
-        Some(TierParts {
-            tier: Tier::Disk,
-            mover: Box::new(Drive(shell.clone())),
-            config: TierConfig { slots, writes_max: 2, backlog_max: 16, write },
-            records: platter.records.values().map(|&(record, _)| record).collect(),
-        })
+    /// The tiers that a worker begins a life with.
+    pub(crate) fn tiers(&mut self, w: WorkerIndex, shell: &Shell) -> Vec<TierParts> {
+        let Some(Disks { slots, write, host, .. }) = self.scenario.disks else { return Vec::new() };
+        let worker = &mut self.workers[w];
+        worker.slab.records.clear();
+        let mut parts = Vec::new();
+        for (tier, slots) in [(Tier::Disk, slots), (Tier::Host, host)].into_iter().filter(|(_, slots)| *slots > 0) {
+            let platter = worker.tier(tier);
+            platter.begin(self.now);
+            parts.push(TierParts {
+                tier,
+                mover: Box::new(Drive(shell.clone())),
+                config: TierConfig {
+                    slots: self.scenario.layout.groups.iter().map(|_| slots).collect(),
+                    writes_max: 2,
+                    backlog_max: 16,
+                    write,
+                },
+                records: platter.records.values().map(|&(record, _)| record).collect(),
+            });
+        }
+        parts
     }
 
     /// A move begins.
     pub(crate) fn begin_move(&mut self, w: WorkerIndex, what: Move) {
         let Some(Disks { record, hangs, .. }) = self.scenario.disks else { return };
         self.look_at_move(w, &what);
-        let hangs = self.healed.is_none() && self.random.chance(hangs);
+        let tier = what.tier();
+        let hangs = tier == Tier::Disk && self.healed.is_none() && self.random.chance(hangs);
+        let record = if tier == Tier::Disk { record } else { record / SLOWER };
         let worker = &mut self.workers[w];
-        match what {
+        let platter = worker.tier(tier);
+        match &what {
             // From now on the slot holds who knows what.
-            Move::Write(write) => drop(worker.platter.records.remove(&write.place.slot)),
-            Move::Read(key, read) => worker.platter.reading.push((key, read)),
+            Move::Write(write) => drop(platter.records.remove(&write.place.slot)),
+            Move::Land(_, lift, _) => drop(platter.records.remove(&lift.to.slot)),
+            Move::Read(..) | Move::Lift(..) => platter.reading.push(what.clone()),
         }
-        let begins = self.now.max(worker.platter.busy);
+        let begins = self.now.max(platter.busy);
         if hangs && begins == self.now {
-            worker.platter.hung = begins + HANG;
+            platter.hung = begins + HANG;
         }
-        worker.platter.busy = worker.platter.hung.max(begins + record);
-        self.agenda.enter(worker.platter.busy, Event::Moved { worker: w, life: worker.life, what });
+        platter.busy = platter.hung.max(begins + record);
+        self.agenda.enter(platter.busy, Event::Moved { worker: w, life: worker.life, what });
     }
 
     /// Holds a move that begins against what must be so.
     fn look_at_move(&mut self, w: WorkerIndex, what: &Move) {
         let Some(Disks { slots, .. }) = self.scenario.disks else { return };
-        let Platter { records, stock, .. } = &self.workers[w].platter;
-        let (block, tenant) = match what {
-            Move::Write(write) => (write.block, write.tenant),
-            Move::Read(_, read) => (read.block, records[&read.place.slot].0.tenant),
+        let tier = what.tier();
+        let worker = &mut self.workers[w];
+        let free = slots::taken(worker, what).map_err(|what| (slots::NAME, format!("w{w}: {what}")));
+        let Platter { records, stock, .. } = worker.tier(tier);
+        // Of what is lifted no block has to do with it.
+        let moved = match what {
+            Move::Write(write) => Some((write.block, write.tenant)),
+            Move::Read(_, read) => Some((read.block, records[&read.place.slot].0.tenant)),
+            Move::Lift(..) | Move::Land(..) => None,
         };
-        let found = tenants::moved(self, w, block, tenant).map_err(|what| (tenants::NAME, what));
         let quota = self.scenario.tenants.quota(slots, self.scenario.tenants.quotas.disk_percent);
         let met = match (what, quota) {
-            (Move::Write(write), Some(quota)) => {
-                let met = quotas::written(stock, write.place.slot, tenant, slots, quota);
+            (Move::Write(write), Some(quota)) if tier == Tier::Disk => {
+                let met = quotas::written(stock, write.place.slot, write.tenant, slots, quota);
                 met.map_err(|what| (quotas::NAME, format!("w{w}: {what}")))
             }
             _ => Ok(None),
         };
-        match found.and(met) {
+        let found = moved.map_or(Ok(()), |(block, tenant)| tenants::moved(self, w, block, tenant));
+        match free.and(found.map_err(|what| (tenants::NAME, what))).and(met) {
             Ok(met) => met.into_iter().for_each(|meeting| self.coverage.hit_meeting(meeting)),
             Err((name, what)) => self.violated(name, what),
         }
-        self.workers[w].platter.stock.begins(what);
+        if let Some(place) = what.takes() {
+            self.workers[w].tier(place.tier).stock.takes(place.slot, what);
+        }
+        if let Some((_, place)) = what.read() {
+            self.workers[w].tier(place.tier).stock.reads(place.slot);
+        }
+    }
+
+    /// A worker hears of the end of a move.
+    pub(crate) fn hear_of_move(&mut self, w: WorkerIndex, end: &TierEnd) {
+        let worker = &mut self.workers[w];
+        match end {
+            TierEnd::Wrote { write, end, .. } => {
+                worker.tier(write.place.tier).stock.wrote(write.place.slot, *end != WriteEnd::Failed);
+            }
+            TierEnd::Read { read, end, .. } => worker.tier(read.place.tier).stock.read(read.place.slot, *end),
+            TierEnd::Lifted { lift, end, .. } => {
+                worker.tier(lift.from.tier).stock.read(lift.from.slot, *end);
+                // Taken again if it lands.
+                worker.tier(lift.to.tier).stock.wrote(lift.to.slot, false);
+            }
+            TierEnd::Landed { lift, there, .. } => worker.tier(lift.to.tier).stock.wrote(lift.to.slot, *there),
+            _ => {}
+        }
     }
 
     /// Whether a worker's disk has a record of this identity.
@@ -155,11 +256,22 @@ impl World {
         self.workers[w].platter.records.values().any(|(record, _)| record.hash == hash)
     }
 
-    /// A load of a worker is not wanted any more: its reads are given up at once, however long they hang in the disk.
+    /// A load of a worker is not wanted any more, or what is lifted for a prompt: its reads are given up at once, however long they hang.
     pub(crate) fn cancel_moves(&mut self, w: WorkerIndex, key: SeqKey) {
         let (life, elapsed) = (self.workers[w].life, Duration::ZERO);
-        for (_, read) in self.workers[w].platter.reading.extract_if(.., |(of, _)| *of == key).collect::<Vec<_>>() {
-            self.mail(w, life, Inmail::Moved(TierEnd::Read { key, read, end: ReadEnd::Abandoned, elapsed }));
+        let of_it = |what: &mut Move| what.read().is_some_and(|(of, _)| of == key);
+        let mut given_up = Vec::new();
+        for tier in [Tier::Host, Tier::Disk] {
+            given_up.extend(self.workers[w].tier(tier).reading.extract_if(.., of_it));
+        }
+        let end = ReadEnd::Abandoned;
+        for what in given_up {
+            let end = match what {
+                Move::Read(key, read) => TierEnd::Read { key, read, end, elapsed },
+                Move::Lift(prompt, lift) => TierEnd::Lifted { prompt, lift, end, record: None, elapsed },
+                Move::Write(_) | Move::Land(..) => continue,
+            };
+            self.mail(w, life, Inmail::Moved(end));
         }
     }
 
@@ -168,25 +280,47 @@ impl World {
         let Some(Disks { fails, record: elapsed, .. }) = self.scenario.disks else { return };
         let (fails, layout) = (self.random.chance(fails), &self.scenario.layout);
         let worker = &mut self.workers[w];
-        let Some(alive) = worker.alive.as_mut().filter(|_| worker.life == life) else { return };
+        if worker.life != life || worker.alive.is_none() {
+            return;
+        }
+        let tier = what.tier();
+        let unwanted = what.read().is_some() && !worker.tier(tier).done(&what);
+        let Worker { alive: Some(alive), platter, slab, .. } = worker else { return };
+        let records = if tier == Tier::Host { &mut slab.records } else { &mut platter.records };
         let end = match what {
+            _ if unwanted => TierEnd::Settled { tier, moved: !fails },
             Move::Write(write) if fails => TierEnd::Wrote { write, end: WriteEnd::Failed, elapsed },
             Move::Write(write) => {
                 let TierWrite { place, block, hash, tenant } = write;
                 let record = TierRecord { slot: place.slot, hash, tenant };
-                worker.platter.records.insert(place.slot, (record, words(layout, &alive.pools, block)));
+                records.insert(place.slot, (record, words(layout, &alive.pools, block)));
                 TierEnd::Wrote { write, end: WriteEnd::Written, elapsed }
-            }
-            Move::Read(key, read) if !worker.platter.done(key, &read) => {
-                TierEnd::Settled { tier: Tier::Disk, moved: !fails }
             }
             Move::Read(key, read) if fails => TierEnd::Read { key, read, end: ReadEnd::Wrong, elapsed },
             Move::Read(key, read) => {
-                let (record, words) = &worker.platter.records[&read.place.slot];
+                let (record, words) = &records[&read.place.slot];
                 assert_eq!(record.hash, read.hash, "{:?} holds another record", read.place);
                 let (pool, begin) = place(layout, &alive.pools, read.block);
                 (0..).zip(words).for_each(|(at, &word)| pool.set(begin + at * WORD, word));
                 TierEnd::Read { key, read, end: ReadEnd::Good, elapsed }
+            }
+            Move::Lift(prompt, lift) if fails => {
+                TierEnd::Lifted { prompt, lift, end: ReadEnd::Wrong, record: None, elapsed }
+            }
+            Move::Lift(prompt, lift) => {
+                let (record, words) = &records[&lift.from.slot];
+                assert_eq!(record.hash, lift.hash, "{:?} holds another record", lift.from);
+                let tenant = u64::from(record.tenant.0);
+                let bytes = words.iter().chain([&tenant]).flat_map(|word| word.to_le_bytes()).collect();
+                TierEnd::Lifted { prompt, lift, end: ReadEnd::Good, record: Some(Record::new(bytes)), elapsed }
+            }
+            Move::Land(prompt, lift, _) if fails => TierEnd::Landed { prompt, lift, there: false, elapsed },
+            Move::Land(prompt, lift, record) => {
+                let mut words: Vec<u64> =
+                    record.bytes().as_chunks().0.iter().map(|&word| u64::from_le_bytes(word)).collect();
+                let tenant = Tenant(words.pop().expect("whose it is comes last") as u32);
+                records.insert(lift.to.slot, (TierRecord { slot: lift.to.slot, hash: lift.hash, tenant }, words));
+                TierEnd::Landed { prompt, lift, there: true, elapsed }
             }
         };
         self.trace.note(self.now, || format!("w{w}: {end:?}"));

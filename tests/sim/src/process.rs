@@ -169,6 +169,8 @@ pub(crate) struct Worker {
     pub(crate) alive: Option<WorkerLife>,
     /// What its disk holds.
     pub(crate) platter: Platter,
+    /// What its memory above that holds, for as long as it lives.
+    pub(crate) slab: Platter,
     /// It will not come back.
     pub(crate) gone: bool,
     /// Reads take so many times as long.

@@ -1,10 +1,9 @@
-//! Whose the slots of a worker's disk are, as its moves tell it.
+//! Whose the slots of a tier of a worker are, as its moves tell it.
 
 use crate::disk::Move;
 use domain::{GroupId, Tenant};
-use kv_manager::tiers::{ReadEnd, Slot, TierRecord, WriteEnd};
+use kv_manager::tiers::{ReadEnd, Slot, TierRecord};
 use std::collections::{BTreeMap, BTreeSet};
-use worker::TierEnd;
 
 /// A slot that is taken.
 #[derive(Clone, Copy, Debug)]
@@ -29,40 +28,32 @@ impl Stock {
         Self(new.map(|record| (record.slot, taken(record))).collect())
     }
 
-    /// A move begins. What a write takes belongs to its tenant from now on.
-    pub(crate) fn begins(&mut self, what: &Move) {
-        match what {
-            Move::Write(write) => {
-                let taken = Taken { tenant: write.tenant, writing: true, readers: 0, wrong: false };
-                self.0.insert(write.place.slot, taken);
-            }
-            Move::Read(_, read) => {
-                self.0.get_mut(&read.place.slot).into_iter().for_each(|taken| taken.readers += 1);
-            }
+    /// A move takes the slot, which belongs to the tenant of what is written from now on. Of what is lifted nobody says whose it is.
+    pub(crate) fn takes(&mut self, slot: Slot, what: &Move) {
+        let tenant = if let Move::Write(write) = what { write.tenant } else { Tenant::UNKNOWN };
+        self.0.insert(slot, Taken { tenant, writing: true, readers: 0, wrong: false });
+    }
+
+    /// A read begins.
+    pub(crate) fn reads(&mut self, slot: Slot) {
+        self.0.get_mut(&slot).into_iter().for_each(|taken| taken.readers += 1);
+    }
+
+    /// A worker hears how a write, or what it lifted to the slot, ended.
+    pub(crate) fn wrote(&mut self, slot: Slot, there: bool) {
+        if there {
+            self.0.get_mut(&slot).into_iter().for_each(|taken| taken.writing = false);
+        } else {
+            self.0.remove(&slot);
         }
     }
 
-    /// A worker hears of the end of a move.
-    pub(crate) fn ended(&mut self, end: &TierEnd) {
-        let (slot, taken) = match end {
-            TierEnd::Wrote { write, .. } => (write.place.slot, self.0.get_mut(&write.place.slot)),
-            TierEnd::Read { read, .. } => (read.place.slot, self.0.get_mut(&read.place.slot)),
-            _ => return,
-        };
-        let Some(taken) = taken else { return };
-        let free = match end {
-            TierEnd::Wrote { end, .. } => {
-                taken.writing = false;
-                *end == WriteEnd::Failed
-            }
-            TierEnd::Read { end, .. } => {
-                taken.readers -= 1;
-                taken.wrong |= matches!(end, ReadEnd::Wrong | ReadEnd::Missing);
-                taken.wrong && taken.readers == 0
-            }
-            _ => false,
-        };
-        if free {
+    /// A worker hears how a read of the slot ended.
+    pub(crate) fn read(&mut self, slot: Slot, end: ReadEnd) {
+        let Some(taken) = self.0.get_mut(&slot) else { return };
+        taken.readers -= 1;
+        taken.wrong |= matches!(end, ReadEnd::Wrong | ReadEnd::Missing);
+        if taken.wrong && taken.readers == 0 {
             self.0.remove(&slot);
         }
     }

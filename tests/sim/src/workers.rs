@@ -66,10 +66,7 @@ impl World {
             Role::Decode => worker::Machine::new(config, Decode::default(), Box::new(card), wire).map(Machine::Decode),
         };
         let machine = machine.expect("the scheduler's settings agree");
-        let machine = match self.disk(w, &shell) {
-            Some(disk) => machine.with_tier(disk),
-            None => machine,
-        };
+        let machine = self.tiers(w, &shell).into_iter().fold(machine, Machine::with_tier);
         self.workers[w].alive = Some(WorkerLife {
             machine,
             shell,
@@ -241,7 +238,7 @@ impl World {
             }
             Inmail::Lost(peer) => Inbound::Agent(AgentEvent::Lost { peer, reason: "it is gone".to_owned() }),
             Inmail::Moved(end) => {
-                self.workers[w].platter.stock.ended(&end);
+                self.hear_of_move(w, &end);
                 Inbound::Tier(end)
             }
             Inmail::StepEnded => Inbound::StepEnded,

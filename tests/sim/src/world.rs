@@ -91,6 +91,7 @@ impl World {
             life: 0,
             alive: None,
             platter: Platter::default(),
+            slab: Platter::default(),
             gone: false,
             slow: 1,
         };

@@ -100,3 +100,8 @@ fn a_tenant_with_its_quota_takes_from_others() {
 fn cached_blocks_are_offered_without_being_kept() {
     check(Bug::CachedBlocksUnheld);
 }
+
+#[test]
+fn what_was_lifted_is_freed_while_it_is_read() {
+    check(Bug::LiftFreedWhileRead);
+}

@@ -1,8 +1,8 @@
 //! A tier as its worker's step loop has it: what moves its bytes, and whether it is relied on.
 
-use super::{LOAD_WAIT_MAX, TierEnd, TierMover};
+use super::{LOAD_WAIT_MAX, Record, TierEnd, TierMover};
 use domain::{BlockHash, SeqKey, Time};
-use kv_manager::tiers::{ReadEnd, TierRead, TierWrite, WriteEnd};
+use kv_manager::tiers::{ReadEnd, TierLift, TierRead, TierWrite, WriteEnd};
 
 /// A tier. It is relied on unless it says itself that it fails, or says nothing at all: a device that hangs, or a thread that is gone,
 /// ends no move, and a prompt that waited for it in vain shall be the last one.
@@ -37,6 +37,16 @@ impl Below {
         self.mover.read(load, read);
     }
 
+    pub(crate) fn lift(&mut self, prompt: SeqKey, lift: TierLift) {
+        self.under_way += 1;
+        self.mover.lift(prompt, lift);
+    }
+
+    pub(crate) fn land(&mut self, prompt: SeqKey, lift: TierLift, record: Record) {
+        self.under_way += 1;
+        self.mover.land(prompt, lift, record);
+    }
+
     pub(crate) fn cancel(&mut self, load: SeqKey) {
         self.mover.cancel(load);
     }
@@ -58,8 +68,11 @@ impl Below {
         let moved = match end {
             TierEnd::Wrote { end, .. } => *end != WriteEnd::Failed,
             // It has not left the tier: that is told when it does.
-            TierEnd::Read { end: ReadEnd::Abandoned, .. } => return,
-            TierEnd::Read { end, .. } => !matches!(end, ReadEnd::Unread | ReadEnd::Failed),
+            TierEnd::Read { end: ReadEnd::Abandoned, .. } | TierEnd::Lifted { end: ReadEnd::Abandoned, .. } => return,
+            TierEnd::Landed { there, .. } => *there,
+            TierEnd::Read { end, .. } | TierEnd::Lifted { end, .. } => {
+                !matches!(end, ReadEnd::Unread | ReadEnd::Failed)
+            }
             TierEnd::Settled { moved, .. } => *moved,
             TierEnd::Off { .. } => return self.fails = true,
             TierEnd::On { .. } => return self.fails = false,

@@ -1,8 +1,9 @@
 //! What all movers have in common: the worker's end of the thread of a tier, the moves that wait in it, and how their ends get back.
 
+use super::records::Record;
 use super::{TierEnd, TierMover};
 use domain::{BlockHash, SeqKey};
-use kv_manager::tiers::{Place, ReadEnd, TierRead, TierWrite, WriteEnd};
+use kv_manager::tiers::{Place, ReadEnd, TierLift, TierRead, TierWrite, WriteEnd};
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -13,7 +14,7 @@ use transport::TransferId;
 /// Ends that are told together while there is more to do: to wake the step loop for each costs as much as half a copy.
 const ENDS_MAX: usize = 16;
 
-/// What a tier's thread is asked for. Reads are no more than the device has blocks, writes no more than the core has under way at
+/// What a tier's thread is asked for. Reads are no more than the device has blocks, writes and lifts no more than the core has under way at
 /// once, ends no more than what was begun: the queue is bounded by them.
 pub(super) enum Order {
     Move(Move),
@@ -38,16 +39,18 @@ pub(super) enum Ended {
 }
 
 /// A move, and when it was asked for.
-#[derive(Clone, Copy)]
 pub(super) struct Move {
     pub(super) what: What,
     at: Instant,
 }
 
-#[derive(Clone, Copy)]
 pub(super) enum What {
     Write(TierWrite),
     Read(SeqKey, TierRead),
+    /// A read for a prompt that waits for room.
+    Lift(SeqKey, TierLift),
+    /// The write of what came so.
+    Land(SeqKey, TierLift, Record),
 }
 
 /// Which way a move goes.
@@ -67,27 +70,38 @@ pub(super) fn now() -> Instant {
 
 impl Move {
     pub(super) fn place(&self) -> Place {
-        match self.what {
+        match &self.what {
             What::Write(write) => write.place,
             What::Read(_, read) => read.place,
+            What::Lift(_, lift) => lift.from,
+            What::Land(_, lift, _) => lift.to,
         }
     }
 
     pub(super) fn direction(&self) -> Direction {
         match self.what {
-            What::Write(_) => Direction::Write,
-            What::Read(..) => Direction::Read,
+            What::Write(_) | What::Land(..) => Direction::Write,
+            What::Read(..) | What::Lift(..) => Direction::Read,
         }
     }
 
-    /// Whether it is a read of one of these loads.
+    /// Whether it is a read of one of these loads, or lifts for one of these prompts.
     pub(super) fn is_read_of(&self, keys: &BTreeSet<SeqKey>) -> bool {
-        matches!(self.what, What::Read(key, _) if keys.contains(&key))
+        matches!(&self.what, What::Read(key, _) | What::Lift(key, _) if keys.contains(key))
     }
 
     /// Its end, where nothing was moved.
     pub(super) fn failed(&self) -> TierEnd {
         self.end(WriteEnd::Failed, ReadEnd::Unread)
+    }
+
+    /// Its end, where it is a lift and the record came.
+    pub(super) fn came(&self, record: Record) -> TierEnd {
+        let mut end = self.end(WriteEnd::Failed, ReadEnd::Good);
+        if let TierEnd::Lifted { record: came, .. } = &mut end {
+            *came = Some(record);
+        }
+        end
     }
 
     /// Its end, which is that of a write or that of a read.
@@ -96,6 +110,8 @@ impl Move {
         match self.what {
             What::Write(write) => TierEnd::Wrote { write, end: wrote, elapsed },
             What::Read(key, of) => TierEnd::Read { key, read: of, end: read, elapsed },
+            What::Lift(prompt, lift) => TierEnd::Lifted { prompt, lift, end: read, record: None, elapsed },
+            What::Land(prompt, lift, _) => TierEnd::Landed { prompt, lift, there: wrote == WriteEnd::Written, elapsed },
         }
     }
 }
@@ -104,6 +120,8 @@ impl Move {
 #[derive(Default)]
 pub(super) struct Waiting {
     reads: VecDeque<Move>,
+    /// What is lifted from here, or to here.
+    lifts: VecDeque<Move>,
     writes: VecDeque<Move>,
 }
 
@@ -112,18 +130,24 @@ impl Waiting {
         match one.what {
             What::Write(_) => self.writes.push_back(one),
             What::Read(..) => self.reads.push_back(one),
+            What::Lift(..) | What::Land(..) => self.lifts.push_back(one),
         }
     }
 
-    /// The next one: those that somebody waits for come first.
-    pub(super) fn pop(&mut self) -> Option<Move> {
-        self.reads.pop_front().or_else(|| self.writes.pop_front())
+    /// The next one: those that somebody waits for come first, and then what is lifted, if that is to be begun now.
+    pub(super) fn pop(&mut self, lifts: bool) -> Option<Move> {
+        let lift = |lifted: &mut VecDeque<Move>| if lifts { lifted.pop_front() } else { None };
+        self.reads.pop_front().or_else(|| lift(&mut self.lifts)).or_else(|| self.writes.pop_front())
     }
 
-    /// Takes the reads of these loads out.
-    pub(super) fn cancel(&mut self, keys: &BTreeSet<SeqKey>) -> VecDeque<Move> {
-        let (cancelled, rest) = std::mem::take(&mut self.reads).into_iter().partition(|one| one.is_read_of(keys));
-        self.reads = rest;
+    /// Takes the reads of these loads out, and of lifts for these prompts.
+    pub(super) fn cancel(&mut self, keys: &BTreeSet<SeqKey>) -> Vec<Move> {
+        let mut cancelled = Vec::new();
+        for queue in [&mut self.reads, &mut self.lifts] {
+            let (of, rest): (Vec<_>, Vec<_>) = std::mem::take(queue).into_iter().partition(|one| one.is_read_of(keys));
+            cancelled.extend(of);
+            *queue = VecDeque::from(rest);
+        }
         cancelled
     }
 
@@ -190,6 +214,14 @@ impl TierMover for Carrier {
         self.order(Order::Move(Move { what: What::Read(key, read), at: now() }));
     }
 
+    fn lift(&mut self, prompt: SeqKey, lift: TierLift) {
+        self.order(Order::Move(Move { what: What::Lift(prompt, lift), at: now() }));
+    }
+
+    fn land(&mut self, prompt: SeqKey, lift: TierLift, record: Record) {
+        self.order(Order::Move(Move { what: What::Land(prompt, lift, record), at: now() }));
+    }
+
     fn cancel(&mut self, key: SeqKey) {
         self.order(Order::Cancel(key));
     }
@@ -215,17 +247,34 @@ mod tests {
     use kv_manager::tiers::Tier;
 
     #[test]
-    fn what_somebody_waits_for_comes_before_every_write() {
+    fn what_somebody_waits_for_comes_first_then_what_is_lifted_and_then_every_write() {
         let place = |n| Place { tier: Tier::Disk, slot: slot(0, n) };
         let write =
             |n| What::Write(TierWrite { place: place(n), block: block(0, n), hash: hash(n as u8), tenant: TENANT });
         let read =
             |n| What::Read(key(), TierRead { place: place(n), block: block(0, n), hash: hash(n as u8), number: n });
+        let lift = |n| What::Lift(key(), TierLift { from: place(n), to: place(9), hash: hash(n as u8) });
         let mut waiting = Waiting::default();
-        for what in [write(0), write(1), read(2), write(3), read(4)] {
+        for what in [write(0), lift(1), write(2), read(3), lift(4), read(5)] {
             waiting.push(Move { what, at: now() });
         }
-        let order: Vec<_> = std::iter::from_fn(|| waiting.pop()).map(|one| one.place().slot.slot).collect();
-        assert_eq!(order, [2, 4, 0, 1, 3]);
+        let mut next = |lifts| waiting.pop(lifts).map(|one| one.place().slot.slot);
+        let order: Vec<_> = [true, true, true, false, true, true, true].into_iter().map(&mut next).collect();
+        assert_eq!(order, [Some(3), Some(5), Some(1), Some(0), Some(4), Some(2), None]);
+    }
+
+    #[test]
+    fn what_is_cancelled_is_taken_out_and_nothing_else() {
+        let place = |n| Place { tier: Tier::Disk, slot: slot(0, n) };
+        let other = SeqKey { epoch: domain::Epoch(9), ..key() };
+        let lift = |key, n| What::Lift(key, TierLift { from: place(n), to: place(9), hash: hash(n as u8) });
+        let mut waiting = Waiting::default();
+        for what in [lift(other, 0), lift(key(), 1), lift(other, 2)] {
+            waiting.push(Move { what, at: now() });
+        }
+        let cancelled = waiting.cancel(&BTreeSet::from([other]));
+        assert_eq!(cancelled.iter().map(|one| one.place().slot.slot).collect::<Vec<_>>(), [0, 2]);
+        assert_eq!(waiting.pop(true).map(|one| one.place().slot.slot), Some(1));
+        assert!(waiting.pop(true).is_none());
     }
 }

@@ -9,7 +9,7 @@ use super::records::Records;
 use super::{BACKLOG_MAX, SLOTS_MIN, TierEnd, TierMover, TierParts};
 use crate::inbox::Inbox;
 use crate::memory::Pool;
-use domain::{KvLayout, SeqKey, WorkerId};
+use domain::{BlockHash, GroupId, KvLayout, SeqKey, WorkerId};
 use engine::device::Device;
 use kv_manager::tiers::{Tier, TierConfig, TierRead, TierRecord, TierWrite, WritePolicy};
 use log::LogFile;
@@ -236,6 +236,8 @@ impl Store for Files {
         let (direction, slot) = match what {
             What::Write(write) => (Direction::Write, write.place.slot),
             What::Read(_, read) => (Direction::Read, read.place.slot),
+            What::Lift(_, lift) => (Direction::Read, lift.from.slot),
+            What::Land(..) => return Err("records are lifted to the host tier alone".to_owned()),
         };
         let batch = FileBatch {
             direction,
@@ -258,7 +260,7 @@ impl Store for Files {
         noted.map_err(|error| format!("the log cannot be written: {error}"))
     }
 
-    fn wrong(&mut self, _: &TierRead) {
+    fn wrong(&mut self, _: GroupId, _: BlockHash) {
         // Its slot is written anew when its turn comes.
     }
 

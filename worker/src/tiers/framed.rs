@@ -9,7 +9,7 @@ use super::carrier::{Direction, Ended, Ends, Move, Order, Waiting, What};
 use super::records::{Records, Spot};
 use domain::{BlockHash, GroupId, SeqKey};
 use kv_manager::tiers::header::HEADER;
-use kv_manager::tiers::{ReadEnd, Tier, TierRead, TierWrite, WriteEnd};
+use kv_manager::tiers::{ReadEnd, Tier, TierWrite, WriteEnd};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -50,8 +50,8 @@ pub(super) trait Store: Send {
     /// A record was written. Errors: it will not be found there.
     fn wrote(&mut self, write: &TierWrite) -> Result<(), String>;
 
-    /// What is there is not the record.
-    fn wrong(&mut self, read: &TierRead);
+    /// What is there is not the record of the group that it should be.
+    fn wrong(&mut self, group: GroupId, hash: BlockHash);
 
     /// A prompt needs these records, which nobody here knows of: they may be looked for, for others wrote them perhaps.
     fn seek(&mut self, _prompt: SeqKey, _chain: Vec<BlockHash>) {}
@@ -179,18 +179,19 @@ impl<S: Store> Framed<S> {
         self.cancel(&cancelled);
     }
 
-    /// Begins moves while frames are free.
+    /// Begins moves while frames are free: lifts while half of them are, so that whoever waits for a record finds one.
     fn begin(&mut self) {
+        let half = self.memory.len() / self.frame_bytes / 2;
         while let Some(&frame) = self.state.free.last() {
-            let Some(one) = self.state.waiting.pop() else { return };
+            let Some(one) = self.state.waiting.pop(self.state.free.len() > half) else { return };
             if self.state.off {
                 self.ends.tell(one.failed());
                 continue;
             }
-            if let What::Write(write) = one.what {
+            if let What::Write(write) = &one.what {
                 // SAFETY: the frame has room for the record of any group, and is nobody else's now. The core keeps the block as
                 // it is until this write has ended.
-                unsafe { self.records.put(&write, self.spot(frame)) };
+                unsafe { self.records.put(write, self.spot(frame)) };
             }
             let len = S::RECORD_AT + self.records.len(one.place().slot.group);
             match self.store.begin(&one.what, (frame * self.frame_bytes) as u64, len) {
@@ -262,21 +263,29 @@ impl<S: Store> Framed<S> {
 
     /// The store did its part. Errors: the record will not be found.
     fn moved(&mut self, one: &Move, frame: usize) -> Result<TierEnd, String> {
-        match one.what {
+        let spot = self.spot(frame);
+        let (hash, told) = match &one.what {
             What::Write(write) => {
-                self.store.wrote(&write)?;
-                Ok(one.end(WriteEnd::Written, ReadEnd::Unread))
+                self.store.wrote(write)?;
+                return Ok(one.end(WriteEnd::Written, ReadEnd::Unread));
             }
+            // Records come to the host tier alone.
+            What::Land(..) => return Ok(one.failed()),
             // SAFETY: the frame was read into and is nobody else's now; the core keeps the block for this read until it has ended.
-            What::Read(_, read) => match unsafe { self.records.take(&read, self.spot(frame)) } {
-                Ok(()) => Ok(one.end(WriteEnd::Failed, ReadEnd::Good)),
-                Err(why) => {
-                    tracing::warn!(tier = self.name, place = ?read.place, why, "a record is wrong; it is not used");
-                    self.store.wrong(&read);
-                    Ok(one.end(WriteEnd::Failed, ReadEnd::Wrong))
-                }
-            },
-        }
+            What::Read(_, read) => (read.hash, unsafe { self.records.take(read, spot) }.map(|()| None)),
+            // SAFETY: the frame was read into and is nobody else's now.
+            What::Lift(_, lift) => (lift.hash, unsafe { self.records.lift(lift, spot) }.map(Some)),
+        };
+        Ok(match told {
+            Ok(None) => one.end(WriteEnd::Failed, ReadEnd::Good),
+            Ok(Some(record)) => one.came(record),
+            Err(why) => {
+                let place = one.place();
+                tracing::warn!(tier = self.name, ?place, why, "a record is wrong; it is not used");
+                self.store.wrong(place.slot.group, hash);
+                one.end(WriteEnd::Failed, ReadEnd::Wrong)
+            }
+        })
     }
 
     fn looked(&mut self, end: Ended) {

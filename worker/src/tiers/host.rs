@@ -175,7 +175,7 @@ impl Work {
                 if !cancelled.is_empty() {
                     waiting.cancel(&cancelled).iter().for_each(|one| self.ends.tell(one.failed()));
                 }
-                let Some(one) = waiting.pop() else { break };
+                let Some(one) = waiting.pop(true) else { break };
                 let (wrote, read) = self.copy(&one.what);
                 self.ends.tell(one.end(wrote, read));
                 order = self.inbox.try_recv().ok();
@@ -202,6 +202,12 @@ impl Work {
                 unsafe { self.slab.put(&self.records, write) };
                 (WriteEnd::Written, ReadEnd::Unread)
             }
+            What::Land(_, lift, record) => {
+                self.slab.land(&self.records, lift.to.slot, record);
+                (WriteEnd::Written, ReadEnd::Unread)
+            }
+            // Nothing is faster than this tier.
+            What::Lift(..) => (WriteEnd::Failed, ReadEnd::Unread),
             // SAFETY: the core keeps the block for this read until it has ended.
             What::Read(_, read) => match unsafe { self.slab.take(&self.records, read) } {
                 Ok(()) => (WriteEnd::Failed, ReadEnd::Good),

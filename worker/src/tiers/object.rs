@@ -18,7 +18,7 @@ use crate::memory::Pool;
 use domain::{BlockHash, GroupId, KvLayout, SeqKey};
 use engine::device::Device;
 use kv_manager::tiers::header::{HEADER, VERSION};
-use kv_manager::tiers::{Tier, TierConfig, TierRead, TierWrite, WritePolicy};
+use kv_manager::tiers::{Tier, TierConfig, TierWrite, WritePolicy};
 use rounds::{PAGE_KEYS, Rounds};
 use std::io;
 use std::sync::Arc;
@@ -171,6 +171,11 @@ impl Objects {
         self.mover.post(&transfer).map_err(|error| error.to_string())
     }
 
+    fn read(&self, group: GroupId, hash: BlockHash, at: u64, len: usize) -> ObjectWork {
+        let pieces = vec![ObjectPiece { object: 0, memory: at, len }];
+        ObjectWork::Read { key: self.keys.of(group, hash), memory: self.region, pieces }
+    }
+
     /// Asks for as much of what prompts look for as may be under way.
     fn ask(&mut self) {
         while let Some(question) = self.trails.next() {
@@ -200,11 +205,9 @@ impl Store for Objects {
                 memory: self.region,
                 range: at..at + len as u64,
             },
-            What::Read(_, read) => ObjectWork::Read {
-                key: self.keys.of(read.block.group, read.hash),
-                memory: self.region,
-                pieces: vec![ObjectPiece { object: 0, memory: at, len }],
-            },
+            What::Read(_, read) => self.read(read.block.group, read.hash, at, len),
+            What::Lift(_, lift) => self.read(lift.from.slot.group, lift.hash, at, len),
+            What::Land(..) => return Err("records are lifted to the host tier alone".to_owned()),
         })
     }
 
@@ -216,9 +219,9 @@ impl Store for Objects {
         Ok(())
     }
 
-    fn wrong(&mut self, read: &TierRead) {
+    fn wrong(&mut self, group: GroupId, hash: BlockHash) {
         // As long as it is there nobody can put a good one in its place.
-        let key = self.keys.of(read.block.group, read.hash);
+        let key = self.keys.of(group, hash);
         if let Err(reason) = self.post(ObjectWork::Delete { key: key.clone() }) {
             tracing::warn!(tier = self.name, key, reason, "an object that is wrong stays in the store");
         }

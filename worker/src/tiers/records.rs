@@ -3,9 +3,34 @@
 
 use domain::{BlockHash, BlockRef, GroupId, KvLayout};
 use kv_manager::tiers::header::{HEADER, RecordHeader};
-use kv_manager::tiers::{TierRead, TierWrite};
+use kv_manager::tiers::{TierLift, TierRead, TierWrite};
+use std::fmt;
 use std::sync::Arc;
-use transport::{Memory, decode_summed, encode_summed};
+use transport::{Memory, checksum, decode_summed, encode_summed};
+
+/// A record on its way between two tiers, as both keep it: its header and then its bytes, which match.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Record(Box<[u8]>);
+
+impl Record {
+    /// One of these bytes.
+    pub fn new(bytes: Box<[u8]>) -> Self {
+        Self(bytes)
+    }
+
+    /// Its header and its bytes.
+    pub fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Record {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes", self.0.len())
+    }
+}
+
+const NO_MATCH: &str = "its bytes do not match its checksum";
 
 /// The device's pools, and what records of them look like.
 pub(super) struct Records {
@@ -62,17 +87,54 @@ impl Records {
     pub(super) unsafe fn take(&self, read: &TierRead, spot: Spot) -> Result<(), String> {
         let len = self.len(read.block.group);
         // SAFETY: as the caller says.
-        let header = unsafe { &*spot.header.cast::<[u8; HEADER]>() };
-        let expected = self.header(read.block.group, read.hash);
-        let sum = expected
-            .checksum_in(header)
-            .map_err(|error| format!("its header is not the one that is looked for: {error:?}"))?;
+        let sum = self.sum(read.block.group, read.hash, unsafe { &*spot.header.cast() })?;
         // SAFETY: as the caller says.
         let (record, block) = unsafe { (std::slice::from_raw_parts(spot.record, len), &mut *self.block(read.block)) };
         if !decode_summed(&self.layout, usize::from(read.block.group.0), record, sum, block) {
-            return Err("its bytes do not match its checksum".to_owned());
+            return Err(NO_MATCH.to_owned());
         }
         Ok(())
+    }
+
+    /// Copies the record that lies at the spot, for another tier. Errors: why it is not the right one.
+    ///
+    /// # Safety
+    ///
+    /// Nobody writes the spot, which has room for the record.
+    pub(super) unsafe fn lift(&self, lift: &TierLift, spot: Spot) -> Result<Record, String> {
+        let (group, len) = (lift.from.slot.group, self.len(lift.from.slot.group));
+        // SAFETY: as the caller says.
+        let header: &[u8; HEADER] = unsafe { &*spot.header.cast() };
+        let sum = self.sum(group, lift.hash, header)?;
+        let mut bytes = Vec::with_capacity(HEADER + len);
+        bytes.extend_from_slice(header);
+        // SAFETY: as the caller says.
+        bytes.extend_from_slice(unsafe { std::slice::from_raw_parts(spot.record, len) });
+        if checksum(&bytes[HEADER..]) != sum {
+            return Err(NO_MATCH.to_owned());
+        }
+        Ok(Record(bytes.into()))
+    }
+
+    /// Puts a record of the group that was lifted into the spot.
+    ///
+    /// # Safety
+    ///
+    /// The spot is the caller's alone and has room for the record.
+    pub(super) unsafe fn land(&self, group: GroupId, record: &Record, spot: Spot) {
+        let (header, bytes) = record.0.split_at(HEADER);
+        assert_eq!(bytes.len(), self.len(group), "a record that was lifted is one of its group");
+        // SAFETY: as the caller says.
+        unsafe {
+            std::ptr::copy_nonoverlapping(header.as_ptr(), spot.header, HEADER);
+            std::ptr::copy_nonoverlapping(bytes.as_ptr(), spot.record, bytes.len());
+        }
+    }
+
+    /// The checksum of the record's bytes, as its header has it. Errors: the header is not the record's.
+    fn sum(&self, group: GroupId, hash: BlockHash, header: &[u8; HEADER]) -> Result<u64, String> {
+        let sum = self.header(group, hash).checksum_in(header);
+        sum.map_err(|error| format!("its header is not the one that is looked for: {error:?}"))
     }
 
     fn header(&self, group: GroupId, hash: BlockHash) -> RecordHeader {

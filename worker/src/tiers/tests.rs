@@ -1,6 +1,7 @@
 //! Which records a worker reads for which prompts, and when.
 
 mod asked;
+mod lifts;
 mod world;
 
 use super::*;

@@ -594,6 +594,7 @@ impl World {
         let deadline = self.leases.iter().filter(|held| held.live).map(|held| Time(held.expiry)).min();
         assert_eq!(self.kv.next_deadline(), deadline);
         self.check_pins();
+        self.check_lifts();
         self.check_idle(self.now);
     }
 

@@ -10,6 +10,7 @@ pub(crate) mod finish;
 pub(crate) mod quotas;
 pub(crate) mod reuse;
 pub(crate) mod sealed;
+pub(crate) mod slots;
 pub(crate) mod source;
 pub(crate) mod tenants;
 pub(crate) mod text;

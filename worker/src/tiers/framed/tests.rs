@@ -4,7 +4,7 @@ use super::*;
 use crate::tiers::TierParts;
 use crate::tiers::carrier::{Carrier, orders};
 use crate::tiers::rig::{Rig, TENANT, block, hash, key, layout, pools, slot};
-use kv_manager::tiers::{TierConfig, WritePolicy};
+use kv_manager::tiers::{Place, TierConfig, TierLift, WritePolicy};
 use std::sync::mpsc::{Sender, channel};
 use transport::SealedMemory;
 
@@ -35,7 +35,7 @@ impl Store for Told {
         Ok(())
     }
 
-    fn wrong(&mut self, _: &TierRead) {}
+    fn wrong(&mut self, _: GroupId, _: BlockHash) {}
 }
 
 struct Bench {
@@ -156,4 +156,58 @@ fn a_record_that_cannot_be_read_is_told_so_and_a_cancelled_read_proves_nothing()
     bench.rig.ask(slot(0, 1), block(0, 0), hash(1), 0);
     bench.end(fails());
     assert!(matches!(bench.rig.ended(), TierEnd::Off { .. }), "three failures, and nothing read between them");
+}
+
+fn lift(bench: &mut Bench, slot_: u32, name: u8) {
+    let to = Place { tier: Tier::Host, slot: slot(0, 7) };
+    let from = bench.rig.place(slot(0, slot_));
+    bench.rig.mover.lift(key(), TierLift { from, to, hash: hash(name) });
+}
+
+/// Records that are lifted come as they lie in the store, and what is wrong does not come.
+#[test]
+fn what_is_lifted_comes_with_its_end_if_it_is_right() {
+    let mut bench = bench();
+    bench.rig.bytes(block(0, 1)).fill(7);
+    assert_eq!(bench.write(Ended::Done), WriteEnd::Written);
+    for (name, expected) in [(1, ReadEnd::Good), (2, ReadEnd::Wrong)] {
+        lift(&mut bench, 1, name);
+        bench.end(Ended::Done);
+        let TierEnd::Lifted { prompt, end, record, .. } = bench.rig.ended() else { panic!("it is a lift") };
+        assert_eq!((prompt, end, record.is_some()), (key(), expected, expected == ReadEnd::Good));
+        let bytes = record.iter().flat_map(|record| &record.bytes()[HEADER..]);
+        assert!(bytes.copied().eq(std::iter::repeat_n(7, if record.is_some() { layout().record_bytes(0) } else { 0 })));
+    }
+    lift(&mut bench, 1, 1);
+    bench.end(Ended::Missing);
+    assert!(matches!(bench.rig.ended(), TierEnd::Lifted { end: ReadEnd::Missing, record: None, .. }));
+}
+
+#[test]
+fn lifts_leave_frames_to_those_who_wait_and_are_given_up_with_their_prompt() {
+    let mut bench = bench();
+    (0..4).for_each(|n| lift(&mut bench, n, n as u8));
+    let begun: Vec<_> = (0..2).map(|_| bench.begun.recv().expect("it begins")).collect();
+    bench.rig.ask(slot(0, 1), block(0, 0), hash(1), 0);
+    bench.rig.ask(slot(0, 2), block(0, 0), hash(2), 1);
+    let reads: Vec<_> = (0..2).map(|_| bench.begun.recv().expect("there are frames for it")).collect();
+    assert!(bench.begun.try_recv().is_err(), "half of the frames are for reads");
+    for id in reads {
+        bench.orders.send(Order::Ended(id, Ended::Missing)).expect("the thread is there");
+        assert!(matches!(bench.rig.ended(), TierEnd::Read { end: ReadEnd::Missing, .. }));
+    }
+    bench.rig.mover.cancel(key());
+    let mut ends = Vec::new();
+    for _ in 0..4 {
+        match bench.rig.ended() {
+            TierEnd::Lifted { end, record: None, .. } => ends.push(end),
+            end => panic!("{end:?}"),
+        }
+    }
+    ends.sort_by_key(|end| *end == ReadEnd::Abandoned);
+    assert_eq!(ends, [ReadEnd::Unread, ReadEnd::Unread, ReadEnd::Abandoned, ReadEnd::Abandoned]);
+    for id in begun {
+        bench.orders.send(Order::Ended(id, Ended::Done)).expect("the thread is there");
+        assert_eq!(bench.rig.ended(), TierEnd::Settled { tier: Tier::Disk, moved: true });
+    }
 }

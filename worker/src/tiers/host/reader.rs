@@ -82,7 +82,7 @@ impl Reader {
                     order = self.inbox.try_recv().ok();
                 }
                 waiting.cancel(&cancelled).iter().for_each(|one| self.ends.tell(one.failed()));
-                let Some(one) = waiting.pop() else { break };
+                let Some(one) = waiting.pop(true) else { break };
                 let read = self.read(&one.what);
                 self.ends.tell(one.end(WriteEnd::Failed, read));
                 order = self.inbox.try_recv().ok();
@@ -95,7 +95,7 @@ impl Reader {
     }
 
     fn read(&mut self, what: &What) -> ReadEnd {
-        // Nothing is written to others' slabs.
+        // Nothing is written to others' slabs, nor lifted from them.
         let What::Read(_, read) = what else { return ReadEnd::Unread };
         let header = self.frame.as_mut_ptr();
         // SAFETY: the frame has room for a header and the record of any group behind it.

@@ -5,7 +5,7 @@ use super::generation;
 use super::shape::{CHANGES_AT, HEAD, HEADER_AT, Shape, slot_bytes};
 use super::{HostConfig, HostError};
 use crate::tiers::SLOTS_MIN;
-use crate::tiers::records::{Records, Spot};
+use crate::tiers::records::{Record, Records, Spot};
 use domain::KvLayout;
 use kv_manager::tiers::{Slot, TierRead, TierWrite};
 use std::sync::Arc;
@@ -78,9 +78,20 @@ impl Slab {
     ///
     /// As of [`Records::put`], for the block.
     pub(super) unsafe fn put(&mut self, records: &Records, write: &TierWrite) {
-        let spot = self.spot(write.place.slot);
-        // SAFETY: the slot is inside the slab, which this thread alone writes, through `&mut`; for the block the caller speaks.
-        generation::change(self.word(self.shape.entry(write.place.slot)), || unsafe { records.put(write, spot) });
+        // SAFETY: the spot is this value's alone; for the block the caller speaks.
+        self.change(write.place.slot, |spot| unsafe { records.put(write, spot) });
+    }
+
+    /// Puts a record that was lifted into its slot.
+    pub(super) fn land(&mut self, records: &Records, slot: Slot, record: &Record) {
+        // SAFETY: the spot is this value's alone, and has room for a record of its group.
+        self.change(slot, |spot| unsafe { records.land(slot.group, record, spot) });
+    }
+
+    /// Changes what is in a slot: the slot is inside the slab, which this thread alone writes, through `&mut`.
+    fn change(&mut self, slot: Slot, put: impl FnOnce(Spot)) {
+        let spot = self.spot(slot);
+        generation::change(self.word(self.shape.entry(slot)), || put(spot));
         // After the generation: who sees this one sees that as well.
         self.word(CHANGES_AT).fetch_add(1, Ordering::Release);
     }

@@ -3,10 +3,11 @@
 use super::shape::{CHANGES_AT, ENTRY, HEAD, HEADER_AT, MAGIC, SLOTS_AT, VERSION};
 use super::*;
 use crate::tiers::carrier::now;
-use crate::tiers::rig::{Rig, TENANT, block, encoded, hash, layout, pools, slot};
+use crate::tiers::records::Record;
+use crate::tiers::rig::{Rig, TENANT, block, encoded, hash, key, layout, pools, slot};
 use domain::{Encoding, GroupId};
-use kv_manager::tiers::TierWrite;
 use kv_manager::tiers::header::{HEADER, RecordHeader};
+use kv_manager::tiers::{TierLift, TierWrite};
 use std::sync::mpsc::{channel, sync_channel};
 use std::time::Duration;
 use transport::checksum;
@@ -77,6 +78,29 @@ fn encoded_records_take_less_room_and_come_back_as_that_has_it() {
         assert!(memory.len() as u64 <= config().bytes);
         assert_eq!(word(&*memory, 64), encoded(encoding).fingerprint());
     }
+}
+
+#[test]
+fn what_was_lifted_comes_back_as_what_was_written() {
+    let (mut rig, memory) = open();
+    let memory = &*memory;
+    let slots = word(memory, SLOTS_AT) as usize;
+    for group in 0..2 {
+        let g = usize::from(group);
+        rig.bytes(block(group, 1)).fill(40 + group as u8);
+        assert!(rig.write(slot(group, 1), block(group, 1), hash(5)));
+        let [begin, each] = [0, 8].map(|at| word(memory, PLACES_AT + 16 * g + at) as usize);
+        let header = bytes(memory, HEAD + ENTRY * (g * slots + 1) + HEADER_AT, HEADER);
+        let record = bytes(memory, begin + each, layout().record_bytes(g));
+        let lift = TierLift { from: rig.place(slot(group, 1)), to: rig.place(slot(group, 2)), hash: hash(5) };
+        rig.mover.land(key(), lift, Record::new([header, record].concat().into()));
+        assert!(matches!(rig.ended(), TierEnd::Landed { there: true, .. }));
+        assert_eq!(rig.read(slot(group, 2), block(group, 2), hash(5)), ReadEnd::Good);
+        assert_eq!(rig.bytes(block(group, 2)), rig.bytes(block(group, 1)));
+        let entry = HEAD + ENTRY * (g * slots + 2);
+        assert_eq!(word(memory, entry), 2, "others see that it changed");
+    }
+    assert_eq!(word(memory, CHANGES_AT), 4);
 }
 
 #[test]

@@ -105,6 +105,11 @@ pub(super) struct Notes {
     /// Reads that have not ended.
     pub(super) reads: Vec<(SeqKey, TierRead)>,
     pub(super) cancelled: Vec<SeqKey>,
+    /// Records that are being lifted, and those that came and are being written.
+    pub(super) lifts: Vec<(SeqKey, TierLift)>,
+    pub(super) landing: Vec<(SeqKey, TierLift)>,
+    /// How long steps take in which no prompt is computed; [`ELAPSED`] where it says nothing.
+    pub(super) decode: Option<Duration>,
     said: Vec<FromWorker>,
     /// What other workers were told.
     pub(super) told: Vec<(WorkerId, PeerBody)>,
@@ -136,10 +141,13 @@ impl Device for Paper {
     }
 
     fn poll(&mut self) -> Option<StepOutput> {
-        let plan = self.notes.lock().expect("no test panicked").plans.pop_front()?;
+        let mut notes = self.notes.lock().expect("no test panicked");
+        let plan = notes.plans.pop_front()?;
         let samples = plan.spans.iter().flat_map(|span| &span.samples);
         let sampled = samples.map(|sample| Sampled { key: sample.key, token: 9, logprobs: None }).collect();
-        let (elapsed, in_kernels) = (ELAPSED, ELAPSED);
+        let decodes = plan.spans.iter().all(|span| span.key.choice != PROMPT);
+        let elapsed = notes.decode.filter(|_| decodes).unwrap_or(ELAPSED);
+        let in_kernels = elapsed;
         Some(StepOutput { step: plan.step, sampled: Ok(sampled), failed: Vec::new(), elapsed, in_kernels })
     }
 
@@ -167,6 +175,14 @@ impl TierMover for Drive {
 
     fn read(&mut self, key: SeqKey, read: TierRead) {
         self.0.lock().expect("no test panicked").reads.push((key, read));
+    }
+
+    fn lift(&mut self, prompt: SeqKey, lift: TierLift) {
+        self.0.lock().expect("no test panicked").lifts.push((prompt, lift));
+    }
+
+    fn land(&mut self, prompt: SeqKey, lift: TierLift, _: Record) {
+        self.0.lock().expect("no test panicked").landing.push((prompt, lift));
     }
 
     fn cancel(&mut self, key: SeqKey) {
@@ -252,6 +268,15 @@ pub(super) fn world_of(blocks: u32, chunk_tokens: u32, held: &[Vec<Token>]) -> W
     world
 }
 
+/// The same, with an empty host tier of so many blocks above the disk.
+pub(super) fn world_with_host(blocks: u32, slots: u32, held: &[Vec<Token>]) -> World {
+    let mut world = world(blocks, held);
+    let config = TierConfig { slots: vec![slots], writes_max: 0, backlog_max: 0, write: WritePolicy::Never };
+    let mover = Box::new(Drive(world.notes.clone()));
+    world.machine = world.machine.with_tier(TierParts { tier: Tier::Host, mover, config, records: Vec::new() });
+    world
+}
+
 impl World {
     pub(super) fn notes(&self) -> std::sync::MutexGuard<'_, Notes> {
         self.notes.lock().expect("no test panicked")
@@ -320,6 +345,40 @@ impl World {
             self.machine.handle(self.now, Inbound::Tier(ended));
         }
         reads.len()
+    }
+
+    /// Requests for which records are being lifted, and how many.
+    pub(super) fn lifting(&self) -> BTreeMap<u64, usize> {
+        let mut requests = BTreeMap::new();
+        self.notes().lifts.iter().for_each(|(key, _)| *requests.entry(key.request.0).or_default() += 1);
+        requests
+    }
+
+    /// Ends the reads of all lifts under way so, and begins what may be begun then.
+    pub(super) fn end_lifts(&mut self, end: ReadEnd) {
+        let lifts = std::mem::take(&mut self.notes().lifts);
+        for (prompt, lift) in lifts {
+            let record = (end == ReadEnd::Good).then(|| Record::new(Box::default()));
+            let ended = TierEnd::Lifted { prompt, lift, end, record, elapsed: Duration::from_millis(1) };
+            self.machine.handle(self.now, Inbound::Tier(ended));
+        }
+        self.machine.turn(self.now);
+    }
+
+    /// All that was lifted lands.
+    pub(super) fn land(&mut self) {
+        let landing = std::mem::take(&mut self.notes().landing);
+        for (prompt, lift) in landing {
+            let ended = TierEnd::Landed { prompt, lift, there: true, elapsed: Duration::from_millis(1) };
+            self.machine.handle(self.now, Inbound::Tier(ended));
+        }
+        self.machine.turn(self.now);
+    }
+
+    /// The counts of the host tier.
+    pub(super) fn host(&self) -> kv_manager::tiers::TierStats {
+        let mut tiers = self.machine.core().kv.tier_stats();
+        tiers.find(|(tier, _)| *tier == Tier::Host).expect("there is a host tier").1
     }
 
     /// Requests for which reads are under way.

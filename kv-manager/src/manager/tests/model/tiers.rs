@@ -1,8 +1,10 @@
 //! The tiers in the world that remembers: what each place holds, and moves that take their time, fail, and find bytes that somebody
 //! flipped; a store that others write to and take from; and tiers that are closed for a while.
 
+mod lifts;
+
 use super::{TENANT, Tag, Watermarks, World, key, prompt, tags};
-use crate::tiers::{Place, ReadEnd, Shelves, Tier, TierRead, TierWrite, WriteEnd};
+use crate::tiers::{Place, ReadEnd, Shelves, Tier, TierLift, TierRead, TierWrite, WriteEnd};
 use domain::{BlockHash, BlockRef, Choice, Epoch, Generation, GroupId, SeqKey, Time};
 use proptest::prelude::*;
 use std::collections::btree_map::Entry;
@@ -47,16 +49,35 @@ pub(super) enum Op {
         split: u32,
         tokens: u32,
     },
+    /// A prompt waits for room.
+    Lift {
+        split: u32,
+        tokens: u32,
+    },
+    Lifted {
+        lost: Option<ReadEnd>,
+    },
+    Landed {
+        there: bool,
+    },
+    /// It waits no more.
+    ForgetLifts {
+        split: u32,
+        tokens: u32,
+    },
 }
 
 pub(super) fn op() -> impl Strategy<Value = Op> {
     let index = any::<prop::sample::Index>;
+    let lost = || {
+        let ends = vec![ReadEnd::Unread, ReadEnd::Abandoned, ReadEnd::Failed];
+        prop::option::weighted(0.2, prop::sample::select(ends))
+    };
     prop_oneof![
         6 => Just(Op::Write),
         6 => prop::bool::weighted(0.9).prop_map(|good| Op::Wrote { good }),
         3 => (0..12u32, 1..30u32).prop_map(|(split, tokens)| Op::Load { split, tokens }),
-        6 => prop::option::weighted(0.2, prop::sample::select(vec![ReadEnd::Unread, ReadEnd::Abandoned, ReadEnd::Failed]))
-            .prop_map(|lost| Op::Read { lost }),
+        6 => lost().prop_map(|lost| Op::Read { lost }),
         1 => index().prop_map(|record| Op::Flip { record }),
         2 => (prop::sample::select(SHARED.to_vec()), 0..12u32, 1..30u32, index(), any::<(bool, bool)>())
             .prop_map(|(tier, split, tokens, block, (told, wanted))| Op::Share { tier, split, tokens, block, told, wanted }),
@@ -64,6 +85,10 @@ pub(super) fn op() -> impl Strategy<Value = Op> {
         1 => (prop::sample::select(Tier::ALL.to_vec()), prop::bool::weighted(0.7))
             .prop_map(|(tier, open)| Op::Switch { tier, open }),
         1 => (0..12u32, 1..30u32).prop_map(|(split, tokens)| Op::Park { split, tokens }),
+        4 => (0..12u32, 1..30u32).prop_map(|(split, tokens)| Op::Lift { split, tokens }),
+        3 => lost().prop_map(|lost| Op::Lifted { lost }),
+        3 => prop::bool::weighted(0.9).prop_map(|there| Op::Landed { there }),
+        1 => (0..12u32, 1..30u32).prop_map(|(split, tokens)| Op::ForgetLifts { split, tokens }),
     ]
 }
 
@@ -93,6 +118,12 @@ pub(super) struct Below {
     flipped: BTreeSet<Spot>,
     writes: VecDeque<(TierWrite, Vec<Tag>)>,
     loads: VecDeque<Load>,
+    lifts: VecDeque<TierLift>,
+    /// Lifts whose records were read, and these.
+    landing: VecDeque<(TierLift, Vec<Tag>)>,
+    /// What was lifted and not read, and how much was in all, and in vain.
+    unread: BTreeMap<Spot, BlockHash>,
+    lifted: [u64; 2],
     /// Whether each group's pool had more blocks than its high watermark allows, and has more than the low one does.
     cooling: Vec<bool>,
     /// Since when each block could be given up, and of which generation it is.
@@ -102,6 +133,17 @@ pub(super) struct Below {
 impl Below {
     pub(super) fn new(groups: usize) -> Self {
         Self { cooling: vec![false; groups], ..Self::default() }
+    }
+
+    /// The record, as whoever reads it there finds it, unless it is lost so. Errors: how its read ends.
+    fn bytes(&self, place: Place, hash: BlockHash, lost: Option<ReadEnd>) -> Result<Vec<Tag>, ReadEnd> {
+        let spot = spot(place, hash);
+        match self.records.get(&spot) {
+            _ if let Some(lost) = lost => Err(lost),
+            None => Err(ReadEnd::Missing),
+            Some((of, bytes)) if *of == hash && !self.flipped.contains(&spot) => Ok(bytes.clone()),
+            Some(_) => Err(ReadEnd::Wrong),
+        }
     }
 
     /// Whether no load is under way.
@@ -129,9 +171,10 @@ impl World {
                 let read = self.below.loads.iter().flat_map(|load| &load.reads).any(|read| read.place == write.place);
                 assert!(!read, "{:?} is written while it is read", write.place);
                 assert_ne!(write.place.tier, Tier::Neighbours, "others alone write there");
+                self.expect_not_lifted(write.place, write.hash);
                 if write.place.tier != Tier::Object {
                     // From now on the slot holds who knows what.
-                    self.below.records.remove(&spot(write.place, write.hash));
+                    self.overwrite(spot(write.place, write.hash));
                 }
                 self.below.writes.push_back((write, self.bytes(write.block)));
             }
@@ -207,6 +250,10 @@ impl World {
                 self.hear_all();
             }
             Op::Park { split, tokens } => self.park(&self.chain(&prompt(split, tokens))),
+            Op::Lift { split, tokens } => self.lift(&self.chain(&prompt(split, tokens))),
+            Op::Lifted { lost } => self.lifted(lost),
+            Op::Landed { there } => self.landed(there),
+            Op::ForgetLifts { split, tokens } => self.forget_lifts(&self.chain(&prompt(split, tokens))),
         }
     }
 
@@ -326,7 +373,10 @@ impl World {
             assert_eq!(held(&before), held(&after), "a load that is none holds something");
             return;
         };
-        let mut read: Vec<_> = reads.iter().map(|read| (read.place.tier, read.place.slot.group)).collect();
+        for read in &reads {
+            self.below.unread.remove(&spot(read.place, read.hash));
+        }
+        let mut read: Vec<_> = reads.iter().map(|read| (read.place.tier, read.place.slot.group, read.hash)).collect();
         read.sort_unstable();
         sources.sort_unstable();
         assert_eq!(read, sources, "it reads from elsewhere than was said");
@@ -342,16 +392,14 @@ impl World {
     fn read(&mut self, lost: Option<ReadEnd>) {
         let Some(load) = self.below.loads.front_mut() else { return };
         let Some(read) = load.reads.pop_front() else { return };
-        let spot = spot(read.place, read.hash);
-        let end = match self.below.records.get(&spot) {
-            _ if let Some(lost) = lost => lost,
-            None => ReadEnd::Missing,
-            Some((hash, bytes)) if *hash == read.hash && !self.below.flipped.contains(&spot) => {
-                self.memory[usize::from(read.block.group.0)][read.block.block.0 as usize].clone_from(bytes);
+        let end = match self.below.bytes(read.place, read.hash, lost) {
+            Ok(bytes) => {
+                self.memory[usize::from(read.block.group.0)][read.block.block.0 as usize] = bytes;
                 ReadEnd::Good
             }
-            Some(_) => ReadEnd::Wrong,
+            Err(end) => end,
         };
+        let Some(load) = self.below.loads.front() else { return };
         self.kv.read_ended(&read, &load.chain, end);
         self.end_load();
     }
@@ -369,6 +417,12 @@ impl World {
         }
         while !self.below.loads.is_empty() {
             self.tier(Op::Read { lost: None });
+        }
+        while !self.below.lifts.is_empty() {
+            self.tier(Op::Lifted { lost: None });
+        }
+        while !self.below.landing.is_empty() {
+            self.tier(Op::Landed { there: true });
         }
         for (tier, stats) in self.kv.tier_stats() {
             assert_eq!((stats.writing, stats.free + stats.held), (0, stats.total), "{tier:?}: {stats:?}");

@@ -1,0 +1,131 @@
+//! Records of slower tiers that are lifted here, from no block of the device, for prompts that wait for room.
+//!
+//! What is being lifted, or was and is not read yet, takes no more than a share of the slots, so that prompts that wait do not push out
+//! what those that run use. Once it was read, or its prompt needs it no more, it is a record like any other.
+
+use super::{BlockHash, Entry, GroupId, Shelf, Shelves, Slot, State, Tenant, at};
+use domain::planted::{self, Bug};
+
+/// The share of a group's slots that lifts may take, in percent.
+const LIFTED_PERCENT: u64 = 25;
+
+/// What is lifted to the slots of a group.
+#[derive(Clone)]
+pub(super) struct Lifts {
+    max: u32,
+    under_way: Vec<BlockHash>,
+    /// Slots that were lifted and not read.
+    unread: u32,
+    landed: u64,
+    in_vain: u64,
+}
+
+impl Lifts {
+    pub(super) fn new(slots: u32) -> Self {
+        let max = (u64::from(slots) * LIFTED_PERCENT / 100) as u32;
+        Self { max, under_way: Vec::new(), unread: 0, landed: 0, in_vain: 0 }
+    }
+
+    fn taken(&self) -> u32 {
+        self.under_way.len() as u32 + self.unread
+    }
+
+    pub(super) fn under_way(&self) -> usize {
+        self.under_way.len()
+    }
+
+    pub(super) fn landed(&self) -> u64 {
+        self.landed
+    }
+
+    pub(super) fn in_vain(&self) -> u64 {
+        self.in_vain
+    }
+
+    pub(super) fn is_bounded(&self) -> bool {
+        self.taken() <= self.max
+    }
+
+    /// Asserts that so many slots are being lifted to, and so many were and are not read.
+    pub(super) fn check(&self, under_way: usize, unread: u32) {
+        assert_eq!((self.under_way.len(), self.unread), (under_way, unread), "slots that are lifted to");
+    }
+}
+
+impl Shelves {
+    /// Whether one more record of the group may be lifted, by the share of those that nobody read.
+    pub(crate) fn may_lift(&self, group: GroupId) -> bool {
+        let lifts = &self.shelves[at(group)].lifts;
+        !self.closed && lifts.taken() < lifts.max
+    }
+
+    /// A record shall be lifted, for this tenant. Where to. `None`: it is here or on its way, or no slot is to be had for it.
+    pub(crate) fn begin_lift(&mut self, group: GroupId, hash: BlockHash, tenant: Tenant) -> Option<Slot> {
+        if !self.may_lift(group) || self.holds(group, hash) || self.is_coming(group, hash) {
+            return None;
+        }
+        let shelf = &mut self.shelves[at(group)];
+        let slot = shelf.take(tenant, &mut self.stats)?;
+        shelf.entries[slot as usize] = Entry { state: State::Lifting, hash, ..Entry::FREE };
+        shelf.lifts.under_way.push(hash);
+        self.assert_conserved();
+        Some(Slot { group, slot })
+    }
+
+    /// A lift ended. `there`: the record is in its slot, for its prompt to read. Panics if none was under way there.
+    pub(crate) fn end_lift(&mut self, Slot { group, slot }: Slot, there: bool) {
+        let shelf = &mut self.shelves[at(group)];
+        let Entry { state: State::Lifting, hash, .. } = shelf.entries[slot as usize] else {
+            panic!("nothing is lifted to {slot} of {group}");
+        };
+        shelf.lifts.under_way.retain(|&lifted| lifted != hash);
+        if there {
+            shelf.hold(slot, hash);
+            shelf.entries[slot as usize].unread = true;
+            shelf.lifts.unread += 1;
+            shelf.lifts.landed += 1;
+        } else {
+            shelf.clear(slot);
+        }
+        self.assert_conserved();
+    }
+
+    /// The prompt that the record was lifted for, if it was, does not need it any more.
+    pub(crate) fn forget_lift(&mut self, group: GroupId, hash: BlockHash) {
+        let shelf = &mut self.shelves[at(group)];
+        let Some(&slot) = shelf.index.get(&hash) else { return };
+        if planted::is(Bug::LiftFreedWhileRead) && shelf.entries[slot as usize].readers > 0 {
+            shelf.index.remove(&hash);
+            shelf.clear(slot);
+        }
+        shelf.drop_lift(slot);
+    }
+
+    /// The record, if it is here, will be read soon: it is as good as used.
+    pub(crate) fn keep(&mut self, group: GroupId, hash: BlockHash) {
+        let shelf = &mut self.shelves[at(group)];
+        if let Some(&slot) = shelf.index.get(&hash) {
+            shelf.touch(slot);
+        }
+    }
+
+    /// Whether the record is being written here, from a block or by a lift.
+    pub(super) fn is_coming(&self, group: GroupId, hash: BlockHash) -> bool {
+        let lifted = |shelf: &Shelf| shelf.lifts.under_way.contains(&hash);
+        self.writing.contains(&(group, hash)) || self.shelves.get(at(group)).is_some_and(lifted)
+    }
+}
+
+impl Shelf {
+    /// The slot is read: what was lifted to it was of use.
+    pub(super) fn read_first(&mut self, slot: u32) {
+        let unread = &mut self.entries[slot as usize].unread;
+        self.lifts.unread -= u32::from(std::mem::take(unread));
+    }
+
+    /// What the slot holds was lifted in vain, if it was lifted and not read.
+    pub(super) fn drop_lift(&mut self, slot: u32) {
+        self.lifts.in_vain += u64::from(self.entries[slot as usize].unread);
+        self.read_first(slot);
+    }
+}
