@@ -24,6 +24,8 @@ pub(crate) struct Disks {
     /// Records of each group.
     slots: u32,
     write: WritePolicy,
+    /// What is written to the memory above.
+    host_write: WritePolicy,
     /// How long a record takes.
     record: Duration,
     /// Moves that fail, and records that are wrong when they are read, out of 1,000.
@@ -31,7 +33,7 @@ pub(crate) struct Disks {
     /// Moves at which a disk that had nothing to do hangs for [`HANG`], out of 1,000.
     hangs: u32,
     /// Records of each group in the memory above. 0: there is none.
-    host: u32,
+    pub(crate) host: u32,
 }
 
 /// How much longer a record takes on a disk than in memory.
@@ -146,19 +148,28 @@ impl Disks {
         let (slots, fails) = (random.range(10, 100) as u32, random.pick(&[0, 20, 200]));
         let hangs = random.pick(&[0, 0, 5, 50]);
         let host = if random.chance(600) { random.range(8, 60) as u32 } else { 0 };
-        let disks = Self { slots, write, record, fails, hangs, host };
+        let disks = Self { slots, write, host_write: write, record, fails, hangs, host };
         random.chance(500).then_some(disks)
+    }
+
+    /// The same, so fast that prompts wait for what lies there, and what is in memory was lifted, most of it.
+    pub(crate) fn crowded(self, random: &mut Random) -> Self {
+        let host_write = random.pick(&[WritePolicy::Never, WritePolicy::SecondUse]);
+        // It moves more, and is to hang no more often for that.
+        let hangs = self.hangs / 10;
+        Self { record: random.micros(10, 100), write: WritePolicy::Through, host_write, hangs, ..self }
     }
 }
 
 impl World {
     /// The tiers that a worker begins a life with.
     pub(crate) fn tiers(&mut self, w: WorkerIndex, shell: &Shell) -> Vec<TierParts> {
-        let Some(Disks { slots, write, host, .. }) = self.scenario.disks else { return Vec::new() };
+        let Some(Disks { slots, write, host, host_write, .. }) = self.scenario.disks else { return Vec::new() };
         let worker = &mut self.workers[w];
         worker.slab.records.clear();
         let mut parts = Vec::new();
-        for (tier, slots) in [(Tier::Disk, slots), (Tier::Host, host)].into_iter().filter(|(_, slots)| *slots > 0) {
+        let tiers = [(Tier::Disk, slots, write), (Tier::Host, host, host_write)];
+        for (tier, slots, write) in tiers.into_iter().filter(|(_, slots, _)| *slots > 0) {
             let platter = worker.tier(tier);
             platter.begin(self.now);
             parts.push(TierParts {

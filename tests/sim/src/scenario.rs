@@ -111,12 +111,20 @@ impl Scenario {
             Theme::Moves => (random.range(0, 3), random.range(2, 3)),
             Theme::Mixed | Theme::Cancels => (random.range(0, 3), random.range(1, 3)),
         };
+        let mut crowd_random = Random::new(seed, 7);
+        let crowded = disks.is_some_and(|disks| disks.host > 0) && crowd_random.chance(500);
+        let disks = if crowded { disks.map(|disks| disks.crowded(&mut crowd_random)) } else { disks };
+        let (prefill, decode) = if crowded { (prefill.min(1), 1) } else { (prefill, decode) };
         let (prefill, decode) = (prefill as usize, decode as usize);
         let mut fault_random = Random::new(seed, 2);
         let mut asks = asks(random, theme, routers, hurts, if disks.is_some() { 950 } else { 600 });
+        if crowded {
+            crowd(&mut crowd_random, &mut asks, hurts);
+        }
         let mut talk = Random::new(seed, 5);
         let mut who = Random::new(seed, 6);
         let tenants = Tenants::draw(&mut who);
+        let tenants = if crowded { Tenants { names: vec![String::new()], ..tenants } } else { tenants };
         tenants.assign(&mut who, &mut asks, 1000);
         go_on(&mut talk, &mut asks, &layout, hurts);
         tenants.assign(&mut who, &mut asks, 200);
@@ -131,7 +139,8 @@ impl Scenario {
             scheduler,
             disks,
             tenants,
-            speed: random.pick(&[0.05, 0.2, 1.0]),
+            // A crowd is served in the end.
+            speed: random.pick(&[0.05, 0.2, 1.0f64]).max(if crowded { 0.2 } else { 0.0 }),
             policy: if theme == Theme::Restarts || random.chance(700) {
                 HandoffPolicy::Always
             } else {
@@ -191,6 +200,10 @@ impl Scenario {
     }
 }
 
+/// Requests of a crowd.
+const CROWD: usize = 40;
+/// Most output tokens of each.
+const CROWD_OUTPUT_MAX: u32 = 20;
 /// Longest prompt.
 const PROMPT_MAX: u32 = 60;
 /// Most output tokens.
@@ -254,6 +267,28 @@ fn asks(random: &mut Random, theme: Theme, routers: usize, hurts: Duration, shar
         }
     };
     (1..=count).map(ask).collect()
+}
+
+/// The same long prompts come again and again, faster than they can be served, and together they are more than a device holds: what
+/// they need lies in tiers, and they wait for room.
+fn crowd(random: &mut Random, asks: &mut Vec<Ask>, hurts: Duration) {
+    let text = |random: &mut Random| -> Vec<Token> {
+        let tokens = random.range(40, u64::from(PROMPT_MAX) - 2);
+        (0..tokens).map(|_| random.range(0, 96) as Token).collect()
+    };
+    let texts: Vec<_> = (0..random.range(5, 8)).map(|_| text(random)).collect();
+    for number in 0..CROWD {
+        let like = &asks[number % asks.len()];
+        let mut prompt = texts[random.index(texts.len())].clone();
+        prompt.extend((0..random.range(1, 2)).map(|_| random.range(0, 96) as Token));
+        let (id, prompt) = (RequestId(number as u64 + 1), prompt.into());
+        let params = (*like.request.params).clone();
+        let params = Arc::new(SamplingParams { max_tokens: params.max_tokens.min(CROWD_OUTPUT_MAX), ..params });
+        let request = Request { id, prompt, params, seed: random.next(), choices: 1, ..(*like.request).clone() };
+        let at = random.micros(0, hurts.as_micros() as u64 / 2);
+        let ask = Ask { at, request: Arc::new(request), stops: None, ..like.clone() };
+        if number < asks.len() { asks[number] = ask } else { asks.push(ask) }
+    }
 }
 
 /// Some of the requests are the next turn of an earlier one: they begin with its prompt and what was answered, as far as there
