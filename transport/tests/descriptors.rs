@@ -50,8 +50,17 @@ fn without_descriptors_listening_pauses_and_goes_on_later() {
     let client = socket(AddressFamily::INET, SocketType::STREAM, None).expect("there are descriptors");
     let limit = Rlimit { current: Some(256), ..getrlimit(Resource::Nofile) };
     setrlimit(Resource::Nofile, limit).expect("it may be lowered");
-    let taken: Vec<OwnedFd> =
-        std::iter::repeat_with(|| File::open("/dev/null")).map_while(Result::ok).map(Into::into).collect();
+    let more = || std::iter::repeat_with(|| File::open("/dev/null")).map_while(Result::ok).map(OwnedFd::from);
+    let mut taken: Vec<OwnedFd> = more().collect();
+    // Those too that the agent's threads had for a moment, until there are no more.
+    loop {
+        std::thread::sleep(Duration::from_millis(200));
+        let before = taken.len();
+        taken.extend(more());
+        if taken.len() == before {
+            break;
+        }
+    }
     let begin = Instant::now();
     connect(&client, &address).expect("the system takes it in for now");
     while WARNED.load(Ordering::SeqCst) == 0 {
