@@ -18,9 +18,10 @@ pub use seeds::seeds;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All of them.
-pub const TARGETS: [Target; 14] = [
+pub const TARGETS: [Target; 17] = [
     ("config", targets::config),
     ("control", targets::control),
+    ("control_ends", targets::control_ends),
     ("disk_log", targets::disk_log),
     ("gguf", targets::gguf),
     ("handoff", targets::handoff),
@@ -31,6 +32,8 @@ pub const TARGETS: [Target; 14] = [
     ("safetensors", targets::safetensors),
     ("session", targets::session),
     ("slab", targets::slab),
+    ("tcp_owner", targets::tcp_owner),
+    ("tcp_reader", targets::tcp_reader),
     ("tcp_wire", targets::tcp_wire),
     ("trace", targets::trace),
 ];

@@ -74,4 +74,7 @@ macro_rules! targets {
     };
 }
 
-targets! { config control disk_log gguf handoff metadata rdma_exchange record_header request safetensors session slab tcp_wire trace }
+targets! {
+    config control control_ends disk_log gguf handoff metadata rdma_exchange record_header request safetensors session slab
+    tcp_owner tcp_reader tcp_wire trace
+}

@@ -2,28 +2,70 @@
 //! once it is written again.
 
 use crate::control::channel::Channel;
+use crate::control::fuzzing::{connected, seeds as control_seeds, serving};
 use crate::control::hello::{Challenge, HELLO_BYTES_MAX, Hello, Purpose, Region, withdrawn};
 use crate::lane_rdma::fuzzing::{exchange, seeds as exchange_seeds};
 use crate::lane_tcp::fuzzing::{seeds as wire_seeds, wire};
+use crate::lane_tcp::fuzzing_ends::{owner, owner_seeds, reader, reader_seeds};
 use crate::memory::RegionId;
 use crate::metadata;
 use crate::peers::Known;
 use crate::socket::Socket;
 use domain::session::PeerAddress;
 use domain::{Incarnation, WorkerId};
-use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType};
+use std::os::fd::OwnedFd;
 
 /// The layout that metadata is imported for.
 const LAYOUT: u64 = 9;
 
+/// What the first byte of an input says, where that is fed to a machine piece by piece.
+#[derive(Clone, Copy)]
+pub(crate) struct How {
+    pub(crate) checksums: bool,
+    pub(crate) encoded: bool,
+    /// Bytes that come at once.
+    pub(crate) piece: usize,
+}
+
+impl How {
+    /// What seeds begin with; all of it comes in two or three pieces.
+    pub(crate) const PLAIN: Self = Self { checksums: false, encoded: false, piece: 97 };
+    pub(crate) const CHECKED: Self = Self { checksums: true, ..Self::PLAIN };
+    pub(crate) const ENCODED: Self = Self { encoded: true, ..Self::PLAIN };
+
+    /// And the rest. `None`: there is none.
+    pub(crate) fn of(input: &[u8]) -> Option<(Self, &[u8])> {
+        let (&first, rest) = input.split_first()?;
+        let piece = 1 + usize::from(first >> 2) * 16;
+        Some((Self { checksums: first & 1 != 0, encoded: first & 2 != 0, piece }, rest))
+    }
+
+    /// An input that says so.
+    pub(crate) fn before(self, rest: &[u8]) -> Vec<u8> {
+        let first = u8::from(self.checksums) | u8::from(self.encoded) << 1 | (((self.piece - 1) / 16) as u8) << 2;
+        [&[first], rest].concat()
+    }
+}
+
+/// Both ends of a connection. Neither blocks.
+pub(crate) fn pair() -> (OwnedFd, OwnedFd) {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None).expect("a pair")
+}
+
+/// Says what a socket takes at once, since little is said before it is heard.
+pub(crate) fn said(socket: &OwnedFd, bytes: &[u8]) {
+    let sent = rustix::net::send(socket, bytes, SendFlags::NOSIGNAL);
+    assert_eq!(sent, Ok(bytes.len()), "a socket takes what little it gets");
+}
+
 /// What comes over a control connection: frames, and what agents say in them before anything else.
 pub fn control(bytes: &[u8]) {
-    let (ours, theirs) =
-        rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::NONBLOCK, None).expect("a pair");
+    let (ours, theirs) = pair();
     let mut channel = Channel::new(Socket::plain(ours), true);
     for part in bytes.chunks(HELLO_BYTES_MAX) {
-        let sent = rustix::net::send(&theirs, part, rustix::net::SendFlags::empty());
-        assert_eq!(sent, Ok(part.len()), "a socket takes what little it gets");
+        said(&theirs, part);
         while channel.fill().is_ok_and(|more| more) {}
         loop {
             match channel.next(HELLO_BYTES_MAX) {
@@ -50,6 +92,22 @@ fn body(bytes: &[u8]) {
     let _ = withdrawn(bytes);
 }
 
+/// What either end of a control connection hears, by the machine that hears it.
+pub fn control_ends(bytes: &[u8]) {
+    serving(bytes);
+    connected(bytes);
+}
+
+/// What an owner is asked for over a connection for bytes, by the machine that answers.
+pub fn tcp_owner(bytes: &[u8]) {
+    owner(bytes);
+}
+
+/// What a reader is answered over a connection for bytes, by the machine that has asked.
+pub fn tcp_reader(bytes: &[u8]) {
+    reader(bytes);
+}
+
 /// What comes over a connection for bytes.
 pub fn tcp_wire(bytes: &[u8]) {
     wire(bytes);
@@ -67,7 +125,7 @@ pub fn metadata(bytes: &[u8]) {
     }
 }
 
-fn known() -> Known {
+pub(crate) fn known() -> Known {
     let address = PeerAddress { process: 7, unix: "\0baton".to_owned(), tcp: "host:1".to_owned() };
     Known { id: WorkerId(1), incarnation: Incarnation(2), name: "one".to_owned(), address }
 }
@@ -93,6 +151,9 @@ pub fn seeds() -> Vec<(&'static str, Vec<u8>)> {
         ("tcp_wire", answered),
         ("metadata", metadata::export(&known(), LAYOUT)),
     ];
+    seeds.extend(control_seeds().into_iter().map(|bytes| ("control_ends", bytes)));
+    seeds.extend(owner_seeds().into_iter().map(|bytes| ("tcp_owner", bytes)));
+    seeds.extend(reader_seeds().into_iter().map(|bytes| ("tcp_reader", bytes)));
     seeds.extend(exchange_seeds().into_iter().map(|bytes| ("rdma_exchange", bytes)));
     seeds
 }

@@ -6,6 +6,8 @@
 mod accept;
 pub(crate) mod channel;
 mod dial;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 pub(crate) mod hello;
 mod reach;
 mod serve;

@@ -15,6 +15,8 @@ mod encoded;
 mod engine;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing_ends;
 mod owner;
 mod plan;
 mod reader;

@@ -1,0 +1,107 @@
+//! The machines at both ends of a control connection, as a fuzzer feeds them: what the other end says, in pieces.
+
+use super::channel::Channel;
+use super::hello::{self, Hello, Purpose, Region, kind};
+use super::serve::{Next, Serving};
+use crate::config::AgentConfig;
+use crate::event::AgentEvent;
+use crate::fuzzing::{How, known, pair, said};
+use crate::lane_tcp::TcpWay;
+use crate::link::{Link, Way};
+use crate::memory::RegionId;
+use crate::peers::MESSAGE_BYTES_MAX;
+use crate::sealed::SealedMemory;
+use crate::socket::Socket;
+use crate::station::Station;
+use domain::{Incarnation, WorkerId};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+const OWN: (WorkerId, Incarnation) = (WorkerId(0), Incarnation(1));
+
+fn station() -> Station {
+    let sink = |event| {
+        if let AgentEvent::Message { bytes, .. } = event {
+            assert!(bytes.len() <= MESSAGE_BYTES_MAX);
+        }
+        true
+    };
+    let config = AgentConfig::in_process(OWN.0, OWN.1, "agent".to_owned(), 1);
+    Station::without_threads(config, None, Box::new(sink))
+}
+
+fn greeting(station: &Station) -> Hello {
+    let fingerprint = station.config.fingerprint;
+    Hello { purpose: Purpose::Control, from: known(), to: OWN, fingerprint, nonce: [5; 32] }
+}
+
+/// Somebody speaks to the machine that serves it, as a stranger or, where its first byte says so, as a peer who proved who it is.
+pub(crate) fn serving(input: &[u8]) {
+    let Some((how, bytes)) = How::of(input) else { return };
+    let station = station();
+    station.register(Arc::new(SealedMemory::new("fuzz", 4096).expect("memory")));
+    let (ours, theirs) = pair();
+    let mut channel = Channel::new(Socket::plain(ours), true);
+    let mut serving = Serving::new();
+    if how.checksums {
+        let greeting = greeting(&station);
+        let encoded = greeting.encode();
+        said(&theirs, &frame(kind::HELLO, &encoded));
+        assert!(channel.fill().is_ok() && serving.handle(&station, &mut channel).is_ok());
+        assert!(channel.flush().is_ok());
+        let mut answer = [0; 4096];
+        let answered = rustix::net::recv(&theirs, &mut answer, rustix::net::RecvFlags::empty());
+        let (count, _) = answered.expect("it is challenged");
+        let proof = hello::check_answer(&station.config.secret, &greeting, &encoded, &answer[5..count]);
+        said(&theirs, &frame(kind::PROOF, &proof.expect("it knows the secret")));
+        assert!(channel.fill().is_ok());
+        assert!(matches!(serving.handle(&station, &mut channel), Ok(Next::Known)));
+    }
+    for part in bytes.chunks(how.piece) {
+        said(&theirs, part);
+        while let Ok(true) = channel.fill() {
+            match serving.handle(&station, &mut channel) {
+                Ok(Next::Stay) => {}
+                // Without the challenge's nonce there is no proof.
+                Ok(Next::Known | Next::Lane { .. }) => panic!("a stranger is taken for a peer"),
+                Err(_) => return,
+            }
+        }
+    }
+}
+
+/// An owner speaks to the machine that connected it.
+pub(crate) fn connected(input: &[u8]) {
+    let Some((how, bytes)) = How::of(input) else { return };
+    let station = station();
+    let (ours, theirs) = pair();
+    let mut channel = Channel::new(Socket::plain(ours), true);
+    let rails = vec![("a rail".to_owned(), Err("not of this test".to_owned()))];
+    let way = Way::Tcp(TcpWay::new(BTreeMap::from([(RegionId(0), 4096)]), rails));
+    let link = Link::new(&known(), way, &station.crowds);
+    for part in bytes.chunks(how.piece) {
+        said(&theirs, part);
+        while let Ok(true) = channel.fill() {
+            if super::handle(&link, &mut channel).is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// What is said on good days, by either end.
+pub(crate) fn seeds() -> Vec<Vec<u8>> {
+    let hello = frame(kind::HELLO, &greeting(&station()).encode());
+    let region = |id, len| frame(kind::REGION, &Region { id: RegionId(id), len, offset: None }.encode());
+    let regions = [region(1, 1 << 40), region(2, 0), frame(kind::WITHDRAWN, &1_u32.to_le_bytes())].concat();
+    let messages = [frame(kind::MESSAGE, b"one"), frame(kind::MESSAGE, &[7; 300]), frame(kind::MESSAGE, &[])].concat();
+    vec![
+        How::PLAIN.before(&[hello.as_slice(), &frame(kind::PROOF, &[9; 32])].concat()),
+        How::CHECKED.before(&messages),
+        How::PLAIN.before(&regions),
+    ]
+}
+
+fn frame(kind: u8, body: &[u8]) -> Vec<u8> {
+    [&(body.len() as u32 + 1).to_le_bytes(), [kind].as_slice(), body].concat()
+}
