@@ -126,7 +126,8 @@ pub struct TierRead {
     pub number: u32,
 }
 
-/// A record shall be read from a slower tier and written to the host tier, past the device: a prompt that waits for room will need it.
+/// A record shall be read from a slower tier and written to the host tier, past the device: a prompt that waits for
+/// room will need it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TierLift {
     /// From where.
@@ -208,7 +209,8 @@ pub struct TierStats {
     pub found: u64,
     /// Lifted here from slower tiers, since the start.
     pub lifted: u64,
-    /// Lifted here and never read for their prompt: it was gone, or needed them no more, or they were given up before, since the start.
+    /// Lifted here and never read for their prompt: it was gone, or needed them no more, or they were given up before,
+    /// since the start.
     pub lifted_in_vain: u64,
     /// Bytes of the index of what is held and of the identities that were seen lately, about.
     pub index_bytes: u64,

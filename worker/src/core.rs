@@ -138,7 +138,8 @@ impl Core {
         ]
     }
 
-    /// Sequences that wait, those that wait for room among them, and prompt tokens that are still to be computed or loaded.
+    /// Sequences that wait, those that wait for room among them, and prompt tokens that are still to be computed or
+    /// loaded.
     pub(crate) fn waiting(&self) -> (usize, u64) {
         let tokens: u64 = self.loads.waiting().map(|job| u64::from(job.tokens)).sum();
         (self.scheduler.waiting_len() + self.loads.waiting().count(), self.scheduler.waiting_tokens() + tokens)

@@ -63,8 +63,8 @@ pub trait TierMover: Send {
     /// Begins to read a record, for the load `key`.
     fn read(&mut self, key: SeqKey, read: TierRead);
 
-    /// Begins to read a record for a prompt that waits for room; it comes with its [end](TierEnd::Lifted). Of a tier that nothing is
-    /// lifted from nobody asks it.
+    /// Begins to read a record for a prompt that waits for room; it comes with its [end](TierEnd::Lifted). Of a tier
+    /// that nothing is lifted from nobody asks it.
     fn lift(&mut self, _prompt: SeqKey, lift: TierLift) {
         panic!("{lift:?} is from a tier that nothing is lifted from");
     }
@@ -520,8 +520,8 @@ impl Core {
     }
 }
 
-/// The identities of what a prompt of so many tokens can have from a cache. The last token is computed in any case: the first one that
-/// is sampled depends on it.
+/// The identities of what a prompt of so many tokens can have from a cache. The last token is computed in any case: the
+/// first one that is sampled depends on it.
 fn prefix(sequence: &Sequence, tokens: u32, block_tokens: u32) -> &[BlockHash] {
     let blocks = (tokens.saturating_sub(1) / block_tokens) as usize;
     &sequence.chain[..blocks.min(sequence.chain.len())]

@@ -1,5 +1,5 @@
-//! The manager's side of lifts: what a prompt that waits for room will need of slower tiers goes to the host tier meanwhile, from where
-//! it comes sooner. No block of the device has to do with it.
+//! The manager's side of lifts: what a prompt that waits for room will need of slower tiers goes to the host tier
+//! meanwhile, from where it comes sooner. No block of the device has to do with it.
 
 use super::{KvManager, at};
 use crate::tiers::{Place, ReadEnd, Shelves, Tier, TierLift};
@@ -9,8 +9,9 @@ use domain::{BlockHash, GroupId, Tenant};
 const LIFTED_FROM: [Tier; 2] = [Tier::Disk, Tier::Object];
 
 impl KvManager {
-    /// What could be lifted for a prompt that will [`load`](Self::load) the first `tokens` positions of `chain`, and where each record
-    /// is. What the host tier has of them already is as good as used, so that it is not given up for what is lifted.
+    /// What could be lifted for a prompt that will [`load`](Self::load) the first `tokens` positions of `chain`, and
+    /// where each record is. What the host tier has of them already is as good as used, so that it is not given up for
+    /// what is lifted.
     pub fn liftable(&mut self, chain: &[BlockHash], tokens: u32) -> Vec<(Tier, GroupId, BlockHash)> {
         let mut records = self.sources(chain, tokens);
         let Some(host) = self.tiers.get_mut(&Tier::Host) else { return Vec::new() };
@@ -28,8 +29,9 @@ impl KvManager {
         self.tiers.get(&Tier::Host).is_some_and(|host| host.may_lift(group))
     }
 
-    /// Begins to lift a record of a tenant's from a tier. It ends with [`lifted`](Self::lifted), and if that was good with
-    /// [`landed`](Self::landed). `None`: it is not there any more, or it is in the host tier or on its way, or there is no room for it.
+    /// Begins to lift a record of a tenant's from a tier. It ends with [`lifted`](Self::lifted), and if that was good
+    /// with [`landed`](Self::landed). `None`: it is not there any more, or it is in the host tier or on its way, or
+    /// there is no room for it.
     pub fn lift(&mut self, from: Tier, group: GroupId, hash: BlockHash, tenant: Tenant) -> Option<TierLift> {
         let below = self.tiers.get_mut(&from)?.begin_read(group, hash, tenant)?;
         let host = self.tiers.get_mut(&Tier::Host);
@@ -45,7 +47,8 @@ impl KvManager {
         }
     }
 
-    /// The record of a lift was read from its tier, or was not: then its slot in the host tier is free. Panics if none was under way.
+    /// The record of a lift was read from its tier, or was not: then its slot in the host tier is free. Panics if none
+    /// was under way.
     pub fn lifted(&mut self, lift: &TierLift, end: ReadEnd) {
         self.shelves(lift.from.tier).end_read(lift.from.slot, end);
         if end != ReadEnd::Good {
@@ -53,7 +56,8 @@ impl KvManager {
         }
     }
 
-    /// The record of a lift is in its slot of the host tier, or will not be, and the slot is free. Panics if none was under way.
+    /// The record of a lift is in its slot of the host tier, or will not be, and the slot is free. Panics if none was
+    /// under way.
     pub fn landed(&mut self, lift: &TierLift, there: bool) {
         self.shelves(lift.to.tier).end_lift(lift.to.slot, there);
     }

@@ -1,7 +1,8 @@
 //! The slots of one tier: a shelf of them for each group.
 //!
-//! A slot is free, being written (from a block, or by a lift), or held; their sum is the tier, asserted at every change. A tier may be
-//! closed for a while or for ever: then nothing is found in it and nothing is written, and moves under way end as ever.
+//! A slot is free, being written (from a block, or by a lift), or held; their sum is the tier, asserted at every
+//! change. A tier may be closed for a while or for ever: then nothing is found in it and nothing is written, and moves
+//! under way end as ever.
 
 mod lifts;
 

@@ -1,5 +1,6 @@
-//! The tiers of a simulated worker: a disk, whose records outlive the worker's lives, and memory above it, which does not. Moves take
-//! their time, one after the other in each tier, and some hang, fail or find bytes that somebody flipped.
+//! The tiers of a simulated worker: a disk, whose records outlive the worker's lives, and memory above it, which does
+//! not. Moves take their time, one after the other in each tier, and some hang, fail or find bytes that somebody
+//! flipped.
 
 use crate::event::{Event, Life, WorkerIndex};
 use crate::invariants::{quotas, slots, tenants};
@@ -267,7 +268,8 @@ impl World {
         self.workers[w].platter.records.values().any(|(record, _)| record.hash == hash)
     }
 
-    /// A load of a worker is not wanted any more, or what is lifted for a prompt: its reads are given up at once, however long they hang.
+    /// A load of a worker is not wanted any more, or what is lifted for a prompt: its reads are given up at once,
+    /// however long they hang.
     pub(crate) fn cancel_moves(&mut self, w: WorkerIndex, key: SeqKey) {
         let (life, elapsed) = (self.workers[w].life, Duration::ZERO);
         let of_it = |what: &mut Move| what.read().is_some_and(|(of, _)| of == key);

@@ -269,8 +269,8 @@ fn asks(random: &mut Random, theme: Theme, routers: usize, hurts: Duration, shar
     (1..=count).map(ask).collect()
 }
 
-/// The same long prompts come again and again, faster than they can be served, and together they are more than a device holds: what
-/// they need lies in tiers, and they wait for room.
+/// The same long prompts come again and again, faster than they can be served, and together they are more than a device
+/// holds: what they need lies in tiers, and they wait for room.
 fn crowd(random: &mut Random, asks: &mut Vec<Ask>, hurts: Duration) {
     let text = |random: &mut Random| -> Vec<Token> {
         let tokens = random.range(40, u64::from(PROMPT_MAX) - 2);

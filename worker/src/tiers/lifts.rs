@@ -1,10 +1,10 @@
-//! Lifts: what a prompt will need of the disk or the store is read into the host tier while it waits for room on the device, from where
-//! it comes sooner when there is room.
+//! Lifts: what a prompt will need of the disk or the store is read into the host tier while it waits for room on the
+//! device, from where it comes sooner when there is room.
 //!
-//! The router sends a prompt to its workers as soon as it has placed it, so a prompt that waits does so here, and its place in the queue
-//! and how long what runs may still take say when it will have room. Prompts are served in the order of that deadline, and nothing is begun
-//! that would come too late: it would be read twice. A tier is lifted from while no load reads from it; so nobody waits longer for that,
-//! and the measured speeds are those of loads.
+//! The router sends a prompt to its workers as soon as it has placed it, so a prompt that waits does so here, and its
+//! place in the queue and how long what runs may still take say when it will have room. Prompts are served in the order
+//! of that deadline, and nothing is begun that would come too late: it would be read twice. A tier is lifted from while
+//! no load reads from it; so nobody waits longer for that, and the measured speeds are those of loads.
 
 use super::{LOAD_WAIT_MAX, Record, prefix};
 use crate::core::Core;
@@ -60,7 +60,8 @@ impl Lifts {
     }
 }
 
-/// When so many tokens are free: sequences end after so many seconds each, and give back so many tokens. Infinite: these are not enough.
+/// When so many tokens are free: sequences end after so many seconds each, and give back so many tokens. Infinite:
+/// these are not enough.
 fn room_after(mut ends: Vec<(f32, u32)>, mut missing: u64) -> f32 {
     ends.sort_by(|(one, _), (other, _)| one.total_cmp(other));
     let last = ends.into_iter().find(|(_, tokens)| {
@@ -109,8 +110,8 @@ impl Core {
         }
     }
 
-    /// What is worth lifting for a prompt: what would come sooner from the host tier than from where it is, if that is sooner than
-    /// computing it.
+    /// What is worth lifting for a prompt: what would come sooner from the host tier than from where it is, if that is
+    /// sooner than computing it.
     fn liftable(&mut self, prompt: SeqKey) -> VecDeque<Liftable> {
         let Some(sequence) = self.sequences.get(&prompt) else { return VecDeque::new() };
         let chain = prefix(sequence, sequence.tokens.len() as u32, self.config.layout.block_tokens);
@@ -135,8 +136,9 @@ impl Core {
         self.rates.load_s(&[(tier, before + self.record_bytes(group))])
     }
 
-    /// How long the prompt, which waits for room, will wait for it: until so many of those that run have said all they may that there is
-    /// room for it and for all before it. They may end sooner; then what is lifted too late was read in vain.
+    /// How long the prompt, which waits for room, will wait for it: until so many of those that run have said all they
+    /// may that there is room for it and for all before it. They may end sooner; then what is lifted too late was read
+    /// in vain.
     fn room_in_s(&self, prompt: SeqKey) -> f32 {
         let mut waiting = self.loads.waiting();
         let before: u64 = waiting.by_ref().take_while(|job| job.key != prompt).map(|job| u64::from(job.tokens)).sum();
@@ -187,8 +189,9 @@ impl Core {
         }
     }
 
-    /// The prompt has room: nothing more is lifted for it, and what has not come yet it will read itself. Whether all lifts for it have
-    /// ended, so that nothing is read twice at once; a tier that ends none of them is not waited for beyond [`LOAD_WAIT_MAX`].
+    /// The prompt has room: nothing more is lifted for it, and what has not come yet it will read itself. Whether all
+    /// lifts for it have ended, so that nothing is read twice at once; a tier that ends none of them is not waited for
+    /// beyond [`LOAD_WAIT_MAX`].
     pub(super) fn stop_lifts(&mut self, now: Time, prompt: SeqKey) -> bool {
         self.lifts.stop(prompt);
         let tiers: BTreeSet<Tier> = self.lifts.of(prompt).map(|lift| lift.from.tier).collect();
@@ -213,7 +216,8 @@ impl Core {
         }
     }
 
-    /// A load reads these records itself: lifts under way of any of them are given up, with what else is being lifted for their prompts.
+    /// A load reads these records itself: lifts under way of any of them are given up, with what else is being lifted
+    /// for their prompts.
     pub(super) fn give_way(&mut self, reads: &[TierRead]) {
         let doubled = |lift: &TierLift| reads.iter().any(|read| read.place == lift.from);
         let prompts: BTreeSet<SeqKey> =

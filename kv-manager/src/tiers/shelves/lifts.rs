@@ -1,7 +1,8 @@
 //! Records of slower tiers that are lifted here, from no block of the device, for prompts that wait for room.
 //!
-//! What is being lifted, or was and is not read yet, takes no more than a share of the slots, so that prompts that wait do not push out
-//! what those that run use. Once it was read, or its prompt needs it no more, it is a record like any other.
+//! What is being lifted, or was and is not read yet, takes no more than a share of the slots, so that prompts that wait
+//! do not push out what those that run use. Once it was read, or its prompt needs it no more, it is a record like any
+//! other.
 
 use super::{BlockHash, Entry, GroupId, Shelf, Shelves, Slot, State, Tenant, at};
 use domain::planted::{self, Bug};
@@ -59,7 +60,8 @@ impl Shelves {
         !self.closed && lifts.taken() < lifts.max
     }
 
-    /// A record shall be lifted, for this tenant. Where to. `None`: it is here or on its way, or no slot is to be had for it.
+    /// A record shall be lifted, for this tenant. Where to. `None`: it is here or on its way, or no slot is to be had
+    /// for it.
     pub(crate) fn begin_lift(&mut self, group: GroupId, hash: BlockHash, tenant: Tenant) -> Option<Slot> {
         if !self.may_lift(group) || self.holds(group, hash) || self.is_coming(group, hash) {
             return None;

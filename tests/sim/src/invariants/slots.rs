@@ -1,5 +1,5 @@
-//! No slot of a tier is used twice at once: what is written, or will have been lifted, goes where nothing is read and nothing else is
-//! written.
+//! No slot of a tier is used twice at once: what is written, or will have been lifted, goes where nothing is read and
+//! nothing else is written.
 
 use crate::disk::Move;
 use crate::process::Worker;

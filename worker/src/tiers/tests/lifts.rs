@@ -3,8 +3,8 @@
 use super::*;
 use world::{World, world_with_host};
 
-/// A prompt that keeps 11 of 16 blocks and more until it ends, and so many others of ten full blocks each that wait meanwhile, as 2, 3 and
-/// so on.
+/// A prompt that keeps 11 of 16 blocks and more until it ends, and so many others of ten full blocks each that wait
+/// meanwhile, as 2, 3 and so on.
 fn waiting(slots: u32, outputs: u32, prompts: u32) -> World {
     let held: Vec<_> = (2..2 + prompts).map(|name| tokens(name, 41)).collect();
     let mut world = world_with_host(16, slots, &held);
