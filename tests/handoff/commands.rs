@@ -1,6 +1,7 @@
 //! What an operator asks of a worker, and whose blocks it is asked of.
 
 use super::*;
+use domain::session::Report;
 use kv_manager::Quotas;
 use worker::{Answer, Command, Prefix};
 
@@ -64,8 +65,19 @@ fn a_parked_conversation_goes_on_as_if_it_had_not_been() {
     // The last token's KV was never needed: eleven blocks of four tokens are full.
     assert_eq!(cluster.command(DECODE, park()), Answer::Parked { blocks: 11 });
     cluster.until("all of it to be parked", |cluster| cluster.command(DECODE, park()) == Answer::Parked { blocks: 0 });
+    // Routers hear where it is, also those that know nothing yet.
+    cluster.reports.clear();
+    cluster.tell(DECODE, &ToWorker::Snapshot);
+    cluster.until("routers to hear of it", |cluster| {
+        cluster.reports.get(&DECODE).is_some_and(|report| report.host.len() == 11 && report.disk.is_empty())
+    });
     ask(&mut cluster, &Asked::new(2, [said.clone(), prompt(5, 2)].concat(), 8));
     cluster.wait_idle();
+    // Now it is on the device again.
+    let on_device = |report: &Report| report.snapshot && report.added.len() >= 11 && report.host.is_empty();
+    cluster.reports.clear();
+    cluster.tell(DECODE, &ToWorker::Snapshot);
+    cluster.until("routers to hear of it", |cluster| cluster.reports.get(&DECODE).is_some_and(on_device));
 }
 
 #[test]
