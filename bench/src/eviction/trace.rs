@@ -20,6 +20,8 @@ const TURNS: (u32, u32) = (1, 12);
 const PAUSE_MS: u64 = 10_000;
 /// So often at most does a pause double: 85 minutes.
 const DOUBLINGS_MAX: u32 = 9;
+/// Odd, so that no two numbers become one. (The multiplier of a linear congruential generator of 128 bits: P. L'Ecuyer, 1999.)
+const SPREAD: u128 = 0x2360_ED05_1FC6_5DA4_4385_DF64_9FCC_F645;
 
 /// A prompt and the answer to it.
 pub(super) struct Turn {
@@ -166,8 +168,12 @@ impl Iterator for Trace {
     }
 }
 
-/// Adds the identities of `blocks` blocks of a text that has this name.
+/// Adds the identities of `blocks` blocks of a text that has this name: no two have the same, and each of their bytes differs between
+/// blocks, as those of digests do.
 fn extend(chain: &mut Vec<BlockHash>, name: u64, blocks: u32) {
-    let identity = |number: u32| (u128::from(name) | u128::from(number) << 64).to_le_bytes();
-    chain.extend((0..blocks).map(|number| BlockHash(identity(number))));
+    let identity = |number: u32| {
+        let spread = (u128::from(name) | u128::from(number) << 64).wrapping_mul(SPREAD);
+        BlockHash((spread ^ spread >> 64).to_le_bytes())
+    };
+    chain.extend((0..blocks).map(identity));
 }

@@ -48,7 +48,7 @@ impl Loop<'_> {
         let unix = self.listeners.unix.as_ref().map(|unix| (unix.as_fd(), UNIX));
         let tcp = self.listeners.tcp.iter().map(AsFd::as_fd).zip(TCP..FIRST_CONNECTION);
         for (listener, token) in unix.into_iter().chain(tcp) {
-            let modified = epoll::modify(&self.epoll, listener, EventData::new_u64(token), flags);
+            let modified = epoll::modify(self.epoll, listener, EventData::new_u64(token), flags);
             debug_assert!(modified.is_ok(), "it has been listened to since the beginning");
         }
     }

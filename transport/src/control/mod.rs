@@ -62,6 +62,8 @@ const FIRST_CONNECTION: u64 = TCP + sockets::LISTENERS_MAX as u64;
 /// How others reach the control thread.
 pub(crate) struct Control {
     bell: Doorbell,
+    /// What the thread waits on. It is there before the thread is, which could tell nobody that the system had none left.
+    epoll: OwnedFd,
     orders: Mutex<Orders>,
 }
 
@@ -79,7 +81,10 @@ struct Orders {
 
 impl Control {
     pub(crate) fn new() -> io::Result<Self> {
-        Ok(Self { bell: Doorbell::new()?, orders: Mutex::default() })
+        let (bell, epoll) = (Doorbell::new()?, epoll::create(epoll::CreateFlags::CLOEXEC)?);
+        // Edge-triggered: see `Doorbell`.
+        epoll::add(&epoll, bell.fd(), EventData::new_u64(BELL), EventFlags::IN | EventFlags::ET)?;
+        Ok(Self { bell, epoll, orders: Mutex::default() })
     }
 
     fn orders(&self) -> MutexGuard<'_, Orders> {
@@ -148,7 +153,7 @@ enum Role {
 struct Loop<'a> {
     station: &'a Arc<Station>,
     listeners: Listeners,
-    epoll: OwnedFd,
+    epoll: &'a OwnedFd,
     connections: HashMap<u64, Connection>,
     /// Which connection is a link's.
     links: HashMap<WorkerId, u64>,
@@ -182,13 +187,11 @@ pub(crate) fn run(station: &Arc<Station>, listeners: Listeners) {
 
 impl<'a> Loop<'a> {
     fn new(station: &'a Arc<Station>, listeners: Listeners) -> io::Result<Self> {
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        // Edge-triggered: see `Doorbell`.
-        epoll::add(&epoll, station.control.bell.fd(), EventData::new_u64(BELL), EventFlags::IN | EventFlags::ET)?;
+        let epoll = &station.control.epoll;
         let unix = listeners.unix.as_ref().map(|unix| (unix.as_fd(), UNIX));
         let tcp = listeners.tcp.iter().map(AsFd::as_fd).zip(TCP..);
         for (listener, token) in unix.into_iter().chain(tcp) {
-            epoll::add(&epoll, listener, EventData::new_u64(token), EventFlags::IN)?;
+            epoll::add(epoll, listener, EventData::new_u64(token), EventFlags::IN)?;
         }
         Ok(Self {
             station,
@@ -223,7 +226,7 @@ impl<'a> Loop<'a> {
             events.clear();
             let wait = |sleep| {
                 let timeout = if sleep { timeout.as_ref() } else { Some(&Timespec::default()) };
-                epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), timeout)
+                epoll::wait(self.epoll, rustix::buffer::spare_capacity(&mut events), timeout)
             };
             match self.station.control.bell.sleep(wait) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
@@ -334,7 +337,7 @@ impl<'a> Loop<'a> {
 
     /// Waits for a connection from now on.
     fn watch(&mut self, channel: Channel, role: Role) -> io::Result<()> {
-        epoll::add(&self.epoll, channel.socket(), EventData::new_u64(self.next), EventFlags::IN)?;
+        epoll::add(self.epoll, channel.socket(), EventData::new_u64(self.next), EventFlags::IN)?;
         self.connections.insert(self.next, Connection { channel, role, waits_to_write: false });
         self.next += 1;
         Ok(())
@@ -427,7 +430,7 @@ impl<'a> Loop<'a> {
             serve::Next::Lane { purpose, peer, incarnation } => {
                 self.strangers.remove(&number);
                 let Some(Connection { mut channel, .. }) = self.connections.remove(&number) else { return };
-                let deleted = epoll::delete(&self.epoll, channel.socket());
+                let deleted = epoll::delete(self.epoll, channel.socket());
                 if deleted.is_err() || !matches!(channel.flush(), Ok(true)) {
                     return;
                 }
@@ -475,7 +478,7 @@ impl<'a> Loop<'a> {
                 let flags = if done { EventFlags::IN } else { EventFlags::IN | EventFlags::OUT };
                 connection.waits_to_write = !done;
                 let modified =
-                    epoll::modify(&self.epoll, connection.channel.socket(), EventData::new_u64(number), flags);
+                    epoll::modify(self.epoll, connection.channel.socket(), EventData::new_u64(number), flags);
                 if let Err(error) = modified {
                     self.fail(number, &ChannelError::Failed(error.into()));
                 }
