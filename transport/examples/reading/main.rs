@@ -1,0 +1,49 @@
+//! One read, step by step, as those who know NIXL would write it: `cargo run --release -p transport --example reading`.
+//! docs/coming-from-nixl.md has the calls side by side.
+
+mod ends;
+
+use ends::ends;
+use std::time::Duration;
+use transport::{Copies, Copy, ReadBatch, TransferState};
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    // nixlAgent, createBackend, registerMem: lanes need no set-up of their own.
+    let (owner, reader, region) = ends();
+
+    // getLocalMD, loadRemoteMD, makeConnection.
+    let peer = reader.import(&owner.export())?;
+    reader.connect(peer);
+    for (_, status) in reader.lanes() {
+        println!("{} over {}: {:.1} GB/s", status.peer, status.lane, status.probe.bytes_per_s / 1e9);
+    }
+
+    // prepXferDlist, makeXferReq: every second kilobyte, to one contiguous place.
+    let copies = Copies::Strided { first: Copy { from: 0, to: 0 }, step: Copy { from: 2048, to: 1024 }, count: 512 };
+    let prepared =
+        reader.prepare(peer, vec![ReadBatch { source: region, destination: region, len: 1024, gate: 0, copies }])?;
+
+    // estimateXferCost, queryXferBackend.
+    println!("{} bytes over {}, predicted {:?}", prepared.bytes(), prepared.lane(), prepared.estimate());
+
+    // postXferReq, getXferStatus, getXferTelemetry; as often as one likes.
+    for _ in 0..3 {
+        reader.post(&prepared)?;
+        match prepared.wait(Duration::from_secs(5)) {
+            TransferState::Ended(Ok(report)) => println!("{report:?}"),
+            other => return Err(format!("{other:?}").into()),
+        }
+    }
+
+    // genNotif; the other end's sink gets it.
+    reader.send(peer, b"read".to_vec())?;
+
+    // releaseXferReq, deregisterMem, invalidateRemoteMD.
+    drop(prepared);
+    let memory = reader.deregister(region)?;
+    // SAFETY: it is registered no more, and no transfer writes it.
+    let bytes = unsafe { std::slice::from_raw_parts(memory.as_ptr(), 512 << 10) };
+    assert!(bytes.iter().all(|&byte| byte == 7), "all of it is the owner's");
+    reader.forget(peer);
+    Ok(())
+}
