@@ -302,6 +302,31 @@ impl FileMover {
     }
 
     /// Asks a transfer to end. Its end (as cancelled, or regular if it came first) still comes, exactly once.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use std::{sync::Arc, sync::mpsc::channel, time::Duration};
+    /// # use transport::*;
+    /// # let config = FileConfig { name: "example".to_owned(), depth: 8, posted_max: 2, io_uring: true };
+    /// let (sender, ends) = channel();
+    /// let mover = FileMover::start(config, Box::new(move |end| sender.send(end).expect("it is listened to")))?;
+    /// println!("files are moved by {}", mover.status().way);
+    /// # let memory = mover.register(Arc::new(SealedMemory::new("example", 1 << 20)?));
+    /// # let path = std::env::temp_dir().join(format!("baton-example-cancel-{}", std::process::id()));
+    /// # let file = mover.open(&FileSpec { paths: vec![path.clone()], bytes: 1 << 20, stripe_bytes: 1 << 20 })?;
+    /// # let copies = vec![FileCopy { file: 0, memory: 0 }];
+    /// # let write = FileBatch { direction: Direction::Write, file, memory, len: 1 << 20, copies };
+    /// # let transfer = mover.prepare(vec![write])?;
+    /// let id = mover.post(&transfer)?;
+    /// mover.cancel(id);
+    /// // From then on neither the files nor the memory are touched for it.
+    /// let end = ends.recv_timeout(Duration::from_secs(60))?;
+    /// assert_eq!(end.id, id);
+    /// assert!(matches!(end.result, Ok(_) | Err(FileError::Cancelled)));
+    /// # std::fs::remove_file(path)?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn cancel(&self, id: TransferId) {
         // Never refused. Emptied in every turn of the thread.
         self.shared.order(|orders| orders.cancelled.push(id));

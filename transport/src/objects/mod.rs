@@ -141,6 +141,40 @@ impl ObjectMover {
 
     /// Starts a transfer without waiting for it; its end comes to the sink, and can be asked or waited for. Once it has ended it
     /// may be posted again. What it writes from must not change until its end. Errors: [`PostError`].
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use std::{sync::Arc, time::Duration};
+    /// # use transport::*;
+    /// let config = ObjectConfig {
+    ///     name: "example".to_owned(),
+    ///     endpoint: "http://127.0.0.1:9000".to_owned(),
+    ///     region: "us-east-1".to_owned(),
+    ///     bucket: "kv".to_owned(),
+    ///     credentials: ObjectCredentials { key_id: "key".to_owned(), secret: "secret".to_owned(), token: None },
+    ///     requests_max: 16,
+    ///     posted_max: 64,
+    ///     part_bytes: 8 << 20,
+    ///     silence_max: Duration::from_secs(5),
+    ///     give_up: Duration::from_secs(30),
+    /// };
+    /// let mover = ObjectMover::start(config, Box::new(|_| {}))?;
+    /// let memory = mover.register(Arc::new(SealedMemory::new("example", 2 << 20)?));
+    /// let key = "example".to_owned();
+    /// let write = mover.prepare(ObjectWork::Write { key: key.clone(), memory, range: 0..1 << 20 })?;
+    /// let pieces = vec![ObjectPiece { object: 4096, memory: 1 << 20, len: 512 << 10 }];
+    /// let read = mover.prepare(ObjectWork::Read { key, memory, pieces })?;
+    /// for transfer in [&write, &read] {
+    ///     mover.post(transfer)?;
+    ///     match transfer.wait(Duration::from_secs(60)) {
+    ///         TransferState::Ended(Ok(report)) => println!("{:?}, {} bytes", report.outcome, report.bytes),
+    ///         other => panic!("{other:?}"),
+    ///     }
+    /// }
+    /// println!("reading it again would take {:?}", read.estimate());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn post(&self, transfer: &ObjectTransfer) -> Result<TransferId, PostError> {
         if !Arc::ptr_eq(&transfer.paces, &self.shared.paces) {
             return Err(PostError::Foreign);
