@@ -40,6 +40,7 @@ mod pace;
 mod peers;
 mod planted;
 mod prepared;
+mod private;
 mod probe;
 mod progress_page;
 mod rails;
@@ -77,6 +78,7 @@ pub use objects::{
 };
 pub use peers::SendError;
 pub use prepared::Prepared;
+pub use private::PrivateMemory;
 pub use rails::RailFault;
 pub use sealed::SealedMemory;
 pub use slot::TransferState;

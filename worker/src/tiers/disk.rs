@@ -23,7 +23,7 @@ use std::sync::Arc;
 use telemetry::metrics::tier_recovered;
 use transport::{
     Direction, FILE_ALIGN, FileBatch, FileConfig, FileCopy, FileEnd, FileError, FileId, FileMover, FileSpec, Memory,
-    RegionId, SealedMemory, TransferId,
+    PrivateMemory, RegionId, TransferId,
 };
 
 /// Bytes that follow each other on one device.
@@ -191,7 +191,7 @@ fn over(
     tracing::info!(tier = config.name, %folder, bytes, records, corrupt, torn, slots, "the disk tier is open");
 
     let frame_bytes = shelves.frame_bytes();
-    let memory = SealedMemory::new(&format!("{}-frames", config.name), frames(frame_bytes) * frame_bytes);
+    let memory = PrivateMemory::new(frames(frame_bytes) * frame_bytes);
     let memory: Arc<dyn Memory> = Arc::new(memory.map_err(system(first))?);
     let region = mover.register(memory.clone());
     let size = TierConfig {

@@ -26,7 +26,7 @@ use std::time::Duration;
 use trails::{Found, Trails};
 use transport::{
     Memory, ObjectConfig, ObjectCredentials, ObjectError, ObjectMover, ObjectOutcome, ObjectPiece, ObjectReport,
-    ObjectWork, RegionId, SealedMemory, TransferId,
+    ObjectWork, PrivateMemory, RegionId, TransferId,
 };
 
 /// Records being written at once: the rest of the frames is for those that somebody waits for.
@@ -75,7 +75,7 @@ pub fn open_object_tier(
     let records = Records::new(layout, Pool::all(device, layout));
     let frame_bytes = HEADER + records.len_max();
     let frames = frames(frame_bytes);
-    let memory = Arc::new(SealedMemory::new(&format!("{}-objects", config.name), frames * frame_bytes)?);
+    let memory = Arc::new(PrivateMemory::new(frames * frame_bytes)?);
     let (order, theirs) = orders();
     let ends = order.clone();
     let mover = ObjectConfig {
