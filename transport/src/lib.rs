@@ -36,6 +36,7 @@ mod memory;
 mod metadata;
 mod mover;
 mod objects;
+mod own;
 mod pace;
 mod peers;
 mod planted;
