@@ -1,7 +1,7 @@
 //! The object tier against a store that others wrote: workers share what they computed, over a store's death and return, and bytes
 //! that somebody flipped there are never used. The text is always that of a server without tiers.
 
-use crate::asks::Ask;
+use crate::asks::{Ask, check_all};
 use crate::disk::{ASKS, SMALL, TOKENS, asks, expected, round};
 use crate::server::{Server, until};
 use crate::store::{BUCKET, Store};
@@ -154,6 +154,31 @@ fn what_is_found_is_loaded_towards_its_prompt() {
     assert!(moved(&second, "found") > 0.0);
     second.settled();
     first.settled();
+}
+
+/// Prompts that wait for room on the device find in memory what was in the store alone when they came.
+#[test]
+fn what_prompts_that_wait_will_need_is_lifted_from_the_store_to_memory() {
+    let (expected, store) = (expected(&FLAGS), Store::start());
+    let first = start(&store, &[]);
+    assert_eq!(round(&first, &expected), 0);
+    until_known(&first);
+    drop(first);
+    // No pool is ever fuller than that: whatever lies in memory was lifted.
+    let more =
+        [SMALL, ("BATON_HOST__BYTES", "64MiB"), ("BATON_HOST__WRITE", "back"), ("BATON_KV__HIGH_PERCENT", "100")];
+    let second = start(&store, &more);
+    until_known(&second);
+    let asked: Vec<_> = asks().into_iter().zip(expected).collect();
+    check_all(&second, &asked, asked.len(), false);
+    let in_memory = |result| second.metrics().sum("baton_tier_moves_total", &[("tier", "host"), ("result", result)]);
+    until("lifts", || (in_memory("lifted") > 0.0).then_some(()));
+    let metrics = second.settled();
+    assert!(
+        metrics.sum("baton_prompt_source_tokens_sum", &[("source", "host")]) > 0.0,
+        "what was lifted served nobody"
+    );
+    assert_eq!(in_memory("written") + in_memory("corrupt"), 0.0);
 }
 
 #[test]

@@ -4,9 +4,11 @@ use crate::asks::Ask;
 use crate::cluster::Cluster;
 use crate::http::{Connection, request};
 use crate::metrics::Metrics;
+use crate::models::Folder;
 use crate::process::Process;
 use crate::server::{Server, until};
 use serde_json::{Value, json};
+use std::fs;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 
@@ -73,12 +75,17 @@ fn three_processes_say_what_one_says() {
     assert!(ends.iter().all(|code| *code == Some(0)), "{ends:?}");
 }
 
+/// What the worker with its metrics here counts.
+fn metrics_at(worker: SocketAddr) -> Metrics {
+    let mut connection = Connection::open(worker).expect("the worker listens");
+    connection.send(&request("GET", "/metrics", "application/json", b"")).expect("it reads");
+    Metrics::parse(connection.answer().expect("it answers").text())
+}
+
 /// Tokens that the worker with its metrics here fetched from others before it computed prompts, and those of them that prompts
 /// are said to have come from.
-fn fetched(metrics: SocketAddr) -> [f64; 2] {
-    let mut connection = Connection::open(metrics).expect("the worker listens");
-    connection.send(&request("GET", "/metrics", "application/json", b"")).expect("it reads");
-    let metrics = Metrics::parse(connection.answer().expect("it answers").text());
+fn fetched(worker: SocketAddr) -> [f64; 2] {
+    let metrics = metrics_at(worker);
     let fetched = metrics.sum("baton_prefix_fetch_tokens_total", &[("result", "fetched")]);
     [fetched, metrics.sum("baton_prompt_source_tokens_sum", &[("source", "peer")])]
 }
@@ -111,6 +118,66 @@ fn the_next_turn_takes_what_was_generated_from_where_it_was() {
     assert_eq!(cluster.router().metrics().sum("baton_replays_total", &[]), 0.0);
     let ends = cluster.end();
     assert!(ends.iter().all(|code| *code == Some(0)), "{ends:?}");
+}
+
+/// Conversations of which each worker has some, at least one.
+const CONVERSATIONS: u32 = 8;
+/// The router hears a little later than the workers know where a conversation is; then there are others.
+const TRIES: u32 = 5;
+
+/// What workers computed lies on a disk of each, and nothing on their devices.
+#[test]
+fn the_next_turn_goes_where_the_last_one_is_on_disk() {
+    let free = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").expect("a port is free"));
+    let metrics = free.map(|port| port.local_addr().expect("it is bound"));
+    let (mut cluster, folder) = (Cluster::new("hush"), Folder::new("placed-by-disk"));
+    for (number, metrics) in metrics.iter().enumerate() {
+        let tier = folder.path(&number.to_string());
+        fs::create_dir(&tier).expect("a folder for the tier");
+        let settings = [
+            // Computing takes long, so that loading is worth it.
+            "sim.speed_percent=10".to_owned(),
+            "kv.device_bytes=64MiB".to_owned(),
+            "kv.park_idle_ms=200".to_owned(),
+            format!("disk.folders={tier}"),
+            "disk.bytes=64MiB".to_owned(),
+            "disk.write=back".to_owned(),
+            format!("worker.metrics={metrics}"),
+        ];
+        let flags = settings.iter().flat_map(|setting| ["--set", setting.as_str()]);
+        cluster.decode(&["--device", "sim"].into_iter().chain(flags).collect::<Vec<_>>());
+    }
+    cluster.route(&[]);
+    cluster.until_ready(0, 2);
+    let ask = |number: u32| {
+        let prompt: Vec<u32> = (0..300).map(|n| 300 + (n * (number + 3)) % 1500).collect();
+        Ask::completion("tiny-rust", json!(prompt), json!({ "seed": 1, "max_tokens": 4 }))
+    };
+    let on_devices =
+        || metrics.iter().map(|&at| metrics_at(at).sum("baton_kv_blocks", &[("state", "cached")])).sum::<f64>();
+    let came = || metrics.map(|at| metrics_at(at).sum("baton_prompt_source_tokens_sum", &[("source", "disk")]));
+    for first in (0..TRIES).map(|number| number * CONVERSATIONS) {
+        let asks: Vec<Ask> = (first..first + CONVERSATIONS).map(ask).collect();
+        let said: Vec<_> = std::thread::scope(|scope| {
+            let turns: Vec<_> = asks.iter().map(|ask| scope.spawn(|| ask.whole(cluster.router()).0)).collect();
+            turns.into_iter().map(|turn| turn.join().expect("it is answered")).collect()
+        });
+        until("the devices to be empty", || (on_devices() == 0.0).then_some(()));
+        let before = came();
+        let again: Vec<_> = asks.iter().map(|ask| ask.whole(cluster.router())).collect();
+        for ((ask, said), (again, _)) in asks.iter().zip(&said).zip(&again) {
+            assert_eq!(again, said, "{ask:?}");
+        }
+        let of_each = came();
+        if again.iter().all(|(_, cached)| *cached > 0)
+            && before.iter().zip(of_each).all(|(before, after)| after > *before)
+        {
+            let ends = cluster.end();
+            assert!(ends.iter().all(|code| *code == Some(0)), "{ends:?}");
+            return;
+        }
+    }
+    panic!("turns go where their conversations are not: {:?} tokens came from each disk", came());
 }
 
 #[test]
