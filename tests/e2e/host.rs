@@ -2,15 +2,13 @@
 //! is always that of a server without tiers.
 
 use crate::asks::{Said, check_all};
-use crate::disk::{ASKS, LOADED_MIN, SMALL, TOKENS, asks, expected, round};
+use crate::disk::{ASKS, BLOCK_TOKENS, LOADED_MIN, SMALL, TOKENS, asks, expected, fill, round};
 use crate::models::Folder;
 use crate::server::{Server, baton, drained, ended, until};
 use std::fs;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// Tokens of a block of the bundled model.
-const BLOCK_TOKENS: u32 = 32;
 /// What comes of a prompt whose blocks are all there.
 const WHOLE: u64 = (TOKENS / BLOCK_TOKENS * BLOCK_TOKENS) as u64;
 
@@ -118,9 +116,7 @@ fn what_prompts_that_wait_will_need_is_lifted_from_disk_to_memory() {
         server.metrics().sum("baton_tier_moves_total", &[("tier", tier), ("result", result)])
     };
     let server = Server::start_with(&flags, &environment);
-    round(&server, &expected);
-    let blocks = f64::from(ASKS) * WHOLE as f64 / f64::from(BLOCK_TOKENS);
-    until("all to be on disk", || (moved(&server, "disk", "written") >= blocks).then_some(()));
+    fill(&server, &expected, "disk");
     assert_eq!(moved(&server, "host", "written"), 0.0);
     drop(server);
 

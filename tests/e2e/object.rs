@@ -2,7 +2,7 @@
 //! that somebody flipped there are never used. The text is always that of a server without tiers.
 
 use crate::asks::{Ask, check_all};
-use crate::disk::{ASKS, SMALL, TOKENS, asks, expected, round};
+use crate::disk::{ASKS, BLOCK_TOKENS, SMALL, TOKENS, asks, expected, round};
 use crate::server::{Server, until};
 use crate::store::{BUCKET, Store};
 use serde_json::json;
@@ -12,8 +12,6 @@ use std::net::TcpStream;
 const FLAGS: [&str; 2] = ["--prefill", "0"];
 const SOMEBODY: &str =
     "AWS4-HMAC-SHA256 Credential=test/20260101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=0";
-/// Tokens of a block of the bundled model.
-const BLOCK_TOKENS: u32 = 32;
 /// Full blocks of all prompts.
 const BLOCKS: u32 = ASKS * (TOKENS / BLOCK_TOKENS);
 
