@@ -55,15 +55,14 @@ pub(crate) fn round(server: &Server, expected: &[Said]) -> u64 {
     asks().into_iter().zip(expected).map(heard).sum()
 }
 
-/// Asks everything for the first time, and compares; each prompt once the tier, which is given all that is computed, has the one before it. What is
+/// Asks everything for the first time, and compares; each prompt once the disk, which is given all that is computed, has the one before it. What is
 /// not written when the device needs its room is given up.
-pub(crate) fn fill(server: &Server, expected: &[Said], tier: &str) {
-    let written = || server.metrics().sum("baton_tier_moves_total", &[("tier", tier), ("result", "written")]);
+pub(crate) fn fill(server: &Server, expected: &[Said]) {
     for (before, (ask, expected)) in (0..).zip(asks().iter().zip(expected)) {
         let (said, cached) = ask.whole(server);
         assert_eq!((&said, cached), (expected, 0), "{ask:?}");
         let blocks = f64::from((before + 1) * (TOKENS / BLOCK_TOKENS));
-        until("its blocks to be written", || (written() >= blocks).then_some(()));
+        until("its blocks to be written", || (moved(server, "written") >= blocks).then_some(()));
     }
 }
 
@@ -83,7 +82,7 @@ fn what_left_the_device_comes_back_over_kills_and_flipped_bits() {
     let flags = ["--prefill", "0"];
     let (expected, folder) = (expected(&flags), Folder::new("disk"));
     let server = start(&flags, &folder, "through");
-    fill(&server, &expected, "disk");
+    fill(&server, &expected);
     let cached = round(&server, &expected);
     assert!(cached >= LOADED_MIN, "{cached} prompt tokens were cached");
     until("reads from disk", || (moved(&server, "read") > 0.0).then_some(()));

@@ -4,7 +4,6 @@
 use crate::asks::Said;
 use crate::cluster::Cluster;
 use crate::disk::{ASKS, LOADED_MIN, SMALL, asks, expected, fill, round};
-use crate::http::{Connection, request};
 use crate::metrics::Metrics;
 use crate::models::Folder;
 use crate::process::Process;
@@ -58,7 +57,7 @@ fn check(flags: &[&str], encoding: &str, other: &str) {
     let (expected, folder) = (expected(flags), Folder::new(&format!("encoded-{encoding}")));
     let server = start(flags, &folder, encoding);
     // What is computed has no encoding.
-    fill(&server, &expected, "disk");
+    fill(&server, &expected);
     let (cached, same) = round_near(&server, &expected);
     assert!(cached >= LOADED_MIN, "{cached} prompt tokens were cached");
     assert!(same >= SAME_MIN, "{encoding}: {same} of {ASKS} answers are the same");
@@ -110,10 +109,8 @@ fn over_the_wire(expected: &[Said], encode: &str) -> (usize, [f64; 2]) {
     cluster.route(&["--set", "placement.handoff=always"]);
     cluster.until_ready(1, 1);
     let (_, same) = round_near(cluster.router(), expected);
-    let mut connection = Connection::open(free).expect("the worker listens");
     let moved = until("the worker has published what it took over", || {
-        connection.send(&request("GET", "/metrics", "application/json", b"")).expect("it reads");
-        let metrics = Metrics::parse(connection.answer().expect("it answers").text());
+        let metrics = Metrics::at(free);
         let taken = metrics.sum("baton_handoffs_total", &[("lane", "tcp"), ("result", "taken")]);
         let bytes = |name| metrics.sum(name, &[("lane", "tcp")]);
         let moved = ["baton_transfer_bytes_total", "baton_transfer_wire_bytes_total"].map(bytes);

@@ -2,7 +2,6 @@
 
 use crate::asks::{Ask, check_all};
 use crate::cluster::Cluster;
-use crate::http::{Connection, request};
 use crate::metrics::Metrics;
 use crate::server::{Server, baton, drained, ended, until};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
@@ -62,10 +61,8 @@ fn two_workers_say_over_tls_what_one_process_says() {
     cluster.until_ready(1, 1);
     check_all(cluster.router(), &told, 2, true);
 
-    let mut connection = Connection::open(free).expect("the worker listens");
     until("the worker has published how it reads", || {
-        connection.send(&request("GET", "/metrics", "application/json", b"")).expect("it reads");
-        let metrics = Metrics::parse(connection.answer().expect("it answers").text());
+        let metrics = Metrics::at(free);
         let encrypted = metrics.sum("baton_lane_encrypted", &[("lane", "tcp")]);
         let taken = metrics.sum("baton_handoffs_total", &[("lane", "tcp"), ("result", "taken")]);
         (encrypted == 1.0 && taken >= told.len() as f64).then_some(())

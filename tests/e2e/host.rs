@@ -116,7 +116,7 @@ fn what_prompts_that_wait_will_need_is_lifted_from_disk_to_memory() {
         server.metrics().sum("baton_tier_moves_total", &[("tier", tier), ("result", result)])
     };
     let server = Server::start_with(&flags, &environment);
-    fill(&server, &expected, "disk");
+    fill(&server, &expected);
     assert_eq!(moved(&server, "host", "written"), 0.0);
     drop(server);
 

@@ -1,6 +1,8 @@
 //! What `/metrics` says, and what must hold there when nothing is under way.
 
+use crate::http::{Connection, request};
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 
 /// One sample: the name with its labels, as Prometheus writes it, apart.
 #[derive(Clone, PartialEq, Debug)]
@@ -20,6 +22,13 @@ pub(crate) struct Metrics {
 }
 
 impl Metrics {
+    /// What the worker says whose metrics are at this address.
+    pub(crate) fn at(worker: SocketAddr) -> Self {
+        let mut connection = Connection::open(worker).expect("the worker listens");
+        connection.send(&request("GET", "/metrics", "application/json", b"")).expect("it reads");
+        Self::parse(connection.answer().expect("it answers").text())
+    }
+
     /// Reads Prometheus' text format. Panics on a line that is not in it.
     pub(crate) fn parse(text: &str) -> Self {
         let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));

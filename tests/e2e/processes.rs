@@ -2,7 +2,7 @@
 
 use crate::asks::Ask;
 use crate::cluster::Cluster;
-use crate::http::{Connection, request};
+use crate::http::Connection;
 use crate::metrics::Metrics;
 use crate::models::Folder;
 use crate::process::Process;
@@ -75,17 +75,10 @@ fn three_processes_say_what_one_says() {
     assert!(ends.iter().all(|code| *code == Some(0)), "{ends:?}");
 }
 
-/// What the worker with its metrics here counts.
-fn metrics_at(worker: SocketAddr) -> Metrics {
-    let mut connection = Connection::open(worker).expect("the worker listens");
-    connection.send(&request("GET", "/metrics", "application/json", b"")).expect("it reads");
-    Metrics::parse(connection.answer().expect("it answers").text())
-}
-
 /// Tokens that the worker with its metrics here fetched from others before it computed prompts, and those of them that prompts
 /// are said to have come from.
 fn fetched(worker: SocketAddr) -> [f64; 2] {
-    let metrics = metrics_at(worker);
+    let metrics = Metrics::at(worker);
     let fetched = metrics.sum("baton_prefix_fetch_tokens_total", &[("result", "fetched")]);
     [fetched, metrics.sum("baton_prompt_source_tokens_sum", &[("source", "peer")])]
 }
@@ -154,8 +147,8 @@ fn the_next_turn_goes_where_the_last_one_is_on_disk() {
         Ask::completion("tiny-rust", json!(prompt), json!({ "seed": 1, "max_tokens": 4 }))
     };
     let on_devices =
-        || metrics.iter().map(|&at| metrics_at(at).sum("baton_kv_blocks", &[("state", "cached")])).sum::<f64>();
-    let came = || metrics.map(|at| metrics_at(at).sum("baton_prompt_source_tokens_sum", &[("source", "disk")]));
+        || metrics.iter().map(|&at| Metrics::at(at).sum("baton_kv_blocks", &[("state", "cached")])).sum::<f64>();
+    let came = || metrics.map(|at| Metrics::at(at).sum("baton_prompt_source_tokens_sum", &[("source", "disk")]));
     for first in (0..TRIES).map(|number| number * CONVERSATIONS) {
         let asks: Vec<Ask> = (first..first + CONVERSATIONS).map(ask).collect();
         let said: Vec<_> = std::thread::scope(|scope| {

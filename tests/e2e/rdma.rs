@@ -3,7 +3,6 @@
 
 use crate::asks::{Ask, check_all};
 use crate::cluster::Cluster;
-use crate::http::{Connection, request};
 use crate::metrics::Metrics;
 use crate::server::Server;
 use serde_json::json;
@@ -31,9 +30,7 @@ fn check(flags: &[&str], asks: &[Ask]) {
     check_all(cluster.router(), &told, 4, true);
     check_all(cluster.router(), &told, 1, false);
 
-    let mut connection = Connection::open(free).expect("the worker listens");
-    connection.send(&request("GET", "/metrics", "application/json", b"")).expect("it reads");
-    let metrics = Metrics::parse(connection.answer().expect("it answers").text());
+    let metrics = Metrics::at(free);
     assert!(metrics.sum("baton_handoffs_total", &[("lane", "rdma"), ("result", "taken")]) > 0.0);
     assert!(metrics.sum("baton_transfer_bytes_total", &[("lane", "rdma")]) > 0.0);
     let ends = cluster.end();
