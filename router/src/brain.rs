@@ -16,7 +16,7 @@ use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use placement::{Closing, Command, Counters, Event, Placement, PlacementConfig};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use telemetry::failpoint::{self, Place};
 use telemetry::metrics::{self, Outcome, Stale};
@@ -239,7 +239,7 @@ impl Brain {
         let now = self.clock.now();
         let mut commands = std::mem::take(&mut self.commands);
         self.placement.handle(now, event, &mut commands);
-        let mut slow = Vec::new();
+        let mut slow = BTreeSet::new();
         let mut stuck = Vec::new();
         for command in commands.drain(..) {
             self.obey(now, command, &mut slow, &mut stuck);
@@ -257,7 +257,7 @@ impl Brain {
         }
     }
 
-    fn obey(&mut self, now: Time, command: Command, slow: &mut Vec<RequestId>, stuck: &mut Vec<WorkerId>) {
+    fn obey(&mut self, now: Time, command: Command, slow: &mut BTreeSet<RequestId>, stuck: &mut Vec<WorkerId>) {
         match command {
             Command::Send { worker, message } => self.send(worker, &message, stuck),
             Command::Close { worker, why } => {
@@ -275,14 +275,14 @@ impl Brain {
                 if let Some(client) = self.clients.get_mut(&request)
                     && client.token(now, choice, row, &self.meters) == Delivered::Full
                 {
-                    slow.push(request);
+                    slow.insert(request);
                 }
             }
             Command::ChoiceEnd { request, choice, end } => {
                 if let Some(client) = self.clients.get_mut(&request)
                     && client.choice_end(choice, end) == Delivered::Full
                 {
-                    slow.push(request);
+                    slow.insert(request);
                 }
             }
             Command::End { request, end, usage } => {

@@ -23,7 +23,7 @@ pub struct RouterConfig {
     pub connections_max: usize,
     /// Time from arrival to the end that a client must have. After: the request ends by its limit.
     pub deadline: Duration,
-    /// Updates (tokens, ends of choices) that wait for one client. Above: that client reads too slowly and is ended.
+    /// Updates (tokens, ends of choices) that wait for the client of a stream. Above: it reads too slowly and is ended.
     pub stream_buffer: usize,
     /// Time for which a connection may take no byte of what is written to it. After: it is closed.
     pub write_wait: Duration,

@@ -77,7 +77,7 @@ tree! {
         connections_max: usize = 4096,
         /// Time from a request's arrival to the end that its client must have.
         deadline_s: u64 = 600,
-        /// Tokens that wait for one client; a client that falls further behind is ended.
+        /// Tokens that wait for the client of a stream; a client that falls further behind is ended.
         stream_buffer: usize = 1024,
         /// Time for which a connection may take no byte; after it the connection is closed.
         write_wait_s: u64 = 30,

@@ -72,6 +72,14 @@ pub(crate) struct Ask {
     pub(crate) options: Options,
 }
 
+impl Ask {
+    /// Most updates of an answer beside the ends of prompts: each sequence's tokens, and its end.
+    pub(crate) fn updates_max(&self) -> usize {
+        let sequence = |prompt: &Prompt| prompt.params.max_tokens as usize + 1;
+        usize::from(self.options.choices) * self.prompts.iter().map(sequence).sum::<usize>()
+    }
+}
+
 /// Parses the body of a request to `endpoint`, tokenizes it and checks it against every limit. Takes time with the
 /// length of the body. Errors: what the client has to mend.
 pub(crate) fn ask(endpoint: Endpoint, body: &[u8], card: &ModelCard, limits: &Limits) -> Result<Ask, ApiError> {

@@ -109,7 +109,9 @@ async fn submit(
     let scope = served.scope("");
     let prompts = ask.prompts.len();
     let choices = ask.options.choices;
-    let (updates, receiver) = Updates::new(app.config.stream_buffer, prompts);
+    // Nobody but the router reads an answer that is told whole, and it keeps all of it in any case.
+    let buffer = if ask.options.stream { app.config.stream_buffer } else { ask.updates_max() };
+    let (updates, receiver) = Updates::new(buffer, prompts);
     let mut waiting = Waiting { ids: Vec::with_capacity(prompts), updates: receiver, notes: app.notes.clone() };
     // Before the first prompt runs, room is set aside for the end of each.
     let mut clients = Vec::with_capacity(prompts);

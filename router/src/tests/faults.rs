@@ -107,6 +107,31 @@ async fn a_client_that_does_not_read_fills_its_own_buffer_and_is_ended() {
 }
 
 #[tokio::test]
+async fn an_answer_told_whole_is_no_matter_of_how_fast_it_is_taken() {
+    let mut world = World::with(1, |config| config.stream_buffer = 4).await;
+    let mut http = world.client().await;
+    http.post(CHAT, &json!({ "model": "tiny-rust", "n": 2, "messages": [{ "role": "user", "content": "Hi" }] })).await;
+    let submit = world.workers[0].submit().await;
+    // Tokens that come at once, before anybody can have taken one.
+    let text = tokens("A rule of Rust that keeps every value with one owner");
+    assert!(text.len() > 4, "{text:?}");
+    let rows = |choice| (0..).zip(&text).map(move |(at, &token)| (choice, at, token));
+    let rows = rows(0).chain(rows(1)).map(|(choice, at, token)| super::world::row(&submit, choice, at, token));
+    world.workers[0].say(&FromWorker::Tokens(rows.collect())).await;
+    for choice in 0..2 {
+        world.workers[0].end(&submit, choice, text.len() as u32, End::stop()).await;
+    }
+    let (head, answer) = http.json().await;
+    assert_eq!(head.status, 200, "{answer}");
+    for choice in 0..2 {
+        assert_eq!(
+            answer["choices"][choice]["message"]["content"],
+            "A rule of Rust that keeps every value with one owner"
+        );
+    }
+}
+
+#[tokio::test]
 async fn a_worker_that_dies_is_replaced_without_the_client_noticing() {
     let mut world = World::with(2, |_| {}).await;
     let mut http = world.client().await;
