@@ -57,6 +57,8 @@ use tally::Tally;
 
 /// Orders that are tried.
 const SCHEDULES: usize = 5_000;
+/// Which orders find what is planted.
+const SEED: u64 = 1;
 /// Who brings work, and how much each does.
 const GIVERS: u32 = 2;
 const GIFTS: u32 = 3;
@@ -224,14 +226,16 @@ fn no_raise_of_a_word_is_slept_through() {
     shuttle::check_random(word, SCHEDULES);
 }
 
-/// Every bug is found by the run that it is in, as a thread that sleeps for ever.
+/// Every bug is found by the run that it is in, as a thread that sleeps for ever. The orders are the same each time: of others, which
+/// are new each time, one in some hundred times 5,000 has none that finds the rarest.
 #[test]
 fn what_is_planted_is_found() {
     let planted: [(Bug, fn()); 3] =
         [(Bug::RingOverheard, doorbell), (Bug::CountedTooLate, mover), (Bug::BellForgotten, word)];
     for (number, (bug, run)) in planted.into_iter().enumerate() {
         planted::plant(bug);
-        let found = std::panic::catch_unwind(|| shuttle::check_random(run, SCHEDULES)).expect_err("it is found");
+        let found = std::panic::catch_unwind(|| shuttle::check_random_with_seed(run, SEED, SCHEDULES))
+            .expect_err("it is found");
         let told = found.downcast_ref::<String>().cloned().unwrap_or_default();
         assert!(told.contains("deadlock"), "bug {number}: {told}");
     }

@@ -123,29 +123,24 @@ impl Work {
         }
     }
 
-    /// Begins operations of the transfers in turn, as many as may be under way.
+    /// Begins operations, as many as may be under way: of the transfer that was posted first, then of the next. Took they turns, those
+    /// that were posted together would end together, and the devices would have nothing to do until their callers post more.
     fn fill(&mut self) -> io::Result<()> {
-        let (mut idle, mut made) = (0, 0);
-        while idle < self.active.len()
-            && let Some(&slot) = self.free.last()
-            && let Some(mut posted) = self.active.pop_front()
-        {
-            match posted.next(&self.engine) {
-                Some(operation) => {
-                    idle = 0;
-                    self.free.pop();
-                    posted.under_way += 1;
-                    posted.begun.get_or_insert_with(now);
-                    self.engine.push(slot, &operation);
-                    self.slots[slot] = Some((posted.id, operation));
-                    made += operation.place.len;
+        let mut made = 0;
+        for posted in &mut self.active {
+            while let Some(&slot) = self.free.last()
+                && let Some(operation) = posted.next(&self.engine)
+            {
+                self.free.pop();
+                posted.under_way += 1;
+                posted.begun.get_or_insert_with(now);
+                self.engine.push(slot, &operation);
+                self.slots[slot] = Some((posted.id, operation));
+                made += operation.place.len;
+                if made >= STARTED_BYTES {
+                    made = 0;
+                    self.engine.start()?;
                 }
-                None => idle += 1,
-            }
-            self.active.push_back(posted);
-            if made >= STARTED_BYTES {
-                made = 0;
-                self.engine.start()?;
             }
         }
         if self.free.is_empty() {
@@ -206,7 +201,7 @@ impl Posted {
     fn next(&mut self, engine: &Engine) -> Option<Operation> {
         let len_max = |offset| engine.at_once(offset);
         let operation = if self.exhausted { None } else { self.plan.next(&mut self.cursor, len_max) };
-        // Seen now and not at its next turn, which may come after those of many others, so that its end is told in time.
+        // Seen now and not when it is asked for the next, for which there may be no slot for long, so that its end is told in time.
         self.exhausted |= self.plan.is_over(&self.cursor);
         operation
     }
