@@ -45,8 +45,8 @@ use work::{Posted, Work};
 
 /// Bytes of an operation, at most: several of a large copy are under way at once.
 const OPERATION_BYTES_MAX: usize = 1 << 20;
-/// Bytes of operations that are started together, about: the device begins with these while more are made. Small ones gain
-/// nothing by being started a few at a time.
+/// Operations that are started together, at most, and their bytes, about: the device begins with these while more are made.
+const STARTED_OPERATIONS: usize = 4;
 const STARTED_BYTES: usize = 512 << 10;
 
 /// How long a mover that is dropped waits for what is under way: a device that hangs must not keep who ends.

@@ -4,7 +4,7 @@ use super::operation::{Done, Operation};
 use super::plan::{Cursor, FilePlan};
 use super::prepared::FileSlot;
 use super::way::{Engine, FileWay};
-use super::{FileError, FileReport, STARTED_BYTES, Shared, lock, now};
+use super::{FileError, FileReport, STARTED_BYTES, STARTED_OPERATIONS, Shared, lock, now};
 use crate::event::TransferId;
 use std::collections::VecDeque;
 use std::io;
@@ -126,7 +126,7 @@ impl Work {
     /// Begins operations, as many as may be under way: of the transfer that was posted first, then of the next. Took they turns, those
     /// that were posted together would end together, and the devices would have nothing to do until their callers post more.
     fn fill(&mut self) -> io::Result<()> {
-        let mut made = 0;
+        let (mut made, mut bytes) = (0, 0);
         for posted in &mut self.active {
             while let Some(&slot) = self.free.last()
                 && let Some(operation) = posted.next(&self.engine)
@@ -136,9 +136,9 @@ impl Work {
                 posted.begun.get_or_insert_with(now);
                 self.engine.push(slot, &operation);
                 self.slots[slot] = Some((posted.id, operation));
-                made += operation.place.len;
-                if made >= STARTED_BYTES {
-                    made = 0;
+                (made, bytes) = (made + 1, bytes + operation.place.len);
+                if made == STARTED_OPERATIONS || bytes >= STARTED_BYTES {
+                    (made, bytes) = (0, 0);
                     self.engine.start()?;
                 }
             }
