@@ -261,7 +261,7 @@ impl Core {
         let size = self.config.layout.block_tokens;
         let chain = prefix(sequence, job.tokens, size);
         let cached = self.kv.cached_tokens(chain);
-        let loadable = self.kv.loadable_tokens(chain, cached);
+        let mut loadable = self.kv.loadable_tokens(chain, cached);
         if new {
             self.kv.count_lookups(chain, cached);
             seek::seek(&mut self.tiers, job.key, &sequence.chain[(loadable / size) as usize..]);
@@ -277,9 +277,10 @@ impl Core {
             return false;
         }
         let coming = self.loads.coming(chain, cached / size..loadable / size);
-        let (compute_s, load_s) = (self.rates.compute_s(cached..loadable), self.load_s(chain, loadable));
+        let (compute_s, mut load_s) = (self.rates.compute_s(cached..loadable), self.load_s(chain, loadable));
         // Until they meet, the prompt and what is loaded of it take room side by side.
-        let room = self.kv.has_room(if stage == Stage::Begun { missing } else { job.tokens + missing });
+        let own = if stage == Stage::Begun { 0 } else { job.tokens };
+        let room = self.kv.has_room(own + missing);
         let way = match Way::of(missing, self.config.scheduler.chunk_tokens, compute_s, load_s) {
             // What is read for another prompt is read once.
             _ if let Some((.., waits)) = coming => {
@@ -297,7 +298,11 @@ impl Core {
                 }
             }
             Way::Both if !room => Way::one(compute_s, load_s),
-            Way::Compute if room && self.rates.tries_slower() => Way::Both,
+            Way::Compute if self.rates.tries_slower() => {
+                loadable = self.loadable_beside(own, chain, cached, loadable);
+                load_s = self.load_s(chain, loadable);
+                if loadable > cached { Way::Both } else { Way::Compute }
+            }
             way => way,
         };
         if way == Way::Compute {
@@ -330,6 +335,17 @@ impl Core {
         // The end of the prefix first: where both are done at once, the prompt comes from the other side.
         self.read_all(now, key, reads.into_iter().rev());
         waits
+    }
+
+    /// Length in tokens of the prefix of `chain` to load beside `own` tokens of a prompt: all of the first `loadable`, or of what lacks
+    /// behind the first `cached` a half, a quarter, and so on, as there is room.
+    fn loadable_beside(&self, own: u32, chain: &[BlockHash], cached: u32, loadable: u32) -> u32 {
+        let size = self.config.layout.block_tokens;
+        let mut blocks = (loadable - cached) / size;
+        while blocks > 0 && !self.kv.has_room(own + blocks * size) {
+            blocks /= 2;
+        }
+        self.kv.loadable_tokens(&chain[..(cached / size + blocks) as usize], cached)
     }
 
     /// How long loading is predicted to take of what the device does not have of the first `tokens` positions of `chain`.

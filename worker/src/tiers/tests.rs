@@ -7,7 +7,7 @@ mod world;
 use super::*;
 use crate::inbox::Inbound;
 use domain::session::Failure;
-use world::{tokens, world, world_of};
+use world::{ELAPSED, tokens, world, world_of};
 
 /// Twelve seconds, of 16 blocks: long answers hold eleven to fourteen, and each prompt needs eleven.
 #[test]
@@ -73,6 +73,33 @@ fn who_waits_for_room_can_be_cancelled_and_ends_at_its_deadline_and_the_queue_ha
     world.end_reads(ReadEnd::Good);
     world.steps(2);
     assert_eq!((world.computed(3), world.ended()), (Some(1), vec![1, 3]));
+    world.check_idle();
+}
+
+#[test]
+fn a_tier_that_was_slow_once_is_tried_again_by_prompts_of_more_than_half_the_device() {
+    let held: Vec<_> = (0..3).map(|name| tokens(name, 41)).collect();
+    let mut world = world(16, &held);
+    // What computing takes.
+    world.submit(100, &tokens(100, 41), 1);
+    world.steps(2);
+    world.submit(1, &held[1], 1);
+    assert_eq!(world.reading(), [1], "nobody knows how fast it is");
+    world.now = world.now + 3 * ELAPSED;
+    world.end_reads(ReadEnd::Good);
+    world.steps(2);
+    for request in 2..20 {
+        world.submit(request, &held[request as usize % 3], 1);
+        // It takes eleven of the sixteen blocks, and lacks ten.
+        let reads = match request {
+            ..17 => 0,
+            17 => 5,
+            _ => 10,
+        };
+        assert_eq!(world.end_reads(ReadEnd::Good), reads, "request {request}");
+        world.steps(2);
+        assert_eq!(world.computed(request), Some(41 - reads as u32 * 4));
+    }
     world.check_idle();
 }
 

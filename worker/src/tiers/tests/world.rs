@@ -28,7 +28,7 @@ const SESSION: SessionId = SessionId(1);
 /// How often a step ends.
 const STEP: Duration = Duration::from_secs(1);
 /// How long it took, as the device says: any tier is faster.
-const ELAPSED: Duration = Duration::from_secs(1000);
+pub(super) const ELAPSED: Duration = Duration::from_secs(1000);
 
 /// Computes whatever it is asked for, and offers what others ask for.
 #[derive(Default)]
