@@ -26,3 +26,24 @@ unsafe impl Memory for PrivateMemory {
         self.0.len()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn large_memory_begins_with_a_huge_page_and_none_is_too_large_to_be_refused() {
+        const HUGE_PAGE: usize = 2 << 20;
+        for len in [1, 4096, HUGE_PAGE - 1, HUGE_PAGE, HUGE_PAGE + 1, 64 * 200_704] {
+            let memory = PrivateMemory::new(len).expect("there is memory");
+            assert_eq!(memory.len(), len);
+            assert!(len < HUGE_PAGE || memory.as_ptr().addr().is_multiple_of(HUGE_PAGE));
+            // SAFETY: the memory is that long, and nobody else has it.
+            unsafe {
+                assert_eq!(memory.as_ptr().read(), 0);
+                memory.as_ptr().add(len - 1).write(1);
+            }
+        }
+        assert!(PrivateMemory::new(usize::MAX).is_err());
+    }
+}

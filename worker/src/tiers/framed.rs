@@ -120,7 +120,7 @@ impl<S: Store> Framed<S> {
         memory: Arc<dyn Memory>,
         frame_bytes: usize,
     ) -> Self {
-        let state = State { free: (0..memory.len() / frame_bytes).collect(), ..State::default() };
+        let state = State { free: (0..memory.len() / frame_bytes).rev().collect(), ..State::default() };
         Self { name, records, ends: Ends::new(sink), inbox, store, memory, frame_bytes, state }
     }
 
