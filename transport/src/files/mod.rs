@@ -47,7 +47,7 @@ use work::{Posted, Work};
 const OPERATION_BYTES_MAX: usize = 1 << 20;
 /// Operations that are started together, at most, and their bytes, about: the device begins with these while more are made.
 const STARTED_OPERATIONS: usize = 4;
-const STARTED_BYTES: usize = 512 << 10;
+const STARTED_BYTES: usize = 1 << 20;
 
 /// How long a mover that is dropped waits for what is under way: a device that hangs must not keep who ends.
 const CLOSE_WAIT_MAX: Duration = Duration::from_secs(10);

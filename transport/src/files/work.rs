@@ -78,8 +78,7 @@ impl Work {
             self.carry_out();
             self.fill()?;
             if self.active.iter().any(Posted::is_finished) {
-                // Devices are busy while others are told: to wake those takes as long as some reads do.
-                self.engine.start()?;
+                self.keep_busy(&mut done)?;
                 self.end_finished();
             }
             if self.closed && self.active.is_empty() {
@@ -89,6 +88,24 @@ impl Work {
             self.shared.bell.sleep(|wait| engine.turn(wait, &mut done))?;
             done.drain(..).for_each(|done| self.done(done));
         }
+    }
+
+    /// Starts what is queued, and what there is room for since more ended, as long as that goes on, but no more than may be under way: to wake
+    /// those who are told of ends takes as long as some reads do, and a device ends many together, of which the first wakes this thread.
+    fn keep_busy(&mut self, done: &mut Vec<Done>) -> io::Result<()> {
+        let mut ended = 0;
+        while ended < self.slots.len() {
+            self.engine.turn(false, done)?;
+            if done.is_empty() {
+                return Ok(());
+            }
+            ended += done.len();
+            done.drain(..).for_each(|done| self.done(done));
+            // Who posted while there was no room rang no bell.
+            self.carry_out();
+            self.fill()?;
+        }
+        self.engine.start()
     }
 
     /// Does what others asked for.
