@@ -6,15 +6,16 @@
 //!
 //! A helper that looks for work spins for some microseconds, since between two operations of a step there is almost
 //! nothing, and then sleeps. The leader waits only for helpers that have entered the work: one that the system did not
-//! wake in time holds up nobody.
+//! wake in time holds up nobody. One that it wakes on the leader's processor goes to another one, and may be moved from there as
+//! the system likes.
 
-use super::numa::settle;
+use super::numa::{leave, processor, settle};
 use super::places::Place;
 use crate::clock::now;
 use std::cell::UnsafeCell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread::{JoinHandle, Thread};
 use std::time::Duration;
 
@@ -55,6 +56,8 @@ struct Shared {
     ended: AtomicBool,
     /// Which helpers sleep.
     asleep: Vec<AtomicBool>,
+    /// Processor on which the leader woke a helper last.
+    leader_at: AtomicUsize,
 }
 
 /// The tasks from the low half of a word up to its high half, so that both ends move at once. Alone in its cache lines.
@@ -116,6 +119,7 @@ impl Crew {
             panicked: AtomicBool::new(false),
             ended: AtomicBool::new(false),
             asleep: (0..helpers).map(|_| AtomicBool::new(false)).collect(),
+            leader_at: AtomicUsize::new(0),
         });
         let mut crew = Self { shared: shared.clone(), helpers: Vec::with_capacity(helpers) };
         for (index, place) in places.into_iter().skip(1).enumerate() {
@@ -152,6 +156,7 @@ impl Crew {
         shared.gate.store((number << NUMBER_SHIFT) | OPEN, Ordering::SeqCst);
         for (asleep, (_, thread)) in shared.asleep.iter().zip(&self.helpers).take(tasks - 1) {
             if asleep.swap(false, Ordering::SeqCst) {
+                shared.leader_at.store(processor(), Ordering::Relaxed);
                 thread.unpark();
             }
         }
@@ -253,6 +258,7 @@ impl Shared {
             let entered = self.try_enter(seen);
             if entered.is_none() && !self.ended.load(Ordering::SeqCst) {
                 std::thread::park();
+                leave(self.leader_at.load(Ordering::Relaxed));
             }
             self.asleep[index].store(false, Ordering::SeqCst);
             if entered.is_some() {

@@ -3,7 +3,7 @@
 //! Nothing depends on an answer but speed: what the system refuses, as containers may, is told once and left.
 
 use super::places::{Host, PROCESSORS_MAX, Place};
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 use std::fs;
 use std::io;
 use std::sync::Once;
@@ -29,6 +29,26 @@ pub(super) fn settle(place: &Place) {
     place.iter().for_each(|&processor| set.set(processor));
     if let Err(error) = sched_setaffinity(None, &set) {
         TOLD.call_once(|| tracing::warn!(%error, "threads do not stay on their processors: the system refuses"));
+    }
+}
+
+/// The processor that the calling thread runs on now.
+pub(super) fn processor() -> usize {
+    sched_getcpu()
+}
+
+/// Moves the calling thread elsewhere, if it runs on that processor and may run on others, and lets it run on all of them again: some
+/// systems wake threads that shall work side by side on one processor while another one sleeps, and part them only after milliseconds.
+pub(super) fn leave(processor: usize) {
+    if sched_getcpu() != processor {
+        return;
+    }
+    let Ok(allowed) = sched_getaffinity(None) else { return };
+    let mut others = allowed;
+    others.unset(processor);
+    if others.count() > 0 && sched_setaffinity(None, &others).is_ok() {
+        // It was allowed a moment ago; where it is not any more, the system has put the thread elsewhere by itself.
+        let _ = sched_setaffinity(None, &allowed);
     }
 }
 
@@ -73,6 +93,24 @@ mod tests {
         })
         .join()
         .expect("it stays there");
+    }
+
+    #[test]
+    fn a_thread_leaves_a_processor_and_may_come_back() {
+        std::thread::spawn(|| {
+            let may = || sched_getaffinity(None).expect("a thread may know its own");
+            let before = may();
+            for _ in 0..20 {
+                leave(processor());
+                assert_eq!(may(), before);
+            }
+            let one = sched_getcpu();
+            settle(&vec![one]);
+            leave(one);
+            assert_eq!(sched_getcpu(), one, "it has no other one");
+        })
+        .join()
+        .expect("it runs on");
     }
 
     #[test]
