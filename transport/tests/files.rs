@@ -29,8 +29,13 @@ struct Bench {
 impl Bench {
     /// A mover with `units` of files and of memory.
     fn new(io_uring: bool, files: usize, stripe: u64, units: u64) -> Self {
+        Self::deep(4, io_uring, files, stripe, units)
+    }
+
+    /// The same with so many operations under way.
+    fn deep(depth: u32, io_uring: bool, files: usize, stripe: u64, units: u64) -> Self {
         let (sender, ends) = sync_channel(64);
-        let config = FileConfig { name: "test".to_owned(), depth: 4, posted_max: POSTED_MAX, io_uring };
+        let config = FileConfig { name: "test".to_owned(), depth, posted_max: POSTED_MAX, io_uring };
         let mover =
             FileMover::start(config, Box::new(move |end| sender.try_send(end).expect("few end"))).expect("it starts");
         let folder = tempfile::tempdir().expect("a folder");
@@ -168,6 +173,24 @@ fn several_transfers_are_under_way_and_each_ends_once() {
         let copies: Vec<_> = (0..64).map(|unit| (63 - unit, unit)).collect();
         bench.done(vec![bench.batch(Direction::Read, 1, &copies)]);
         assert_eq!((0..64).map(|unit| bench.unit(unit)).collect::<Vec<_>>(), (100..164).rev().collect::<Vec<_>>());
+    });
+}
+
+#[test]
+fn nobody_who_posts_while_all_is_taken_is_forgotten() {
+    both(|io_uring| {
+        for depth in [1, 2] {
+            let bench = Bench::deep(depth, io_uring, 1, 4, 4);
+            let post = |unit: u64| bench.post(vec![bench.batch(Direction::Write, 1, &[(unit, unit)])]);
+            // One more than there is room for, always: it is posted without a ring of the bell, or as room is made.
+            (0..=u64::from(depth)).for_each(|unit| {
+                post(unit);
+            });
+            for n in 0..1000 {
+                bench.ended().result.expect("it succeeds");
+                post(n % 4);
+            }
+        }
     });
 }
 
