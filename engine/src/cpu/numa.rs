@@ -46,8 +46,16 @@ pub(super) fn leave(processor: usize) {
     let Ok(allowed) = sched_getaffinity(None) else { return };
     let mut others = allowed;
     others.unset(processor);
-    if others.count() > 0 && sched_setaffinity(None, &others).is_ok() {
-        // It was allowed a moment ago; where it is not any more, the system has put the thread elsewhere by itself.
+    if others.count() == 0 || sched_setaffinity(None, &others).is_err() {
+        return;
+    }
+    // All that the host could have: the system takes those of the process's cpuset, and goes on to when that changes. Where somebody asked
+    // for fewer than those, as `taskset` and `settle` do, it is told so.
+    let mut every = CpuSet::new();
+    (0..PROCESSORS_MAX).for_each(|processor| every.set(processor));
+    let is_back = sched_setaffinity(None, &every).is_ok() && sched_getaffinity(None) == Ok(allowed);
+    if !is_back {
+        // They were allowed a moment ago; where they are not any more, the system has put the thread elsewhere by itself.
         let _ = sched_setaffinity(None, &allowed);
     }
 }
@@ -104,10 +112,16 @@ mod tests {
                 leave(processor());
                 assert_eq!(may(), before);
             }
-            let one = sched_getcpu();
+            // As after a `taskset`: it does not get more back than it had.
+            let given: Vec<_> = (0..PROCESSORS_MAX).filter(|&it| before.is_set(it)).take(2).collect();
+            settle(&given);
+            let before = may();
+            leave(processor());
+            assert_eq!(may(), before);
+            let one = processor();
             settle(&vec![one]);
             leave(one);
-            assert_eq!(sched_getcpu(), one, "it has no other one");
+            assert_eq!((processor(), may().count()), (one, 1), "it has no other one");
         })
         .join()
         .expect("it runs on");
