@@ -211,8 +211,10 @@ impl FileMover {
 
     /// Registers memory that transfers may read and write. Done once, at start; it stays mapped as long as the mover lives.
     pub fn register(&self, memory: Arc<dyn Memory>) -> RegionId {
-        let id = lock(&self.shared.memory).add(memory.clone());
-        self.shared.order(|orders| orders.registered.push((id, memory)));
+        let (id, is_ours) = (lock(&self.shared.memory).add(memory.clone()), memory.device().is_none());
+        if is_ours {
+            self.shared.order(|orders| orders.registered.push((id, memory)));
+        }
         id
     }
 

@@ -52,6 +52,9 @@ pub enum FilePrepareError {
     /// Memory that was never registered.
     #[error("the mover has no memory {0:?}")]
     NoMemory(RegionId),
+    /// Memory of a device, which neither the system nor this process reads or writes.
+    #[error("the memory {0:?} is a device's: files are read into the host's")]
+    Device(RegionId),
     /// A copy that leaves its files or its memory.
     #[error("the copy of {len} bytes at {} of the files and {} of the memory leaves them", copy.file, copy.memory)]
     OutOfBounds {
@@ -102,6 +105,9 @@ impl Run {
         memory: Arc<dyn Memory>,
     ) -> Result<Self, FilePrepareError> {
         let FileBatch { direction, memory: region, len, mut copies, .. } = batch;
+        if memory.device().is_some() {
+            return Err(FilePrepareError::Device(region));
+        }
         let inside = |offset: u64, bytes: u64| offset.checked_add(len as u64).is_some_and(|end| end <= bytes);
         let base = memory.as_ptr() as u64;
         for &copy in &copies {

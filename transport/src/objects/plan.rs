@@ -76,6 +76,9 @@ pub enum ObjectPrepareError {
     /// Memory that was never registered.
     #[error("the mover has no memory {0:?}")]
     NoMemory(RegionId),
+    /// Memory of a device, which this process neither reads nor writes.
+    #[error("the memory {0:?} is a device's: objects are read into the host's")]
+    Device(RegionId),
     /// A piece that leaves its memory, or any object there can be.
     #[error("{piece:?} leaves the memory or the object")]
     OutOfBounds {
@@ -108,7 +111,10 @@ impl ObjectPlan {
         part_bytes: usize,
         memory: impl Fn(RegionId) -> Option<Arc<dyn Memory>>,
     ) -> Result<Self, ObjectPrepareError> {
-        let registered = |region| memory(region).ok_or(ObjectPrepareError::NoMemory(region));
+        let registered = |region| {
+            let memory = memory(region).ok_or(ObjectPrepareError::NoMemory(region))?;
+            if memory.device().is_some() { Err(ObjectPrepareError::Device(region)) } else { Ok(memory) }
+        };
         let (key, plan) = match work {
             ObjectWork::Read { key, memory, pieces } => {
                 let memory = registered(memory)?;
@@ -193,7 +199,26 @@ fn cut(pieces: Vec<ObjectPiece>, part_bytes: usize) -> Vec<ObjectPiece> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory::DeviceMemory;
     use crate::sealed::SealedMemory;
+
+    /// Memory of a device.
+    struct Elsewhere;
+
+    // SAFETY: it is said to be a device's, so nobody touches what is at its address.
+    unsafe impl Memory for Elsewhere {
+        fn as_ptr(&self) -> *mut u8 {
+            std::ptr::without_provenance_mut(1 << 20)
+        }
+
+        fn len(&self) -> usize {
+            100
+        }
+
+        fn device(&self) -> Option<DeviceMemory<'_>> {
+            Some(DeviceMemory::Peer)
+        }
+    }
 
     fn piece(object: u64, memory: u64, len: usize) -> ObjectPiece {
         ObjectPiece { object, memory, len }
@@ -244,5 +269,9 @@ mod tests {
         }
         let nowhere = ObjectWork::Write { key: "a".to_owned(), memory: RegionId(1), range: 0..1 };
         assert_eq!(prepared(nowhere), Err(ObjectPrepareError::NoMemory(RegionId(1))));
+        for work in [read(&[piece(0, 0, 1)]), write(0..1)] {
+            let refused = ObjectPlan::new(work, 40, |_| Some(Arc::new(Elsewhere)));
+            assert_eq!(refused.err(), Some(ObjectPrepareError::Device(RegionId(0))));
+        }
     }
 }
