@@ -1,18 +1,18 @@
 //! Blocks that this process writes to files or objects and reads again.
 //!
-//! Memory is as large as what is in flight, and used again and again, like the frames of a tier: so caches hold it as they do
-//! there. So it cannot be compared as a whole after a pass. In the first pass, which does not count, each block is full of bytes of its
+//! Memory is as large as what is in flight, used again and again, and of this process alone, like the frames of a tier: so caches and huge pages
+//! hold it as they do there. So it cannot be compared as a whole after a pass. In the first pass, which does not count, each block is full of bytes of its
 //! own, and all of them are compared when it was read. In those that count, its first and its last word say which block and
 //! which pass it is of; they are compared, and cleared for the next block, as soon as it was read.
 
 use crate::error::HaulError;
-use crate::pool::{Pool, word};
+use crate::pool::word;
 use crate::report::{READ, Row, WRITE};
 use crate::settings::{Cell, Over, Settings};
 use crate::turns::{Passes, Turns, now};
 use std::sync::Arc;
 use std::time::Duration;
-use transport::{Direction, Memory, SealedMemory};
+use transport::{Direction, Memory, PrivateMemory};
 
 /// Bytes of a word.
 const WORD: usize = 8;
@@ -37,7 +37,7 @@ pub(crate) trait Storage {
 pub(crate) struct Own {
     cell: Cell,
     passes: usize,
-    memory: Pool,
+    memory: Arc<PrivateMemory>,
     /// In the order in which they are written and read.
     blocks: Vec<usize>,
 }
@@ -56,12 +56,12 @@ impl Own {
     /// Of the pool's blocks, no more than `blocks_max`, drawn at random: a device must not guess which one comes next. They are
     /// the same in every run. Errors: of the system.
     pub(crate) fn new(settings: &Settings, cell: Cell, blocks_max: usize) -> Result<Self, HaulError> {
-        let memory = Arc::new(SealedMemory::new("haul", cell.bytes * cell.batch * cell.in_flight)?);
+        let memory = Arc::new(PrivateMemory::new(cell.bytes * cell.batch * cell.in_flight)?);
         let blocks = draw(settings.pool_bytes / cell.bytes, blocks_max);
         Ok(Self { cell, passes: settings.passes, memory, blocks })
     }
 
-    pub(crate) fn memory(&self) -> Pool {
+    pub(crate) fn memory(&self) -> Arc<PrivateMemory> {
         self.memory.clone()
     }
 
@@ -229,7 +229,7 @@ mod tests {
 
     /// Blocks in the memory of this process.
     struct Kept {
-        memory: Pool,
+        memory: Arc<PrivateMemory>,
         bytes: usize,
         fault: Fault,
         pass: RefCell<usize>,
@@ -277,7 +277,7 @@ mod tests {
 
     fn check(fault: Fault, is_right: bool) {
         let cell = Cell { bytes: 64, batch: 2, in_flight: 3 };
-        let memory = Arc::new(SealedMemory::new("test", 1 << 12).expect("memory"));
+        let memory = Arc::new(PrivateMemory::new(1 << 12).expect("memory"));
         let own = Own { cell, passes: 2, memory: memory.clone(), blocks: draw(50, 50) };
         let (pass, blocks) = (RefCell::default(), RefCell::default());
         let storage = Kept { memory, bytes: cell.bytes, fault, pass, blocks };
