@@ -3,6 +3,7 @@
 
 use crate::asks::{Ask, check_all};
 use crate::disk::{ASKS, BLOCK_TOKENS, SMALL, TOKENS, asks, expected, round};
+use crate::models::Folder;
 use crate::server::{Server, until};
 use crate::store::{BUCKET, Store};
 use serde_json::json;
@@ -93,6 +94,61 @@ fn workers_share_a_store_that_may_die_and_return() {
     assert_eq!(fresh.whole(&second).0, fresh.whole(&first).0);
     until("writes to the new store", || (moved(&second, "written") > written).then_some(()));
     second.settled();
+}
+
+/// Prompts of which the first blocks are on the device, and the next ones only in another worker's memory, only on disk, and only in the store.
+#[test]
+fn one_prompt_comes_from_every_place_at_once() {
+    const PROMPTS: u32 = 6;
+    // How many of its blocks each place has, all from the first one on.
+    const ON_DEVICE: u32 = 2;
+    const IN_MEMORY: u32 = 4;
+    const ON_DISK: u32 = 6;
+    let first = |ask: &Ask, blocks: u32| {
+        let mut body = ask.body.clone();
+        body["prompt"].as_array_mut().expect("it is of tokens").truncate((blocks * BLOCK_TOKENS + 1) as usize);
+        Ask { path: ask.path, body }
+    };
+    let prompts = || asks().into_iter().take(PROMPTS as usize);
+    let expected = expected(&FLAGS);
+    let (folder, memory, store) = (Folder::new("every-place"), Folder::in_memory("every-place"), Store::start());
+    let (disks, slabs) = (folder.path("tier"), memory.path("slabs"));
+    std::fs::create_dir(&disks).expect("a folder for the tier");
+    let disk =
+        [("BATON_DISK__FOLDERS", disks.as_str()), ("BATON_DISK__BYTES", "64MiB"), ("BATON_DISK__WRITE", "through")];
+    let host = [("BATON_HOST__BYTES", "64MiB"), ("BATON_HOST__FOLDER", slabs.as_str())];
+    let until_held = |server: &Server, tier: &str, blocks: u32| {
+        let held = || server.metrics().sum("baton_tier_records", &[("tier", tier), ("state", "held")]);
+        until("blocks in a tier", || (held() >= f64::from(PROMPTS * blocks)).then_some(()));
+    };
+
+    let server = start(&store, &[]);
+    prompts().zip(&expected).for_each(|(ask, expected)| assert_eq!(&ask.whole(&server).0, expected));
+    until_held(&server, "object", TOKENS / BLOCK_TOKENS);
+    drop(server);
+    for (tier, environment, blocks) in [("disk", &disk[..], ON_DISK), ("host", &host, IN_MEMORY)] {
+        let server = Server::start_with(&FLAGS, environment);
+        prompts().for_each(|ask| drop(first(&ask, blocks).whole(&server)));
+        until_held(&server, tier, blocks);
+    }
+
+    let server = start(&store, &[&disk[..], &host].concat());
+    until_held(&server, "neighbours", IN_MEMORY);
+    until_held(&server, "object", TOKENS / BLOCK_TOKENS);
+    let places = ["device", "neighbours", "disk", "object"];
+    let came = || {
+        let metrics = server.settled();
+        places.map(|place| metrics.sum("baton_prompt_source_tokens_sum", &[("source", place)]))
+    };
+    // Where a place turns out to be slower than computing, later prompts compute what it has.
+    let mut from_all = 0;
+    for (ask, expected) in prompts().zip(&expected) {
+        first(&ask, ON_DEVICE).whole(&server);
+        let before = came();
+        assert_eq!(&ask.whole(&server).0, expected, "{ask:?}");
+        from_all += u32::from(came().iter().zip(before).all(|(now, before)| *now > before));
+    }
+    assert!(from_all > 0, "no prompt came from all of {places:?}: {:?} in all", came());
 }
 
 /// Objects that a worker remembers here: fewer than there are, and more than three prompts have.
