@@ -60,6 +60,9 @@ fn run(cli: Cli) -> Result<(), CommandError> {
 /// The settings of a command that serves; the log is open from here on.
 fn begin(flags: Flags) -> Result<Config, CommandError> {
     let config = config::load(&flags)?.checked()?;
+    if flags.until_closed {
+        run::end_with_input();
+    }
     let log = &config.log;
     let timeline = (!log.timeline.is_empty()).then_some(Path::new(&log.timeline));
     telemetry::logging::init(&log.level, log.format.into(), output::stderr_is_terminal(), timeline)

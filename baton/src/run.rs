@@ -16,6 +16,7 @@ mod worker;
 
 pub(crate) use router::router;
 pub(crate) use serve::serve;
+pub(crate) use shutdown::end_with_input;
 pub(crate) use worker::worker;
 
 use domain::session::Role;

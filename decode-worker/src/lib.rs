@@ -106,6 +106,7 @@ impl Role for Decode {
     }
 
     fn peer_lost(&mut self, core: &mut Core, now: Time, peer: WorkerId) {
+        self.offers.reader_lost(core, peer);
         self.fetches.owner_lost(core, now, peer);
     }
 

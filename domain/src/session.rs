@@ -70,6 +70,11 @@ pub enum ToWorker {
     Hello(RouterHello),
     /// That the router knows the cluster's secret. Nothing is taken from it before.
     Proof([u8; 32]),
+    /// The router, which proved itself, does without this worker, since it does not belong to the others. Nothing follows.
+    Refused {
+        /// Why, and what mends it, for people.
+        why: String,
+    },
     /// A sign of life; the worker's is its answer.
     Heartbeat,
     /// Another worker is there, in this life and at this place.
@@ -97,6 +102,7 @@ impl ToWorker {
         match self {
             ToWorker::Hello(_) => "hello",
             ToWorker::Proof(_) => "proof",
+            ToWorker::Refused { .. } => "refused",
             ToWorker::Heartbeat => "heartbeat",
             ToWorker::Peer(_) => "peer",
             ToWorker::Migrate(_) => "migrate",

@@ -18,7 +18,7 @@ pub use seeds::seeds;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All of them.
-pub const TARGETS: [Target; 17] = [
+pub const TARGETS: [Target; 19] = [
     ("config", targets::config),
     ("control", targets::control),
     ("control_ends", targets::control_ends),
@@ -27,6 +27,8 @@ pub const TARGETS: [Target; 17] = [
     ("handoff", targets::handoff),
     ("metadata", targets::metadata),
     ("rdma_exchange", targets::rdma_exchange),
+    ("rdma_owner", targets::rdma_owner),
+    ("rdma_reader", targets::rdma_reader),
     ("record_header", targets::record_header),
     ("request", targets::request),
     ("safetensors", targets::safetensors),

@@ -54,6 +54,7 @@ fn session() -> Vec<Vec<u8>> {
         ToWorker::Hello(RouterHello { protocol: 1, router: 2, nonce: [3; 32] }),
         ToWorker::Submit(submit),
         ToWorker::Cancel { request: RequestId(1), epoch: Epoch(2), choice: Some(Choice(3)) },
+        ToWorker::Refused { why: "why".to_owned() },
         ToWorker::Heartbeat,
     ];
     let from_worker = [FromWorker::Heartbeat];

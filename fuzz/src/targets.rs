@@ -15,7 +15,9 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
-pub use transport::fuzzing::{control, control_ends, metadata, rdma_exchange, tcp_owner, tcp_reader, tcp_wire};
+pub use transport::fuzzing::{
+    control, control_ends, metadata, rdma_exchange, rdma_owner, rdma_reader, tcp_owner, tcp_reader, tcp_wire,
+};
 
 /// Frames of a session, from either end.
 pub fn session(bytes: &[u8]) {

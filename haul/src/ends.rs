@@ -33,9 +33,19 @@ pub struct Owner {
 
 /// Becomes the owner of a pool of so many bytes. Errors: of the system.
 pub fn own(pool_bytes: usize, listen: ListenConfig, trust: &Trust) -> io::Result<Owner> {
-    let agent = Agent::start(&Hub::new(), config(OWNER, listen, trust), ProgressWord::new(), Box::new(|_| true))?;
+    own_beside(&Hub::new(), pool_bytes, listen, trust)
+}
+
+/// An owner that agents of the same hub reach within this process.
+pub(crate) fn own_beside(hub: &Hub, pool_bytes: usize, listen: ListenConfig, trust: &Trust) -> io::Result<Owner> {
+    let agent = Agent::start(hub, config(OWNER, listen, trust), ProgressWord::new(), Box::new(|_| true))?;
     agent.register(pool(pool_bytes)?);
     Ok(Owner { agent })
+}
+
+/// What an agent listens on whose peers are all of this process.
+pub(crate) fn nowhere() -> ListenConfig {
+    ListenConfig { bind: String::new(), advertise: String::new() }
 }
 
 impl Owner {
@@ -60,8 +70,14 @@ pub(crate) struct Reads<'a> {
 }
 
 impl Reader {
-    /// Connects the owner over this and nothing else. Errors: it cannot be reached so.
-    pub(crate) fn connect(over: Wire, settings: &Settings, owner: &Place, pool: Pool) -> Result<Self, HaulError> {
+    /// Connects the owner over this and nothing else, from `hub`. Errors: it cannot be reached so.
+    pub(crate) fn connect(
+        hub: &Hub,
+        over: Wire,
+        settings: &Settings,
+        owner: &Place,
+        pool: Pool,
+    ) -> Result<Self, HaulError> {
         let (sender, events) = sync_channel(1);
         let listen = ListenConfig { bind: "127.0.0.1:0".to_owned(), advertise: String::new() };
         let mut config = AgentConfig { lanes: vec![over.lane], ..config(READER, listen, &settings.trust) };
@@ -74,7 +90,7 @@ impl Reader {
             }
             true
         };
-        let agent = Agent::start(&Hub::new(), config, ProgressWord::new(), Box::new(sink))?;
+        let agent = Agent::start(hub, config, ProgressWord::new(), Box::new(sink))?;
         let bytes = pool.len();
         agent.register(pool);
         let Place { process, unix, tcp } = owner.clone();

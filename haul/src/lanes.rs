@@ -1,8 +1,7 @@
 //! The lanes of this host, one by one: what each costs between two processes, or why it cannot be had.
 
-use crate::ends::{LIFE, OWNER, PATIENCE, READER, config};
+use crate::ends::{LIFE, OWNER, PATIENCE, READER, config, nowhere, own_beside};
 use crate::error::HaulError;
-use crate::pool::pool;
 use crate::settings::{Place, Trust};
 use domain::ProgressWord;
 use domain::session::{PeerAddress, PeerInfo, Role};
@@ -47,11 +46,9 @@ pub fn lanes(owner: &Place) -> Result<Vec<LaneOfHost>, HaulError> {
 }
 
 fn within_this_process() -> Result<LaneStatus, HaulError> {
-    let (hub, listen) = (Hub::new(), ListenConfig { bind: String::new(), advertise: String::new() });
-    let owner = Agent::start(&hub, config(OWNER, listen, &Trust::default()), ProgressWord::new(), Box::new(|_| true))?;
-    owner.register(pool(LOCAL_BYTES)?);
-    let PeerAddress { process, unix, tcp } = owner.address();
-    connect(&hub, vec![Lane::Local], &Place { process, unix, tcp })
+    let hub = Hub::new();
+    let owner = own_beside(&hub, LOCAL_BYTES, nowhere(), &Trust::default())?;
+    connect(&hub, vec![Lane::Local], &owner.place())
 }
 
 /// Connects the owner by the best of `lanes`.

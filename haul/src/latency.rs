@@ -20,7 +20,7 @@ const REPEATS: usize = 4000;
 const PATIENCE: Duration = Duration::from_secs(10);
 const OWNER: WorkerId = WorkerId(0);
 
-/// Two agents that are to each other as those of two processes, so that wake-ups can be timed by one clock.
+/// Two agents that are to each other as those of two processes, but over `local`, so that wake-ups can be timed by one clock.
 struct Pair {
     reader: Agent,
     events: Receiver<AgentEvent>,
@@ -38,11 +38,13 @@ impl Pair {
             config
         };
         let word = ProgressWord::new();
-        let owner = Agent::start(&Hub::new(), config(0), word.clone(), Box::new(|_| true))?;
+        let hub = Hub::new();
+        let owner = Agent::start(&hub, config(0), word.clone(), Box::new(|_| true))?;
         owner.register(pool(POOL_BYTES)?);
         let (sender, events) = sync_channel(8);
         let sink = move |event| sender.try_send(event).is_ok();
-        let reader = Agent::start(&Hub::new(), config(1), ProgressWord::new(), Box::new(sink))?;
+        let hub = if lane == Lane::Local { hub } else { Hub::new() };
+        let reader = Agent::start(&hub, config(1), ProgressWord::new(), Box::new(sink))?;
         reader.register(pool(POOL_BYTES)?);
         let (incarnation, address) = (Incarnation(1), owner.address());
         reader.introduce(PeerInfo { id: OWNER, incarnation, name: "w0".to_owned(), role: Role::Prefill, address });

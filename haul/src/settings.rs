@@ -16,7 +16,7 @@ const BLOCK_BYTES_MIN: usize = 64;
 /// Over what blocks go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Over {
-    /// A lane to another process, whose memory is read.
+    /// A lane to another process, whose memory is read; over `local` to another memory of this one.
     Peer(Wire),
     /// Files of this host, which are written and read.
     File,
@@ -189,7 +189,8 @@ impl Settings {
             return refuse(format!("--sizes {bytes}: multiples of {BLOCK_BYTES_MIN} bytes"));
         }
         if let Some(bytes) = self.sizes.iter().find(|bytes| !pool.is_multiple_of(**bytes)) {
-            return refuse(format!("--pool {pool} is no multiple of blocks of {bytes} bytes"));
+            let next = pool.next_multiple_of(*bytes);
+            return refuse(format!("--pool {pool} is no multiple of blocks of {bytes} bytes; {next} is the next one"));
         }
         let unaligned = |bytes: &&usize| !bytes.is_multiple_of(FILE_ALIGN as usize);
         if let Some(bytes) = self.sizes.iter().find(unaligned).filter(|_| self.over.contains(&Over::File)) {

@@ -1,6 +1,6 @@
 //! The sweep: every lane by every cell, beside the machine's limits.
 
-use crate::ends::{Reader, Reads};
+use crate::ends::{Owner, Reader, Reads, nowhere, own_beside};
 use crate::error::HaulError;
 use crate::files::{FILE_BLOCKS_MAX, RunFiles};
 use crate::objects::{OBJECTS_MAX, Objects};
@@ -12,7 +12,7 @@ use crate::turns::Passes;
 use crate::{latency, stream};
 use std::collections::BTreeSet;
 use std::time::Instant;
-use transport::Memory;
+use transport::{Hub, Lane, Memory};
 
 /// How far a run is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,7 +36,7 @@ struct Sweep<'a> {
     notes: Vec<String>,
 }
 
-/// Measures reads from `owner`, and the limits of this machine where `limits` says so: they mean nothing beside an owner of
+/// Measures reads from `owner`, which the lane `local` does not need, and the limits of this machine where `limits` says so: they mean nothing beside an owner of
 /// another. Writes and reads files and objects, which no owner has. Errors: [`HaulError`].
 pub fn sweep(
     settings: &Settings,
@@ -51,7 +51,6 @@ pub fn sweep(
     let total = settings.over.iter().map(of).sum::<usize>() + sizes.len() + usize::from(!sizes.is_empty());
     let mut sweep = Sweep { settings, cells, progress, done: 0, total, rows: Vec::new(), notes: Vec::new() };
     if !wires.is_empty() {
-        let owner = owner.ok_or_else(|| HaulError::Owner("is not known".to_owned()))?;
         let ours = pool(settings.pool_bytes)?;
         sweep.limits(&sizes, &ours)?;
         wires.iter().try_for_each(|&wire| sweep.peer(wire, owner, &ours))?;
@@ -102,8 +101,16 @@ impl Sweep<'_> {
         Ok(())
     }
 
-    fn peer(&mut self, wire: Wire, owner: &Place, ours: &Pool) -> Result<(), HaulError> {
-        let reader = Reader::connect(wire, self.settings, owner, ours.clone())?;
+    fn peer(&mut self, wire: Wire, owner: Option<&Place>, ours: &Pool) -> Result<(), HaulError> {
+        let hub = Hub::new();
+        // Where it is this process, for as long as it is read.
+        let own = match wire.lane {
+            Lane::Local => Some(own_beside(&hub, self.settings.pool_bytes, nowhere(), &self.settings.trust)?),
+            _ => None,
+        };
+        let owner = own.as_ref().map(Owner::place).or_else(|| owner.cloned());
+        let owner = owner.ok_or_else(|| HaulError::Owner("is not known".to_owned()))?;
+        let reader = Reader::connect(&hub, wire, self.settings, &owner, ours.clone())?;
         for cell in self.cells(Over::Peer(wire)) {
             self.part(format!("{wire}, blocks of {}", cell.bytes));
             let row = measure(self.settings, &reader, wire, cell, ours)?;

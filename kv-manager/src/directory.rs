@@ -19,6 +19,21 @@ impl<V> Default for Directory<V> {
 }
 
 impl<V> Directory<V> {
+    /// What an identity takes that is in: in a map that is half full.
+    const ENTRY_BYTES: usize = 2 * size_of::<(BlockHash, V)>();
+    /// What one takes of which nobody was told yet that it came or went: in a tree that is half full.
+    const CHANGED_BYTES: usize = 2 * size_of::<BlockHash>();
+
+    /// Bytes that it takes, about.
+    pub(crate) fn bytes(&self) -> usize {
+        Self::ENTRY_BYTES * self.entries.len() + Self::CHANGED_BYTES * self.changed.len()
+    }
+
+    /// Bytes that one takes at most in which there is room for so many.
+    pub(crate) fn bytes_max(room: usize) -> usize {
+        (Self::ENTRY_BYTES + 2 * Self::CHANGED_BYTES) * room
+    }
+
     pub(crate) fn get(&self, hash: &BlockHash) -> Option<&V> {
         self.entries.get(hash)
     }
@@ -56,11 +71,6 @@ impl<V> Directory<V> {
     /// The identities that changed, sorted.
     pub(crate) fn changed(&self) -> impl Iterator<Item = BlockHash> {
         self.changed.iter().copied()
-    }
-
-    /// Identities that wait to be taken.
-    pub(crate) fn changes(&self) -> usize {
-        self.changed.len()
     }
 
     /// Takes so many of the identities that changed, at most.

@@ -90,6 +90,16 @@ impl PrefixIndex {
         self.groups[usize::from(group.0)].len()
     }
 
+    /// Bytes that it takes, about.
+    pub(crate) fn bytes(&self) -> usize {
+        self.groups.iter().map(Directory::bytes).sum()
+    }
+
+    /// What that may become over pools of so many blocks in all.
+    pub(crate) fn bytes_max(blocks: usize) -> usize {
+        Directory::<BlockId>::bytes_max(blocks)
+    }
+
     /// Whether the identity is held.
     pub(crate) fn held(&self, hash: &BlockHash) -> bool {
         self.counting.iter().all(|&group| self.groups[group].contains_key(hash))

@@ -105,10 +105,16 @@ impl KvManager {
         self.usable_blocks(chain, None) * self.config.block_tokens
     }
 
-    /// Whether a prompt of so many tokens could be opened now though nothing of it were cached.
-    pub fn has_room(&self, tokens: u32) -> bool {
-        let blocks = tokens.div_ceil(self.config.block_tokens).saturating_add(self.config.reserve_blocks);
-        self.pools.iter().all(|pool| blocks <= pool.available())
+    /// Whether so many more tokens could have slots now in a sequence that takes over what is cached of `chain`: of that nothing
+    /// is given up for them.
+    pub fn has_room(&self, chain: &[BlockHash], tokens: u32) -> bool {
+        let size = self.config.block_tokens;
+        let blocks = tokens.div_ceil(size).saturating_add(self.config.reserve_blocks);
+        let hit = self.usable_blocks(chain, None);
+        self.groups().zip(&self.config.groups).all(|(group, config)| {
+            let idle = self.idle(group, chain_range(chain, config.first_needed(hit * size, size), hit));
+            blocks.saturating_add(idle) <= self.pools[at(group)].available()
+        })
     }
 
     /// Whether the sequence is open.
@@ -142,11 +148,8 @@ impl KvManager {
         // With no sequence open there is nobody to keep a reserve for, and a large prompt could wait for ever.
         let reserve = if self.sequences.is_empty() { 0 } else { self.config.reserve_blocks };
         let fits = self.groups().zip(&firsts).all(|(group, &first)| {
-            let pool = &self.pools[at(group)];
-            let idle =
-                chain_range(chain, first, hit).iter().filter(|&&hash| pool.is_evictable(self.cached(group, hash)));
-            let takes = idle.count() as u32 + (blocks - hit.max(first));
-            takes == 0 || takes.saturating_add(reserve) <= pool.available()
+            let takes = self.idle(group, chain_range(chain, first, hit)) + (blocks - hit.max(first));
+            takes == 0 || takes.saturating_add(reserve) <= self.pools[at(group)].available()
         });
         if !fits {
             let possible = self.pools.iter().zip(&self.config.groups).all(|(pool, group)| {
@@ -556,6 +559,10 @@ impl KvManager {
         self.leases.check();
         self.pins.check();
         self.tiers.values().for_each(Shelves::check);
+        let of_tiers = self.tier_stats().map(|(_, stats)| (stats.index_bytes, stats.index_bytes_max));
+        for (used, budget) in of_tiers.chain([(self.index_bytes(), self.index_bytes_max())]) {
+            assert!(used <= budget, "an index takes {used} bytes of {budget}");
+        }
     }
 
     fn assert_conserved(&self) {
@@ -575,6 +582,12 @@ impl KvManager {
 
     fn cached(&self, group: GroupId, hash: BlockHash) -> domain::BlockId {
         self.index.get(group, hash).expect("the prefix was found usable")
+    }
+
+    /// How many of these blocks, which are cached, could be given up.
+    fn idle(&self, group: GroupId, hits: &[BlockHash]) -> u32 {
+        let pool = &self.pools[at(group)];
+        hits.iter().filter(|&&hash| pool.is_evictable(self.cached(group, hash))).count() as u32
     }
 
     /// The largest number of blocks at the head of `chain` from whose end a sequence can go on: every full group holds

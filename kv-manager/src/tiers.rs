@@ -5,6 +5,7 @@
 //! move ended. What is read is verified by the shell before anybody relies on it, so an entry that is wrong costs time, never
 //! tokens.
 
+mod backlog;
 pub mod header;
 pub mod log;
 mod seen;

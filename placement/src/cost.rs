@@ -202,12 +202,18 @@ pub(crate) fn book(config: &PlacementConfig, workers: &mut Workers, ask: &Ask<'_
     }
 }
 
-/// Who may be chosen.
+/// Who may be chosen: those who speak and did not fail it, else those who speak, else, of those who decode, all: prompts can do without
+/// a prefill worker.
 fn candidates<'a>(workers: &'a Workers, ask: &Ask<'_>, role: Role) -> Vec<&'a Worker> {
     let willing = |worker: &&Worker| !worker.draining && !ask.refused.contains(&worker.id);
     let all: Vec<&Worker> = workers.of_role(role).filter(willing).collect();
-    let fresh: Vec<&Worker> = all.iter().copied().filter(|worker| !ask.failed.contains(&worker.id)).collect();
-    if fresh.is_empty() { all } else { fresh }
+    let speaking: Vec<&Worker> = all.iter().copied().filter(|worker| !worker.silent).collect();
+    let fresh: Vec<&Worker> = speaking.iter().copied().filter(|worker| !ask.failed.contains(&worker.id)).collect();
+    match role {
+        _ if !fresh.is_empty() => fresh,
+        Role::Decode if speaking.is_empty() => all,
+        _ => speaking,
+    }
 }
 
 /// The first of the cheapest, those with room before those without.

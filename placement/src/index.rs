@@ -35,6 +35,10 @@ struct Entry {
     place: Place,
 }
 
+/// What an entry takes: in a map and in a tree that are half full.
+const ENTRY_BYTES: usize =
+    2 * size_of::<((WorkerId, BlockHash), Entry)>() + 2 * size_of::<(u64, (WorkerId, BlockHash))>();
+
 /// Entries `(worker, block)` in order of their last use, bounded.
 #[derive(Debug)]
 pub(crate) struct PrefixIndex {
@@ -120,6 +124,11 @@ impl PrefixIndex {
     /// Entries.
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
+    }
+
+    /// Bytes that so many entries take, about.
+    pub(crate) fn bytes(entries: usize) -> u64 {
+        (ENTRY_BYTES * entries) as u64
     }
 
     fn touch(&mut self, key: (WorkerId, BlockHash), place: Place) {

@@ -14,10 +14,14 @@ use domain::{RequestId, Time, WorkerId};
 impl Placement {
     /// Moves what can be moved from all workers that drain.
     pub(crate) fn move_from_draining(&mut self, now: Time, out: &mut Vec<Command>) {
-        let drains = |id| self.workers.get(id).is_some_and(|worker| worker.draining);
-        let touched: Vec<RequestId> =
-            self.journeys.iter().filter(|(_, journey)| drains(journey.attempt.decode)).map(|(&id, _)| id).collect();
+        let touched = self.journeys.iter().filter(|(_, journey)| self.drains(journey.attempt.decode));
+        let touched: Vec<RequestId> = touched.map(|(&id, _)| id).collect();
         touched.into_iter().for_each(|request| self.move_away(now, request, out));
+    }
+
+    /// Whether a worker is to have nothing to do any more.
+    pub(crate) fn drains(&self, id: WorkerId) -> bool {
+        self.workers.any_drains() && self.workers.get(id).is_some_and(|worker| worker.draining)
     }
 
     /// Lets those go that drain and that nothing here needs any more.

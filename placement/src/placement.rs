@@ -2,6 +2,7 @@
 
 use crate::config::{HandoffPolicy, PlacementConfig};
 use crate::cost::{Ask, Decision, book, decide};
+use crate::index::PrefixIndex;
 use crate::journey::{Journey, Seat, Taken};
 use crate::message::{Closing, Command, Event, Rejected};
 use crate::vigil::Vigil;
@@ -98,14 +99,16 @@ impl Placement {
         if let Event::Worker { id, .. } = &event
             && let Some(worker) = self.workers.get_mut(*id)
         {
-            worker.heard = now;
+            (worker.heard, worker.silent) = (now, false);
         }
-        for silent in self.vigil.look(now, &mut self.workers, out) {
+        let silent = self.vigil.look(now, &mut self.workers, out);
+        // All of them are gone before work goes to anybody else.
+        for &id in &silent {
             self.counters.silences += 1;
-            self.workers.remove(silent);
-            out.push(Command::Close { worker: silent, why: Closing::Silent });
-            self.lost(now, silent, out);
+            self.workers.remove(id);
+            out.push(Command::Close { worker: id, why: Closing::Silent });
         }
+        silent.into_iter().for_each(|id| self.lost(now, id, out));
         match event {
             Event::WorkerUp { peer } => self.up(now, peer, out),
             Event::WorkerDown { id } => {
@@ -180,6 +183,11 @@ impl Placement {
     /// Entries of the prefix index over all workers.
     pub fn indexed_blocks(&self) -> usize {
         self.workers.indexed()
+    }
+
+    /// Bytes that so many entries of the prefix index take, about.
+    pub fn index_bytes(blocks: usize) -> u64 {
+        PrefixIndex::bytes(blocks)
     }
 
     fn expire(&mut self, now: Time, out: &mut Vec<Command>) {
@@ -297,13 +305,14 @@ impl Placement {
             self.counters.moves += 1;
             journey.moved();
         }
-        let started = journey.attempt.decode == id && !journey.attempt.decode_started;
-        journey.attempt.decode_started |= started;
+        journey.attempt.decode_started |= journey.attempt.decode == id;
         match journey.take(row, out) {
             Taken::Committed => {
                 journey.settle_move();
+                let decode = journey.attempt.decode;
                 self.finish_if_ended(request, out);
-                if started && self.workers.get(id).is_some_and(|worker| worker.draining) {
+                // Whatever kept it from being moved when its worker began to drain may be over.
+                if self.drains(decode) {
                     self.move_away(now, request, out);
                 }
             }

@@ -13,6 +13,9 @@ use std::time::Duration;
 /// one message each way in that time and not one at every look.
 const LOOKS: u32 = 8;
 
+/// Times of a heartbeat without a sign of life after which work goes to others, if there are any.
+const BEATS_MISSED: u32 = 2;
+
 /// When to look, and what is too long.
 #[derive(Debug)]
 pub(crate) struct Vigil {
@@ -43,6 +46,7 @@ impl Vigil {
         let mut silent = Vec::new();
         for worker in workers.iter_mut() {
             worker.heard = worker.heard + forgiven;
+            worker.silent = now.since(worker.heard) >= self.heartbeat * BEATS_MISSED;
             if now.since(worker.heard) >= self.silence_max {
                 silent.push(worker.id);
             } else if now.since(worker.said.min(worker.heard)) >= self.heartbeat / LOOKS * (LOOKS - 1) {

@@ -38,6 +38,8 @@ pub(crate) struct Worker {
     pub(crate) peer: PeerInfo,
     /// When it last said something.
     pub(crate) heard: Time,
+    /// It did not for so long that work goes to others, if there are any.
+    pub(crate) silent: bool,
     /// When something was last said to it.
     pub(crate) said: Time,
     /// It said so; until its next session nothing new goes to it.
@@ -81,6 +83,7 @@ impl Worker {
             role: peer.role,
             peer,
             heard: now,
+            silent: false,
             said: now,
             draining: false,
             load: Report::default(),

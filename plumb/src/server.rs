@@ -4,10 +4,10 @@ use crate::error::PlumbError;
 use crate::limits::{now, seconds_since};
 use crate::subject::Subject;
 use kv_manager::tiers::Tier;
-use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
+use std::cell::RefCell;
 use std::fs::{self, File};
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -38,6 +38,8 @@ pub(crate) struct Server {
     /// Nobody reads it after the welcome, which fits the pipe; it is open so that nothing breaks.
     _output: BufReader<ChildStdout>,
     address: SocketAddr,
+    /// Stays open between requests, as a client's does.
+    connection: RefCell<Option<BufReader<TcpStream>>>,
     tiers: Vec<Tier>,
 }
 
@@ -58,7 +60,8 @@ impl Server {
     pub(crate) fn start(subject: &Subject, tokens: u32, tiers: &[Tier], folder: &Path) -> Result<Self, PlumbError> {
         let log = folder.join("log");
         let mut command = Command::new(&subject.program);
-        command.args(["serve", "--prefill", "0", "--decode", "1", "--listen", "127.0.0.1:0"]);
+        // It ends with its input, which closes when this process ends, of whatever.
+        command.args(["serve", "--until-closed", "--prefill", "0", "--decode", "1", "--listen", "127.0.0.1:0"]);
         command.args(&subject.flags);
         let has = |tier| tiers.contains(&tier);
         let room = subject.tier_bytes(tokens).to_string();
@@ -82,7 +85,7 @@ impl Server {
         for (key, value) in settings {
             command.args(["--set", &format!("{key}={value}")]);
         }
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(File::create(&log)?);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(File::create(&log)?);
         let mut process = command.spawn()?;
         let mut output = BufReader::new(process.stdout.take().ok_or_else(|| io::Error::other("it has no output"))?);
         let mut welcome = String::new();
@@ -93,7 +96,7 @@ impl Server {
             process.wait()?;
             return Err(PlumbError::Start(last_lines(&log)));
         };
-        let server = Self { process, _output: output, address, tiers: tiers.to_vec() };
+        let server = Self { process, _output: output, address, connection: RefCell::default(), tiers: tiers.to_vec() };
         let begin = now();
         while !server.exchange("GET", "/ready", "").is_ok_and(|(status, _)| status == 200) {
             if seconds_since(begin) > READY_S_MAX {
@@ -137,32 +140,58 @@ impl Server {
         }
     }
 
-    /// By HTTP/1.0, whose answers end with the connection.
+    /// By HTTP/1.1, over a connection that is kept. The server closes one that was idle for long: then over another one.
     fn exchange(&self, method: &str, path: &str, body: &str) -> io::Result<(u16, String)> {
-        let mut stream = TcpStream::connect(self.address)?;
-        stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(ANSWER_MAX))?;
         let head = format!(
-            "{method} {path} HTTP/1.0\r\nHost: plumb\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
+            "{method} {path} HTTP/1.1\r\nHost: plumb\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
             body.len()
         );
-        stream.write_all((head + body).as_bytes())?;
-        let mut answer = String::new();
-        stream.take(ANSWER_BYTES_MAX).read_to_string(&mut answer)?;
-        let strange = || io::Error::new(io::ErrorKind::InvalidData, "its answer is not HTTP");
-        let (head, body) = answer.split_once("\r\n\r\n").ok_or_else(strange)?;
-        let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).ok_or_else(strange)?;
-        Ok((status, body.to_owned()))
+        let request = head + body;
+        let over = |mut connection: BufReader<TcpStream>| {
+            connection.get_mut().write_all(request.as_bytes())?;
+            let answer = answer(&mut connection)?;
+            self.connection.replace(Some(connection));
+            Ok(answer)
+        };
+        if let Some(Ok(answer)) = self.connection.take().map(over) {
+            return Ok(answer);
+        }
+        let stream = TcpStream::connect(self.address)?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(ANSWER_MAX))?;
+        over(BufReader::new(stream))
     }
+}
+
+/// Status and body of an answer that says how long it is.
+fn answer(connection: &mut impl BufRead) -> io::Result<(u16, String)> {
+    let strange = || io::Error::new(io::ErrorKind::InvalidData, "its answer is not HTTP of a known length");
+    let mut line = String::new();
+    connection.read_line(&mut line)?;
+    let status = line.split(' ').nth(1).and_then(|status| status.parse().ok()).ok_or_else(strange)?;
+    let mut bytes: Option<u64> = None;
+    loop {
+        line.clear();
+        connection.read_line(&mut line)?;
+        match line.trim_end().split_once(':') {
+            Some((name, value)) if name.eq_ignore_ascii_case("content-length") => bytes = value.trim().parse().ok(),
+            Some(_) => {}
+            None => break,
+        }
+    }
+    let bytes = bytes.filter(|&bytes| bytes <= ANSWER_BYTES_MAX).ok_or_else(strange)?;
+    let mut body = vec![0; bytes as usize];
+    connection.read_exact(&mut body)?;
+    Ok((status, String::from_utf8(body).map_err(|_| strange())?))
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // An error of any of these says that it has ended.
-        let _ = kill_process(Pid::from_child(&self.process), Signal::INT);
+        drop(self.process.stdin.take());
         let begin = now();
         while self.process.try_wait().is_ok_and(|status| status.is_none()) {
             if seconds_since(begin) > END_S_MAX {
+                // An error of these says that it has ended.
                 let _ = self.process.kill();
                 let _ = self.process.wait();
                 return;
@@ -212,6 +241,18 @@ fn last_lines(log: &Path) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_answer_is_as_long_as_it_says() {
+        let mut two =
+            b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\nA: b\r\n\r\nyesHTTP/1.1 404 No\r\ncontent-length:0\r\n\r\n"
+                .as_slice();
+        assert_eq!(answer(&mut two).expect("the first"), (200, "yes".to_owned()));
+        assert_eq!(answer(&mut two).expect("the second"), (404, String::new()));
+        for strange in ["", "HTTP/1.1 200 OK\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nno", "no\r\n"] {
+            assert!(answer(&mut strange.as_bytes()).is_err(), "{strange}");
+        }
+    }
 
     #[test]
     fn counts_are_summed_by_name_and_labels() {

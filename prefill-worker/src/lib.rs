@@ -113,6 +113,7 @@ impl Role for Prefill {
     }
 
     fn peer_lost(&mut self, core: &mut Core, now: Time, peer: WorkerId) {
+        self.offers.reader_lost(core, peer);
         self.fetches.owner_lost(core, now, peer);
     }
 

@@ -26,6 +26,8 @@ pub type Incoming = tonic::Streaming<Vec<u8>>;
 pub const MESSAGE_BYTES_MAX: usize = 64 << 20;
 /// Time for a connection to be made, and for a client to begin its session on it.
 pub const BEGIN_WAIT: Duration = Duration::from_secs(5);
+/// Of that, the time for each address of the worker's name: where the first leads nowhere, others may still be reached.
+const CONNECT_MAX: Duration = Duration::from_secs(1);
 
 const PATH: &str = "/baton.v1.Session/Open";
 /// Bytes that may be on their way unread, for a session: tokens of many steps, and most snapshots.

@@ -29,6 +29,7 @@ pub fn encode_to_worker(message: &ToWorker) -> Vec<u8> {
         ToWorker::Snapshot => to_worker::Body::Snapshot(wire::Snapshot {}),
         ToWorker::Hello(hello) => to_worker::Body::Hello(hello::router_to_wire(hello)),
         ToWorker::Proof(proof) => to_worker::Body::Proof(proof.to_vec()),
+        ToWorker::Refused { why } => to_worker::Body::Refused(why.clone()),
         ToWorker::Heartbeat => to_worker::Body::Heartbeat(wire::Heartbeat {}),
         ToWorker::Peer(peer) => to_worker::Body::Peer(hello::peer_to_wire(peer)),
         ToWorker::Migrate(migrate) => to_worker::Body::Migrate(wire::Migrate {
@@ -55,6 +56,7 @@ pub fn decode_to_worker(bytes: &[u8]) -> Result<ToWorker, WireError> {
         to_worker::Body::Snapshot(wire::Snapshot {}) => ToWorker::Snapshot,
         to_worker::Body::Hello(hello) => ToWorker::Hello(hello::router_from_wire(&hello)?),
         to_worker::Body::Proof(proof) => ToWorker::Proof(array(&proof, "ToWorker.proof")?),
+        to_worker::Body::Refused(why) => ToWorker::Refused { why },
         to_worker::Body::Heartbeat(wire::Heartbeat {}) => ToWorker::Heartbeat,
         to_worker::Body::Peer(peer) => ToWorker::Peer(hello::peer_from_wire(peer)?),
         to_worker::Body::Migrate(migrate) => ToWorker::Migrate(Migrate {

@@ -19,7 +19,7 @@ use placement::{Closing, Command, Counters, Event, Placement, PlacementConfig};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use telemetry::failpoint::{self, Place};
-use telemetry::metrics::{self, Outcome, Stale};
+use telemetry::metrics::{self, Gauge, Outcome, Stale};
 use tokio::sync::{mpsc, watch};
 
 /// Notes of handlers that wait for the brain. When they are full, handlers wait.
@@ -82,6 +82,8 @@ pub(crate) struct Brain {
     /// Placement's counters, as far as metrics have them.
     counted: Counters,
     meters: Meters,
+    /// Blocks of the index and their bytes.
+    index: [Gauge; 2],
     /// Reused by every event.
     commands: Vec<Command>,
 }
@@ -106,6 +108,8 @@ impl Brain {
     }
 
     fn new(clock: Clock, config: PlacementConfig, fleet: watch::Sender<Fleet>) -> Self {
+        metrics::router_index_blocks("budget").set(config.index_blocks_max as f64);
+        metrics::router_index_bytes("budget").set(Placement::index_bytes(config.index_blocks_max) as f64);
         Self {
             clock,
             placement: Placement::new(config),
@@ -116,6 +120,7 @@ impl Brain {
             fleet_changes: 0,
             counted: Counters::default(),
             meters: Meters::new(),
+            index: [metrics::router_index_blocks("used"), metrics::router_index_bytes("used")],
             commands: Vec::new(),
         }
     }
@@ -314,7 +319,7 @@ impl Brain {
         failpoint::pass(Place::SessionSent, message.name());
     }
 
-    /// Brings the metrics up to the placement's counters.
+    /// Brings the metrics up to the placement's counters and index.
     fn count(&mut self) {
         let now = *self.placement.counters();
         let last = std::mem::replace(&mut self.counted, now);
@@ -328,6 +333,10 @@ impl Brain {
                 counter().increment(now - last);
             }
         }
+        let blocks = self.placement.indexed_blocks();
+        let [used, bytes] = &self.index;
+        used.set(blocks as f64);
+        bytes.set(Placement::index_bytes(blocks) as f64);
     }
 
     /// Publishes who is there, where that changed.

@@ -27,7 +27,12 @@ impl Queue {
 
     /// The next job.
     pub(crate) fn head(&self) -> Option<Job> {
-        self.preempted.values().next().or_else(|| self.new.front()).copied()
+        self.preempted.values().next().or_else(|| self.next_new()).copied()
+    }
+
+    /// The next of those that never ran.
+    pub(crate) fn next_new(&self) -> Option<&Job> {
+        self.new.front()
     }
 
     /// Takes the next job away.

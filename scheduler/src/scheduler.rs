@@ -176,10 +176,13 @@ impl Scheduler {
         self.waiting.tokens()
     }
 
-    /// How many more sequences may run: `running_max`, less those that decode, less what the prompts in progress will
-    /// become, less what is reserved, less those that were preempted and come first.
-    pub fn room_to_run(&self) -> u32 {
-        self.room().saturating_sub(self.waiting.preempted_len() as u32)
+    /// How many more sequences of a request that came at `arrived` may run: `running_max`, less those that decode, less what the prompts
+    /// in progress will become, less what is reserved, less those that were preempted and come first, less what the next new job
+    /// will become if it came before.
+    pub fn room_to_run(&self, arrived: Time) -> u32 {
+        let next = self.waiting.next_new().filter(|job| job.arrived < arrived);
+        let ahead = self.waiting.preempted_len() as u32 + next.map_or(0, |job| u32::from(job.samples));
+        self.room().saturating_sub(ahead)
     }
 
     /// Whether the job at the head of the queue found no memory when last tried. Whoever else takes memory (handoffs)

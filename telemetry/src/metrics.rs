@@ -134,6 +134,11 @@ declare! {
     /// Whether the worker's session with the router is up.
     gauge Count "baton_worker_up" worker_up(worker: WorkerId, role: Role);
 
+    /// Blocks in the router's index of who holds which prefix: those that are `used`, and its `budget` (`placement.index_blocks_max`).
+    gauge Count "baton_router_index_blocks" router_index_blocks(kind: &'static str);
+    /// Bytes that these take, about.
+    gauge Bytes "baton_router_index_bytes" router_index_bytes(kind: &'static str);
+
     /// Sequences that wait on the worker.
     gauge Count "baton_waiting_sequences" waiting_sequences(worker: WorkerId);
     /// Sequences that run on the worker.
@@ -169,6 +174,10 @@ declare! {
     counter Count "baton_kv_parked_total" kv_parked(worker: WorkerId, group: GroupId);
     /// 1 where the worker relies on the tier (`host`, `neighbours`, `disk` or `object`), 0 where it failed: then the service goes on without it.
     gauge Count "baton_tier_open" tier_open(worker: WorkerId, tier: &'static str);
+    /// 1 for each of these that is so of a tier with files, 0 for the others: they are moved through `io_uring`, or by `threads`, which is
+    /// slower; through the page cache (`buffered`), for a file system refuses O_DIRECT; in memory that is pinned for each operation
+    /// (`unregistered`); or not at all any more (`broken`). The log says why.
+    gauge Count "baton_tier_mover" tier_mover(worker: WorkerId, tier: &'static str, state: &'static str);
     /// Records in the worker's tier, by state; the states sum to the tier. Of `neighbours` and `object`: records that are known to be there.
     gauge Count "baton_tier_records" tier_records(worker: WorkerId, tier: &'static str, state: RecordState);
     /// Slabs of other workers in `host.folder`: `live` (read, and somebody else's), `adopted` (of dead workers, read and kept by this one),
@@ -188,11 +197,12 @@ declare! {
     /// Bytes of records that were moved (`read`, `write`, or `lift`: written to `host` for a prompt that waits for room): what is written for
     /// each byte that is read later wears a disk.
     counter Bytes "baton_tier_moved_bytes_total" tier_moved_bytes(worker: WorkerId, tier: &'static str, direction: &'static str);
-    /// Bytes written to the tier for each byte that was read from it, since the start. Shown once something was read.
+    /// Bytes written to the tier for each byte that was read from it, since the start; while nothing was, for those of one record.
     gauge Count "baton_tier_wear_ratio" tier_wear(worker: WorkerId, tier: &'static str);
-    /// Bytes that the worker needs to know what the tier holds and what it saw lately, about: what it has `used` of them, and its `budget`,
-    /// which it never exceeds.
-    gauge Bytes "baton_tier_index_bytes" tier_index_bytes(worker: WorkerId, tier: &'static str, kind: &'static str);
+    /// Bytes that the worker needs to know what is where, about: what an index has `used` of them, and its `budget`, which it never exceeds. Of the
+    /// `device`; of a tier (`host`, `neighbours`, `disk`, `object`), with what it saw lately; the directories of neighbours' `slabs`; and what a
+    /// disk's `log` says.
+    gauge Bytes "baton_index_bytes" index_bytes(worker: WorkerId, index: &'static str, kind: &'static str);
     /// What a disk's log said when the tier was opened: `known` records, entries that were `corrupt`, a last entry that was `torn`, a log that was
     /// `foreign` (of another model, size or list of folders: nothing of it is used).
     counter Count "baton_tier_recovered_total" tier_recovered(worker: WorkerId, tier: &'static str, result: &'static str);

@@ -10,10 +10,10 @@ use std::io::{BufRead, BufReader};
 const TRACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/sample-trace.jsonl");
 
 /// What a run left behind.
-struct Outcome {
-    status: Option<i32>,
-    out: String,
-    error: String,
+pub(crate) struct Outcome {
+    pub(crate) status: Option<i32>,
+    pub(crate) out: String,
+    pub(crate) error: String,
 }
 
 fn run(arguments: &[&str]) -> Outcome {
@@ -163,23 +163,28 @@ fn what_cannot_be_run_is_refused() {
     check(&["--trace", &trace, "--input", "5"], 2, &["--trace", "--input"]);
 }
 
+/// Four cells a lane.
+pub(crate) const FEW_TRANSFERS: [&str; 10] =
+    ["--sizes", "4KiB,64KiB", "--batches", "1,4", "--in-flight", "2", "--pool", "1MiB", "--passes", "1"];
+
+/// Measures transfers.
+pub(crate) fn transfer(arguments: &[&str]) -> Outcome {
+    let mut child = baton(&["bench", "transfer"]).args(arguments).spawn().expect("the binary runs");
+    let status = ended(&mut child);
+    Outcome { status: status.code(), out: drained(child.stdout.take()), error: drained(child.stderr.take()) }
+}
+
 #[test]
 fn reads_between_processes_are_measured_and_compared() {
     let folder = Folder::new("transfer");
     let (json, html) = (folder.path("report.json"), folder.path("report.html"));
-    let transfer = |arguments: &[&str]| {
-        let mut child = baton(&["bench", "transfer"]).args(arguments).spawn().expect("the binary runs");
-        let status = ended(&mut child);
-        Outcome { status: status.code(), out: drained(child.stdout.take()), error: drained(child.stderr.take()) }
-    };
-    let small = ["--sizes", "4KiB,64KiB", "--batches", "1,4", "--in-flight", "2", "--pool", "1MiB", "--passes", "1"];
-    let lanes = ["--lanes", "shm,tcp,tcp+checksums,tcp+int8+checksums"];
-    let outcome = transfer(&[&small[..], &lanes, &["--json", &json, "--html", &html]].concat());
+    let lanes = ["--lanes", "local,shm,tcp,tcp+checksums,tcp+int8+checksums"];
+    let outcome = transfer(&[&FEW_TRANSFERS[..], &lanes, &["--json", &json, "--html", &html]].concat());
     assert_eq!(outcome.status, Some(0), "{}{}", outcome.out, outcome.error);
     let read = |path: &str| std::fs::read_to_string(path).expect("the file was written");
     let report: Value = serde_json::from_str(&read(&json)).expect("it is JSON");
     let rows = report["rows"].as_array().expect("rows");
-    for lane in ["shm", "tcp", "tcp, checksums", "tcp, int8, checksums"] {
+    for lane in ["local", "shm", "tcp", "tcp, checksums", "tcp, int8, checksums"] {
         let of_lane: Vec<_> = rows.iter().filter(|row| row["lane"] == lane).collect();
         assert_eq!(of_lane.len(), 4, "{lane}: {rows:?}");
         for row in of_lane {
@@ -192,7 +197,7 @@ fn reads_between_processes_are_measured_and_compared() {
     let disk = folder.path("disk");
     std::fs::create_dir(&disk).expect("it can be made");
     let files = ["--lanes", "file", "--folder", &disk, "--folder", &disk, "--set", "disk.depth=2", "--json", &json];
-    let outcome = transfer(&[&small[..], &files].concat());
+    let outcome = transfer(&[&FEW_TRANSFERS[..], &files].concat());
     assert_eq!(outcome.status, Some(0), "{}{}", outcome.out, outcome.error);
     assert!(outcome.out.contains(&format!("in {disk} and {disk}, at most 2 reads or writes")), "{}", outcome.out);
     let report: Value = serde_json::from_str(&read(&json)).expect("it is JSON");

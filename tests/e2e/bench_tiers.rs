@@ -1,7 +1,7 @@
 //! `baton bench tiers`: a run of the real binary leaves its report in every form, and says what is wrong with a command line.
 
 use crate::models::Folder;
-use crate::server::{baton, drained, ended};
+use crate::server::{baton, drained, ended, until};
 use serde_json::Value;
 
 const MODEL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../models/tiny-rust");
@@ -49,6 +49,36 @@ fn prompts_come_back_from_each_tier_and_the_report_says_so() {
     let page = std::fs::read_to_string(&html).expect("the page was written");
     assert!(page.starts_with("<!DOCTYPE html>") && page.trim_end().ends_with("</html>"));
     assert_eq!(std::fs::read_dir(&inside).expect("it is there").count(), 0, "nothing is left");
+}
+
+/// The processes that this one started, and that live.
+fn children(process: u32) -> Vec<String> {
+    let threads = std::fs::read_dir(format!("/proc/{process}/task")).expect("it lives");
+    let of = |thread: std::path::PathBuf| std::fs::read_to_string(thread.join("children")).unwrap_or_default();
+    let texts = threads.map(|thread| of(thread.expect("it can be read").path()));
+    texts.flat_map(|text| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>()).collect()
+}
+
+/// Whether the process has ended, waited for or not.
+fn is_over(process: &str) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_none_or(|(_, state)| state.starts_with(['Z', 'X']))
+}
+
+#[test]
+fn a_server_that_is_measured_does_not_outlive_who_measures_it() {
+    let folder = Folder::new("bench-tiers-killed");
+    let inside = folder.path("disk");
+    std::fs::create_dir_all(&inside).expect("a folder");
+    // Far more than is done before it is killed.
+    let asked = ["--model", MODEL, "--prompts", "768", "--rounds", "1000", "--folder", &inside];
+    let mut bench = baton(&["bench", "tiers"]).args(asked).spawn().expect("the binary runs");
+    let servers = until("a server", || Some(children(bench.id())).filter(|servers| !servers.is_empty()));
+    bench.kill().expect("it runs");
+    bench.wait().expect("it can be waited for");
+    for server in servers {
+        until("the end of the server", || is_over(&server).then_some(()));
+    }
 }
 
 #[test]

@@ -83,12 +83,27 @@ fn what_left_the_device_comes_back_over_kills_and_flipped_bits() {
     let (expected, folder) = (expected(&flags), Folder::new("disk"));
     let server = start(&flags, &folder, "through");
     fill(&server, &expected);
+    // All records have one size.
+    let wear = || server.metrics().sum("baton_tier_wear_ratio", &[("tier", "disk")]);
+    until("wear though nothing was read", || {
+        (moved(&server, "read") == 0.0 && wear() == moved(&server, "written")).then_some(())
+    });
     let cached = round(&server, &expected);
     assert!(cached >= LOADED_MIN, "{cached} prompt tokens were cached");
     until("reads from disk", || (moved(&server, "read") > 0.0).then_some(()));
     let evicted = server.metrics().sum("baton_kv_evictions_total", &[]);
     assert!(evicted > 0.0, "everything fitted the device: this shows nothing");
-    server.settled();
+    let mover = |state| server.metrics().sum("baton_tier_mover", &[("tier", "disk"), ("state", state)]);
+    assert_eq!(mover("io_uring") + mover("threads"), 1.0, "the worker says by which way it moves files");
+    assert_eq!(mover("broken"), 0.0);
+    let metrics = server.settled();
+    let router = ["baton_router_index_blocks", "baton_router_index_bytes"].map(|name| (name, None));
+    let worker = ["device", "disk", "log"].map(|index| ("baton_index_bytes", Some(("index", index))));
+    for (name, index) in router.into_iter().chain(worker) {
+        let of = |kind| metrics.sum(name, &index.into_iter().chain([("kind", kind)]).collect::<Vec<_>>());
+        let (used, budget) = (of("used"), of("budget"));
+        assert!(0.0 < used && used <= budget, "{name} {index:?}: {used} of {budget}");
+    }
 
     // What was written is there after a kill.
     drop(server);

@@ -183,6 +183,8 @@ fn workers_of_a_host_read_each_other_dead_or_alive() {
     until("reads", || (moved(&second, "read") > 0.0).then_some(()));
     assert!(tokens(&second, "neighbours") > 0.0);
     until("both slabs", || ((slabs_of(&second, "live"), slabs_of(&second, "adopted")) == (2.0, 0.0)).then_some(()));
+    let index = |kind| second.metrics().sum("baton_index_bytes", &[("index", "slabs"), ("kind", kind)]);
+    assert!(0.0 < index("used") && index("used") < index("budget"));
 
     // Killed, it is one of the others' who read it.
     drop(first);

@@ -249,38 +249,52 @@ fn routers_share_workers_and_come_back() {
     assert_eq!(long("A trait is").whole(&again).0.choices[&0].text, wanted[0]);
 }
 
-/// What a router says of a worker that does not belong to it.
+/// What a router says of a worker that does not belong to it, and what that one says of it.
 #[track_caller]
-fn check_refused(secret: &str, flags: &[&str], wanted: &str) {
+fn check_refused(secret: &str, flags: &[&str], wanted: &str, worker_says: &str) {
     let mut cluster = Cluster::new("hush");
-    cluster.decode(&[]);
-    cluster.start("decode-worker", secret, flags);
+    let first = cluster.decode(&[]);
+    let other = cluster.start("decode-worker", secret, flags);
     cluster.route(&[]);
     let said = |router: &Process| router.log().lines().find(|line| line.contains(wanted)).map(str::to_owned);
     until("the refusal", || said(cluster.router()));
+    // Where both know the secret, the first that is reached belongs.
+    until("its reason", || {
+        [first, other]
+            .into_iter()
+            .any(|worker| {
+                let log = cluster.worker(worker).log();
+                let lines: Vec<&str> =
+                    log.lines().filter(|line| line.contains("a router refuses this worker")).collect();
+                assert!(lines.len() <= 1, "what is the same each time is told once: {lines:?}");
+                lines.first().is_some_and(|line| line.contains(worker_says))
+            })
+            .then_some(())
+    });
     cluster.until_ready(0, 1);
 }
 
 #[test]
 fn who_does_not_know_the_secret_is_refused() {
-    check_refused("other", &[], "does not know the secret of the router's cluster");
+    check_refused("other", &[], "does not know the secret of the router's cluster", "cluster.secret");
 }
 
 #[test]
 fn a_worker_with_another_layout_is_refused() {
-    check_refused("hush", &["--set", "engine.block_tokens=16"], "other KV");
+    check_refused("hush", &["--set", "engine.block_tokens=16"], "other KV", "blocks of 16 tokens");
 }
 
 #[test]
 fn a_worker_of_another_model_is_refused() {
-    check_refused("hush", &["--device", "sim"], "other weights");
+    check_refused("hush", &["--device", "sim"], "other weights", "digest");
 }
 
 #[test]
 fn a_worker_of_the_same_name_is_refused() {
     let mut cluster = Cluster::new("hush");
-    cluster.decode(&["--name", "twin"]);
-    cluster.decode(&["--name", "twin"]);
+    let twins = [(); 2].map(|()| cluster.decode(&["--name", "twin"]));
     cluster.route(&[]);
-    until("the refusal", || cluster.router().log().contains("give one another name").then_some(()));
+    let is_told = |log: String| log.contains("give one another name");
+    until("the refusal", || is_told(cluster.router().log()).then_some(()));
+    until("its reason", || twins.iter().any(|&twin| is_told(cluster.worker(twin).log())).then_some(()));
 }

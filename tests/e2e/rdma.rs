@@ -2,6 +2,7 @@
 //! `tests/rdma/run` alone.
 
 use crate::asks::{Ask, check_all};
+use crate::bench::{FEW_TRANSFERS, transfer};
 use crate::cluster::Cluster;
 use crate::metrics::Metrics;
 use crate::server::Server;
@@ -52,5 +53,13 @@ fn a_simulated_model_says_the_same_over_rdma() {
 fn the_bundled_model_says_the_same_over_rdma() {
     let more = json!({ "temperature": 0, "max_tokens": 12, "logprobs": 1 });
     let asks = [Ask::completion("tiny-rust", "Ownership is Rust's most unique feature. It", more)];
-    check(&[], &asks);
+    // Ends of reads are looked for before they are slept for.
+    check(&["--set", "transport.rdma_poll_us=200"], &asks);
+}
+
+#[test]
+fn reads_over_rdma_are_measured_and_compared() {
+    let outcome = transfer(&[&FEW_TRANSFERS[..], &["--lanes", "rdma"]].concat());
+    assert_eq!(outcome.status, Some(0), "{}{}", outcome.out, outcome.error);
+    assert_eq!(outcome.out.lines().filter(|line| line.starts_with("rdma ")).count(), 4, "{}", outcome.out);
 }

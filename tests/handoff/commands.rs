@@ -57,9 +57,27 @@ fn a_pin_lapses_by_itself() {
 
 #[test]
 fn a_parked_conversation_goes_on_as_if_it_had_not_been() {
-    let mut cluster = small();
+    let folder = tempfile::tempdir().expect("a folder");
+    for disk in [None, Some(folder.path())] {
+        parks_and_goes_on(disk);
+    }
+}
+
+/// To memory, or to disk in this folder.
+fn parks_and_goes_on(folder: Option<&std::path::Path>) {
+    let host_bytes = if folder.is_none() { 1 << 20 } else { 0 };
+    let disk = folder.map(std::path::Path::to_owned);
+    let mut cluster = Cluster::new(&Options { blocks: [24; 2], host_bytes, disk, ..options(None) });
+    let below = |report: &Report| {
+        let [there, elsewhere] =
+            if folder.is_none() { [&report.host, &report.disk] } else { [&report.disk, &report.host] };
+        assert!(elsewhere.is_empty(), "{elsewhere:?}");
+        there.len()
+    };
     let first = Asked::new(1, prompt(40, 1), 8);
     ask(&mut cluster, &first);
+    // What is being written to disk does not leave before it was.
+    cluster.wait_idle();
     let said = [first.prompt.clone(), cluster.expected(&first, 0)].concat();
     let park = || Command::Park { prefix: prefix("", &said) };
     // The last token's KV was never needed: eleven blocks of four tokens are full.
@@ -69,12 +87,13 @@ fn a_parked_conversation_goes_on_as_if_it_had_not_been() {
     cluster.reports.clear();
     cluster.tell(DECODE, &ToWorker::Snapshot);
     cluster.until("routers to hear of it", |cluster| {
-        cluster.reports.get(&DECODE).is_some_and(|report| report.host.len() == 11 && report.disk.is_empty())
+        cluster.reports.get(&DECODE).is_some_and(|report| below(report) == 11)
     });
-    ask(&mut cluster, &Asked::new(2, [said.clone(), prompt(5, 2)].concat(), 8));
+    let next = Asked::new(2, [said.clone(), prompt(5, 2)].concat(), 8);
+    assert_eq!(ask(&mut cluster, &next), 44, "all of it was loaded");
     cluster.wait_idle();
     // Now it is on the device again.
-    let on_device = |report: &Report| report.snapshot && report.added.len() >= 11 && report.host.is_empty();
+    let on_device = |report: &Report| report.snapshot && report.added.len() >= 11 && below(report) == 0;
     cluster.reports.clear();
     cluster.tell(DECODE, &ToWorker::Snapshot);
     cluster.until("routers to hear of it", |cluster| cluster.reports.get(&DECODE).is_some_and(on_device));

@@ -2,7 +2,7 @@
 
 use crate::commands::prefix;
 use crate::peer::Peer;
-use crate::{Cluster, check, finish, options};
+use crate::{Cluster, check, finish, options, settle_cancelled};
 use domain::handoff::{Ask, Offer, PeerBody};
 use domain::session::{Holder, Part};
 use domain::{Epoch, Incarnation, LeaseId, SamplingParams, WorkerId};
@@ -81,7 +81,7 @@ fn whoever_is_gone_while_a_holder_loads_costs_no_text() {
         cluster.during(Duration::from_micros(u64::from(epoch) * 300));
         cluster.cancel(&attempt);
     }
-    cluster.wait_idle();
+    settle_cancelled(&mut cluster);
     let attempt = Asked { epoch: Epoch(20), ..second.clone() };
     check(&mut cluster, std::slice::from_ref(&attempt));
     // The holder ends. With one token to say, nobody takes anything over.
@@ -167,9 +167,7 @@ fn a_holder_that_says_what_it_likes_changes_no_text() {
         let answer_wait = Duration::from_millis(if id == silent { 300 } else { 10_000 });
         let mut cluster = Cluster::new(&Options { answer_wait, ..options(None) });
         let mut peer = Peer::enter(&cluster.hub, &cluster.layout, STRANGER, 1);
-        // P hears of its life.
-        peer.say(PREFILL, None, PeerBody::Released { lease: LeaseId(77), valid: false });
-        assert_eq!(peer.hear(), PeerBody::ReleaseAck { lease: LeaseId(77) });
+        hears_of(&mut peer);
         let request = Asked { holder: held_by(STRANGER, 40), ..Asked::new(id, prompt(50, 1), 5) };
         cluster.hand_off(&request);
         let PeerBody::Ask(Ask { chain, .. }) = peer.hear() else { panic!("the holder is asked first") };
@@ -180,6 +178,31 @@ fn a_holder_that_says_what_it_likes_changes_no_text() {
         assert_eq!(cached(&cluster, &request), 0, "{id}");
         cluster.wait_idle();
     }
+}
+
+#[test]
+fn what_a_holder_offers_to_one_who_asks_no_more_is_given_back_at_once() {
+    let mut cluster = Cluster::new(&options(None));
+    let mut peer = Peer::enter(&cluster.hub, &cluster.layout, STRANGER, 1);
+    hears_of(&mut peer);
+    let request = Asked { holder: held_by(STRANGER, 40), ..Asked::new(1, prompt(50, 1), 5) };
+    cluster.hand_off(&request);
+    assert!(matches!(peer.hear(), PeerBody::Ask(_)));
+    cluster.cancel(&request);
+    settle_cancelled(&mut cluster);
+    let of_it = Asked { prompt: prompt(40, 1), ..request };
+    let offer = Peer::offer(&cluster.layout, &of_it, LEASE.0);
+    peer.say(PREFILL, Some(1), PeerBody::Offer(offer));
+    // Messages are answered in their order: what is said next is not answered before.
+    peer.say(PREFILL, Some(1), PeerBody::Released { lease: LeaseId(77), valid: false });
+    assert_eq!(peer.hear(), PeerBody::Release { lease: LEASE });
+    assert_eq!(peer.hear(), PeerBody::ReleaseAck { lease: LeaseId(77) });
+}
+
+/// P hears of this life.
+fn hears_of(peer: &mut Peer) {
+    peer.say(PREFILL, None, PeerBody::Released { lease: LeaseId(77), valid: false });
+    assert_eq!(peer.hear(), PeerBody::ReleaseAck { lease: LeaseId(77) });
 }
 
 fn say_and_expect_release(peer: &mut Peer, offer: Offer) {

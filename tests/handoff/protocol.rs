@@ -46,6 +46,20 @@ fn two_prefill_and_two_decode_workers_serve_each_other() {
     finish(&mut cluster, &requests);
 }
 
+/// Who computes for a reader that it cannot reach says so at once: the reader hears of nothing, and would wait for all of it.
+#[test]
+fn a_reader_that_cannot_be_reached_fails_the_handoff() {
+    let mut cluster = Cluster::new(&Options { chunk: 8, ..options(None) });
+    cluster.prefill_knobs.layer_us.store(20_000, Ordering::Relaxed);
+    let request = Asked::new(1, prompt(60, 1), 10);
+    cluster.submit(PREFILL, &request, Part::Prefill { decode: STRANGER });
+    assert_eq!(failure(&mut cluster), Failure::HandoffLapsed);
+    assert!(cluster.rows.is_empty(), "it computes on");
+    cluster.prefill_knobs.layer_us.store(0, Ordering::Relaxed);
+    cluster.wait_idle();
+    check(&mut cluster, &[Asked::new(2, prompt(30, 2), 10)]);
+}
+
 #[test]
 fn an_offer_that_comes_before_its_submit_is_taken() {
     let mut cluster = Cluster::new(&options(None));
@@ -155,6 +169,20 @@ fn an_owner_that_says_nothing_is_waited_for_so_long() {
 }
 
 #[test]
+fn an_owner_that_is_gone_before_its_prompt_is_computed_is_not_waited_for() {
+    let mut cluster = Cluster::new(&options(None));
+    let mut owner = Peer::enter(&cluster.hub, &cluster.layout, STRANGER, 1);
+    let request = expecting(&cluster, 1);
+    owner.say(DECODE, None, PeerBody::Offer(Peer::offer(&cluster.layout, &request, 1)));
+    // D has heard the offer when it answers this.
+    owner.say(DECODE, None, PeerBody::Released { lease: LeaseId(77), valid: false });
+    assert_eq!(owner.hear(), PeerBody::ReleaseAck { lease: LeaseId(77) });
+    drop(owner);
+    assert_eq!(failure(&mut cluster), Failure::HandoffLapsed, "and no timeout");
+    cluster.wait_idle();
+}
+
+#[test]
 fn an_owner_that_restarts_voids_what_it_promised_and_messages_of_earlier_lives_are_refused() {
     let mut cluster = Cluster::new(&options(None));
     let mut old = Peer::enter(&cluster.hub, &cluster.layout, STRANGER, 1);
@@ -204,6 +232,8 @@ fn a_lease_that_nobody_renews_frees_the_blocks() {
         cluster.reports.get(&PREFILL).is_some_and(|report| report.blocks_available < report.blocks_total)
     };
     cluster.until("a report of the lease", held);
+    // The reader may never have heard of it: nobody else can tell the router.
+    assert_eq!(failure(&mut cluster), Failure::HandoffLapsed);
     cluster.wait_idle();
     let mut reader = reader;
     reader.say(PREFILL, Some(1), PeerBody::Release { lease: offer.lease });
@@ -216,6 +246,21 @@ fn a_lease_that_nobody_renews_frees_the_blocks() {
             }
         }
     }
+}
+
+#[test]
+fn a_prompt_whose_reader_does_not_renew_is_computed_no_further() {
+    let mut cluster = Cluster::new(&Options { chunk: 4, ..options(None) });
+    cluster.prefill_knobs.layer_us.store(20_000, Ordering::Relaxed);
+    let reader = Peer::enter(&cluster.hub, &cluster.layout, STRANGER, 1);
+    let lease = Duration::from_millis(300);
+    let request = Asked { lease, ..Asked::new(1, prompt(400, 1), 10) };
+    cluster.submit(PREFILL, &request, Part::Prefill { decode: STRANGER });
+    let PeerBody::Offer(offer) = reader.hear() else { panic!("the offer comes first") };
+    assert_eq!(failure(&mut cluster), Failure::HandoffLapsed);
+    while reader.hear() != (PeerBody::Withdraw { lease: offer.lease }) {}
+    cluster.wait_idle();
+    assert!(!cluster.rows.contains_key(&request.key(0)));
 }
 
 #[test]

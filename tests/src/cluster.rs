@@ -169,6 +169,7 @@ impl Cluster {
             let disk = DiskConfig {
                 name: id.to_string(),
                 worker: id,
+                weights: config.weights,
                 folders: vec![folder.join(id.to_string())],
                 bytes: TIER_BYTES,
                 write: WritePolicy::Through,
@@ -180,6 +181,7 @@ impl Cluster {
             let word = || "test".to_owned();
             let store = StoreConfig {
                 name: id.to_string(),
+                weights: config.weights,
                 endpoint: endpoint.clone(),
                 region: "us-east-1".to_owned(),
                 bucket: bucket.clone(),

@@ -131,6 +131,16 @@ impl Agent {
 
     /// Whether peers can be reached over the lane that is required, with the memory that is registered by now: devices of `rdma` pin it,
     /// which the system may refuse. To be asked once all of it is registered. Errors: why not, and what mends it.
+    ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/reading/ends.rs"));
+    /// # fn main() -> std::io::Result<()> {
+    /// # let (owner, _reader, _region) = ends();
+    /// owner.register(Arc::new(SealedMemory::new("scratch", 4096)?));
+    /// owner.check_required()?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn check_required(&self) -> io::Result<()> {
         check_required(&self.station.config, &self.station.verbs)
     }
@@ -178,7 +188,8 @@ impl Agent {
         metadata::export(&self.station.known(), self.station.config.fingerprint)
     }
 
-    /// Remembers where an agent is, by what it exported: [`Agent::introduce`] by bytes. Errors: [`ImportError`].
+    /// Remembers where an agent is, by what it exported: [`Agent::introduce`] by bytes. Errors: [`ImportError`]. Shown at
+    /// [`Agent::export`].
     pub fn import(&self, metadata: &[u8]) -> Result<WorkerId, ImportError> {
         let known = metadata::import(metadata, self.station.config.fingerprint)?;
         let id = known.id;

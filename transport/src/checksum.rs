@@ -56,6 +56,12 @@ macro_rules! on_vectors {
 }
 
 /// The checksum of `bytes`.
+///
+/// ```
+/// let sum = transport::checksum(b"what is sent");
+/// assert_eq!(transport::checksum(b"what is sent"), sum);
+/// assert_ne!(transport::checksum(b"what is tent"), sum);
+/// ```
 pub fn checksum(bytes: &[u8]) -> u64 {
     let (from, len) = (bytes.as_ptr(), bytes.len());
     on_vectors!(racing, plain(from: *const u8, len: usize))

@@ -42,7 +42,8 @@ pub struct AgentConfig {
 }
 
 impl AgentConfig {
-    /// An agent that only those of the same process reach, by any lane, with up to `posted_max` open transfers.
+    /// An agent that only those of the same process reach, by any lane, with up to `posted_max` open transfers. Shown at
+    /// [`Agent::start`](crate::Agent::start).
     pub fn in_process(id: WorkerId, incarnation: Incarnation, name: String, posted_max: usize) -> Self {
         Self {
             id,

@@ -7,7 +7,7 @@
 use crate::checksum::{checksum, copy_summed};
 use domain::{Encoding, KvLayout, KvPart};
 
-/// [`encode_record`], and the checksum of what it wrote; where nothing is encoded both take one pass over memory.
+/// [`encode_record`], and the checksum of what it wrote; where nothing is encoded both take one pass over memory. Shown there.
 ///
 /// # Panics
 /// As that does.
@@ -42,6 +42,23 @@ fn copy(from: &[u8], to: &mut [u8]) -> u64 {
 }
 
 /// Writes the record of group `group` as the tiers below the device keep it: [`KvLayout::encode`].
+///
+/// ```
+/// use domain::{Dtype, Encoding, KvGroup, KvLayout};
+///
+/// let groups = vec![KvGroup { layers: vec![0], kv_heads: 1, head_dim: 16, window: None }];
+/// let layout = KvLayout { block_tokens: 16, dtype: Dtype::F32, encoding: Encoding::Int8, groups };
+/// let record = vec![0; layout.record_bytes(0)];
+/// let mut stored = vec![0; layout.stored_bytes(0)];
+/// assert!(stored.len() < record.len() / 2);
+/// let sum = transport::encode_summed(&layout, 0, &record, &mut stored);
+/// let mut back = vec![1; record.len()];
+/// assert!(transport::decode_summed(&layout, 0, &stored, sum, &mut back));
+/// assert_eq!(back, record);
+/// // What changed meanwhile is found.
+/// stored[3] ^= 1;
+/// assert!(!transport::decode_summed(&layout, 0, &stored, sum, &mut back));
+/// ```
 ///
 /// # Panics
 /// As that does: a slice is not as long as it should be.

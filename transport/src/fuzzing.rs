@@ -5,6 +5,7 @@ use crate::control::channel::Channel;
 use crate::control::fuzzing::{connected, seeds as control_seeds, serving};
 use crate::control::hello::{Challenge, HELLO_BYTES_MAX, Hello, Purpose, Region, withdrawn};
 use crate::lane_rdma::fuzzing::{exchange, seeds as exchange_seeds};
+use crate::lane_rdma::fuzzing_ends as rdma_ends;
 use crate::lane_tcp::fuzzing::{seeds as wire_seeds, wire};
 use crate::lane_tcp::fuzzing_ends::{owner, owner_seeds, reader, reader_seeds};
 use crate::memory::RegionId;
@@ -118,6 +119,16 @@ pub fn rdma_exchange(bytes: &[u8]) {
     exchange(bytes);
 }
 
+/// What an owner is told over such a connection, by the machine that serves queue pairs.
+pub fn rdma_owner(bytes: &[u8]) {
+    rdma_ends::owner(bytes);
+}
+
+/// What a reader is told over such a connection, by the machine that keeps keys and the progress word.
+pub fn rdma_reader(bytes: &[u8]) {
+    rdma_ends::reader(bytes);
+}
+
 /// Metadata of another agent.
 pub fn metadata(bytes: &[u8]) {
     if let Ok(known) = metadata::import(bytes, LAYOUT) {
@@ -155,5 +166,7 @@ pub fn seeds() -> Vec<(&'static str, Vec<u8>)> {
     seeds.extend(owner_seeds().into_iter().map(|bytes| ("tcp_owner", bytes)));
     seeds.extend(reader_seeds().into_iter().map(|bytes| ("tcp_reader", bytes)));
     seeds.extend(exchange_seeds().into_iter().map(|bytes| ("rdma_exchange", bytes)));
+    seeds.extend(rdma_ends::owner_seeds().into_iter().map(|bytes| ("rdma_owner", bytes)));
+    seeds.extend(rdma_ends::reader_seeds().into_iter().map(|bytes| ("rdma_reader", bytes)));
     seeds
 }

@@ -47,6 +47,14 @@ impl Lane {
     }
 
     /// Every lane, the fastest by nature first, with the reason why this build lacks it.
+    ///
+    /// ```
+    /// use transport::Lane;
+    ///
+    /// let lanes: Vec<_> = Lane::all().collect();
+    /// assert_eq!(lanes[0], (Lane::Local, None));
+    /// assert!(lanes.iter().all(|(lane, why)| lane.not_built() == *why && lane.name().parse() == Ok(*lane)));
+    /// ```
     pub fn all() -> impl Iterator<Item = (Lane, Option<&'static str>)> {
         RANKING.into_iter().map(|lane| (lane, lane.not_built()))
     }

@@ -1,7 +1,7 @@
 //! The lane `rdma` of a build without it: the same names, and none of their values can be had.
 
 use crate::config::RdmaConfig;
-use crate::control::{Channel, Frame};
+use crate::control::{Channel, Frame, Unreached};
 use crate::desk::Desk;
 use crate::link::Link;
 use crate::memory::{Memory, RegionId};
@@ -14,9 +14,22 @@ use std::sync::Arc;
 #[cfg(feature = "fuzzing")]
 #[path = "lane_rdma/fuzzing.rs"]
 pub(crate) mod fuzzing;
+#[cfg(feature = "fuzzing")]
+#[path = "lane_rdma/fuzzing_ends.rs"]
+pub(crate) mod fuzzing_ends;
 // What peers say is read here for tests alone.
 #[cfg(any(test, feature = "fuzzing"))]
 #[expect(dead_code, reason = "nobody here speaks so")]
+#[path = "lane_rdma/owner.rs"]
+mod owner;
+#[cfg(any(test, feature = "fuzzing"))]
+#[path = "lane_rdma/pretended.rs"]
+mod pretended;
+#[cfg(any(test, feature = "fuzzing"))]
+#[expect(dead_code, reason = "nobody here speaks so")]
+#[path = "lane_rdma/told.rs"]
+mod told;
+#[cfg(any(test, feature = "fuzzing"))]
 #[path = "lane_rdma/wire.rs"]
 mod wire;
 
@@ -66,8 +79,8 @@ impl Verbs {
         &self,
         _: Channel,
         _: u64,
-        _: impl Fn(&mut Channel) -> Result<Frame, String>,
-    ) -> Result<Met, String> {
+        _: impl Fn(&mut Channel) -> Result<Frame, Unreached>,
+    ) -> Result<Met, Unreached> {
         match *self {}
     }
 

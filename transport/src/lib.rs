@@ -38,6 +38,7 @@ mod mover;
 mod objects;
 mod own;
 mod pace;
+mod panics;
 mod peers;
 mod planted;
 mod prepared;

@@ -30,6 +30,49 @@ pub enum DeviceMemory<'a> {
 /// - no reference to any of them is alive while a transfer reads into it. Bytes that are read while their owner writes them arrive
 ///   torn, which whoever reads expects;
 /// - what [`Memory::file`] tells of has as many bytes from there on, and cannot shrink.
+///
+/// # What cannot be done wrong
+/// Whoever registers memory gives it away for as long as a transfer may hold it, so what ends sooner cannot be registered:
+///
+/// ```compile_fail,E0597
+/// # use std::sync::Arc;
+/// # use transport::*;
+/// struct Borrowed<'a>(&'a [u8]);
+/// # // SAFETY: it is never registered.
+/// unsafe impl Memory for Borrowed<'_> {
+///     fn as_ptr(&self) -> *mut u8 {
+///         self.0.as_ptr().cast_mut()
+///     }
+///     fn len(&self) -> usize {
+///         self.0.len()
+///     }
+/// }
+/// fn register(mover: &FileMover) {
+///     let bytes = vec![0; 4096];
+///     mover.register(Arc::new(Borrowed(&bytes)));
+/// }
+/// ```
+///
+/// Nobody gets a reference to bytes that a transfer may be reading into. There is their address alone, and who uses it promises, by `unsafe`,
+/// that no such transfer is under way:
+///
+/// ```compile_fail,E0133
+/// # use transport::*;
+/// # fn main() -> std::io::Result<()> {
+/// let memory = SealedMemory::new("pool", 4096)?;
+/// memory.as_ptr().write(7);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// And what one kind of mover prepared no other one takes:
+///
+/// ```compile_fail,E0308
+/// # use transport::*;
+/// fn post(agent: &Agent, transfer: &FileTransfer) {
+///     let _ = agent.post(transfer);
+/// }
+/// ```
 pub unsafe trait Memory: Send + Sync {
     /// First byte.
     fn as_ptr(&self) -> *mut u8;

@@ -173,12 +173,12 @@ impl Peers {
     }
 
     /// An attempt to connect succeeded: whether the peer had been connected before. `None`: it is no longer wanted, since the
-    /// attempt was given up, or a newer life of the peer is known.
+    /// attempt was given up, or a newer life of the peer is known; or the link is gone already, and the peer wanted as before.
     pub(crate) fn connected(&self, attempt: &Attempt, link: &Arc<Link>, status: LaneStatus) -> Option<bool> {
         let mut inner = self.lock();
         let peer = inner.peers.get_mut(&link.peer)?;
         let now = peer.attempt().filter(|now| now.number == attempt.number)?;
-        if now.peer.incarnation != link.incarnation {
+        if now.peer.incarnation != link.incarnation || link.is_gone() {
             inner.wanted.push(link.peer);
             return None;
         }
@@ -196,12 +196,12 @@ impl Peers {
         peer.known.clone().filter(|_| peer.link().is_some_and(|current| Arc::ptr_eq(current, link)))
     }
 
-    /// `new` takes the place of `old`, whose transfers go on. Errors: `old` is not the current link any more. Else the link
+    /// `new` takes the place of `old`, whose transfers go on. Errors: `old` is not the current link any more, or `new` is gone. Else the link
     /// that was retired before, which ends now.
     pub(crate) fn switch(&self, old: &Arc<Link>, new: &Arc<Link>, status: LaneStatus) -> Result<Option<Arc<Link>>, ()> {
         let mut inner = self.lock();
         let peer = inner.peers.get_mut(&old.peer).ok_or(())?;
-        if !peer.link().is_some_and(|current| Arc::ptr_eq(current, old)) {
+        if new.is_gone() || !peer.link().is_some_and(|current| Arc::ptr_eq(current, old)) {
             return Err(());
         }
         peer.state = State::Connected(new.clone(), status);
@@ -227,16 +227,21 @@ impl Peers {
         true
     }
 
-    /// The link is gone. Whether it was the peer's current one, and the one before it that ends with it.
-    pub(crate) fn forget(&self, link: &Arc<Link>) -> (bool, Option<Arc<Link>>) {
+    /// Nothing goes over a link any more. Whether it was the peer's current one, and the one before it that ends with it. `None`:
+    /// somebody has seen to that.
+    pub(crate) fn forget(&self, link: &Arc<Link>) -> Option<(bool, Option<Arc<Link>>)> {
         let mut inner = self.lock();
-        let Some(peer) = inner.peers.get_mut(&link.peer) else { return (false, None) };
+        // Under the lock, or whoever wants the peer meanwhile would take what is left of the link for nothing.
+        if !link.leave() {
+            return None;
+        }
+        let Some(peer) = inner.peers.get_mut(&link.peer) else { return Some((false, None)) };
         let current = matches!(&peer.state, State::Connected(current, _) if Arc::ptr_eq(current, link));
         if current {
             peer.state = State::Idle;
             peer.drop_messages();
         }
-        (current, peer.retired.take_if(|retired| current || Arc::ptr_eq(retired, link)))
+        Some((current, peer.retired.take_if(|retired| current || Arc::ptr_eq(retired, link))))
     }
 
     /// Forgets all: links hold stations, which hold their peers.
@@ -430,4 +435,43 @@ enum Outcome {
     /// It is to be connected in the background.
     Wanted,
     Event(AgentEvent),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::AgentConfig;
+    use crate::lane_tcp::TcpWay;
+    use std::collections::BTreeMap;
+
+    #[test]
+    fn a_link_that_was_lost_while_it_was_made_is_not_taken() {
+        let config = AgentConfig::in_process(WorkerId(1), Incarnation(1), "reader".to_owned(), 1);
+        let station = Station::without_threads(config, None, Box::new(|_| true));
+        let (id, name, incarnation) = (WorkerId(0), "owner".to_owned(), Incarnation(1));
+        let known = Known { id, incarnation, name: name.clone(), address: PeerAddress::default() };
+        let link = || Arc::new(Link::new(&known, Way::Tcp(TcpWay::new(BTreeMap::new(), Vec::new())), &station.crowds));
+        let status = LaneStatus {
+            peer: name,
+            lane: Lane::Tcp,
+            tls: false,
+            encoding: Encoding::Exact,
+            probe: crate::lane::Probe::default(),
+            passed_over: Vec::new(),
+        };
+        station.introduce(known.clone());
+        station.send(id, vec![1]).expect("it waits until the peer is connected");
+        let wanted = |station: &Station| station.peers.take_wanted().pop().expect("it is wanted").0;
+
+        let (attempt, lost) = (wanted(&station), link());
+        station.lose(&lost, "");
+        assert_eq!(station.peers.connected(&attempt, &lost, status.clone()), None);
+        let (attempt, good) = (wanted(&station), link());
+        assert_eq!(station.peers.connected(&attempt, &good, status.clone()), Some(false));
+        assert_eq!(station.peers.take_message(&good), Some(vec![1]));
+
+        assert!(station.peers.switch(&good, &lost, status.clone()).is_err());
+        assert!(station.peers.link(id).is_some_and(|link| Arc::ptr_eq(&link, &good)));
+        assert!(station.peers.switch(&good, &link(), status).is_ok());
+    }
 }

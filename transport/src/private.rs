@@ -10,6 +10,17 @@ pub struct PrivateMemory(OwnMapping);
 
 impl PrivateMemory {
     /// `len` zero bytes, at least one. Errors: of the system.
+    ///
+    /// ```
+    /// use transport::{Memory, PrivateMemory};
+    ///
+    /// # fn main() -> std::io::Result<()> {
+    /// let frames = PrivateMemory::new(64 << 10)?;
+    /// assert_eq!(frames.len(), 64 << 10);
+    /// assert!(frames.file().is_none(), "no other process can map it");
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn new(len: usize) -> io::Result<Self> {
         OwnMapping::new(len.max(1), None::<std::os::fd::BorrowedFd<'_>>).map(Self)
     }

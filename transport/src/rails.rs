@@ -205,6 +205,11 @@ impl Rails {
         self.rails.iter().filter(|rail| rail.is_up()).count()
     }
 
+    /// Whether a rail is used.
+    pub(crate) fn is_up(&self, rail: usize) -> bool {
+        self.rails[rail].is_up()
+    }
+
     /// Bytes a second of a rail.
     pub(crate) fn bytes_per_s(&self, rail: usize) -> f64 {
         self.rails[rail].bytes_per_s

@@ -20,6 +20,18 @@ const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlag
 
 impl SealedMemory {
     /// `len` zero bytes, at least one. `name` is what `/proc` shows. Errors: of the system.
+    ///
+    /// ```
+    /// use transport::{Memory, SealedMemory};
+    ///
+    /// # fn main() -> std::io::Result<()> {
+    /// let pool = SealedMemory::new("pool", 64 << 10)?;
+    /// assert_eq!(pool.len(), 64 << 10);
+    /// let (file, offset) = pool.file().expect("others may map it, to read");
+    /// # let _ = (file, offset);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn new(name: &str, len: usize) -> io::Result<Self> {
         let len = len.max(1);
         let file = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;

@@ -51,8 +51,18 @@ impl<P, R: Clone> Slot<P, R> {
 
     /// Puts the plan back: it ended so.
     pub(crate) fn put(&self, plan: P, result: R) {
+        self.put_back(plan, Some(result));
+    }
+
+    /// Puts a plan back that nobody carried out: its last end is the one before that.
+    pub(crate) fn refuse(&self, plan: P) {
+        self.put_back(plan, None);
+    }
+
+    fn put_back(&self, plan: P, result: Option<R>) {
         let mut state = self.lock();
-        (state.plan, state.last) = (Some(plan), Some(result));
+        state.plan = Some(plan);
+        state.last = result.or(state.last.take());
         let wakers = std::mem::take(&mut state.wakers);
         drop(state);
         self.ended.notify_all();

@@ -19,7 +19,6 @@ use crate::watch::Watched;
 use domain::session::PeerAddress;
 use domain::{Encoding, KvPart};
 use std::collections::{BTreeSet, VecDeque};
-use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -57,13 +56,9 @@ pub(crate) struct Station {
     untold: Mutex<VecDeque<AgentEvent>>,
 }
 
-/// The file behind a region, and where that begins in it.
-type RegionFile = Option<(OwnedFd, u64)>;
-
 /// What changed among the regions.
 pub(crate) struct RegionsNews {
-    /// Bytes and file of each.
-    pub(crate) new: Vec<(RegionId, u64, RegionFile)>,
+    pub(crate) new: Vec<(RegionId, Arc<dyn Memory>)>,
     pub(crate) withdrawn: Vec<RegionId>,
 }
 
@@ -159,20 +154,15 @@ impl Station {
         part.map_or(Encoding::Exact, KvPart::encoding)
     }
 
-    /// Brings who has been shown `shown` up to date: the regions that are new to it, with their bytes and file, and those that
-    /// were withdrawn.
+    /// Brings who has been shown `shown` up to date: the regions that are new to it, and those that were withdrawn.
     pub(crate) fn regions_news(&self, shown: &mut BTreeSet<RegionId>) -> RegionsNews {
         let regions = self.regions();
-        let file = |memory: &Arc<dyn Memory>| {
-            let (file, offset) = memory.file()?;
-            Some((file.try_clone_to_owned().ok()?, offset))
-        };
         // What is a device's, `rdma` tells of: no other lane reads it.
         let ours = || regions.all().filter(|(_, memory)| memory.device().is_none());
         let all: BTreeSet<RegionId> = ours().map(|(id, _)| id).collect();
         let new = ours().filter(|(id, _)| !shown.contains(id));
         let news = RegionsNews {
-            new: new.map(|(id, memory)| (id, memory.len() as u64, file(memory))).collect(),
+            new: new.map(|(id, memory)| (id, memory.clone())).collect(),
             withdrawn: shown.difference(&all).copied().collect(),
         };
         *shown = all;
@@ -299,10 +289,7 @@ impl Station {
 
     /// The connection to a peer broke, or the peer left or returned as a new life. Ends its transfers.
     pub(crate) fn lose(&self, link: &Arc<Link>, reason: &str) {
-        if !link.leave() {
-            return;
-        }
-        let (lost, retired) = self.peers.forget(link);
+        let Some((lost, retired)) = self.peers.forget(link) else { return };
         self.movers.wake();
         if let Some(streams) = &self.streams {
             streams.desk().links_changed();
@@ -327,5 +314,7 @@ impl Station {
     /// From now on nobody reads it any more.
     pub(crate) fn leave(&self) {
         self.gone.store(true, Ordering::Release);
+        // Whoever sleeps until a gate here opens looks whether it ever will.
+        self.progress.ring();
     }
 }

@@ -39,6 +39,19 @@ pub struct ReadBatch {
 }
 
 /// Copies of one length, one by one or by the rule that places them.
+///
+/// ```
+/// use transport::{Copies, Copy};
+///
+/// // The same head of four blocks, each 4096 bytes further on at the owner's, one behind the other here.
+/// let (first, step) = (Copy { from: 512, to: 0 }, Copy { from: 4096, to: 128 });
+/// let strided = Copies::Strided { first, step, count: 4 };
+/// assert_eq!(strided.count(), 4);
+/// assert_eq!(strided.get(3), Some(Copy { from: 512 + 3 * 4096, to: 3 * 128 }));
+/// assert_eq!(strided.get(4), None);
+/// let list: Vec<Copy> = strided.iter().collect();
+/// assert_eq!(list[1], Copy { from: 4608, to: 128 });
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Copies {
     /// One by one.
@@ -56,7 +69,7 @@ pub enum Copies {
 }
 
 impl Copies {
-    /// How many.
+    /// How many. Shown at [`Copies`], as the calls below are.
     pub fn count(&self) -> u64 {
         match self {
             Copies::List(copies) => copies.len() as u64,
@@ -351,6 +364,9 @@ pub enum PostError {
         /// Its error number.
         errno: i32,
     },
+    /// The mover's thread panicked, of a bug or in the caller's sink.
+    #[error("the mover's thread panicked, as the log says, and takes nothing more: start another mover")]
+    Panicked,
 }
 
 #[cfg(test)]

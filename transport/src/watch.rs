@@ -50,6 +50,11 @@ impl Watched {
         self.word.get()
     }
 
+    /// Wakes all who watch from this process, though the word is what it was.
+    pub(crate) fn ring(&self) {
+        self.watchers.bells.ring(|wake| wake.wake());
+    }
+
     /// The page for another process to map. From now on every raise is shown there.
     pub(crate) fn show(&self) -> Option<BorrowedFd<'_>> {
         let page = self.watchers.page.as_ref()?;

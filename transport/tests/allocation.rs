@@ -55,7 +55,8 @@ fn agent(hub: &Hub, id: u32, lane: Lane, encoded: bool) -> (Agent, PeerInfo, Rec
     (agent, info, events)
 }
 
-const PATIENCE: Duration = Duration::from_secs(20);
+/// The machine with Soft-RoCE is emulated.
+const PATIENCE: Duration = Duration::from_secs(if cfg!(feature = "rdma") { 150 } else { 20 });
 
 #[test]
 fn posting_files_allocates_nothing() {
@@ -91,9 +92,17 @@ fn posting_files_allocates_nothing() {
     }
 }
 
+/// Whether there is an RDMA device, in a build with that lane.
+fn has_rdma() -> bool {
+    let devices = std::fs::read_dir("/sys/class/infiniband").into_iter().flatten();
+    Lane::Rdma.not_built().is_none() && devices.count() > 0
+}
+
 #[test]
 fn posting_allocates_nothing() {
-    for (lane, encoded) in [(Lane::Local, false), (Lane::Shm, false), (Lane::Tcp, false), (Lane::Tcp, true)] {
+    let rdma = has_rdma().then_some((Lane::Rdma, false));
+    let everywhere = [(Lane::Local, false), (Lane::Shm, false), (Lane::Tcp, false), (Lane::Tcp, true)];
+    for (lane, encoded) in everywhere.into_iter().chain(rdma) {
         let hub = Hub::new();
         let (_owner, info, _owner_events) = agent(&hub, 0, lane, encoded);
         let hub = if lane == Lane::Local { hub } else { Hub::new() };
@@ -102,11 +111,20 @@ fn posting_allocates_nothing() {
         reader.connect(WorkerId(0));
         let connected = events.recv_timeout(PATIENCE).expect("it is connected");
         assert!(matches!(connected, AgentEvent::Connected { .. }), "{connected:?}");
-        // Small ones that are copied at once, larger ones, some that wait at their gates, and many slices.
-        for (len, count, gate) in [(16, 4, 0), (LEN / 4, 4, 0), (LEN / 4, 4, u64::MAX), (LEN / 2048, 1000, 0)] {
+        // Small ones that are copied at once, larger ones, some that wait at their gates, and many slices: by one distance, and in no order.
+        let many = LEN / 2048;
+        let cases = [
+            (16, 4, 0, true),
+            (LEN / 4, 4, 0, true),
+            (LEN / 4, 4, u64::MAX, true),
+            (many, 1000, 0, true),
+            (many, 1000, 0, false),
+        ];
+        for (len, count, gate, in_order) in cases {
             let transfer = |_| {
                 // No two are neighbours at both ends, so that none are merged.
-                let copy = |i: usize| Copy { from: (i * len) as u64, to: ((count - 1 - i) * len) as u64 };
+                let place = |i: usize| if in_order { i } else { i * (7 + 10 * i) % count };
+                let copy = |i: usize| Copy { from: (place(i) * len) as u64, to: ((count - 1 - i) * len) as u64 };
                 let copies = Copies::List((0..count).map(copy).collect());
                 let batch = ReadBatch { source: REGION, destination: REGION, len, gate, copies };
                 reader.prepare(WorkerId(0), vec![batch]).expect("it is sound")

@@ -114,6 +114,17 @@ fn both(test: impl Fn(bool)) {
     }
 }
 
+/// A mover that tells `sink` and has one operation under way, with memory and a file of its own; and what prepares for it.
+fn one_by_one(io_uring: bool, posted_max: usize, sink: impl Fn(FileEnd) + Send + Sync + 'static) -> (FileMover, Bench) {
+    let config = FileConfig { name: "test".to_owned(), depth: 1, posted_max, io_uring };
+    let mover = FileMover::start(config, Box::new(sink)).expect("it starts");
+    let bench = Bench::new(io_uring, 1, 1, 8);
+    mover.register(bench.memory.clone());
+    let paths = vec![bench.paths[0].with_extension("other")];
+    mover.open(&FileSpec { paths, bytes: 8 * UNIT, stripe_bytes: UNIT }).expect("it opens");
+    (mover, bench)
+}
+
 #[test]
 fn what_was_taken_is_told() {
     let status = Bench::new(false, 1, 1, 1).mover.status();
@@ -223,12 +234,7 @@ fn a_transfer_is_posted_again_once_it_has_ended() {
             says.send(end.id).expect("somebody listens");
             let _ = waits.lock().expect("nobody panicked").recv();
         };
-        let config = FileConfig { name: "test".to_owned(), depth: 1, posted_max: 2, io_uring };
-        let mover = FileMover::start(config, Box::new(sink)).expect("it starts");
-        let bench = Bench::new(io_uring, 1, 1, 8);
-        mover.register(bench.memory.clone());
-        let paths = vec![bench.paths[0].with_extension("other")];
-        mover.open(&FileSpec { paths, bytes: 8 * UNIT, stripe_bytes: UNIT }).expect("it opens");
+        let (mover, bench) = one_by_one(io_uring, 2, sink);
         let prepare = || mover.prepare(vec![bench.batch(Direction::Write, 8, &[(0, 0)])]).expect("it is sound");
         let (first, second) = (prepare(), prepare());
         assert_eq!(first.estimate(), None, "nothing was written yet");
@@ -300,9 +306,11 @@ fn a_file_that_somebody_cut_short_fails_the_read() {
     both(|io_uring| {
         let bench = Bench::new(io_uring, 1, 1, 8);
         let file = std::fs::OpenOptions::new().write(true).open(&bench.paths[0]).expect("it exists");
-        file.set_len(2 * UNIT).expect("it is ours");
-        bench.post(vec![bench.batch(Direction::Read, 8, &[(0, 0)])]);
-        assert_eq!(bench.ended().result, Err(FileError::CutShort));
+        for len in [2 * UNIT + UNIT / 2, 2 * UNIT + 100, 2 * UNIT] {
+            file.set_len(len).expect("it is ours");
+            bench.post(vec![bench.batch(Direction::Read, 8, &[(0, 0)])]);
+            assert_eq!(bench.ended().result, Err(FileError::CutShort), "at {len}");
+        }
         bench.done(vec![bench.batch(Direction::Read, 2, &[(0, 0)])]);
     });
 }
@@ -330,5 +338,41 @@ fn cancelled_transfers_end_once_and_a_mover_ends_with_its_transfers() {
         let end = bench.ends.recv_timeout(PATIENCE).expect("it ends");
         assert!(matches!(end.result, Ok(_) | Err(FileError::Cancelled)), "{end:?}");
         assert!(bench.ends.recv().is_err(), "nothing ends twice");
+    });
+}
+
+#[test]
+fn a_sink_that_panics_leaves_no_transfer_open() {
+    both(|io_uring| {
+        // The mover's thread is kept where it tells of the first end until more is posted, and panics then; and again with each end.
+        let (goes_on, waits) = sync_channel::<()>(0);
+        let (says, ends) = sync_channel(8);
+        let waits = std::sync::Mutex::new(Some(waits));
+        let sink = move |end: FileEnd| {
+            says.send(end).expect("somebody listens");
+            if let Some(waits) = waits.lock().expect("nobody panics with it").take() {
+                let _ = waits.recv();
+            }
+            panic!("as it should");
+        };
+        let (mover, bench) = one_by_one(io_uring, 4, sink);
+        let prepare = || mover.prepare(vec![bench.batch(Direction::Write, 8, &[(0, 0)])]).expect("it is sound");
+        let transfers = [prepare(), prepare(), prepare()];
+        let mut ids = vec![mover.post(&transfers[0]).expect("there is room")];
+        ends.recv_timeout(PATIENCE).expect("it ends").result.expect("it succeeds");
+        ids.extend(transfers[1..].iter().map(|transfer| mover.post(transfer).expect("there is room")));
+        goes_on.send(()).expect("it waits");
+        for id in &ids[1..] {
+            let end = ends.recv_timeout(PATIENCE).expect("it ends");
+            assert_eq!(end, FileEnd { id: *id, result: Err(FileError::Panicked) });
+        }
+        assert!(matches!(transfers[0].state(), TransferState::Ended(Ok(_))));
+        for transfer in &transfers[1..] {
+            assert_eq!(transfer.wait(PATIENCE), TransferState::Ended(Err(FileError::Panicked)));
+        }
+        assert_eq!(mover.post(&prepare()), Err(PostError::Panicked));
+        assert!(mover.status().broken.is_some_and(|why| why.contains("as it should")));
+        drop(mover);
+        assert!(ends.try_recv().is_err(), "nothing ends twice");
     });
 }

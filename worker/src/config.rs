@@ -49,6 +49,8 @@ pub struct WorkerConfig {
 
 /// Offers that arrived before their submit and are kept; when full, the oldest is dropped (its lease lapses).
 pub(crate) const EARLY_OFFERS_MAX: usize = 1024;
+/// Attempts that were over before their offer came and are remembered; an offer for one that was forgotten is an early one.
+pub(crate) const OVER_MAX: usize = 256;
 /// Messages that follow an offer which is kept so; one more, and the offer is given back.
 pub(crate) const EARLY_MESSAGES_MAX: usize = 4096;
 /// Prefixes that are fetched from other workers at once; one more prompt is computed.

@@ -3,7 +3,7 @@
 
 mod prefix;
 
-use crate::config::{EARLY_MESSAGES_MAX, EARLY_OFFERS_MAX};
+use crate::config::{EARLY_MESSAGES_MAX, EARLY_OFFERS_MAX, OVER_MAX};
 use crate::core::Core;
 use crate::transport::ReadError;
 use domain::handoff::{Offer, PeerBody};
@@ -40,6 +40,8 @@ pub struct Fetches {
     waiting: VecDeque<(RequestId, Epoch)>,
     /// Offers, and what followed them, that came before their submit.
     early: VecDeque<Early>,
+    /// The last attempts whose offer was still to come when they were over, oldest first: it is given back when it comes.
+    over: VecDeque<(RequestId, Epoch)>,
 }
 
 /// Where a fetch stands.
@@ -226,6 +228,7 @@ impl Fetches {
             None if self.early.iter().any(|early| early.from == from && early.offer.lease == offer.lease) => {
                 core.meters.stale_lease.increment(1);
             }
+            None if self.over.contains(&id) => core.send(from, PeerBody::Release { lease: offer.lease }),
             None => {
                 if self.early.len() == EARLY_OFFERS_MAX
                     && let Some(oldest) = self.early.pop_front()
@@ -245,20 +248,26 @@ impl Fetches {
             let Some(entry) = self.open.get_mut(&id) else { continue };
             for pieces in std::mem::take(&mut entry.unposted) {
                 if let Some(failed) = self.read(core, id, pieces) {
+                    // Nothing more is to be read.
                     self.event(core, now, id, failed);
+                    break;
                 }
             }
         }
     }
 
-    /// The owner of some fetches cannot be connected: what waited for it failed.
+    /// The owner of some fetches is not connected, or no more: what waited for it failed, and what it offered before it was computed
+    /// has no end, for what it said of that is lost ([`Offers::reader_lost`](crate::Offers::reader_lost) is the other side of it).
     pub fn owner_lost(&mut self, core: &mut Core, now: Time, owner: WorkerId) {
-        let waiting =
-            self.open.iter().filter(|(_, entry)| entry.owner == owner && !entry.unposted.is_empty()).map(|(&id, _)| id);
-        for id in waiting.collect::<Vec<_>>() {
+        let of_it: Vec<_> = self.open.iter().filter(|(_, entry)| entry.owner == owner).map(|(&id, _)| id).collect();
+        for id in of_it {
             let Some(entry) = self.open.get_mut(&id) else { continue };
-            let pieces = std::mem::take(&mut entry.unposted).iter().map(|pieces| pieces.len() as u32).sum();
-            self.event(core, now, id, FetchEvent::ReadsEnded { pieces, ok: false });
+            if !entry.unposted.is_empty() {
+                let pieces = std::mem::take(&mut entry.unposted).iter().map(|pieces| pieces.len() as u32).sum();
+                self.event(core, now, id, FetchEvent::ReadsEnded { pieces, ok: false });
+            } else if entry.tokens.is_some() && !entry.machine.is_complete() {
+                self.event(core, now, id, FetchEvent::Withdraw);
+            }
         }
         self.holder_lost(core, now, owner);
     }
@@ -373,8 +382,8 @@ impl Fetches {
         let Some(entry) = self.open.get_mut(&id) else { return true };
         let Some(tokens) = entry.wants else { return true };
         let Some(sequence) = core.sequences.get(&entry.key) else { return true };
-        // Prompts that wait for memory, and preempted sequences, come before new ones.
-        if core.scheduler.room_to_run() < entry.choices || core.is_memory_short() {
+        // Prompts that wait for memory or came before, and preempted sequences, come before new ones.
+        if core.scheduler.room_to_run(sequence.arrived) < entry.choices || core.is_memory_short() {
             return false;
         }
         match core.kv.open(entry.key, sequence.scope.tenant(), &sequence.chain, tokens, 0) {
@@ -496,11 +505,16 @@ impl Fetches {
         if let Some(entry) = self.open.remove(&id) {
             self.waiting.retain(|&waiting| waiting != id);
             entry.due.map(|at| self.deadlines.remove(&(at, id)));
-            // A new life of the owner counts its leases anew: the id may be another fetch's by now.
-            if let Some(lease) = entry.machine.lease().map(|lease| (entry.owner, lease))
-                && self.leases.get(&lease) == Some(&id)
-            {
-                self.leases.remove(&lease);
+            match entry.machine.lease().map(|lease| (entry.owner, lease)) {
+                // A new life of the owner counts its leases anew: the id may be another fetch's by now.
+                Some(lease) if self.leases.get(&lease) == Some(&id) => drop(self.leases.remove(&lease)),
+                Some(_) => {}
+                None => {
+                    if self.over.len() == OVER_MAX {
+                        self.over.pop_front();
+                    }
+                    self.over.push_back(id);
+                }
             }
         }
     }

@@ -17,7 +17,7 @@ use domain::plan::{Sampled, StepOutput};
 use domain::planted::{self, Bug};
 use domain::session::{Failure, FromWorker, ToWorker};
 use domain::{SeqKey, StepId, Time};
-use engine::device::Device;
+use engine::device::{Device, SubmitError};
 use kv_manager::Heard;
 use scheduler::Work;
 use std::slice;
@@ -39,6 +39,7 @@ pub struct Machine<R> {
     step: StepId,
     /// What the step in flight computes.
     work: Option<Vec<Work>>,
+    device_lost: bool,
     device: Box<dyn Device>,
 }
 
@@ -60,6 +61,7 @@ impl<R: Role> Machine<R> {
             disturbed: false,
             step: StepId(0),
             work: None,
+            device_lost: false,
             device,
         })
     }
@@ -99,6 +101,11 @@ impl<R: Role> Machine<R> {
             let transport = &self.core.transport;
             self.core.meters.lanes.publish(&transport.counts(), |peer| transport.pace(peer));
         }
+    }
+
+    /// Whether the device takes no more steps: whoever went on would fail all that comes, and look idle to routers.
+    pub fn has_lost_its_device(&self) -> bool {
+        self.device_lost
     }
 
     /// How long it may be left alone.
@@ -259,7 +266,11 @@ impl<R: Role> Machine<R> {
             // So the many workers of a router are heard together, when it looks after them, and wake it once.
             ToWorker::Heartbeat => self.core.tell(session, &FromWorker::Heartbeat),
             // Of an attempt that ended meanwhile its router learns by itself. How a session begins is its carrier's matter.
-            ToWorker::Peer(_) | ToWorker::Migrate(_) | ToWorker::Hello(_) | ToWorker::Proof(_) => {}
+            ToWorker::Peer(_)
+            | ToWorker::Migrate(_)
+            | ToWorker::Hello(_)
+            | ToWorker::Proof(_)
+            | ToWorker::Refused { .. } => {}
         }
     }
 
@@ -405,6 +416,7 @@ impl<R: Role> Machine<R> {
             }
             Err(error) => {
                 tracing::error!(worker = core.config.name, %error, "the engine refused a step");
+                self.device_lost |= matches!(error, SubmitError::Lost(_));
                 self.failed(now, &work, &error.to_string());
             }
         }

@@ -38,6 +38,7 @@ pub(crate) struct Meters {
     evictions: Vec<[Counter; 2]>,
     pinned: Vec<Gauge>,
     parked: Vec<Counter>,
+    index: [Gauge; 2],
 }
 
 impl Meters {
@@ -75,6 +76,7 @@ impl Meters {
                 .collect(),
             pinned: (0..groups).map(|g| declared::kv_pinned(worker, group(g))).collect(),
             parked: (0..groups).map(|g| declared::kv_parked(worker, group(g))).collect(),
+            index: ["used", "budget"].map(|kind| declared::index_bytes(worker, "device", kind)),
         }
     }
 
@@ -98,6 +100,9 @@ impl Meters {
         self.waiting_tokens.set(waiting.1 as f64);
         self.leases_live.set(kv.leases_live() as f64);
         self.tiers.publish(kv, layout);
+        for (gauge, bytes) in self.index.iter().zip([kv.index_bytes(), kv.index_bytes_max()]) {
+            gauge.set(bytes as f64);
+        }
         for (at, stats) in kv.stats().into_iter().enumerate() {
             let GroupStats { free, filling, in_use, cached, pinned, evictions, quota_evictions, parked, .. } = stats;
             let gauges = self.blocks[at].iter().zip(&self.bytes[at]);

@@ -3,8 +3,10 @@
 
 use crate::config::{ASKED_MAX, PREFIX_WAIT_MAX};
 use crate::core::Core;
+use crate::sessions::SessionId;
 use domain::handoff::{Ask, Offer, PeerBody};
 use domain::planted::{self, Bug};
+use domain::session::{Failure, FromWorker};
 use domain::{Choice, Epoch, LeaseId, RequestId, SeqKey, StepId, Tenant, Time, Token, WorkerId};
 use kv_manager::{Admit, OfferParts};
 use std::collections::BTreeMap;
@@ -18,7 +20,7 @@ const ASKED: Choice = Choice(u16::MAX - 2);
 pub struct Offers {
     open: BTreeMap<SeqKey, Open>,
     /// Readers of the leases that are alive.
-    readers: BTreeMap<LeaseId, WorkerId>,
+    readers: BTreeMap<LeaseId, Reader>,
     /// Those whose answer waits for a load, by what that is wanted as.
     asked: BTreeMap<SeqKey, Asked>,
 }
@@ -36,6 +38,14 @@ pub struct Taker {
     pub tokens: u32,
     /// Output tokens that it knows.
     pub known: u32,
+}
+
+/// Who reads under a lease.
+#[derive(Clone, Copy, Debug)]
+struct Reader {
+    worker: WorkerId,
+    /// What it takes over, and the session that waits for that. `None`: it asked for what is cached.
+    handoff: Option<(SessionId, SeqKey)>,
 }
 
 /// Somebody who asked for blocks.
@@ -58,11 +68,11 @@ impl Offers {
     /// or its own KV is not validated yet.
     pub fn begin(&mut self, core: &mut Core, now: Time, key: SeqKey, taker: Taker) -> bool {
         let Taker { to, epoch, lease: duration, tokens, .. } = taker;
-        let deadline = core.attempt(key.request, key.epoch).map_or(now, |attempt| attempt.deadline);
-        let until = deadline.min(now + core.config.offer_max);
+        let Some(attempt) = core.attempt(key.request, key.epoch) else { return false };
+        let (session, until) = (attempt.session, attempt.deadline.min(now + core.config.offer_max));
         let Some(parts) = core.kv.offer(now, key, tokens, duration, until) else { return false };
         self.open.insert(key, Open { lease: parts.lease, taker, announced: parts.ready });
-        self.readers.insert(parts.lease, to);
+        self.readers.insert(parts.lease, Reader { worker: to, handoff: Some((session, key)) });
         let (worker, request, lease) = (&core.config.name, key.request, parts.lease);
         tracing::trace!(target: "timeline", worker, %request, %lease, tokens, ready = parts.ready, "offered");
         let offer = Offer {
@@ -120,7 +130,7 @@ impl Offers {
         if planted::is(Bug::CachedBlocksUnheld) {
             core.kv.release(now, lease);
         } else {
-            self.readers.insert(lease, from);
+            self.readers.insert(lease, Reader { worker: from, handoff: None });
         }
         let worker = &core.config.name;
         tracing::trace!(target: "timeline", worker, %request, %lease, tokens, "prefix offered");
@@ -190,7 +200,7 @@ impl Offers {
     /// A reader's message; `false` if it is none.
     pub fn handle(&mut self, core: &mut Core, now: Time, from: WorkerId, body: &PeerBody) -> bool {
         if let PeerBody::Renew { lease, .. } | PeerBody::Release { lease } | PeerBody::ReleaseAck { lease } = *body
-            && self.readers.get(&lease).is_some_and(|&reader| reader != from)
+            && self.readers.get(&lease).is_some_and(|reader| reader.worker != from)
         {
             tracing::warn!(worker = core.config.name, %lease, %from, "a message about another reader's lease is refused");
             return true;
@@ -217,24 +227,53 @@ impl Offers {
     /// Ends leases whose time has passed, and offers what was loaded.
     pub fn tick(&mut self, core: &mut Core, now: Time) {
         for lease in core.kv.expire(now) {
-            let reader = self.readers.remove(&lease);
+            let Some(reader) = self.readers.remove(&lease) else { continue };
             core.meters.leases_lapsed.increment(1);
-            tracing::warn!(worker = core.config.name, %lease, reader = ?reader, "a lease lapsed");
+            tracing::warn!(worker = core.config.name, %lease, reader = %reader.worker, "a lease lapsed");
+            if let Some((session, key)) = reader.handoff {
+                self.unread(core, session, key, lease, reader.worker);
+            }
         }
         self.offer_loaded(core, now);
+    }
+
+    /// A handoff's reader did not renew its lease: it may never have heard of it, so that nobody but its owner can say that it came to
+    /// nothing.
+    fn unread(&mut self, core: &mut Core, session: SessionId, key: SeqKey, lease: LeaseId, reader: WorkerId) {
+        let (request, epoch, why) = (key.request, key.epoch, Failure::HandoffLapsed);
+        let detail = format!("worker {reader} did not renew the lease under which it was to take it over");
+        if self.open.get(&key).is_some_and(|open| open.lease == lease) {
+            self.withdraw(core, key);
+            core.fail(request, epoch, why, detail);
+        } else if core.sessions.get_mut(session).is_some() {
+            // Computed and forgotten here, and the router waits for the reader.
+            core.tell(session, &FromWorker::Failed { request, epoch, why, detail });
+        }
     }
 
     /// A reader came back as a new life: what was offered to its old one is void.
     pub fn reader_restarted(&mut self, core: &mut Core, reader: WorkerId) {
         self.open.retain(|_, open| open.taker.to != reader);
         let leases: Vec<LeaseId> =
-            self.readers.iter().filter(|(_, to)| **to == reader).map(|(&lease, _)| lease).collect();
+            self.readers.iter().filter(|(_, of)| of.worker == reader).map(|(&lease, _)| lease).collect();
         for lease in leases {
             self.readers.remove(&lease);
             core.kv.withdraw(lease);
         }
         for (key, _) in self.asked.extract_if(.., |_, asked| asked.from == reader).collect::<Vec<_>>() {
             core.drop_load(key);
+        }
+    }
+
+    /// The connection to a reader was lost, and with it maybe what the reader was told of offers that are not complete. It would
+    /// wait for the rest of those in vain.
+    pub fn reader_lost(&mut self, core: &mut Core, reader: WorkerId) {
+        let keys: Vec<SeqKey> =
+            self.open.iter().filter(|(_, open)| open.taker.to == reader).map(|(&key, _)| key).collect();
+        for key in keys {
+            self.withdraw(core, key);
+            let detail = format!("the connection to {reader}, which was to take it over, was lost");
+            core.fail(key.request, key.epoch, Failure::HandoffLapsed, detail);
         }
     }
 

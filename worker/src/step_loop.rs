@@ -115,7 +115,7 @@ impl Worker {
         self.drained.load(Ordering::Acquire)
     }
 
-    /// Whether its thread has ended, which it does only when asked to, or by a panic.
+    /// Whether its thread has ended, which it does only when asked to, by a panic, or without its device.
     pub fn has_ended(&self) -> bool {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
@@ -145,7 +145,12 @@ impl<R: Role> StepLoop<R> {
     fn run(mut self) {
         loop {
             let now = self.clock.now();
+            // A device that is lost wakes nobody, but says how its steps ended when it is asked.
+            self.machine.collect(now);
             self.machine.turn(now);
+            if self.machine.has_lost_its_device() {
+                return;
+            }
             self.drained.store(self.machine.core().is_drained(), Ordering::Release);
             match self.inbox.recv_timeout(self.machine.patience(now)) {
                 Ok(event) => {
@@ -159,8 +164,7 @@ impl<R: Role> StepLoop<R> {
                         }
                     }
                 }
-                // A device that is lost wakes nobody, but says how its steps ended when it is asked.
-                Err(RecvTimeoutError::Timeout) => self.machine.collect(self.clock.now()),
+                Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
             }
         }

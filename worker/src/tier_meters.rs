@@ -7,6 +7,7 @@ use metrics::{Counter, Gauge, Histogram};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use telemetry::metrics::{self as declared, RecordState};
+use transport::{FileStatus, FileWay};
 
 /// Of all tiers that the worker has, so that nothing is shown of one that is not there.
 pub(crate) struct TierMeters {
@@ -28,12 +29,17 @@ struct Handles {
     index: [Gauge; 2],
 }
 
+/// How the files of a tier are moved.
+pub(crate) struct FileMeters([Gauge; 5]);
+
 /// One direction of moves.
 struct Moved {
     bytes: Counter,
     time: Histogram,
     /// What the counter says.
     sum: u64,
+    /// Bytes of the largest record.
+    largest: u64,
 }
 
 impl TierMeters {
@@ -65,6 +71,7 @@ impl TierMeters {
             bytes: declared::tier_moved_bytes(worker, name, direction),
             time: declared::tier_move_time(worker, name, direction),
             sum: 0,
+            largest: 0,
         };
         let handles = Handles {
             open: declared::tier_open(worker, name),
@@ -76,7 +83,7 @@ impl TierMeters {
             read: moved("read"),
             lifted: (tier == Tier::Host).then(|| moved("lift")),
             wear: declared::tier_wear(worker, name),
-            index: ["used", "budget"].map(|kind| declared::tier_index_bytes(worker, name, kind)),
+            index: ["used", "budget"].map(|kind| declared::index_bytes(worker, name, kind)),
         };
         handles.open.set(1.0);
         self.tiers.insert(tier, handles);
@@ -124,6 +131,31 @@ impl TierMeters {
     }
 }
 
+impl FileMeters {
+    pub(crate) fn new(worker: WorkerId, tier: Tier) -> Self {
+        let states = ["io_uring", "threads", "buffered", "unregistered", "broken"];
+        Self(states.map(|state| declared::tier_mover(worker, tier.name(), state)))
+    }
+
+    pub(crate) fn show(&self, status: &FileStatus) {
+        for (gauge, so) in self.0.iter().zip(states(status)) {
+            gauge.set(f64::from(u8::from(so)));
+        }
+    }
+}
+
+/// What is so of a mover, in the order of the gauges.
+fn states(status: &FileStatus) -> [bool; 5] {
+    let FileStatus { way, unregistered, buffered, broken, .. } = status;
+    [
+        *way == FileWay::IoUring,
+        *way == FileWay::Threads,
+        buffered.iter().any(Option::is_some),
+        unregistered.is_some(),
+        broken.is_some(),
+    ]
+}
+
 impl Handles {
     fn publish(&self, stats: &TierStats) {
         let TierStats { free, writing, held, hits, misses, .. } = *stats;
@@ -165,9 +197,8 @@ impl Handles {
         for (gauge, bytes) in self.index.iter().zip([index_bytes, index_bytes_max]) {
             gauge.set(bytes as f64);
         }
-        if self.read.sum > 0 {
-            self.wear.set(self.written.sum as f64 / self.read.sum as f64);
-        }
+        // Before anything was read, as if one record had been: a tier that is only written wears, too.
+        self.wear.set(self.written.sum as f64 / self.read.sum.max(self.written.largest).max(1) as f64);
         for (counter, value) in self.moves.iter().zip(moves) {
             counter.absolute(value);
         }
@@ -178,6 +209,28 @@ impl Moved {
     fn count(&mut self, bytes: u64, elapsed: Duration) {
         self.bytes.increment(bytes);
         self.sum += bytes;
+        self.largest = self.largest.max(bytes);
         self.time.record(elapsed.as_secs_f64());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_so_of_a_mover_is_told_by_itself() {
+        let way = FileWay::IoUring;
+        let good = FileStatus { way, passed_over: Vec::new(), unregistered: None, buffered: vec![None], broken: None };
+        let why = || Some("for a reason".to_owned());
+        for (status, expected) in [
+            (good.clone(), [true, false, false, false, false]),
+            (FileStatus { way: FileWay::Threads, ..good.clone() }, [false, true, false, false, false]),
+            (FileStatus { buffered: vec![None, why()], ..good.clone() }, [true, false, true, false, false]),
+            (FileStatus { unregistered: why(), ..good.clone() }, [true, false, false, true, false]),
+            (FileStatus { broken: why(), ..good }, [true, false, false, false, true]),
+        ] {
+            assert_eq!(states(&status), expected, "{status:?}");
+        }
     }
 }

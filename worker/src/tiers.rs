@@ -47,7 +47,8 @@ use std::time::Duration;
 const LOAD: Choice = Choice(u16::MAX - 1);
 /// Loads under way at once; what one more would bring is computed.
 const LOADS_MAX: usize = 256;
-/// The longest that a prompt waits for a load; then it is computed, and a tier that moved nothing meanwhile is off until it does.
+/// The longest that a prompt waits for a tier that brings no record of its load, nor of those before it; then it is computed, and a tier
+/// that moved nothing meanwhile is off until it does.
 const LOAD_WAIT_MAX: Duration = Duration::from_secs(5);
 
 /// Blocks that wait to be written to a tier.
@@ -276,11 +277,11 @@ impl Core {
         if missing == 0 {
             return false;
         }
-        let coming = self.loads.coming(chain, cached / size..loadable / size);
+        let coming = self.loads.coming(job.key, chain, cached / size..loadable / size);
         let (compute_s, mut load_s) = (self.rates.compute_s(cached..loadable), self.load_s(chain, loadable));
         // Until they meet, the prompt and what is loaded of it take room side by side.
         let own = if stage == Stage::Begun { 0 } else { job.tokens };
-        let room = self.kv.has_room(own + missing);
+        let room = self.kv.has_room(&[], own + missing);
         let way = match Way::of(missing, self.config.scheduler.chunk_tokens, compute_s, load_s) {
             // What is read for another prompt is read once.
             _ if let Some((.., waits)) = coming => {
@@ -310,7 +311,7 @@ impl Core {
         }
         let waits = way == Way::Load && !stage.is_queued();
         let shared = coming.map_or(cached, |(_, blocks, _)| blocks * size);
-        if waits && new && !self.has_room_for(job.tokens - shared) && self.frees_room() {
+        if waits && new && !self.has_room_for(chain, job.tokens - shared) && self.frees_room() {
             self.wait_for_room(*job);
             return true;
         }
@@ -319,7 +320,7 @@ impl Core {
             |blocks, follows| Want { job: waits.then_some(*job), blocks, tokens: blocks * size, since: now, follows };
         if let Some((key, blocks, _)) = coming {
             sequence.loadable_tokens = blocks * size;
-            self.loads.want(key, job.key, want(blocks, true));
+            self.want(key, job.key, want(blocks, true));
             return waits;
         }
         let key = Loads::key(job.key);
@@ -328,7 +329,7 @@ impl Core {
         }
         let (tenant, chain) = (sequence.scope.tenant(), prefix(sequence, job.tokens, size).to_vec());
         let Some(reads) = self.begin_load(now, key, tenant, &chain, loadable, load_s) else { return false };
-        self.loads.want(key, job.key, want(loadable / size, false));
+        self.want(key, job.key, want(loadable / size, false));
         if let Some(sequence) = self.sequences.get_mut(&job.key) {
             sequence.loadable_tokens = loadable;
         }
@@ -342,7 +343,7 @@ impl Core {
     fn loadable_beside(&self, own: u32, chain: &[BlockHash], cached: u32, loadable: u32) -> u32 {
         let size = self.config.layout.block_tokens;
         let mut blocks = (loadable - cached) / size;
-        while blocks > 0 && !self.kv.has_room(own + blocks * size) {
+        while blocks > 0 && !self.kv.has_room(&[], own + blocks * size) {
             blocks /= 2;
         }
         self.kv.loadable_tokens(&chain[..(cached / size + blocks) as usize], cached)
@@ -373,7 +374,7 @@ impl Core {
         self.give_way(&reads);
         let bytes = |read: &TierRead| self.config.layout.stored_bytes(usize::from(read.block.group.0)) as u64;
         let reads: Vec<_> = reads.into_iter().map(|read| (read, bytes(&read))).collect();
-        self.loads.begin(key, Load::new(chain.to_vec(), &reads, load_s, now), now + LOAD_WAIT_MAX);
+        self.loads.begin(key, Load::new(chain.to_vec(), &reads, load_s, now));
         Some(reads)
     }
 
@@ -392,17 +393,18 @@ impl Core {
         self.lifts.wait(job.key);
     }
 
-    /// Whether there is room for so many tokens of a prompt beside all that came before it. A prefix that were loaded before that would
-    /// lie in the cache until its prompt is admitted, and be given up for the prefixes of those that come after it.
-    fn has_room_for(&self, tokens: u32) -> bool {
+    /// Whether there is room for so many tokens of a prompt with this chain beside what is cached of it and all that came before it. A prefix
+    /// that were loaded before that would lie in the cache until its prompt is admitted, and be given up for the prefixes of those that
+    /// come after it.
+    fn has_room_for(&self, chain: &[BlockHash], tokens: u32) -> bool {
         let before = self.scheduler.queued_tokens() + u64::from(self.loads.behind());
-        u32::try_from(before).is_ok_and(|before| self.kv.has_room(before.saturating_add(tokens)))
+        u32::try_from(before).is_ok_and(|before| self.kv.has_room(chain, before.saturating_add(tokens)))
     }
 
     /// Whether anything is under way that will give room back.
     fn frees_room(&self) -> bool {
-        let under_way = self.scheduler.running_len() + self.scheduler.waiting_len() + self.loads.under_way();
-        under_way + self.kv.leases_live() > 0
+        // What runs, is loaded or is fetched from elsewhere is open.
+        self.scheduler.waiting_len() + self.kv.sequences_open() + self.kv.leases_live() > 0
     }
 
     /// Whether prompts wait for memory: whoever else takes some stands back meanwhile.
@@ -432,6 +434,9 @@ impl Core {
                     if let Some(sequence) = self.sequences.get_mut(&prompt) {
                         sequence.sources.brought(read.number, Source::Tier(tier), now.since(since));
                     }
+                }
+                if good {
+                    self.loads.came(now, key, read.place.tier);
                 }
                 self.end_load(now, key);
             }
@@ -467,11 +472,12 @@ impl Core {
     }
 
     /// Begins the loads of prompts that waited for room that is there now, queues those that need none, and all that have waited too long
-    /// for a tier.
+    /// for a tier that brings nothing.
     pub(crate) fn tick_loads(&mut self, now: Time) {
         while let Some(job) = self.loads.first_waiting() {
-            let cached = self.sequences.get(&job.key).map_or(0, |sequence| self.kv.cached_tokens(&sequence.chain));
-            if self.frees_room() && !self.has_room_for(job.tokens.saturating_sub(cached)) {
+            let chain = self.sequences.get(&job.key).map_or(&[][..], |sequence| &sequence.chain[..]);
+            let missing = job.tokens.saturating_sub(self.kv.cached_tokens(chain));
+            if self.frees_room() && !self.has_room_for(chain, missing) {
                 break;
             }
             if !self.stop_lifts(now, job.key) {
@@ -498,8 +504,19 @@ impl Core {
     pub(crate) fn drop_load(&mut self, prompt: SeqKey) {
         self.forget_lifts(prompt);
         if let Some(load) = self.loads.forget(prompt) {
-            self.tiers.values_mut().for_each(|below| below.cancel(load));
+            self.cancel_load(load);
         }
+    }
+
+    /// A prompt wants what the load brings, and nothing of the one that it wanted before.
+    fn want(&mut self, load: SeqKey, prompt: SeqKey, want: Want) {
+        if let Some(before) = self.loads.want(load, prompt, want) {
+            self.cancel_load(before);
+        }
+    }
+
+    fn cancel_load(&mut self, load: SeqKey) {
+        self.tiers.values_mut().for_each(|below| below.cancel(load));
     }
 
     /// A step computes positions of the prompt up to `end`.

@@ -169,7 +169,7 @@ pub(crate) struct EngineBench {
 /// What `bench transfer` reads, and where the report goes.
 #[derive(Debug, Args)]
 pub(crate) struct TransferBench {
-    /// Lanes (shm, rdma, tcp, file, object), and after a plus that they bring KV encoded (int8), and that they carry checksums
+    /// Lanes (local, which is within one process, shm, rdma, tcp, file, object), and after a plus that they bring KV encoded (int8), and that they carry checksums
     #[arg(long, value_name = "LANE,..", value_delimiter = ',', default_value = "shm,tcp,tcp+checksums")]
     pub(crate) lanes: Vec<String>,
     /// Bytes of a block

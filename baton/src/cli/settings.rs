@@ -12,6 +12,8 @@ pub(crate) struct Flags {
     pub(crate) set: Vec<String>,
     /// The TOML file.
     pub(crate) config: Option<PathBuf>,
+    /// Whether the process ends with its input.
+    pub(crate) until_closed: bool,
 }
 
 /// `baton serve`.
@@ -95,6 +97,9 @@ struct Common {
     /// Any setting, e.g. `engine.chunk_tokens=256`; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
+    /// End with the input: for those that start a server which must not outlive them
+    #[arg(long, hide = true)]
+    until_closed: bool,
 }
 
 impl Serve {
@@ -150,6 +155,6 @@ impl Common {
             ("--log-format", "log.format", self.log_format),
         ];
         let given = own.into_iter().chain(common).filter_map(|(flag, key, value)| Some((flag, key, value?)));
-        Flags { given: given.collect(), set: self.set, config: self.config }
+        Flags { given: given.collect(), set: self.set, config: self.config, until_closed: self.until_closed }
     }
 }

@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
@@ -51,6 +52,8 @@ pub(super) enum Fact<'a> {
     Pauses(&'a str),
     /// Whether a PCIe bridge redirects what its devices say to each other: `on`, `off`, or why that is not known.
     AccessControl(&'a str),
+    /// Whether something keeps the clock in step with those of other hosts: `yes`, `no`, or why that is not known.
+    ClockSync,
 }
 
 impl fmt::Display for Fact<'_> {
@@ -65,6 +68,7 @@ impl fmt::Display for Fact<'_> {
             Self::Library(name) => write!(f, "library {name}"),
             Self::Pauses(interface) => write!(f, "pfc {interface}"),
             Self::AccessControl(device) => write!(f, "acs {device}"),
+            Self::ClockSync => f.write_str("clock sync"),
         }
     }
 }
@@ -157,6 +161,10 @@ fn look(fact: Fact<'_>) -> Option<String> {
             Some(pauses::priorities(interface).map_or_else(|error| error.to_string(), |all| all.to_string()))
         }
         Fact::AccessControl(device) => Some(access_control(device).unwrap_or_else(|error| error.to_string())),
+        Fact::ClockSync => Some(match clock_sync() {
+            Ok(kept) => if kept { "yes" } else { "no" }.to_owned(),
+            Err(error) => error.to_string(),
+        }),
     }
 }
 
@@ -170,6 +178,19 @@ fn io_uring() -> io::Result<()> {
     // SAFETY: the kernel fills the parameters and opens a descriptor, which is closed when dropped.
     unsafe { rustix::io_uring::io_uring_setup(1, &mut params) }?;
     Ok(())
+}
+
+/// What the kernel says of its clock: who steers it (an NTP client) tells it so, again and again.
+fn clock_sync() -> io::Result<bool> {
+    let mut state = MaybeUninit::<libc::timex>::zeroed();
+    // SAFETY: it is as large as the call expects, and all zero it asks for no change.
+    let outcome = unsafe { libc::adjtimex(state.as_mut_ptr()) };
+    if outcome < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: it is made of numbers, which were zero, or which the call has written.
+    let state = unsafe { state.assume_init() };
+    Ok(state.status & libc::STA_UNSYNC == 0)
 }
 
 /// Memory that may be read into past the page cache.

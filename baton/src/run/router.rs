@@ -2,7 +2,7 @@
 
 use super::card::card;
 use super::model::Source;
-use super::runtime::{listen, runtime};
+use super::runtime::{END_MAX, listen, runtime};
 use super::{shutdown, welcome};
 use crate::config::{Config, Wanted};
 use crate::output::print;
@@ -28,12 +28,14 @@ pub(crate) fn router(config: &Config) -> Result<(), Box<dyn Error>> {
     let (dialer, sessions) = Dialer::new(card.shape);
     let serve = router::serve(listener, router_config(config), card, sessions, metrics, shutdown::signal());
     let secret = Secret::new(config.cluster.secret.0.as_str());
-    runtime.block_on(async {
+    let ended = runtime.block_on(async {
         tokio::select! {
             ended = serve => ended,
             never = dialer.follow(workers, secret) => match never {},
         }
-    })?;
+    });
+    runtime.shutdown_timeout(END_MAX);
+    ended?;
     tracing::info!("ended");
     Ok(())
 }

@@ -2,11 +2,15 @@
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::error::Error;
+use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
 
 /// Threads for sockets, at most: they only carry tokens, the cores are the engine's.
 const THREADS_MAX: usize = 4;
+
+/// How long what the runtime's threads are amid may take when the process ends. A name that no server resolves takes far longer.
+pub(super) const END_MAX: Duration = Duration::from_secs(1);
 
 /// Buffers of so many bytes and more are the system's again when they are freed. Left to itself, the C library raises this to
 /// the largest buffer that it saw freed; what is made for the worst case and hardly ever used, queues above all, then gets

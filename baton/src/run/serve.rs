@@ -4,7 +4,7 @@ use super::card::card;
 use super::local::Local;
 use super::model::{Model, Source};
 use super::router::router_config;
-use super::runtime::{listen, runtime};
+use super::runtime::{END_MAX, listen, runtime};
 use super::seat::{Pool, Reach, Seat, Who};
 use super::worker::{WORKER_FAILED, has_failed};
 use super::{role_name, shutdown, tiers, welcome};
@@ -61,6 +61,7 @@ pub(crate) fn serve(config: &Config) -> Result<(), Box<dyn Error>> {
     // Nobody asks the workers any more; they end with their threads. All know of it before the first has left the others.
     workers.iter().for_each(|worker| worker.input().drain());
     drop(workers);
+    runtime.shutdown_timeout(END_MAX);
     if failed.get() {
         return Err(WORKER_FAILED.into());
     }

@@ -1,6 +1,8 @@
-//! Ctrl-C and SIGTERM.
+//! Ctrl-C and SIGTERM, and the end of whoever started the process.
 
+use rustix::process::{Signal, getpid, kill_process};
 use tokio::signal::unix::{SignalKind, signal as on};
+use tokio::sync::oneshot;
 
 /// Ready when the process is asked to end. A second Ctrl-C does not wait for the drain.
 pub(super) async fn signal() {
@@ -8,13 +10,30 @@ pub(super) async fn signal() {
         tracing::error!("signals cannot be caught; only a kill ends this process");
         return std::future::pending().await;
     };
-    tokio::select! {
-        _ = interrupt.recv() => tracing::info!("Ctrl-C: what is open may end; again to end at once"),
-        _ = terminate.recv() => tracing::info!("SIGTERM: what is open may end"),
-    }
+    let (tell, told) = oneshot::channel();
     tokio::spawn(async move {
-        interrupt.recv().await;
+        tokio::select! {
+            _ = interrupt.recv() => tracing::info!("Ctrl-C: what is open may end; again to end at once"),
+            _ = terminate.recv() => tracing::info!("SIGTERM: what is open may end"),
+        }
+        // Where nobody waits for it any more, the process is ending for another reason already, and takes too long for somebody.
+        if tell.send(()).is_ok() {
+            interrupt.recv().await;
+        }
         tracing::warn!("ended at once");
         std::process::exit(130);
+    });
+    // The task ends the process if it ends otherwise.
+    let _ = told.await;
+}
+
+/// Does as Ctrl-C does when the input is closed. Whoever started this process holds the other end of it, so whatever that one dies of, this
+/// process does not outlive it, also while it starts and looks at no signal yet.
+pub(crate) fn end_with_input() {
+    std::thread::spawn(|| {
+        // An error is an end.
+        let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
+        // A process can send itself a signal.
+        let _ = kill_process(getpid(), Signal::INT);
     });
 }

@@ -93,6 +93,7 @@ fn disk(
     let tier = DiskConfig {
         name: worker.name.clone(),
         worker: worker.id,
+        weights: worker.weights,
         folders,
         bytes: config.disk.bytes.0,
         write: config.disk.write.into(),
@@ -128,6 +129,7 @@ fn object(
     let token = Some(object.token.0.clone()).filter(|token| !token.is_empty());
     let tier = StoreConfig {
         name: worker.name.clone(),
+        weights: worker.weights,
         endpoint: object.endpoint.clone(),
         region: object.region.clone(),
         bucket: object.bucket.clone(),

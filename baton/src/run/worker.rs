@@ -2,7 +2,7 @@
 
 use super::metrics;
 use super::model::{Model, Source};
-use super::runtime::{listen, runtime};
+use super::runtime::{END_MAX, listen, runtime};
 use super::seat::{Pool, Reach, Seat, Who};
 use super::{role_name, shutdown, tiers, welcome};
 use crate::config::Config;
@@ -71,6 +71,7 @@ pub(crate) fn worker(config: &Config, role: Role) -> Result<(), Box<dyn Error>> 
         worker.input().shutdown();
     }));
     drop(worker);
+    runtime.shutdown_timeout(END_MAX);
     if failed.get() {
         return Err(WORKER_FAILED.into());
     }

@@ -11,6 +11,7 @@ mod tenants;
 
 use super::*;
 use crate::config::{EvictionPolicy, GroupConfig, Quotas, Watermarks};
+use crate::tiers::{TierConfig, WriteEnd, WritePolicy};
 use domain::{BlockId, Choice, Epoch, RequestId};
 
 const SIZE: u32 = 4;
@@ -281,6 +282,31 @@ fn leases_are_bounded_and_copies_in_flight_are_never_offered() {
     assert_eq!(kv.offer(Time::ZERO, key(1), 4, SECOND, at_s(10)), None);
     kv.withdraw(first.lease);
     assert_eq!(offer(&mut kv, key(1), 4).lease, LeaseId(3));
+}
+
+#[test]
+fn what_many_prompts_use_again_waits_once_to_be_written() {
+    let mut kv = full(8);
+    let write = WritePolicy::SecondUse;
+    kv.add_tier(Tier::Disk, TierConfig { slots: vec![8], writes_max: 1, backlog_max: 3, write }, &[]);
+    cache(&mut kv, 1, 3);
+    let uses = |kv: &mut KvManager, times| {
+        for _ in 0..times {
+            assert_eq!(kv.open(key(1), TENANT, &chain(1, 3), 13, 1), Admit::Ready { cached_tokens: 12 });
+            kv.close(key(1));
+        }
+        kv.check();
+        let stats = kv.tier_stats().next().expect("there is the tier").1;
+        (stats.backlog, stats.writing, stats.written, stats.refused)
+    };
+    assert_eq!(uses(&mut kv, 5), (3, 0, 0, 0));
+    let write = kv.next_write().expect("three wait");
+    assert_eq!(uses(&mut kv, 2), (2, 1, 0, 0), "one is on its way");
+    kv.wrote(write.place, WriteEnd::Written);
+    while let Some(write) = kv.next_write() {
+        kv.wrote(write.place, WriteEnd::Failed);
+    }
+    assert_eq!(uses(&mut kv, 2), (2, 0, 1, 0), "what was not written waits again");
 }
 
 #[test]

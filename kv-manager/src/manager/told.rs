@@ -4,6 +4,7 @@
 //! everywhere.
 
 use super::KvManager;
+use crate::index::PrefixIndex;
 use crate::tiers::{Shelves, Tier};
 use domain::{BlockHash, GroupId};
 use std::collections::BTreeMap;
@@ -88,6 +89,19 @@ impl KvManager {
         let held = open.flat_map(|shelves| self.index.counting().flat_map(move |group| shelves.newest_first(group)));
         self.told_again = held.take(TOLD_AGAIN_MAX).collect();
         self.told_again.reverse();
+    }
+
+    /// Bytes that are needed to know what the device holds, and for what is still to be told again of tiers, about.
+    pub fn index_bytes(&self) -> u64 {
+        (self.index.bytes() + size_of_val(&self.told_again[..])) as u64
+    }
+
+    /// What that may become.
+    pub fn index_bytes_max(&self) -> u64 {
+        let blocks: usize = self.pools.iter().map(|pool| pool.total() as usize).sum();
+        let own = OWN.iter().filter_map(|(tier, _)| self.tiers.get(tier));
+        let told: usize = own.map(|shelves| shelves.stats().total as usize).sum();
+        (PrefixIndex::bytes_max(blocks) + size_of::<BlockHash>() * told.min(TOLD_AGAIN_MAX)) as u64
     }
 
     /// Where all groups that count have the identity.

@@ -6,6 +6,7 @@
 
 mod lifts;
 
+use super::backlog::{Backlog, Wanted};
 use super::seen::Seen;
 use super::{ReadEnd, Slot, TierConfig, TierRecord, TierStats, WriteEnd, WritePolicy};
 use crate::directory::Directory;
@@ -13,7 +14,6 @@ use crate::eviction::Queue;
 use crate::tenants::Tenants;
 use domain::{BlockHash, BlockRef, Generation, GroupId, Tenant};
 use lifts::Lifts;
-use std::collections::VecDeque;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
@@ -52,24 +52,12 @@ struct Shelf {
     lifts: Lifts,
 }
 
-/// A block that shall be written.
-#[derive(Clone, Copy, Debug)]
-struct Wanted {
-    block: BlockRef,
-    generation: Generation,
-    hash: BlockHash,
-}
-
 /// Identities that are remembered for each slot.
 const SEEN_PER_SLOT: usize = 2;
 
 /// What a slot takes here, whatever it holds: its entry, its place on the list of free ones, in the order of uses and in the accounts of
 /// tenants.
 const SLOT_BYTES: usize = size_of::<Entry>() + size_of::<u32>() + Queue::SLOT_BYTES + Tenants::SLOT_BYTES;
-/// What one that holds something takes beside that: a map of it that is half full.
-const HELD_BYTES: usize = 2 * size_of::<(BlockHash, u32)>();
-/// What an identity takes of which nobody was told yet that it came or went: in a tree that is half full. There are at most two for a slot.
-const CHANGED_BYTES: usize = 2 * size_of::<BlockHash>();
 /// What an identity that was seen takes: in a set that is half full, and in the order.
 const SEEN_BYTES: usize = 3 * size_of::<(GroupId, BlockHash)>();
 
@@ -78,7 +66,7 @@ const SEEN_BYTES: usize = 3 * size_of::<(GroupId, BlockHash)>();
 pub(crate) struct Shelves {
     config: TierConfig,
     shelves: Vec<Shelf>,
-    backlog: VecDeque<Wanted>,
+    backlog: Backlog,
     seen: Seen,
     /// Records being written.
     writing: Vec<(GroupId, BlockHash)>,
@@ -101,7 +89,7 @@ impl Shelves {
         let slots: u32 = config.slots.iter().sum();
         Self {
             shelves,
-            backlog: VecDeque::new(),
+            backlog: Backlog::default(),
             seen: Seen::new(SEEN_PER_SLOT * slots as usize),
             writing: Vec::new(),
             closed: false,
@@ -262,16 +250,22 @@ impl Shelves {
         held
     }
 
-    /// The block shall be written, some time.
+    /// Whether what the block holds is neither here, nor being written, nor waits to be.
+    pub(crate) fn lacks(&self, block: BlockRef, generation: Generation, hash: BlockHash) -> bool {
+        let is_here = self.holds(block.group, hash) || self.is_coming(block.group, hash);
+        !self.closed && !is_here && !self.backlog.contains(block, generation)
+    }
+
+    /// The block shall be written, some time, if it is [lacked](Self::lacks).
     pub(crate) fn want(&mut self, block: BlockRef, generation: Generation, hash: BlockHash) {
-        if self.closed || self.holds(block.group, hash) {
+        if !self.lacks(block, generation, hash) {
             return;
         }
         if self.room() == 0 {
             self.stats.refused += 1;
             return;
         }
-        self.backlog.push_back(Wanted { block, generation, hash });
+        self.backlog.push(Wanted { block, generation, hash });
     }
 
     /// The next record to write, and from where, if another may be under way. `owner` says whose a block is that still holds what
@@ -281,7 +275,7 @@ impl Shelves {
         owner: impl Fn(BlockRef, Generation, BlockHash) -> Option<Tenant>,
     ) -> Option<(TierRecord, BlockRef)> {
         while self.writing.len() < self.config.writes_max {
-            let Wanted { block, generation, hash } = self.backlog.pop_front()?;
+            let Wanted { block, generation, hash } = self.backlog.pop()?;
             let known = self.shelves[at(block.group)].index.contains_key(&hash) || self.is_coming(block.group, hash);
             if known {
                 continue;
@@ -384,7 +378,7 @@ impl Shelves {
     pub(crate) fn stats(&self) -> TierStats {
         let total: usize = self.shelves.iter().map(|shelf| shelf.entries.len()).sum();
         let free: usize = self.shelves.iter().map(|shelf| shelf.free.len()).sum();
-        let changed: usize = self.shelves.iter().map(|shelf| shelf.index.changes()).sum();
+        let known: usize = self.shelves.iter().map(|shelf| shelf.index.bytes()).sum();
         let lifts = |count: fn(&Lifts) -> u64| self.shelves.iter().map(|shelf| count(&shelf.lifts)).sum();
         let writing = self.writing.len() + self.shelves.iter().map(|shelf| shelf.lifts.under_way()).sum::<usize>();
         TierStats {
@@ -395,11 +389,8 @@ impl Shelves {
             lifted: lifts(Lifts::landed),
             lifted_in_vain: lifts(Lifts::in_vain),
             backlog: self.backlog.len() as u32,
-            index_bytes: (SLOT_BYTES * total
-                + HELD_BYTES * (total - free)
-                + CHANGED_BYTES * changed
-                + SEEN_BYTES * self.seen.len()) as u64,
-            index_bytes_max: ((SLOT_BYTES + HELD_BYTES + 2 * CHANGED_BYTES) * total + SEEN_BYTES * self.seen.max())
+            index_bytes: (SLOT_BYTES * total + known + SEEN_BYTES * self.seen.len()) as u64,
+            index_bytes_max: (SLOT_BYTES * total + Directory::<u32>::bytes_max(total) + SEEN_BYTES * self.seen.max())
                 as u64,
             ..self.stats
         }
@@ -456,7 +447,7 @@ impl Shelves {
             shelf.tenants.check(|slot| shelf.order.contains(slot));
         }
         assert_eq!(writing, self.writing.len(), "slots being written");
-        assert!(self.backlog.len() <= self.config.backlog_max, "a bound is exceeded");
+        self.backlog.check(self.config.backlog_max);
         self.seen.check();
     }
 }

@@ -3,7 +3,7 @@
 use super::support::*;
 use crate::{Command, EARLY_ROWS_MAX, Event, HandoffPolicy, Phases, PlacementConfig};
 use domain::session::{Failure, FromWorker, Report, ToWorker};
-use domain::{Choice, End, RequestId, WorkerId};
+use domain::{Choice, End, RequestId, Time, WorkerId};
 use std::time::Duration;
 
 /// A placement with request 1 under way: 100 tokens, up to 8 to make.
@@ -43,13 +43,14 @@ fn through_a_prefill_worker() {
 #[test]
 fn usage_counts_the_cache_of_the_first_token() {
     let mut bench = begun(&[D1]);
-    for (index, cached_tokens) in [(0, 64), (1, 0)] {
+    // One that was preempted says once more what was cached when it began anew.
+    for (index, cached_tokens) in [(0, 64), (1, 0), (2, 96)] {
         let row = domain::session::TokenRow { cached_tokens, ..row(1, 1, 0, index, 3) };
         bench.said(D1, FromWorker::Tokens(vec![row]));
     }
-    bench.ended(D1, 1, 2, End::length());
+    bench.ended(D1, 1, 3, End::length());
     let Some(Command::End { usage, .. }) = bench.out.last() else { panic!("{}", bench.said_so()) };
-    let expect = crate::Usage { prompt_tokens: 100, cached_tokens: 64, output_tokens: 2, attempts: 1 };
+    let expect = crate::Usage { prompt_tokens: 100, cached_tokens: 64, output_tokens: 3, attempts: 1 };
     assert_eq!(*usage, expect);
 }
 
@@ -185,6 +186,27 @@ fn a_choice_that_its_first_token_ended_ends_though_its_worker_could_not_say_so()
 }
 
 #[test]
+fn workers_that_fall_silent_together_cost_one_attempt() {
+    let (heartbeat, silence_max) = (Duration::from_secs(1), Duration::from_secs(3));
+    let mut bench = Bench::new(PlacementConfig { heartbeat, silence_max, ..config() }, &[P1, P2, D1, D2, D3]);
+    bench.arrive(request(1, 160, 1, 5));
+    assert_eq!(bench.said_so(), "w11 decode after w1 e1+0, w1 prefill for w11 e1+0");
+    // Their host has no power any more: only D3 speaks.
+    for ms in (125..=3000).step_by(125) {
+        bench.now = Time::ZERO + Duration::from_millis(ms);
+        bench.said(D3, FromWorker::Heartbeat);
+        if (2000..3000).contains(&ms) {
+            // Not lost yet, but nobody for anything new.
+            bench.arrive(request(ms, 160, 1, 5));
+            assert_eq!(bench.said_so(), "w13 whole e1+0");
+            bench.event(Event::Gone { request: RequestId(ms) });
+        }
+    }
+    let lost = "w1 close Silent, w2 close Silent, w11 close Silent, w12 close Silent";
+    check(&bench, &format!("{lost}, w13 whole e2+0"));
+}
+
+#[test]
 fn a_restart_is_a_loss() {
     let mut bench = begun(&[D1]);
     bench.tokens(D1, 1, 0, &[5]);
@@ -315,6 +337,30 @@ fn a_draining_worker_is_let_go_when_nothing_needs_it() {
     check(&bench, "c0 Stop, w11 cancel e1, end Stop by Done 3, w11 close Drained");
     assert_eq!(bench.placement.workers(), []);
     nothing_left(&bench);
+}
+
+#[test]
+fn what_could_not_move_when_its_worker_began_to_drain_moves_later() {
+    let draining = |bench: &mut Bench, id| bench.event(Event::Worker { id, message: FromWorker::Draining });
+    // The next worker drains, too, before it has said anything.
+    let mut bench = begun(&[D1, D2]);
+    bench.tokens(D1, 1, 0, &[5]);
+    draining(&mut bench, D1);
+    check(&bench, "w12 take over from w11 e2+1, w11 hand e1 over to w12 as e2 +1");
+    bench.up(D3);
+    draining(&mut bench, D2);
+    check(&bench, "");
+    bench.tokens(D2, 2, 1, &[6]);
+    check(&bench, "c0[1]=6, w13 take over from w12 e3+2, w12 hand e2 over to w13 as e3 +2, w11 close Drained");
+
+    // The first token is the prefill worker's, and comes after the decode worker's.
+    let mut bench = begun(&[P1, D1, D2]);
+    draining(&mut bench, D1);
+    check(&bench, "");
+    bench.tokens(D1, 1, 1, &[6]);
+    check(&bench, "");
+    bench.tokens(P1, 1, 0, &[5]);
+    check(&bench, "c0[0]=5, c0[1]=6, w12 take over from w11 e2+2, w11 hand e1 over to w12 as e2 +2");
 }
 
 #[test]

@@ -328,7 +328,9 @@ impl Cluster {
                             task.hand_over = Some((migrate.to, migrate.next));
                         }
                     }
-                    ToWorker::Hello(_) | ToWorker::Proof(_) => panic!("unexpected {message:?}"),
+                    ToWorker::Hello(_) | ToWorker::Proof(_) | ToWorker::Refused { .. } => {
+                        panic!("unexpected {message:?}")
+                    }
                 }
             }
             Command::Close { worker, why } => {

@@ -14,6 +14,7 @@ pub(crate) const P2: WorkerId = WorkerId(2);
 /// Decode workers.
 pub(crate) const D1: WorkerId = WorkerId(11);
 pub(crate) const D2: WorkerId = WorkerId(12);
+pub(crate) const D3: WorkerId = WorkerId(13);
 
 /// Ends a sequence in tests.
 pub(crate) const STOP: Token = 99;
@@ -148,7 +149,9 @@ fn word(command: &Command) -> String {
             format!("{worker} hand {} over to {} as {} +{}", migrate.epoch, migrate.to, migrate.next, migrate.known)
         }
         Command::Send { worker, message: ToWorker::Heartbeat } => format!("{worker} beat"),
-        Command::Send { worker, message: ToWorker::Hello(_) | ToWorker::Proof(_) } => format!("{worker} hello"),
+        Command::Send { worker, message: ToWorker::Hello(_) | ToWorker::Proof(_) | ToWorker::Refused { .. } } => {
+            format!("{worker} hello")
+        }
         Command::Close { worker, why } => format!("{worker} close {why:?}"),
         Command::Token { choice, row, .. } => format!("{choice}[{}]={}", row.index, row.token),
         Command::ChoiceEnd { choice, end, .. } => format!("{choice} {:?}", end.finish),

@@ -1,13 +1,16 @@
 //! The router's end.
 
 use super::codec::AsTheyAre;
-use super::{Incoming, KEEP_ALIVE, KEEP_ALIVE_WAIT, MESSAGE_BYTES_MAX, PATH, WINDOW_BYTES};
+use super::{CONNECT_MAX, Incoming, KEEP_ALIVE, KEEP_ALIVE_WAIT, MESSAGE_BYTES_MAX, PATH, WINDOW_BYTES};
 use futures_util::stream::poll_fn;
 use http::uri::{PathAndQuery, Uri};
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use std::io;
+use std::net::SocketAddr;
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
+use tokio::time::timeout;
 use tonic::Status;
 use tonic::body::Body;
 
@@ -15,7 +18,8 @@ use tonic::body::Body;
 /// worker when that is closed. Ready when the worker answered. Errors: nobody listens there, or the worker refused.
 pub async fn open(address: &str, mut outgoing: mpsc::Receiver<Vec<u8>>) -> Result<Incoming, Status> {
     let unreachable = |error: &dyn std::error::Error| Status::unavailable(with_causes(error));
-    let stream = TcpStream::connect(address).await.map_err(|error| unreachable(&error))?;
+    let addresses = tokio::net::lookup_host(address).await.map_err(|error| unreachable(&error))?;
+    let stream = connect(addresses).await.map_err(|error| unreachable(&error))?;
     // Tokens are small and must not wait for each other.
     stream.set_nodelay(true).map_err(|error| unreachable(&error))?;
     let handshake = http2::Builder::new(TokioExecutor::new())
@@ -48,6 +52,19 @@ pub async fn open(address: &str, mut outgoing: mpsc::Receiver<Vec<u8>>) -> Resul
     Ok(client.streaming(request, PathAndQuery::from_static(PATH), AsTheyAre).await?.into_inner())
 }
 
+/// Connects to the first of a host's addresses that answers in time. Errors: of the last one.
+async fn connect(addresses: impl Iterator<Item = SocketAddr>) -> io::Result<TcpStream> {
+    let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    for address in addresses {
+        let silent = || io::Error::new(io::ErrorKind::TimedOut, format!("{address} says nothing for {CONNECT_MAX:?}"));
+        match timeout(CONNECT_MAX, TcpStream::connect(address)).await.unwrap_or_else(|_| Err(silent())) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
 /// An error with what is behind it: the outer ones alone say little.
 fn with_causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
@@ -57,4 +74,31 @@ fn with_causes(error: &dyn std::error::Error) -> String {
         cause = error.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+    use tokio::net::TcpSocket;
+
+    #[tokio::test]
+    async fn an_address_that_leads_nowhere_hides_no_other() {
+        let closed = TcpListener::bind("127.0.0.1:0").and_then(|gone| gone.local_addr()).expect("loopback is there");
+        // Nobody takes in who connects, and there is room for few: the system answers no others.
+        let full = TcpSocket::new_v4().expect("there are sockets");
+        full.bind("127.0.0.2:0".parse().expect("it is an address")).expect("loopback is there");
+        let full = full.listen(1).expect("it may listen");
+        let silent = full.local_addr().expect("it listens");
+        let mut waiting = Vec::new();
+        while let Ok(Ok(stream)) = timeout(CONNECT_MAX / 4, TcpStream::connect(silent)).await {
+            waiting.push(stream);
+        }
+        let good = TcpListener::bind("127.0.0.1:0").expect("loopback is there");
+        let answers = good.local_addr().expect("it listens");
+        let stream = connect([closed, silent, answers].into_iter()).await.expect("the last one answers");
+        assert_eq!(stream.peer_addr().expect("it is connected"), answers);
+        let error = connect([closed, silent].into_iter()).await.expect_err("neither answers");
+        assert!(error.to_string().contains(&silent.to_string()), "{error}");
+    }
 }

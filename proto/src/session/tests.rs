@@ -106,7 +106,8 @@ prop_compose! {
 fn begins() -> impl Strategy<Value = ToWorker> {
     let hello = (any::<u32>(), any::<u64>(), any::<[u8; 32]>())
         .prop_map(|(protocol, router, nonce)| ToWorker::Hello(RouterHello { protocol, router, nonce }));
-    prop_oneof![hello, any::<[u8; 32]>().prop_map(ToWorker::Proof), peer().prop_map(ToWorker::Peer)]
+    let refused = ".{0,20}".prop_map(|why| ToWorker::Refused { why });
+    prop_oneof![hello, any::<[u8; 32]>().prop_map(ToWorker::Proof), refused, peer().prop_map(ToWorker::Peer)]
 }
 
 fn migrate() -> impl Strategy<Value = ToWorker> {

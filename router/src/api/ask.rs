@@ -8,6 +8,11 @@ use crate::error::ApiError;
 use domain::{SamplingParams, Token};
 use std::sync::Arc;
 
+/// Longest body whose text may be tokenized while others wait.
+const QUICK_TEXT_BYTES_MAX: usize = 4096;
+/// Longest body that may be parsed while others wait, where its prompts are tokens already.
+const QUICK_TOKENS_BYTES_MAX: usize = 128 << 10;
+
 /// Which API was called; it decides the form of body and answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Endpoint {
@@ -78,6 +83,12 @@ impl Ask {
         let sequence = |prompt: &Prompt| prompt.params.max_tokens as usize + 1;
         usize::from(self.options.choices) * self.prompts.iter().map(sequence).sum::<usize>()
     }
+}
+
+/// Whether [`ask`] takes well under a millisecond for this body, less than handing it to another thread and back may.
+pub(crate) fn is_quick(endpoint: Endpoint, body: &[u8]) -> bool {
+    let has_tokens = || endpoint == Endpoint::Completion && completion::has_tokens(body);
+    body.len() <= QUICK_TEXT_BYTES_MAX || (body.len() <= QUICK_TOKENS_BYTES_MAX && has_tokens())
 }
 
 /// Parses the body of a request to `endpoint`, tokenizes it and checks it against every limit. Takes time with the

@@ -33,6 +33,15 @@ pub(super) fn parse(
     Ok((prompts(prompt, card, limits)?, options))
 }
 
+/// Whether there is nothing to tokenize in a body: its prompts are tokens, as far as their beginning says.
+pub(super) fn has_tokens(body: &[u8]) -> bool {
+    let prompt = Fields::of_body(body).ok().and_then(|mut fields| fields.raw("prompt"));
+    prompt.is_some_and(|raw| {
+        let mut head = raw.get().bytes().filter(|byte| !byte.is_ascii_whitespace() && *byte != b'[');
+        head.next().is_some_and(|byte| byte.is_ascii_digit())
+    })
+}
+
 /// Tokens of the field `prompt`: a text, tokens, or several of either.
 fn prompts(raw: &RawValue, card: &ModelCard, limits: &Limits) -> Result<Vec<Vec<Token>>, ApiError> {
     const FIELD: &str = "prompt";

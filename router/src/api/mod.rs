@@ -8,7 +8,7 @@ mod completion;
 mod fields;
 mod options;
 
-pub(crate) use ask::{Ask, Endpoint, Limits, ask};
+pub(crate) use ask::{Ask, Endpoint, Limits, ask, is_quick};
 
 #[cfg(test)]
 mod tests;

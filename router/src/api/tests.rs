@@ -1,6 +1,6 @@
 //! From bodies to requests.
 
-use super::{Ask, Endpoint, Limits, ask};
+use super::{Ask, Endpoint, Limits, ask, is_quick};
 use crate::error::ApiError;
 use crate::tests::world::{CONTEXT, EOS, card, config};
 use domain::SamplingParams;
@@ -76,6 +76,17 @@ fn a_developer_speaks_as_the_system() {
         parse(Endpoint::Chat, &body.to_string()).expect("it is valid").prompts
     };
     assert_eq!(said("developer"), said("system"));
+}
+
+#[test]
+fn others_wait_for_no_long_text_and_for_tokens() {
+    let quick = |endpoint, prompt: Value| is_quick(endpoint, json!({ "prompt": prompt }).to_string().as_bytes());
+    let (text, tokens) = ("12345 ".repeat(2000), vec![12345_u32; 2000]);
+    assert!(quick(Endpoint::Completion, json!("short")) && quick(Endpoint::Completion, json!(tokens)));
+    assert!(quick(Endpoint::Completion, json!([tokens, tokens])));
+    assert!(!quick(Endpoint::Completion, json!(text)) && !quick(Endpoint::Completion, json!([text])));
+    assert!(!quick(Endpoint::Chat, json!(tokens)), "a chat has texts");
+    assert!(!quick(Endpoint::Completion, json!(vec![12345_u32; 100_000])), "too many of them");
 }
 
 #[test]

@@ -6,7 +6,7 @@
 use super::body;
 use super::routes::App;
 use crate::answer::{Head, Run, Waiting, events, whole};
-use crate::api::{Ask, Endpoint, Limits, ask};
+use crate::api::{Ask, Endpoint, Limits, ask, is_quick};
 use crate::brain::{Client, Note, Updates};
 use crate::clock::unix_seconds;
 use crate::error::ApiError;
@@ -21,9 +21,6 @@ use std::iter;
 use std::sync::Arc;
 use telemetry::metrics;
 use tokio::sync::{OwnedSemaphorePermit, TryAcquireError};
-
-/// Longest body that is parsed and tokenized on a thread of the async runtime; it takes well under a millisecond.
-const INLINE_BYTES_MAX: usize = 4096;
 
 /// Answers a request to `endpoint`.
 pub(super) async fn generate(app: Arc<App>, endpoint: Endpoint, request: Request) -> Result<Response, ApiError> {
@@ -69,7 +66,7 @@ async fn accept(app: &Arc<App>, endpoint: Endpoint, request: Request) -> Result<
     let (head, body) = request.into_parts();
     let body = body::read(&head.headers, body, &app.config).await?;
     let limits = Limits::of(&app.config, served.context_tokens);
-    let ask = if body.len() <= INLINE_BYTES_MAX {
+    let ask = if is_quick(endpoint, &body) {
         ask(endpoint, &body, &app.card, &limits)?
     } else {
         let app = app.clone();

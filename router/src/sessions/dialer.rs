@@ -6,7 +6,7 @@ use super::{LinkFull, Sessions, WorkerLink};
 use crate::clock::Draw;
 use discovery::{Address, Change, Discovery};
 use domain::Secret;
-use domain::session::{Hello, ModelShape};
+use domain::session::{Hello, ModelShape, ToWorker};
 use futures_util::future::BoxFuture;
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -15,13 +15,15 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::task::AbortHandle;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 /// Pause before a worker is dialed again; doubles with every failure up to [`PAUSE_MAX`]. A session that lasted longer than
 /// that was a good one, and is begun again at once.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 /// The longest pause: a worker that returns is used after it at the latest.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
+/// Time for a worker that is refused to hear why.
+const REFUSED_WAIT: Duration = Duration::from_secs(1);
 /// How often discovery is asked for changes.
 const DISCOVERY_EVERY: Duration = Duration::from_millis(500);
 /// Links that wait for the brain.
@@ -145,7 +147,16 @@ impl Dialer {
     /// One session, from the dial to its end; why it ended. Errors: none began.
     async fn session(&self, worker: &impl Dial) -> Result<String, DialError> {
         let Dialed { hello, send, receive, until_over } = worker.dial().await?;
-        let _place = self.roster.admit(&worker.name(), &hello).map_err(DialError::Refused)?;
+        let _place = match self.roster.admit(&worker.name(), &hello) {
+            Ok(place) => place,
+            Err(why) => {
+                // An error says that the session is over, and then the worker does without the reason.
+                let _ = send(proto::session::encode_to_worker(&ToWorker::Refused { why: why.clone() }));
+                // What it was told is on its way until it ends the session.
+                let _ = timeout(REFUSED_WAIT, until_over).await;
+                return Err(DialError::Refused(why));
+            }
+        };
         let link = WorkerLink { peer: hello.peer, send, receive };
         if self.links.send(link).await.is_err() {
             return Ok("the router ends".to_owned());

@@ -11,17 +11,18 @@ use tokio::sync::watch;
 pub(super) struct Roster {
     /// Of the model that requests are tokenized for.
     shape: ModelShape,
-    /// What the first worker served, and where it was. It decides for the router's life: requests are tokenized for it.
-    first: watch::Sender<Option<Served>>,
     seats: Arc<Mutex<Seats>>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Seats {
+    /// What the first worker served; it decides for the router's life, for requests are tokenized for it. But for contexts, of which it has
+    /// the shortest of all that are here, since any of them may serve a request; when all have left, that of before.
+    served: watch::Sender<Option<Served>>,
     /// Where the first worker was.
     first: String,
-    /// Where the worker with an id is.
-    taken: BTreeMap<WorkerId, String>,
+    /// Where the worker with an id is, and the longest context that it takes.
+    taken: BTreeMap<WorkerId, (String, u32)>,
 }
 
 /// A worker's place in the roster, given back when dropped.
@@ -32,15 +33,16 @@ pub(super) struct Seat {
 }
 
 impl Roster {
-    pub(super) fn new(shape: ModelShape, first: watch::Sender<Option<Served>>) -> Self {
-        Self { shape, first, seats: Arc::default() }
+    pub(super) fn new(shape: ModelShape, served: watch::Sender<Option<Served>>) -> Self {
+        let seats = Seats { served, first: String::new(), taken: BTreeMap::new() };
+        Self { shape, seats: Arc::new(Mutex::new(seats)) }
     }
 
     /// Takes the worker at `address`. Errors: why not, for people.
     pub(super) fn admit(&self, address: &str, hello: &Hello) -> Result<Seat, String> {
         let (peer, served) = (&hello.peer, hello.served);
         let mut seats = lock(&self.seats);
-        if let Some(other) = seats.taken.get(&peer.id) {
+        if let Some((other, _)) = seats.taken.get(&peer.id) {
             let name = &peer.name;
             return Err(format!(
                 "{name} at {address} has the id {} of the worker at {other}: give one another name (worker.name)",
@@ -53,22 +55,40 @@ impl Roster {
                 served.shape, self.shape
             ));
         }
-        let first = *self.first.borrow();
+        let first = *seats.served.borrow();
         match first {
             Some(first) => check(&seats.first, first, address, served)?,
             None => {
                 seats.first = address.to_owned();
-                self.first.send_replace(Some(served));
+                seats.served.send_replace(Some(served));
             }
         }
-        seats.taken.insert(peer.id, address.to_owned());
+        seats.taken.insert(peer.id, (address.to_owned(), served.context_tokens));
+        seats.fit_all();
         Ok(Seat { id: peer.id, seats: self.seats.clone() })
+    }
+}
+
+impl Seats {
+    /// Requests are to fit whoever serves them.
+    fn fit_all(&self) {
+        let Some((address, shortest)) = self.taken.values().min_by_key(|(_, context)| context) else { return };
+        self.served.send_if_modified(|served| {
+            let Some(served) = served.as_mut().filter(|served| served.context_tokens != *shortest) else { return false };
+            tracing::info!(
+                "contexts are limited to {shortest} tokens, which the worker at {address} takes (kv.device_bytes, kv.pinned_percent)"
+            );
+            served.context_tokens = *shortest;
+            true
+        });
     }
 }
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        lock(&self.seats).taken.remove(&self.id);
+        let mut seats = lock(&self.seats);
+        seats.taken.remove(&self.id);
+        seats.fit_all();
     }
 }
 
@@ -77,7 +97,7 @@ fn lock(seats: &Mutex<Seats>) -> MutexGuard<'_, Seats> {
     seats.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Errors: `served` is not what `first` was. Pools, and with them contexts, may be of different sizes.
+/// Errors: `served` is not what `first` was. Pools, and with them contexts, may be of different sizes ([`Seats::fit_all`]).
 fn check(first_address: &str, first: Served, address: &str, served: Served) -> Result<(), String> {
     let both = |what: &str, first: String, other: String| {
         format!("the worker at {address} has other {what} ({other}) than the one at {first_address} ({first})")
@@ -150,8 +170,22 @@ mod tests {
         // So has one that keeps KV in another encoding, though all else is the same.
         let error = roster.admit("b:2", &hello(2, Served { layout: 8, ..SERVED })).expect_err("another encoding");
         assert!(error.contains("layout 0000000000000008") && error.contains("kv.encoding"), "{error}");
-        assert!(roster.admit("b:2", &hello(2, Served { context_tokens: 128, ..SERVED })).is_ok(), "a smaller pool");
-        assert_eq!(*seen.borrow(), Some(SERVED));
+    }
+
+    #[test]
+    fn contexts_are_as_long_as_the_shortest_of_those_that_are_here() {
+        let (roster, seen) = roster();
+        let context = || seen.borrow().expect("there was a worker").context_tokens;
+        let of = |context_tokens| Served { context_tokens, ..SERVED };
+        let large = roster.admit("a:1", &hello(1, of(512))).expect("the first one");
+        let small = roster.admit("b:2", &hello(2, of(128))).expect("a smaller pool");
+        assert_eq!(context(), 128);
+        drop(small);
+        assert_eq!(context(), 512);
+        drop(large);
+        assert_eq!(context(), 512);
+        let _larger = roster.admit("c:3", &hello(3, of(1024))).expect("a larger pool");
+        assert_eq!(context(), 1024);
     }
 
     #[test]

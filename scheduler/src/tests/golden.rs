@@ -100,7 +100,7 @@ fn the_youngest_yields_and_comes_back_before_new_jobs() {
     check(&mut scheduler, &mut kv, &["r1[0..7]+1 r2[0..7]+1 | admit r1(0) r2(0)", "r1[7..8]+1 r2[7..8]+1"]);
     scheduler.add(job(3, 1));
     check(&mut scheduler, &mut kv, &["r1[8..9]+1 | preempt r2"]);
-    assert_eq!((scheduler.waiting_len(), scheduler.room_to_run()), (2, 2));
+    assert_eq!((scheduler.waiting_len(), scheduler.room_to_run(Time::ZERO)), (2, 2));
     // r2 knows nine tokens now and needs three blocks: it waits, and r3 behind it.
     check(&mut scheduler, &mut kv, &["r1[9..10]+1"]);
     assert!(scheduler.remove(key(1)));
@@ -138,7 +138,8 @@ fn choices_take_running_room_from_the_start() {
     let mut kv = ToyKv::new(100, 4);
     let mut scheduler = scheduler(&[Job { samples: 3, ..job(1, 9) }, Job { samples: 2, ..job(2, 2) }, job(3, 2)]);
     check(&mut scheduler, &mut kv, &["r1[0..8] | admit r1(0)"]);
-    assert_eq!(scheduler.room_to_run(), 1);
+    // The second, which needs two, comes before those that arrive after it.
+    assert_eq!([Time::ZERO, Time::MAX].map(|arrived| scheduler.room_to_run(arrived)), [1, 0]);
     check(&mut scheduler, &mut kv, &["r1[8..9]+3"]);
     // The other two choices were forked away to elsewhere: their room is free again.
     check(&mut scheduler, &mut kv, &["r1[9..10]+1 r2[0..2]+2 r3[0..2]+1 | admit r2(0) r3(0)"]);
@@ -149,7 +150,7 @@ fn reserved_room_is_not_given_to_jobs() {
     let mut kv = ToyKv::new(100, 4);
     let mut scheduler = scheduler(&[job(1, 2), job(2, 2)]);
     scheduler.reserve(3);
-    assert_eq!(scheduler.room_to_run(), 1);
+    assert_eq!(scheduler.room_to_run(Time::ZERO), 1);
     check(&mut scheduler, &mut kv, &["r1[0..2]+1 | admit r1(0)", "r1[2..3]+1"]);
     scheduler.unreserve(1);
     check(&mut scheduler, &mut kv, &["r1[3..4]+1 r2[0..2]+1 | admit r2(0)"]);

@@ -221,7 +221,7 @@ fn arrive(scheduler: &mut Scheduler, kv: &mut ToyKv, checker: &mut Checker, key:
     let arrived = Time(key.request.0);
     let seq = Seq { known: story.prompt, made: 0, out: story.out, next: None };
     let blocks = story.prompt.div_ceil(kv.block_tokens);
-    if story.handed_off && scheduler.room_to_run() > 0 && !scheduler.memory_short() && blocks <= kv.free() {
+    if story.handed_off && scheduler.room_to_run(arrived) > 0 && !scheduler.memory_short() && blocks <= kv.free() {
         kv.open.insert(key, blocks);
         scheduler.add_running(key, story.prompt + 1, arrived);
         checker.decoding.insert(key);

@@ -1,4 +1,5 @@
 //! Who connects, where the system has nothing left to take them in with: listeners stay readable then, and would be tried without end.
+//! And who is closed, where that may take long.
 
 use super::{FIRST_CONNECTION, Loop, TCP, UNIX, now};
 use rustix::event::epoll::{self, EventData, EventFlags};
@@ -41,6 +42,16 @@ impl Loop<'_> {
     pub(super) fn resume_accepting(&mut self) {
         if self.accepting.paused_until.take_if(|until| *until <= now()).is_some() {
             self.listen_for(EventFlags::IN);
+        }
+    }
+
+    /// Closes a connection to the Unix socket by a thread of its own, where descriptors may wait in it: whatever they are of is
+    /// closed, too, and that may take as long as who sent them likes. As many threads wait for that as there are open files left, without
+    /// which nobody is taken in.
+    pub(super) fn throw_away(&self, connection: impl Send + 'static) {
+        let name = format!("{}-close", self.station.config.name);
+        if let Err(error) = std::thread::Builder::new().name(name).spawn(move || drop(connection)) {
+            tracing::warn!(worker = self.station.config.name, %error, "no thread to close a connection");
         }
     }
 

@@ -4,8 +4,10 @@
 
 use crate::counts::{Counts, Refusal};
 use crate::socket::{Socket, is_tls};
+use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags,
 };
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -34,6 +36,8 @@ struct Outgoing {
 pub(crate) struct Channel {
     socket: Socket,
     unix: bool,
+    /// Whether descriptors may come of which none is wanted.
+    wary: bool,
     input: Vec<u8>,
     /// Descriptors that came and were not asked for yet.
     descriptors: VecDeque<OwnedFd>,
@@ -42,6 +46,8 @@ pub(crate) struct Channel {
     sent: usize,
     /// Bytes that wait to be sent.
     unsent: usize,
+    /// Whether it is waited for until the socket takes more.
+    waits_to_write: bool,
 }
 
 /// Why a channel is of no use any more.
@@ -81,12 +87,24 @@ impl Channel {
         Self {
             socket,
             unix,
+            wary: false,
             input: Vec::new(),
             descriptors: VecDeque::new(),
             output: VecDeque::new(),
             sent: 0,
             unsent: 0,
+            waits_to_write: false,
         }
+    }
+
+    /// The same, of a Unix socket whose other end may send descriptors that are not wanted: it is refused when it does, and none of
+    /// them is taken. Closing the socket closes them, which may take as long as the other end likes.
+    pub(crate) fn wary(self) -> Self {
+        Self { wary: true, ..self }
+    }
+
+    pub(crate) fn is_wary(&self) -> bool {
+        self.wary
     }
 
     pub(crate) fn socket(&self) -> BorrowedFd<'_> {
@@ -114,22 +132,28 @@ impl Channel {
                 // What is held comes without waiting.
                 Ok(_) if self.socket.holds() => {}
                 Ok(_) => return Ok(true),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(true),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
-                Err(error) => return Err(error.into()),
+                Err(ChannelError::Failed(error)) if error.kind() == io::ErrorKind::Interrupted => return Ok(true),
+                Err(ChannelError::Failed(error)) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+                Err(error) => return Err(error),
             }
         }
     }
 
-    fn receive(&mut self, at: usize) -> io::Result<usize> {
-        let buffer = &mut self.input[at..];
+    fn receive(&mut self, at: usize) -> Result<usize, ChannelError> {
+        let mut buffer = &mut self.input[at..];
         if !self.unix {
-            return self.socket.receive(&mut [IoSliceMut::new(buffer)]);
+            return Ok(self.socket.receive(&mut [IoSliceMut::new(buffer)])?);
+        }
+        if self.wary {
+            // No more than was looked at.
+            let len = look(&self.socket, buffer)?;
+            buffer = &mut buffer[..len];
         }
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
         let buffers = &mut [IoSliceMut::new(buffer)];
-        let received = rustix::net::recvmsg(&self.socket, buffers, &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
+        let received = rustix::net::recvmsg(&self.socket, buffers, &mut ancillary, RecvFlags::CMSG_CLOEXEC);
+        let received = received.map_err(io::Error::from)?;
         for message in ancillary.drain() {
             if let RecvAncillaryMessage::ScmRights(descriptors) = message {
                 // What is beyond the limit is closed here; the frame that speaks of it will miss it.
@@ -202,6 +226,18 @@ impl Channel {
         Ok(self.socket.flush()?)
     }
 
+    /// Sends what waits, now and whenever the socket takes more, for which `epoll` waits as for what comes: the event is `token`.
+    pub(crate) fn flush_on(&mut self, epoll: &OwnedFd, token: u64) -> Result<(), ChannelError> {
+        let done = self.flush()?;
+        if done == self.waits_to_write {
+            self.waits_to_write = !done;
+            let flags = if done { EventFlags::IN } else { EventFlags::IN | EventFlags::OUT };
+            epoll::modify(epoll, &self.socket, EventData::new_u64(token), flags)
+                .map_err(|error| ChannelError::Failed(error.into()))?;
+        }
+        Ok(())
+    }
+
     fn send(&self, first: &Outgoing) -> io::Result<usize> {
         let bytes = [IoSlice::new(&first.bytes[self.sent..])];
         // With the first byte only.
@@ -213,5 +249,48 @@ impl Channel {
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
         ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
         Ok(rustix::net::sendmsg(&self.socket, &bytes, &mut ancillary, SendFlags::NOSIGNAL)?)
+    }
+}
+
+/// Looks at what came over a Unix socket, and leaves it there: so many bytes. A descriptor among them is refused.
+fn look(socket: &Socket, buffer: &mut [u8]) -> Result<usize, ChannelError> {
+    let (buffers, mut none) = (&mut [IoSliceMut::new(buffer)], RecvAncillaryBuffer::default());
+    let looked = rustix::net::recvmsg(socket, buffers, &mut none, RecvFlags::PEEK).map_err(io::Error::from)?;
+    if looked.flags.contains(ReturnFlags::CTRUNC) {
+        return Err(ChannelError::Refused(Refusal::Protocol, "it brings descriptors, which nobody wants".to_owned()));
+    }
+    Ok(looked.bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read;
+    use std::os::unix::net::UnixStream;
+
+    #[test]
+    fn descriptors_that_are_not_wanted_are_refused_and_not_taken() {
+        let (own, peer) = UnixStream::pair().expect("there are descriptors");
+        own.set_nonblocking(true).expect("it is a socket");
+        let (mut channel, mut peer) =
+            (Channel::new(Socket::plain(own.into()), true).wary(), Channel::new(Socket::plain(peer.into()), true));
+        peer.push(7, b"without", None);
+        assert!(peer.flush().is_ok_and(|all| all) && channel.fill().is_ok_and(|more| more));
+        assert!(channel.next(64).is_ok_and(|frame| frame.is_some_and(|frame| frame.body == b"without")));
+        assert!(channel.fill().is_ok_and(|more| !more));
+
+        let (brought, mut kept) = UnixStream::pair().expect("there are descriptors");
+        peer.push(7, b"without", None);
+        peer.push(7, b"with", Some(brought.into()));
+        assert!(peer.flush().is_ok_and(|all| all));
+        let refused = channel.fill();
+        assert!(matches!(refused, Err(ChannelError::Refused(Refusal::Protocol, _))), "{refused:?}");
+        // It waits in the socket, and is closed with that.
+        kept.set_nonblocking(true).expect("it is a socket");
+        let is_open =
+            |kept: &mut UnixStream| kept.read(&mut [0]).is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock);
+        assert!(is_open(&mut kept));
+        drop(channel);
+        assert!(!is_open(&mut kept));
     }
 }

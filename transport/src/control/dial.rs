@@ -34,19 +34,19 @@ pub(crate) fn dial(station: &Station, peer: &Known, taken: Option<Lane>) -> Resu
             break;
         }
         let attempt = match (lane, missing) {
-            (_, Some(missing)) => Err(missing.to_owned()),
-            (lane, None) if !config.lanes.contains(&lane) => Err("forbidden by transport.lanes".to_owned()),
+            (_, Some(missing)) => Err(missing.into()),
+            (lane, None) if !config.lanes.contains(&lane) => Err("forbidden by transport.lanes".into()),
             (Lane::Shm, None) => reach::shm(station, peer),
             (Lane::Rdma, None) => reach::rdma(station, peer, patience(is_reached(&reached))),
             (Lane::Tcp, None) => reach::tcp(station, peer, patience(is_reached(&reached))),
             (Lane::Local, None) if peer.address.process == station.hub.process() => {
-                Err("it is not in this process any more".to_owned())
+                Err("it is not in this process any more".into())
             }
-            (Lane::Local | Lane::CudaIpc, None) => Err("other process".to_owned()),
+            (Lane::Local | Lane::CudaIpc, None) => Err("other process".into()),
         };
         match attempt {
             Ok(lane) => reached.push(lane),
-            Err(reason) => passed_over.push((lane, reason)),
+            Err(unreached) => passed_over.push((lane, unreached.count(&station.counts))),
         }
     }
     if !reached.is_empty() {

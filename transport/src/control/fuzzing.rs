@@ -102,6 +102,7 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
     ]
 }
 
-fn frame(kind: u8, body: &[u8]) -> Vec<u8> {
+/// A frame as it is sent.
+pub(crate) fn frame(kind: u8, body: &[u8]) -> Vec<u8> {
     [&(body.len() as u32 + 1).to_le_bytes(), [kind].as_slice(), body].concat()
 }

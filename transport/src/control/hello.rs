@@ -4,6 +4,8 @@
 //! proves it too. A proof is a keyed hash of both messages, with the nonces of both ends in them, so it is good for
 //! nothing else. What follows is neither encrypted nor authenticated byte by byte: the network is trusted not to alter it.
 
+use super::unreached::Unreached;
+use crate::counts::Refusal;
 use crate::memory::RegionId;
 use crate::peers::Known;
 use domain::session::PeerAddress;
@@ -178,23 +180,22 @@ pub(crate) fn answer(secret: &Secret, hello: &[u8], challenge: &[u8]) -> Vec<u8>
     [challenge, &proof].concat()
 }
 
-/// Checks the answer to `hello`; the proof to send back. Errors, in words: it is not who was meant, or does not know the
-/// secret.
+/// Checks the answer to `hello`; the proof to send back. Errors: it is none, not who was meant, or does not know the secret.
 pub(crate) fn check_answer(
     secret: &Secret,
     hello: &Hello,
     encoded: &[u8],
     answer: &[u8],
-) -> Result<[u8; PROOF_BYTES], String> {
-    let (challenge, own, proof) = Challenge::decode(answer)?;
+) -> Result<[u8; PROOF_BYTES], Unreached> {
+    let (challenge, own, proof) = Challenge::decode(answer).map_err(Unreached::lie)?;
     if challenge.from != hello.to {
         let ((id, incarnation), (meant, life)) = (challenge.from, hello.to);
-        return Err(format!(
-            "worker {id} in its life {incarnation} answers where {meant} in its life {life} was meant"
-        ));
+        let reason =
+            format!("worker {id} in its life {incarnation} answers where {meant} in its life {life} was meant");
+        return Err(Unreached::refused(Refusal::Identity, reason));
     }
     if !secret.holds(ANSWERS, &[encoded, own], &proof) {
-        return Err(OTHER_SECRET.to_owned());
+        return Err(Unreached::refused(Refusal::Identity, OTHER_SECRET));
     }
     Ok(secret.prove(CONNECTS, &[encoded, own]))
 }
@@ -307,7 +308,8 @@ mod tests {
         let proof = check_answer(&secret, &hello, &encoded, &answer).unwrap();
         assert_eq!(check_proof(&secret, &encoded, &challenge, &proof), Ok(()));
 
-        assert_eq!(check_answer(&other, &hello, &encoded, &answer), Err(OTHER_SECRET.to_owned()));
+        let refused = Unreached::refused(Refusal::Identity, OTHER_SECRET);
+        assert_eq!(check_answer(&other, &hello, &encoded, &answer), Err(refused));
         assert!(check_proof(&other, &encoded, &challenge, &proof).is_err());
         assert!(check_proof(&Secret::default(), &encoded, &challenge, &proof).is_err());
         // The answer's own proof does not do.
@@ -319,7 +321,7 @@ mod tests {
         }
         let mut meant = hello.clone();
         meant.to.1 = Incarnation(9);
-        assert!(check_answer(&secret, &meant, &encoded, &answer).unwrap_err().contains("i9 was meant"));
+        assert!(check_answer(&secret, &meant, &encoded, &answer).unwrap_err().to_string().contains("i9 was meant"));
     }
 
     proptest! {

@@ -15,10 +15,12 @@ mod sockets;
 mod survey;
 #[cfg(test)]
 mod tests;
+mod unreached;
 
 pub(crate) use channel::{Channel, ChannelError, Frame};
 pub(crate) use reach::join;
 pub(crate) use sockets::{Listeners, prepare_tcp};
+pub(crate) use unreached::Unreached;
 
 use crate::counts::{Counts, Refusal};
 use crate::event::AgentEvent;
@@ -50,6 +52,8 @@ const TELL_AGAIN: Duration = Duration::from_millis(1);
 const UNSENT_MAX: usize = 1 << 20;
 /// Connections that others opened. One more is closed.
 const CONNECTIONS_MAX: usize = 16 << 10;
+/// Who connects to one listener, before it is others' turn: it stays readable as long as more wait.
+const ACCEPTS_PER_TURN: usize = 64;
 /// Reads of one connection before it is another's turn.
 const READS_PER_TURN: usize = 16;
 
@@ -139,8 +143,6 @@ impl Control {
 struct Connection {
     channel: Channel,
     role: Role,
-    /// Whether it is waited for until it takes more.
-    waits_to_write: bool,
 }
 
 enum Role {
@@ -278,7 +280,7 @@ impl<'a> Loop<'a> {
         self.dial();
         for peer in self.station.peers.take_writable() {
             if let Some(&number) = self.links.get(&peer) {
-                self.write(number);
+                self.flush(number);
             }
         }
     }
@@ -338,7 +340,7 @@ impl<'a> Loop<'a> {
     /// Waits for a connection from now on.
     fn watch(&mut self, channel: Channel, role: Role) -> io::Result<()> {
         epoll::add(self.epoll, channel.socket(), EventData::new_u64(self.next), EventFlags::IN)?;
-        self.connections.insert(self.next, Connection { channel, role, waits_to_write: false });
+        self.connections.insert(self.next, Connection { channel, role });
         self.next += 1;
         Ok(())
     }
@@ -346,7 +348,8 @@ impl<'a> Loop<'a> {
     /// Takes in who connects to the Unix socket, or to the listener of a network.
     fn accept(&mut self, network: Option<usize>) {
         let unix = network.is_none();
-        loop {
+        let wary = unix && self.listeners.unix_takes_descriptors;
+        for _ in 0..ACCEPTS_PER_TURN {
             let tcp = network.and_then(|network| self.listeners.tcp.get(network));
             let socket: io::Result<OwnedFd> = match (&self.listeners.unix, tcp) {
                 (_, Some(listener)) => listener.accept().map(|(stream, _)| stream.into()),
@@ -363,6 +366,9 @@ impl<'a> Loop<'a> {
             self.accepting.accepted();
             if self.connections.len() >= CONNECTIONS_MAX || self.strangers.len() >= serve::STRANGERS_MAX {
                 self.station.counts.refused(Refusal::Crowd);
+                if wary {
+                    self.throw_away(socket);
+                }
                 continue;
             }
             let prepared = if unix { Ok(()) } else { prepare_tcp(&socket) };
@@ -370,8 +376,9 @@ impl<'a> Loop<'a> {
             let number = self.next;
             let tls = self.station.config.tls.as_ref().filter(|_| !unix);
             let socket = prepared.and_then(|()| Socket::accepted(socket, tls));
-            let watched =
-                socket.and_then(|socket| self.watch(Channel::new(socket, unix), Role::Serving(Serving::new())));
+            let channel = socket.map(|socket| Channel::new(socket, unix));
+            let channel = channel.map(|channel| if wary { channel.wary() } else { channel });
+            let watched = channel.and_then(|channel| self.watch(channel, Role::Serving(Serving::new())));
             match watched {
                 Ok(()) => drop(self.strangers.insert(number, now() + serve::STRANGER_MAX)),
                 Err(error) => {
@@ -384,7 +391,7 @@ impl<'a> Loop<'a> {
     /// Something can be read from, or written to, a connection.
     fn ready(&mut self, number: u64, flags: EventFlags) {
         if flags.contains(EventFlags::OUT) {
-            self.write(number);
+            self.flush(number);
         }
         if flags.intersects(EventFlags::IN | EventFlags::HUP | EventFlags::ERR) {
             self.read(number);
@@ -454,44 +461,35 @@ impl<'a> Loop<'a> {
         }
     }
 
-    /// Moves messages to a link's connection, and sends what waits there.
-    fn write(&mut self, number: u64) {
+    /// Sends what waits at a connection, and at its link for room there, now and whenever it takes more.
+    fn flush(&mut self, number: u64) {
         loop {
             let Some(connection) = self.connections.get_mut(&number) else { return };
-            let Role::Dialled(link) = &connection.role else { return self.flush(number) };
-            let message =
-                if connection.channel.unsent() < UNSENT_MAX { self.station.peers.take_message(link) } else { None };
-            let Some(message) = message else { return self.flush(number) };
-            connection.channel.push(kind::MESSAGE, &message, None);
-            if connection.channel.unsent() >= UNSENT_MAX {
-                self.flush(number);
-            }
-        }
-    }
-
-    /// Sends what waits at a connection, now and whenever it takes more.
-    fn flush(&mut self, number: u64) {
-        let Some(connection) = self.connections.get_mut(&number) else { return };
-        match connection.channel.flush() {
-            Ok(done) if done != connection.waits_to_write => {}
-            Ok(done) => {
-                let flags = if done { EventFlags::IN } else { EventFlags::IN | EventFlags::OUT };
-                connection.waits_to_write = !done;
-                let modified =
-                    epoll::modify(self.epoll, connection.channel.socket(), EventData::new_u64(number), flags);
-                if let Err(error) = modified {
-                    self.fail(number, &ChannelError::Failed(error.into()));
+            if let Role::Dialled(link) = &connection.role {
+                while connection.channel.unsent() < UNSENT_MAX
+                    && let Some(message) = self.station.peers.take_message(link)
+                {
+                    connection.channel.push(kind::MESSAGE, &message, None);
                 }
             }
-            Err(error) => self.fail(number, &error),
+            let was_full = connection.channel.unsent() >= UNSENT_MAX;
+            if let Err(error) = connection.channel.flush_on(self.epoll, number) {
+                return self.fail(number, &error);
+            }
+            // Messages may have waited for the room that there is now, of which no event would tell.
+            if !was_full || connection.channel.unsent() >= UNSENT_MAX {
+                return;
+            }
         }
     }
 
     fn show_regions(&mut self, number: u64) {
         let Some(connection) = self.connections.get_mut(&number) else { return };
         if let Role::Serving(serving) = &mut connection.role {
-            serving.show_regions(self.station, &mut connection.channel);
-            self.flush(number);
+            match serving.show_regions(self.station, &mut connection.channel) {
+                Ok(()) => self.flush(number),
+                Err(error) => self.fail(number, &error),
+            }
         }
     }
 
@@ -518,7 +516,11 @@ impl<'a> Loop<'a> {
 
     fn close(&mut self, number: u64) {
         self.strangers.remove(&number);
-        if let Some(Connection { role: Role::Dialled(link), .. }) = self.connections.remove(&number)
+        let Some(Connection { channel, role }) = self.connections.remove(&number) else { return };
+        if channel.is_wary() {
+            self.throw_away(channel);
+        }
+        if let Role::Dialled(link) = role
             && self.links.get(&link.peer) == Some(&number)
         {
             self.links.remove(&link.peer);
@@ -556,9 +558,10 @@ impl<'a> Loop<'a> {
     fn end(&mut self) {
         let numbers: Vec<_> = self.connections.keys().copied().collect();
         for number in numbers {
-            if let Some(Connection { role: Role::Dialled(link), .. }) = self.connections.remove(&number) {
+            if let Some(Connection { role: Role::Dialled(link), .. }) = self.connections.get(&number) {
                 link.leave();
             }
+            self.close(number);
         }
     }
 }

@@ -3,8 +3,8 @@
 use super::channel::{Channel, ChannelError, Frame};
 use super::hello::{self, HELLO_BYTES_MAX, Hello, Purpose, Region, kind};
 use super::sockets::{ANSWER_MAX, connect_tcp, connect_unix};
+use super::unreached::Unreached;
 use crate::config::TcpConfig;
-use crate::counts::Refusal;
 use crate::desk::now;
 use crate::event::TransferReport;
 use crate::lane::Probe;
@@ -30,9 +30,9 @@ use std::time::{Duration, Instant};
 /// A link that was made and measured, and its connection for messages.
 pub(super) type Reached = (Arc<Link>, Probe, Channel);
 
-pub(super) fn shm(station: &Station, peer: &Known) -> Result<Reached, String> {
+pub(super) fn shm(station: &Station, peer: &Known) -> Result<Reached, Unreached> {
     if peer.address.unix.is_empty() {
-        return Err("the peer offers no Unix socket".to_owned());
+        return Err("the peer offers no Unix socket".into());
     }
     let socket = connect_unix(&peer.address.unix).map_err(|error| match error.kind() {
         io::ErrorKind::ConnectionRefused => "no common Unix socket: the peer is on another host, or gone".to_owned(),
@@ -46,19 +46,20 @@ pub(super) fn shm(station: &Station, peer: &Known) -> Result<Reached, String> {
         let frame = wait(&mut channel, begin)?;
         match frame.kind {
             kind::REGION => {
-                let (id, mapping) = map(&frame, &mut channel)?;
-                take_note(&mut regions, id, mapping.map(Arc::new))?;
+                let (id, mapping) = map(&frame, &mut channel).map_err(Unreached::lie)?;
+                take_note(&mut regions, id, mapping.map(Arc::new)).map_err(Unreached::lie)?;
             }
             kind::PROGRESS => {
-                let file = channel.take_descriptor().ok_or("its progress word came without a descriptor")?;
-                progress = Some(ProgressView::new(file)?);
+                let missing = || Unreached::lie("its progress word came without a descriptor");
+                let file = channel.take_descriptor().ok_or_else(missing)?;
+                progress = Some(ProgressView::new(file).map_err(Unreached::lie)?);
             }
             kind::READY => break,
             _ => return Err(unexpected(&frame)),
         }
     }
     if !regions.is_empty() && regions.values().all(Option::is_none) {
-        return Err("its memory is not in files that could be mapped".to_owned());
+        return Err("its memory is not in files that could be mapped".into());
     }
     let progress = progress.ok_or("it does not show its progress")?;
     let first = regions.values().flatten().next();
@@ -68,8 +69,8 @@ pub(super) fn shm(station: &Station, peer: &Known) -> Result<Reached, String> {
 }
 
 /// Each step of it takes `patience` at most.
-pub(super) fn tcp(station: &Station, peer: &Known, patience: Duration) -> Result<Reached, String> {
-    let Some(streams) = &station.streams else { return Err("this worker listens to no other process".to_owned()) };
+pub(super) fn tcp(station: &Station, peer: &Known, patience: Duration) -> Result<Reached, Unreached> {
+    let Some(streams) = &station.streams else { return Err("this worker listens to no other process".into()) };
     let (channel, regions) = control_over_tcp(station, peer, patience)?;
     let connections = usize::from(station.config.tcp.connections.max(1));
     let addresses: Vec<&str> = addresses(peer).flat_map(|address| std::iter::repeat_n(address, connections)).collect();
@@ -79,7 +80,7 @@ pub(super) fn tcp(station: &Station, peer: &Known, patience: Duration) -> Result
     let rail = |address: &str| (address.to_owned(), rail(station, peer, address, measured, patience));
     let rails: Vec<_> = addresses[..count].iter().map(|address| rail(address)).collect();
     if let (true, Some((_, Err(reason)))) = (rails.iter().all(|(_, joined)| joined.is_err()), rails.first()) {
-        return Err(reason.clone());
+        return Err(reason.clone().into());
     }
     let way = Way::Tcp(TcpWay::new(regions, rails));
     let link = Arc::new(Link::new(peer, way, &station.crowds));
@@ -90,6 +91,7 @@ pub(super) fn tcp(station: &Station, peer: &Known, patience: Duration) -> Result
 }
 
 /// Connects a rail of the lane `tcp`, and reads over it alone from the region `measured`, of so many bytes, if there is one.
+/// What its owner does wrong is counted.
 fn rail(
     station: &Station,
     peer: &Known,
@@ -97,9 +99,19 @@ fn rail(
     measured: Option<(RegionId, u64)>,
     patience: Duration,
 ) -> Joined {
+    connect_rail(station, peer, address, measured, patience).map_err(|unreached| unreached.count(&station.counts))
+}
+
+fn connect_rail(
+    station: &Station,
+    peer: &Known,
+    address: &str,
+    measured: Option<(RegionId, u64)>,
+    patience: Duration,
+) -> Result<(Socket, Option<f64>), Unreached> {
     let channel = lane_over_tcp(station, peer, address, Purpose::Bytes, patience)?;
-    let socket = channel.into_socket().ok_or("it sent bytes that were not asked for")?;
-    let speed = measured.map(|(region, len)| lane_tcp::try_out(&socket, region, len)).transpose()?;
+    let socket = channel.into_socket().ok_or_else(|| Unreached::lie("it sent bytes that were not asked for"))?;
+    let speed = measured.map(|(region, len)| lane_tcp::try_out(&socket, region, len, patience)).transpose()?;
     rustix::io::ioctl_fionbio(&socket, true).map_err(|error| error.to_string())?;
     Ok((socket, speed))
 }
@@ -128,13 +140,14 @@ pub(crate) fn join(station: &Arc<Station>, link: &Arc<Link>, rail_number: usize)
 }
 
 /// Each step of it takes `patience` at most.
-pub(super) fn rdma(station: &Station, peer: &Known, patience: Duration) -> Result<Reached, String> {
+pub(super) fn rdma(station: &Station, peer: &Known, patience: Duration) -> Result<Reached, Unreached> {
     let verbs = station.verbs.as_ref().map_err(Clone::clone)?;
     if let Some(reason) = verbs.failed() {
-        return Err(reason);
+        return Err(reason.into());
     }
     // First what may be refused.
-    let queues = first_address(peer, |address| lane_over_tcp(station, peer, address, Purpose::Queues, patience))?;
+    let queues =
+        first_address(station, peer, |address| lane_over_tcp(station, peer, address, Purpose::Queues, patience))?;
     let begin = now();
     let met = verbs.meet(queues, station.config.fingerprint, |channel| wait(channel, begin))?;
     let (channel, _) = control_over_tcp(station, peer, patience)?;
@@ -146,12 +159,17 @@ pub(super) fn rdma(station: &Station, peer: &Known, patience: Duration) -> Resul
 }
 
 /// A link is kept if it could be measured.
-fn keep(station: &Station, link: Arc<Link>, probe: Result<Probe, String>, channel: Channel) -> Result<Reached, String> {
+fn keep(
+    station: &Station,
+    link: Arc<Link>,
+    probe: Result<Probe, String>,
+    channel: Channel,
+) -> Result<Reached, Unreached> {
     match probe {
         Ok(probe) => Ok((link, probe, channel)),
         Err(reason) => {
             super::dial::let_go(station, &link);
-            Err(reason)
+            Err(reason.into())
         }
     }
 }
@@ -161,11 +179,15 @@ fn addresses(peer: &Known) -> impl Iterator<Item = &str> {
     peer.address.tcp.split(',').map(str::trim).filter(|address| !address.is_empty())
 }
 
-/// What works with the first of a peer's addresses with which it does.
-fn first_address<T>(peer: &Known, connect: impl Fn(&str) -> Result<T, String>) -> Result<T, String> {
+/// What works with the first of a peer's addresses with which it does. What is wrong with others is counted.
+fn first_address<T>(
+    station: &Station,
+    peer: &Known,
+    connect: impl Fn(&str) -> Result<T, Unreached>,
+) -> Result<T, String> {
     let mut result = Err("the peer offers no address for it".to_owned());
     for address in addresses(peer) {
-        result = connect(address);
+        result = connect(address).map_err(|unreached| unreached.count(&station.counts));
         if result.is_ok() {
             break;
         }
@@ -180,15 +202,11 @@ fn connect(
     address: &str,
     purpose: Purpose,
     patience: Duration,
-) -> Result<Channel, String> {
+) -> Result<Channel, Unreached> {
     let tls = station.config.tls.as_ref();
     let socket = connect_tcp(address, patience).and_then(|socket| Socket::connected(socket, tls, patience));
-    let socket = socket.map_err(|error| {
-        if error.kind() == io::ErrorKind::InvalidData {
-            station.counts.refused(Refusal::Encryption);
-        }
-        format!("{address} cannot be connected: {error}")
-    })?;
+    let explain = |error: io::Error| Unreached::failed(&error, format!("{address} cannot be connected: {error}"));
+    let socket = socket.map_err(explain)?;
     let mut channel = Channel::new(socket, false);
     greet(station, peer, purpose, &mut channel)?;
     Ok(channel)
@@ -199,15 +217,16 @@ fn control_over_tcp(
     station: &Station,
     peer: &Known,
     patience: Duration,
-) -> Result<(Channel, BTreeMap<RegionId, u64>), String> {
-    let mut channel = first_address(peer, |address| connect(station, peer, address, Purpose::Control, patience))?;
+) -> Result<(Channel, BTreeMap<RegionId, u64>), Unreached> {
+    let mut channel =
+        first_address(station, peer, |address| connect(station, peer, address, Purpose::Control, patience))?;
     let (mut regions, begin) = (BTreeMap::new(), now());
     loop {
         let frame = wait(&mut channel, begin)?;
         match frame.kind {
             kind::REGION => {
-                let region = Region::decode(&frame.body)?;
-                take_note(&mut regions, region.id, region.len)?;
+                let region = Region::decode(&frame.body).map_err(Unreached::lie)?;
+                take_note(&mut regions, region.id, region.len).map_err(Unreached::lie)?;
             }
             kind::READY => return Ok((channel, regions)),
             _ => return Err(unexpected(&frame)),
@@ -222,7 +241,7 @@ fn lane_over_tcp(
     address: &str,
     purpose: Purpose,
     patience: Duration,
-) -> Result<Channel, String> {
+) -> Result<Channel, Unreached> {
     let mut channel = connect(station, peer, address, purpose, patience)?;
     let frame = wait(&mut channel, now())?;
     if frame.kind == kind::READY { Ok(channel) } else { Err(unexpected(&frame)) }
@@ -255,7 +274,7 @@ fn probe_reads(
 }
 
 /// Says hello, until both ends know who the other is.
-fn greet(station: &Station, peer: &Known, purpose: Purpose, channel: &mut Channel) -> Result<(), String> {
+fn greet(station: &Station, peer: &Known, purpose: Purpose, channel: &mut Channel) -> Result<(), Unreached> {
     let config = &station.config;
     let hello = Hello {
         purpose,
@@ -272,13 +291,13 @@ fn greet(station: &Station, peer: &Known, purpose: Purpose, channel: &mut Channe
     }
     let proof = hello::check_answer(&config.secret, &hello, &encoded, &answer.body)?;
     channel.push(kind::PROOF, &proof, None);
-    channel.flush().map_err(|error| error.to_string())?;
+    channel.flush()?;
     Ok(())
 }
 
 /// Sends what waits and waits for a frame of an answer that was asked for at `begin`: for [`ANSWER_MAX`] in all, however slowly
 /// frames come, and however many. One that says why this end is not served is an error.
-fn wait(channel: &mut Channel, begin: Instant) -> Result<Frame, String> {
+fn wait(channel: &mut Channel, begin: Instant) -> Result<Frame, Unreached> {
     let late = || ChannelError::Failed(io::ErrorKind::TimedOut.into());
     let frame = |channel: &mut Channel| {
         match channel.flush() {
@@ -296,15 +315,15 @@ fn wait(channel: &mut Channel, begin: Instant) -> Result<Frame, String> {
             }
         }
     };
-    let frame = frame(channel).map_err(|error| error.to_string())?;
+    let frame = frame(channel)?;
     match frame.kind {
-        kind::REFUSED => Err(format!("the peer: {}", String::from_utf8_lossy(&frame.body))),
+        kind::REFUSED => Err(format!("the peer: {}", String::from_utf8_lossy(&frame.body)).into()),
         _ => Ok(frame),
     }
 }
 
-fn unexpected(frame: &Frame) -> String {
-    format!("a frame of kind {} out of place", frame.kind)
+fn unexpected(frame: &Frame) -> Unreached {
+    Unreached::lie(format!("a frame of kind {} out of place", frame.kind))
 }
 
 /// Maps the region that a frame speaks of, if a file comes along.

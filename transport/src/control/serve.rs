@@ -11,6 +11,7 @@ use crate::station::Station;
 use domain::{Incarnation, WorkerId};
 use rustix::net::sockopt;
 use std::collections::BTreeSet;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 /// Connections whose other end is not known yet. One more is closed.
@@ -87,13 +88,11 @@ impl Serving {
                         channel.push(kind::READY, &[], None);
                         return Ok(Next::Lane { purpose, peer, incarnation });
                     }
-                    self.show_regions(station, channel);
+                    self.show_regions(station, channel)?;
                     if channel.is_unix()
                         && let Some(file) = station.progress.show()
                     {
-                        let file = file.try_clone_to_owned();
-                        let file = file.map_err(|_| refuse("no descriptor is left for the progress word"))?;
-                        channel.push(kind::PROGRESS, &[], Some(file));
+                        channel.push(kind::PROGRESS, &[], Some(to_send(file)?));
                     }
                     channel.push(kind::READY, &[], None);
                     next = Next::Known;
@@ -109,20 +108,26 @@ impl Serving {
         }
     }
 
-    /// Tells a peer of the regions that it does not know yet, and of those that are no more.
-    pub(super) fn show_regions(&mut self, station: &Station, channel: &mut Channel) {
-        let Stage::Peer { regions_shown, .. } = &mut self.0 else { return };
+    /// Tells a peer of the regions that it does not know yet, and of those that are no more. An error: no descriptor is left.
+    pub(super) fn show_regions(&mut self, station: &Station, channel: &mut Channel) -> Result<(), ChannelError> {
+        let Stage::Peer { regions_shown, .. } = &mut self.0 else { return Ok(()) };
         let news = station.regions_news(regions_shown);
         for id in news.withdrawn {
             channel.push(kind::WITHDRAWN, &id.0.to_le_bytes(), None);
         }
-        for (id, len, file) in news.new {
-            let file = file.filter(|_| channel.is_unix());
-            let offset = file.as_ref().map_or(0, |&(_, offset)| offset);
-            let region = Region { id, len, offset: file.is_some().then_some(offset) };
-            channel.push(kind::REGION, &region.encode(), file.map(|(file, _)| file));
+        for (id, memory) in news.new {
+            let file = memory.file().filter(|_| channel.is_unix());
+            let region = Region { id, len: memory.len() as u64, offset: file.map(|(_, offset)| offset) };
+            let file = file.map(|(file, _)| to_send(file)).transpose()?;
+            channel.push(kind::REGION, &region.encode(), file);
         }
+        Ok(())
     }
+}
+
+/// A descriptor for a frame that may have to wait.
+fn to_send(file: BorrowedFd<'_>) -> Result<OwnedFd, ChannelError> {
+    file.try_clone_to_owned().map_err(ChannelError::Failed)
 }
 
 /// Looks at a hello, and answers it.

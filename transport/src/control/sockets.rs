@@ -3,8 +3,7 @@
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
-use std::os::fd::{AsFd, OwnedFd};
-use std::os::linux::net::SocketAddrExt;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::UnixListener;
 use std::time::Duration;
 
@@ -23,6 +22,11 @@ pub(crate) const ANSWER_MAX: Duration = Duration::from_secs(3);
 /// the rest of the system.
 const LOOPBACK_CONGESTION: &str = "reno";
 
+/// Whether descriptors that are sent to a socket get there: Linux from 6.16 on.
+const SO_PASSRIGHTS: libc::c_int = 83;
+/// Connections to the Unix socket that wait to be taken in, or as many as the system allows.
+const UNIX_BACKLOG: i32 = 4096;
+
 /// Networks on which an agent listens.
 pub(crate) const LISTENERS_MAX: usize = 8;
 
@@ -30,6 +34,8 @@ pub(crate) const LISTENERS_MAX: usize = 8;
 #[derive(Default)]
 pub(crate) struct Listeners {
     pub(crate) unix: Option<UnixListener>,
+    /// Whether who connects to it can bring descriptors, which nobody wants of them.
+    pub(crate) unix_takes_descriptors: bool,
     /// One for each network, at most [`LISTENERS_MAX`].
     pub(crate) tcp: Vec<TcpListener>,
 }
@@ -37,10 +43,13 @@ pub(crate) struct Listeners {
 impl Listeners {
     /// Listens on the abstract socket `name`.
     pub(crate) fn listen_unix(&mut self, name: &str) -> io::Result<()> {
-        let address = std::os::unix::net::SocketAddr::from_abstract_name(name)?;
-        let listener = UnixListener::bind_addr(&address)?;
-        listener.set_nonblocking(true)?;
-        self.unix = Some(listener);
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        // Before anybody connects: their connections have it from this one.
+        self.unix_takes_descriptors = !refuse_descriptors(&socket);
+        rustix::net::bind(&socket, &SocketAddrUnix::new_abstract_name(name.as_bytes())?)?;
+        rustix::net::listen(&socket, UNIX_BACKLOG)?;
+        self.unix = Some(socket.into());
         Ok(())
     }
 
@@ -56,6 +65,23 @@ impl Listeners {
         self.tcp.push(listener);
         Ok(address)
     }
+}
+
+/// Has the system refuse descriptors that are sent to a Unix socket, and to those that are accepted from it. `false`: it does not
+/// know how.
+fn refuse_descriptors(socket: &OwnedFd) -> bool {
+    let pass: libc::c_int = 0;
+    // SAFETY: the descriptor is open and the value has the size that is said.
+    let outcome = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            SO_PASSRIGHTS,
+            (&raw const pass).cast(),
+            size_of_val(&pass) as libc::socklen_t,
+        )
+    };
+    outcome == 0
 }
 
 /// Connects to the abstract socket `name`. What is read and written over it takes [`ANSWER_MAX`] at most.

@@ -88,7 +88,8 @@ impl Loop<'_> {
             }
         };
         let Ok(before) = self.station.peers.switch(link, &new, status.clone()) else {
-            return dial::let_go(self.station, &new);
+            dial::let_go(self.station, &new);
+            return self.look_later(link);
         };
         if let Some(before) = before {
             self.station.lose(&before, "a better lane was taken twice since");

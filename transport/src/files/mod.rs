@@ -131,6 +131,10 @@ pub enum FileError {
         /// Its error number.
         errno: i32,
     },
+    /// The mover's thread panicked, of a bug or in the caller's sink, and nobody knows what is under way. Memory and files stay as they
+    /// are, as in [`FileError::Broken`].
+    #[error("the thread that moves files panicked, as the log says: start another mover, with other memory and files")]
+    Panicked,
 }
 
 type Sink = Box<dyn Fn(FileEnd) + Send + Sync>;
@@ -163,8 +167,8 @@ struct Orders {
     /// As many operations as may be are under way, so that a transfer more begins no sooner than one of them ends.
     is_full: bool,
     closed: bool,
-    /// The thread ended, of this error: nobody carries orders out any more.
-    broken: Option<i32>,
+    /// The thread ended: nobody carries orders out any more, and who posts is refused so.
+    broken: Option<PostError>,
 }
 
 #[expect(clippy::disallowed_methods, reason = "transfers are timed; nothing is decided by it")]
@@ -178,11 +182,22 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl FileMover {
     /// Starts a mover. `sink` gets the end of each transfer, from the mover's thread; it must not block. The end may come before
-    /// [`FileMover::post`] returns. Errors: of the system.
+    /// [`FileMover::post`] returns. Errors: of the system. Shown at [`FileMover::post`].
     pub fn start(config: FileConfig, sink: Box<dyn Fn(FileEnd) + Send + Sync>) -> io::Result<Self> {
         let bell = Arc::new(Doorbell::new()?);
         let config = FileConfig { depth: config.depth.max(1), ..config };
         let (engine, passed_over) = Engine::choose(&config, &bell)?;
+        Self::with(engine, passed_over, config, bell, sink)
+    }
+
+    /// Starts a mover whose operations this engine carries out. `passed_over`: the ways before it, and why.
+    fn with(
+        engine: Engine,
+        passed_over: Vec<(FileWay, String)>,
+        config: FileConfig,
+        bell: Arc<Doorbell>,
+        sink: Sink,
+    ) -> io::Result<Self> {
         let status =
             FileStatus { way: engine.way(), passed_over, unregistered: None, buffered: Vec::new(), broken: None };
         let (mover, way, why) = (&config.name, status.way, way::reasons(&status.passed_over));
@@ -209,7 +224,8 @@ impl FileMover {
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// Registers memory that transfers may read and write. Done once, at start; it stays mapped as long as the mover lives.
+    /// Registers memory that transfers may read and write. Done once, at start; it stays mapped as long as the mover lives. Shown at
+    /// [`FileMover::post`].
     pub fn register(&self, memory: Arc<dyn Memory>) -> RegionId {
         let (id, is_ours) = (lock(&self.shared.memory).add(memory.clone()), memory.device().is_none());
         if is_ours {
@@ -219,6 +235,26 @@ impl FileMover {
     }
 
     /// Opens a region of files, and takes its room on the devices. Errors: of the system, with the path; a spec that is none.
+    ///
+    /// ```
+    /// # fn main() -> std::io::Result<()> {
+    /// # use transport::*;
+    /// # let config = FileConfig { name: "example".to_owned(), depth: 8, posted_max: 2, io_uring: true };
+    /// # let mover = FileMover::start(config, Box::new(|_| {}))?;
+    /// # let folder = std::env::temp_dir().join(format!("baton-example-open-{}", std::process::id()));
+    /// # std::fs::create_dir_all(&folder)?;
+    /// // One for each device.
+    /// let paths = ["first", "second"].map(|name| folder.join(name)).to_vec();
+    /// let spec = FileSpec { paths, bytes: 8 << 20, stripe_bytes: 1 << 20 };
+    /// mover.open(&spec)?;
+    /// assert_eq!(std::fs::metadata(&spec.paths[1])?.len(), 4 << 20);
+    /// // Two names of one file are no two files.
+    /// let twice = FileSpec { paths: vec![folder.join("first"), folder.join("first")], ..spec };
+    /// assert!(mover.open(&twice).is_err_and(|error| error.to_string().contains("are one file")));
+    /// # std::fs::remove_dir_all(folder)?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn open(&self, spec: &FileSpec) -> io::Result<FileId> {
         let stripes = Stripes::open(spec)?;
         let buffered = stripes.buffered().map(str::to_owned);
@@ -232,11 +268,44 @@ impl FileMover {
     }
 
     /// How it moves, and why not better.
+    ///
+    /// ```
+    /// # fn main() -> std::io::Result<()> {
+    /// # use transport::*;
+    /// let config = FileConfig { name: "example".to_owned(), depth: 8, posted_max: 2, io_uring: false };
+    /// let status = FileMover::start(config, Box::new(|_| {}))?.status();
+    /// assert_eq!((status.way, status.broken), (FileWay::Threads, None));
+    /// assert!(status.passed_over.contains(&(FileWay::IoUring, "switched off".to_owned())));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn status(&self) -> FileStatus {
         lock(&self.shared.status).clone()
     }
 
     /// Prepares a transfer. Its batches are carried out in no order. Errors: [`FilePrepareError`].
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use std::sync::Arc;
+    /// # use transport::*;
+    /// # let config = FileConfig { name: "example".to_owned(), depth: 8, posted_max: 2, io_uring: true };
+    /// # let mover = FileMover::start(config, Box::new(|_| {}))?;
+    /// # let path = std::env::temp_dir().join(format!("baton-example-prepare-{}", std::process::id()));
+    /// # let file = mover.open(&FileSpec { paths: vec![path.clone()], bytes: 1 << 20, stripe_bytes: 1 << 20 })?;
+    /// let memory = mover.register(Arc::new(SealedMemory::new("example", 1 << 20)?));
+    /// let batch = |at| {
+    ///     let copies = vec![FileCopy { file: at, memory: 0 }];
+    ///     FileBatch { direction: Direction::Read, file, memory, len: 64 << 10, copies }
+    /// };
+    /// assert_eq!(mover.prepare(vec![batch(0), batch(64 << 10)])?.bytes(), 128 << 10);
+    /// // What leaves its files, or what a device cannot do, is found here and not when it is posted.
+    /// assert!(matches!(mover.prepare(vec![batch(1 << 20)]), Err(FilePrepareError::OutOfBounds { .. })));
+    /// assert!(matches!(mover.prepare(vec![batch(512)]), Err(FilePrepareError::Unaligned { .. })));
+    /// # std::fs::remove_file(path)?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn prepare(&self, batches: Vec<FileBatch>) -> Result<FileTransfer, FilePrepareError> {
         let run = |batch: FileBatch| {
             let stripes = lock(&self.shared.files).get(batch.file.0 as usize).cloned();
@@ -282,8 +351,8 @@ impl FileMover {
             return Err(PostError::Foreign);
         }
         let mut orders = lock(&shared.orders);
-        if let Some(errno) = orders.broken {
-            return Err(PostError::Broken { errno });
+        if let Some(error) = orders.broken {
+            return Err(error);
         }
         let posted_max = shared.config.posted_max;
         if shared.open.load(Ordering::Acquire) >= posted_max {
@@ -369,3 +438,6 @@ impl Shared {
         (self.sink)(FileEnd { id, result });
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -13,6 +13,8 @@ pub(super) struct Operation {
     pub(super) region: RegionId,
     pub(super) region_offset: u64,
     pub(super) write: bool,
+    /// How often the system put it off.
+    pub(super) repeats: u32,
 }
 
 impl Operation {

@@ -171,7 +171,7 @@ impl FilePlan {
             // Inside the memory: it was checked.
             let memory = run.memory.as_ptr().wrapping_add(region_offset as usize);
             let write = run.direction == Direction::Write;
-            return Some(Operation { place, memory, region: run.region, region_offset, write });
+            return Some(Operation { place, memory, region: run.region, region_offset, write, repeats: 0 });
         }
     }
 }

@@ -15,6 +15,8 @@ use std::sync::Arc;
 const BUFFERS_MAX: u32 = 4096;
 /// Bytes of a registered piece: the kernel takes no more at once, and pinning them stops nobody for long.
 const BUFFER_BYTES: usize = 1 << 30;
+/// What the kernel is told that is to pin nothing.
+const NOTHING: libc::iovec = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
 /// Asks the kernel to work off what ended (`IORING_ENTER_GETEVENTS`).
 const GET_EVENTS: u32 = 1;
 /// What the look for the bell is called; operations are called by their slots.
@@ -58,25 +60,58 @@ impl Ring {
     /// Registers memory, so that operations on it cost less. It must outlive the ring. Where that fails they work all the same;
     /// why it did is kept.
     pub(super) fn register(&mut self, id: RegionId, memory: &dyn Memory) {
-        let pieces = memory.len().div_ceil(BUFFER_BYTES) as u32;
-        if self.unregistered.is_some() || self.taken + pieces > BUFFERS_MAX {
-            self.unregistered.get_or_insert_with(|| format!("more than {BUFFERS_MAX} GiB"));
+        if self.unregistered.is_some() {
             return;
         }
-        let first = self.taken;
-        for piece in 0..pieces as usize {
-            let at = piece * BUFFER_BYTES;
-            let iov_base = memory.as_ptr().wrapping_add(at).cast();
-            let iov = [libc::iovec { iov_base, iov_len: (memory.len() - at).min(BUFFER_BYTES) }];
-            // SAFETY: the piece is inside the memory, which the caller keeps mapped as long as the ring is there.
-            let registered = unsafe { self.ring.submitter().register_buffers_update(first + piece as u32, &iov, None) };
-            if let Err(error) = registered {
-                self.unregistered = Some(format!("memory cannot be pinned: {error} (see the memlock limit)"));
-                return;
+        let piece = |at: usize| libc::iovec {
+            iov_base: memory.as_ptr().wrapping_add(at).cast(),
+            iov_len: (memory.len() - at).min(BUFFER_BYTES),
+        };
+        let pieces: Vec<_> = (0..memory.len()).step_by(BUFFER_BYTES).map(piece).collect();
+        // SAFETY: the pieces are the memory, which the caller keeps mapped as long as the ring is there.
+        match unsafe { self.pin(&pieces) } {
+            Ok(first) => drop(self.buffers.insert(id, first)),
+            Err(why) => self.unregistered = Some(why),
+        }
+    }
+
+    /// Registers pieces one behind the other, all of them or none, and returns the number of the first. Errors: why not.
+    ///
+    /// # Safety
+    ///
+    /// They stay mapped as long as the ring is there.
+    unsafe fn pin(&mut self, pieces: &[libc::iovec]) -> Result<u32, String> {
+        let (first, count) = (self.taken, pieces.len());
+        if count > (BUFFERS_MAX - first) as usize {
+            return Err(format!(
+                "the kernel takes {BUFFERS_MAX} pieces of memory, of {} MiB at most, has {first}, and is to take {count} more",
+                BUFFER_BYTES >> 20
+            ));
+        }
+        for (at, piece) in (first..).zip(pieces) {
+            // SAFETY: as the caller says.
+            if let Err(error) = unsafe { self.set(at, *piece) } {
+                for at in first..at {
+                    // SAFETY: it is no memory.
+                    if let Err(error) = unsafe { self.set(at, NOTHING) } {
+                        tracing::warn!(%error, "memory that is not registered stays pinned");
+                    }
+                }
+                return Err(format!("memory cannot be pinned: {error} (see the memlock limit)"));
             }
         }
-        self.taken += pieces;
-        self.buffers.insert(id, first);
+        self.taken += count as u32;
+        Ok(first)
+    }
+
+    /// Has the kernel pin a piece, in place of what it had of that number.
+    ///
+    /// # Safety
+    ///
+    /// It stays mapped as long as the ring is there.
+    unsafe fn set(&self, at: u32, piece: libc::iovec) -> io::Result<()> {
+        // SAFETY: as the caller says.
+        unsafe { self.ring.submitter().register_buffers_update(at, &[piece], None) }.map(drop)
     }
 
     pub(super) fn unregistered(&self) -> Option<&str> {
@@ -90,7 +125,7 @@ impl Ring {
 
     /// Queues an operation. There is room for as many as the ring was made for.
     pub(super) fn push(&mut self, slot: usize, operation: &Operation) {
-        let Operation { place, memory, region, region_offset, write } = *operation;
+        let Operation { place, memory, region, region_offset, write, .. } = *operation;
         let (fd, len) = (Fd(place.file), place.len as u32);
         let buffer =
             self.buffers.get(&region).map(|first| (first + (region_offset as usize / BUFFER_BYTES) as u32) as u16);
@@ -145,5 +180,43 @@ impl Ring {
             done.push(Done { slot: entry.user_data() as usize, result });
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::private::PrivateMemory;
+
+    const PAGE: usize = 4096;
+
+    /// How many pieces the kernel says that it has pinned.
+    fn pinned(ring: &Ring) -> usize {
+        let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", ring.ring.as_raw_fd())).expect("it is open");
+        info.lines().filter(|line| line.contains("0x") && line.ends_with(&format!("/{PAGE}"))).count()
+    }
+
+    #[test]
+    fn pieces_are_registered_together_or_not_at_all() {
+        let bell = Arc::new(Doorbell::new().expect("a bell"));
+        let mut ring = match Ring::new(4, bell) {
+            Ok(ring) => ring,
+            Err(error) => return println!("SKIPPED: this host allows no io_uring: {error}"),
+        };
+        ring.begin().expect("it is this thread's");
+        assert_eq!(ring.unregistered(), None, "it has a table");
+        let memory = PrivateMemory::new(2 * PAGE).expect("memory");
+        let piece = |at| libc::iovec { iov_base: memory.as_ptr().wrapping_add(at).cast(), iov_len: PAGE };
+        let nowhere = libc::iovec { iov_base: std::ptr::without_provenance_mut(PAGE), iov_len: PAGE };
+        // SAFETY: the memory outlives the ring, and what is nowhere is nobody's: the kernel refuses it.
+        let mut pin = |pieces: &[libc::iovec]| (unsafe { ring.pin(pieces) }, pinned(&ring));
+        let (refused, left) = pin(&[piece(0), piece(PAGE), nowhere]);
+        assert!(refused.is_err_and(|why| why.contains("memlock")));
+        assert_eq!(left, 0, "what was pinned is let go of");
+        assert_eq!(pin(&[piece(0), piece(PAGE)]), (Ok(0), 2));
+        assert_eq!(pin(&[piece(0)]), (Ok(2), 3));
+        let (refused, left) = pin(&vec![piece(0); BUFFERS_MAX as usize]);
+        assert!(refused.is_err_and(|why| why.contains("has 3, and is to take 4096 more")));
+        assert_eq!(left, 3);
     }
 }

@@ -1,6 +1,7 @@
 //! A region of files: bytes that are spread over one or several preallocated files, of as many devices.
 
 use rustix::fs::{FallocateFlags, Mode, OFlags};
+use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
@@ -11,7 +12,8 @@ pub const FILE_ALIGN: u64 = 4096;
 /// What a region of files is made of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileSpec {
-    /// The files; made where they do not exist, and as long as their share from then on. One for each device.
+    /// The files; made where they do not exist, and as long as their share from then on. One for each device, and none twice, under
+    /// whatever name.
     pub paths: Vec<PathBuf>,
     /// Bytes of the region, a multiple of [`FILE_ALIGN`].
     pub bytes: u64,
@@ -52,13 +54,24 @@ impl Stripes {
         let each = stripes.div_ceil(paths.len() as u64).checked_mul(stripe_bytes);
         let Some(each) = each else { return wrong("more bytes than a file can have") };
         let mut buffered = None;
-        let open = |path: &PathBuf| {
-            let (file, why) = open(path, each)
-                .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))?;
-            buffered = buffered.take().or(why);
-            Ok(file)
-        };
-        let files = paths.iter().map(open).collect::<io::Result<_>>()?;
+        let mut files = Vec::with_capacity(paths.len());
+        let mut names: BTreeMap<(u64, u64), &Path> = BTreeMap::new();
+        for path in paths {
+            let (file, why) = open(path).map_err(at(path))?;
+            buffered = buffered.or(why);
+            let status = rustix::fs::fstat(&file).map_err(io::Error::from).map_err(at(path))?;
+            // Stripes of one file under two names would overwrite each other.
+            if let Some(other) = names.insert((status.st_dev, status.st_ino), path) {
+                let (other, path) = (other.display(), path.display());
+                return wrong(&format!(
+                    "{other} and {path} are one file: a region needs a file of its own for each name"
+                ));
+            }
+            files.push(file);
+        }
+        for (file, path) in files.iter().zip(paths) {
+            take_room(file, each).map_err(at(path))?;
+        }
         Ok(Self { files, bytes, stripe_bytes, buffered })
     }
 
@@ -82,43 +95,51 @@ impl Stripes {
     }
 }
 
+/// Has an error tell the path.
+fn at(path: &Path) -> impl Fn(io::Error) -> io::Error {
+    move |error| io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+}
+
 /// Opens a file for direct reads and writes, and why they are not direct where the file system refuses.
-fn open(path: &Path, bytes: u64) -> io::Result<(OwnedFd, Option<String>)> {
+fn open(path: &Path) -> io::Result<(OwnedFd, Option<String>)> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC;
     let mode = Mode::RUSR | Mode::WUSR;
-    let (file, buffered) = match rustix::fs::open(path, flags | OFlags::DIRECT, mode) {
-        Ok(file) => (file, None),
+    match rustix::fs::open(path, flags | OFlags::DIRECT, mode) {
+        Ok(file) => Ok((file, None)),
         Err(rustix::io::Errno::INVAL) => {
             let why = format!("the file system of {} refuses O_DIRECT", path.display());
-            (rustix::fs::open(path, flags, mode)?, Some(why))
+            Ok((rustix::fs::open(path, flags, mode)?, Some(why)))
         }
-        Err(error) => return Err(error.into()),
-    };
-    let status = rustix::fs::fstat(&file)?;
-    let had = status.st_size.cast_unsigned();
-    if had > bytes {
-        rustix::fs::ftruncate(&file, bytes)?;
-    } else if had < bytes {
-        // Asked beforehand: a file system that runs full on the way fails others, too.
-        let room = rustix::fs::fstatvfs(&file)?;
-        let free = room.f_bavail.saturating_mul(room.f_frsize);
-        let wanted = bytes.saturating_sub(status.st_blocks.cast_unsigned().saturating_mul(512));
-        if wanted > free {
-            let why = format!("{wanted} bytes more are wanted than the file has, and its file system has {free} free");
-            return Err(io::Error::new(io::ErrorKind::StorageFull, why));
-        }
-        match rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, bytes) {
-            // Room that was not taken beforehand may be missing later; the write that finds it missing fails.
-            Err(rustix::io::Errno::OPNOTSUPP) => rustix::fs::ftruncate(&file, bytes)?,
-            Err(error) => {
-                // Some file systems keep what they had given until none was left.
-                let _ = rustix::fs::ftruncate(&file, had);
-                return Err(error.into());
-            }
-            Ok(()) => {}
-        }
+        Err(error) => Err(error.into()),
     }
-    Ok((file, buffered))
+}
+
+/// Makes the file so long, with all its room on the device: it may be as long already and have holes.
+fn take_room(file: &OwnedFd, bytes: u64) -> io::Result<()> {
+    let had = rustix::fs::fstat(file)?.st_size.cast_unsigned();
+    if had > bytes {
+        rustix::fs::ftruncate(file, bytes)?;
+    }
+    // Asked beforehand: a file system that runs full on the way fails others, too.
+    let room = rustix::fs::fstatvfs(file)?;
+    let free = room.f_bavail.saturating_mul(room.f_frsize);
+    let blocks = rustix::fs::fstat(file)?.st_blocks.cast_unsigned();
+    let wanted = bytes.saturating_sub(blocks.saturating_mul(512));
+    if wanted > free {
+        let why = format!("{wanted} bytes more are wanted than the file has, and its file system has {free} free");
+        return Err(io::Error::new(io::ErrorKind::StorageFull, why));
+    }
+    match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, bytes) {
+        // Room that was not taken beforehand may be missing later; the write that finds it missing fails.
+        Err(rustix::io::Errno::OPNOTSUPP) => rustix::fs::ftruncate(file, bytes)?,
+        Err(error) => {
+            // Some file systems keep what they had given until none was left.
+            let _ = rustix::fs::ftruncate(file, had.min(bytes));
+            return Err(error.into());
+        }
+        Ok(()) => {}
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -144,6 +165,38 @@ mod tests {
         sized(2 * FILE_ALIGN).expect("it opens");
         assert_eq!(len(), 2 * FILE_ALIGN, "room that is not wanted any more is given back");
         drop(folder);
+    }
+
+    #[test]
+    fn a_file_that_is_long_enough_has_its_room_too() {
+        use std::os::unix::fs::MetadataExt;
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("a");
+        let sparse = std::fs::File::create(&path).expect("it is made");
+        sparse.set_len(16 * FILE_ALIGN).expect("it is ours");
+        let room = || std::fs::metadata(&path).expect("it exists").blocks() * 512;
+        assert_eq!(room(), 0, "it is a hole");
+        let spec = FileSpec { paths: vec![path.clone()], bytes: 16 * FILE_ALIGN, stripe_bytes: FILE_ALIGN };
+        Stripes::open(&spec).expect("it opens");
+        assert!(room() >= 16 * FILE_ALIGN, "{} bytes", room());
+    }
+
+    #[test]
+    fn a_file_with_two_names_is_no_two_files() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = |name: &str| folder.path().join(name);
+        std::fs::write(path("a"), "kept").expect("it is made");
+        std::fs::hard_link(path("a"), path("hard")).expect("links can be made");
+        std::os::unix::fs::symlink(path("a"), path("soft")).expect("links can be made");
+        for name in ["a", "hard", "soft"] {
+            let paths = ["b", name, "c", "a"].map(path).to_vec();
+            let refused = Stripes::open(&FileSpec { paths, bytes: 16 * FILE_ALIGN, stripe_bytes: FILE_ALIGN });
+            let error = refused.expect_err("refused");
+            assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+            let expected = format!("{} and {} are one file", path(name).display(), path("a").display());
+            assert!(error.to_string().contains(&expected), "{error}");
+            assert_eq!(std::fs::read(path("a")).expect("it is there"), b"kept", "it is as it was");
+        }
     }
 
     #[test]

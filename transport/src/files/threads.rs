@@ -1,6 +1,7 @@
 //! Operations by threads that block, for hosts where io_uring is not allowed.
 
 use super::operation::{Done, Operation};
+use crate::panics::caught;
 use crate::wake::{Doorbell, Wake};
 use rustix::event::{PollFd, PollFlags};
 use std::io;
@@ -20,8 +21,13 @@ pub(super) struct Threads {
 }
 
 impl Threads {
-    /// Threads for up to `depth` operations at once; the end of each rings `bell`. Errors: of the system.
-    pub(super) fn new(name: &str, depth: u32, bell: Arc<Doorbell>) -> io::Result<Self> {
+    /// Threads for up to `depth` operations at once, which `carry_out` carries out; the end of each rings `bell`. Errors: of the system.
+    pub(super) fn new(
+        name: &str,
+        depth: u32,
+        bell: Arc<Doorbell>,
+        carry_out: fn(&Operation) -> io::Result<usize>,
+    ) -> io::Result<Self> {
         let (work, orders) = channel::<(usize, Operation)>();
         let (ends, ended) = channel();
         let orders = Arc::new(Mutex::new(orders));
@@ -32,7 +38,12 @@ impl Threads {
                 // The lock is held while it waits: the next one waits for the lock.
                 let next = || orders.lock().unwrap_or_else(PoisonError::into_inner).recv();
                 while let Ok((slot, operation)) = next() {
-                    if ends.send(Done { slot, result: carry_out(&operation) }).is_err() {
+                    // Who panics with an operation owes its end all the same.
+                    let result = caught(|| carry_out(&operation)).unwrap_or_else(|panic| {
+                        tracing::error!(panic, "a thread that reads and writes files panicked");
+                        Err(io::Error::from_raw_os_error(libc::EIO))
+                    });
+                    if ends.send(Done { slot, result }).is_err() {
                         return;
                     }
                     bell.wake();
@@ -45,7 +56,7 @@ impl Threads {
 
     pub(super) fn push(&mut self, slot: usize, operation: &Operation) {
         let sent = self.work.as_ref().is_some_and(|work| work.send((slot, *operation)).is_ok());
-        debug_assert!(sent, "the threads end after the last operation");
+        assert!(sent, "the threads end after the last operation");
     }
 
     /// Takes in what ended; waits for that, or for the bell, if `wait`.
@@ -75,7 +86,8 @@ impl Drop for Threads {
     }
 }
 
-fn carry_out(operation: &Operation) -> io::Result<usize> {
+/// Reads or writes, and returns how many bytes. Errors: of the system.
+pub(super) fn carry_out(operation: &Operation) -> io::Result<usize> {
     let Operation { place, memory, write, .. } = *operation;
     let offset = libc::off_t::try_from(place.offset).map_err(io::Error::other)?;
     // SAFETY: the memory is lent to the operation until it has ended; see there.

@@ -2,7 +2,7 @@
 
 use super::operation::{Done, Operation};
 use super::ring::Ring;
-use super::threads::Threads;
+use super::threads::{Threads, carry_out};
 use super::{FileConfig, OPERATION_BYTES_MAX};
 use crate::wake::Doorbell;
 use std::fmt;
@@ -59,7 +59,8 @@ impl Engine {
                     Err(error) => Err(format!("not to be had: {error}")),
                 },
                 FileWay::Threads => {
-                    let threads = Threads::new(&format!("{}-file", config.name), config.depth, bell.clone());
+                    let name = format!("{}-file", config.name);
+                    let threads = Threads::new(&name, config.depth, bell.clone(), carry_out);
                     threads.map(Self::Threads).map_err(|error| error.to_string())
                 }
             };

@@ -6,10 +6,15 @@ use super::prepared::FileSlot;
 use super::way::{Engine, FileWay};
 use super::{FileError, FileReport, STARTED_BYTES, STARTED_OPERATIONS, Shared, lock, now};
 use crate::event::TransferId;
+use crate::panics::caught;
+use crate::transfer::PostError;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::time::Instant;
+
+/// How often an operation is asked for again that the system puts off (`EAGAIN`, `EINTR`); then that is its error.
+const REPEATS_MAX: u32 = 1000;
 
 /// A transfer that was posted and has not ended.
 pub(super) struct Posted {
@@ -44,29 +49,40 @@ impl Work {
         Self { shared, engine, active, slots: vec![None; depth], free: (0..depth).collect(), closed: false }
     }
 
-    /// Returns once the mover is dropped and nothing is under way any more, or when the system takes nothing more.
+    /// Returns once the mover is dropped and nothing is under way any more, or when the system takes nothing more, or after a panic.
     pub(super) fn run(mut self) {
-        if let Err(error) = self.carry_on() {
-            self.break_off(&error);
+        match caught(|| self.carry_on()) {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => {
+                let errno = error.raw_os_error().unwrap_or(libc::EIO);
+                self.break_off(error.to_string(), FileError::Broken { errno }, PostError::Broken { errno });
+            }
+            Err(panic) => {
+                self.break_off(format!("its thread panicked: {panic}"), FileError::Panicked, PostError::Panicked);
+            }
         }
     }
 
-    /// Ends what is open, and refuses what comes. The system refuses a call that nothing here makes wrong; so it is not known what
-    /// becomes of what is under way.
-    fn break_off(mut self, error: &io::Error) {
-        tracing::error!(mover = self.shared.config.name, %error, "files cannot be read or written any more");
-        let (errno, way) = (error.raw_os_error().unwrap_or(libc::EIO), self.engine.way());
+    /// Ends what is open, and refuses what comes. The system refused a call that nothing here makes wrong, or a panic left who knows what;
+    /// so it is not known what becomes of what is under way.
+    fn break_off(mut self, why: String, error: FileError, refusal: PostError) {
+        let mover = &self.shared.config.name;
+        tracing::error!(mover, why, "files cannot be read or written any more");
+        let way = self.engine.way();
         // It may come still: memory, files and what the kernel shares with us are never given back.
         std::mem::forget(self.shared.clone());
         std::mem::forget(self.engine);
         let mut orders = lock(&self.shared.orders);
-        orders.broken = Some(errno);
+        orders.broken = Some(refusal);
         self.active.append(&mut orders.posted);
         drop(orders);
-        lock(&self.shared.status).broken = Some(error.to_string());
+        lock(&self.shared.status).broken = Some(why);
         for posted in self.active {
-            let failed = if posted.is_finished() { posted.failed } else { Some(FileError::Broken { errno }) };
-            posted.end(&self.shared, way, failed);
+            let failed = if posted.is_finished() { posted.failed } else { Some(error) };
+            // A sink that panics again keeps nobody from the end of the next one.
+            if let Err(panic) = caught(|| posted.end(&self.shared, way, failed)) {
+                tracing::error!(mover, panic, "who is told of the end of a transfer panicked");
+            }
         }
     }
 
@@ -178,7 +194,10 @@ impl Work {
             }
             Ok(_) => Ok(false),
             Err(error) => match error.raw_os_error() {
-                Some(libc::EINTR | libc::EAGAIN) => Ok(true),
+                Some(libc::EINTR | libc::EAGAIN) if operation.repeats < REPEATS_MAX => {
+                    operation.repeats += 1;
+                    Ok(true)
+                }
                 errno => Err(FileError::System { errno: errno.unwrap_or(libc::EIO) }),
             },
         };

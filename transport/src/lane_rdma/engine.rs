@@ -3,17 +3,19 @@
 
 use super::owner::OwnerConnection;
 use super::queue::Completed;
+use super::rail::Rail;
 use super::reader::{EndedRead, ReaderConnection};
+use super::told::FRAME_BYTES_MAX;
 use super::transfers::Active;
-use super::wire::{RailAnew, decode_word, kind};
-use super::{FRAME_BYTES_MAX, Order, Verbs};
+use super::wire::RailAnew;
+use super::{Order, Verbs};
 use crate::control::{Channel, ChannelError, turn_away};
 use crate::counts::Refusal;
 use crate::desk::{Orders, now};
 use crate::event::{TransferError, TransferId};
 use crate::rails::RailFault;
 use crate::station::Station;
-use crate::wake::{Wake, timespec};
+use crate::wake::{Doorbell, Wake, timespec};
 use domain::{Incarnation, WorkerId};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::time::Timespec;
@@ -36,9 +38,9 @@ pub(super) struct Engine<'a> {
     pub(super) station: &'a Station,
     pub(super) verbs: &'a Verbs,
     wake: Arc<dyn Wake>,
-    epoll: OwnedFd,
+    epoll: &'a OwnedFd,
     pub(super) readers: HashMap<u64, ReaderConnection>,
-    owners: HashMap<u64, OwnerConnection>,
+    owners: HashMap<u64, OwnerConnection<Verbs>>,
     next_owner: u64,
     pub(super) actives: HashMap<u64, Active>,
     /// What each caller's transfer is called among the active ones.
@@ -57,30 +59,32 @@ pub(super) struct Engine<'a> {
 /// The thread's body. Returns after [`Verbs::close`], with every open transfer ended as cancelled.
 pub(crate) fn run(station: &Station) {
     let Ok(verbs) = &station.verbs else { return };
-    let mut engine = match Engine::new(station, verbs) {
-        Ok(engine) => engine,
-        Err(error) => return tracing::error!(worker = station.config.name, %error, "the lane rdma did not start"),
-    };
+    let mut engine = Engine::new(station, verbs);
     if let Err(error) = engine.run() {
         tracing::error!(worker = station.config.name, %error, "the lane rdma ended");
     }
     engine.end();
 }
 
+/// What tells the thread of orders and of completions.
+pub(super) fn listen(bell: &Doorbell, rails: &[Rail]) -> io::Result<OwnedFd> {
+    let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+    // Edge-triggered: see `Doorbell`.
+    epoll::add(&epoll, bell.fd(), EventData::new_u64(BELL), EventFlags::IN | EventFlags::ET)?;
+    for (place, rail) in rails.iter().enumerate() {
+        epoll::add(&epoll, rail.fd(), EventData::new_u64(RAIL + place as u64), EventFlags::IN)?;
+    }
+    Ok(epoll)
+}
+
 impl<'a> Engine<'a> {
-    fn new(station: &'a Station, verbs: &'a Verbs) -> io::Result<Self> {
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        // Edge-triggered: see `Doorbell`.
-        epoll::add(&epoll, verbs.desk.bell().fd(), EventData::new_u64(BELL), EventFlags::IN | EventFlags::ET)?;
-        for (place, rail) in verbs.rails.iter().enumerate() {
-            epoll::add(&epoll, rail.fd(), EventData::new_u64(RAIL + place as u64), EventFlags::IN)?;
-        }
+    fn new(station: &'a Station, verbs: &'a Verbs) -> Self {
         let posted_max = station.config.posted_max;
-        Ok(Self {
+        Self {
             station,
             verbs,
             wake: verbs.desk.bell().clone(),
-            epoll,
+            epoll: &verbs.epoll,
             readers: HashMap::new(),
             owners: HashMap::new(),
             next_owner: 0,
@@ -92,7 +96,7 @@ impl<'a> Engine<'a> {
             told: Vec::new(),
             taken: Vec::new(),
             ended: Vec::new(),
-        })
+        }
     }
 
     fn run(&mut self) -> io::Result<()> {
@@ -126,7 +130,7 @@ impl<'a> Engine<'a> {
             let begin = now();
             self.progressed = false;
             while now().duration_since(begin) < for_long {
-                poll(&self.epoll, events, Some(&at_once))?;
+                poll(self.epoll, events, Some(&at_once))?;
                 let numbers: Vec<u64> = self.readers.keys().copied().collect();
                 numbers.into_iter().for_each(|number| self.take_all(number));
                 if self.progressed || self.verbs.desk.bell().is_rung() || !events.is_empty() {
@@ -135,7 +139,7 @@ impl<'a> Engine<'a> {
             }
         }
         let timeout = self.deadline().map(|at| timespec(at.saturating_duration_since(now())));
-        let epoll = &self.epoll;
+        let epoll = self.epoll;
         self.verbs.desk.bell().sleep(|sleep| poll(epoll, events, if sleep { timeout.as_ref() } else { Some(&at_once) }))
     }
 
@@ -188,13 +192,15 @@ impl<'a> Engine<'a> {
             self.station.rail_put_aside(&reader.link, name, RailFault::Failed, &reason);
         }
         self.readers.insert(number, reader);
+        // What the owner said behind its last word of the beginning may have been read with that.
+        self.hear(number, EventFlags::IN);
         self.try_new(number);
         self.count_rails();
         stays
     }
 
     fn watch(&self, socket: BorrowedFd<'_>, token: u64) -> rustix::io::Result<()> {
-        epoll::add(&self.epoll, socket, EventData::new_u64(token), EventFlags::IN)
+        epoll::add(self.epoll, socket, EventData::new_u64(token), EventFlags::IN)
     }
 
     // -- connections of readers
@@ -223,7 +229,7 @@ impl<'a> Engine<'a> {
 
     pub(super) fn flush_reader(&mut self, number: u64) {
         let Some(reader) = self.readers.get_mut(&number).filter(|reader| reader.ended.is_none()) else { return };
-        if let Err(error) = flush(&self.epoll, &mut reader.channel, &mut reader.waits_to_write, READER | number) {
+        if let Err(error) = reader.channel.flush_on(self.epoll, READER | number) {
             self.lose(number, &error.to_string());
         }
     }
@@ -243,7 +249,7 @@ impl<'a> Engine<'a> {
         self.count_rails();
         let Some(reader) = self.readers.get(&number) else { return };
         // It is not listened to any more; the owner sees that when the connection is closed, with the queue pairs.
-        let _ = epoll::delete(&self.epoll, reader.socket());
+        let _ = epoll::delete(self.epoll, reader.socket());
         let own = self.actives.iter().filter(|(_, active)| active.connection == number).map(|(&transfer, _)| transfer);
         for transfer in own.collect::<Vec<_>>() {
             self.give_up(transfer, TransferError::PeerGone);
@@ -261,7 +267,7 @@ impl<'a> Engine<'a> {
 
     // -- connections of owners
 
-    fn admit(&mut self, mut owner: OwnerConnection) {
+    fn admit(&mut self, mut owner: OwnerConnection<Verbs>) {
         let number = self.next_owner;
         if self.owners.len() == OWNERS_MAX {
             self.station.counts.refused(Refusal::Crowd);
@@ -291,7 +297,7 @@ impl<'a> Engine<'a> {
 
     fn flush_owner(&mut self, number: u64) {
         let Some(owner) = self.owners.get_mut(&number) else { return };
-        if let Err(error) = flush(&self.epoll, &mut owner.channel, &mut owner.waits_to_write, OWNER | number) {
+        if let Err(error) = owner.channel.flush_on(self.epoll, OWNER | number) {
             self.close_owner(number, &error.to_string());
         }
     }
@@ -312,9 +318,16 @@ impl<'a> Engine<'a> {
             return;
         }
         let word = self.station.progress.watch(&self.wake);
-        let told = self.owners.iter_mut().filter(|(_, owner)| owner.watches());
-        let told: Vec<u64> = told.filter_map(|(&number, owner)| owner.tell(word).then_some(number)).collect();
-        told.into_iter().for_each(|number| self.flush_owner(number));
+        let told: Vec<u64> =
+            self.owners.iter().filter(|(_, owner)| owner.watches()).map(|(&number, _)| number).collect();
+        for number in told {
+            let Some(owner) = self.owners.get_mut(&number) else { continue };
+            let epoll = self.epoll;
+            let outcome = owner.tell(word, |channel| channel.flush_on(epoll, OWNER | number));
+            if let Err(error) = outcome {
+                self.close_owner(number, &error.to_string());
+            }
+        }
     }
 
     /// Ends links that are gone, and closes connections of earlier lives.
@@ -347,25 +360,7 @@ fn heard(reader: &mut ReaderConnection, answers: &mut Vec<RailAnew>) -> Result<(
     let refuse = |reason| ChannelError::Refused(Refusal::Protocol, reason);
     reader.channel.fill()?;
     while let Some(frame) = reader.channel.next(FRAME_BYTES_MAX)? {
-        match frame.kind {
-            kind::WORD => reader.way.raise(decode_word(&frame.body).map_err(refuse)?),
-            kind::REGION => reader.way.add_region(&frame.body).map_err(refuse)?,
-            kind::WITHDRAWN => reader.way.withdraw_region(&frame.body).map_err(refuse)?,
-            kind::RAIL => answers.push(RailAnew::decode(&frame.body).map_err(refuse)?),
-            other => return Err(refuse(format!("a frame of kind {other} out of place"))),
-        }
-    }
-    Ok(())
-}
-
-/// Sends what waits at a connection, now and whenever it takes more.
-fn flush(epoll: &OwnedFd, channel: &mut Channel, waits_to_write: &mut bool, token: u64) -> Result<(), ChannelError> {
-    let done = channel.flush()?;
-    if done == *waits_to_write {
-        *waits_to_write = !done;
-        let flags = if done { EventFlags::IN } else { EventFlags::IN | EventFlags::OUT };
-        epoll::modify(epoll, channel.socket(), EventData::new_u64(token), flags)
-            .map_err(|error| ChannelError::Failed(error.into()))?;
+        answers.extend(reader.way.told.hear(&frame).map_err(refuse)?);
     }
     Ok(())
 }

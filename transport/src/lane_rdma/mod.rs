@@ -17,12 +17,18 @@
 mod engine;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing_ends;
 mod owner;
 mod plan;
+#[cfg(any(test, feature = "fuzzing"))]
+mod pretended;
 mod queue;
 mod rail;
 mod reader;
 mod recovery;
+mod serving;
+mod told;
 mod transfers;
 mod wire;
 
@@ -30,22 +36,22 @@ pub(crate) use engine::run;
 pub(crate) use plan::ReadPlan;
 
 use crate::config::RdmaConfig;
-use crate::control::{Channel, Frame};
+use crate::control::{Channel, Frame, Unreached};
 use crate::desk::{Desk, now};
 use crate::link::Link;
-use crate::memory::{Memory, RegionId, take_note};
+use crate::memory::{Memory, RegionId};
 use crate::probe::{PROBE_BYTES, Scratch};
 use crate::rails::Rails;
 use queue::Completions;
 use rail::Rail;
 use reader::{LinkRail, ReaderConnection};
 use std::collections::{BTreeMap, VecDeque};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use wire::{Queues, Region, kind};
+use told::Told;
+use wire::kind;
 
-/// Bytes of a frame of an owner.
-const FRAME_BYTES_MAX: usize = 4096;
 /// Completions of a link's rail are told by the number of the link, above the place of the rail.
 const RAIL_SHIFT: u32 = 8;
 
@@ -53,6 +59,8 @@ const RAIL_SHIFT: u32 = 8;
 pub(crate) struct Verbs {
     config: RdmaConfig,
     desk: Desk<Order, Channel>,
+    /// What the thread waits on. It is there before the thread is, which could tell nobody that the system had none left.
+    epoll: OwnedFd,
     /// What the queue pairs of owners never use.
     unused: Vec<Completions>,
     rails: Arc<Vec<Rail>>,
@@ -68,9 +76,7 @@ pub(crate) struct Verbs {
 
 /// What a link knows of its owner.
 pub(crate) struct RdmaWay {
-    regions: Mutex<BTreeMap<RegionId, Region>>,
-    /// The owner's progress word, as far as it has told.
-    word: AtomicU64,
+    told: Told,
     /// The reader's rails that the link has, of `all`.
     rails: Vec<usize>,
     all: Arc<Vec<Rail>>,
@@ -95,9 +101,11 @@ impl Verbs {
             .try_for_each(|rail| rail.register(&scratch).map_err(|reason| format!("{}: {reason}", rail.name)))?;
         let unused = rails.iter().map(|rail| Completions::new(rail, 1, 0)).collect::<Result<_, _>>()?;
         let desk = Desk::new(posted_max).map_err(|error| error.to_string())?;
+        let epoll = engine::listen(desk.bell(), &rails).map_err(|error| error.to_string())?;
         Ok(Self {
             config: config.clone(),
             desk,
+            epoll,
             unused,
             rails: Arc::new(rails),
             memories: Mutex::default(),
@@ -148,38 +156,25 @@ impl Verbs {
         self.desk.ask(Order::ShowRegions);
     }
 
-    /// Those that peers may read.
-    fn regions(&self) -> BTreeMap<RegionId, Arc<dyn Memory>> {
-        self.memories.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
     pub(crate) fn desk(&self) -> &Desk<Order, Channel> {
         &self.desk
     }
 
     /// Agrees with the owner at the other end of `channel` on queue pairs, and hears of its regions. `wait` sends what waits
-    /// and waits for a frame. Errors, in words.
+    /// and waits for a frame.
     pub(crate) fn meet(
         &self,
         mut channel: Channel,
         fingerprint: u64,
-        wait: impl Fn(&mut Channel) -> Result<Frame, String>,
-    ) -> Result<Met, String> {
+        wait: impl Fn(&mut Channel) -> Result<Frame, Unreached>,
+    ) -> Result<Met, Unreached> {
         let number = self.next_link.fetch_add(1, Ordering::Relaxed);
         // A link has the rails that can be made now, and gets others when they can.
         let rail = |rail: usize| LinkRail::new(self, rail, told_as(number, rail));
         let rails: Vec<_> = (0..self.rails.len()).map(rail).collect();
         let offer = ReaderConnection::offer(&rails, self, fingerprint);
         channel.push(kind::QUEUES, &offer.encode(), None);
-        let frame = wait(&mut channel)?;
-        if frame.kind != kind::QUEUES {
-            return Err(unexpected(&frame));
-        }
-        let answer = Queues::decode(&frame.body)?;
-        answer.check_fingerprint(fingerprint)?;
-        if answer.rails.len() != rails.len() {
-            return Err(format!("{} rails answer {}", answer.rails.len(), rails.len()));
-        }
+        let answer = told::answer(&wait(&mut channel)?, fingerprint, rails.len()).map_err(Unreached::lie)?;
         let (mut connected, mut lacks) = (Vec::new(), Vec::new());
         for (place, (rail, owner)) in rails.into_iter().zip(&answer.rails).enumerate() {
             let rail = rail.and_then(|mut rail| rail.connect(owner).map(|()| rail));
@@ -187,23 +182,11 @@ impl Verbs {
         }
         if connected.iter().all(Option::is_none) {
             let reason = |(place, reason): &(usize, String)| format!("{}: {reason}", self.rails[*place].name);
-            return Err(lacks.iter().map(reason).collect::<Vec<_>>().join("; "));
+            return Err(lacks.iter().map(reason).collect::<Vec<_>>().join("; ").into());
         }
-        let way = RdmaWay {
-            regions: Mutex::default(),
-            word: AtomicU64::new(0),
-            rails: (0..connected.len()).collect(),
-            all: self.rails.clone(),
-        };
-        loop {
-            let frame = wait(&mut channel)?;
-            match frame.kind {
-                kind::REGION => way.add_region(&frame.body)?,
-                kind::WITHDRAWN => way.withdraw_region(&frame.body)?,
-                kind::READY => break,
-                _ => return Err(unexpected(&frame)),
-            }
-        }
+        let told = Told::new(connected.len());
+        while !told.begin(&wait(&mut channel)?).map_err(Unreached::lie)? {}
+        let way = RdmaWay { told, rails: (0..connected.len()).collect(), all: self.rails.clone() };
         rustix::io::ioctl_fionbio(channel.socket(), true).map_err(|error| error.to_string())?;
         Ok(Met { number, way: Arc::new(way), channel, rails: connected, lacks })
     }
@@ -224,7 +207,6 @@ impl Verbs {
             waiting: VecDeque::new(),
             watched: 0,
             ended: None,
-            waits_to_write: false,
         };
         self.desk.ask(Order::Adopt(number, Box::new(connection), lacks));
     }
@@ -253,52 +235,24 @@ fn told_as(link: u64, rail: usize) -> u64 {
     (link << RAIL_SHIFT) | rail as u64
 }
 
-fn unexpected(frame: &Frame) -> String {
-    format!("a frame of kind {} out of place", frame.kind)
-}
-
 impl RdmaWay {
     /// What is known of the owner's progress.
     pub(crate) fn progress(&self) -> u64 {
-        self.word.load(Ordering::Acquire)
+        self.told.word()
     }
 
     /// Bytes of a region.
     pub(crate) fn region_len(&self, id: RegionId) -> Option<u64> {
-        self.regions.lock().unwrap_or_else(PoisonError::into_inner).get(&id).map(|region| region.len)
+        self.told.region(id).map(|region| region.len)
     }
 
     /// A region that can be read to see how fast that is.
     pub(crate) fn any_region(&self) -> Option<RegionId> {
-        let regions = self.regions.lock().unwrap_or_else(PoisonError::into_inner);
-        regions.iter().find(|(_, region)| region.len > 0).map(|(&id, _)| id)
-    }
-
-    fn region(&self, id: RegionId) -> Option<Region> {
-        self.regions.lock().unwrap_or_else(PoisonError::into_inner).get(&id).cloned()
+        self.told.any_region()
     }
 
     /// The keys of a memory of one's own, on each rail of the link.
     fn local_keys(&self, memory: &Arc<dyn Memory>) -> Option<Vec<u32>> {
         self.rails.iter().map(|&rail| Some(self.all[rail].keys(memory)?.local)).collect()
-    }
-
-    /// A region of which the owner tells. Errors, in words.
-    fn add_region(&self, body: &[u8]) -> Result<(), String> {
-        let region = Region::decode(body, self.rails.len())?;
-        let mut regions = self.regions.lock().unwrap_or_else(PoisonError::into_inner);
-        take_note(&mut regions, region.id, region)
-    }
-
-    /// A region that its owner has taken back from its devices. Errors, in words.
-    fn withdraw_region(&self, body: &[u8]) -> Result<(), String> {
-        let id = wire::decode_withdrawn(body)?;
-        self.regions.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
-        Ok(())
-    }
-
-    /// The owner's word is `word`, or a later one of which it told before.
-    fn raise(&self, word: u64) {
-        self.word.fetch_max(word, Ordering::AcqRel);
     }
 }

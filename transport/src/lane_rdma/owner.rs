@@ -1,40 +1,69 @@
 //! The owner's end of a connection that a peer reads over: its queue pairs, which do nothing by themselves, and what it is
 //! told meanwhile.
+//!
+//! It knows devices by [`Devices`] alone, so that it is fed without one what peers may say. What is deliberately absent: how
+//! queue pairs are made, which is in `serving`.
 
-use super::Verbs;
-use super::queue::{Depth, QueuePair};
-use super::rail::Rail;
-use super::wire::{self, Queues, RailAnew, RailQueues, Region, decode_word, kind};
+use super::wire::{Queues, RailAddress, RailAnew, RailQueues, Region, decode_word, kind};
 use crate::control::{Channel, ChannelError};
 use crate::counts::Refusal;
-use crate::memory::RegionId;
+use crate::memory::{Memory, RegionId};
 use crate::station::Station;
 use domain::{Incarnation, WorkerId};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 
 /// Bytes of a frame of a reader.
 const FRAME_BYTES_MAX: usize = 4096;
 /// Bytes that wait at a socket, beyond which raises of the word are not told one by one.
 const UNSENT_MAX: usize = 4096;
 
+/// Bytes that wait at a socket, beyond which nobody is answered for a rail: all regions there may be, and some. A reader waits for
+/// its answer before it asks again.
+const ANSWERS_MAX: usize = 1 << 20;
+
+/// What is told as the key on a rail that nothing here fits, over which nothing is read.
+const NO_KEY: u32 = 0;
+
+/// What the owner's end asks of the agent's devices.
+pub(super) trait Devices {
+    /// A queue pair that lets one peer read.
+    type Pair;
+
+    /// The rail that fits a peer's at `address` best, and is not `taken` by another of its rails if that can be. Errors: none
+    /// fits.
+    fn best_rail(&self, address: &RailAddress, taken: &[usize]) -> Result<usize, String>;
+
+    /// A queue pair on rail `rail` for each of the reader's; none where that cannot be now.
+    fn serve(&self, rail: usize, reader: &RailQueues) -> (RailQueues, Vec<Self::Pair>);
+
+    /// Whether the device refused what the peer asked for by it.
+    fn has_failed(pair: &Self::Pair) -> bool;
+
+    /// The memories that peers may read.
+    fn regions(&self) -> BTreeMap<RegionId, Arc<dyn Memory>>;
+
+    /// The key by which peers read a memory on a rail, if it is registered there.
+    fn key(&self, rail: usize, memory: &Arc<dyn Memory>) -> Option<u32>;
+}
+
 /// A connection that a peer reads over, and its queue pairs, which live as long.
-pub(super) struct OwnerConnection {
+pub(super) struct OwnerConnection<D: Devices> {
     pub(super) peer: WorkerId,
     incarnation: Incarnation,
     pub(super) channel: Channel,
-    stage: Stage,
-    pub(super) waits_to_write: bool,
+    stage: Stage<D::Pair>,
 }
 
-enum Stage {
+enum Stage<P> {
     /// It has not said which queue pairs it reads by.
     Expected,
     Reading {
         /// Of each of the reader's rails.
-        pairs: Vec<Vec<QueuePair>>,
-        /// Which of the agent's rails serves each of the reader's.
-        rails: Vec<usize>,
+        pairs: Vec<Vec<P>>,
+        /// Which of the agent's rails serves each of the reader's. `None`: it has none of that kind.
+        rails: Vec<Option<usize>>,
         regions_shown: BTreeSet<RegionId>,
         /// It is told of every raise until the word has reached this.
         watched: u64,
@@ -46,9 +75,9 @@ fn refuse(reason: impl Into<String>) -> ChannelError {
     ChannelError::Refused(Refusal::Protocol, reason.into())
 }
 
-impl OwnerConnection {
+impl<D: Devices> OwnerConnection<D> {
     pub(super) fn new(channel: Channel, peer: WorkerId, incarnation: Incarnation) -> Self {
-        Self { peer, incarnation, channel, stage: Stage::Expected, waits_to_write: false }
+        Self { peer, incarnation, channel, stage: Stage::Expected }
     }
 
     pub(super) fn socket(&self) -> BorrowedFd<'_> {
@@ -61,18 +90,18 @@ impl OwnerConnection {
     }
 
     /// Reads what came, and handles it. `false`: nothing is there now. Errors: it is to be closed.
-    pub(super) fn receive(&mut self, station: &Station, verbs: &Verbs) -> Result<bool, ChannelError> {
+    pub(super) fn receive(&mut self, station: &Station, devices: &D) -> Result<bool, ChannelError> {
         let more = self.channel.fill()?;
         while let Some(frame) = self.channel.next(FRAME_BYTES_MAX)? {
             match (&mut self.stage, frame.kind) {
                 (Stage::Expected, kind::QUEUES) => {
                     let offer = Queues::decode(&frame.body).map_err(refuse)?;
                     offer.check_fingerprint(station.config.fingerprint).map_err(refuse)?;
-                    let (answer, stage) = serve(verbs, &offer).map_err(refuse)?;
+                    let (answer, stage) = serve(devices, &offer).map_err(refuse)?;
                     let answer = Queues { fingerprint: station.config.fingerprint, rails: answer };
                     self.channel.push(kind::QUEUES, &answer.encode(), None);
                     self.stage = stage;
-                    self.show_regions(verbs);
+                    self.show_regions(devices);
                     self.channel.push(kind::READY, &[], None);
                 }
                 (Stage::Reading { watched, .. }, kind::WATCH) => {
@@ -82,12 +111,15 @@ impl OwnerConnection {
                     let RailAnew { which, queues } = RailAnew::decode(&frame.body).map_err(refuse)?;
                     let place = usize::from(which.rail);
                     let own = *rails.get(place).ok_or_else(|| refuse(format!("there is no rail {place}")))?;
-                    if pairs[place].iter().any(QueuePair::has_failed) {
+                    if self.channel.unsent() > ANSWERS_MAX {
+                        return Err(refuse("it asks for rails anew, and takes none of the answers"));
+                    }
+                    if pairs[place].iter().any(D::has_failed) {
                         station.counts.refused(Refusal::Key);
                     }
                     // Those that failed go first: a device may have no room for both.
                     pairs[place].clear();
-                    let (answer, made) = serve_rail(verbs, own, &queues);
+                    let (answer, made) = serve_rail(devices, own, &queues);
                     pairs[place] = made;
                     self.channel.push(kind::RAIL, &RailAnew { which, queues: answer }.encode(), None);
                 }
@@ -98,15 +130,15 @@ impl OwnerConnection {
     }
 
     /// Tells of the regions that the reader does not know yet, and of those that are no more.
-    pub(super) fn show_regions(&mut self, verbs: &Verbs) {
+    pub(super) fn show_regions(&mut self, devices: &D) {
         let Stage::Reading { rails, regions_shown, .. } = &mut self.stage else { return };
-        let regions = verbs.regions();
+        let regions = devices.regions();
         for id in regions_shown.extract_if(.., |id| !regions.contains_key(id)) {
             self.channel.push(kind::WITHDRAWN, &id.0.to_le_bytes(), None);
         }
         for (id, memory) in regions {
-            let keys: Option<Vec<u32>> =
-                rails.iter().map(|&rail| Some(verbs.rails[rail].keys(&memory)?.remote)).collect();
+            let key = |rail: &Option<usize>| rail.map_or(Some(NO_KEY), |rail| devices.key(rail, &memory));
+            let keys: Option<Vec<u32>> = rails.iter().map(key).collect();
             // Without keys it has been taken back since.
             if let Some(keys) = keys
                 && regions_shown.insert(id)
@@ -121,7 +153,7 @@ impl OwnerConnection {
     pub(super) fn was_refused(&self) -> bool {
         match &self.stage {
             Stage::Expected => false,
-            Stage::Reading { pairs, .. } => pairs.iter().flatten().any(QueuePair::has_failed),
+            Stage::Reading { pairs, .. } => pairs.iter().flatten().any(D::has_failed),
         }
     }
 
@@ -130,88 +162,65 @@ impl OwnerConnection {
         matches!(&self.stage, Stage::Reading { watched, told, .. } if watched > told)
     }
 
-    /// Tells of the word, if it waits for it. Whether there is something to send.
-    pub(super) fn tell(&mut self, word: u64) -> bool {
-        match &mut self.stage {
-            Stage::Reading { watched, told, .. } if *watched > *told && word > *told => {
-                // A socket that takes no more is told of the last word when it does.
-                if self.channel.unsent() < UNSENT_MAX {
-                    *told = word;
-                    self.channel.push(kind::WORD, &word.to_le_bytes(), None);
-                }
-                true
+    /// Tells of the word, if it waits for it, as soon as there is room: `flush` sends what waits, now and whenever the socket
+    /// takes more.
+    pub(super) fn tell(
+        &mut self,
+        word: u64,
+        flush: impl Fn(&mut Channel) -> Result<(), ChannelError>,
+    ) -> Result<(), ChannelError> {
+        while let Stage::Reading { watched, told, .. } = &mut self.stage
+            && *watched > *told
+            && word > *told
+        {
+            let is_full = self.channel.unsent() >= UNSENT_MAX;
+            if !is_full {
+                *told = word;
+                self.channel.push(kind::WORD, &word.to_le_bytes(), None);
             }
-            _ => false,
+            flush(&mut self.channel)?;
+            if self.channel.unsent() >= UNSENT_MAX {
+                // It is told of the last word when its socket takes more, which is waited for.
+                break;
+            }
         }
+        Ok(())
     }
 }
 
-/// Makes a queue pair for each that is offered, on the rail that fits it best, where that can be now. Errors, in words.
-fn serve(verbs: &Verbs, offer: &Queues) -> Result<(Vec<RailQueues>, Stage), String> {
+/// Makes a queue pair for each that is offered, on the rail that fits it best, where that can be now. Errors, in words: no rail fits
+/// any.
+fn serve<D: Devices>(devices: &D, offer: &Queues) -> Result<(Vec<RailQueues>, Stage<D::Pair>), String> {
     let (mut answer, mut pairs, mut rails) = (Vec::new(), Vec::new(), Vec::new());
+    let mut reason = None;
     for rail in &offer.rails {
-        let own = best_rail(verbs, &rail.address.gid, rail.address.kind, &rails)?;
-        let (queues, made) = serve_rail(verbs, own, rail);
+        let taken: Vec<usize> = rails.iter().copied().flatten().collect();
+        let own = devices.best_rail(&rail.address, &taken).map_err(|none| reason = Some(none)).ok();
+        let (queues, made) = serve_rail(devices, own, rail);
         answer.push(queues);
         pairs.push(made);
         rails.push(own);
     }
+    if let Some(reason) = reason.filter(|_| rails.iter().all(Option::is_none)) {
+        return Err(reason);
+    }
     Ok((answer, Stage::Reading { pairs, rails, regions_shown: BTreeSet::new(), watched: 0, told: 0 }))
 }
 
-/// A queue pair on rail `own` for each of the reader's; none where that cannot be now.
-fn serve_rail(verbs: &Verbs, own: usize, reader: &RailQueues) -> (RailQueues, Vec<QueuePair>) {
-    make_pairs(verbs, own, reader).unwrap_or_else(|reason| {
-        let rail = &verbs.rails[own];
-        tracing::debug!(rail = rail.name, reason, "no queue pairs can be made");
-        (RailQueues { address: rail.address(), queues: Vec::new() }, Vec::new())
-    })
-}
-
-/// Makes a queue pair on rail `own` for each of the reader's. Errors, in words.
-fn make_pairs(verbs: &Verbs, own: usize, reader: &RailQueues) -> Result<(RailQueues, Vec<QueuePair>), String> {
-    let (rail, address) = (&verbs.rails[own], &reader.address);
-    let port = rail.port()?;
-    let reads_of_peer = port.address.reads_of_peers.min(address.reads);
-    let mut pairs = Vec::new();
-    for &number in &reader.queues {
-        // It sends nothing, so one entry that is never used is enough.
-        let mut pair = QueuePair::new(rail, &verbs.unused[own], 1, true)?;
-        pair.connect(&port, address, number, Depth { reads: 0, reads_of_peer })?;
-        pairs.push(pair);
-    }
-    Ok((RailQueues { queues: pairs.iter().map(QueuePair::number).collect(), address: port.address }, pairs))
-}
-
-/// The rail of this agent that fits one of the peer's: of its kind, in its network as far as the addresses tell, and not
-/// `taken` by another of them. Errors: none is of its kind.
-fn best_rail(verbs: &Verbs, gid: &[u8; 16], kind: wire::GidKind, taken: &[usize]) -> Result<usize, String> {
-    let common = |own: &[u8; 16]| {
-        let own = u128::from_be_bytes(*own);
-        (own ^ u128::from_be_bytes(*gid)).leading_zeros()
-    };
-    let addresses = verbs.rails.iter().map(Rail::address).enumerate();
-    let fits = addresses.filter(|(_, address)| address.kind == kind);
-    let best = fits.max_by_key(|(place, address)| {
-        let uses = taken.iter().filter(|&taken| taken == place).count();
-        (std::cmp::Reverse(uses), common(&address.gid), std::cmp::Reverse(*place))
-    });
-    best.map(|(place, _)| place).ok_or_else(|| format!("no port here speaks {kind:?}"))
+/// Queue pairs on rail `own` for those of a rail of the reader's; none where nothing fits that.
+fn serve_rail<D: Devices>(devices: &D, own: Option<usize>, reader: &RailQueues) -> (RailQueues, Vec<D::Pair>) {
+    let none = || (RailQueues { address: reader.address.clone(), queues: Vec::new() }, Vec::new());
+    own.map_or_else(none, |own| devices.serve(own, reader))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::wire::{GidKind, RailAddress};
+    use super::super::pretended::Pretended;
+    use super::super::wire::{Attempt, GidKind};
     use super::*;
     use crate::config::AgentConfig;
-    use crate::control::Control;
-    use crate::hub::Hub;
     use crate::socket::Socket;
-    use crate::station::StationParts;
-    use crate::watch::Watched;
-    use domain::ProgressWord;
-    use domain::session::PeerAddress;
-    use std::io::Write;
+    use std::io::{Read, Write};
     use std::os::unix::net::UnixStream;
 
     const LAYOUT: u64 = 0xBA70;
@@ -219,16 +228,7 @@ mod tests {
     fn station() -> Station {
         let mut config = AgentConfig::in_process(WorkerId(0), Incarnation(1), "owner".to_owned(), 1);
         config.fingerprint = LAYOUT;
-        Station::new(StationParts {
-            config,
-            address: PeerAddress::default(),
-            hub: Hub::new(),
-            progress: Watched::new(ProgressWord::new(), None).expect("nobody else watches it"),
-            control: Control::new().expect("there are descriptors"),
-            streams: None,
-            verbs: Err("not of this test".to_owned()),
-            sink: Box::new(|_| true),
-        })
+        Station::without_threads(config, None, Box::new(|_| true))
     }
 
     fn frame(kind: u8, body: &[u8]) -> Vec<u8> {
@@ -241,14 +241,18 @@ mod tests {
         Queues { fingerprint, rails: vec![RailQueues { address, queues: vec![(17, 4)] }] }
     }
 
+    fn ends() -> (OwnerConnection<Pretended>, UnixStream) {
+        let (own, peer) = UnixStream::pair().expect("there are descriptors");
+        let channel = Channel::new(Socket::plain(own.into()), false);
+        (OwnerConnection::new(channel, WorkerId(1), Incarnation(1)), peer)
+    }
+
     /// What is refused of a peer that sends `bytes` to an owner without devices.
     #[track_caller]
     fn check(bytes: &[u8], expect: &str) {
-        let (own, mut peer) = UnixStream::pair().expect("there are descriptors");
-        let channel = Channel::new(Socket::plain(own.into()), false);
-        let mut owner = OwnerConnection::new(channel, WorkerId(1), Incarnation(1));
+        let (mut owner, mut peer) = ends();
         peer.write_all(bytes).expect("it is open");
-        match owner.receive(&station(), &Verbs::without_devices()) {
+        match owner.receive(&station(), &Pretended::new(0)) {
             Err(ChannelError::Refused(Refusal::Protocol, reason)) => assert!(reason.contains(expect), "{reason}"),
             other => panic!("{other:?}"),
         }
@@ -262,6 +266,79 @@ mod tests {
         check(&frame(kind::QUEUES, &[]), "ends too early");
         check(&frame(kind::QUEUES, &[9; 60]), "version 2313 of the exchange");
         check(&frame(kind::QUEUES, &offer(LAYOUT + 1).encode()), "000000000000ba71, where 000000000000ba70 is meant");
-        check(&frame(kind::QUEUES, &offer(LAYOUT).encode()), "no port here speaks RoceV2");
+        check(&frame(kind::QUEUES, &offer(LAYOUT).encode()), "there is no rail");
+    }
+
+    #[test]
+    fn a_rail_of_a_kind_that_is_not_here_takes_no_other_along() {
+        let (mut owner, mut peer) = ends();
+        let mut offer = offer(LAYOUT);
+        let mut other = offer.rails[0].clone();
+        other.address.kind = GidKind::InfiniBand;
+        offer.rails.insert(0, other.clone());
+        peer.write_all(&frame(kind::QUEUES, &offer.encode())).expect("it is open");
+        owner.receive(&station(), &Pretended::new(1)).expect("one fits");
+        assert!(owner.channel.flush().is_ok_and(|all| all));
+        offer.rails[0].queues.clear();
+        let mut answer = vec![0; frame(kind::QUEUES, &offer.encode()).len()];
+        peer.read_exact(&mut answer).expect("it is answered");
+        assert_eq!(Queues::decode(&answer[5..]), Ok(offer.clone()));
+        // Nothing fits any.
+        offer.rails = vec![other];
+        check(&frame(kind::QUEUES, &offer.encode()), "there is no rail");
+    }
+
+    /// The socket takes at once all that waited at it, though nothing would have told that it takes more.
+    #[test]
+    fn the_last_word_is_told_once_there_is_room() {
+        let ((mut owner, mut peer), devices) = (ends(), Pretended::new(1));
+        peer.write_all(&frame(kind::QUEUES, &offer(LAYOUT).encode())).expect("it is open");
+        peer.write_all(&frame(kind::WATCH, &u64::MAX.to_le_bytes())).expect("it is open");
+        while !owner.watches() {
+            owner.receive(&station(), &devices).expect("it is well asked");
+        }
+        rustix::io::ioctl_fionbio(owner.socket(), true).expect("it is a socket");
+        // Each of these small frames takes far more of it than its bytes.
+        rustix::net::sockopt::set_socket_send_buffer_size(owner.socket(), 1 << 20).expect("it is a socket");
+        let mut word = 0;
+        let tell = |owner: &mut OwnerConnection<_>, word| {
+            owner.tell(word, |channel| channel.flush().map(drop)).expect("it is open");
+        };
+        while owner.channel.unsent() < UNSENT_MAX {
+            word += 1;
+            tell(&mut owner, word);
+        }
+        // Room for what waits, and for more.
+        peer.set_nonblocking(true).expect("it is a socket");
+        let mut taken = Vec::new();
+        let _ = peer.read_to_end(&mut taken);
+        word += 1;
+        tell(&mut owner, word);
+        assert_eq!(owner.channel.unsent(), 0);
+        let _ = peer.read_to_end(&mut taken);
+        assert!(taken.ends_with(&frame(kind::WORD, &word.to_le_bytes())), "the last word was not told");
+    }
+
+    #[test]
+    fn who_takes_no_answers_gets_no_more_of_them() {
+        let ((mut owner, mut peer), station, devices) = (ends(), station(), Pretended::new(1));
+        let offer = offer(LAYOUT);
+        peer.write_all(&frame(kind::QUEUES, &offer.encode())).expect("it is open");
+        assert!(owner.receive(&station, &devices).is_ok());
+        let which = Attempt { rail: 0, number: 1 };
+        let again = frame(kind::RAIL, &RailAnew { which, queues: offer.rails[0].clone() }.encode());
+        let (mut asked, mut answered) = (0, 0);
+        let refused = loop {
+            peer.write_all(&again).expect("it is open");
+            asked += again.len();
+            let outcome = owner.receive(&station, &devices);
+            assert_eq!(devices.pairs(), 1, "those that there were are gone");
+            if let Err(error) = outcome {
+                break error;
+            }
+            answered += 1;
+            assert!(asked < 4 * ANSWERS_MAX, "{answered} answers wait");
+        };
+        assert!(refused.to_string().contains("takes none of the answers"), "{refused}");
     }
 }

@@ -21,14 +21,15 @@ pub(crate) struct ReadPlan {
     next: Cursor,
     /// Parts that were read over a rail which failed, to be read again.
     again: Vec<Part>,
-    /// Rails of the link.
-    rails: u16,
+    /// Rails of the link that it is read over, a bit for each.
+    used: u8,
 }
 
 impl Again for ReadPlan {
     fn again(mut self) -> Plan {
         (self.number, self.next) = (NEXT.fetch_add(1, Ordering::Relaxed), Cursor::default());
         self.again.clear();
+        self.used = 0;
         self.runs.iter_mut().for_each(|run| run.missing = run.bytes);
         Plan::Reads(self)
     }
@@ -88,7 +89,7 @@ impl ReadPlan {
     ) -> Result<Self, PrepareError> {
         let run = |run: Run| {
             let missing = |peer, region| PrepareError::NoRegion { peer, region };
-            let source = way.region(run.source).ok_or(missing(Some(peer), run.source))?;
+            let source = way.told.region(run.source).ok_or(missing(Some(peer), run.source))?;
             let destination = destination(run.destination)?;
             let local_keys = way.local_keys(&destination).ok_or(missing(None, run.destination))?;
             let bytes = run.pieces.iter().map(|piece| piece.len).sum();
@@ -104,13 +105,13 @@ impl ReadPlan {
             })
         };
         let runs = runs.into_iter().map(run).collect::<Result<_, _>>()?;
-        let (number, rails) = (NEXT.fetch_add(1, Ordering::Relaxed), way.rails.len() as u16);
-        Ok(Self { number, runs, next: Cursor::default(), again: Vec::new(), rails })
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        Ok(Self { number, runs, next: Cursor::default(), again: Vec::new(), used: 0 })
     }
 
-    /// Rails that it may go over.
+    /// Rails that it went over.
     pub(super) fn rails(&self) -> u16 {
-        self.rails
+        self.used.count_ones().max(1) as u16
     }
 
     /// Whether the next part may be read, given the owner's word.
@@ -157,7 +158,8 @@ impl ReadPlan {
     }
 
     /// A part as rail `rail` of the link reads it.
-    pub(super) fn read(&self, part: &Part, rail: usize, id: u64) -> super::queue::Read {
+    pub(super) fn read(&mut self, part: &Part, rail: usize, id: u64) -> super::queue::Read {
+        self.used |= 1 << rail;
         let run = &self.runs[part.run as usize];
         super::queue::Read {
             id,

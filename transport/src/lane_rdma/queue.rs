@@ -14,7 +14,8 @@ use sideway::ibverbs::queue_pair::{
     SendOperationFlags, SetScatterGatherEntry, WorkRequestFlags,
 };
 use std::ffi::c_void;
-use std::mem::MaybeUninit;
+use std::mem::{ManuallyDrop, MaybeUninit};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// How long a device waits for an answer before it asks again: 4.096 us shifted by so much, half a second.
 const ANSWER_WAIT: u8 = 17;
@@ -38,7 +39,26 @@ pub(super) struct Completed {
 }
 
 /// Where a device puts the completions of some queue pairs.
-pub(super) struct Completions(GenericCompletionQueue);
+pub(super) struct Completions(ManuallyDrop<GenericCompletionQueue>);
+
+impl Drop for Completions {
+    fn drop(&mut self) {
+        // SAFETY: nobody uses it after this.
+        destroy(unsafe { ManuallyDrop::take(&mut self.0) });
+    }
+}
+
+/// Drops what `sideway` holds of a device, and survives that the device is gone: where libibverbs does not destroy it, `sideway` panics.
+/// Of a queue pair libibverbs says EBUSY while it is in a multicast group, which a connected one cannot be, of a completion queue
+/// while queue pairs use it, which hold it; and of both EIO once the device was unplugged, reset or its driver unloaded. Then the
+/// kernel has taken all of them back, so nothing is read any more.
+fn destroy<T>(held: T) {
+    if catch_unwind(AssertUnwindSafe(|| drop(held))).is_err() {
+        tracing::error!(
+            "an RDMA device is gone: what was made on it cannot be destroyed; restart this process once it is back"
+        );
+    }
+}
 
 impl Completions {
     /// Room for `entries`; when armed, the rail's channel tells `number` at the next one. Errors, in words.
@@ -47,7 +67,12 @@ impl Completions {
         builder.setup_cqe(entries).setup_cq_context(number as *mut c_void).setup_comp_channel(&rail.channel, 0);
         // Not the extended interface: at the end of what there is, Soft-RoCE's driver takes one completion too many by it.
         let queue = builder.build().map_err(|error| explain(&error))?;
-        Ok(Self(GenericCompletionQueue::from(queue)))
+        Ok(Self(ManuallyDrop::new(GenericCompletionQueue::from(queue))))
+    }
+
+    /// What queue pairs hold of it.
+    fn queue(&self) -> GenericCompletionQueue {
+        GenericCompletionQueue::clone(&self.0)
     }
 
     /// The next completion is told. Who then sleeps must look first: what came before is not told. Errors, in words.
@@ -120,12 +145,18 @@ pub(super) struct Read {
     pub(super) len: u32,
 }
 
-/// A reliably connected queue pair. `sideway` panics where a device refuses to destroy one, which it may if it was unplugged: that ends the
-/// lane's thread, and what is read over the lane hangs.
+/// A reliably connected queue pair. It is to be dropped before its completions: see [`destroy`].
 pub(super) struct QueuePair {
-    pair: GenericQueuePair,
+    pair: ManuallyDrop<GenericQueuePair>,
     /// The first packet that it sends.
     packet: u32,
+}
+
+impl Drop for QueuePair {
+    fn drop(&mut self) {
+        // SAFETY: nobody uses it after this.
+        destroy(unsafe { ManuallyDrop::take(&mut self.pair) });
+    }
 }
 
 /// How many reads go over a queue pair at once.
@@ -141,7 +172,7 @@ impl QueuePair {
     /// A queue pair that is not connected yet, for `reads` posted at once. Errors, in words.
     pub(super) fn new(rail: &Rail, completions: &Completions, reads: u32, lets_read: bool) -> Result<Self, String> {
         let mut builder = rail.domain.create_qp_builder();
-        builder.setup_send_cq(completions.0.clone()).setup_recv_cq(completions.0.clone());
+        builder.setup_send_cq(completions.queue()).setup_recv_cq(completions.queue());
         builder.setup_max_send_wr(reads).setup_max_send_sge(1).setup_max_recv_wr(1).setup_max_recv_sge(1);
         builder.setup_send_ops_flags(SendOperationFlags::Read);
         let pair = builder.build_ex().map(GenericQueuePair::from);
@@ -149,7 +180,7 @@ impl QueuePair {
         let pair = pair.map_err(|error| explain(&error))?;
         let bytes: [u8; 4] = crate::random::bytes().map_err(|error| format!("no random numbers: {error}"))?;
         let [a, b, c, _] = bytes;
-        let mut new = Self { pair, packet: u32::from_le_bytes([a, b, c, 0]) };
+        let mut new = Self { pair: ManuallyDrop::new(pair), packet: u32::from_le_bytes([a, b, c, 0]) };
         let mut attributes = QueuePairAttribute::new();
         attributes.setup_state(QueuePairState::Init).setup_pkey_index(0).setup_port(rail.number);
         attributes.setup_access_flags(if lets_read { AccessFlags::RemoteRead } else { AccessFlags::none() });

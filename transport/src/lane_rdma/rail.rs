@@ -56,6 +56,8 @@ pub(super) struct Port {
 struct Registered {
     region: Arc<MemoryRegion>,
     memory: Arc<dyn Memory>,
+    /// How often it was registered and not taken back since.
+    times: usize,
 }
 
 /// The keys of a memory on one rail.
@@ -199,8 +201,13 @@ impl Rail {
         unsafe { BorrowedFd::borrow_raw(self.channel.as_raw_fd()) }
     }
 
-    /// Lends the device a memory, which is pinned for as long as the rail lives. Errors, in words.
+    /// Lends the device a memory, which is pinned until it was taken back as often as it was lent, or the rail ends. Errors, in words.
     pub(super) fn register(&self, memory: &Arc<dyn Memory>) -> Result<(), String> {
+        let mut registered = self.registered.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(again) = registered.iter_mut().find(|registered| is_same(&registered.memory, memory)) {
+            again.times += 1;
+            return Ok(());
+        }
         let access = AccessFlags::LocalWrite | AccessFlags::RemoteRead;
         let (address, bytes, device) = (memory.as_ptr() as usize, memory.len(), memory.device());
         // SAFETY: the memory is mapped as long as the value, which is held beside the registration and dropped after it.
@@ -225,15 +232,17 @@ impl Rail {
                 ),
             }
         })?;
-        let mut registered = self.registered.lock().unwrap_or_else(PoisonError::into_inner);
-        registered.push(Registered { region, memory: memory.clone() });
+        registered.push(Registered { region, memory: memory.clone(), times: 1 });
         Ok(())
     }
 
-    /// Takes a memory back from the device: who still reads it is refused by the device.
+    /// Takes a memory back from the device: who still reads it is refused by the device, unless it is lent once more.
     pub(super) fn deregister(&self, memory: &Arc<dyn Memory>) {
         let mut registered = self.registered.lock().unwrap_or_else(PoisonError::into_inner);
-        registered.retain(|registered| !is_same(&registered.memory, memory));
+        registered.retain_mut(|registered| {
+            registered.times -= usize::from(is_same(&registered.memory, memory));
+            registered.times > 0
+        });
     }
 
     /// The keys of a memory that was registered.

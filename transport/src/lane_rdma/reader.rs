@@ -54,8 +54,9 @@ pub(super) struct LinkRail {
     pub(super) stage: Stage,
     /// The rail's, as it was when they were made.
     port: Port,
-    completions: Completions,
+    // Before their completions: fields drop in order.
     queues: Vec<Queue>,
+    completions: Completions,
     bytes: usize,
 }
 
@@ -104,7 +105,6 @@ pub(crate) struct ReaderConnection {
     pub(super) watched: u64,
     /// When its queue pairs were ended.
     pub(super) ended: Option<Instant>,
-    pub(super) waits_to_write: bool,
 }
 
 impl LinkRail {

@@ -204,7 +204,7 @@ impl Engine<'_> {
         let Some(rail) = &mut reader.rails[place] else { return Ok(()) };
         let scratch = &self.verbs.scratch;
         let keys = self.verbs.rails[rail.rail].keys(scratch).ok_or("nowhere to read to")?;
-        let Some(region) = reader.way.any_region().and_then(|id| reader.way.region(id)) else {
+        let Some(region) = reader.way.any_region().and_then(|id| reader.way.told.region(id)) else {
             self.tried(connection, place, None);
             return Ok(());
         };

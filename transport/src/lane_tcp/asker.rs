@@ -33,6 +33,10 @@ struct State {
     asking: VecDeque<Asking>,
     /// Bytes of the first that are sent.
     asked: usize,
+    /// Requests that ever were among them.
+    places: u64,
+    /// The place of the last one that was sent to its end.
+    sent: u64,
     /// Pieces that were asked for and have not landed, of transfers under way.
     open_pieces: usize,
 }
@@ -63,7 +67,7 @@ impl Asker {
     /// The `index`-th of its link, without a connection.
     pub(super) fn new(index: usize) -> Self {
         let asking = VecDeque::with_capacity(REQUESTS_RESERVED);
-        let state = State { socket: None, asking, asked: 0, open_pieces: 0 };
+        let state = State { socket: None, asking, asked: 0, places: 0, sent: 0, open_pieces: 0 };
         Self { index, life: AtomicU32::new(0), state: Mutex::new(state) }
     }
 
@@ -116,7 +120,8 @@ impl Asker {
             if state.socket.is_none() {
                 return Err(io::ErrorKind::NotConnected.into());
             }
-            request.life = self.life();
+            state.places += 1;
+            (request.life, request.place) = (self.life(), state.places);
             state.asking.push_back(Asking::Read(number, request.clone()));
         }
         state.flush()
@@ -125,6 +130,13 @@ impl Asker {
     /// Sends what waits. `false`: the socket takes no more now. Errors: the connection failed.
     pub(super) fn flush(&self) -> io::Result<bool> {
         self.lock().flush()
+    }
+
+    /// Whether the owner knows of a request.
+    pub(super) fn has_sent(&self, request: &Request) -> bool {
+        // Who sends it holds the lock until that is noted.
+        let state = self.lock();
+        request.life == self.life() && request.place <= state.sent
     }
 
     /// So many pieces, asked for here, landed.
@@ -205,7 +217,9 @@ impl State {
                 }
                 sent -= left;
                 self.asked = 0;
-                self.asking.pop_front();
+                if let Some(Asking::Read(_, request)) = self.asking.pop_front() {
+                    self.sent = request.place;
+                }
             }
         }
     }

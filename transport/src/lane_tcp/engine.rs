@@ -21,6 +21,8 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::io;
 use std::sync::Arc;
 
+/// Connections of both directions. Beyond so many, one more that a peer would read over is closed.
+const CONNECTIONS_MAX: usize = 16 << 10;
 /// Answers in a row to transfers that are not under way. There are no more to those that have just ended than could be asked for.
 const UNKNOWN_MAX: usize = 1 << 16;
 /// Where bytes go whose transfer ended.
@@ -58,6 +60,8 @@ pub(super) struct State {
     sendable: VecDeque<u64>,
     /// Connections with requests that wait for their gates.
     gated: BTreeSet<u64>,
+    /// The progress word up to which gates were opened. What waits since then waits for a later one.
+    opened: u64,
     waste: Vec<u8>,
     /// Carried out; kept for its room.
     orders: Orders,
@@ -97,6 +101,7 @@ impl State {
             numbers: HashMap::with_capacity(posted_max),
             sendable: VecDeque::new(),
             gated: BTreeSet::new(),
+            opened: 0,
             waste: vec![0; WASTE_BYTES],
             orders: Orders::new(posted_max),
             closed: false,
@@ -201,9 +206,7 @@ impl<'a> Engine<'a> {
             }
         }
         for (peer, incarnation, socket) in orders.served.drain(..) {
-            if let Err(error) = self.watch(Connection::Owner(OwnerConnection::new(socket, peer, incarnation))) {
-                tracing::warn!(worker = self.station.config.name, %error, "a connection cannot be watched");
-            }
+            self.admit(OwnerConnection::new(socket, peer, incarnation));
         }
         for posted in orders.posted.drain(..) {
             self.post(posted);
@@ -219,6 +222,16 @@ impl<'a> Engine<'a> {
             orders.introduced.clear();
         }
         self.state.orders = orders;
+    }
+
+    /// A peer reads over this connection from now on.
+    fn admit(&mut self, owner: OwnerConnection) {
+        if self.state.connections.len() >= CONNECTIONS_MAX {
+            return self.station.counts.refused(Refusal::Crowd);
+        }
+        if let Err(error) = self.watch(Connection::Owner(owner)) {
+            tracing::warn!(worker = self.station.config.name, %error, "a connection cannot be watched");
+        }
     }
 
     /// The connections of this link are this thread's.
@@ -394,6 +407,9 @@ impl<'a> Engine<'a> {
             return;
         }
         let progress = self.station.progress.watch(&self.state.wake);
+        if std::mem::replace(&mut self.state.opened, progress) == progress {
+            return;
+        }
         let State { connections, sendable, gated, .. } = &mut *self.state;
         gated.retain(|number| {
             let Some(Connection::Owner(owner)) = connections.get_mut(number) else { return false };

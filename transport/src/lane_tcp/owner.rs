@@ -126,15 +126,8 @@ impl OwnerConnection {
 
     /// The progress word is at `progress`. Whether there is something to send.
     pub(super) fn open(&mut self, progress: u64) -> bool {
-        let mut at = 0;
         // In the order in which they were asked for.
-        while at < self.gated.len() {
-            if self.gated[at].gate <= progress {
-                self.ready.push_back(self.gated.remove(at));
-            } else {
-                at += 1;
-            }
-        }
+        self.ready.extend(self.gated.extract_if(.., |request| request.gate <= progress));
         self.has_work()
     }
 

@@ -60,6 +60,8 @@ pub(crate) struct Request {
     pub(crate) rail: Option<usize>,
     /// The life of that rail's connection in which it was asked for; 0: it was not.
     pub(crate) life: u32,
+    /// Its place among all that were asked for over that rail, the first being 1.
+    pub(super) place: u64,
     /// Its gate at the owner.
     pub(crate) gate: u64,
     /// Whether the gate is known to be open.
@@ -249,6 +251,7 @@ impl StreamPlan {
         self.requests.push(Request {
             rail: None,
             life: 0,
+            place: 0,
             gate: run.gate,
             is_due: run.gate == 0,
             first,

@@ -1,5 +1,8 @@
 //! The listening half of a reader's connection for bytes: the answers land where their transfer wants them.
 
+#[cfg(test)]
+mod tests;
+
 use super::asker::Asker;
 use super::encoded::Arrived;
 use super::plan::StreamPlan;
@@ -193,7 +196,7 @@ impl ReaderConnection {
     ) -> Result<(), ChannelError> {
         self.head_len = 0;
         match Answer::decode(&self.head).ok_or_else(|| lie("an answer that is none"))? {
-            Answer::Run(head) => self.run = Some(Incoming::new(head, actives, &self.link, self.rail)?),
+            Answer::Run(head) => self.run = Some(Incoming::new(head, actives, &self.link, (self.rail, &self.asker))?),
             Answer::Refused { transfer } => match actives.get(&transfer) {
                 Some(active) if !Arc::ptr_eq(&active.open.link, &self.link) => {
                     return Err(lie("an answer to what was not asked"));
@@ -310,7 +313,12 @@ fn receive_low_water(socket: BorrowedFd<'_>, bytes: usize) {
 
 impl Incoming {
     /// Errors: it is not what was asked for.
-    fn new(head: RunHead, actives: &mut Actives, link: &Arc<Link>, rail: usize) -> Result<Self, ChannelError> {
+    fn new(
+        head: RunHead,
+        actives: &mut Actives,
+        link: &Arc<Link>,
+        (rail, asker): (usize, &Asker),
+    ) -> Result<Self, ChannelError> {
         let now = now();
         let (piece, left) = (head.first, head.len as usize);
         let mut run = Self { head, wanted: false, piece, offset: 0, left, begun: now, part: None };
@@ -320,7 +328,8 @@ impl Incoming {
         let missing = missing.map(|landings| landings.iter().map(|landing| landing.len as usize).sum());
         let missing = missing.filter(|_| Arc::ptr_eq(&active.open.link, link));
         let request = active.plan.request_of(head.first, head.count).filter(|request| {
-            request.rail == Some(rail) && missing.is_some_and(|bytes| request.wire_bytes(bytes) == head.len as usize)
+            let is_asked_for = request.rail == Some(rail) && asker.has_sent(request);
+            is_asked_for && missing.is_some_and(|bytes| request.wire_bytes(bytes) == head.len as usize)
         });
         let Some(request) = request else { return Err(lie("an answer to what was not asked")) };
         run.part = request.part;

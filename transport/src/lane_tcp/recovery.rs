@@ -112,20 +112,58 @@ impl Engine<'_> {
 mod tests {
     use super::super::{Order, Streams, TcpWay};
     use super::*;
-    use crate::config::AgentConfig;
+    use crate::config::{AgentConfig, TcpConfig};
+    use crate::memory::{Memory, RegionId};
     use crate::peers::Known;
+    use crate::prepared::Prepared;
+    use crate::probe::Scratch;
     use crate::socket::Socket;
     use crate::station::Station;
+    use crate::transfer::{Copies, Copy, ReadBatch, Work};
     use domain::session::PeerAddress;
     use domain::{Incarnation, WorkerId};
     use rustix::fs::MemfdFlags;
     use std::collections::BTreeMap;
+    use std::io::Read;
     use std::os::unix::net::UnixStream;
+    use std::sync::Weak;
 
     fn station() -> Arc<Station> {
         let config = AgentConfig::in_process(WorkerId(1), Incarnation(1), "reader".to_owned(), 1);
         let streams = Streams::new(1).expect("there are descriptors");
         Arc::new(Station::without_threads(config, Some(streams), Box::new(|_| true)))
+    }
+
+    /// Whoever posts may pick a rail whose connection has just ended, before it is put aside.
+    #[test]
+    fn what_was_to_be_asked_of_a_rail_that_went_is_asked_of_another() {
+        let station = station();
+        let ((own, _peer), (other, mut hears)) =
+            (UnixStream::pair().expect("there are descriptors"), UnixStream::pair().expect("there are descriptors"));
+        let rails = [own, other].map(|socket| ("rail".to_owned(), Ok((Socket::plain(socket.into()), None))));
+        let (id, name, incarnation) = (WorkerId(0), "owner".to_owned(), Incarnation(1));
+        let known = Known { id, incarnation, name, address: PeerAddress::default() };
+        let regions = BTreeMap::from([(RegionId(0), 64)]);
+        let way = Way::Tcp(TcpWay::new(regions, rails.into_iter().collect()));
+        let link = Arc::new(Link::new(&known, way, &station.crowds));
+        let Way::Tcp(way) = &link.way else { panic!("it is of tcp") };
+        let memory: Arc<dyn Memory> = Arc::new(Scratch::new(64));
+        let copies = Copies::List(vec![Copy { from: 0, to: 0 }]);
+        let batch = ReadBatch { source: RegionId(0), destination: RegionId(0), len: 64, gate: 0, copies };
+        let tcp = TcpConfig::default();
+        let prepared = Prepared::check(Weak::new(), link.clone(), vec![batch], &tcp, |_| Some(memory.clone()));
+        let transfer = prepared.expect("the read is sound").take().expect("it is not under way");
+        let Work::Stream(mut plan) = transfer.work else { panic!("it is of tcp") };
+
+        way.askers()[0].disconnect();
+        way.ask(&mut plan);
+        assert_eq!(plan.requests[0].rail, Some(0), "the first of two that are alike is picked");
+        way.rails().put_aside(0, now());
+        assert!(way.is_unasked(&mut plan));
+        way.ask(&mut plan);
+        assert_eq!(plan.requests[0].rail, Some(1));
+        let mut head = [0; 4];
+        hears.read_exact(&mut head).expect("the other rail is asked");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! connection that is made anew when it breaks.
 
 use super::asker::Asker;
-use super::plan::StreamPlan;
+use super::plan::{Request, StreamPlan};
 use crate::control::hello::Region;
 use crate::desk::now;
 use crate::memory::{RegionId, take_note};
@@ -109,7 +109,13 @@ impl TcpWay {
     fn spread(&self, plan: &mut StreamPlan) {
         let now = now();
         let mut rails = self.rails();
-        for request in plan.requests.iter_mut().filter(|request| request.rail.is_none()) {
+        // Who posts may have picked a rail that was just being put aside, and found no connection there.
+        let waits =
+            |rails: &Rails, request: &Request| request.rail.is_none_or(|rail| request.life == 0 && !rails.is_up(rail));
+        for request in &mut plan.requests {
+            if !waits(&rails, request) {
+                continue;
+            }
             let Some(rail) = rails.pick(request.bytes, |_| true) else { return };
             rails.ask(rail, request.bytes, request.is_due, now);
             request.rail = Some(rail);

@@ -33,7 +33,6 @@ use crate::storage_pace::Paces;
 use crate::transfer::PostError;
 use plan::ObjectPlan;
 use requests::Requests;
-use std::future::Future;
 use std::io;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -113,7 +112,8 @@ fn now() -> Instant {
 
 impl ObjectMover {
     /// Starts a mover. `sink` gets the end of each transfer, from the mover's thread; it must not block. The end may come before
-    /// [`ObjectMover::post`] returns. Nothing is asked of the store yet. Errors: settings that cannot be; of the system.
+    /// [`ObjectMover::post`] returns. Nothing is asked of the store yet. Errors: settings that cannot be; of the system. Shown at
+    /// [`ObjectMover::post`].
     pub fn start(config: ObjectConfig, sink: Box<dyn Fn(ObjectEnd) + Send + Sync>) -> io::Result<Self> {
         let requests = Requests::new(&config)?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -121,18 +121,18 @@ impl ObjectMover {
         // As many as may be open, and a word for each that is cancelled.
         let (orders, theirs) = tokio::sync::mpsc::unbounded_channel();
         let (name, ends) = (format!("{}-object", shared.config.name), shared.clone());
-        let body = move || run_to_end(runtime, thread::run(&ends, requests, theirs));
+        let body = move || run_to_end(runtime, |runtime| thread::run(runtime, &ends, requests, theirs));
         let thread = BoundedThread::spawn(name, body)?;
         let (memory, next_id) = (Mutex::default(), AtomicU64::new(1));
         Ok(Self { shared, orders: Some(orders), thread: Some(thread), memory, next_id })
     }
 
-    /// Registers memory that transfers may read and write. Done once, at start.
+    /// Registers memory that transfers may read and write. Done once, at start. Shown at [`ObjectMover::post`].
     pub fn register(&self, memory: Arc<dyn Memory>) -> RegionId {
         lock(&self.memory).add(memory)
     }
 
-    /// Prepares a transfer. Errors: [`ObjectPrepareError`].
+    /// Prepares a transfer. Errors: [`ObjectPrepareError`]. Shown at [`ObjectMover::post`].
     pub fn prepare(&self, work: ObjectWork) -> Result<ObjectTransfer, ObjectPrepareError> {
         let memory = |id| lock(&self.memory).get(id);
         let plan = ObjectPlan::new(work, self.shared.config.part_bytes, memory)?;
@@ -189,19 +189,60 @@ impl ObjectMover {
             return Err(PostError::UnderWay);
         };
         let id = TransferId(self.next_id.fetch_add(1, Ordering::Relaxed));
-        self.order(Order::Post { posted: Posted { id, plan, slot: transfer.slot.clone() }, at: now() });
-        Ok(id)
+        match self.order(Order::Post { posted: Posted { id, plan, slot: transfer.slot.clone() }, at: now() }) {
+            Some(Order::Post { posted, .. }) => {
+                self.shared.open.fetch_sub(1, Ordering::AcqRel);
+                posted.slot.refuse(posted.plan);
+                Err(PostError::Panicked)
+            }
+            _ => Ok(id),
+        }
     }
 
     /// Asks a transfer to end. Its end (as cancelled, or regular if it came first) still comes, exactly once. A write that is
     /// cancelled may have reached the store; then its key is taken.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use std::{sync::mpsc::channel, time::Duration};
+    /// # use transport::*;
+    /// # // Somebody who listens and says nothing.
+    /// # let store = std::net::TcpListener::bind("127.0.0.1:0")?;
+    /// # let config = ObjectConfig {
+    /// #     name: "example".to_owned(),
+    /// #     endpoint: format!("http://{}", store.local_addr()?),
+    /// #     region: "us-east-1".to_owned(),
+    /// #     bucket: "kv".to_owned(),
+    /// #     credentials: ObjectCredentials { key_id: "key".to_owned(), secret: "secret".to_owned(), token: None },
+    /// #     requests_max: 16,
+    /// #     posted_max: 64,
+    /// #     part_bytes: 8 << 20,
+    /// #     silence_max: Duration::from_secs(5),
+    /// #     give_up: Duration::from_secs(30),
+    /// # };
+    /// let (sender, ends) = channel();
+    /// let mover = ObjectMover::start(config, Box::new(move |end| sender.send(end).expect("it is listened to")))?;
+    /// let look = mover.prepare(ObjectWork::Look { key: "example".to_owned() })?;
+    /// assert_eq!((look.bytes(), look.state()), (0, TransferState::Unposted));
+    /// let id = mover.post(&look)?;
+    /// mover.cancel(id);
+    /// // From then on memory is not touched for it.
+    /// let end = ends.recv_timeout(Duration::from_secs(60))?;
+    /// assert_eq!((end.id, end.result), (id, Err(ObjectError::Cancelled)));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn cancel(&self, id: TransferId) {
+        // Where the thread is gone, it has told all ends.
         self.order(Order::Cancel(id));
     }
 
-    fn order(&self, order: Order) {
-        let taken = self.orders.as_ref().is_some_and(|orders| orders.send(order).is_ok());
-        debug_assert!(taken, "the thread ends after the mover");
+    /// Gives the order back if the thread is gone: it ends after the mover, or by a panic.
+    fn order(&self, order: Order) -> Option<Order> {
+        match &self.orders {
+            Some(orders) => orders.send(order).err().map(|refused| refused.0),
+            None => Some(order),
+        }
     }
 }
 
@@ -236,8 +277,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Runs it to its end, and waits for nothing that blocks beyond that: the system resolves names on threads of the runtime, for
 /// as long as its name servers say nothing.
-fn run_to_end(runtime: Runtime, work: impl Future<Output = ()>) {
-    runtime.block_on(work);
+fn run_to_end(runtime: Runtime, work: impl FnOnce(&Runtime)) {
+    work(&runtime);
     runtime.shutdown_background();
 }
 
@@ -251,13 +292,15 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("it can be made");
         let (goes_on, hangs) = channel::<()>();
         let (says, ended) = channel();
-        run_to_end(runtime, async move {
-            drop(tokio::task::spawn_blocking(move || {
-                let _ = hangs.recv();
-                says.send(()).expect("somebody listens");
-            }));
-            // So that it is begun.
-            tokio::task::yield_now().await;
+        run_to_end(runtime, |runtime| {
+            runtime.block_on(async move {
+                drop(tokio::task::spawn_blocking(move || {
+                    let _ = hangs.recv();
+                    says.send(()).expect("somebody listens");
+                }));
+                // So that it is begun.
+                tokio::task::yield_now().await;
+            });
         });
         drop(goes_on);
         ended.recv().expect("it was begun, and ends by itself");

@@ -25,29 +25,30 @@ impl ObjectTransfer {
         Self { slot: Arc::new(Slot::new(Arc::new(plan))), paces, bytes }
     }
 
-    /// Bytes that it reads or writes.
+    /// Bytes that it reads or writes. Shown at [`cancel`](super::ObjectMover::cancel).
     pub fn bytes(&self) -> u64 {
         self.bytes.map_or(0, |bytes| bytes.sum())
     }
 
     /// How long it would take if it were posted now and alone, by what the mover's reads or writes did lately. Transfers that are
     /// much smaller than those took longer than that for each byte. `None`: there was none, or it moves no bytes.
+    /// Shown at [`post`](super::ObjectMover::post).
     pub fn estimate(&self) -> Option<Duration> {
         let bytes = self.bytes?;
         lock(&self.paces).predict(bytes)
     }
 
-    /// How far it is.
+    /// How far it is. Shown at [`cancel`](super::ObjectMover::cancel).
     pub fn state(&self) -> TransferState<Result<ObjectReport, ObjectError>> {
         self.slot.state()
     }
 
-    /// Waits until it is not under way, for `at_most`. How far it is then.
+    /// Waits until it is not under way, for `at_most`. How far it is then. Shown at [`post`](super::ObjectMover::post).
     pub fn wait(&self, at_most: Duration) -> TransferState<Result<ObjectReport, ObjectError>> {
         self.slot.wait(at_most)
     }
 
-    /// Ready once it is not under way, with how far it is then.
+    /// Ready once it is not under way, with how far it is then, as [`ended`](crate::FileTransfer::ended) of a transfer of files.
     pub async fn ended(&self) -> TransferState<Result<ObjectReport, ObjectError>> {
         self.slot.ended().await
     }

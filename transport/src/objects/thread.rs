@@ -5,9 +5,11 @@ use super::prepared::ObjectSlot;
 use super::requests::{Abandoned, Needed, Requests};
 use super::{ObjectError, ObjectOutcome, ObjectReport, Shared, lock, now};
 use crate::event::TransferId;
+use crate::panics::caught;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tokio::runtime::Runtime;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::{AbortHandle, Id, JoinSet};
 
@@ -28,10 +30,30 @@ pub(super) struct Posted {
     pub(super) slot: Arc<ObjectSlot>,
 }
 
-/// Returns once the mover is dropped and every transfer has ended.
-pub(super) async fn run(shared: &Shared, requests: Requests, mut orders: UnboundedReceiver<Order>) {
-    let requests = Arc::new(requests);
+/// Returns once the mover is dropped and every transfer has ended, or after a panic, with every transfer ended, too.
+pub(super) fn run(runtime: &Runtime, shared: &Shared, requests: Requests, mut orders: UnboundedReceiver<Order>) {
     let mut running = Running { tasks: JoinSet::new(), transfers: HashMap::new(), cancels: HashMap::new() };
+    let Err(panic) = caught(|| runtime.block_on(serve(shared, requests, &mut orders, &mut running))) else { return };
+    tracing::error!(mover = shared.config.name, panic, "the thread that moves objects panicked: it moves nothing more");
+    // What comes from now on is refused.
+    orders.close();
+    // No task touches memory any more.
+    runtime.block_on(running.tasks.shutdown());
+    let posted = std::iter::from_fn(|| orders.blocking_recv()).filter_map(|order| match order {
+        Order::Post { posted, .. } => Some(posted),
+        Order::Cancel(_) => None,
+    });
+    for posted in running.transfers.into_values().chain(posted) {
+        // A sink that panics again keeps nobody from the end of the next one.
+        if let Err(panic) = caught(|| shared.end(posted, Err(ObjectError::Panicked))) {
+            tracing::error!(mover = shared.config.name, panic, "who is told of the end of a transfer panicked");
+        }
+    }
+}
+
+/// Returns once the mover is dropped and every transfer has ended.
+async fn serve(shared: &Shared, requests: Requests, orders: &mut UnboundedReceiver<Order>, running: &mut Running) {
+    let requests = Arc::new(requests);
     // As many as transfers were open.
     let (abandoned, mut to_abandon) = unbounded_channel();
     let mut last_words = JoinSet::new();
@@ -50,12 +72,11 @@ pub(super) async fn run(shared: &Shared, requests: Requests, mut orders: Unbound
                 // The task's future is gone, and with it what touched memory.
                 let (task, result) = match ended {
                     Ok((task, result)) => (task, result),
-                    Err(error) => {
-                        if error.is_panic() {
-                            tracing::error!(mover = shared.config.name, "a transfer of an object panicked");
-                        }
-                        (error.id(), Err(ObjectError::Cancelled))
+                    Err(error) if error.is_panic() => {
+                        tracing::error!(mover = shared.config.name, %error, "a transfer of an object panicked");
+                        (error.id(), Err(ObjectError::Panicked))
                     }
+                    Err(error) => (error.id(), Err(ObjectError::Cancelled)),
                 };
                 if let Some(posted) = running.ended(task) {
                     shared.end(posted, result);

@@ -18,12 +18,6 @@ struct World {
     returned: Vec<(usize, Duration)>,
 }
 
-impl Rails {
-    fn is_up(&self, rail: usize) -> bool {
-        self.rails[rail].is_up()
-    }
-}
-
 const STEP: Duration = Duration::from_millis(1);
 const BUCKET: u64 = 1 << 20;
 

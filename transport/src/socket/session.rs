@@ -19,8 +19,9 @@ const RECEIVE_BYTES: usize = 64 << 10;
 pub(super) const RECORD_BYTES_MAX: usize = (16 << 10) + 2048 + 5;
 /// Bytes by which a connection with TLS is told from one without.
 const GREETING_BYTES: usize = 3;
-/// Reads from the socket, one after the other, that bring records with nothing in them.
-const EMPTY_READS_MAX: usize = 16;
+/// Reads from the socket, one after the other, that bring records with nothing in them, or parts of one: a whole one of 16 KiB comes
+/// in 31 of the smallest segments that there are.
+const EMPTY_READS_MAX: usize = 128;
 
 pub(super) struct Session {
     connection: Connection,

@@ -322,6 +322,23 @@ fn messages_arrive_in_order_both_ways() {
     }
 }
 
+/// What waits for room is sent once there is some, though the socket then takes at once all that waited at it.
+#[test]
+fn messages_beyond_what_waits_at_a_socket_arrive() {
+    for over in ways() {
+        let pair = pair(over, 1);
+        for round in 0..2_u8 {
+            let message = |i: u8| vec![round ^ i; (1 << 20) + 1000 * usize::from(i)];
+            for i in 0..24 {
+                pair.reader.agent.send(OWNER, message(i)).unwrap();
+            }
+            for i in 0..24 {
+                assert!(pair.owner.message() == (READER, message(i)), "message {i} of round {round} over {over}");
+            }
+        }
+    }
+}
+
 #[test]
 fn what_the_inbox_does_not_take_is_kept_unless_it_is_a_message() {
     for over in ways() {

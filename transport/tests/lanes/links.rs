@@ -2,14 +2,17 @@
 
 use crate::ends::*;
 use crate::rails::Cable;
-use domain::Secret;
-use domain::session::PeerInfo;
+use domain::session::{PeerAddress, PeerInfo, Role};
+use domain::{Incarnation, Secret};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::mem::MaybeUninit;
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixStream};
 use std::time::Duration;
-use transport::{Agent, AgentConfig, AgentEvent, Hub, Lane, LaneStatus, TransferState};
+use transport::{Agent, AgentConfig, AgentEvent, Hub, Lane, LaneStatus, Refusal, TransferError, TransferState};
 
 fn status(reader: &End) -> LaneStatus {
     reader.agent.lanes().remove(0).1
@@ -19,6 +22,36 @@ fn two(reader: impl FnOnce(&mut AgentConfig), owner: impl FnOnce(&mut AgentConfi
     let pair = Pair { owner: end(&Hub::new(), OWNER, 1, 64, owner), reader: end(&Hub::new(), READER, 1, 64, reader) };
     pair.introduce();
     pair
+}
+
+/// Who sleeps until a gate opens hears that it never will, though the link was given up for the sake of another connection.
+#[test]
+fn who_waits_at_a_gate_of_one_that_leaves_hears_of_it() {
+    for _ in 0..20 {
+        let Pair { owner, reader } = pair(Lane::Local, 64);
+        let id = reader.post(OWNER, vec![batch(64, u64::MAX, &[(0, 0)])]);
+        std::thread::sleep(MOMENT);
+        let (go, agent) = (std::sync::Barrier::new(2), &reader.agent);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                go.wait();
+                for _ in 0..1000 {
+                    let _ = agent.send(OWNER, vec![1]);
+                }
+            });
+            go.wait();
+            drop(owner);
+        });
+        let end = loop {
+            match reader.event() {
+                AgentEvent::Ended(end) => break end,
+                // It may be found once more while it leaves.
+                AgentEvent::Connected { .. } | AgentEvent::Lost { .. } => {}
+                other => panic!("unexpected {other:?}"),
+            }
+        };
+        assert_eq!((end.id, end.result), (id, Err(TransferError::PeerGone)));
+    }
 }
 
 #[test]
@@ -150,6 +183,9 @@ fn another_secret_gets_nothing() {
             let reason = pair.reader.lost(OWNER);
             assert!(reason.contains("does not know this cluster's secret"), "{reason}");
             assert_eq!(pair.reader.agent.counts().lost, 1);
+            // So it says itself, before it is proven anything.
+            let refused = pair.reader.agent.counts().refused;
+            assert!(refused.contains(&(Refusal::Identity, 1)), "{refused:?}");
         }
         // Without any, all is open to this user.
         let open = |config: &mut AgentConfig| (config.lanes, config.secret) = (vec![lane], Secret::default());
@@ -193,6 +229,54 @@ fn garbage_is_refused_counted_and_harms_nobody() {
     }
     assert_eq!(pair.reader.connect(OWNER), Lane::Tcp);
     pair.owner.hears_nothing();
+}
+
+#[test]
+fn garbage_of_who_is_connected_is_refused_and_counted() {
+    let reader = two(|config| config.lanes = vec![Lane::Tcp], |_| ()).reader;
+    let listener = TcpListener::bind("127.0.0.1:0").expect("there are ports");
+    let tcp = listener.local_addr().expect("it listens").to_string();
+    let liar = std::thread::spawn(move || {
+        let (mut socket, _) = listener.accept().expect("somebody connects");
+        socket.write_all(&[0xFF; 64]).expect("it is open");
+        // Until the other end has had enough.
+        let _ = socket.read_to_end(&mut Vec::new());
+    });
+    let address = PeerAddress { tcp, ..PeerAddress::default() };
+    let (id, name, role) = (domain::WorkerId(9), "liar".to_owned(), Role::Prefill);
+    reader.agent.introduce(PeerInfo { id, incarnation: Incarnation(1), name, role, address });
+    reader.agent.connect(id);
+    let reason = reader.lost(id);
+    assert!(reason.contains("a frame of 4294967295 bytes"), "{reason}");
+    let refused = reader.agent.counts().refused;
+    assert!(refused.contains(&(Refusal::Protocol, 1)), "{refused:?}");
+    liar.join().expect("it does not panic");
+}
+
+/// Closing what a descriptor is of may take long, so none is taken: by the system, where it knows how, or by the agent.
+#[test]
+fn nobody_brings_descriptors() {
+    let pair = two(|config| config.lanes = vec![Lane::Shm], |_| ());
+    let name = SocketAddr::from_abstract_name(&pair.owner.agent.address().unix).expect("it is a name");
+    let mut unix = UnixStream::connect_addr(&name).expect("it listens");
+    let (brought, mut kept) = UnixStream::pair().expect("there are descriptors");
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let (mut ancillary, descriptors) = (SendAncillaryBuffer::new(&mut space), [brought.as_fd()]);
+    ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
+    // Nothing is wrong with this byte, but for what comes with it.
+    let byte = [std::io::IoSlice::new(&[1])];
+    match rustix::net::sendmsg(&unix, &byte, &mut ancillary, SendFlags::NOSIGNAL) {
+        Err(error) => assert_eq!(error, rustix::io::Errno::PERM),
+        Ok(_) => {
+            // It may be reset, since not all was read.
+            let _ = unix.read_to_end(&mut Vec::new());
+            assert!(pair.owner.agent.counts().refused.contains(&(Refusal::Protocol, 1)));
+        }
+    }
+    drop(brought);
+    kept.read_to_end(&mut Vec::new()).expect("nobody has it any more");
+    // The other way round they are still sent.
+    assert_eq!(pair.reader.connect(OWNER), Lane::Shm);
 }
 
 #[test]

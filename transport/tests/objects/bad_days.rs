@@ -1,10 +1,15 @@
 //! What happens when the store, or the way to it, fails.
 
-use crate::bench::{Bench, PART, POSTED_MAX, config, look, pattern, read, write};
+use crate::bench::{Bench, PART, PATIENCE, POSTED_MAX, config, look, pattern, read, write};
 use crate::relay::{Day, Relay};
 use crate::store::Store;
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use transport::{ObjectConfig, ObjectError, ObjectOutcome, ObjectTrouble, PostError};
+use transport::{
+    ObjectConfig, ObjectEnd, ObjectError, ObjectMover, ObjectOutcome, ObjectTrouble, PostError, RegionId, SealedMemory,
+    TransferState,
+};
 
 /// Short, since it has to pass.
 const GIVE_UP: Duration = Duration::from_millis(1500);
@@ -201,4 +206,48 @@ fn settings_that_cannot_be_are_refused() {
     let wrong = ObjectConfig { part_bytes: PART - 1, ..config("127.0.0.1:1".parse().expect("an address")) };
     let refused = transport::ObjectMover::start(wrong, Box::new(|_| {})).map(drop).expect_err("refused");
     assert_eq!(refused.kind(), std::io::ErrorKind::InvalidInput);
+}
+
+#[test]
+fn a_sink_that_panics_leaves_no_transfer_open() {
+    // Nobody is asked behind it.
+    let relay = Relay::start("127.0.0.1:1".parse().expect("an address"));
+    relay.fare(&[], Day::Silence);
+    // The mover's thread is kept where it tells of the first end until more is posted, and panics then; and again with each end.
+    let (goes_on, waits) = sync_channel::<()>(0);
+    let (says, ends) = sync_channel(8);
+    let waits: Mutex<Option<Receiver<()>>> = Mutex::new(Some(waits));
+    let sink = move |end: ObjectEnd| {
+        says.send(end).expect("somebody listens");
+        if let Some(waits) = waits.lock().expect("nobody panics with it").take() {
+            let _ = waits.recv();
+        }
+        panic!("as it should");
+    };
+    let mover = ObjectMover::start(config(relay.address), Box::new(sink)).expect("it starts");
+    let memory = Arc::new(SealedMemory::new("test", 1000).expect("memory"));
+    assert_eq!(mover.register(memory), RegionId(0));
+    let prepare = |key| mover.prepare(read(key, 0, 1000)).expect("it is sound");
+    let transfers = ["a", "b", "c"].map(prepare);
+    let post = |n: usize| mover.post(&transfers[n]).expect("there is room");
+    let mut ids = vec![post(0), post(1)];
+    mover.cancel(ids[0]);
+    let end = ends.recv_timeout(PATIENCE).expect("it ends");
+    assert_eq!(end, ObjectEnd { id: ids[0], result: Err(ObjectError::Cancelled) });
+    // The thread has begun the second one, and does not know of the third.
+    ids.push(post(2));
+    goes_on.send(()).expect("it waits");
+    for id in &ids[1..] {
+        let end = ends.recv_timeout(PATIENCE).expect("it ends");
+        assert_eq!(end, ObjectEnd { id: *id, result: Err(ObjectError::Panicked) });
+    }
+    for transfer in &transfers[1..] {
+        assert_eq!(transfer.wait(PATIENCE), TransferState::Ended(Err(ObjectError::Panicked)));
+    }
+    assert_eq!(mover.post(&transfers[0]), Err(PostError::Panicked));
+    let last = TransferState::Ended(Err(ObjectError::Cancelled));
+    assert_eq!(transfers[0].state(), last, "who is refused is not under way");
+    mover.cancel(ids[0]);
+    drop(mover);
+    assert!(ends.try_recv().is_err(), "nothing ends twice");
 }

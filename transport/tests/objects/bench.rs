@@ -12,7 +12,7 @@ use transport::{
 };
 
 /// Nothing takes nearly as long.
-const PATIENCE: Duration = Duration::from_secs(120);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 pub(crate) const POSTED_MAX: usize = 8;
 pub(crate) const PART: usize = ObjectConfig::PART_BYTES_MIN;
 const MEMORY: usize = 32 << 20;

@@ -5,7 +5,6 @@ use crate::inbox::{Inbound, Inbox, inbox};
 use crate::outbox::SessionSend;
 use domain::session::{ModelShape, PeerAddress, Role};
 use domain::{Incarnation, WorkerId};
-use proto::rpc::Code;
 use proto::session::{decode_from_worker, encode_to_worker};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -139,6 +138,20 @@ async fn others_are_refused_and_told_why() {
     sender.send(encode_to_worker(&ToWorker::Heartbeat)).await.expect("it is heard");
     assert_eq!(incoming.message().await.expect_err("no proof").code(), Code::Unauthenticated);
     assert!(door.inbox.receiver.try_recv().is_err(), "the worker saw none of them");
+}
+
+#[tokio::test]
+async fn a_router_that_refuses_a_worker_after_all_has_no_session() {
+    let door = Door::open().await;
+    let Let { sender, mut incoming, send, ended } = door.let_in().await;
+    let refused = ToWorker::Refused { why: "another layout".to_owned() };
+    sender.send(encode_to_worker(&refused)).await.expect("it is heard");
+    while !ended.load(Ordering::Acquire) {
+        sleep(Duration::from_millis(5)).await;
+    }
+    assert!(door.inbox.receiver.try_recv().is_err(), "the worker's thread has nothing to do with it");
+    drop(send);
+    assert_eq!(incoming.message().await.expect("an end is no error"), None);
 }
 
 #[tokio::test]

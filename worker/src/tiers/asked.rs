@@ -18,21 +18,21 @@ impl Core {
             return false;
         }
         let want = |blocks, follows| Want { job: None, blocks, tokens: blocks * size, since: now, follows };
-        if let Some((load, blocks, _)) = self.loads.coming(chain, cached / size..loadable / size) {
-            self.loads.want(load, key, want(blocks, true));
+        if let Some((load, blocks, _)) = self.loads.coming(key, chain, cached / size..loadable / size) {
+            self.want(load, key, want(blocks, true));
             return true;
         }
         let load_s = self.load_s(chain, loadable);
         let load = Loads::key(key);
         if load_s > ask.wait.as_secs_f32()
-            || !self.kv.has_room(loadable - cached)
+            || !self.kv.has_room(chain, loadable - cached)
             || self.loads.under_way() >= LOADS_MAX
             || self.loads.contains(load)
         {
             return false;
         }
         let Some(reads) = self.begin_load(now, load, ask.tenant, chain, loadable, load_s) else { return false };
-        self.loads.want(load, key, want(loadable / size, false));
+        self.want(load, key, want(loadable / size, false));
         // The beginning first: what has come when the asker's time is over is of use.
         self.read_all(now, load, reads.into_iter());
         true

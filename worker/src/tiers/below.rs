@@ -58,9 +58,9 @@ impl Below {
         }
     }
 
-    /// A load is overdue for which reads of this tier have not ended.
+    /// A prompt waited for this tier in vain. Where nothing is under way, nothing hangs; nor would an end ever be heard.
     pub(crate) fn overdue(&mut self, now: Time) {
-        self.silent |= now.since(self.moved) >= LOAD_WAIT_MAX;
+        self.silent |= self.under_way > 0 && now.since(self.moved) >= LOAD_WAIT_MAX;
     }
 
     /// Something of it ended. A tier that was silent is heard of once it moved something, or once nothing hangs in it any more.
@@ -154,6 +154,17 @@ mod tests {
         assert!(!tier.is_relied_on(), "its blocks are free, and it hangs still");
         tier.ended(START, &TierEnd::Settled { tier: Tier::Disk, moved: false });
         assert!(tier.is_relied_on());
+    }
+
+    #[test]
+    fn a_tier_in_which_nothing_is_under_way_does_not_hang() {
+        let mut tier = Below::new(Box::new(Nowhere));
+        tier.overdue(after(START, LOAD_WAIT_MAX));
+        assert!(tier.is_relied_on());
+        tier.read(key(), reading(0));
+        tier.ended(START, &read(0, ReadEnd::Unread));
+        tier.overdue(after(START, LOAD_WAIT_MAX));
+        assert!(tier.is_relied_on(), "nothing is under way any more");
     }
 
     #[test]

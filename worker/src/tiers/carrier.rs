@@ -2,7 +2,7 @@
 
 use super::records::Record;
 use super::{TierEnd, TierMover};
-use domain::{BlockHash, SeqKey};
+use domain::{BlockHash, GroupId, SeqKey};
 use kv_manager::tiers::{Place, ReadEnd, TierLift, TierRead, TierWrite, WriteEnd};
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
@@ -85,6 +85,16 @@ impl Move {
         }
     }
 
+    /// What is moved.
+    pub(super) fn record(&self) -> (GroupId, BlockHash) {
+        let hash = match &self.what {
+            What::Write(write) => write.hash,
+            What::Read(_, read) => read.hash,
+            What::Lift(_, lift) | What::Land(_, lift, _) => lift.hash,
+        };
+        (self.place().slot.group, hash)
+    }
+
     /// Whether it is a read of one of these loads, or lifts for one of these prompts.
     pub(super) fn is_read_of(&self, keys: &BTreeSet<SeqKey>) -> bool {
         matches!(&self.what, What::Read(key, _) | What::Lift(key, _) if keys.contains(key))
@@ -143,6 +153,10 @@ impl Waiting {
     /// Takes the reads of these loads out, and of lifts for these prompts.
     pub(super) fn cancel(&mut self, keys: &BTreeSet<SeqKey>) -> Vec<Move> {
         let mut cancelled = Vec::new();
+        // Threads ask before each record: they would else go through all that waits each time.
+        if keys.is_empty() {
+            return cancelled;
+        }
         for queue in [&mut self.reads, &mut self.lifts] {
             let (of, rest): (Vec<_>, Vec<_>) = std::mem::take(queue).into_iter().partition(|one| one.is_read_of(keys));
             cancelled.extend(of);

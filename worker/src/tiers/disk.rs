@@ -9,6 +9,7 @@ use super::records::Records;
 use super::{BACKLOG_MAX, SLOTS_MIN, TierEnd, TierMover, TierParts};
 use crate::inbox::Inbox;
 use crate::memory::Pool;
+use crate::tier_meters::FileMeters;
 use domain::{BlockHash, GroupId, KvLayout, SeqKey, WorkerId};
 use engine::device::Device;
 use kv_manager::tiers::{Tier, TierConfig, TierRead, TierRecord, TierWrite, WritePolicy};
@@ -20,7 +21,7 @@ use std::fs::{self, File};
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
-use telemetry::metrics::tier_recovered;
+use telemetry::metrics::{Gauge, index_bytes, tier_recovered};
 use transport::{
     Direction, FILE_ALIGN, FileBatch, FileConfig, FileCopy, FileEnd, FileError, FileId, FileMover, FileSpec, Memory,
     PrivateMemory, RegionId, TransferId,
@@ -38,6 +39,8 @@ pub struct DiskConfig {
     pub name: String,
     /// Whose it is.
     pub worker: WorkerId,
+    /// Digest of the weights, on which records depend beside the layout.
+    pub weights: [u8; 32],
     /// Its folders, at least one, of this tier alone, one for each device. Made where they do not exist.
     pub folders: Vec<PathBuf>,
     /// Bytes that it may take, in all folders together.
@@ -166,8 +169,8 @@ fn over(
     let first = &config.folders[0];
     let log = first.join("log");
     let slots = shelves.slots as usize * layout.groups.len();
-    let (log, replay) =
-        LogFile::open(log.clone(), shelves.shape(layout, &config.folders), slots).map_err(system(&log))?;
+    let shape = shelves.shape(layout, config);
+    let (log, replay) = LogFile::open(log.clone(), shape, slots).map_err(system(&log))?;
     if replay.foreign {
         let name = &config.name;
         tracing::warn!(tier = name, folder = %first.display(), "what the disk tier held is of another model, size or list of folders: it is not used");
@@ -201,7 +204,11 @@ fn over(
         write: config.write,
     };
     let (name, records) = (config.name.clone(), Records::new(layout, pools));
-    let store = Files { shelves, mover, file, region, log, _locks: locks };
+    let meters = FileMeters::new(config.worker, Tier::Disk);
+    meters.show(&mover.status());
+    let index = ["used", "budget"].map(|kind| index_bytes(config.worker, "log", kind));
+    let store = Files { shelves, mover, meters, file, region, log, index, _locks: locks };
+    store.show();
     let work = Framed::new(name.clone(), records, Box::new(sink), inbox, store, memory, frame_bytes);
     let carrier = Carrier::start(format!("{name}-disk"), order, move || work.run()).map_err(system(first))?;
     Ok(TierParts { tier: Tier::Disk, mover: Box::new(carrier), config: size, records: replay.records })
@@ -219,18 +226,31 @@ fn ended(end: &FileEnd) -> Ended {
 struct Files {
     shelves: Shelves,
     mover: FileMover,
+    meters: FileMeters,
     file: FileId,
     region: RegionId,
     log: LogFile,
+    /// Bytes that the log takes in memory, and may take.
+    index: [Gauge; 2],
     /// Held as long as the folders are used.
     _locks: Vec<File>,
+}
+
+impl Files {
+    /// Tells how much memory the log takes.
+    fn show(&self) {
+        for (gauge, bytes) in self.index.iter().zip(self.log.index_bytes()) {
+            gauge.set(bytes as f64);
+        }
+    }
 }
 
 impl Store for Files {
     const TIER: Tier = Tier::Disk;
     const RECORD_AT: usize = FILE_ALIGN as usize;
     const FAILURES_MAX: u32 = 8;
-    const FORGETS_UNREADABLE: bool = true;
+    // The slot is given up with its record; if that is written again, it is elsewhere.
+    const UNREADABLE_MAX: usize = 0;
 
     fn begin(&mut self, what: &What, at: u64, len: usize) -> Result<TransferId, String> {
         let (direction, slot) = match what {
@@ -247,7 +267,10 @@ impl Store for Files {
             copies: vec![FileCopy { file: self.shelves.offset(slot), memory: at }],
         };
         let transfer = self.mover.prepare(vec![batch]).map_err(|error| error.to_string())?;
-        self.mover.post(&transfer).map_err(|error| error.to_string())
+        let begun = self.mover.post(&transfer).map_err(|error| error.to_string());
+        // Memory is registered behind one's back, and a mover breaks without a word to those who ask it for nothing.
+        self.meters.show(&self.mover.status());
+        begun
     }
 
     fn cancel(&mut self, id: TransferId) {
@@ -257,11 +280,16 @@ impl Store for Files {
     fn wrote(&mut self, write: &TierWrite) -> Result<(), String> {
         let &TierWrite { place, hash, tenant, .. } = write;
         let noted = self.log.append(TierRecord { slot: place.slot, hash, tenant });
+        self.show();
         noted.map_err(|error| format!("the log cannot be written: {error}"))
     }
 
     fn wrong(&mut self, _: GroupId, _: BlockHash) {
         // Its slot is written anew when its turn comes.
+    }
+
+    fn failed(&mut self) {
+        self.meters.show(&self.mover.status());
     }
 
     // Nobody else writes here, and a disk that failed is not tried again: it never looks.

@@ -35,8 +35,9 @@ pub(super) trait Store: Send {
     const RECORD_AT: usize;
     /// So many failures to read one after the other, or to write, and the tier is off.
     const FAILURES_MAX: u32;
-    /// What could not be read once never can be: it is one record's fault, and not the store's.
-    const FORGETS_UNREADABLE: bool;
+    /// So many records that could not be read are remembered. That they fail again says nothing of the store, and that they are there is no
+    /// use before the next look. 0: none fails again, for none is found again where it was.
+    const UNREADABLE_MAX: usize;
     /// So long is waited for one more of the moves that are under way to end, when the tier is closed.
     const CLOSE_WAIT_MAX: Duration = Duration::from_secs(10);
 
@@ -97,16 +98,24 @@ struct State {
     /// Frames that nobody uses.
     free: Vec<usize>,
     waiting: Waiting,
-    /// With the frame of each. No move: it was given up, and what is read into the frame is nobody's.
-    under_way: HashMap<TransferId, (Option<Move>, usize)>,
+    under_way: HashMap<TransferId, UnderWay>,
     /// What the store said of them, and nobody looked at yet: no more than are under way.
     ended: VecDeque<(TransferId, Ended)>,
     look: Option<TransferId>,
     /// Failures of the store to read, and to write, one after the other: one that can still do one of them is no use.
     failures: [u32; 2],
+    /// Records that could not be read though the store did not fail, the last one last.
+    unreadable: VecDeque<(GroupId, BlockHash)>,
     off: bool,
     /// Nothing more is begun.
     closed: bool,
+}
+
+struct UnderWay {
+    one: Move,
+    frame: usize,
+    /// Its end was told, and what is read into the frame is nobody's.
+    given_up: bool,
 }
 
 impl<S: Store> Framed<S> {
@@ -197,7 +206,7 @@ impl<S: Store> Framed<S> {
             match self.store.begin(&one.what, (frame * self.frame_bytes) as u64, len) {
                 Ok(id) => {
                     self.state.free.pop();
-                    self.state.under_way.insert(id, (Some(one), frame));
+                    self.state.under_way.insert(id, UnderWay { one, frame, given_up: false });
                 }
                 Err(reason) => {
                     self.failed(one.direction(), &reason);
@@ -221,16 +230,27 @@ impl<S: Store> Framed<S> {
             self.state.look = None;
             return self.looked(end);
         }
-        let Some((one, frame)) = self.state.under_way.remove(&id) else {
-            if let Some(told) = self.store.chore_ended(id, end) {
+        let Some(UnderWay { one, frame, given_up }) = self.state.under_way.remove(&id) else {
+            if let Some(mut told) = self.store.chore_ended(id, end) {
+                if let TierEnd::Found { records, .. } = &mut told {
+                    records.retain(|record| !self.state.unreadable.contains(record));
+                }
                 self.ends.tell(told);
             }
             return;
         };
         self.state.free.push(frame);
-        let Some(one) = one else { return self.settled(end) };
+        let record = one.record();
+        if matches!(end, Ended::Done | Ended::Missing) {
+            self.state.unreadable.retain(|unreadable| *unreadable != record);
+        }
+        if given_up {
+            return self.settled(&one, end);
+        }
         let told = match end {
             Ended::Done => self.moved(&one, frame),
+            // It would be read in vain again.
+            Ended::Existed if self.state.unreadable.contains(&record) => Ok(one.failed()),
             Ended::Existed => Ok(one.end(WriteEnd::Existed, ReadEnd::Unread)),
             Ended::Missing => Ok(one.end(WriteEnd::Failed, ReadEnd::Missing)),
             // It says nothing of the store.
@@ -243,20 +263,38 @@ impl<S: Store> Framed<S> {
                 self.ends.tell(told);
             }
             Err(reason) => {
-                self.failed(one.direction(), &reason);
-                let unread = if S::FORGETS_UNREADABLE { ReadEnd::Failed } else { ReadEnd::Unread };
+                self.not_moved(&one, &reason);
+                // What lies in a store that fails is as good as before; otherwise it is the record's fault.
+                let unread = if self.state.off { ReadEnd::Unread } else { ReadEnd::Failed };
                 self.ends.tell(one.end(WriteEnd::Failed, unread));
             }
         }
     }
 
+    /// The store did not do its part.
+    fn not_moved(&mut self, one: &Move, reason: &str) {
+        let unreadable = &mut self.state.unreadable;
+        if matches!(one.direction(), Direction::Read) && !self.state.off {
+            let record = one.record();
+            if unreadable.contains(&record) {
+                tracing::warn!(tier = self.name, ?record, reason, "a record still cannot be read");
+                return;
+            }
+            unreadable.push_back(record);
+            if unreadable.len() > S::UNREADABLE_MAX {
+                unreadable.pop_front();
+            }
+        }
+        self.failed(one.direction(), reason);
+    }
+
     /// A read that was given up before ended.
-    fn settled(&mut self, end: Ended) {
+    fn settled(&mut self, one: &Move, end: Ended) {
         let moved = matches!(end, Ended::Done | Ended::Missing);
         if moved {
             self.state.failures[Direction::Read as usize] = 0;
         } else if let Ended::Failed(reason) = end {
-            self.failed(Direction::Read, &reason);
+            self.not_moved(one, &reason);
         }
         self.ends.tell(TierEnd::Settled { tier: S::TIER, moved });
     }
@@ -310,7 +348,8 @@ impl<S: Store> Framed<S> {
             tracing::debug!(tier = self.name, reason, "the store of a tier that is off fails still");
             self.store.failed();
         } else {
-            self.failed(Direction::Read, reason);
+            // That is the fault of no record.
+            self.turn_off(format!("it cannot be listed: {reason}"));
         }
     }
 
@@ -324,10 +363,14 @@ impl<S: Store> Framed<S> {
         tracing::warn!(tier = self.name, reason, failures, "the store of a tier failed");
         if *failures >= S::FAILURES_MAX {
             let reason = format!("{failures} failures one after the other, the last: {reason}");
-            self.state.off = true;
-            self.store.failed();
-            self.ends.tell(TierEnd::Off { tier: S::TIER, reason });
+            self.turn_off(reason);
         }
+    }
+
+    fn turn_off(&mut self, reason: String) {
+        self.state.off = true;
+        self.store.failed();
+        self.ends.tell(TierEnd::Off { tier: S::TIER, reason });
     }
 
     /// Ends the reads of these loads. Those under way are given up: a store that hangs keeps frames, and no blocks.
@@ -337,11 +380,11 @@ impl<S: Store> Framed<S> {
         }
         let cancelled = self.state.waiting.cancel(keys);
         cancelled.iter().for_each(|one| self.ends.tell(one.failed()));
-        for (&id, (under_way, _)) in &mut self.state.under_way {
-            if let Some(one) = under_way.take_if(|one| one.is_read_of(keys)) {
-                self.ends.tell(one.end(WriteEnd::Failed, ReadEnd::Abandoned));
-                self.store.cancel(id);
-            }
+        let reads = self.state.under_way.iter_mut().filter(|(_, read)| !read.given_up && read.one.is_read_of(keys));
+        for (&id, read) in reads {
+            read.given_up = true;
+            self.ends.tell(read.one.end(WriteEnd::Failed, ReadEnd::Abandoned));
+            self.store.cancel(id);
         }
     }
 

@@ -172,9 +172,7 @@ impl Work {
                     }
                     order = self.inbox.try_recv().ok();
                 }
-                if !cancelled.is_empty() {
-                    waiting.cancel(&cancelled).iter().for_each(|one| self.ends.tell(one.failed()));
-                }
+                waiting.cancel(&cancelled).iter().for_each(|one| self.ends.tell(one.failed()));
                 let Some(one) = waiting.pop(true) else { break };
                 let (wrote, read) = self.copy(&one.what);
                 self.ends.tell(one.end(wrote, read));

@@ -19,6 +19,15 @@ const LIFTS_MAX: usize = 8;
 /// A record to lift, and where it is.
 type Liftable = (Tier, GroupId, BlockHash);
 
+/// A lift under way.
+#[derive(Debug)]
+struct UnderWay {
+    prompt: SeqKey,
+    lift: TierLift,
+    /// The tier that moves it: where it is read, and then where it lands.
+    by: Tier,
+}
+
 /// What is lifted and will be, for prompts that wait for room.
 #[derive(Debug, Default)]
 pub(crate) struct Lifts {
@@ -26,7 +35,7 @@ pub(crate) struct Lifts {
     queue: VecDeque<SeqKey>,
     /// The prompt that is served, and what is still to be lifted for it.
     serving: Option<(SeqKey, VecDeque<Liftable>)>,
-    under_way: Vec<(SeqKey, TierLift)>,
+    under_way: Vec<UnderWay>,
     /// Prompts that wait still, for which something was lifted or is.
     served: BTreeSet<SeqKey>,
     /// The prompt that has room and waits for its lifts to end, and since when.
@@ -51,12 +60,18 @@ impl Lifts {
     }
 
     /// Lifts under way for the prompt.
-    fn of(&self, prompt: SeqKey) -> impl Iterator<Item = &TierLift> {
-        self.under_way.iter().filter(move |(of, _)| *of == prompt).map(|(_, lift)| lift)
+    fn of(&self, prompt: SeqKey) -> impl Iterator<Item = &UnderWay> {
+        self.under_way.iter().filter(move |one| one.prompt == prompt)
+    }
+
+    /// The lift was read, and lands now.
+    fn lands(&mut self, lift: &TierLift) {
+        let read = self.under_way.iter_mut().filter(|one| one.lift.to == lift.to);
+        read.for_each(|one| one.by = lift.to.tier);
     }
 
     fn ended(&mut self, lift: &TierLift) {
-        self.under_way.retain(|(_, under_way)| under_way.to != lift.to);
+        self.under_way.retain(|one| one.lift.to != lift.to);
     }
 }
 
@@ -103,7 +118,7 @@ impl Core {
             records.pop_front();
             let Some(sequence) = self.sequences.get(&prompt) else { continue };
             if let Some(lift) = self.kv.lift(tier, group, hash, sequence.scope.tenant()) {
-                self.lifts.under_way.push((prompt, lift));
+                self.lifts.under_way.push(UnderWay { prompt, lift, by: tier });
                 self.lifts.served.insert(prompt);
                 self.below(tier).lift(prompt, lift);
             }
@@ -131,8 +146,8 @@ impl Core {
 
     /// How long one more record of the tier takes behind those that are lifted from there.
     fn lift_s(&self, tier: Tier, group: GroupId) -> f32 {
-        let of_tier = self.lifts.under_way.iter().filter(|(_, lift)| lift.from.tier == tier);
-        let before: u64 = of_tier.map(|(_, lift)| self.record_bytes(lift.from.slot.group)).sum();
+        let of_tier = self.lifts.under_way.iter().filter(|one| one.lift.from.tier == tier);
+        let before: u64 = of_tier.map(|one| self.record_bytes(one.lift.from.slot.group)).sum();
         self.rates.load_s(&[(tier, before + self.record_bytes(group))])
     }
 
@@ -167,7 +182,10 @@ impl Core {
         self.meters.tiers.read(lift.from.tier, end, bytes, elapsed);
         self.kv.lifted(&lift, end);
         match record.filter(|_| end == ReadEnd::Good) {
-            Some(record) if self.lifts.served.contains(&prompt) => self.below(lift.to.tier).land(prompt, lift, record),
+            Some(record) if self.lifts.served.contains(&prompt) => {
+                self.lifts.lands(&lift);
+                self.below(lift.to.tier).land(prompt, lift, record);
+            }
             _ => {
                 self.lifts.ended(&lift);
                 if end == ReadEnd::Good {
@@ -194,7 +212,7 @@ impl Core {
     /// beyond [`LOAD_WAIT_MAX`].
     pub(super) fn stop_lifts(&mut self, now: Time, prompt: SeqKey) -> bool {
         self.lifts.stop(prompt);
-        let tiers: BTreeSet<Tier> = self.lifts.of(prompt).map(|lift| lift.from.tier).collect();
+        let tiers: BTreeSet<Tier> = self.lifts.of(prompt).map(|one| one.by).collect();
         if tiers.is_empty() {
             self.lifts.stopping = None;
             return true;
@@ -208,7 +226,7 @@ impl Core {
             Some((_, since)) if now.since(since) < LOAD_WAIT_MAX => false,
             Some(_) => {
                 for tier in tiers {
-                    let reason = "what was lifted from it was waited for, and nothing was moved meanwhile";
+                    let reason = "what it was to lift was waited for, and nothing was moved meanwhile";
                     self.rely(tier, reason, |below| below.overdue(now));
                 }
                 true
@@ -221,7 +239,7 @@ impl Core {
     pub(super) fn give_way(&mut self, reads: &[TierRead]) {
         let doubled = |lift: &TierLift| reads.iter().any(|read| read.place == lift.from);
         let prompts: BTreeSet<SeqKey> =
-            self.lifts.under_way.iter().filter(|(_, lift)| doubled(lift)).map(|&(prompt, _)| prompt).collect();
+            self.lifts.under_way.iter().filter(|one| doubled(&one.lift)).map(|one| one.prompt).collect();
         for prompt in prompts {
             self.tiers.values_mut().for_each(|below| below.cancel(prompt));
         }

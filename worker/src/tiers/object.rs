@@ -1,6 +1,6 @@
 //! An object tier in a store that speaks the S3 API, shared by all workers that are told of the same bucket and prefix.
 //!
-//! A record is an object of its own, its header and then its bytes, under a key that its identity, group and layout make: so whoever
+//! A record is an object of its own, its header and then its bytes, under a key that its identity, group and model make: so whoever
 //! has the same block names it alike, and a store that is asked to take an object only if there is none has each once. What
 //! others wrote is found by listing the store in the background, a page at a time, at start and every so often. A store may have more
 //! than is remembered, so what a prompt needs and nobody knows of is looked up too, beside its computation. No prompt waits for
@@ -33,6 +33,8 @@ use transport::{
 const WRITES_MAX: usize = 4;
 /// Objects that are listed, looked for or deleted beside those that are moved.
 const CHORES_MAX: usize = 64;
+/// Digits of what keys say of the model.
+const MODEL_DIGITS: usize = 16;
 /// How long the store may say nothing before a request is repeated, and how long a request may take with its repetitions: less
 /// than a prompt waits for its load.
 const SILENCE_MAX: Duration = Duration::from_secs(2);
@@ -43,6 +45,8 @@ const GIVE_UP: Duration = Duration::from_secs(4);
 pub struct StoreConfig {
     /// Name for people.
     pub name: String,
+    /// Digest of the weights, on which records depend beside the layout.
+    pub weights: [u8; 32],
     /// Where the store is: `https://HOST[:PORT]`, or `http://` where the network is trusted.
     pub endpoint: String,
     /// Region that requests are signed for.
@@ -95,7 +99,7 @@ pub fn open_object_tier(
     let mover =
         ObjectMover::start(mover, Box::new(move |end| drop(ends.send(Order::Ended(end.id, ended(end.result))))))?;
     let region = mover.register(memory.clone());
-    let keys = Keys::new(&config.prefix, layout);
+    let keys = Keys::new(&config.prefix, layout, &config.weights);
     let listed_max = config.known_max as usize * layout.groups.len();
     let rounds = Rounds::new(now(), listed_max, config.list_every);
     let trails = Trails::new(keys.groups);
@@ -133,10 +137,11 @@ struct Keys {
 }
 
 impl Keys {
-    fn new(prefix: &str, layout: &KvLayout) -> Self {
+    fn new(prefix: &str, layout: &KvLayout, weights: &[u8; 32]) -> Self {
         let slash = if prefix.is_empty() { "" } else { "/" };
+        let model = blake3::Hasher::new().update(&layout.fingerprint().to_le_bytes()).update(weights).finalize();
         // Workers of another version take these records for wrong ones.
-        let folder = format!("{prefix}{slash}{VERSION}/{:016x}", layout.fingerprint());
+        let folder = format!("{prefix}{slash}{VERSION}/{}", &model.to_hex()[..MODEL_DIGITS]);
         Self { folder, groups: layout.groups.len() as u16 }
     }
 
@@ -193,10 +198,9 @@ impl Objects {
 impl Store for Objects {
     const TIER: Tier = Tier::Object;
     const RECORD_AT: usize = HEADER;
-    // It was repeated for long already.
-    const FAILURES_MAX: u32 = 1;
-    // The store was away; what lies in it is as good as before.
-    const FORGETS_UNREADABLE: bool = false;
+    // Each was repeated for long already; but one alone may be its object's fault.
+    const FAILURES_MAX: u32 = 2;
+    const UNREADABLE_MAX: usize = 64;
 
     fn begin(&mut self, what: &What, at: u64, len: usize) -> Result<TransferId, String> {
         self.post(match what {
@@ -289,15 +293,16 @@ mod tests {
         let layout =
             KvLayout { block_tokens: 16, dtype: Dtype::F32, encoding: Encoding::Exact, groups: vec![group(), group()] };
         for prefix in ["", "team/kv"] {
-            let keys = Keys::new(prefix, &layout);
+            let keys = Keys::new(prefix, &layout, &[1; 32]);
             let hash = BlockHash(std::array::from_fn(|at| at as u8));
             let key = keys.of(GroupId(1), hash);
             assert!(key.starts_with(prefix) && !key.starts_with('/'), "{key}");
             assert_eq!(keys.parse(&key), Some((GroupId(1), hash)));
             let other = KvLayout { block_tokens: 32, ..layout.clone() };
-            assert_eq!(Keys::new(prefix, &other).parse(&key), None, "of another layout");
+            assert_eq!(Keys::new(prefix, &other, &[1; 32]).parse(&key), None, "of another layout");
             let other = KvLayout { encoding: Encoding::Int8, ..layout.clone() };
-            assert_eq!(Keys::new(prefix, &other).parse(&key), None, "of another encoding");
+            assert_eq!(Keys::new(prefix, &other, &[1; 32]).parse(&key), None, "of another encoding");
+            assert_eq!(Keys::new(prefix, &layout, &[2; 32]).parse(&key), None, "of other weights");
             assert_eq!(keys.parse(&keys.of(GroupId(2), hash)), None, "of no group");
             assert_eq!(keys.parse(&key.to_uppercase()), None);
             assert_eq!(keys.parse(&format!("{key}0")), None);

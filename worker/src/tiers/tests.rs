@@ -30,6 +30,47 @@ fn however_long_a_prompt_waits_for_room_it_is_loaded_then() {
     world.check_idle();
 }
 
+#[test]
+fn a_prompt_waits_for_the_room_that_a_handoff_has() {
+    let held = [tokens(2, 41)];
+    let mut world = world(16, &held);
+    world.notes().fetching = 40;
+    world.step();
+    world.submit(2, &held[0], 1);
+    world.steps(10);
+    assert_eq!((world.reading(), world.computed(2)), (vec![], None), "there is room for six blocks");
+    world.notes().fetching = 0;
+    world.steps(2);
+    assert_eq!(world.reading(), [2]);
+    world.end_reads(ReadEnd::Good);
+    world.step();
+    assert_eq!(world.computed(2), Some(1));
+    world.check_idle();
+}
+
+/// It takes over what is cached of it, which is not given up for the rest.
+#[test]
+fn a_prompt_waits_for_room_beside_what_is_cached_of_it() {
+    let held = [tokens(2, 41)];
+    let mut world = world(16, &held);
+    world.submit(2, &held[0], 1);
+    assert_eq!(world.end_reads(ReadEnd::Good), 10);
+    world.steps(2);
+    // It holds ten blocks, and six of the other one's are idle.
+    world.submit(1, &tokens(1, 37), 3);
+    world.step();
+    world.submit(3, &held[0], 1);
+    world.step();
+    assert_eq!((world.reading(), world.computed(3)), (vec![], None), "there is no room for eleven");
+    assert_eq!(world.ended(), [2]);
+    world.steps(2);
+    assert_eq!(world.reading(), [3]);
+    assert_eq!(world.end_reads(ReadEnd::Good), 4);
+    world.steps(2);
+    assert_eq!((world.computed(3), world.ended()), (Some(1), vec![2, 1, 3]));
+    world.check_idle();
+}
+
 /// Small prompts that would fit at any time do not keep one waiting that is to be loaded, nor does that one overtake those that came before
 /// it.
 #[test]
@@ -166,15 +207,55 @@ fn all_who_wait_for_a_tier_that_hangs_are_computed_and_none_after_them_waits() {
     world.submit(4, &held[1], 1);
     world.step();
     assert_eq!(world.computed(4), Some(41), "nobody waits for a tier that hangs");
-    for _ in 0..10 {
-        let settled = TierEnd::Settled { tier: Tier::Disk, moved: false };
-        world.machine.handle(world.now, Inbound::Tier(settled));
-    }
+    (0..10).for_each(|_| world.settle());
     world.submit(5, &prompt(5), 1);
     assert_eq!(world.reading(), [5], "it hangs no more");
     world.end_reads(ReadEnd::Good);
     world.step();
     assert_eq!(world.computed(5), Some(2));
+    world.check_idle();
+}
+
+#[test]
+fn a_slow_tier_is_waited_for_as_long_as_it_brings_what_was_asked_of_it() {
+    let held: Vec<_> = (1..3).map(|name| tokens(name, 41)).collect();
+    let mut world = world(64, &held);
+    (1..3).for_each(|request| world.submit(request, &held[request as usize - 1], 1));
+    for _ in 0..10 {
+        world.step();
+        world.end_read(ReadEnd::Good);
+    }
+    world.step();
+    assert_eq!((world.computed(1), world.reading()), (Some(1), vec![2]), "it is read behind the other one");
+    world.end_read(ReadEnd::Good);
+    world.steps(5);
+    assert_eq!((world.computed(2), world.notes().cancelled.len()), (None, 0));
+    world.step();
+    assert_eq!(world.notes().cancelled.len(), 1, "nothing came for five seconds");
+    assert_eq!(world.end_reads(ReadEnd::Abandoned), 9);
+    world.steps(2);
+    assert_eq!((world.computed(2), world.ended()), (Some(41), vec![1, 2]));
+    (0..9).for_each(|_| world.settle());
+    world.check_idle();
+}
+
+/// Other loads come to their end meanwhile.
+#[test]
+fn a_read_that_hangs_is_not_waited_for_while_those_behind_it_come() {
+    let held: Vec<_> = (1..9).map(|name| tokens(name, 41)).collect();
+    let mut world = world(128, &held);
+    world.submit(1, &held[0], 1);
+    let hangs: Vec<_> = world.notes().reads.drain(..).collect();
+    for request in 2..9 {
+        world.step();
+        world.submit(request, &held[request as usize - 1], 1);
+        world.end_reads(ReadEnd::Good);
+    }
+    assert_eq!(world.notes().cancelled.iter().map(|key| key.request.0).collect::<Vec<_>>(), [1]);
+    world.notes().reads = hangs;
+    world.end_reads(ReadEnd::Abandoned);
+    world.steps(2);
+    assert_eq!((world.computed(1), world.ended().len()), (Some(41), 8));
     world.check_idle();
 }
 

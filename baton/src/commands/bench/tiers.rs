@@ -18,7 +18,7 @@ use tempfile::TempDir;
 
 /// Measures the tiers and reports.
 pub(crate) fn tiers(asked: &TiersBench) -> Result<(), CommandError> {
-    let flags = Flags { given: Vec::new(), set: asked.set.clone(), config: asked.config.clone() };
+    let flags = Flags { given: Vec::new(), set: asked.set.clone(), config: asked.config.clone(), ..Flags::default() };
     let config = config::load(&flags)?.checked()?;
     if config.engine.device != Device::Cpu {
         return Err(CommandError::Usage("engine.device: only cpu has tiers that are worth measuring here".into()));

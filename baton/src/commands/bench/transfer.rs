@@ -28,7 +28,7 @@ pub(crate) fn transfer(asked: &TransferBench) -> Result<(), CommandError> {
     }
     let bytes = |bytes: &crate::config::Bytes| usize::try_from(bytes.0).unwrap_or(usize::MAX);
     let over = asked.lanes.iter().map(|name| over(name, trust.tls.is_some())).collect::<Result<Vec<_>, _>>()?;
-    let reads_peer = over.iter().any(|over| matches!(over, Over::Peer(_)));
+    let reads_peer = over.iter().any(|over| matches!(over, Over::Peer(wire) if wire.lane != Lane::Local));
     let (depth, store) = stores(asked, &over)?;
     let temporary = temporary(asked, &over)?;
     let settings = Settings {
@@ -81,7 +81,7 @@ fn stores(asked: &TransferBench, over: &[Over]) -> Result<(u32, Option<Store>), 
             false => Err(usage("--folder, --keep, --config and --set are of --lanes file and object")),
         };
     }
-    let flags = Flags { given: Vec::new(), set: asked.set.clone(), config: asked.config.clone() };
+    let flags = Flags { given: Vec::new(), set: asked.set.clone(), config: asked.config.clone(), ..Flags::default() };
     let config = config::load(&flags)?.checked()?;
     let object = config.object;
     if objects && object.endpoint.is_empty() {
@@ -162,13 +162,12 @@ fn over(name: &str, tls: bool) -> Result<Over, CommandError> {
     let (lane, checksums) = without(name, CHECKSUMS);
     let (lane, int8) = without(lane, INT8);
     let wrong = |why: &str| Err(usage(&format!("--lanes {name}: {why}")));
-    match lane.parse() {
+    match lane.parse::<Lane>() {
         _ if checksums && lane != Lane::Tcp.name() => wrong("only tcp carries checksums"),
         _ if int8 && lane != Lane::Tcp.name() => wrong("only tcp brings KV encoded"),
         Err(_) if lane == "file" => Ok(Over::File),
         Err(_) if lane == "object" => Ok(Over::Object),
-        Err(_) => wrong(&format!("there is no lane `{lane}`; there are shm, rdma, tcp, file and object")),
-        Ok(Lane::Local) => wrong("it is within one process; --lanes shm reads another's memory"),
+        Err(_) => wrong(&format!("there is no lane `{lane}`; there are local, shm, rdma, tcp, file and object")),
         Ok(lane) if lane.not_built().is_some() => wrong("this build lacks it"),
         Ok(lane) => Ok(Over::Peer(Wire { lane, checksums, int8, tls: tls && lane == Lane::Tcp })),
     }

@@ -2,6 +2,7 @@
 
 use crate::doctor::Patient;
 use crate::doctor::finding::Finding;
+use crate::doctor::host::Fact;
 use std::collections::BTreeSet;
 
 const CPUS: &str = "/sys/devices/system/cpu";
@@ -43,10 +44,21 @@ pub(super) fn instructions(patient: &Patient<'_>) -> Vec<Finding> {
     }]
 }
 
-/// Whether reading the clock is cheap.
+/// Whether reading the clock is cheap, and whether it says what those of other hosts say: nothing waits for that, but what
+/// several hosts log is read by their clocks.
 pub(super) fn clock(patient: &Patient<'_>) -> Vec<Finding> {
     let folder = "/sys/devices/system/clocksource/clocksource0";
-    let Some(source) = patient.host.file(&format!("{folder}/current_clocksource")) else { return Vec::new() };
-    let cheap = ["tsc", "kvm-clock", "hyperv_clocksource_tsc_page", "arch_sys_counter"].contains(&source.as_str());
-    vec![Finding::of(cheap, format!("clock source {source}"), format!("echo tsc > {folder}/current_clocksource"))]
+    let source = patient.host.file(&format!("{folder}/current_clocksource")).map(|source| {
+        let cheap = ["tsc", "kvm-clock", "hyperv_clocksource_tsc_page", "arch_sys_counter"].contains(&source.as_str());
+        Finding::of(cheap, format!("clock source {source}"), format!("echo tsc > {folder}/current_clocksource"))
+    });
+    let kept = patient.host.look(Fact::ClockSync).map(|kept| match kept.as_str() {
+        "yes" => Finding::good("kept in step with other hosts"),
+        "no" => Finding::advice(
+            "nothing keeps it in step with other hosts, whose logs cannot be compared with this one's then",
+            "apt install chrony, or timedatectl set-ntp true for systemd-timesyncd; for a container: on its host",
+        ),
+        why => Finding::absent(format!("whether it is kept in step with other hosts is not known: {why}")),
+    });
+    source.into_iter().chain(kept).collect()
 }

@@ -183,6 +183,30 @@ fn requests_come_in_parts_wait_for_their_gates_and_are_taken_back() {
 }
 
 #[test]
+fn what_opens_is_answered_in_the_order_in_which_it_was_asked_for() {
+    let word = ProgressWord::new();
+    let station = station(&word);
+    let (mut owner, mut peer) = connection();
+    let asked = [(1, 10), (2, 20), (1, 30), (2, 40), (1, 50)];
+    for (step, len) in asked {
+        peer.write_all(&read(0, ProgressWord::mark(StepId(step), 0), &[(0, len)])).expect("it is open");
+    }
+    assert_eq!(owner.receive(&station).ok(), Some(false));
+    for step in [1, 2] {
+        word.raise(StepId(step), 0);
+        assert!(owner.open(word.get()));
+        assert_eq!(owner.turn().ok(), Some(Turn::Idle));
+        for (_, len) in asked.into_iter().filter(|&(behind, _)| behind == step) {
+            let mut answer = vec![0; RUN_HEAD + len as usize];
+            peer.read_exact(&mut answer).expect("it is answered");
+            let head = Answer::decode(answer[..RUN_HEAD].try_into().expect("so long"));
+            assert_eq!(head, Some(Answer::Run(RunHead { transfer: 5, first: 0, count: 1, len, sum: 0 })));
+        }
+    }
+    assert!(!owner.waits());
+}
+
+#[test]
 fn parts_are_sent_encoded_with_the_checksum_of_that() {
     let station = station(&ProgressWord::new());
     let memory = station.region(RegionId(1)).expect("it is registered");

@@ -40,6 +40,11 @@ struct Held {
 }
 
 impl Held {
+    /// What a record takes: in a tree and two maps that are half full.
+    const RECORD_BYTES: usize = 2 * size_of::<(u64, TierRecord)>()
+        + 2 * size_of::<(Slot, u64)>()
+        + 2 * size_of::<((GroupId, BlockHash), u64)>();
+
     fn put(&mut self, record: TierRecord) {
         let identity = (record.slot.group, record.hash);
         for older in [self.slots.remove(&record.slot), self.identities.remove(&identity)].into_iter().flatten() {
@@ -90,6 +95,11 @@ impl LogFile {
         self.entries += 1;
         self.held.put(record);
         Ok(())
+    }
+
+    /// Bytes that what it says takes here, about, and what that may become.
+    pub(super) fn index_bytes(&self) -> [usize; 2] {
+        [self.held.by_age.len(), self.slots].map(|records| records * Held::RECORD_BYTES)
     }
 
     /// Writes a log beside the old one and then in its place, so that there is one at any time.

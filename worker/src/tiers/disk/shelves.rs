@@ -5,7 +5,6 @@ use crate::tiers::SLOTS_MIN;
 use domain::KvLayout;
 use kv_manager::tiers::Slot;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
 use transport::FILE_ALIGN;
 
 /// Where slots are: those of each group follow those of the group before.
@@ -52,13 +51,15 @@ impl Shelves {
         shelf.begin + shelf.slot_bytes as u64 * u64::from(slot.slot)
     }
 
-    /// A digest of all that the meaning of a slot's number depends on: with the folders and their order also where its bytes are.
-    pub(super) fn shape(&self, layout: &KvLayout, folders: &[PathBuf]) -> u64 {
+    /// A digest of all that the meaning of a slot's number, and what lies there, depends on: the model, and with the folders and their
+    /// order also where its bytes are.
+    pub(super) fn shape(&self, layout: &KvLayout, config: &DiskConfig) -> u64 {
         let mut hasher = blake3::Hasher::new();
         hasher.update(&layout.fingerprint().to_le_bytes());
+        hasher.update(&config.weights);
         hasher.update(&self.slots.to_le_bytes());
         hasher.update(&STRIPE_BYTES.to_le_bytes());
-        for folder in folders {
+        for folder in &config.folders {
             let name = folder.as_os_str().as_bytes();
             hasher.update(&(name.len() as u64).to_le_bytes());
             hasher.update(name);

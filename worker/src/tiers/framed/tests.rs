@@ -11,16 +11,17 @@ use transport::SealedMemory;
 /// Frames of the store.
 const FRAMES: usize = 4;
 
-struct Told {
+/// One that remembers so many records that could not be read.
+struct Told<const UNREADABLE: usize> {
     begun: Sender<TransferId>,
     moves: u64,
 }
 
-impl Store for Told {
+impl<const UNREADABLE: usize> Store for Told<UNREADABLE> {
     const TIER: Tier = Tier::Disk;
     const RECORD_AT: usize = HEADER;
     const FAILURES_MAX: u32 = 3;
-    const FORGETS_UNREADABLE: bool = true;
+    const UNREADABLE_MAX: usize = UNREADABLE;
     const CLOSE_WAIT_MAX: Duration = Duration::from_millis(50);
 
     fn begin(&mut self, _: &What, _: u64, _: usize) -> Result<TransferId, String> {
@@ -36,6 +37,11 @@ impl Store for Told {
     }
 
     fn wrong(&mut self, _: GroupId, _: BlockHash) {}
+
+    fn chore_ended(&mut self, _: TransferId, _: Ended) -> Option<TierEnd> {
+        let records = vec![(GroupId(0), hash(1)), (GroupId(0), hash(2))];
+        Some(TierEnd::Found { tier: Self::TIER, prompt: key(), records, last: true })
+    }
 }
 
 struct Bench {
@@ -45,6 +51,10 @@ struct Bench {
 }
 
 fn bench() -> Bench {
+    bench_of::<0>()
+}
+
+fn bench_of<const UNREADABLE: usize>() -> Bench {
     let (sink, ends) = channel();
     let (begins, begun) = channel();
     let (pools, lent) = pools();
@@ -52,7 +62,7 @@ fn bench() -> Bench {
     let frame_bytes = HEADER + records.len_max();
     let memory = Arc::new(SealedMemory::new("frames", FRAMES * frame_bytes).expect("memory"));
     let (order, inbox) = orders();
-    let store = Told { begun: begins, moves: 0 };
+    let store = Told::<UNREADABLE> { begun: begins, moves: 0 };
     let sink = Box::new(move |end| drop(sink.send(end)));
     let work = Framed::new("test".to_owned(), records, sink, inbox, store, memory, frame_bytes);
     let mover = Box::new(Carrier::start("test".to_owned(), order.clone(), move || work.run()).expect("a thread"));
@@ -69,7 +79,12 @@ impl Bench {
     }
 
     fn read(&mut self, end: Ended) -> ReadEnd {
-        self.rig.ask(slot(0, 1), block(0, 0), hash(1), 0);
+        self.read_of(1, end)
+    }
+
+    /// Reads the record of this name.
+    fn read_of(&mut self, name: u8, end: Ended) -> ReadEnd {
+        self.rig.ask(slot(0, 1), block(0, 0), hash(name), 0);
         self.end(end);
         match self.rig.ended() {
             TierEnd::Read { end, .. } => end,
@@ -156,6 +171,45 @@ fn a_record_that_cannot_be_read_is_told_so_and_a_cancelled_read_proves_nothing()
     bench.rig.ask(slot(0, 1), block(0, 0), hash(1), 0);
     bench.end(fails());
     assert!(matches!(bench.rig.ended(), TierEnd::Off { .. }), "three failures, and nothing read between them");
+}
+
+/// As an object that its store answers for with an error, whoever asks and how often.
+#[test]
+fn a_record_that_can_never_be_read_does_not_keep_the_others_from_being_used() {
+    let fails = || Ended::Failed("500".to_owned());
+    let mut bench = bench_of::<2>();
+    (0..10).for_each(|_| assert_eq!(bench.read(fails()), ReadEnd::Failed));
+    // Others are found, and it is not; nor is it known to be there since another worker wrote it.
+    bench.orders.send(Order::Ended(TransferId(u64::MAX), Ended::Done)).expect("the thread is there");
+    let TierEnd::Found { records, .. } = bench.rig.ended() else { panic!("something was found") };
+    assert_eq!(records, [(GroupId(0), hash(2))]);
+    assert_eq!(bench.write(Ended::Existed), WriteEnd::Failed);
+    // One that was given up counts no more either.
+    bench.rig.ask(slot(0, 1), block(0, 0), hash(1), 0);
+    let id = bench.begun.recv().expect("it begins");
+    bench.rig.mover.cancel(key());
+    assert!(matches!(bench.rig.ended(), TierEnd::Read { end: ReadEnd::Abandoned, .. }));
+    bench.orders.send(Order::Ended(id, fails())).expect("the thread is there");
+    assert_eq!(bench.rig.ended(), TierEnd::Settled { tier: Tier::Disk, moved: false });
+    // Written anew it is like any other.
+    assert_eq!(bench.write(Ended::Done), WriteEnd::Written);
+    assert_eq!(bench.write(Ended::Existed), WriteEnd::Existed);
+}
+
+#[test]
+fn a_store_that_can_read_nothing_is_off_though_some_records_never_could_be_read() {
+    let fails = || Ended::Failed("500".to_owned());
+    let mut bench = bench_of::<2>();
+    (1..3).for_each(|name| assert_eq!(bench.read_of(name, fails()), ReadEnd::Failed));
+    assert_eq!(bench.read_of(3, Ended::Missing), ReadEnd::Missing);
+    for name in [1, 2, 4, 5] {
+        assert_eq!(bench.read_of(name, fails()), ReadEnd::Failed);
+    }
+    bench.rig.ask(slot(0, 1), block(0, 0), hash(6), 0);
+    bench.end(fails());
+    assert!(matches!(bench.rig.ended(), TierEnd::Off { .. }), "three others, and nothing read between them");
+    let unread = bench.rig.ended();
+    assert!(matches!(unread, TierEnd::Read { end: ReadEnd::Unread, .. }), "the store's fault: {unread:?}");
 }
 
 fn lift(bench: &mut Bench, slot_: u32, name: u8) {

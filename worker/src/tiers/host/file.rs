@@ -2,8 +2,10 @@
 //! writable by nobody who opens it.
 //!
 //! The lock is the proof of life: the system gives it back when its holder ends, however it ends. A file gets its name when it is
-//! whole and locked, so one that is not locked is a dead worker's. It goes with the value that holds its lock.
+//! whole and locked, so one that is not locked is a dead worker's. It goes with the value that holds its lock, or when a new one has no
+//! room beside it.
 
+use super::shape::{HEAD, MAGIC};
 use rustix::fs::{AtFlags, CWD, FallocateFlags, FlockOperation, Mode, OFlags, Timespec, Timestamps};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
@@ -54,8 +56,22 @@ pub enum FolderError {
 
 impl SlabFile {
     /// A file of `len` bytes in the folder, which is made where there is none: this head and zeros. All of its memory is taken
-    /// now, for who wrote to memory that is not there would be killed. Errors: [`FolderError`].
+    /// now, for who wrote to memory that is not there would be killed. Where there is no room for it, slabs of the dead that nobody
+    /// answers for give way. Errors: [`FolderError`].
     pub(super) fn create(folder: &Path, name: &str, len: usize, head: &[u8]) -> Result<Self, FolderError> {
+        Self::create_by(folder, name, len, head, |file| {
+            rustix::fs::fallocate(file, FallocateFlags::empty(), 0, len as u64)
+        })
+    }
+
+    /// The same, where `take` takes the file's memory.
+    fn create_by(
+        folder: &Path,
+        name: &str,
+        len: usize,
+        head: &[u8],
+        take: impl Fn(&OwnedFd) -> Result<(), Errno>,
+    ) -> Result<Self, FolderError> {
         let failed =
             |what| move |error: Errno| FolderError::System { folder: folder.to_owned(), what, source: error.into() };
         // Not what it lies in: that might be where a tmpfs was to be mounted.
@@ -71,8 +87,15 @@ impl SlabFile {
         }
         let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
         let file = rustix::fs::open(folder, flags, Mode::RUSR).map_err(failed("no file can be made in it"))?;
-        retry_on_intr(|| rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, len as u64))
-            .map_err(failed("it has no room for the slab"))?;
+        let mut taken = retry_on_intr(|| take(&file));
+        if taken == Err(Errno::NOSPC) {
+            // Nobody may be there who would remove them in time.
+            let mut others = Self::all(folder).into_iter();
+            while taken == Err(Errno::NOSPC) && others.any(Self::remove_if_dead) {
+                taken = retry_on_intr(|| take(&file));
+            }
+        }
+        taken.map_err(failed("it has no room for the slab"))?;
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         let mut slab =
             Self::map(file, len, protection, folder.join(name)).map_err(failed("the slab cannot be mapped"))?;
@@ -87,6 +110,31 @@ impl SlabFile {
             failed("the slab cannot be named")(error)
         })?;
         Ok(slab)
+    }
+
+    /// The slabs in the folder, the one first that was read longest ago.
+    fn all(folder: &Path) -> Vec<Self> {
+        let paths = std::fs::read_dir(folder).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()));
+        let named = paths.filter(|path| path.to_str().is_some_and(|path| path.ends_with(SUFFIX)));
+        let mut slabs: Vec<Self> = named.filter_map(|path| Self::open(path, HEAD)).collect();
+        slabs.sort_by_key(Self::touched);
+        slabs
+    }
+
+    /// Removes the file if it is a slab whose owner is dead and that nobody answers for. Whether it did.
+    fn remove_if_dead(mut self) -> bool {
+        if !matches!(self.hold(), Ok(true)) {
+            return false;
+        }
+        // SAFETY: a file that was opened has room for a head.
+        let magic = unsafe { self.base.cast::<[u8; MAGIC.len()]>().read() };
+        if magic != MAGIC {
+            self.release();
+            return false;
+        }
+        let path = self.path.display();
+        tracing::warn!(%path, bytes = self.len, "there is no room for a slab: that of a dead worker is removed");
+        true
     }
 
     /// Maps the file of another worker for reading. `None`: it is gone, or none of this user's, or too short for a head of so many
@@ -186,5 +234,48 @@ impl Drop for SlabFile {
         // SAFETY: the mapping is this value's own, and who used it held the value.
         let unmapped = unsafe { rustix::mm::munmap(self.base.cast(), self.len) };
         debug_assert!(unmapped.is_ok(), "a mapping of one's own can be unmapped");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    /// One in a folder that has room for two files.
+    fn slab(folder: &Path, name: &str) -> Result<SlabFile, FolderError> {
+        SlabFile::create_by(folder, name, HEAD, &MAGIC, |file| match names(folder).len() {
+            ..2 => rustix::fs::fallocate(file, FallocateFlags::empty(), 0, HEAD as u64),
+            _ => Err(Errno::NOSPC),
+        })
+    }
+
+    fn names(folder: &Path) -> Vec<String> {
+        let entries = std::fs::read_dir(folder).expect("it is there");
+        let names = entries.map(|entry| entry.expect("it is read").file_name().into_string().expect("it is text"));
+        let mut names: Vec<_> = names.collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn slabs_of_the_dead_give_way_to_a_new_one_and_those_of_the_living_do_not() {
+        let folder = tempfile::tempdir_in("/dev/shm").expect("there is memory");
+        let folder = folder.path();
+        let dead = ["a.slab", "b.slab"].map(|name| slab(folder, name).expect("there is room"));
+        // The system's clock of files turns a few hundred times a second.
+        std::thread::sleep(Duration::from_millis(20));
+        dead[0].touch();
+        dead.into_iter().for_each(|mut killed| killed.release());
+        let _third = slab(folder, "c.slab").expect("one gives way");
+        assert_eq!(names(folder), ["a.slab", "c.slab"], "no more of them, and first what nobody read");
+        let fourth = slab(folder, "d.slab").expect("the other gives way");
+        let refused = slab(folder, "e.slab").map(drop).expect_err("both are alive");
+        assert!(refused.to_string().contains("no room"), "{refused}");
+        assert_eq!(names(folder), ["c.slab", "d.slab"]);
+        drop(fourth);
+        std::fs::write(folder.join("text.slab"), vec![b'x'; HEAD]).expect("it is written");
+        assert!(slab(folder, "e.slab").is_err());
+        assert_eq!(names(folder), ["c.slab", "text.slab"], "what is no slab stays");
     }
 }

@@ -46,8 +46,11 @@ pub(super) struct Found {
 }
 
 impl Neighbour {
+    /// What a slot takes: how it was last seen, and its place in a map that is half full.
+    pub(super) const ENTRY_BYTES: usize = size_of::<Entry>() + 2 * size_of::<((GroupId, BlockHash), Slot)>();
+
     pub(super) fn new(view: View, now: Instant) -> Self {
-        let entries = vec![Entry::default(); view.shape.groups() * view.shape.slots as usize];
+        let entries = vec![Entry::default(); view.shape.entries()];
         let index = HashMap::new();
         let touched = view.file.touched();
         Self {

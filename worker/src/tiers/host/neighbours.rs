@@ -20,6 +20,9 @@ use transport::Memory;
 
 /// Slabs that are read at once; what is beyond them is not looked at.
 pub(super) const NEIGHBOURS_MAX: usize = 32;
+/// Slots of the slabs that are read, all together: what is remembered of their directories takes memory. A slab that has more than are
+/// left is not looked at.
+pub(super) const ENTRIES_MAX: usize = 1 << 22;
 /// Slabs that are passed over at once, of other models or versions.
 const FOREIGN_MAX: usize = 64;
 /// How often all is told once more where slabs hold more than the worker remembers: something may have been forgotten meanwhile.
@@ -40,6 +43,8 @@ pub(super) struct Neighbours {
     layout: KvLayout,
     weights: [u8; 32],
     known: BTreeMap<String, Neighbour>,
+    /// Slots that all of them may have.
+    entries_max: usize,
     /// Those that were adopted, the first one first.
     adopted: Vec<String>,
     foreign: BTreeMap<String, Foreign>,
@@ -67,7 +72,8 @@ pub(super) struct Counts {
 }
 
 impl Neighbours {
-    /// None yet. `own` is the file that is none of others; so many records of each group are remembered.
+    /// None yet. `own` is the file that is none of others; so many records of each group are remembered by the
+    /// worker, and so many slots of slabs are looked at.
     pub(super) fn new(
         name: String,
         shared: Shared,
@@ -75,6 +81,7 @@ impl Neighbours {
         layout: &KvLayout,
         weights: [u8; 32],
         known_max: usize,
+        entries_max: usize,
     ) -> Self {
         Self {
             name,
@@ -83,6 +90,7 @@ impl Neighbours {
             layout: layout.clone(),
             weights,
             known: BTreeMap::new(),
+            entries_max,
             adopted: Vec::new(),
             foreign: BTreeMap::new(),
             known_max,
@@ -94,6 +102,16 @@ impl Neighbours {
     pub(super) fn counts(&self) -> Counts {
         let (known, adopted) = (self.known.len(), self.adopted.len());
         Counts { live: known - adopted, adopted, foreign: self.foreign.len() }
+    }
+
+    /// Bytes that what is remembered of slabs takes, about, and what that may become.
+    pub(super) fn index_bytes(&self) -> [usize; 2] {
+        [self.entries(), self.entries_max].map(|entries| entries * Neighbour::ENTRY_BYTES)
+    }
+
+    /// Slots of the slabs that are read.
+    fn entries(&self) -> usize {
+        self.known.values().map(|neighbour| neighbour.view.shape.entries()).sum()
     }
 
     /// Looks at the folder and at what changed in the slabs. Also whether there is more to find.
@@ -190,11 +208,17 @@ impl Neighbours {
             })
         });
         match view {
-            Ok(view) if self.known.len() < NEIGHBOURS_MAX => {
+            Ok(view)
+                if self.known.len() < NEIGHBOURS_MAX && self.entries() + view.shape.entries() <= self.entries_max =>
+            {
                 tracing::info!(tier = self.name, slab = name, "a neighbour's slab is read");
                 self.known.insert(name, Neighbour::new(view, now));
             }
-            Ok(_) => tracing::debug!(tier = self.name, slab = name, "there are too many slabs: it is not read"),
+            Ok(_) => tracing::debug!(
+                tier = self.name,
+                slab = name,
+                "there are too many slabs, or they have too many slots: it is not read"
+            ),
             Err(error) => {
                 let is_slab = error == HeadError::Foreign;
                 if seen_before.is_none_or(|before| before.is_slab != is_slab) {

@@ -1,6 +1,6 @@
 //! The thread that reads what other workers of the host hold, and looks for that between reads, so that no prompt waits for a look.
 
-use super::neighbours::{Counts, NEIGHBOURS_MAX, Neighbours};
+use super::neighbours::{Counts, ENTRIES_MAX, NEIGHBOURS_MAX, Neighbours};
 use super::{HostConfig, Shared};
 use crate::tiers::carrier::{Carrier, Ends, Order, Waiting, What, now, orders};
 use crate::tiers::records::{Records, Spot};
@@ -13,7 +13,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
-use telemetry::metrics::{Gauge, SlabKind, host_slabs};
+use telemetry::metrics::{Gauge, SlabKind, host_slabs, index_bytes};
 use transport::Memory;
 
 /// How often others' slabs are looked at, and how soon again where one look did not see all.
@@ -37,7 +37,7 @@ pub(super) fn over(
     let frame = vec![0; HEADER + records.len_max()];
     let known = slots.saturating_mul(KNOWN_PER_SLOT).min(KNOWN_MAX);
     let (name, own, weights) = (config.name.clone(), config.file_name(), config.weights);
-    let neighbours = Neighbours::new(name, shared.clone(), own, layout, weights, known as usize);
+    let neighbours = Neighbours::new(name, shared.clone(), own, layout, weights, known as usize, ENTRIES_MAX);
     let (order, inbox) = orders();
     let (ends, meters) = (Ends::new(sink), Meters::new(config.worker));
     let work = Reader { records, neighbours, frame, ends, inbox, due: now(), meters };
@@ -107,7 +107,7 @@ impl Reader {
     fn look(&mut self) {
         let (found, more) = self.neighbours.look(now());
         self.due = now() + if more { LOOK_ON } else { LOOK_EVERY };
-        self.meters.show(self.neighbours.counts());
+        self.meters.show(self.neighbours.counts(), self.neighbours.index_bytes());
         let tier = Tier::Neighbours;
         // What is gone first: it may be in another slab by now.
         if !found.gone.is_empty() {
@@ -120,16 +120,25 @@ impl Reader {
 }
 
 /// What is told of slabs.
-struct Meters([(SlabKind, Gauge); 3]);
+struct Meters {
+    slabs: [(SlabKind, Gauge); 3],
+    index: [Gauge; 2],
+}
 
 impl Meters {
     fn new(worker: WorkerId) -> Self {
         let kinds = [SlabKind::Live, SlabKind::Adopted, SlabKind::Foreign];
-        Self(kinds.map(|kind| (kind, host_slabs(worker, kind))))
+        Self {
+            slabs: kinds.map(|kind| (kind, host_slabs(worker, kind))),
+            index: ["used", "budget"].map(|kind| index_bytes(worker, "slabs", kind)),
+        }
     }
 
-    fn show(&self, counts: Counts) {
-        for (kind, gauge) in &self.0 {
+    fn show(&self, counts: Counts, bytes: [usize; 2]) {
+        for (gauge, bytes) in self.index.iter().zip(bytes) {
+            gauge.set(bytes as f64);
+        }
+        for (kind, gauge) in &self.slabs {
             let count = match kind {
                 SlabKind::Live => counts.live,
                 SlabKind::Adopted => counts.adopted,

@@ -121,9 +121,9 @@ impl Shape {
         self.groups.last().map_or(HEAD, |group| group.begin + group.each * self.slots as usize)
     }
 
-    /// Groups.
-    pub(super) fn groups(&self) -> usize {
-        self.groups.len()
+    /// Slots of all groups.
+    pub(super) fn entries(&self) -> usize {
+        self.groups.len() * self.slots as usize
     }
 
     /// Where the slot's entry is in the directory.

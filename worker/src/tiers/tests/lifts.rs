@@ -133,6 +133,28 @@ fn a_tier_that_hangs_keeps_no_prompt_from_the_room_that_it_has() {
     world.check_idle();
 }
 
+/// What was read has left the tier that it came from.
+#[test]
+fn a_host_tier_that_hangs_is_off_and_not_the_one_that_was_lifted_from() {
+    let mut world = waiting(80, 3, 1);
+    world.end_lifts(ReadEnd::Good);
+    assert_eq!((world.lifting(), world.notes().landing.len()), ([].into(), 8));
+    world.steps(6);
+    assert_eq!((world.ended(), world.reading()), (vec![1], vec![]), "they could still land");
+    world.steps(2);
+    assert_eq!(world.reading(), [2]);
+    assert!(world.notes().reads.iter().all(|(_, read)| read.place.tier == Tier::Disk));
+    let off =
+        |world: &World| world.machine.core().tiers.iter().find(|(_, below)| !below.is_relied_on()).map(|(&t, _)| t);
+    assert_eq!(off(&world), Some(Tier::Host));
+    world.end_reads(ReadEnd::Good);
+    world.steps(2);
+    assert_eq!(world.computed(2), Some(1));
+    world.land();
+    assert_eq!(off(&world), None);
+    world.check_idle();
+}
+
 #[test]
 fn what_would_come_too_late_is_not_begun() {
     for (decode, lifts) in [(Duration::from_nanos(1), 0), (Duration::from_secs(1000), 8)] {

@@ -34,6 +34,7 @@ pub(super) const ELAPSED: Duration = Duration::from_secs(1000);
 #[derive(Default)]
 pub(super) struct Whole {
     pub(super) offers: Offers,
+    notes: Arc<Mutex<Notes>>,
 }
 
 impl Role for Whole {
@@ -64,6 +65,13 @@ impl Role for Whole {
 
     fn tick(&mut self, core: &mut Core, now: Time) {
         self.offers.tick(core, now);
+        let handoff = SeqKey { request: RequestId(u64::MAX), epoch: Epoch(1), choice: PROMPT };
+        let tokens = self.notes.lock().expect("no test panicked").fetching;
+        if tokens == 0 && core.kv.is_open(handoff) {
+            core.kv.close(handoff);
+        } else if tokens > 0 && !core.kv.is_open(handoff) {
+            core.kv.open(handoff, crate::tiers::rig::TENANT, &[], tokens, 0);
+        }
     }
 
     fn next_deadline(&self, core: &Core) -> Option<Time> {
@@ -105,6 +113,8 @@ pub(super) struct Notes {
     /// Reads that have not ended.
     pub(super) reads: Vec<(SeqKey, TierRead)>,
     pub(super) cancelled: Vec<SeqKey>,
+    /// Tokens that come from another worker, for which room is taken; 0: none.
+    pub(super) fetching: u32,
     /// Records that are being lifted, and those that came and are being written.
     pub(super) lifts: Vec<(SeqKey, TierLift)>,
     pub(super) landing: Vec<(SeqKey, TierLift)>,
@@ -255,8 +265,9 @@ pub(super) fn world_of(blocks: u32, chunk_tokens: u32, held: &[Vec<Token>]) -> W
         records: (0..).zip(chains).map(record).collect(),
     };
     let wire = Box::new(Wire(notes.clone()));
+    let role = Whole { notes: notes.clone(), ..Whole::default() };
     let device = Box::new(Paper { layout, limits, notes: notes.clone() });
-    let machine = Machine::new(config, Whole::default(), device, wire).expect("the settings fit").with_tier(tier);
+    let machine = Machine::new(config, role, device, wire).expect("the settings fit").with_tier(tier);
     let mut world = World { machine, notes, now: Time::ZERO + STEP };
     let hears = world.notes.clone();
     let send = Box::new(move |bytes: Vec<u8>| {
@@ -340,11 +351,25 @@ impl World {
     pub(super) fn end_reads(&mut self, end: ReadEnd) -> usize {
         let reads = std::mem::take(&mut self.notes().reads);
         self.now = self.now + Duration::from_millis(1);
-        for &(key, read) in &reads {
-            let ended = TierEnd::Read { key, read, end, elapsed: Duration::from_millis(1) };
-            self.machine.handle(self.now, Inbound::Tier(ended));
-        }
+        reads.iter().for_each(|&(key, read)| self.end(key, read, end));
         reads.len()
+    }
+
+    /// Ends the read so that was begun first of those under way.
+    pub(super) fn end_read(&mut self, end: ReadEnd) {
+        let (key, read) = self.notes().reads.remove(0);
+        self.end(key, read, end);
+    }
+
+    fn end(&mut self, key: SeqKey, read: TierRead, end: ReadEnd) {
+        let ended = TierEnd::Read { key, read, end, elapsed: Duration::from_millis(1) };
+        self.machine.handle(self.now, Inbound::Tier(ended));
+    }
+
+    /// A read that was abandoned leaves the tier.
+    pub(super) fn settle(&mut self) {
+        let settled = TierEnd::Settled { tier: Tier::Disk, moved: false };
+        self.machine.handle(self.now, Inbound::Tier(settled));
     }
 
     /// Requests for which records are being lifted, and how many.

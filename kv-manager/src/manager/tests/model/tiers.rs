@@ -262,7 +262,7 @@ impl World {
         let Watermarks { high_percent, low_percent } = self.config.watermarks;
         let back: Vec<_> = self.kv.tiers.values().filter(|tier| tier.is_written_back()).cloned().collect();
         let mut cold: Vec<u32> = self.kv.stats().iter().map(|stats| stats.cold).collect();
-        // Each block waits in a tier that does not have it; how many of those there are the blocks tell.
+        // Each block waits in a tier that lacks it; how many of those there are the blocks tell.
         let mut room: Vec<usize> = back.iter().map(Shelves::room).collect();
         if back.is_empty() {
             return cold;
@@ -278,10 +278,11 @@ impl World {
                 }
                 *cooling = warm(cold[group]) > share(if *cooling { low_percent } else { high_percent });
                 let cooled = if *cooling { pool.cool() } else { None };
-                let Some((_, _, hash)) = cooled.or_else(|| pool.cool_by_quota()) else { break };
+                let Some((block, generation, hash)) = cooled.or_else(|| pool.cool_by_quota()) else { break };
                 cold[group] += 1;
                 for (room, tier) in room.iter_mut().zip(&back) {
-                    *room -= usize::from(!tier.holds(GroupId(group as u16), hash));
+                    let block = BlockRef { group: GroupId(group as u16), block };
+                    *room -= usize::from(tier.lacks(block, generation, hash));
                 }
             }
         }

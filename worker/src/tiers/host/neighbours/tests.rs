@@ -36,7 +36,7 @@ impl Host {
     fn worker(&self, name: &str, slabs: u64) -> Neighbours {
         let len = Shape::new(&layout(), WEIGHTS, SLOTS).len() as u64;
         let shared = Shared { folder: self.0.path().to_owned(), adopted_bytes: len * slabs };
-        Neighbours::new(name.to_owned(), shared, format!("{name}{SUFFIX}"), &layout(), WEIGHTS, KNOWN_MAX)
+        Neighbours::new(name.to_owned(), shared, format!("{name}{SUFFIX}"), &layout(), WEIGHTS, KNOWN_MAX, ENTRIES_MAX)
     }
 
     fn names(&self) -> Vec<String> {
@@ -79,6 +79,21 @@ fn a_slab_is_its_owners_until_that_is_dead_and_then_exactly_one_others() {
     assert_eq!(host.names(), ["a.slab"]);
     drop(other);
     assert_eq!(host.names(), [""; 0]);
+}
+
+#[test]
+fn slabs_with_more_slots_than_are_remembered_are_not_read() {
+    let (host, start) = (Host::new(), crate::tiers::carrier::now());
+    let entries = Shape::new(&layout(), WEIGHTS, SLOTS).entries();
+    let mut worker = host.worker("one", 0);
+    worker.entries_max = 3 * entries - 1;
+    let slabs = ["a.slab", "b.slab", "c.slab"].map(|name| host.live(name, WEIGHTS));
+    assert_eq!(look(&mut worker, start), counts(2, 0, 0));
+    let [used, budget] = worker.index_bytes();
+    assert_eq!((used / entries, budget / (3 * entries - 1)), (2 * Neighbour::ENTRY_BYTES, Neighbour::ENTRY_BYTES));
+    drop(slabs);
+    let _last = host.live("d.slab", WEIGHTS);
+    assert_eq!(look(&mut worker, start), counts(1, 0, 0), "there is room again");
 }
 
 #[test]
@@ -170,8 +185,15 @@ fn what_was_not_remembered_is_told_again() {
     let mut owner = Rig::new(parts, ends, pools);
     (0..3).for_each(|name| assert!(owner.write(slot(0, name), block(0, 0), hash(name as u8))));
     for (known_max, again) in [(1, 3), (1 << 20, 0)] {
-        let mut worker =
-            Neighbours::new("one".to_owned(), shared.clone(), "one.slab".to_owned(), &layout(), WEIGHTS, known_max);
+        let mut worker = Neighbours::new(
+            "one".to_owned(),
+            shared.clone(),
+            "one.slab".to_owned(),
+            &layout(),
+            WEIGHTS,
+            known_max,
+            ENTRIES_MAX,
+        );
         let mut learned = |at| worker.look(at).0.learned.len();
         assert_eq!(learned(start), 3);
         assert_eq!(learned(start + RETELL_EVERY / 2), 0, "it is told once");

@@ -1,0 +1,61 @@
+//! Why a peer was not reached, and whether that is its fault.
+
+use super::channel::ChannelError;
+use crate::counts::{Counts, Refusal};
+use std::io;
+
+/// Why a peer was not reached, over a lane or a connection of it.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{reason}")]
+pub(crate) struct Unreached {
+    /// What the other end did wrong, if it did.
+    why: Option<Refusal>,
+    reason: String,
+}
+
+impl Unreached {
+    /// The other end does not speak as it should.
+    pub(crate) fn lie(reason: impl Into<String>) -> Self {
+        Self::refused(Refusal::Protocol, reason)
+    }
+
+    pub(crate) fn refused(why: Refusal, reason: impl Into<String>) -> Self {
+        Self { why: Some(why), reason: reason.into() }
+    }
+
+    /// A socket failed, which `reason` says.
+    pub(crate) fn failed(error: &io::Error, reason: String) -> Self {
+        let why = (error.kind() == io::ErrorKind::InvalidData).then_some(Refusal::Encryption);
+        Self { why, reason }
+    }
+
+    /// Counts it, where it is the other end's fault. Why, in words.
+    pub(crate) fn count(self, counts: &Counts) -> String {
+        if let Some(why) = self.why {
+            counts.refused(why);
+        }
+        self.reason
+    }
+}
+
+impl From<String> for Unreached {
+    fn from(reason: String) -> Self {
+        Self { why: None, reason }
+    }
+}
+
+impl From<&str> for Unreached {
+    fn from(reason: &str) -> Self {
+        reason.to_owned().into()
+    }
+}
+
+impl From<ChannelError> for Unreached {
+    fn from(error: ChannelError) -> Self {
+        let reason = error.to_string();
+        match error {
+            ChannelError::Refused(why, _) => Self::refused(why, reason),
+            ChannelError::Closed | ChannelError::Failed(_) => reason.into(),
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! Devices that are not there, for whoever feeds an owner's end without one.
+
+use super::owner::Devices;
+use super::wire::{GidKind, RailAddress, RailQueues};
+use crate::memory::{Memory, RegionId};
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// Rails that serve whatever they are asked for, but nothing over InfiniBand.
+pub(super) struct Pretended {
+    rails: usize,
+    pairs: Rc<Cell<usize>>,
+    regions: BTreeMap<RegionId, Arc<dyn Memory>>,
+}
+
+/// A queue pair, which is counted as long as there is one.
+pub(super) struct PretendedPair(Rc<Cell<usize>>);
+
+impl Drop for PretendedPair {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
+}
+
+impl Pretended {
+    pub(super) fn new(rails: usize) -> Self {
+        Self { rails, pairs: Rc::default(), regions: BTreeMap::new() }
+    }
+
+    /// Queue pairs that there are.
+    pub(super) fn pairs(&self) -> usize {
+        self.pairs.get()
+    }
+
+    /// From now on peers may read it.
+    #[cfg(feature = "fuzzing")]
+    pub(super) fn register(&mut self, id: RegionId, memory: Arc<dyn Memory>) {
+        self.regions.insert(id, memory);
+    }
+
+    /// From now on they may not.
+    #[cfg(feature = "fuzzing")]
+    pub(super) fn deregister(&mut self, id: RegionId) {
+        self.regions.remove(&id);
+    }
+}
+
+impl Devices for Pretended {
+    type Pair = PretendedPair;
+
+    fn best_rail(&self, address: &RailAddress, taken: &[usize]) -> Result<usize, String> {
+        let uses = |rail: &usize| taken.iter().filter(|taken| *taken == rail).count();
+        let rails = if address.kind == GidKind::InfiniBand { 0 } else { self.rails };
+        (0..rails).min_by_key(uses).ok_or_else(|| "there is no rail".to_owned())
+    }
+
+    fn serve(&self, _: usize, reader: &RailQueues) -> (RailQueues, Vec<PretendedPair>) {
+        let pair = |_| {
+            self.pairs.set(self.pairs.get() + 1);
+            PretendedPair(self.pairs.clone())
+        };
+        (reader.clone(), reader.queues.iter().map(pair).collect())
+    }
+
+    fn has_failed(_: &PretendedPair) -> bool {
+        false
+    }
+
+    fn regions(&self) -> BTreeMap<RegionId, Arc<dyn Memory>> {
+        self.regions.clone()
+    }
+
+    fn key(&self, rail: usize, _: &Arc<dyn Memory>) -> Option<u32> {
+        Some(rail as u32)
+    }
+}
