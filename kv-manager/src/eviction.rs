@@ -35,6 +35,9 @@ pub(crate) trait Eviction: Send {
     /// Number of blocks that are in.
     fn len(&self) -> u32;
 
+    /// Bytes that it takes for each block of the pool, about, at most.
+    fn block_bytes(&self) -> usize;
+
     /// The same order, on its own.
     fn boxed_clone(&self) -> Box<dyn Eviction>;
 }

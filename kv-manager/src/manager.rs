@@ -16,7 +16,7 @@ use crate::eviction;
 use crate::index::PrefixIndex;
 use crate::lease::{Lease, LeaseTable};
 use crate::pins::PinTable;
-use crate::pool::{GroupStats, Pool, Quota};
+use crate::pool::{GroupStats, Holders, Pool, Quota};
 use crate::sequence::{Copying, Sequence};
 use crate::tiers::{Shelves, Tier};
 use domain::handoff::OfferedGroup;
@@ -510,7 +510,7 @@ impl KvManager {
         self.pools[at(block.group)].tenant(block.block)
     }
 
-    /// Whether the block may be given up: it is cached, no live lease covers it and no pin names it.
+    /// Whether the block may be given up: it is cached, no live lease covers it, no pin names it and no tier reads it.
     pub fn is_evictable(&self, block: BlockRef) -> bool {
         self.pools[at(block.group)].is_evictable(block.block)
     }
@@ -529,19 +529,19 @@ impl KvManager {
 
     /// Asserts that blocks, sequences, leases and index agree in every detail. Takes time in proportion to the pools.
     pub fn check(&self) {
-        let mut holders: Vec<Vec<(u32, u32, Vec<LeaseId>)>> =
-            self.pools.iter().map(|pool| vec![(0, 0, Vec::new()); pool.total() as usize]).collect();
+        let mut holders: Vec<Vec<Holders>> =
+            self.pools.iter().map(|pool| vec![Holders::default(); pool.total() as usize]).collect();
         for (key, sequence) in &self.sequences {
             for (table, holders) in sequence.tables.iter().zip(&mut holders) {
                 assert_eq!(table.first + table.blocks.len() as u32, sequence.blocks, "{key}: tables end together");
-                table.blocks.iter().for_each(|block| holders[block.0 as usize].0 += 1);
+                table.blocks.iter().for_each(|block| holders[block.0 as usize].users += 1);
             }
             for copy in &sequence.copying {
-                holders[at(copy.source.group)][copy.source.block.0 as usize].1 += 1;
+                holders[at(copy.source.group)][copy.source.block.0 as usize].copies += 1;
             }
         }
         for block in self.tiers.values().flat_map(Shelves::written_from) {
-            holders[at(block.group)][block.block.0 as usize].1 += 1;
+            holders[at(block.group)][block.block.0 as usize].tiers += 1;
         }
         for (id, lease) in self.leases.iter() {
             for (block, generation) in &lease.blocks {
@@ -552,7 +552,7 @@ impl KvManager {
                     "{block:?} was reused under {id} of {}",
                     lease.key
                 );
-                holders[at(block.group)][block.block.0 as usize].2.push(id);
+                holders[at(block.group)][block.block.0 as usize].leases.push(id);
             }
         }
         self.pools.iter().zip(&holders).for_each(|(pool, holders)| pool.check(holders, &self.index, &self.pins));

@@ -18,9 +18,10 @@ pub(crate) enum State {
     Free,
     /// Taken, and not all of its positions are written.
     Filling,
-    /// All written, and a sequence uses it, or a reader does and no index knows it.
+    /// All written, and a sequence uses it, or a reader or a tier does and no index knows it.
     InUse,
-    /// All written and indexed, and no sequence uses it. May be evicted once no live lease covers it and no pin names it.
+    /// All written and indexed, and no sequence uses it. May be evicted once no live lease covers it, no pin names it and no
+    /// tier reads it.
     Cached,
 }
 
@@ -36,6 +37,10 @@ struct Block {
     users: u32,
     /// Copies that will still read it.
     holds: u32,
+    /// Tiers that read it, which is no use of it: it keeps its place among those that may be given up.
+    reads: u32,
+    /// It has such a place, and a tier reads it: its memory cannot be had yet.
+    lent: bool,
     /// Live leases that cover it: ids, so that an end that comes twice ends nothing else.
     leases: Vec<LeaseId>,
     /// All positions are written.
@@ -50,6 +55,19 @@ struct Block {
     pinned: bool,
 }
 
+/// Who holds a block.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub(crate) struct Holders {
+    /// Sequences.
+    pub(crate) users: u32,
+    /// Copies that will still read it.
+    pub(crate) copies: u32,
+    /// Tiers that read it.
+    pub(crate) tiers: u32,
+    /// Live leases, sorted.
+    pub(crate) leases: Vec<LeaseId>,
+}
+
 /// Counts of one group, in blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct GroupStats {
@@ -59,11 +77,11 @@ pub struct GroupStats {
     pub free: u32,
     /// Taken, not all positions written.
     pub filling: u32,
-    /// Full and used by a sequence, or by a reader alone where no index knows the block.
+    /// Full and used by a sequence, or by a reader or a tier alone where no index knows the block.
     pub in_use: u32,
     /// Full, indexed, used by no sequence.
     pub cached: u32,
-    /// Cached ones that no live lease covers and no pin names.
+    /// Cached ones that no live lease covers, no pin names and no tier reads.
     pub evictable: u32,
     /// Covered by a live lease, in whichever state.
     pub leased: u32,
@@ -105,8 +123,10 @@ pub(crate) struct Pool {
     group: GroupId,
     blocks: Vec<Block>,
     free: Vec<BlockId>,
-    /// Which blocks may be given up.
+    /// Which blocks may be given up, those among them that tiers read.
     order: Order,
+    /// How many tiers read of those.
+    lent: u32,
     /// There were more warm blocks than the high watermark allows, and are more than the low one does.
     cooling: bool,
     /// Blocks by [`State`], counted at every transition.
@@ -128,6 +148,8 @@ impl Pool {
             generation: Generation(0),
             users: 0,
             holds: 0,
+            reads: 0,
+            lent: false,
             leases: Vec::new(),
             full: false,
             hash: None,
@@ -140,6 +162,7 @@ impl Pool {
             blocks: (0..blocks).map(|_| block()).collect(),
             free: (0..blocks).rev().map(BlockId).collect(),
             order: Order::new(blocks, eviction, quota),
+            lent: 0,
             cooling: false,
             counts: [blocks, 0, 0, 0],
             leased: 0,
@@ -159,21 +182,26 @@ impl Pool {
 
     /// Blocks that can be had at once: free or evictable.
     pub(crate) fn available(&self) -> u32 {
-        self.free.len() as u32 + self.order.len()
+        self.free.len() as u32 + self.evictable()
+    }
+
+    /// Bytes that it takes to know how each block stands and which goes first, about, at most.
+    pub(crate) fn bytes(&self) -> usize {
+        self.blocks.len() * (size_of::<Block>() + size_of::<BlockId>() + self.order.block_bytes())
     }
 
     /// Takes a block for a sequence of the tenant, under a new generation; where none is free, one is given up: the one that a
-    /// quota names, or else the eviction policy. Panics where none is available.
+    /// quota names, or else the eviction policy. One that a tier reads is given up when it is its turn, but is free only
+    /// then when that has read it, so another one goes with it. Panics where none is available.
     pub(crate) fn allocate(&mut self, tenant: Tenant, index: &mut PrefixIndex) -> BlockId {
-        if self.free.is_empty() {
+        while self.free.is_empty() {
             let named = self.order.pop_by_quota(tenant);
             self.quota_evictions += u64::from(named.is_some());
-            if let Some(id) = named.or_else(|| self.order.pop()) {
-                self.give_up(id, index);
-                self.evictions += 1;
-            }
+            let id = named.or_else(|| self.order.pop()).expect("the caller saw that enough blocks are available");
+            self.give_up(id, index);
+            self.evictions += 1;
         }
-        let id = self.free.pop().expect("the caller saw that enough blocks are available");
+        let id = self.free.pop().expect("one is free now");
         self.order.take(id, tenant);
         let block = self.block(id);
         block.generation.0 += 1;
@@ -198,9 +226,9 @@ impl Pool {
         self.settle(id);
         // The block that the index has in this one's stead was used, so to say, along with it; otherwise it would go
         // before blocks that continue it.
-        if let Some(twin) = twin.filter(|&twin| self.is_evictable(twin)) {
+        if let Some(twin) = twin.filter(|&twin| self.is_idle(twin)) {
             self.order.warm(twin);
-            if self.is_evictable(twin) {
+            if self.is_idle(twin) {
                 self.order.exit(twin);
             }
             self.enter(twin);
@@ -210,11 +238,6 @@ impl Pool {
     /// A copy will read the block, whoever leaves it before.
     pub(crate) fn hold(&mut self, id: BlockId) {
         self.order.warm(id);
-        self.hold_cold(id);
-    }
-
-    /// A tier will read the block, which is no use of it.
-    pub(crate) fn hold_cold(&mut self, id: BlockId) {
         self.block(id).holds += 1;
         self.settle(id);
     }
@@ -224,6 +247,20 @@ impl Pool {
         let block = self.block(id);
         assert!(block.holds > 0, "no copy reads {id}");
         block.holds -= 1;
+        self.settle(id);
+    }
+
+    /// A tier will read the block, which is no use of it.
+    pub(crate) fn read(&mut self, id: BlockId) {
+        self.block(id).reads += 1;
+        self.settle(id);
+    }
+
+    /// The tier has read it, or never will.
+    pub(crate) fn was_read(&mut self, id: BlockId) {
+        let block = self.block(id);
+        assert!(block.reads > 0, "no tier reads {id}");
+        block.reads -= 1;
         self.settle(id);
     }
 
@@ -340,7 +377,7 @@ impl Pool {
 
     /// Whether the block is to be parked, and nothing reads it.
     pub(crate) fn may_depart(&self, id: BlockId) -> bool {
-        self.order.may_depart(id)
+        self.order.may_depart(id) && self.is_evictable(id)
     }
 
     /// The block, which may, leaves.
@@ -362,8 +399,13 @@ impl Pool {
     }
 
     /// Whether the block is cached, no live lease covers it and no pin names it.
-    pub(crate) fn is_evictable(&self, id: BlockId) -> bool {
+    pub(crate) fn is_idle(&self, id: BlockId) -> bool {
         self.order.contains(id)
+    }
+
+    /// Whether the block is idle and no tier reads it.
+    pub(crate) fn is_evictable(&self, id: BlockId) -> bool {
+        self.is_idle(id) && !self.blocks[id.0 as usize].lent
     }
 
     /// Live leases that cover the block.
@@ -401,7 +443,7 @@ impl Pool {
             filling,
             in_use,
             cached,
-            evictable: self.order.len(),
+            evictable: self.evictable(),
             cold: self.order.cold_blocks(),
             leased: self.leased,
             pinned: self.pinned,
@@ -429,9 +471,8 @@ impl Pool {
         );
     }
 
-    /// Asserts everything about the pool, block by block, given who holds what: `holders[b]` is the sequences,
-    /// the copies and the leases (sorted) that hold block `b`.
-    pub(crate) fn check(&self, holders: &[(u32, u32, Vec<LeaseId>)], index: &PrefixIndex, pins: &PinTable) {
+    /// Asserts everything about the pool, block by block, given who holds what: `holders[b]` block `b`.
+    pub(crate) fn check(&self, holders: &[Holders], index: &PrefixIndex, pins: &PinTable) {
         self.assert_conserved();
         let mut counts = [0; STATES];
         let mut is_free = vec![false; self.blocks.len()];
@@ -443,13 +484,14 @@ impl Pool {
             let id = BlockId(number as u32);
             let mut leases = block.leases.clone();
             leases.sort_unstable();
-            assert_eq!((block.users, block.holds, leases), holders[number], "holders of {id}");
+            let found = Holders { users: block.users, copies: block.holds, tiers: block.reads, leases };
+            assert_eq!(found, holders[number], "holders of {id}");
             let held = block.users + block.holds > 0;
             let named = block.indexed && block.hash.is_some_and(|hash| pins.names(self.group, hash));
             assert_eq!(block.pinned, named, "{id} and the pins");
             let idle = !held && block.leases.is_empty();
             let expected = match block {
-                Block { indexed: false, .. } if idle => State::Free,
+                Block { indexed: false, reads: 0, .. } if idle => State::Free,
                 Block { full: false, .. } => State::Filling,
                 Block { indexed: true, .. } if !held => State::Cached,
                 _ => State::InUse,
@@ -457,10 +499,11 @@ impl Pool {
             assert_eq!(block.state, expected, "state of {id}");
             assert_eq!(is_free[number], expected == State::Free, "{id} and the free list");
             assert_eq!(
-                self.is_evictable(id),
+                self.is_idle(id),
                 expected == State::Cached && idle && !block.pinned,
                 "{id} and the eviction policy"
             );
+            assert_eq!(block.lent, self.is_idle(id) && block.reads > 0, "{id} and the tiers");
             assert!(expected == State::Free || block.generation.0 > 0, "{id} was taken under no generation");
             if block.indexed {
                 let named = block.hash.and_then(|hash| index.get(self.group, hash));
@@ -476,7 +519,7 @@ impl Pool {
         assert_eq!(counts, self.counts, "blocks by state");
         assert_eq!(pinned, self.pinned, "pinned blocks");
         self.order.check();
-        assert_eq!((leased, evictable), (self.leased, self.order.len()), "leased and evictable blocks");
+        assert_eq!((leased, evictable), (self.leased, self.evictable()), "leased and evictable blocks");
         assert_eq!(indexed, index.len(self.group), "the index names only blocks that know of it");
     }
 
@@ -485,10 +528,15 @@ impl Pool {
     pub(crate) fn digest(&self, hasher: &mut impl std::hash::Hasher) {
         use std::hash::Hash;
         for (id, block) in (0..).map(BlockId).zip(&self.blocks) {
-            (block.state as u8, block.generation, block.users, block.holds, block.leases.len()).hash(hasher);
+            (block.state as u8, block.generation, block.users, block.holds, block.reads, block.leases.len())
+                .hash(hasher);
             (block.full, block.hash, block.indexed, self.is_evictable(id)).hash(hasher);
         }
         self.free.hash(hasher);
+    }
+
+    fn evictable(&self) -> u32 {
+        self.order.len() - self.lent
     }
 
     fn block(&mut self, id: BlockId) -> &mut Block {
@@ -514,7 +562,7 @@ impl Pool {
         let block = &mut self.blocks[id.0 as usize];
         let held = block.users + block.holds > 0;
         let leased = !block.leases.is_empty() && !planted::is(Bug::ReuseUnderLease);
-        let state = if !held && !leased && !block.indexed {
+        let state = if !held && block.reads == 0 && !leased && !block.indexed {
             State::Free
         } else if !block.full {
             State::Filling
@@ -524,8 +572,10 @@ impl Pool {
             State::Cached
         };
         let before = std::mem::replace(&mut block.state, state);
-        let evictable = state == State::Cached && !leased && !block.pinned;
-        match (self.order.contains(id), evictable) {
+        let idle = state == State::Cached && !leased && !block.pinned;
+        let lent = idle && block.reads > 0;
+        self.lent = self.lent + u32::from(lent) - u32::from(std::mem::replace(&mut block.lent, lent));
+        match (self.order.contains(id), idle) {
             (false, true) => self.enter(id),
             (true, false) => self.order.exit(id),
             _ => {}

@@ -46,7 +46,8 @@ impl Placement {
     /// Moves a request to another decode worker, if it decodes, has one choice left and somebody has room for it.
     pub(crate) fn move_away(&mut self, now: Time, request: RequestId, out: &mut Vec<Command>) {
         let Some(journey) = self.journeys.get_mut(&request) else { return };
-        let idle = journey.moving.is_none() && journey.before.is_none();
+        // A first token that is still to come would be nobody's once its worker is left behind.
+        let idle = journey.moving.is_none() && journey.before.is_none() && !journey.awaits_first();
         let Some(known) = journey.only_choice().filter(|_| idle && journey.attempt.decode_started) else { return };
         let giver = journey.attempt.decode;
         let refused: Vec<_> = journey.refused.iter().copied().chain([giver]).collect();

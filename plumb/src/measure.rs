@@ -158,6 +158,8 @@ impl Run<'_> {
         let (computed, _) = self.spread(computed, tokens, "computed")?;
         let (device, device_tokens) = self.spread(device, tokens, "device")?;
         let step = Spread::of(&steps);
+        // Where it is lost in the noise, it is no reason to ask for less than nothing.
+        let step_s = step.median.max(0.0);
         let bytes: usize = records.iter().map(|&(len, count)| len * count as usize).sum();
         let row = |place, first: Spread, tokens, goal: Option<f64>| Row {
             place,
@@ -193,8 +195,8 @@ impl Run<'_> {
             self.count_moves(Some(&server))?;
             let (came, least) = self.spread(samples, tokens, tier.name())?;
             let goal = match tier {
-                Tier::Host => Some(HOST_GOAL * memcpy.median + step.median),
-                Tier::Disk => Some(DISK_GOAL * Spread::of(&reads).median + step.median),
+                Tier::Host => Some(HOST_GOAL * memcpy.median + step_s),
+                Tier::Disk => Some(DISK_GOAL * Spread::of(&reads).median + step_s),
                 Tier::Neighbours | Tier::Object => None,
             };
             rows.push(row(tier.name(), came, least, goal));

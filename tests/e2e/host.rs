@@ -1,7 +1,7 @@
 //! The host tier, alone, above a disk, and shared by the workers of a host: what left the device comes back from memory, and the text
 //! is always that of a server without tiers.
 
-use crate::asks::{Said, check_all};
+use crate::asks::{Ask, Said, check_all};
 use crate::disk::{ASKS, BLOCK_TOKENS, LOADED_MIN, SMALL, TOKENS, asks, expected, fill, round};
 use crate::models::Folder;
 use crate::server::{Server, baton, drained, ended, until};
@@ -147,11 +147,18 @@ fn until_known(server: &Server) {
     until("others' blocks to be known", || (held() >= blocks).then_some(()));
 }
 
-/// Waits until it holds all blocks of the prompts in its own slab.
-fn until_held(server: &Server) {
+/// Asks for all prompts as [`round`] does, each when all blocks of those before it are held in the worker's own slab: what is given up
+/// before it is written is written no more.
+fn fill_memory(server: &Server, expected: &[Said]) -> u64 {
     let held = || server.metrics().sum("baton_tier_records", &[("tier", "host"), ("state", "held")]);
-    let blocks = f64::from(ASKS) * WHOLE as f64 / f64::from(BLOCK_TOKENS);
-    until("all blocks to be written", || (held() >= blocks).then_some(()));
+    let blocks = WHOLE as f64 / f64::from(BLOCK_TOKENS);
+    let ask = |(number, (ask, expected)): (u32, (&Ask, &Said))| {
+        let (said, cached) = ask.whole(server);
+        assert_eq!(&said, expected, "{ask:?}");
+        until("its blocks to be written", || (held() >= f64::from(number) * blocks).then_some(()));
+        cached
+    };
+    (1..).zip(asks().iter().zip(expected)).map(ask).sum()
 }
 
 fn slabs(folder: &str) -> Vec<PathBuf> {
@@ -168,8 +175,7 @@ fn workers_of_a_host_read_each_other_dead_or_alive() {
     let (expected, folder) = (expected(&["--prefill", "0"]), Folder::in_memory("slabs"));
     let folder = folder.path("slabs");
     let first = neighbour(&folder);
-    assert_eq!(round(&first, &expected), 0);
-    until_held(&first);
+    assert_eq!(fill_memory(&first, &expected), 0);
     let (mut second, mut third) = (neighbour(&folder), neighbour(&folder));
     until_known(&second);
     until_known(&third);
@@ -211,14 +217,12 @@ fn a_restart_finds_what_it_held_and_flipped_bytes_are_not_used() {
     let (expected, folder) = (expected(&["--prefill", "0"]), Folder::in_memory("restart"));
     let folder = folder.path("slabs");
     let server = neighbour(&folder);
-    round(&server, &expected);
-    until_held(&server);
+    fill_memory(&server, &expected);
     drop(server);
     let server = neighbour(&folder);
     until_known(&server);
     assert_eq!(slabs_of(&server, "adopted"), 1.0);
-    assert!(round(&server, &expected) >= LOADED_MIN, "a restart lost what was in memory");
-    until_held(&server);
+    assert!(fill_memory(&server, &expected) >= LOADED_MIN, "a restart lost what was in memory");
     drop(server);
 
     // A bit in every page behind the heads is another: nothing of it is used.

@@ -12,7 +12,7 @@ const OTHER: WorkerId = WorkerId(3);
 /// Two decode workers, slow enough to be caught in the middle.
 fn cluster(options: Options) -> Cluster {
     let cluster = Cluster::new(&Options { pairs: 2, ..options });
-    cluster.decode_knobs.layer_us.store(300, Ordering::Relaxed);
+    cluster.decode_knobs.layer_us.store(1_000, Ordering::Relaxed);
     cluster
 }
 

@@ -73,16 +73,16 @@ fn an_offer_that_comes_before_its_submit_is_taken() {
 
 #[test]
 fn an_early_offer_that_came_twice_is_read_once() {
-    let mut cluster = Cluster::new(&Options { handoff_wait: Duration::from_millis(1000), ..options(None) });
+    let mut cluster = Cluster::new(&Options { handoff_wait: Duration::from_secs(8), ..options(None) });
     let mut owner = Peer::enter(&cluster.hub, &cluster.layout, STRANGER, 1);
     let request = Asked::new(1, prompt(20, 1), 5);
     let offer = Peer::offer(&cluster.layout, &request, 1);
     owner.say(DECODE, None, PeerBody::Offer(offer.clone()));
     owner.say(DECODE, None, PeerBody::Offer(offer));
-    cluster.during(Duration::from_millis(500));
+    cluster.during(Duration::from_secs(4));
     cluster.submit(DECODE, &request, Part::Decode { prefill: STRANGER });
     // The copy's time ends while the fetch still waits for its prompt.
-    assert!(owner.hears_nothing(Duration::from_millis(700)));
+    assert!(owner.hears_nothing(Duration::from_secs(5)));
     owner.say(DECODE, None, complete());
     assert_eq!(owner.hear(), PeerBody::Release { lease: LEASE });
     owner.say(DECODE, None, released(false));
@@ -223,7 +223,7 @@ fn a_release_of_an_earlier_life_is_answered_invalid() {
 fn a_lease_that_nobody_renews_frees_the_blocks() {
     let mut cluster = Cluster::new(&options(None));
     let reader = Peer::enter(&cluster.hub, &cluster.layout, STRANGER, 1);
-    let lease = Duration::from_secs(1);
+    let lease = Duration::from_secs(3);
     let request = Asked { lease, ..Asked::new(1, prompt(30, 1), 10) };
     cluster.submit(PREFILL, &request, Part::Prefill { decode: STRANGER });
     let PeerBody::Offer(offer) = reader.hear() else { panic!("the offer comes first") };
@@ -293,6 +293,7 @@ fn a_prefill_worker_that_restarts_is_used_again() {
     cluster.hand_off(&request);
     // In the midst of its steps, and of reads that wait for them.
     cluster.during(Duration::from_millis(150));
+    cluster.end(PREFILL);
     cluster.prefill_knobs.layer_us.store(0, Ordering::Relaxed);
     let (knobs, layout) = (cluster.prefill_knobs.clone(), cluster.layout.clone());
     cluster.start(PREFILL, Incarnation(2), device(layout, options(None).limits(PREFILL), knobs));

@@ -14,7 +14,7 @@ const BLOCK: u32 = 16;
 /// Output tokens of each request.
 const OUTPUT: u32 = 24;
 /// Tokens of a sequence that is to move while it runs, however late the test is in seeing it run.
-const LONG: u32 = 12 * OUTPUT;
+const LONG: u32 = 48 * OUTPUT;
 
 struct Model {
     weights: Arc<CpuModel>,

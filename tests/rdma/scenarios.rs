@@ -118,7 +118,7 @@ fn a_device_fails_and_comes_back() {
         reader.check(LEN, &[(0, 0)]);
     }
     let faults = reader.agent.counts().rails_put_aside;
-    assert_eq!(faults.iter().map(|(_, count)| count).sum::<u64>(), 1, "{faults:?}");
+    assert!(faults.iter().map(|(_, count)| count).sum::<u64>() >= 1, "{faults:?}");
     reader.check(LEN, &[(0, 0)]);
     comes_back(&reader, set);
 }
@@ -129,7 +129,7 @@ fn comes_back(reader: &Reader, set: impl Fn(&str)) {
     while reader.rails() != (RailCounts { up: 2, aside: 0 }) {
         reader.check(LEN / 8, &[(0, 0)]);
     }
-    assert_eq!(reader.agent.counts().rails_returned, 1);
+    assert!(reader.agent.counts().rails_returned >= 1);
     reader.check(LEN, &[(0, 0)]);
 }
 

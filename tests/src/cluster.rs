@@ -440,7 +440,7 @@ impl Asked {
             tenant: String::new(),
             params: SamplingParams { max_tokens, temperature: 0.0, ..SamplingParams::default() },
             seed: 99,
-            lease: Duration::from_secs(5),
+            lease: Duration::from_secs(20),
             deadline: Duration::from_secs(120),
             holder: None,
         }

@@ -6,21 +6,22 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// A thread that can be waited for with a bound.
-pub(crate) struct BoundedThread {
+#[derive(Debug)]
+pub struct BoundedThread {
     thread: JoinHandle<()>,
     over: Arc<Over>,
 }
 
 /// Why a thread was not joined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Unjoined {
+pub enum Unjoined {
     /// It panicked.
     Panicked,
     /// It has not ended. It goes on by itself.
     Late,
 }
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Over {
     is: Mutex<bool>,
     told: Condvar,
@@ -37,8 +38,8 @@ impl Drop for Tells {
 }
 
 impl BoundedThread {
-    /// Errors: of the system.
-    pub(crate) fn spawn(name: String, body: impl FnOnce() + Send + 'static) -> io::Result<Self> {
+    /// Starts it. Errors: of the system.
+    pub fn spawn(name: String, body: impl FnOnce() + Send + 'static) -> io::Result<Self> {
         let over = Arc::<Over>::default();
         let tells = Tells(over.clone());
         let body = move || {
@@ -49,8 +50,8 @@ impl BoundedThread {
         Ok(Self { thread, over })
     }
 
-    /// Waits for its end, for `at_most`.
-    pub(crate) fn join(self, at_most: Duration) -> Result<(), Unjoined> {
+    /// Waits for its end, for `at_most`. Errors: it panicked, or goes on.
+    pub fn join(self, at_most: Duration) -> Result<(), Unjoined> {
         let is_over = self.over.is.lock().unwrap_or_else(PoisonError::into_inner);
         let waited = self.over.told.wait_timeout_while(is_over, at_most, |is_over| !*is_over);
         let is_over = *waited.unwrap_or_else(PoisonError::into_inner).0;

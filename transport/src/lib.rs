@@ -60,6 +60,7 @@ mod wake;
 mod watch;
 
 pub use agent::Agent;
+pub use bounded_thread::{BoundedThread, Unjoined};
 pub use checksum::checksum;
 pub use config::{AgentConfig, ListenConfig, RdmaConfig, TcpConfig};
 pub use copy::copy_racing_cached;

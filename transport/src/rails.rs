@@ -31,6 +31,8 @@ const SLOW_SHARE: f64 = 0.25;
 const RETURN_SHARE: f64 = 0.5;
 /// A rail by which nothing comes for so long, while others bring what is asked of them, is put aside.
 const SILENT_MAX: Duration = Duration::from_secs(1);
+/// Who is to judge and comes later than by so much stood still. Less than what makes a rail silent among others.
+const STOOD_STILL: Duration = Duration::from_millis(400);
 /// A rail that was put aside is tried again after so long; each time that it is put aside again doubles it.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
@@ -274,9 +276,19 @@ impl Rails {
         self.say(|pace, due| pace.due(due, now));
     }
 
-    /// Judges the rails, if it is time to: one that has to be put aside, and why. Whoever asks puts it aside and asks again.
+    /// Judges the rails, if it is time to: one that has to be put aside, and why. Whoever asks puts it aside and asks again. Who
+    /// asks so late that it must have stood still itself heard nothing of any rail meanwhile, and none is blamed for that.
     pub(crate) fn judge(&mut self, now: Instant) -> Option<(usize, RailFault)> {
         if now < self.judged_at || self.up() < 2 {
+            return None;
+        }
+        let late = now - self.judged_at;
+        if late >= STOOD_STILL {
+            for rail in &mut self.rails {
+                rail.heard = (rail.heard + late).min(now);
+                rail.busy_since = rail.busy_since.map(|_| now);
+            }
+            self.judged_at = now + JUDGED_EVERY;
             return None;
         }
         self.rails.iter_mut().for_each(|rail| rail.measure(now));

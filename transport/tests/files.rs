@@ -322,8 +322,12 @@ fn cancelled_transfers_end_once_and_a_mover_ends_with_its_transfers() {
         let bench = Bench::new(io_uring, 2, 16, UNITS);
         let copies: Vec<_> = (0..UNITS).map(|unit| (unit, UNITS - 1 - unit)).collect();
         let long = || bench.batch(Direction::Write, 1, &copies);
-        let mut open: Vec<_> = (0..POSTED_MAX).map(|_| bench.post(vec![long()])).collect();
-        let more = bench.mover.prepare(vec![long()]).expect("it is sound");
+        // All are prepared before the first one could end.
+        let prepare = || bench.mover.prepare(vec![long()]).expect("it is sound");
+        let more = prepare();
+        let prepared: Vec<_> = (0..POSTED_MAX).map(|_| prepare()).collect();
+        let post = |prepared| bench.mover.post(prepared).expect("there is room");
+        let mut open: Vec<_> = prepared.iter().map(post).collect();
         assert_eq!(bench.mover.post(&more), Err(PostError::Full(POSTED_MAX)));
         bench.mover.cancel(TransferId(u64::MAX));
         open.iter().for_each(|id| bench.mover.cancel(*id));

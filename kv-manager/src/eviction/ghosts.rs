@@ -18,6 +18,10 @@ pub(super) struct Ghosts {
 }
 
 impl Ghosts {
+    /// Bytes that each of them takes, in a map that is half full.
+    pub(super) const GHOST_BYTES: usize =
+        2 * size_of::<(BlockHash, u32)>() + size_of::<BlockHash>() + Queue::SLOT_BYTES + size_of::<u32>();
+
     /// Room for `ghosts_max` identities.
     pub(super) fn new(ghosts_max: u32) -> Self {
         Self {

@@ -39,6 +39,10 @@ impl Eviction for Lru {
         self.queue.len()
     }
 
+    fn block_bytes(&self) -> usize {
+        Queue::SLOT_BYTES
+    }
+
     fn boxed_clone(&self) -> Box<dyn Eviction> {
         Box::new(self.clone())
     }

@@ -112,6 +112,10 @@ impl Eviction for S3Fifo {
         self.small.len() + self.main.len()
     }
 
+    fn block_bytes(&self) -> usize {
+        size_of::<Node>() + 2 * Queue::SLOT_BYTES + Ghosts::GHOST_BYTES
+    }
+
     fn boxed_clone(&self) -> Box<dyn Eviction> {
         Box::new(self.clone())
     }

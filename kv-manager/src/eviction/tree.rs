@@ -117,6 +117,12 @@ impl Eviction for Tree {
         self.len
     }
 
+    fn block_bytes(&self) -> usize {
+        // Two identities for each block, in a map that is half full, and a leaf in a tree that is.
+        let (entry, leaf) = (size_of::<(BlockHash, Entry)>(), size_of::<(u64, BlockId)>());
+        size_of::<Option<Node>>() + 2 * 2 * entry + 2 * leaf
+    }
+
     fn boxed_clone(&self) -> Box<dyn Eviction> {
         Box::new(self.clone())
     }

@@ -32,7 +32,7 @@ impl KvManager {
         for group in self.groups() {
             // The tail first, as when a sequence closes.
             for &hash in chain.iter().rev() {
-                let block = self.index.get(group, hash).filter(|&block| self.pools[at(group)].is_evictable(block));
+                let block = self.index.get(group, hash).filter(|&block| self.pools[at(group)].is_idle(block));
                 parked += u32::from(block.is_some_and(|block| self.park_block(tier, group, block)));
             }
         }

@@ -55,7 +55,8 @@ impl KvManager {
         self.tiers.iter().flat_map(|(&tier, shelves)| shelves.held().map(move |(group, held)| (tier, group, held)))
     }
 
-    /// The next record to write, if another may be under way. Its block stays as it is until [`wrote`](Self::wrote).
+    /// The next record to write, if another may be under way. Its block stays as it is until [`wrote`](Self::wrote), even
+    /// where it is given up before.
     pub fn next_write(&mut self) -> Option<TierWrite> {
         self.cool();
         let (pools, index) = (&self.pools, &self.index);
@@ -68,7 +69,7 @@ impl KvManager {
             let TierRecord { slot, hash, tenant } = record;
             Some(TierWrite { place: Place { tier, slot }, block, hash, tenant })
         })?;
-        self.pools[at(write.block.group)].hold_cold(write.block.block);
+        self.pools[at(write.block.group)].read(write.block.block);
         self.assert_conserved();
         Some(write)
     }
@@ -93,7 +94,7 @@ impl KvManager {
     pub fn wrote(&mut self, Place { tier, slot }: Place, end: WriteEnd) {
         let shelves = self.tiers.get_mut(&tier).expect("there is the tier, for it was written to");
         let BlockRef { group, block } = shelves.wrote(slot, end);
-        self.pools[at(group)].release(block);
+        self.pools[at(group)].was_read(block);
         self.depart(group, block);
         self.assert_conserved();
     }

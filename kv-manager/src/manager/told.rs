@@ -5,6 +5,7 @@
 
 use super::KvManager;
 use crate::index::PrefixIndex;
+use crate::pool::Pool;
 use crate::tiers::{Shelves, Tier};
 use domain::{BlockHash, GroupId};
 use std::collections::BTreeMap;
@@ -91,9 +92,9 @@ impl KvManager {
         self.told_again.reverse();
     }
 
-    /// Bytes that are needed to know what the device holds, and for what is still to be told again of tiers, about.
+    /// Bytes that are needed to know what the device holds and what goes first, and for what is still to be told again of tiers, about.
     pub fn index_bytes(&self) -> u64 {
-        (self.index.bytes() + size_of_val(&self.told_again[..])) as u64
+        (self.pool_bytes() + self.index.bytes() + size_of_val(&self.told_again[..])) as u64
     }
 
     /// What that may become.
@@ -101,7 +102,11 @@ impl KvManager {
         let blocks: usize = self.pools.iter().map(|pool| pool.total() as usize).sum();
         let own = OWN.iter().filter_map(|(tier, _)| self.tiers.get(tier));
         let told: usize = own.map(|shelves| shelves.stats().total as usize).sum();
-        (PrefixIndex::bytes_max(blocks) + size_of::<BlockHash>() * told.min(TOLD_AGAIN_MAX)) as u64
+        (self.pool_bytes() + PrefixIndex::bytes_max(blocks) + size_of::<BlockHash>() * told.min(TOLD_AGAIN_MAX)) as u64
+    }
+
+    fn pool_bytes(&self) -> usize {
+        self.pools.iter().map(Pool::bytes).sum()
     }
 
     /// Where all groups that count have the identity.

@@ -32,7 +32,7 @@ pub(super) struct Order {
     policy: Box<dyn Eviction>,
     /// Cold blocks that may be given up.
     cold: Queue,
-    /// Cold blocks, those among them that are being written.
+    /// Cold blocks, those among them that may not be given up.
     cold_blocks: u32,
     /// Blocks that may be given up and are not on their way to be parked, the one that may be for longest at the old end.
     idle: Queue,
@@ -65,6 +65,11 @@ impl Order {
         self.policy.len() + self.cold.len()
     }
 
+    /// Bytes that it takes for each block of the pool, about, at most.
+    pub(super) fn block_bytes(&self) -> usize {
+        size_of::<Standing>() + self.policy.block_bytes() + 2 * Queue::SLOT_BYTES + Tenants::SLOT_BYTES
+    }
+
     /// Whether the block may be given up.
     pub(super) fn contains(&self, id: BlockId) -> bool {
         self.standings[id.0 as usize].inside
@@ -75,7 +80,7 @@ impl Order {
         self.standings[id.0 as usize].cold
     }
 
-    /// Cold blocks, those among them that may not be given up because they are being written.
+    /// Cold blocks, those among them that may not be given up.
     pub(super) fn cold_blocks(&self) -> u32 {
         self.cold_blocks
     }

@@ -179,7 +179,7 @@ async fn failures_are_told_apart() {
         }
     };
     let settings =
-        Settings { arrivals: Arrivals::Closed { concurrency: 1 }, timeout: Duration::from_secs(2), ..settings(10) };
+        Settings { arrivals: Arrivals::Closed { concurrency: 1 }, timeout: Duration::from_secs(6), ..settings(10) };
     let (report, records, _) = run(settings, reply).await;
     let kinds: Vec<String> =
         records.iter().map(|record| record.failure.as_ref().map_or("none".to_owned(), Failure::kind)).collect();
@@ -326,7 +326,7 @@ async fn time_and_users_end_a_run() {
 
 #[tokio::test]
 async fn a_page_shows_the_run() {
-    let slo = Some("ttft=1s,e2e=10s".parse().expect("limits"));
+    let slo = Some("ttft=100s,e2e=100s".parse().expect("limits"));
     let (report, records, _) = run(Settings { slo, ..settings(30) }, |body, _| right(body)).await;
     assert_eq!(report.goodput.as_ref().map(|goodput| goodput.share), Some(1.0));
     let page = load::page::html(&report, &records);

@@ -361,6 +361,14 @@ fn what_could_not_move_when_its_worker_began_to_drain_moves_later() {
     check(&bench, "");
     bench.tokens(P1, 1, 0, &[5]);
     check(&bench, "c0[0]=5, c0[1]=6, w12 take over from w11 e2+2, w11 hand e1 over to w12 as e2 +2");
+
+    // The same where its worker drains after it has said a token.
+    let mut bench = begun(&[P1, D1, D2]);
+    bench.tokens(D1, 1, 1, &[6]);
+    draining(&mut bench, D1);
+    check(&bench, "");
+    bench.tokens(P1, 1, 0, &[5]);
+    check(&bench, "c0[0]=5, c0[1]=6, w12 take over from w11 e2+2, w11 hand e1 over to w12 as e2 +2");
 }
 
 #[test]

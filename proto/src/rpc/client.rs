@@ -84,7 +84,10 @@ mod tests {
 
     #[tokio::test]
     async fn an_address_that_leads_nowhere_hides_no_other() {
-        let closed = TcpListener::bind("127.0.0.1:0").and_then(|gone| gone.local_addr()).expect("loopback is there");
+        // Nobody listens there, and nobody else can have the port.
+        let held = TcpSocket::new_v4().expect("there are sockets");
+        held.bind("127.0.0.1:0".parse().expect("it is an address")).expect("loopback is there");
+        let closed = held.local_addr().expect("it is bound");
         // Nobody takes in who connects, and there is room for few: the system answers no others.
         let full = TcpSocket::new_v4().expect("there are sockets");
         full.bind("127.0.0.2:0".parse().expect("it is an address")).expect("loopback is there");

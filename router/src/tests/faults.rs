@@ -1,5 +1,6 @@
 //! Clients that leave or dawdle, workers that fail, limits that are reached.
 
+use super::http::Http;
 use super::world::{World, tokens};
 use domain::session::{Failure, FromWorker};
 use domain::{End, Ender};
@@ -62,29 +63,9 @@ async fn a_client_may_hang_up_at_any_moment() {
 
 #[tokio::test]
 async fn a_client_that_does_not_read_fills_its_own_buffer_and_is_ended() {
-    let mut world = World::with(1, |config| config.write_wait = Duration::from_millis(200)).await;
-    let mut slow = world.client().await;
-    slow.post(
-        CHAT,
-        &json!({
-            "model": "tiny-rust", "stream": true, "max_tokens": 400, "logprobs": true, "top_logprobs": 20,
-            "messages": [{ "role": "user", "content": "Hi" }],
-        }),
-    )
-    .await;
-    let submit = world.workers[0].submit().await;
-    // Rows that make events of some kilobytes, more than the buffers of the kernel hold; none is read.
-    let mut index = 0;
-    let cancel = loop {
-        let mut row = super::world::row(&submit, 0, index, 70);
-        let top = (0..2000).map(|token| (token, -1.0)).collect();
-        row.logprobs = Some(domain::plan::TokenLogprobs { logprob: -1.0, top });
-        world.workers[0].row(row).await;
-        index += 1;
-        if index == 400 {
-            break world.workers[0].next().await;
-        }
-    };
+    let mut world = World::new().await;
+    let mut slow = asked_for_much(&mut world).await;
+    let cancel = world.workers[0].next().await;
     assert!(matches!(cancel, domain::session::ToWorker::Cancel { choice: None, .. }), "{cancel:?}");
     // Another client is served as ever.
     let mut http = world.client().await;
@@ -93,7 +74,7 @@ async fn a_client_that_does_not_read_fills_its_own_buffer_and_is_ended() {
     world.workers[0].make(&submit, 0, &tokens("A rule"), End::stop()).await;
     assert_eq!(http.json().await.1["choices"][0]["message"]["content"], "A rule");
     world.until("the slow one is counted", "/metrics", |_, text| text.contains("outcome=\"us\"} 1")).await;
-    // It has learned nothing of [DONE]: its connection was closed, since it took nothing.
+    // What it reads at last ends without [DONE].
     slow.head().await;
     let events = tokio::time::timeout(super::http::PATIENCE, async {
         let mut events = 0;
@@ -103,7 +84,44 @@ async fn a_client_that_does_not_read_fills_its_own_buffer_and_is_ended() {
         }
         events
     });
-    assert!(events.await.is_ok_and(|events| events < 400));
+    assert!(events.await.is_ok_and(|events| events < ROWS));
+}
+
+#[tokio::test]
+async fn a_client_that_takes_nothing_for_too_long_is_cut_off() {
+    let mut world = World::with(1, |config| {
+        (config.write_wait, config.stream_buffer) = (Duration::from_millis(50), ROWS as usize + 1);
+    })
+    .await;
+    let _slow = asked_for_much(&mut world).await;
+    let cancel = world.workers[0].next().await;
+    assert!(matches!(cancel, domain::session::ToWorker::Cancel { choice: None, .. }), "{cancel:?}");
+    world.until("it is gone", "/metrics", |_, text| text.contains("outcome=\"client\"} 1")).await;
+}
+
+/// Rows of an answer that is more than the buffers of the kernel hold.
+const ROWS: u32 = 400;
+
+/// A client that asked, and to which an answer is sent of which it reads nothing yet.
+async fn asked_for_much(world: &mut World) -> Http {
+    let mut slow = world.client().await;
+    slow.post(
+        CHAT,
+        &json!({
+            "model": "tiny-rust", "stream": true, "max_tokens": ROWS, "logprobs": true, "top_logprobs": 20,
+            "messages": [{ "role": "user", "content": "Hi" }],
+        }),
+    )
+    .await;
+    let submit = world.workers[0].submit().await;
+    // Each makes an event of some kilobytes.
+    for index in 0..ROWS {
+        let mut row = super::world::row(&submit, 0, index, 70);
+        let top = (0..2000).map(|token| (token, -1.0)).collect();
+        row.logprobs = Some(domain::plan::TokenLogprobs { logprob: -1.0, top });
+        world.workers[0].row(row).await;
+    }
+    slow
 }
 
 #[tokio::test]

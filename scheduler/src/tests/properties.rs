@@ -165,7 +165,7 @@ fn check(run: Run) {
     };
     // Each step computes or samples something, unless leases hold the memory for a cycle; so a run ends in about as
     // many steps as it has tokens, times how often they are computed again.
-    let steps_max = 100 + 40 * run.stories.iter().map(|story| story.prompt + story.out).sum::<u32>();
+    let steps_max = 300 + 40 * run.stories.iter().map(|story| story.prompt + story.out).sum::<u32>();
     for step in 0..steps_max {
         let used: u32 = kv.open.values().sum();
         // Leases end for good after a while.

@@ -159,8 +159,13 @@ impl Process {
 
     /// Starts it again, unarmed.
     pub(super) fn restart(&mut self) {
+        self.restart_armed(None);
+    }
+
+    /// Starts it again.
+    pub(super) fn restart_armed(&mut self, armed: Option<(Step, Action)>) {
         self.kill();
-        self.child = spawn(&self.seat, None);
+        self.child = spawn(&self.seat, armed);
         self.attend();
     }
 

@@ -36,9 +36,12 @@ fn local(device: &str, questions: &[Question]) {
     }
 }
 
+/// No one is replaced here: a machine that stands still for a moment is no reason to give up its only worker.
+const PATIENT: &str = "session.silence_ms=15000";
+
 /// From a prefill worker to a decode worker, as two processes.
 fn handed_off(device: &str, lane: &str, questions: &[Question]) {
-    let mut fleet = Fleet::start([1, 1, 1], &[device, &format!("transport.lanes={lane}")], None);
+    let mut fleet = Fleet::start([1, 1, 1], &[device, &format!("transport.lanes={lane}"), PATIENT], None);
     check_all(fleet.routers[0].seat.http, questions);
     fleet.at_rest("");
     went_over(&mut fleet, "decode-1", lane);
@@ -46,7 +49,7 @@ fn handed_off(device: &str, lane: &str, questions: &[Question]) {
 
 /// From one decode worker to another while it is made.
 fn moved(device: &str, lane: &str, questions: &[Question]) {
-    let mut fleet = Fleet::start([1, 0, 2], &[device, &format!("transport.lanes={lane}")], None);
+    let mut fleet = Fleet::start([1, 0, 2], &[device, &format!("transport.lanes={lane}"), PATIENT], None);
     let router = fleet.routers[0].seat.http;
     check_answers(questions, &ask_all(router, questions, || fleet.process("decode-1").signal("TERM")));
     assert_eq!(fleet.process("decode-1").ended().code(), Some(0), "a worker that drained ends");

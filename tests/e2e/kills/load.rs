@@ -40,7 +40,9 @@ pub(super) fn questions(device: &str) -> Vec<Question> {
 
 /// Questions whose answers take a while, with one choice each, so that they can move.
 pub(super) fn long_questions(device: &str) -> Vec<Question> {
-    ask_undisturbed(device, (0..8).map(|at| (at + 100, 20 + at * 30, 150 + at * 10, 1)))
+    // A step of the CPU engine takes far less time than one of the simulated device.
+    let tokens = if device == "cpu" { 900 } else { 150 };
+    ask_undisturbed(device, (0..8).map(|at| (at + 100, 20 + at * 30, tokens + at * 10, 1)))
 }
 
 /// Conversations, answered by an undisturbed monolithic service: for each turn a question of each of them, which repeats all that was

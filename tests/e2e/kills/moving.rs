@@ -45,7 +45,7 @@ fn check_step(questions: &[Question], victim: &str, step: Step, action: Action) 
         let fell = fleet.process(victim).has_fallen();
         if !fell {
             assert_eq!(fleet.process("decode-1").ended().code(), Some(0), "a worker that drained ends");
-            fleet.process("decode-1").restart();
+            fleet.process("decode-1").restart_armed((victim == "decode-1").then_some((step, action)));
             fleet.complete();
         }
         fell

@@ -110,12 +110,12 @@ fn liar(listener: &UnixListener) {
 
 #[test]
 fn a_region_is_told_of_once() {
-    let name = "baton-test-of-a-liar";
-    let address = std::os::unix::net::SocketAddr::from_abstract_name(name).expect("it is a name");
+    let name = format!("baton-test-of-a-liar-{}", std::process::id());
+    let address = std::os::unix::net::SocketAddr::from_abstract_name(&name).expect("it is a name");
     let listener = UnixListener::bind_addr(&address).expect("the name is free");
     let liar = std::thread::spawn(move || liar(&listener));
     let reader = end(1);
-    let address = PeerAddress { unix: name.to_owned(), ..PeerAddress::default() };
+    let address = PeerAddress { unix: name, ..PeerAddress::default() };
     let (id, incarnation, name, role) = (OWNER, Incarnation(1), "liar".to_owned(), Role::Prefill);
     reader.agent.introduce(PeerInfo { id, incarnation, name, role, address });
     reader.agent.connect(OWNER);

@@ -14,7 +14,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::{AbortHandle, Id, JoinSet};
 
 /// How long a mover that ends waits for the store to throw away what it got of uploads that were not finished.
-const LAST_WORDS_MAX: Duration = Duration::from_secs(2);
+const LAST_WORDS_MAX: Duration = Duration::from_secs(5);
 
 /// What the mover asks of its thread. Its end is the end of the channel.
 pub(super) enum Order {

@@ -141,6 +141,21 @@ fn a_rail_by_which_nothing_comes_is_silent_if_others_bring_something() {
 }
 
 #[test]
+fn who_stood_still_blames_no_rail() {
+    let mut world = world(&[FAST, FAST]);
+    world.load(Duration::from_secs(1));
+    for standstill in [SILENT_MAX / 2, SILENT_MAX, 5 * SILENT_MAX] {
+        // Bytes are on their way by both, and the first to be looked at afterwards has brought some.
+        while world.outstanding() < 16 * BUCKET && world.ask(BUCKET) {}
+        world.now += standstill;
+        let bytes = world.asked[0].pop_front().expect("it was asked for some");
+        world.rails.brought(0, bytes, world.now);
+        world.load(Duration::from_millis(500));
+        assert!(world.aside.is_empty(), "{standstill:?}: {:?}", world.aside);
+    }
+}
+
+#[test]
 fn pauses_double_and_a_link_without_rails_is_lost() {
     let mut world = world(&[FAST]);
     world.speeds[0] = 0.0;

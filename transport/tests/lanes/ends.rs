@@ -18,6 +18,8 @@ use transport::{
 pub(crate) const PATIENCE: Duration = Duration::from_secs(if cfg!(feature = "rdma") { 150 } else { 20 });
 /// Long enough to see what should not happen.
 pub(crate) const MOMENT: Duration = Duration::from_millis(30);
+/// How often a connection is tried that fails for want of an answer in time.
+const CONNECTED_TRIES: u32 = 5;
 pub(crate) const OWNER: WorkerId = WorkerId(0);
 pub(crate) const READER: WorkerId = WorkerId(1);
 pub(crate) const REGION: RegionId = RegionId(0);
@@ -197,11 +199,16 @@ impl End {
 
     /// Connects and waits until it is. The lane.
     pub(crate) fn connect(&self, peer: WorkerId) -> Lane {
-        self.agent.connect(peer);
-        match self.event() {
-            AgentEvent::Connected { peer: connected, status } if connected == peer => status.lane,
-            other => panic!("unexpected {other:?}"),
+        for _ in 0..CONNECTED_TRIES {
+            self.agent.connect(peer);
+            match self.event() {
+                AgentEvent::Connected { peer: connected, status } if connected == peer => return status.lane,
+                // The machine may have stood still for longer than an answer may take.
+                AgentEvent::Lost { peer: lost, reason } if lost == peer && reason.contains("timed out") => {}
+                other => panic!("unexpected {other:?}"),
+            }
         }
+        panic!("{peer} never answers in time")
     }
 
     pub(crate) fn event(&self) -> AgentEvent {
@@ -239,7 +246,11 @@ impl End {
     }
 
     pub(crate) fn hears_nothing(&self) {
-        if let Ok(event) = self.events.recv_timeout(MOMENT) {
+        self.hears_nothing_for(MOMENT);
+    }
+
+    pub(crate) fn hears_nothing_for(&self, time: Duration) {
+        if let Ok(event) = self.events.recv_timeout(time) {
             panic!("unexpected {event:?}");
         }
     }

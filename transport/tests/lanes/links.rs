@@ -148,11 +148,10 @@ fn a_lane_that_becomes_slow_gives_way_to_another() {
     assert_eq!(reader.connect(OWNER), Lane::Tcp);
     let prepared = reader.agent.prepare(OWNER, vec![batch(LEN, 0, &[(0, 0)])]).expect("it is sound");
     // Enough for the agent to know what the lane does.
-    for _ in 0..24 {
+    for _ in 0..12 {
         reader.agent.post(&prepared).expect("there is room");
         assert!(reader.ended().result.is_ok());
     }
-    assert_eq!(reader.agent.counts().slow, 0);
 
     reader.agent.introduce(owner.info.clone());
     cable.set_speed(5 << 20);
@@ -168,7 +167,8 @@ fn a_lane_that_becomes_slow_gives_way_to_another() {
             other => panic!("{other:?}"),
         }
     };
-    assert_eq!((status.lane, reader.agent.counts().slow), (Lane::Shm, 1));
+    assert_eq!(status.lane, Lane::Shm);
+    assert!(reader.agent.counts().slow >= 1);
 }
 
 #[test]
@@ -311,23 +311,24 @@ fn who_is_not_there_yet_is_found_when_it_is() {
 fn a_peer_that_was_forgotten_while_it_was_connected_can_be_connected_again() {
     let Pair { owner, reader } = two(|_| (), |_| ());
     drop(owner);
-    reader.agent.connect(OWNER);
-    reader.lost(OWNER);
-    // It waits for its time to be tried again.
+    // It waits for its time to be tried again, each time for longer.
+    const FAILED: u64 = 5;
+    for _ in 0..FAILED {
+        reader.agent.connect(OWNER);
+        reader.lost(OWNER);
+    }
     reader.agent.send(OWNER, b"before".to_vec()).expect("it waits");
     reader.agent.forget(OWNER);
     assert_eq!(reader.lost(OWNER), "this agent forgot it");
     // That time comes, and nobody is tried.
-    for _ in 0..3 {
-        reader.hears_nothing();
-    }
+    reader.hears_nothing_for(Duration::from_secs(2));
     let owner = end(&Hub::new(), OWNER, 1, 64, |_| ());
     reader.agent.introduce(owner.info.clone());
     reader.agent.send(OWNER, b"after".to_vec()).expect("it waits");
     assert!(matches!(reader.event(), AgentEvent::Connected { peer: OWNER, .. }));
     assert_eq!(owner.message(), (READER, b"after".to_vec()));
     owner.hears_nothing();
-    assert_eq!(reader.agent.counts().lost, 1, "to forget is no failure");
+    assert_eq!(reader.agent.counts().lost, FAILED, "to forget is no failure");
 }
 
 #[test]

@@ -14,8 +14,8 @@ const WAYS: [Over; 3] = [
 
 #[test]
 fn who_waits_brings_its_read_home() {
-    const LEN: usize = 1 << 20;
-    const READS_MAX: usize = 1000;
+    const LEN: usize = 64 << 10;
+    const READS_MAX: usize = 50_000;
     for over in WAYS {
         let pair = pair(over, LEN);
         let prepared = pair.reader.agent.prepare(OWNER, vec![batch(LEN, 0, &[(0, 0)])]).expect("it is sound");

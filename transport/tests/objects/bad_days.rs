@@ -136,17 +136,19 @@ fn an_upload_that_is_not_finished_leaves_nothing_behind() {
     let bench = Bench::new(config(relay.address));
     let under_way = || store.ask("GET", "?uploads").contains("<UploadId>");
     let begin = || {
-        // A look and the beginning go through; a part does not, nor do those after it.
+        // A look and the beginning go through; a part does not, nor do those after it. Who asks for one knows of the beginning.
+        let begun = relay.begun();
         relay.fare(&[Day::Good, Day::Good], Day::Silence);
         let id = bench.post(write("a", 3 * PART));
-        while !under_way() {
+        while relay.begun() < begun + 3 {
             std::thread::yield_now();
         }
+        assert!(under_way());
         id
     };
     let id = begin();
-    bench.mover.cancel(id);
     relay.fare(&[], Day::Good);
+    bench.mover.cancel(id);
     assert_eq!(bench.ended().result, Err(ObjectError::Cancelled));
     while under_way() {
         std::thread::yield_now();
@@ -162,9 +164,8 @@ fn an_upload_that_is_not_finished_leaves_nothing_behind() {
 #[test]
 fn a_store_may_die_and_return() {
     let mut store = Store::start();
-    let address = store.address;
-    let relay = Relay::start(address);
-    let bench = Bench::new(ObjectConfig { give_up: GIVE_UP, silence_max: SILENCE_MAX, ..config(address) });
+    let relay = Relay::start(store.address);
+    let bench = Bench::new(ObjectConfig { give_up: GIVE_UP, silence_max: SILENCE_MAX, ..config(store.address) });
     let patient = Bench::new(config(relay.address));
     assert_eq!(patient.put("a", 1000, pattern), ObjectOutcome::Written);
     store.die();
@@ -174,7 +175,9 @@ fn a_store_may_die_and_return() {
     // Who waits longer than it is away notices nothing. The relay ends all connections until the store has its bucket again.
     relay.fare(&[], Day::CutAfter(0));
     let waits = patient.post(write("b", 1000));
-    let _store = Store::start_at(address.port());
+    // Its old port may be somebody else's by now.
+    let store = Store::start();
+    relay.lead_to(store.address);
     relay.fare(&[], Day::Good);
     let end = patient.ended();
     assert_eq!(end.id, waits);

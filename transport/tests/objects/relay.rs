@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// What becomes of a connection.
@@ -26,6 +27,10 @@ pub(crate) struct Relay {
     pub(crate) address: SocketAddr,
     /// What becomes of the next connections, and of those after them.
     days: Arc<Mutex<(Vec<Day>, Day)>>,
+    /// Where the store is.
+    store: Arc<Mutex<SocketAddr>>,
+    /// Connections whose day has begun.
+    begun: Arc<AtomicUsize>,
 }
 
 impl Relay {
@@ -33,15 +38,29 @@ impl Relay {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address");
         let days = Arc::new(Mutex::new((Vec::new(), Day::Good)));
-        let theirs = days.clone();
+        let (store, begun) = (Arc::new(Mutex::new(store)), Arc::new(AtomicUsize::new(0)));
+        let theirs = (days.clone(), store.clone(), begun.clone());
         std::thread::spawn(move || {
             for client in listener.incoming().map_while(Result::ok) {
-                let (first, later) = &mut *theirs.lock().expect("nobody panicked");
+                let (days, store, begun) = &theirs;
+                let (first, later) = &mut *days.lock().expect("nobody panicked");
                 let day = if first.is_empty() { *later } else { first.remove(0) };
+                let store = *store.lock().expect("nobody panicked");
+                begun.fetch_add(1, Ordering::SeqCst);
                 std::thread::spawn(move || carry(client, store, day));
             }
         });
-        Self { address, days }
+        Self { address, days, store, begun }
+    }
+
+    /// The store is there from now on.
+    pub(crate) fn lead_to(&self, store: SocketAddr) {
+        *self.store.lock().expect("nobody panicked") = store;
+    }
+
+    /// Connections whose day has begun.
+    pub(crate) fn begun(&self) -> usize {
+        self.begun.load(Ordering::SeqCst)
     }
 
     /// The next connections fare like `first`, all others like `later`.

@@ -7,12 +7,15 @@ use kv_manager::tiers::{Place, ReadEnd, TierLift, TierRead, TierWrite, WriteEnd}
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::thread::JoinHandle;
-use std::time::Instant;
-use transport::TransferId;
+use std::time::{Duration, Instant};
+use transport::{BoundedThread, TransferId, Unjoined};
 
 /// Ends that are told together while there is more to do: to wake the step loop for each costs as much as half a copy.
 const ENDS_MAX: usize = 16;
+
+/// How long a tier that is dropped waits for its thread: longer than a mover in it waits for its own, unless something hangs, such as a disk
+/// that a log is written to.
+const CLOSE_WAIT_MAX: Duration = Duration::from_secs(15);
 
 /// What a tier's thread is asked for. Reads are no more than the device has blocks, writes and lifts no more than the core has under way at
 /// once, ends no more than what was begun: the queue is bounded by them.
@@ -197,8 +200,9 @@ impl Ends {
 
 /// The worker's end of a tier's thread. Dropping it ends what is under way.
 pub(super) struct Carrier {
+    name: String,
     orders: Sender<Order>,
-    thread: Option<JoinHandle<()>>,
+    thread: Option<BoundedThread>,
 }
 
 /// The way to a thread that is to be started.
@@ -209,8 +213,8 @@ pub(super) fn orders() -> (Sender<Order>, Receiver<Order>) {
 impl Carrier {
     /// Starts the thread, which returns once it got [`Order::Close`] and nothing is under way any more. Errors: of the system.
     pub(super) fn start(name: String, orders: Sender<Order>, body: impl FnOnce() + Send + 'static) -> io::Result<Self> {
-        let thread = std::thread::Builder::new().name(name).spawn(body)?;
-        Ok(Self { orders, thread: Some(thread) })
+        let thread = BoundedThread::spawn(name.clone(), body)?;
+        Ok(Self { name, orders, thread: Some(thread) })
     }
 
     fn order(&self, order: Order) {
@@ -248,8 +252,11 @@ impl TierMover for Carrier {
 impl Drop for Carrier {
     fn drop(&mut self) {
         self.order(Order::Close);
-        if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
-            tracing::error!("the thread of a tier panicked");
+        let thread = &self.name;
+        match self.thread.take().map(|thread| thread.join(CLOSE_WAIT_MAX)) {
+            Some(Err(Unjoined::Late)) => tracing::error!(thread, "the thread of a tier hangs: it is left behind"),
+            Some(Err(Unjoined::Panicked)) => tracing::error!(thread, "the thread of a tier panicked"),
+            Some(Ok(())) | None => {}
         }
     }
 }

@@ -3,7 +3,7 @@
 
 mod lifts;
 
-use super::{TENANT, Tag, Watermarks, World, key, prompt, tags};
+use super::{KvManager, TENANT, Tag, Watermarks, World, key, prompt, tags};
 use crate::tiers::{Place, ReadEnd, Shelves, Tier, TierLift, TierRead, TierWrite, WriteEnd};
 use domain::{BlockHash, BlockRef, Choice, Epoch, Generation, GroupId, SeqKey, Time};
 use proptest::prelude::*;
@@ -192,11 +192,14 @@ impl World {
                     }
                 };
                 let before = self.idle_now();
+                let is_there = |kv: &KvManager| kv.index.get(write.block.group, write.hash) == Some(write.block.block);
+                // It may have been given up while it was written.
+                let was_there = is_there(&self.kv);
                 self.kv.wrote(write.place, end);
-                assert_eq!(self.expect_parked(&before, |_, _| false), 0);
-                let there = self.kv.index.get(write.block.group, write.hash) == Some(write.block.block);
+                // Parked, it leaves with the end of its write, and no other does.
+                self.expect_parked(&before, |block, _| block == write.block);
                 let lowest = self.lowest().filter(|tier| self.kv.tiers[tier].holds(write.block.group, write.hash));
-                assert!(there || lowest.is_some(), "{:?} is lost", write.block);
+                assert!(!was_there || is_there(&self.kv) || lowest.is_some(), "{:?} is lost", write.block);
             }
             Op::Load { split, tokens } => self.load(split, tokens),
             Op::Read { lost } => self.read(lost),
@@ -335,10 +338,10 @@ impl World {
         [Tier::Disk, Tier::Host].into_iter().find(|tier| self.kv.tiers.get(tier).is_some_and(Shelves::is_open))
     }
 
-    /// The blocks that could be given up.
+    /// The blocks that nobody uses, those among them that tiers read.
     fn idle_now(&self) -> BTreeMap<BlockRef, BlockHash> {
-        let evictable = |block: &BlockRef| self.kv.pools[usize::from(block.group.0)].is_evictable(block.block);
-        self.kv.sealed().map(|(block, _, hash)| (block, hash)).filter(|(block, _)| evictable(block)).collect()
+        let idle = |block: &BlockRef| self.kv.pools[usize::from(block.group.0)].is_idle(block.block);
+        self.kv.sealed().map(|(block, _, hash)| (block, hash)).filter(|(block, _)| idle(block)).collect()
     }
 
     /// Takes note of what could be given up, `now` if it could not before.
