@@ -10,6 +10,8 @@ pub(crate) enum Bug {
     CountedTooLate,
     /// Whoever rang bells says that none hangs after others could hang theirs.
     BellForgotten,
+    /// A word is shown to other processes first, and only then shown whenever it is raised.
+    BoardOpenedLate,
 }
 
 /// Whether it is.

@@ -1,8 +1,9 @@
 //! The engine's progress word, with a bell that wakes the threads which wait for it here and in other processes.
 
 mod bells;
+mod board;
 
-/// What `bells` are made of.
+/// What they are made of.
 mod sync {
     pub(super) use std::sync::atomic::{AtomicBool, Ordering};
     pub(super) use std::sync::{Mutex, PoisonError};
@@ -11,10 +12,10 @@ mod sync {
 use crate::progress_page::ProgressPage;
 use crate::wake::Wake;
 use bells::Bells;
+use board::Board;
 use domain::ProgressWord;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A progress word and who watches it.
 pub(crate) struct Watched {
@@ -28,13 +29,13 @@ struct Watchers {
     /// What other processes watch.
     page: Option<ProgressPage>,
     /// Whether any has been given the page.
-    shown: AtomicBool,
+    board: Board,
 }
 
 impl Watched {
     /// With `page`, processes that map it can watch. `None`: the word is watched through another already.
     pub(crate) fn new(word: ProgressWord, page: Option<ProgressPage>) -> Option<Self> {
-        let watchers = Arc::new(Watchers { bells: Bells::new(), page, shown: AtomicBool::new(false) });
+        let watchers = Arc::new(Watchers { bells: Bells::new(), page, board: Board::new() });
         let bell = watchers.clone();
         word.on_raise(Box::new(move |word| bell.ring(word))).then_some(Self { word, watchers })
     }
@@ -58,17 +59,15 @@ impl Watched {
     /// The page for another process to map. From now on every raise is shown there.
     pub(crate) fn show(&self) -> Option<BorrowedFd<'_>> {
         let page = self.watchers.page.as_ref()?;
-        self.watchers.shown.store(true, Ordering::SeqCst);
-        // For raises before the line above.
-        page.raise(self.word.get());
+        self.watchers.board.open(|| self.word.get(), |word| page.raise(word));
         page.file()
     }
 }
 
 impl Watchers {
     fn ring(&self, word: u64) {
-        if let Some(page) = self.page.as_ref().filter(|_| self.shown.load(Ordering::SeqCst)) {
-            page.raise(word);
+        if let Some(page) = &self.page {
+            self.board.raised(word, |word| page.raise(word));
         }
         self.bells.ring(|wake| wake.wake());
     }

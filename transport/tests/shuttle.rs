@@ -5,6 +5,8 @@
 
 #[path = "../src/watch/bells.rs"]
 mod bells;
+#[path = "../src/watch/board.rs"]
+mod board;
 #[path = "../src/wake/handshake.rs"]
 mod handshake;
 #[path = "../src/wake/tally.rs"]
@@ -15,7 +17,7 @@ mod atomic {
     pub(crate) use shuttle::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 }
 
-/// What `bells` are made of.
+/// What `bells` and `board` are made of.
 mod sync {
     pub(crate) use shuttle::sync::Mutex;
     pub(crate) use shuttle::sync::atomic::{AtomicBool, Ordering};
@@ -31,6 +33,7 @@ mod planted {
         RingOverheard,
         CountedTooLate,
         BellForgotten,
+        BoardOpenedLate,
     }
 
     thread_local! {
@@ -48,6 +51,7 @@ mod planted {
 }
 
 use bells::Bells;
+use board::Board;
 use handshake::Handshake;
 use planted::Bug;
 use shuttle::sync::atomic::{AtomicU64, Ordering};
@@ -211,6 +215,43 @@ fn word() {
     raiser.join().expect("it raised every step");
 }
 
+/// A progress word, and two readers in other processes, to which its page is shown at any moment. Only what is shown there wakes them.
+fn page() {
+    let shared = Arc::new((AtomicU64::new(0), Board::new(), AtomicU64::new(0), Futex::default()));
+    let show = |shared: &(AtomicU64, Board, AtomicU64, Futex), word: u64| {
+        shared.2.fetch_max(word, Ordering::SeqCst);
+        shared.3.wake();
+    };
+    let own = shared.clone();
+    let raiser = thread::spawn(move || {
+        for step in 1..=u64::from(GIFTS) {
+            own.0.store(step, Ordering::SeqCst);
+            own.1.raised(step, |word| show(&own, word));
+        }
+    });
+    let readers: Vec<_> = (0..2)
+        .map(|_| {
+            let shared = shared.clone();
+            thread::spawn(move || {
+                // The control connection of each gives it the page.
+                shared.1.open(|| shared.0.load(Ordering::SeqCst), |word| show(&shared, word));
+                for step in 1..=u64::from(GIFTS) {
+                    loop {
+                        let seen = shared.2.load(Ordering::SeqCst);
+                        if seen >= step {
+                            break;
+                        }
+                        // The kernel compares the lower half alone.
+                        shared.3.wait(|| shared.2.load(Ordering::SeqCst) as u32 == seen as u32);
+                    }
+                }
+            })
+        })
+        .collect();
+    raiser.join().expect("it raised every step");
+    readers.into_iter().for_each(|reader| reader.join().expect("it saw every step"));
+}
+
 #[test]
 fn a_doorbell_loses_no_ring() {
     shuttle::check_random(doorbell, SCHEDULES);
@@ -226,12 +267,21 @@ fn no_raise_of_a_word_is_slept_through() {
     shuttle::check_random(word, SCHEDULES);
 }
 
+#[test]
+fn no_raise_is_slept_through_in_another_process() {
+    shuttle::check_random(page, SCHEDULES);
+}
+
 /// Every bug is found by the run that it is in, as a thread that sleeps for ever. The orders are the same each time: of others, which
 /// are new each time, one in some hundred times 5,000 has none that finds the rarest.
 #[test]
 fn what_is_planted_is_found() {
-    let planted: [(Bug, fn()); 3] =
-        [(Bug::RingOverheard, doorbell), (Bug::CountedTooLate, mover), (Bug::BellForgotten, word)];
+    let planted: [(Bug, fn()); 4] = [
+        (Bug::RingOverheard, doorbell),
+        (Bug::CountedTooLate, mover),
+        (Bug::BellForgotten, word),
+        (Bug::BoardOpenedLate, page),
+    ];
     for (number, (bug, run)) in planted.into_iter().enumerate() {
         planted::plant(bug);
         let found = std::panic::catch_unwind(|| shuttle::check_random_with_seed(run, SEED, SCHEDULES))
