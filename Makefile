@@ -29,7 +29,7 @@ test-e2e: ## the real binary from outside
 	$(CARGO) nextest run --locked --release --workspace -E 'binary(e2e)'
 
 test-kills: ## real processes, killed, stopped and cut off from each other; two hosts take root
-	@scripts/install-tools build nextest hosts
+	@scripts/install-tools build nextest hosts python
 	$(CARGO) nextest run --locked --release --workspace --features baton/failpoints --test e2e --test-threads 3 -E 'test(/^kills::/)'
 	@# The binary that people run dies at no named step.
 	@$(CARGO) build --locked --quiet --release --package baton

@@ -142,6 +142,8 @@ impl Seat {
             .args(&line[1..])
             .env_clear()
             .env("PATH", PATH)
+            // Of the store, where there is one.
+            .envs([("AWS_ACCESS_KEY_ID", "key"), ("AWS_SECRET_ACCESS_KEY", "secret")])
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
