@@ -350,10 +350,23 @@ fn a_prompt_beyond_the_pool_is_refused() {
 }
 
 #[test]
+fn a_sequence_beyond_the_context_fails_alone() {
+    let mut cluster = Cluster::new(&options(None));
+    let (fits, long) = (Asked::new(1, prompt(48, 1), 2000), Asked::new(2, prompt(49, 2), 2000));
+    [&fits, &long].into_iter().for_each(|request| cluster.hand_off(request));
+    cluster.until("the refusal", |cluster| !cluster.failures.is_empty());
+    assert_eq!(cluster.failures.pop().map(|(_, _, why, _)| why), Some(Failure::TooLarge));
+    cluster.wait_end(&fits);
+    assert_eq!(cluster.text(&fits, 0), cluster.expected(&fits, 0));
+    cluster.cancel(&long);
+    cluster.wait_idle();
+}
+
+#[test]
 fn a_deadline_ends_the_attempt() {
     let mut cluster = Cluster::new(&options(None));
     cluster.decode_knobs.layer_us.store(2_000, Ordering::Relaxed);
-    let request = Asked { deadline: Duration::from_secs(4), ..Asked::new(1, prompt(30, 1), 10_000) };
+    let request = Asked { deadline: Duration::from_secs(4), ..Asked::new(1, prompt(30, 1), 2000) };
     cluster.hand_off(&request);
     cluster.until("the end", |cluster| cluster.failures.iter().any(|(_, _, why, _)| *why == Failure::Deadline));
     let text = cluster.text(&request, 0);

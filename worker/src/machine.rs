@@ -15,7 +15,7 @@ use crate::transport::Transport;
 use domain::handoff::{Ask, PeerBody};
 use domain::plan::{Sampled, StepOutput};
 use domain::planted::{self, Bug};
-use domain::session::{Failure, FromWorker, ToWorker};
+use domain::session::{Failure, FromWorker, Part, Submit, ToWorker};
 use domain::{SeqKey, StepId, Time};
 use engine::device::{Device, SubmitError};
 use kv_manager::Heard;
@@ -216,6 +216,18 @@ impl<R: Role> Machine<R> {
         self.core.sessions.flush();
     }
 
+    /// Why a sequence is longer than the device allows, if it is: a router may not know of that yet, and a step with it would fail for all
+    /// that are in it.
+    fn too_long(&self, submit: &Submit) -> Option<String> {
+        let (prompt, context) = (submit.prompt.len(), self.device.limits().context_max);
+        let made = match submit.part {
+            Part::Prefill { .. } => submit.choices.iter().map(|(_, committed)| committed.len()).max().unwrap_or(0),
+            Part::Decode { .. } | Part::TakeOver { .. } | Part::Whole => submit.params.max_tokens as usize,
+        };
+        (prompt + made > context)
+            .then(|| format!("{prompt} tokens and {made} to be made are more than this worker's context of {context}"))
+    }
+
     /// Nothing new is taken from now on.
     fn drain(&mut self) {
         if !std::mem::replace(&mut self.core.draining, true) {
@@ -237,8 +249,11 @@ impl<R: Role> Machine<R> {
                 if self.core.draining {
                     let detail = "the worker takes nothing new".to_owned();
                     self.core.tell(session, &FromWorker::Failed { request, epoch, why: Failure::Draining, detail });
-                } else if self.core.attempt(request, epoch).is_none() {
+                } else if self.core.attempt(request, epoch).is_some() {
                     // A duplicate of an open attempt is ignored.
+                } else if let Some(detail) = self.too_long(&submit) {
+                    self.core.tell(session, &FromWorker::Failed { request, epoch, why: Failure::TooLarge, detail });
+                } else {
                     self.role.submitted(&mut self.core, now, session, submit);
                 }
             }
