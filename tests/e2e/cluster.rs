@@ -1,9 +1,10 @@
 //! Routers and workers as processes of one cluster.
 
+use crate::address::own_place;
 use crate::process::Process;
 use crate::server::until;
 use serde_json::json;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 
 /// A cluster whose first router is the one that is asked.
 pub(crate) struct Cluster {
@@ -49,8 +50,7 @@ impl Cluster {
 
     /// An address for a worker that is started later ([`Self::restart`]).
     pub(crate) fn reserve(&mut self, command: &'static str, secret: &str, flags: &[&str]) -> WorkerAt {
-        let free = TcpListener::bind("127.0.0.1:0").expect("a port is free");
-        let address = free.local_addr().expect("it is bound");
+        let address = own_place();
         let flags = flags.iter().map(ToString::to_string).collect();
         self.workers.push(Worker { command, flags, secret: secret.to_owned(), address, process: None });
         WorkerAt(self.workers.len() - 1)

@@ -1,6 +1,7 @@
 //! Tiers that keep KV smaller than the device has it: what is computed is what a server without tiers says, what comes back from a tier
 //! is about that, and nobody takes it who was not told of the encoding. The same of what travels encoded between workers.
 
+use crate::address::own_place;
 use crate::asks::Said;
 use crate::cluster::Cluster;
 use crate::disk::{ASKS, LOADED_MIN, SMALL, asks, expected, fill, round};
@@ -8,7 +9,6 @@ use crate::metrics::Metrics;
 use crate::models::Folder;
 use crate::process::Process;
 use crate::server::{Server, until};
-use std::net::TcpListener;
 
 /// Bytes of a record of the bundled model: 8 layers, keys and values of 2 heads of 64 numbers, 32 tokens; in two bytes a number, or in
 /// one and a scale for every four tokens.
@@ -100,7 +100,7 @@ fn workers_that_keep_floats_of_a_byte() {
 /// Has a prefill and a decode worker of two processes answer everything, with an encoding of KV, in which it also travels or not. How many
 /// answers are the expected ones, and the bytes that were read and that came over the wire for them.
 fn over_the_wire(expected: &[Said], encode: &str) -> (usize, [f64; 2]) {
-    let free = TcpListener::bind("127.0.0.1:0").expect("a port is free").local_addr().expect("it is bound");
+    let free = own_place();
     let (encode, metrics) = (format!("transport.encode_kv={encode}"), format!("worker.metrics={free}"));
     let set = ["transport.lanes=tcp", "kv.encoding=int8", encode.as_str(), metrics.as_str()].map(|it| ["--set", it]);
     let mut cluster = Cluster::new("hush");

@@ -1,5 +1,6 @@
 //! Workers that reach each other over TLS, by certificates that an operator gave them.
 
+use crate::address::own_place;
 use crate::asks::{Ask, check_all};
 use crate::cluster::Cluster;
 use crate::metrics::Metrics;
@@ -7,7 +8,6 @@ use crate::server::{Server, baton, drained, ended, until};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use serde_json::json;
 use std::fs;
-use std::net::TcpListener;
 use tempfile::TempDir;
 
 /// Settings by which nothing but encrypted connections is taken, with a certificate of its own for each of two workers.
@@ -51,7 +51,7 @@ fn two_workers_say_over_tls_what_one_process_says() {
         let set = own.iter().map(String::as_str).chain(more.iter().copied()).flat_map(|it| ["--set", it]);
         sim.into_iter().chain(set).map(str::to_owned).collect()
     };
-    let free = TcpListener::bind("127.0.0.1:0").expect("a port is free").local_addr().expect("it is bound");
+    let free = own_place();
     let [prefill, decode] = [flags(&prefill, &[]), flags(&decode, &[&format!("worker.metrics={free}")])];
     let [prefill, decode] = [&prefill, &decode].map(|flags| flags.iter().map(String::as_str).collect::<Vec<_>>());
     let mut cluster = Cluster::new("hush");

@@ -4,6 +4,7 @@
 //! a machine that is busy with something else makes these tests slow, not red. How the workers compute is shown by the
 //! targets beside this one; here it only counts what a client, an operator or an attacker can see.
 
+mod address;
 mod asks;
 mod bad_input;
 mod bench;

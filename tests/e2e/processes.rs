@@ -1,5 +1,6 @@
 //! One role per process: routers and workers that come, go and die while requests run.
 
+use crate::address::own_place;
 use crate::asks::Ask;
 use crate::cluster::Cluster;
 use crate::http::Connection;
@@ -10,7 +11,7 @@ use crate::server::{Server, until};
 use serde_json::{Value, json};
 use std::fs;
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 
 /// Tokens of a stream that is still under way when something happens to its worker.
 const LONG_TOKENS: u64 = 800;
@@ -85,7 +86,7 @@ fn fetched(worker: SocketAddr) -> [f64; 2] {
 
 #[test]
 fn the_next_turn_takes_what_was_generated_from_where_it_was() {
-    let free = TcpListener::bind("127.0.0.1:0").expect("a port is free").local_addr().expect("it is bound");
+    let free = own_place();
     let mut cluster = Cluster::new("hush");
     cluster.prefill(&["--set", "engine.block_tokens=16", "--set", &format!("worker.metrics={free}")]);
     cluster.decode(&["--set", "engine.block_tokens=16"]);
@@ -121,8 +122,7 @@ const TRIES: u32 = 5;
 /// What workers computed lies on a disk of each, and nothing on their devices.
 #[test]
 fn the_next_turn_goes_where_the_last_one_is_on_disk() {
-    let free = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").expect("a port is free"));
-    let metrics = free.map(|port| port.local_addr().expect("it is bound"));
+    let metrics = [(); 2].map(|()| own_place());
     let (mut cluster, folder) = (Cluster::new("hush"), Folder::new("placed-by-disk"));
     for (number, metrics) in metrics.iter().enumerate() {
         let tier = folder.path(&number.to_string());

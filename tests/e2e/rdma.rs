@@ -1,13 +1,13 @@
 //! The serving path over RDMA: the same tokens as in one process. It takes a device and a build with the lane, so it is run by
 //! `tests/rdma/run` alone.
 
+use crate::address::own_place;
 use crate::asks::{Ask, check_all};
 use crate::bench::{FEW_TRANSFERS, transfer};
 use crate::cluster::Cluster;
 use crate::metrics::Metrics;
 use crate::server::Server;
 use serde_json::json;
-use std::net::TcpListener;
 
 /// What `local` says is what `rdma` must say, and no other lane may help.
 fn check(flags: &[&str], asks: &[Ask]) {
@@ -18,7 +18,7 @@ fn check(flags: &[&str], asks: &[Ask]) {
     assert!(local.settled().sum("baton_handoffs_total", &[("lane", "local"), ("result", "taken")]) > 0.0);
     drop(local);
 
-    let free = TcpListener::bind("127.0.0.1:0").expect("a port is free").local_addr().expect("it is bound");
+    let free = own_place();
     let metrics = format!("worker.metrics={free}");
     let over_rdma: Vec<&str> = all.iter().copied().chain(["--require-lane", "rdma"]).collect();
     let reader: Vec<&str> =

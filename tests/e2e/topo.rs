@@ -1,10 +1,10 @@
 //! `baton topo`: what it says of this host, of one process with all workers, and of a cluster.
 
+use crate::address::own_place;
 use crate::asks::Ask;
 use crate::cluster::Cluster;
 use crate::server::{Server, baton, drained, ended, until};
 use serde_json::{Value, json};
-use std::net::TcpListener;
 
 /// Columns of a terminal.
 const WIDTH: usize = 80;
@@ -74,8 +74,7 @@ fn one_process_says_what_its_workers_read_over() {
 
 #[test]
 fn a_cluster_says_which_lanes_and_why_no_faster_ones() {
-    let free = || TcpListener::bind("127.0.0.1:0").expect("a port is free").local_addr().expect("it is bound");
-    let places = [free(), free()];
+    let places = [own_place(), own_place()];
     let metrics = places.map(|place| format!("worker.metrics={place}"));
     let sim = ["--device", "sim", "--set", "sim.speed_percent=0", "--set"];
     let flags = |more: [&'static str; 4]| sim.into_iter().chain(more).collect::<Vec<_>>();
@@ -106,7 +105,7 @@ fn a_cluster_says_which_lanes_and_why_no_faster_ones() {
     assert_eq!(reason("shm"), Some("forbidden by transport.lanes"));
     assert!(reason("rdma").is_some() && reason("tcp").is_none(), "{passed_over:?}");
 
-    let nobody = format!("http://{}", free());
+    let nobody = format!("http://{}", own_place());
     let (status, out, error) = topo(&[urls[0], urls[1], &nobody]);
     assert_eq!(status, Some(1), "{error}");
     assert!(out.contains("d reads from p: tcp, ") && out.contains("    not shm"), "{out}");

@@ -1,5 +1,6 @@
 //! Roles as processes of their own, which can be killed or stopped at a named step, and started again where they were.
 
+use crate::address::own_address;
 use crate::http::{Connection, request};
 use crate::metrics::Metrics;
 use crate::models::BATON;
@@ -9,7 +10,6 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::sleep;
 use std::time::Duration;
@@ -37,8 +37,6 @@ const SETTINGS: &[&str] = &[
 pub(super) const SESSION_PORT: u16 = 9001;
 /// Where they listen for each other.
 pub(super) const LANE_PORT: u16 = 9003;
-/// Addresses that the tests of one process may take.
-const ADDRESSES: u32 = 1024;
 /// Where programs are that need no setting.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
@@ -76,15 +74,6 @@ pub(super) struct Seat {
     pub(super) host: Option<String>,
     /// Where others are told to reach it instead: a relay.
     pub(super) via: Option<Ipv4Addr>,
-}
-
-/// An address of this host that nobody else has: those of the loopback network are many.
-pub(super) fn own_address() -> Ipv4Addr {
-    static TAKEN: AtomicU32 = AtomicU32::new(1);
-    let number = TAKEN.fetch_add(1, Ordering::Relaxed);
-    assert!(number < ADDRESSES, "a process has at most so many");
-    let host = (std::process::id().wrapping_mul(ADDRESSES) + number) & 0x00ff_ffff;
-    Ipv4Addr::from_bits(Ipv4Addr::new(127, 0, 0, 0).to_bits() | host)
 }
 
 /// A process; killed when dropped.

@@ -1,9 +1,10 @@
 //! Two hosts, and what a network does to them: it is cut, one way or both, it is slow, it loses and delays.
 
-use super::fleet::{Fleet, LANE_PORT, Role, SESSION_PORT, Seat, own_address};
+use super::fleet::{Fleet, LANE_PORT, Role, SESSION_PORT, Seat};
 use super::load::{Question, ask_all, check_all, check_answers, long_questions, questions};
 use super::network::Network;
 use super::relay::Relay;
+use crate::address::own_address;
 use crate::server::until;
 
 /// Rounds of all questions until a worker has got some of the work.
