@@ -31,5 +31,5 @@ pub use ids::{
 pub use layout::{Dtype, KvGroup, KvLayout};
 pub use progress::ProgressWord;
 pub use request::{Request, SamplingParams};
-pub use secret::Secret;
+pub use secret::{Secret, Secrets};
 pub use time::Time;

@@ -45,9 +45,59 @@ impl fmt::Debug for Secret {
     }
 }
 
+/// The secrets that a process knows while its cluster's secret is being replaced: the one that it proves itself by, and one more
+/// that it accepts. So the processes of a cluster can be restarted one by one: first the new secret is accepted everywhere, then it
+/// is used everywhere, then the old one goes.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Secrets {
+    own: Secret,
+    also: Option<Secret>,
+}
+
+impl Secrets {
+    /// Proves itself by `own`, and accepts proofs by `own` and by `also`.
+    pub fn new(own: Secret, also: Option<Secret>) -> Self {
+        Self { own, also }
+    }
+
+    /// Whether there is none: proofs are worth nothing.
+    pub fn is_empty(&self) -> bool {
+        self.own.is_empty()
+    }
+
+    /// The secret by which this process proves itself where it speaks first.
+    pub fn own(&self) -> &Secret {
+        &self.own
+    }
+
+    /// The secret by which `proof` was made, where it is an accepted one. The answer is proven by the same.
+    pub fn accepted(&self, purpose: &str, parts: &[&[u8]], proof: &[u8; 32]) -> Option<&Secret> {
+        std::iter::once(&self.own).chain(&self.also).find(|secret| secret.holds(purpose, parts, proof))
+    }
+}
+
+impl From<Secret> for Secrets {
+    fn from(own: Secret) -> Self {
+        Self { own, also: None }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn while_secrets_are_replaced_both_are_accepted() {
+        let both = Secrets::new(Secret::new("new"), Some(Secret::new("old")));
+        for known in ["new", "old"] {
+            let proof = Secret::new(known).prove("p", &[b"a"]);
+            assert_eq!(both.accepted("p", &[b"a"], &proof), Some(&Secret::new(known)));
+        }
+        let strange = Secret::new("other").prove("p", &[b"a"]);
+        assert_eq!(both.accepted("p", &[b"a"], &strange), None);
+        let none = Secret::default().prove("p", &[b"a"]);
+        assert_eq!(both.accepted("p", &[b"a"], &none), None, "an empty secret proves nothing where there is one");
+    }
 
     #[test]
     fn a_proof_depends_on_secret_purpose_and_every_part() {
