@@ -21,6 +21,23 @@ impl fmt::Debug for BlockHash {
     }
 }
 
+/// A block and the one that it continues.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct BlockLink {
+    /// The block that it continues. `None`: it is the first of its sequences, or it is not known which block it continues.
+    pub parent: Option<BlockHash>,
+    /// The block.
+    pub hash: BlockHash,
+}
+
+impl BlockLink {
+    /// Links blocks that continue one another, the first one `parent`.
+    pub fn run(parent: Option<BlockHash>, blocks: &[BlockHash]) -> impl DoubleEndedIterator<Item = Self> {
+        let parent_of = move |number: usize| number.checked_sub(1).map_or(parent, |before| Some(blocks[before]));
+        (0..blocks.len()).map(move |number| Self { parent: parent_of(number), hash: blocks[number] })
+    }
+}
+
 /// A block of one worker: its KV group and its index in that group's pool.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct BlockRef {

@@ -9,7 +9,7 @@ use crate::session::PeerInfo;
 use std::fmt;
 
 /// Version of the session's messages. Ends of different versions refuse each other.
-pub const PROTOCOL: u32 = 3;
+pub const PROTOCOL: u32 = 4;
 
 const WORKER: &str = "session worker";
 const ROUTER: &str = "session router";

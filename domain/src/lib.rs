@@ -21,7 +21,7 @@ pub mod secret;
 pub mod session;
 pub mod time;
 
-pub use block::{BlockHash, BlockRef, Scope, ScopeParts, Tenant};
+pub use block::{BlockHash, BlockLink, BlockRef, Scope, ScopeParts, Tenant};
 pub use by_identity::{ByIdentity, IdentityHasher};
 pub use encoding::{Encoding, KvPart};
 pub use end::{End, Ender, Finish};

@@ -1,6 +1,6 @@
 //! What a router and a worker tell each other over their session. Plain data; `proto` gives it bytes.
 
-use crate::block::BlockHash;
+use crate::block::{BlockHash, BlockLink};
 use crate::end::End;
 pub use crate::hello::{Hello, ModelShape, PROTOCOL, RouterHello, Served};
 use crate::ids::{Choice, Epoch, Incarnation, RequestId, SeqKey, Token, WorkerId};
@@ -286,13 +286,14 @@ pub struct Report {
     pub host_tokens_per_s: f32,
     /// Tokens a second whose KV lately came from its disk; 0: not known yet.
     pub disk_tokens_per_s: f32,
-    /// Identities that are on the device now.
-    pub added: Vec<BlockHash>,
-    /// Identities that are not on the device, but in the worker's own host tier. After a snapshot they follow, with `disk`, in the
+    /// Blocks that are on the device now. In this list and the next two, a block comes after the one that it continues, where
+    /// both are in the list.
+    pub added: Vec<BlockLink>,
+    /// Blocks that are not on the device, but in the worker's own host tier. After a snapshot they follow, with `disk`, in the
     /// next reports.
-    pub host: Vec<BlockHash>,
-    /// Identities that are not on the device, and of which a part is on the worker's own disk alone.
-    pub disk: Vec<BlockHash>,
+    pub host: Vec<BlockLink>,
+    /// Blocks that are not on the device, and of which a part is on the worker's own disk alone.
+    pub disk: Vec<BlockLink>,
     /// Identities that are in none of these places any more.
     pub removed: Vec<BlockHash>,
 }

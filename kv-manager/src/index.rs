@@ -77,12 +77,10 @@ impl PrefixIndex {
         self.counting.iter().map(|&group| GroupId(group as u16))
     }
 
-    /// All identities held, sorted.
-    pub(crate) fn all_held(&self) -> Vec<BlockHash> {
-        let Some(&first) = self.counting.first() else { return Vec::new() };
-        let mut hashes: Vec<_> = self.groups[first].keys().filter(|hash| self.held(hash)).copied().collect();
-        hashes.sort_unstable();
-        hashes
+    /// All identities held, in no order.
+    pub(crate) fn all_held(&self) -> impl Iterator<Item = BlockHash> {
+        let first = self.counting.first().map(|&first| self.groups[first].keys());
+        first.into_iter().flatten().filter(|hash| self.held(hash)).copied()
     }
 
     /// Entries of one group.

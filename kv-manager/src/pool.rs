@@ -418,6 +418,11 @@ impl Pool {
         self.blocks[id.0 as usize].hash.expect("the block is sealed")
     }
 
+    /// The identity of the block that a sealed one continues.
+    pub(crate) fn parent(&self, id: BlockId) -> Option<BlockHash> {
+        self.blocks[id.0 as usize].parent
+    }
+
     /// Whose the block is, if it is not free.
     pub(crate) fn tenant(&self, id: BlockId) -> Option<Tenant> {
         self.order.tenant(id)

@@ -1,8 +1,15 @@
 //! Which blocks each worker has, and where, as far as its reports say. A hint, never a promise: an entry that is wrong
 //! costs time, not correctness.
+//!
+//! The index is bounded. At the bound a block that is new takes the place of another one, of the worker that has the most entries:
+//! so a worker with many blocks pushes out its own, and never those of one with few. Of that worker's blocks the leaf goes that was used
+//! longest ago, never a block before those that continue it ([`worker`]).
 
-use domain::{BlockHash, ByIdentity, WorkerId};
-use std::collections::{BTreeMap, HashMap};
+mod worker;
+
+use domain::{BlockHash, BlockLink, WorkerId};
+use std::collections::{BTreeMap, BTreeSet};
+use worker::WorkerBlocks;
 
 /// Where a worker has a block, the fastest first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,40 +35,29 @@ pub(crate) struct Held {
     pub(crate) disk: u32,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Entry {
-    /// Its place in the order of uses; unique.
-    used: u64,
-    place: Place,
-}
-
-/// What an entry takes: in a map and in a tree that are half full.
-const ENTRY_BYTES: usize =
-    2 * size_of::<((WorkerId, BlockHash), Entry)>() + 2 * size_of::<(u64, (WorkerId, BlockHash))>();
-
-/// Entries `(worker, block)` in order of their last use, bounded.
+/// The blocks of all workers, bounded.
 #[derive(Debug)]
 pub(crate) struct PrefixIndex {
     entries_max: usize,
-    entries: HashMap<(WorkerId, BlockHash), Entry, ByIdentity>,
-    by_use: BTreeMap<u64, (WorkerId, BlockHash)>,
-    /// The newest place in the order, and the oldest.
-    newest: u64,
-    oldest: u64,
+    /// Workers that have blocks.
+    workers: BTreeMap<WorkerId, WorkerBlocks>,
+    /// The same workers, by how many they have.
+    by_size: BTreeSet<(usize, WorkerId)>,
+    entries: usize,
+    bytes: usize,
 }
 
 impl PrefixIndex {
     pub(crate) fn new(entries_max: usize) -> Self {
-        let middle = u64::MAX / 2;
-        let (entries, by_use) = (HashMap::default(), BTreeMap::new());
-        Self { entries_max, entries, by_use, newest: middle, oldest: middle }
+        Self { entries_max, workers: BTreeMap::new(), by_size: BTreeSet::new(), entries: 0, bytes: 0 }
     }
 
     /// What the worker has at the head of `chain`.
     pub(crate) fn held(&self, worker: WorkerId, chain: &[BlockHash]) -> Held {
         let mut held = Held::default();
-        for entry in chain.iter().map_while(|&block| self.entries.get(&(worker, block))) {
-            match entry.place {
+        let Some(blocks) = self.workers.get(&worker) else { return held };
+        for place in chain.iter().map_while(|&block| blocks.place(block)) {
+            match place {
                 Place::Device => held.device += u32::from(held.device == held.all),
                 Place::Host => held.host += 1,
                 Place::Disk => held.disk += 1,
@@ -71,71 +67,94 @@ impl PrefixIndex {
         held
     }
 
-    /// The worker has these blocks on its device. Within a call earlier ones count as used later: a block is of no use without
-    /// those before it, so they are dropped after it.
-    pub(crate) fn insert(&mut self, worker: WorkerId, blocks: &[BlockHash]) {
-        for &block in blocks.iter().rev() {
-            self.touch((worker, block), Place::Device);
-        }
-        while self.entries.len() > self.entries_max {
-            let (_, oldest) = self.by_use.pop_first().expect("as many uses as entries");
-            self.entries.remove(&oldest);
+    /// The worker has these blocks on its device. One comes after the block that it continues, or is of no use at the bound.
+    pub(crate) fn insert(&mut self, worker: WorkerId, links: &[BlockLink]) {
+        for &link in links {
+            if self.has(worker, link.hash) || self.make_room(worker, link.parent) {
+                self.change(worker, |blocks| blocks.put(link, Place::Device));
+            }
         }
     }
 
     /// The worker has these blocks in a tier, and not on its device. That is no use of them: those that were not known take no other's
     /// room, and go first.
-    pub(crate) fn lower(&mut self, worker: WorkerId, blocks: &[BlockHash], place: Place) {
-        for &block in blocks {
-            if let Some(entry) = self.entries.get_mut(&(worker, block)) {
-                entry.place = place;
-            } else if self.entries.len() < self.entries_max {
-                self.oldest -= 1;
-                self.entries.insert((worker, block), Entry { used: self.oldest, place });
-                self.by_use.insert(self.oldest, (worker, block));
+    pub(crate) fn lower(&mut self, worker: WorkerId, links: &[BlockLink], place: Place) {
+        for &link in links {
+            if self.has(worker, link.hash) || self.entries < self.entries_max {
+                self.change(worker, |blocks| blocks.lower(link, place));
             }
         }
     }
 
-    /// The worker's blocks at the head of `chain` are about to be used.
+    /// The worker's blocks at the head of `chain` are about to be used. Which block each continues is known from then on.
     pub(crate) fn refresh(&mut self, worker: WorkerId, chain: &[BlockHash]) {
         let held = self.held(worker, chain).all as usize;
-        for &block in chain[..held].iter().rev() {
-            let place = self.entries[&(worker, block)].place;
-            self.touch((worker, block), place);
-        }
+        self.change(worker, |blocks| BlockLink::run(None, &chain[..held]).rev().for_each(|link| blocks.touch(link)));
     }
 
     /// The worker has these blocks no more.
     pub(crate) fn remove(&mut self, worker: WorkerId, blocks: &[BlockHash]) {
-        for &block in blocks {
-            if let Some(entry) = self.entries.remove(&(worker, block)) {
-                self.by_use.remove(&entry.used);
-            }
-        }
+        self.change(worker, |known| blocks.iter().for_each(|&block| known.remove(block)));
     }
 
     /// Nothing is known of the worker.
     pub(crate) fn clear(&mut self, worker: WorkerId) {
-        self.entries.retain(|entry, _| entry.0 != worker);
-        self.by_use.retain(|_, entry| entry.0 != worker);
+        self.change(worker, |blocks| *blocks = WorkerBlocks::default());
     }
 
     /// Entries.
     pub(crate) fn len(&self) -> usize {
-        self.entries.len()
+        self.entries
     }
 
-    /// Bytes that so many entries take, about.
-    pub(crate) fn bytes(entries: usize) -> u64 {
-        (ENTRY_BYTES * entries) as u64
+    /// Bytes that they take, about.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes as u64
     }
 
-    fn touch(&mut self, key: (WorkerId, BlockHash), place: Place) {
-        self.newest += 1;
-        if let Some(before) = self.entries.insert(key, Entry { used: self.newest, place }) {
-            self.by_use.remove(&before.used);
+    /// What that may become with so many entries.
+    pub(crate) fn bytes_max(entries: usize) -> u64 {
+        (WorkerBlocks::BLOCK_BYTES_MAX * entries) as u64
+    }
+
+    fn has(&self, worker: WorkerId, block: BlockHash) -> bool {
+        self.workers.get(&worker).is_some_and(|blocks| blocks.place(block).is_some())
+    }
+
+    /// Makes room for one more block of the worker, which continues `parent`. `false`: there is none for it. What cannot be found, for
+    /// its parent is not here, takes no other's room; and a parent does not go for its child.
+    fn make_room(&mut self, worker: WorkerId, parent: Option<BlockHash>) -> bool {
+        if self.entries < self.entries_max {
+            return true;
         }
-        self.by_use.insert(self.newest, key);
+        if parent.is_some_and(|parent| !self.has(worker, parent)) {
+            return false;
+        }
+        let Some(&(_, largest)) = self.by_size.last() else { return false };
+        let blocks = &self.workers[&largest];
+        match blocks.first_leaf(parent.filter(|_| largest == worker)) {
+            Some(leaf) => self.change(largest, |blocks| blocks.remove(leaf)),
+            None if blocks.first_leaf(None).is_some() => return false,
+            // Its blocks continue each other in a circle, so what it said is wrong.
+            None => self.clear(largest),
+        }
+        true
+    }
+
+    /// Changes what is known of a worker, and brings the counts up to that.
+    fn change(&mut self, worker: WorkerId, change: impl FnOnce(&mut WorkerBlocks)) {
+        let blocks = self.workers.entry(worker).or_default();
+        let (len, bytes) = (blocks.len(), blocks.bytes());
+        change(blocks);
+        self.entries = self.entries - len + blocks.len();
+        self.bytes = self.bytes - bytes + blocks.bytes();
+        if len != blocks.len() {
+            self.by_size.remove(&(len, worker));
+            self.by_size.insert((blocks.len(), worker));
+        }
+        if blocks.len() == 0 {
+            self.by_size.remove(&(0, worker));
+            self.workers.remove(&worker);
+        }
     }
 }

@@ -185,9 +185,14 @@ impl Placement {
         self.workers.indexed()
     }
 
-    /// Bytes that so many entries of the prefix index take, about.
-    pub fn index_bytes(blocks: usize) -> u64 {
-        PrefixIndex::bytes(blocks)
+    /// Bytes that they take, about.
+    pub fn index_bytes(&self) -> u64 {
+        self.workers.index_bytes()
+    }
+
+    /// What that may become with so many entries.
+    pub fn index_bytes_max(blocks: usize) -> u64 {
+        PrefixIndex::bytes_max(blocks)
     }
 
     fn expire(&mut self, now: Time, out: &mut Vec<Command>) {

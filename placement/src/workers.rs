@@ -238,8 +238,8 @@ impl Workers {
         if report.incarnation != worker.peer.incarnation || report.number < worker.report_next {
             return Reported::Stale;
         }
-        let [added, host, disk, removed] =
-            [&mut report.added, &mut report.host, &mut report.disk, &mut report.removed].map(std::mem::take);
+        let [added, host, disk] = [&mut report.added, &mut report.host, &mut report.disk].map(std::mem::take);
+        let removed = std::mem::take(&mut report.removed);
         let (number, snapshot) = (report.number, report.snapshot);
         worker.given = Given::default();
         worker.load = report;
@@ -297,5 +297,10 @@ impl Workers {
     /// Entries of the index.
     pub(crate) fn indexed(&self) -> usize {
         self.index.len()
+    }
+
+    /// Bytes that they take, about.
+    pub(crate) fn index_bytes(&self) -> u64 {
+        self.index.bytes()
     }
 }

@@ -8,7 +8,7 @@ use crate::generated as wire;
 use crate::generated::{from_worker, submit, to_worker};
 use domain::plan::TokenLogprobs;
 use domain::session::{Failure, FromWorker, Holder, Migrate, Part, Report, Submit, ToWorker, TokenRow};
-use domain::{Choice, End, Ender, Epoch, Finish, Incarnation, RequestId, SamplingParams, SeqKey, Token, WorkerId};
+use domain::{BlockHash, BlockLink, Choice, End, Ender, Epoch, Finish, Incarnation, RequestId, SamplingParams, SeqKey, Token, WorkerId};
 use prost::Message;
 use std::sync::Arc;
 use std::time::Duration;
@@ -298,9 +298,9 @@ fn report_to_wire(report: &Report) -> wire::Report {
         fetch_bytes_per_s: report.fetch_bytes_per_s,
         host_tokens_per_s: report.host_tokens_per_s,
         disk_tokens_per_s: report.disk_tokens_per_s,
-        added: hashes_to_bytes(&report.added),
-        host: hashes_to_bytes(&report.host),
-        disk: hashes_to_bytes(&report.disk),
+        added: chains_to_wire(&report.added),
+        host: chains_to_wire(&report.host),
+        disk: chains_to_wire(&report.disk),
         removed: hashes_to_bytes(&report.removed),
     }
 }
@@ -320,11 +320,32 @@ fn report_from_wire(report: wire::Report) -> Result<Report, WireError> {
         fetch_bytes_per_s: finite(report.fetch_bytes_per_s, "Report.fetch_bytes_per_s")?,
         host_tokens_per_s: finite(report.host_tokens_per_s, "Report.host_tokens_per_s")?,
         disk_tokens_per_s: finite(report.disk_tokens_per_s, "Report.disk_tokens_per_s")?,
-        added: hashes_from_bytes(&report.added, "Report.added")?,
-        host: hashes_from_bytes(&report.host, "Report.host")?,
-        disk: hashes_from_bytes(&report.disk, "Report.disk")?,
+        added: chains_from_wire(report.added, "Report.added")?,
+        host: chains_from_wire(report.host, "Report.host")?,
+        disk: chains_from_wire(report.disk, "Report.disk")?,
         removed: hashes_from_bytes(&report.removed, "Report.removed")?,
     })
+}
+
+/// Writes a chain for each run of blocks of which each continues the one before it.
+fn chains_to_wire(links: &[BlockLink]) -> Vec<wire::Chain> {
+    let runs = links.chunk_by(|before, link| link.parent == Some(before.hash));
+    runs.map(|run| wire::Chain {
+        parent: run[0].parent.map_or_else(Vec::new, |parent| parent.0.to_vec()),
+        blocks: run.iter().flat_map(|link| link.hash.0).collect(),
+    })
+    .collect()
+}
+
+fn chains_from_wire(chains: Vec<wire::Chain>, field: &'static str) -> Result<Vec<BlockLink>, WireError> {
+    let mut links = Vec::new();
+    for wire::Chain { parent, blocks } in chains {
+        let parent = if parent.is_empty() { None } else { Some(BlockHash(array(&parent, field)?)) };
+        let blocks = hashes_from_bytes(&blocks, field)?;
+        not_empty(&blocks, field)?;
+        links.extend(BlockLink::run(parent, &blocks));
+    }
+    Ok(links)
 }
 
 fn end_to_wire(end: &End) -> wire::End {

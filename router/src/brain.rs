@@ -109,7 +109,7 @@ impl Brain {
 
     fn new(clock: Clock, config: PlacementConfig, fleet: watch::Sender<Fleet>) -> Self {
         metrics::router_index_blocks("budget").set(config.index_blocks_max as f64);
-        metrics::router_index_bytes("budget").set(Placement::index_bytes(config.index_blocks_max) as f64);
+        metrics::router_index_bytes("budget").set(Placement::index_bytes_max(config.index_blocks_max) as f64);
         Self {
             clock,
             placement: Placement::new(config),
@@ -333,10 +333,9 @@ impl Brain {
                 counter().increment(now - last);
             }
         }
-        let blocks = self.placement.indexed_blocks();
-        let [used, bytes] = &self.index;
-        used.set(blocks as f64);
-        bytes.set(Placement::index_bytes(blocks) as f64);
+        let [blocks, bytes] = &self.index;
+        blocks.set(self.placement.indexed_blocks() as f64);
+        bytes.set(self.placement.index_bytes() as f64);
     }
 
     /// Publishes who is there, where that changed.

@@ -3,7 +3,7 @@
 
 use super::{KvManager, at};
 use crate::tiers::{Place, ReadEnd, Shelves, Tier, TierLift};
-use domain::{BlockHash, GroupId, Tenant};
+use domain::{BlockHash, BlockLink, GroupId, Tenant};
 
 /// The tiers that records are lifted from. What neighbours have lies in memory already, and is read as fast from there.
 const LIFTED_FROM: [Tier; 2] = [Tier::Disk, Tier::Object];
@@ -33,9 +33,11 @@ impl KvManager {
     /// with [`landed`](Self::landed). `None`: it is not there any more, or it is in the host tier or on its way, or
     /// there is no room for it.
     pub fn lift(&mut self, from: Tier, group: GroupId, hash: BlockHash, tenant: Tenant) -> Option<TierLift> {
-        let below = self.tiers.get_mut(&from)?.begin_read(group, hash, tenant)?;
+        let source = self.tiers.get_mut(&from)?;
+        let link = BlockLink { parent: source.parent(group, hash), hash };
+        let below = source.begin_read(group, hash, tenant)?;
         let host = self.tiers.get_mut(&Tier::Host);
-        match host.and_then(|host| host.begin_lift(group, hash, tenant)) {
+        match host.and_then(|host| host.begin_lift(group, link, tenant)) {
             Some(slot) => {
                 let (from, to) = (Place { tier: from, slot: below }, Place { tier: Tier::Host, slot });
                 Some(TierLift { from, to, hash })

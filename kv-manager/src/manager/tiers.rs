@@ -64,7 +64,9 @@ impl KvManager {
             let (record, block) = shelves.next_write(|block, generation, hash| {
                 let pool = &pools[at(block.group)];
                 let there = index.get(block.group, hash) == Some(block.block);
-                if there && pool.generation(block.block) == generation { pool.tenant(block.block) } else { None }
+                let owned = there && pool.generation(block.block) == generation;
+                let tenant = pool.tenant(block.block).filter(|_| owned)?;
+                Some((tenant, pool.parent(block.block)))
             })?;
             let TierRecord { slot, hash, tenant } = record;
             Some(TierWrite { place: Place { tier, slot }, block, hash, tenant })

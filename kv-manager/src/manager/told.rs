@@ -3,12 +3,12 @@
 //! Of the tiers only those count that are this worker's alone: what others have in memory of the host or in a store is found from
 //! everywhere.
 
-use super::KvManager;
+use super::{KvManager, at};
 use crate::index::PrefixIndex;
 use crate::pool::Pool;
 use crate::tiers::{Shelves, Tier};
-use domain::{BlockHash, GroupId};
-use std::collections::BTreeMap;
+use domain::{BlockHash, BlockLink, ByIdentity, GroupId};
+use std::collections::{BTreeMap, HashSet};
 
 /// Identities that [`KvManager::take_index_changes`] tells at once of those that came or went in tiers, and as many of those that are
 /// told again; more follow with the next calls.
@@ -16,16 +16,17 @@ const TOLD_MAX: usize = 16_384;
 /// Identities in tiers that are told again when somebody knows nothing; more are not, those used longest ago.
 const TOLD_AGAIN_MAX: usize = 1 << 20;
 
-/// Identities whose place changed, each in one of the lists, which are sorted.
+/// Blocks whose place changed, each in one of the lists. In the first three a block comes after the one that it continues, where
+/// both are in the list, and right after it where it can, so that a list is a few long chains.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct IndexChanges {
     /// They are on the device now.
-    pub device: Vec<BlockHash>,
+    pub device: Vec<BlockLink>,
     /// They are not on the device, but in the host tier.
-    pub host: Vec<BlockHash>,
+    pub host: Vec<BlockLink>,
     /// They are not on the device, and a part of each is on disk alone.
-    pub disk: Vec<BlockHash>,
-    /// They are in none of these places any more.
+    pub disk: Vec<BlockLink>,
+    /// They are in none of these places any more. Sorted.
     pub gone: Vec<BlockHash>,
 }
 
@@ -70,18 +71,19 @@ impl KvManager {
         for (hash, was_on_device) in changed {
             match self.seat(hash) {
                 Some(Seat::Device) if was_on_device => {}
-                Some(Seat::Device) => changes.device.push(hash),
-                Some(Seat::Host) => changes.host.push(hash),
-                Some(Seat::Disk) => changes.disk.push(hash),
+                Some(Seat::Device) => changes.device.push(self.link(hash)),
+                Some(Seat::Host) => changes.host.push(self.link(hash)),
+                Some(Seat::Disk) => changes.disk.push(self.link(hash)),
                 None => changes.gone.push(hash),
             }
         }
-        changes
+        let IndexChanges { device, host, disk, gone } = changes;
+        IndexChanges { device: in_chains(device), host: in_chains(host), disk: in_chains(disk), gone }
     }
 
-    /// All identities that are on the device now, for a snapshot; see [`take_index_changes`](Self::take_index_changes).
-    pub fn indexed(&self) -> Vec<BlockHash> {
-        self.index.all_held()
+    /// All blocks that are on the device now, for a snapshot, in the order of [`IndexChanges::device`].
+    pub fn indexed(&self) -> Vec<BlockLink> {
+        in_chains(self.index.all_held().map(|hash| self.link(hash)).collect())
     }
 
     /// Somebody knows nothing of what lies in tiers: the next changes tell it once more, what was used last first.
@@ -109,6 +111,15 @@ impl KvManager {
         self.pools.iter().map(Pool::bytes).sum()
     }
 
+    /// The identity with the block that it continues, as far as a place that has it knows that.
+    fn link(&self, hash: BlockHash) -> BlockLink {
+        let parent = self.index.counting().find_map(|group| match self.index.get(group, hash) {
+            Some(block) => self.pools[at(group)].parent(block),
+            None => OWN.iter().find_map(|(tier, _)| self.tiers.get(tier)?.parent(group, hash)),
+        });
+        BlockLink { parent, hash }
+    }
+
     /// Where all groups that count have the identity.
     fn seat(&self, hash: BlockHash) -> Option<Seat> {
         self.index.counting().try_fold(Seat::Device, |slowest, group| Some(slowest.max(self.seat_in(group, hash)?)))
@@ -122,4 +133,24 @@ impl KvManager {
         let holds = |shelves: &Shelves| shelves.holds(group, hash);
         OWN.iter().find(|(tier, _)| self.tiers.get(tier).is_some_and(holds)).map(|&(_, seat)| seat)
     }
+}
+
+/// Puts the blocks into an order in which each comes after the one that it continues, and right after it where it can.
+fn in_chains(mut links: Vec<BlockLink>) -> Vec<BlockLink> {
+    links.sort_unstable();
+    let listed: HashSet<BlockHash, ByIdentity> = links.iter().map(|link| link.hash).collect();
+    let continue_it = |parent: BlockHash| {
+        let first = links.partition_point(|link| link.parent < Some(parent));
+        links[first..].iter().take_while(move |link| link.parent == Some(parent)).copied()
+    };
+    let mut ordered = Vec::with_capacity(links.len());
+    let mut next: Vec<BlockLink> = Vec::new();
+    for head in links.iter().filter(|link| link.parent.is_none_or(|parent| !listed.contains(&parent))) {
+        next.push(*head);
+        while let Some(link) = next.pop() {
+            ordered.push(link);
+            next.extend(continue_it(link.hash));
+        }
+    }
+    ordered
 }

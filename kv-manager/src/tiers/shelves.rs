@@ -12,7 +12,7 @@ use super::{ReadEnd, Slot, TierConfig, TierRecord, TierStats, WriteEnd, WritePol
 use crate::directory::Directory;
 use crate::eviction::Queue;
 use crate::tenants::Tenants;
-use domain::{BlockHash, BlockRef, Generation, GroupId, Tenant};
+use domain::{BlockHash, BlockLink, BlockRef, Generation, GroupId, Tenant};
 use lifts::Lifts;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -27,6 +27,8 @@ enum State {
 struct Entry {
     state: State,
     hash: BlockHash,
+    /// The block that this one continues. `None`: none, or it is not known, as of what was written in an earlier life or by others.
+    parent: Option<BlockHash>,
     /// Reads under way.
     readers: u32,
     /// It turned out wrong, or gone, while it is read: free when that ends.
@@ -36,7 +38,8 @@ struct Entry {
 }
 
 impl Entry {
-    const FREE: Self = Self { state: State::Free, hash: BlockHash([0; 16]), readers: 0, wrong: false, unread: false };
+    const FREE: Self =
+        Self { state: State::Free, hash: BlockHash([0; 16]), parent: None, readers: 0, wrong: false, unread: false };
 }
 
 /// The slots of one group.
@@ -180,7 +183,7 @@ impl Shelves {
             && let Some(slot) = shelf.free.pop()
         {
             shelf.tenants.take(slot, Tenant::UNKNOWN);
-            shelf.hold(slot, hash);
+            shelf.hold(slot, BlockLink { parent: None, hash });
             self.assert_conserved();
         }
     }
@@ -196,7 +199,7 @@ impl Shelves {
             Some(slot) => shelf.touch(slot),
             None => {
                 let Some(slot) = shelf.take(Tenant::UNKNOWN, &mut self.stats) else { return };
-                shelf.hold(slot, hash);
+                shelf.hold(slot, BlockLink { parent: None, hash });
             }
         }
         self.assert_conserved();
@@ -229,6 +232,12 @@ impl Shelves {
 
     pub(crate) fn holds(&self, group: GroupId, hash: BlockHash) -> bool {
         !self.closed && self.shelves[at(group)].index.contains_key(&hash)
+    }
+
+    /// The block that the record continues, if it is held and that is known.
+    pub(crate) fn parent(&self, group: GroupId, hash: BlockHash) -> Option<BlockHash> {
+        let Shelf { entries, index, .. } = &self.shelves[at(group)];
+        entries[*index.get(&hash)? as usize].parent
     }
 
     /// Takes so many of the identities that came or went since they were taken last, at most.
@@ -269,10 +278,10 @@ impl Shelves {
     }
 
     /// The next record to write, and from where, if another may be under way. `owner` says whose a block is that still holds what
-    /// was wanted of it.
+    /// was wanted of it, and which block it continues.
     pub(crate) fn next_write(
         &mut self,
-        owner: impl Fn(BlockRef, Generation, BlockHash) -> Option<Tenant>,
+        owner: impl Fn(BlockRef, Generation, BlockHash) -> Option<(Tenant, Option<BlockHash>)>,
     ) -> Option<(TierRecord, BlockRef)> {
         while self.writing.len() < self.config.writes_max {
             let Wanted { block, generation, hash } = self.backlog.pop()?;
@@ -280,13 +289,13 @@ impl Shelves {
             if known {
                 continue;
             }
-            let Some(tenant) = owner(block, generation, hash) else {
+            let Some((tenant, parent)) = owner(block, generation, hash) else {
                 self.stats.late += 1;
                 continue;
             };
             let shelf = &mut self.shelves[at(block.group)];
             let Some(slot) = shelf.take(tenant, &mut self.stats) else { continue };
-            shelf.entries[slot as usize] = Entry { state: State::Writing(block), hash, ..Entry::FREE };
+            shelf.entries[slot as usize] = Entry { state: State::Writing(block), hash, parent, ..Entry::FREE };
             self.writing.push((block.group, hash));
             self.assert_conserved();
             return Some((TierRecord { slot: Slot { group: block.group, slot }, hash, tenant }, block));
@@ -297,7 +306,7 @@ impl Shelves {
     /// A write ended. The block it was made from.
     pub(crate) fn wrote(&mut self, slot: Slot, end: WriteEnd) -> BlockRef {
         let shelf = &mut self.shelves[at(slot.group)];
-        let Entry { state: State::Writing(block), hash, .. } = shelf.entries[slot.slot as usize] else {
+        let Entry { state: State::Writing(block), hash, parent, .. } = shelf.entries[slot.slot as usize] else {
             panic!("{slot:?} is not being written");
         };
         self.writing.retain(|&writing| writing != (slot.group, hash));
@@ -307,11 +316,11 @@ impl Shelves {
                 self.stats.failed += 1;
             }
             WriteEnd::Written => {
-                shelf.hold(slot.slot, hash);
+                shelf.hold(slot.slot, BlockLink { parent, hash });
                 self.stats.written += 1;
             }
             WriteEnd::Existed => {
-                shelf.hold(slot.slot, hash);
+                shelf.hold(slot.slot, BlockLink { parent, hash });
                 self.stats.existed += 1;
             }
         }
@@ -454,8 +463,8 @@ impl Shelves {
 
 impl Shelf {
     /// The slot, which is in no list, holds the record.
-    fn hold(&mut self, slot: u32, hash: BlockHash) {
-        self.entries[slot as usize] = Entry { state: State::Held, hash, ..Entry::FREE };
+    fn hold(&mut self, slot: u32, BlockLink { parent, hash }: BlockLink) {
+        self.entries[slot as usize] = Entry { state: State::Held, hash, parent, ..Entry::FREE };
         self.index.insert(hash, slot);
         self.rest(slot);
     }

@@ -29,7 +29,7 @@ fn alone(decode: WorkerId) -> Route {
 }
 
 fn holds(blocks: u32) -> Report {
-    Report { added: chain(0, blocks * 16), ..Report::default() }
+    Report { added: links(&chain(0, blocks * 16), 0..blocks as usize), ..Report::default() }
 }
 
 #[test]
@@ -111,9 +111,10 @@ fn the_next_turn_finds_what_its_decode_worker_generated() {
 /// So many blocks are on the device, so many behind them in the host tier, and so many behind those on disk.
 fn lowered(device: u32, host: u32, disk: u32) -> Report {
     let chain = chain(0, (device + host + disk) * 16);
-    let (above, disk) = chain.split_at((device + host) as usize);
-    let (device, host) = above.split_at(device as usize);
-    Report { added: device.to_vec(), host: host.to_vec(), disk: disk.to_vec(), ..Report::default() }
+    let (device, host) = (device as usize, (device + host) as usize);
+    let (added, host, disk) =
+        (links(&chain, 0..device), links(&chain, device..host), links(&chain, host..chain.len()));
+    Report { added, host, disk, ..Report::default() }
 }
 
 #[test]

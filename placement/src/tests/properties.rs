@@ -1,7 +1,7 @@
 //! Random clusters: workers that compute, fail, vanish and come back, messages that come late, again and out of order,
 //! clients that leave. The workers are honest models of the real ones; the client checks what it gets.
 
-use super::support::{D1, D2, P1, P2, STOP, chain, config, key, request, row};
+use super::support::{D1, D2, P1, P2, STOP, chain, config, key, links, request, row};
 use crate::{Closing, Command, Event, HandoffPolicy, Placement, PlacementConfig, Usage};
 use domain::session::{Failure, FromWorker, Part, Report, Role, Submit, ToWorker};
 use domain::{Choice, End, Ender, Epoch, Finish, Incarnation, Request, RequestId, Time, Token, WorkerId};
@@ -222,9 +222,10 @@ impl Cluster {
                 let worker = self.worker(WORKERS[worker]);
                 if worker.up {
                     worker.reports += skip;
-                    let added = chain(skip as u8, blocks * 16);
+                    let (chain, other) = (chain(skip as u8, blocks * 16), chain(skip as u8 + 1, blocks * 8));
+                    let added = links(&chain, 0..chain.len());
                     // Some of it left the device.
-                    let (host, disk) = (added[added.len() / 2..].to_vec(), chain(skip as u8 + 1, blocks * 8));
+                    let (host, disk) = (links(&chain, chain.len() / 2..chain.len()), links(&other, 0..other.len()));
                     let report = Report { added, host, disk, running: blocks, ..report(worker, false) };
                     worker.outbox.push(FromWorker::Report(report));
                 }

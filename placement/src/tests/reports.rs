@@ -12,7 +12,7 @@ fn cached(bench: &mut Bench) -> u32 {
 }
 
 fn adds(number: u64, blocks: std::ops::Range<usize>) -> Report {
-    Report { number, added: chain(0, 96)[blocks].to_vec(), ..Report::default() }
+    Report { number, added: links(&chain(0, 96), blocks), ..Report::default() }
 }
 
 #[test]
@@ -36,13 +36,13 @@ fn what_left_the_device_for_a_tier_is_there_until_it_is_said_to_be_gone() {
     let mut bench = Bench::new(config(), &[D1]);
     let blocks = chain(0, 96);
     bench.report(D1, adds(1, 0..3));
-    bench.report(D1, Report { host: blocks[1..2].to_vec(), disk: blocks[2..4].to_vec(), ..adds(2, 0..0) });
+    bench.report(D1, Report { host: links(&blocks, 1..2), disk: links(&blocks, 2..4), ..adds(2, 0..0) });
     assert_eq!((cached(&mut bench), bench.placement.indexed_blocks()), (64, 4));
     bench.report(D1, Report { removed: blocks[1..2].to_vec(), ..adds(3, 0..0) });
     assert_eq!((cached(&mut bench), bench.placement.indexed_blocks()), (16, 3));
     bench.report(D1, Report { snapshot: true, ..adds(4, 0..1) });
     assert_eq!((cached(&mut bench), bench.placement.indexed_blocks()), (16, 1));
-    bench.report(D1, Report { host: blocks[1..5].to_vec(), ..adds(5, 0..0) });
+    bench.report(D1, Report { host: links(&blocks, 1..5), ..adds(5, 0..0) });
     assert_eq!((cached(&mut bench), bench.placement.indexed_blocks()), (80, 5));
 }
 

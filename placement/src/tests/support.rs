@@ -3,8 +3,9 @@
 use crate::{Command, Event, FetchPolicy, HandoffPolicy, Placement, PlacementConfig, Rates};
 use domain::session::{Failure, FromWorker, Part, PeerAddress, PeerInfo, Report, Role, ToWorker, TokenRow};
 use domain::{
-    BlockHash, Choice, End, Epoch, Incarnation, Request, RequestId, SamplingParams, SeqKey, Time, Token, WorkerId,
+    BlockHash, BlockLink, Choice, End, Epoch, Incarnation, Request, RequestId, SamplingParams, SeqKey, Time, Token, WorkerId,
 };
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -67,6 +68,11 @@ pub(crate) fn chain(family: u8, prompt: u32) -> Vec<BlockHash> {
             BlockHash(hash)
         })
         .collect()
+}
+
+/// Some of the blocks of a chain, each with the one before it, as reports have them.
+pub(crate) fn links(chain: &[BlockHash], blocks: Range<usize>) -> Vec<BlockLink> {
+    BlockLink::run(None, chain).skip(blocks.start).take(blocks.len()).collect()
 }
 
 /// A placement, its clock and the commands of the last event.

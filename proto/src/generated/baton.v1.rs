@@ -309,18 +309,25 @@ pub struct Report {
     pub decode_step_s: f32,
     #[prost(float, tag = "11")]
     pub fetch_bytes_per_s: f32,
-    #[prost(bytes = "vec", tag = "12")]
-    pub added: ::prost::alloc::vec::Vec<u8>,
     #[prost(bytes = "vec", tag = "13")]
     pub removed: ::prost::alloc::vec::Vec<u8>,
     #[prost(float, tag = "14")]
     pub host_tokens_per_s: f32,
     #[prost(float, tag = "15")]
     pub disk_tokens_per_s: f32,
-    #[prost(bytes = "vec", tag = "16")]
-    pub host: ::prost::alloc::vec::Vec<u8>,
-    #[prost(bytes = "vec", tag = "17")]
-    pub disk: ::prost::alloc::vec::Vec<u8>,
+    #[prost(message, repeated, tag = "18")]
+    pub added: ::prost::alloc::vec::Vec<Chain>,
+    #[prost(message, repeated, tag = "19")]
+    pub host: ::prost::alloc::vec::Vec<Chain>,
+    #[prost(message, repeated, tag = "20")]
+    pub disk: ::prost::alloc::vec::Vec<Chain>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Chain {
+    #[prost(bytes = "vec", tag = "1")]
+    pub parent: ::prost::alloc::vec::Vec<u8>,
+    #[prost(bytes = "vec", tag = "2")]
+    pub blocks: ::prost::alloc::vec::Vec<u8>,
 }
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]

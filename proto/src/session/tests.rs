@@ -29,6 +29,20 @@ fn hashes() -> impl Strategy<Value = Vec<BlockHash>> {
     vec(any::<[u8; 16]>().prop_map(BlockHash), 0..5)
 }
 
+/// Blocks some of which continue the one before them.
+fn links() -> impl Strategy<Value = Vec<BlockLink>> {
+    let hash = || any::<[u8; 16]>().prop_map(BlockHash);
+    vec((hash(), option::of(option::of(hash()))), 0..5).prop_map(|blocks| {
+        let mut before = None;
+        let link = |(hash, parent): (BlockHash, Option<Option<BlockHash>>)| {
+            let parent = parent.unwrap_or(before);
+            before = Some(hash);
+            BlockLink { parent, hash }
+        };
+        blocks.into_iter().map(link).collect()
+    })
+}
+
 prop_compose! {
     fn sampling()(
         floats in [float(), float(), float(), float(), float(), float()],
@@ -149,7 +163,8 @@ prop_compose! {
         ids in any::<(u64, u64, bool)>(),
         load in any::<(u32, u64, u32, u32, u32)>(),
         rates in [float(), float(), float(), float(), float()],
-        [added, host, disk, removed] in [hashes(), hashes(), hashes(), hashes()],
+        [added, host, disk] in [links(), links(), links()],
+        removed in hashes(),
     ) -> FromWorker {
         FromWorker::Report(Report {
             incarnation: Incarnation(ids.0), number: ids.1, snapshot: ids.2,
@@ -260,6 +275,19 @@ fn golden_tokens() {
     assert_eq!(hex(&encode_from_worker(&rows)), "0a1f0a100100000000000000020000000000000012020101220202002a03ac0204");
 }
 
+/// Blocks that are told as chains cost their identities and little else.
+#[test]
+fn a_chain_costs_little_more_than_its_identities() {
+    let blocks: Vec<BlockHash> = (0..100u32).map(|n| BlockHash([n as u8; 16])).collect();
+    let bytes = |added: Vec<BlockLink>| {
+        encode_from_worker(&FromWorker::Report(Report { added, ..Report::default() })).len() as f64 / 100.0
+    };
+    let chain = bytes(BlockLink::run(None, &blocks).collect());
+    assert!(chain < 16.5, "{chain} bytes a block in one chain");
+    let apart = bytes(blocks.iter().map(|&hash| BlockLink { parent: Some(BlockHash([200; 16])), hash }).collect());
+    assert!(apart < 40.0, "{apart} bytes a block, each in a chain of its own");
+}
+
 /// Tokens are the hot path: a row without extras costs its ids and little else.
 #[test]
 fn a_token_row_is_lean() {
@@ -285,11 +313,13 @@ fn what_is_missing_or_wrong_is_named() {
     check_refused(wire::FromWorker { body: Some(from_worker::Body::Ended(ended)) }, "Ended.end is missing");
     let failed = wire::Failed { request: 1, epoch: 1, why: 0, detail: String::new() };
     check_refused(wire::FromWorker { body: Some(from_worker::Body::Failed(failed)) }, "Failed.why is missing");
-    let report = wire::Report { added: vec![0; 17], ..Default::default() };
-    check_refused(
-        wire::FromWorker { body: Some(from_worker::Body::Report(report)) },
-        "Report.added is invalid: 17 bytes do not divide by 16",
-    );
+    let report = |parent: usize, blocks: usize| {
+        let added = vec![wire::Chain { parent: vec![0; parent], blocks: vec![0; blocks] }];
+        wire::FromWorker { body: Some(from_worker::Body::Report(wire::Report { added, ..Default::default() })) }
+    };
+    check_refused(report(0, 17), "Report.added is invalid: 17 bytes do not divide by 16");
+    check_refused(report(0, 0), "Report.added is invalid: it is empty");
+    check_refused(report(15, 16), "Report.added is invalid: 15 bytes instead of 16");
 }
 
 #[test]

@@ -8,9 +8,10 @@ mod told;
 
 use super::*;
 use crate::tiers::{Tier, TierConfig, WritePolicy};
-use domain::{Generation, LeaseId, Scope, ScopeParts, Token};
+use domain::{BlockLink, Generation, LeaseId, Scope, ScopeParts, Token};
 use proptest::prelude::*;
-use std::collections::VecDeque;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, VecDeque};
 
 /// What a position holds: a digest of all tokens up to it. Zero: nothing that anyone should read.
 type Tag = u64;
@@ -177,6 +178,8 @@ struct World {
     leases: Vec<Held>,
     /// Valid answers, oldest first.
     answers: Vec<LeaseId>,
+    /// Of each block that a sequence had, which one it continues.
+    parents: RefCell<BTreeMap<BlockHash, Option<BlockHash>>>,
     /// Where each identity is, as routers hear it.
     told: told::Told,
     pins: pins::Pins,
@@ -212,6 +215,7 @@ impl World {
             steps: VecDeque::new(),
             leases: Vec::new(),
             answers: Vec::new(),
+            parents: RefCell::default(),
             told: told::Told::new(),
             pins: pins::Pins::default(),
             below: tiers::Below::new(config.groups.len()),
@@ -601,6 +605,7 @@ impl World {
     fn chain(&self, tokens: &[Token]) -> Vec<BlockHash> {
         let mut chain = Vec::new();
         self.scope.extend_chain(&mut chain, tokens, self.config.block_tokens);
+        self.parents.borrow_mut().extend(BlockLink::run(None, &chain).map(|link| (link.hash, link.parent)));
         chain
     }
 

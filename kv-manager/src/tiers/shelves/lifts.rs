@@ -4,7 +4,7 @@
 //! do not push out what those that run use. Once it was read, or its prompt needs it no more, it is a record like any
 //! other.
 
-use super::{BlockHash, Entry, GroupId, Shelf, Shelves, Slot, State, Tenant, at};
+use super::{BlockHash, BlockLink, Entry, GroupId, Shelf, Shelves, Slot, State, Tenant, at};
 use domain::planted::{self, Bug};
 
 /// The share of a group's slots that lifts may take, in percent.
@@ -60,15 +60,16 @@ impl Shelves {
         !self.closed && lifts.taken() < lifts.max
     }
 
-    /// A record shall be lifted, for this tenant. Where to. `None`: it is here or on its way, or no slot is to be had
+    /// The record of a block shall be lifted, for this tenant. Where to. `None`: it is here or on its way, or no slot is to be had
     /// for it.
-    pub(crate) fn begin_lift(&mut self, group: GroupId, hash: BlockHash, tenant: Tenant) -> Option<Slot> {
+    pub(crate) fn begin_lift(&mut self, group: GroupId, link: BlockLink, tenant: Tenant) -> Option<Slot> {
+        let BlockLink { parent, hash } = link;
         if !self.may_lift(group) || self.holds(group, hash) || self.is_coming(group, hash) {
             return None;
         }
         let shelf = &mut self.shelves[at(group)];
         let slot = shelf.take(tenant, &mut self.stats)?;
-        shelf.entries[slot as usize] = Entry { state: State::Lifting, hash, ..Entry::FREE };
+        shelf.entries[slot as usize] = Entry { state: State::Lifting, hash, parent, ..Entry::FREE };
         shelf.lifts.under_way.push(hash);
         self.assert_conserved();
         Some(Slot { group, slot })
@@ -77,12 +78,12 @@ impl Shelves {
     /// A lift ended. `there`: the record is in its slot, for its prompt to read. Panics if none was under way there.
     pub(crate) fn end_lift(&mut self, Slot { group, slot }: Slot, there: bool) {
         let shelf = &mut self.shelves[at(group)];
-        let Entry { state: State::Lifting, hash, .. } = shelf.entries[slot as usize] else {
+        let Entry { state: State::Lifting, hash, parent, .. } = shelf.entries[slot as usize] else {
             panic!("nothing is lifted to {slot} of {group}");
         };
         shelf.lifts.under_way.retain(|&lifted| lifted != hash);
         if there {
-            shelf.hold(slot, hash);
+            shelf.hold(slot, BlockLink { parent, hash });
             shelf.entries[slot as usize].unread = true;
             shelf.lifts.unread += 1;
             shelf.lifts.landed += 1;

@@ -3,7 +3,7 @@
 use super::World;
 use crate::manager::IndexChanges;
 use crate::tiers::Tier;
-use domain::{BlockHash, GroupId};
+use domain::{BlockHash, BlockLink, GroupId};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Where each identity is: 0 on the device, 1 in the host tier, 2 on disk.
@@ -13,8 +13,9 @@ impl World {
     /// A report.
     pub(super) fn hear(&mut self) {
         let IndexChanges { device, host, disk, gone } = self.kv.take_index_changes();
-        for (place, hashes) in (0..).zip([device, host, disk]) {
-            self.told.extend(hashes.into_iter().map(|hash| (hash, place)));
+        for (place, links) in (0..).zip([device, host, disk]) {
+            self.check_links(&links, place == 0);
+            self.told.extend(links.into_iter().map(|link| (link.hash, place)));
         }
         self.told.retain(|hash, _| !gone.contains(hash));
     }
@@ -22,8 +23,22 @@ impl World {
     /// A snapshot.
     pub(super) fn hear_all(&mut self) {
         self.hear();
-        self.told = self.kv.indexed().into_iter().map(|hash| (hash, 0)).collect();
+        let links = self.kv.indexed();
+        self.check_links(&links, true);
+        self.told = links.into_iter().map(|link| (link.hash, 0)).collect();
         self.kv.tell_tiers_again();
+    }
+
+    /// Each block is listed once, after the one that it continues. Which one that is, is known of all that is on the device, and of
+    /// the others it is not known or right.
+    fn check_links(&self, links: &[BlockLink], on_device: bool) {
+        for (number, link) in links.iter().enumerate() {
+            let later: Vec<BlockHash> = links[number..].iter().map(|link| link.hash).collect();
+            assert!(!later[1..].contains(&link.hash), "{link:?} is listed twice");
+            assert!(link.parent.is_none_or(|parent| !later.contains(&parent)), "{link:?} comes before what it continues");
+            let parent = *self.parents.borrow().get(&link.hash).expect("a sequence had the block");
+            assert!(link.parent == parent || !on_device && link.parent.is_none(), "{link:?} continues {parent:?}");
+        }
     }
 
     pub(super) fn check_told(&self) {

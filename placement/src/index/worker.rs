@@ -1,0 +1,139 @@
+//! The blocks of one worker as the trees that their chains make, and which of them goes first.
+//!
+//! Leaves go before their prefix: a block is of no use without those before it. Among the leaves the one goes that was used longest
+//! ago. A block whose parent is not known counts as the first of its sequences until somebody says which block it continues.
+
+use super::Place;
+use domain::{BlockHash, BlockLink, ByIdentity};
+use std::collections::{BTreeSet, HashMap};
+
+/// What is known of a block.
+#[derive(Clone, Copy, Debug, Default)]
+struct Node {
+    /// When it was last used, in the order of uses.
+    used: i64,
+    /// The block that it continues, which has a node too.
+    parent: Option<BlockHash>,
+    /// Where the worker has it. `None`: it does not, but has blocks that continue it.
+    place: Option<Place>,
+    /// Blocks of the worker that continue it.
+    children: u32,
+}
+
+/// The blocks of a worker.
+#[derive(Debug, Default)]
+pub(super) struct WorkerBlocks {
+    nodes: HashMap<BlockHash, Node, ByIdentity>,
+    /// Blocks that no other one continues, by their last use.
+    leaves: BTreeSet<(i64, BlockHash)>,
+    /// Blocks that it has.
+    len: usize,
+    /// The newest place in the order of uses, and the oldest.
+    newest: i64,
+    oldest: i64,
+}
+
+impl WorkerBlocks {
+    /// What a node takes, in a map that is half full.
+    const NODE_BYTES: usize = 2 * size_of::<(BlockHash, Node)>();
+    /// What a leaf takes, in a tree that is half full.
+    const LEAF_BYTES: usize = 2 * size_of::<(i64, BlockHash)>();
+    /// What a block takes at most: a node, and one of a parent that is not here, and it is a leaf.
+    pub(super) const BLOCK_BYTES_MAX: usize = 2 * Self::NODE_BYTES + Self::LEAF_BYTES;
+
+    /// Blocks that it has.
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Bytes that they take here, about.
+    pub(super) fn bytes(&self) -> usize {
+        Self::NODE_BYTES * self.nodes.len() + Self::LEAF_BYTES * self.leaves.len()
+    }
+
+    /// Where the worker has the block.
+    pub(super) fn place(&self, block: BlockHash) -> Option<Place> {
+        self.nodes.get(&block)?.place
+    }
+
+    /// The block is here, and is used.
+    pub(super) fn put(&mut self, link: BlockLink, place: Place) {
+        self.newest += 1;
+        self.set(link, place, self.newest);
+    }
+
+    /// The block is here, which is no use of it: one that was not here goes before all others.
+    pub(super) fn lower(&mut self, link: BlockLink, place: Place) {
+        let known = self.nodes.get(&link.hash).filter(|node| node.place.is_some()).map(|node| node.used);
+        let used = known.unwrap_or_else(|| {
+            self.oldest -= 1;
+            self.oldest
+        });
+        self.set(link, place, used);
+    }
+
+    /// The block, if it is here, is used where it is.
+    pub(super) fn touch(&mut self, link: BlockLink) {
+        if let Some(place) = self.place(link.hash) {
+            self.put(link, place);
+        }
+    }
+
+    /// The block is not here any more. Blocks that continue it stay, for it may come back.
+    pub(super) fn remove(&mut self, block: BlockHash) {
+        let Some(node) = self.nodes.get_mut(&block).filter(|node| node.place.is_some()) else { return };
+        node.place = None;
+        let Node { used, parent, children, .. } = *node;
+        node.parent = None;
+        self.len -= 1;
+        if children == 0 {
+            self.leaves.remove(&(used, block));
+            self.nodes.remove(&block);
+        }
+        if let Some(parent) = parent {
+            self.lose_child(parent);
+        }
+    }
+
+    /// The leaf that goes first, but for `spared`.
+    pub(super) fn first_leaf(&self, spared: Option<BlockHash>) -> Option<BlockHash> {
+        self.leaves.iter().map(|&(_, block)| block).find(|&block| Some(block) != spared)
+    }
+
+    fn set(&mut self, BlockLink { parent, hash }: BlockLink, place: Place, used: i64) {
+        let node = self.nodes.entry(hash).or_default();
+        let before = *node;
+        // It never changes which block one continues; it may not have been known.
+        *node = Node { used, parent: before.parent.or(parent), place: Some(place), children: before.children };
+        if before.place.is_none() {
+            self.len += 1;
+        }
+        if before.children == 0 {
+            self.leaves.remove(&(before.used, hash));
+            self.leaves.insert((used, hash));
+        }
+        if let (None, Some(parent)) = (before.parent, parent) {
+            self.gain_child(parent);
+        }
+    }
+
+    fn gain_child(&mut self, parent: BlockHash) {
+        let node = self.nodes.entry(parent).or_default();
+        node.children += 1;
+        self.leaves.remove(&(node.used, parent));
+    }
+
+    fn lose_child(&mut self, parent: BlockHash) {
+        let node = self.nodes.get_mut(&parent).expect("a block that is continued has a node");
+        node.children -= 1;
+        match *node {
+            Node { children: 0, place: Some(_), used, .. } => {
+                self.leaves.insert((used, parent));
+            }
+            Node { children: 0, place: None, .. } => {
+                self.nodes.remove(&parent);
+            }
+            _ => {}
+        }
+    }
+}
