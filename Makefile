@@ -6,7 +6,7 @@ ARGS ?=
 BINARY = $(or $(CARGO_TARGET_DIR),target)/release/baton
 
 .DEFAULT_GOAL := help
-.PHONY: help serve build test test-unit test-e2e test-kills test-sim test-doc test-rdma test-neon test-conformance test-fuzz bench-kernels bench-crew soak soak-fuzz soak-miri soak-sim check check-format check-tidy check-lints check-deps fix
+.PHONY: help serve build test test-unit test-e2e test-kills test-sim test-doc test-rdma test-neon test-conformance test-fuzz bench-kernels bench-crew soak soak-fuzz soak-miri soak-sim check check-format check-tidy check-lints check-deps fix ready
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -111,3 +111,6 @@ fix: ## format, generate, and apply what clippy can mend
 	$(CARGO) fmt --all
 	$(CARGO) xtask proto
 	$(CARGO) clippy --release --workspace --all-targets --fix --allow-dirty --allow-staged
+
+ready: ## say whether this commit has passed .ci/run, or what came since one that has
+	@scripts/ready

@@ -1,9 +1,9 @@
 //! Which blocks each worker has, and where, as far as its reports say. A hint, never a promise: an entry that is wrong
 //! costs time, not correctness.
 //!
-//! The index is bounded. At the bound a block that is new takes the place of another one, of the worker that has the most entries:
-//! so a worker with many blocks pushes out its own, and never those of one with few. Of that worker's blocks the leaf goes that was used
-//! longest ago, never a block before those that continue it ([`worker`]).
+//! The index is bounded. At the bound a new block takes the place of another one: of its own worker if no other one has more entries,
+//! or else of the worker that has the most. So a worker with many blocks pushes out its own, and never those of one with fewer. Of that
+//! worker's blocks the leaf goes that was used longest ago, never a block before those that continue it ([`worker`]).
 
 mod worker;
 
@@ -130,7 +130,8 @@ impl PrefixIndex {
         if parent.is_some_and(|parent| !self.has(worker, parent)) {
             return false;
         }
-        let Some(&(_, largest)) = self.by_size.last() else { return false };
+        let Some(&(most, largest)) = self.by_size.last() else { return false };
+        let largest = if self.by_size.contains(&(most, worker)) { worker } else { largest };
         let blocks = &self.workers[&largest];
         match blocks.first_leaf(parent.filter(|_| largest == worker)) {
             Some(leaf) => self.change(largest, |blocks| blocks.remove(leaf)),

@@ -153,7 +153,12 @@ impl Model {
         }
         let mut sizes: BTreeMap<WorkerId, usize> = BTreeMap::new();
         self.entries.keys().for_each(|(worker, _)| *sizes.entry(*worker).or_default() += 1);
-        let Some((_, largest)) = sizes.into_iter().map(|(worker, size)| (size, worker)).max() else { return false };
+        let Some(most) = sizes.values().copied().max() else { return false };
+        let largest = if sizes.get(&worker) == Some(&most) {
+            worker
+        } else {
+            *sizes.iter().rfind(|&(_, &size)| size == most).expect("one has the most").0
+        };
         let continued: BTreeSet<(WorkerId, BlockHash)> =
             self.entries.iter().filter_map(|((worker, _), (parent, ..))| Some((*worker, (*parent)?))).collect();
         let may_go = self.entries.iter().filter(|&(key, _)| {

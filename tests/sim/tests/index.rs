@@ -111,7 +111,7 @@ impl World {
     /// The worker says what changed.
     fn report(&mut self) {
         let changes = self.kv.take_index_changes();
-        changes.gone.iter().for_each(|block| drop(self.by_use.blocks.remove(block)));
+        self.by_use.blocks.retain(|block, _| !changes.gone.contains(block));
         changes.device.iter().for_each(|&link| self.by_use.used(link));
         self.reports += 1;
         let (incarnation, number) = (Incarnation(1), self.reports);
