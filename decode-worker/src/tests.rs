@@ -51,6 +51,10 @@ impl Device for Idle {
         &self.limits
     }
 
+    fn vocab(&self) -> usize {
+        512
+    }
+
     fn submit(&mut self, _plan: Arc<StepPlan>) -> Result<(), SubmitError> {
         unreachable!("nothing is to be computed")
     }

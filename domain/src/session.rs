@@ -249,6 +249,8 @@ pub enum Failure {
     QueueFull,
     /// The sequence can never fit the worker's memory.
     TooLarge,
+    /// The request itself cannot be computed, on whatever worker of this model.
+    Invalid,
     /// The engine failed the step.
     Engine,
     /// The worker is draining.

@@ -2,9 +2,9 @@
 
 use crate::device::{DeviceLimits, SubmitError};
 use domain::plan::{BlockCopy, Input, Span, StepPlan};
-use domain::{BlockId, KvLayout, StepId};
+use domain::{BlockId, KvLayout, SeqKey, StepId};
 
-/// What plans are checked against.
+/// What plans are checked against. A check allocates nothing, so that it may run in every step.
 #[derive(Debug)]
 pub(crate) struct Checker {
     pub(crate) layout: KvLayout,
@@ -14,16 +14,33 @@ pub(crate) struct Checker {
     last: StepId,
     /// Samples of that plan.
     last_samples: usize,
+    /// The blocks of each group that the plan under check writes.
+    written: Vec<BlockSet>,
+    /// The sequences of the plan under check, each with the number of its span.
+    keys: Vec<(SeqKey, usize)>,
+}
+
+/// A set of the blocks of a pool, one bit each.
+#[derive(Debug)]
+struct BlockSet(Vec<u64>);
+
+/// Why a plan is refused.
+struct Refusal {
+    span: Option<usize>,
+    reason: String,
 }
 
 impl Checker {
     pub(crate) fn new(layout: KvLayout, limits: DeviceLimits, vocab: usize) -> Self {
-        Self { layout, limits, vocab, last: StepId(0), last_samples: 0 }
+        let written = limits.blocks.iter().map(|&blocks| BlockSet::new(blocks)).collect();
+        // A span has a row at least.
+        let keys = Vec::with_capacity(limits.rows_max);
+        Self { layout, limits, vocab, last: StepId(0), last_samples: 0, written, keys }
     }
 
     /// Checks a plan that would be submitted next.
-    pub(crate) fn check(&self, plan: &StepPlan) -> Result<(), SubmitError> {
-        self.plan(plan).map_err(|reason| SubmitError::Invalid { step: plan.step, reason })
+    pub(crate) fn check(&mut self, plan: &StepPlan) -> Result<(), SubmitError> {
+        self.plan(plan).map_err(|Refusal { span, reason }| SubmitError::Invalid { step: plan.step, span, reason })
     }
 
     /// The plan was taken.
@@ -32,17 +49,21 @@ impl Checker {
         self.last_samples = plan.samples();
     }
 
-    fn plan(&self, plan: &StepPlan) -> Result<(), String> {
+    fn plan(&mut self, plan: &StepPlan) -> Result<(), Refusal> {
+        let whole = |reason| Refusal { span: None, reason };
         if plan.step <= self.last {
-            return Err(format!("step {} was submitted before", self.last));
+            return Err(whole(format!("step {} was submitted before", self.last)));
         }
         if plan.spans.is_empty() && plan.copies.is_empty() {
-            return Err("there is nothing to do".to_owned());
+            return Err(whole("there is nothing to do".to_owned()));
         }
-        at_most("rows", plan.rows(), self.limits.rows_max)?;
-        at_most("samples", plan.samples(), self.limits.samples_max)?;
-        plan.copies.iter().try_for_each(|copy| self.copy(copy))?;
-        plan.spans.iter().try_for_each(|span| self.span(span).map_err(|reason| format!("{}: {reason}", span.key)))
+        at_most("rows", plan.rows(), self.limits.rows_max).map_err(whole)?;
+        at_most("samples", plan.samples(), self.limits.samples_max).map_err(whole)?;
+        plan.copies.iter().try_for_each(|copy| self.copy(copy)).map_err(whole)?;
+        let mut spans = plan.spans.iter().enumerate();
+        spans.try_for_each(|(number, span)| self.span(span).map_err(|reason| refusal(plan, number, reason)))?;
+        self.keys_differ(plan)?;
+        self.blocks_are_apart(plan)
     }
 
     fn copy(&self, copy: &BlockCopy) -> Result<(), String> {
@@ -94,6 +115,95 @@ impl Checker {
         }
         Ok(())
     }
+
+    /// Checks that no sequence has two spans.
+    fn keys_differ(&mut self, plan: &StepPlan) -> Result<(), Refusal> {
+        self.keys.clear();
+        self.keys.extend(plan.spans.iter().enumerate().map(|(number, span)| (span.key, number)));
+        self.keys.sort_unstable();
+        match self.keys.windows(2).find(|pair| pair[0].0 == pair[1].0) {
+            None => Ok(()),
+            Some(pair) => Err(refusal(plan, pair[1].1, "a second span of the same sequence".to_owned())),
+        }
+    }
+
+    /// Checks that each block is written by one span at most, and that no span reads a block that another one writes. The
+    /// spans are sound each for itself.
+    fn blocks_are_apart(&mut self, plan: &StepPlan) -> Result<(), Refusal> {
+        self.written.iter_mut().for_each(BlockSet::clear);
+        for (number, span) in plan.spans.iter().enumerate() {
+            for group in 0..self.layout.groups.len() {
+                for &block in written(&self.layout, group, span) {
+                    if !self.written[group].insert(block) {
+                        let reason = format!("{block} of group {group} is written twice");
+                        return Err(refusal(plan, number, reason));
+                    }
+                }
+            }
+        }
+        for span in &plan.spans {
+            for group in 0..self.layout.groups.len() {
+                let read = read(&self.layout, group, span);
+                let Some(block) = read.iter().find(|block| self.written[group].contains(**block)) else { continue };
+                // Only the writer harms others: the block may be one that many sequences share.
+                let writes = |span: &Span| written(&self.layout, group, span).contains(block);
+                let writer = plan.spans.iter().position(writes).expect("a span that writes the block was found above");
+                return Err(refusal(
+                    plan,
+                    writer,
+                    format!("{block} of group {group} is written, and {} reads it", span.key),
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl BlockSet {
+    /// Room for a pool of so many blocks; empty.
+    fn new(blocks: u32) -> Self {
+        Self(vec![0; blocks.div_ceil(u64::BITS) as usize])
+    }
+
+    fn clear(&mut self) {
+        self.0.fill(0);
+    }
+
+    /// Adds a block; whether it is new.
+    fn insert(&mut self, block: BlockId) -> bool {
+        let (word, bit) = Self::place(block);
+        let is_new = self.0[word] & bit == 0;
+        self.0[word] |= bit;
+        is_new
+    }
+
+    fn contains(&self, block: BlockId) -> bool {
+        let (word, bit) = Self::place(block);
+        self.0[word] & bit != 0
+    }
+
+    fn place(block: BlockId) -> (usize, u64) {
+        ((block.0 / u64::BITS) as usize, 1 << (block.0 % u64::BITS))
+    }
+}
+
+/// A span alone is at fault.
+fn refusal(plan: &StepPlan, span: usize, reason: String) -> Refusal {
+    Refusal { span: Some(span), reason: format!("{}: {reason}", plan.spans[span].key) }
+}
+
+/// The blocks of group `group` that a sound span writes: those of its inputs.
+fn written<'a>(layout: &KvLayout, group: usize, span: &'a Span) -> &'a [BlockId] {
+    let table = &span.tables[group];
+    let end = (span.start as usize + span.inputs.len()).div_ceil(layout.block_tokens as usize);
+    &table.blocks[(span.start / layout.block_tokens - table.first) as usize..end - table.first as usize]
+}
+
+/// The blocks of group `group` that a sound span reads and does not write: those before its inputs, as far as the window reaches.
+fn read<'a>(layout: &KvLayout, group: usize, span: &'a Span) -> &'a [BlockId] {
+    let table = &span.tables[group];
+    let from = layout.window_start(group, span.start) / layout.block_tokens;
+    &table.blocks[(from - table.first) as usize..(span.start / layout.block_tokens - table.first) as usize]
 }
 
 fn at_most(what: &str, count: usize, limit: usize) -> Result<(), String> {

@@ -138,6 +138,19 @@ struct Tensor {
     order: RowOrder,
 }
 
+/// The tensors of a checkpoint that are in one number format.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FormatShare {
+    /// The format's name, or its number where it has no name here.
+    pub format: String,
+    /// Whether it can be run.
+    pub is_read: bool,
+    /// How many tensors.
+    pub tensors: usize,
+    /// Bytes of all of them.
+    pub bytes: u64,
+}
+
 /// `model.safetensors.index.json`.
 #[derive(Deserialize)]
 struct Index {
@@ -334,6 +347,21 @@ impl Checkpoint {
     /// Number of weights files.
     pub fn files(&self) -> usize {
         self.files.len()
+    }
+
+    /// The number formats that the tensors are in, the one of most bytes first.
+    pub fn formats(&self) -> Vec<FormatShare> {
+        let mut shares: BTreeMap<(String, bool), (usize, u64)> = BTreeMap::new();
+        for tensor in self.tensors.values() {
+            let format = tensor.format.as_ref().map_or_else(String::clone, WeightFormat::to_string);
+            let (tensors, bytes) = shares.entry((format, tensor.format.is_ok())).or_default();
+            *tensors += 1;
+            *bytes += tensor.range.len() as u64;
+        }
+        let share = |((format, is_read), (tensors, bytes))| FormatShare { format, is_read, tensors, bytes };
+        let mut shares: Vec<FormatShare> = shares.into_iter().map(share).collect();
+        shares.sort_by_key(|share| std::cmp::Reverse(share.bytes));
+        shares
     }
 
     /// The number format that most bytes of the weights are in; `None` if no tensor is in a format that is read.

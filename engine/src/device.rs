@@ -29,6 +29,9 @@ pub trait Device: Send {
     /// Its limits.
     fn limits(&self) -> &DeviceLimits;
 
+    /// Size of its model's vocabulary: input tokens are below it.
+    fn vocab(&self) -> usize;
+
     /// Queues a plan without waiting for it. Errors: [`SubmitError`].
     fn submit(&mut self, plan: Arc<StepPlan>) -> Result<(), SubmitError>;
 
@@ -78,6 +81,8 @@ pub enum SubmitError {
     Invalid {
         /// The step.
         step: StepId,
+        /// The number in the plan of the span that is at fault: without it the plan may be sound. `None`: the plan as a whole.
+        span: Option<usize>,
         /// Why.
         reason: String,
     },

@@ -10,7 +10,7 @@ pub mod stop;
 pub mod template;
 pub mod tokenizer;
 
-pub use detokenizer::Detokenizer;
+pub use detokenizer::{Detokenizer, SpecialTokens};
 pub use stop::{StopStrings, Watched};
-pub use template::{ChatTemplate, TemplateError};
+pub use template::{ChatTemplate, PromptEnd, TemplateError};
 pub use tokenizer::{Tokenizer, TokenizerError};

@@ -72,7 +72,7 @@ pub fn slab(bytes: &[u8]) {
     worker::fuzzing::slab(&path);
 }
 
-/// Bodies of OpenAI's API, with the bundled model.
+/// Bodies of OpenAI's API, with the bundled model's tokenizer and a model that does not have all of its tokens.
 pub fn request(bytes: &[u8]) {
     static CARD: LazyLock<ModelCard> = LazyLock::new(|| {
         let model = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../models/tiny-rust"));
@@ -83,7 +83,7 @@ pub fn request(bytes: &[u8]) {
             template: ChatTemplate::open(model).expect("the bundled template"),
             sampling: domain::SamplingParams::default(),
             eos: vec![0],
-            shape: ModelShape { vocab: 4096, layers: 2, hidden: 64 },
+            shape: ModelShape { vocab: 400, layers: 2, hidden: 64 },
         }
     });
     router::fuzzing::request(bytes, &CARD);

@@ -124,6 +124,8 @@ pub enum Rejected {
     NoWorkers,
     /// It can never fit a worker's memory.
     TooLarge,
+    /// No worker of this model can compute it.
+    Invalid,
 }
 
 /// What a request took.

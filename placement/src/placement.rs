@@ -384,6 +384,10 @@ impl Placement {
             Some(Failure::TooLarge) if !journey.emitted() => {
                 return self.refuse(request, Rejected::TooLarge, trouble.detail, out);
             }
+            Some(Failure::Invalid) if !journey.emitted() => {
+                return self.refuse(request, Rejected::Invalid, trouble.detail, out);
+            }
+            Some(Failure::Invalid) => return self.finish(request, End::error(Ender::Worker, trouble.detail), out),
             Some(Failure::TooLarge | Failure::Deadline) => {
                 return self.finish(request, End::error(Ender::Limit, trouble.detail), out);
             }

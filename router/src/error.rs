@@ -188,6 +188,9 @@ impl ApiError {
             Rejected::TooLarge => {
                 Self::bad(Some("request_too_large"), format!("The request fits no worker's memory: {detail}."))
             }
+            Rejected::Invalid => {
+                Self::bad(Some("request_invalid"), format!("The request cannot be computed: {detail}."))
+            }
         }
     }
 

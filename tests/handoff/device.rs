@@ -1,8 +1,9 @@
 //! The simulated device, with knobs for what a test does to it while it runs. A lost, swapped, torn or early-reused block
 //! changes its text.
 
-use domain::{KvLayout, Token};
-use engine::device::{Device, DeviceLimits};
+use domain::plan::{StepOutput, StepPlan};
+use domain::{KvLayout, ProgressWord, Token};
+use engine::device::{Device, DeviceLimits, PoolMemory, SubmitError};
 use engine::sim::{Course, Oracle, SimConfig, SimDevice, StepTime, Vocabulary};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -18,6 +19,8 @@ pub(crate) struct Knobs {
     pub(crate) failing_step: AtomicU64,
     /// The last span of the next step that has several fails alone.
     pub(crate) one_fails: AtomicBool,
+    /// The last span of the next step that has several is refused.
+    pub(crate) one_refused: AtomicBool,
     /// Rows of all steps.
     pub(crate) rows: AtomicU64,
     /// The most spans that a step had.
@@ -26,13 +29,64 @@ pub(crate) struct Knobs {
     pub(crate) torn: Arc<AtomicU64>,
 }
 
+/// Tokens of the model.
+pub(crate) const VOCABULARY: u32 = 1000;
+
 fn vocabulary() -> Vocabulary {
-    Vocabulary::new(1000, []).expect("there are tokens")
+    Vocabulary::new(VOCABULARY, []).expect("there are tokens")
+}
+
+/// A device that refuses a span when a test says so.
+struct Refusing {
+    device: SimDevice,
+    knobs: Arc<Knobs>,
+}
+
+impl Device for Refusing {
+    fn layout(&self) -> &KvLayout {
+        self.device.layout()
+    }
+
+    fn limits(&self) -> &DeviceLimits {
+        self.device.limits()
+    }
+
+    fn vocab(&self) -> usize {
+        self.device.vocab()
+    }
+
+    fn submit(&mut self, plan: Arc<StepPlan>) -> Result<(), SubmitError> {
+        if plan.spans.len() > 1 && self.knobs.one_refused.swap(false, Ordering::Relaxed) {
+            let span = Some(plan.spans.len() - 1);
+            return Err(SubmitError::Invalid { step: plan.step, span, reason: "the test says so".to_owned() });
+        }
+        self.device.submit(plan)
+    }
+
+    fn poll(&mut self) -> Option<StepOutput> {
+        self.device.poll()
+    }
+
+    fn set_waker(&mut self, waker: Box<dyn Fn() + Send + Sync>) {
+        self.device.set_waker(waker);
+    }
+
+    fn progress(&self) -> ProgressWord {
+        self.device.progress()
+    }
+
+    fn pool(&self, group: usize) -> Arc<dyn PoolMemory> {
+        self.device.pool(group)
+    }
+
+    fn describe(&self) -> String {
+        self.device.describe()
+    }
 }
 
 pub(crate) fn device(layout: KvLayout, limits: DeviceLimits, knobs: Arc<Knobs>) -> Box<dyn Device> {
-    let torn = knobs.torn.clone();
-    let course = move |plan: &domain::plan::StepPlan| {
+    let (torn, refusing) = (knobs.torn.clone(), knobs.clone());
+    let course = move |plan: &StepPlan| {
         knobs.rows.fetch_add(plan.rows() as u64, Ordering::Relaxed);
         knobs.spans_seen.fetch_max(plan.spans.len() as u64, Ordering::Relaxed);
         let layer = Duration::from_micros(knobs.layer_us.load(Ordering::Relaxed));
@@ -45,7 +99,7 @@ pub(crate) fn device(layout: KvLayout, limits: DeviceLimits, knobs: Arc<Knobs>) 
     };
     let describe = "knobs".to_owned();
     let config = SimConfig { layout, limits, vocabulary: vocabulary(), course: Box::new(course), torn, describe };
-    Box::new(SimDevice::new(config).expect("the device starts"))
+    Box::new(Refusing { device: SimDevice::new(config).expect("the device starts"), knobs: refusing })
 }
 
 /// The text of a sequence of `request` that an undisturbed run gives, after the committed tokens.

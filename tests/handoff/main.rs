@@ -12,7 +12,7 @@ mod protocol;
 mod store;
 mod tenants;
 
-use device::{Knobs, device, expected};
+use device::{Knobs, VOCABULARY, device, expected};
 use domain::session::{Failure, Part, ToWorker};
 use domain::{Choice, Dtype, Encoding, End, Epoch, KvGroup, KvLayout, RequestId, SamplingParams, Token};
 use std::ops::{Deref, DerefMut};
@@ -283,14 +283,16 @@ fn a_failed_step_fails_the_attempt_and_nothing_else() {
 
 #[test]
 fn a_sequence_that_fails_alone_fails_its_attempt_and_no_other_of_its_steps() {
-    for in_prompts in [true, false] {
+    // In a prompt or decoding; while the step runs, or already when it is submitted.
+    for (in_prompts, refused) in [(true, false), (false, false), (true, true), (false, true)] {
         let mut cluster = Cluster::new(&Options { chunk: 8, ..options(None) });
         cluster.prefill_knobs.layer_us.store(1000, Ordering::Relaxed);
         cluster.decode_knobs.layer_us.store(1000, Ordering::Relaxed);
         // Chunks of 8 leave prompts of 5 and 13 in common steps.
         let requests: Vec<_> = (1..=4).map(|i| Asked::new(i, prompt(5 + 8 * (i as u32 % 2), i as u32), 60)).collect();
         let knobs = if in_prompts { &cluster.prefill_knobs } else { &cluster.decode_knobs };
-        knobs.one_fails.store(true, Ordering::Relaxed);
+        let knob = if refused { &knobs.one_refused } else { &knobs.one_fails };
+        knob.store(true, Ordering::Relaxed);
         requests.iter().for_each(|request| cluster.hand_off(request));
         cluster.until("a sequence to fail", |cluster| {
             cluster.failures.iter().any(|(_, _, why, _)| *why == Failure::Engine)
@@ -311,6 +313,25 @@ fn a_sequence_that_fails_alone_fails_its_attempt_and_no_other_of_its_steps() {
         assert_eq!(again.len(), 1);
         check(&mut cluster, &again);
     }
+}
+
+#[test]
+fn a_token_that_the_model_does_not_have_fails_its_attempt_alone() {
+    let mut cluster = Cluster::new(&options(None));
+    cluster.prefill_knobs.layer_us.store(1000, Ordering::Relaxed);
+    let good: Vec<_> = (1..=4).map(|i| Asked::new(i, prompt(20, i as u32), 20)).collect();
+    let in_prompt = Asked { prompt: [1, VOCABULARY, 2].into(), ..Asked::new(5, prompt(3, 5), 20) };
+    let committed = Asked { committed: vec![Token::MAX], ..Asked::new(6, prompt(3, 6), 20) };
+    good.iter().for_each(|request| cluster.hand_off(request));
+    for bad in [&in_prompt, &committed] {
+        cluster.submit(DECODE, bad, Part::Whole);
+    }
+    cluster.until("the refusals", |cluster| cluster.failures.len() == 2);
+    for (_, _, why, detail) in std::mem::take(&mut cluster.failures) {
+        assert_eq!(why, Failure::Invalid);
+        assert!(detail.contains("token 1000 ") || detail.contains(&format!("token {} ", Token::MAX)), "{detail}");
+    }
+    finish(&mut cluster, &good);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use engine::cpu::CpuModel;
 use engine::models::ModelFiles;
 use engine::random::RandomSpec;
 use engine::spec::ModelSpec;
-use engine::text::{ChatTemplate, Tokenizer};
+use engine::text::{ChatTemplate, PromptEnd, Tokenizer};
 use safetensors::SafeTensors;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -146,7 +146,9 @@ fn pieces_with_scores_are_tokenized_as_sentencepiece_does() {
     }
     assert!(tokenizer.is_special(1) && tokenizer.is_special(0) && !tokenizer.is_special(300));
     let template = ChatTemplate::open(&path).expect("it is valid").expect("there is one");
-    let prompt = template.render(&[json!({"role": "user", "content": "Hi"})], true, &Map::new()).expect("it renders");
+    let prompt = template
+        .render(&[json!({"role": "user", "content": "Hi"})], PromptEnd::Answer, &Map::new())
+        .expect("it renders");
     assert_eq!(prompt, "<s>[Hi]");
 }
 

@@ -13,7 +13,7 @@ use crate::space::Space;
 use crate::tiers::{Pace, TierParts};
 use crate::transport::Transport;
 use domain::handoff::{Ask, PeerBody};
-use domain::plan::{Sampled, StepOutput};
+use domain::plan::{BlockCopy, Sampled, StepOutput};
 use domain::planted::{self, Bug};
 use domain::session::{Failure, FromWorker, Part, Submit, ToWorker};
 use domain::{SeqKey, StepId, Time};
@@ -216,16 +216,23 @@ impl<R: Role> Machine<R> {
         self.core.sessions.flush();
     }
 
-    /// Why a sequence is longer than the device allows, if it is: a router may not know of that yet, and a step with it would fail for all
-    /// that are in it.
-    fn too_long(&self, submit: &Submit) -> Option<String> {
+    /// Why the device cannot compute an attempt, if so. A router may not know yet how long a context is here, or take its model for
+    /// another.
+    fn impossible(&self, submit: &Submit) -> Option<(Failure, String)> {
         let (prompt, context) = (submit.prompt.len(), self.device.limits().context_max);
         let made = match submit.part {
             Part::Prefill { .. } => submit.choices.iter().map(|(_, committed)| committed.len()).max().unwrap_or(0),
             Part::Decode { .. } | Part::TakeOver { .. } | Part::Whole => submit.params.max_tokens as usize,
         };
-        (prompt + made > context)
-            .then(|| format!("{prompt} tokens and {made} to be made are more than this worker's context of {context}"))
+        if prompt + made > context {
+            let detail =
+                format!("{prompt} tokens and {made} to be made are more than this worker's context of {context}");
+            return Some((Failure::TooLarge, detail));
+        }
+        let vocab = self.device.vocab();
+        let committed = submit.choices.iter().flat_map(|(_, committed)| committed.iter());
+        let foreign = submit.prompt.iter().chain(committed).find(|&&token| token as usize >= vocab)?;
+        Some((Failure::Invalid, format!("the token {foreign} is not one of the model, whose tokens are below {vocab}")))
     }
 
     /// Nothing new is taken from now on.
@@ -251,8 +258,8 @@ impl<R: Role> Machine<R> {
                     self.core.tell(session, &FromWorker::Failed { request, epoch, why: Failure::Draining, detail });
                 } else if self.core.attempt(request, epoch).is_some() {
                     // A duplicate of an open attempt is ignored.
-                } else if let Some(detail) = self.too_long(&submit) {
-                    self.core.tell(session, &FromWorker::Failed { request, epoch, why: Failure::TooLarge, detail });
+                } else if let Some((why, detail)) = self.impossible(&submit) {
+                    self.core.tell(session, &FromWorker::Failed { request, epoch, why, detail });
                 } else {
                     self.role.submitted(&mut self.core, now, session, submit);
                 }
@@ -370,7 +377,7 @@ impl<R: Role> Machine<R> {
             now,
         };
         let schedule = core.scheduler.schedule(&mut space);
-        let Space { mut copies, caught_up, .. } = space;
+        let Space { copies, caught_up, .. } = space;
         core.meters.preemptions.increment(schedule.preempted.len() as u64);
         for key in schedule.preempted {
             self.role.preempted(core, now, key);
@@ -399,40 +406,60 @@ impl<R: Role> Machine<R> {
                 sequence.sources.take(from, to, core.config.layout.block_tokens);
             }
         }
-        // An attempt that failed just now (its offer could not be made, say) is not computed.
-        let work: Vec<Work> = schedule.work.into_iter().filter(|work| core.sequences.contains_key(&work.key)).collect();
-        // What such an attempt held is free, and may be another's while the step runs: nothing is copied into it either.
-        copies.retain(|(key, _)| core.sequences.contains_key(key));
-        // Only a step that contains a sequence keeps its blocks until it has ended; so its copies go with it.
-        let (copies, later): (Vec<_>, Vec<_>) =
-            copies.into_iter().partition(|(key, _)| work.iter().any(|work| work.key == *key));
-        core.copies = later;
-        if work.is_empty() {
-            return;
-        }
-        let copies = copies.into_iter().map(|(_, copy)| copy).collect();
-        self.step = StepId(self.step.0 + 1);
-        self.role.planned(core, now, self.step, &work);
-        let plan = Arc::new(plan(self.step, copies, &work, &core.sequences, &core.kv));
-        for Work { key, start, count, samples, .. } in &work {
-            let (worker, request, step) = (&core.config.name, key.request, self.step.0);
-            tracing::trace!(target: "timeline", worker, %request, step, start, count, samples, "planned");
-        }
-        for work in &work {
-            core.computes(work.key, work.start + work.count);
-        }
-        core.in_step.extend(work.iter().map(|work| work.key));
-        core.meters.batch_rows.record(plan.rows() as f64);
-        match self.device.submit(plan) {
-            Ok(()) => {
-                self.work = Some(work);
-                self.disturbed = false;
-                failpoint::pass(Place::Step, "submitted");
+        self.submit(now, schedule.work, copies);
+    }
+
+    /// Submits what was scheduled, and the copies that it needs, as the next step. A sequence that the device refuses alone fails
+    /// alone, and the others go without it.
+    fn submit(&mut self, now: Time, mut work: Vec<Work>, mut copies: Vec<(SeqKey, BlockCopy)>) {
+        // Each try is the same step: readers of what it writes are told its number before it runs.
+        let step = StepId(self.step.0 + 1);
+        loop {
+            let core = &mut self.core;
+            // An attempt that failed just now (its offer could not be made, say) is not computed.
+            work.retain(|work| core.sequences.contains_key(&work.key));
+            // What such an attempt held is free, and may be another's while the step runs: nothing is copied into it either.
+            copies.retain(|(key, _)| core.sequences.contains_key(key));
+            // Only a step that contains a sequence keeps its blocks until it has ended; so its copies go with it.
+            let in_step = |key: &SeqKey| work.iter().any(|work| work.key == *key);
+            let (due, later): (Vec<_>, Vec<_>) = copies.iter().copied().partition(|(key, _)| in_step(key));
+            if work.is_empty() {
+                core.copies = later;
+                return;
             }
-            Err(error) => {
-                tracing::error!(worker = core.config.name, %error, "the engine refused a step");
-                self.device_lost |= matches!(error, SubmitError::Lost(_));
-                self.failed(now, &work, &error.to_string());
+            let due = due.into_iter().map(|(_, copy)| copy).collect();
+            self.step = step;
+            self.role.planned(core, now, step, &work);
+            let plan = Arc::new(plan(step, due, &work, &core.sequences, &core.kv));
+            for Work { key, start, count, samples, .. } in &work {
+                let (worker, request, step) = (&core.config.name, key.request, step.0);
+                tracing::trace!(target: "timeline", worker, %request, step, start, count, samples, "planned");
+            }
+            for work in &work {
+                core.computes(work.key, work.start + work.count);
+            }
+            core.in_step.extend(work.iter().map(|work| work.key));
+            let rows = plan.rows();
+            match self.device.submit(plan) {
+                Ok(()) => {
+                    core.meters.batch_rows.record(rows as f64);
+                    core.copies = later;
+                    self.work = Some(work);
+                    self.disturbed = false;
+                    failpoint::pass(Place::Step, "submitted");
+                    return;
+                }
+                Err(SubmitError::Invalid { span: Some(span), reason, .. }) => {
+                    core.meters.sequences_failed.increment(1);
+                    let refused = work.remove(span);
+                    self.failed(now, slice::from_ref(&refused), &reason);
+                }
+                Err(error) => {
+                    tracing::error!(worker = core.config.name, %error, "the engine refused a step");
+                    core.copies = later;
+                    self.device_lost |= matches!(error, SubmitError::Lost(_));
+                    return self.failed(now, &work, &error.to_string());
+                }
             }
         }
     }

@@ -6,6 +6,7 @@ use crate::model_dir;
 use crate::output::{grouped, human_bytes, print, table};
 use crate::progress::Progress;
 use domain::Dtype;
+use engine::checkpoint::FormatShare;
 use engine::models::{ModelFiles, ModelInfo};
 use engine::random::RandomSpec;
 use engine::spec::RopeScaling;
@@ -16,6 +17,8 @@ pub(crate) fn info(path: &Option<PathBuf>, tensors: bool) -> Result<(), CommandE
     let dir = model_dir::locate(path.as_deref().unwrap_or(Path::new(""))).map_err(|e| CommandError::Usage(e.into()))?;
     let info = ModelFiles::load(&dir)?.describe();
     let mut text = table(&rows(&info, &dir));
+    text.push('\n');
+    text += &table(&formats(&info.formats));
     if tensors {
         text.push('\n');
         let header = ["tensor", "shape", "count", "numbers"].map(str::to_owned);
@@ -51,7 +54,7 @@ fn rows(info: &ModelInfo, path: &Path) -> Vec<[String; 2]> {
         ("path", path.display().to_string()),
         ("family", spec.family.to_owned()),
         ("parameters", grouped(info.parameters)),
-        ("weights", format!("{} of {}, {files}", human_bytes(info.weight_bytes), info.format)),
+        ("weights", format!("{} in {files}", human_bytes(info.weight_bytes))),
         ("layers", spec.layers.to_string()),
         ("hidden, feed-forward", format!("{}, {}", spec.hidden, spec.ffn)),
         ("heads", format!("{} of {}, {} for KV", spec.heads, spec.head_dim, spec.kv_heads)),
@@ -66,6 +69,16 @@ fn rows(info: &ModelInfo, path: &Path) -> Vec<[String; 2]> {
     ]
     .map(|(name, value)| [name.to_owned(), value])
     .into()
+}
+
+/// The number formats that weights are stored in. The last column says of which the model cannot be run yet.
+fn formats(shares: &[FormatShare]) -> Vec<[String; 4]> {
+    let header = ["format", "tensors", "bytes", ""].map(str::to_owned);
+    let row = |share: &FormatShare| {
+        let note = if share.is_read { "" } else { "not supported yet: the model cannot be run" };
+        [share.format.clone(), share.tensors.to_string(), human_bytes(share.bytes), note.to_owned()]
+    };
+    std::iter::once(header).chain(shares.iter().map(row)).collect()
 }
 
 /// Writes a checkpoint with random weights.
@@ -96,4 +109,22 @@ pub(crate) fn parse_dtype(name: &str) -> Result<Dtype, CommandError> {
     let known = [Dtype::F32, Dtype::F16, Dtype::Bf16].into_iter().find(|&dtype| dtype_name(dtype) == name);
     let wrong = || format!("--dtype: there is no number format {name:?}; f32, f16, bf16");
     known.ok_or_else(|| CommandError::Usage(wrong().into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_format_is_named_with_its_bytes() {
+        let share =
+            |format: &str, is_read, tensors, bytes| FormatShare { format: format.into(), is_read, tensors, bytes };
+        let shares = [share("Q4_1", false, 210, 66 << 20), share("Q8_0", true, 1, 28 << 20)];
+        let text = "\
+format  tensors  bytes
+Q4_1    210      66 MiB  not supported yet: the model cannot be run
+Q8_0    1        28 MiB
+";
+        assert_eq!(table(&formats(&shares)), text);
+    }
 }

@@ -1,6 +1,7 @@
 //! The model as its clients see it: all that a router needs of it.
 
 use super::model::Source;
+use domain::Token;
 use domain::session::ModelShape;
 use engine::spec::ModelSpec;
 use engine::text::{ChatTemplate, Tokenizer};
@@ -12,15 +13,22 @@ use std::time::UNIX_EPOCH;
 /// Reads the tokenizer and the template. Errors: they cannot be read.
 pub(super) fn card(source: &Source) -> Result<ModelCard, Box<dyn Error>> {
     let files = &source.files;
+    let tokenizer = Tokenizer::open(&source.path)?;
     Ok(ModelCard {
         name: source.name.clone(),
         created: created(&files.path),
-        tokenizer: Tokenizer::open(&source.path)?,
         template: ChatTemplate::open(&source.path)?,
         sampling: files.sampling.clone(),
-        eos: files.spec.eos.clone(),
+        eos: ends(&files.spec, &tokenizer),
         shape: shape(&files.spec),
+        tokenizer,
     })
+}
+
+/// The tokens that end an answer: those that the model's configuration names, and the tokenizer's own.
+pub(super) fn ends(spec: &ModelSpec, tokenizer: &Tokenizer) -> Vec<Token> {
+    let own = tokenizer.eos().filter(|token| !spec.eos.contains(token));
+    spec.eos.iter().copied().chain(own).collect()
 }
 
 /// By what a router knows its model again.
@@ -33,4 +41,29 @@ pub(super) fn shape(spec: &ModelSpec) -> ModelShape {
 fn created(path: &Path) -> u64 {
     let modified = path.metadata().and_then(|metadata| metadata.modified()).ok();
     modified.and_then(|time| time.duration_since(UNIX_EPOCH).ok()).map_or(0, |age| age.as_secs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use engine::models::ModelFiles;
+    use std::fs;
+
+    #[test]
+    fn an_end_that_only_the_tokenizer_names_is_one() {
+        let bundled = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../models/tiny-rust"));
+        let ends_with = |config: &str| {
+            let dir = tempfile::TempDir::new().expect("a directory");
+            for file in ["config.json", "generation_config.json", "tokenizer.json", "model.safetensors"] {
+                fs::copy(bundled.join(file), dir.path().join(file)).expect("copied");
+            }
+            fs::write(dir.path().join("tokenizer_config.json"), config).expect("written");
+            let files = ModelFiles::load(dir.path()).expect("it loads");
+            let source = Source { path: dir.path().to_owned(), files, name: "tiny".to_owned() };
+            card(&source).expect("it can be read").eos
+        };
+        assert_eq!(ends_with("{}"), [3]);
+        assert_eq!(ends_with(r#"{"eos_token": "<|end|>"}"#), [3], "each once");
+        assert_eq!(ends_with(r#"{"eos_token": "<|assistant|>"}"#), [3, 2]);
+    }
 }

@@ -1,5 +1,6 @@
 //! The model that is served: its files, and what computes it, once for all workers of the process.
 
+use super::card::ends;
 use crate::config::{Config, Device};
 use crate::model_dir;
 use crate::progress::Progress;
@@ -60,8 +61,9 @@ impl Model {
         let (layout, digest, engine) = match config.engine.device {
             Device::Sim => {
                 let preset = Preset::named(&config.sim.preset).ok_or("sim.preset is no preset")?;
-                let size = u32::try_from(spec.vocab.min(Tokenizer::open(&source.path)?.vocab_size()))?;
-                let vocabulary = Vocabulary::new(size, spec.eos.iter().copied());
+                let tokenizer = Tokenizer::open(&source.path)?;
+                let size = u32::try_from(spec.vocab.min(tokenizer.vocab_size()))?;
+                let vocabulary = Vocabulary::new(size, ends(&spec, &tokenizer));
                 let vocabulary = vocabulary.ok_or("the model's vocabulary has nothing but ends")?;
                 let layout = sim::layout(preset.shape.layers, block_tokens.unwrap_or(BLOCK_TOKENS_DEFAULT));
                 (layout, sim::DIGEST, Engine::Sim(CostModel::new(preset), vocabulary))

@@ -186,6 +186,10 @@ impl Device for CpuDevice {
         &self.leader.checker.limits
     }
 
+    fn vocab(&self) -> usize {
+        self.leader.checker.vocab
+    }
+
     fn submit(&mut self, plan: Arc<StepPlan>) -> Result<(), SubmitError> {
         self.leader.submit(plan)
     }

@@ -151,6 +151,22 @@ impl Config {
             .ok_or_else(|| self.value_error(key, value, "a number above 0"))
     }
 
+    /// The finite number from 0 at `key`.
+    pub fn not_negative(&self, key: &str, default: f64) -> Result<f64, ConfigError> {
+        let Some(value) = self.get(key) else { return Ok(default) };
+        let number = value.as_f64().filter(|number| *number >= 0.0 && number.is_finite());
+        number.ok_or_else(|| self.value_error(key, value, "a number from 0"))
+    }
+
+    /// The whole number at `key`, where -1 stands for 0: both are spellings of "off".
+    pub fn count_or_off(&self, key: &str) -> Result<Option<u32>, ConfigError> {
+        let Some(value) = self.get(key) else { return Ok(None) };
+        let range = -1.0..=f64::from(u32::MAX);
+        let whole = value.as_f64().filter(|number| number.fract() == 0.0 && range.contains(number));
+        let expected = || format!("a whole number from {} to {}", range.start(), range.end());
+        whole.map(|number| Some(number.max(0.0) as u32)).ok_or_else(|| self.value_error(key, value, expected()))
+    }
+
     /// The boolean at `key`.
     pub fn flag(&self, key: &str, default: bool) -> Result<bool, ConfigError> {
         match self.get(key) {

@@ -98,24 +98,22 @@ impl ModelFiles {
     }
 }
 
-/// What generation_config.json recommends: `do_sample: false` is greedy, and a value that is not there is the API's.
+/// What generation_config.json recommends: `do_sample: false` and a temperature of 0 are greedy, a `top_k` of -1 or 0 is off, and a
+/// value that is not there is the API's.
 pub(super) fn sampling_defaults(generation: Option<&Config>) -> Result<SamplingParams, ConfigError> {
     let mut params = SamplingParams::default();
     let Some(generation) = generation else { return Ok(params) };
-    let number = |key: &str, default: f32| generation.positive(key, Some(default.into())).map(|value| value as f32);
-    // Off is written as 0 in some files, which is the default where it stands for off.
-    let names = |key: &str| generation.get(key).is_some_and(|value| value.as_f64() != Some(0.0));
-    params.temperature = match generation.flag("do_sample", true)? {
-        true if names("temperature") => number("temperature", params.temperature)?,
-        true => params.temperature,
-        false => 0.0,
-    };
-    params.top_p = number("top_p", params.top_p)?.min(1.0);
-    params.top_k = generation.count_or("top_k", 0..=u64::from(u32::MAX), Some(0))? as u32;
-    if names("min_p") {
-        params.min_p = number("min_p", params.min_p)?.min(1.0);
+    let number = |key: &str, default: f32| generation.not_negative(key, default.into()).map(|value| value as f32);
+    params.temperature = number("temperature", params.temperature)?;
+    if !generation.flag("do_sample", true)? {
+        params.temperature = 0.0;
     }
-    params.repetition_penalty = number("repetition_penalty", params.repetition_penalty)?;
+    // A sum of no probabilities would be reached by no token; what is meant is the most probable one.
+    params.top_p = number("top_p", params.top_p)?.clamp(f32::MIN_POSITIVE, 1.0);
+    params.top_k = generation.count_or_off("top_k")?.unwrap_or(params.top_k);
+    params.min_p = number("min_p", params.min_p)?.min(1.0);
+    params.repetition_penalty =
+        generation.positive("repetition_penalty", Some(params.repetition_penalty.into()))? as f32;
     Ok(params)
 }
 

@@ -2,7 +2,7 @@
 
 use super::ModelFiles;
 use super::tensors::tensors;
-use crate::quant::WeightFormat;
+use crate::checkpoint::FormatShare;
 use crate::spec::ModelSpec;
 
 /// A model in figures.
@@ -14,8 +14,8 @@ pub struct ModelInfo {
     pub spec: ModelSpec,
     /// Weights, in numbers.
     pub parameters: u64,
-    /// Number format of the weights, of most of them where they are mixed.
-    pub format: WeightFormat,
+    /// Number formats of the weights, the one of most bytes first.
+    pub formats: Vec<FormatShare>,
     /// Weights on disk, in bytes.
     pub weight_bytes: u64,
     /// Files that the weights are in.
@@ -58,7 +58,7 @@ impl ModelFiles {
             name: self.name.clone(),
             spec: self.spec.clone(),
             parameters: rows.iter().map(|row| row.numbers).sum(),
-            format: self.checkpoint.format().unwrap_or(WeightFormat::Plain(self.spec.dtype)),
+            formats: self.checkpoint.formats(),
             weight_bytes: self.checkpoint.bytes(),
             weight_files: self.checkpoint.files(),
             kv_bytes_per_token: self.spec.kv_layout(self.spec.dtype, None).token_bytes() as u64,

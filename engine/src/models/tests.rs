@@ -213,6 +213,8 @@ fn a_model_is_described_from_its_files() {
     let info = files.describe();
     assert_eq!((info.name.as_str(), info.spec.family, info.weight_files), ("my-model", "qwen2", 1));
     assert_eq!(info.parameters * 4, info.weight_bytes);
+    let [all] = &info.formats[..] else { panic!("{:?}", info.formats) };
+    assert_eq!((all.format.as_str(), all.is_read, all.bytes), ("F32", true, info.weight_bytes));
     assert_eq!(info.kv_bytes_per_token, 4 * 2 * (2 * 16) * 4);
     let row =
         info.tensors.iter().find(|row| row.name == "model.layers.*.self_attn.q_proj.weight").expect("it is listed");
@@ -251,5 +253,31 @@ fn the_generation_config_recommends_how_to_sample() {
     let recommended = json!({"do_sample": true, "temperature": 0.6, "top_p": 0.95, "top_k": 20, "min_p": 0, "repetition_penalty": 1.05});
     let wanted = SamplingParams { temperature: 0.6, top_p: 0.95, top_k: 20, repetition_penalty: 1.05, ..plain };
     assert_eq!(read(recommended), Ok(wanted));
-    assert!(read(json!({"top_p": "much"})).is_err());
+    let temperature = |value| read(value).map(|params| params.temperature);
+    // 0 is greedy, whether or not the file says so too.
+    assert_eq!(temperature(json!({"temperature": 0})), Ok(0.0));
+    assert_eq!(temperature(json!({"temperature": 0.0, "do_sample": true})), Ok(0.0));
+    assert_eq!(temperature(json!({"temperature": null, "do_sample": null})), Ok(1.0));
+    for off in [json!(-1), json!(0), json!(null), json!(-1.0)] {
+        assert_eq!(read(json!({"top_k": off})).map(|params| params.top_k), Ok(0), "{off}");
+    }
+    assert_eq!(read(json!({"top_k": 50.0})).map(|params| params.top_k), Ok(50));
+    let off = json!({"top_p": 1.0, "min_p": 0.0, "repetition_penalty": 1.0, "temperature": 1});
+    assert_eq!(read(off), Ok(SamplingParams::default()));
+    let null = json!({"top_p": null, "min_p": null, "repetition_penalty": null});
+    assert_eq!(read(null), Ok(SamplingParams::default()));
+    // The smallest set that reaches nothing is the most probable token, as in requests.
+    assert!(read(json!({"top_p": 0})).is_ok_and(|params| params.top_p > 0.0 && params.top_p < 1e-30));
+    for (nonsense, words) in [
+        (json!({"top_p": "much"}), "top_p is \"much\", but must be a number from 0"),
+        (json!({"temperature": -0.5}), "temperature is -0.5, but must be a number from 0"),
+        (json!({"top_k": -2}), "top_k is -2, but must be a whole number from -1 to 4294967295"),
+        (json!({"top_k": 1.5}), "top_k is 1.5"),
+        (json!({"min_p": -1}), "min_p is -1"),
+        (json!({"repetition_penalty": 0}), "repetition_penalty is 0, but must be a number above 0"),
+        (json!({"do_sample": "no"}), "do_sample"),
+    ] {
+        let error = read(nonsense).expect_err("refused").to_string();
+        assert!(error.contains(words), "{error}");
+    }
 }

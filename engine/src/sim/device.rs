@@ -106,6 +106,10 @@ impl Device for SimDevice {
         &self.thread.checker.limits
     }
 
+    fn vocab(&self) -> usize {
+        self.thread.checker.vocab
+    }
+
     fn submit(&mut self, plan: Arc<StepPlan>) -> Result<(), SubmitError> {
         self.thread.submit(plan)
     }

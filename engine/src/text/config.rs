@@ -4,6 +4,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::path::Path;
 use std::{fs, io};
+use tokenizers::AddedToken;
 
 /// Names under which the two files keep one special token each.
 const SPECIAL_NAMES: [&str; 7] =
@@ -14,20 +15,39 @@ const SPECIAL_NAMES: [&str; 7] =
 pub(super) struct TextConfig {
     /// Special tokens by name (`bos_token`, ...), as templates see them.
     pub(super) named: Map<String, Value>,
-    /// All special tokens.
-    pub(super) special: Vec<String>,
+    /// The special tokens that have a name, and those of the lists of further ones.
+    pub(super) special: Vec<AddedToken>,
+    /// `added_tokens_decoder`: how tokens are found in a text, which counts more than what tokenizer.json says.
+    pub(super) added: Vec<AddedToken>,
     /// Whether a plain text begins with BOS, where the configuration says so.
     pub(super) add_bos: Option<bool>,
     /// `chat_template`: a string, or a list of named ones.
     pub(super) chat_template: Option<Value>,
 }
 
-/// An entry of `added_tokens_decoder`.
+/// A token as the files write it where they say more than its text.
 #[derive(Deserialize)]
-struct AddedToken {
+struct TokenEntry {
     content: String,
     #[serde(default)]
     special: bool,
+    #[serde(default)]
+    single_word: bool,
+    #[serde(default)]
+    lstrip: bool,
+    #[serde(default)]
+    rstrip: bool,
+    normalized: Option<bool>,
+}
+
+impl From<TokenEntry> for AddedToken {
+    fn from(entry: TokenEntry) -> Self {
+        AddedToken::from(entry.content, entry.special)
+            .single_word(entry.single_word)
+            .lstrip(entry.lstrip)
+            .rstrip(entry.rstrip)
+            .normalized(entry.normalized.unwrap_or(!entry.special))
+    }
 }
 
 impl TextConfig {
@@ -48,30 +68,36 @@ impl TextConfig {
         self.named.get("bos_token").and_then(Value::as_str)
     }
 
+    /// Text of the EOS token.
+    pub(super) fn eos(&self) -> Option<&str> {
+        self.named.get("eos_token").and_then(Value::as_str)
+    }
+
     fn take(&mut self, object: &mut Map<String, Value>) -> Result<(), String> {
         for name in SPECIAL_NAMES {
-            if let Some(text) = object.get(name).and_then(token_text) {
-                self.special.push(text.to_owned());
-                self.named.entry(name).or_insert_with(|| Value::from(text));
+            if let Some(token) = object.get(name).and_then(special_token) {
+                self.named.entry(name).or_insert_with(|| Value::from(token.content.as_str()));
+                self.special.push(token);
             }
         }
         // transformers 5 calls them `extra_special_tokens`, where it may also be an object of named ones.
         for list in ["additional_special_tokens", "extra_special_tokens"] {
-            let texts: Vec<String> = match object.get(list) {
-                Some(Value::Array(tokens)) => tokens.iter().filter_map(token_text).map(str::to_owned).collect(),
-                Some(Value::Object(tokens)) => tokens.values().filter_map(token_text).map(str::to_owned).collect(),
+            let tokens: Vec<AddedToken> = match object.get(list) {
+                Some(Value::Array(tokens)) => tokens.iter().filter_map(special_token).collect(),
+                Some(Value::Object(tokens)) => tokens.values().filter_map(special_token).collect(),
                 _ => continue,
             };
-            self.named.entry("additional_special_tokens").or_insert_with(|| Value::from(texts.clone()));
-            self.special.extend(texts);
+            let texts = || tokens.iter().map(|token| token.content.as_str()).collect::<Vec<_>>();
+            self.named.entry("additional_special_tokens").or_insert_with(|| Value::from(texts()));
+            self.special.extend(tokens);
         }
         if let Some(added) = object.remove("added_tokens_decoder") {
             let added: Map<String, Value> =
                 serde_json::from_value(added).map_err(|error| format!("added_tokens_decoder: {error}"))?;
             for (id, token) in added {
-                let token: AddedToken =
+                let token: TokenEntry =
                     serde_json::from_value(token).map_err(|error| format!("added_tokens_decoder {id}: {error}"))?;
-                self.special.extend(token.special.then_some(token.content));
+                self.added.push(token.into());
             }
         }
         self.add_bos = self.add_bos.or(object.get("add_bos_token").and_then(Value::as_bool));
@@ -80,9 +106,13 @@ impl TextConfig {
     }
 }
 
-/// The text of a token that is written as a string or as an object with `content`.
-fn token_text(value: &Value) -> Option<&str> {
-    value.as_str().or_else(|| value.get("content")?.as_str())
+/// A special token that is written as a string, or as an object with `content`.
+fn special_token(value: &Value) -> Option<AddedToken> {
+    if let Some(text) = value.as_str() {
+        return Some(AddedToken::from(text, true));
+    }
+    let entry = TokenEntry::deserialize(value).ok()?;
+    Some(TokenEntry { special: true, ..entry }.into())
 }
 
 /// The object in a JSON file; `None`: no file.

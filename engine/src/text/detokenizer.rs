@@ -14,11 +14,21 @@ use domain::Token;
 /// The longest beginning of a character that is not a whole one, in bytes.
 const PARTIAL_BYTES_MAX: usize = 3;
 
-/// Turns the tokens of one sequence into text as they come. Special tokens have none. All that was given out is the
-/// same as [`Tokenizer::decode`] of all tokens, whatever the tokens are.
+/// Whether special tokens are part of a text.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SpecialTokens {
+    /// They have no text.
+    Hidden,
+    /// Each is shown by its name: what parsers of tool calls need, which many models mark so.
+    Shown,
+}
+
+/// Turns the tokens of one sequence into text as they come. All that was given out is the same as [`Tokenizer::decode`] of all
+/// tokens, whatever the tokens are, where special tokens are hidden.
 #[derive(Clone, Debug)]
 pub struct Detokenizer {
     tokenizer: Tokenizer,
+    special: SpecialTokens,
     /// The beginning of a character; at most [`PARTIAL_BYTES_MAX`] bytes between calls.
     partial: Vec<u8>,
     /// Whether a byte of `partial` is the sequence's, not the prompt's.
@@ -27,27 +37,35 @@ pub struct Detokenizer {
     beginning: Beginning,
 }
 
+impl SpecialTokens {
+    /// Whether `token` is part of a text.
+    fn shows(self, tokenizer: &Tokenizer, token: Token) -> bool {
+        self == Self::Shown || !tokenizer.is_special(token)
+    }
+}
+
 impl Detokenizer {
     /// For the text that follows that of `prompt`, whose spaces and half characters it continues. An empty `prompt`
     /// means that a text begins here: so with the answer in a chat, where SentencePiece's leading space is no part of
     /// it.
-    pub fn new(tokenizer: Tokenizer, prompt: &[Token]) -> Self {
+    pub fn new(tokenizer: Tokenizer, prompt: &[Token], special: SpecialTokens) -> Self {
+        let is_shown = |token: &Token| special.shows(&tokenizer, *token);
         let mut tail = Vec::new();
-        for &token in prompt.iter().rev().filter(|&&token| !tokenizer.is_special(token)) {
+        for &token in prompt.iter().rev().filter(|token| is_shown(token)) {
             tail.splice(0..0, tokenizer.token_bytes(token).iter().copied());
             if tail.len() > PARTIAL_BYTES_MAX {
                 break;
             }
         }
-        let begins = prompt.iter().all(|&token| tokenizer.is_special(token));
-        let beginning = if begins { tokenizer.beginning() } else { Beginning::AsIs };
+        let goes_on = prompt.iter().any(is_shown);
+        let beginning = if goes_on { Beginning::AsIs } else { tokenizer.beginning() };
         let partial = partial_character(&tail).to_vec();
-        Self { tokenizer, partial, is_own: false, beginning }
+        Self { tokenizer, special, partial, is_own: false, beginning }
     }
 
     /// The text that `token` completes; possibly none. Work and memory do not grow with the sequence.
     pub fn push(&mut self, token: Token) -> String {
-        if self.tokenizer.is_special(token) {
+        if !self.special.shows(&self.tokenizer, token) {
             return String::new();
         }
         let mut bytes = self.tokenizer.token_bytes(token);

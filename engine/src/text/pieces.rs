@@ -88,6 +88,11 @@ pub(super) enum Beginning {
     NoSpaceInFirst,
 }
 
+/// What joins tokens where tokenizer.json has no decoder.
+///
+/// Source: the crate `tokenizers`, `TokenizerImpl::decode`.
+const JOINT: u8 = b' ';
+
 /// The bytes of all tokens.
 #[derive(Debug)]
 pub(super) struct Pieces {
@@ -106,11 +111,18 @@ enum Piece {
 }
 
 impl Pieces {
-    /// From the vocabulary (token, text, special) and the decoder. Errors, in words: the decoder is not supported.
-    pub(super) fn new(vocab: &[(Token, String, bool)], decoder: &Decoder) -> Result<Self, String> {
+    /// From the vocabulary (token, text, special) and the decoder; without one, tokens are joined by spaces. Errors, in words:
+    /// the decoder is not supported.
+    pub(super) fn new(vocab: &[(Token, String, bool)], decoder: Option<&Decoder>) -> Result<Self, String> {
         let mut stages = Vec::new();
-        flatten(decoder, &mut stages);
-        let beginning = check(&stages)?;
+        let beginning = match decoder {
+            Some(decoder) => {
+                flatten(decoder, &mut stages);
+                check(&stages)?
+            }
+            // The joint before the first token.
+            None => Beginning::Strip { byte: JOINT, count: 1 },
+        };
         let size = vocab.iter().map(|entry| entry.0 as usize + 1).max().unwrap_or(0);
         let mut by_token: Vec<Option<&(Token, String, bool)>> = vec![None; size];
         vocab.iter().for_each(|entry| by_token[entry.0 as usize] = Some(entry));
@@ -118,6 +130,7 @@ impl Pieces {
             Self { bytes: Vec::new(), ends: Vec::with_capacity(size), special: Vec::with_capacity(size), beginning };
         for entry in by_token {
             if let Some((_, text, special)) = entry {
+                pieces.bytes.extend(decoder.is_none().then_some(JOINT));
                 let stages = if *special { &[][..] } else { &stages[..] };
                 pieces.bytes.extend(bytes_of(text, stages));
             }

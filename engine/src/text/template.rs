@@ -27,6 +27,44 @@ const DEFAULT: &str = "default";
 /// The template that renders a chat with tools, where a model keeps one apart.
 const TOOL_USE: &str = "tool_use";
 
+/// Variables that say what the messages and the special tokens are, and how the prompt ends: a client's variables cannot take their
+/// place.
+pub const RESERVED: [&str; 17] = [
+    "messages",
+    "tools",
+    "documents",
+    "add_generation_prompt",
+    "continue_final_message",
+    "chat_template",
+    "tokenize",
+    "bos_token",
+    "eos_token",
+    "unk_token",
+    "sep_token",
+    "pad_token",
+    "cls_token",
+    "mask_token",
+    "additional_special_tokens",
+    "raise_exception",
+    "strftime_now",
+];
+
+/// Marks the end of a message that is left open. The space tells whether the template trims messages.
+///
+/// Source: Hugging Face transformers, `chat_template_utils.py`, `render_jinja_template`.
+const OPEN_END: &str = "CONTINUE_FINAL_MESSAGE_TAG ";
+
+/// How the prompt of a chat ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PromptEnd {
+    /// With the last message.
+    Message,
+    /// With the beginning of an answer: `add_generation_prompt`.
+    Answer,
+    /// Inside of the last message, which the answer goes on with: `continue_final_message`.
+    OpenMessage,
+}
+
 /// A model's chat template.
 #[derive(Debug)]
 pub struct ChatTemplate {
@@ -44,6 +82,9 @@ pub enum TemplateError {
     /// The template fails on these messages: most often since they have a shape that it does not expect.
     #[error("the chat template cannot render these messages: {0}")]
     Render(#[source] minijinja::Error),
+    /// The last message was to be left open, and the prompt does not show where it ends.
+    #[error("the chat template does not show the last message, so that nothing can go on with it")]
+    NoOpenEnd,
     /// A file cannot be read, or the template is not valid.
     #[error("the chat template cannot be used: {0}")]
     Invalid(String),
@@ -81,22 +122,27 @@ impl ChatTemplate {
 
     /// The prompt for `messages`. `extra` holds more variables (`tools`, `enable_thinking`, ...); it may replace special
     /// tokens, but not `messages` and `add_generation_prompt`. Errors: [`TemplateError::Raised`],
-    /// [`TemplateError::Render`].
+    /// [`TemplateError::Render`], [`TemplateError::NoOpenEnd`].
     pub fn render(
         &self,
         messages: &[Value],
-        add_generation_prompt: bool,
+        end: PromptEnd,
         extra: &Map<String, Value>,
     ) -> Result<String, TemplateError> {
         // Those that transformers always defines come first, so that `extra` may say more.
         let none = ["tools", "documents"].map(|name| (name.to_owned(), Value::Null));
         let mut variables: Map<String, Value> = none.into_iter().chain(self.special.clone()).collect();
         variables.extend(extra.clone());
+        let mut messages = messages.to_vec();
+        if end == PromptEnd::OpenMessage {
+            mark_end(messages.last_mut()).ok_or(TemplateError::NoOpenEnd)?;
+        }
         variables.insert("messages".to_owned(), Value::from(messages));
-        variables.insert("add_generation_prompt".to_owned(), Value::from(add_generation_prompt));
+        variables.insert("add_generation_prompt".to_owned(), Value::from(end == PromptEnd::Answer));
         let name = if variables["tools"].is_null() { DEFAULT } else { TOOL_USE };
         let template = self.environment.get_template(name).or_else(|_| self.environment.get_template(DEFAULT));
-        template.and_then(|template| template.render(Serde(&variables))).map_err(classify)
+        let text = template.and_then(|template| template.render(Serde(&variables))).map_err(classify)?;
+        if end == PromptEnd::OpenMessage { until_mark(text).ok_or(TemplateError::NoOpenEnd) } else { Ok(text) }
     }
 
     /// From templates by name, and special tokens by name.
@@ -119,6 +165,21 @@ impl ChatTemplate {
         }
         Ok(Self { environment, special })
     }
+}
+
+/// Puts [`OPEN_END`] behind the text of a message; `None`: it has none.
+fn mark_end(message: Option<&mut Value>) -> Option<()> {
+    let content = message?.get_mut("content")?;
+    *content = Value::from(format!("{}{OPEN_END}", content.as_str()?));
+    Some(())
+}
+
+/// What of a prompt comes before [`OPEN_END`]. Where the template trims messages, so is the end.
+fn until_mark(mut prompt: String) -> Option<String> {
+    let end = prompt.rfind(OPEN_END.trim_end())?;
+    let is_trimmed = !prompt[end..].starts_with(OPEN_END);
+    prompt.truncate(if is_trimmed { prompt[..end].trim_end().len() } else { end });
+    Some(prompt)
 }
 
 /// The templates of the model directory `dir`, by name. `configured`: what tokenizer_config.json says.

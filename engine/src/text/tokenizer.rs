@@ -5,7 +5,7 @@
 pub(super) mod tests;
 
 use super::config::TextConfig;
-use super::detokenizer::Detokenizer;
+use super::detokenizer::{Detokenizer, SpecialTokens};
 use super::gguf;
 use super::pieces::{Beginning, Decoder, Pieces};
 use crate::checkpoint::gguf::{GgufError, GgufFile};
@@ -26,6 +26,8 @@ struct Inner {
     pieces: Pieces,
     /// BOS, and whether a plain text begins with it, where the configuration overrides tokenizer.json.
     bos: Option<(Token, bool)>,
+    /// The EOS token that the configuration names.
+    eos: Option<Token>,
 }
 
 /// Why there is no tokenizer, or no tokens.
@@ -81,18 +83,17 @@ impl Tokenizer {
         // Some files keep the settings of their training; a prompt is never cut or padded.
         encoder.with_truncation(None).map_err(|error| error.to_string())?;
         encoder.with_padding(None);
-        let known = config.special.iter().filter(|text| encoder.token_to_id(text).is_some());
-        let known: Vec<AddedToken> = known.map(|text| AddedToken::from(text.as_str(), true)).collect();
-        encoder.add_special_tokens(known).map_err(|error| error.to_string())?;
+        let added = added_tokens(&encoder, config);
+        encoder.add_tokens(added).map_err(|error| error.to_string())?;
 
         let extra: Extra = serde_json::from_slice(json).map_err(|error| format!("its decoder: {error}"))?;
-        let decoder = extra.decoder.ok_or("it has no decoder")?;
         let added = encoder.get_added_tokens_decoder();
         let is_special = |token: &Token| added.get(token).is_some_and(|added| added.special);
         let vocab = encoder.get_vocab(true).into_iter().map(|(text, token)| (token, text, is_special(&token)));
-        let pieces = Pieces::new(&vocab.collect::<Vec<_>>(), &decoder)?;
+        let pieces = Pieces::new(&vocab.collect::<Vec<_>>(), extra.decoder.as_ref())?;
         let bos = config.bos().and_then(|text| encoder.token_to_id(text)).zip(config.add_bos);
-        Ok(Self(Arc::new(Inner { encoder, pieces, bos })))
+        let eos = config.eos().and_then(|text| encoder.token_to_id(text));
+        Ok(Self(Arc::new(Inner { encoder, pieces, bos, eos })))
     }
 
     /// Tokens of `text`. Special tokens that are written in it become special tokens. `add_special`: with those that
@@ -114,7 +115,7 @@ impl Tokenizer {
 
     /// Text of `tokens` without special tokens. Bytes that are no UTF-8 become U+FFFD.
     pub fn decode(&self, tokens: &[Token]) -> String {
-        let mut detokenizer = Detokenizer::new(self.clone(), &[]);
+        let mut detokenizer = Detokenizer::new(self.clone(), &[], SpecialTokens::Hidden);
         let mut text: String = tokens.iter().map(|&token| detokenizer.push(token)).collect();
         text += &detokenizer.finish();
         text
@@ -125,8 +126,7 @@ impl Tokenizer {
         self.0.pieces.len()
     }
 
-    /// Bytes of `token` in the middle of a text; those of its name where it is special; none where there is no such
-    /// token.
+    /// Bytes of `token` in the middle of a text, where a special token is shown by its name; none where there is no such token.
     pub fn token_bytes(&self, token: Token) -> &[u8] {
         self.0.pieces.bytes(token)
     }
@@ -146,6 +146,11 @@ impl Tokenizer {
         self.0.encoder.token_to_id(text)
     }
 
+    /// The token that ends a text, as the tokenizer's own files name it. config.json and generation_config.json may name others.
+    pub fn eos(&self) -> Option<Token> {
+        self.0.eos
+    }
+
     /// What happens at the beginning of a text.
     pub(super) fn beginning(&self) -> Beginning {
         self.0.pieces.beginning
@@ -153,6 +158,25 @@ impl Tokenizer {
 
     /// Whether the client wrote the special token `token` at the beginning of `text` itself.
     fn begins_with(&self, text: &str, token: Token) -> bool {
-        text.as_bytes().starts_with(self.token_bytes(token))
+        self.0.encoder.id_to_token(token).is_some_and(|name| text.starts_with(&name))
     }
+}
+
+/// The tokens that `config` adds to those of tokenizer.json, or describes otherwise. A token that is special by its name alone
+/// keeps the flags that it has.
+///
+/// Source: Hugging Face transformers, `tokenization_utils_tokenizers.py`, `TokenizersBackend.__init__`.
+fn added_tokens(encoder: &tokenizers::Tokenizer, config: &TextConfig) -> Vec<AddedToken> {
+    let is_known = |token: &&AddedToken| encoder.token_to_id(&token.content).is_some();
+    let mut tokens: Vec<AddedToken> = config.added.iter().filter(is_known).cloned().collect();
+    let before = encoder.get_added_tokens_decoder();
+    for special in config.special.iter().filter(is_known) {
+        let before = encoder.token_to_id(&special.content).and_then(|id| before.get(&id));
+        match (tokens.iter_mut().find(|token| token.content == special.content), before) {
+            (Some(token), _) => token.special = true,
+            (None, Some(token)) => tokens.push(token.clone().special(true)),
+            (None, None) => tokens.push(special.clone()),
+        }
+    }
+    tokens
 }

@@ -384,6 +384,18 @@ fn what_never_fits_is_not_tried_again() {
 }
 
 #[test]
+fn what_no_worker_can_compute_is_not_tried_again() {
+    let mut bench = begun(&[P1, P2, D1]);
+    bench.failed(P1, 1, Failure::Invalid);
+    check(&bench, "w1 cancel e1, w11 cancel e1, reject Invalid");
+    nothing_left(&bench);
+    let mut bench = begun(&[P1, P2, D1]);
+    bench.tokens(P1, 1, 0, &[5]);
+    bench.failed(D1, 1, Failure::Invalid);
+    check(&bench, "w1 cancel e1, w11 cancel e1, end Error by Worker 1");
+}
+
+#[test]
 fn requests_are_refused_where_they_cannot_be_served() {
     let mut bench = Bench::new(PlacementConfig { requests_max: 1, ..config() }, &[P1]);
     bench.arrive(request(1, 10, 1, 8));

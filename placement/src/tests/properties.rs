@@ -11,13 +11,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 const WORKERS: [WorkerId; 4] = [P1, P2, D1, D2];
-const FAILURES: [Failure; 6] = [
+const FAILURES: [Failure; 7] = [
     Failure::Engine,
     Failure::HandoffLapsed,
     Failure::HandoffTimeout,
     Failure::QueueFull,
     Failure::Draining,
     Failure::TooLarge,
+    Failure::Invalid,
 ];
 
 #[derive(Clone, Debug)]

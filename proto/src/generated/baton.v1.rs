@@ -439,6 +439,8 @@ pub enum Failure {
     Engine = 5,
     Draining = 6,
     Deadline = 7,
+    /// The request itself cannot be computed, on whatever worker of this model.
+    Invalid = 8,
 }
 impl Failure {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -455,6 +457,7 @@ impl Failure {
             Self::Engine => "FAILURE_ENGINE",
             Self::Draining => "FAILURE_DRAINING",
             Self::Deadline => "FAILURE_DEADLINE",
+            Self::Invalid => "FAILURE_INVALID",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -468,6 +471,7 @@ impl Failure {
             "FAILURE_ENGINE" => Some(Self::Engine),
             "FAILURE_DRAINING" => Some(Self::Draining),
             "FAILURE_DEADLINE" => Some(Self::Deadline),
+            "FAILURE_INVALID" => Some(Self::Invalid),
             _ => None,
         }
     }

@@ -185,6 +185,7 @@ fn from_worker() -> impl Strategy<Value = FromWorker> {
         Just(Failure::HandoffTimeout),
         Just(Failure::QueueFull),
         Just(Failure::TooLarge),
+        Just(Failure::Invalid),
         Just(Failure::Engine),
         Just(Failure::Draining),
         Just(Failure::Deadline),

@@ -1,11 +1,12 @@
 //! An HTTP request's sequences while their updates come in.
 
 use super::text::{Piece, SequenceText};
-use crate::api::{Ask, Endpoint};
+use crate::api::Ask;
 use crate::brain::{Note, Update};
 use crate::config::ModelCard;
 use crate::error::ApiError;
 use domain::{Choice, End, Finish, RequestId};
+use engine::text::Detokenizer;
 use tokio::sync::mpsc;
 
 /// Most updates that are turned into bytes at once.
@@ -67,11 +68,11 @@ impl Run {
         let choices = usize::from(ask.options.choices);
         let mut sequences = Vec::with_capacity(choices * ask.prompts.len());
         for prompt in &ask.prompts {
-            // A chat's answer begins a text, a completion goes on with its prompt's.
-            let before = if ask.endpoint == Endpoint::Chat { &[] } else { &prompt.tokens[..] };
+            let before = if ask.options.goes_on { &prompt.tokens[..] } else { &[] };
+            let detokenizer = Detokenizer::new(card.tokenizer.clone(), before, ask.options.special_tokens);
             for _ in 0..choices {
                 let stops = ask.options.stops.clone();
-                let text = SequenceText::new(card.tokenizer.clone(), before, stops, prompt.params.clone());
+                let text = SequenceText::new(detokenizer.clone(), stops, prompt.params.clone());
                 sequences.push(Sequence { text, finished: false });
             }
         }

@@ -4,11 +4,13 @@ use super::text::{Piece, SequenceText};
 use crate::tests::world::{tokenizer, tokens};
 use domain::plan::TokenLogprobs;
 use domain::{SamplingParams, Token};
+use engine::text::{Detokenizer, SpecialTokens};
 use proptest::prelude::*;
 use std::sync::Arc;
 
 fn sequence(stops: &[&str], params: SamplingParams) -> SequenceText {
-    SequenceText::new(tokenizer(), &[], stops.iter().map(|&stop| stop.to_owned()).collect(), Arc::new(params))
+    let detokenizer = Detokenizer::new(tokenizer(), &[], SpecialTokens::Hidden);
+    SequenceText::new(detokenizer, stops.iter().map(|&stop| stop.to_owned()).collect(), Arc::new(params))
 }
 
 /// All pieces of a sequence of `tokens`, up to a stop string or the end.

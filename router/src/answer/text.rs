@@ -2,7 +2,7 @@
 
 use domain::plan::TokenLogprobs;
 use domain::{SamplingParams, Token};
-use engine::text::{Detokenizer, StopStrings, Tokenizer};
+use engine::text::{Detokenizer, StopStrings};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -59,10 +59,10 @@ struct Range {
 }
 
 impl SequenceText {
-    /// Of a sequence that follows `prompt` (empty for a chat, whose answer begins a text).
-    pub(super) fn new(tokenizer: Tokenizer, prompt: &[Token], stops: Vec<String>, params: Arc<SamplingParams>) -> Self {
+    /// Of a sequence whose tokens `detokenizer` turns into text.
+    pub(super) fn new(detokenizer: Detokenizer, stops: Vec<String>, params: Arc<SamplingParams>) -> Self {
         Self {
-            detokenizer: Detokenizer::new(tokenizer, prompt),
+            detokenizer,
             stops: StopStrings::new(stops),
             params,
             tokens: 0,

@@ -6,12 +6,16 @@ use super::options::{self, Options};
 use crate::config::ModelCard;
 use crate::error::ApiError;
 use domain::Token;
-use engine::text::TemplateError;
+use engine::text::template::RESERVED;
+use engine::text::{PromptEnd, TemplateError};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 /// Most alternatives per token in a chat's log probabilities.
 const TOP_LOGPROBS_MAX: i64 = 20;
+
+/// Most bytes of `chat_template_kwargs`.
+const VARIABLES_BYTES_MAX: usize = 16 << 10;
 
 /// The roles that a message can have here, as a template knows them. A developer is a system's later name.
 const ROLES: [(&str, &str); 4] =
@@ -25,12 +29,51 @@ pub(super) fn parse(
 ) -> Result<(Vec<Vec<Token>>, Options), ApiError> {
     options::model(&mut fields, card)?;
     let messages = messages(fields.required("messages")?)?;
+    let end = prompt_end(&mut fields, &messages)?;
+    let variables = variables(&mut fields)?;
     let max_tokens = max_tokens(&mut fields)?;
     let logprobs = logprobs(&mut fields)?;
     let options = Options::take(&mut fields, card, limits, max_tokens, logprobs)?;
     refuse_unsupported(&mut fields)?;
     fields.finish()?;
-    Ok((vec![render(&messages, card)?], options))
+    let prompt = render(&messages, end, &variables, card)?;
+    Ok((vec![prompt], Options { goes_on: end == PromptEnd::OpenMessage, ..options }))
+}
+
+/// How the prompt ends: with the beginning of an answer, unless the client says otherwise.
+fn prompt_end(fields: &mut Fields<'_>, messages: &[Value]) -> Result<PromptEnd, ApiError> {
+    const OPEN: &str = "continue_final_message";
+    let open = fields.flag(OPEN)?.unwrap_or(false);
+    let answer = fields.flag("add_generation_prompt")?;
+    match (open, answer) {
+        (false, Some(false)) => Ok(PromptEnd::Message),
+        (false, _) => Ok(PromptEnd::Answer),
+        (true, Some(true)) => {
+            Err(ApiError::field(OPEN, format!("'{OPEN}' and 'add_generation_prompt' cannot both be true.")))
+        }
+        (true, _) if messages.last().is_some_and(|last| last["role"] == "assistant") => Ok(PromptEnd::OpenMessage),
+        (true, _) => Err(ApiError::field(OPEN, format!("'{OPEN}' needs a last message of the role 'assistant'."))),
+    }
+}
+
+/// More variables for the template.
+fn variables(fields: &mut Fields<'_>) -> Result<Map<String, Value>, ApiError> {
+    const FIELD: &str = "chat_template_kwargs";
+    let Some(raw) = fields.raw(FIELD) else { return Ok(Map::new()) };
+    let bytes = raw.get().len();
+    if bytes > VARIABLES_BYTES_MAX {
+        let message = format!("'{FIELD}' has {bytes} bytes; {VARIABLES_BYTES_MAX} are allowed.");
+        return Err(ApiError::field(FIELD, message));
+    }
+    let variables: Map<String, Value> = typed(raw, FIELD, "an object")?;
+    match variables.keys().find(|name| RESERVED.contains(&name.as_str())) {
+        None => Ok(variables),
+        Some(name) => {
+            let field = format!("{FIELD}.{name}");
+            let message = format!("'{field}' cannot be set: the service gives the template its '{name}' itself.");
+            Err(ApiError::field(&field, message))
+        }
+    }
 }
 
 /// Tools, pictures, sound, reasoning and forms of answer besides text.
@@ -107,18 +150,28 @@ fn message(raw: &RawValue, name: &str) -> Result<Value, ApiError> {
     Ok(json!({ "role": role, "content": content }))
 }
 
-fn render(messages: &[Value], card: &ModelCard) -> Result<Vec<Token>, ApiError> {
+fn render(
+    messages: &[Value],
+    end: PromptEnd,
+    variables: &Map<String, Value>,
+    card: &ModelCard,
+) -> Result<Vec<Token>, ApiError> {
     const FIELD: &str = "messages";
     let Some(template) = &card.template else {
         let message = format!("The model '{}' has no chat template; use /v1/completions.", card.name);
         return Err(ApiError::unsupported(FIELD, message));
     };
-    let text = template.render(messages, true, &Map::new()).map_err(|error| match error {
+    let text = template.render(messages, end, variables).map_err(|error| match error {
         TemplateError::Raised(why) => {
             ApiError::field(FIELD, format!("The model's chat template refuses these messages: {why}"))
         }
         error @ TemplateError::Render(_) => ApiError::field(FIELD, error.to_string()),
+        error @ TemplateError::NoOpenEnd => ApiError::field("continue_final_message", error.to_string()),
         TemplateError::Invalid(why) => ApiError::internal(format!("The model's chat template failed: {why}")),
     })?;
-    card.tokenizer.encode(&text, false).map_err(|error| ApiError::internal(format!("The tokenizer failed: {error}")))
+    let tokens = card.tokenizer.encode(&text, false);
+    let tokens = tokens.map_err(|error| ApiError::internal(format!("The tokenizer failed: {error}")))?;
+    // A tokenizer may know tokens that its model does not, such as those of pictures.
+    options::in_vocabulary(&tokens, FIELD, card)?;
+    Ok(tokens)
 }

@@ -30,7 +30,7 @@ pub(super) fn parse(
     fields.neutral("suffix", &[json!("")])?;
     fields.neutral("response_format", &[options::text_format()])?;
     fields.finish()?;
-    Ok((prompts(prompt, card, limits)?, options))
+    Ok((prompts(prompt, card, limits)?, Options { goes_on: true, ..options }))
 }
 
 /// Whether there is nothing to tokenize in a body: its prompts are tokens, as far as their beginning says.

@@ -5,6 +5,7 @@ use super::fields::{Fields, sort, typed};
 use crate::config::ModelCard;
 use crate::error::ApiError;
 use domain::{SamplingParams, Token};
+use engine::text::SpecialTokens;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -35,11 +36,15 @@ pub(crate) struct Options {
     pub(crate) stream: bool,
     /// The stream tells the usage in a last chunk.
     pub(crate) include_usage: bool,
+    /// Whether special tokens are part of the answer's text.
+    pub(crate) special_tokens: SpecialTokens,
+    /// The answer's text goes on with that of the prompt, rather than begin a text.
+    pub(crate) goes_on: bool,
 }
 
 impl Options {
     /// Takes the shared fields. `max_tokens` and log probabilities are spelled differently in chats and completions
-    /// and come as arguments.
+    /// and come as arguments. `goes_on` is not among them: the answer begins a text.
     pub(super) fn take(
         fields: &mut Fields<'_>,
         card: &ModelCard,
@@ -84,8 +89,13 @@ impl Options {
         }
         let stops = stops(fields)?;
         let seed = fields.integer("seed", i64::MIN..=i64::MAX)?.map(|seed| seed as u64);
+        let special_tokens = match fields.flag("skip_special_tokens")?.unwrap_or(true) {
+            true => SpecialTokens::Hidden,
+            false => SpecialTokens::Shown,
+        };
         take_inert(fields)?;
-        Ok(Self { params, max_tokens, choices, stops, seed, stream, include_usage })
+        let goes_on = false;
+        Ok(Self { params, max_tokens, choices, stops, seed, stream, include_usage, special_tokens, goes_on })
     }
 }
 

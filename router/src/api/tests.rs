@@ -1,11 +1,15 @@
 //! From bodies to requests.
 
 use super::{Ask, Endpoint, Limits, ask, is_quick};
+use crate::ModelCard;
 use crate::error::ApiError;
-use crate::tests::world::{CONTEXT, EOS, card, config};
+use crate::tests::world::{CONTEXT, EOS, card, config, tokens};
 use domain::SamplingParams;
+use domain::session::ModelShape;
+use engine::text::ChatTemplate;
 use proptest::prelude::*;
 use serde_json::{Value, json};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 fn parse(endpoint: Endpoint, body: &str) -> Result<Ask, ApiError> {
     ask(endpoint, body.as_bytes(), &card(), &Limits::of(&config(), CONTEXT))
@@ -91,13 +95,111 @@ fn others_wait_for_no_long_text_and_for_tokens() {
 
 #[test]
 fn a_model_without_a_template_takes_no_chat() {
-    let card = crate::ModelCard { template: None, ..card() };
+    let card = ModelCard { template: None, ..card() };
     let body = json!({ "model": "tiny-rust", "messages": [{ "role": "user", "content": "Hi" }] }).to_string();
     let error = ask(Endpoint::Chat, body.as_bytes(), &card, &Limits::of(&config(), CONTEXT)).expect_err("no template");
     let mut json = Vec::new();
     error.write(&mut json);
     let json = String::from_utf8(json).expect("UTF-8");
     assert!(json.contains("no chat template") && json.contains(r#""param":"messages""#), "{json}");
+}
+
+/// What is wrong with a body, as the client reads it.
+fn refusal(endpoint: Endpoint, body: &Value, card: &ModelCard) -> String {
+    let error = ask(endpoint, body.to_string().as_bytes(), card, &Limits::of(&config(), CONTEXT)).expect_err("refused");
+    let mut json = Vec::new();
+    error.write(&mut json);
+    String::from_utf8(json).expect("UTF-8")
+}
+
+#[test]
+fn a_token_that_only_the_tokenizer_has_is_refused_wherever_it_comes_from() {
+    // A model with fewer tokens than its tokenizer: as where a tokenizer has tokens of pictures and the model has not.
+    let last = *tokens("Ownership").iter().max().expect("tokens");
+    let card = ModelCard { shape: ModelShape { vocab: last, ..card().shape }, ..card() };
+    let chat = json!({ "model": "tiny-rust", "messages": [{ "role": "user", "content": "Ownership" }] });
+    let completion = json!({ "model": "tiny-rust", "prompt": "Ownership" });
+    for (endpoint, field, body) in [(Endpoint::Chat, "messages", chat), (Endpoint::Completion, "prompt", completion)] {
+        let error = refusal(endpoint, &body, &card);
+        let named = format!("'{field}' has the token {last}; the model's tokens are below {last}.");
+        assert!(error.contains(&named) && error.contains("invalid_request_error"), "{error}");
+    }
+}
+
+/// A model with this chat template.
+fn card_with(template: &str) -> ModelCard {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let dir = std::env::temp_dir().join(format!("baton-router-template-{}-{number}", std::process::id()));
+    std::fs::create_dir_all(&dir).expect("a directory");
+    std::fs::write(dir.join("chat_template.jinja"), template).expect("a file");
+    let template = ChatTemplate::open(&dir).expect("it is valid");
+    std::fs::remove_dir_all(dir).expect("removed");
+    ModelCard { template, ..card() }
+}
+
+/// A chat with these further fields.
+fn chat(more: &Value) -> Value {
+    let mut body = json!({ "model": "tiny-rust", "messages": [
+        { "role": "user", "content": "Hi" }, { "role": "assistant", "content": "It is " },
+    ] });
+    body.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
+    body
+}
+
+/// A template that shows what it is given.
+const SHOWING: &str = "{% for m in messages %}[{{ m.content }}]{% endfor %}{% if add_generation_prompt %}>{% endif %}\
+    {% if enable_thinking is defined %}{{ enable_thinking }}{% endif %}{{ style.name }}";
+
+/// The prompt of a chat with these further fields, as text, and whether the answer goes on with it.
+fn prompt(more: &Value) -> (String, bool) {
+    let card = card_with(SHOWING);
+    let body = chat(more).to_string();
+    let ask = ask(Endpoint::Chat, body.as_bytes(), &card, &Limits::of(&config(), CONTEXT)).expect("it is valid");
+    (card.tokenizer.decode(&ask.prompts[0].tokens), ask.options.goes_on)
+}
+
+#[test]
+fn variables_of_a_chat_reach_its_template() {
+    assert_eq!(prompt(&json!({})).0, "[Hi][It is ]>");
+    let variables = json!({ "enable_thinking": false, "style": { "name": "brief" } });
+    assert_eq!(prompt(&json!({ "chat_template_kwargs": variables })).0, "[Hi][It is ]>falsebrief");
+    assert_eq!(prompt(&json!({ "chat_template_kwargs": null })).0, "[Hi][It is ]>");
+}
+
+#[test]
+fn the_client_says_how_its_chat_ends() {
+    assert_eq!(prompt(&json!({ "add_generation_prompt": true })), ("[Hi][It is ]>".to_owned(), false));
+    assert_eq!(prompt(&json!({ "add_generation_prompt": false })), ("[Hi][It is ]".to_owned(), false));
+    let open = ("[Hi][It is ".to_owned(), true);
+    assert_eq!(prompt(&json!({ "continue_final_message": true })), open);
+    assert_eq!(prompt(&json!({ "continue_final_message": true, "add_generation_prompt": false })), open);
+}
+
+#[test]
+fn what_a_template_cannot_be_given_is_the_clients_mistake() {
+    let card = card_with(SHOWING);
+    let refused = |more: Value, words: &[&str]| {
+        let error = refusal(Endpoint::Chat, &chat(&more), &card);
+        assert!(error.contains("invalid_request_error"), "{error}");
+        words.iter().for_each(|word| assert!(error.contains(word), "{error}"));
+    };
+    for name in ["messages", "bos_token", "add_generation_prompt", "tools"] {
+        let field = format!("chat_template_kwargs.{name}");
+        refused(json!({ "chat_template_kwargs": { name: 1 } }), &[&field, "cannot be set"]);
+    }
+    refused(json!({ "chat_template_kwargs": [1] }), &["'chat_template_kwargs' must be an object"]);
+    refused(json!({ "chat_template_kwargs": { "a": "x".repeat(16 << 10) } }), &["chat_template_kwargs", "16384"]);
+    // The template fails on it: `1.name.x`.
+    let strict = card_with("{{ style.name.x }}");
+    let error = refusal(Endpoint::Chat, &chat(&json!({ "chat_template_kwargs": { "style": 1 } })), &strict);
+    assert!(error.contains("invalid_request_error") && error.contains("cannot render"), "{error}");
+    refused(
+        json!({ "continue_final_message": true, "add_generation_prompt": true }),
+        &["continue_final_message", "add_generation_prompt"],
+    );
+    let user = json!([{ "role": "user", "content": "Hi" }]);
+    refused(json!({ "continue_final_message": true, "messages": user }), &["continue_final_message", "assistant"]);
 }
 
 proptest! {

@@ -3,6 +3,7 @@
 
 use crate::disk::Move;
 use crate::pool::Pool;
+use crate::scenario::Scenario;
 use crate::session::SessionKey;
 use domain::plan::{StepOutput, StepPlan};
 use domain::session::PeerInfo;
@@ -121,6 +122,10 @@ impl Device for Card {
 
     fn limits(&self) -> &DeviceLimits {
         &self.limits
+    }
+
+    fn vocab(&self) -> usize {
+        Scenario::vocabulary().size() as usize
     }
 
     fn submit(&mut self, plan: Arc<StepPlan>) -> Result<(), SubmitError> {

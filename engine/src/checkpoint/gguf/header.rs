@@ -24,7 +24,7 @@ pub(in crate::checkpoint) struct GgufTensor {
     pub(in crate::checkpoint) kind: u32,
     /// Slowest dimension first.
     pub(in crate::checkpoint) shape: Vec<usize>,
-    /// Bytes of the file; where they begin, if the format is not one that is read.
+    /// Bytes of the file; up to where the next tensor begins, if the format is not one that is read.
     pub(in crate::checkpoint) range: Range<usize>,
 }
 
@@ -69,10 +69,13 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Parsed, Broken> {
         Some(other) => return Err(reader.broken(format!("it is {other}"))),
     };
     let data = (reader.at() as u64).next_multiple_of(alignment);
+    let mut offsets: Vec<u64> = infos.iter().map(|info| info.offset).collect();
+    offsets.sort_unstable();
     let mut tensors = BTreeMap::new();
     for info in infos {
         reader.part(&info.name);
-        let tensor = info.locate(&reader, data, bytes.len())?;
+        let next = offsets.get(offsets.partition_point(|&offset| offset <= info.offset)).copied();
+        let tensor = info.locate(&reader, data, next, bytes.len())?;
         if tensors.insert(info.name, tensor).is_some() {
             return Err(reader.broken("it is there twice"));
         }
@@ -104,8 +107,8 @@ impl TensorInfo {
         Ok(Self { name, shape, kind: reader.u32()?, offset: reader.u64()? })
     }
 
-    /// Where it lies in a file of `length` bytes whose data begins at `data`.
-    fn locate(&self, reader: &Reader<'_>, data: u64, length: usize) -> Result<GgufTensor, Broken> {
+    /// Where it lies in a file of `length` bytes whose data begins at `data`. `next`: the offset of the tensor behind it.
+    fn locate(&self, reader: &Reader<'_>, data: u64, next: Option<u64>, length: usize) -> Result<GgufTensor, Broken> {
         let too_large = || reader.broken(format!("its shape is {:?}", self.shape));
         let shape = self.shape.iter().map(|&size| usize::try_from(size).ok().filter(|size| *size > 0));
         let shape = shape.collect::<Option<Vec<usize>>>().ok_or_else(too_large)?;
@@ -120,8 +123,11 @@ impl TensorInfo {
                 return Err(reader.broken(format!("one dimension in {format}, which is for matrices")));
             }
             Some(format) => format.bytes(numbers).ok_or_else(too_large)?,
-            // Its size is not known here; whoever asks for it is told its format.
-            None => 0,
+            // How its numbers are packed is not known here.
+            None => {
+                let end = next.map_or(length as u64, |next| data.saturating_add(next).min(length as u64));
+                end.saturating_sub(data.saturating_add(self.offset)) as usize
+            }
         };
         let from = data.checked_add(self.offset).and_then(|from| usize::try_from(from).ok());
         let range = from.and_then(|from| Some(from..from.checked_add(bytes)?)).filter(|range| range.end <= length);

@@ -7,9 +7,9 @@ use domain::plan::{BlockCopy, Input, StepPlan};
 use domain::{BlockId, Dtype, GroupId, StepId};
 use std::sync::Arc;
 
-/// A sound plan with one change is refused, with these words.
+/// A sound plan with one change is refused, with these words and for this span.
 #[track_caller]
-fn check(words: &str, change: impl FnOnce(&mut StepPlan)) {
+fn check(span: Option<usize>, words: &str, change: impl FnOnce(&mut StepPlan)) {
     let mut rig = Rig::new(model("mistral", "tiny-window", Dtype::F32), 16, 1, Isa::best());
     rig.run(vec![rig.span(0, 0, &tokens(0, 40))]).0.sampled.expect("the step succeeds");
     let mut plan = rig.plan(vec![rig.span(0, 40, &[1, 2, 3]), rig.span(1, 0, &tokens(1, 20))]);
@@ -18,8 +18,8 @@ fn check(words: &str, change: impl FnOnce(&mut StepPlan)) {
     let sound = plan.clone();
     change(&mut plan);
     match rig.device.submit(Arc::new(plan.clone())) {
-        Err(SubmitError::Invalid { step, reason }) => {
-            assert_eq!(step, plan.step);
+        Err(SubmitError::Invalid { step, span: at_fault, reason }) => {
+            assert_eq!((step, at_fault), (plan.step, span), "{reason}");
             assert!(reason.contains(words), "{reason}");
         }
         other => panic!("{other:?}"),
@@ -31,21 +31,63 @@ fn check(words: &str, change: impl FnOnce(&mut StepPlan)) {
 
 #[test]
 fn unsound_plans_are_refused() {
-    check("submitted before", |plan| plan.step = StepId(1));
-    check("nothing to do", |plan| *plan = StepPlan { step: plan.step, ..StepPlan::default() });
-    check("321 rows, the limit is 320", |plan| plan.spans[1].inputs = vec![Input::Token(0); 318]);
-    check("9 samples, the limit is 8", |plan| plan.spans[1].samples = vec![sample(1, 0.0, 0); 8]);
-    check("without inputs", |plan| plan.spans[0].inputs.clear());
-    check("positions, the limit is 2048", |plan| plan.spans[0].start = 2046);
-    check("token 512 of a vocabulary of 512", |plan| plan.spans[0].inputs[1] = Input::Token(512));
-    check("sample 1 of a step that has 1", |plan| plan.spans[0].inputs[0] = Input::Sampled(1));
-    check("0 block tables", |plan| plan.spans[0].tables.clear());
-    check("needs positions", |plan| plan.spans[0].tables[0].blocks.truncate(1));
-    check("needs positions", |plan| plan.spans[0].tables[0].first += 1);
-    check("b160 of group 0, which has 160 blocks", |plan| plan.spans[1].tables[0].blocks[0] = BlockId(BLOCKS));
-    check("b160 of group 0", |plan| plan.copies[0].to = BlockId(BLOCKS));
-    check("onto itself", |plan| plan.copies[0].to = plan.copies[0].from);
-    check("a copy in g9", |plan| plan.copies[0].group = GroupId(9));
+    check(None, "submitted before", |plan| plan.step = StepId(1));
+    check(None, "nothing to do", |plan| *plan = StepPlan { step: plan.step, ..StepPlan::default() });
+    check(None, "321 rows, the limit is 320", |plan| plan.spans[1].inputs = vec![Input::Token(0); 318]);
+    check(None, "9 samples, the limit is 8", |plan| plan.spans[1].samples = vec![sample(1, 0.0, 0); 8]);
+    check(Some(0), "without inputs", |plan| plan.spans[0].inputs.clear());
+    check(Some(0), "positions, the limit is 2048", |plan| plan.spans[0].start = 2046);
+    check(Some(0), "token 512 of a vocabulary of 512", |plan| plan.spans[0].inputs[1] = Input::Token(512));
+    check(Some(0), "sample 1 of a step that has 1", |plan| plan.spans[0].inputs[0] = Input::Sampled(1));
+    check(Some(0), "0 block tables", |plan| plan.spans[0].tables.clear());
+    check(Some(0), "needs positions", |plan| plan.spans[0].tables[0].blocks.truncate(1));
+    check(Some(0), "needs positions", |plan| plan.spans[0].tables[0].first += 1);
+    check(Some(1), "b160 of group 0, which has 160 blocks", |plan| plan.spans[1].tables[0].blocks[0] = BlockId(BLOCKS));
+    check(None, "b160 of group 0", |plan| plan.copies[0].to = BlockId(BLOCKS));
+    check(None, "onto itself", |plan| plan.copies[0].to = plan.copies[0].from);
+    check(None, "a copy in g9", |plan| plan.copies[0].group = GroupId(9));
+}
+
+/// The block of sequence `n` that holds its block `index`.
+fn block(plan: &StepPlan, n: usize, index: usize) -> BlockId {
+    plan.spans[n].tables[0].blocks[index]
+}
+
+#[test]
+fn spans_that_write_the_same_block_are_refused() {
+    // Span 0 writes position 40 on, which is its third block; span 1 writes all of its two blocks.
+    let index = |plan: &StepPlan| 2 - plan.spans[0].tables[0].first as usize;
+    check(Some(1), "is written twice", |plan| plan.spans[1].tables[0].blocks[1] = block(plan, 0, index(plan)));
+    check(Some(1), "is written twice", |plan| plan.spans[1].tables[0].blocks[1] = block(plan, 1, 0));
+    check(Some(1), "a second span of the same sequence", |plan| plan.spans[1].key = plan.spans[0].key);
+}
+
+#[test]
+fn a_span_that_writes_what_another_reads_is_refused() {
+    // Whichever of them comes first: the writer is at fault.
+    check(Some(1), "is written, and", |plan| {
+        let at = 1 - plan.spans[0].tables[0].first as usize;
+        plan.spans[1].tables[0].blocks[0] = block(plan, 0, at);
+    });
+    check(Some(0), "is written, and", |plan| {
+        plan.spans.swap(0, 1);
+        let at = 1 - plan.spans[1].tables[0].first as usize;
+        plan.spans[0].tables[0].blocks[0] = block(plan, 1, at);
+    });
+    // Its own, too: what it reads is not to change while it runs.
+    check(Some(0), "is written, and", |plan| {
+        let at = 2 - plan.spans[0].tables[0].first as usize;
+        plan.spans[0].tables[0].blocks[at] = block(plan, 0, at - 1);
+    });
+}
+
+#[test]
+fn spans_may_read_the_same_blocks() {
+    let mut rig = Rig::new(model("llama", "tiny", Dtype::F32), 16, 1, Isa::best());
+    rig.run(vec![rig.span(0, 0, &tokens(0, 32))]).0.sampled.expect("the step succeeds");
+    let (one, mut other) = (rig.span(0, 32, &[1]), rig.span(1, 32, &[2]));
+    other.tables[0].blocks[..2].copy_from_slice(&one.tables[0].blocks[..2]);
+    assert!(rig.run(vec![one, other]).0.sampled.is_ok());
 }
 
 #[test]

@@ -4,7 +4,7 @@ use super::rig::{BLOCKS, SEED, TOKENS, known, layout, plan, prompt, span, vocabu
 use crate::device::{Device, DeviceLimits, SubmitError};
 use crate::sim::{Course, Oracle, SimConfig, SimDevice, SimError, StepTime};
 use domain::plan::{BlockTable, Input, Span, StepOutput, StepPlan};
-use domain::{BlockId, ProgressWord, SamplingParams, StepId};
+use domain::{BlockId, Choice, ProgressWord, SamplingParams, SeqKey, StepId};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
@@ -86,9 +86,11 @@ fn a_span_that_fails_alone_leaves_the_others_as_they_are() {
     let fails = |plan: &StepPlan| Course { span_fails: (plan.step == StepId(1)).then_some(1), ..Course::default() };
     let mut rig = Rig::new(fails);
     let (layout, prompt) = (layout(None), prompt(10, 1));
+    let alone = span(&layout, 0, known(&prompt), Some(0));
     let others = Span {
+        key: SeqKey { choice: Choice(1), ..alone.key },
         tables: vec![BlockTable { first: 0, blocks: (50..54).map(BlockId).collect() }],
-        ..span(&layout, 0, known(&prompt), Some(0))
+        ..alone
     };
     rig.submit(plan(1, vec![span(&layout, 0, known(&prompt), Some(0)), others.clone()]));
     let first = rig.output();
@@ -109,5 +111,15 @@ fn what_contradicts_itself_is_refused() {
     assert!(matches!(SimDevice::new(pools), Err(SimError::Config(_))));
     let mut rig = Rig::new(|_| Course::default());
     let foreign = plan(1, vec![span(&layout(None), 0, known(&[TOKENS]), None)]);
-    assert!(matches!(rig.device.submit(Arc::new(foreign)), Err(SubmitError::Invalid { .. })));
+    assert!(matches!(rig.device.submit(Arc::new(foreign)), Err(SubmitError::Invalid { span: Some(0), .. })));
+}
+
+#[test]
+fn spans_that_write_the_same_blocks_are_refused() {
+    let mut rig = Rig::new(|_| Course::default());
+    let one = span(&layout(None), 0, known(&prompt(10, 1)), Some(0));
+    let mut other = one.clone();
+    other.key.request.0 += 1;
+    let refused = rig.device.submit(Arc::new(plan(1, vec![one, other])));
+    assert!(matches!(refused, Err(SubmitError::Invalid { span: Some(1), .. })), "{refused:?}");
 }

@@ -1,10 +1,10 @@
-use super::super::tokenizer::tests::{BYTE_LEVEL, SENTENCE_PIECE};
+use super::super::tokenizer::tests::{BYTE_LEVEL, JOINED, SENTENCE_PIECE};
 use super::*;
 use proptest::prelude::*;
 
 /// The text that comes with each token, and at the end.
 fn stream(tokenizer: &Tokenizer, prompt: &[Token], tokens: &[Token]) -> Vec<String> {
-    let mut detokenizer = Detokenizer::new(tokenizer.clone(), prompt);
+    let mut detokenizer = Detokenizer::new(tokenizer.clone(), prompt, SpecialTokens::Hidden);
     let mut texts: Vec<String> = tokens.iter().map(|&token| detokenizer.push(token)).collect();
     texts.push(detokenizer.finish());
     texts
@@ -44,8 +44,24 @@ fn half_a_character_at_the_end_of_the_prompt_is_completed() {
 }
 
 #[test]
+fn special_tokens_are_shown_to_those_who_ask() {
+    let text = |prompt: &[&str], names: &[&str]| {
+        let mut detokenizer = Detokenizer::new(SENTENCE_PIECE.clone(), &tokens(prompt), SpecialTokens::Shown);
+        let mut text: String = tokens(names).into_iter().map(|token| detokenizer.push(token)).collect();
+        text += &detokenizer.finish();
+        text
+    };
+    assert_eq!(text(&[], &["▁the", "</s>", "▁a"]), "the</s> a");
+    // The leading space is that of the first token, which is special here.
+    assert_eq!(text(&[], &["<s>", "▁the"]), "<s> the");
+    assert_eq!(text(&["<s>"], &["▁the"]), " the");
+    // A character does not go on behind them.
+    assert_eq!(text(&[], &["<0xF0>", "</s>", "<0x9F>"]), "\u{fffd}</s>\u{fffd}");
+}
+
+#[test]
 fn memory_does_not_grow_with_broken_characters() {
-    let mut detokenizer = Detokenizer::new(SENTENCE_PIECE.clone(), &[]);
+    let mut detokenizer = Detokenizer::new(SENTENCE_PIECE.clone(), &[], SpecialTokens::Hidden);
     let [token] = tokens(&["<0x80>"])[..] else { panic!("one token") };
     for _ in 0..10_000 {
         assert_eq!(detokenizer.push(token), "\u{fffd}");
@@ -74,12 +90,22 @@ proptest! {
     }
 
     #[test]
+    fn joined_tokens_stream_as_they_are_decoded(
+        prompt in prop::collection::vec(0u32..302, 0..6),
+        tokens in prop::collection::vec(0u32..302, 0..40),
+    ) {
+        let all: Vec<Token> = prompt.iter().chain(&tokens).copied().collect();
+        let (before, whole) = (JOINED.decode(&prompt), JOINED.decode(&all));
+        prop_assert_eq!(before + &stream(&JOINED, &prompt, &tokens).concat(), whole);
+    }
+
+    #[test]
     fn a_prompt_and_its_continuation_are_one_text(text in "\\PC{0,30}", cut in 0usize..60) {
         for tokenizer in [&*BYTE_LEVEL, &*SENTENCE_PIECE] {
             let tokens = tokenizer.encode(&text, false).expect("encodes");
             let (prompt, rest) = tokens.split_at(cut.min(tokens.len()));
             // What the prompt has of a character is the continuation's to give out.
-            let mut before = Detokenizer::new(tokenizer.clone(), &[]);
+            let mut before = Detokenizer::new(tokenizer.clone(), &[], SpecialTokens::Hidden);
             let head: String = prompt.iter().map(|&token| before.push(token)).collect();
             let whole = head + &stream(tokenizer, prompt, rest).concat();
             if !rest.is_empty() {

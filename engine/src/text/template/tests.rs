@@ -47,7 +47,8 @@ fn check(name: &str, source: &str) {
     let template = template(source);
     assert_eq!(cases.len(), goldens[name].len());
     for (index, (case, golden)) in cases.iter().zip(&goldens[name]).enumerate() {
-        let ours = match template.render(&case.messages, case.add_generation_prompt, &case.extra) {
+        let end = if case.add_generation_prompt { PromptEnd::Answer } else { PromptEnd::Message };
+        let ours = match template.render(&case.messages, end, &case.extra) {
             Ok(text) => Golden::Text(text),
             Err(TemplateError::Raised(message)) => Golden::Raised(message),
             Err(error) => match golden {
@@ -97,7 +98,7 @@ fn user(content: &str) -> Vec<Value> {
 fn the_bundled_model_has_a_template() {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/tiny-rust");
     let template = ChatTemplate::open(&dir).expect("valid").expect("there");
-    let prompt = template.render(&user(" What is ownership? "), true, &Map::new()).expect("renders");
+    let prompt = template.render(&user(" What is ownership? "), PromptEnd::Answer, &Map::new()).expect("renders");
     assert_eq!(prompt, "<|bos|><|user|>What is ownership?<|end|><|assistant|>");
 }
 
@@ -114,7 +115,7 @@ fn dir_with(name: &str, files: &[(&str, &str)]) -> std::path::PathBuf {
 
 fn render_in(dir: &Path, extra: &Map<String, Value>) -> String {
     let template = ChatTemplate::open(dir).expect("valid").expect("there");
-    template.render(&user("x"), true, extra).expect("renders")
+    template.render(&user("x"), PromptEnd::Answer, extra).expect("renders")
 }
 
 #[test]
@@ -159,13 +160,35 @@ fn no_template_is_none_and_a_broken_one_an_error() {
 
 #[test]
 fn the_time_now_is_a_date() {
-    let prompt = template("{{ strftime_now('%d %b %Y') }}").render(&[], false, &Map::new()).expect("renders");
+    let prompt =
+        template("{{ strftime_now('%d %b %Y') }}").render(&[], PromptEnd::Message, &Map::new()).expect("renders");
     let year: u32 = prompt[7..].parse().expect("a year");
     assert!(year >= 2025, "{prompt}");
 }
 
 #[test]
 fn options_of_tojson_that_are_unknown_are_refused() {
-    let result = template("{{ messages | tojson(colour='red') }}").render(&[], false, &Map::new());
+    let result = template("{{ messages | tojson(colour='red') }}").render(&[], PromptEnd::Message, &Map::new());
     assert!(matches!(result, Err(TemplateError::Render(_))));
+}
+
+#[test]
+fn a_message_that_is_left_open_ends_the_prompt() {
+    let messages = |answer: &str| {
+        let message = |role: &str, content: &str| serde_json::json!({"role": role, "content": content});
+        vec![message("user", "What is ownership?"), message("assistant", answer)]
+    };
+    let llama3 = template(include_str!("testdata/llama3.jinja"));
+    let qwen = template(include_str!("testdata/qwen25.jinja"));
+    let open = |template: &ChatTemplate, answer: &str| {
+        template.render(&messages(answer), PromptEnd::OpenMessage, &Map::new()).expect("renders")
+    };
+    // Goldens of transformers' apply_chat_template with continue_final_message; Llama 3's template trims messages.
+    assert!(open(&qwen, "It is ").ends_with("<|im_start|>assistant\nIt is "), "{}", open(&qwen, "It is "));
+    assert!(open(&llama3, "It is ").ends_with("assistant<|end_header_id|>\n\nIt is"), "{}", open(&llama3, "It is "));
+    assert!(open(&qwen, "").ends_with("<|im_start|>assistant\n"), "{}", open(&qwen, ""));
+    let blind = template("{{ messages[0].content }}");
+    let refused = blind.render(&messages("It is"), PromptEnd::OpenMessage, &Map::new());
+    assert!(matches!(refused, Err(TemplateError::NoOpenEnd)), "{refused:?}");
+    assert!(matches!(blind.render(&[], PromptEnd::OpenMessage, &Map::new()), Err(TemplateError::NoOpenEnd)));
 }

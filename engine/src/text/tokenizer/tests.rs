@@ -12,6 +12,10 @@ pub(in crate::text) static BYTE_LEVEL: LazyLock<Tokenizer> = LazyLock::new(|| {
 /// A small tokenizer in SentencePiece's style: marks for spaces, bytes where characters are missing.
 pub(in crate::text) static SENTENCE_PIECE: LazyLock<Tokenizer> = LazyLock::new(|| build(&sentence_piece(), "{}"));
 
+/// The same vocabulary without a decoder.
+pub(in crate::text) static JOINED: LazyLock<Tokenizer> =
+    LazyLock::new(|| build(&with(sentence_piece(), "decoder", Value::Null), "{}"));
+
 fn build(json: &Value, config: &str) -> Tokenizer {
     try_build(json, config).expect("the tokenizer is valid")
 }
@@ -122,13 +126,49 @@ fn decoders_that_do_not_concatenate_are_refused_by_name() {
         (json!({"type": "WordPiece", "prefix": "##", "cleanup": true}), "WordPiece"),
         (json!({"type": "Replace", "pattern": {"Regex": "a+"}, "content": " "}), "a+"),
         (json!({"type": "Strip", "content": " ", "start": 1, "stop": 0}), "not supported"),
-        (Value::Null, "no decoder"),
     ] {
         let error = try_build(&with(sentence_piece(), "decoder", decoder), "{}").expect_err("refused");
         assert!(error.contains(word), "{error}");
     }
     let error = Tokenizer::open(Path::new("/nowhere")).expect_err("there is none").to_string();
     assert!(error.contains("/nowhere/tokenizer.json"), "{error}");
+}
+
+/// Added tokens with all flags, in each place where the files keep them (testdata/make_goldens.py).
+#[test]
+fn flags_of_added_tokens_are_those_that_transformers_sees() {
+    let read = |text: &str| -> Value { serde_json::from_str(text).expect("JSON") };
+    let base = read(include_str!("testdata/tokenizer.json"));
+    let (cases, goldens) = (read(include_str!("testdata/cases.json")), read(include_str!("testdata/goldens.json")));
+    for (name, case) in cases["cases"].as_object().expect("cases") {
+        let tokenizer =
+            build(&with(base.clone(), "added_tokens", case["added_tokens"].clone()), &case["config"].to_string());
+        for (at, text) in cases["texts"].as_array().expect("texts").iter().enumerate() {
+            let text = text.as_str().expect("a text");
+            let tokens = tokenizer.encode(text, false).expect("encodes");
+            assert_eq!(Value::from(tokens), goldens[name][at], "{name}: {text:?}");
+        }
+    }
+}
+
+#[test]
+fn a_token_that_only_a_name_makes_special_keeps_its_flags() {
+    let token = json!({"id": 2, "content": "</s>", "single_word": false, "lstrip": false, "rstrip": true,
+        "normalized": false, "special": false});
+    let tokenizer = build(&with(sentence_piece(), "added_tokens", json!([token])), r#"{"eos_token": "</s>"}"#);
+    assert!(tokenizer.is_special(2));
+    let token = |text| SENTENCE_PIECE.token_id(text).expect("in the vocabulary");
+    assert_eq!(tokenizer.encode("</s>  a", false).expect("encodes"), [2, token("▁a")]);
+}
+
+#[test]
+fn the_end_is_the_token_that_the_configuration_names() {
+    let eos = |config| build(&sentence_piece(), config).eos();
+    assert_eq!(eos("{}"), None);
+    assert_eq!(eos(r#"{"eos_token": "</s>"}"#), Some(2));
+    assert_eq!(eos(r#"{"eos_token": {"content": "</s>", "lstrip": false}}"#), Some(2));
+    assert_eq!(eos(r#"{"eos_token": null}"#), None);
+    assert_eq!(eos(r#"{"eos_token": "<none>"}"#), None, "a token that there is not");
 }
 
 #[test]
@@ -158,7 +198,23 @@ fn metaspace_decodes_as_the_library_does() {
     }
 }
 
+#[test]
+fn a_client_writes_bos_where_tokens_are_joined_too() {
+    let json = with(with(sentence_piece(), "decoder", Value::Null), "post_processor", Value::Null);
+    let tokenizer = build(&json, r#"{"bos_token": "<s>", "add_bos_token": false}"#);
+    assert_eq!(tokenizer.encode("<s>a", true).expect("encodes").first(), Some(&1));
+}
+
 proptest! {
+    #[test]
+    fn joined_tokens_decode_as_the_library_does(tokens in prop::collection::vec(0u32..310, 0..20)) {
+        let (ours, theirs) = both(&JOINED, &tokens);
+        prop_assert_eq!(ours, theirs);
+        let mut shown = Detokenizer::new(JOINED.clone(), &[], SpecialTokens::Shown);
+        let text: String = tokens.iter().map(|&token| shown.push(token)).collect();
+        prop_assert_eq!(text, JOINED.0.encoder.decode(&tokens, false).expect("decodes"));
+    }
+
     #[test]
     fn any_text_survives_both_styles(text in "(\\PC|[ \n\ta-z]){0,40}") {
         // A mark in the text is a space afterwards: SentencePiece cannot tell them apart.

@@ -140,6 +140,10 @@ impl Device for Paper {
         &self.limits
     }
 
+    fn vocab(&self) -> usize {
+        1 << 16
+    }
+
     fn submit(&mut self, plan: Arc<StepPlan>) -> Result<(), SubmitError> {
         let mut notes = self.notes.lock().expect("no test panicked");
         for span in plan.spans.iter().filter(|span| span.key.choice == PROMPT) {
