@@ -24,8 +24,9 @@ const LOOPBACK_CONGESTION: &str = "reno";
 
 /// Whether descriptors that are sent to a socket get there: Linux from 6.16 on.
 const SO_PASSRIGHTS: libc::c_int = 83;
-/// Connections to the Unix socket that wait to be taken in, or as many as the system allows.
-const UNIX_BACKLOG: i32 = 4096;
+/// Connections to a listener that wait to be accepted, or as many as the system allows (`net.core.somaxconn`, 4096 unless it was
+/// changed). They wait in their order: at 50,000 accepted a second, the last one for less than a tenth of a second.
+const BACKLOG: i32 = 4096;
 
 /// Networks on which an agent listens.
 pub(crate) const LISTENERS_MAX: usize = 8;
@@ -48,7 +49,7 @@ impl Listeners {
         // Before anybody connects: their connections have it from this one.
         self.unix_takes_descriptors = !refuse_descriptors(&socket);
         rustix::net::bind(&socket, &SocketAddrUnix::new_abstract_name(name.as_bytes())?)?;
-        rustix::net::listen(&socket, UNIX_BACKLOG)?;
+        rustix::net::listen(&socket, BACKLOG)?;
         self.unix = Some(socket.into());
         Ok(())
     }
@@ -61,6 +62,8 @@ impl Listeners {
         let explain = |error: io::Error| io::Error::new(error.kind(), format!("cannot listen on {bind}: {error}"));
         let listener = TcpListener::bind(bind).map_err(explain)?;
         listener.set_nonblocking(true)?;
+        // The standard library's own backlog is 128; to listen again changes it.
+        rustix::net::listen(&listener, BACKLOG)?;
         let address = listener.local_addr()?;
         self.tcp.push(listener);
         Ok(address)
