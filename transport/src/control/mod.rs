@@ -47,6 +47,8 @@ use strangers::Strangers;
 
 /// Peers that are being connected at once; others wait their turn.
 const DIALS_MAX: usize = 8;
+/// Of those, peers that could not be connected the last time, so that however many of them there are others have a place.
+const DIALS_AGAIN_MAX: usize = DIALS_MAX / 2;
 /// How soon an event that the sink did not take is offered again.
 const TELL_AGAIN: Duration = Duration::from_millis(1);
 /// Bytes of messages that wait at a socket; others wait where senders see how many they are.
@@ -176,6 +178,8 @@ struct Loop<'a> {
     later: BTreeMap<(Instant, WorkerId), Attempt>,
     to_dial: VecDeque<Attempt>,
     dials: usize,
+    /// Of those, attempts after one that failed.
+    dials_again: usize,
     accepting: Accepting,
     /// Links whose lanes are compared with the faster ones again at a time, the earliest first: all wait as long.
     looks: VecDeque<(Instant, Weak<Link>)>,
@@ -221,6 +225,7 @@ impl<'a> Loop<'a> {
             later: BTreeMap::new(),
             to_dial: VecDeque::new(),
             dials: 0,
+            dials_again: 0,
             looks: VecDeque::new(),
             version_told: None,
         })
@@ -265,6 +270,7 @@ impl<'a> Loop<'a> {
     fn carry_out(&mut self, orders: Orders) {
         for (attempt, result) in orders.dialled {
             self.dials -= 1;
+            self.dials_again -= usize::from(attempt.again);
             self.dialled(&attempt, result);
         }
         for (link, result) in orders.surveyed {
@@ -302,11 +308,12 @@ impl<'a> Loop<'a> {
 
     fn dial(&mut self) {
         while self.dials < DIALS_MAX
-            && let Some(attempt) = self.to_dial.pop_front()
+            && let Some(attempt) = self.next_to_dial()
         {
             // What is known may be newer than what was asked for.
             let Some(attempt) = self.station.peers.connecting(&attempt) else { continue };
             self.dials += 1;
+            self.dials_again += usize::from(attempt.again);
             let (station, tried) = (self.station.clone(), attempt.clone());
             let name = format!("{}-dial", station.config.name);
             let spawned = std::thread::Builder::new().name(name).spawn(move || {
@@ -317,6 +324,12 @@ impl<'a> Loop<'a> {
                 self.station.control.dialled(attempt, Err(format!("no thread to connect it: {error}")));
             }
         }
+    }
+
+    /// The one that has waited longest, of those that have a place.
+    fn next_to_dial(&mut self) -> Option<Attempt> {
+        let has_place = |attempt: &Attempt| !attempt.again || self.dials_again < DIALS_AGAIN_MAX;
+        self.to_dial.remove(self.to_dial.iter().position(has_place)?)
     }
 
     fn dialled(&mut self, attempt: &Attempt, result: Result<Dialled, String>) {

@@ -27,12 +27,41 @@ use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
+/// Attempts to reach a peer begin no further step after so long, whatever its addresses and lanes: others wait for its place.
+const DIAL_MAX: Duration = Duration::from_secs(10);
 /// After so long a connection is tried again that the other end closed before it knew who this is, as it does for the sake of others
 /// while strangers connect at full pace; no more often.
 const PAUSES_MS: [u64; 5] = [10, 20, 40, 80, 160];
 /// What an end may be refused for that has not proven itself: the other end does not tell.
 const NOT_PROVEN: &str = "the peer refuses this worker as a stranger: both want the same cluster.secret, TLS \
      (transport.tls_certificate) at both ends or at neither, and without a secret the same user";
+
+/// How long reaching a peer may take: each step, of which the last may end later, and all of them.
+#[derive(Clone, Copy)]
+pub(super) struct Patience {
+    step: Duration,
+    until: Instant,
+}
+
+impl Patience {
+    /// From now on.
+    pub(super) fn new(step: Duration) -> Self {
+        Self { step, until: now() + DIAL_MAX }
+    }
+
+    /// The same with other steps.
+    pub(super) fn with_steps(self, step: Duration) -> Self {
+        Self { step, ..self }
+    }
+
+    /// For the next step. Errors: there is no time left.
+    fn next(self) -> Result<Duration, Unreached> {
+        match self.until.saturating_duration_since(now()) {
+            Duration::ZERO => Err(format!("timed out: all that was tried took {} s", DIAL_MAX.as_secs()).into()),
+            left => Ok(self.step.min(left)),
+        }
+    }
+}
 
 /// A link that was made and measured, and its connection for messages.
 pub(super) type Reached = (Arc<Link>, Probe, Channel);
@@ -78,8 +107,7 @@ pub(super) fn shm(station: &Station, peer: &Known) -> Result<Reached, Unreached>
     Ok((Arc::new(Link::new(peer, way, &station.crowds)), probe, channel))
 }
 
-/// Each step of it takes `patience` at most.
-pub(super) fn tcp(station: &Station, peer: &Known, patience: Duration) -> Result<Reached, Unreached> {
+pub(super) fn tcp(station: &Station, peer: &Known, patience: Patience) -> Result<Reached, Unreached> {
     let Some(streams) = &station.streams else { return Err("this worker listens to no other process".into()) };
     let (channel, regions) = control_over_tcp(station, peer, patience)?;
     let connections = usize::from(station.config.tcp.connections.max(1));
@@ -95,7 +123,7 @@ pub(super) fn tcp(station: &Station, peer: &Known, patience: Duration) -> Result
     let way = Way::Tcp(TcpWay::new(regions, rails));
     let link = Arc::new(Link::new(peer, way, &station.crowds));
     streams.desk().ask(Order::Adopt(link.clone()));
-    let read = |transfer| streams.desk().read(transfer, patience, lane_tcp::begin);
+    let read = |transfer| streams.desk().read(transfer, patience.step, lane_tcp::begin);
     let probe = probe_reads(&link, |len| Arc::new(Scratch::new(len)), read);
     keep(station, link, probe, channel)
 }
@@ -107,7 +135,7 @@ fn rail(
     peer: &Known,
     address: &str,
     measured: Option<(RegionId, u64)>,
-    patience: Duration,
+    patience: Patience,
 ) -> Joined {
     connect_rail(station, peer, address, measured, patience).map_err(|unreached| unreached.count(&station.counts))
 }
@@ -117,11 +145,11 @@ fn connect_rail(
     peer: &Known,
     address: &str,
     measured: Option<(RegionId, u64)>,
-    patience: Duration,
+    patience: Patience,
 ) -> Result<(Socket, Option<f64>), Unreached> {
     let channel = lane_over_tcp(station, peer, address, Purpose::Bytes, patience)?;
     let socket = channel.into_socket().ok_or_else(|| Unreached::lie("it sent bytes that were not asked for"))?;
-    let speed = measured.map(|(region, len)| lane_tcp::try_out(&socket, region, len, patience)).transpose()?;
+    let speed = measured.map(|(region, len)| lane_tcp::try_out(&socket, region, len, patience.step)).transpose()?;
     rustix::io::ioctl_fionbio(&socket, true).map_err(|error| error.to_string())?;
     Ok((socket, speed))
 }
@@ -140,7 +168,7 @@ pub(crate) fn join(station: &Arc<Station>, link: &Arc<Link>, rail_number: usize)
         let known = PeerAddress { tcp: address.clone(), ..PeerAddress::default() };
         let peer = Known { id: its.peer, incarnation: its.incarnation, name: its.name.clone(), address: known };
         let measured = its.any_region();
-        let joined = rail(&own, &peer, &address, measured, ANSWER_MAX);
+        let joined = rail(&own, &peer, &address, measured, Patience::new(ANSWER_MAX));
         tell(&own, its.clone(), joined);
     };
     let name = format!("{}-rail", station.config.name);
@@ -149,8 +177,7 @@ pub(crate) fn join(station: &Arc<Station>, link: &Arc<Link>, rail_number: usize)
     }
 }
 
-/// Each step of it takes `patience` at most.
-pub(super) fn rdma(station: &Station, peer: &Known, patience: Duration) -> Result<Reached, Unreached> {
+pub(super) fn rdma(station: &Station, peer: &Known, patience: Patience) -> Result<Reached, Unreached> {
     let verbs = station.verbs.as_ref().map_err(Clone::clone)?;
     if let Some(reason) = verbs.failed() {
         return Err(reason.into());
@@ -164,7 +191,7 @@ pub(super) fn rdma(station: &Station, peer: &Known, patience: Duration) -> Resul
     let way = Way::Rdma(met.way.clone());
     let link = Arc::new(Link::new(peer, way, &station.crowds));
     verbs.adopt(link.clone(), met);
-    let probe = probe_reads(&link, |_| verbs.scratch(), |transfer| verbs.desk().read(transfer, patience, |_, _| true));
+    let probe = probe_reads(&link, |_| verbs.scratch(), |transfer| verbs.desk().read(transfer, patience.step, |_, _| true));
     keep(station, link, probe, channel)
 }
 
@@ -211,12 +238,13 @@ fn connect(
     peer: &Known,
     address: &str,
     purpose: Purpose,
-    patience: Duration,
+    patience: Patience,
 ) -> Result<Channel, Unreached> {
     let tls = station.config.tls.as_ref();
     let explain = |error: io::Error| Unreached::failed(&error, format!("{address} cannot be connected: {error}"));
     persist(|| {
-        let socket = connect_tcp(address, patience).and_then(|socket| Socket::connected(socket, tls, patience));
+        let step = patience.next()?;
+        let socket = connect_tcp(address, step).and_then(|socket| Socket::connected(socket, tls, step));
         greet(station, peer, purpose, Channel::new(socket.map_err(explain)?, false))
     })
 }
@@ -236,7 +264,7 @@ fn persist<T>(attempt: impl Fn() -> Result<T, Unreached>) -> Result<T, Unreached
 fn control_over_tcp(
     station: &Station,
     peer: &Known,
-    patience: Duration,
+    patience: Patience,
 ) -> Result<(Channel, BTreeMap<RegionId, u64>), Unreached> {
     let mut channel =
         first_address(station, peer, |address| connect(station, peer, address, Purpose::Control, patience))?;
@@ -260,7 +288,7 @@ fn lane_over_tcp(
     peer: &Known,
     address: &str,
     purpose: Purpose,
-    patience: Duration,
+    patience: Patience,
 ) -> Result<Channel, Unreached> {
     let mut channel = connect(station, peer, address, purpose, patience)?;
     let frame = wait(&mut channel, now())?;
