@@ -34,6 +34,8 @@ impl Pair {
             let mut config = AgentConfig::in_process(WorkerId(id), Incarnation(1), format!("w{id}"), 1);
             config.listen = Some(ListenConfig { bind: "127.0.0.1:0".to_owned(), advertise: String::new() });
             config.lanes = vec![lane];
+            // What it reads is made up.
+            config.insecure = true;
             config.tcp.checksums = false;
             config
         };

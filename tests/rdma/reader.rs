@@ -36,7 +36,7 @@ pub(crate) fn byte(at: usize) -> u8 {
 pub(crate) fn config(id: WorkerId, life: Incarnation) -> AgentConfig {
     let mut config = AgentConfig::in_process(id, life, format!("worker {id}"), POSTED_MAX);
     config.listen = Some(ListenConfig { bind: "127.0.0.1:0".to_owned(), advertise: String::new() });
-    config.secret = Secret::new("of the tests");
+    config.secrets = Secret::new("of the tests").into();
     config.lanes = vec![Lane::Rdma];
     config.require = Some(Lane::Rdma);
     config.fingerprint = LAYOUT;

@@ -3,7 +3,7 @@
 //! the ninth decile of each.
 
 use domain::session::{PeerInfo, Role};
-use domain::{Incarnation, ProgressWord, WorkerId};
+use domain::{Incarnation, ProgressWord, Secret, WorkerId};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::{Duration, Instant};
@@ -28,6 +28,7 @@ fn end(id: u32, lanes: &[Lane]) -> Result<End, Box<dyn std::error::Error>> {
     let (id, incarnation, name) = (WorkerId(id), Incarnation(1), format!("w{id}"));
     let mut config = AgentConfig::in_process(id, incarnation, name.clone(), 1);
     config.listen = Some(ListenConfig { bind: "127.0.0.1:0".to_owned(), advertise: String::new() });
+    config.secrets = Secret::new("of this program").into();
     config.lanes = lanes.to_vec();
     let sink = Box::new(move |event| sender.try_send(event).is_ok());
     let agent = Agent::start(&Hub::new(), config, ProgressWord::new(), sink)?;

@@ -37,8 +37,8 @@ impl Agent {
     /// Starts an agent and enters the hub. `progress`: the word of the engine that writes its regions; `sink` gets its
     /// events from the agent's threads, from its callers and from peers. The sink must not block and not call the agent,
     /// and says whether it took the event: a message that it does not take is lost; any other event is offered again. The
-    /// end of a transfer may come before [`Agent::post`] returns. Errors: no socket can be bound, no thread started, or
-    /// the lane `rdma` is required and cannot be taken here.
+    /// end of a transfer may come before [`Agent::post`] returns. Errors: it would listen on TCP without a secret or TLS, no
+    /// socket can be bound, no thread started, or the lane `rdma` is required and cannot be taken here.
     ///
     /// ```
     /// use std::sync::{Arc, mpsc};
@@ -49,7 +49,8 @@ impl Agent {
     /// let listen = ListenConfig { bind: "127.0.0.1:0".to_owned(), advertise: String::new() };
     /// let (id, life, fingerprint) = (domain::WorkerId(1), domain::Incarnation(1), 7);
     /// let config = AgentConfig::in_process(id, life, "P".to_owned(), fingerprint);
-    /// let config = AgentConfig { listen: Some(listen), ..config };
+    /// let secrets = domain::Secret::new("what the agents of the cluster share").into();
+    /// let config = AgentConfig { listen: Some(listen), secrets, ..config };
     /// let (events, heard) = mpsc::channel();
     /// let sink = Box::new(move |event| events.send(event).is_ok());
     /// let agent = Agent::start(&Hub::new(), config, domain::ProgressWord::new(), sink)?;
@@ -482,6 +483,14 @@ fn listen(hub: &Hub, config: &AgentConfig) -> io::Result<(Listeners, PeerAddress
         if !advertise.is_empty() && hosts.len() != binds.len() {
             return Err(io::Error::other(format!("{} hosts are told for {} listened on", hosts.len(), binds.len())));
         }
+        let is_open = config.secrets.is_empty() && config.tls.is_none();
+        if is_open && !config.insecure {
+            let reason = format!(
+                "whoever reaches {bind} could read the KV cache: set cluster.secret, or transport.tls_certificate, \
+                 or cluster.insecure = true to allow it"
+            );
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, reason));
+        }
         let mut told = Vec::new();
         let mut is_loopback = true;
         for (at, bind) in binds.iter().enumerate() {
@@ -492,11 +501,11 @@ fn listen(hub: &Hub, config: &AgentConfig) -> io::Result<(Listeners, PeerAddress
             is_loopback &= bound.ip().is_loopback();
         }
         address.tcp = told.join(",");
-        if config.secret.is_empty() && !is_loopback {
+        if is_open && !is_loopback {
             tracing::warn!(
                 worker = config.name,
                 address = address.tcp,
-                "no cluster secret is set: whoever reaches this address may read the KV cache"
+                "neither a cluster secret nor TLS is set: whoever reaches this address may read the KV cache"
             );
         }
     }

@@ -2,7 +2,7 @@
 
 use crate::lane::Lane;
 use crate::tls::Tls;
-use domain::{Incarnation, Secret, WorkerId};
+use domain::{Incarnation, Secrets, WorkerId};
 use std::time::Duration;
 
 /// How often faster lanes are looked for: seldom enough to cost nothing, and soon beside how long a device or a cable is down.
@@ -24,7 +24,10 @@ pub struct AgentConfig {
     /// Lanes that may be taken.
     pub lanes: Vec<Lane>,
     /// What proves that a peer belongs to the cluster.
-    pub secret: Secret,
+    pub secrets: Secrets,
+    /// Whether it may listen to other hosts, or to other users of this one, with neither a secret nor TLS: then whoever reaches it
+    /// may read its regions.
+    pub insecure: bool,
     /// Where peers of other processes reach it; `None`: only the process' own agents do.
     pub listen: Option<ListenConfig>,
     /// What encrypts the connections between hosts, of every kind; peers that have none are refused. Then only lanes that stay
@@ -52,7 +55,8 @@ impl AgentConfig {
             posted_max,
             require: None,
             lanes: Lane::all().map(|(lane, _)| lane).collect(),
-            secret: Secret::default(),
+            secrets: Secrets::default(),
+            insecure: false,
             listen: None,
             tls: None,
             tcp: TcpConfig::default(),

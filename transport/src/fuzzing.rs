@@ -3,7 +3,7 @@
 
 use crate::control::channel::Channel;
 use crate::control::fuzzing::{connected, seeds as control_seeds, serving};
-use crate::control::hello::{Challenge, HELLO_BYTES_MAX, Hello, Purpose, Region, withdrawn};
+use crate::control::hello::{HELLO_BYTES_MAX, Identity, Introduction, Purpose, Region, check_opening, opening, withdrawn};
 use crate::lane_rdma::fuzzing::{exchange, seeds as exchange_seeds};
 use crate::lane_rdma::fuzzing_ends as rdma_ends;
 use crate::lane_tcp::fuzzing::{seeds as wire_seeds, wire};
@@ -83,10 +83,14 @@ pub fn control(bytes: &[u8]) {
 
 /// The body of a frame, whatever kind it is said to be.
 fn body(bytes: &[u8]) {
-    if let Ok(hello) = Hello::decode(bytes) {
-        assert_eq!(format!("{:?}", Hello::decode(&hello.encode())), format!("{:?}", Ok::<_, String>(hello)));
+    let _ = check_opening(bytes);
+    if let Ok(introduction) = Introduction::decode(bytes) {
+        let again = Introduction::decode(&introduction.encode());
+        assert_eq!(format!("{again:?}"), format!("{:?}", Ok::<_, String>(introduction)));
     }
-    let _ = Challenge::decode(bytes);
+    if let Ok(identity) = Identity::decode(bytes) {
+        assert_eq!(Identity::decode(&identity.encode()), Ok(identity));
+    }
     if let Ok(region) = Region::decode(bytes) {
         assert_eq!(Region::decode(&region.encode()), Ok(region));
     }
@@ -147,16 +151,18 @@ pub fn seeds() -> Vec<(&'static str, Vec<u8>)> {
         let len = (body.len() as u32 + 1).to_le_bytes();
         [len.as_slice(), &[kind], body].concat()
     };
-    let hellos = [Purpose::Control, Purpose::Bytes, Purpose::Queues].map(|purpose| {
-        let to = (WorkerId(3), Incarnation(4));
-        frame(1, &Hello { purpose, from: known(), to, fingerprint: LAYOUT, nonce: [5; 32] }.encode())
-    });
-    let challenge = Challenge { from: (WorkerId(3), Incarnation(4)), nonce: [6; 32] }.encode();
+    let to = (WorkerId(3), Incarnation(4));
+    let introductions = [Purpose::Control, Purpose::Bytes, Purpose::Queues]
+        .map(|purpose| frame(3, &Introduction { purpose, from: known(), to, fingerprint: LAYOUT }.encode()));
+    let (challenge, identity) = (opening([6; 32]), Identity { who: to, fingerprint: LAYOUT }.encode());
     let region = Region { id: RegionId(7), len: 1 << 40, offset: Some(4096) }.encode();
     let [asked, asked_encoded, answered] = wire_seeds();
     let mut seeds = vec![
-        ("control", hellos.concat()),
-        ("control", [frame(2, &challenge), frame(5, &region), frame(9, &7_u32.to_le_bytes())].concat()),
+        ("control", introductions.concat()),
+        (
+            "control",
+            [frame(2, &challenge), frame(10, &identity), frame(5, &region), frame(9, &7_u32.to_le_bytes())].concat(),
+        ),
         ("tcp_wire", asked),
         ("tcp_wire", asked_encoded),
         ("tcp_wire", answered),

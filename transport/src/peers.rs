@@ -57,6 +57,8 @@ pub(crate) struct Known {
 pub(crate) struct Attempt {
     pub(crate) peer: Known,
     number: u64,
+    /// Whether the attempt before this one failed.
+    pub(crate) again: bool,
 }
 
 #[derive(Default)]
@@ -109,7 +111,9 @@ impl Peer {
     /// The attempt that connects it, if one does.
     fn attempt(&self) -> Option<Attempt> {
         match self.state {
-            State::Connecting(number) => Some(Attempt { peer: self.known.clone()?, number }),
+            State::Connecting(number) => {
+                Some(Attempt { peer: self.known.clone()?, number, again: self.failures > 0 })
+            },
             State::Idle | State::Connected(..) => None,
         }
     }

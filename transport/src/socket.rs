@@ -89,6 +89,19 @@ impl Socket {
         if self.has_tls() { session::RECORD_BYTES_MAX } else { 0 }
     }
 
+    /// What tells this connection from all others, alike at both ends: what TLS exports for it (RFC 9266), or nothing. Both ends
+    /// know each other already where there is TLS. Errors: they do not.
+    pub(crate) fn binding(&self) -> io::Result<Vec<u8>> {
+        self.session().map_or(Ok(Vec::new()), |session| session.binding())
+    }
+
+    /// The other end has proven itself, so as much is received of it as it sends.
+    pub(crate) fn trust(&self) {
+        if let Some(mut session) = self.session() {
+            session.trust();
+        }
+    }
+
     /// Ends the connection for both ends, whoever still holds it.
     pub(crate) fn shut_down(&self) {
         // An error says that it has ended before.

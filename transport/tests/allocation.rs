@@ -1,7 +1,7 @@
 //! Posting a transfer allocates nothing, whatever the lane; nor does posting one of files.
 
 use domain::session::{PeerInfo, Role};
-use domain::{Dtype, Encoding, Incarnation, KvGroup, KvLayout, ProgressWord, WorkerId};
+use domain::{Dtype, Encoding, Incarnation, KvGroup, KvLayout, ProgressWord, Secret, WorkerId};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::sync::Arc;
@@ -45,6 +45,7 @@ fn agent(hub: &Hub, id: u32, lane: Lane, encoded: bool) -> (Agent, PeerInfo, Rec
     let (id, incarnation, name) = (WorkerId(id), Incarnation(1), format!("w{id}"));
     let mut config = AgentConfig::in_process(id, incarnation, name.clone(), POSTED_MAX);
     config.listen = Some(ListenConfig { bind: "127.0.0.1:0".to_owned(), advertise: String::new() });
+    config.secrets = Secret::new("of this program").into();
     (config.lanes, config.tcp.encoded) = (vec![lane], encoded);
     let groups = vec![KvGroup { layers: vec![0], kv_heads: 1, head_dim: 4, window: None }];
     let part = KvLayout { block_tokens: 4, dtype: Dtype::Bf16, encoding: Encoding::Int8, groups }.part(0);

@@ -1,6 +1,6 @@
 //! An agent whose process has no descriptors left. A process of its own: the limit is the process'.
 
-use domain::{Incarnation, ProgressWord, WorkerId};
+use domain::{Incarnation, ProgressWord, Secret, WorkerId};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{AddressFamily, SocketType, connect, socket};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -44,6 +44,7 @@ fn without_descriptors_listening_pauses_and_goes_on_later() {
     tracing::subscriber::set_global_default(Listening).expect("there is no other");
     let mut config = AgentConfig::in_process(WorkerId(0), Incarnation(1), "w0".to_owned(), 1);
     config.listen = Some(ListenConfig { bind: "127.0.0.1:0".to_owned(), advertise: String::new() });
+    config.secrets = Secret::new("of this program").into();
     let agent = Agent::start(&Hub::new(), config, ProgressWord::new(), Box::new(|_| true)).expect("it starts");
     let address: SocketAddr = agent.address().tcp.parse().expect("it listens");
 

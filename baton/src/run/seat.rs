@@ -213,7 +213,8 @@ fn agent(config: &Config, agent: AgentConfig, reach: Reach) -> Result<AgentConfi
     let [certificate, key, authorities] = files;
     let wanted = listen.is_some() && !transport.tls_certificate.is_empty();
     let tls = if wanted { Some(Tls::load(certificate, key, authorities)?) } else { None };
-    let secret = Secret::new(config.cluster.secret.0.as_str());
+    let secrets = Secret::new(config.cluster.secret.0.as_str()).into();
+    let insecure = config.cluster.secret.0.is_empty();
     let lanes = if transport.lanes.0.is_empty() { agent.lanes.clone() } else { transport.lanes.0.clone() };
     let devices = transport.rdma_devices.split(',').map(str::trim).filter(|name| !name.is_empty());
     let rdma = RdmaConfig {
@@ -223,7 +224,7 @@ fn agent(config: &Config, agent: AgentConfig, reach: Reach) -> Result<AgentConfi
         poll: Duration::from_micros(transport.rdma_poll_us),
     };
     let tcp = TcpConfig { encoded: transport.encode_kv == EncodeKv::Tcp, ..agent.tcp };
-    Ok(AgentConfig { require: transport.require.0, lanes, secret, listen, tls, tcp, rdma, ..agent })
+    Ok(AgentConfig { require: transport.require.0, lanes, secrets, insecure, listen, tls, tcp, rdma, ..agent })
 }
 
 fn worker_config(config: &Config, model: &Model, pool: &Pool, who: &Who) -> WorkerConfig {

@@ -2,6 +2,7 @@
 //!
 //! A frame is its length (4 bytes, little endian, of what follows), its kind (1 byte) and its body.
 
+use super::hello::{HELLO_BYTES_MAX, Unspoken};
 use crate::counts::{Counts, Refusal};
 use crate::socket::{Socket, is_tls};
 use rustix::event::epoll::{self, EventData, EventFlags};
@@ -38,6 +39,8 @@ pub(crate) struct Channel {
     unix: bool,
     /// Whether descriptors may come of which none is wanted.
     wary: bool,
+    /// Bytes that may be received yet. `None`: the other end has proven itself, and says what it likes.
+    allowance: Option<usize>,
     input: Vec<u8>,
     /// Descriptors that came and were not asked for yet.
     descriptors: VecDeque<OwnedFd>,
@@ -59,6 +62,9 @@ pub(crate) enum ChannelError {
     /// The other end does not keep to the protocol.
     #[error("{1}")]
     Refused(Refusal, String),
+    /// The other end does not begin as an agent of this version does.
+    #[error("{0}")]
+    Unspoken(#[from] Unspoken),
     /// The system says so; on a blocking socket, also that a time limit passed.
     #[error("the connection failed: {0}")]
     Failed(io::Error),
@@ -76,8 +82,10 @@ impl From<io::Error> for ChannelError {
 impl ChannelError {
     /// Counts it, where it is the other end's fault.
     pub(crate) fn count(&self, counts: &Counts) {
-        if let Self::Refused(why, _) = self {
-            counts.refused(*why);
+        match self {
+            Self::Refused(why, _) => counts.refused(*why),
+            Self::Unspoken(_) => counts.refused(Refusal::Protocol),
+            Self::Closed | Self::Failed(_) => {}
         }
     }
 }
@@ -88,6 +96,7 @@ impl Channel {
             socket,
             unix,
             wary: false,
+            allowance: None,
             input: Vec::new(),
             descriptors: VecDeque::new(),
             output: VecDeque::new(),
@@ -101,6 +110,27 @@ impl Channel {
     /// them is taken. Closing the socket closes them, which may take as long as the other end likes.
     pub(crate) fn wary(self) -> Self {
         Self { wary: true, ..self }
+    }
+
+    /// The same, whose other end has not proven itself: no more than [`HELLO_BYTES_MAX`] are received of it until it is trusted.
+    pub(crate) fn of_stranger(self) -> Self {
+        Self { allowance: Some(HELLO_BYTES_MAX), ..self }
+    }
+
+    /// The other end has proven itself.
+    pub(crate) fn trust(&mut self) {
+        self.allowance = None;
+        self.socket.trust();
+    }
+
+    /// Whether the other end has proven itself.
+    pub(crate) fn is_trusted(&self) -> bool {
+        self.allowance.is_none()
+    }
+
+    /// What tells this channel from all others, for proofs: see [`Socket::binding`].
+    pub(crate) fn binding(&self) -> io::Result<Vec<u8>> {
+        self.socket.binding()
     }
 
     pub(crate) fn is_wary(&self) -> bool {
@@ -123,10 +153,16 @@ impl Channel {
     /// Reads once, and what the socket holds then. `false`: nothing is there now.
     pub(crate) fn fill(&mut self) -> Result<bool, ChannelError> {
         loop {
-            let before = self.input.len();
-            self.input.resize(before + READ_BYTES, 0);
+            let (before, room) = (self.input.len(), self.allowance.map_or(READ_BYTES, |allowed| allowed.min(READ_BYTES)));
+            if room == 0 {
+                let reason = format!("it said {HELLO_BYTES_MAX} bytes and has not proven itself");
+                return Err(ChannelError::Refused(Refusal::Protocol, reason));
+            }
+            self.input.resize(before + room, 0);
             let received = self.receive(before);
-            self.input.truncate(before + *received.as_ref().unwrap_or(&0));
+            let count = *received.as_ref().unwrap_or(&0);
+            self.input.truncate(before + count);
+            self.allowance = self.allowance.map(|allowed| allowed - count);
             match received {
                 Ok(0) => return Err(ChannelError::Closed),
                 // What is held comes without waiting.
@@ -236,6 +272,14 @@ impl Channel {
                 .map_err(|error| ChannelError::Failed(error.into()))?;
         }
         Ok(())
+    }
+
+    /// Has `to` wait for what comes, in place of `from`: the event is `token`.
+    pub(crate) fn change_watch(&mut self, from: &OwnedFd, to: &OwnedFd, token: u64) -> Result<(), ChannelError> {
+        self.waits_to_write = false;
+        epoll::delete(from, &self.socket)
+            .and_then(|()| epoll::add(to, &self.socket, EventData::new_u64(token), EventFlags::IN))
+            .map_err(|error| ChannelError::Failed(error.into()))
     }
 
     fn send(&self, first: &Outgoing) -> io::Result<usize> {

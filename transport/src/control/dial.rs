@@ -1,7 +1,7 @@
 //! Connecting to a peer: every lane that works, of which the best is kept. Runs on a thread of its own and may block.
 
 use super::channel::Channel;
-use super::reach::{self, Reached};
+use super::reach::{self, Patience, Reached};
 use super::sockets::ANSWER_MAX;
 use crate::lane::{Lane, LaneStatus};
 use crate::link::Link;
@@ -28,7 +28,11 @@ pub(crate) fn dial(station: &Station, peer: &Known, taken: Option<Lane>) -> Resu
     let config = &station.config;
     let mut passed_over: Vec<(Lane, String)> = Vec::new();
     let mut reached: Vec<Reached> = Vec::new();
-    let is_reached = |reached: &[Reached]| taken.is_some() || !reached.is_empty();
+    let begun = Patience::new(ANSWER_MAX);
+    let patience = |reached: &[Reached]| {
+        let is_reached = taken.is_some() || !reached.is_empty();
+        if is_reached { begun.with_steps(COMPARING_MAX) } else { begun }
+    };
     for (lane, missing) in Lane::all() {
         if config.require.is_some_and(|required| lane > required) || taken.is_some_and(|taken| lane >= taken) {
             break;
@@ -37,8 +41,8 @@ pub(crate) fn dial(station: &Station, peer: &Known, taken: Option<Lane>) -> Resu
             (_, Some(missing)) => Err(missing.into()),
             (lane, None) if !config.lanes.contains(&lane) => Err("forbidden by transport.lanes".into()),
             (Lane::Shm, None) => reach::shm(station, peer),
-            (Lane::Rdma, None) => reach::rdma(station, peer, patience(is_reached(&reached))),
-            (Lane::Tcp, None) => reach::tcp(station, peer, patience(is_reached(&reached))),
+            (Lane::Rdma, None) => reach::rdma(station, peer, patience(&reached)),
+            (Lane::Tcp, None) => reach::tcp(station, peer, patience(&reached)),
             (Lane::Local, None) if peer.address.process == station.hub.process() => {
                 Err("it is not in this process any more".into())
             }
@@ -75,11 +79,6 @@ pub(crate) fn dial(station: &Station, peer: &Known, taken: Option<Lane>) -> Resu
         ),
         None => format!("no lane reaches worker {} ({reasons})", peer.name),
     })
-}
-
-/// How long each step of reaching a peer over another lane may take.
-fn patience(is_reached: bool) -> Duration {
-    if is_reached { COMPARING_MAX } else { ANSWER_MAX }
 }
 
 /// A link that was made is not taken.

@@ -1,7 +1,7 @@
 //! The machines at both ends of a control connection, as a fuzzer feeds them: what the other end says, in pieces.
 
 use super::channel::Channel;
-use super::hello::{self, Hello, Purpose, Region, kind};
+use super::hello::{self, Introduction, Proof, Purpose, Region, Said, kind};
 use super::serve::{Next, Serving};
 use crate::config::AgentConfig;
 use crate::event::AgentEvent;
@@ -13,7 +13,7 @@ use crate::peers::MESSAGE_BYTES_MAX;
 use crate::sealed::SealedMemory;
 use crate::socket::Socket;
 use crate::station::Station;
-use domain::{Incarnation, WorkerId};
+use domain::{Incarnation, Secret, WorkerId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -30,9 +30,11 @@ fn station() -> Station {
     Station::without_threads(config, None, Box::new(sink))
 }
 
-fn greeting(station: &Station) -> Hello {
-    let fingerprint = station.config.fingerprint;
-    Hello { purpose: Purpose::Control, from: known(), to: OWN, fingerprint, nonce: [5; 32] }
+/// The hello of who knows the secret, which is none.
+fn hello() -> (Said, Vec<u8>) {
+    let mut said = Said::over(Vec::new());
+    let hello = said.prove(&Secret::default(), Proof::Knock, &hello::opening([5; 32]));
+    (said, hello)
 }
 
 /// Somebody speaks to the machine that serves it, as a stranger or, where its first byte says so, as a peer who proved who it is.
@@ -41,27 +43,30 @@ pub(crate) fn serving(input: &[u8]) {
     let station = station();
     station.register(Arc::new(SealedMemory::new("fuzz", 4096).expect("memory")));
     let (ours, theirs) = pair();
-    let mut channel = Channel::new(Socket::plain(ours), true);
+    let mut channel = Channel::new(Socket::plain(ours), true).of_stranger();
     let mut serving = Serving::new();
     if how.checksums {
-        let greeting = greeting(&station);
-        let encoded = greeting.encode();
-        said(&theirs, &frame(kind::HELLO, &encoded));
-        assert!(channel.fill().is_ok() && serving.handle(&station, &mut channel).is_ok());
+        let (mut both, hello) = hello();
+        said(&theirs, &frame(kind::HELLO, &hello));
+        assert!(channel.fill().is_ok());
+        assert!(matches!(serving.handle(&station, &mut channel, true), Ok(Next::Greeted)));
         assert!(channel.flush().is_ok());
         let mut answer = [0; 4096];
         let answered = rustix::net::recv(&theirs, &mut answer, rustix::net::RecvFlags::empty());
         let (count, _) = answered.expect("it is challenged");
-        let proof = hello::check_answer(&station.config.secret, &greeting, &encoded, &answer[5..count]);
-        said(&theirs, &frame(kind::PROOF, &proof.expect("it knows the secret")));
+        both.add(&answer[5..count]);
+        let fingerprint = station.config.fingerprint;
+        let introduction = Introduction { purpose: Purpose::Control, from: known(), to: OWN, fingerprint };
+        let proof = both.prove(&Secret::default(), Proof::Dialer, &introduction.encode());
+        said(&theirs, &frame(kind::PROOF, &proof));
         assert!(channel.fill().is_ok());
-        assert!(matches!(serving.handle(&station, &mut channel), Ok(Next::Known)));
+        assert!(matches!(serving.handle(&station, &mut channel, true), Ok(Next::Known)));
     }
     for part in bytes.chunks(how.piece) {
         said(&theirs, part);
         while let Ok(true) = channel.fill() {
-            match serving.handle(&station, &mut channel) {
-                Ok(Next::Stay) => {}
+            match serving.handle(&station, &mut channel, true) {
+                Ok(Next::Stay | Next::Greeted) => {}
                 // Without the challenge's nonce there is no proof.
                 Ok(Next::Known | Next::Lane { .. }) => panic!("a stranger is taken for a peer"),
                 Err(_) => return,
@@ -91,7 +96,7 @@ pub(crate) fn connected(input: &[u8]) {
 
 /// What is said on good days, by either end.
 pub(crate) fn seeds() -> Vec<Vec<u8>> {
-    let hello = frame(kind::HELLO, &greeting(&station()).encode());
+    let hello = frame(kind::HELLO, &hello().1);
     let region = |id, len| frame(kind::REGION, &Region { id: RegionId(id), len, offset: None }.encode());
     let regions = [region(1, 1 << 40), region(2, 0), frame(kind::WITHDRAWN, &1_u32.to_le_bytes())].concat();
     let messages = [frame(kind::MESSAGE, b"one"), frame(kind::MESSAGE, &[7; 300]), frame(kind::MESSAGE, &[])].concat();

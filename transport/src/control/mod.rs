@@ -12,6 +12,7 @@ pub(crate) mod hello;
 mod reach;
 mod serve;
 mod sockets;
+mod strangers;
 mod survey;
 #[cfg(test)]
 mod tests;
@@ -19,7 +20,7 @@ mod unreached;
 
 pub(crate) use channel::{Channel, ChannelError, Frame};
 pub(crate) use reach::join;
-pub(crate) use sockets::{Listeners, prepare_tcp};
+pub(crate) use sockets::Listeners;
 pub(crate) use unreached::Unreached;
 
 use crate::counts::{Counts, Refusal};
@@ -28,13 +29,12 @@ use crate::lane_rdma::Verbs;
 use crate::link::Link;
 use crate::pace::Slow;
 use crate::peers::Attempt;
-use crate::socket::Socket;
 use crate::station::Station;
 use crate::wake::{Doorbell, Wake};
-use accept::Accepting;
+use accept::{ACCEPTS_PER_TURN, Accepting};
 use dial::Dialled;
 use domain::{Incarnation, WorkerId};
-use hello::{Purpose, kind};
+use hello::{Purpose, REFUSAL, Unspoken, kind};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::time::Timespec;
 use serve::Serving;
@@ -43,24 +43,31 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
+use strangers::Strangers;
 
 /// Peers that are being connected at once; others wait their turn.
 const DIALS_MAX: usize = 8;
+/// Of those, peers that could not be connected the last time, so that however many of them there are others have a place.
+const DIALS_AGAIN_MAX: usize = DIALS_MAX / 2;
 /// How soon an event that the sink did not take is offered again.
 const TELL_AGAIN: Duration = Duration::from_millis(1);
 /// Bytes of messages that wait at a socket; others wait where senders see how many they are.
 const UNSENT_MAX: usize = 1 << 20;
-/// Connections that others opened. One more is closed.
+/// Connections of peers, of either direction. One more that a peer opens is closed. Strangers have places of their own.
 const CONNECTIONS_MAX: usize = 16 << 10;
-/// Who connects to one listener, before it is others' turn: it stays readable as long as more wait.
-const ACCEPTS_PER_TURN: usize = 64;
+/// Connections of strangers that are heard before it is others' turn: as many as all listeners accept in a turn, so that
+/// what is accepted is heard soon.
+const STRANGERS_PER_TURN: usize = ACCEPTS_PER_TURN * (1 + sockets::LISTENERS_MAX);
 /// Reads of one connection before it is another's turn.
 const READS_PER_TURN: usize = 16;
+/// How often people are told at most that somebody speaks another version.
+const VERSION_TOLD_EVERY: Duration = Duration::from_secs(60);
 
 /// What is not a connection among the things waited for.
 const BELL: u64 = 0;
 const UNIX: u64 = 1;
-const TCP: u64 = 2;
+const STRANGERS: u64 = 2;
+const TCP: u64 = 3;
 const FIRST_CONNECTION: u64 = TCP + sockets::LISTENERS_MAX as u64;
 
 /// How others reach the control thread.
@@ -68,6 +75,8 @@ pub(crate) struct Control {
     bell: Doorbell,
     /// What the thread waits on. It is there before the thread is, which could tell nobody that the system had none left.
     epoll: OwnedFd,
+    /// What it waits on for strangers, itself waited on, so that however many of them speak they take one event of a turn.
+    strangers: OwnedFd,
     orders: Mutex<Orders>,
 }
 
@@ -88,7 +97,9 @@ impl Control {
         let (bell, epoll) = (Doorbell::new()?, epoll::create(epoll::CreateFlags::CLOEXEC)?);
         // Edge-triggered: see `Doorbell`.
         epoll::add(&epoll, bell.fd(), EventData::new_u64(BELL), EventFlags::IN | EventFlags::ET)?;
-        Ok(Self { bell, epoll, orders: Mutex::default() })
+        let strangers = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        epoll::add(&epoll, &strangers, EventData::new_u64(STRANGERS), EventFlags::IN)?;
+        Ok(Self { bell, epoll, strangers, orders: Mutex::default() })
     }
 
     fn orders(&self) -> MutexGuard<'_, Orders> {
@@ -156,19 +167,24 @@ struct Loop<'a> {
     station: &'a Arc<Station>,
     listeners: Listeners,
     epoll: &'a OwnedFd,
+    strangers_epoll: &'a OwnedFd,
     connections: HashMap<u64, Connection>,
     /// Which connection is a link's.
     links: HashMap<WorkerId, u64>,
     next: u64,
-    /// Connections whose ends do not know each other yet, by their number, with the time until they must.
-    strangers: BTreeMap<u64, Instant>,
+    /// Those of the connections whose other ends have not proven themselves.
+    strangers: Strangers,
     /// Peers that may be tried again at a time.
     later: BTreeMap<(Instant, WorkerId), Attempt>,
     to_dial: VecDeque<Attempt>,
     dials: usize,
+    /// Of those, attempts after one that failed.
+    dials_again: usize,
     accepting: Accepting,
     /// Links whose lanes are compared with the faster ones again at a time, the earliest first: all wait as long.
     looks: VecDeque<(Instant, Weak<Link>)>,
+    /// When people were told last that somebody speaks another version.
+    version_told: Option<Instant>,
 }
 
 #[expect(
@@ -189,7 +205,8 @@ pub(crate) fn run(station: &Arc<Station>, listeners: Listeners) {
 
 impl<'a> Loop<'a> {
     fn new(station: &'a Arc<Station>, listeners: Listeners) -> io::Result<Self> {
-        let epoll = &station.control.epoll;
+        let (epoll, strangers_epoll) = (&station.control.epoll, &station.control.strangers);
+        let descriptors = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
         let unix = listeners.unix.as_ref().map(|unix| (unix.as_fd(), UNIX));
         let tcp = listeners.tcp.iter().map(AsFd::as_fd).zip(TCP..);
         for (listener, token) in unix.into_iter().chain(tcp) {
@@ -197,17 +214,20 @@ impl<'a> Loop<'a> {
         }
         Ok(Self {
             station,
+            accepting: Accepting::new(&station.config.name, &listeners)?,
             listeners,
             epoll,
+            strangers_epoll,
             connections: HashMap::new(),
             links: HashMap::new(),
             next: FIRST_CONNECTION,
-            strangers: BTreeMap::new(),
+            strangers: Strangers::new(descriptors),
             later: BTreeMap::new(),
             to_dial: VecDeque::new(),
             dials: 0,
-            accepting: Accepting::default(),
+            dials_again: 0,
             looks: VecDeque::new(),
+            version_told: None,
         })
     }
 
@@ -237,8 +257,8 @@ impl<'a> Loop<'a> {
             for event in &events {
                 match event.data.u64() {
                     BELL => {}
-                    UNIX => self.accept(None),
-                    listener if listener < FIRST_CONNECTION => self.accept(Some((listener - TCP) as usize)),
+                    STRANGERS => self.hear_strangers()?,
+                    listener if listener < FIRST_CONNECTION => self.accept(listener),
                     connection => self.ready(connection, event.flags),
                 }
             }
@@ -250,6 +270,7 @@ impl<'a> Loop<'a> {
     fn carry_out(&mut self, orders: Orders) {
         for (attempt, result) in orders.dialled {
             self.dials -= 1;
+            self.dials_again -= usize::from(attempt.again);
             self.dialled(&attempt, result);
         }
         for (link, result) in orders.surveyed {
@@ -287,11 +308,12 @@ impl<'a> Loop<'a> {
 
     fn dial(&mut self) {
         while self.dials < DIALS_MAX
-            && let Some(attempt) = self.to_dial.pop_front()
+            && let Some(attempt) = self.next_to_dial()
         {
             // What is known may be newer than what was asked for.
             let Some(attempt) = self.station.peers.connecting(&attempt) else { continue };
             self.dials += 1;
+            self.dials_again += usize::from(attempt.again);
             let (station, tried) = (self.station.clone(), attempt.clone());
             let name = format!("{}-dial", station.config.name);
             let spawned = std::thread::Builder::new().name(name).spawn(move || {
@@ -302,6 +324,12 @@ impl<'a> Loop<'a> {
                 self.station.control.dialled(attempt, Err(format!("no thread to connect it: {error}")));
             }
         }
+    }
+
+    /// The one that has waited longest, of those that have a place.
+    fn next_to_dial(&mut self) -> Option<Attempt> {
+        let has_place = |attempt: &Attempt| !attempt.again || self.dials_again < DIALS_AGAIN_MAX;
+        self.to_dial.remove(self.to_dial.iter().position(has_place)?)
     }
 
     fn dialled(&mut self, attempt: &Attempt, result: Result<Dialled, String>) {
@@ -345,47 +373,16 @@ impl<'a> Loop<'a> {
         Ok(())
     }
 
-    /// Takes in who connects to the Unix socket, or to the listener of a network.
-    fn accept(&mut self, network: Option<usize>) {
-        let unix = network.is_none();
-        let wary = unix && self.listeners.unix_takes_descriptors;
-        for _ in 0..ACCEPTS_PER_TURN {
-            let tcp = network.and_then(|network| self.listeners.tcp.get(network));
-            let socket: io::Result<OwnedFd> = match (&self.listeners.unix, tcp) {
-                (_, Some(listener)) => listener.accept().map(|(stream, _)| stream.into()),
-                (Some(listener), None) => listener.accept().map(|(stream, _)| stream.into()),
-                (None, None) => return,
-            };
-            let socket = match socket {
-                Ok(socket) => socket,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                // It is gone already.
-                Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => continue,
-                Err(error) => return self.pause_accepting(&error),
-            };
-            self.accepting.accepted();
-            if self.connections.len() >= CONNECTIONS_MAX || self.strangers.len() >= serve::STRANGERS_MAX {
-                self.station.counts.refused(Refusal::Crowd);
-                if wary {
-                    self.throw_away(socket);
-                }
-                continue;
-            }
-            let prepared = if unix { Ok(()) } else { prepare_tcp(&socket) };
-            let prepared = prepared.and_then(|()| Ok(rustix::io::ioctl_fionbio(&socket, true)?));
-            let number = self.next;
-            let tls = self.station.config.tls.as_ref().filter(|_| !unix);
-            let socket = prepared.and_then(|()| Socket::accepted(socket, tls));
-            let channel = socket.map(|socket| Channel::new(socket, unix));
-            let channel = channel.map(|channel| if wary { channel.wary() } else { channel });
-            let watched = channel.and_then(|channel| self.watch(channel, Role::Serving(Serving::new())));
-            match watched {
-                Ok(()) => drop(self.strangers.insert(number, now() + serve::STRANGER_MAX)),
-                Err(error) => {
-                    tracing::debug!(worker = self.station.config.name, %error, "a connection cannot be watched")
-                }
-            }
+    /// Hears some of the strangers that speak; the others stay ready for the next turn.
+    fn hear_strangers(&mut self) -> io::Result<()> {
+        let mut events = Vec::with_capacity(STRANGERS_PER_TURN);
+        let now = Some(&Timespec::default());
+        match epoll::wait(self.strangers_epoll, rustix::buffer::spare_capacity(&mut events), now) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
         }
+        events.iter().for_each(|event: &epoll::Event| self.ready(event.data.u64(), event.flags));
+        Ok(())
     }
 
     /// Something can be read from, or written to, a connection.
@@ -400,12 +397,13 @@ impl<'a> Loop<'a> {
 
     fn read(&mut self, number: u64) {
         for _ in 0..READS_PER_TURN {
+            let has_room = self.connections.len() - self.strangers.len() < CONNECTIONS_MAX;
             let Some(connection) = self.connections.get_mut(&number) else { return };
             let outcome = match connection.channel.fill() {
                 // TLS may have something to say that nobody asked it to.
                 Ok(false) => return self.flush(number),
                 Ok(true) => match &mut connection.role {
-                    Role::Serving(serving) => serving.handle(self.station, &mut connection.channel),
+                    Role::Serving(serving) => serving.handle(self.station, &mut connection.channel, has_room),
                     Role::Dialled(link) => handle(link, &mut connection.channel).map(|()| serve::Next::Stay),
                 },
                 Err(error) => Err(error),
@@ -430,14 +428,22 @@ impl<'a> Loop<'a> {
     fn follow(&mut self, number: u64, next: serve::Next) {
         match next {
             serve::Next::Stay => self.flush(number),
-            serve::Next::Known => {
-                self.strangers.remove(&number);
+            serve::Next::Greeted => {
+                self.strangers.greet(number);
                 self.flush(number);
             }
+            serve::Next::Known => {
+                self.strangers.remove(number);
+                let Some(Connection { channel, .. }) = self.connections.get_mut(&number) else { return };
+                match channel.change_watch(self.strangers_epoll, self.epoll, number) {
+                    Ok(()) => self.flush(number),
+                    Err(error) => self.fail(number, &error),
+                }
+            }
             serve::Next::Lane { purpose, peer, incarnation } => {
-                self.strangers.remove(&number);
+                self.strangers.remove(number);
                 let Some(Connection { mut channel, .. }) = self.connections.remove(&number) else { return };
-                let deleted = epoll::delete(self.epoll, channel.socket());
+                let deleted = epoll::delete(self.strangers_epoll, channel.socket());
                 if deleted.is_err() || !matches!(channel.flush(), Ok(true)) {
                     return;
                 }
@@ -463,6 +469,7 @@ impl<'a> Loop<'a> {
 
     /// Sends what waits at a connection, and at its link for room there, now and whenever it takes more.
     fn flush(&mut self, number: u64) {
+        let epoll = if self.strangers.contains(number) { self.strangers_epoll } else { self.epoll };
         loop {
             let Some(connection) = self.connections.get_mut(&number) else { return };
             if let Role::Dialled(link) = &connection.role {
@@ -473,7 +480,7 @@ impl<'a> Loop<'a> {
                 }
             }
             let was_full = connection.channel.unsent() >= UNSENT_MAX;
-            if let Err(error) = connection.channel.flush_on(self.epoll, number) {
+            if let Err(error) = connection.channel.flush_on(epoll, number) {
                 return self.fail(number, &error);
             }
             // Messages may have waited for the room that there is now, of which no event would tell.
@@ -505,20 +512,30 @@ impl<'a> Loop<'a> {
                 self.station.lose(&link, &error.to_string());
             }
             Role::Serving(_) => {
-                if let ChannelError::Refused(_, reason) = error {
+                let reason = match error {
+                    ChannelError::Refused(_, reason) => reason.clone(),
+                    ChannelError::Unspoken(unspoken) => unspoken.to_string(),
+                    ChannelError::Closed | ChannelError::Failed(_) => return self.close(number),
+                };
+                let is_due = |told: Instant| now().duration_since(told) >= VERSION_TOLD_EVERY;
+                if matches!(error, ChannelError::Unspoken(Unspoken::Version(_))) && self.version_told.is_none_or(is_due) {
+                    self.version_told = Some(now());
+                    tracing::warn!(worker = name, reason, "refused a connection");
+                } else {
                     tracing::debug!(worker = name, reason, "refused a connection");
-                    turn_away(&mut connection.channel, reason);
                 }
+                let told = if connection.channel.is_trusted() { &reason } else { REFUSAL };
+                turn_away(&mut connection.channel, told);
             }
         }
         self.close(number);
     }
 
     fn close(&mut self, number: u64) {
-        self.strangers.remove(&number);
+        self.strangers.remove(number);
         let Some(Connection { channel, role }) = self.connections.remove(&number) else { return };
         if channel.is_wary() {
-            self.throw_away(channel);
+            self.accepting.throw_away(channel);
         }
         if let Role::Dialled(link) = role
             && self.links.get(&link.peer) == Some(&number)
@@ -529,19 +546,17 @@ impl<'a> Loop<'a> {
 
     /// How long to wait at most.
     fn deadline(&self, untold: bool) -> Option<Duration> {
-        let strangers = self.strangers.values().next().copied();
+        let strangers = self.strangers.deadline();
         let later = self.later.keys().next().map(|&(at, _)| at);
-        let others = self.accepting.paused_until.into_iter().chain(self.looks.front().map(|&(at, _)| at));
+        let others = self.accepting.deadline().into_iter().chain(self.looks.front().map(|&(at, _)| at));
         let earliest =
             strangers.into_iter().chain(later).chain(others).min().map(|at| at.saturating_duration_since(now()));
         earliest.into_iter().chain(untold.then_some(TELL_AGAIN)).min()
     }
 
     fn pass_deadlines(&mut self) {
-        // Strangers came in the order of their numbers, and all have as long.
-        while let Some((&number, &until)) = self.strangers.first_key_value()
-            && until <= now()
-        {
+        for _ in 0..STRANGERS_PER_TURN {
+            let Some(number) = self.strangers.late(now()) else { break };
             self.fail(number, &ChannelError::Refused(Refusal::Silence, "it kept silent".to_owned()));
         }
         while let Some(entry) = self.later.first_entry()

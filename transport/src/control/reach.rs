@@ -1,7 +1,7 @@
 //! Reaching a peer over one lane: connecting, agreeing on what the lane needs, and measuring. Which lane is kept is `dial`'s.
 
 use super::channel::{Channel, ChannelError, Frame};
-use super::hello::{self, HELLO_BYTES_MAX, Hello, Purpose, Region, kind};
+use super::hello::{self, HELLO_BYTES_MAX, Identity, Introduction, Proof, Purpose, Region, Said, kind};
 use super::sockets::{ANSWER_MAX, connect_tcp, connect_unix};
 use super::unreached::Unreached;
 use crate::config::TcpConfig;
@@ -27,6 +27,42 @@ use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
+/// Attempts to reach a peer begin no further step after so long, whatever its addresses and lanes: others wait for its place.
+const DIAL_MAX: Duration = Duration::from_secs(10);
+/// After so long a connection is tried again that the other end closed before it knew who this is, as it does for the sake of others
+/// while strangers connect at full pace; no more often.
+const PAUSES_MS: [u64; 5] = [10, 20, 40, 80, 160];
+/// What an end may be refused for that has not proven itself: the other end does not tell.
+const NOT_PROVEN: &str = "the peer refuses this worker as a stranger: both want the same cluster.secret, TLS \
+     (transport.tls_certificate) at both ends or at neither, and without a secret the same user";
+
+/// How long reaching a peer may take: each step, of which the last may end later, and all of them.
+#[derive(Clone, Copy)]
+pub(super) struct Patience {
+    step: Duration,
+    until: Instant,
+}
+
+impl Patience {
+    /// From now on.
+    pub(super) fn new(step: Duration) -> Self {
+        Self { step, until: now() + DIAL_MAX }
+    }
+
+    /// The same with other steps.
+    pub(super) fn with_steps(self, step: Duration) -> Self {
+        Self { step, ..self }
+    }
+
+    /// For the next step. Errors: there is no time left.
+    fn next(self) -> Result<Duration, Unreached> {
+        match self.until.saturating_duration_since(now()) {
+            Duration::ZERO => Err(format!("timed out: all that was tried took {} s", DIAL_MAX.as_secs()).into()),
+            left => Ok(self.step.min(left)),
+        }
+    }
+}
+
 /// A link that was made and measured, and its connection for messages.
 pub(super) type Reached = (Arc<Link>, Probe, Channel);
 
@@ -34,12 +70,15 @@ pub(super) fn shm(station: &Station, peer: &Known) -> Result<Reached, Unreached>
     if peer.address.unix.is_empty() {
         return Err("the peer offers no Unix socket".into());
     }
-    let socket = connect_unix(&peer.address.unix).map_err(|error| match error.kind() {
-        io::ErrorKind::ConnectionRefused => "no common Unix socket: the peer is on another host, or gone".to_owned(),
-        _ => format!("its Unix socket cannot be connected: {error}"),
+    let mut channel = persist(|| {
+        let socket = connect_unix(&peer.address.unix).map_err(|error| match error.kind() {
+            io::ErrorKind::ConnectionRefused => {
+                "no common Unix socket: the peer is on another host, or gone".to_owned()
+            }
+            _ => format!("its Unix socket cannot be connected: {error}"),
+        })?;
+        greet(station, peer, Purpose::Control, Channel::new(Socket::plain(socket), true))
     })?;
-    let mut channel = Channel::new(Socket::plain(socket), true);
-    greet(station, peer, Purpose::Control, &mut channel)?;
     let (mut regions, mut progress) = (BTreeMap::new(), None);
     let begin = now();
     loop {
@@ -68,8 +107,7 @@ pub(super) fn shm(station: &Station, peer: &Known) -> Result<Reached, Unreached>
     Ok((Arc::new(Link::new(peer, way, &station.crowds)), probe, channel))
 }
 
-/// Each step of it takes `patience` at most.
-pub(super) fn tcp(station: &Station, peer: &Known, patience: Duration) -> Result<Reached, Unreached> {
+pub(super) fn tcp(station: &Station, peer: &Known, patience: Patience) -> Result<Reached, Unreached> {
     let Some(streams) = &station.streams else { return Err("this worker listens to no other process".into()) };
     let (channel, regions) = control_over_tcp(station, peer, patience)?;
     let connections = usize::from(station.config.tcp.connections.max(1));
@@ -85,7 +123,7 @@ pub(super) fn tcp(station: &Station, peer: &Known, patience: Duration) -> Result
     let way = Way::Tcp(TcpWay::new(regions, rails));
     let link = Arc::new(Link::new(peer, way, &station.crowds));
     streams.desk().ask(Order::Adopt(link.clone()));
-    let read = |transfer| streams.desk().read(transfer, patience, lane_tcp::begin);
+    let read = |transfer| streams.desk().read(transfer, patience.step, lane_tcp::begin);
     let probe = probe_reads(&link, |len| Arc::new(Scratch::new(len)), read);
     keep(station, link, probe, channel)
 }
@@ -97,7 +135,7 @@ fn rail(
     peer: &Known,
     address: &str,
     measured: Option<(RegionId, u64)>,
-    patience: Duration,
+    patience: Patience,
 ) -> Joined {
     connect_rail(station, peer, address, measured, patience).map_err(|unreached| unreached.count(&station.counts))
 }
@@ -107,11 +145,11 @@ fn connect_rail(
     peer: &Known,
     address: &str,
     measured: Option<(RegionId, u64)>,
-    patience: Duration,
+    patience: Patience,
 ) -> Result<(Socket, Option<f64>), Unreached> {
     let channel = lane_over_tcp(station, peer, address, Purpose::Bytes, patience)?;
     let socket = channel.into_socket().ok_or_else(|| Unreached::lie("it sent bytes that were not asked for"))?;
-    let speed = measured.map(|(region, len)| lane_tcp::try_out(&socket, region, len, patience)).transpose()?;
+    let speed = measured.map(|(region, len)| lane_tcp::try_out(&socket, region, len, patience.step)).transpose()?;
     rustix::io::ioctl_fionbio(&socket, true).map_err(|error| error.to_string())?;
     Ok((socket, speed))
 }
@@ -130,7 +168,7 @@ pub(crate) fn join(station: &Arc<Station>, link: &Arc<Link>, rail_number: usize)
         let known = PeerAddress { tcp: address.clone(), ..PeerAddress::default() };
         let peer = Known { id: its.peer, incarnation: its.incarnation, name: its.name.clone(), address: known };
         let measured = its.any_region();
-        let joined = rail(&own, &peer, &address, measured, ANSWER_MAX);
+        let joined = rail(&own, &peer, &address, measured, Patience::new(ANSWER_MAX));
         tell(&own, its.clone(), joined);
     };
     let name = format!("{}-rail", station.config.name);
@@ -139,8 +177,7 @@ pub(crate) fn join(station: &Arc<Station>, link: &Arc<Link>, rail_number: usize)
     }
 }
 
-/// Each step of it takes `patience` at most.
-pub(super) fn rdma(station: &Station, peer: &Known, patience: Duration) -> Result<Reached, Unreached> {
+pub(super) fn rdma(station: &Station, peer: &Known, patience: Patience) -> Result<Reached, Unreached> {
     let verbs = station.verbs.as_ref().map_err(Clone::clone)?;
     if let Some(reason) = verbs.failed() {
         return Err(reason.into());
@@ -154,7 +191,7 @@ pub(super) fn rdma(station: &Station, peer: &Known, patience: Duration) -> Resul
     let way = Way::Rdma(met.way.clone());
     let link = Arc::new(Link::new(peer, way, &station.crowds));
     verbs.adopt(link.clone(), met);
-    let probe = probe_reads(&link, |_| verbs.scratch(), |transfer| verbs.desk().read(transfer, patience, |_, _| true));
+    let probe = probe_reads(&link, |_| verbs.scratch(), |transfer| verbs.desk().read(transfer, patience.step, |_, _| true));
     keep(station, link, probe, channel)
 }
 
@@ -201,22 +238,33 @@ fn connect(
     peer: &Known,
     address: &str,
     purpose: Purpose,
-    patience: Duration,
+    patience: Patience,
 ) -> Result<Channel, Unreached> {
     let tls = station.config.tls.as_ref();
-    let socket = connect_tcp(address, patience).and_then(|socket| Socket::connected(socket, tls, patience));
     let explain = |error: io::Error| Unreached::failed(&error, format!("{address} cannot be connected: {error}"));
-    let socket = socket.map_err(explain)?;
-    let mut channel = Channel::new(socket, false);
-    greet(station, peer, purpose, &mut channel)?;
-    Ok(channel)
+    persist(|| {
+        let step = patience.next()?;
+        let socket = connect_tcp(address, step).and_then(|socket| Socket::connected(socket, tls, step));
+        greet(station, peer, purpose, Channel::new(socket.map_err(explain)?, false))
+    })
+}
+
+/// Tries again for a while what ends with a connection that the other end closed without a word.
+fn persist<T>(attempt: impl Fn() -> Result<T, Unreached>) -> Result<T, Unreached> {
+    for pause_ms in PAUSES_MS {
+        match attempt() {
+            Err(unreached) if unreached.is_closed() => std::thread::sleep(Duration::from_millis(pause_ms)),
+            result => return result,
+        }
+    }
+    attempt()
 }
 
 /// A link's connection for messages, and the bytes of each region of the peer.
 fn control_over_tcp(
     station: &Station,
     peer: &Known,
-    patience: Duration,
+    patience: Patience,
 ) -> Result<(Channel, BTreeMap<RegionId, u64>), Unreached> {
     let mut channel =
         first_address(station, peer, |address| connect(station, peer, address, Purpose::Control, patience))?;
@@ -240,7 +288,7 @@ fn lane_over_tcp(
     peer: &Known,
     address: &str,
     purpose: Purpose,
-    patience: Duration,
+    patience: Patience,
 ) -> Result<Channel, Unreached> {
     let mut channel = connect(station, peer, address, purpose, patience)?;
     let frame = wait(&mut channel, now())?;
@@ -273,26 +321,31 @@ fn probe_reads(
     Ok(Probe { bytes_per_s: len as f64 / fastest(len)?, latency_s: fastest(len.min(PROBE_BYTES_MIN))? })
 }
 
-/// Says hello, until both ends know who the other is.
-fn greet(station: &Station, peer: &Known, purpose: Purpose, channel: &mut Channel) -> Result<(), Unreached> {
+/// Proves to the other end that this one belongs to the cluster, and who it is, and then has it prove the same.
+fn greet(station: &Station, peer: &Known, purpose: Purpose, channel: Channel) -> Result<Channel, Unreached> {
     let config = &station.config;
-    let hello = Hello {
-        purpose,
-        from: station.known(),
-        to: (peer.id, peer.incarnation),
-        fingerprint: config.fingerprint,
-        nonce: crate::random::bytes().map_err(|error| format!("no random numbers: {error}"))?,
-    };
-    let encoded = hello.encode();
-    channel.push(kind::HELLO, &encoded, None);
+    let (secret, mut channel) = (config.secrets.own(), channel.of_stranger());
+    let binding = channel.binding().map_err(|error| Unreached::failed(&error, error.to_string()))?;
+    let nonce = crate::random::bytes().map_err(|error| format!("no random numbers: {error}"))?;
+    let mut said = Said::over(binding);
+    channel.push(kind::HELLO, &said.prove(secret, Proof::Knock, &hello::opening(nonce)), None);
+    let challenge = expect(&mut channel, kind::CHALLENGE)?;
+    hello::check_opening(&challenge).map_err(|unspoken| Unreached::lie(unspoken.to_string()))?;
+    said.add(&challenge);
+
+    let meant = Identity { who: (peer.id, peer.incarnation), fingerprint: config.fingerprint };
+    let introduction =
+        Introduction { purpose, from: station.known(), to: meant.who, fingerprint: meant.fingerprint };
+    channel.push(kind::PROOF, &said.prove(secret, Proof::Dialer, &introduction.encode()), None);
+    meant.check(&mut said, secret, &expect(&mut channel, kind::IDENTITY)?)?;
+    channel.trust();
+    Ok(channel)
+}
+
+/// Sends what waits and waits for this frame of an answer. Its body.
+fn expect(channel: &mut Channel, kind: u8) -> Result<Vec<u8>, Unreached> {
     let answer = wait(channel, now())?;
-    if answer.kind != kind::CHALLENGE {
-        return Err(unexpected(&answer));
-    }
-    let proof = hello::check_answer(&config.secret, &hello, &encoded, &answer.body)?;
-    channel.push(kind::PROOF, &proof, None);
-    channel.flush()?;
-    Ok(())
+    if answer.kind == kind { Ok(answer.body) } else { Err(unexpected(&answer)) }
 }
 
 /// Sends what waits and waits for a frame of an answer that was asked for at `begin`: for [`ANSWER_MAX`] in all, however slowly
@@ -317,6 +370,7 @@ fn wait(channel: &mut Channel, begin: Instant) -> Result<Frame, Unreached> {
     };
     let frame = frame(channel)?;
     match frame.kind {
+        kind::REFUSED if frame.body == hello::REFUSAL.as_bytes() => Err(NOT_PROVEN.into()),
         kind::REFUSED => Err(format!("the peer: {}", String::from_utf8_lossy(&frame.body)).into()),
         _ => Ok(frame),
     }

@@ -1,34 +1,29 @@
 //! Who connects to this agent: from a stranger to a peer that is served.
 
 use super::channel::{Channel, ChannelError};
-use super::hello::{self, Challenge, HELLO_BYTES_MAX, Hello, Purpose, Region, kind};
+use super::hello::{self, HELLO_BYTES_MAX, Identity, Introduction, OTHER_SECRET, Proof, Purpose, Region, Said, Unspoken, kind};
+use super::sockets::prepare_tcp;
 use crate::counts::{Counts, Refusal};
 use crate::event::AgentEvent;
 use crate::memory::RegionId;
 use crate::metadata::ImportError;
 use crate::peers::MESSAGE_BYTES_MAX;
 use crate::station::Station;
-use domain::{Incarnation, WorkerId};
+use domain::{Incarnation, Secret, Secrets, WorkerId};
 use rustix::net::sockopt;
 use std::collections::BTreeSet;
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::time::Duration;
-
-/// Connections whose other end is not known yet. One more is closed.
-pub(super) const STRANGERS_MAX: usize = 1024;
-/// How long a stranger has to say who it is.
-pub(super) const STRANGER_MAX: Duration = Duration::from_secs(5);
 
 /// What the agent knows of who connected.
 pub(super) struct Serving(Stage);
 
 enum Stage {
-    Stranger,
-    /// It said hello and was challenged.
-    Challenged {
-        hello: Box<Hello>,
-        encoded: Vec<u8>,
-        challenge: Vec<u8>,
+    /// It has said nothing.
+    Silent,
+    /// It knocked, by this secret, and was challenged.
+    Greeted {
+        said: Said,
+        secret: Secret,
     },
     Peer {
         peer: WorkerId,
@@ -40,6 +35,8 @@ enum Stage {
 /// What becomes of the connection.
 pub(super) enum Next {
     Stay,
+    /// It knocked. It has not proven itself yet.
+    Greeted,
     /// It is a peer now.
     Known,
     /// It is a peer's, for a lane: not this thread's business.
@@ -62,7 +59,7 @@ fn turn_away(reason: impl Into<String>) -> ChannelError {
 
 impl Serving {
     pub(super) fn new() -> Self {
-        Self(Stage::Stranger)
+        Self(Stage::Silent)
     }
 
     /// Whether it is an earlier life of the peer.
@@ -70,19 +67,27 @@ impl Serving {
         matches!(self.0, Stage::Peer { peer, incarnation, .. } if peer == id && incarnation < life)
     }
 
-    /// Handles what came.
-    pub(super) fn handle(&mut self, station: &Station, channel: &mut Channel) -> Result<Next, ChannelError> {
+    /// Handles what came. `has_room`: one more peer may be served.
+    pub(super) fn handle(
+        &mut self,
+        station: &Station,
+        channel: &mut Channel,
+        has_room: bool,
+    ) -> Result<Next, ChannelError> {
         let mut next = Next::Stay;
         loop {
             let body_max = if matches!(self.0, Stage::Peer { .. }) { MESSAGE_BYTES_MAX } else { HELLO_BYTES_MAX };
             let Some(frame) = channel.next(body_max)? else { return Ok(next) };
             match (&mut self.0, frame.kind) {
-                (Stage::Stranger, kind::HELLO) => self.0 = challenge(station, channel, frame.body)?,
-                (Stage::Challenged { hello, encoded, challenge }, kind::PROOF) => {
-                    hello::check_proof(&station.config.secret, encoded, challenge, &frame.body).map_err(turn_away)?;
-                    let (peer, incarnation) = (hello.from.id, hello.from.incarnation);
-                    let purpose = hello.purpose;
-                    station.introduce(hello.from.clone());
+                (Stage::Silent, kind::HELLO) => {
+                    self.0 = greet(station, channel, &frame.body)?;
+                    next = Next::Greeted;
+                }
+                (Stage::Greeted { said, secret }, kind::PROOF) => {
+                    let introduction = admit(station, channel, said, secret, &frame.body, has_room)?;
+                    let (peer, incarnation) = (introduction.from.id, introduction.from.incarnation);
+                    let purpose = introduction.purpose;
+                    station.introduce(introduction.from);
                     self.0 = Stage::Peer { peer, incarnation, regions_shown: BTreeSet::new() };
                     if purpose != Purpose::Control {
                         channel.push(kind::READY, &[], None);
@@ -130,31 +135,64 @@ fn to_send(file: BorrowedFd<'_>) -> Result<OwnedFd, ChannelError> {
     file.try_clone_to_owned().map_err(ChannelError::Failed)
 }
 
-/// Looks at a hello, and answers it.
-fn challenge(station: &Station, channel: &mut Channel, encoded: Vec<u8>) -> Result<Stage, ChannelError> {
-    let config = &station.config;
-    let hello = Hello::decode(&encoded).map_err(refuse)?;
-    let own = (config.id, config.incarnation);
-    if hello.fingerprint != config.fingerprint {
-        let (theirs, ours) = (hello.fingerprint, config.fingerprint);
-        return Err(ChannelError::Refused(Refusal::Layout, ImportError::Layout { theirs, ours }.to_string()));
-    }
-    if hello.to != own {
-        let ((id, life), (meant, meant_life)) = (own, hello.to);
-        return Err(turn_away(format!("this is worker {id} in its life {life}, not {meant} in its life {meant_life}")));
-    }
-    if station.peers.incarnation(hello.from.id).is_some_and(|known| known > hello.from.incarnation) {
-        return Err(turn_away("a later life of that worker is known"));
+/// Checks a hello, and answers it with a challenge, which tells nothing of this agent.
+fn greet(station: &Station, channel: &mut Channel, message: &[u8]) -> Result<Stage, ChannelError> {
+    let secrets = &station.config.secrets;
+    let nonce = crate::random::bytes().map_err(|error| ChannelError::Failed(error.into()))?;
+    let challenge = hello::opening(nonce);
+    if let Err(unspoken) = hello::check_opening(message) {
+        if let Unspoken::Version(_) = unspoken {
+            // Of any version, the other end tells by it what this one speaks.
+            channel.push(kind::CHALLENGE, &challenge, None);
+        }
+        return Err(unspoken.into());
     }
     // Without a secret, at least no other user of the host.
-    if config.secret.is_empty() && channel.is_unix() {
+    if secrets.is_empty() && channel.is_unix() {
         let peer = sockopt::socket_peercred(channel.socket()).map_err(|error| ChannelError::Failed(error.into()))?;
         if peer.uid != rustix::process::getuid() {
             return Err(turn_away("it is another user's process, and the cluster has no secret"));
         }
     }
-    let nonce = crate::random::bytes().map_err(|error| ChannelError::Failed(error.into()))?;
-    let challenge = Challenge { from: own, nonce }.encode();
-    channel.push(kind::CHALLENGE, &hello::answer(&config.secret, &encoded, &challenge), None);
-    Ok(Stage::Challenged { hello: Box::new(hello), encoded, challenge })
+    let mut said = Said::over(channel.binding().map_err(ChannelError::Failed)?);
+    let (_, secret) = said.check(secrets, Proof::Knock, message).ok_or_else(|| turn_away(OTHER_SECRET))?;
+    said.add(&challenge);
+    channel.push(kind::CHALLENGE, &challenge, None);
+    Ok(Stage::Greeted { said, secret })
+}
+
+/// Checks the proof of who connected, and only then who it is and whom it means; says who this agent is.
+fn admit(
+    station: &Station,
+    channel: &mut Channel,
+    said: &mut Said,
+    secret: &Secret,
+    message: &[u8],
+    has_room: bool,
+) -> Result<Introduction, ChannelError> {
+    let proven = said.check(&Secrets::from(secret.clone()), Proof::Dialer, message);
+    let (content, _) = proven.ok_or_else(|| turn_away(OTHER_SECRET))?;
+    channel.trust();
+    if !channel.is_unix() {
+        prepare_tcp(channel.socket()).map_err(ChannelError::Failed)?;
+    }
+    if !has_room {
+        return Err(ChannelError::Refused(Refusal::Crowd, "too many peers are connected to it".to_owned()));
+    }
+    let introduction = Introduction::decode(content).map_err(refuse)?;
+    let own = Identity { who: (station.config.id, station.config.incarnation), fingerprint: station.config.fingerprint };
+    if introduction.fingerprint != own.fingerprint {
+        let (theirs, ours) = (introduction.fingerprint, own.fingerprint);
+        return Err(ChannelError::Refused(Refusal::Layout, ImportError::Layout { theirs, ours }.to_string()));
+    }
+    if introduction.to != own.who {
+        let ((id, life), (meant, meant_life)) = (own.who, introduction.to);
+        return Err(turn_away(format!("this is worker {id} in its life {life}, not {meant} in its life {meant_life}")));
+    }
+    let from = &introduction.from;
+    if station.peers.incarnation(from.id).is_some_and(|known| known > from.incarnation) {
+        return Err(turn_away("a later life of that worker is known"));
+    }
+    channel.push(kind::IDENTITY, &said.prove(secret, Proof::Listener, &own.encode()), None);
+    Ok(introduction)
 }

@@ -5,6 +5,8 @@ use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::UnixListener;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
 /// A peer of which nothing is heard, though it was asked, for so long is gone: its transfers end and it is lost.
@@ -13,6 +15,10 @@ pub(crate) const SILENCE_MAX: Duration = Duration::from_secs(5);
 const PROBE_AFTER: Duration = Duration::from_secs(2);
 /// How long to connect takes at most, by address.
 const CONNECT_MAX: Duration = Duration::from_secs(2);
+
+/// Names that the process looks up at once for its agents; one more is an error. A thread each.
+const LOOKUPS_MAX: usize = 16;
+static LOOKUPS: AtomicUsize = AtomicUsize::new(0);
 
 /// How long each answer of the other end may take until both know each other.
 pub(crate) const ANSWER_MAX: Duration = Duration::from_secs(3);
@@ -24,8 +30,9 @@ const LOOPBACK_CONGESTION: &str = "reno";
 
 /// Whether descriptors that are sent to a socket get there: Linux from 6.16 on.
 const SO_PASSRIGHTS: libc::c_int = 83;
-/// Connections to the Unix socket that wait to be taken in, or as many as the system allows.
-const UNIX_BACKLOG: i32 = 4096;
+/// Connections to a listener that wait to be accepted, or as many as the system allows (`net.core.somaxconn`, 4096 unless it was
+/// changed). They wait in their order: at 50,000 accepted a second, the last one for less than a tenth of a second.
+const BACKLOG: i32 = 4096;
 
 /// Networks on which an agent listens.
 pub(crate) const LISTENERS_MAX: usize = 8;
@@ -48,7 +55,7 @@ impl Listeners {
         // Before anybody connects: their connections have it from this one.
         self.unix_takes_descriptors = !refuse_descriptors(&socket);
         rustix::net::bind(&socket, &SocketAddrUnix::new_abstract_name(name.as_bytes())?)?;
-        rustix::net::listen(&socket, UNIX_BACKLOG)?;
+        rustix::net::listen(&socket, BACKLOG)?;
         self.unix = Some(socket.into());
         Ok(())
     }
@@ -61,6 +68,8 @@ impl Listeners {
         let explain = |error: io::Error| io::Error::new(error.kind(), format!("cannot listen on {bind}: {error}"));
         let listener = TcpListener::bind(bind).map_err(explain)?;
         listener.set_nonblocking(true)?;
+        // The standard library's own backlog is 128; to listen again changes it.
+        rustix::net::listen(&listener, BACKLOG)?;
         let address = listener.local_addr()?;
         self.tcp.push(listener);
         Ok(address)
@@ -96,7 +105,7 @@ pub(crate) fn connect_unix(name: &str) -> io::Result<OwnedFd> {
 /// Connects to `host:port`. What is read and written over it takes `patience` at most.
 pub(crate) fn connect_tcp(address: &str, patience: Duration) -> io::Result<OwnedFd> {
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
-    for address in address.to_socket_addrs()? {
+    for address in resolve(address, CONNECT_MAX.min(patience))? {
         match TcpStream::connect_timeout(&address, CONNECT_MAX.min(patience)) {
             Ok(stream) => {
                 prepare_tcp(&stream)?;
@@ -107,6 +116,32 @@ pub(crate) fn connect_tcp(address: &str, patience: Duration) -> io::Result<Owned
         }
     }
     Err(last)
+}
+
+/// Looks up the addresses of `host:port`, for `patience` at most: the system's resolver takes as long as it likes, so it has a thread of
+/// its own, unless there is nothing to look up.
+fn resolve(address: &str, patience: Duration) -> io::Result<Vec<SocketAddr>> {
+    if let Ok(address) = address.parse() {
+        return Ok(vec![address]);
+    }
+    let room = |busy| (busy < LOOKUPS_MAX).then_some(busy + 1);
+    if LOOKUPS.fetch_update(Ordering::AcqRel, Ordering::Acquire, room).is_err() {
+        return Err(io::Error::other(format!("{LOOKUPS_MAX} names are being looked up, none of which is answered")));
+    }
+    let (sender, found) = sync_channel(1);
+    let name = address.to_owned();
+    let lookup = std::thread::Builder::new().name("transport-lookup".to_owned()).spawn(move || {
+        let addresses = name.to_socket_addrs().map(Vec::from_iter);
+        LOOKUPS.fetch_sub(1, Ordering::AcqRel);
+        // Nobody may wait for it any more.
+        let _ = sender.send(addresses);
+    });
+    if let Err(error) = lookup {
+        LOOKUPS.fetch_sub(1, Ordering::AcqRel);
+        return Err(error);
+    }
+    let late = |_| io::Error::new(io::ErrorKind::TimedOut, format!("looking up {address} timed out"));
+    found.recv_timeout(patience).map_err(late)?
 }
 
 /// No waiting for more to send, and an end after `SILENCE_MAX` of silence.

@@ -1,7 +1,7 @@
 //! Another lane is taken to a peer while it is read; peers that lie.
 
 use super::channel::Channel;
-use super::hello::{self, Challenge, HELLO_BYTES_MAX, Region, kind};
+use super::hello::{HELLO_BYTES_MAX, Identity, Proof, Region, Said, kind, opening};
 use crate::counts::Refusal;
 use crate::event::TransferError;
 use crate::pace::Slow;
@@ -24,6 +24,10 @@ const BYTES: usize = 64 << 10;
 const PATIENCE: Duration = Duration::from_secs(20);
 const SLOW: Slow = Slow { bytes_per_s: 1.0, expected: 2.0 };
 
+fn secret() -> Secret {
+    Secret::new("of the tests")
+}
+
 struct End {
     agent: Agent,
     events: Receiver<AgentEvent>,
@@ -37,7 +41,7 @@ fn end(id: u32) -> End {
     let (sender, events) = sync_channel(64);
     let (word, memory) = (ProgressWord::new(), Arc::new(SealedMemory::new("test", BYTES).expect("memory")));
     let sink = Box::new(move |event| sender.try_send(event).is_ok());
-    let config = AgentConfig { listen: Some(listen), ..config };
+    let config = AgentConfig { listen: Some(listen), secrets: secret().into(), ..config };
     let agent = Agent::start(&Hub::new(), config, word.clone(), sink).expect("it starts");
     agent.register(memory.clone());
     End { agent, events, word, memory }
@@ -87,10 +91,13 @@ fn liar(listener: &UnixListener) {
         }
         channel.fill().expect("it speaks");
     };
-    let hello = next(&mut channel, kind::HELLO);
-    let challenge = Challenge { from: (OWNER, Incarnation(1)), nonce: [1; 32] }.encode();
-    channel.push(kind::CHALLENGE, &hello::answer(&Secret::default(), &hello, &challenge), None);
-    next(&mut channel, kind::PROOF);
+    let (mut said, secrets) = (Said::over(Vec::new()), secret().into());
+    said.check(&secrets, Proof::Knock, &next(&mut channel, kind::HELLO)).expect("it knows the secret");
+    said.add(&opening([1; 32]));
+    channel.push(kind::CHALLENGE, &opening([1; 32]), None);
+    said.check(&secrets, Proof::Dialer, &next(&mut channel, kind::PROOF)).expect("it knows the secret");
+    let identity = Identity { who: (OWNER, Incarnation(1)), fingerprint: 0 };
+    channel.push(kind::IDENTITY, &said.prove(&secret(), Proof::Listener, &identity.encode()), None);
     let show = |channel: &mut Channel, len: usize| {
         let memory = SealedMemory::new("test", len).expect("memory");
         let file = memory.file().expect("it has one").0.try_clone_to_owned().expect("descriptors are left");

@@ -10,6 +10,8 @@ use std::io;
 pub(crate) struct Unreached {
     /// What the other end did wrong, if it did.
     why: Option<Refusal>,
+    /// Whether the other end closed the connection without a word.
+    is_closed: bool,
     reason: String,
 }
 
@@ -20,13 +22,18 @@ impl Unreached {
     }
 
     pub(crate) fn refused(why: Refusal, reason: impl Into<String>) -> Self {
-        Self { why: Some(why), reason: reason.into() }
+        Self { why: Some(why), is_closed: false, reason: reason.into() }
     }
 
     /// A socket failed, which `reason` says.
     pub(crate) fn failed(error: &io::Error, reason: String) -> Self {
         let why = (error.kind() == io::ErrorKind::InvalidData).then_some(Refusal::Encryption);
-        Self { why, reason }
+        Self { why, is_closed: is_closed(error), reason }
+    }
+
+    /// Whether the other end closed the connection without a word.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.is_closed
     }
 
     /// Counts it, where it is the other end's fault. Why, in words.
@@ -40,8 +47,15 @@ impl Unreached {
 
 impl From<String> for Unreached {
     fn from(reason: String) -> Self {
-        Self { why: None, reason }
+        Self { why: None, is_closed: false, reason }
     }
+}
+
+fn is_closed(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe | io::ErrorKind::UnexpectedEof
+    )
 }
 
 impl From<&str> for Unreached {
@@ -55,7 +69,9 @@ impl From<ChannelError> for Unreached {
         let reason = error.to_string();
         match error {
             ChannelError::Refused(why, _) => Self::refused(why, reason),
-            ChannelError::Closed | ChannelError::Failed(_) => reason.into(),
+            ChannelError::Unspoken(_) => Self::lie(reason),
+            ChannelError::Closed => Self { why: None, is_closed: true, reason },
+            ChannelError::Failed(error) => Self::failed(&error, reason),
         }
     }
 }

@@ -4,6 +4,7 @@
 //! for whole that was cut off.
 
 use super::{is_tls, receive, send};
+use crate::control::hello::HELLO_BYTES_MAX;
 use crate::copy::copy_racing_cached;
 use crate::desk::now;
 use rustls::Connection;
@@ -17,6 +18,12 @@ const SEND_BYTES: usize = 64 << 10;
 const RECEIVE_BYTES: usize = 64 << 10;
 /// No record has more bytes.
 pub(super) const RECORD_BYTES_MAX: usize = (16 << 10) + 2048 + 5;
+/// Bytes that are received of an end before it has proven itself, encrypted or not: what it says then
+/// ([`HELLO_BYTES_MAX`]), and before that a TLS handshake with a chain of certificates. So that many at most wait here.
+const UNPROVEN_BYTES_MAX: usize = HELLO_BYTES_MAX + (16 << 10);
+/// The label under which TLS exports what tells a connection from all others, and its bytes: RFC 9266.
+const BINDING_LABEL: &[u8] = b"EXPORTER-Channel-Binding";
+const BINDING_BYTES: usize = 32;
 /// Bytes by which a connection with TLS is told from one without.
 const GREETING_BYTES: usize = 3;
 /// Reads from the socket, one after the other, that bring records with nothing in them, or parts of one: a whole one of 16 KiB comes
@@ -28,6 +35,8 @@ pub(super) struct Session {
     /// What was read from the socket; `taken` bytes of it were looked at.
     input: Vec<u8>,
     taken: usize,
+    /// Bytes that may be read from the socket yet. `None`: the other end has proven itself.
+    allowance: Option<usize>,
     /// Bytes that are decrypted and nobody took.
     plaintext: usize,
     greeting: Greeting,
@@ -47,8 +56,19 @@ enum Greeting {
 
 impl Session {
     pub(super) fn new(connection: Connection) -> Self {
-        let (input, greeting) = (Vec::new(), Greeting::Nothing);
-        Self { connection, input, taken: 0, plaintext: 0, greeting, closed: false, failed: None }
+        let (input, allowance, greeting) = (Vec::new(), Some(UNPROVEN_BYTES_MAX), Greeting::Nothing);
+        Self { connection, input, taken: 0, allowance, plaintext: 0, greeting, closed: false, failed: None }
+    }
+
+    /// The other end has proven itself.
+    pub(super) fn trust(&mut self) {
+        self.allowance = None;
+    }
+
+    /// What tells this connection from all others. Errors: the ends do not know each other yet.
+    pub(super) fn binding(&self) -> io::Result<Vec<u8>> {
+        let bytes = vec![0; BINDING_BYTES];
+        self.connection.export_keying_material(bytes, BINDING_LABEL, None).map_err(failure)
     }
 
     /// Goes on until both ends know each other, over a socket that blocks; for `patience` at most, however slowly the other end
@@ -190,8 +210,14 @@ impl Session {
 
     /// Reads from the socket. Nothing that was read waits to be looked at, but for too few bytes of a greeting.
     fn read(&mut self, socket: &OwnedFd) -> io::Result<usize> {
-        self.input.reserve_exact(RECEIVE_BYTES);
+        let room = self.allowance.map_or(RECEIVE_BYTES, |allowed| allowed.min(RECEIVE_BYTES));
+        if room == 0 {
+            let reason = format!("it sent {UNPROVEN_BYTES_MAX} bytes of TLS and has not proven itself");
+            return Err(io::Error::new(io::ErrorKind::InvalidData, reason));
+        }
+        self.input.reserve_exact(room);
         let count = receive(socket, &mut self.input);
+        self.allowance = self.allowance.map(|allowed| allowed.saturating_sub(*count.as_ref().unwrap_or(&0)));
         if self.input.is_empty() {
             self.input = Vec::new();
         }

@@ -129,7 +129,7 @@ pub(crate) fn end_of_parts(
     let (sender, events) = sync_channel(INBOX);
     let mut config = AgentConfig::in_process(id, Incarnation(life), format!("worker {id}"), POSTED_MAX);
     config.listen = Some(ListenConfig { bind: "127.0.0.1:0".to_owned(), advertise: String::new() });
-    config.secret = Secret::new("of the tests");
+    config.secrets = Secret::new("of the tests").into();
     change(&mut config);
     let (name, incarnation) = (config.name.clone(), config.incarnation);
     let word = ProgressWord::new();

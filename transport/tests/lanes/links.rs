@@ -1,9 +1,10 @@
 //! How peers are connected: which lane is taken and why, who is let in, and what is lost and found again.
 
+use crate::certificates;
 use crate::ends::*;
 use crate::rails::Cable;
 use domain::session::{PeerAddress, PeerInfo, Role};
-use domain::{Incarnation, Secret};
+use domain::{Incarnation, ProgressWord, Secret, Secrets};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use std::io::{Read, Write};
 use std::mem::MaybeUninit;
@@ -12,7 +13,7 @@ use std::os::fd::AsFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixStream};
 use std::time::Duration;
-use transport::{Agent, AgentConfig, AgentEvent, Hub, Lane, LaneStatus, Refusal, TransferError, TransferState};
+use transport::{Agent, AgentConfig, AgentEvent, Hub, Lane, LaneStatus, ListenConfig, Refusal, TransferError, TransferState};
 
 fn status(reader: &End) -> LaneStatus {
     reader.agent.lanes().remove(0).1
@@ -174,23 +175,46 @@ fn a_lane_that_becomes_slow_gives_way_to_another() {
 #[test]
 fn another_secret_gets_nothing() {
     for lane in [Lane::Shm, Lane::Tcp] {
+        let only = |secret: Secrets| {
+            move |config: &mut AgentConfig| (config.lanes, config.secrets, config.insecure) = (vec![lane], secret, true)
+        };
         for secret in ["", "another"] {
-            let pair = two(
-                |config| (config.lanes, config.secret) = (vec![lane], Secret::new(secret)),
-                |config| config.lanes = vec![lane],
-            );
+            let pair = two(only(Secret::new(secret).into()), |config| config.lanes = vec![lane]);
             pair.reader.agent.connect(OWNER);
             let reason = pair.reader.lost(OWNER);
-            assert!(reason.contains("does not know this cluster's secret"), "{reason}");
+            assert!(reason.contains("both want the same cluster.secret"), "{reason}");
             assert_eq!(pair.reader.agent.counts().lost, 1);
-            // So it says itself, before it is proven anything.
-            let refused = pair.reader.agent.counts().refused;
+            let refused = pair.owner.agent.counts().refused;
             assert!(refused.contains(&(Refusal::Identity, 1)), "{refused:?}");
         }
+        // While it is replaced, either does.
+        let both = Secrets::new(Secret::new("new"), Some(Secret::new("old")));
+        for secret in ["old", "new"] {
+            assert_eq!(two(only(Secret::new(secret).into()), only(both.clone())).reader.connect(OWNER), lane);
+        }
         // Without any, all is open to this user.
-        let open = |config: &mut AgentConfig| (config.lanes, config.secret) = (vec![lane], Secret::default());
-        assert_eq!(two(open, open).reader.connect(OWNER), lane);
+        assert_eq!(two(only(Secrets::default()), only(Secrets::default())).reader.connect(OWNER), lane);
     }
+}
+
+#[test]
+fn without_a_secret_or_tls_an_agent_does_not_listen_on_tcp_unless_it_is_told_to() {
+    let start = |change: &dyn Fn(&mut AgentConfig)| {
+        let mut config = AgentConfig::in_process(OWNER, Incarnation(1), "w0".to_owned(), 1);
+        config.listen = Some(ListenConfig { bind: "127.0.0.1:0".to_owned(), advertise: String::new() });
+        change(&mut config);
+        Agent::start(&Hub::new(), config, ProgressWord::new(), Box::new(|_| true)).map(|agent| agent.address())
+    };
+    let refused = start(&|_| ()).expect_err("whoever reaches it could read");
+    for part in ["127.0.0.1:0", "cluster.secret", "transport.tls_certificate", "cluster.insecure = true"] {
+        assert!(refused.to_string().contains(part), "{refused}");
+    }
+    assert!(start(&|config| config.insecure = true).is_ok());
+    assert!(start(&|config| config.secrets = Secret::new("one").into()).is_ok());
+    assert!(start(&|config| config.tls = Some(certificates::good())).is_ok());
+    // Its Unix socket asks the system who connects.
+    let address = start(&|config| config.lanes = vec![Lane::Shm]).expect("there is no TCP");
+    assert!(address.tcp.is_empty() && !address.unix.is_empty());
 }
 
 #[test]

@@ -11,6 +11,7 @@ mod networks;
 mod rails;
 mod regions;
 mod shm;
+mod strangers;
 mod tcp;
 mod tls;
 mod waited;

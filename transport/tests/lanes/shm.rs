@@ -127,7 +127,7 @@ fn memory_without_a_file_takes_the_next_lane() {
     let (sender, _events) = std::sync::mpsc::channel();
     let mut config = AgentConfig::in_process(OWNER, Incarnation(1), "plain".into(), 1);
     config.listen = Some(transport::ListenConfig { bind: "127.0.0.1:0".into(), advertise: String::new() });
-    config.secret = domain::Secret::new("of the tests");
+    config.secrets = domain::Secret::new("of the tests").into();
     let sink = Box::new(move |event| sender.send(event).is_ok());
     let owner = transport::Agent::start(&Hub::new(), config, domain::ProgressWord::new(), sink).expect("it starts");
     owner.register(Arc::new(Plain((0..LEN).map(|i| (i as u8).into()).collect())));
