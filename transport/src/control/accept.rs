@@ -49,8 +49,11 @@ impl Loop<'_> {
     /// closed, too, and that may take as long as who sent them likes. As many threads wait for that as there are open files left, without
     /// which nobody is taken in.
     pub(super) fn throw_away(&self, connection: impl Send + 'static) {
-        let name = format!("{}-close", self.station.config.name);
-        if let Err(error) = std::thread::Builder::new().name(name).spawn(move || drop(connection)) {
+        let close = move || {
+            drop(connection);
+            Ok(())
+        };
+        if let Err(error) = self.station.spawn("close", close) {
             tracing::warn!(worker = self.station.config.name, %error, "no thread to close a connection");
         }
     }
