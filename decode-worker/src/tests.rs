@@ -63,6 +63,10 @@ impl Device for Idle {
         None
     }
 
+    fn lost(&self) -> Option<&str> {
+        None
+    }
+
     fn set_waker(&mut self, _waker: Box<dyn Fn() + Send + Sync>) {}
 
     fn progress(&self) -> ProgressWord {

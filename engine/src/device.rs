@@ -38,6 +38,9 @@ pub trait Device: Send {
     /// The output of the oldest submitted step if it has ended. Ended steps also call the waker.
     fn poll(&mut self) -> Option<StepOutput>;
 
+    /// Why it takes no more steps, once that is so for good. It calls the waker then.
+    fn lost(&self) -> Option<&str>;
+
     /// Called by the device, from a thread of its own, whenever a step has ended.
     fn set_waker(&mut self, waker: Box<dyn Fn() + Send + Sync>);
 

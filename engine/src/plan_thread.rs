@@ -7,10 +7,12 @@ use crate::clock::now;
 use crate::device::{STEPS_IN_FLIGHT_MAX, SubmitError};
 use domain::StepId;
 use domain::plan::{StepOutput, StepPlan};
+use std::any::Any;
 use std::collections::VecDeque;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -19,6 +21,9 @@ pub(crate) struct Submitted {
     pub(crate) plan: Arc<StepPlan>,
     pub(crate) at: Instant,
 }
+
+/// Why a device is lost whose thread left no word.
+const ENDED: &str = "the device's thread has ended";
 
 /// What the thread calls when a step has ended.
 type Waker = Arc<Mutex<Option<Box<dyn Fn() + Send + Sync>>>>;
@@ -31,11 +36,14 @@ pub(crate) struct PlanThread {
     submissions: Option<SyncSender<Submitted>>,
     outputs: Receiver<StepOutput>,
     in_flight: VecDeque<StepId>,
+    /// Why the thread takes no more plans, once it has panicked.
+    lost: Arc<OnceLock<String>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl PlanThread {
-    /// Starts a thread called `name`, which hands every plan that `checker` takes to `execute`.
+    /// Starts a thread called `name`, which hands every plan that `checker` takes to `execute`. A panic there ends the thread, and with it the
+    /// device: nobody knows what it left half done.
     pub(crate) fn start(
         name: &str,
         checker: Checker,
@@ -44,18 +52,29 @@ impl PlanThread {
         let waker = Waker::default();
         let (submissions, plans) = sync_channel::<Submitted>(STEPS_IN_FLIGHT_MAX);
         let (results, outputs) = sync_channel(STEPS_IN_FLIGHT_MAX);
-        let wake = waker.clone();
+        let (wake, lost) = (waker.clone(), Arc::<OnceLock<String>>::default());
+        let loses = lost.clone();
         let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
             while let Ok(submitted) = plans.recv() {
                 let step = submitted.plan.step.0;
                 tracing::trace!(target: "timeline", step, "step begins");
-                let output = execute(&submitted);
+                let output = catch_unwind(AssertUnwindSafe(|| execute(&submitted)));
                 tracing::trace!(target: "timeline", step, "step ends");
+                let output = output.unwrap_or_else(|panic| {
+                    let reason = panic_message(&*panic);
+                    let failed = failed(submitted.plan.step, reason.clone(), now().duration_since(submitted.at));
+                    // Said before the step's end is, so that nobody takes the device for a good one after it.
+                    let _ = loses.set(reason);
+                    failed
+                });
                 if results.send(output).is_err() {
                     return;
                 }
                 if let Some(wake) = lock(&wake).as_ref() {
                     wake();
+                }
+                if loses.get().is_some() {
+                    return;
                 }
             }
         })?;
@@ -65,6 +84,7 @@ impl PlanThread {
             submissions: Some(submissions),
             outputs,
             in_flight: VecDeque::with_capacity(STEPS_IN_FLIGHT_MAX),
+            lost,
             thread: Some(thread),
         })
     }
@@ -75,7 +95,7 @@ impl PlanThread {
             return Err(SubmitError::Busy);
         }
         self.checker.check(&plan)?;
-        let lost = || SubmitError::Lost("its thread has ended".to_owned());
+        let lost = || SubmitError::Lost(self.lost().unwrap_or(ENDED).to_owned());
         let submissions = self.submissions.as_ref().ok_or_else(lost)?;
         submissions.try_send(Submitted { plan: plan.clone(), at: now() }).map_err(|error| match error {
             TrySendError::Full(_) => SubmitError::Busy,
@@ -95,14 +115,17 @@ impl PlanThread {
             }
             Err(TryRecvError::Empty) => None,
             // Its steps still have their ends.
-            Err(TryRecvError::Disconnected) => self.in_flight.pop_front().map(|step| StepOutput {
-                step,
-                sampled: Err("the device's thread has ended".to_owned()),
-                failed: Vec::new(),
-                elapsed: Duration::ZERO,
-                in_kernels: Duration::ZERO,
-            }),
+            Err(TryRecvError::Disconnected) => {
+                let reason = self.lost().unwrap_or(ENDED).to_owned();
+                self.in_flight.pop_front().map(|step| failed(step, reason, Duration::ZERO))
+            }
         }
+    }
+
+    /// As [`crate::device::Device::lost`].
+    pub(crate) fn lost(&self) -> Option<&str> {
+        let ended = self.thread.as_ref().is_none_or(JoinHandle::is_finished).then_some(ENDED);
+        self.lost.get().map(String::as_str).or(ended)
     }
 
     /// As [`crate::device::Device::set_waker`].
@@ -119,6 +142,17 @@ impl Drop for PlanThread {
             let _ = thread.join();
         }
     }
+}
+
+/// The output of a step that failed as a whole.
+fn failed(step: StepId, reason: String, elapsed: Duration) -> StepOutput {
+    StepOutput { step, sampled: Err(reason), failed: Vec::new(), elapsed, in_kernels: Duration::ZERO }
+}
+
+/// What a panic said.
+fn panic_message(panic: &(dyn Any + Send)) -> String {
+    let said = panic.downcast_ref::<&str>().copied().or(panic.downcast_ref::<String>().map(String::as_str));
+    format!("a step panicked: {}", said.unwrap_or("without a message"))
 }
 
 /// Locks what no panic leaves half done.

@@ -7,7 +7,8 @@ use crate::settings::{Cell, Over, Settings};
 use std::path::PathBuf;
 use std::time::Duration;
 use transport::{
-    Direction, FileBatch, FileConfig, FileCopy, FileId, FileMover, FileSpec, FileTransfer, RegionId, TransferState,
+    Direction, Failure, FileBatch, FileConfig, FileCopy, FileId, FileMover, FileSpec, FileTransfer, RegionId,
+    TransferState,
 };
 
 /// Blocks that are written and read in a pass, at most.
@@ -42,7 +43,7 @@ impl<'a> RunFiles<'a> {
         let depth = self.settings.files.depth;
         let config = FileConfig { name: "haul".to_owned(), depth, posted_max: cell.in_flight, io_uring: true };
         // Every transfer is waited for.
-        let mover = FileMover::start(config, Box::new(drop))?;
+        let mover = FileMover::start(config, &Failure::new(), Box::new(drop))?;
         let memory = mover.register(own.memory());
         let spec =
             FileSpec { paths: self.paths.clone(), bytes: self.settings.pool_bytes as u64, stripe_bytes: STRIPE_BYTES };

@@ -6,7 +6,7 @@ use crate::own::{Own, Storage};
 use crate::settings::{Cell, Over, Store};
 use std::time::Duration;
 use transport::{
-    Direction, ObjectConfig, ObjectMover, ObjectOutcome, ObjectPiece, ObjectTransfer, ObjectWork, RegionId,
+    Direction, Failure, ObjectConfig, ObjectMover, ObjectOutcome, ObjectPiece, ObjectTransfer, ObjectWork, RegionId,
     TransferState,
 };
 
@@ -42,7 +42,7 @@ impl Objects {
             give_up: GIVE_UP,
         };
         // Every transfer is waited for.
-        let mover = ObjectMover::start(config, Box::new(drop))?;
+        let mover = ObjectMover::start(config, &Failure::new(), Box::new(drop))?;
         let memory = mover.register(own.memory());
         Ok(Self { mover, memory, in_flight: cell.in_flight, bytes: cell.bytes })
     }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::{Duration, Instant};
 use transport::{
-    Direction, FILE_ALIGN, FileBatch, FileConfig, FileCopy, FileEnd, FileId, FileMover, FileSpec, Memory,
+    Direction, FILE_ALIGN, Failure, FileBatch, FileConfig, FileCopy, FileEnd, FileId, FileMover, FileSpec, Memory,
     PrivateMemory, RegionId, SealedMemory,
 };
 
@@ -85,7 +85,8 @@ impl RawReads {
         let bytes: usize = records.iter().map(|&(len, count)| room(len) * count as usize).sum();
         let (sender, ends) = sync_channel(1);
         let config = FileConfig { name: "plumb".to_owned(), depth, posted_max: 1, io_uring: true };
-        let mover = FileMover::start(config, Box::new(move |end| drop(sender.try_send(end)))).map_err(system)?;
+        let mover = FileMover::start(config, &Failure::new(), Box::new(move |end| drop(sender.try_send(end))))
+            .map_err(system)?;
         let memory = Arc::new(PrivateMemory::new(bytes).map_err(system)?);
         // SAFETY: the memory is that long, and nobody else has it. What is written is not what was there before.
         unsafe { std::ptr::write_bytes(memory.as_ptr(), 0x5A, bytes) };

@@ -17,6 +17,8 @@ pub(crate) struct Knobs {
     pub(crate) layer_us: AtomicU64,
     /// The step that fails in its second layer; 0: none.
     pub(crate) failing_step: AtomicU64,
+    /// The next step panics.
+    pub(crate) panics: AtomicBool,
     /// The last span of the next step that has several fails alone.
     pub(crate) one_fails: AtomicBool,
     /// The last span of the next step that has several is refused.
@@ -89,6 +91,7 @@ pub(crate) fn device(layout: KvLayout, limits: DeviceLimits, knobs: Arc<Knobs>) 
     let course = move |plan: &StepPlan| {
         knobs.rows.fetch_add(plan.rows() as u64, Ordering::Relaxed);
         knobs.spans_seen.fetch_max(plan.spans.len() as u64, Ordering::Relaxed);
+        assert!(!knobs.panics.load(Ordering::Relaxed), "planted");
         let layer = Duration::from_micros(knobs.layer_us.load(Ordering::Relaxed));
         let fails = knobs.failing_step.load(Ordering::Relaxed) == plan.step.0;
         // K and V of a layer are written at its end, so that the next one takes as long as its reads may.

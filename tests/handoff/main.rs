@@ -3,6 +3,7 @@
 
 mod commands;
 mod device;
+mod faults;
 mod loads;
 mod migration;
 mod peer;

@@ -212,6 +212,22 @@ impl Cluster {
         self.reports.remove(&id);
     }
 
+    /// Whether a worker has ended by itself.
+    pub fn has_ended(&self, id: WorkerId) -> bool {
+        self.workers[&id].0.has_ended()
+    }
+
+    /// Whether nobody listens to a worker's session any more.
+    pub fn is_deaf(&self, id: WorkerId) -> bool {
+        let send = Box::new(Err);
+        self.workers[&id].0.input().open_session(send).is_none()
+    }
+
+    /// What ends a worker.
+    pub fn failure(&self, id: WorkerId) -> transport::Failure {
+        self.workers[&id].0.input().failure().clone()
+    }
+
     /// Ends the session with a worker, and begins another.
     pub fn lose_session(&mut self, id: WorkerId) {
         self.reports.remove(&id);

@@ -79,24 +79,35 @@ impl Agent {
         let parts = StationParts { config, address, hub: hub.clone(), progress, control, streams, verbs, sink };
         let station = Arc::new(Station::new(parts));
         let mut agent = Self { station: station.clone(), threads: Vec::new() };
-        agent.spawn("control", move |station| crate::control::run(&station, listeners))?;
+        agent.spawn("control", move |station| crate::control::run(station, listeners))?;
         for at in 0..agent.station.movers.all().len() {
-            agent.spawn(&format!("mover-{at}"), move |station| station.movers.all()[at].run(&station))?;
+            agent.spawn(&format!("mover-{at}"), move |station| station.movers.all()[at].run(station))?;
         }
         if agent.station.streams.is_some() {
-            agent.spawn("tcp", |station| crate::lane_tcp::run(&station))?;
+            agent.spawn("tcp", crate::lane_tcp::run)?;
         }
         if agent.station.verbs.is_ok() {
-            agent.spawn("rdma", |station| crate::lane_rdma::run(&station))?;
+            agent.spawn("rdma", |station| crate::lane_rdma::run(station))?;
         }
+        let failing = Arc::downgrade(&station);
+        station.config.failure.on_report(move |_| {
+            if let Some(station) = failing.upgrade() {
+                station.leave();
+                station.close_lanes();
+                station.control.close();
+            }
+        });
         hub.enter(station);
         Ok(agent)
     }
 
-    fn spawn(&mut self, what: &str, body: impl FnOnce(Arc<Station>) + Send + 'static) -> io::Result<()> {
+    fn spawn(
+        &mut self,
+        what: &str,
+        body: impl FnOnce(&Arc<Station>) -> io::Result<()> + Send + 'static,
+    ) -> io::Result<()> {
         let station = self.station.clone();
-        let name = format!("{}-{what}", station.config.name);
-        self.threads.push(std::thread::Builder::new().name(name).spawn(move || body(station))?);
+        self.threads.push(self.station.spawn(what, move || body(&station))?);
         Ok(())
     }
 
@@ -412,21 +423,14 @@ impl Drop for Agent {
         for neighbour in station.hub.leave(station) {
             neighbour.neighbour_left(station);
         }
-        station.movers.close();
-        if let Some(streams) = &station.streams {
-            streams.desk().close();
-        }
-        if let Ok(verbs) = &station.verbs {
-            verbs.desk().close();
-        }
+        station.close_lanes();
         // Transfers end as cancelled before the links that they go over are cut: the control thread is the last.
         while let Some(thread) = self.threads.pop() {
             if self.threads.is_empty() {
                 station.control.close();
             }
-            if thread.join().is_err() {
-                tracing::error!(agent = station.config.name, "a thread of the transport panicked");
-            }
+            // What went wrong there was reported.
+            let _ = thread.join();
         }
         station.peers.clear();
     }

@@ -1,5 +1,7 @@
 //! A thread that is waited for at its end, but not for ever: a device that hangs must not keep who ends.
 
+use crate::failure::Failure;
+use std::convert::Infallible;
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -12,14 +14,9 @@ pub struct BoundedThread {
     over: Arc<Over>,
 }
 
-/// Why a thread was not joined.
+/// A thread that has not ended in time. It goes on by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unjoined {
-    /// It panicked.
-    Panicked,
-    /// It has not ended. It goes on by itself.
-    Late,
-}
+pub struct Late;
 
 #[derive(Debug, Default)]
 struct Over {
@@ -38,27 +35,30 @@ impl Drop for Tells {
 }
 
 impl BoundedThread {
-    /// Starts it. Errors: of the system.
-    pub fn spawn(name: String, body: impl FnOnce() + Send + 'static) -> io::Result<Self> {
+    /// Starts it. A panic in it is reported. Errors: of the system.
+    pub fn spawn(name: String, failure: &Failure, body: impl FnOnce() + Send + 'static) -> io::Result<Self> {
         let over = Arc::<Over>::default();
         let tells = Tells(over.clone());
         let body = move || {
             let _tells = tells;
             body();
+            Ok::<_, Infallible>(())
         };
-        let thread = std::thread::Builder::new().name(name).spawn(body)?;
+        let thread = failure.spawn(name, body)?;
         Ok(Self { thread, over })
     }
 
-    /// Waits for its end, for `at_most`. Errors: it panicked, or goes on.
-    pub fn join(self, at_most: Duration) -> Result<(), Unjoined> {
+    /// Waits for its end, for `at_most`. Errors: it goes on.
+    pub fn join(self, at_most: Duration) -> Result<(), Late> {
         let is_over = self.over.is.lock().unwrap_or_else(PoisonError::into_inner);
         let waited = self.over.told.wait_timeout_while(is_over, at_most, |is_over| !*is_over);
         let is_over = *waited.unwrap_or_else(PoisonError::into_inner).0;
         if !is_over {
-            return Err(Unjoined::Late);
+            return Err(Late);
         }
-        self.thread.join().map_err(|_| Unjoined::Panicked)
+        // A panic of it was reported.
+        let _ = self.thread.join();
+        Ok(())
     }
 }
 
@@ -68,21 +68,28 @@ mod tests {
     use std::sync::mpsc::channel;
 
     fn spawn(body: impl FnOnce() + Send + 'static) -> BoundedThread {
-        BoundedThread::spawn("test".to_owned(), body).expect("it starts")
+        BoundedThread::spawn("test".to_owned(), &Failure::new(), body).expect("it starts")
+    }
+
+    #[test]
+    fn a_panic_is_over_and_reported() {
+        let failure = Failure::new();
+        let thread = BoundedThread::spawn("test".to_owned(), &failure, || panic!("as it should")).expect("it starts");
+        assert_eq!(thread.join(Duration::from_secs(60)), Ok(()));
+        assert_eq!(failure.get().map(|fault| fault.thread.as_str()), Some("test"));
     }
 
     #[test]
     fn a_thread_that_hangs_is_not_waited_for_for_ever() {
         const LONG: Duration = Duration::from_secs(60);
         assert_eq!(spawn(|| {}).join(LONG), Ok(()));
-        assert_eq!(spawn(|| panic!("as it should")).join(LONG), Err(Unjoined::Panicked));
         let (goes_on, hangs) = channel::<()>();
         let (says, ended) = channel();
         let thread = spawn(move || {
             let _ = hangs.recv();
             says.send(()).expect("somebody listens");
         });
-        assert_eq!(thread.join(Duration::from_millis(1)), Err(Unjoined::Late));
+        assert_eq!(thread.join(Duration::from_millis(1)), Err(Late));
         // It goes on when what it waits for comes.
         drop(goes_on);
         ended.recv().expect("it ends");

@@ -1,5 +1,6 @@
 //! Settings of an agent.
 
+use crate::failure::Failure;
 use crate::lane::Lane;
 use crate::tls::Tls;
 use domain::{Incarnation, Secrets, WorkerId};
@@ -42,6 +43,9 @@ pub struct AgentConfig {
     /// Of the layout that its regions have: the same number where the same offsets mean the same. Peers of another are
     /// refused.
     pub fingerprint: u64,
+    /// Where its threads report what they cannot handle. Once anything is reported there, by whomever, the agent ends all that is open and
+    /// refuses what comes.
+    pub failure: Failure,
 }
 
 impl AgentConfig {
@@ -63,6 +67,7 @@ impl AgentConfig {
             rdma: RdmaConfig::default(),
             survey_every: SURVEY_EVERY,
             fingerprint: 0,
+            failure: Failure::new(),
         }
     }
 }

@@ -11,6 +11,7 @@ use crate::wake::{Doorbell, Wake};
 use domain::{Incarnation, WorkerId};
 use std::collections::VecDeque;
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -19,6 +20,8 @@ use std::time::{Duration, Instant};
 pub(crate) struct Desk<O, S> {
     bell: Arc<Doorbell>,
     orders: Mutex<Orders<O, S>>,
+    /// The thread takes no orders any more that are laid from now on. Changed and looked at with the lock on them.
+    closed: AtomicBool,
 }
 
 /// What a lane's thread is to do.
@@ -73,7 +76,8 @@ pub(crate) fn now() -> Instant {
 
 impl<O, S> Desk<O, S> {
     pub(crate) fn new(posted_max: usize) -> io::Result<Self> {
-        Ok(Self { bell: Arc::new(Doorbell::new()?), orders: Mutex::new(Orders::new(posted_max)) })
+        let orders = Mutex::new(Orders::new(posted_max));
+        Ok(Self { bell: Arc::new(Doorbell::new()?), orders, closed: AtomicBool::new(false) })
     }
 
     /// What wakes the thread.
@@ -85,9 +89,13 @@ impl<O, S> Desk<O, S> {
         self.orders.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lays an order and wakes the thread.
+    /// Lays an order and wakes the thread, unless that takes none any more.
     fn order(&self, order: impl FnOnce(&mut Orders<O, S>)) {
-        order(&mut self.orders());
+        let mut orders = self.orders();
+        if !self.closed.load(Ordering::Relaxed) {
+            order(&mut orders);
+        }
+        drop(orders);
         self.bell.wake();
     }
 
@@ -96,9 +104,15 @@ impl<O, S> Desk<O, S> {
         std::mem::swap(carried_out, &mut *self.orders());
     }
 
-    /// Lays a transfer. `begin` may begin it at once, and says whether the thread is to be woken for it.
-    pub(crate) fn post(&self, id: TransferId, transfer: Transfer, begin: impl FnOnce(&Link, &mut Work) -> bool) {
-        self.lay(Caller::Owner(id), transfer, begin);
+    /// Lays a transfer. `begin` may begin it at once, and says whether the thread is to be woken for it. Gives it back if the thread
+    /// takes none any more.
+    pub(crate) fn post(
+        &self,
+        id: TransferId,
+        transfer: Transfer,
+        begin: impl FnOnce(&Link, &mut Work) -> bool,
+    ) -> Option<Transfer> {
+        self.lay(Caller::Owner(id), transfer, begin)
     }
 
     /// Reads and waits for the end, for `at_most`; `begin` as for [`Desk::post`]. Errors: why not, in words.
@@ -109,23 +123,33 @@ impl<O, S> Desk<O, S> {
         begin: impl FnOnce(&Link, &mut Work) -> bool,
     ) -> Result<TransferReport, String> {
         let (waiting, answer) = sync_channel(1);
-        self.lay(Caller::Waiting(waiting), transfer, begin);
+        if self.lay(Caller::Waiting(waiting), transfer, begin).is_some() {
+            return Err("the lane has ended".to_owned());
+        }
         let answer = answer.recv_timeout(at_most).map_err(|_| format!("a read takes longer than {at_most:?}"))?;
         answer.map_err(|error| error.to_string())
     }
 
-    fn lay(&self, caller: Caller, transfer: Transfer, begin: impl FnOnce(&Link, &mut Work) -> bool) {
-        let bytes = transfer.bytes();
-        let Transfer { link, mut work, .. } = transfer;
-        let open = |link| Open { caller, link, bytes, at: now(), begun: None, wire: Duration::ZERO, wire_bytes: 0 };
+    fn lay(
+        &self,
+        caller: Caller,
+        transfer: Transfer,
+        begin: impl FnOnce(&Link, &mut Work) -> bool,
+    ) -> Option<Transfer> {
         // The thread looks among the orders for what is answered, so it must not look before this one is there.
         let mut orders = self.orders();
+        if self.closed.load(Ordering::Relaxed) {
+            return Some(transfer);
+        }
+        let Transfer { link, mut work, bytes } = transfer;
+        let open = |link| Open { caller, link, bytes, at: now(), begun: None, wire: Duration::ZERO, wire_bytes: 0 };
         let wakes = begin(&link, &mut work);
         orders.posted.push_back(Posted { open: open(link), work });
         drop(orders);
         if wakes {
             self.bell.wake();
         }
+        None
     }
 
     pub(crate) fn cancel(&self, id: TransferId) {
@@ -152,9 +176,13 @@ impl<O, S> Desk<O, S> {
         self.order(|orders| orders.links_changed = true);
     }
 
-    /// Has the thread end.
+    /// Has the thread end, with what was laid until now. It takes no more.
     pub(crate) fn close(&self) {
-        self.order(|orders| orders.closed = true);
+        let mut orders = self.orders();
+        orders.closed = true;
+        self.closed.store(true, Ordering::Relaxed);
+        drop(orders);
+        self.bell.wake();
     }
 }
 
@@ -199,7 +227,7 @@ impl Open {
 
     /// Takes it to its one end; its plan goes back to where it was prepared. `rails`: what its bytes came over side by side.
     pub(crate) fn end<P: Again>(self, station: &Station, plan: Lent<P>, rails: u16, result: Result<(), TransferError>) {
-        let result = result.map(|()| self.report(rails));
+        let result = result.map(|()| self.report(rails)).map_err(|error| station.outcome(error));
         plan.end(result);
         match self.caller {
             Caller::Owner(id) => {

@@ -76,6 +76,9 @@ pub enum TransferError {
     /// Its owner deregistered the region that it reads.
     #[error("the owner of the source has withdrawn the region")]
     Withdrawn,
+    /// A thread of the agent, or of the worker whose agent it is, failed ([`crate::Failure`]), and nothing is read any more.
+    #[error("the worker has failed, as its log says")]
+    Failed,
     /// Bytes that arrived did not match their checksum.
     #[error("the bytes do not match their checksum")]
     Corrupted,

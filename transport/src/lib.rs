@@ -18,6 +18,7 @@ mod crowd;
 mod desk;
 mod encoding;
 mod event;
+mod failure;
 mod files;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
@@ -38,7 +39,6 @@ mod mover;
 mod objects;
 mod own;
 mod pace;
-mod panics;
 mod peers;
 mod planted;
 mod prepared;
@@ -60,13 +60,14 @@ mod wake;
 mod watch;
 
 pub use agent::Agent;
-pub use bounded_thread::{BoundedThread, Unjoined};
+pub use bounded_thread::{BoundedThread, Late};
 pub use checksum::checksum;
 pub use config::{AgentConfig, ListenConfig, RdmaConfig, TcpConfig};
 pub use copy::copy_racing_cached;
 pub use counts::{AgentCounts, RailCounts, Reads, Refusal};
 pub use encoding::{decode_record, decode_summed, encode_record, encode_summed};
 pub use event::{AgentEvent, Completion, TransferError, TransferId, TransferReport};
+pub use failure::{Failure, Fault};
 pub use files::{
     Direction, FILE_ALIGN, FileBatch, FileConfig, FileCopy, FileEnd, FileError, FileId, FileMover, FilePrepareError,
     FileReport, FileSpec, FileStatus, FileTransfer, FileWay,

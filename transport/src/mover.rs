@@ -12,6 +12,7 @@ use crate::timeline::{Moment, note};
 use crate::transfer::{Batch, Transfer, Work};
 use crate::wake::{SHARED_FUTEXES_MAX, SharedFutex, Signal, Wake};
 use std::collections::VecDeque;
+use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -35,6 +36,8 @@ pub(crate) struct Movers(Vec<Mover>);
 /// One of them.
 pub(crate) struct Mover {
     state: Mutex<State>,
+    /// What its thread works on; nobody else looks while that runs.
+    active: Mutex<VecDeque<Posted>>,
     /// Bytes of the transfers that it has.
     load: AtomicU64,
     signal: Arc<Signal>,
@@ -106,7 +109,7 @@ pub(crate) fn copy_at_once(id: TransferId, transfer: &Transfer) -> Option<Transf
 fn copy(batch: &Batch, piece: usize, offset: usize, len: usize) {
     let piece = &batch.pieces[piece];
     debug_assert!(offset + len <= piece.len);
-    // SAFETY: `Transfer::new` checked the piece against both regions, which the batch holds mapped; the destination is
+    // SAFETY: `Prepared::check` checked the piece against both regions, which the batch holds mapped; the destination is
     // the caller's own and lent to this transfer until it ends.
     unsafe {
         let from = batch.source.as_ptr().add(piece.from as usize + offset);
@@ -189,10 +192,10 @@ impl Movers {
         self.0.iter().for_each(Mover::wake);
     }
 
-    /// Gives a transfer to the one that has the fewest bytes to copy.
-    pub(crate) fn post(&self, id: TransferId, transfer: Transfer) {
+    /// Gives a transfer to the one that has the fewest bytes to copy. Gives it back if that takes none any more.
+    pub(crate) fn post(&self, id: TransferId, transfer: Transfer) -> Option<Transfer> {
         let idlest = self.0.iter().min_by_key(|mover| mover.load.load(Ordering::Relaxed));
-        idlest.expect("there is one at least").post(id, transfer);
+        idlest.expect("there is one at least").post(id, transfer)
     }
 
     /// Whoever has it ends it.
@@ -212,7 +215,8 @@ impl Mover {
             cancelled: Vec::with_capacity(posted_max),
             closed: false,
         };
-        Self { state: Mutex::new(state), load: AtomicU64::new(0), signal: Arc::default() }
+        let active = Mutex::new(VecDeque::with_capacity(posted_max));
+        Self { state: Mutex::new(state), active, load: AtomicU64::new(0), signal: Arc::default() }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -223,11 +227,17 @@ impl Mover {
         self.signal.wake();
     }
 
-    fn post(&self, id: TransferId, transfer: Transfer) {
+    fn post(&self, id: TransferId, transfer: Transfer) -> Option<Transfer> {
+        let mut state = self.lock();
+        if state.closed {
+            return Some(transfer);
+        }
         self.load.fetch_add(transfer.bytes(), Ordering::Relaxed);
         let next = Cursor::default();
-        self.lock().posted.push_back(Posted { id, transfer, next, at: now(), begun: None, wire: Duration::ZERO });
+        state.posted.push_back(Posted { id, transfer, next, at: now(), begun: None, wire: Duration::ZERO });
+        drop(state);
         self.wake();
+        None
     }
 
     fn cancel(&self, id: TransferId) {
@@ -242,11 +252,26 @@ impl Mover {
         self.wake();
     }
 
-    /// The thread's body. Returns after `close`, with every open transfer ended as cancelled.
-    pub(crate) fn run(&self, station: &Station) {
+    /// The thread's body. Returns after `close`, with every open transfer ended as cancelled, or after a panic, with every one failed.
+    pub(crate) fn run(&self, station: &Station) -> io::Result<()> {
+        let mut active = self.active.lock().unwrap_or_else(PoisonError::into_inner);
+        station.watch(|| {
+            self.carry_on(station, &mut active);
+            Ok(())
+        });
+        active.append(&mut self.lock().posted);
+        station.finish(|| {
+            while let Some(posted) = active.pop_front() {
+                self.end(station, posted, Err(TransferError::Cancelled));
+            }
+        });
+        Ok(())
+    }
+
+    /// Copies until `close`.
+    fn carry_on(&self, station: &Station, active: &mut VecDeque<Posted>) {
         let wake: Arc<dyn Wake> = self.signal.clone();
         let posted_max = station.config.posted_max;
-        let mut active: VecDeque<Posted> = VecDeque::with_capacity(posted_max);
         let mut cancelled: Vec<TransferId> = Vec::with_capacity(posted_max);
         let mut futexes: Vec<SharedFutex> = Vec::with_capacity(SHARED_FUTEXES_MAX);
         loop {
@@ -257,7 +282,6 @@ impl Mover {
             let closed = state.closed;
             drop(state);
             if closed {
-                active.drain(..).for_each(|posted| self.end(station, posted, Err(TransferError::Cancelled)));
                 return;
             }
             for id in cancelled.drain(..) {
@@ -266,7 +290,7 @@ impl Mover {
                     self.end(station, posted, Err(TransferError::Cancelled));
                 }
             }
-            if self.round(station, &mut active) {
+            if self.round(station, active) {
                 continue;
             }
             futexes.clear();
@@ -281,20 +305,19 @@ impl Mover {
     fn round(&self, station: &Station, active: &mut VecDeque<Posted>) -> bool {
         let mut moved = false;
         for _ in 0..active.len() {
-            let Some(mut posted) = active.pop_front() else { break };
-            if posted.transfer.link.is_gone() {
-                self.end(station, posted, Err(TransferError::PeerGone));
-                moved = true;
-                continue;
-            }
-            moved |= posted.advance();
-            if posted.gate().is_none() {
+            // It stays there while it is worked on: a panic leaves it to be ended.
+            let Some(posted) = active.front_mut() else { break };
+            let gone = posted.transfer.link.is_gone();
+            moved |= gone || posted.advance();
+            if !gone && posted.gate().is_some() {
+                active.rotate_left(1);
+            } else if let Some(posted) = active.pop_front() {
                 moved = true;
                 let report = posted.report();
-                station.read(&posted.transfer.link, &report);
-                self.end(station, posted, Ok(report));
-            } else {
-                active.push_back(posted);
+                if !gone {
+                    station.read(&posted.transfer.link, &report);
+                }
+                self.end(station, posted, if gone { Err(TransferError::PeerGone) } else { Ok(report) });
             }
         }
         moved
@@ -302,7 +325,7 @@ impl Mover {
 
     fn end(&self, station: &Station, posted: Posted, result: Result<TransferReport, TransferError>) {
         self.load.fetch_sub(posted.transfer.bytes(), Ordering::Relaxed);
-        let id = posted.id;
+        let (id, result) = (posted.id, result.map_err(|error| station.outcome(error)));
         posted.transfer.end(result);
         station.end_with(id, result);
     }

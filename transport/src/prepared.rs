@@ -226,8 +226,8 @@ impl<P: Again> Lent<P> {
 
 impl<P: Again> Drop for Lent<P> {
     fn drop(&mut self) {
-        // Of a transfer that was not begun.
-        self.give_back(Err(TransferError::Cancelled));
+        // By a panic of whoever had it: everybody else takes it to its end.
+        self.give_back(Err(TransferError::Failed));
     }
 }
 

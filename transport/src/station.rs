@@ -19,8 +19,10 @@ use crate::watch::Watched;
 use domain::session::PeerAddress;
 use domain::{Encoding, KvPart};
 use std::collections::{BTreeSet, VecDeque};
+use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
 
 /// Who has a transfer, in the lowest bits of its id.
 const HOLDER_BITS: u32 = 2;
@@ -202,6 +204,9 @@ impl Station {
     // -- transfers
 
     pub(crate) fn post(&self, prepared: &Prepared) -> Result<TransferId, PostError> {
+        if self.has_failed() {
+            return Err(PostError::Failed);
+        }
         let posted_max = self.config.posted_max;
         let room = |open| (open < posted_max).then_some(open + 1);
         if self.open.fetch_update(Ordering::AcqRel, Ordering::Acquire, room).is_err() {
@@ -218,21 +223,24 @@ impl Station {
             Work::Stream(_) => id | STREAMS,
             Work::Reads(_) => id | VERBS,
         });
-        match (&transfer.work, &self.streams, &self.verbs) {
+        let refused = match (&transfer.work, &self.streams, &self.verbs) {
             (Work::Copies(_), ..) => match copy_at_once(id, &transfer) {
                 Some(report) => {
                     self.read(&transfer.link, &report);
                     transfer.end(Ok(report));
                     self.end_with(id, Ok(report));
+                    None
                 }
                 None => self.movers.post(id, transfer),
             },
             (Work::Stream(_), Some(streams), _) => streams.desk().post(id, transfer, lane_tcp::begin),
             (Work::Reads(_), _, Ok(verbs)) => verbs.desk().post(id, transfer, |_, _| true),
-            (Work::Stream(_), None, _) | (Work::Reads(_), _, Err(_)) => {
-                transfer.end(Err(TransferError::PeerGone));
-                self.end_with(id, Err(TransferError::PeerGone));
-            }
+            (Work::Stream(_), None, _) | (Work::Reads(_), _, Err(_)) => Some(transfer),
+        };
+        if let Some(refused) = refused {
+            let result = Err(self.outcome(TransferError::PeerGone));
+            refused.end(result);
+            self.end_with(id, result);
         }
         Ok(id)
     }
@@ -283,6 +291,53 @@ impl Station {
         let (worker, peer, lane) = (&self.config.name, &link.name, link.lane());
         Counts::add(&self.counts.rails_returned);
         tracing::info!(worker, peer, %lane, rail, "a rail is used again");
+    }
+
+    // -- threads, and what they cannot handle
+
+    /// Starts a thread of the agent, which fails with it. Errors: of the system.
+    pub(crate) fn spawn(
+        &self,
+        what: &str,
+        body: impl FnOnce() -> io::Result<()> + Send + 'static,
+    ) -> io::Result<JoinHandle<()>> {
+        self.config.failure.spawn(format!("{}-{what}", self.config.name), body)
+    }
+
+    /// Runs a part of a thread, and reports a panic or an error in it. Whether there was neither.
+    pub(crate) fn watch(&self, body: impl FnOnce() -> io::Result<()>) -> bool {
+        let thread = std::thread::current();
+        self.config.failure.watch(thread.name().unwrap_or("unnamed"), body)
+    }
+
+    /// Runs the last part of a thread, which ends one after the other of what is open, as often as it panics: each time less is open.
+    pub(crate) fn finish(&self, mut end: impl FnMut()) {
+        let mut ended = || {
+            end();
+            Ok(())
+        };
+        while !self.watch(&mut ended) {}
+    }
+
+    /// Whether a thread failed, of the agent or of the worker whose agent it is.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.config.failure.get().is_some()
+    }
+
+    /// How a transfer ends that did not bring its bytes for this reason: what the end of a failed agent takes along, it failed for.
+    pub(crate) fn outcome(&self, error: TransferError) -> TransferError {
+        if self.has_failed() { TransferError::Failed } else { error }
+    }
+
+    /// Has the lanes end all that is open, take nothing more, and end their threads.
+    pub(crate) fn close_lanes(&self) {
+        self.movers.close();
+        if let Some(streams) = &self.streams {
+            streams.desk().close();
+        }
+        if let Ok(verbs) = &self.verbs {
+            verbs.desk().close();
+        }
     }
 
     // -- the end of links and of the station

@@ -352,9 +352,9 @@ pub enum PostError {
     /// It was posted before and has not ended.
     #[error("the transfer is under way already; wait for its end")]
     UnderWay,
-    /// The agent was shut down.
-    #[error("the agent is shut down")]
-    Closed,
+    /// A thread of the agent, or of the worker whose agent it is, failed ([`crate::Failure`]).
+    #[error("the worker has failed, as its log says")]
+    Failed,
     /// Another mover prepared it.
     #[error("another mover prepared the transfer")]
     Foreign,

@@ -8,8 +8,9 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Duration;
 use transport::{
-    Agent, AgentConfig, AgentEvent, Copies, Copy, Direction, FILE_ALIGN, FileBatch, FileConfig, FileCopy, FileMover,
-    FileSpec, FileTransfer, Hub, Lane, ListenConfig, Prepared, ReadBatch, RegionId, SealedMemory, TransferState,
+    Agent, AgentConfig, AgentEvent, Copies, Copy, Direction, FILE_ALIGN, Failure, FileBatch, FileConfig, FileCopy,
+    FileMover, FileSpec, FileTransfer, Hub, Lane, ListenConfig, Prepared, ReadBatch, RegionId, SealedMemory,
+    TransferState,
 };
 
 thread_local! {
@@ -64,7 +65,7 @@ fn posting_files_allocates_nothing() {
     const COUNT_MAX: usize = LEN / FILE_ALIGN as usize;
     for io_uring in [true, false] {
         let config = FileConfig { name: "test".to_owned(), depth: 4, posted_max: POSTED_MAX, io_uring };
-        let mover = FileMover::start(config, Box::new(|_| {})).expect("it starts");
+        let mover = FileMover::start(config, &Failure::new(), Box::new(|_| {})).expect("it starts");
         let memory = mover.register(Arc::new(SealedMemory::new("test", LEN).expect("memory can be had")));
         let folder = tempfile::tempdir().expect("a folder");
         let spec = FileSpec { paths: vec![folder.path().join("a")], bytes: LEN as u64, stripe_bytes: FILE_ALIGN };

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::mpsc::{TryRecvError, sync_channel};
 use std::time::Duration;
 use transport::{
-    Direction, FileBatch, FileConfig, FileCopy, FileError, FileMover, FileSpec, FileWay, PostError, SealedMemory,
-    TransferId, TransferState,
+    Direction, Failure, FileBatch, FileConfig, FileCopy, FileError, FileMover, FileSpec, FileWay, PostError,
+    SealedMemory, TransferId, TransferState,
 };
 
 /// Nothing takes nearly as long.
@@ -29,8 +29,8 @@ fn ring() -> RawFd {
 fn a_mover_of_which_the_system_takes_nothing_more_says_so() {
     let (sender, ends) = sync_channel(8);
     let config = FileConfig { name: "test".to_owned(), depth: 4, posted_max: 4, io_uring: true };
-    let mover =
-        FileMover::start(config, Box::new(move |end| sender.try_send(end).expect("few end"))).expect("it starts");
+    let mover = FileMover::start(config, &Failure::new(), Box::new(move |end| sender.try_send(end).expect("few end")))
+        .expect("it starts");
     if mover.status().way != FileWay::IoUring {
         println!("SKIPPED: this host allows no io_uring: {}", mover.status());
         return;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Duration;
 use transport::{
-    Direction, FILE_ALIGN, FileBatch, FileConfig, FileCopy, FileEnd, FileError, FileId, FileMover, FileSpec,
+    Direction, FILE_ALIGN, Failure, FileBatch, FileConfig, FileCopy, FileEnd, FileError, FileId, FileMover, FileSpec,
     FileTransfer, Memory, PostError, RegionId, SealedMemory, TransferId, TransferState,
 };
 
@@ -90,7 +90,7 @@ impl World {
         // Fewer operations at once than transfers have, so that they are cancelled half done.
         let config = FileConfig { name: "test".to_owned(), depth: 2, posted_max: POSTED_MAX, io_uring };
         let sink = Box::new(move |end| sender.try_send(end).expect("few end"));
-        let mover = Some(FileMover::start(config, sink).expect("it starts"));
+        let mover = Some(FileMover::start(config, &Failure::new(), sink).expect("it starts"));
         let folder = tempfile::tempdir().expect("a folder");
         let (memories, files, held) = (Vec::new(), Vec::new(), HashMap::new());
         let mut world =

@@ -8,8 +8,9 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Duration;
 use transport::{
-    DeviceMemory, Direction, FILE_ALIGN, FileBatch, FileConfig, FileCopy, FileEnd, FileError, FileId, FileMover,
-    FilePrepareError, FileSpec, FileWay, Memory, PostError, RegionId, SealedMemory, TransferId, TransferState,
+    DeviceMemory, Direction, FILE_ALIGN, Failure, FileBatch, FileConfig, FileCopy, FileEnd, FileError, FileId,
+    FileMover, FilePrepareError, FileSpec, FileWay, Memory, PostError, RegionId, SealedMemory, TransferId,
+    TransferState,
 };
 
 /// Nothing takes nearly as long.
@@ -37,7 +38,8 @@ impl Bench {
         let (sender, ends) = sync_channel(64);
         let config = FileConfig { name: "test".to_owned(), depth, posted_max: POSTED_MAX, io_uring };
         let mover =
-            FileMover::start(config, Box::new(move |end| sender.try_send(end).expect("few end"))).expect("it starts");
+            FileMover::start(config, &Failure::new(), Box::new(move |end| sender.try_send(end).expect("few end")))
+                .expect("it starts");
         let folder = tempfile::tempdir().expect("a folder");
         let paths: Vec<_> = (0..files).map(|n| folder.path().join(format!("slab-{n}"))).collect();
         let memory = Arc::new(SealedMemory::new("test", (units * UNIT) as usize).expect("memory"));
@@ -117,7 +119,7 @@ fn both(test: impl Fn(bool)) {
 /// A mover that tells `sink` and has one operation under way, with memory and a file of its own; and what prepares for it.
 fn one_by_one(io_uring: bool, posted_max: usize, sink: impl Fn(FileEnd) + Send + Sync + 'static) -> (FileMover, Bench) {
     let config = FileConfig { name: "test".to_owned(), depth: 1, posted_max, io_uring };
-    let mover = FileMover::start(config, Box::new(sink)).expect("it starts");
+    let mover = FileMover::start(config, &Failure::new(), Box::new(sink)).expect("it starts");
     let bench = Bench::new(io_uring, 1, 1, 8);
     mover.register(bench.memory.clone());
     let paths = vec![bench.paths[0].with_extension("other")];

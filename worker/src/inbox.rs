@@ -8,7 +8,7 @@ use crate::tiers::TierEnd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use transport::AgentEvent;
+use transport::{AgentEvent, Failure};
 
 /// Something that happened outside the worker's thread.
 pub enum Inbound {
@@ -58,6 +58,7 @@ pub struct Inbox {
 pub struct WorkerInput {
     sender: SyncSender<Inbound>,
     sessions: Arc<AtomicU64>,
+    failure: Failure,
 }
 
 /// The router's end of its session with a worker. Dropping it ends the session: the worker gives up all that it does for
@@ -71,7 +72,7 @@ pub struct SessionInput {
 /// An inbox that holds a bounded number of events.
 pub fn inbox() -> Inbox {
     let (sender, receiver) = sync_channel(INBOX_EVENTS_MAX);
-    Inbox { receiver, input: WorkerInput { sender, sessions: Arc::default() } }
+    Inbox { receiver, input: WorkerInput { sender, sessions: Arc::default(), failure: Failure::new() } }
 }
 
 impl Inbox {
@@ -82,6 +83,11 @@ impl Inbox {
 }
 
 impl WorkerInput {
+    /// Where the worker's threads report what they cannot handle; it ends then.
+    pub fn failure(&self) -> &Failure {
+        &self.failure
+    }
+
     /// Begins a session with a router. `send` takes what is said to it, and is dropped when the worker ends the session.
     /// `None`: the worker has ended, or its inbox is full.
     pub fn open_session(&self, send: SessionSend) -> Option<SessionInput> {
@@ -113,6 +119,12 @@ impl WorkerInput {
     pub fn step_ended(&self) {
         // An error says that the worker has ended and needs no waking.
         let _ = self.sender.send(Inbound::StepEnded);
+    }
+
+    /// Wakes the worker, to look why it has failed.
+    pub(crate) fn wake(&self) {
+        // One that has no room is awake.
+        let _ = self.sender.try_send(Inbound::StepEnded);
     }
 
     /// Asks the worker to take nothing new.

@@ -39,7 +39,6 @@ pub struct Machine<R> {
     step: StepId,
     /// What the step in flight computes.
     work: Option<Vec<Work>>,
-    device_lost: bool,
     device: Box<dyn Device>,
 }
 
@@ -61,7 +60,6 @@ impl<R: Role> Machine<R> {
             disturbed: false,
             step: StepId(0),
             work: None,
-            device_lost: false,
             device,
         })
     }
@@ -103,9 +101,9 @@ impl<R: Role> Machine<R> {
         }
     }
 
-    /// Whether the device takes no more steps: whoever went on would fail all that comes, and look idle to routers.
-    pub fn has_lost_its_device(&self) -> bool {
-        self.device_lost
+    /// Why the device takes no more steps, if it takes none: whoever went on would fail all that comes, and look idle to routers.
+    pub fn lost_device(&self) -> Option<&str> {
+        self.device.lost()
     }
 
     /// How long it may be left alone.
@@ -457,7 +455,6 @@ impl<R: Role> Machine<R> {
                 Err(error) => {
                     tracing::error!(worker = core.config.name, %error, "the engine refused a step");
                     core.copies = later;
-                    self.device_lost |= matches!(error, SubmitError::Lost(_));
                     return self.failed(now, &work, &error.to_string());
                 }
             }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::thread::JoinHandle;
-use transport::{Agent, AgentConfig, Hub};
+use transport::{Agent, AgentConfig, Failure, Hub};
 
 /// Events handled before the loop looks at its step again.
 const EVENTS_PER_ROUND_MAX: usize = 512;
@@ -62,6 +62,7 @@ struct StepLoop<R: Role> {
     machine: Machine<R>,
     clock: Clock,
     drained: Arc<AtomicBool>,
+    failure: Failure,
 }
 
 /// Settings of the agent of a worker that only workers of the same process reach; the caller opens it to others.
@@ -80,6 +81,7 @@ pub fn join(
     inbox: &Inbox,
 ) -> std::io::Result<Agent> {
     let sink = inbox.input();
+    let agent = AgentConfig { failure: inbox.input.failure().clone(), ..agent };
     let agent = Agent::start(hub, agent, device.progress(), Box::new(move |event| sink.agent(event)))?;
     for pool in Pool::all(device, &config.layout) {
         agent.register(pool);
@@ -99,7 +101,10 @@ impl Worker {
         let machine = Machine::new(config, role, device, Box::new(agent)).map_err(StartError::Scheduler)?;
         let machine = tiers.into_iter().fold(machine, Machine::with_tier);
         let drained = Arc::<AtomicBool>::default();
-        let step_loop = StepLoop { inbox: receiver, machine, clock: Clock::start(), drained: drained.clone() };
+        let (failure, waker) = (input.failure().clone(), input.clone());
+        failure.on_report(move |_| waker.wake());
+        let (clock, drained_too) = (Clock::start(), drained.clone());
+        let step_loop = StepLoop { inbox: receiver, machine, clock, drained: drained_too, failure };
         let thread = std::thread::Builder::new().name(worker.clone()).spawn(move || step_loop.run());
         let thread = thread.map_err(|source| StartError::Thread { worker, source })?;
         Ok(Self { input, drained, thread: Some(thread) })
@@ -115,9 +120,9 @@ impl Worker {
         self.drained.load(Ordering::Acquire)
     }
 
-    /// Whether its thread has ended, which it does only when asked to, by a panic, or without its device.
+    /// Whether it has ended, which it does when asked to, or when one of its threads failed.
     pub fn has_ended(&self) -> bool {
-        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+        self.input.failure().get().is_some() || self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
     /// Ends it; what runs is cancelled.
@@ -148,7 +153,12 @@ impl<R: Role> StepLoop<R> {
             // A device that is lost wakes nobody, but says how its steps ended when it is asked.
             self.machine.collect(now);
             self.machine.turn(now);
-            if self.machine.has_lost_its_device() {
+            if let Some(cause) = self.machine.lost_device() {
+                self.failure.report("device", cause);
+            }
+            if let Some(fault) = self.failure.get() {
+                // A worker that went on without one of its threads would keep what it is given, and look well.
+                tracing::error!(worker = self.machine.core().config.name, %fault, "the worker ends");
                 return;
             }
             self.drained.store(self.machine.core().is_drained(), Ordering::Release);

@@ -19,7 +19,6 @@ use crate::sampling::Sampler;
 use crate::timed::Timed;
 use domain::plan::{FailedSpan, Input, Sampled, StepOutput, StepPlan};
 use domain::{KvLayout, ProgressWord, Token};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -91,12 +90,11 @@ impl Leader {
         })
     }
 
-    /// Executes a checked plan. A step that fails, even by a panic, has an output as well, and the device goes on.
+    /// Executes a checked plan. A step that fails has an output as well, and the device goes on.
     pub(super) fn execute(&mut self, submitted: &Submitted) -> StepOutput {
         let plan = &*submitted.plan;
         let mut in_kernels = Duration::ZERO;
-        let outcome = catch_unwind(AssertUnwindSafe(|| self.compute(plan, &mut in_kernels)));
-        let (sampled, failed) = match outcome.unwrap_or_else(|panic| Err(panic_message(&*panic))) {
+        let (sampled, failed) = match self.compute(plan, &mut in_kernels) {
             Ok((sampled, failed)) => (Ok(sampled), failed),
             Err(reason) => {
                 self.previous.clear();
@@ -157,10 +155,4 @@ impl Leader {
 /// The token that the step before sampled as its `n`-th, if its span did not fail.
 pub(super) fn sampled(previous: &[Option<Token>], n: u32) -> Option<Token> {
     previous.get(n as usize).copied().flatten()
-}
-
-/// What a panic said.
-fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
-    let said = panic.downcast_ref::<&str>().copied().or(panic.downcast_ref::<String>().map(String::as_str));
-    format!("the step panicked: {}", said.unwrap_or("without a message"))
 }

@@ -198,6 +198,10 @@ impl Device for CpuDevice {
         self.leader.poll()
     }
 
+    fn lost(&self) -> Option<&str> {
+        self.leader.lost()
+    }
+
     fn set_waker(&mut self, waker: Box<dyn Fn() + Send + Sync>) {
         self.leader.set_waker(waker);
     }

@@ -118,6 +118,10 @@ impl Device for SimDevice {
         self.thread.poll()
     }
 
+    fn lost(&self) -> Option<&str> {
+        self.thread.lost()
+    }
+
     fn set_waker(&mut self, waker: Box<dyn Fn() + Send + Sync>) {
         self.thread.set_waker(waker);
     }

@@ -141,6 +141,10 @@ impl Device for Card {
         self.shell.notes().ended.pop_front()
     }
 
+    fn lost(&self) -> Option<&str> {
+        None
+    }
+
     fn set_waker(&mut self, _waker: Box<dyn Fn() + Send + Sync>) {}
 
     fn progress(&self) -> ProgressWord {

@@ -6,6 +6,7 @@ use super::serve::Serving;
 use super::{Connection, FIRST_CONNECTION, Listeners, Loop, Role, TCP, UNIX, now};
 use crate::counts::Refusal;
 use crate::socket::Socket;
+use crate::station::Station;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, sockopt};
@@ -35,8 +36,8 @@ pub(super) struct Accepting {
 
 impl Accepting {
     /// Errors: no thread can be started, where closing wants one.
-    pub(super) fn new(name: &str, listeners: &Listeners) -> io::Result<Self> {
-        let closer = listeners.unix_takes_descriptors.then(|| Closer::start(name)).transpose()?;
+    pub(super) fn new(station: &Station, listeners: &Listeners) -> io::Result<Self> {
+        let closer = listeners.unix_takes_descriptors.then(|| Closer::start(station)).transpose()?;
         Ok(Self { paused: BTreeMap::new(), is_told: false, closer })
     }
 
@@ -66,15 +67,16 @@ struct Closer {
 
 impl Closer {
     /// Nobody waits for the thread's end, which comes after the last connection is closed.
-    fn start(name: &str) -> io::Result<Self> {
+    fn start(station: &Station) -> io::Result<Self> {
         let (queue, closed) = channel::<Box<dyn Send>>();
         let waiting = Arc::<AtomicUsize>::default();
         let left = waiting.clone();
-        std::thread::Builder::new().name(format!("{name}-close")).spawn(move || {
+        station.spawn("close", move || {
             for connection in closed {
                 drop(connection);
                 left.fetch_sub(1, Ordering::Relaxed);
             }
+            Ok(())
         })?;
         Ok(Self { queue, waiting })
     }

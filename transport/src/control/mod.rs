@@ -195,12 +195,12 @@ fn now() -> Instant {
     Instant::now()
 }
 
-/// The thread's body. Returns after [`Control::close`].
-pub(crate) fn run(station: &Arc<Station>, listeners: Listeners) {
-    if let Err(error) = Loop::new(station, listeners).and_then(|mut control| control.run()) {
-        // Without it no peer is found or noticed to leave, which deadlines above cover; the cause must not stay unseen.
-        tracing::error!(worker = station.config.name, %error, "the transport's control thread ended");
-    }
+/// The thread's body. Returns after [`Control::close`], or when it cannot go on, with every connection closed.
+pub(crate) fn run(station: &Arc<Station>, listeners: Listeners) -> io::Result<()> {
+    let mut control = Loop::new(station, listeners)?;
+    station.watch(|| control.run());
+    station.finish(|| control.end());
+    Ok(())
 }
 
 impl<'a> Loop<'a> {
@@ -214,7 +214,7 @@ impl<'a> Loop<'a> {
         }
         Ok(Self {
             station,
-            accepting: Accepting::new(&station.config.name, &listeners)?,
+            accepting: Accepting::new(station, &listeners)?,
             listeners,
             epoll,
             strangers_epoll,
@@ -237,7 +237,6 @@ impl<'a> Loop<'a> {
             self.station.control.bell.answer();
             let orders = std::mem::take(&mut *self.station.control.orders());
             if orders.closed {
-                self.end();
                 return Ok(());
             }
             self.carry_out(orders);
@@ -315,10 +314,10 @@ impl<'a> Loop<'a> {
             self.dials += 1;
             self.dials_again += usize::from(attempt.again);
             let (station, tried) = (self.station.clone(), attempt.clone());
-            let name = format!("{}-dial", station.config.name);
-            let spawned = std::thread::Builder::new().name(name).spawn(move || {
+            let spawned = self.station.spawn("dial", move || {
                 let result = dial::dial(&station, &tried.peer, None);
                 station.control.dialled(tried, result);
+                Ok(())
             });
             if let Err(error) = spawned {
                 self.station.control.dialled(attempt, Err(format!("no thread to connect it: {error}")));

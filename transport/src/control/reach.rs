@@ -163,16 +163,16 @@ pub(crate) fn join(station: &Arc<Station>, link: &Arc<Link>, rail_number: usize)
         }
     };
     let dial = move || {
-        let Way::Tcp(way) = &its.way else { return };
+        let Way::Tcp(way) = &its.way else { return Ok(()) };
         let address = way.address(rail_number).to_owned();
         let known = PeerAddress { tcp: address.clone(), ..PeerAddress::default() };
         let peer = Known { id: its.peer, incarnation: its.incarnation, name: its.name.clone(), address: known };
         let measured = its.any_region();
         let joined = rail(&own, &peer, &address, measured, Patience::new(ANSWER_MAX));
         tell(&own, its.clone(), joined);
+        Ok(())
     };
-    let name = format!("{}-rail", station.config.name);
-    if let Err(error) = std::thread::Builder::new().name(name).spawn(dial) {
+    if let Err(error) = station.spawn("rail", dial) {
         tell(station, link.clone(), Err(format!("no thread to connect it: {error}")));
     }
 }

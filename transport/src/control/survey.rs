@@ -37,7 +37,6 @@ impl Loop<'_> {
         }
         self.dials += 1;
         let (station, own) = (self.station.clone(), link.clone());
-        let name = format!("{}-dial", station.config.name);
         let survey = move || {
             let result = dial::dial(&station, &peer, taken).and_then(|dialled| {
                 // One that is faster by nature may have been passed over since it was slower, and be so still.
@@ -48,8 +47,9 @@ impl Loop<'_> {
                 Err(format!("{} is slower", dialled.status.lane))
             });
             station.control.surveyed(own, result);
+            Ok(())
         };
-        if let Err(error) = std::thread::Builder::new().name(name).spawn(survey) {
+        if let Err(error) = self.station.spawn("dial", survey) {
             self.station.control.surveyed(link.clone(), Err(format!("no thread to compare lanes: {error}")));
         }
     }

@@ -25,8 +25,9 @@ pub use prepared::FileTransfer;
 pub use stripes::{FILE_ALIGN, FileSpec};
 pub use way::FileWay;
 
-use crate::bounded_thread::{BoundedThread, Unjoined};
+use crate::bounded_thread::{BoundedThread, Late};
 use crate::event::TransferId;
+use crate::failure::Failure;
 use crate::memory::{Memory, RegionId, Regions};
 use crate::storage_pace::Paces;
 use crate::transfer::PostError;
@@ -148,6 +149,7 @@ pub struct FileMover {
 
 struct Shared {
     config: FileConfig,
+    failure: Failure,
     sink: Sink,
     bell: Arc<Doorbell>,
     orders: Mutex<Orders>,
@@ -182,12 +184,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl FileMover {
     /// Starts a mover. `sink` gets the end of each transfer, from the mover's thread; it must not block. The end may come before
-    /// [`FileMover::post`] returns. Errors: of the system. Shown at [`FileMover::post`].
-    pub fn start(config: FileConfig, sink: Box<dyn Fn(FileEnd) + Send + Sync>) -> io::Result<Self> {
+    /// [`FileMover::post`] returns. A panic of one of its threads is reported to `failure`. Errors: of the system. Shown at
+    /// [`FileMover::post`].
+    pub fn start(config: FileConfig, failure: &Failure, sink: Box<dyn Fn(FileEnd) + Send + Sync>) -> io::Result<Self> {
         let bell = Arc::new(Doorbell::new()?);
         let config = FileConfig { depth: config.depth.max(1), ..config };
-        let (engine, passed_over) = Engine::choose(&config, &bell)?;
-        Self::with(engine, passed_over, config, bell, sink)
+        let (engine, passed_over) = Engine::choose(&config, failure, &bell)?;
+        Self::with(engine, passed_over, config, failure, bell, sink)
     }
 
     /// Starts a mover whose operations this engine carries out. `passed_over`: the ways before it, and why.
@@ -195,6 +198,7 @@ impl FileMover {
         engine: Engine,
         passed_over: Vec<(FileWay, String)>,
         config: FileConfig,
+        failure: &Failure,
         bell: Arc<Doorbell>,
         sink: Sink,
     ) -> io::Result<Self> {
@@ -208,6 +212,7 @@ impl FileMover {
         }
         let orders = Orders { posted: VecDeque::with_capacity(config.posted_max), ..Orders::default() };
         let shared = Arc::new(Shared {
+            failure: failure.clone(),
             sink,
             bell,
             orders: Mutex::new(orders),
@@ -220,7 +225,7 @@ impl FileMover {
             config,
         });
         let (name, theirs) = (format!("{}-file", shared.config.name), shared.clone());
-        let thread = BoundedThread::spawn(name, move || Work::new(theirs, engine).run())?;
+        let thread = BoundedThread::spawn(name, failure, move || Work::new(theirs, engine).run())?;
         Ok(Self { shared, thread: Some(thread) })
     }
 
@@ -240,7 +245,7 @@ impl FileMover {
     /// # fn main() -> std::io::Result<()> {
     /// # use transport::*;
     /// # let config = FileConfig { name: "example".to_owned(), depth: 8, posted_max: 2, io_uring: true };
-    /// # let mover = FileMover::start(config, Box::new(|_| {}))?;
+    /// # let mover = FileMover::start(config, &Failure::new(), Box::new(|_| {}))?;
     /// # let folder = std::env::temp_dir().join(format!("baton-example-open-{}", std::process::id()));
     /// # std::fs::create_dir_all(&folder)?;
     /// // One for each device.
@@ -273,7 +278,7 @@ impl FileMover {
     /// # fn main() -> std::io::Result<()> {
     /// # use transport::*;
     /// let config = FileConfig { name: "example".to_owned(), depth: 8, posted_max: 2, io_uring: false };
-    /// let status = FileMover::start(config, Box::new(|_| {}))?.status();
+    /// let status = FileMover::start(config, &Failure::new(), Box::new(|_| {}))?.status();
     /// assert_eq!((status.way, status.broken), (FileWay::Threads, None));
     /// assert!(status.passed_over.contains(&(FileWay::IoUring, "switched off".to_owned())));
     /// # Ok(())
@@ -290,7 +295,7 @@ impl FileMover {
     /// # use std::sync::Arc;
     /// # use transport::*;
     /// # let config = FileConfig { name: "example".to_owned(), depth: 8, posted_max: 2, io_uring: true };
-    /// # let mover = FileMover::start(config, Box::new(|_| {}))?;
+    /// # let mover = FileMover::start(config, &Failure::new(), Box::new(|_| {}))?;
     /// # let path = std::env::temp_dir().join(format!("baton-example-prepare-{}", std::process::id()));
     /// # let file = mover.open(&FileSpec { paths: vec![path.clone()], bytes: 1 << 20, stripe_bytes: 1 << 20 })?;
     /// let memory = mover.register(Arc::new(SealedMemory::new("example", 1 << 20)?));
@@ -326,7 +331,7 @@ impl FileMover {
     /// # use std::{sync::Arc, time::Duration};
     /// # use transport::*;
     /// let config = FileConfig { name: "example".to_owned(), depth: 8, posted_max: 2, io_uring: true };
-    /// let mover = FileMover::start(config, Box::new(|_| {}))?;
+    /// let mover = FileMover::start(config, &Failure::new(), Box::new(|_| {}))?;
     /// let memory = mover.register(Arc::new(SealedMemory::new("example", 1 << 20)?));
     /// let path = std::env::temp_dir().join(format!("baton-example-{}", std::process::id()));
     /// let file = mover.open(&FileSpec { paths: vec![path.clone()], bytes: 1 << 20, stripe_bytes: 1 << 20 })?;
@@ -380,7 +385,7 @@ impl FileMover {
     /// # use transport::*;
     /// # let config = FileConfig { name: "example".to_owned(), depth: 8, posted_max: 2, io_uring: true };
     /// let (sender, ends) = channel();
-    /// let mover = FileMover::start(config, Box::new(move |end| sender.send(end).expect("it is listened to")))?;
+    /// let mover = FileMover::start(config, &Failure::new(), Box::new(move |end| sender.send(end).expect("it is listened to")))?;
     /// println!("files are moved by {}", mover.status().way);
     /// # let memory = mover.register(Arc::new(SealedMemory::new("example", 1 << 20)?));
     /// # let path = std::env::temp_dir().join(format!("baton-example-cancel-{}", std::process::id()));
@@ -408,13 +413,9 @@ impl Drop for FileMover {
     fn drop(&mut self) {
         self.shared.order(|orders| orders.closed = true);
         let mover = &self.shared.config.name;
-        match self.thread.take().map(|thread| thread.join(CLOSE_WAIT_MAX)) {
+        if let Some(Err(Late)) = self.thread.take().map(|thread| thread.join(CLOSE_WAIT_MAX)) {
             // The thread keeps memory and files until what is under way has ended, and tells that then.
-            Some(Err(Unjoined::Late)) => {
-                tracing::error!(mover, "a device hangs: what is under way there is left behind")
-            }
-            Some(Err(Unjoined::Panicked)) => tracing::error!(mover, "the thread that moves files panicked"),
-            Some(Ok(())) | None => {}
+            tracing::error!(mover, "a device hangs: what is under way there is left behind");
         }
     }
 }

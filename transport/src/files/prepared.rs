@@ -43,7 +43,7 @@ impl FileTransfer {
     /// # use std::sync::Arc;
     /// # use transport::*;
     /// # let config = FileConfig { name: "example".to_owned(), depth: 8, posted_max: 2, io_uring: true };
-    /// # let mover = FileMover::start(config, Box::new(|_| {}))?;
+    /// # let mover = FileMover::start(config, &Failure::new(), Box::new(|_| {}))?;
     /// # let memory = mover.register(Arc::new(SealedMemory::new("example", 1 << 20)?));
     /// # let path = std::env::temp_dir().join(format!("baton-example-state-{}", std::process::id()));
     /// # let file = mover.open(&FileSpec { paths: vec![path.clone()], bytes: 1 << 20, stripe_bytes: 1 << 20 })?;

@@ -1,9 +1,10 @@
 //! Operations by threads that block, for hosts where io_uring is not allowed.
 
 use super::operation::{Done, Operation};
-use crate::panics::caught;
+use crate::failure::Failure;
 use crate::wake::{Doorbell, Wake};
 use rustix::event::{PollFd, PollFlags};
+use std::convert::Infallible;
 use std::io;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,10 +22,12 @@ pub(super) struct Threads {
 }
 
 impl Threads {
-    /// Threads for up to `depth` operations at once, which `carry_out` carries out; the end of each rings `bell`. Errors: of the system.
+    /// Threads for up to `depth` operations at once, which `carry_out` carries out; the end of each rings `bell`. A panic of one is
+    /// reported. Errors: of the system.
     pub(super) fn new(
         name: &str,
         depth: u32,
+        failure: &Failure,
         bell: Arc<Doorbell>,
         carry_out: fn(&Operation) -> io::Result<usize>,
     ) -> io::Result<Self> {
@@ -34,22 +37,26 @@ impl Threads {
         let mut threads = Self { work: Some(work), ended, threads: Vec::new(), bell };
         for n in 0..depth.min(THREADS_MAX) {
             let (orders, ends, bell) = (orders.clone(), ends.clone(), threads.bell.clone());
+            let (name, failing) = (format!("{name}-{n}"), failure.clone());
+            let thread = name.clone();
             let body = move || {
                 // The lock is held while it waits: the next one waits for the lock.
                 let next = || orders.lock().unwrap_or_else(PoisonError::into_inner).recv();
                 while let Ok((slot, operation)) = next() {
                     // Who panics with an operation owes its end all the same.
-                    let result = caught(|| carry_out(&operation)).unwrap_or_else(|panic| {
-                        tracing::error!(panic, "a thread that reads and writes files panicked");
-                        Err(io::Error::from_raw_os_error(libc::EIO))
+                    let mut result = Err(io::Error::from_raw_os_error(libc::EIO));
+                    failing.watch(&thread, || {
+                        result = carry_out(&operation);
+                        Ok::<_, Infallible>(())
                     });
                     if ends.send(Done { slot, result }).is_err() {
-                        return;
+                        break;
                     }
                     bell.wake();
                 }
+                Ok::<_, Infallible>(())
             };
-            threads.threads.push(std::thread::Builder::new().name(format!("{name}-{n}")).spawn(body)?);
+            threads.threads.push(failure.spawn(name, body)?);
         }
         Ok(threads)
     }
@@ -79,9 +86,8 @@ impl Drop for Threads {
     fn drop(&mut self) {
         self.work = None;
         for thread in self.threads.drain(..) {
-            if thread.join().is_err() {
-                tracing::error!("a thread that reads files panicked");
-            }
+            // A panic of it was reported.
+            let _ = thread.join();
         }
     }
 }

@@ -4,6 +4,7 @@ use super::operation::{Done, Operation};
 use super::ring::Ring;
 use super::threads::{Threads, carry_out};
 use super::{FileConfig, OPERATION_BYTES_MAX};
+use crate::failure::Failure;
 use crate::wake::Doorbell;
 use std::fmt;
 use std::io;
@@ -48,7 +49,11 @@ pub(super) enum Engine {
 
 impl Engine {
     /// The first of the ways that is to be had, and why those before it are not. Errors: none is.
-    pub(super) fn choose(config: &FileConfig, bell: &Arc<Doorbell>) -> io::Result<(Self, Vec<(FileWay, String)>)> {
+    pub(super) fn choose(
+        config: &FileConfig,
+        failure: &Failure,
+        bell: &Arc<Doorbell>,
+    ) -> io::Result<(Self, Vec<(FileWay, String)>)> {
         let mut passed_over = Vec::new();
         for way in RANKING {
             let made = match way {
@@ -60,7 +65,7 @@ impl Engine {
                 },
                 FileWay::Threads => {
                     let name = format!("{}-file", config.name);
-                    let threads = Threads::new(&name, config.depth, bell.clone(), carry_out);
+                    let threads = Threads::new(&name, config.depth, failure, bell.clone(), carry_out);
                     threads.map(Self::Threads).map_err(|error| error.to_string())
                 }
             };

@@ -6,7 +6,7 @@ use super::prepared::FileSlot;
 use super::way::{Engine, FileWay};
 use super::{FileError, FileReport, STARTED_BYTES, STARTED_OPERATIONS, Shared, lock, now};
 use crate::event::TransferId;
-use crate::panics::caught;
+use crate::failure::caught;
 use crate::transfer::PostError;
 use std::collections::VecDeque;
 use std::io;
@@ -58,7 +58,9 @@ impl Work {
                 self.break_off(error.to_string(), FileError::Broken { errno }, PostError::Broken { errno });
             }
             Err(panic) => {
-                self.break_off(format!("its thread panicked: {panic}"), FileError::Panicked, PostError::Panicked);
+                let failure = self.shared.failure.clone();
+                self.break_off(panic.clone(), FileError::Panicked, PostError::Panicked);
+                failure.report(std::thread::current().name().unwrap_or_default(), panic);
             }
         }
     }

@@ -56,14 +56,14 @@ pub(super) struct Engine<'a> {
     pub(super) ended: Vec<EndedRead>,
 }
 
-/// The thread's body. Returns after [`Verbs::close`], with every open transfer ended as cancelled.
-pub(crate) fn run(station: &Station) {
-    let Ok(verbs) = &station.verbs else { return };
+/// The thread's body. Returns after [`crate::desk::Desk::close`], with every open transfer ended as cancelled, or when it cannot go on,
+/// with every one failed.
+pub(crate) fn run(station: &Station) -> io::Result<()> {
+    let Ok(verbs) = &station.verbs else { return Ok(()) };
     let mut engine = Engine::new(station, verbs);
-    if let Err(error) = engine.run() {
-        tracing::error!(worker = station.config.name, %error, "the lane rdma ended");
-    }
-    engine.end();
+    station.watch(|| engine.run());
+    station.finish(|| engine.end());
+    Ok(())
 }
 
 /// What tells the thread of orders and of completions.
@@ -341,6 +341,10 @@ impl<'a> Engine<'a> {
 
     /// Destroys all queue pairs, and ends what is open.
     fn end(&mut self) {
+        self.readers.clear();
+        self.owners.clear();
+        // What a panic kept from being carried out. The desk takes nothing more, and no link is here to read over.
+        self.carry_out();
         self.readers.clear();
         self.owners.clear();
         self.end_transfers(|_| true);

@@ -2,8 +2,8 @@
 //! woken for them, nor to wake it when they are there. The lane's thread listens to that connection again when the read has
 //! ended, or when nothing comes for a while; everything else stays with it meanwhile.
 
-use super::SPIN;
 use super::engine::Engine;
+use super::{SPIN, Streams, TcpWay};
 use crate::desk::now;
 use crate::link::{Link, Way};
 use crate::station::Station;
@@ -12,12 +12,28 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Reads over `link` until the caller's transfer `is_over`, for `at_most`, and no longer than something comes within
-/// [`SPIN`]; not at all where more than one read is under way, since their callers would take turns with the thread.
+/// [`SPIN`]; not at all where more than one read is under way, since their callers would take turns with the thread. A panic fails the
+/// agent, as one of the thread does.
 pub(crate) fn drive(station: &Arc<Station>, link: &Arc<Link>, at_most: Duration, is_over: impl Fn() -> bool) {
     let (Some(streams), Way::Tcp(way)) = (&station.streams, &link.way) else { return };
     if station.open() > 1 || !streams.begin_driving() {
         return;
     }
+    station.watch(|| {
+        read(station, streams, way, link, at_most, is_over);
+        Ok(())
+    });
+    streams.end_driving();
+}
+
+fn read(
+    station: &Arc<Station>,
+    streams: &Streams,
+    way: &TcpWay,
+    link: &Arc<Link>,
+    at_most: Duration,
+    is_over: impl Fn() -> bool,
+) {
     if let Some(mut engine) = Engine::try_enter(station, streams)
         && let Some(connection) = engine.take_over(link)
     {
@@ -42,5 +58,4 @@ pub(crate) fn drive(station: &Arc<Station>, link: &Arc<Link>, at_most: Duration,
             streams.desk().bell().wake();
         }
     }
-    streams.end_driving();
 }

@@ -532,6 +532,8 @@ impl<'a> Engine<'a> {
 
     /// Ends what is open, and closes the connections.
     pub(super) fn end(&mut self) {
+        // What a panic kept from being carried out. The desk takes nothing more.
+        self.carry_out();
         for number in self.state.actives.keys().copied().collect::<Vec<_>>() {
             self.finish(number, Err(TransferError::Cancelled));
         }

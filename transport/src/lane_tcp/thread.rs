@@ -13,14 +13,14 @@ use std::sync::Arc;
 /// Events that are taken at once.
 const EVENTS_MAX: usize = 256;
 
-/// The thread's body. Returns after [`crate::desk::Desk::close`], with every open transfer ended as cancelled.
-pub(crate) fn run(station: &Arc<Station>) {
-    let Some(streams) = &station.streams else { return };
+/// The thread's body. Returns after [`crate::desk::Desk::close`], with every open transfer ended as cancelled, or when it cannot go on,
+/// with every one failed.
+pub(crate) fn run(station: &Arc<Station>) -> io::Result<()> {
+    let Some(streams) = &station.streams else { return Ok(()) };
     let mut thread = Thread { station, streams, events: Vec::with_capacity(EVENTS_MAX) };
-    if let Err(error) = thread.run() {
-        tracing::error!(worker = station.config.name, %error, "the lane tcp ended");
-    }
-    thread.enter().end();
+    station.watch(|| thread.run());
+    station.finish(|| thread.enter().end());
+    Ok(())
 }
 
 struct Thread<'a> {

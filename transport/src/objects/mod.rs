@@ -26,13 +26,15 @@ pub use error::{ObjectError, ObjectTrouble};
 pub use plan::{ObjectPiece, ObjectPrepareError, ObjectWork};
 pub use prepared::ObjectTransfer;
 
-use crate::bounded_thread::{BoundedThread, Unjoined};
+use crate::bounded_thread::{BoundedThread, Late};
 use crate::event::TransferId;
+use crate::failure::Failure;
 use crate::memory::{Memory, RegionId, Regions};
 use crate::storage_pace::Paces;
 use crate::transfer::PostError;
 use plan::ObjectPlan;
 use requests::Requests;
+use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -100,6 +102,7 @@ pub struct ObjectMover {
 /// What the mover and its thread share.
 struct Shared {
     config: ObjectConfig,
+    failure: Failure,
     sink: Box<dyn Fn(ObjectEnd) + Send + Sync>,
     paces: Arc<Paces>,
     open: AtomicUsize,
@@ -112,17 +115,22 @@ fn now() -> Instant {
 
 impl ObjectMover {
     /// Starts a mover. `sink` gets the end of each transfer, from the mover's thread; it must not block. The end may come before
-    /// [`ObjectMover::post`] returns. Nothing is asked of the store yet. Errors: settings that cannot be; of the system. Shown at
-    /// [`ObjectMover::post`].
-    pub fn start(config: ObjectConfig, sink: Box<dyn Fn(ObjectEnd) + Send + Sync>) -> io::Result<Self> {
+    /// [`ObjectMover::post`] returns. Nothing is asked of the store yet. A panic of its thread is reported to `failure`. Errors: settings
+    /// that cannot be; of the system. Shown at [`ObjectMover::post`].
+    pub fn start(
+        config: ObjectConfig,
+        failure: &Failure,
+        sink: Box<dyn Fn(ObjectEnd) + Send + Sync>,
+    ) -> io::Result<Self> {
         let requests = Requests::new(&config)?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let shared = Arc::new(Shared { config, sink, paces: Arc::default(), open: AtomicUsize::new(0) });
+        let (failure_of, paces) = (failure.clone(), Arc::default());
+        let shared = Arc::new(Shared { config, failure: failure_of, sink, paces, open: AtomicUsize::new(0) });
         // As many as may be open, and a word for each that is cancelled.
         let (orders, theirs) = tokio::sync::mpsc::unbounded_channel();
         let (name, ends) = (format!("{}-object", shared.config.name), shared.clone());
         let body = move || run_to_end(runtime, |runtime| thread::run(runtime, &ends, requests, theirs));
-        let thread = BoundedThread::spawn(name, body)?;
+        let thread = BoundedThread::spawn(name, failure, body)?;
         let (memory, next_id) = (Mutex::default(), AtomicU64::new(1));
         Ok(Self { shared, orders: Some(orders), thread: Some(thread), memory, next_id })
     }
@@ -158,7 +166,7 @@ impl ObjectMover {
     ///     silence_max: Duration::from_secs(5),
     ///     give_up: Duration::from_secs(30),
     /// };
-    /// let mover = ObjectMover::start(config, Box::new(|_| {}))?;
+    /// let mover = ObjectMover::start(config, &Failure::new(), Box::new(|_| {}))?;
     /// let memory = mover.register(Arc::new(SealedMemory::new("example", 2 << 20)?));
     /// let key = "example".to_owned();
     /// let write = mover.prepare(ObjectWork::Write { key: key.clone(), memory, range: 0..1 << 20 })?;
@@ -221,7 +229,7 @@ impl ObjectMover {
     /// #     give_up: Duration::from_secs(30),
     /// # };
     /// let (sender, ends) = channel();
-    /// let mover = ObjectMover::start(config, Box::new(move |end| sender.send(end).expect("it is listened to")))?;
+    /// let mover = ObjectMover::start(config, &Failure::new(), Box::new(move |end| sender.send(end).expect("it is listened to")))?;
     /// let look = mover.prepare(ObjectWork::Look { key: "example".to_owned() })?;
     /// assert_eq!((look.bytes(), look.state()), (0, TransferState::Unposted));
     /// let id = mover.post(&look)?;
@@ -250,17 +258,18 @@ impl Drop for ObjectMover {
     fn drop(&mut self) {
         self.orders = None;
         let mover = &self.shared.config.name;
-        match self.thread.take().map(|thread| thread.join(CLOSE_WAIT_MAX)) {
-            Some(Err(Unjoined::Late)) => {
-                tracing::error!(mover, "the thread that moves objects hangs: it is left behind")
-            }
-            Some(Err(Unjoined::Panicked)) => tracing::error!(mover, "the thread that moves objects panicked"),
-            Some(Ok(())) | None => {}
+        if let Some(Err(Late)) = self.thread.take().map(|thread| thread.join(CLOSE_WAIT_MAX)) {
+            tracing::error!(mover, "the thread that moves objects hangs: it is left behind");
         }
     }
 }
 
 impl Shared {
+    /// A panic, on the mover's thread.
+    fn failed(&self, panic: impl fmt::Display) {
+        self.failure.report(std::thread::current().name().unwrap_or_default(), panic);
+    }
+
     fn end(&self, posted: Posted, result: Result<ObjectReport, ObjectError>) {
         let Posted { id, plan, slot } = posted;
         self.open.fetch_sub(1, Ordering::AcqRel);

@@ -5,7 +5,7 @@ use super::prepared::ObjectSlot;
 use super::requests::{Abandoned, Needed, Requests};
 use super::{ObjectError, ObjectOutcome, ObjectReport, Shared, lock, now};
 use crate::event::TransferId;
-use crate::panics::caught;
+use crate::failure::caught;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -34,7 +34,7 @@ pub(super) struct Posted {
 pub(super) fn run(runtime: &Runtime, shared: &Shared, requests: Requests, mut orders: UnboundedReceiver<Order>) {
     let mut running = Running { tasks: JoinSet::new(), transfers: HashMap::new(), cancels: HashMap::new() };
     let Err(panic) = caught(|| runtime.block_on(serve(shared, requests, &mut orders, &mut running))) else { return };
-    tracing::error!(mover = shared.config.name, panic, "the thread that moves objects panicked: it moves nothing more");
+    shared.failed(panic);
     // What comes from now on is refused.
     orders.close();
     // No task touches memory any more.
@@ -73,7 +73,7 @@ async fn serve(shared: &Shared, requests: Requests, orders: &mut UnboundedReceiv
                 let (task, result) = match ended {
                     Ok((task, result)) => (task, result),
                     Err(error) if error.is_panic() => {
-                        tracing::error!(mover = shared.config.name, %error, "a transfer of an object panicked");
+                        shared.failed(&error);
                         (error.id(), Err(ObjectError::Panicked))
                     }
                     Err(error) => (error.id(), Err(ObjectError::Cancelled)),

@@ -5,6 +5,7 @@ mod certificates;
 mod encoded;
 mod ends;
 mod every_lane;
+mod faults;
 mod integrity;
 mod links;
 mod networks;

@@ -7,8 +7,8 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use transport::{
-    ObjectConfig, ObjectEnd, ObjectError, ObjectMover, ObjectOutcome, ObjectTrouble, PostError, RegionId, SealedMemory,
-    TransferState,
+    Failure, ObjectConfig, ObjectEnd, ObjectError, ObjectMover, ObjectOutcome, ObjectTrouble, PostError, RegionId,
+    SealedMemory, TransferState,
 };
 
 /// Short, since it has to pass.
@@ -207,7 +207,8 @@ fn an_object_that_is_too_short_is_not_read() {
 #[test]
 fn settings_that_cannot_be_are_refused() {
     let wrong = ObjectConfig { part_bytes: PART - 1, ..config("127.0.0.1:1".parse().expect("an address")) };
-    let refused = transport::ObjectMover::start(wrong, Box::new(|_| {})).map(drop).expect_err("refused");
+    let refused =
+        transport::ObjectMover::start(wrong, &Failure::new(), Box::new(|_| {})).map(drop).expect_err("refused");
     assert_eq!(refused.kind(), std::io::ErrorKind::InvalidInput);
 }
 
@@ -227,7 +228,8 @@ fn a_sink_that_panics_leaves_no_transfer_open() {
         }
         panic!("as it should");
     };
-    let mover = ObjectMover::start(config(relay.address), Box::new(sink)).expect("it starts");
+    let failure = Failure::new();
+    let mover = ObjectMover::start(config(relay.address), &failure, Box::new(sink)).expect("it starts");
     let memory = Arc::new(SealedMemory::new("test", 1000).expect("memory"));
     assert_eq!(mover.register(memory), RegionId(0));
     let prepare = |key| mover.prepare(read(key, 0, 1000)).expect("it is sound");
@@ -248,6 +250,8 @@ fn a_sink_that_panics_leaves_no_transfer_open() {
         assert_eq!(transfer.wait(PATIENCE), TransferState::Ended(Err(ObjectError::Panicked)));
     }
     assert_eq!(mover.post(&transfers[0]), Err(PostError::Panicked));
+    let fault = failure.get().expect("it is reported");
+    assert!(fault.thread.ends_with("-object") && fault.cause.contains("as it should"), "{fault}");
     let last = TransferState::Ended(Err(ObjectError::Cancelled));
     assert_eq!(transfers[0].state(), last, "who is refused is not under way");
     mover.cancel(ids[0]);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Duration;
 use transport::{
-    Memory, ObjectConfig, ObjectCredentials, ObjectEnd, ObjectError, ObjectMover, ObjectOutcome, ObjectPiece,
+    Failure, Memory, ObjectConfig, ObjectCredentials, ObjectEnd, ObjectError, ObjectMover, ObjectOutcome, ObjectPiece,
     ObjectReport, ObjectTrouble, ObjectWork, RegionId, SealedMemory, TransferId,
 };
 
@@ -44,7 +44,7 @@ impl Bench {
         let (sender, ends) = sync_channel(64);
         let endpoint = config.endpoint.clone();
         let sink = Box::new(move |end| sender.try_send(end).expect("few end"));
-        let mover = ObjectMover::start(config, sink).expect("it starts");
+        let mover = ObjectMover::start(config, &Failure::new(), sink).expect("it starts");
         let memory = Arc::new(SealedMemory::new("test", MEMORY).expect("memory"));
         assert_eq!(mover.register(memory.clone()), RegionId(0));
         Self { mover, endpoint, ends, memory }

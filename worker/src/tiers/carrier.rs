@@ -8,7 +8,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::io;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
-use transport::{BoundedThread, TransferId, Unjoined};
+use transport::{BoundedThread, Failure, Late, TransferId};
 
 /// Ends that are told together while there is more to do: to wake the step loop for each costs as much as half a copy.
 const ENDS_MAX: usize = 16;
@@ -211,14 +211,20 @@ pub(super) fn orders() -> (Sender<Order>, Receiver<Order>) {
 }
 
 impl Carrier {
-    /// Starts the thread, which returns once it got [`Order::Close`] and nothing is under way any more. Errors: of the system.
-    pub(super) fn start(name: String, orders: Sender<Order>, body: impl FnOnce() + Send + 'static) -> io::Result<Self> {
-        let thread = BoundedThread::spawn(name.clone(), body)?;
+    /// Starts the thread, which returns once it got [`Order::Close`] and nothing is under way any more. A panic of it is reported. Errors: of
+    /// the system.
+    pub(super) fn start(
+        name: String,
+        failure: &Failure,
+        orders: Sender<Order>,
+        body: impl FnOnce() + Send + 'static,
+    ) -> io::Result<Self> {
+        let thread = BoundedThread::spawn(name.clone(), failure, body)?;
         Ok(Self { name, orders, thread: Some(thread) })
     }
 
     fn order(&self, order: Order) {
-        // The thread outlives this value, unless it panicked, which is told then.
+        // The thread outlives this value, unless it panicked, which was reported.
         let _ = self.orders.send(order);
     }
 }
@@ -253,10 +259,8 @@ impl Drop for Carrier {
     fn drop(&mut self) {
         self.order(Order::Close);
         let thread = &self.name;
-        match self.thread.take().map(|thread| thread.join(CLOSE_WAIT_MAX)) {
-            Some(Err(Unjoined::Late)) => tracing::error!(thread, "the thread of a tier hangs: it is left behind"),
-            Some(Err(Unjoined::Panicked)) => tracing::error!(thread, "the thread of a tier panicked"),
-            Some(Ok(())) | None => {}
+        if let Some(Err(Late)) = self.thread.take().map(|thread| thread.join(CLOSE_WAIT_MAX)) {
+            tracing::error!(thread, "the thread of a tier hangs: it is left behind");
         }
     }
 }

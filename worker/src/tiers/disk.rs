@@ -23,8 +23,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use telemetry::metrics::{Gauge, index_bytes, tier_recovered};
 use transport::{
-    Direction, FILE_ALIGN, FileBatch, FileConfig, FileCopy, FileEnd, FileError, FileId, FileMover, FileSpec, Memory,
-    PrivateMemory, RegionId, TransferId,
+    Direction, FILE_ALIGN, Failure, FileBatch, FileConfig, FileCopy, FileEnd, FileError, FileId, FileMover, FileSpec,
+    Memory, PrivateMemory, RegionId, TransferId,
 };
 
 /// Bytes that follow each other on one device.
@@ -89,7 +89,8 @@ pub fn open_disk_tier(
     inbox: &Inbox,
 ) -> Result<TierParts, DiskError> {
     let input = inbox.input();
-    let opened = over(config, layout, Pool::all(device, layout), move |end| input.tier_ended(end));
+    let opened =
+        over(config, layout, Pool::all(device, layout), inbox.input.failure(), move |end| input.tier_ended(end));
     opened.or_else(|error| {
         if !error.is_of_a_device() {
             return Err(error);
@@ -145,6 +146,7 @@ fn over(
     config: &DiskConfig,
     layout: &KvLayout,
     pools: Vec<Arc<dyn Memory>>,
+    failure: &Failure,
     sink: impl Fn(TierEnd) + Send + 'static,
 ) -> Result<TierParts, DiskError> {
     let shelves = Shelves::of(config, layout)?;
@@ -179,7 +181,8 @@ fn over(
     let ends = order.clone();
     let mover = FileConfig { name: config.name.clone(), depth: config.depth, posted_max: FRAMES_MAX, io_uring: true };
     // An error says that the tier is closed.
-    let mover = FileMover::start(mover, Box::new(move |end| drop(ends.send(Order::Ended(end.id, ended(&end))))));
+    let mover =
+        FileMover::start(mover, failure, Box::new(move |end| drop(ends.send(Order::Ended(end.id, ended(&end))))));
     let mover = mover.map_err(system(first))?;
     let paths = config.folders.iter().map(|folder| folder.join("records")).collect();
     let spec = FileSpec { paths, bytes: shelves.bytes(), stripe_bytes: STRIPE_BYTES };
@@ -210,7 +213,7 @@ fn over(
     let store = Files { shelves, mover, meters, file, region, log, index, _locks: locks };
     store.show();
     let work = Framed::new(name.clone(), records, Box::new(sink), inbox, store, memory, frame_bytes);
-    let carrier = Carrier::start(format!("{name}-disk"), order, move || work.run()).map_err(system(first))?;
+    let carrier = Carrier::start(format!("{name}-disk"), failure, order, move || work.run()).map_err(system(first))?;
     Ok(TierParts { tier: Tier::Disk, mover: Box::new(carrier), config: size, records: replay.records })
 }
 

@@ -31,7 +31,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError};
-use transport::Memory;
+use transport::{Failure, Memory};
 
 /// What `generation` is made of: here the system's, in its test loom's.
 mod atomic {
@@ -107,15 +107,16 @@ pub fn open_host_tier(
     device: &dyn Device,
     inbox: &Inbox,
 ) -> Result<Vec<TierParts>, HostError> {
+    let failure = inbox.input.failure();
     let sink = || {
         let input = inbox.input();
         move |end| input.tier_ended(end)
     };
-    let (own, memory) = over(config, layout, Pool::all(device, layout), sink())?;
+    let (own, memory) = over(config, layout, Pool::all(device, layout), failure, sink())?;
     let slots = own.config.slots[0];
     let mut tiers = vec![own];
     if let Some(shared) = &config.shared {
-        tiers.push(reader::over(config, shared, layout, Pool::all(device, layout), slots, Box::new(sink()))?);
+        tiers.push(reader::over(config, shared, layout, Pool::all(device, layout), slots, failure, Box::new(sink()))?);
     }
     tracing::info!(tier = config.name, slots, bytes = memory.len(), shared = ?config.shared, "the host tier is open");
     Ok(tiers)
@@ -127,6 +128,7 @@ fn over(
     config: &HostConfig,
     layout: &KvLayout,
     pools: Vec<Arc<dyn Memory>>,
+    failure: &Failure,
     sink: impl Fn(TierEnd) + Send + 'static,
 ) -> Result<(TierParts, Arc<dyn Memory>), HostError> {
     let slab = Slab::new(config, layout)?;
@@ -134,7 +136,7 @@ fn over(
     let (order, inbox) = orders();
     let (records, ends) = (Records::new(layout, pools), Ends::new(Box::new(sink)));
     let work = Work { name: config.name.clone(), records, slab, ends, inbox };
-    let carrier = Carrier::start(format!("{}-host", config.name), order, move || work.run())?;
+    let carrier = Carrier::start(format!("{}-host", config.name), failure, order, move || work.run())?;
     let size = TierConfig {
         slots: vec![slots; layout.groups.len()],
         writes_max: WRITES_MAX,

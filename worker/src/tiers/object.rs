@@ -96,8 +96,11 @@ pub fn open_object_tier(
         give_up: GIVE_UP,
     };
     // An error says that the tier is closed.
-    let mover =
-        ObjectMover::start(mover, Box::new(move |end| drop(ends.send(Order::Ended(end.id, ended(end.result))))))?;
+    let mover = ObjectMover::start(
+        mover,
+        input.failure(),
+        Box::new(move |end| drop(ends.send(Order::Ended(end.id, ended(end.result))))),
+    )?;
     let region = mover.register(memory.clone());
     let keys = Keys::new(&config.prefix, layout, &config.weights);
     let listed_max = config.known_max as usize * layout.groups.len();
@@ -105,9 +108,10 @@ pub fn open_object_tier(
     let trails = Trails::new(keys.groups);
     let store = Objects { name: config.name.clone(), mover, region, keys, rounds, trails };
     let memory: Arc<dyn Memory> = memory;
+    let failure = input.failure().clone();
     let sink = Box::new(move |end: TierEnd| input.tier_ended(end));
     let work = Framed::new(config.name.clone(), records, sink, theirs, store, memory, frame_bytes);
-    let carrier = Carrier::start(format!("{}-objects", config.name), order, move || work.run())?;
+    let carrier = Carrier::start(format!("{}-objects", config.name), &failure, order, move || work.run())?;
     let size = TierConfig {
         slots: vec![config.known_max; layout.groups.len()],
         writes_max: WRITES_MAX,

@@ -179,18 +179,21 @@ fn a_token_without_numbers_fails_its_own_sequence_and_changes_no_bit_of_others()
 }
 
 #[test]
-fn a_step_that_panics_says_so_and_the_device_goes_on() {
-    struct Panics(bool);
+fn a_step_that_panics_says_so_and_the_device_is_lost() {
+    struct Panics;
     impl LogitsTap for Panics {
         fn logits(&mut self, _: SeqKey, _: &[f32]) {
-            assert!(std::mem::replace(&mut self.0, true), "the first time");
+            panic!("planted");
         }
     }
     let mut rig = rig();
-    rig.device.set_logits_tap(Box::new(Panics(false)));
+    assert_eq!(rig.device.lost(), None);
+    rig.device.set_logits_tap(Box::new(Panics));
     let reason = rig.run(vec![rig.span(0, 0, &[1])]).0.sampled.unwrap_err();
-    assert!(reason.contains("panicked") && reason.contains("the first time"), "{reason}");
-    assert!(rig.run(vec![rig.span(0, 0, &[1])]).0.sampled.is_ok());
+    assert!(reason.contains("panicked") && reason.contains("planted"), "{reason}");
+    assert_eq!(rig.device.lost(), Some(reason.as_str()));
+    let plan = rig.plan(vec![rig.span(0, 0, &[1])]);
+    assert_eq!(rig.device.submit(plan.into()), Err(SubmitError::Lost(reason)));
 }
 
 #[test]

@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 use std::os::unix::fs::FileExt;
 use std::sync::mpsc::channel;
 use tempfile::TempDir;
+use transport::Failure;
 
 pub(super) fn config(folder: &TempDir) -> DiskConfig {
     let folders = ["one", "two"].map(|name| folder.path().join(name)).to_vec();
@@ -31,7 +32,7 @@ pub(super) fn open(config: &DiskConfig) -> Result<(Rig, Vec<TierRecord>), DiskEr
 fn open_in(config: &DiskConfig, encoding: Encoding) -> Result<(Rig, Vec<TierRecord>), DiskError> {
     let (sink, ends) = channel();
     let (pools, lent) = pools();
-    let mut parts = over(config, &encoded(encoding), lent, move |end| drop(sink.send(end)))?;
+    let mut parts = over(config, &encoded(encoding), lent, &Failure::new(), move |end| drop(sink.send(end)))?;
     let records = std::mem::take(&mut parts.records);
     Ok((Rig::new(parts, ends, pools), records))
 }

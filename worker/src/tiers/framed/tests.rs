@@ -6,7 +6,7 @@ use crate::tiers::carrier::{Carrier, orders};
 use crate::tiers::rig::{Rig, TENANT, block, hash, key, layout, pools, slot};
 use kv_manager::tiers::{Place, TierConfig, TierLift, WritePolicy};
 use std::sync::mpsc::{Sender, channel};
-use transport::SealedMemory;
+use transport::{Failure, SealedMemory};
 
 /// Frames of the store.
 const FRAMES: usize = 4;
@@ -65,7 +65,9 @@ fn bench_of<const UNREADABLE: usize>() -> Bench {
     let store = Told::<UNREADABLE> { begun: begins, moves: 0 };
     let sink = Box::new(move |end| drop(sink.send(end)));
     let work = Framed::new("test".to_owned(), records, sink, inbox, store, memory, frame_bytes);
-    let mover = Box::new(Carrier::start("test".to_owned(), order.clone(), move || work.run()).expect("a thread"));
+    let mover = Box::new(
+        Carrier::start("test".to_owned(), &Failure::new(), order.clone(), move || work.run()).expect("a thread"),
+    );
     let config = TierConfig { slots: vec![8; 2], writes_max: 2, backlog_max: 8, write: WritePolicy::Through };
     let parts = TierParts { tier: Tier::Disk, mover, config, records: Vec::new() };
     Bench { rig: Rig::new(parts, ends, pools), begun, orders: order }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 use telemetry::metrics::{Gauge, SlabKind, host_slabs, index_bytes};
-use transport::Memory;
+use transport::{Failure, Memory};
 
 /// How often others' slabs are looked at, and how soon again where one look did not see all.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
@@ -31,6 +31,7 @@ pub(super) fn over(
     layout: &KvLayout,
     pools: Vec<Arc<dyn Memory>>,
     slots: u32,
+    failure: &Failure,
     sink: Box<dyn Fn(TierEnd) + Send>,
 ) -> io::Result<TierParts> {
     let records = Records::new(layout, pools);
@@ -41,7 +42,7 @@ pub(super) fn over(
     let (order, inbox) = orders();
     let (ends, meters) = (Ends::new(sink), Meters::new(config.worker));
     let work = Reader { records, neighbours, frame, ends, inbox, due: now(), meters };
-    let carrier = Carrier::start(format!("{}-neighbours", config.name), order, move || work.run())?;
+    let carrier = Carrier::start(format!("{}-neighbours", config.name), failure, order, move || work.run())?;
     let slots = vec![known; layout.groups.len()];
     let size = TierConfig { slots, writes_max: 0, backlog_max: 0, write: WritePolicy::Never };
     Ok(TierParts { tier: Tier::Neighbours, mover: Box::new(carrier), config: size, records: Vec::new() })

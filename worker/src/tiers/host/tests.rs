@@ -10,7 +10,7 @@ use kv_manager::tiers::header::{HEADER, RecordHeader};
 use kv_manager::tiers::{TierLift, TierWrite};
 use std::sync::mpsc::{channel, sync_channel};
 use std::time::Duration;
-use transport::checksum;
+use transport::{Failure, checksum};
 
 /// Where a slab says where the records of each group are.
 pub(super) const PLACES_AT: usize = SLOTS_AT + 8;
@@ -35,7 +35,7 @@ fn open_in(encoding: Encoding) -> (Rig, Arc<dyn Memory>) {
     let (sink, ends) = channel();
     let (pools, lent) = pools();
     let told = move |end| drop(sink.send(end));
-    let (parts, memory) = over(&config(), &encoded(encoding), lent, told).expect("it opens");
+    let (parts, memory) = over(&config(), &encoded(encoding), lent, &Failure::new(), told).expect("it opens");
     (Rig::new(parts, ends, pools), memory)
 }
 
@@ -155,7 +155,7 @@ fn a_read_does_not_wait_for_writes_that_were_there_before() {
     let told = move |end| {
         let _ = (done.send(()), sink.send(end));
     };
-    let (parts, _) = over(&config(), &layout(), lent, told).expect("it opens");
+    let (parts, _) = over(&config(), &layout(), lent, &Failure::new(), told).expect("it opens");
     let mut rig = Rig::new(parts, ends, pools);
     let write = |rig: &mut Rig, n| {
         let place = rig.place(slot(0, n));
@@ -173,7 +173,8 @@ fn a_read_does_not_wait_for_writes_that_were_there_before() {
 #[test]
 fn pages_are_there_before_records_are() {
     let (_parts, memory) =
-        over(&HostConfig { bytes: 9 << 20, ..config() }, &layout(), pools().1, |_| {}).expect("it opens");
+        over(&HostConfig { bytes: 9 << 20, ..config() }, &layout(), pools().1, &Failure::new(), |_| {})
+            .expect("it opens");
     let (file, _) = memory.file().expect("it is a file's");
     let paged = || rustix::fs::fstat(file).expect("it is open").st_blocks as usize * 512;
     let begun = now();
@@ -186,7 +187,7 @@ fn pages_are_there_before_records_are() {
 #[test]
 fn too_little_memory_is_told() {
     let small = HostConfig { bytes: 8192, ..config() };
-    let refused = over(&small, &layout(), pools().1, |_| {}).map(drop).expect_err("it is too little");
+    let refused = over(&small, &layout(), pools().1, &Failure::new(), |_| {}).map(drop).expect_err("it is too little");
     let HostError::TooSmall { needed, .. } = refused else { panic!("{refused}") };
-    assert!(over(&HostConfig { bytes: needed, ..small }, &layout(), pools().1, |_| {}).is_ok());
+    assert!(over(&HostConfig { bytes: needed, ..small }, &layout(), pools().1, &Failure::new(), |_| {}).is_ok());
 }

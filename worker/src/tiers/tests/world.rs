@@ -165,6 +165,10 @@ impl Device for Paper {
         Some(StepOutput { step: plan.step, sampled: Ok(sampled), failed: Vec::new(), elapsed, in_kernels })
     }
 
+    fn lost(&self) -> Option<&str> {
+        None
+    }
+
     fn set_waker(&mut self, _: Box<dyn Fn() + Send + Sync>) {}
 
     fn progress(&self) -> ProgressWord {

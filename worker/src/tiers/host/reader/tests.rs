@@ -17,6 +17,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 use tempfile::TempDir;
+use transport::Failure;
 
 fn host() -> TempDir {
     tempfile::tempdir_in("/dev/shm").expect("there is memory")
@@ -48,7 +49,7 @@ impl Others {
         let (pools, lent) = pools();
         let (config, sink) = (shared(folder, 99), Box::new(move |end| drop(sink.send(end))));
         let shared = config.shared.clone().expect("it is shared");
-        let parts = over(&config, &shared, &layout(), lent, 16, sink).expect("it opens");
+        let parts = over(&config, &shared, &layout(), lent, 16, &Failure::new(), sink).expect("it opens");
         Self { rig: Rig::new(parts, ends, pools), known: BTreeSet::new() }
     }
 
