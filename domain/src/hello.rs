@@ -1,27 +1,27 @@
-//! How a session begins: each end says who it is and proves that it knows the cluster's secret.
+//! How a session begins. The router dials, so it proves first that it knows the cluster's secret; a stranger learns nothing of the
+//! worker. Only then the worker says who it is, and proves all that it says by the secret that the router used.
 //!
-//! The proof of either end is over what both said, so it is good for this session only and cannot be sent back to the
-//! one who made it.
+//! Each proof covers what both ends said, so it is good for this session only and cannot be sent back to its maker.
 
 use crate::block::{Scope, ScopeParts};
-use crate::secret::Secret;
-use crate::session::PeerInfo;
+use crate::secret::{Secret, Secrets};
+use crate::session::{PeerAddress, PeerInfo, Role};
 use std::fmt;
 
 /// Version of the session's messages. Ends of different versions refuse each other.
-pub const PROTOCOL: u32 = 3;
+pub const PROTOCOL: u32 = 4;
 
 const WORKER: &str = "session worker";
 const ROUTER: &str = "session router";
 
 /// The first message of a router.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RouterHello {
     /// [`PROTOCOL`].
     pub protocol: u32,
     /// Drawn at random by each life of a router.
     pub router: u64,
-    /// What the worker's proof is about.
+    /// What the proofs of both ends are about.
     pub nonce: [u8; 32],
 }
 
@@ -66,92 +66,170 @@ impl Served {
     }
 }
 
-/// The first message of a worker: who it is, and what it serves.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Hello {
+/// The answer of a worker to a router that has proven nothing yet. It says nothing of the worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Challenge {
     /// [`PROTOCOL`].
     pub protocol: u32,
+    /// What the proofs of both ends are about.
+    pub nonce: [u8; 32],
+}
+
+/// Who a worker is and what it serves. It says so to routers that have proven themselves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hello {
     /// Who, which life, where.
     pub peer: PeerInfo,
     /// What it serves.
     pub served: Served,
-    /// What the router's proof is about.
-    pub nonce: [u8; 32],
-    /// That it knows the cluster's secret.
+    /// That it knows the secret by which the router proved itself. It covers all of the above.
     pub proof: [u8; 32],
 }
 
-impl Hello {
-    /// A worker's answer to the hello of a router, with its proof.
-    pub fn answer(secret: &Secret, to: &RouterHello, peer: PeerInfo, served: Served, nonce: [u8; 32]) -> Self {
-        let mut hello = Self { protocol: PROTOCOL, peer, served, nonce, proof: [0; 32] };
-        hello.proof = hello.over_both(to, |parts| secret.prove(WORKER, parts));
-        hello
+/// What both ends said before either has proven anything. It tells a session from every other, so a proof over it is good for this
+/// session only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Opening {
+    /// The router's first message.
+    pub router: RouterHello,
+    /// The worker's answer.
+    pub worker: Challenge,
+}
+
+impl Opening {
+    /// The proof of the router, by its own secret.
+    pub fn router_proof(&self, secret: &Secret) -> [u8; 32] {
+        self.with_opening(&[], |parts| secret.prove(ROUTER, parts))
     }
 
-    /// Whether the worker knows the secret, as it proves to the router of this hello.
-    pub fn is_proven(&self, secret: &Secret, to: &RouterHello) -> bool {
-        self.over_both(to, |parts| secret.holds(WORKER, parts, &self.proof))
+    /// The secret by which the router made its `proof`, where it is an accepted one.
+    pub fn proven_by<'a>(&self, secrets: &'a Secrets, proof: &[u8; 32]) -> Option<&'a Secret> {
+        self.with_opening(&[], |parts| secrets.accepted(ROUTER, parts, proof))
     }
 
-    /// The proof of the router: its second message.
-    pub fn router_proof(&self, secret: &Secret, from: &RouterHello) -> [u8; 32] {
-        self.over_both(from, |parts| secret.prove(ROUTER, parts))
+    /// The hello of a worker, proven by the secret by which the router proved itself.
+    pub fn hello(&self, secret: &Secret, peer: PeerInfo, served: Served) -> Hello {
+        let proof = self.over_hello(&peer, &served, |parts| secret.prove(WORKER, parts));
+        Hello { peer, served, proof }
     }
 
-    /// Whether `proof` shows that the router knows the secret.
-    pub fn proves_router(&self, secret: &Secret, from: &RouterHello, proof: &[u8; 32]) -> bool {
-        self.over_both(from, |parts| secret.holds(ROUTER, parts, proof))
+    /// Whether the worker that says `hello` knows the secret, and whether it said all of it.
+    pub fn proves_worker(&self, secret: &Secret, hello: &Hello) -> bool {
+        self.over_hello(&hello.peer, &hello.served, |parts| secret.holds(WORKER, parts, &hello.proof))
     }
 
-    /// Whatever both ends said that tells this session from every other.
-    fn over_both<T>(&self, router: &RouterHello, of: impl FnOnce(&[&[u8]]) -> T) -> T {
-        let (id, life) = (self.peer.id.0.to_le_bytes(), self.peer.incarnation.0.to_le_bytes());
-        of(&[&router.nonce, &self.nonce, &router.router.to_le_bytes(), &id, &life])
+    /// Gives `of` every word of a hello. A field that is added has to be named here, or this does not compile.
+    fn over_hello<T>(&self, peer: &PeerInfo, served: &Served, of: impl FnOnce(&[&[u8]]) -> T) -> T {
+        let PeerInfo { id, incarnation, name, role, address } = peer;
+        let PeerAddress { process, unix, tcp } = address;
+        let Served { weights, shape, layout, block_tokens, token_bytes, context_tokens } = served;
+        let ModelShape { vocab, layers, hidden } = shape;
+        let role: &[u8] = match role {
+            Role::Prefill => b"prefill",
+            Role::Decode => b"decode",
+        };
+        let words: [&[u8]; 15] = [
+            &id.0.to_le_bytes(),
+            &incarnation.0.to_le_bytes(),
+            name.as_bytes(),
+            role,
+            &process.to_le_bytes(),
+            unix.as_bytes(),
+            tcp.as_bytes(),
+            weights,
+            &vocab.to_le_bytes(),
+            &layers.to_le_bytes(),
+            &hidden.to_le_bytes(),
+            &layout.to_le_bytes(),
+            &block_tokens.to_le_bytes(),
+            &token_bytes.to_le_bytes(),
+            &context_tokens.to_le_bytes(),
+        ];
+        self.with_opening(&words, of)
+    }
+
+    fn with_opening<T>(&self, words: &[&[u8]], of: impl FnOnce(&[&[u8]]) -> T) -> T {
+        let RouterHello { protocol, router, nonce } = &self.router;
+        let (protocol, router) = (protocol.to_le_bytes(), router.to_le_bytes());
+        let theirs = self.worker.protocol.to_le_bytes();
+        let opening: [&[u8]; 5] = [&protocol, &router, nonce, &theirs, &self.worker.nonce];
+        of(&[&opening, words].concat())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::session::{PeerAddress, Role};
     use crate::{Incarnation, WorkerId};
 
-    fn router(router: u64, nonce: u8) -> RouterHello {
-        RouterHello { protocol: PROTOCOL, router, nonce: [nonce; 32] }
+    fn opening(router: u64, nonce: u8) -> Opening {
+        Opening {
+            router: RouterHello { protocol: PROTOCOL, router, nonce: [nonce; 32] },
+            worker: Challenge { protocol: PROTOCOL, nonce: [9; 32] },
+        }
     }
 
-    fn worker(secret: &Secret, to: &RouterHello) -> Hello {
+    fn hello(opening: &Opening, secret: &Secret) -> Hello {
         let (id, incarnation, name) = (WorkerId(1), Incarnation(2), "w".to_owned());
-        let peer = PeerInfo { id, incarnation, name, role: Role::Decode, address: PeerAddress::default() };
+        let address = PeerAddress { process: 3, unix: "@w".to_owned(), tcp: "10.0.0.1:7".to_owned() };
+        let peer = PeerInfo { id, incarnation, name, role: Role::Decode, address };
         let shape = ModelShape { vocab: 4096, layers: 2, hidden: 64 };
         let served =
             Served { weights: [1; 32], shape, layout: 1, block_tokens: 16, token_bytes: 64, context_tokens: 512 };
-        Hello::answer(secret, to, peer, served, [9; 32])
+        opening.hello(secret, peer, served)
     }
 
     #[test]
     fn both_ends_must_know_the_secret() {
         let (secret, other) = (Secret::new("a"), Secret::new("b"));
-        let router = router(7, 1);
-        let hello = worker(&secret, &router);
-        assert!(hello.is_proven(&secret, &router) && !hello.is_proven(&other, &router));
-        let proof = hello.router_proof(&secret, &router);
-        assert!(hello.proves_router(&secret, &router, &proof) && !hello.proves_router(&other, &router, &proof));
+        let opening = opening(7, 1);
+        let proof = opening.router_proof(&secret);
+        assert_eq!(opening.proven_by(&secret.clone().into(), &proof), Some(&secret));
+        assert_eq!(opening.proven_by(&other.clone().into(), &proof), None);
+        let hello = hello(&opening, &secret);
+        assert!(opening.proves_worker(&secret, &hello) && !opening.proves_worker(&other, &hello));
     }
 
     #[test]
     fn a_proof_is_good_for_its_session_and_its_end_only() {
         let secret = Secret::new("a");
-        let first = router(7, 1);
-        let hello = worker(&secret, &first);
-        for other in [router(7, 2), router(8, 1)] {
-            assert!(!hello.is_proven(&secret, &other), "a proof of another session");
-            assert!(!hello.proves_router(&secret, &other, &hello.router_proof(&secret, &first)));
+        let first = opening(7, 1);
+        let (proof, said) = (first.router_proof(&secret), hello(&first, &secret));
+        let mut nonce = first;
+        nonce.worker.nonce = [8; 32];
+        for other in [opening(7, 2), opening(8, 1), nonce] {
+            assert!(!other.proves_worker(&secret, &said), "a proof of another session");
+            assert_eq!(other.proven_by(&secret.clone().into(), &proof), None, "a proof of another session");
         }
-        assert!(!hello.proves_router(&secret, &first, &hello.proof), "a proof that is sent back");
-        let mut another = hello.clone();
-        another.peer.id = WorkerId(2);
-        assert!(!another.is_proven(&secret, &first), "a proof of another worker");
+        assert_eq!(first.proven_by(&secret.clone().into(), &said.proof), None, "a proof that is sent back");
+    }
+
+    #[test]
+    fn a_worker_proves_every_word_of_its_hello() {
+        let secret = Secret::new("a");
+        let opening = opening(7, 1);
+        let said = hello(&opening, &secret);
+        let changes: [fn(&mut Hello); 15] = [
+            |hello| hello.peer.id = WorkerId(2),
+            |hello| hello.peer.incarnation = Incarnation(u64::MAX),
+            |hello| hello.peer.name = "v".to_owned(),
+            |hello| hello.peer.role = Role::Prefill,
+            |hello| hello.peer.address.process = 4,
+            |hello| hello.peer.address.unix = "@v".to_owned(),
+            |hello| hello.peer.address.tcp = "10.0.0.2:7".to_owned(),
+            |hello| hello.served.weights = [2; 32],
+            |hello| hello.served.shape.vocab = 1,
+            |hello| hello.served.shape.layers = 1,
+            |hello| hello.served.shape.hidden = 1,
+            |hello| hello.served.layout = 2,
+            |hello| hello.served.block_tokens = 32,
+            |hello| hello.served.token_bytes = 1,
+            |hello| hello.served.context_tokens = 1,
+        ];
+        for (number, change) in changes.into_iter().enumerate() {
+            let mut changed = said.clone();
+            change(&mut changed);
+            assert!(!opening.proves_worker(&secret, &changed), "change {number}");
+        }
     }
 }

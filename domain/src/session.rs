@@ -2,7 +2,7 @@
 
 use crate::block::BlockHash;
 use crate::end::End;
-pub use crate::hello::{Hello, ModelShape, PROTOCOL, RouterHello, Served};
+pub use crate::hello::{Challenge, Hello, ModelShape, Opening, PROTOCOL, RouterHello, Served};
 use crate::ids::{Choice, Epoch, Incarnation, RequestId, SeqKey, Token, WorkerId};
 use crate::plan::TokenLogprobs;
 use crate::request::SamplingParams;
@@ -117,6 +117,7 @@ impl FromWorker {
     /// The message's name, for logs and tests.
     pub fn name(&self) -> &'static str {
         match self {
+            FromWorker::Challenge(_) => "challenge",
             FromWorker::Hello(_) => "hello",
             FromWorker::Heartbeat => "heartbeat",
             FromWorker::Draining => "draining",
@@ -191,7 +192,9 @@ pub enum Part {
 /// Worker to router.
 #[derive(Clone, Debug, PartialEq)]
 pub enum FromWorker {
-    /// The session begins.
+    /// The answer to the router's hello: what the router is to prove itself over.
+    Challenge(Challenge),
+    /// Who the worker is; the router has proven itself.
     Hello(Box<Hello>),
     /// Nothing but a sign of life: of the step loop, not of the process alone.
     Heartbeat,

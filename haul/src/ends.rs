@@ -5,7 +5,7 @@ use crate::pool::{Pool, pool};
 use crate::settings::{Cell, IN_FLIGHT_MAX, Place, Settings, Trust, Wire};
 use crate::turns::{Turns, now};
 use domain::session::{PeerAddress, PeerInfo, Role};
-use domain::{Incarnation, ProgressWord, Secret, WorkerId};
+use domain::{Incarnation, ProgressWord, WorkerId};
 use std::io;
 use std::sync::mpsc::sync_channel;
 use std::time::Duration;
@@ -23,7 +23,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) fn config(id: WorkerId, listen: ListenConfig, trust: &Trust) -> AgentConfig {
     let config = AgentConfig::in_process(id, LIFE, id.to_string(), IN_FLIGHT_MAX);
-    AgentConfig { listen: Some(listen), secret: Secret::new(trust.secret.as_str()), tls: trust.tls.clone(), ..config }
+    AgentConfig { listen: Some(listen), secret: trust.secrets.own().clone(), tls: trust.tls.clone(), ..config }
 }
 
 /// An owner that is there until it is dropped.

@@ -282,7 +282,7 @@ impl Placement {
                 self.move_from_draining(now, out);
             }
             // How a session begins is its carrier's matter.
-            FromWorker::Hello(_) | FromWorker::Heartbeat => {}
+            FromWorker::Challenge(_) | FromWorker::Hello(_) | FromWorker::Heartbeat => {}
             FromWorker::Report(report) => match self.workers.report(id, report) {
                 Reported::Taken | Reported::Awaited => {}
                 Reported::Stale => self.counters.stale_messages += 1,

@@ -3,18 +3,25 @@
 //! Messages come here as bytes and leave as bytes, so that a worker encodes a step's tokens once. All that wait are written
 //! together. A connection carries one session.
 //!
-//! What is deliberately absent: TLS. The ends prove to each other that they know the cluster's secret, but whoever can listen on
+//! Whoever dials a port is a stranger until it has proven itself, and so is whoever answers. Little is read from a stranger
+//! ([`Gate`]), it does not stay for long ([`BEGIN_WAIT`]), and it makes room for others ([`PortLimits`]).
+//!
+//! What is deliberately absent: what proves somebody; TLS. The ends prove to each other that they know the cluster's secret, but whoever can listen on
 //! the network can read prompts and tokens, and whoever sits on it can change them: it must be trusted, or be made so by a
 //! tunnel.
 
 mod client;
 mod codec;
+mod gate;
+mod places;
 mod server;
 #[cfg(test)]
 mod tests;
 
 pub use client::open;
-pub use server::{Outgoing, serve};
+pub use gate::Gate;
+pub use places::PortLimits;
+pub use server::{Outgoing, Stranger, serve};
 pub use tonic::{Code, Status};
 
 use std::time::Duration;
@@ -24,7 +31,7 @@ pub type Incoming = tonic::Streaming<Vec<u8>>;
 
 /// Largest message, in bytes: a submit of a million tokens, or the snapshot of a cache with as many blocks, several times.
 pub const MESSAGE_BYTES_MAX: usize = 64 << 20;
-/// Time for a connection to be made, and for a client to begin its session on it.
+/// Time for a connection to be made, and for each end to prove itself on it.
 pub const BEGIN_WAIT: Duration = Duration::from_secs(5);
 /// Of that, the time for each address of the worker's name: where the first leads nowhere, others may still be reached.
 const CONNECT_MAX: Duration = Duration::from_secs(1);

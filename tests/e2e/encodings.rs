@@ -103,7 +103,7 @@ fn over_the_wire(expected: &[Said], encode: &str) -> (usize, [f64; 2]) {
     let free = own_place();
     let (encode, metrics) = (format!("transport.encode_kv={encode}"), format!("worker.metrics={free}"));
     let set = ["transport.lanes=tcp", "kv.encoding=int8", encode.as_str(), metrics.as_str()].map(|it| ["--set", it]);
-    let mut cluster = Cluster::new("hush");
+    let mut cluster = Cluster::new("hush, says this test");
     cluster.prefill(&set[..3].concat());
     cluster.decode(&set.concat());
     cluster.route(&["--set", "placement.handoff=always"]);

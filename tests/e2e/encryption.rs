@@ -54,7 +54,7 @@ fn two_workers_say_over_tls_what_one_process_says() {
     let free = own_place();
     let [prefill, decode] = [flags(&prefill, &[]), flags(&decode, &[&format!("worker.metrics={free}")])];
     let [prefill, decode] = [&prefill, &decode].map(|flags| flags.iter().map(String::as_str).collect::<Vec<_>>());
-    let mut cluster = Cluster::new("hush");
+    let mut cluster = Cluster::new("hush, says this test");
     cluster.prefill(&prefill);
     cluster.decode(&decode);
     cluster.route(&["--set", "placement.handoff=always"]);

@@ -64,7 +64,7 @@ fn check(cluster: &Cluster, prompts: &[&str], happen: impl FnOnce()) {
 
 #[test]
 fn three_processes_say_what_one_says() {
-    let mut cluster = Cluster::new("hush");
+    let mut cluster = Cluster::new("hush, says this test");
     cluster.prefill(&[]);
     cluster.decode(&[]);
     cluster.route(&["--set", "placement.handoff=always"]);
@@ -87,7 +87,7 @@ fn fetched(worker: SocketAddr) -> [f64; 2] {
 #[test]
 fn the_next_turn_takes_what_was_generated_from_where_it_was() {
     let free = own_place();
-    let mut cluster = Cluster::new("hush");
+    let mut cluster = Cluster::new("hush, says this test");
     cluster.prefill(&["--set", "engine.block_tokens=16", "--set", &format!("worker.metrics={free}")]);
     cluster.decode(&["--set", "engine.block_tokens=16"]);
     cluster.route(&["--set", "placement.handoff=always", "--set", "placement.fetch=always"]);
@@ -123,7 +123,7 @@ const TRIES: u32 = 5;
 #[test]
 fn the_next_turn_goes_where_the_last_one_is_on_disk() {
     let metrics = [(); 2].map(|()| own_place());
-    let (mut cluster, folder) = (Cluster::new("hush"), Folder::new("placed-by-disk"));
+    let (mut cluster, folder) = (Cluster::new("hush, says this test"), Folder::new("placed-by-disk"));
     for (number, metrics) in metrics.iter().enumerate() {
         let tier = folder.path(&number.to_string());
         fs::create_dir(&tier).expect("a folder for the tier");
@@ -175,7 +175,7 @@ fn the_next_turn_goes_where_the_last_one_is_on_disk() {
 
 #[test]
 fn a_worker_that_is_killed_is_replaced() {
-    let mut cluster = Cluster::new("hush");
+    let mut cluster = Cluster::new("hush, says this test");
     cluster.prefill(&[]);
     let [first, second] = [cluster.decode(&[]), cluster.decode(&[])];
     cluster.route(&["--set", "placement.handoff=always"]);
@@ -194,7 +194,7 @@ fn a_worker_that_is_killed_is_replaced() {
 
 #[test]
 fn a_draining_worker_hands_its_sequences_over() {
-    let mut cluster = Cluster::new("hush");
+    let mut cluster = Cluster::new("hush, says this test");
     cluster.prefill(&[]);
     let [first, second] = [cluster.decode(&[]), cluster.decode(&[])];
     cluster.route(&["--set", "placement.handoff=always"]);
@@ -213,8 +213,8 @@ fn a_draining_worker_hands_its_sequences_over() {
 
 #[test]
 fn a_worker_may_come_later_and_a_router_before_all() {
-    let mut cluster = Cluster::new("hush");
-    let late = cluster.reserve("decode-worker", "hush", &[]);
+    let mut cluster = Cluster::new("hush, says this test");
+    let late = cluster.reserve("decode-worker", "hush, says this test", &[]);
     cluster.route(&[]);
     let router = cluster.router();
     let answer = router.post("/v1/completions", &long("Ownership is").body);
@@ -229,7 +229,7 @@ fn a_worker_may_come_later_and_a_router_before_all() {
 
 #[test]
 fn routers_share_workers_and_come_back() {
-    let mut cluster = Cluster::new("hush");
+    let mut cluster = Cluster::new("hush, says this test");
     cluster.prefill(&[]);
     cluster.decode(&[]);
     cluster.route(&["--set", "placement.handoff=always"]);
@@ -249,10 +249,13 @@ fn routers_share_workers_and_come_back() {
     assert_eq!(long("A trait is").whole(&again).0.choices[&0].text, wanted[0]);
 }
 
+/// What the log of a worker says that a router does without.
+const REFUSES: &str = "a router refuses this worker";
+
 /// What a router says of a worker that does not belong to it, and what that one says of it.
 #[track_caller]
-fn check_refused(secret: &str, flags: &[&str], wanted: &str, worker_says: &str) {
-    let mut cluster = Cluster::new("hush");
+fn check_refused(secret: &str, flags: &[&str], wanted: &str, worker_says: [&str; 2]) {
+    let mut cluster = Cluster::new("hush, says this test");
     let first = cluster.decode(&[]);
     let other = cluster.start("decode-worker", secret, flags);
     cluster.route(&[]);
@@ -264,10 +267,9 @@ fn check_refused(secret: &str, flags: &[&str], wanted: &str, worker_says: &str) 
             .into_iter()
             .any(|worker| {
                 let log = cluster.worker(worker).log();
-                let lines: Vec<&str> =
-                    log.lines().filter(|line| line.contains("a router refuses this worker")).collect();
+                let lines: Vec<&str> = log.lines().filter(|line| line.contains(worker_says[0])).collect();
                 assert!(lines.len() <= 1, "what is the same each time is told once: {lines:?}");
-                lines.first().is_some_and(|line| line.contains(worker_says))
+                lines.first().is_some_and(|line| line.contains(worker_says[1]))
             })
             .then_some(())
     });
@@ -276,22 +278,28 @@ fn check_refused(secret: &str, flags: &[&str], wanted: &str, worker_says: &str) 
 
 #[test]
 fn who_does_not_know_the_secret_is_refused() {
-    check_refused("other", &[], "does not know the secret of the router's cluster", "cluster.secret");
+    let wanted = "has not proven that it knows the secret of the worker's cluster: set the same cluster.secret on both";
+    check_refused("other, says this test", &[], wanted, ["a router is refused", "set the same cluster.secret on both"]);
 }
 
 #[test]
 fn a_worker_with_another_layout_is_refused() {
-    check_refused("hush", &["--set", "engine.block_tokens=16"], "other KV", "blocks of 16 tokens");
+    check_refused(
+        "hush, says this test",
+        &["--set", "engine.block_tokens=16"],
+        "other KV",
+        [REFUSES, "blocks of 16 tokens"],
+    );
 }
 
 #[test]
 fn a_worker_of_another_model_is_refused() {
-    check_refused("hush", &["--device", "sim"], "other weights", "digest");
+    check_refused("hush, says this test", &["--device", "sim"], "other weights", [REFUSES, "digest"]);
 }
 
 #[test]
 fn a_worker_of_the_same_name_is_refused() {
-    let mut cluster = Cluster::new("hush");
+    let mut cluster = Cluster::new("hush, says this test");
     let twins = [(); 2].map(|()| cluster.decode(&["--name", "twin"]));
     cluster.route(&[]);
     let is_told = |log: String| log.contains("give one another name");

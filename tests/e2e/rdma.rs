@@ -23,7 +23,7 @@ fn check(flags: &[&str], asks: &[Ask]) {
     let over_rdma: Vec<&str> = all.iter().copied().chain(["--require-lane", "rdma"]).collect();
     let reader: Vec<&str> =
         over_rdma.iter().copied().chain(["--set", "transport.lanes=rdma", "--set", &metrics]).collect();
-    let mut cluster = Cluster::new("hush");
+    let mut cluster = Cluster::new("hush, says this test");
     cluster.prefill(&over_rdma);
     cluster.decode(&reader);
     cluster.route(&["--set", "placement.handoff=always"]);

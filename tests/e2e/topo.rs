@@ -78,7 +78,7 @@ fn a_cluster_says_which_lanes_and_why_no_faster_ones() {
     let metrics = places.map(|place| format!("worker.metrics={place}"));
     let sim = ["--device", "sim", "--set", "sim.speed_percent=0", "--set"];
     let flags = |more: [&'static str; 4]| sim.into_iter().chain(more).collect::<Vec<_>>();
-    let mut cluster = Cluster::new("hush");
+    let mut cluster = Cluster::new("hush, says this test");
     let prefill = flags(["kv.device_bytes=16MiB", "--name", "p", "--set"]);
     cluster.prefill(&[prefill.as_slice(), &[metrics[0].as_str()]].concat());
     // It may read over `tcp` alone, whatever the other may.

@@ -324,7 +324,7 @@ impl Cluster {
                 assert!(self.ends.insert(key, (tokens, end)).is_none(), "{key} ended twice");
             }
             FromWorker::Failed { request, epoch, why, detail } => self.failures.push((request, epoch, why, detail)),
-            FromWorker::Hello(_) | FromWorker::Heartbeat | FromWorker::Draining => {}
+            FromWorker::Challenge(_) | FromWorker::Hello(_) | FromWorker::Heartbeat | FromWorker::Draining => {}
             FromWorker::Report(report) => {
                 self.reports.insert(from, report);
             }

@@ -1,25 +1,29 @@
 //! Sessions with routers of other processes: who may begin one, and the way of its messages between the connection and the
 //! worker's thread.
 //!
-//! The one part of a worker that runs on tokio. A session ends when either end drops it; what becomes of its attempts is
-//! [`crate::Machine`]'s matter.
+//! A router is a stranger until it has proven that it knows the cluster's secret. A stranger is told nothing but one sentence, which
+//! is the same for all. The one part of a worker that runs on tokio. A session ends when either end drops it; what becomes of its
+//! attempts is [`crate::Machine`]'s matter.
 
 use crate::inbox::WorkerInput;
-use domain::Secret;
-use domain::session::{FromWorker, Hello, PROTOCOL, PeerInfo, RouterHello, Served, ToWorker};
-use proto::rpc::{BEGIN_WAIT, Code, Incoming, Outgoing, Status};
-use std::sync::{Arc, Mutex, PoisonError};
+use domain::Secrets;
+use domain::session::{Challenge, FromWorker, Hello, Opening, PROTOCOL, PeerInfo, Served, ToWorker};
+use proto::rpc::{Incoming, Outgoing, PortLimits, Status, Stranger};
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::timeout;
 
 #[cfg(test)]
 mod tests;
 
 /// Messages of a session on their way to the router; what is beyond it waits in the worker.
 const SESSION_MESSAGES_MAX: usize = 8192;
+/// What every router is told that has not proven itself.
+const STRANGER: &str =
+    "the router has not proven that it knows the secret of the worker's cluster: set the same cluster.secret on both";
 
-/// What a worker says of itself to every router, and the secret that both must know.
+/// What a worker says of itself to every router that has proven itself, and the secrets of the cluster.
 #[derive(Clone, Debug)]
 pub struct Identity {
     /// Who it is, and where its peers find it.
@@ -27,67 +31,98 @@ pub struct Identity {
     /// What it serves.
     pub served: Served,
     /// The cluster's.
-    pub secret: Secret,
+    pub secrets: Secrets,
 }
 
 /// Where routers come in.
 struct Entrance {
     worker: WorkerInput,
     identity: Identity,
-    /// Why the last session did not begin, if none did since: who is refused, or refuses, tries again every second, and the log
-    /// is told once.
-    refusal: Mutex<String>,
+    told: Mutex<Told>,
+}
+
+/// What the log was told since a session last began. A router that is refused, or refuses, tries again every second, and the log is
+/// told once.
+#[derive(Default)]
+struct Told {
+    /// That a router speaks another protocol.
+    protocol: bool,
+    /// That a router knows another secret.
+    secret: bool,
+    /// Why a router refuses this worker.
+    refused_by: String,
 }
 
 impl Entrance {
-    /// Tells the log that a session did not begin.
-    fn tell(&self, what: &str, why: &str) {
-        let mut last = self.refusal.lock().unwrap_or_else(PoisonError::into_inner);
-        if *last != why {
-            why.clone_into(&mut last);
-            tracing::warn!(worker = self.identity.peer.name, why, "{what}");
+    /// What is said to a router that knows the secret, proven by the same one; nothing to others.
+    fn hello(&self, opening: &Opening, proof: &[u8; 32]) -> Option<Hello> {
+        let Identity { peer, served, secrets } = &self.identity;
+        let secret = opening.proven_by(secrets, proof)?;
+        Some(opening.hello(secret, peer.clone(), *served))
+    }
+
+    /// A router speaks another protocol. What it is told.
+    fn other_protocol(&self, from: SocketAddr, theirs: u32) -> Status {
+        let why = format!("the worker speaks protocol {PROTOCOL}, the router {theirs}: they must be of one version");
+        if !std::mem::replace(&mut self.told().protocol, true) {
+            tracing::warn!(worker = self.identity.peer.name, %from, why, "a router is refused");
+        }
+        Status::failed_precondition(why)
+    }
+
+    /// A router knows another secret. What it is told.
+    fn other_secret(&self, from: SocketAddr) -> Status {
+        if !std::mem::replace(&mut self.told().secret, true) {
+            let why = "it does not know the secret of this worker's cluster: set the same cluster.secret on both";
+            tracing::warn!(worker = self.identity.peer.name, %from, why, "a router is refused");
+        }
+        Status::unauthenticated(STRANGER)
+    }
+
+    /// A router that knows the secret does without this worker.
+    fn refused_by(&self, from: SocketAddr, why: &str) {
+        let mut told = self.told();
+        if told.refused_by != why {
+            why.clone_into(&mut told.refused_by);
+            tracing::warn!(worker = self.identity.peer.name, %from, why, "a router refuses this worker");
         }
     }
 
-    /// A session has begun.
+    /// A session has begun: what was told before is no longer known.
     fn begun(&self) {
-        self.refusal.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        *self.told() = Told::default();
     }
 
-    fn refused(&self, status: Status) -> Status {
-        self.tell("a router is refused", status.message());
-        status
+    /// A panic while it was held left nothing half done.
+    fn told(&self) -> MutexGuard<'_, Told> {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Serves sessions with `worker` on `listener` until `shutdown` is ready and those that are open have ended, or a short time
 /// after it.
 pub async fn serve(listener: TcpListener, worker: WorkerInput, identity: Identity, shutdown: impl Future<Output = ()>) {
-    let entrance = Arc::new(Entrance { worker, identity, refusal: Mutex::default() });
-    let session = move |incoming| begin(entrance.clone(), incoming);
-    proto::rpc::serve(listener, session, shutdown).await;
+    let entrance = Arc::new(Entrance { worker, identity, told: Mutex::default() });
+    let session = move |stranger, incoming| begin(entrance.clone(), stranger, incoming);
+    proto::rpc::serve(listener, PortLimits::default(), session, shutdown).await;
 }
 
-/// Hears a router's hello and answers it; the session goes on by itself. Errors: the router is refused.
-async fn begin(entrance: Arc<Entrance>, mut incoming: Incoming) -> Result<Outgoing, Status> {
-    let router = match hear(&mut incoming).await? {
-        ToWorker::Hello(hello) => hello,
-        _ => return Err(Status::failed_precondition("a session begins with a hello")),
+/// Hears a router's hello and challenges it; the session goes on by itself. Errors: the router is refused.
+async fn begin(entrance: Arc<Entrance>, stranger: Stranger, mut incoming: Incoming) -> Result<Outgoing, Status> {
+    let Some(ToWorker::Hello(router)) = hear(&mut incoming).await else {
+        return Err(Status::unauthenticated(STRANGER));
     };
     if router.protocol != PROTOCOL {
-        let theirs = router.protocol;
-        let detail = format!("the worker speaks protocol {PROTOCOL}, the router {theirs}: they must be of one version");
-        return Err(entrance.refused(Status::failed_precondition(detail)));
+        return Err(entrance.other_protocol(stranger.address, router.protocol));
     }
     let mut nonce = [0; 32];
     getrandom::fill(&mut nonce).map_err(|error| Status::internal(format!("no random numbers: {error}")))?;
-    let identity = &entrance.identity;
-    let hello = Hello::answer(&identity.secret, &router, identity.peer.clone(), identity.served, nonce);
+    let challenge = Challenge { protocol: PROTOCOL, nonce };
     let (sender, outgoing) = mpsc::channel(SESSION_MESSAGES_MAX);
-    let bytes = proto::session::encode_from_worker(&FromWorker::Hello(Box::new(hello.clone())));
-    sender.try_send(Ok(bytes)).map_err(|_| Status::internal("an empty queue is full"))?;
+    say(&sender, &FromWorker::Challenge(challenge))?;
+    let opening = Opening { router, worker: challenge };
     tokio::spawn(async move {
-        if let Err(status) = session(&entrance, router, hello, incoming, &sender).await {
+        if let Err(status) = session(&entrance, opening, stranger, incoming, &sender).await {
             // Where the router is gone, nobody wants to know.
             let _ = sender.send(Err(status)).await;
         }
@@ -95,31 +130,25 @@ async fn begin(entrance: Arc<Entrance>, mut incoming: Incoming) -> Result<Outgoi
     Ok(outgoing)
 }
 
-/// The session after the hellos, until it ends. Errors: what the router is told about its end.
+/// The session after the challenge, until it ends. Errors: what the router is told about its end.
 async fn session(
     entrance: &Entrance,
-    router: RouterHello,
-    hello: Hello,
+    opening: Opening,
+    stranger: Stranger,
     mut incoming: Incoming,
     sender: &mpsc::Sender<Result<Vec<u8>, Status>>,
 ) -> Result<(), Status> {
-    let proof = hear(&mut incoming).await.map_err(|status| match status.code() {
-        Code::DeadlineExceeded | Code::InvalidArgument => entrance.refused(status),
-        // It says nothing more to whom it does not trust, nor would it be trusted.
-        _ => {
-            let why = "it ended the session at this worker's hello: unless it ended itself, give both the same secret (cluster.secret)";
-            entrance.tell("a router refuses this worker", why);
-            status
-        }
-    })?;
-    let proven = match proof {
-        ToWorker::Proof(proof) => hello.proves_router(&entrance.identity.secret, &router, &proof),
-        _ => false,
+    let from = stranger.address;
+    let hello = match hear(&mut incoming).await {
+        Some(ToWorker::Proof(proof)) => entrance.hello(&opening, &proof).ok_or_else(|| entrance.other_secret(from))?,
+        _ => return Err(Status::unauthenticated(STRANGER)),
     };
-    if !proven {
-        let detail = "the router does not know the secret of the worker's cluster (cluster.secret)";
-        return Err(entrance.refused(Status::unauthenticated(detail)));
+    if !stranger.has_proven_itself() {
+        return Err(Status::resource_exhausted(
+            "the worker has as many sessions as it takes, or the proof came too late",
+        ));
     }
+    say(sender, &FromWorker::Hello(Box::new(hello)))?;
     // Dropped with the worker's end of the session.
     let (held, dropped) = oneshot::channel::<()>();
     let outgoing = sender.clone();
@@ -136,7 +165,7 @@ async fn session(
         while let Ok(Some(bytes)) = incoming.message().await {
             if std::mem::take(&mut is_first) {
                 if let Ok(ToWorker::Refused { why }) = proto::session::decode_to_worker(&bytes) {
-                    entrance.tell("a router refuses this worker", &why);
+                    entrance.refused_by(from, &why);
                     return Ok(());
                 }
                 entrance.begun();
@@ -153,10 +182,14 @@ async fn session(
     }
 }
 
-/// The next message of a router that is about to begin. Errors: it says nothing in time, or no message.
-async fn hear(incoming: &mut Incoming) -> Result<ToWorker, Status> {
-    let message = timeout(BEGIN_WAIT, incoming.message()).await;
-    let message = message.map_err(|_| Status::deadline_exceeded("the router says nothing"))??;
-    let bytes = message.ok_or_else(|| Status::cancelled("the router ended the session"))?;
-    proto::session::decode_to_worker(&bytes).map_err(|error| Status::invalid_argument(error.to_string()))
+/// Queues a message. Errors: there is no room, which a session that begins has.
+fn say(sender: &mpsc::Sender<Result<Vec<u8>, Status>>, message: &FromWorker) -> Result<(), Status> {
+    let bytes = proto::session::encode_from_worker(message);
+    sender.try_send(Ok(bytes)).map_err(|_| Status::internal("an empty queue is full"))
+}
+
+/// The next message of a router that is about to begin; none where it says something else, or nothing more.
+async fn hear(incoming: &mut Incoming) -> Option<ToWorker> {
+    let bytes = incoming.message().await.ok()??;
+    proto::session::decode_to_worker(&bytes).ok()
 }

@@ -1,7 +1,6 @@
 //! Sessions with workers of the same process.
 
-use domain::Secret;
-use domain::session::{Hello, PROTOCOL, PeerInfo, RouterHello, Served};
+use domain::session::{PeerInfo, Served};
 use futures_util::FutureExt;
 use router::{Dial, DialError, Dialed, LinkFull};
 use tokio::sync::{mpsc, oneshot};
@@ -13,14 +12,14 @@ const SESSION_MESSAGES_MAX: usize = 8192;
 /// A worker of this process. Both ends know who the other is: there is nothing to prove.
 pub(super) struct Local {
     input: WorkerInput,
-    hello: Hello,
+    peer: PeerInfo,
+    served: Served,
 }
 
 impl Local {
     /// The worker behind `input`.
     pub(super) fn new(input: WorkerInput, peer: PeerInfo, served: Served) -> Self {
-        let nobody = RouterHello { protocol: PROTOCOL, router: 0, nonce: [0; 32] };
-        Self { input, hello: Hello::answer(&Secret::default(), &nobody, peer, served, [0; 32]) }
+        Self { input, peer, served }
     }
 }
 
@@ -37,10 +36,10 @@ impl Dial for Local {
             if input.send(bytes) { Ok(()) } else { Err(LinkFull) }
         });
         let until_over = dropped.map(|_| "the router closed it, or the worker did".to_owned()).boxed();
-        Ok(Dialed { hello: self.hello.clone(), send, receive, until_over })
+        Ok(Dialed { peer: self.peer.clone(), served: self.served, send, receive, until_over })
     }
 
     fn name(&self) -> String {
-        self.hello.peer.name.clone()
+        self.peer.name.clone()
     }
 }

@@ -4,9 +4,11 @@
 //! a worker without requests does, without the step loop behind it.
 
 use crate::processes::{Process, binary};
-use domain::session::{FromWorker, Hello, ModelShape, PeerAddress, PeerInfo, Role, Served, ToWorker};
+use domain::session::{
+    Challenge, FromWorker, ModelShape, Opening, PROTOCOL, PeerAddress, PeerInfo, Role, Served, ToWorker,
+};
 use domain::{Incarnation, Secret, WorkerId};
-use proto::rpc::{Incoming, Outgoing, Status};
+use proto::rpc::{Incoming, Outgoing, PortLimits, Status, Stranger};
 use proto::session::{decode_to_worker, encode_from_worker};
 use std::error::Error;
 use std::fs;
@@ -28,6 +30,8 @@ const QUEUE: usize = 8192;
 const SHAPE: ModelShape = ModelShape { vocab: 4096, layers: 2, hidden: 64 };
 const SERVED: Served =
     Served { weights: [1; 32], shape: SHAPE, layout: 7, block_tokens: 16, token_bytes: 64, context_tokens: 512 };
+/// What the router and the workers know.
+const SECRET: &str = "of nobody but this benchmark";
 /// Looks whether all sessions have begun.
 const LOOKS_MAX: usize = 300;
 /// Time between two.
@@ -48,11 +52,12 @@ pub(super) async fn run() -> Result<(), Box<dyn Error>> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         addresses.push(listener.local_addr()?.to_string());
         let seen = seen.clone();
-        let session = move |incoming| play(id, seen.clone(), incoming);
-        tokio::spawn(proto::rpc::serve(listener, session, std::future::pending()));
+        let session = move |stranger, incoming| play(id, seen.clone(), stranger, incoming);
+        tokio::spawn(proto::rpc::serve(listener, PortLimits::default(), session, std::future::pending()));
     }
     let mut command = Command::new(binary()?);
     command.args(["router", "--listen", "127.0.0.1:0", "--log-level", "error", "--workers", &addresses.join(",")]);
+    command.env("BATON_CLUSTER__SECRET", SECRET);
     let (router, _) = Process::start(command)?;
     let mut looks = 0;
     while seen.sessions.load(Ordering::Relaxed) < WORKERS as usize {
@@ -86,7 +91,7 @@ async fn watch(seen: &Seen, router: u32) -> Result<(), Box<dyn Error>> {
 }
 
 /// A worker without requests. All but the first compute prompts: those have nothing to do with each other.
-async fn play(id: u32, seen: Arc<Seen>, mut incoming: Incoming) -> Result<Outgoing, Status> {
+async fn play(id: u32, seen: Arc<Seen>, stranger: Stranger, mut incoming: Incoming) -> Result<Outgoing, Status> {
     let broken = |_| Status::invalid_argument("a broken message");
     let first = incoming.message().await?.ok_or_else(|| Status::cancelled("no hello"))?;
     let ToWorker::Hello(router) = decode_to_worker(&first).map_err(broken)? else {
@@ -95,11 +100,17 @@ async fn play(id: u32, seen: Arc<Seen>, mut incoming: Incoming) -> Result<Outgoi
     let role = if id == 0 { Role::Decode } else { Role::Prefill };
     let (name, address) = (format!("worker-{id}"), PeerAddress::default());
     let peer = PeerInfo { id: WorkerId(id), incarnation: Incarnation(1), name, role, address };
-    let hello = Hello::answer(&Secret::default(), &router, peer, SERVED, [3; 32]);
+    let worker = Challenge { protocol: PROTOCOL, nonce: [3; 32] };
+    let hello = Opening { router, worker }.hello(&Secret::new(SECRET), peer, SERVED);
     let (sender, outgoing) = mpsc::channel(QUEUE);
     tokio::spawn(async move {
         let say = |message| sender.try_send(Ok(encode_from_worker(&message))).is_ok();
-        if !say(FromWorker::Hello(Box::new(hello))) || !matches!(incoming.message().await, Ok(Some(_))) {
+        // The router's proof is good: it is this benchmark's.
+        if !say(FromWorker::Challenge(worker))
+            || !matches!(incoming.message().await, Ok(Some(_)))
+            || !stranger.has_proven_itself()
+            || !say(FromWorker::Hello(Box::new(hello)))
+        {
             return;
         }
         seen.sessions.fetch_add(1, Ordering::Relaxed);

@@ -3,7 +3,7 @@
 
 use domain::session::{FromWorker, ToWorker, TokenRow};
 use domain::{Choice, Epoch, RequestId, SeqKey};
-use proto::rpc::{Incoming, Status};
+use proto::rpc::{Incoming, PortLimits, Status, Stranger};
 use rustix::time::{ClockId, clock_gettime};
 use std::error::Error;
 use std::time::Instant;
@@ -46,8 +46,11 @@ struct Cost {
 async fn tokens() -> Result<Cost, Box<dyn Error>> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?.to_string();
-    let worker = |mut incoming: Incoming| async move {
+    let worker = |stranger: Stranger, mut incoming: Incoming| async move {
         incoming.message().await?;
+        if !stranger.has_proven_itself() {
+            return Err(Status::resource_exhausted("it is too late"));
+        }
         let (sender, outgoing) = mpsc::channel(QUEUE);
         tokio::spawn(async move {
             for step in 0..FRAMES {
@@ -59,11 +62,12 @@ async fn tokens() -> Result<Cost, Box<dyn Error>> {
         });
         Ok(outgoing)
     };
-    let served = tokio::spawn(proto::rpc::serve(listener, worker, std::future::pending()));
+    let served = tokio::spawn(proto::rpc::serve(listener, PortLimits::default(), worker, std::future::pending()));
     let (sender, outgoing) = mpsc::channel(1);
     sender.send(proto::session::encode_to_worker(&ToWorker::Heartbeat)).await?;
     let (began, cpu) = (Instant::now(), cpu_seconds());
-    let mut incoming = proto::rpc::open(&address, outgoing).await?;
+    let (mut incoming, gate) = proto::rpc::open(&address, outgoing).await?;
+    gate.open();
     let mut rows = 0;
     while let Some(bytes) = incoming.message().await? {
         match proto::session::decode_from_worker(&bytes)? {

@@ -172,7 +172,7 @@ pub struct Cancel {
 pub struct Snapshot {}
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct FromWorker {
-    #[prost(oneof = "from_worker::Body", tags = "1, 2, 3, 4, 5, 6, 7")]
+    #[prost(oneof = "from_worker::Body", tags = "1, 2, 3, 4, 5, 6, 7, 8")]
     pub body: ::core::option::Option<from_worker::Body>,
 }
 /// Nested message and enum types in `FromWorker`.
@@ -193,34 +193,39 @@ pub mod from_worker {
         Heartbeat(super::Heartbeat),
         #[prost(message, tag = "7")]
         Draining(super::Draining),
+        #[prost(message, tag = "8")]
+        Challenge(super::Challenge),
     }
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct Hello {
+pub struct Challenge {
     #[prost(uint32, tag = "1")]
     pub protocol: u32,
-    #[prost(message, optional, tag = "2")]
-    pub peer: ::core::option::Option<Peer>,
-    #[prost(bytes = "vec", tag = "3")]
-    pub weights: ::prost::alloc::vec::Vec<u8>,
-    #[prost(fixed64, tag = "4")]
-    pub layout: u64,
-    #[prost(uint32, tag = "5")]
-    pub block_tokens: u32,
-    #[prost(uint64, tag = "6")]
-    pub token_bytes: u64,
-    #[prost(uint32, tag = "7")]
-    pub context_tokens: u32,
-    #[prost(bytes = "vec", tag = "8")]
+    #[prost(bytes = "vec", tag = "2")]
     pub nonce: ::prost::alloc::vec::Vec<u8>,
-    #[prost(bytes = "vec", tag = "9")]
-    pub proof: ::prost::alloc::vec::Vec<u8>,
-    #[prost(uint32, tag = "10")]
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Hello {
+    #[prost(message, optional, tag = "1")]
+    pub peer: ::core::option::Option<Peer>,
+    #[prost(bytes = "vec", tag = "2")]
+    pub weights: ::prost::alloc::vec::Vec<u8>,
+    #[prost(fixed64, tag = "3")]
+    pub layout: u64,
+    #[prost(uint32, tag = "4")]
+    pub block_tokens: u32,
+    #[prost(uint64, tag = "5")]
+    pub token_bytes: u64,
+    #[prost(uint32, tag = "6")]
+    pub context_tokens: u32,
+    #[prost(uint32, tag = "7")]
     pub vocab: u32,
-    #[prost(uint32, tag = "11")]
+    #[prost(uint32, tag = "8")]
     pub layers: u32,
-    #[prost(uint32, tag = "12")]
+    #[prost(uint32, tag = "9")]
     pub hidden: u32,
+    #[prost(bytes = "vec", tag = "10")]
+    pub proof: ::prost::alloc::vec::Vec<u8>,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Draining {}

@@ -1,6 +1,7 @@
 //! The router's end.
 
 use super::codec::AsTheyAre;
+use super::gate::{Announced, Gate, Gated, UNPROVEN_BYTES_MAX};
 use super::{CONNECT_MAX, Incoming, KEEP_ALIVE, KEEP_ALIVE_WAIT, MESSAGE_BYTES_MAX, PATH, WINDOW_BYTES};
 use futures_util::stream::poll_fn;
 use http::uri::{PathAndQuery, Uri};
@@ -15,21 +16,24 @@ use tonic::Status;
 use tonic::body::Body;
 
 /// Opens a session with the worker at `address` (`host:port`): what comes out of `outgoing` is sent, and the session ends for the
-/// worker when that is closed. Ready when the worker answered. Errors: nobody listens there, or the worker refused.
-pub async fn open(address: &str, mut outgoing: mpsc::Receiver<Vec<u8>>) -> Result<Incoming, Status> {
+/// worker when that is closed. Ready when the worker answered. Little is read from it until the gate is opened, which is to be done
+/// once it has proven itself. Errors: nobody listens there, or the worker refused.
+pub async fn open(address: &str, mut outgoing: mpsc::Receiver<Vec<u8>>) -> Result<(Incoming, Gate), Status> {
     let unreachable = |error: &dyn std::error::Error| Status::unavailable(with_causes(error));
     let addresses = tokio::net::lookup_host(address).await.map_err(|error| unreachable(&error))?;
     let stream = connect(addresses).await.map_err(|error| unreachable(&error))?;
     // Tokens are small and must not wait for each other.
     stream.set_nodelay(true).map_err(|error| unreachable(&error))?;
+    let gate = Gate::default();
     let handshake = http2::Builder::new(TokioExecutor::new())
         .timer(TokioTimer::new())
         .initial_stream_window_size(WINDOW_BYTES)
         .initial_connection_window_size(WINDOW_BYTES)
+        .max_header_list_size(UNPROVEN_BYTES_MAX)
         .keep_alive_interval(KEEP_ALIVE)
         .keep_alive_timeout(KEEP_ALIVE_WAIT)
         .keep_alive_while_idle(true)
-        .handshake::<_, Body>(TokioIo::new(stream));
+        .handshake::<_, Body>(TokioIo::new(Gated::new(stream, gate.clone())));
     let (sender, connection) = handshake.await.map_err(|error| unreachable(&error))?;
     // It ends with the session, whose only request it carries.
     tokio::spawn(async move {
@@ -40,16 +44,21 @@ pub async fn open(address: &str, mut outgoing: mpsc::Receiver<Vec<u8>>) -> Resul
     let origin: Uri = format!("http://{address}").parse().map_err(|_| {
         Status::invalid_argument(format!("{address:?} is no host and port")) // What resolved is one.
     })?;
+    let closed = gate.clone();
     let service = tower::service_fn(move |request| {
-        let mut sender = sender.clone();
-        async move { sender.send_request(request).await }
+        let (mut sender, gate) = (sender.clone(), closed.clone());
+        async move {
+            let response = sender.send_request(request).await?;
+            Ok::<_, hyper::Error>(response.map(|body| Announced::new(body, gate)))
+        }
     });
     let mut client = tonic::client::Grpc::with_origin(service, origin)
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
         .max_encoding_message_size(MESSAGE_BYTES_MAX);
     let messages = poll_fn(move |context| outgoing.poll_recv(context));
     let request = tonic::Request::new(messages);
-    Ok(client.streaming(request, PathAndQuery::from_static(PATH), AsTheyAre).await?.into_inner())
+    let response = client.streaming(request, PathAndQuery::from_static(PATH), AsTheyAre).await?;
+    Ok((response.into_inner(), gate))
 }
 
 /// Connects to the first of a host's addresses that answers in time. Errors: of the last one.

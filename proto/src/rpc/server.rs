@@ -1,140 +1,204 @@
 //! The worker's end.
 
 use super::codec::AsTheyAre;
+use super::gate::{Announced, Gate, Gated, UNPROVEN_BYTES_MAX};
+use super::places::{Place, Places, PortLimits};
 use super::{BEGIN_WAIT, Incoming, KEEP_ALIVE, KEEP_ALIVE_WAIT, MESSAGE_BYTES_MAX, PATH, WINDOW_BYTES};
 use futures_util::future::BoxFuture;
 use futures_util::stream::{BoxStream, poll_fn};
 use futures_util::{FutureExt, StreamExt};
 use hyper::server::conn::http2;
+use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::graceful::GracefulShutdown;
-use hyper_util::service::TowerToHyperService;
 use std::convert::Infallible;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{sleep, timeout};
 use tonic::body::Body;
 use tonic::server::StreamingService;
 use tonic::{Request, Response, Status};
 
-/// Connections that are open at once; the next one waits in the listener's backlog.
-const CONNECTIONS_MAX: usize = 4096;
 /// Pause after `accept` failed for want of files, so that it does not spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// Time for sessions to bring their last messages out.
+/// Time for a session to bring its last messages out.
 const CLOSE_WAIT: Duration = Duration::from_secs(2);
 
 /// What goes out over a session; an error is its last message.
 pub type Outgoing = mpsc::Receiver<Result<Vec<u8>, Status>>;
 
-/// Serves sessions on `listener`: `session` is called with the messages of each and says what goes out, or refuses. Once
-/// `shutdown` is ready nobody is let in any more; it returns when the sessions have ended, or after a short time.
-pub async fn serve<S, F>(listener: TcpListener, session: S, shutdown: impl Future<Output = ()>)
+/// The client of a session that is being opened. It has proven nothing: little is read from it, and its connection is closed
+/// [`BEGIN_WAIT`] after it was made, or sooner where newer ones need its place.
+#[derive(Debug)]
+pub struct Stranger {
+    /// Where it is.
+    pub address: SocketAddr,
+    gate: Gate,
+    place: Arc<Place>,
+}
+
+impl Stranger {
+    /// It has proven itself: from now on its messages may be long, and its connection lasts as long as its session. False: it is too
+    /// late, or there are as many sessions as the port takes.
+    #[must_use]
+    pub fn has_proven_itself(self) -> bool {
+        let taken = self.place.prove();
+        if taken {
+            self.gate.open();
+        }
+        taken
+    }
+}
+
+/// Serves sessions on `listener`: `session` is called with the client and the messages of each and says what goes out, or refuses.
+/// Once `shutdown` is ready nobody is let in any more; it returns when the sessions have ended, or after a short time.
+pub async fn serve<S, F>(listener: TcpListener, limits: PortLimits, session: S, shutdown: impl Future<Output = ()>)
 where
-    S: Fn(Incoming) -> F + Clone + Send + Sync + 'static,
+    S: Fn(Stranger, Incoming) -> F + Clone + Send + Sync + 'static,
     F: Future<Output = Result<Outgoing, Status>> + Send + 'static,
 {
-    let graceful = GracefulShutdown::new();
+    // Each connection has a receiver.
+    let (closing, _) = watch::channel(());
     tokio::select! {
-        never = accept(&listener, &session, &graceful) => match never {},
+        never = accept(&listener, limits, &session, &closing) => match never {},
         () = shutdown => {}
     }
     drop(listener);
-    let _ = timeout(CLOSE_WAIT, graceful.shutdown()).await;
+    // An error says that there is no connection.
+    let _ = closing.send(());
+    let _ = timeout(CLOSE_WAIT, closing.closed()).await;
 }
 
-async fn accept<S, F>(listener: &TcpListener, session: &S, graceful: &GracefulShutdown) -> Infallible
+async fn accept<S, F>(
+    listener: &TcpListener,
+    limits: PortLimits,
+    session: &S,
+    closing: &watch::Sender<()>,
+) -> Infallible
 where
-    S: Fn(Incoming) -> F + Clone + Send + Sync + 'static,
+    S: Fn(Stranger, Incoming) -> F + Clone + Send + Sync + 'static,
     F: Future<Output = Result<Outgoing, Status>> + Send + 'static,
 {
-    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let places = Places::new(limits);
     loop {
-        let place = places.clone().acquire_owned().await.expect("nobody closes it");
         match listener.accept().await {
-            Ok((stream, _)) => {
-                let connection = connection(stream, session.clone(), graceful);
+            Ok((stream, address)) => {
+                let (place, evicted) = places.enter();
+                let connection = connection(stream, address, place.into(), session.clone(), closing.subscribe());
                 tokio::spawn(async move {
-                    connection.await;
-                    drop(place);
+                    tokio::select! {
+                        () = connection => {}
+                        () = overdue(evicted) => tracing::debug!(%address, "a connection proved nothing in time"),
+                    }
                 });
             }
             Err(error) => {
                 tracing::debug!(%error, "cannot accept a connection");
+                places.make_room();
                 sleep(ACCEPT_PAUSE).await;
             }
         }
     }
 }
 
-/// Carries one connection; one on which no session begins is dropped.
-fn connection<S, F>(
+/// Ready when a connection that has proven nothing has lasted too long, or has to make room; of one that has, never.
+async fn overdue(evicted: oneshot::Receiver<()>) {
+    if let Ok(Err(_)) = timeout(BEGIN_WAIT, evicted).await {
+        std::future::pending().await
+    }
+}
+
+/// Carries one connection until its session is over.
+async fn connection<S, F>(
     stream: TcpStream,
+    address: SocketAddr,
+    place: Arc<Place>,
     session: S,
-    graceful: &GracefulShutdown,
-) -> impl Future<Output = ()> + Send + use<S, F>
-where
-    S: Fn(Incoming) -> F + Clone + Send + Sync + 'static,
+    mut closing: watch::Receiver<()>,
+) where
+    S: Fn(Stranger, Incoming) -> F + Clone + Send + Sync + 'static,
     F: Future<Output = Result<Outgoing, Status>> + Send + 'static,
 {
     // Tokens are small and must not wait for each other. A socket that refuses is about to fail anyway.
     let _ = stream.set_nodelay(true);
-    let begun = Arc::<AtomicBool>::default();
-    let begins = begun.clone();
-    let service = tower::service_fn(move |request: http::Request<hyper::body::Incoming>| {
-        begins.store(true, Ordering::Relaxed);
-        answer(session.clone(), request)
+    let gate = Gate::default();
+    let stranger = Stranger { address, gate: gate.clone(), place: place.clone() };
+    // The first request takes both: a connection carries one session. The sender is dropped with it.
+    let (open, mut over) = oneshot::channel::<()>();
+    let begin = Mutex::new(Some((stranger, open)));
+    let service = service_fn(|request| {
+        let begin = begin.lock().unwrap_or_else(PoisonError::into_inner).take();
+        answer(session.clone(), begin, gate.clone(), request)
     });
     let connection = http2::Builder::new(TokioExecutor::new())
         .timer(TokioTimer::new())
         .initial_stream_window_size(WINDOW_BYTES)
         .initial_connection_window_size(WINDOW_BYTES)
+        .max_header_list_size(UNPROVEN_BYTES_MAX)
         .max_concurrent_streams(1)
         .keep_alive_interval(KEEP_ALIVE)
         .keep_alive_timeout(KEEP_ALIVE_WAIT)
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(service));
-    let connection = graceful.watch(connection);
-    async move {
-        let mut connection = std::pin::pin!(connection);
-        let in_time = timeout(BEGIN_WAIT, &mut connection).await;
-        let ended = match in_time {
-            Ok(ended) => ended,
-            Err(_) if begun.load(Ordering::Relaxed) => connection.await,
-            Err(_) => return tracing::debug!("a connection began no session"),
+        .serve_connection(TokioIo::new(Gated::new(stream, gate.clone())), service);
+    let mut connection = std::pin::pin!(connection);
+    let closed = async {
+        let is_over = tokio::select! {
+            ended = connection.as_mut() => return ended,
+            _ = &mut over => true,
+            _ = closing.changed() => false,
         };
-        if let Err(error) = ended {
-            tracing::debug!(%error, "the connection of a session broke");
+        // What is on its way still goes out.
+        connection.as_mut().graceful_shutdown();
+        let too_late = async {
+            if !is_over {
+                let _ = over.await;
+            }
+            sleep(CLOSE_WAIT).await;
+        };
+        tokio::select! {
+            ended = connection.as_mut() => ended,
+            () = too_late => Ok(()),
         }
+    };
+    if let Err(error) = closed.await {
+        tracing::debug!(%error, "the connection of a session broke");
     }
+    drop(place);
 }
 
 async fn answer<S, F>(
     session: S,
+    begin: Option<(Stranger, oneshot::Sender<()>)>,
+    gate: Gate,
     request: http::Request<hyper::body::Incoming>,
 ) -> Result<http::Response<Body>, Infallible>
 where
-    S: Fn(Incoming) -> F + Send + 'static,
+    S: Fn(Stranger, Incoming) -> F + Send + 'static,
     F: Future<Output = Result<Outgoing, Status>> + Send + 'static,
 {
     if request.uri().path() != PATH {
-        let path = request.uri().path().to_owned();
-        return Ok(Status::unimplemented(format!("there is no {path}, only {PATH}")).into_http());
+        return Ok(Status::unimplemented("there is no such method").into_http());
     }
+    let Some((stranger, open)) = begin else {
+        return Ok(Status::resource_exhausted("a connection carries one session").into_http());
+    };
     let mut grpc = tonic::server::Grpc::new(AsTheyAre)
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
         .max_encoding_message_size(MESSAGE_BYTES_MAX);
-    Ok(grpc.streaming(Opened(session), request).await)
+    let request = request.map(|body| Announced::new(body, gate));
+    Ok(grpc.streaming(Opened { session, begin: Some((stranger, open)) }, request).await)
 }
 
 /// A session that is being opened, as tonic wants to see it.
-struct Opened<S>(S);
+struct Opened<S> {
+    session: S,
+    begin: Option<(Stranger, oneshot::Sender<()>)>,
+}
 
 impl<S, F> StreamingService<Vec<u8>> for Opened<S>
 where
-    S: Fn(Incoming) -> F,
+    S: Fn(Stranger, Incoming) -> F,
     F: Future<Output = Result<Outgoing, Status>> + Send + 'static,
 {
     type Response = Vec<u8>;
@@ -142,10 +206,18 @@ where
     type Future = BoxFuture<'static, Result<Response<Self::ResponseStream>, Status>>;
 
     fn call(&mut self, request: Request<Incoming>) -> Self::Future {
-        let outgoing = (self.0)(request.into_inner());
+        let Some((stranger, open)) = self.begin.take() else {
+            return async { Err(Status::internal("a session is opened once")) }.boxed();
+        };
+        let outgoing = (self.session)(stranger, request.into_inner());
         async move {
             let mut outgoing = outgoing.await?;
-            Ok(Response::new(poll_fn(move |context| outgoing.poll_recv(context)).boxed()))
+            let messages = poll_fn(move |context| {
+                // The session is open for as long as somebody hears what goes out.
+                let _ = &open;
+                outgoing.poll_recv(context)
+            });
+            Ok(Response::new(messages.boxed()))
         }
         .boxed()
     }

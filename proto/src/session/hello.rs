@@ -3,7 +3,7 @@
 use crate::WireError;
 use crate::checks::{array, required};
 use crate::generated as wire;
-use domain::session::{Hello, ModelShape, PeerAddress, PeerInfo, Role, RouterHello, Served};
+use domain::session::{Challenge, Hello, ModelShape, PeerAddress, PeerInfo, Role, RouterHello, Served};
 use domain::{Incarnation, WorkerId};
 
 pub(super) fn router_to_wire(hello: &RouterHello) -> wire::RouterHello {
@@ -15,16 +15,22 @@ pub(super) fn router_from_wire(hello: &wire::RouterHello) -> Result<RouterHello,
     Ok(RouterHello { protocol: hello.protocol, router: hello.router, nonce })
 }
 
+pub(super) fn challenge_to_wire(challenge: &Challenge) -> wire::Challenge {
+    wire::Challenge { protocol: challenge.protocol, nonce: challenge.nonce.to_vec() }
+}
+
+pub(super) fn challenge_from_wire(challenge: &wire::Challenge) -> Result<Challenge, WireError> {
+    Ok(Challenge { protocol: challenge.protocol, nonce: array(&challenge.nonce, "Challenge.nonce")? })
+}
+
 pub(super) fn worker_to_wire(hello: &Hello) -> wire::Hello {
     wire::Hello {
-        protocol: hello.protocol,
         peer: Some(peer_to_wire(&hello.peer)),
         weights: hello.served.weights.to_vec(),
         layout: hello.served.layout,
         block_tokens: hello.served.block_tokens,
         token_bytes: hello.served.token_bytes,
         context_tokens: hello.served.context_tokens,
-        nonce: hello.nonce.to_vec(),
         proof: hello.proof.to_vec(),
         vocab: hello.served.shape.vocab,
         layers: hello.served.shape.layers,
@@ -37,7 +43,6 @@ pub(super) fn worker_from_wire(hello: wire::Hello) -> Result<Hello, WireError> {
         return Err(WireError::invalid("Hello.block_tokens", "it is zero"));
     }
     Ok(Hello {
-        protocol: hello.protocol,
         peer: peer_from_wire(required(hello.peer, "Hello.peer")?)?,
         served: Served {
             weights: array(&hello.weights, "Hello.weights")?,
@@ -47,7 +52,6 @@ pub(super) fn worker_from_wire(hello: wire::Hello) -> Result<Hello, WireError> {
             token_bytes: hello.token_bytes,
             context_tokens: hello.context_tokens,
         },
-        nonce: array(&hello.nonce, "Hello.nonce")?,
         proof: array(&hello.proof, "Hello.proof")?,
     })
 }

@@ -1,6 +1,6 @@
 use super::*;
 use domain::BlockHash;
-use domain::session::{Hello, Holder, ModelShape, PeerAddress, PeerInfo, Role, RouterHello, Served};
+use domain::session::{Challenge, Hello, Holder, ModelShape, PeerAddress, PeerInfo, Role, RouterHello, Served};
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
@@ -88,19 +88,21 @@ prop_compose! {
 prop_compose! {
     fn hello()(
         peer in peer(),
-        protocol: u32,
-        digests in any::<[[u8; 32]; 3]>(),
+        [weights, proof] in any::<[[u8; 32]; 2]>(),
         layout: u64,
         block_tokens in 1..=u32::MAX,
         token_bytes: u64,
         context_tokens: u32,
         [vocab, layers, hidden] in any::<[u32; 3]>(),
     ) -> FromWorker {
-        let [weights, nonce, proof] = digests;
         let shape = ModelShape { vocab, layers, hidden };
         let served = Served { weights, shape, layout, block_tokens, token_bytes, context_tokens };
-        FromWorker::Hello(Box::new(Hello { protocol, peer, served, nonce, proof }))
+        FromWorker::Hello(Box::new(Hello { peer, served, proof }))
     }
+}
+
+fn challenge() -> impl Strategy<Value = FromWorker> {
+    any::<(u32, [u8; 32])>().prop_map(|(protocol, nonce)| FromWorker::Challenge(Challenge { protocol, nonce }))
 }
 
 fn begins() -> impl Strategy<Value = ToWorker> {
@@ -184,7 +186,7 @@ fn from_worker() -> impl Strategy<Value = FromWorker> {
         detail,
     });
     let plain = prop_oneof![Just(FromWorker::Heartbeat), Just(FromWorker::Draining)];
-    prop_oneof![vec(row(), 0..6).prop_map(FromWorker::Tokens), ended, failed, report(), hello(), plain]
+    prop_oneof![vec(row(), 0..6).prop_map(FromWorker::Tokens), ended, failed, report(), hello(), challenge(), plain]
 }
 
 proptest! {

@@ -5,8 +5,8 @@ use super::roster::Roster;
 use super::{LinkFull, Sessions, WorkerLink};
 use crate::clock::Draw;
 use discovery::{Address, Change, Discovery};
-use domain::Secret;
-use domain::session::{Hello, ModelShape, ToWorker};
+use domain::Secrets;
+use domain::session::{ModelShape, PeerInfo, Served, ToWorker};
 use futures_util::future::BoxFuture;
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -40,8 +40,10 @@ pub trait Dial: Send + Sync + 'static {
 
 /// A session that has begun.
 pub struct Dialed {
-    /// What the worker said first; that it knows the secret is proven.
-    pub hello: Hello,
+    /// Who the worker is; it has proven all of it.
+    pub peer: PeerInfo,
+    /// What it serves.
+    pub served: Served,
     /// Queues a message for it without waiting. An error is final. Dropping it ends the session.
     pub send: Box<dyn Fn(Vec<u8>) -> Result<(), LinkFull> + Send + Sync>,
     /// Its messages. Closed: the session is over.
@@ -93,14 +95,14 @@ impl Dialer {
     }
 
     /// Keeps a session with every worker that `source` names, until dropped.
-    pub async fn follow(&self, mut source: impl Discovery, secret: Secret) -> Infallible {
+    pub async fn follow(&self, mut source: impl Discovery, secrets: Secrets) -> Infallible {
         let router = Draw::new().random();
         let mut kept = BTreeMap::<Address, Kept>::new();
         loop {
             while let Some(change) = source.poll() {
                 match change {
                     Change::Up(address) => {
-                        let (dialer, remote) = (self.clone(), Remote::new(address.clone(), secret.clone(), router));
+                        let (dialer, remote) = (self.clone(), Remote::new(address.clone(), secrets.clone(), router));
                         let task = tokio::spawn(async move { dialer.keep(&remote).await });
                         kept.insert(address, Kept(task.abort_handle()));
                     }
@@ -146,8 +148,8 @@ impl Dialer {
 
     /// One session, from the dial to its end; why it ended. Errors: none began.
     async fn session(&self, worker: &impl Dial) -> Result<String, DialError> {
-        let Dialed { hello, send, receive, until_over } = worker.dial().await?;
-        let _place = match self.roster.admit(&worker.name(), &hello) {
+        let Dialed { peer, served, send, receive, until_over } = worker.dial().await?;
+        let _place = match self.roster.admit(&worker.name(), &peer, served) {
             Ok(place) => place,
             Err(why) => {
                 // An error says that the session is over, and then the worker does without the reason.
@@ -157,7 +159,7 @@ impl Dialer {
                 return Err(DialError::Refused(why));
             }
         };
-        let link = WorkerLink { peer: hello.peer, send, receive };
+        let link = WorkerLink { peer, send, receive };
         if self.links.send(link).await.is_err() {
             return Ok("the router ends".to_owned());
         }

@@ -2,8 +2,8 @@
 
 use super::{Dial, DialError, Dialed, LinkFull};
 use discovery::Address;
-use domain::Secret;
-use domain::session::{FromWorker, Hello, PROTOCOL, RouterHello, ToWorker};
+use domain::Secrets;
+use domain::session::{FromWorker, Hello, Opening, PROTOCOL, RouterHello, ToWorker};
 use futures_util::FutureExt;
 use proto::rpc::{BEGIN_WAIT, Code, Incoming, Status};
 use tokio::sync::mpsc;
@@ -18,15 +18,15 @@ const FROM_WORKER_MAX: usize = 1024;
 #[derive(Debug)]
 pub(super) struct Remote {
     address: Address,
-    secret: Secret,
+    secrets: Secrets,
     /// This life of the router.
     router: u64,
 }
 
 impl Remote {
-    /// The worker at `address`, of the cluster with this secret.
-    pub(super) fn new(address: Address, secret: Secret, router: u64) -> Self {
-        Self { address, secret, router }
+    /// The worker at `address`, of the cluster with these secrets.
+    pub(super) fn new(address: Address, secrets: Secrets, router: u64) -> Self {
+        Self { address, secrets, router }
     }
 
     async fn begin(&self) -> Result<Dialed, DialError> {
@@ -38,27 +38,37 @@ impl Remote {
             let bytes = proto::session::encode_to_worker(&message);
             sender.try_send(bytes).map_err(|_| DialError::Unreachable("the session ended at once".to_owned()))
         };
-        say(ToWorker::Hello(router.clone()))?;
-        let mut incoming = proto::rpc::open(self.address.as_str(), outgoing).await.map_err(|status| failed(&status))?;
-        let hello = hear(&mut incoming).await?;
-        if hello.protocol != PROTOCOL {
-            let theirs = hello.protocol;
+        say(ToWorker::Hello(router))?;
+        let opened = proto::rpc::open(self.address.as_str(), outgoing).await;
+        let (mut incoming, gate) = opened.map_err(|status| failed(&status))?;
+        let FromWorker::Challenge(worker) = hear(&mut incoming).await? else {
+            return Err(DialError::Refused("the worker does not begin with a challenge".to_owned()));
+        };
+        if worker.protocol != PROTOCOL {
+            let theirs = worker.protocol;
             let why =
                 format!("the router speaks protocol {PROTOCOL}, the worker {theirs}: they must be of one version");
             return Err(DialError::Refused(why));
         }
-        if !hello.is_proven(&self.secret, &router) {
-            let why = "the worker does not know the secret of the router's cluster (cluster.secret)";
-            return Err(DialError::Refused(why.to_owned()));
-        }
-        say(ToWorker::Proof(hello.router_proof(&self.secret, &router)))?;
+        let opening = Opening { router, worker };
+        say(ToWorker::Proof(opening.router_proof(self.secrets.own())))?;
+        let hello = match hear(&mut incoming).await? {
+            FromWorker::Hello(hello) if opening.proves_worker(self.secrets.own(), &hello) => *hello,
+            _ => {
+                let why =
+                    "the worker does not know the secret of the router's cluster: set the same cluster.secret on both";
+                return Err(DialError::Refused(why.to_owned()));
+            }
+        };
+        gate.open();
         // The hello is the process's. What follows comes from the step loop: a worker that is stuck has no session.
         let report = incoming.message().await.map_err(|status| failed(&status))?;
         let report = report.ok_or_else(|| DialError::Unreachable("the worker ended the session".to_owned()))?;
         let (heard, receive) = mpsc::channel(FROM_WORKER_MAX);
         heard.try_send(report).map_err(|_| DialError::Unreachable("an empty queue is full".to_owned()))?;
         let send = Box::new(move |bytes| sender.try_send(bytes).map_err(|_| LinkFull));
-        Ok(Dialed { hello, send, receive, until_over: carry(incoming, heard).boxed() })
+        let Hello { peer, served, proof: _ } = hello;
+        Ok(Dialed { peer, served, send, receive, until_over: carry(incoming, heard).boxed() })
     }
 }
 
@@ -93,14 +103,12 @@ async fn carry(mut incoming: Incoming, heard: mpsc::Sender<Vec<u8>>) -> String {
     }
 }
 
-async fn hear(incoming: &mut Incoming) -> Result<Hello, DialError> {
+/// The next message of a worker that is about to begin.
+async fn hear(incoming: &mut Incoming) -> Result<FromWorker, DialError> {
     let bytes = incoming.message().await.map_err(|status| failed(&status))?;
     let bytes = bytes.ok_or_else(|| DialError::Unreachable("the worker ended the session".to_owned()))?;
-    match proto::session::decode_from_worker(&bytes) {
-        Ok(FromWorker::Hello(hello)) => Ok(*hello),
-        Ok(_) => Err(DialError::Refused("the worker does not begin with a hello".to_owned())),
-        Err(error) => Err(DialError::Refused(format!("the worker's hello cannot be read: {error}"))),
-    }
+    let message = proto::session::decode_from_worker(&bytes);
+    message.map_err(|error| DialError::Refused(format!("what the worker says cannot be read: {error}")))
 }
 
 fn failed(status: &Status) -> DialError {

@@ -1,7 +1,7 @@
 //! Which workers a router takes: those that serve what the first one serves, each once.
 
 use domain::WorkerId;
-use domain::session::{Hello, ModelShape, Served};
+use domain::session::{ModelShape, PeerInfo, Served};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
@@ -39,8 +39,7 @@ impl Roster {
     }
 
     /// Takes the worker at `address`. Errors: why not, for people.
-    pub(super) fn admit(&self, address: &str, hello: &Hello) -> Result<Seat, String> {
-        let (peer, served) = (&hello.peer, hello.served);
+    pub(super) fn admit(&self, address: &str, peer: &PeerInfo, served: Served) -> Result<Seat, String> {
         let mut seats = lock(&self.seats);
         if let Some((other, _)) = seats.taken.get(&peer.id) {
             let name = &peer.name;
@@ -130,16 +129,15 @@ fn digest(served: &Served) -> String {
 mod tests {
     use super::*;
     use domain::Incarnation;
-    use domain::session::{PROTOCOL, PeerAddress, PeerInfo, Role};
+    use domain::session::{PeerAddress, Role};
 
     const SHAPE: ModelShape = ModelShape { vocab: 4096, layers: 2, hidden: 64 };
     const SERVED: Served =
         Served { weights: [1; 32], shape: SHAPE, layout: 7, block_tokens: 16, token_bytes: 64, context_tokens: 512 };
 
-    fn hello(id: u32, served: Served) -> Hello {
+    fn peer(id: u32) -> PeerInfo {
         let (id, incarnation, name) = (WorkerId(id), Incarnation(1), format!("worker-{id}"));
-        let peer = PeerInfo { id, incarnation, name, role: Role::Decode, address: PeerAddress::default() };
-        Hello { protocol: PROTOCOL, peer, served, nonce: [0; 32], proof: [0; 32] }
+        PeerInfo { id, incarnation, name, role: Role::Decode, address: PeerAddress::default() }
     }
 
     fn roster() -> (Roster, watch::Receiver<Option<Served>>) {
@@ -151,24 +149,24 @@ mod tests {
     fn the_first_worker_decides_what_is_served() {
         let (roster, seen) = roster();
         assert_eq!(*seen.borrow(), None);
-        drop(roster.admit("a:1", &hello(1, SERVED)).expect("the first one"));
+        drop(roster.admit("a:1", &peer(1), SERVED).expect("the first one"));
         assert_eq!(*seen.borrow(), Some(SERVED));
         let other = Served { weights: [2; 32], ..SERVED };
         assert_eq!(
-            roster.admit("b:2", &hello(2, other)).expect_err("other weights"),
+            roster.admit("b:2", &peer(2), other).expect_err("other weights"),
             "the worker at b:2 has other weights (digest 020202020202…) than the one at a:1 (digest 010101010101…)"
         );
         let shape = ModelShape { vocab: 512, ..SHAPE };
         assert_eq!(
-            roster.admit("b:2", &hello(2, Served { shape, ..SERVED })).expect_err("another model"),
+            roster.admit("b:2", &peer(2), Served { shape, ..SERVED }).expect_err("another model"),
             "the worker at b:2 computes another model (2 layers of width 64, 512 tokens in the vocabulary) than this router \
              tokenizes for (2 layers of width 64, 4096 tokens in the vocabulary): give both the same one (--model)"
         );
         let other = Served { layout: 8, block_tokens: 32, ..SERVED };
-        let error = roster.admit("b:2", &hello(2, other)).expect_err("another layout");
+        let error = roster.admit("b:2", &peer(2), other).expect_err("another layout");
         assert!(error.contains("blocks of 32 tokens") && error.contains("blocks of 16 tokens"), "{error}");
         // So has one that keeps KV in another encoding, though all else is the same.
-        let error = roster.admit("b:2", &hello(2, Served { layout: 8, ..SERVED })).expect_err("another encoding");
+        let error = roster.admit("b:2", &peer(2), Served { layout: 8, ..SERVED }).expect_err("another encoding");
         assert!(error.contains("layout 0000000000000008") && error.contains("kv.encoding"), "{error}");
     }
 
@@ -177,26 +175,26 @@ mod tests {
         let (roster, seen) = roster();
         let context = || seen.borrow().expect("there was a worker").context_tokens;
         let of = |context_tokens| Served { context_tokens, ..SERVED };
-        let large = roster.admit("a:1", &hello(1, of(512))).expect("the first one");
-        let small = roster.admit("b:2", &hello(2, of(128))).expect("a smaller pool");
+        let large = roster.admit("a:1", &peer(1), of(512)).expect("the first one");
+        let small = roster.admit("b:2", &peer(2), of(128)).expect("a smaller pool");
         assert_eq!(context(), 128);
         drop(small);
         assert_eq!(context(), 512);
         drop(large);
         assert_eq!(context(), 512);
-        let _larger = roster.admit("c:3", &hello(3, of(1024))).expect("a larger pool");
+        let _larger = roster.admit("c:3", &peer(3), of(1024)).expect("a larger pool");
         assert_eq!(context(), 1024);
     }
 
     #[test]
     fn an_id_is_taken_while_its_session_is_open() {
         let (roster, _seen) = roster();
-        let seat = roster.admit("a:1", &hello(1, SERVED)).expect("nobody has it");
+        let seat = roster.admit("a:1", &peer(1), SERVED).expect("nobody has it");
         assert_eq!(
-            roster.admit("b:2", &hello(1, SERVED)).expect_err("it is taken"),
+            roster.admit("b:2", &peer(1), SERVED).expect_err("it is taken"),
             "worker-1 at b:2 has the id w1 of the worker at a:1: give one another name (worker.name)"
         );
         drop(seat);
-        assert!(roster.admit("b:2", &hello(1, SERVED)).is_ok());
+        assert!(roster.admit("b:2", &peer(1), SERVED).is_ok());
     }
 }

@@ -2,9 +2,11 @@
 
 use super::*;
 use discovery::{Address, StaticList};
-use domain::session::{FromWorker, Hello, ModelShape, PROTOCOL, PeerAddress, PeerInfo, Role, ToWorker};
-use domain::{Incarnation, Secret, WorkerId};
-use proto::rpc::{Incoming, Outgoing, Status};
+use domain::session::{
+    Challenge, FromWorker, ModelShape, Opening, PROTOCOL, PeerAddress, PeerInfo, Role, Served, ToWorker,
+};
+use domain::{Incarnation, Secret, Secrets, WorkerId};
+use proto::rpc::{Incoming, Outgoing, PortLimits, Status, Stranger};
 use proto::session::{decode_to_worker, encode_from_worker};
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -24,30 +26,49 @@ enum Manner {
     Good,
     OldProtocol,
     OtherSecret,
+    /// Somebody on the way names another address.
+    OtherAddress,
+    /// Its hello comes without a challenge.
+    Unasked,
     Nonsense,
 }
 
-/// A worker that says its hello and then back what it hears.
-async fn answer(manner: Manner, id: u32, served: Served, mut incoming: Incoming) -> Result<Outgoing, Status> {
+/// A worker that begins in this manner, and then says back what it hears.
+async fn answer(
+    manner: Manner,
+    id: u32,
+    served: Served,
+    stranger: Stranger,
+    mut incoming: Incoming,
+) -> Result<Outgoing, Status> {
     let first = incoming.message().await?.expect("a hello");
     let ToWorker::Hello(router) = decode_to_worker(&first).expect("it can be read") else { panic!("no hello") };
     let (name, address) = (format!("worker-{id}"), PeerAddress::default());
     let peer = PeerInfo { id: WorkerId(id), incarnation: Incarnation(1), name, role: Role::Decode, address };
-    let secret = Secret::new(if manner == Manner::OtherSecret { "x" } else { "hush" });
-    let mut hello = Hello::answer(&secret, &router, peer, served, [3; 32]);
-    if manner == Manner::OldProtocol {
-        hello.protocol = PROTOCOL - 1;
-    }
-    let (sender, outgoing) = mpsc::channel(64);
-    let bytes = match manner {
-        Manner::Nonsense => vec![255; 9],
-        _ => encode_from_worker(&FromWorker::Hello(Box::new(hello.clone()))),
+    let protocol = if manner == Manner::OldProtocol { PROTOCOL - 1 } else { PROTOCOL };
+    let worker = Challenge { protocol, nonce: [3; 32] };
+    let opening = Opening { router, worker };
+    let hello = |secret: &str| {
+        let mut hello = opening.hello(&Secret::new(secret), peer.clone(), served);
+        if manner == Manner::OtherAddress {
+            hello.peer.address.tcp = "10.0.0.1:1".to_owned();
+        }
+        encode_from_worker(&FromWorker::Hello(Box::new(hello)))
     };
-    sender.try_send(Ok(bytes)).expect("it is empty");
+    let first = match manner {
+        Manner::Nonsense => vec![255; 9],
+        Manner::Unasked => hello("hush"),
+        _ => encode_from_worker(&FromWorker::Challenge(worker)),
+    };
+    let second = hello(if manner == Manner::OtherSecret { "x" } else { "hush" });
+    let (sender, outgoing) = mpsc::channel(64);
+    sender.try_send(Ok(first)).expect("it is empty");
     tokio::spawn(async move {
         let Ok(Some(proof)) = incoming.message().await else { return };
         let ToWorker::Proof(proof) = decode_to_worker(&proof).expect("it can be read") else { panic!("no proof") };
-        assert!(hello.proves_router(&Secret::new("hush"), &router, &proof));
+        assert!(opening.proven_by(&Secret::new("hush").into(), &proof).is_some());
+        assert!(stranger.has_proven_itself());
+        let _ = sender.send(Ok(second)).await;
         // Without a sign of its step loop there is no session.
         let _ = sender.send(Ok(encode_from_worker(&FromWorker::Heartbeat))).await;
         while let Ok(Some(bytes)) = incoming.message().await {
@@ -60,8 +81,8 @@ async fn answer(manner: Manner, id: u32, served: Served, mut incoming: Incoming)
 }
 
 async fn worker(listener: TcpListener, manner: Manner, id: u32, served: Served) -> JoinHandle<()> {
-    let session = move |incoming| answer(manner, id, served, incoming);
-    tokio::spawn(proto::rpc::serve(listener, session, std::future::pending()))
+    let session = move |stranger, incoming| answer(manner, id, served, stranger, incoming);
+    tokio::spawn(proto::rpc::serve(listener, PortLimits::default(), session, std::future::pending()))
 }
 
 async fn port() -> (TcpListener, SocketAddr) {
@@ -70,12 +91,17 @@ async fn port() -> (TcpListener, SocketAddr) {
     (listener, address)
 }
 
+/// What the dialer knows.
+fn secrets() -> Secrets {
+    Secret::new("hush").into()
+}
+
 /// A dialer that follows these.
 fn follow(addresses: &[SocketAddr]) -> Sessions {
     let list = addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
     let (dialer, sessions) = Dialer::new(SHAPE);
     let list = StaticList::parse(&list).expect("addresses");
-    tokio::spawn(async move { dialer.follow(list, Secret::new("hush")).await });
+    tokio::spawn(async move { dialer.follow(list, secrets()).await });
     sessions
 }
 
@@ -90,7 +116,7 @@ async fn error(manner: Manner) -> String {
     let (listener, address) = port().await;
     let _worker = worker(listener, manner, 1, SERVED).await;
     let address: Address = address.to_string().parse().expect("an address");
-    let remote = remote::Remote::new(address, Secret::new("hush"), 1);
+    let remote = remote::Remote::new(address, secrets(), 1);
     remote.dial().await.err().expect("no session").to_string()
 }
 
@@ -135,10 +161,31 @@ async fn a_worker_that_comes_later_or_returns_is_found() {
 async fn what_does_not_belong_is_refused_with_the_reason() {
     let text = error(Manner::OldProtocol).await;
     assert!(text.contains(&format!("the router speaks protocol {PROTOCOL}, the worker {}", PROTOCOL - 1)), "{text}");
-    let text = error(Manner::OtherSecret).await;
-    assert!(text.contains("does not know the secret"), "{text}");
+    for manner in [Manner::OtherSecret, Manner::OtherAddress] {
+        let text = error(manner).await;
+        assert!(text.contains("does not know the secret"), "{text}");
+    }
+    let text = error(Manner::Unasked).await;
+    assert!(text.contains("does not begin with a challenge"), "{text}");
     let text = error(Manner::Nonsense).await;
     assert!(text.contains("cannot be read"), "{text}");
+}
+
+#[tokio::test]
+async fn nobody_is_introduced_who_has_not_proven_to_be_it() {
+    let mut addresses = Vec::new();
+    let mut workers = Vec::new();
+    for (id, manner) in [(1, Manner::Good), (2, Manner::OtherSecret), (3, Manner::OtherAddress), (4, Manner::Unasked)] {
+        let (listener, address) = port().await;
+        workers.push(worker(listener, manner, id, SERVED).await);
+        addresses.push(address);
+    }
+    let mut sessions = follow(&addresses);
+    assert_eq!(link(&mut sessions).await.peer.id, WorkerId(1));
+    // It is dialed again and again; the others never come to be links, of which the brain would introduce the peers.
+    for _ in 0..3 {
+        assert_eq!(link(&mut sessions).await.peer.id, WorkerId(1));
+    }
 }
 
 #[tokio::test]

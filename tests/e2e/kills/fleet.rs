@@ -131,6 +131,7 @@ impl Seat {
             .args(&line[1..])
             .env_clear()
             .env("PATH", PATH)
+            .env("BATON_CLUSTER__SECRET", "of the tests that kill")
             // Of the store, where there is one.
             .envs([("AWS_ACCESS_KEY_ID", "key"), ("AWS_SECRET_ACCESS_KEY", "secret")])
             .stdin(Stdio::null())

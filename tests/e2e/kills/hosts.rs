@@ -12,7 +12,7 @@ const ROUNDS_MAX: usize = 8;
 
 /// A router, a prefill worker and a decode worker on the one host, a prefill worker and a decode worker on the other.
 fn fleet(network: &Network) -> Fleet {
-    let settings = ["engine.device=sim", "cluster.secret=of this test"].map(str::to_owned);
+    let settings = ["engine.device=sim"].map(str::to_owned);
     let seat = |host, number, role, name| network.seat(host, number, role, name, &settings);
     let workers = vec![
         seat(0, 1, Role::Prefill, "prefill-1"),

@@ -3,8 +3,9 @@
 use super::*;
 use crate::inbox::{Inbound, Inbox, inbox};
 use crate::outbox::SessionSend;
-use domain::session::{ModelShape, PeerAddress, Role};
-use domain::{Incarnation, WorkerId};
+use domain::session::{ModelShape, PeerAddress, Role, RouterHello};
+use domain::{Incarnation, Secret, WorkerId};
+use proto::rpc::Code;
 use proto::session::{decode_from_worker, encode_to_worker};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,13 +30,15 @@ struct Let {
 }
 
 impl Door {
+    /// Knows the secret `hush`, and accepts `old` for a while.
     async fn open() -> Self {
         let inbox = inbox();
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
         let address = listener.local_addr().expect("it is bound");
         let (id, incarnation, name) = (WorkerId(3), Incarnation(9), "decode".to_owned());
         let peer = PeerInfo { id, incarnation, name, role: Role::Decode, address: PeerAddress::default() };
-        let identity = Identity { peer, served: SERVED, secret: Secret::new("hush") };
+        let secrets = Secrets::new(Secret::new("hush"), Some(Secret::new("old")));
+        let identity = Identity { peer, served: SERVED, secrets };
         tokio::spawn(serve(listener, inbox.input(), identity, std::future::pending()));
         Self { inbox, address }
     }
@@ -53,29 +56,43 @@ impl Door {
     async fn say(&self, first: Vec<u8>) -> Result<(mpsc::Sender<Vec<u8>>, Incoming), Status> {
         let (sender, outgoing) = mpsc::channel(64);
         sender.try_send(first).expect("it is empty");
-        Ok((sender, proto::rpc::open(&self.address.to_string(), outgoing).await?))
+        let (incoming, gate) = proto::rpc::open(&self.address.to_string(), outgoing).await?;
+        gate.open();
+        Ok((sender, incoming))
     }
 
-    /// The worker's hello to a router that says this.
-    async fn hello(&self, router: &RouterHello) -> Result<(mpsc::Sender<Vec<u8>>, Incoming, Hello), Status> {
-        let (sender, mut incoming) = self.say(encode_to_worker(&ToWorker::Hello(router.clone()))).await?;
-        let bytes = incoming.message().await?.expect("a message");
-        match decode_from_worker(&bytes).expect("it can be read") {
-            FromWorker::Hello(hello) => Ok((sender, incoming, *hello)),
+    /// The worker's challenge to a router that says this.
+    async fn challenge(&self, router: RouterHello) -> Result<(mpsc::Sender<Vec<u8>>, Incoming, Opening), Status> {
+        let (sender, mut incoming) = self.say(encode_to_worker(&ToWorker::Hello(router))).await?;
+        match message(&mut incoming).await? {
+            FromWorker::Challenge(worker) => Ok((sender, incoming, Opening { router, worker })),
+            other => panic!("no challenge: {other:?}"),
+        }
+    }
+
+    /// The worker's hello to a router that knows `secret`.
+    async fn hello(&self, secret: &str) -> Result<(mpsc::Sender<Vec<u8>>, Incoming, Opening, Hello), Status> {
+        let (sender, mut incoming, opening) = self.challenge(router()).await?;
+        let proof = opening.router_proof(&Secret::new(secret));
+        sender.send(encode_to_worker(&ToWorker::Proof(proof))).await.expect("it is heard");
+        match message(&mut incoming).await? {
+            FromWorker::Hello(hello) => Ok((sender, incoming, opening, *hello)),
             other => panic!("no hello: {other:?}"),
         }
     }
 
     async fn let_in(&self) -> Let {
-        let router = router();
-        let (sender, incoming, hello) = self.hello(&router).await.expect("it is answered");
-        let proof = hello.router_proof(&Secret::new("hush"), &router);
-        sender.send(encode_to_worker(&ToWorker::Proof(proof))).await.expect("it is heard");
+        let (sender, incoming, ..) = self.hello("hush").await.expect("it is answered");
         match self.event().await {
             Inbound::Opened { send, ended, .. } => Let { sender, incoming, send, ended },
             _ => panic!("no session"),
         }
     }
+}
+
+async fn message(incoming: &mut Incoming) -> Result<FromWorker, Status> {
+    let bytes = incoming.message().await?.expect("a message");
+    Ok(decode_from_worker(&bytes).expect("it can be read"))
 }
 
 fn router() -> RouterHello {
@@ -85,10 +102,15 @@ fn router() -> RouterHello {
 #[tokio::test]
 async fn a_router_that_knows_the_secret_is_let_in() {
     let door = Door::open().await;
-    let router = router();
-    let (_, _, hello) = door.hello(&router).await.expect("it is answered");
-    assert_eq!((hello.peer.id, hello.served, hello.protocol), (WorkerId(3), SERVED, PROTOCOL));
-    assert!(hello.is_proven(&Secret::new("hush"), &router) && !hello.is_proven(&Secret::new("x"), &router));
+    for known in ["hush", "old"] {
+        let (_sender, _incoming, opening, hello) = door.hello(known).await.expect("it is answered");
+        assert_eq!((hello.peer.id, hello.served), (WorkerId(3), SERVED));
+        for secret in ["hush", "old", "x"] {
+            let proves = opening.proves_worker(&Secret::new(secret), &hello);
+            assert_eq!(proves, secret == known, "{known} is answered by {known}");
+        }
+        assert!(matches!(door.event().await, Inbound::Opened { .. }));
+    }
 
     let Let { sender, mut incoming, send, ended } = door.let_in().await;
     send(b"to the router".to_vec()).expect("there is room");
@@ -117,26 +139,32 @@ async fn a_worker_ends_a_session_by_dropping_it() {
 }
 
 #[tokio::test]
-async fn others_are_refused_and_told_why() {
+async fn strangers_are_told_one_sentence_and_change_nothing() {
     let door = Door::open().await;
     let other = RouterHello { protocol: PROTOCOL + 1, ..router() };
-    let status = door.hello(&other).await.expect_err("another version");
+    let status = door.challenge(other).await.expect_err("another version");
     assert_eq!(status.code(), Code::FailedPrecondition);
     assert!(status.message().contains("must be of one version"), "{status}");
 
-    let status = door.say(encode_to_worker(&ToWorker::Heartbeat)).await.expect_err("no hello");
-    assert_eq!(status.message(), "a session begins with a hello");
-    let status = door.say(vec![255; 99]).await.expect_err("no message");
-    assert_eq!(status.code(), Code::InvalidArgument);
-
-    let (sender, mut incoming, hello) = door.hello(&router()).await.expect("it is answered");
-    let wrong = hello.router_proof(&Secret::new("x"), &router());
-    sender.send(encode_to_worker(&ToWorker::Proof(wrong))).await.expect("it is heard");
-    let status = incoming.message().await.expect_err("another secret");
-    assert_eq!(status.code(), Code::Unauthenticated);
-    let (sender, mut incoming, _) = door.hello(&router()).await.expect("it is answered");
-    sender.send(encode_to_worker(&ToWorker::Heartbeat)).await.expect("it is heard");
-    assert_eq!(incoming.message().await.expect_err("no proof").code(), Code::Unauthenticated);
+    // Where another worker is, and that this one lives for ever: from somebody who has proven nothing.
+    let (id, incarnation, name) = (WorkerId(1), Incarnation(u64::MAX), "mine".to_owned());
+    let address = PeerAddress { process: 1, unix: String::new(), tcp: "10.0.0.1:1".to_owned() };
+    let peer = encode_to_worker(&ToWorker::Peer(PeerInfo { id, incarnation, name, role: Role::Prefill, address }));
+    let mut told = Vec::new();
+    for first in [encode_to_worker(&ToWorker::Heartbeat), peer.clone(), vec![255; 99]] {
+        told.push(door.say(first).await.map(|_| ()).expect_err("no hello"));
+    }
+    for second in [encode_to_worker(&ToWorker::Heartbeat), peer, vec![255; 99]] {
+        let (sender, mut incoming, _) = door.challenge(router()).await.expect("it is challenged");
+        sender.send(second).await.expect("it is heard");
+        told.push(incoming.message().await.expect_err("no proof"));
+    }
+    for other in ["x", ""] {
+        told.push(door.hello(other).await.map(|_| ()).expect_err("another secret"));
+    }
+    for status in told {
+        assert_eq!((status.code(), status.message()), (Code::Unauthenticated, STRANGER));
+    }
     assert!(door.inbox.receiver.try_recv().is_err(), "the worker saw none of them");
 }
 
@@ -159,8 +187,6 @@ async fn a_worker_that_has_ended_lets_nobody_in() {
     let Door { inbox, address } = Door::open().await;
     drop(inbox.receiver);
     let door = Door { inbox: crate::inbox(), address };
-    let (sender, mut incoming, hello) = door.hello(&router()).await.expect("it is answered");
-    let proof = hello.router_proof(&Secret::new("hush"), &router());
-    sender.send(encode_to_worker(&ToWorker::Proof(proof))).await.expect("it is heard");
+    let (_sender, mut incoming, ..) = door.hello("hush").await.expect("it is answered");
     assert_eq!(incoming.message().await.expect_err("nobody is there").code(), Code::Unavailable);
 }
