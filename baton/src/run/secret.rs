@@ -124,7 +124,7 @@ fn read(file: File) -> Result<Secret, String> {
 }
 
 /// Whether nobody of another host is at `address` (`HOST:PORT`).
-fn is_of_this_host(address: &str) -> bool {
+pub(super) fn is_of_this_host(address: &str) -> bool {
     let host = address.rsplit_once(':').map_or(address, |(host, _)| host).trim_matches(['[', ']']);
     host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.to_canonical().is_loopback())
 }

@@ -4,6 +4,7 @@ use super::metrics;
 use super::model::{Model, Source};
 use super::runtime::{END_MAX, listen, runtime};
 use super::seat::{Pool, Reach, Seat, Who};
+use super::secret::is_of_this_host;
 use super::{role_name, secrets, shutdown, tiers, welcome};
 use crate::config::Config;
 use crate::output::print;
@@ -30,6 +31,7 @@ pub(super) const WORKER_FAILED: &str = "a worker's thread has ended, which is a 
 pub(crate) fn worker(config: &Config, role: Role) -> Result<(), Box<dyn Error>> {
     let metrics = telemetry::install();
     let runtime = runtime()?;
+    let secrets = secrets(&config.cluster, &open_addresses(config))?;
     let listener = listen(&runtime, "worker.listen", &config.worker.listen)?;
     let shown = match config.worker.metrics.as_str() {
         "" => None,
@@ -41,11 +43,8 @@ pub(crate) fn worker(config: &Config, role: Role) -> Result<(), Box<dyn Error>> 
                     set worker.name, or a port in worker.listen"
             .into());
     }
-    let secrets = secrets(&config.cluster, &open_addresses(config))?;
-    let only_here = |address: &str| {
-        address.starts_with("127.") || address.starts_with("localhost:") || address.starts_with("[::1]")
-    };
-    if !address.ip().is_loopback() && config.transport.listen.split(',').all(|address| only_here(address.trim())) {
+    let only_here = config.transport.listen.split(',').all(|address| is_of_this_host(address.trim()));
+    if !address.ip().is_loopback() && only_here {
         tracing::warn!("workers of other hosts cannot read KV here: transport.listen is {}", config.transport.listen);
     }
     let model = Model::load(config, &Source::open(config)?)?;
