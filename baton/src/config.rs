@@ -10,11 +10,12 @@ mod layers;
 mod quantity;
 mod tree;
 
+pub(crate) use check::SECRET_BYTES_MIN;
 pub(crate) use layers::{ConfigError, Loaded, load};
 pub(crate) use quantity::Bytes;
 #[cfg(test)]
 pub(crate) use tree::KEYS;
-pub(crate) use tree::{Config, Device, EncodeKv, Pinning, Wanted};
+pub(crate) use tree::{Cluster, Config, Device, EncodeKv, Pinning, Wanted};
 
 #[cfg(test)]
 mod tests;

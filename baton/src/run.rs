@@ -8,6 +8,7 @@ mod model;
 mod router;
 mod runtime;
 mod seat;
+mod secret;
 mod serve;
 mod shutdown;
 mod tiers;
@@ -15,6 +16,7 @@ mod welcome;
 mod worker;
 
 pub(crate) use router::router;
+pub(crate) use secret::{draw_secret, secrets};
 pub(crate) use serve::serve;
 pub(crate) use shutdown::end_with_input;
 pub(crate) use worker::worker;

@@ -5,7 +5,7 @@ use crate::pool::{Pool, pool};
 use crate::settings::{Cell, IN_FLIGHT_MAX, Place, Settings, Trust, Wire};
 use crate::turns::{Turns, now};
 use domain::session::{PeerAddress, PeerInfo, Role};
-use domain::{Incarnation, ProgressWord, Secret, WorkerId};
+use domain::{Incarnation, ProgressWord, WorkerId};
 use std::io;
 use std::sync::mpsc::sync_channel;
 use std::time::Duration;
@@ -23,7 +23,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) fn config(id: WorkerId, listen: ListenConfig, trust: &Trust) -> AgentConfig {
     let config = AgentConfig::in_process(id, LIFE, id.to_string(), IN_FLIGHT_MAX);
-    let (secrets, tls) = (Secret::new(trust.secret.as_str()).into(), trust.tls.clone());
+    let (secrets, tls) = (trust.secrets.clone(), trust.tls.clone());
     // What is read is made up, so it may be open to whoever reaches it.
     AgentConfig { listen: Some(listen), secrets, insecure: true, tls, ..config }
 }

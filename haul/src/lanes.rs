@@ -22,20 +22,20 @@ pub struct LaneOfHost {
     pub is_taken: bool,
 }
 
-/// Measures each lane to `owner`, which is another process of this host and knows no secret; `local` within this one. Errors: of the system, or no
-/// lane reaches the owner.
-pub fn lanes(owner: &Place) -> Result<Vec<LaneOfHost>, HaulError> {
+/// Measures each lane to `owner`, another process of this host which knows what `trust` says; `local` within this one. Errors: of the
+/// system, or no lane reaches the owner.
+pub fn lanes(owner: &Place, trust: &Trust) -> Result<Vec<LaneOfHost>, HaulError> {
     let across = Lane::all().map(|(lane, _)| lane).filter(|&lane| lane != Lane::Local).collect();
-    let taken = connect(&Hub::new(), across, owner)?.lane;
+    let taken = connect(&Hub::new(), across, owner, trust)?.lane;
     Lane::all()
         .map(|(lane, missing)| {
             let cost = match (lane, missing) {
                 (_, Some(missing)) => Err(missing.to_owned()),
-                (Lane::Local, None) => Ok(within_this_process()?.probe),
+                (Lane::Local, None) => Ok(within_this_process(trust)?.probe),
                 (lane, None) => {
                     // With `tcp` beside it the reason is told if it cannot be had.
                     let LaneStatus { lane: got, probe, passed_over, .. } =
-                        connect(&Hub::new(), vec![lane, Lane::Tcp], owner)?;
+                        connect(&Hub::new(), vec![lane, Lane::Tcp], owner, trust)?;
                     let reason = passed_over.into_iter().find(|(passed, _)| *passed == lane).map(|(_, reason)| reason);
                     if got == lane { Ok(probe) } else { Err(reason.unwrap_or_default()) }
                 }
@@ -45,17 +45,17 @@ pub fn lanes(owner: &Place) -> Result<Vec<LaneOfHost>, HaulError> {
         .collect()
 }
 
-fn within_this_process() -> Result<LaneStatus, HaulError> {
+fn within_this_process(trust: &Trust) -> Result<LaneStatus, HaulError> {
     let hub = Hub::new();
-    let owner = own_beside(&hub, LOCAL_BYTES, nowhere(), &Trust::default())?;
-    connect(&hub, vec![Lane::Local], &owner.place())
+    let owner = own_beside(&hub, LOCAL_BYTES, nowhere(), trust)?;
+    connect(&hub, vec![Lane::Local], &owner.place(), trust)
 }
 
 /// Connects the owner by the best of `lanes`.
-fn connect(hub: &Hub, lanes: Vec<Lane>, owner: &Place) -> Result<LaneStatus, HaulError> {
+fn connect(hub: &Hub, lanes: Vec<Lane>, owner: &Place, trust: &Trust) -> Result<LaneStatus, HaulError> {
     let (sender, events) = sync_channel(4);
     let listen = ListenConfig { bind: "127.0.0.1:0".to_owned(), advertise: String::new() };
-    let config = AgentConfig { lanes, ..config(READER, listen, &Trust::default()) };
+    let config = AgentConfig { lanes, ..config(READER, listen, trust) };
     let sink = Box::new(move |event| sender.try_send(event).is_ok());
     let agent = Agent::start(hub, config, ProgressWord::new(), sink)?;
     let Place { process, unix, tcp } = owner.clone();
@@ -73,13 +73,15 @@ fn connect(hub: &Hub, lanes: Vec<Lane>, owner: &Place) -> Result<LaneStatus, Hau
 #[cfg(test)]
 mod tests {
     use super::*;
+    use domain::Secret;
 
     #[test]
     fn every_lane_has_a_cost_or_a_reason() {
         let listen = ListenConfig { bind: "127.0.0.1:0".to_owned(), advertise: String::new() };
-        let owner = crate::own(1 << 20, listen, &Trust::default());
+        let trust = Trust { secrets: Secret::new("of this test").into(), tls: None };
+        let owner = crate::own(1 << 20, listen, &trust);
         let place = owner.as_ref().expect("it starts").place();
-        let found = lanes(&place).expect("the owner is reached");
+        let found = lanes(&place, &trust).expect("the owner is reached");
         assert_eq!(found.len(), Lane::all().count());
         for LaneOfHost { lane, cost, .. } in &found {
             match (lane, cost) {

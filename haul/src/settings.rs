@@ -2,6 +2,7 @@
 
 use crate::error::HaulError;
 use crate::pool::PART_BYTES;
+use domain::Secrets;
 use serde::Serialize;
 use std::fmt;
 use std::path::PathBuf;
@@ -40,8 +41,8 @@ pub struct Wire {
 /// What proves to both ends that they belong together.
 #[derive(Clone, Debug, Default)]
 pub struct Trust {
-    /// What both know; empty: nothing.
-    pub secret: String,
+    /// What both know.
+    pub secrets: Secrets,
     /// What also encrypts; `None`: nothing does.
     pub tls: Option<Tls>,
 }

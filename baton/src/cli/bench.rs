@@ -48,7 +48,8 @@ Examples:
 The pool is read once in a pass, block by block, so that no cache holds the next one; the blocks of a batch lie \
 apart. Every byte is compared after each pass. Without --peer the pool belongs to another process of \
 this host, and the machine's limits are measured beside it: plain copies of one thread, a plain stream over \
-loopback. Nothing else should run meanwhile.
+loopback. Nothing else should run meanwhile. The ends of two hosts know each other by cluster.secret, which both find in \
+BATON_CLUSTER__SECRET or in cluster.secret_file.
 
 Over file the pool lies in files, over object in a store, a block in each object: they are written, and then read, at \
 random, at most 16,384 blocks of a file and 1,024 objects in a pass. So many operations are under way as disk.depth and \
@@ -201,11 +202,11 @@ pub(crate) struct TransferBench {
     /// Leave files and objects for others to read
     #[arg(long, help_heading = "Files and objects")]
     pub(crate) keep: bool,
-    /// TOML file with settings, of which disk.depth and those of object count
-    #[arg(long, value_name = "FILE", help_heading = "Files and objects")]
+    /// TOML file with settings, of which disk.depth and those of object and cluster count
+    #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     /// One of those settings, e.g. `disk.depth=64`; may be repeated
-    #[arg(long, value_name = "KEY=VALUE", help_heading = "Files and objects")]
+    #[arg(long, value_name = "KEY=VALUE")]
     pub(crate) set: Vec<String>,
     /// Be the end that is read, until Ctrl-C
     #[arg(long, help_heading = "Two hosts", conflicts_with = "peer")]
@@ -216,9 +217,6 @@ pub(crate) struct TransferBench {
     /// The end to read, as it says of itself
     #[arg(long, value_name = "WHO", help_heading = "Two hosts")]
     pub(crate) peer: Option<Place>,
-    /// What proves to each end that the other belongs to it
-    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true, help_heading = "Two hosts")]
-    pub(crate) secret: String,
     /// Files with a certificate, its key and the authorities, by which tcp is encrypted and each end knows the other
     #[arg(long, value_names = ["CERTIFICATE", "KEY", "AUTHORITIES"], num_args = 3)]
     pub(crate) tls: Option<Vec<PathBuf>>,

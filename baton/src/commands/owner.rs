@@ -3,7 +3,7 @@
 use haul::Place;
 use std::error::Error;
 use std::ffi::OsStr;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
 
 /// The other process of a measurement. Dropping it ends it.
@@ -14,15 +14,17 @@ pub(crate) struct OwnerProcess {
 }
 
 impl OwnerProcess {
-    /// Starts one on this host, with further flags, and where it is. Errors: it does not start.
-    pub(crate) fn spawn(pool_bytes: u64, flags: &[&OsStr]) -> Result<(Self, Place), Box<dyn Error>> {
+    /// Starts one on this host, with further flags, and where it is. It is told the secret over its input, which nobody else reads.
+    /// Errors: it does not start.
+    pub(crate) fn spawn(pool_bytes: u64, flags: &[&OsStr], secret: &str) -> Result<(Self, Place), Box<dyn Error>> {
         let mut command = Command::new(std::env::current_exe()?);
         command.args(["bench", "transfer", "--own", "--until-closed", "--pool", &pool_bytes.to_string()]);
         command.args(flags);
         let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let input = process.stdin.take();
         let output = process.stdout.take();
-        let owner = Self { process, input };
+        let mut owner = Self { process, input };
+        writeln!(owner.input.as_mut().ok_or("it has no input")?, "{secret}")?;
         let mut line = String::new();
         BufReader::new(output.ok_or("it has no output")?).read_line(&mut line)?;
         let (place, unix) = line.trim_end().split_once(' ').ok_or("the process to be read did not start")?;

@@ -1,5 +1,6 @@
 //! What must hold among the values, and what this build can do.
 
+use super::hidden::Hidden;
 use super::layers::Origin;
 use super::tree::{Config, Device, EncodeKv};
 use discovery::StaticList;
@@ -17,6 +18,9 @@ const OBJECT_KNOWN_MAX: u64 = 1 << 24;
 const OBJECT_LIST_S_MAX: u64 = 7 * 24 * 3600;
 /// Most memory of dead workers' tiers that a worker keeps, beside its own.
 const ADOPTED_PERCENT_MAX: u32 = 10_000;
+
+/// Fewest bytes of a secret, so that nobody finds it by trying.
+pub(crate) const SECRET_BYTES_MIN: usize = 16;
 
 /// A setting that cannot stay as it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,6 +59,24 @@ pub(super) fn problems(config: &Config, origin: impl Fn(&str) -> Origin) -> Vec<
     let listed = StaticList::parse(&cluster.workers);
     let reason = || listed.as_ref().map_or_else(ToString::to_string, |_| String::new());
     expect(listed.is_ok(), "cluster.workers", &reason);
+    let secrets = [
+        ("cluster.secret", &cluster.secret, "cluster.secret_file", &cluster.secret_file),
+        ("cluster.accept_secret", &cluster.accept_secret, "cluster.accept_secret_file", &cluster.accept_secret_file),
+    ];
+    for (key, secret, file_key, file) in secrets {
+        let bytes = secret.0.len();
+        expect(bytes == 0 || bytes >= SECRET_BYTES_MIN, key, &|| {
+            format!(
+                "it has {bytes} bytes, which others can find by trying: at least {SECRET_BYTES_MIN}, such as `openssl rand -hex 32` makes"
+            )
+        });
+        expect(bytes == 0 || file.is_empty(), file_key, &|| format!("{key} is set as well: set one of the two"));
+    }
+    let has = |secret: &Hidden, file: &str| !secret.0.is_empty() || !file.is_empty();
+    let replaces = has(&cluster.secret, &cluster.secret_file);
+    expect(replaces || !has(&cluster.accept_secret, &cluster.accept_secret_file), "cluster.accept_secret", &|| {
+        "there is no cluster.secret beside it, by which this process proves itself".to_owned()
+    });
     for (key, address, may_be_empty) in [
         ("router.listen", &router.listen, false),
         ("worker.listen", &worker.listen, false),

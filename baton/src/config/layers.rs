@@ -13,12 +13,13 @@ use toml::{Table, Value};
 
 /// What names of environment variables begin with.
 const PREFIX: &str = "BATON_";
-/// What S3 clients read of the environment, and the settings that it is the default of.
-const USUAL: [(&str, &str); 4] = [
+/// What others' tools read of the environment, and the settings that it is the default of.
+const USUAL: [(&str, &str); 5] = [
     ("AWS_ACCESS_KEY_ID", "object.key_id"),
     ("AWS_SECRET_ACCESS_KEY", "object.secret"),
     ("AWS_SESSION_TOKEN", "object.token"),
     ("AWS_REGION", "object.region"),
+    ("XDG_RUNTIME_DIR", "cluster.runtime_folder"),
 ];
 /// A key further than this from what was written is no likely meaning of it (Jaro-Winkler similarity).
 const LIKENESS_MIN: f64 = 0.7;
@@ -154,7 +155,7 @@ pub(super) fn resolve(
     }
     for assignment in &flags.set {
         let (key, value) = assignment.split_once('=').ok_or_else(|| ConfigError::Set(assignment.clone()))?;
-        layers.text(key.trim(), value, Origin::Flag("--set".to_owned()))?;
+        layers.flag(key.trim(), value)?;
     }
     layers.unmix();
     Ok(layers.finish())
@@ -212,6 +213,20 @@ impl Layers {
         Ok(())
     }
 
+    /// What `--set` says. Errors, too: others of the machine can read flags, and must not read this one.
+    fn flag(&mut self, key: &str, value: &str) -> Result<(), ConfigError> {
+        let origin = Origin::Flag("--set".to_owned());
+        if HIDDEN.contains(&key) {
+            let file = if key.starts_with("cluster.") { format!(", or say {key}_file") } else { String::new() };
+            let variable = format!("{PREFIX}{}", key.to_ascii_uppercase().replace('.', "__"));
+            let reason = format!(
+                "others of this machine can read flags: say it in the environment ({variable}) or the file{file}"
+            );
+            return Err(ConfigError::Value { origin, key: key.to_owned(), reason });
+        }
+        self.text(key, value, origin)
+    }
+
     /// What others' tools go by too: whatever is said to us overrules it.
     fn usual(&mut self, variables: &[(OsString, OsString)]) -> Result<(), ConfigError> {
         for (name, key) in USUAL {
@@ -254,14 +269,15 @@ impl Layers {
     /// A value that came as text; the default's type says how to read it.
     fn text(&mut self, key: &str, text: &str, origin: Origin) -> Result<(), ConfigError> {
         let default = self.values.get(key).map(|(value, _)| value);
-        let value = match default {
-            Some(Value::Integer(_)) => text.replace('_', "").parse().ok().map(Value::Integer),
-            _ => Some(Value::String(text.to_owned())),
+        let (value, wanted) = match default {
+            Some(Value::Integer(_)) => (text.replace('_', "").parse().ok().map(Value::Integer), "a whole number"),
+            Some(Value::Boolean(_)) => (text.parse().ok().map(Value::Boolean), "true or false"),
+            _ => (Some(Value::String(text.to_owned())), "a text"),
         };
         let wrong = || ConfigError::Value {
             origin: origin.clone(),
             key: key.to_owned(),
-            reason: format!("{text:?} is not a whole number"),
+            reason: format!("{text:?} is not {wanted}"),
         };
         self.set(key, value.ok_or_else(wrong)?, origin.clone())
     }
@@ -328,6 +344,7 @@ fn as_toml(value: &Value) -> String {
     match value {
         Value::String(text) => format!("{text:?}"),
         Value::Integer(number) => number.to_string(),
-        other => unreachable!("settings are texts and whole numbers, not {other:?}"),
+        Value::Boolean(is_so) => is_so.to_string(),
+        other => unreachable!("settings are texts, whole numbers, true or false, not {other:?}"),
     }
 }

@@ -64,7 +64,7 @@ fn what_s3_clients_go_by_is_the_weakest_word() {
     let config = loaded.checked().expect("it is good");
     assert_eq!((config.object.key_id.as_str(), config.object.secret.0.as_str()), ("c", "b"));
     check_refused(
-        settle("", &[], &["object.endpoint=minio:9000", "object.bucket=kv", "object.key_id=a", "object.secret=b"]),
+        settle("", &usual, &["object.endpoint=minio:9000", "object.bucket=kv"]),
         "object.endpoint: \"minio:9000\" does not begin with https:// or http:// (flag --set)",
     );
 }
@@ -271,10 +271,56 @@ fn addresses_of_workers_are_checked() {
 
 #[test]
 fn the_secret_is_not_shown() {
-    let loaded = settle("", &[("BATON_CLUSTER__SECRET", "hush")], &[]).expect("it resolves");
+    let secret = "hush, this is a test";
+    let loaded = settle("", &[("BATON_CLUSTER__SECRET", secret)], &[]).expect("it resolves");
     let entry = loaded.entries().find(|entry| entry.key == "cluster.secret").expect("the key is there");
     assert_eq!((entry.value.as_str(), entry.default.as_str()), ("(hidden)", "\"\""));
     let config = loaded.checked().expect("it is good");
-    assert_eq!(config.cluster.secret.0, "hush");
+    assert_eq!(config.cluster.secret.0, secret);
     assert!(!format!("{config:?}").contains("hush"));
+}
+
+#[test]
+fn a_secret_is_long_comes_once_and_not_by_a_flag() {
+    let (long, file) = (("BATON_CLUSTER__SECRET", "of sixteen bytes"), ("BATON_CLUSTER__SECRET_FILE", "/run/secret"));
+    let also = ("BATON_CLUSTER__ACCEPT_SECRET", "the one of before");
+    for good in [&[long][..], &[file], &[long, also], &[file, also]] {
+        settle("", good, &[]).and_then(Loaded::checked).expect("it is good");
+    }
+    check_refused(
+        settle("", &[("BATON_CLUSTER__SECRET", "fifteen letters")], &[]),
+        "cluster.secret: it has 15 bytes, which others can find by trying: at least 16, such as `openssl rand -hex 32` makes \
+         (environment BATON_CLUSTER__SECRET)",
+    );
+    check_refused(
+        settle("", &[long, file], &[]),
+        "cluster.secret_file: cluster.secret is set as well: set one of the two (environment BATON_CLUSTER__SECRET_FILE)",
+    );
+    check_refused(
+        settle("", &[also], &[]),
+        "cluster.accept_secret: there is no cluster.secret beside it, by which this process proves itself (environment \
+         BATON_CLUSTER__ACCEPT_SECRET)",
+    );
+    let by_flag = "others of this machine can read flags: say it in the environment";
+    check_refused(
+        settle("", &[], &["cluster.secret=of sixteen bytes"]),
+        &format!(
+            "flag --set: cluster.secret: {by_flag} (BATON_CLUSTER__SECRET) or the file, or say cluster.secret_file"
+        ),
+    );
+    check_refused(
+        settle("", &[], &["object.token=a"]),
+        &format!("flag --set: object.token: {by_flag} (BATON_OBJECT__TOKEN) or the file"),
+    );
+}
+
+#[test]
+fn what_is_true_or_false_is_said_so() {
+    let with = |set: &str| settle("", &[], &[set]).and_then(Loaded::checked);
+    assert!(with("cluster.insecure=true").expect("it is good").cluster.insecure);
+    assert!(!with("cluster.insecure=false").expect("it is good").cluster.insecure);
+    check_refused(
+        settle("", &[], &["cluster.insecure=yes"]),
+        "flag --set: cluster.insecure: \"yes\" is not true or false",
+    );
 }

@@ -101,8 +101,20 @@ tree! {
     cluster: Cluster {
         /// Session addresses of the workers, with commas between them; for routers.
         workers: String = String::new(),
-        /// What all of them know and nobody else; others of the machine see flags. Empty: whoever reaches a worker may use it.
+        /// Secret that all of them share and by which they know each other, of 16 bytes or more. Not given by a flag, which others of the
+        /// machine can read. Empty, and no file either: processes of one user on one host share one that they make themselves.
         secret: Hidden = Hidden::default(),
+        /// File with the secret, instead. A line break at its end does not count.
+        secret_file: String = String::new(),
+        /// A second secret that is accepted from others, while `cluster.secret` is being replaced. Empty: none.
+        accept_secret: Hidden = Hidden::default(),
+        /// File with the second secret, instead.
+        accept_secret_file: String = String::new(),
+        /// Whether processes may do without a secret: whoever reaches a worker may use it then, read its KV and pretend to be a worker.
+        insecure: bool = false,
+        /// Folder of this user alone, where processes of this host share a secret that they make themselves. Said by nobody else: that
+        /// of `XDG_RUNTIME_DIR`. Empty: a folder `baton-UID` in that for temporary files.
+        runtime_folder: String = String::new(),
     }
     /// What computes.
     engine: Engine {
@@ -196,7 +208,7 @@ tree! {
         prefix: String = "baton".to_owned(),
         /// Access key. Said by nobody else: that of `AWS_ACCESS_KEY_ID`.
         key_id: String = String::new(),
-        /// Its secret; others of the machine see flags. Said by nobody else: that of `AWS_SECRET_ACCESS_KEY`.
+        /// Its secret. Not given by a flag. Said by nobody else: that of `AWS_SECRET_ACCESS_KEY`.
         secret: Hidden = Hidden::default(),
         /// Token of a session, where the key is of one. Said by nobody else: that of `AWS_SESSION_TOKEN`.
         token: Hidden = Hidden::default(),
@@ -284,8 +296,8 @@ tree! {
     }
 }
 
-/// Keys whose values are not shown.
-pub(super) const HIDDEN: [&str; 3] = ["cluster.secret", "object.secret", "object.token"];
+/// Keys whose values are neither shown nor taken from flags.
+pub(super) const HIDDEN: [&str; 4] = ["cluster.secret", "cluster.accept_secret", "object.secret", "object.token"];
 
 /// Number format of the KV cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

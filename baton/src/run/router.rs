@@ -3,11 +3,10 @@
 use super::card::card;
 use super::model::Source;
 use super::runtime::{END_MAX, listen, runtime};
-use super::{shutdown, welcome};
+use super::{secrets, shutdown, welcome};
 use crate::config::{Config, Wanted};
 use crate::output::print;
 use discovery::StaticList;
-use domain::Secret;
 use domain::layout::BLOCK_TOKENS_DEFAULT;
 use placement::{FetchPolicy, HandoffPolicy, PlacementConfig, Rates};
 use router::{Dialer, RouterConfig};
@@ -22,16 +21,17 @@ pub(crate) fn router(config: &Config) -> Result<(), Box<dyn Error>> {
     if workers.addresses().is_empty() {
         return Err("cluster.workers is empty: name the session addresses of workers (--workers ADDR,ADDR)".into());
     }
+    let dialed: Vec<_> = workers.addresses().iter().map(|worker| ("cluster.workers", worker.as_str())).collect();
+    let secrets = secrets(&config.cluster, &dialed)?;
     let listener = listen(&runtime, "router.listen", &config.router.listen)?;
     let card = card(&Source::open(config)?)?;
     print(&welcome::router(&listener.local_addr()?.to_string(), &card, workers.addresses()))?;
     let (dialer, sessions) = Dialer::new(card.shape);
     let serve = router::serve(listener, router_config(config), card, sessions, metrics, shutdown::signal());
-    let secret = Secret::new(config.cluster.secret.0.as_str());
     let ended = runtime.block_on(async {
         tokio::select! {
             ended = serve => ended,
-            never = dialer.follow(workers, secret) => match never {},
+            never = dialer.follow(workers, secrets) => match never {},
         }
     });
     runtime.shutdown_timeout(END_MAX);

@@ -7,7 +7,7 @@ use crate::config::{Config, EncodeKv, Pinning};
 use decode_worker::Decode;
 use domain::plan::StepPlan;
 use domain::session::{ModelShape, PeerInfo, Role, Served};
-use domain::{Incarnation, Secret, WorkerId};
+use domain::{Incarnation, Secrets, WorkerId};
 use engine::cpu::{CpuConfig, CpuDevice, Isa};
 use engine::device::{Device, DeviceLimits};
 use engine::sim::{Course, SimConfig, SimDevice};
@@ -33,12 +33,12 @@ pub(super) struct Who {
 }
 
 /// Who may read a worker's KV.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reach {
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Reach<'a> {
     /// Workers of the same process.
     Process,
-    /// Whoever knows the secret.
-    Cluster,
+    /// Whoever knows one of the secrets.
+    Cluster(&'a Secrets),
 }
 
 /// A worker that is ready to start.
@@ -61,7 +61,7 @@ impl Seat {
         pool: &Pool,
         who: Who,
         hub: &Hub,
-        reach: Reach,
+        reach: Reach<'_>,
     ) -> Result<Self, Box<dyn Error>> {
         let worker = worker_config(config, model, pool, &who);
         let device = device(config, model, pool, reach)?;
@@ -152,7 +152,7 @@ impl Pool {
     }
 }
 
-fn device(config: &Config, model: &Model, pool: &Pool, reach: Reach) -> Result<Box<dyn Device>, Box<dyn Error>> {
+fn device(config: &Config, model: &Model, pool: &Pool, reach: Reach<'_>) -> Result<Box<dyn Device>, Box<dyn Error>> {
     let cores = || std::thread::available_parallelism().map_or(1, usize::from);
     let layout = model.layout.clone();
     let limits = DeviceLimits {
@@ -187,10 +187,10 @@ fn device(config: &Config, model: &Model, pool: &Pool, reach: Reach) -> Result<B
 }
 
 /// Whether the threads of a worker stay on processors of their own, as configured.
-fn pinning(config: &Config, reach: Reach) -> engine::cpu::Pinning {
+fn pinning(config: &Config, reach: Reach<'_>) -> engine::cpu::Pinning {
     let alone = match reach {
         Reach::Process => config.serve.prefill + config.serve.decode == 1,
-        Reach::Cluster => true,
+        Reach::Cluster(_) => true,
     };
     match config.engine.pinning {
         Pinning::Auto => engine::cpu::Pinning::Auto { alone },
@@ -205,16 +205,20 @@ fn samples_max(config: &Config) -> u32 {
 }
 
 /// The agent's settings, as configured. Errors: the files for TLS are of no use.
-fn agent(config: &Config, agent: AgentConfig, reach: Reach) -> Result<AgentConfig, TlsError> {
+fn agent(config: &Config, agent: AgentConfig, reach: Reach<'_>) -> Result<AgentConfig, TlsError> {
     let transport = &config.transport;
-    let listen = (reach == Reach::Cluster)
-        .then(|| ListenConfig { bind: transport.listen.clone(), advertise: transport.advertise.clone() });
+    let (listen, secrets) = match reach {
+        Reach::Process => (None, Secrets::default()),
+        Reach::Cluster(secrets) => {
+            let (bind, advertise) = (transport.listen.clone(), transport.advertise.clone());
+            (Some(ListenConfig { bind, advertise }), secrets.clone())
+        }
+    };
     let files = [&transport.tls_certificate, &transport.tls_key, &transport.tls_authorities].map(Path::new);
     let [certificate, key, authorities] = files;
     let wanted = listen.is_some() && !transport.tls_certificate.is_empty();
     let tls = if wanted { Some(Tls::load(certificate, key, authorities)?) } else { None };
-    let secrets = Secret::new(config.cluster.secret.0.as_str()).into();
-    let insecure = config.cluster.secret.0.is_empty();
+    let insecure = config.cluster.insecure;
     let lanes = if transport.lanes.0.is_empty() { agent.lanes.clone() } else { transport.lanes.0.clone() };
     let devices = transport.rdma_devices.split(',').map(str::trim).filter(|name| !name.is_empty());
     let rdma = RdmaConfig {

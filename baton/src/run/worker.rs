@@ -4,11 +4,12 @@ use super::metrics;
 use super::model::{Model, Source};
 use super::runtime::{END_MAX, listen, runtime};
 use super::seat::{Pool, Reach, Seat, Who};
-use super::{role_name, shutdown, tiers, welcome};
+use super::secret::is_of_this_host;
+use super::{role_name, secrets, shutdown, tiers, welcome};
 use crate::config::Config;
 use crate::output::print;
+use domain::WorkerId;
 use domain::session::Role;
-use domain::{Secret, WorkerId};
 use std::cell::Cell;
 use std::error::Error;
 use std::net::SocketAddr;
@@ -30,6 +31,7 @@ pub(super) const WORKER_FAILED: &str = "a worker's thread has ended, which is a 
 pub(crate) fn worker(config: &Config, role: Role) -> Result<(), Box<dyn Error>> {
     let metrics = telemetry::install();
     let runtime = runtime()?;
+    let secrets = secrets(&config.cluster, &open_addresses(config))?;
     let listener = listen(&runtime, "worker.listen", &config.worker.listen)?;
     let shown = match config.worker.metrics.as_str() {
         "" => None,
@@ -41,21 +43,15 @@ pub(crate) fn worker(config: &Config, role: Role) -> Result<(), Box<dyn Error>> 
                     set worker.name, or a port in worker.listen"
             .into());
     }
-    let secret = Secret::new(config.cluster.secret.0.as_str());
-    if secret.is_empty() && !address.ip().is_loopback() {
-        tracing::warn!("whoever reaches {address} may use this worker: cluster.secret is empty");
-    }
-    let only_here = |address: &str| {
-        address.starts_with("127.") || address.starts_with("localhost:") || address.starts_with("[::1]")
-    };
-    if !address.ip().is_loopback() && config.transport.listen.split(',').all(|address| only_here(address.trim())) {
+    let only_here = config.transport.listen.split(',').all(|address| is_of_this_host(address.trim()));
+    if !address.ip().is_loopback() && only_here {
         tracing::warn!("workers of other hosts cannot read KV here: transport.listen is {}", config.transport.listen);
     }
     let model = Model::load(config, &Source::open(config)?)?;
     let pool = Pool::of(config, &model)?;
-    let seat = Seat::new(config, &model, &pool, who(config, role, address), &Hub::new(), Reach::Cluster)?;
+    let seat = Seat::new(config, &model, &pool, who(config, role, address), &Hub::new(), Reach::Cluster(&secrets))?;
     let shown_at = shown.as_ref().map(TcpListener::local_addr).transpose()?;
-    let identity = Identity { peer: seat.peer(), served: seat.served(), secret };
+    let identity = Identity { peer: seat.peer(), served: seat.served(), secrets };
     let welcome = welcome::worker(&address.to_string(), &model.name, &pool, &seat, shown_at, tiers::describe(config));
     let worker = seat.start()?;
     print(&welcome)?;
@@ -77,6 +73,14 @@ pub(crate) fn worker(config: &Config, role: Role) -> Result<(), Box<dyn Error>> 
     }
     tracing::info!("ended");
     Ok(())
+}
+
+/// Where others reach this worker, if they know no more than the secret: not where they need a certificate as well.
+fn open_addresses(config: &Config) -> Vec<(&'static str, &str)> {
+    let transport = &config.transport;
+    let agent = transport.listen.split(',').map(str::trim).filter(|address| !address.is_empty());
+    let agent = agent.filter(|_| transport.tls_certificate.is_empty()).map(|address| ("transport.listen", address));
+    std::iter::once(("worker.listen", config.worker.listen.as_str())).chain(agent).collect()
 }
 
 /// Ready when the thread of one of these has ended though nobody asked it to. A process that goes on without it serves nobody;

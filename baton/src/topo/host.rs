@@ -1,6 +1,9 @@
 //! The lanes of this host, measured now.
 
 use crate::commands::OwnerProcess;
+use crate::run::draw_secret;
+use domain::Secret;
+use haul::Trust;
 use serde::Serialize;
 use std::error::Error;
 
@@ -24,7 +27,9 @@ pub(super) struct HostLane {
 
 /// Reads from another process over each lane. Errors: that does not start, or is not reached.
 pub(super) fn measure() -> Result<Vec<HostLane>, Box<dyn Error>> {
-    let (_owner, place) = OwnerProcess::spawn(POOL_BYTES, &[])?;
+    let secret = draw_secret()?;
+    let (_owner, place) = OwnerProcess::spawn(POOL_BYTES, &[], &secret)?;
+    let trust = Trust { secrets: Secret::new(secret).into(), tls: None };
     let lane = |found: haul::LaneOfHost| {
         let (cost, reason) = match found.cost {
             Ok(cost) => (Some(cost), None),
@@ -38,5 +43,5 @@ pub(super) fn measure() -> Result<Vec<HostLane>, Box<dyn Error>> {
             reason,
         }
     };
-    Ok(haul::lanes(&place)?.into_iter().map(lane).collect())
+    Ok(haul::lanes(&place, &trust)?.into_iter().map(lane).collect())
 }

@@ -4,9 +4,11 @@ use super::file::ReportFile;
 use super::parts::Parts;
 use crate::cli::{Flags, TransferBench};
 use crate::commands::OwnerProcess;
-use crate::config;
+use crate::config::{self, Config};
 use crate::error::CommandError;
 use crate::output::print;
+use crate::run::{draw_secret, secrets};
+use domain::{Secret, Secrets};
 use haul::{Files, HaulError, Over, Settings, Store, Trust, Wire};
 use std::ffi::OsStr;
 use std::io::{Read, Write};
@@ -22,14 +24,26 @@ const INT8: &str = "+int8";
 /// Reads and reports, or is read.
 pub(crate) fn transfer(asked: &TransferBench) -> Result<(), CommandError> {
     let pool_bytes = usize::try_from(asked.pool.0).map_err(|_| CommandError::Usage("--pool is too large".into()))?;
-    let trust = Trust { secret: asked.secret.clone(), tls: tls(asked)? };
+    if asked.until_closed {
+        return own(asked, pool_bytes, &Trust { secrets: told()?, tls: tls(asked)? });
+    }
+    let flags = Flags { given: Vec::new(), set: asked.set.clone(), config: asked.config.clone(), ..Flags::default() };
+    let config = config::load(&flags)?.checked()?;
     if asked.own {
+        let trust = Trust { secrets: of_cluster(&config, "--listen", &asked.listen)?, tls: tls(asked)? };
         return own(asked, pool_bytes, &trust);
     }
+    // Of the other end, if that is a process of this one.
+    let drawn = draw_secret()?;
+    let secrets = match &asked.peer {
+        Some(place) => of_cluster(&config, "--peer", &place.tcp)?,
+        None => Secret::new(drawn.as_str()).into(),
+    };
+    let trust = Trust { secrets, tls: tls(asked)? };
     let bytes = |bytes: &crate::config::Bytes| usize::try_from(bytes.0).unwrap_or(usize::MAX);
     let over = asked.lanes.iter().map(|name| over(name, trust.tls.is_some())).collect::<Result<Vec<_>, _>>()?;
     let reads_peer = over.iter().any(|over| matches!(over, Over::Peer(wire) if wire.lane != Lane::Local));
-    let (depth, store) = stores(asked, &over)?;
+    let (depth, store) = stores(asked, config, &over)?;
     let temporary = temporary(asked, &over)?;
     let settings = Settings {
         files: Files { folders: folders(asked, temporary.as_ref())?, depth },
@@ -50,7 +64,7 @@ pub(crate) fn transfer(asked: &TransferBench) -> Result<(), CommandError> {
     let (_owner, place) = match &asked.peer {
         Some(place) => (None, Some(place.clone())),
         None if !reads_peer => (None, None),
-        None => OwnerProcess::spawn(asked.pool.0, &flags(asked))
+        None => OwnerProcess::spawn(asked.pool.0, &owner_flags(asked), &drawn)
             .map(|(owner, place)| (Some(owner), Some(place)))
             .map_err(CommandError::Failed)?,
     };
@@ -71,18 +85,16 @@ pub(crate) fn transfer(asked: &TransferBench) -> Result<(), CommandError> {
     Ok(print(&report.to_string())?)
 }
 
-/// Reads and writes of files under way, and the store. Errors: the configuration is wrong; objects are asked for, and no store is
-/// known; something is set that no lane looks at.
-fn stores(asked: &TransferBench, over: &[Over]) -> Result<(u32, Option<Store>), CommandError> {
+/// Reads and writes of files under way, and the store. Errors: objects are asked for, and no store is known; something is said that
+/// no lane looks at.
+fn stores(asked: &TransferBench, config: Config, over: &[Over]) -> Result<(u32, Option<Store>), CommandError> {
     let objects = over.contains(&Over::Object);
     if !objects && !over.contains(&Over::File) {
-        return match asked.set.is_empty() && asked.config.is_none() && asked.folder.is_empty() && !asked.keep {
+        return match asked.folder.is_empty() && !asked.keep {
             true => Ok((1, None)),
-            false => Err(usage("--folder, --keep, --config and --set are of --lanes file and object")),
+            false => Err(usage("--folder and --keep are of --lanes file and object")),
         };
     }
-    let flags = Flags { given: Vec::new(), set: asked.set.clone(), config: asked.config.clone(), ..Flags::default() };
-    let config = config::load(&flags)?.checked()?;
     let object = config.object;
     if objects && object.endpoint.is_empty() {
         return Err(usage(
@@ -127,9 +139,21 @@ fn tls(asked: &TransferBench) -> Result<Option<Tls>, CommandError> {
     Tls::load(certificate, key, authorities).map(Some).map_err(|error| CommandError::Usage(error.into()))
 }
 
+/// What both ends of the cluster know; one of them is at `address`. Errors: nothing, and the network reaches it.
+fn of_cluster(config: &Config, flag: &'static str, address: &str) -> Result<Secrets, CommandError> {
+    secrets(&config.cluster, &[(flag, address)]).map_err(|error| CommandError::Usage(error.into()))
+}
+
+/// What the process that started this one says: the secret of both.
+fn told() -> Result<Secrets, CommandError> {
+    let mut line = String::new();
+    std::io::stdin().read_line(&mut line)?;
+    Ok(Secret::new(line.trim_end()).into())
+}
+
 /// By what the other end of this host is known.
-fn flags(asked: &TransferBench) -> Vec<&OsStr> {
-    let mut flags = vec![OsStr::new("--secret"), OsStr::new(&asked.secret)];
+fn owner_flags(asked: &TransferBench) -> Vec<&OsStr> {
+    let mut flags = Vec::new();
     if let Some(files) = &asked.tls {
         flags.push(OsStr::new("--tls"));
         flags.extend(files.iter().map(|file| file.as_os_str()));
