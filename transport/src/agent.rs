@@ -348,7 +348,8 @@ impl Agent {
     pub fn prepare(&self, peer: WorkerId, batches: Vec<ReadBatch>) -> Result<Prepared, PrepareError> {
         let link = self.station.peers.link(peer).ok_or(PrepareError::NotConnected(peer))?;
         let reader = Arc::downgrade(&self.station);
-        Prepared::check(reader, link, batches, &self.station.config.tcp, |id| self.station.region(id))
+        let Station { config, claims, .. } = &*self.station;
+        Prepared::check(reader, link, batches, &config.tcp, claims, |id| self.station.region(id))
     }
 
     /// Starts a transfer without waiting for it; its end comes as [`AgentEvent::Ended`], and can be asked or waited for. Once

@@ -10,6 +10,7 @@
 mod agent;
 mod bounded_thread;
 mod checksum;
+mod claims;
 mod config;
 mod control;
 mod copy;
@@ -38,6 +39,7 @@ mod metadata;
 mod mover;
 mod objects;
 mod own;
+mod own_file;
 mod pace;
 mod peers;
 mod planted;
@@ -80,6 +82,7 @@ pub use objects::{
     ObjectConfig, ObjectCredentials, ObjectEnd, ObjectError, ObjectMover, ObjectOutcome, ObjectPiece,
     ObjectPrepareError, ObjectReport, ObjectTransfer, ObjectTrouble, ObjectWork,
 };
+pub use own_file::{make_own_folder, open_own_file};
 pub use peers::SendError;
 pub use prepared::Prepared;
 pub use private::PrivateMemory;

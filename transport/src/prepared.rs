@@ -2,6 +2,7 @@
 //!
 //! What is deliberately absent: how bytes move. A plan is the lane's own; here it only waits for the next post.
 
+use crate::claims::Claim;
 use crate::desk::now;
 use crate::event::{TransferError, TransferReport};
 use crate::lane::Lane;
@@ -10,7 +11,7 @@ use crate::lane_tcp::{self, StreamPlan};
 use crate::link::Link;
 use crate::slot::{self, TransferState};
 use crate::station::Station;
-use crate::transfer::{Batch, Transfer, Work};
+use crate::transfer::{Batch, PostError, Transfer, Work};
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -22,6 +23,7 @@ pub struct Prepared {
     /// Who reads.
     reader: Weak<Station>,
     link: Arc<Link>,
+    claim: Arc<Claim>,
     bytes: u64,
 }
 
@@ -36,8 +38,8 @@ pub(crate) enum Plan {
 }
 
 impl Prepared {
-    pub(crate) fn new(reader: Weak<Station>, link: Arc<Link>, plan: Plan, bytes: u64) -> Self {
-        Self { slot: Arc::new(Slot::new(plan)), reader, link, bytes }
+    pub(crate) fn new(reader: Weak<Station>, link: Arc<Link>, plan: Plan, claim: Claim, bytes: u64) -> Self {
+        Self { slot: Arc::new(Slot::new(plan)), reader, link, claim: Arc::new(claim), bytes }
     }
 
     /// Bytes that it reads.
@@ -176,15 +178,20 @@ impl Prepared {
         self.slot.ended().await
     }
 
-    /// Takes its plan, to be carried out. `None`: it is under way.
-    pub(crate) fn take(&self) -> Option<Transfer> {
-        let plan = self.slot.take()?;
+    /// Takes its plan, to be carried out, and holds what it writes until that goes back. Errors: it is under way, or another one is that
+    /// writes the same.
+    pub(crate) fn take(&self) -> Result<Transfer, PostError> {
+        let plan = self.slot.take().ok_or(PostError::UnderWay)?;
+        if !self.claim.hold() {
+            self.slot.refuse(plan);
+            return Err(PostError::Overlap);
+        }
         let work = match plan {
-            Plan::Copies(batches) => Work::Copies(Lent::new(batches, &self.slot)),
-            Plan::Reads(plan) => Work::Reads(Lent::new(plan, &self.slot)),
-            Plan::Stream(plan) => Work::Stream(Lent::new(plan, &self.slot)),
+            Plan::Copies(batches) => Work::Copies(Lent::new(batches, self)),
+            Plan::Reads(plan) => Work::Reads(Lent::new(plan, self)),
+            Plan::Stream(plan) => Work::Stream(Lent::new(plan, self)),
         };
-        Some(Transfer { link: self.link.clone(), work, bytes: self.bytes })
+        Ok(Transfer { link: self.link.clone(), work, bytes: self.bytes })
     }
 }
 
@@ -205,11 +212,12 @@ pub(crate) struct Lent<P: Again> {
     /// There until it goes back.
     plan: Option<P>,
     slot: Arc<Slot>,
+    claim: Arc<Claim>,
 }
 
 impl<P: Again> Lent<P> {
-    fn new(plan: P, slot: &Arc<Slot>) -> Self {
-        Self { plan: Some(plan), slot: slot.clone() }
+    fn new(plan: P, of: &Prepared) -> Self {
+        Self { plan: Some(plan), slot: of.slot.clone(), claim: of.claim.clone() }
     }
 
     /// The transfer ended so: its destination is not touched any more. To be called before anybody is told.
@@ -219,6 +227,7 @@ impl<P: Again> Lent<P> {
 
     fn give_back(&mut self, result: Result<TransferReport, TransferError>) {
         if let Some(plan) = self.plan.take() {
+            self.claim.release();
             self.slot.put(plan.again(), result);
         }
     }

@@ -9,7 +9,7 @@ use crate::wake::SharedFutex;
 use rustix::thread::futex;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 /// Bytes of the page.
 const PAGE: usize = 4096;
@@ -48,6 +48,14 @@ impl ProgressPage {
 /// Where the lower half of a word lies in it, in 32-bit numbers.
 const LOW_HALF: usize = if cfg!(target_endian = "little") { 0 } else { 1 };
 
+/// The word that a page shows; all that its owner wrote before it is seen from here on.
+fn shown(word: &AtomicU64) -> u64 {
+    // Memory that may only be read allows relaxed loads.
+    let shown = word.load(Ordering::Relaxed);
+    fence(Ordering::Acquire);
+    shown
+}
+
 /// A reader's end.
 pub(crate) struct ProgressView(Mapping);
 
@@ -58,14 +66,37 @@ impl ProgressView {
 
     /// The word now.
     pub(crate) fn get(&self) -> u64 {
-        // SAFETY: the mapping begins with eight aligned bytes that its owner accesses as an atomic; a load of this size
-        // needs no write access.
-        unsafe { (*self.0.as_ptr().cast::<AtomicU64>()).load(Ordering::SeqCst) }
+        // SAFETY: the mapping begins with eight aligned bytes that its owner accesses as an atomic, and they are only loaded here.
+        shown(unsafe { &*self.0.as_ptr().cast::<AtomicU64>() })
     }
 
     /// What a thread sleeps on until the word differs from `seen`.
     pub(crate) fn futex(&self, seen: u64) -> SharedFutex {
         let at = self.0.as_ptr().cast::<u32>().wrapping_add(LOW_HALF).cast_mut();
         SharedFutex { at, expected: seen as u32 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_sees_the_word_sees_what_was_written_before_it() {
+        let (word, mut bytes) = (AtomicU64::new(0), [0_u8; 64]);
+        let at = bytes.as_mut_ptr().expose_provenance();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                // SAFETY: nobody looks at the bytes before the word says that they are written.
+                unsafe { std::ptr::with_exposed_provenance_mut::<u8>(at).write_bytes(7, 64) };
+                word.fetch_max(1, Ordering::SeqCst);
+            });
+            while shown(&word) == 0 {
+                std::thread::yield_now();
+            }
+            // SAFETY: they are written, and not written any more.
+            let written = unsafe { std::ptr::with_exposed_provenance::<[u8; 64]>(at).read() };
+            assert_eq!(written, [7; 64]);
+        });
     }
 }

@@ -4,6 +4,7 @@ use crate::memory::Memory;
 use crate::own::OwnMapping;
 use domain::KvPart;
 use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::io::Errno;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -34,7 +35,7 @@ impl SealedMemory {
     /// ```
     pub fn new(name: &str, len: usize) -> io::Result<Self> {
         let len = len.max(1);
-        let file = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+        let file = memfd(|flags| rustix::fs::memfd_create(name, flags))?;
         rustix::fs::ftruncate(&file, len as u64)?;
         let mapping = OwnMapping::new(len, Some(&file))?;
         rustix::fs::fcntl_add_seals(&file, SEALS)?;
@@ -45,6 +46,16 @@ impl SealedMemory {
     pub fn of_parts(mut self, part: KvPart) -> Self {
         self.part = Some(part);
         self
+    }
+}
+
+/// A memfd that can be sealed, and from which nothing is executed: some systems allow no other (`vm.memfd_noexec = 2`).
+fn memfd(create: impl Fn(MemfdFlags) -> rustix::io::Result<OwnedFd>) -> rustix::io::Result<OwnedFd> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    match create(flags | MemfdFlags::NOEXEC_SEAL) {
+        // Before Linux 6.3 it is not known.
+        Err(Errno::INVAL) => create(flags),
+        file => file,
     }
 }
 
@@ -65,5 +76,30 @@ unsafe impl Memory for SealedMemory {
 
     fn part(&self) -> Option<KvPart> {
         self.part
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::RefCell;
+
+    #[test]
+    fn nothing_is_executed_from_a_memfd_where_the_kernel_knows_how_to_keep_it_from_that() {
+        for (knows, asked) in [(true, 1), (false, 2)] {
+            let flags = RefCell::new(Vec::new());
+            let made = memfd(|wanted| {
+                flags.borrow_mut().push(wanted);
+                if !knows && wanted.contains(MemfdFlags::NOEXEC_SEAL) {
+                    return Err(Errno::INVAL);
+                }
+                rustix::fs::memfd_create("test", MemfdFlags::CLOEXEC)
+            });
+            assert!(made.is_ok());
+            let flags = flags.into_inner();
+            assert!(flags.len() == asked && flags[0].contains(MemfdFlags::NOEXEC_SEAL), "{flags:?}");
+        }
+        let refused = memfd(|_| Err(Errno::MFILE));
+        assert_eq!(refused.err(), Some(Errno::MFILE), "other errors are told");
     }
 }

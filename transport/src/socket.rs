@@ -6,12 +6,44 @@
 mod session;
 
 use crate::tls::Tls;
-use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags};
+use rustix::net::RecvFlags;
 use session::Session;
-use std::io::{self, IoSlice, IoSliceMut};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::io::{self, IoSliceMut};
+use std::marker::PhantomData;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+/// Bytes to be sent. Others may write them meanwhile, and what arrives of those is torn: so there is their address, and no reference to them.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub(crate) struct SendBuffer<'a>(libc::iovec, PhantomData<&'a [u8]>);
+
+impl<'a> SendBuffer<'a> {
+    pub(crate) fn new(bytes: &'a [u8]) -> Self {
+        Self::of(bytes.as_ptr(), bytes.len())
+    }
+
+    /// Bytes that others may write.
+    ///
+    /// # Safety
+    /// So many must be readable from there on for as long as the value lives.
+    pub(crate) unsafe fn racing(from: *const u8, len: usize) -> Self {
+        Self::of(from, len)
+    }
+
+    fn of(from: *const u8, len: usize) -> Self {
+        Self(libc::iovec { iov_base: from.cast_mut().cast(), iov_len: len }, PhantomData)
+    }
+
+    fn as_ptr(&self) -> *const u8 {
+        self.0.iov_base.cast_const().cast()
+    }
+
+    fn len(&self) -> usize {
+        self.0.iov_len
+    }
+}
 
 /// A connected socket, blocking or not, for whoever sends and whoever receives.
 pub(crate) struct Socket {
@@ -56,9 +88,8 @@ impl Socket {
     }
 
     /// Sends what is taken now; at most a limited part of it, encrypted, is not on its way yet when this returns: see
-    /// [`Socket::flush`]. The bytes may be written by others meanwhile; what arrives of those is torn. Errors: `WouldBlock`;
-    /// or the connection failed.
-    pub(crate) fn send(&self, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
+    /// [`Socket::flush`]. Errors: `WouldBlock`; or the connection failed.
+    pub(crate) fn send(&self, buffers: &[SendBuffer<'_>]) -> io::Result<usize> {
         match self.session() {
             Some(mut session) => session.send(&self.descriptor, buffers),
             None => send(&self.descriptor, buffers),
@@ -123,7 +154,7 @@ impl io::Read for &Socket {
 
 impl io::Write for &Socket {
     fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
-        self.send(&[IoSlice::new(buffer)])
+        self.send(&[SendBuffer::new(buffer)])
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -137,9 +168,14 @@ pub(crate) fn is_tls(first: &[u8]) -> bool {
     matches!(first, [0x15 | 0x16, 3, 1..=4, ..])
 }
 
-fn send(descriptor: &OwnedFd, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
-    let flags = SendFlags::NOSIGNAL;
-    Ok(rustix::net::sendmsg(descriptor, buffers, &mut SendAncillaryBuffer::default(), flags)?)
+fn send(descriptor: &OwnedFd, buffers: &[SendBuffer<'_>]) -> io::Result<usize> {
+    // SAFETY: zeros are a message without anything.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = buffers.as_ptr().cast_mut().cast();
+    message.msg_iovlen = buffers.len() as _;
+    // SAFETY: the descriptor is open, each buffer is an `iovec`, and what it names is readable for as long as this call.
+    let sent = unsafe { libc::sendmsg(descriptor.as_raw_fd(), &raw const message, libc::MSG_NOSIGNAL) };
+    usize::try_from(sent).map_err(|_| io::Error::last_os_error())
 }
 
 /// Receives into the room behind what `buffer` holds.

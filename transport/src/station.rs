@@ -1,5 +1,6 @@
 //! What an agent's threads, and the other agents of its process, share of it.
 
+use crate::claims::Claims;
 use crate::config::AgentConfig;
 use crate::control::Control;
 use crate::counts::Counts;
@@ -50,6 +51,8 @@ pub(crate) struct Station {
     pub(crate) crowds: Crowds,
     sink: Sink,
     regions: Mutex<Regions>,
+    /// What transfers under way write.
+    pub(crate) claims: Arc<Claims>,
     gone: AtomicBool,
     /// Transfers posted and not ended.
     open: AtomicUsize,
@@ -94,6 +97,7 @@ impl Station {
             crowds: Crowds::default(),
             sink,
             regions: Mutex::default(),
+            claims: Arc::default(),
             gone: AtomicBool::new(false),
             open: AtomicUsize::new(0),
             next_id: AtomicU64::new(1),
@@ -212,10 +216,9 @@ impl Station {
         if self.open.fetch_update(Ordering::AcqRel, Ordering::Acquire, room).is_err() {
             return Err(PostError::Full(posted_max));
         }
-        let Some(transfer) = prepared.take() else {
+        let transfer = prepared.take().inspect_err(|_| {
             self.open.fetch_sub(1, Ordering::AcqRel);
-            return Err(PostError::UnderWay);
-        };
+        })?;
         // The lowest bits say who has it, for the sake of `cancel`.
         let id = self.next_id.fetch_add(1, Ordering::Relaxed) << HOLDER_BITS;
         let id = TransferId(match &transfer.work {

@@ -1,5 +1,6 @@
 //! Transfers: what of a peer's memory is to be read, checked and merged once, when it is prepared.
 
+use crate::claims::{Claim, Claims, Range};
 use crate::config::TcpConfig;
 use crate::event::{TransferError, TransferReport};
 use crate::lane::Lane;
@@ -151,12 +152,13 @@ pub(crate) struct Transfer {
 
 impl Prepared {
     /// Checks `batches` and holds what they need. `reader`: whose it is; `tcp`: how it reads over that
-    /// lane; `own`: the caller's regions. Errors: [`PrepareError`].
+    /// lane; `claims`: what its transfers write; `own`: the caller's regions. Errors: [`PrepareError`].
     pub(crate) fn check(
         reader: Weak<Station>,
         link: Arc<Link>,
         batches: Vec<ReadBatch>,
         tcp: &TcpConfig,
+        claims: &Arc<Claims>,
         own: impl Fn(RegionId) -> Option<Arc<dyn Memory>>,
     ) -> Result<Self, PrepareError> {
         let mut sources = Sources { link: &link, held: BTreeMap::new() };
@@ -164,6 +166,7 @@ impl Prepared {
         let bytes = batches.iter().map(|batch| batch.len as u64 * batch.copies.count()).sum();
         let runs = merge(batches, link.progress());
         let destination = |id| own(id).ok_or(PrepareError::NoRegion { peer: None, region: id });
+        let claim = claim(claims, &runs, destination)?;
         let plan = match &link.way {
             Way::Rdma(way) => Plan::Reads(ReadPlan::new(way, link.peer, runs, destination)?),
             Way::Tcp(_) => Plan::Stream(StreamPlan::new(runs, tcp, destination)?),
@@ -180,7 +183,7 @@ impl Prepared {
                 Plan::Copies(runs.into_iter().map(batch).collect::<Result<_, _>>()?)
             }
         };
-        Ok(Self::new(reader, link, plan, bytes))
+        Ok(Self::new(reader, link, plan, claim, bytes))
     }
 }
 
@@ -258,14 +261,38 @@ fn check(
             return Err(PrepareError::OutOfBounds { copy, len: batch.len });
         }
         // Each has room of its own, so no more of them than fit the destination.
-        if let &Copies::Strided { step, count, .. } = &batch.copies
+        if let &Copies::Strided { first, step, count } = &batch.copies
             && count > 1
             && step.to < batch.len as u64
         {
-            return Err(PrepareError::Overlap { step: step.to, len: batch.len });
+            return Err(PrepareError::Overlap { region: batch.destination, at: first.to.saturating_add(step.to) });
         }
     }
     Ok(())
+}
+
+/// Claims what the runs write. Errors: they write a byte twice.
+fn claim(
+    claims: &Arc<Claims>,
+    runs: &[Run],
+    destination: impl Fn(RegionId) -> Result<Arc<dyn Memory>, PrepareError>,
+) -> Result<Claim, PrepareError> {
+    let mut ranges = Vec::with_capacity(runs.iter().map(|run| run.pieces.len()).sum());
+    let mut begins: Vec<(RegionId, usize)> = Vec::new();
+    for run in runs {
+        let begin = destination(run.destination)?.as_ptr().addr();
+        begins.push((run.destination, begin));
+        ranges.extend(run.pieces.iter().map(|piece| {
+            let begin = begin + piece.to as usize;
+            Range { begin, end: begin + piece.len }
+        }));
+    }
+    Claim::new(claims, ranges).map_err(|overlap| {
+        // Regions that are one memory have one address; any of them tells where.
+        let of = begins.into_iter().filter(|&(_, begin)| begin <= overlap.begin).max_by_key(|&(_, begin)| begin);
+        let (region, begin) = of.unwrap_or((RegionId(0), 0));
+        PrepareError::Overlap { region, at: (overlap.begin - begin) as u64 }
+    })
 }
 
 /// Batches in their order, where those that follow each other between the same regions are one if their gates are open
@@ -333,13 +360,13 @@ pub enum PrepareError {
         /// The lane taken to the peer.
         lane: Lane,
     },
-    /// Strided copies of which each would be written over by the next.
-    #[error("copies of {len} bytes each go {step} bytes behind the one before, and would overwrite each other")]
+    /// Two copies that write the same bytes.
+    #[error("two copies would write to offset {at} of region {region:?}: each needs a place of its own")]
     Overlap {
-        /// Bytes from the beginning of one to that of the next, in the caller's region.
-        step: u64,
-        /// Bytes of each.
-        len: usize,
+        /// The caller's region.
+        region: RegionId,
+        /// Where in it the second one begins.
+        at: u64,
     },
 }
 
@@ -352,6 +379,9 @@ pub enum PostError {
     /// It was posted before and has not ended.
     #[error("the transfer is under way already; wait for its end")]
     UnderWay,
+    /// Another transfer of the agent that is under way writes some of the same bytes.
+    #[error("another transfer that is under way writes some of the same bytes; wait for its end")]
+    Overlap,
     /// A thread of the agent, or of the worker whose agent it is, failed ([`crate::Failure`]).
     #[error("the worker has failed, as its log says")]
     Failed,
@@ -444,13 +474,22 @@ mod tests {
             Some(own.clone())
         };
         let far = batch(0, 4096, 0, &[(LARGE as u64 - 4096, 0)]);
-        let prepared = Prepared::check(Weak::new(), link.clone(), vec![far.clone()], &TcpConfig::default(), exchange)
-            .expect("it fits");
+        let prepared = Prepared::check(
+            Weak::new(),
+            link.clone(),
+            vec![far.clone()],
+            &TcpConfig::default(),
+            &Arc::default(),
+            exchange,
+        )
+        .expect("it fits");
         let Work::Copies(batches) = prepared.take().expect("it is not posted").work else { panic!("it is copied") };
         for batch in &*batches {
             assert!(batch.pieces.iter().all(|piece| piece.from as usize + piece.len <= batch.source.len()));
         }
-        let refused = Prepared::check(Weak::new(), link.clone(), vec![far], &TcpConfig::default(), exchange).err();
+        let refused =
+            Prepared::check(Weak::new(), link.clone(), vec![far], &TcpConfig::default(), &Arc::default(), exchange)
+                .err();
         assert!(matches!(refused, Some(PrepareError::OutOfBounds { .. })), "{refused:?}");
     }
 

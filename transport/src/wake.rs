@@ -35,7 +35,8 @@ pub(crate) struct SharedFutex {
 
 /// Words of other processes that one sleep can wait for: the kernel's limit less the own counter.
 pub(crate) const SHARED_FUTEXES_MAX: usize = 127;
-/// How long a sleep lasts at most on a kernel that cannot wait for several words (before 5.16).
+/// How long a sleep lasts at most where the system does not let a thread wait for several words: a kernel before 5.16, or a filter of
+/// system calls (seccomp) that does not know the call.
 const NAP: Duration = Duration::from_micros(100);
 
 impl Signal {
@@ -46,9 +47,26 @@ impl Signal {
     /// Sleeps until the counter differs from `seen`, one of `others` (of which the first `SHARED_FUTEXES_MAX` count) from
     /// what is expected, or for `at_most`; or, rarely, for nothing.
     pub(crate) fn sleep(&self, seen: u32, others: &[SharedFutex], at_most: Option<Duration>) {
-        // Every way to return is one after which the caller looks again, so errors are not told apart.
+        self.sleep_by(seen, others, at_most, |others| self.sleep_on_all(seen, others, at_most));
+    }
+
+    /// The same, where `on_all` sleeps on several words.
+    fn sleep_by(
+        &self,
+        seen: u32,
+        others: &[SharedFutex],
+        at_most: Option<Duration>,
+        on_all: impl FnOnce(&[SharedFutex]) -> rustix::io::Result<()>,
+    ) {
+        use rustix::io::Errno;
+        // Every way to return is one after which the caller looks again.
         self.0.sleep(|| {
-            if others.is_empty() || self.sleep_on_all(seen, others, at_most) == Err(rustix::io::Errno::NOSYS) {
+            let slept = |outcome: rustix::io::Result<()>| match outcome {
+                Ok(()) | Err(Errno::AGAIN | Errno::INTR | Errno::TIMEDOUT) => true,
+                // Whatever else it is, it would be so again at once.
+                Err(_) => false,
+            };
+            if others.is_empty() || !slept(on_all(others)) {
                 let at_most = if others.is_empty() { at_most } else { Some(at_most.map_or(NAP, |time| time.min(NAP))) };
                 let timeout = at_most.map(timespec);
                 let _ = futex::wait(self.0.count(), futex::Flags::PRIVATE, seen, timeout.as_ref());
@@ -135,6 +153,30 @@ impl Wake for Doorbell {
         if self.handshake.ring() {
             // Full is as good as rung.
             let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::io::Errno;
+    use std::time::Instant;
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "whether it slept at all is what is tested")]
+    fn where_several_words_cannot_be_waited_for_a_nap_is_taken() {
+        let (signal, mut word) = (Signal::default(), 0_u32);
+        let other = SharedFutex { at: &raw mut word, expected: 0 };
+        for error in [Errno::NOSYS, Errno::PERM, Errno::ACCESS] {
+            let begin = Instant::now();
+            // A sleep may end early for nothing, but not each time.
+            (0..20).for_each(|_| signal.sleep_by(signal.count(), &[other], None, |_| Err(error)));
+            assert!(begin.elapsed() >= NAP, "it spins at {error}");
+        }
+        for outcome in [Ok(()), Err(Errno::AGAIN), Err(Errno::INTR), Err(Errno::TIMEDOUT)] {
+            // Nobody would wake it from a sleep on its own counter.
+            signal.sleep_by(signal.count(), &[other], Some(Duration::MAX), |_| outcome);
         }
     }
 }

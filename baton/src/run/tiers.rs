@@ -13,6 +13,9 @@ use worker::{
     open_host_tier, open_object_tier,
 };
 
+/// Bytes of a file's name, at most.
+const NAME_BYTES_MAX: usize = 255;
+
 /// Opens all that there are to be. Errors: one cannot be opened; they name the setting to change.
 pub(super) fn open(
     config: &Config,
@@ -89,6 +92,7 @@ fn disk(
     if let Some(missing) = folders.iter().find(|folder| is_missing(folder)) {
         return Err(format!("disk.folders: there is no folder {}: make it, or mount its disk", missing.display()));
     }
+    check_name(&worker.name)?;
     let folders: Vec<PathBuf> = folders.into_iter().map(|folder| folder.join(&worker.name)).collect();
     let tier = DiskConfig {
         name: worker.name.clone(),
@@ -106,6 +110,21 @@ fn disk(
         }
         error => format!("disk.folders: {error}"),
     })
+}
+
+/// A worker's folders are called as it is. Errors: no file can be, or one elsewhere would be.
+fn check_name(name: &str) -> Result<(), String> {
+    let is_safe = !name.is_empty()
+        && !name.starts_with('.')
+        && name.len() <= NAME_BYTES_MAX
+        && !name.contains(|c: char| c == '/' || c.is_control());
+    if is_safe {
+        return Ok(());
+    }
+    Err(format!(
+        "worker.name: {name:?} cannot be the name of a folder in disk.folders: give it 1 to {NAME_BYTES_MAX} bytes, without slashes \
+         and control characters, and no dot at its beginning"
+    ))
 }
 
 /// Whether there is no such folder. One that cannot be looked at may be of a disk that fails.
@@ -142,4 +161,20 @@ fn object(
     };
     let opened = open_object_tier(&tier, &worker.layout, device, inbox);
     opened.map(Some).map_err(|error| format!("object.endpoint: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_workers_are_names_of_folders() {
+        for good in ["decode-1", "decode-host.example-9001", "ä b"] {
+            assert_eq!(check_name(good), Ok(()), "{good}");
+        }
+        for bad in ["", ".", "..", ".hidden", "../other", "a/b", "/etc", "a\0b", "a\nb", &"a".repeat(256)] {
+            let refused = check_name(bad).expect_err(bad);
+            assert!(refused.starts_with("worker.name: "), "{refused}");
+        }
+    }
 }

@@ -4,7 +4,7 @@
 
 use super::hello::{HELLO_BYTES_MAX, Unspoken};
 use crate::counts::{Counts, Refusal};
-use crate::socket::{Socket, is_tls};
+use crate::socket::{SendBuffer, Socket, is_tls};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer, SendAncillaryMessage,
@@ -216,7 +216,7 @@ impl Channel {
         let Some(body) = rest.get(..len) else { return Ok(None) };
         let body = body.to_vec();
         self.input.drain(..HEAD + len);
-        if self.input.is_empty() && self.input.capacity() > READ_BYTES {
+        if self.input.is_empty() {
             // An idle connection holds no memory.
             self.input = Vec::new();
         }
@@ -283,16 +283,16 @@ impl Channel {
     }
 
     fn send(&self, first: &Outgoing) -> io::Result<usize> {
-        let bytes = [IoSlice::new(&first.bytes[self.sent..])];
+        let bytes = &first.bytes[self.sent..];
         // With the first byte only.
         let Some(descriptor) = first.descriptor.as_ref().filter(|_| self.sent == 0) else {
-            return self.socket.send(&bytes);
+            return self.socket.send(&[SendBuffer::new(bytes)]);
         };
         let (mut space, descriptors) =
             ([MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))], [descriptor.as_fd()]);
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
         ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
-        Ok(rustix::net::sendmsg(&self.socket, &bytes, &mut ancillary, SendFlags::NOSIGNAL)?)
+        Ok(rustix::net::sendmsg(&self.socket, &[IoSlice::new(bytes)], &mut ancillary, SendFlags::NOSIGNAL)?)
     }
 }
 

@@ -6,9 +6,9 @@
 
 use super::plan::{Request, StreamPlan};
 use super::wire::{Asked, PIECES_OPEN_MAX, REQUEST_HEAD};
-use crate::socket::Socket;
+use crate::socket::{SendBuffer, Socket};
 use std::collections::VecDeque;
-use std::io::{self, IoSlice};
+use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -182,7 +182,7 @@ impl State {
     fn flush(&mut self) -> io::Result<bool> {
         let Some(socket) = &self.socket else { return Err(io::ErrorKind::NotConnected.into()) };
         loop {
-            let empty = IoSlice::new(&[]);
+            let empty = SendBuffer::new(&[]);
             let mut buffers = [empty; REQUESTS_PER_SEND];
             let (mut count, mut pieces) = (0, self.open_pieces);
             for (buffer, asking) in buffers.iter_mut().zip(&self.asking) {
@@ -192,7 +192,7 @@ impl State {
                 if pieces > PIECES_OPEN_MAX {
                     break;
                 }
-                *buffer = IoSlice::new(&asking.bytes()[skip..]);
+                *buffer = SendBuffer::new(&asking.bytes()[skip..]);
                 count += 1;
             }
             if count == 0 {

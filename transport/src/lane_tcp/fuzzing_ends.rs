@@ -140,7 +140,7 @@ pub(crate) fn reader(input: &[u8]) -> Option<Result<(), TransferError>> {
     let batch = ReadBatch { source: region, destination: region, len: PIECE, gate: 0, copies };
     let tcp = TcpConfig { checksums: how.checksums, encoded: how.encoded, ..TcpConfig::default() };
     let own = |_| Some(memory.clone() as Arc<dyn Memory>);
-    let prepared = Prepared::check(Arc::downgrade(&station), link.clone(), vec![batch], &tcp, own);
+    let prepared = Prepared::check(Arc::downgrade(&station), link.clone(), vec![batch], &tcp, &Arc::default(), own);
     let prepared = prepared.expect("it fits");
     let id = station.post(&prepared).expect("there is room");
     Engine::enter(&station, streams).round();

@@ -12,11 +12,11 @@ use crate::checksum::{checksum, checksum_racing, fold};
 use crate::control::ChannelError;
 use crate::counts::Refusal;
 use crate::memory::{Memory, RegionId};
-use crate::socket::Socket;
+use crate::socket::{SendBuffer, Socket};
 use crate::station::Station;
 use domain::{Incarnation, KvPart, WorkerId};
 use std::collections::VecDeque;
-use std::io::{self, IoSlice, IoSliceMut};
+use std::io::{self, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
@@ -320,16 +320,13 @@ fn sum_up(parts: &[Part]) -> u64 {
 impl Sending {
     /// Sends what the socket takes now.
     fn send(&mut self, socket: &Socket) -> io::Result<usize> {
-        let empty = IoSlice::new(&[]);
-        let mut buffers = [empty; RUN_PIECES_MAX + 1];
+        let mut buffers = [SendBuffer::new(&[]); RUN_PIECES_MAX + 1];
         let (mut count, mut skip) = (0, self.sent);
         let head = Part { from: self.head.as_ptr(), len: RUN_HEAD };
         for part in std::iter::once(&head).chain(&self.parts) {
             if skip < part.len {
-                // SAFETY: the part is readable memory that is held. The owner of a region may write it meanwhile, but only the kernel, or
-                // the copy that is made to be encrypted, looks at it, byte by byte.
-                let bytes = unsafe { std::slice::from_raw_parts(part.from.add(skip), part.len - skip) };
-                buffers[count] = IoSlice::new(bytes);
+                // SAFETY: the part is readable memory that this value holds, and the buffers do not outlive this call.
+                buffers[count] = unsafe { SendBuffer::racing(part.from.add(skip), part.len - skip) };
                 count += 1;
             }
             skip = skip.saturating_sub(part.len);

@@ -248,8 +248,8 @@ impl ReaderConnection {
                 let mut offset = run.offset;
                 for landing in &landings[run.piece as usize..(run.head.first + run.head.count) as usize] {
                     let len = landing.len as usize - offset;
-                    // SAFETY: `Transfer::new` checked that the piece is inside its region, which the plan holds; it is
-                    // lent to this transfer, which has not ended.
+                    // SAFETY: `Prepared::check` checked that the piece is inside its region, which the plan holds. This transfer
+                    // alone writes it (`Claim`), until it ends, and no other piece of it is there.
                     let bytes = unsafe { std::slice::from_raw_parts_mut(landing.to.add(offset), len) };
                     buffers[count] = IoSliceMut::new(bytes);
                     (count, asked_for, offset) = (count + 1, asked_for + len, 0);

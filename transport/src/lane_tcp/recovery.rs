@@ -151,7 +151,8 @@ mod tests {
         let copies = Copies::List(vec![Copy { from: 0, to: 0 }]);
         let batch = ReadBatch { source: RegionId(0), destination: RegionId(0), len: 64, gate: 0, copies };
         let tcp = TcpConfig::default();
-        let prepared = Prepared::check(Weak::new(), link.clone(), vec![batch], &tcp, |_| Some(memory.clone()));
+        let prepared =
+            Prepared::check(Weak::new(), link.clone(), vec![batch], &tcp, &Arc::default(), |_| Some(memory.clone()));
         let transfer = prepared.expect("the read is sound").take().expect("it is not under way");
         let Work::Stream(mut plan) = transfer.work else { panic!("it is of tcp") };
 

@@ -3,12 +3,12 @@
 //! The end of a connection is not announced by `close_notify`: what agents say to each other has lengths, so nothing is taken
 //! for whole that was cut off.
 
-use super::{is_tls, receive, send};
+use super::{SendBuffer, is_tls, receive, send};
 use crate::control::hello::HELLO_BYTES_MAX;
 use crate::copy::copy_racing_cached;
 use crate::desk::now;
 use rustls::Connection;
-use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::io::{self, IoSliceMut, Read, Write};
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
@@ -18,6 +18,8 @@ const SEND_BYTES: usize = 64 << 10;
 const RECEIVE_BYTES: usize = 64 << 10;
 /// No record has more bytes.
 pub(super) const RECORD_BYTES_MAX: usize = (16 << 10) + 2048 + 5;
+/// Records that are sent together.
+const RECORDS_MAX: usize = 64;
 /// Bytes that are received of an end before it has proven itself, encrypted or not: what it says then
 /// ([`HELLO_BYTES_MAX`]), and before that a TLS handshake with a chain of certificates. So that many at most wait here.
 const UNPROVEN_BYTES_MAX: usize = HELLO_BYTES_MAX + (16 << 10);
@@ -93,7 +95,7 @@ impl Session {
         Ok(())
     }
 
-    pub(super) fn send(&mut self, socket: &OwnedFd, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
+    pub(super) fn send(&mut self, socket: &OwnedFd, buffers: &[SendBuffer<'_>]) -> io::Result<usize> {
         if self.greeting == Greeting::Plain {
             return send(socket, buffers);
         }
@@ -235,11 +237,14 @@ struct Output<'a>(&'a OwnedFd);
 
 impl Write for Output<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        send(self.0, &[IoSlice::new(bytes)])
+        send(self.0, &[SendBuffer::new(bytes)])
     }
 
-    fn write_vectored(&mut self, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
-        send(self.0, buffers)
+    fn write_vectored(&mut self, buffers: &[io::IoSlice<'_>]) -> io::Result<usize> {
+        let mut outgoing = [SendBuffer::new(&[]); RECORDS_MAX];
+        let count = buffers.len().min(RECORDS_MAX);
+        outgoing.iter_mut().zip(buffers).for_each(|(outgoing, buffer)| *outgoing = SendBuffer::new(buffer));
+        send(self.0, &outgoing[..count])
     }
 
     fn flush(&mut self) -> io::Result<()> {

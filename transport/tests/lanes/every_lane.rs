@@ -150,7 +150,11 @@ fn strided_copies_arrive_and_are_bounded() {
         assert!(outside(refused(copies(u64::MAX, 10, 3))) && outside(refused(copies(1, 1 << 40, 1 << 30))));
         // However many of them there are said to be.
         for (step, count) in [(0, u64::MAX), (0, 2), (9, 2)] {
-            assert_eq!(refused(copies(0, step, count)), Some(PrepareError::Overlap { step, len: 10 }), "over {over}");
+            assert_eq!(
+                refused(copies(0, step, count)),
+                Some(PrepareError::Overlap { region: REGION, at: 1 + step }),
+                "over {over}"
+            );
         }
         assert_eq!((refused(copies(0, 10, 2)), refused(copies(0, 0, 1))), (None, None), "over {over}");
         assert_eq!(refused(copies(u64::MAX, 1, 0)), None, "nothing leaves nothing");

@@ -4,8 +4,8 @@ use crate::ends::*;
 use domain::{ProgressWord, StepId};
 use std::sync::Arc;
 use transport::{
-    DeregisterError, DeviceMemory, Hub, ImportError, Lane, Memory, PrepareError, ReadBatch, Refusal, RegionId,
-    SealedMemory, TransferError, TransferState,
+    DeregisterError, DeviceMemory, Hub, ImportError, Lane, Memory, PostError, PrepareError, ReadBatch, Refusal,
+    RegionId, SealedMemory, TransferError, TransferState,
 };
 
 const LEN: usize = 64 << 10;
@@ -206,5 +206,31 @@ fn who_is_imported_is_reached_and_who_is_forgotten_is_not() {
         assert!(reader.lost(OWNER).contains("nobody said where"));
         assert_eq!(reader.agent.import(&owner.agent.export()), Ok(OWNER));
         assert_eq!(reader.connect(OWNER), lane);
+    }
+}
+
+#[test]
+fn no_two_copies_and_no_two_transfers_write_the_same_bytes() {
+    for over in ways() {
+        let pair = pair(over, 1 << 16);
+        let reader = &pair.reader.agent;
+        let prepare = |batches| reader.prepare(OWNER, batches);
+        let twice = PrepareError::Overlap { region: REGION, at: 4000 };
+        assert_eq!(prepare(vec![batch(4096, 0, &[(0, 0), (8192, 4000)])]).err(), Some(twice.clone()), "over {over}");
+        // Nor those of different batches, whatever their gates.
+        let apart = vec![batch(4096, 0, &[(0, 0)]), batch(8, 1 << 20, &[(0, 4000)])];
+        assert_eq!(prepare(apart).err(), Some(twice), "over {over}");
+        let gated = |to| prepare(vec![batch(4096, 1 << 20, &[(0, to)])]).expect("it is sound");
+        let [first, beside, within] = [0, 4096, 2048].map(gated);
+        let ids = [&first, &beside].map(|one| reader.post(one).expect("no byte is both's"));
+        assert_eq!(reader.post(&within), Err(PostError::Overlap), "over {over}");
+        assert_eq!(within.state(), TransferState::Unposted, "who is refused is not under way");
+        ids.into_iter().for_each(|id| reader.cancel(id));
+        for one in [&first, &beside] {
+            assert_eq!(one.wait(PATIENCE), TransferState::Ended(Err(TransferError::Cancelled)), "over {over}");
+        }
+        let id = reader.post(&within).expect("nobody else writes there any more");
+        reader.cancel(id);
+        assert_eq!(within.wait(PATIENCE), TransferState::Ended(Err(TransferError::Cancelled)), "over {over}");
     }
 }

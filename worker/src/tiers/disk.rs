@@ -14,17 +14,17 @@ use domain::{BlockHash, GroupId, KvLayout, SeqKey, WorkerId};
 use engine::device::Device;
 use kv_manager::tiers::{Tier, TierConfig, TierRead, TierRecord, TierWrite, WritePolicy};
 use log::LogFile;
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
 use shelves::Shelves;
-use std::fs::{self, File};
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use telemetry::metrics::{Gauge, index_bytes, tier_recovered};
 use transport::{
     Direction, FILE_ALIGN, Failure, FileBatch, FileConfig, FileCopy, FileEnd, FileError, FileId, FileMover, FileSpec,
-    Memory, PrivateMemory, RegionId, TransferId,
+    Memory, PrivateMemory, RegionId, TransferId, make_own_folder, open_own_file,
 };
 
 /// Bytes that follow each other on one device.
@@ -41,7 +41,7 @@ pub struct DiskConfig {
     pub worker: WorkerId,
     /// Digest of the weights, on which records depend beside the layout.
     pub weights: [u8; 32],
-    /// Its folders, at least one, of this tier alone, one for each device. Made where they do not exist.
+    /// Its folders, at least one, of this tier and this user alone, one for each device. Made where they do not exist.
     pub folders: Vec<PathBuf>,
     /// Bytes that it may take, in all folders together.
     pub bytes: u64,
@@ -156,12 +156,9 @@ fn over(
     };
     let mut locks = Vec::new();
     for folder in &config.folders {
-        match fs::create_dir(folder) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(system(folder)(error)),
-            _ => {}
-        }
+        make_own_folder(folder).map_err(system(folder))?;
         let path = folder.join("lock");
-        let lock = File::create(&path).map_err(system(&path))?;
+        let lock = open_own_file(&path, OFlags::RDWR | OFlags::CREATE).map_err(system(&path))?;
         flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|errno| match errno {
             Errno::WOULDBLOCK => DiskError::InUse { folder: folder.clone() },
             errno => DiskError::System { path: path.clone(), source: errno.into() },
@@ -236,7 +233,7 @@ struct Files {
     /// Bytes that the log takes in memory, and may take.
     index: [Gauge; 2],
     /// Held as long as the folders are used.
-    _locks: Vec<File>,
+    _locks: Vec<OwnedFd>,
 }
 
 impl Files {

@@ -40,7 +40,8 @@ fn what_was_not_sent_yet_cannot_be_answered() {
     let memory: Arc<dyn Memory> = Arc::new(SealedMemory::new("test", LEN).expect("memory"));
     let tcp = TcpConfig { checksums: false, ..TcpConfig::default() };
     let own = |_| Some(memory.clone());
-    let prepared = Prepared::check(Arc::downgrade(&station), link.clone(), vec![batch], &tcp, own).expect("it fits");
+    let prepared = Prepared::check(Arc::downgrade(&station), link.clone(), vec![batch], &tcp, &Arc::default(), own)
+        .expect("it fits");
     station.post(&prepared).expect("there is room");
 
     let mut engine = Engine::enter(&station, streams);

@@ -6,6 +6,7 @@ use super::*;
 use crate::tiers::rig::{Rig, TENANT, block, hash, layout, slot};
 use kv_manager::tiers::log::{ENTRY, HEAD};
 use kv_manager::tiers::{ReadEnd, Slot};
+use std::fs::File;
 use std::os::unix::fs::FileExt;
 use tempfile::TempDir;
 

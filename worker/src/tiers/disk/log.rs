@@ -6,13 +6,14 @@
 use domain::{BlockHash, GroupId};
 use kv_manager::tiers::log::{self, Replay};
 use kv_manager::tiers::{Slot, TierRecord};
-use rustix::fs::{FallocateFlags, fallocate};
+use rustix::fs::{FallocateFlags, OFlags, fallocate, fstat};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use transport::open_own_file;
 
 /// So many entries more than there are slots, and the log is written anew.
 pub(super) const OVERRULED_MAX: usize = 64 << 10;
@@ -27,6 +28,8 @@ pub(super) struct LogFile {
     held: Held,
     entries: usize,
     slots: usize,
+    /// It was told that somebody removed the log.
+    is_told: bool,
 }
 
 /// What the slots have, by the last word on each slot and on each identity.
@@ -69,11 +72,12 @@ impl LogFile {
     /// Opens the log at `path` of a tier with this shape and so many slots; made where there is none. What it says. Errors: of the
     /// system.
     pub(super) fn open(path: PathBuf, shape: u64, slots: usize) -> io::Result<(Self, Replay)> {
-        let bytes = match fs::read(&path) {
-            Ok(bytes) => bytes,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+        let mut bytes = Vec::new();
+        match open_own_file(&path, OFlags::RDONLY) {
+            Ok(file) => drop(File::from(file).read_to_end(&mut bytes)?),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(error),
-        };
+        }
         let mut replay = log::replay(&bytes, shape);
         let mut held = Held::default();
         replay.records.iter().for_each(|&record| held.put(record));
@@ -82,7 +86,7 @@ impl LogFile {
         let entries = write(&file, shape, &replay.records)?;
         let file = replace(&path, file)?;
         let spare = Some(spare(&path, slots)?);
-        Ok((Self { path, shape, file, spare, held, entries, slots }, replay))
+        Ok((Self { path, shape, file, spare, held, entries, slots, is_told: false }, replay))
     }
 
     /// Notes that the slot has the record. Errors: of the system; then the log is as it was.
@@ -94,7 +98,17 @@ impl LogFile {
         self.file.write_all_at(&log::entry(&record), (log::HEAD + self.entries * log::ENTRY) as u64)?;
         self.entries += 1;
         self.held.put(record);
+        if !self.is_told && self.is_removed() {
+            self.is_told = true;
+            let path = self.path.display();
+            tracing::warn!(%path, "somebody removed the log of a disk tier: the tier works on, and what it holds is lost when the worker ends");
+        }
         Ok(())
+    }
+
+    /// Whether the log has no name any more.
+    fn is_removed(&self) -> bool {
+        fstat(&self.file).is_ok_and(|stat| stat.st_nlink == 0)
     }
 
     /// Bytes that what it says takes here, about, and what that may become.
@@ -131,7 +145,7 @@ fn beside(path: &Path) -> PathBuf {
 
 /// An empty file beside the log, with room for all that the next log may become.
 fn spare(path: &Path, slots: usize) -> io::Result<File> {
-    let file = File::create(beside(path))?;
+    let file = File::from(open_own_file(&beside(path), OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC)?);
     match fallocate(&file, FallocateFlags::KEEP_SIZE, 0, bytes_max(slots)) {
         // Room that was not taken beforehand may be missing later; the write that finds it missing fails.
         Ok(()) | Err(Errno::OPNOTSUPP) => Ok(file),
@@ -169,6 +183,19 @@ mod tests {
 
     fn slot(slot: u32) -> Slot {
         Slot { group: GroupId(0), slot }
+    }
+
+    #[test]
+    fn a_log_that_is_removed_is_told_and_written_on() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (mut log, _) = LogFile::open(folder.path().join("log"), 7, 4).expect("it opens");
+        log.append(record(0, 1)).expect("it is written");
+        assert!(!log.is_told);
+        fs::remove_dir_all(folder.path()).expect("it is removed");
+        for name in 2..4 {
+            log.append(record(0, name)).expect("it is written");
+            assert!(log.is_told, "once, at the next record");
+        }
     }
 
     #[test]

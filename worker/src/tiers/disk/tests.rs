@@ -6,6 +6,7 @@ use domain::Encoding;
 use kv_manager::tiers::ReadEnd;
 use kv_manager::tiers::header::HEADER;
 use std::collections::BTreeSet;
+use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::mpsc::channel;
 use tempfile::TempDir;
@@ -118,6 +119,35 @@ fn a_folder_is_one_tiers_alone_and_too_little_is_told() {
 }
 
 /// Files that were cut short behind its back: every move fails, and after a few the tier says that it is off, once.
+#[test]
+fn its_files_are_its_users_alone() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().expect("a folder");
+    let config = config(&folder);
+    let mode = |path: &std::path::Path| std::fs::metadata(path).expect("it is there").permissions().mode() & 0o777;
+    for loosened in [false, true] {
+        if loosened {
+            for folder in &config.folders {
+                std::fs::set_permissions(folder, PermissionsExt::from_mode(0o755)).expect("it is ours");
+                std::fs::set_permissions(folder.join("records"), PermissionsExt::from_mode(0o644)).expect("it is ours");
+            }
+        }
+        let _open = open(&config).expect("it opens");
+        for (at, folder) in config.folders.iter().enumerate() {
+            assert_eq!(mode(folder), 0o700);
+            let of_first: &[&str] = if at == 0 { &["log", "log.new"] } else { &[] };
+            for file in ["lock", "records"].iter().chain(of_first) {
+                assert_eq!(mode(&folder.join(file)), 0o600, "{file}");
+            }
+        }
+    }
+    // A link is not followed, wherever it leads.
+    std::fs::remove_file(config.folders[0].join("log")).expect("it is there");
+    std::os::unix::fs::symlink("/dev/null", config.folders[0].join("log")).expect("links can be made");
+    let refused = open(&config).map(drop).expect_err("it is a link").to_string();
+    assert!(refused.contains("log: it is a link"), "{refused}");
+}
+
 #[test]
 fn a_disk_that_fails_is_given_up() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -8,6 +8,7 @@ use crate::tiers::rig::{Rig, block, hash, layout, pools, slot};
 use std::os::unix::fs::PermissionsExt;
 use std::sync::mpsc::channel;
 use tempfile::TempDir;
+use transport::Failure;
 
 const WEIGHTS: [u8; 32] = [1; 32];
 const SLOTS: u32 = 4;
@@ -181,7 +182,8 @@ fn what_was_not_remembered_is_told_again() {
     let config = HostConfig { weights: WEIGHTS, shared: Some(shared.clone()), ..config() };
     let (pools, lent) = pools();
     let (sink, ends) = channel();
-    let (parts, _memory) = own(&config, &layout(), lent, move |end| drop(sink.send(end))).expect("it opens");
+    let (parts, _memory) =
+        own(&config, &layout(), lent, &Failure::new(), move |end| drop(sink.send(end))).expect("it opens");
     let mut owner = Rig::new(parts, ends, pools);
     (0..3).for_each(|name| assert!(owner.write(slot(0, name), block(0, 0), hash(name as u8))));
     for (known_max, again) in [(1, 3), (1 << 20, 0)] {

@@ -33,7 +33,8 @@ fn owner(folder: &Path, worker: u32) -> (Rig, Arc<dyn Memory>) {
     let (sink, ends) = channel();
     let (pools, lent) = pools();
     let (parts, memory) =
-        own(&shared(folder, worker), &layout(), lent, move |end| drop(sink.send(end))).expect("it opens");
+        own(&shared(folder, worker), &layout(), lent, &Failure::new(), move |end| drop(sink.send(end)))
+            .expect("it opens");
     (Rig::new(parts, ends, pools), memory)
 }
 
