@@ -256,12 +256,14 @@ impl Layers {
         let default = self.values.get(key).map(|(value, _)| value);
         let value = match default {
             Some(Value::Integer(_)) => text.replace('_', "").parse().ok().map(Value::Integer),
+            Some(Value::Boolean(_)) => text.parse().ok().map(Value::Boolean),
             _ => Some(Value::String(text.to_owned())),
         };
+        let kind = if matches!(default, Some(Value::Boolean(_))) { "true or false" } else { "a whole number" };
         let wrong = || ConfigError::Value {
             origin: origin.clone(),
             key: key.to_owned(),
-            reason: format!("{text:?} is not a whole number"),
+            reason: format!("{text:?} is not {kind}"),
         };
         self.set(key, value.ok_or_else(wrong)?, origin.clone())
     }
@@ -328,6 +330,7 @@ fn as_toml(value: &Value) -> String {
     match value {
         Value::String(text) => format!("{text:?}"),
         Value::Integer(number) => number.to_string(),
-        other => unreachable!("settings are texts and whole numbers, not {other:?}"),
+        Value::Boolean(yes) => yes.to_string(),
+        other => unreachable!("settings are texts, whole numbers, true or false, not {other:?}"),
     }
 }
