@@ -20,8 +20,8 @@ const TOP_EXAMPLES: &str = "\
 Examples:
   baton serve                                 the bundled model on http://127.0.0.1:8000
   baton serve --model path/to/Llama-3.2-1B    a Hugging Face directory
-  baton decode-worker --listen 127.0.0.1:9002
-  baton router --workers 127.0.0.1:9002       one process per role
+  baton decode-worker --listen 127.0.0.1:9011
+  baton router --workers 127.0.0.1:9011       one process per role
   baton config show                           every setting, its value and where it came from
   baton bench serve --concurrency 8           load a server, and say how it did
   baton bench engine --model path/to/model    how fast this machine computes it
@@ -45,7 +45,7 @@ the defaults. `baton config show` takes the same flags and prints the outcome.";
 
 const ROUTER_EXAMPLES: &str = "\
 Examples:
-  baton router --workers 127.0.0.1:9001,127.0.0.1:9002
+  baton router --workers 127.0.0.1:9001,127.0.0.1:9011
   baton router --config baton.toml --listen 0.0.0.0:8000
 
 Workers may come and go while it runs. It reads the tokenizer and the chat template of the model, not its \
@@ -54,8 +54,8 @@ weights; they are those of its workers, which must all serve the same.";
 const WORKER_EXAMPLES: &str = "\
 Examples:
   baton prefill-worker --listen 127.0.0.1:9001
-  baton decode-worker --listen 127.0.0.1:9002
-  BATON_CLUSTER__SECRET=... baton decode-worker --listen 0.0.0.0:9002 --name decode-a
+  baton decode-worker --listen 127.0.0.1:9011
+  BATON_CLUSTER__SECRET=... baton decode-worker --listen 0.0.0.0:9011 --name decode-a
 
 SIGTERM, or Ctrl-C, drains it: nothing new is taken, and what runs ends or moves to another worker, for as long as \
 worker.drain_s allows. A second Ctrl-C ends it at once.";
@@ -96,7 +96,7 @@ Examples:
   baton topo                                  this host alone, measured now
   baton topo http://127.0.0.1:8000            the workers of a `baton serve`
   baton topo http://10.0.0.1:9100 http://10.0.0.2:9100
-                                              workers at their worker.metrics
+                                              workers at their worker.ops_listen
 
 Exit status 1: a process does not answer.";
 

@@ -3,8 +3,8 @@
 
 mod card;
 mod local;
-mod metrics;
 mod model;
+mod ops;
 mod router;
 mod runtime;
 mod seat;

@@ -15,7 +15,7 @@ use map::{Failure, Map};
 /// What `baton topo` was asked.
 #[derive(Debug, clap::Args)]
 pub(crate) struct TopoArgs {
-    /// Processes to ask: `baton serve`, or workers at their `worker.metrics`. Without any, this host's lanes are measured.
+    /// Processes to ask: `baton serve`, or workers at their `worker.ops_listen`. Without any, this host's lanes are measured.
     #[arg(value_name = "URL")]
     urls: Vec<String>,
     /// Print JSON instead of lines.

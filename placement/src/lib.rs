@@ -22,6 +22,7 @@ mod index;
 mod journey;
 mod message;
 mod moving;
+mod overload;
 mod placement;
 #[cfg(test)]
 mod tests;
@@ -32,5 +33,6 @@ pub use config::{FetchPolicy, HandoffPolicy, PlacementConfig, Rates};
 pub use cost::{Cost, Decision, Route};
 pub use journey::EARLY_ROWS_MAX;
 pub use message::{Closing, Command, Event, Rejected, Usage};
-pub use placement::{Counters, Phases, Placement, RETRY_AFTER_MAX, RETRY_AFTER_MIN};
+pub use overload::{RETRY_AFTER_MAX, RETRY_AFTER_MIN};
+pub use placement::{Counters, Phases, Placement};
 pub use workers::WorkerView;

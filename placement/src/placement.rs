@@ -5,18 +5,14 @@ use crate::cost::{Ask, Decision, book, decide};
 use crate::index::PrefixIndex;
 use crate::journey::{Journey, Seat, Taken};
 use crate::message::{Closing, Command, Event, Rejected};
+use crate::overload::{AnswerLength, Load, retry_after};
 use crate::vigil::Vigil;
 use crate::workers::{Reported, WorkerView, Workers};
 use domain::session::{Failure, FromWorker, Part, PeerInfo, Role, Submit, ToWorker, TokenRow};
-use domain::{BlockHash, Choice, End, Ender, Epoch, Request, RequestId, Time, WorkerId};
+use domain::{BlockHash, Choice, End, Ender, Epoch, Finish, Request, RequestId, Time, WorkerId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
-
-/// The soonest that a rejected client is asked to come back.
-pub const RETRY_AFTER_MIN: Duration = Duration::from_secs(1);
-/// The latest.
-pub const RETRY_AFTER_MAX: Duration = Duration::from_secs(60);
 
 /// What happened so far, in numbers that only grow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -67,6 +63,7 @@ pub struct Placement {
     /// One entry per journey.
     deadlines: BTreeSet<(Time, RequestId)>,
     vigil: Vigil,
+    answers: AnswerLength,
     counters: Counters,
 }
 
@@ -88,6 +85,7 @@ impl Placement {
             config,
             journeys: BTreeMap::new(),
             deadlines: BTreeSet::new(),
+            answers: AnswerLength::default(),
             counters: Counters::default(),
         }
     }
@@ -478,7 +476,11 @@ impl Placement {
     /// Ends a request, if it is open.
     fn finish(&mut self, request: RequestId, end: End, out: &mut Vec<Command>) {
         if let Some(journey) = self.close(request, out) {
-            out.push(Command::End { request, end, usage: journey.usage() });
+            let usage = journey.usage();
+            if end.finish != Finish::Error {
+                self.answers.count(f64::from(usage.output_tokens) / f64::from(journey.request.choices));
+            }
+            out.push(Command::End { request, end, usage });
         }
     }
 
@@ -502,14 +504,19 @@ impl Placement {
         out.push(Command::Reject { request, why, detail });
     }
 
-    /// Worth asking again once the least busy decode worker has computed what it has queued.
     fn overloaded(&self) -> Rejected {
-        let queue_s = |worker: &crate::workers::Worker| {
-            worker.queued_tokens() as f64 / worker.rates(&self.config.defaults).prefill_tokens_per_s
+        Rejected::Overloaded { retry_after: self.retry_after() }
+    }
+
+    /// After how long a request that is refused now would find room. Looks at each worker.
+    pub fn retry_after(&self) -> Duration {
+        let assumed = self.workers.assumed(&self.config.defaults);
+        let loads = |role| {
+            let takes_work = self.workers.of_role(role).filter(|worker| !worker.draining);
+            takes_work.map(|worker| worker.load(&assumed)).collect::<Vec<Load>>()
         };
-        let least_s = self.workers.of_role(Role::Decode).map(queue_s).min_by(f64::total_cmp).unwrap_or(0.0);
-        let retry_after = Duration::try_from_secs_f64(least_s.ceil()).unwrap_or(RETRY_AFTER_MAX);
-        Rejected::Overloaded { retry_after: retry_after.clamp(RETRY_AFTER_MIN, RETRY_AFTER_MAX) }
+        let (prefill, decode) = (loads(Role::Prefill), loads(Role::Decode));
+        retry_after(&prefill, &decode, self.config.handoff, self.answers.tokens())
     }
 }
 

@@ -3,6 +3,7 @@
 mod costs;
 mod index;
 mod journeys;
+mod overload;
 mod properties;
 mod reports;
 mod support;

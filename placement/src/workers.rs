@@ -2,6 +2,7 @@
 
 use crate::config::Rates;
 use crate::index::{Held, Place, PrefixIndex};
+use crate::overload::Load;
 use domain::session::{PeerInfo, Report, Role};
 use domain::{BlockHash, Incarnation, Time, WorkerId};
 use std::collections::BTreeMap;
@@ -127,6 +128,18 @@ impl Worker {
             host_tokens_per_s: known(self.load.host_tokens_per_s).unwrap_or(assumed.host_tokens_per_s),
             disk_tokens_per_s: known(self.load.disk_tokens_per_s).unwrap_or(assumed.disk_tokens_per_s),
             handoff_s: assumed.handoff_s,
+        }
+    }
+
+    /// What it has to do, with `assumed` for the speeds that it has not measured.
+    pub(crate) fn load(&self, assumed: &Rates) -> Load {
+        let rates = self.rates(assumed);
+        Load {
+            queued_tokens: self.queued_tokens(),
+            prefill_tokens_per_s: rates.prefill_tokens_per_s,
+            waiting: self.load.waiting,
+            running: self.running(),
+            decode_step_s: rates.decode_step_s,
         }
     }
 

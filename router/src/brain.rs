@@ -8,7 +8,7 @@ mod client;
 
 use crate::clock::Clock;
 use crate::sessions::{Links, WorkerLink};
-pub(crate) use client::{Client, Update, Updates};
+pub(crate) use client::{Client, Held, Update, Updates};
 use client::{Delivered, Meters};
 use domain::session::{Role, Served, ToWorker};
 use domain::{BlockHash, Choice, End, Ender, Request, RequestId, Time, WorkerId};
@@ -18,9 +18,10 @@ use futures_util::stream::FuturesUnordered;
 use placement::{Closing, Command, Counters, Event, Placement, PlacementConfig};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
+use std::time::Duration;
 use telemetry::failpoint::{self, Place};
 use telemetry::metrics::{self, Gauge, Outcome, Stale};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 
 /// Notes of handlers that wait for the brain. When they are full, handlers wait.
 pub(crate) const NOTES_MAX: usize = 1024;
@@ -43,6 +44,11 @@ pub(crate) enum Note {
         request: RequestId,
         /// The sequence.
         choice: Choice,
+    },
+    /// A request is refused for want of room: after how long would it find some?
+    Predict {
+        /// Where the answer goes.
+        reply: oneshot::Sender<Duration>,
     },
 }
 
@@ -167,11 +173,16 @@ impl Brain {
                 self.clients.insert(id, client);
                 metrics::requests_open().set(self.clients.len() as f64);
                 self.handle(Event::Arrive { request, chain });
-                if self.clients.contains_key(&id) {
+                if let Some(client) = self.clients.get_mut(&id) {
+                    client.placed();
                     metrics::prompt_tokens().increment(prompt_tokens);
                 }
             }
             Note::StopChoice { request, choice } => self.handle(Event::StopChoice { request, choice }),
+            Note::Predict { reply } => {
+                // A handler that ended meanwhile does not need it.
+                let _ = reply.send(self.placement.retry_after());
+            }
         }
     }
 

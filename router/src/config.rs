@@ -13,18 +13,28 @@ pub struct RouterConfig {
     pub body_bytes_max: usize,
     /// Time for a client to send its body. After: 408.
     pub body_wait: Duration,
+    /// Bytes of a body that have to come in a second, on average, after the first seconds; at least 1. Below: 408.
+    pub body_min_bytes_per_s: u64,
+    /// Bytes of all bodies that are read or parsed, together. Above: the largest that is not complete gets 429.
+    pub bodies_bytes_max: usize,
     /// Tokens of a prompt, beside the model's context. Above: 400.
     pub prompt_tokens_max: u32,
     /// Prompts of one completion request. Above: 400.
     pub prompts_max: usize,
     /// Sequences of a prompt (`n`). Above: 400.
     pub choices_max: u16,
-    /// Open connections. Above: the next one waits in the listener's backlog.
+    /// Open connections, more than requests may be. Above: the one that has been without an open request for the longest
+    /// time is closed.
     pub connections_max: usize,
+    /// Whether clients of the API may read `/metrics`, too.
+    pub metrics_on_api: bool,
     /// Time from arrival to the end that a client must have. After: the request ends by its limit.
     pub deadline: Duration,
-    /// Updates (tokens, ends of choices) that wait for the client of a stream. Above: it reads too slowly and is ended.
+    /// Updates (tokens, ends of choices) that wait for the client of a stream, for each of its sequences. Above: it reads
+    /// too slowly and is ended.
     pub stream_buffer: usize,
+    /// A stream that has nothing to say for so long gets a comment. `None`: it gets none.
+    pub keepalive: Option<Duration>,
     /// Time for which a connection may take no byte of what is written to it. After: it is closed.
     pub write_wait: Duration,
     /// Time that open requests have to end after a shutdown began. After: they are ended by us.

@@ -10,7 +10,7 @@ use std::time::Duration;
 use telemetry::metrics::Outcome;
 
 /// How long a client that was turned away should wait where nothing better is known.
-const RETRY_AFTER_DEFAULT: Duration = Duration::from_secs(1);
+const RETRY_AFTER_UNKNOWN: Duration = Duration::from_secs(1);
 
 /// An error as the client gets it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -113,9 +113,11 @@ impl ApiError {
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, Kind::Request, Some("body_too_large"), message)
     }
 
-    /// The body did not arrive within `wait`.
-    pub(crate) fn body_too_slow(wait: Duration) -> Self {
-        let message = format!("The body of the request did not arrive within {} s.", wait.as_secs_f32());
+    /// The body did not arrive within `wait`, or came at fewer than `bytes_per_s`.
+    pub(crate) fn body_too_slow(wait: Duration, bytes_per_s: u64) -> Self {
+        let wait = wait.as_secs_f32();
+        let message =
+            format!("The body of the request must arrive within {wait} s, with {bytes_per_s} bytes a second or more.");
         Self::new(StatusCode::REQUEST_TIMEOUT, Kind::Request, Some("body_timeout"), message)
     }
 
@@ -139,16 +141,16 @@ impl ApiError {
     }
 
     /// There is more to do than may wait.
-    pub(crate) fn overloaded(message: impl Into<String>, retry_after: Option<Duration>) -> Self {
+    pub(crate) fn overloaded(message: impl Into<String>, retry_after: Duration) -> Self {
         let mut error = Self::new(StatusCode::TOO_MANY_REQUESTS, Kind::Load, Some("overloaded"), message);
-        error.retry_after = Some(retry_after.unwrap_or(RETRY_AFTER_DEFAULT));
+        error.retry_after = Some(retry_after);
         error
     }
 
     /// Nobody is there to do it, for now.
-    pub(crate) fn unavailable(code: &'static str, message: impl Into<String>, retry_after: Option<Duration>) -> Self {
+    pub(crate) fn unavailable(code: &'static str, message: impl Into<String>) -> Self {
         let mut error = Self::new(StatusCode::SERVICE_UNAVAILABLE, Kind::Service, Some(code), message);
-        error.retry_after = Some(retry_after.unwrap_or(RETRY_AFTER_DEFAULT));
+        error.retry_after = Some(RETRY_AFTER_UNKNOWN);
         error
     }
 
@@ -165,9 +167,7 @@ impl ApiError {
                 let message = format!("The request reached a limit: {detail}");
                 Self::new(StatusCode::GATEWAY_TIMEOUT, Kind::Service, Some("deadline_exceeded"), message)
             }
-            Ender::Us => {
-                Self::unavailable("ended_by_service", format!("The service ended the request: {detail}"), None)
-            }
+            Ender::Us => Self::unavailable("ended_by_service", format!("The service ended the request: {detail}")),
             Ender::Worker => Self::new(
                 StatusCode::INTERNAL_SERVER_ERROR,
                 Kind::Service,
@@ -182,9 +182,9 @@ impl ApiError {
     pub(crate) fn rejected(why: Rejected, detail: &str) -> Self {
         match why {
             Rejected::Overloaded { retry_after } => {
-                Self::overloaded(format!("There is too much to do: {detail}."), Some(retry_after))
+                Self::overloaded(format!("There is too much to do: {detail}."), retry_after)
             }
-            Rejected::NoWorkers => Self::unavailable("no_workers", format!("No worker is there: {detail}."), None),
+            Rejected::NoWorkers => Self::unavailable("no_workers", format!("No worker is there: {detail}.")),
             Rejected::TooLarge => {
                 Self::bad(Some("request_too_large"), format!("The request fits no worker's memory: {detail}."))
             }

@@ -25,8 +25,8 @@ mod serve;
 mod sessions;
 
 pub use config::{ModelCard, RouterConfig};
-pub use http::serve_metrics;
-pub use serve::{keep_up, serve};
+pub use http::serve_ops;
+pub use serve::{Listeners, keep_up, serve};
 pub use sessions::{Dial, DialError, Dialed, Dialer, LinkFull, Sessions};
 
 #[cfg(test)]

@@ -3,8 +3,9 @@
 use crate::brain::{Brain, Fleet, NOTES_MAX, Phase};
 use crate::clock::{Clock, Draw};
 use crate::config::{ModelCard, RouterConfig};
-use crate::http::{App, Server, routes};
+use crate::http::{App, Bodies, OPS_CONNECTIONS_MAX, OPS_WRITE_WAIT, Server, ops_routes, routes};
 use crate::sessions::Sessions;
+use std::future::pending;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,11 +19,20 @@ const UPKEEP: Duration = Duration::from_secs(5);
 /// Time for requests to end after they were told to.
 const ENDING_WAIT: Duration = Duration::from_secs(1);
 
-/// Serves the API on `listener`, over `sessions` as they begin, until `shutdown` is ready; then refuses new requests with 503, lets open ones end
+/// Where a router listens.
+#[derive(Debug)]
+pub struct Listeners {
+    /// For clients of the API.
+    pub api: TcpListener,
+    /// For operators and their tools, if they have one of their own.
+    pub ops: Option<TcpListener>,
+}
+
+/// Serves the API on `listeners`, over `sessions` as they begin, until `shutdown` is ready; then refuses new requests with 503, lets open ones end
 /// within [`RouterConfig::drain`], ends the rest, and closes the sessions with the workers. Returns when all of it is
 /// over. Errors: the brain failed, which it never should; nothing is served then.
 pub async fn serve(
-    listener: TcpListener,
+    listeners: Listeners,
     config: RouterConfig,
     card: ModelCard,
     sessions: Sessions,
@@ -46,19 +56,28 @@ pub async fn serve(
         }
     });
     let (connections_max, write_wait, drain) = (config.connections_max, config.write_wait, config.drain);
+    let bodies = Bodies::new(config.bodies_bytes_max);
     let app = Arc::new(App {
         config,
         card,
         clock,
         draw: Draw::new(),
         places: places.clone(),
+        bodies,
         notes,
         phase: phase_receiver,
         fleet: fleet_receiver,
         served,
         metrics: metrics.clone(),
     });
-    let server = Server::new(listener, routes(app), connections_max, write_wait);
+    let server = Server::new(listeners.api, routes(app.clone()), connections_max, write_wait);
+    let ops = listeners.ops.map(|ops| Server::new(ops, ops_routes(app), OPS_CONNECTIONS_MAX, OPS_WRITE_WAIT));
+    let serve_ops = async {
+        match &ops {
+            Some(ops) => ops.accept().await,
+            None => pending().await,
+        }
+    };
 
     // All places free: no request is open.
     let all_ended = || async {
@@ -76,11 +95,13 @@ pub async fn serve(
     };
     let failed = tokio::select! {
         never = server.accept() => match never {},
+        never = serve_ops => match never {},
         never = keep_up(&metrics) => match never {},
         () = life => false,
         _ = &mut brain => true,
     };
     server.close().await;
+    drop(ops);
     phase.send_replace(Phase::Over);
     if failed || brain.await.is_err() {
         return Err(io::Error::other("the router's brain failed"));

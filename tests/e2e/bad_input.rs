@@ -239,18 +239,16 @@ fn slow_clients_are_bounded() {
 }
 
 #[test]
-fn connections_beyond_the_limit_wait_for_one_to_end() {
-    Victim::new(&["--set", "router.connections_max=2"]).survives(|server| {
-        let idle = [server.connect(), server.connect()];
+fn the_connection_that_was_idle_longest_gives_way() {
+    Victim::new(&["--set", "router.connections_max=2", "--set", "router.requests_max=1"]).survives(|server| {
+        let [mut first, mut second] = [server.connect(), server.connect()];
         // They are accepted in their order, so the third finds both places taken.
         let mut third = server.connect();
-        third.send(&request("GET", "/live", JSON, b"")).expect("the kernel takes it");
-        third.set_patience(Duration::from_millis(200)).expect("a socket has a timeout");
-        assert!(third.byte().is_err(), "nobody answers it");
-        drop(idle);
-        third.set_patience(crate::server::PATIENCE).expect("a socket has a timeout");
-        assert_eq!(third.answer().expect("now somebody does").head.status, 200);
-        drop(third);
+        for connection in [&mut third, &mut second] {
+            connection.send(&request("GET", "/live", JSON, b"")).expect("the service reads");
+            assert_eq!(connection.answer().expect("it was not closed").head.status, 200);
+        }
+        assert_eq!(first.byte().expect("it is closed in order"), None);
     });
 }
 

@@ -101,7 +101,7 @@ fn workers_that_keep_floats_of_a_byte() {
 /// answers are the expected ones, and the bytes that were read and that came over the wire for them.
 fn over_the_wire(expected: &[Said], encode: &str) -> (usize, [f64; 2]) {
     let free = own_place();
-    let (encode, metrics) = (format!("transport.encode_kv={encode}"), format!("worker.metrics={free}"));
+    let (encode, metrics) = (format!("transport.encode_kv={encode}"), format!("worker.ops_listen={free}"));
     let set = ["transport.lanes=tcp", "kv.encoding=int8", encode.as_str(), metrics.as_str()].map(|it| ["--set", it]);
     let mut cluster = Cluster::new("hush, says this test");
     cluster.prefill(&set[..3].concat());

@@ -52,7 +52,7 @@ fn two_workers_say_over_tls_what_one_process_says() {
         sim.into_iter().chain(set).map(str::to_owned).collect()
     };
     let free = own_place();
-    let [prefill, decode] = [flags(&prefill, &[]), flags(&decode, &[&format!("worker.metrics={free}")])];
+    let [prefill, decode] = [flags(&prefill, &[]), flags(&decode, &[&format!("worker.ops_listen={free}")])];
     let [prefill, decode] = [&prefill, &decode].map(|flags| flags.iter().map(String::as_str).collect::<Vec<_>>());
     let mut cluster = Cluster::new("hush, says this test");
     cluster.prefill(&prefill);

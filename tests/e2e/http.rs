@@ -72,11 +72,6 @@ impl Connection {
         Ok(Self { reader: BufReader::new(stream), text: Vec::new() })
     }
 
-    /// Waits for bytes no longer than this.
-    pub(crate) fn set_patience(&self, patience: Duration) -> io::Result<()> {
-        self.reader.get_ref().set_read_timeout(Some(patience))
-    }
-
     /// Sends bytes as they are.
     pub(crate) fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.reader.get_mut().write_all(bytes)
@@ -120,6 +115,10 @@ impl Connection {
             if let Some(at) = self.text.windows(2).position(|window| window == b"\n\n") {
                 let event: Vec<u8> = self.text.drain(..at + 2).collect();
                 let event = String::from_utf8(event).expect("events are UTF-8");
+                if event.starts_with(':') {
+                    // A comment, which a stream that has nothing to say sends now and then.
+                    continue;
+                }
                 let data = event.strip_prefix("data: ").expect("an event is one line of data");
                 return Ok(Some(data.trim_end().to_owned()));
             }

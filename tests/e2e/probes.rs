@@ -1,6 +1,9 @@
 //! What operators and their tools read: `/live`, `/ready`, `/v1/models`, `/metrics`.
 
+use crate::address::own_place;
 use crate::asks::Ask;
+use crate::cluster::Cluster;
+use crate::http::{Connection, request};
 use crate::server::Server;
 use serde_json::json;
 
@@ -21,6 +24,28 @@ fn probes_and_models_tell_what_is_there() {
     assert_eq!(models["data"].as_array().map(Vec::len), Some(1));
     assert_eq!(server.get("/v1/models/org/name").json(), *model);
     assert_eq!(server.get("/v1/models/tiny-rust").head.status, 404);
+}
+
+#[test]
+fn operators_ask_a_listener_of_their_own() {
+    let (router, worker) = (own_place(), own_place());
+    let mut cluster = Cluster::new("hush");
+    cluster.decode(&["--set", &format!("worker.ops_listen={worker}")]);
+    cluster.route(&["--set", &format!("router.ops_listen={router}"), "--set", "router.metrics_on_api=false"]);
+    cluster.until_ready(0, 1);
+    let get = |address, path| {
+        let mut connection = Connection::open(address).expect("the process listens");
+        connection.send(&request("GET", path, "text/plain", b"")).expect("the process reads");
+        connection.answer().expect("the process answers")
+    };
+    for address in [router, worker] {
+        assert_eq!(get(address, "/live").text(), "live\n");
+        assert_eq!(get(address, "/ready").head.status, 200);
+        assert!(get(address, "/metrics").text().contains("# TYPE baton_"), "{address}");
+        assert_eq!(get(address, "/v1/models").head.status, 404);
+    }
+    assert_eq!(cluster.router().get("/metrics").head.status, 404);
+    assert_eq!(cluster.router().get("/live").head.status, 200);
 }
 
 #[test]

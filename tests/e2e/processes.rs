@@ -88,7 +88,7 @@ fn fetched(worker: SocketAddr) -> [f64; 2] {
 fn the_next_turn_takes_what_was_generated_from_where_it_was() {
     let free = own_place();
     let mut cluster = Cluster::new("hush, says this test");
-    cluster.prefill(&["--set", "engine.block_tokens=16", "--set", &format!("worker.metrics={free}")]);
+    cluster.prefill(&["--set", "engine.block_tokens=16", "--set", &format!("worker.ops_listen={free}")]);
     cluster.decode(&["--set", "engine.block_tokens=16"]);
     cluster.route(&["--set", "placement.handoff=always", "--set", "placement.fetch=always"]);
     cluster.until_ready(1, 1);
@@ -135,7 +135,7 @@ fn the_next_turn_goes_where_the_last_one_is_on_disk() {
             format!("disk.folders={tier}"),
             "disk.bytes=64MiB".to_owned(),
             "disk.write=back".to_owned(),
-            format!("worker.metrics={metrics}"),
+            format!("worker.ops_listen={metrics}"),
         ];
         let flags = settings.iter().flat_map(|setting| ["--set", setting.as_str()]);
         cluster.decode(&["--device", "sim"].into_iter().chain(flags).collect::<Vec<_>>());

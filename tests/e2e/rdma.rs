@@ -19,7 +19,7 @@ fn check(flags: &[&str], asks: &[Ask]) {
     drop(local);
 
     let free = own_place();
-    let metrics = format!("worker.metrics={free}");
+    let metrics = format!("worker.ops_listen={free}");
     let over_rdma: Vec<&str> = all.iter().copied().chain(["--require-lane", "rdma"]).collect();
     let reader: Vec<&str> =
         over_rdma.iter().copied().chain(["--set", "transport.lanes=rdma", "--set", &metrics]).collect();

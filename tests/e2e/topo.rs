@@ -75,7 +75,7 @@ fn one_process_says_what_its_workers_read_over() {
 #[test]
 fn a_cluster_says_which_lanes_and_why_no_faster_ones() {
     let places = [own_place(), own_place()];
-    let metrics = places.map(|place| format!("worker.metrics={place}"));
+    let metrics = places.map(|place| format!("worker.ops_listen={place}"));
     let sim = ["--device", "sim", "--set", "sim.speed_percent=0", "--set"];
     let flags = |more: [&'static str; 4]| sim.into_iter().chain(more).collect::<Vec<_>>();
     let mut cluster = Cluster::new("hush, says this test");

@@ -77,14 +77,26 @@ pub(super) fn problems(config: &Config, origin: impl Fn(&str) -> Origin) -> Vec<
     expect(replaces || !has(&cluster.accept_secret, &cluster.accept_secret_file), "cluster.accept_secret", &|| {
         "there is no cluster.secret beside it, by which this process proves itself".to_owned()
     });
-    for (key, address, may_be_empty) in [
-        ("router.listen", &router.listen, false),
-        ("worker.listen", &worker.listen, false),
-        ("worker.metrics", &worker.metrics, true),
-    ] {
+    for (key, address) in [("router.listen", &router.listen), ("worker.listen", &worker.listen)] {
         let what = || format!("{address:?} is not HOST:PORT, such as 127.0.0.1:8000");
-        expect(is_address(address) || may_be_empty && address.is_empty(), key, &what);
+        expect(is_address(address), key, &what);
     }
+    for (key, address) in [("router.ops_listen", &router.ops_listen), ("worker.ops_listen", &worker.ops_listen)] {
+        let what = || format!("{address:?} is not HOST:PORT, such as 127.0.0.1:8001, nor auto, nor empty");
+        expect(is_address(address) || matches!(address.as_str(), "" | "auto"), key, &what);
+    }
+    expect(router.connections_max > router.requests_max, "router.connections_max", &|| {
+        format!(
+            "{} is not above router.requests_max = {}: who asks whether the service is ready needs a connection, too",
+            router.connections_max, router.requests_max
+        )
+    });
+    expect(router.bodies_bytes_max >= router.body_bytes_max, "router.bodies_bytes_max", &|| {
+        format!(
+            "{} is less than router.body_bytes_max = {}: no body of that size would be taken",
+            router.bodies_bytes_max, router.body_bytes_max
+        )
+    });
     for address in transport.listen.split(',').map(str::trim) {
         let what = || format!("{address:?} is not HOST:PORT, such as 127.0.0.1:8000");
         expect(is_address(address) || transport.listen.is_empty(), "transport.listen", &what);
@@ -241,9 +253,10 @@ pub(super) fn problems(config: &Config, origin: impl Fn(&str) -> Origin) -> Vec<
         format!("{} is above {}", transport.rdma_gid, u8::MAX)
     });
 
-    let positive: [(&'static str, u64); 20] = [
+    let positive: [(&'static str, u64); 21] = [
         ("router.body_bytes_max", router.body_bytes_max.0),
         ("router.body_wait_s", router.body_wait_s),
+        ("router.body_min_bytes_per_s", router.body_min_bytes_per_s.0),
         ("router.prompts_max", router.prompts_max as u64),
         ("router.choices_max", router.choices_max.into()),
         ("router.requests_max", router.requests_max as u64),

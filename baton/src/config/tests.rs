@@ -324,3 +324,26 @@ fn what_is_true_or_false_is_said_so() {
         "flag --set: cluster.insecure: \"yes\" is not true or false",
     );
 }
+
+#[test]
+fn a_router_has_connections_to_spare_and_room_for_a_body() {
+    let with = |set: &[&str]| settle("", &[], set).and_then(Loaded::checked);
+    let config = with(&["router.metrics_on_api=false", "router.ops_listen=", "worker.ops_listen=0.0.0.0:9100"]);
+    assert!(!config.expect("it is good").router.metrics_on_api);
+    let set = |text: &str| settle("", &[], &[text]);
+    check_refused(set("router.metrics_on_api=no"), "flag --set: router.metrics_on_api: \"no\" is not true or false");
+    check_refused(
+        set("worker.ops_listen=here"),
+        "worker.ops_listen: \"here\" is not HOST:PORT, such as 127.0.0.1:8001, nor auto, nor empty (flag --set)",
+    );
+    check_refused(
+        set("router.connections_max=1024"),
+        "router.connections_max: 1024 is not above router.requests_max = 1024: who asks whether the service is ready needs a \
+         connection, too (flag --set)",
+    );
+    check_refused(
+        set("router.bodies_bytes_max=1MiB"),
+        "router.bodies_bytes_max: 1MiB is less than router.body_bytes_max = 16MiB: no body of that size would be taken (flag \
+         --set)",
+    );
+}

@@ -61,10 +61,19 @@ tree! {
     router: Router {
         /// Address of the HTTP server. Port 0 takes a free one.
         listen: String = "127.0.0.1:8000".to_owned(),
+        /// Address where `/live`, `/ready` and `/metrics` are served to operators, on a listener that clients of the API cannot
+        /// exhaust. `auto`: 127.0.0.1:8001, or a free port where that is taken. Empty: nowhere.
+        ops_listen: String = "auto".to_owned(),
+        /// Whether `/metrics` is served beside the API, too: `true` or `false`. `/live` and `/ready` always are.
+        metrics_on_api: bool = true,
         /// Most bytes of a request's body; above it 413.
         body_bytes_max: Bytes = Bytes(16 << 20),
         /// Time for a client to send its body; after it 408.
         body_wait_s: u64 = 30,
+        /// Fewest bytes of a body that come in a second, on average after the first 5 seconds; below it 408.
+        body_min_bytes_per_s: Bytes = Bytes(1 << 10),
+        /// Most bytes of all bodies that are read or parsed, together; above it the largest that is not complete gets 429.
+        bodies_bytes_max: Bytes = Bytes(256 << 20),
         /// Most tokens of a prompt. 0: what the model's context allows.
         prompt_tokens_max: u32 = 0,
         /// Most prompts of one completion request.
@@ -73,12 +82,16 @@ tree! {
         choices_max: u16 = 16,
         /// Prompts that are open at once; above it 429.
         requests_max: usize = 1024,
-        /// Connections that are open at once; the next one waits.
+        /// Connections that are open at once, more than `router.requests_max`; above it the one that has been without an open
+        /// request for the longest time is closed.
         connections_max: usize = 4096,
         /// Time from a request's arrival to the end that its client must have.
         deadline_s: u64 = 600,
-        /// Tokens that wait for the client of a stream; a client that falls further behind is ended.
+        /// Tokens of each sequence that wait for the client of a stream; a client that falls further behind is ended.
         stream_buffer: usize = 1024,
+        /// Time after which a stream that has nothing to say gets a comment, so that nobody on the way takes it for dead. 0: it
+        /// gets none.
+        keepalive_s: u64 = 15,
         /// Time for which a connection may take no byte; after it the connection is closed.
         write_wait_s: u64 = 30,
         /// Time that open requests have to end after Ctrl-C; after it they are ended.
@@ -92,8 +105,9 @@ tree! {
         name: String = String::new(),
         /// Number in the cluster, unique. 0: the first four bytes, little endian, of the BLAKE3 hash of its name.
         id: u32 = 0,
-        /// Address where `/metrics` of this worker is served over HTTP. Port 0 takes a free one. Empty: nowhere.
-        metrics: String = String::new(),
+        /// Address where `/live`, `/ready` and `/metrics` of this worker are served over HTTP. `auto`: that of the sessions with the
+        /// next port, or a free port where that is taken. Empty: nowhere.
+        ops_listen: String = "auto".to_owned(),
         /// Time that what runs has to end or to move to another worker after SIGTERM; after it the worker ends.
         drain_s: u64 = 60,
     }

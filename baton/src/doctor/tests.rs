@@ -38,8 +38,8 @@ fn ports_that_are_reserved_are_nobody_elses() {
         let recording = format!(r#"{{{range}, "file /proc/sys/net/ipv4/ip_local_reserved_ports": "{reserved}"}}"#);
         lines(&reports(&recording), true)
     };
-    assert!(lines_with("8000,9000-9002").contains("1024 to 60999 for connections that begin here\n"));
-    assert!(lines_with("9000-9001").contains("any of them may take 8000,9002,"));
+    assert!(lines_with("8000-8001,9000-9012").contains("1024 to 60999 for connections that begin here\n"));
+    assert!(lines_with("9000-9001").contains("any of them may take 8000,8001,9002,9011,9012,"));
 }
 
 #[test]

@@ -3,13 +3,13 @@
 use super::card::card;
 use super::model::Source;
 use super::runtime::{END_MAX, listen, runtime};
-use super::{secrets, shutdown, welcome};
+use super::{ops, secrets, shutdown, welcome};
 use crate::config::{Config, Wanted};
 use crate::output::print;
 use discovery::StaticList;
 use domain::layout::BLOCK_TOKENS_DEFAULT;
 use placement::{FetchPolicy, HandoffPolicy, PlacementConfig, Rates};
-use router::{Dialer, RouterConfig};
+use router::{Dialer, Listeners, RouterConfig};
 use std::error::Error;
 use std::time::Duration;
 
@@ -23,11 +23,12 @@ pub(crate) fn router(config: &Config) -> Result<(), Box<dyn Error>> {
     }
     let dialed: Vec<_> = workers.addresses().iter().map(|worker| ("cluster.workers", worker.as_str())).collect();
     let secrets = secrets(&config.cluster, &dialed)?;
-    let listener = listen(&runtime, "router.listen", &config.router.listen)?;
+    let api = listen(&runtime, "router.listen", &config.router.listen)?;
+    let listeners = Listeners { api, ops: ops::of_router(&runtime, &config.router.ops_listen)? };
     let card = card(&Source::open(config)?)?;
-    print(&welcome::router(&listener.local_addr()?.to_string(), &card, workers.addresses()))?;
+    print(&welcome::router(&listeners, &card, workers.addresses())?)?;
     let (dialer, sessions) = Dialer::new(card.shape);
-    let serve = router::serve(listener, router_config(config), card, sessions, metrics, shutdown::signal());
+    let serve = router::serve(listeners, router_config(config), card, sessions, metrics, shutdown::signal());
     let ended = runtime.block_on(async {
         tokio::select! {
             ended = serve => ended,
@@ -56,13 +57,17 @@ pub(super) fn router_config(config: &Config) -> RouterConfig {
     RouterConfig {
         body_bytes_max: usize::try_from(router.body_bytes_max.0).unwrap_or(usize::MAX),
         body_wait: Duration::from_secs(router.body_wait_s),
+        body_min_bytes_per_s: router.body_min_bytes_per_s.0,
+        bodies_bytes_max: usize::try_from(router.bodies_bytes_max.0).unwrap_or(usize::MAX),
         prompt_tokens_max: if router.prompt_tokens_max == 0 { u32::MAX } else { router.prompt_tokens_max },
         // A request with more would never be taken.
         prompts_max: router.prompts_max.min(router.requests_max),
         choices_max: router.choices_max,
         connections_max: router.connections_max,
+        metrics_on_api: router.metrics_on_api,
         deadline: Duration::from_secs(router.deadline_s),
         stream_buffer: router.stream_buffer,
+        keepalive: Some(Duration::from_secs(router.keepalive_s)).filter(|keepalive| !keepalive.is_zero()),
         write_wait: Duration::from_secs(router.write_wait_s),
         drain: Duration::from_secs(router.drain_s),
         placement: PlacementConfig {

@@ -7,12 +7,12 @@ use super::router::router_config;
 use super::runtime::{END_MAX, listen, runtime};
 use super::seat::{Pool, Reach, Seat, Who};
 use super::worker::{WORKER_FAILED, has_failed};
-use super::{role_name, shutdown, tiers, welcome};
+use super::{ops, role_name, shutdown, tiers, welcome};
 use crate::config::Config;
 use crate::output::print;
 use domain::WorkerId;
 use domain::session::Role;
-use router::{Dialer, ModelCard};
+use router::{Dialer, Listeners, ModelCard};
 use std::cell::Cell;
 use std::error::Error;
 use transport::{Hub, LaneStatus};
@@ -21,7 +21,8 @@ use transport::{Hub, LaneStatus};
 pub(crate) fn serve(config: &Config) -> Result<(), Box<dyn Error>> {
     let metrics = telemetry::install();
     let runtime = runtime()?;
-    let listener = listen(&runtime, "router.listen", &config.router.listen)?;
+    let api = listen(&runtime, "router.listen", &config.router.listen)?;
+    let listeners = Listeners { api, ops: ops::of_router(&runtime, &config.router.ops_listen)? };
     let (card, model) = open(config)?;
 
     let (pool, hub) = (Pool::of(config, &model)?, Hub::new());
@@ -31,14 +32,7 @@ pub(crate) fn serve(config: &Config) -> Result<(), Box<dyn Error>> {
     if lane.is_none() && config.serve.prefill > 0 {
         return Err("no lane joins the workers of this process: transport.lanes must have local".into());
     }
-    let welcome = welcome::serve(
-        &listener.local_addr()?.to_string(),
-        &card,
-        &pool,
-        &seats,
-        lane.as_ref(),
-        tiers::describe(config),
-    );
+    let welcome = welcome::serve(&listeners, &card, &pool, &seats, lane.as_ref(), tiers::describe(config))?;
 
     let (dialer, sessions) = Dialer::new(card.shape);
     let mut workers = Vec::with_capacity(seats.len());
@@ -57,7 +51,7 @@ pub(crate) fn serve(config: &Config) -> Result<(), Box<dyn Error>> {
             () = has_failed(&workers) => failed.set(true),
         }
     };
-    runtime.block_on(router::serve(listener, router_config(config), card, sessions, metrics, end))?;
+    runtime.block_on(router::serve(listeners, router_config(config), card, sessions, metrics, end))?;
     // Nobody asks the workers any more; they end with their threads. All know of it before the first has left the others.
     workers.iter().for_each(|worker| worker.input().drain());
     drop(workers);

@@ -5,8 +5,10 @@ use super::role_name;
 use super::seat::{Pool, Seat};
 use discovery::Address;
 use domain::session::{PeerAddress, Role};
-use router::ModelCard;
+use router::{Listeners, ModelCard};
+use std::io;
 use std::net::SocketAddr;
+use tokio::net::TcpListener;
 use transport::LaneStatus;
 
 /// A question that the bundled model answers well, and sensible for any other.
@@ -15,13 +17,14 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Of `baton serve`. `lane`: how KV moves, where it does; `tiers`: in words, where there are some.
 pub(super) fn serve(
-    address: &str,
+    listeners: &Listeners,
     card: &ModelCard,
     pool: &Pool,
     seats: &[Seat],
     lane: Option<&LaneStatus>,
     tiers: Option<String>,
-) -> String {
+) -> io::Result<String> {
+    let address = listeners.api.local_addr()?.to_string();
     let count = |role: Role| seats.iter().filter(|seat| seat.who.role == role).count();
     let workers = [Role::Prefill, Role::Decode].map(|role| match count(role) {
         1 => format!("1 {} worker", role_name(role)),
@@ -34,37 +37,41 @@ pub(super) fn serve(
         }
         None => "no KV moves: decode workers compute prompts themselves".to_owned(),
     };
-    format!(
+    Ok(format!(
         "baton {VERSION}: listening on http://{address}\n  \
          model    {name} ({context} tokens of context)\n  \
          workers  {prefill}, {decode}; {lane}\n  \
          engine   {device}\n\
-         {tiers}  \
+         {tiers}{ops}  \
          {attempt}  \
          end      Ctrl-C\n",
         tiers = line("tiers", tiers),
+        ops = ops(ops_at(listeners)?),
         name = card.name,
         context = pool.context_tokens,
         prefill = workers[0],
         decode = workers[1],
         device = seats[0].device(),
-        attempt = attempt(address, card),
-    )
+        attempt = attempt(&address, card),
+    ))
 }
 
 /// Of `baton router`.
-pub(super) fn router(address: &str, card: &ModelCard, workers: &[Address]) -> String {
+pub(super) fn router(listeners: &Listeners, card: &ModelCard, workers: &[Address]) -> io::Result<String> {
+    let address = listeners.api.local_addr()?.to_string();
     let list = workers.iter().map(Address::as_str).collect::<Vec<_>>().join(", ");
-    format!(
+    Ok(format!(
         "baton {VERSION} router: listening on http://{address}\n  \
          model    {name}\n  \
-         workers  {list}; they may come and go\n  \
+         workers  {list}; they may come and go\n\
+         {ops}  \
          {attempt}  \
          end      Ctrl-C\n\
          ready, as soon as a decode worker is\n",
         name = card.name,
-        attempt = attempt(address, card),
-    )
+        ops = ops(ops_at(listeners)?),
+        attempt = attempt(&address, card),
+    ))
 }
 
 /// Of `baton prefill-worker` and `baton decode-worker`.
@@ -73,28 +80,38 @@ pub(super) fn worker(
     model: &str,
     pool: &Pool,
     seat: &Seat,
-    metrics: Option<SocketAddr>,
+    ops_at: Option<SocketAddr>,
     tiers: Option<String>,
 ) -> String {
     let peer = seat.peer();
-    let metrics = line("metrics", metrics.map(|address| format!("http://{address}/metrics")));
     format!(
         "baton {VERSION} {role} worker: listening for routers on {address}\n  \
          name     {name}, id {id}\n  \
          model    {model} ({context} tokens of context)\n  \
          engine   {device}\n  \
          lanes    {lanes}\n\
-         {tiers}{metrics}  \
+         {tiers}{ops}  \
          end      Ctrl-C\n\
          ready\n",
         role = role_name(peer.role),
         tiers = line("tiers", tiers),
+        ops = ops(ops_at),
         lanes = lanes(&peer.address),
         name = peer.name,
         id = peer.id.0,
         context = pool.context_tokens,
         device = seat.device(),
     )
+}
+
+/// Where a router's operators reach it.
+fn ops_at(listeners: &Listeners) -> io::Result<Option<SocketAddr>> {
+    listeners.ops.as_ref().map(TcpListener::local_addr).transpose()
+}
+
+/// A line about where operators reach a process.
+fn ops(address: Option<SocketAddr>) -> String {
+    line("ops", address.map(|address| format!("http://{address}/metrics, /ready and /live")))
 }
 
 /// A line about something that may not be.

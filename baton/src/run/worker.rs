@@ -1,11 +1,10 @@
 //! `baton prefill-worker` and `baton decode-worker`: one worker, for routers of other processes.
 
-use super::metrics;
 use super::model::{Model, Source};
 use super::runtime::{END_MAX, listen, runtime};
 use super::seat::{Pool, Reach, Seat, Who};
 use super::secret::is_of_this_host;
-use super::{role_name, secrets, shutdown, tiers, welcome};
+use super::{ops, role_name, secrets, shutdown, tiers, welcome};
 use crate::config::Config;
 use crate::output::print;
 use domain::WorkerId;
@@ -15,6 +14,7 @@ use std::error::Error;
 use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::net::TcpListener;
+use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use transport::Hub;
 use worker::{Identity, Worker};
@@ -33,11 +33,8 @@ pub(crate) fn worker(config: &Config, role: Role) -> Result<(), Box<dyn Error>> 
     let runtime = runtime()?;
     let secrets = secrets(&config.cluster, &open_addresses(config))?;
     let listener = listen(&runtime, "worker.listen", &config.worker.listen)?;
-    let shown = match config.worker.metrics.as_str() {
-        "" => None,
-        address => Some(listen(&runtime, "worker.metrics", address)?),
-    };
     let address = listener.local_addr()?;
+    let ops = ops::of_worker(&runtime, &config.worker.ops_listen, address)?;
     if config.worker.name.is_empty() && config.worker.listen.ends_with(":0") && !config.disk.folders.is_empty() {
         return Err("disk.folders: a worker finds its records again by its name, and this one would have another at every start: \
                     set worker.name, or a port in worker.listen"
@@ -50,18 +47,22 @@ pub(crate) fn worker(config: &Config, role: Role) -> Result<(), Box<dyn Error>> 
     let model = Model::load(config, &Source::open(config)?)?;
     let pool = Pool::of(config, &model)?;
     let seat = Seat::new(config, &model, &pool, who(config, role, address), &Hub::new(), Reach::Cluster(&secrets))?;
-    let shown_at = shown.as_ref().map(TcpListener::local_addr).transpose()?;
+    let ops_at = ops.as_ref().map(TcpListener::local_addr).transpose()?;
     let identity = Identity { peer: seat.peer(), served: seat.served(), secrets };
-    let welcome = welcome::worker(&address.to_string(), &model.name, &pool, &seat, shown_at, tiers::describe(config));
+    let welcome = welcome::worker(&address.to_string(), &model.name, &pool, &seat, ops_at, tiers::describe(config));
     let worker = seat.start()?;
     print(&welcome)?;
-    runtime.spawn(metrics::keep(metrics, shown));
+    let (draining, is_draining) = watch::channel(false);
+    runtime.spawn(ops::keep(metrics, ops, is_draining));
 
     let drain = Duration::from_secs(config.worker.drain_s);
     let failed = Cell::new(false);
     runtime.block_on(worker::serve(listener, worker.input(), identity, async {
         tokio::select! {
-            () = shutdown::signal() => drained(&worker, drain).await,
+            () = shutdown::signal() => {
+                draining.send_replace(true);
+                drained(&worker, drain).await;
+            }
             () = has_failed(std::slice::from_ref(&worker)) => failed.set(true),
         }
         worker.input().shutdown();

@@ -15,7 +15,7 @@ const NAME: usize = 30;
 pub(super) fn cluster(topology: &Topology) -> String {
     let mut text = String::new();
     if topology.reads.is_empty() && topology.failed.is_empty() {
-        let none = "Nobody who was asked reads from a worker. A worker tells of its lanes at its own worker.metrics, once it has \
+        let none = "Nobody who was asked reads from a worker. A worker tells of its lanes at its own worker.ops_listen, once it has \
                     connected another; a router knows none.";
         wrapped(&mut text, "", none);
     } else if !topology.reads.is_empty() {

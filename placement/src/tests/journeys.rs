@@ -406,7 +406,7 @@ fn requests_are_refused_where_they_cannot_be_served() {
     bench.arrive(request(1, 10, 1, 8));
     check(&bench, "");
     bench.arrive(request(2, 10, 1, 8));
-    check(&bench, "reject Overloaded { retry_after: 1s }");
+    check(&bench, "reject Overloaded { retry_after: 2s }");
     let counters = bench.placement.counters();
     assert_eq!((counters.rejected, counters.repeated_requests, bench.placement.open()), (2, 1, 1));
 }
@@ -435,7 +435,7 @@ fn a_deadline_that_cannot_be_met_is_refused_early() {
     bench.arrive(request(4, 10, 1, 8));
     check(&bench, "w11 whole e1+0");
     bench.arrive(request(5, 10, 1, 8));
-    check(&bench, "reject Overloaded { retry_after: 60s }");
+    check(&bench, "reject Overloaded { retry_after: 102s }");
 }
 
 #[test]

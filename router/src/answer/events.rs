@@ -10,28 +10,51 @@ use engine::text::Tokenizer;
 use futures_util::stream::{self, Stream};
 use serde::Serialize;
 use std::convert::Infallible;
+use std::future::pending;
+use std::time::Duration;
+use tokio::time::{Instant, sleep_until};
 
 /// Bytes that the buffer has at first: some events.
 const BUFFER_BYTES: usize = 4096;
 
-/// The events of `run`'s answer. `logprobs`, `usage`: the client asked for them.
+/// The events of `run`'s answer. `logprobs`, `usage`: the client asked for them. `keepalive`: a comment is sent where there
+/// was no event for so long.
 pub(crate) fn events(
     run: Run,
     head: Head,
     tokenizer: Tokenizer,
     logprobs: bool,
     usage: bool,
+    keepalive: Option<Duration>,
 ) -> impl Stream<Item = Result<Bytes, Infallible>> + Send + 'static {
     let begun = vec![false; run.sequences()];
     let writer = Writer { head, tokenizer, logprobs, usage, begun, out: BytesMut::with_capacity(BUFFER_BYTES) };
-    stream::unfold(Some((run, writer)), |state| async {
+    stream::unfold(Some((run, writer)), move |state| async move {
         let (mut run, mut writer) = state?;
+        let due = keepalive.map(|keepalive| Instant::now() + keepalive);
         while writer.out.is_empty() {
             if run.over() {
                 writer.end(&run);
                 return Some((Ok(writer.out.freeze()), None));
             }
-            if let Err(error) = run.advance(&mut writer).await {
+            let is_due = async {
+                match due {
+                    Some(due) => sleep_until(due).await,
+                    None => pending().await,
+                }
+            };
+            let advanced = tokio::select! {
+                biased;
+                ready = run.ready() => match ready {
+                    Ok(()) => run.advance(&mut writer).await,
+                    Err(error) => Err(error),
+                },
+                () = is_due => {
+                    writer.out.put_slice(b": keepalive\n\n");
+                    Ok(())
+                }
+            };
+            if let Err(error) = advanced {
                 writer.error(&error);
                 return Some((Ok(writer.out.freeze()), None));
             }

@@ -107,26 +107,33 @@ impl Run {
         }
     }
 
-    /// Waits until there is something to answer. Errors: a prompt was refused, or failed before its first token, so
-    /// that the client can still be told by the status.
-    pub(crate) async fn begin(&mut self) -> Result<(), ApiError> {
-        self.receive().await?;
-        match self.batch.remove(0) {
-            Update::Rejected { why, detail } => Err(ApiError::rejected(why, &detail)),
-            Update::End { end, .. } if end.finish == Finish::Error => Err(ApiError::ended(&end)),
-            first => {
-                self.batch.insert(0, first);
-                Ok(())
+    /// Waits until workers have every prompt. Errors: a prompt was refused or failed before, so that the client can still
+    /// be told by the status.
+    pub(crate) async fn placed(&mut self) -> Result<(), ApiError> {
+        let mut placed = 0;
+        while placed < self.waiting.ids.len() {
+            let seen = self.batch.len();
+            self.receive().await?;
+            for update in &self.batch[seen..] {
+                match update {
+                    Update::Placed => placed += 1,
+                    Update::Rejected { why, detail } => return Err(ApiError::rejected(*why, detail)),
+                    Update::End { end, .. } if end.finish == Finish::Error => return Err(ApiError::ended(end)),
+                    Update::End { .. } | Update::Token { .. } | Update::SequenceEnd { .. } => {}
+                }
             }
         }
+        Ok(())
     }
 
-    /// Waits for updates if none are left from [`Self::begin`], and passes them to `sink`. Errors: a prompt failed;
-    /// nothing more is to be done.
+    /// Waits until there are updates for [`Self::advance`]. Nothing is lost where this is dropped.
+    pub(super) async fn ready(&mut self) -> Result<(), ApiError> {
+        if self.batch.is_empty() { self.receive().await } else { Ok(()) }
+    }
+
+    /// Waits for updates and passes them to `sink`. Errors: a prompt failed; nothing more is to be done.
     pub(super) async fn advance(&mut self, sink: &mut impl Sink) -> Result<(), ApiError> {
-        if self.batch.is_empty() {
-            self.receive().await?;
-        }
+        self.ready().await?;
         let mut batch = std::mem::take(&mut self.batch);
         let result = batch.drain(..).try_for_each(|update| self.take(update, sink));
         self.batch = batch;
@@ -148,6 +155,7 @@ impl Run {
 
     fn take(&mut self, update: Update, sink: &mut impl Sink) -> Result<(), ApiError> {
         match update {
+            Update::Placed => Ok(()),
             Update::Token { sequence: at, token, logprobs } => {
                 let sequence = &mut self.sequences[at];
                 // What comes after a stop string, until the workers know of it.

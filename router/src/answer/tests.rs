@@ -1,12 +1,21 @@
-//! Text of a sequence against the text of all its tokens at once.
+//! Text of a sequence against the text of all its tokens at once; and streams that have nothing to say.
 
 use super::text::{Piece, SequenceText};
-use crate::tests::world::{tokenizer, tokens};
+use super::{Head, Run, Waiting, events};
+use crate::api::{Endpoint, Limits, ask};
+use crate::brain::Update;
+use crate::tests::world::{card, tokenizer, tokens};
 use domain::plan::TokenLogprobs;
+use domain::{End, RequestId};
 use domain::{SamplingParams, Token};
 use engine::text::{Detokenizer, SpecialTokens};
+use futures_util::StreamExt;
 use proptest::prelude::*;
+use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep};
 
 fn sequence(stops: &[&str], params: SamplingParams) -> SequenceText {
     let detokenizer = Detokenizer::new(tokenizer(), &[], SpecialTokens::Hidden);
@@ -110,4 +119,44 @@ proptest! {
             prop_assert_eq!(logged, tokens);
         }
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_has_nothing_to_say_sends_comments() {
+    const SECOND: Duration = Duration::from_secs(1);
+    let limits = Limits { context_tokens: 512, prompt_tokens_max: 512, prompts_max: 1, choices_max: 1 };
+    let body = br#"{ "model": "tiny-rust", "prompt": "a", "stream": true, "stop": " ruler" }"#;
+    let ask = ask(Endpoint::Completion, body, &card(), &limits).expect("it is well formed");
+    let (updates, receiver) = mpsc::channel(8);
+    let (notes, _brain) = mpsc::channel(8);
+    let waiting = Waiting { ids: vec![RequestId(1)], updates: receiver, notes };
+    let run = Run::new(&ask, &card(), waiting);
+    let head = Head { endpoint: Endpoint::Completion, id: "ID".into(), created: 0, model: "tiny-rust".into() };
+    let mut events = pin!(events(run, head, tokenizer(), false, false, Some(15 * SECOND)));
+
+    // 40 s until the first token, another 20 s until the next. The third may begin the stop string, and is not shown.
+    let began = Instant::now();
+    let worker = async {
+        for (after, word) in [(40, "A"), (20, " b"), (10, " rule")] {
+            sleep(after * SECOND).await;
+            for token in tokens(word) {
+                let update = Update::Token { sequence: 0, token, logprobs: None };
+                updates.send(update).await.expect("the stream reads");
+            }
+        }
+        sleep(30 * SECOND).await;
+        updates.send(Update::End { end: End::stop(), cached_tokens: 0 }).await.expect("the stream reads");
+    };
+    let client = async {
+        let mut said = Vec::new();
+        while let Some(Ok(bytes)) = events.next().await {
+            let what = if &bytes[..] == b": keepalive\n\n" { "keepalive" } else { "event" };
+            said.push((began.elapsed().as_secs(), what));
+        }
+        said
+    };
+    let ((), said) = tokio::join!(worker, client);
+    let wanted = [(15, "keepalive"), (30, "keepalive"), (40, "event"), (55, "keepalive"), (60, "event")];
+    let silence = [(75, "keepalive"), (90, "keepalive"), (100, "event")];
+    assert_eq!(said, [&wanted[..], &silence[..]].concat());
 }

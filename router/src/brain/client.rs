@@ -1,11 +1,13 @@
 //! One prompt's client as the brain sees it: a bounded queue of updates, and what is measured on the way.
 
+use crate::http::Admitted;
 use domain::plan::TokenLogprobs;
 use domain::session::TokenRow;
 use domain::{Choice, End, RequestId, Time, Token};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use placement::Rejected;
+use std::sync::Arc;
 use telemetry::metrics;
 use telemetry::metrics::{Counter, Histogram};
 use tokio::sync::OwnedSemaphorePermit;
@@ -14,6 +16,8 @@ use tokio::sync::mpsc::{self, OwnedPermit};
 /// What a client learns. `sequence` counts over all the prompts of its HTTP request.
 #[derive(Debug)]
 pub(crate) enum Update {
+    /// A prompt was placed: workers have it.
+    Placed,
     /// The next token of a sequence.
     Token {
         /// The sequence.
@@ -53,9 +57,9 @@ pub(crate) struct Updates {
 }
 
 impl Updates {
-    /// A queue of `buffer` updates beside the ends of `prompts` prompts, whose room is set aside.
+    /// A queue of `buffer` updates beside the beginnings and ends of `prompts` prompts, whose room is set aside.
     pub(crate) fn new(buffer: usize, prompts: usize) -> (Self, mpsc::Receiver<Update>) {
-        let (queue, receiver) = mpsc::channel(buffer + prompts);
+        let (queue, receiver) = mpsc::channel(buffer + 2 * prompts);
         (Self { queue }, receiver)
     }
 }
@@ -86,34 +90,45 @@ pub(super) enum Delivered {
     Full,
 }
 
+/// What an open request holds. It is given back with its client.
+#[derive(Debug)]
+pub(crate) struct Held {
+    /// The place among the open requests.
+    pub(crate) _permit: OwnedSemaphorePermit,
+    /// The connection that the answer goes to.
+    pub(crate) _connection: Arc<Admitted>,
+}
+
 /// The client of one prompt.
 #[derive(Debug)]
 pub(crate) struct Client {
     queue: mpsc::Sender<Update>,
     /// Room for the end: a client that reads too slowly still learns that it does.
     end: OwnedPermit<Update>,
+    /// Room to tell that it is placed, until that is told.
+    placed: Option<OwnedPermit<Update>>,
     /// Sequences of earlier prompts of the same HTTP request.
     sequence_base: usize,
     arrived: Time,
     /// When each sequence had its last token.
     last: Vec<Option<Time>>,
-    /// The place among the open requests; given back with the client.
-    _place: OwnedSemaphorePermit,
+    _held: Held,
 }
 
 impl Client {
     /// The client of a prompt with `choices` sequences, which follow `sequence_base` others in the answer. `None` if
-    /// nobody set room aside for its end.
+    /// nobody set room aside for its beginning and end.
     pub(crate) fn new(
         updates: &Updates,
         sequence_base: usize,
         choices: u16,
         arrived: Time,
-        place: OwnedSemaphorePermit,
+        held: Held,
     ) -> Option<Self> {
         let queue = updates.queue.clone();
         let end = queue.clone().try_reserve_owned().ok()?;
-        Some(Self { queue, end, sequence_base, arrived, last: vec![None; choices.into()], _place: place })
+        let placed = Some(queue.clone().try_reserve_owned().ok()?);
+        Some(Self { queue, end, placed, sequence_base, arrived, last: vec![None; choices.into()], _held: held })
     }
 
     /// When its request arrived.
@@ -129,6 +144,13 @@ impl Client {
             request
         }
         .boxed()
+    }
+
+    /// Tells that the prompt was placed; nothing is told where it was told before.
+    pub(super) fn placed(&mut self) {
+        if let Some(placed) = self.placed.take() {
+            placed.send(Update::Placed);
+        }
     }
 
     pub(super) fn token(&mut self, now: Time, choice: Choice, row: TokenRow, meters: &Meters) -> Delivered {
@@ -152,7 +174,7 @@ impl Client {
         self.end.send(Update::End { end, cached_tokens });
     }
 
-    /// The only update.
+    /// The last update of a prompt that was refused before its first token.
     pub(super) fn reject(self, why: Rejected, detail: String) {
         self.end.send(Update::Rejected { why, detail });
     }

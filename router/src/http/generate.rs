@@ -4,10 +4,11 @@
 //! brain learns that the client is gone.
 
 use super::body;
+use super::connections::{Admitted, Connection};
 use super::routes::App;
 use crate::answer::{Head, Run, Waiting, events, whole};
 use crate::api::{Ask, Endpoint, Limits, ask, is_quick};
-use crate::brain::{Client, Note, Updates};
+use crate::brain::{Client, Held, Note, Updates};
 use crate::clock::unix_seconds;
 use crate::error::ApiError;
 use axum::body::Body;
@@ -28,11 +29,9 @@ pub(super) async fn generate(app: Arc<App>, endpoint: Endpoint, request: Request
     let name: RequestId = *request.extensions().get().expect("every request has its id");
     // Until the brain has the request, its outcome is counted here.
     let accepted = accept(&app, endpoint, request).await;
-    let Accepted { ask, places, served } =
-        accepted.inspect_err(|error| metrics::requests(error.outcome()).increment(1))?;
-    let waiting = submit(&app, name, &ask, &served, arrived, places).await?;
+    let accepted = accepted.inspect_err(|error| metrics::requests(error.outcome()).increment(1))?;
+    let (waiting, ask) = submit(&app, name, accepted, arrived).await?;
     let mut run = Run::new(&ask, &app.card, waiting);
-    run.begin().await?;
     let prefix = if endpoint == Endpoint::Chat { "chatcmpl" } else { "cmpl" };
     let id = format!("{prefix}-{:016x}", name.0);
     let head = Head { endpoint, id, created: unix_seconds(), model: app.card.name.clone() };
@@ -41,7 +40,9 @@ pub(super) async fn generate(app: Arc<App>, endpoint: Endpoint, request: Request
         let json = whole(run, &head, &app.card.tokenizer, logprobs).await?;
         return Ok(([(CONTENT_TYPE, HeaderValue::from_static("application/json"))], json).into_response());
     }
-    let events = events(run, head, app.card.tokenizer.clone(), logprobs, ask.options.include_usage);
+    run.placed().await?;
+    let events =
+        events(run, head, app.card.tokenizer.clone(), logprobs, ask.options.include_usage, app.config.keepalive);
     let headers = [
         (CONTENT_TYPE, HeaderValue::from_static("text/event-stream; charset=utf-8")),
         (CACHE_CONTROL, HeaderValue::from_static("no-cache")),
@@ -54,17 +55,25 @@ struct Accepted {
     ask: Ask,
     /// A place for each of its prompts.
     places: OwnedSemaphorePermit,
+    /// Its connection, which is not closed for another meanwhile.
+    admitted: Arc<Admitted>,
     /// By whom it will be served.
     served: Served,
 }
 
-/// Takes a place, reads the body and parses it; then takes the places of further prompts.
+/// Reads the body, takes a place and parses it; then takes the places of further prompts. Where there is no place to take,
+/// the body is not read.
 async fn accept(app: &Arc<App>, endpoint: Endpoint, request: Request) -> Result<Accepted, ApiError> {
     app.open()?;
     let served = app.served()?;
-    let mut places = place(app, 1)?;
+    if app.places.available_permits() == 0 {
+        return Err(no_place(app).await);
+    }
     let (head, body) = request.into_parts();
-    let body = body::read(&head.headers, body, &app.config).await?;
+    let connection: &Arc<Connection> = head.extensions.get().expect("every request has its connection");
+    let body = body::read(&head.headers, body, app).await?;
+    let mut places = place(app, 1).await?;
+    let admitted = Arc::new(connection.admit());
     let limits = Limits::of(&app.config, served.context_tokens);
     let ask = if is_quick(endpoint, &body) {
         ask(endpoint, &body, &app.card, &limits)?
@@ -77,45 +86,46 @@ async fn accept(app: &Arc<App>, endpoint: Endpoint, request: Request) -> Result<
         }
     };
     if ask.prompts.len() > 1 {
-        places.merge(place(app, ask.prompts.len() - 1)?);
+        places.merge(place(app, ask.prompts.len() - 1).await?);
     }
     app.open()?;
-    Ok(Accepted { ask, places, served })
+    Ok(Accepted { ask, places, admitted, served })
 }
 
-fn place(app: &App, prompts: usize) -> Result<OwnedSemaphorePermit, ApiError> {
+async fn place(app: &App, prompts: usize) -> Result<OwnedSemaphorePermit, ApiError> {
     let wanted = u32::try_from(prompts).unwrap_or(u32::MAX);
-    app.places.clone().try_acquire_many_owned(wanted).map_err(|error| match error {
-        TryAcquireError::NoPermits => {
-            let most = app.config.placement.requests_max;
-            ApiError::overloaded(format!("{most} prompts are open, the most that this service takes."), None)
-        }
-        TryAcquireError::Closed => ApiError::unavailable("shutting_down", "The service is shutting down.", None),
-    })
+    match app.places.clone().try_acquire_many_owned(wanted) {
+        Ok(places) => Ok(places),
+        Err(TryAcquireError::NoPermits) => Err(no_place(app).await),
+        Err(TryAcquireError::Closed) => Err(ApiError::unavailable("shutting_down", "The service is shutting down.")),
+    }
 }
 
-/// Gives the prompts of `ask` to the brain; the first has the id that the client knows.
-async fn submit(
-    app: &App,
-    name: RequestId,
-    ask: &Ask,
-    served: &Served,
-    arrived: Time,
-    mut places: OwnedSemaphorePermit,
-) -> Result<Waiting, ApiError> {
+async fn no_place(app: &App) -> ApiError {
+    let most = app.config.placement.requests_max;
+    app.overloaded(format!("{most} prompts are open, the most that this service takes.")).await
+}
+
+/// Gives the prompts of a request to the brain; the first has the id that the client knows.
+async fn submit(app: &App, name: RequestId, accepted: Accepted, arrived: Time) -> Result<(Waiting, Ask), ApiError> {
+    let Accepted { ask, mut places, admitted, served } = accepted;
     let scope = served.scope("");
     let prompts = ask.prompts.len();
     let choices = ask.options.choices;
     // Nobody but the router reads an answer that is told whole, and it keeps all of it in any case.
-    let buffer = if ask.options.stream { app.config.stream_buffer } else { ask.updates_max() };
+    let sequences = prompts * usize::from(choices);
+    let buffer = if ask.options.stream { app.config.stream_buffer * sequences } else { ask.updates_max() };
     let (updates, receiver) = Updates::new(buffer, prompts);
     let mut waiting = Waiting { ids: Vec::with_capacity(prompts), updates: receiver, notes: app.notes.clone() };
     // Before the first prompt runs, room is set aside for the end of each.
     let mut clients = Vec::with_capacity(prompts);
     for at in 0..prompts {
-        let place = places.split(1).expect("a place was taken for every prompt");
+        let held = Held {
+            _permit: places.split(1).expect("a place was taken for every prompt"),
+            _connection: admitted.clone(),
+        };
         let base = at * usize::from(choices);
-        clients.push(Client::new(&updates, base, choices, arrived, place).expect("the queue has room for every end"));
+        clients.push(Client::new(&updates, base, choices, arrived, held).expect("the queue has room for every end"));
     }
     let seed = ask.options.seed.unwrap_or_else(|| app.draw.random());
     let ids = iter::once(name).chain(iter::repeat_with(|| RequestId(app.draw.unique())));
@@ -139,5 +149,5 @@ async fn submit(
             return Err(ApiError::internal("The router's brain ended."));
         }
     }
-    Ok(waiting)
+    Ok((waiting, ask))
 }

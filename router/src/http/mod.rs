@@ -1,12 +1,18 @@
 //! The HTTP surface: paths, bodies, connections. Handlers parse, wait and answer; they decide nothing.
 
+mod bodies;
 mod body;
+mod connections;
 mod generate;
-mod metrics;
+mod ops;
 mod patient;
 mod routes;
 mod server;
+mod unread;
 
-pub use metrics::serve_metrics;
-pub(crate) use routes::{App, routes};
+pub(crate) use bodies::Bodies;
+pub(crate) use connections::Admitted;
+pub use ops::serve_ops;
+pub(crate) use ops::{OPS_CONNECTIONS_MAX, OPS_WRITE_WAIT};
+pub(crate) use routes::{App, ops_routes, routes};
 pub(crate) use server::Server;

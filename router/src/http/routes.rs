@@ -1,6 +1,8 @@
 //! The paths, and those of them that are not about generation.
 
+use super::bodies::Bodies;
 use super::generate::generate;
+use super::ops;
 use crate::api::Endpoint;
 use crate::brain::{Fleet, Note, Phase};
 use crate::clock::{Clock, Draw};
@@ -15,10 +17,11 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use domain::RequestId;
 use domain::session::Served;
+use placement::RETRY_AFTER_MIN;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use telemetry::MetricsHandle;
-use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 
 /// Names the request in answers and logs.
 static REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -32,6 +35,8 @@ pub(crate) struct App {
     pub(crate) draw: Draw,
     /// One permit per prompt that may be open.
     pub(crate) places: Arc<Semaphore>,
+    /// The bodies that are being read or parsed.
+    pub(crate) bodies: Arc<Bodies>,
     pub(crate) notes: mpsc::Sender<Note>,
     pub(crate) phase: watch::Receiver<Phase>,
     pub(crate) fleet: watch::Receiver<Fleet>,
@@ -46,35 +51,50 @@ impl App {
         match *self.phase.borrow() {
             Phase::Serving => Ok(()),
             Phase::Draining | Phase::Ending | Phase::Over => {
-                Err(ApiError::unavailable("shutting_down", "The service is shutting down.", None))
+                Err(ApiError::unavailable("shutting_down", "The service is shutting down."))
             }
         }
     }
 
     /// What the workers serve. Errors: none was up yet.
     pub(super) fn served(&self) -> Result<Served, ApiError> {
-        let none = || ApiError::unavailable("no_workers", "No worker is there: none was up yet.", None);
+        let none = || ApiError::unavailable("no_workers", "No worker is there: none was up yet.");
         self.served.borrow().ok_or_else(none)
+    }
+
+    /// The error of a request that there is no room for, with the time that the brain predicts until there is some.
+    pub(super) async fn overloaded(&self, message: String) -> ApiError {
+        let (reply, predicted) = oneshot::channel();
+        // A brain that is over predicts nothing, and takes no request either.
+        let _ = self.notes.send(Note::Predict { reply }).await;
+        ApiError::overloaded(message, predicted.await.unwrap_or(RETRY_AFTER_MIN))
     }
 }
 
-/// All paths.
+/// All paths of the API's listener.
 pub(crate) fn routes(app: Arc<App>) -> Router {
     let chat = |State(app): State<Arc<App>>, request: Request| generate(app, Endpoint::Chat, request);
     let completion = |State(app): State<Arc<App>>, request: Request| generate(app, Endpoint::Completion, request);
-    Router::new()
+    let probes = if app.config.metrics_on_api { probes().route("/metrics", get(metrics)) } else { probes() };
+    probes
         .route("/v1/chat/completions", post(chat))
         .route("/v1/completions", post(completion))
         .route("/v1/models", get(models))
         // A model's name may have slashes, as those of hubs do.
         .route("/v1/models/{*name}", get(model))
-        .route("/live", get(async || "live\n"))
-        .route("/ready", get(ready))
-        .route("/metrics", get(metrics))
         .fallback(async |method: Method, uri: Uri| ApiError::no_path(method.as_str(), uri.path()))
         .method_not_allowed_fallback(async |method: Method, uri: Uri| ApiError::no_method(method.as_str(), uri.path()))
         .layer(from_fn_with_state(app.clone(), identify))
         .with_state(app)
+}
+
+/// The paths of operators and their tools, for a listener of their own.
+pub(crate) fn ops_routes(app: Arc<App>) -> Router {
+    probes().route("/metrics", get(metrics)).with_state(app)
+}
+
+fn probes() -> Router<Arc<App>> {
+    Router::new().route("/live", get(ops::live)).route("/ready", get(ready))
 }
 
 /// Gives every request its id, and tells the client.
@@ -127,5 +147,5 @@ async fn ready(State(app): State<Arc<App>>) -> Response {
 }
 
 async fn metrics(State(app): State<Arc<App>>) -> Response {
-    super::metrics::text(&app.metrics)
+    ops::text(&app.metrics)
 }

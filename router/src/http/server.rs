@@ -1,8 +1,14 @@
 //! Connections: accepting, their limits, and their end.
 
+use super::connections::{Connection, Connections};
 use super::patient::Patient;
+use super::unread::{discard, lend};
 use axum::Router;
+use axum::http::header::{CONNECTION, EXPECT};
+use axum::http::{HeaderValue, Request};
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
@@ -11,12 +17,18 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::Notify;
+use tokio::time::timeout;
 
-/// Time for a client to send a request's head, which begins when the connection is ready for one: an idle connection
-/// lives as long.
+/// Time for a new connection to send the head of its first request.
+const FIRST_HEAD_WAIT: Duration = Duration::from_secs(10);
+/// Time for the head of a later request, which begins when the connection is ready for one: an idle connection lives as
+/// long.
 const HEAD_WAIT: Duration = Duration::from_secs(75);
-/// Bytes of a request's head, and bytes that wait to be written to a client (beside those that the kernel holds).
+/// Bytes of a request's head. Above: 431. As much gets a head with more than 100 headers, which is hyper's bound.
+const HEAD_BYTES_MAX: usize = 32 << 10;
+/// Bytes that are read and not looked at yet, and bytes that wait to be written to a client (beside those that the kernel
+/// holds).
 const CONNECTION_BUFFER_BYTES: usize = 64 << 10;
 /// Pause after `accept` failed for want of files, so that it does not spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -27,29 +39,26 @@ const CLOSE_WAIT: Duration = Duration::from_secs(2);
 pub(crate) struct Server {
     listener: TcpListener,
     app: Router,
-    connections: Arc<Semaphore>,
+    connections: Arc<Connections>,
     write_wait: Duration,
     graceful: GracefulShutdown,
 }
 
 impl Server {
-    /// On `listener`, with `connections_max` connections at once; above, they wait in the listener's backlog.
+    /// On `listener`, with `connections_max` connections at once; above, one that has no open request is closed for each
+    /// that comes.
     pub(crate) fn new(listener: TcpListener, app: Router, connections_max: usize, write_wait: Duration) -> Self {
-        let connections = Arc::new(Semaphore::new(connections_max.min(Semaphore::MAX_PERMITS)));
+        let connections = Connections::new(connections_max);
         Self { listener, app, connections, write_wait, graceful: GracefulShutdown::new() }
     }
 
     /// Accepts until dropped. Errors: none; a connection that cannot be accepted is logged.
     pub(crate) async fn accept(&self) -> Infallible {
         loop {
-            let place = self.connections.clone().acquire_owned().await.expect("nobody closes it");
             match self.listener.accept().await {
                 Ok((stream, _)) => {
-                    let connection = self.connection(stream);
-                    tokio::spawn(async move {
-                        connection.await;
-                        drop(place);
-                    });
+                    let connection = self.connections.enter().await;
+                    tokio::spawn(self.serve(stream, connection));
                 }
                 Err(error) if is_of_one_connection(&error) => {}
                 Err(error) => {
@@ -60,21 +69,52 @@ impl Server {
         }
     }
 
-    fn connection(&self, stream: TcpStream) -> impl Future<Output = ()> + Send + 'static {
+    fn serve(&self, stream: TcpStream, connection: Arc<Connection>) -> impl Future<Output = ()> + Send + 'static {
         // Tokens are small and must not wait for each other. A socket that refuses is about to fail anyway.
         let _ = stream.set_nodelay(true);
-        let connection = http1::Builder::new()
+        let begun = Arc::new(Notify::new());
+        let service = {
+            let (app, connection, begun) =
+                (TowerToHyperService::new(self.app.clone()), connection.clone(), begun.clone());
+            service_fn(move |request: Request<Incoming>| {
+                begun.notify_one();
+                let waits_for_word = request.headers().contains_key(EXPECT);
+                let (mut request, unread) = lend(request);
+                request.extensions_mut().insert(connection.clone());
+                let (answer, connection) = (app.call(request), connection.clone());
+                async move {
+                    let mut answer = answer.await?;
+                    connection.answered();
+                    if let Some(rest) = unread.rest() {
+                        if waits_for_word {
+                            // Whether it sends the body now is the client's choice: what comes next may be either.
+                            answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+                        }
+                        tokio::spawn(discard(rest));
+                    }
+                    Ok::<_, Infallible>(answer)
+                }
+            })
+        };
+        let served = http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(HEAD_WAIT)
+            .max_header_size(HEAD_BYTES_MAX)
             .max_buf_size(CONNECTION_BUFFER_BYTES)
-            .serve_connection(
-                TokioIo::new(Patient::new(stream, self.write_wait)),
-                TowerToHyperService::new(self.app.clone()),
-            );
-        let connection = self.graceful.watch(connection);
+            .serve_connection(TokioIo::new(Patient::new(stream, self.write_wait)), service);
+        let served = self.graceful.watch(served);
         async move {
-            if let Err(error) = connection.await {
-                tracing::debug!(%error, "a connection broke");
+            let silent = async {
+                if timeout(FIRST_HEAD_WAIT, begun.notified()).await.is_ok() {
+                    std::future::pending::<()>().await;
+                }
+            };
+            tokio::select! {
+                ended = served => if let Err(error) = ended {
+                    tracing::debug!(%error, "a connection broke");
+                },
+                () = silent => tracing::debug!("a connection without a request is closed"),
+                () = connection.must_close() => tracing::debug!("a connection is closed to make room for another"),
             }
         }
     }
@@ -82,7 +122,7 @@ impl Server {
     /// Closes the listener and idle connections, and waits a short time for those that still write.
     pub(crate) async fn close(self) {
         drop(self.listener);
-        let _ = tokio::time::timeout(CLOSE_WAIT, self.graceful.shutdown()).await;
+        let _ = timeout(CLOSE_WAIT, self.graceful.shutdown()).await;
     }
 }
 

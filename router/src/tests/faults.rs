@@ -2,8 +2,8 @@
 
 use super::http::Http;
 use super::world::{World, tokens};
-use domain::session::{Failure, FromWorker};
-use domain::{End, Ender};
+use domain::session::{Failure, FromWorker, Report};
+use domain::{End, Ender, Incarnation};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -230,7 +230,7 @@ async fn what_cannot_be_taken_is_refused_with_a_time_to_come_back() {
     http.post(CHAT, &chat(true)).await;
     let (head, body) = http.json().await;
     assert_eq!((head.status, body["error"]["code"].as_str()), (429, Some("overloaded")), "{body}");
-    assert_eq!(head.header("retry-after"), Some("1"));
+    assert_eq!(head.header("retry-after"), Some("2"), "after half of 128 tokens of 20 ms");
     for submit in &submits {
         world.workers[0].make(submit, 0, &[70], End::stop()).await;
     }
@@ -246,6 +246,30 @@ async fn what_cannot_be_taken_is_refused_with_a_time_to_come_back() {
     let (status, body) = world.refused(CHAT, &chat(true)).await;
     assert_eq!((status, body["error"]["code"].as_str()), (503, Some("no_workers")), "{body}");
     world.idle().await;
+}
+
+#[tokio::test]
+async fn a_client_is_asked_back_when_the_queue_is_over() {
+    let mut world = World::with(1, |config| config.placement.requests_max = 1).await;
+    let mut open = world.client().await;
+    open.post(CHAT, &chat(true)).await;
+    let submit = world.workers[0].submit().await;
+    let report = Report {
+        incarnation: Incarnation(1),
+        number: 1,
+        waiting_tokens: 24_000,
+        prefill_tokens_per_s: 2_000.0,
+        ..Report::default()
+    };
+    world.workers[0].say(&FromWorker::Report(report)).await;
+    // The token comes after the report.
+    world.workers[0].write(&submit, 0, 0, &[70]).await;
+    open.head().await;
+    open.event().await.expect("the role");
+    let mut http = world.client().await;
+    http.post(CHAT, &chat(false)).await;
+    let (head, body) = http.json().await;
+    assert_eq!((head.status, head.header("retry-after")), (429, Some("12")), "{body}");
 }
 
 #[tokio::test]

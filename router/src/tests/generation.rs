@@ -261,3 +261,18 @@ async fn log_probabilities_have_the_form_of_each_api() {
         })
     );
 }
+
+#[tokio::test]
+async fn a_stream_begins_when_its_prompts_are_placed() {
+    let mut world = World::new().await;
+    let mut http = world.client().await;
+    http.post(COMPLETION, &completion(json!({ "stream": true, "prompt": ["a", "b"], "max_tokens": 1 }))).await;
+    // No worker has said anything yet.
+    assert_eq!(http.head().await.status, 200);
+    let submits = [world.workers[0].submit().await, world.workers[0].submit().await];
+    for submit in &submits {
+        world.workers[0].make(submit, 0, &[70], End::length()).await;
+    }
+    assert_eq!(http.events().await.last().map(String::as_str), Some("[DONE]"));
+    world.idle().await;
+}

@@ -100,6 +100,9 @@ impl Http {
             if let Some(at) = self.text.windows(2).position(|window| window == b"\n\n") {
                 let event: Vec<u8> = self.text.drain(..at + 2).collect();
                 let event = String::from_utf8(event).expect("events are UTF-8");
+                if event.starts_with(':') {
+                    continue;
+                }
                 let data = event.strip_prefix("data: ").and_then(|event| event.strip_suffix("\n\n"));
                 return Some(data.expect("an event is one line of data").to_owned());
             }

@@ -7,4 +7,5 @@ mod generation;
 mod http;
 mod lifecycle;
 mod refusals;
+mod strangers;
 pub(crate) mod world;

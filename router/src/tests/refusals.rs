@@ -214,7 +214,7 @@ async fn a_body_that_does_not_come_is_given_up() {
     )
     .await;
     let (head, answer) = http.json().await;
-    check(head.status, &answer, (408, None, Some("body_timeout")), "0.05 s");
+    check(head.status, &answer, (408, None, Some("body_timeout")), "within 0.05 s");
 }
 
 async fn ask(http: &mut Http, method: &str, path: &str) -> (super::http::Head, Value) {

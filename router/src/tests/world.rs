@@ -2,7 +2,7 @@
 
 use super::http::{Http, PATIENCE};
 use crate::sessions::WorkerLink;
-use crate::{LinkFull, ModelCard, RouterConfig, Sessions, serve};
+use crate::{LinkFull, Listeners, ModelCard, RouterConfig, Sessions, serve};
 use domain::session::{FromWorker, ModelShape, Part, PeerAddress, PeerInfo, Role, Served, Submit, ToWorker, TokenRow};
 use domain::{Choice, End, Incarnation, SeqKey, Token, WorkerId};
 use engine::text::{ChatTemplate, Tokenizer};
@@ -61,12 +61,16 @@ pub(crate) fn config() -> RouterConfig {
     RouterConfig {
         body_bytes_max: 64 << 10,
         body_wait: Duration::from_secs(5),
+        body_min_bytes_per_s: 1,
+        bodies_bytes_max: 256 << 10,
         prompt_tokens_max: CONTEXT,
         prompts_max: 4,
         choices_max: 8,
         connections_max: 256,
+        metrics_on_api: true,
         deadline: Duration::from_secs(60),
         stream_buffer: 64,
+        keepalive: None,
         write_wait: Duration::from_secs(30),
         drain: Duration::from_secs(10),
         placement: PlacementConfig {
@@ -87,6 +91,7 @@ pub(crate) fn config() -> RouterConfig {
 
 pub(super) struct World {
     pub(super) address: SocketAddr,
+    pub(super) ops: SocketAddr,
     pub(super) workers: Vec<Played>,
     stop: Option<oneshot::Sender<()>>,
     served: JoinHandle<io::Result<()>>,
@@ -104,8 +109,10 @@ impl World {
         for link in links {
             sender.send(link).await.expect("the channel is open");
         }
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
-        let address = listener.local_addr().expect("it is bound");
+        let listen = async || TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
+        let (api, ops) = (listen().await, listen().await);
+        let [address, ops_address] = [&api, &ops].map(|listener| listener.local_addr().expect("it is bound"));
+        let listeners = Listeners { api, ops: Some(ops) };
         let mut config = config();
         change(&mut config);
         let (stop, stopped) = oneshot::channel::<()>();
@@ -114,8 +121,8 @@ impl World {
         };
         let (_, known) = watch::channel((decode > 0).then_some(SERVED));
         let sessions = Sessions { links: receiver, served: known };
-        let served = tokio::spawn(serve(listener, config, card(), sessions, telemetry::install(), shutdown));
-        let world = Self { address, workers, stop: Some(stop), served };
+        let served = tokio::spawn(serve(listeners, config, card(), sessions, telemetry::install(), shutdown));
+        let world = Self { address, ops: ops_address, workers, stop: Some(stop), served };
         world.until("the workers are up", "/ready", |status, _| decode == 0 || status == 200).await;
         world
     }
@@ -125,7 +132,12 @@ impl World {
     }
 
     pub(super) async fn get(&self, path: &str) -> (u16, String) {
-        let mut http = self.client().await;
+        Self::get_at(self.address, path).await
+    }
+
+    /// What a listener answers, on a connection of its own.
+    pub(super) async fn get_at(address: SocketAddr, path: &str) -> (u16, String) {
+        let mut http = Http::connect(address).await;
         http.send("GET", path, "text/plain", b"").await;
         let (head, body) = http.answer().await;
         (head.status, String::from_utf8(body).expect("text"))

@@ -114,11 +114,12 @@ impl Seat {
         line.push(["router", "prefill-worker", "decode-worker"][self.role as usize].to_owned());
         let (http, address) = (self.http, self.address);
         let own = match self.role {
-            Role::Router => vec![format!("router.listen={http}")],
+            // A host of a test's own may have no loopback for the default of `router.ops_listen`.
+            Role::Router => vec![format!("router.listen={http}"), "router.ops_listen=".to_owned()],
             Role::Prefill | Role::Decode => vec![
                 format!("worker.name={}", self.name),
                 format!("worker.listen={address}:{SESSION_PORT}"),
-                format!("worker.metrics={http}"),
+                format!("worker.ops_listen={http}"),
                 format!("transport.listen={address}:{LANE_PORT}"),
                 format!("transport.advertise={}", self.via.unwrap_or(address)),
             ],

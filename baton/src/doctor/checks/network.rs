@@ -16,7 +16,7 @@ const BUFFER_BYTES_MIN: i64 = 16 << 20;
 /// Ports for connections that this host begins.
 const PORTS_MIN: i64 = 16_384;
 /// The ports that the defaults and the README listen on.
-const OWN_PORTS: [i64; 3] = [8000, 9001, 9002];
+const OWN_PORTS: [i64; 6] = [8000, 8001, 9001, 9002, 9011, 9012];
 /// A link that changed its state so often since the start is flapping.
 const CHANGES_MAX: i64 = 20;
 

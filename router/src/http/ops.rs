@@ -1,0 +1,43 @@
+//! What operators and their tools ask of a process: `/live`, `/ready`, `/metrics`. Their listener is not the clients'.
+
+use super::server::Server;
+use axum::Router;
+use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use std::convert::Infallible;
+use std::time::Duration;
+use telemetry::MetricsHandle;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+
+/// Connections at once: those of probes and scrapers, which are few.
+pub(crate) const OPS_CONNECTIONS_MAX: usize = 64;
+/// A scraper that takes nothing for so long is gone.
+pub(crate) const OPS_WRITE_WAIT: Duration = Duration::from_secs(30);
+
+/// Serves `/live`, `/ready` and `/metrics` of a worker on `listener`, until dropped. `draining`: it takes nothing new.
+pub async fn serve_ops(listener: TcpListener, metrics: MetricsHandle, draining: watch::Receiver<bool>) -> Infallible {
+    let ready = move || {
+        let draining = *draining.borrow();
+        let (status, text) =
+            if draining { (StatusCode::SERVICE_UNAVAILABLE, "draining\n") } else { (StatusCode::OK, "ready\n") };
+        std::future::ready((status, text))
+    };
+    let app = Router::new()
+        .route("/live", get(live))
+        .route("/ready", get(ready))
+        .route("/metrics", get(async move || text(&metrics)));
+    Server::new(listener, app, OPS_CONNECTIONS_MAX, OPS_WRITE_WAIT).accept().await
+}
+
+/// The process runs.
+pub(super) async fn live() -> &'static str {
+    "live\n"
+}
+
+/// The metrics, as Prometheus reads them.
+pub(super) fn text(metrics: &MetricsHandle) -> Response {
+    ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], metrics.render()).into_response()
+}
