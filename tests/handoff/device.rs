@@ -69,6 +69,10 @@ impl Device for Refusing {
         self.device.poll()
     }
 
+    fn lost(&self) -> Option<&str> {
+        self.device.lost()
+    }
+
     fn set_waker(&mut self, waker: Box<dyn Fn() + Send + Sync>) {
         self.device.set_waker(waker);
     }
