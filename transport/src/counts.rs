@@ -53,13 +53,13 @@ pub struct Reads {
 /// Why a connection was refused or closed, or a read refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// It does not speak our protocol, or another version of it.
+    /// It does not speak our protocol, speaks another version of it, or says more than it may before it has proven itself.
     Protocol,
     /// It does not know the secret, is another user's, of an earlier life, or means another worker.
     Identity,
     /// It did not say in time who it is.
     Silence,
-    /// There are too many.
+    /// Its place was wanted: it had not proven itself, and gave way to another; or too many peers are connected.
     Crowd,
     /// It asked for bytes that it may not have.
     Request,

@@ -3,7 +3,9 @@
 
 use crate::control::channel::Channel;
 use crate::control::fuzzing::{connected, seeds as control_seeds, serving};
-use crate::control::hello::{HELLO_BYTES_MAX, Identity, Introduction, Purpose, Region, check_opening, opening, withdrawn};
+use crate::control::hello::{
+    HELLO_BYTES_MAX, Identity, Introduction, Purpose, Region, check_opening, opening, withdrawn,
+};
 use crate::lane_rdma::fuzzing::{exchange, seeds as exchange_seeds};
 use crate::lane_rdma::fuzzing_ends as rdma_ends;
 use crate::lane_tcp::fuzzing::{seeds as wire_seeds, wire};

@@ -56,7 +56,7 @@ pub(crate) struct Known {
 #[derive(Clone, Debug)]
 pub(crate) struct Attempt {
     pub(crate) peer: Known,
-    number: u64,
+    pub(crate) number: u64,
     /// Whether the attempt before this one failed.
     pub(crate) again: bool,
 }
@@ -111,9 +111,7 @@ impl Peer {
     /// The attempt that connects it, if one does.
     fn attempt(&self) -> Option<Attempt> {
         match self.state {
-            State::Connecting(number) => {
-                Some(Attempt { peer: self.known.clone()?, number, again: self.failures > 0 })
-            },
+            State::Connecting(number) => Some(Attempt { peer: self.known.clone()?, number, again: self.failures > 0 }),
             State::Idle | State::Connected(..) => None,
         }
     }

@@ -153,7 +153,8 @@ impl Channel {
     /// Reads once, and what the socket holds then. `false`: nothing is there now.
     pub(crate) fn fill(&mut self) -> Result<bool, ChannelError> {
         loop {
-            let (before, room) = (self.input.len(), self.allowance.map_or(READ_BYTES, |allowed| allowed.min(READ_BYTES)));
+            let (before, room) =
+                (self.input.len(), self.allowance.map_or(READ_BYTES, |allowed| allowed.min(READ_BYTES)));
             if room == 0 {
                 let reason = format!("it said {HELLO_BYTES_MAX} bytes and has not proven itself");
                 return Err(ChannelError::Refused(Refusal::Protocol, reason));

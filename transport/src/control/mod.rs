@@ -6,6 +6,7 @@
 mod accept;
 pub(crate) mod channel;
 mod dial;
+mod dials;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
 pub(crate) mod hello;
@@ -33,6 +34,7 @@ use crate::station::Station;
 use crate::wake::{Doorbell, Wake};
 use accept::{ACCEPTS_PER_TURN, Accepting};
 use dial::Dialled;
+use dials::Dials;
 use domain::{Incarnation, WorkerId};
 use hello::{Purpose, REFUSAL, Unspoken, kind};
 use rustix::event::epoll::{self, EventData, EventFlags};
@@ -45,10 +47,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 use strangers::Strangers;
 
-/// Peers that are being connected at once; others wait their turn.
-const DIALS_MAX: usize = 8;
-/// Of those, peers that could not be connected the last time, so that however many of them there are others have a place.
-const DIALS_AGAIN_MAX: usize = DIALS_MAX / 2;
 /// How soon an event that the sink did not take is offered again.
 const TELL_AGAIN: Duration = Duration::from_millis(1);
 /// Bytes of messages that wait at a socket; others wait where senders see how many they are.
@@ -176,10 +174,7 @@ struct Loop<'a> {
     strangers: Strangers,
     /// Peers that may be tried again at a time.
     later: BTreeMap<(Instant, WorkerId), Attempt>,
-    to_dial: VecDeque<Attempt>,
-    dials: usize,
-    /// Of those, attempts after one that failed.
-    dials_again: usize,
+    dials: Dials,
     accepting: Accepting,
     /// Links whose lanes are compared with the faster ones again at a time, the earliest first: all wait as long.
     looks: VecDeque<(Instant, Weak<Link>)>,
@@ -223,9 +218,7 @@ impl<'a> Loop<'a> {
             next: FIRST_CONNECTION,
             strangers: Strangers::new(descriptors),
             later: BTreeMap::new(),
-            to_dial: VecDeque::new(),
-            dials: 0,
-            dials_again: 0,
+            dials: Dials::default(),
             looks: VecDeque::new(),
             version_told: None,
         })
@@ -268,12 +261,11 @@ impl<'a> Loop<'a> {
     /// Does what others asked for.
     fn carry_out(&mut self, orders: Orders) {
         for (attempt, result) in orders.dialled {
-            self.dials -= 1;
-            self.dials_again -= usize::from(attempt.again);
+            self.dials.end(attempt.again);
             self.dialled(&attempt, result);
         }
         for (link, result) in orders.surveyed {
-            self.dials -= 1;
+            self.dials.end(false);
             self.surveyed(&link, result);
         }
         for (link, slow) in orders.slow {
@@ -294,7 +286,7 @@ impl<'a> Loop<'a> {
         for (attempt, not_before) in self.station.peers.take_wanted() {
             match not_before.filter(|&at| at > now()) {
                 Some(at) => drop(self.later.insert((at, attempt.peer.id), attempt)),
-                None => self.to_dial.push_back(attempt),
+                None => self.dials.wait(attempt),
             }
         }
         self.dial();
@@ -306,13 +298,10 @@ impl<'a> Loop<'a> {
     }
 
     fn dial(&mut self) {
-        while self.dials < DIALS_MAX
-            && let Some(attempt) = self.next_to_dial()
-        {
+        while let Some(attempt) = self.dials.next() {
             // What is known may be newer than what was asked for.
             let Some(attempt) = self.station.peers.connecting(&attempt) else { continue };
-            self.dials += 1;
-            self.dials_again += usize::from(attempt.again);
+            self.dials.begin(attempt.again);
             let (station, tried) = (self.station.clone(), attempt.clone());
             let spawned = self.station.spawn("dial", move || {
                 let result = dial::dial(&station, &tried.peer, None);
@@ -323,12 +312,6 @@ impl<'a> Loop<'a> {
                 self.station.control.dialled(attempt, Err(format!("no thread to connect it: {error}")));
             }
         }
-    }
-
-    /// The one that has waited longest, of those that have a place.
-    fn next_to_dial(&mut self) -> Option<Attempt> {
-        let has_place = |attempt: &Attempt| !attempt.again || self.dials_again < DIALS_AGAIN_MAX;
-        self.to_dial.remove(self.to_dial.iter().position(has_place)?)
     }
 
     fn dialled(&mut self, attempt: &Attempt, result: Result<Dialled, String>) {
@@ -517,7 +500,8 @@ impl<'a> Loop<'a> {
                     ChannelError::Closed | ChannelError::Failed(_) => return self.close(number),
                 };
                 let is_due = |told: Instant| now().duration_since(told) >= VERSION_TOLD_EVERY;
-                if matches!(error, ChannelError::Unspoken(Unspoken::Version(_))) && self.version_told.is_none_or(is_due) {
+                if matches!(error, ChannelError::Unspoken(Unspoken::Version(_))) && self.version_told.is_none_or(is_due)
+                {
                     self.version_told = Some(now());
                     tracing::warn!(worker = name, reason, "refused a connection");
                 } else {
@@ -561,7 +545,7 @@ impl<'a> Loop<'a> {
         while let Some(entry) = self.later.first_entry()
             && entry.key().0 <= now()
         {
-            self.to_dial.push_back(entry.remove());
+            self.dials.wait(entry.remove());
         }
         self.dial();
         self.look_again();

@@ -191,7 +191,8 @@ pub(super) fn rdma(station: &Station, peer: &Known, patience: Patience) -> Resul
     let way = Way::Rdma(met.way.clone());
     let link = Arc::new(Link::new(peer, way, &station.crowds));
     verbs.adopt(link.clone(), met);
-    let probe = probe_reads(&link, |_| verbs.scratch(), |transfer| verbs.desk().read(transfer, patience.step, |_, _| true));
+    let probe =
+        probe_reads(&link, |_| verbs.scratch(), |transfer| verbs.desk().read(transfer, patience.step, |_, _| true));
     keep(station, link, probe, channel)
 }
 
@@ -337,8 +338,7 @@ fn greet(station: &Station, peer: &Known, purpose: Purpose, channel: Channel) ->
     said.add(&challenge);
 
     let meant = Identity { who: (peer.id, peer.incarnation), fingerprint: config.fingerprint };
-    let introduction =
-        Introduction { purpose, from: station.known(), to: meant.who, fingerprint: meant.fingerprint };
+    let introduction = Introduction { purpose, from: station.known(), to: meant.who, fingerprint: meant.fingerprint };
     channel.push(kind::PROOF, &said.prove(secret, Proof::Dialer, &introduction.encode()), None);
     meant.check(&mut said, secret, &expect(&mut channel, kind::IDENTITY)?)?;
     channel.trust();

@@ -1,7 +1,9 @@
 //! Who connects to this agent: from a stranger to a peer that is served.
 
 use super::channel::{Channel, ChannelError};
-use super::hello::{self, HELLO_BYTES_MAX, Identity, Introduction, OTHER_SECRET, Proof, Purpose, Region, Said, Unspoken, kind};
+use super::hello::{
+    self, HELLO_BYTES_MAX, Identity, Introduction, OTHER_SECRET, Proof, Purpose, Region, Said, Unspoken, kind,
+};
 use super::sockets::prepare_tcp;
 use crate::counts::{Counts, Refusal};
 use crate::event::AgentEvent;
@@ -180,7 +182,8 @@ fn admit(
         return Err(ChannelError::Refused(Refusal::Crowd, "too many peers are connected to it".to_owned()));
     }
     let introduction = Introduction::decode(content).map_err(refuse)?;
-    let own = Identity { who: (station.config.id, station.config.incarnation), fingerprint: station.config.fingerprint };
+    let own =
+        Identity { who: (station.config.id, station.config.incarnation), fingerprint: station.config.fingerprint };
     if introduction.fingerprint != own.fingerprint {
         let (theirs, ours) = (introduction.fingerprint, own.fingerprint);
         return Err(ChannelError::Refused(Refusal::Layout, ImportError::Layout { theirs, ours }.to_string()));

@@ -27,7 +27,8 @@ pub(super) struct Strangers {
 impl Strangers {
     /// Room for as many as the process may well have, which may have so many open files. `None`: any number.
     pub(super) fn new(descriptors: Option<u64>) -> Self {
-        let share = descriptors.map_or(STRANGERS_MAX, |most| usize::try_from(most).unwrap_or(usize::MAX) / DESCRIPTORS_SHARE);
+        let share =
+            descriptors.map_or(STRANGERS_MAX, |most| usize::try_from(most).unwrap_or(usize::MAX) / DESCRIPTORS_SHARE);
         Self { places: share.clamp(2, STRANGERS_MAX), silent: BTreeMap::new(), greeted: BTreeMap::new() }
     }
 
@@ -71,7 +72,8 @@ impl Strangers {
 
     /// One whose time is over.
     pub(super) fn late(&self, now: Instant) -> Option<u64> {
-        let first = |some: &BTreeMap<u64, Instant>| some.first_key_value().filter(|(_, until)| **until <= now).map(|(&n, _)| n);
+        let first =
+            |some: &BTreeMap<u64, Instant>| some.first_key_value().filter(|(_, until)| **until <= now).map(|(&n, _)| n);
         first(&self.silent).or_else(|| first(&self.greeted))
     }
 

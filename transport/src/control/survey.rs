@@ -2,7 +2,7 @@
 //! from then on.
 
 use super::dial::{self, Dialled};
-use super::{DIALS_MAX, Loop, Role, now};
+use super::{Loop, Role, now};
 use crate::counts::Counts;
 use crate::event::AgentEvent;
 use crate::lane::Lane;
@@ -31,11 +31,11 @@ impl Loop<'_> {
     fn compare(&mut self, link: &Arc<Link>, taken: Option<Lane>) {
         // In one process there is no other.
         let Some(peer) = self.station.peers.behind(link).filter(|_| link.lane() != Lane::Local) else { return };
-        if self.dials == DIALS_MAX {
+        if self.dials.is_full() {
             // Others come first.
             return self.look_later(link);
         }
-        self.dials += 1;
+        self.dials.begin(false);
         let (station, own) = (self.station.clone(), link.clone());
         let survey = move || {
             let result = dial::dial(&station, &peer, taken).and_then(|dialled| {

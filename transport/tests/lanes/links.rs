@@ -13,7 +13,9 @@ use std::os::fd::AsFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixStream};
 use std::time::Duration;
-use transport::{Agent, AgentConfig, AgentEvent, Hub, Lane, LaneStatus, ListenConfig, Refusal, TransferError, TransferState};
+use transport::{
+    Agent, AgentConfig, AgentEvent, Hub, Lane, LaneStatus, ListenConfig, Refusal, TransferError, TransferState,
+};
 
 fn status(reader: &End) -> LaneStatus {
     reader.agent.lanes().remove(0).1
