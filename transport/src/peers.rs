@@ -381,6 +381,10 @@ impl Station {
     }
 
     pub(crate) fn send(&self, id: WorkerId, bytes: Vec<u8>) -> Result<(), SendError> {
+        if self.has_failed() {
+            // Nobody connects it any more.
+            return Err(SendError::NotConnected(id));
+        }
         if bytes.len() > MESSAGE_BYTES_MAX {
             return Err(SendError::TooLong { peer: id, bytes: bytes.len() });
         }

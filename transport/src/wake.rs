@@ -180,3 +180,61 @@ mod tests {
         }
     }
 }
+
+/// The words alone, without what a thread sleeps on.
+#[cfg(test)]
+mod words {
+    use super::*;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    /// Words that are brought to a thread; few under an interpreter.
+    const WORDS: u32 = if cfg!(miri) { 50 } else { 10_000 };
+
+    #[test]
+    fn every_ring_is_heard() {
+        let (handshake, word) = (Handshake::default(), AtomicU32::new(0));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for n in 1..=WORDS {
+                    word.store(n, Ordering::SeqCst);
+                    handshake.ring();
+                }
+            });
+            let mut seen = 0;
+            while seen < WORDS {
+                handshake.answer();
+                seen = word.load(Ordering::SeqCst);
+                let may_sleep = handshake.lie_down();
+                // A sleep that a ring would end.
+                while seen < WORDS && may_sleep && !handshake.is_rung() {
+                    std::thread::yield_now();
+                }
+                handshake.get_up();
+            }
+        });
+    }
+
+    #[test]
+    fn every_count_is_seen() {
+        let (tally, word) = (Tally::default(), AtomicU32::new(0));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for n in 1..=WORDS {
+                    word.store(n, Ordering::SeqCst);
+                    tally.wake();
+                }
+            });
+            loop {
+                let seen = tally.now();
+                if word.load(Ordering::SeqCst) == WORDS {
+                    break;
+                }
+                tally.sleep(|| {
+                    while tally.now() == seen {
+                        std::thread::yield_now();
+                    }
+                });
+            }
+        });
+    }
+}

@@ -103,3 +103,41 @@ mod tests {
         reader.join().expect("the reader saw every step");
     }
 }
+
+/// The words alone, without what a thread sleeps on.
+#[cfg(test)]
+mod words {
+    use super::*;
+    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+    /// Raises; few under an interpreter.
+    const RAISES: u64 = if cfg!(miri) { 50 } else { 10_000 };
+
+    #[test]
+    fn every_raise_rings_the_bell_that_hangs_and_is_shown() {
+        let (bells, board) = (Bells::<()>::new(), Board::new());
+        let (word, shown, rung) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
+        let show = |word| drop(shown.fetch_max(word, Ordering::SeqCst));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for n in 1..=RAISES {
+                    word.store(n, Ordering::SeqCst);
+                    board.raised(n, show);
+                    bells.ring(|()| rung.store(true, Ordering::SeqCst));
+                }
+            });
+            board.open(|| word.load(Ordering::SeqCst), show);
+            loop {
+                rung.store(false, Ordering::SeqCst);
+                bells.hang((), |()| false);
+                if word.load(Ordering::SeqCst) == RAISES {
+                    break;
+                }
+                while !rung.load(Ordering::SeqCst) {
+                    std::thread::yield_now();
+                }
+            }
+        });
+        assert_eq!(shown.load(Ordering::SeqCst), RAISES);
+    }
+}

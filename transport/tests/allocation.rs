@@ -52,7 +52,7 @@ fn agent(hub: &Hub, id: u32, lane: Lane, encoded: bool) -> (Agent, PeerInfo, Rec
     let part = KvLayout { block_tokens: 4, dtype: Dtype::Bf16, encoding: Encoding::Int8, groups }.part(0);
     let sink = Box::new(move |event| sender.try_send(event).is_ok());
     let agent = Agent::start(hub, config, ProgressWord::new(), sink).expect("an agent starts");
-    agent.register(Arc::new(SealedMemory::new("test", LEN).expect("memory can be had").of_parts(part)));
+    agent.register(Arc::new(SealedMemory::new("test", POSTED_MAX * LEN).expect("memory can be had").of_parts(part)));
     let info = PeerInfo { id, incarnation, name, role: Role::Prefill, address: agent.address() };
     (agent, info, events)
 }
@@ -123,10 +123,11 @@ fn posting_allocates_nothing() {
             (many, 1000, 0, false),
         ];
         for (len, count, gate, in_order) in cases {
-            let transfer = |_| {
+            let transfer = |n: usize| {
                 // No two are neighbours at both ends, so that none are merged.
                 let place = |i: usize| if in_order { i } else { i * (7 + 10 * i) % count };
-                let copy = |i: usize| Copy { from: (place(i) * len) as u64, to: ((count - 1 - i) * len) as u64 };
+                let copy =
+                    |i: usize| Copy { from: (place(i) * len) as u64, to: (n * LEN + (count - 1 - i) * len) as u64 };
                 let copies = Copies::List((0..count).map(copy).collect());
                 let batch = ReadBatch { source: REGION, destination: REGION, len, gate, copies };
                 reader.prepare(WorkerId(0), vec![batch]).expect("it is sound")

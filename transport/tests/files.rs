@@ -117,9 +117,14 @@ fn both(test: impl Fn(bool)) {
 }
 
 /// A mover that tells `sink` and has one operation under way, with memory and a file of its own; and what prepares for it.
-fn one_by_one(io_uring: bool, posted_max: usize, sink: impl Fn(FileEnd) + Send + Sync + 'static) -> (FileMover, Bench) {
+fn one_by_one(
+    io_uring: bool,
+    posted_max: usize,
+    failure: &Failure,
+    sink: impl Fn(FileEnd) + Send + Sync + 'static,
+) -> (FileMover, Bench) {
     let config = FileConfig { name: "test".to_owned(), depth: 1, posted_max, io_uring };
-    let mover = FileMover::start(config, &Failure::new(), Box::new(sink)).expect("it starts");
+    let mover = FileMover::start(config, failure, Box::new(sink)).expect("it starts");
     let bench = Bench::new(io_uring, 1, 1, 8);
     mover.register(bench.memory.clone());
     let paths = vec![bench.paths[0].with_extension("other")];
@@ -236,7 +241,7 @@ fn a_transfer_is_posted_again_once_it_has_ended() {
             says.send(end.id).expect("somebody listens");
             let _ = waits.lock().expect("nobody panicked").recv();
         };
-        let (mover, bench) = one_by_one(io_uring, 2, sink);
+        let (mover, bench) = one_by_one(io_uring, 2, &Failure::new(), sink);
         let prepare = || mover.prepare(vec![bench.batch(Direction::Write, 8, &[(0, 0)])]).expect("it is sound");
         let (first, second) = (prepare(), prepare());
         assert_eq!(first.estimate(), None, "nothing was written yet");
@@ -361,7 +366,8 @@ fn a_sink_that_panics_leaves_no_transfer_open() {
             }
             panic!("as it should");
         };
-        let (mover, bench) = one_by_one(io_uring, 4, sink);
+        let failure = Failure::new();
+        let (mover, bench) = one_by_one(io_uring, 4, &failure, sink);
         let prepare = || mover.prepare(vec![bench.batch(Direction::Write, 8, &[(0, 0)])]).expect("it is sound");
         let transfers = [prepare(), prepare(), prepare()];
         let mut ids = vec![mover.post(&transfers[0]).expect("there is room")];
@@ -377,6 +383,8 @@ fn a_sink_that_panics_leaves_no_transfer_open() {
             assert_eq!(transfer.wait(PATIENCE), TransferState::Ended(Err(FileError::Panicked)));
         }
         assert_eq!(mover.post(&prepare()), Err(PostError::Panicked));
+        let fault = failure.get().expect("it is reported");
+        assert!(fault.thread == "test-file" && fault.cause.contains("as it should"), "{fault}");
         assert!(mover.status().broken.is_some_and(|why| why.contains("as it should")));
         drop(mover);
         assert!(ends.try_recv().is_err(), "nothing ends twice");

@@ -58,9 +58,8 @@ impl Work {
                 self.break_off(error.to_string(), FileError::Broken { errno }, PostError::Broken { errno });
             }
             Err(panic) => {
-                let failure = self.shared.failure.clone();
-                self.break_off(panic.clone(), FileError::Panicked, PostError::Panicked);
-                failure.report(std::thread::current().name().unwrap_or_default(), panic);
+                self.shared.failure.report(std::thread::current().name().unwrap_or_default(), &panic);
+                self.break_off(panic, FileError::Panicked, PostError::Panicked);
             }
         }
     }

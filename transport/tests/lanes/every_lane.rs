@@ -294,9 +294,9 @@ fn bounds_are_kept() {
         let missing = |peer| Some(PrepareError::NoRegion { peer, region: RegionId(1) });
         assert_eq!(refused(elsewhere(RegionId(1), REGION)), missing(Some(OWNER)));
         assert_eq!(refused(elsewhere(REGION, RegionId(1))), missing(None));
-        let waiting = || pair.reader.agent.prepare(OWNER, vec![batch(1, u64::MAX, &[(0, 0)])]).unwrap();
-        (0..POSTED_MAX).for_each(|_| assert!(pair.reader.agent.post(&waiting()).is_ok()));
-        assert_eq!(pair.reader.agent.post(&waiting()), Err(PostError::Full(POSTED_MAX)));
+        let waiting = |n| pair.reader.agent.prepare(OWNER, vec![batch(1, u64::MAX, &[(0, n as u64)])]).unwrap();
+        (0..POSTED_MAX).for_each(|n| assert!(pair.reader.agent.post(&waiting(n)).is_ok()));
+        assert_eq!(pair.reader.agent.post(&waiting(POSTED_MAX)), Err(PostError::Full(POSTED_MAX)));
         let End { agent, events, .. } = pair.reader;
         drop(agent);
         let ends: Vec<_> = (0..POSTED_MAX).map(|_| events.recv_timeout(PATIENCE).unwrap()).collect();

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use transport::{
     Agent, AgentConfig, AgentEvent, Copies, Copy, Failure, Fault, Hub, Lane, ListenConfig, Memory, PostError, Prepared,
-    ReadBatch, RegionId, SealedMemory, TransferError, TransferState,
+    ReadBatch, RegionId, SealedMemory, SendError, TransferError, TransferState,
 };
 
 const LEN: usize = 64 << 10;
@@ -83,7 +83,7 @@ fn a_mover_that_panics_fails_its_agent() {
     armed.store(true, Ordering::Relaxed);
     owner.word.raise(StepId(1), 0);
     let fault = fault(&failure);
-    assert!(fault.thread.starts_with("w1-mover-") && fault.cause.contains("planted"), "{fault}");
+    assert!(fault.thread.starts_with("worker w1-mover-") && fault.cause.contains("planted"), "{fault}");
     check_all_failed(&reader, &prepared);
 }
 
@@ -104,7 +104,7 @@ fn an_owner_whose_thread_panics_fails_and_its_readers_lose_it() {
     armed.store(true, Ordering::Relaxed);
     owner.word.raise(StepId(1), 0);
     let fault = fault(&failure);
-    assert!(fault.thread == "w0-tcp" && fault.cause.contains("planted"), "{fault}");
+    assert!(fault.thread == "worker w0-tcp" && fault.cause.contains("planted"), "{fault}");
     for one in &prepared {
         assert_eq!(one.wait(PATIENCE), TransferState::Ended(Err(TransferError::PeerGone)));
     }
@@ -191,5 +191,6 @@ fn a_fault_elsewhere_in_the_worker_fails_its_agent_over_every_lane() {
         failure.report("elsewhere", "planted");
         check_all_failed(&reader, &prepared);
         assert_eq!(failure.get().map(|fault| fault.thread.as_str()), Some("elsewhere"), "over {over}");
+        assert_eq!(reader.agent.send(OWNER, b"lost".to_vec()), Err(SendError::NotConnected(OWNER)));
     }
 }

@@ -6,7 +6,7 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use transport::{AgentConfig, Hub, Lane, RailCounts, RailFault};
+use transport::{AgentConfig, Hub, Lane, RailCounts, RailFault, ReadBatch, SealedMemory};
 
 const LEN: usize = 16 << 20;
 /// Bytes a second of a cable that is well, and of one that is not.
@@ -131,7 +131,9 @@ fn a_broken_connection_is_made_anew_and_no_read_is_lost_or_comes_twice() {
     const CUTS: u64 = 4;
     let (pair, [cable]) = cabled();
     assert_eq!(pair.rails(), RailCounts { up: 1, aside: 0 });
-    let gated = pair.post(8, u64::MAX, &[(0, 0)]);
+    let elsewhere = pair.reader.agent.register(Arc::new(SealedMemory::new("test", 8).expect("memory")));
+    let waiting = ReadBatch { destination: elsewhere, ..batch(8, u64::MAX, &[(0, 0)]) };
+    let gated = pair.reader.post(OWNER, vec![waiting]);
     for cuts in 1..=CUTS {
         let id = pair.post(LEN, 0, &[(0, 0)]);
         let sent = cable.sent();

@@ -228,8 +228,9 @@ fn a_reader_that_does_not_read_stops_nobody() {
     stuck.agent.introduce(info);
     stuck.connect(OWNER);
     relay.stuck.store(1, Ordering::SeqCst);
-    for _ in 0..POSTED_MAX {
-        stuck.post(OWNER, vec![batch(LEN, 0, &[(0, 0)])]);
+    const PART: usize = LEN / POSTED_MAX;
+    for part in 0..POSTED_MAX {
+        stuck.post(OWNER, vec![batch(PART, 0, &[(0, (part * PART) as u64)])]);
     }
     let pair = |quick| Pair { owner: end(&Hub::new(), WorkerId(9), 1, 1, only), reader: quick };
     for _ in 0..3 {

@@ -222,3 +222,37 @@ impl Work {
 
 #[cfg(test)]
 mod tests;
+
+/// The word by which a slot that changes is told from one that does not.
+#[cfg(test)]
+mod words {
+    use super::generation;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    /// Changes of the slot; few under an interpreter.
+    const CHANGES: u64 = if cfg!(miri) { 30 } else { 10_000 };
+
+    #[test]
+    fn no_record_of_two_halves_is_taken_for_a_whole_one() {
+        let (word, halves) = (AtomicU64::new(0), [AtomicU64::new(0), AtomicU64::new(0)]);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for n in 1..=CHANGES {
+                    generation::change(&word, || halves.iter().for_each(|half| half.store(n, Ordering::Relaxed)));
+                }
+            });
+            let mut whole = 0;
+            while whole < CHANGES {
+                let (seen, mut copied) = (generation::now(&word), [0; 2]);
+                let is_whole = generation::look(&word, seen, || {
+                    copied = halves.each_ref().map(|half| half.load(Ordering::Relaxed));
+                });
+                if is_whole {
+                    assert_eq!(copied[0], copied[1]);
+                    whole = copied[0];
+                }
+                std::thread::yield_now();
+            }
+        });
+    }
+}

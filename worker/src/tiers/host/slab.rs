@@ -102,7 +102,7 @@ impl Slab {
     ///
     /// As of [`Records::take`], for the block.
     pub(super) unsafe fn take(&self, records: &Records, read: &TierRead) -> Result<(), String> {
-        // SAFETY: the slot is inside the slab, which is written by `put` alone; for the block the caller speaks.
+        // SAFETY: the slot is inside the slab, which is written by `put` and `land` alone, through `&mut`; for the block the caller speaks.
         unsafe { records.take(read, self.spot(read.place.slot)) }
     }
 
