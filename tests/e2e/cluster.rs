@@ -66,6 +66,11 @@ impl Cluster {
         worker.process = Some(Process::start(&arguments, &[("BATON_CLUSTER__SECRET", &worker.secret)]));
     }
 
+    /// Where the workers' sessions listen, in the order in which they were started.
+    pub(crate) fn addresses(&self) -> Vec<SocketAddr> {
+        self.workers.iter().map(|worker| worker.address).collect()
+    }
+
     /// A worker that runs.
     pub(crate) fn worker(&self, at: WorkerAt) -> &Process {
         self.workers[at.0].process.as_ref().expect("it was started")

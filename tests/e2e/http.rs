@@ -6,7 +6,6 @@ use crate::server::PATIENCE;
 use serde_json::Value;
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
-use std::time::Duration;
 
 /// An open connection.
 pub(crate) struct Connection {
@@ -133,6 +132,11 @@ impl Connection {
     /// The next byte that the server sends; `None` where it closes the connection.
     pub(crate) fn byte(&mut self) -> io::Result<Option<u8>> {
         self.reader.by_ref().bytes().next().transpose()
+    }
+
+    /// Bytes as they come, however many there are. Errors: nothing comes.
+    pub(crate) fn read_raw(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        self.reader.read(bytes)
     }
 
     fn line(&mut self) -> io::Result<String> {

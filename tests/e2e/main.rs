@@ -38,4 +38,5 @@ mod server;
 mod simulated;
 #[path = "../../transport/tests/objects/store.rs"]
 mod store;
+mod strangers;
 mod topo;

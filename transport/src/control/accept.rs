@@ -4,9 +4,10 @@
 use super::channel::Channel;
 use super::serve::Serving;
 use super::{Connection, FIRST_CONNECTION, Listeners, Loop, Role, TCP, UNIX, now};
+use crate::config::AgentConfig;
 use crate::counts::Refusal;
+use crate::failure::Failure;
 use crate::socket::Socket;
-use crate::station::Station;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, sockopt};
@@ -36,8 +37,9 @@ pub(super) struct Accepting {
 
 impl Accepting {
     /// Errors: no thread can be started, where closing wants one.
-    pub(super) fn new(station: &Station, listeners: &Listeners) -> io::Result<Self> {
-        let closer = listeners.unix_takes_descriptors.then(|| Closer::start(station)).transpose()?;
+    pub(super) fn new(config: &AgentConfig, listeners: &Listeners) -> io::Result<Self> {
+        let start = || Closer::start(format!("{}-close", config.name), &config.failure);
+        let closer = listeners.unix_takes_descriptors.then(start).transpose()?;
         Ok(Self { paused: BTreeMap::new(), is_told: false, closer })
     }
 
@@ -67,16 +69,16 @@ struct Closer {
 
 impl Closer {
     /// Nobody waits for the thread's end, which comes after the last connection is closed.
-    fn start(station: &Station) -> io::Result<Self> {
+    fn start(name: String, failure: &Failure) -> io::Result<Self> {
         let (queue, closed) = channel::<Box<dyn Send>>();
         let waiting = Arc::<AtomicUsize>::default();
         let left = waiting.clone();
-        station.spawn("close", move || {
+        failure.spawn(name, move || {
             for connection in closed {
                 drop(connection);
                 left.fetch_sub(1, Ordering::Relaxed);
             }
-            Ok(())
+            Ok::<_, io::Error>(())
         })?;
         Ok(Self { queue, waiting })
     }
@@ -204,7 +206,7 @@ mod tests {
 
     #[test]
     fn what_takes_long_to_close_keeps_nobody_but_its_like() {
-        let closer = Closer::start("test").expect("a thread starts");
+        let closer = Closer::start("test".to_owned(), &Failure::new()).expect("a thread starts");
         let (let_go, waits) = channel();
         closer.close(Slow(waits));
         for _ in 1..CLOSING_MAX {

@@ -209,7 +209,7 @@ impl<'a> Loop<'a> {
         }
         Ok(Self {
             station,
-            accepting: Accepting::new(station, &listeners)?,
+            accepting: Accepting::new(&station.config, &listeners)?,
             listeners,
             epoll,
             strangers_epoll,

@@ -115,7 +115,7 @@ fn touchy(hub: &Hub, failure: &Failure, is_mined: fn(&AgentEvent) -> bool) -> (A
     let (sender, events) = channel();
     let config = AgentConfig {
         listen: Some(ListenConfig { bind: "127.0.0.1:0".to_owned(), advertise: String::new() }),
-        secret: Secret::new("of the tests"),
+        secrets: Secret::new("of the tests").into(),
         lanes: vec![Lane::Tcp],
         failure: failure.clone(),
         ..AgentConfig::in_process(READER, Incarnation(1), "w1".to_owned(), POSTED_MAX)
