@@ -8,7 +8,10 @@ use crate::generated as wire;
 use crate::generated::{from_worker, submit, to_worker};
 use domain::plan::TokenLogprobs;
 use domain::session::{Failure, FromWorker, Holder, Migrate, Part, Report, Submit, ToWorker, TokenRow};
-use domain::{BlockHash, BlockLink, Choice, End, Ender, Epoch, Finish, Incarnation, RequestId, SamplingParams, SeqKey, Token, WorkerId};
+use domain::{
+    BlockHash, BlockLink, Choice, End, Ender, Epoch, Finish, Incarnation, RequestId, SamplingParams, SeqKey, Token,
+    WorkerId,
+};
 use prost::Message;
 use std::sync::Arc;
 use std::time::Duration;

@@ -326,7 +326,10 @@ fn changes_cancel_out_and_a_windowed_group_does_not_count_beside_a_full_one() {
     let mut kv = KvManager::new(config(&[(4, None), (4, Some(5))]));
     cache(&mut kv, 1, 2);
     let none = IndexChanges::default;
-    assert_eq!(kv.take_index_changes(), IndexChanges { device: BlockLink::run(None, &chain(1, 2)).collect(), ..none() });
+    assert_eq!(
+        kv.take_index_changes(),
+        IndexChanges { device: BlockLink::run(None, &chain(1, 2)).collect(), ..none() }
+    );
     cache(&mut kv, 2, 1);
     kv.flush();
     assert_eq!(kv.take_index_changes(), IndexChanges { gone: chain(1, 2), ..none() });

@@ -112,8 +112,7 @@ fn the_next_turn_finds_what_its_decode_worker_generated() {
 fn lowered(device: u32, host: u32, disk: u32) -> Report {
     let chain = chain(0, (device + host + disk) * 16);
     let (device, host) = (device as usize, (device + host) as usize);
-    let (added, host, disk) =
-        (links(&chain, 0..device), links(&chain, device..host), links(&chain, host..chain.len()));
+    let (added, host, disk) = (links(&chain, 0..device), links(&chain, device..host), links(&chain, host..chain.len()));
     Report { added, host, disk, ..Report::default() }
 }
 

@@ -3,7 +3,8 @@
 use crate::{Command, Event, FetchPolicy, HandoffPolicy, Placement, PlacementConfig, Rates};
 use domain::session::{Failure, FromWorker, Part, PeerAddress, PeerInfo, Report, Role, ToWorker, TokenRow};
 use domain::{
-    BlockHash, BlockLink, Choice, End, Epoch, Incarnation, Request, RequestId, SamplingParams, SeqKey, Time, Token, WorkerId,
+    BlockHash, BlockLink, Choice, End, Epoch, Incarnation, Request, RequestId, SamplingParams, SeqKey, Time, Token,
+    WorkerId,
 };
 use std::ops::Range;
 use std::sync::Arc;

@@ -35,7 +35,10 @@ impl World {
         for (number, link) in links.iter().enumerate() {
             let later: Vec<BlockHash> = links[number..].iter().map(|link| link.hash).collect();
             assert!(!later[1..].contains(&link.hash), "{link:?} is listed twice");
-            assert!(link.parent.is_none_or(|parent| !later.contains(&parent)), "{link:?} comes before what it continues");
+            assert!(
+                link.parent.is_none_or(|parent| !later.contains(&parent)),
+                "{link:?} comes before what it continues"
+            );
             let parent = *self.parents.borrow().get(&link.hash).expect("a sequence had the block");
             assert!(link.parent == parent || !on_device && link.parent.is_none(), "{link:?} continues {parent:?}");
         }
