@@ -4,6 +4,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use tempfile::TempDir;
 
+/// Where the programs are that the script calls.
+const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
 /// A repository with the script and a commit, and a cache folder.
 struct Repository {
     folder: TempDir,
@@ -29,14 +32,11 @@ impl Repository {
     }
 
     fn run(&self, program: &str, arguments: &[&str]) -> Output {
-        let mut command = Command::new(program);
-        for (variable, _) in std::env::vars().filter(|(name, _)| name.starts_with("GIT_")) {
-            command.env_remove(variable);
-        }
-        command
+        Command::new(program)
             .args(arguments)
             .current_dir(self.root())
-            .envs([("GIT_CONFIG_GLOBAL", "/dev/null"), ("GIT_CONFIG_NOSYSTEM", "1")])
+            .env_clear()
+            .envs([("PATH", PATH), ("GIT_CONFIG_GLOBAL", "/dev/null"), ("GIT_CONFIG_NOSYSTEM", "1")])
             .env("XDG_CACHE_HOME", self.folder.path().join("cache"))
             .output()
             .unwrap_or_else(|error| panic!("{program} could not be run: {error}"))
@@ -59,7 +59,7 @@ impl Repository {
     /// What the script says, after its exit status.
     #[track_caller]
     fn ready(&self, arguments: &[&str], succeeds: bool) -> String {
-        let output = self.run("scripts/ready", arguments);
+        let output = self.run(&self.root().join("scripts/ready").display().to_string(), arguments);
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
         assert_eq!(output.status.success(), succeeds, "{said}{}", String::from_utf8_lossy(&output.stderr));
         said

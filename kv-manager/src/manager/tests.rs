@@ -11,7 +11,7 @@ mod tenants;
 
 use super::*;
 use crate::config::{EvictionPolicy, GroupConfig, Quotas, Watermarks};
-use crate::tiers::{TierConfig, WriteEnd, WritePolicy};
+use crate::tiers::{Slot, TierConfig, TierRecord, WriteEnd, WritePolicy};
 use domain::{BlockId, BlockLink, Choice, Epoch, RequestId};
 
 const SIZE: u32 = 4;
@@ -334,4 +334,28 @@ fn changes_cancel_out_and_a_windowed_group_does_not_count_beside_a_full_one() {
     kv.flush();
     assert_eq!(kv.take_index_changes(), IndexChanges { gone: chain(1, 2), ..none() });
     assert_eq!(kv.indexed(), []);
+}
+
+#[test]
+fn of_what_lies_in_tiers_it_is_told_which_block_it_continues_unless_an_earlier_life_wrote_it() {
+    let mut kv = full(4);
+    let config = || TierConfig { slots: vec![4], writes_max: 4, backlog_max: 4, write: WritePolicy::Through };
+    kv.add_tier(Tier::Host, config(), &[]);
+    cache(&mut kv, 1, 3);
+    while let Some(write) = kv.next_write() {
+        kv.wrote(write.place, WriteEnd::Written);
+    }
+    kv.take_index_changes();
+    kv.flush();
+    let host: Vec<_> = BlockLink::run(None, &chain(1, 3)).collect();
+    assert_eq!(kv.take_index_changes(), IndexChanges { host: host.clone(), ..IndexChanges::default() });
+    let record =
+        |(slot, &hash): (u32, &BlockHash)| TierRecord { slot: Slot { group: GroupId(0), slot }, hash, tenant: TENANT };
+    let records: Vec<_> = (0..).zip(&chain(2, 2)).map(record).collect();
+    kv.add_tier(Tier::Disk, config(), &records);
+    let disk = chain(2, 2).into_iter().map(|hash| BlockLink { parent: None, hash }).collect();
+    assert_eq!(kv.take_index_changes(), IndexChanges { disk, ..IndexChanges::default() });
+    // The same when it is told again.
+    kv.tell_tiers_again();
+    assert_eq!(kv.take_index_changes().host, host);
 }

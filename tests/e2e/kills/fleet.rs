@@ -55,6 +55,20 @@ pub(super) enum Action {
     Stop,
 }
 
+/// No process is given up because it is silent for a moment, as all of a machine that is busy may be: who is killed is missed at once, for its
+/// connections break. Only who stands still has to be found by its silence.
+pub(super) const PATIENT: &str = "session.silence_ms=15000";
+
+impl Action {
+    /// The setting by which a process that falls so is missed, and no other one is.
+    pub(super) fn silence(self) -> &'static str {
+        match self {
+            Self::Kill => PATIENT,
+            Self::Stop => "session.silence_ms=1500",
+        }
+    }
+}
+
 /// A named step: the `count`th message of this kind that passes this place.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Step(pub(super) &'static str, pub(super) &'static str, pub(super) u32);

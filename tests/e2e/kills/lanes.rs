@@ -1,6 +1,6 @@
 //! The same text over every lane, handed off or moved while it runs.
 
-use super::fleet::Fleet;
+use super::fleet::{Fleet, PATIENT};
 use super::load::{Question, ask_all, check_all, check_answers, long_questions, questions};
 use crate::server::Server;
 
@@ -35,9 +35,6 @@ fn local(device: &str, questions: &[Question]) {
         assert_eq!(taken > 0.0, lane == "local", "{taken} handoffs over {lane}");
     }
 }
-
-/// No one is replaced here: a machine that stands still for a moment is no reason to give up its only worker.
-const PATIENT: &str = "session.silence_ms=15000";
 
 /// From a prefill worker to a decode worker, as two processes.
 fn handed_off(device: &str, lane: &str, questions: &[Question]) {

@@ -37,7 +37,7 @@ fn check(giver: bool, action: Action) {
 
 fn check_step(questions: &[Question], victim: &str, step: Step, action: Action) {
     // Without prefill workers, whatever is handed over moves.
-    let mut fleet = Fleet::start([1, 0, 3], &["engine.device=sim"], Some((victim, step, action)));
+    let mut fleet = Fleet::start([1, 0, 3], &["engine.device=sim", action.silence()], Some((victim, step, action)));
     let router = fleet.routers[0].seat.http;
     let fell = (0..ROUNDS_MAX).any(|_| {
         let outcomes = ask_all(router, questions, || fleet.process("decode-1").signal("TERM"));

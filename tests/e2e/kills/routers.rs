@@ -17,7 +17,8 @@ fn check(action: Action) {
     let questions = questions("sim");
     for &step in STEPS {
         println!("{action:?} at {step}");
-        let mut fleet = Fleet::start([2, 2, 2], &["engine.device=sim"], Some(("router-1", step, action)));
+        let mut fleet =
+            Fleet::start([2, 2, 2], &["engine.device=sim", action.silence()], Some(("router-1", step, action)));
         let [victim, other] = [0, 1].map(|at| fleet.routers[at].seat.http);
         std::thread::scope(|scope| {
             let asked = scope.spawn(|| ask_all(victim, &questions, || ()));

@@ -1,7 +1,7 @@
 //! Workers with every tier are killed again and again while conversations go on: whatever a kill left in memory, on disk and in a
 //! store, each answer is that of the undisturbed run.
 
-use super::fleet::{Fleet, Process, Role, Seat};
+use super::fleet::{Fleet, PATIENT, Process, Role, Seat};
 use super::load::{ask_all, check_all, check_answers, conversations};
 use crate::models::Folder;
 use crate::server::until;
@@ -38,7 +38,7 @@ fn records(worker: &Process, tier: &str) -> (f64, f64) {
 fn killed<const N: usize>(settings: &[String], tiers: [&str; N], own: &[&str], lasting: &str) -> (Fleet, [f64; N]) {
     let turns = conversations(CONVERSATIONS, TURNS);
     let worker = |name: &str| Seat::new(Role::Decode, name, settings);
-    let router = Seat::new(Role::Router, "router-1", &[]);
+    let router = Seat::new(Role::Router, "router-1", &[PATIENT.to_owned()]);
     let mut fleet = Fleet::of(vec![router], vec![worker("decode-1"), worker("decode-2")], None);
     let address = fleet.routers[0].seat.http;
     let sizes = |worker: &Process| -> Vec<f64> { own.iter().map(|tier| records(worker, tier).1).collect() };
@@ -83,6 +83,7 @@ fn workers_are_killed_over_and_over_and_what_they_held_stays_right() {
     std::fs::create_dir(&folders).expect("a folder for the tier");
     // The device holds two of the conversations, memory a few more, and the disk all of them.
     let settings = [
+        PATIENT.to_owned(),
         "kv.device_bytes=3MiB".to_owned(),
         "host.bytes=3MiB".to_owned(),
         format!("host.folder={slabs}"),
@@ -107,6 +108,7 @@ fn workers_are_killed_over_and_over_and_what_they_held_stays_right() {
 fn workers_that_share_a_store_are_killed_over_and_over_and_what_is_there_stays_right() {
     let store = Store::start();
     let settings = [
+        PATIENT.to_owned(),
         "kv.device_bytes=3MiB".to_owned(),
         format!("object.endpoint=http://{}", store.address),
         format!("object.bucket={BUCKET}"),

@@ -48,7 +48,7 @@ fn check(role: Role, action: Action) {
 
 /// Another worker of the role is there: nobody notices.
 fn with_another(questions: &[Question], victim: &str, step: Step, action: Action) {
-    let mut fleet = Fleet::start([1, 2, 2], &["engine.device=sim"], Some((victim, step, action)));
+    let mut fleet = Fleet::start([1, 2, 2], &["engine.device=sim", action.silence()], Some((victim, step, action)));
     let router = fleet.routers[0].seat.http;
     let fell = (0..ROUNDS_MAX).any(|_| {
         check_all(router, questions);
@@ -60,7 +60,7 @@ fn with_another(questions: &[Question], victim: &str, step: Step, action: Action
 
 /// No other worker of the role is there: decode workers compute prompts themselves; without one there is a clear error.
 fn alone(questions: &[Question], role: Role, victim: &str, step: Step, action: Action) {
-    let mut fleet = Fleet::start([1, 1, 1], &["engine.device=sim"], Some((victim, step, action)));
+    let mut fleet = Fleet::start([1, 1, 1], &["engine.device=sim", action.silence()], Some((victim, step, action)));
     let router = fleet.routers[0].seat.http;
     let fell = (0..ROUNDS_MAX).any(|_| {
         let outcomes = ask_all(router, questions, || ());

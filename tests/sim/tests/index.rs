@@ -15,8 +15,9 @@ use std::time::Duration;
 const BLOCK_TOKENS: u32 = 16;
 /// Full blocks of a prompt. One token more has to be computed in any case.
 const PROMPT_BLOCKS: u32 = 10;
-/// Blocks that a step computes, after which a report says so.
-const CHUNK_BLOCKS: usize = 3;
+const TOKENS: u32 = PROMPT_BLOCKS * BLOCK_TOKENS + 1;
+/// What a step computes of a prompt, after which a report says so.
+const CHUNK_TOKENS: u32 = 3 * BLOCK_TOKENS;
 const INDEX_BLOCKS_MAX: usize = 200;
 const WORKER: WorkerId = WorkerId(1);
 
@@ -76,7 +77,7 @@ impl World {
             token_bytes: 1,
             attempts_max: 1,
             lease: Duration::from_secs(1),
-            requests_max: 1,
+            requests_max: 32,
             index_blocks_max: INDEX_BLOCKS_MAX,
             handoff: HandoffPolicy::Never,
             fetch: FetchPolicy::Never,
@@ -119,66 +120,74 @@ impl World {
         self.event(Event::Worker { id: WORKER, message: FromWorker::Report(report) });
     }
 
-    /// Whether the router knows that the worker has the whole prompt, and whether it would by use; the worker computes what it
-    /// does not have.
-    fn ask(&mut self, prompt: u32) -> [bool; 2] {
-        let tokens: Vec<Token> = (0..PROMPT_BLOCKS * BLOCK_TOKENS + 1).map(|token| token + 1_000 * prompt).collect();
-        let mut chain = Vec::new();
-        self.scope.extend_chain(&mut chain, &tokens, BLOCK_TOKENS);
-        self.requests += 1;
-        let id = RequestId(self.requests);
-        let request = Request {
-            id,
-            prompt: Arc::from(&tokens[..]),
-            choices: 1,
-            params: Arc::new(SamplingParams { max_tokens: 1, ..SamplingParams::default() }),
-            seed: 0,
-            deadline: Duration::from_secs(10),
-            tenant: String::new(),
-        };
-        self.event(Event::Arrive { request: Arc::new(request), chain: chain.clone() });
-        let decision = self.placement.explain(id).expect("there is a worker");
-        let found = decision.whole[0].cached_tokens == PROMPT_BLOCKS * BLOCK_TOKENS;
-        let by_use = self.by_use.finds(&chain);
-        let key = SeqKey { request: id, epoch: Epoch(1), choice: Choice(0) };
-        let total = tokens.len() as u32;
-        let Admit::Ready { cached_tokens } = self.kv.open(key, Tenant(1), &chain, total, 1) else {
-            panic!("nothing else uses the pool");
-        };
-        for end in ((cached_tokens / BLOCK_TOKENS + 1)..=PROMPT_BLOCKS).step_by(CHUNK_BLOCKS) {
-            self.kv.written(key, end * BLOCK_TOKENS, &chain);
+    /// Of how many of these prompts, which are asked at once, the router knows that the worker has them whole, and of how many it would by
+    /// use. The worker computes what it does not have, a chunk of each prompt in a step.
+    fn ask(&mut self, prompts: &[u32]) -> [usize; 2] {
+        let mut found = [0, 0];
+        let mut open = Vec::new();
+        for prompt in prompts {
+            let tokens: Vec<Token> = (0..TOKENS).map(|token| token + 1_000 * prompt).collect();
+            let mut chain = Vec::new();
+            self.scope.extend_chain(&mut chain, &tokens, BLOCK_TOKENS);
+            self.requests += 1;
+            let id = RequestId(self.requests);
+            let request = Request {
+                id,
+                prompt: Arc::from(tokens),
+                choices: 1,
+                params: Arc::new(SamplingParams { max_tokens: 1, ..SamplingParams::default() }),
+                seed: 0,
+                deadline: Duration::from_secs(10),
+                tenant: String::new(),
+            };
+            self.event(Event::Arrive { request: Arc::new(request), chain: chain.clone() });
+            let decision = self.placement.explain(id).expect("there is a worker");
+            found[0] += usize::from(decision.whole[0].cached_tokens == PROMPT_BLOCKS * BLOCK_TOKENS);
+            found[1] += usize::from(self.by_use.finds(&chain));
+            let key = SeqKey { request: id, epoch: Epoch(1), choice: Choice(0) };
+            let Admit::Ready { cached_tokens } = self.kv.open(key, Tenant(1), &chain, TOKENS, 1) else {
+                panic!("the pool has room for all that are asked at once");
+            };
+            open.push((key, chain, cached_tokens));
+        }
+        while open.iter().any(|&(.., written)| written < TOKENS) {
+            for (key, chain, written) in &mut open {
+                *written = (*written + CHUNK_TOKENS).min(TOKENS);
+                self.kv.written(*key, *written, chain);
+            }
             self.report();
         }
-        self.kv.written(key, total, &chain);
-        self.kv.close(key);
-        self.report();
-        self.event(Event::Gone { request: id });
+        for (key, ..) in open {
+            self.kv.close(key);
+            self.event(Event::Gone { request: key.request });
+        }
         assert!(self.placement.indexed_blocks() <= INDEX_BLOCKS_MAX);
-        [found, by_use]
+        found
     }
 
-    /// Asks all, and says of how many the router knew that the worker has them, and of how many it would by use.
-    fn ask_all(&mut self, prompts: impl Iterator<Item = u32>) -> [usize; 2] {
-        let mut found = [0; 2];
-        for prompt in prompts {
-            let finds = self.ask(prompt);
-            found.iter_mut().zip(finds).for_each(|(found, finds)| *found += usize::from(finds));
-        }
-        found
+    /// Asks all, so many at once.
+    fn ask_all(&mut self, prompts: &[u32], at_once: usize) -> [usize; 2] {
+        let counts = prompts.chunks(at_once).map(|prompts| self.ask(prompts));
+        counts.fold([0, 0], |sum, count| [sum[0] + count[0], sum[1] + count[1]])
     }
 }
 
 #[test]
-fn the_prompts_that_were_used_last_are_found_whole() {
-    let mut world = World::new(4_000);
-    assert_eq!(world.ask_all(0..32), [0, 0]);
-    // There is room for 20 of 32.
-    assert_eq!(world.ask_all((0..32).rev()), [20, 20]);
+fn as_many_prompts_are_found_whole_as_there_is_room_for() {
+    for at_once in [1, 8, 16, 32] {
+        let mut world = World::new(4_000);
+        let mut prompts: Vec<u32> = (0..32).collect();
+        assert_eq!(world.ask_all(&prompts, at_once), [0, 0]);
+        prompts.reverse();
+        let [found, by_use] = world.ask_all(&prompts, at_once);
+        assert!(by_use <= found, "{by_use} by order of use, {at_once} at once");
+        assert_eq!(found, INDEX_BLOCKS_MAX / PROMPT_BLOCKS as usize, "{at_once} at once");
+    }
 }
 
 #[test]
 fn as_many_are_found_as_by_order_of_use() {
-    for worker_blocks in [150, 300, 4_000] {
+    for (worker_blocks, at_once) in [(150, 1), (150, 8), (300, 8), (300, 16), (4_000, 8), (4_000, 16)] {
         let mut world = World::new(worker_blocks);
         let mut state = 1u32;
         // Some prompts are asked far more often than others.
@@ -186,7 +195,8 @@ fn as_many_are_found_as_by_order_of_use() {
             state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
             (state >> 16) % 40
         };
-        let [found, by_use] = world.ask_all((0..300).map(|_| draw().min(draw())));
-        assert!(found >= by_use && found > 60, "{found} of 300 are found, by order of use {by_use}");
+        let prompts: Vec<u32> = (0..320).map(|_| draw().min(draw())).collect();
+        let [found, by_use] = world.ask_all(&prompts, at_once);
+        assert!(found >= by_use && found > 140, "{found} of 320 are found, by order of use {by_use}");
     }
 }
