@@ -97,23 +97,23 @@ pub struct Opening {
 }
 
 impl Opening {
-    /// The proof of the router, by its own secret.
+    /// Makes the proof of the router, by its own secret.
     pub fn router_proof(&self, secret: &Secret) -> [u8; 32] {
         self.with_opening(&[], |parts| secret.prove(ROUTER, parts))
     }
 
-    /// The secret by which the router made its `proof`, where it is an accepted one.
+    /// Finds the secret by which the router made its `proof`, where it is an accepted one.
     pub fn proven_by<'a>(&self, secrets: &'a Secrets, proof: &[u8; 32]) -> Option<&'a Secret> {
         self.with_opening(&[], |parts| secrets.accepted(ROUTER, parts, proof))
     }
 
-    /// The hello of a worker, proven by the secret by which the router proved itself.
+    /// Makes the hello of a worker, with its proof by the secret by which the router proved itself.
     pub fn hello(&self, secret: &Secret, peer: PeerInfo, served: Served) -> Hello {
         let proof = self.over_hello(&peer, &served, |parts| secret.prove(WORKER, parts));
         Hello { peer, served, proof }
     }
 
-    /// Whether the worker that says `hello` knows the secret, and whether it said all of it.
+    /// Says whether the worker that says `hello` knows the secret, and whether it said all of it.
     pub fn proves_worker(&self, secret: &Secret, hello: &Hello) -> bool {
         self.over_hello(&hello.peer, &hello.served, |parts| secret.holds(WORKER, parts, &hello.proof))
     }

@@ -7,7 +7,7 @@ use crate::http::Connection;
 use crate::metrics::Metrics;
 use crate::models::Folder;
 use crate::process::Process;
-use crate::server::{Server, until};
+use crate::server::{Server, baton, drained, ended, until};
 use serde_json::{Value, json};
 use std::fs;
 use std::io;
@@ -305,4 +305,31 @@ fn a_worker_of_the_same_name_is_refused() {
     let is_told = |log: String| log.contains("give one another name");
     until("the refusal", || is_told(cluster.router().log()).then_some(()));
     until("its reason", || twins.iter().any(|&twin| is_told(cluster.worker(twin).log())).then_some(()));
+}
+
+#[test]
+fn processes_of_one_user_need_no_secret() {
+    let folder = Folder::new("secret-of-a-user");
+    let place = format!("cluster.runtime_folder={}", folder.path(""));
+    let mut cluster = Cluster::new("");
+    cluster.decode(&["--set", &place]);
+    cluster.route(&["--set", &place]);
+    cluster.until_ready(0, 1);
+}
+
+#[test]
+fn other_hosts_are_not_spoken_to_without_a_secret() {
+    let transport = ["decode-worker", "--listen", "127.0.0.1:0", "--set", "transport.listen=0.0.0.0:0"];
+    for (arguments, key) in [
+        (&["decode-worker", "--listen", "0.0.0.0:0"][..], "worker.listen: 0.0.0.0:0"),
+        (&transport, "transport.listen: 0.0.0.0:0"),
+        (&["router", "--workers", "127.0.0.1:1,worker-2:9001"], "cluster.workers: worker-2:9001"),
+    ] {
+        let mut child = baton(arguments).spawn().expect("the binary runs");
+        assert_eq!(ended(&mut child).code(), Some(1));
+        let error = drained(child.stderr.take());
+        for part in [key, "cluster.secret_file", "127.0.0.1", "cluster.insecure = true"] {
+            assert!(error.contains(part), "{error}");
+        }
+    }
 }

@@ -54,14 +54,14 @@ struct Told {
 }
 
 impl Entrance {
-    /// What is said to a router that knows the secret, proven by the same one; nothing to others.
+    /// Makes what is said to a router that knows the secret, proven by the same one. Others get nothing.
     fn hello(&self, opening: &Opening, proof: &[u8; 32]) -> Option<Hello> {
         let Identity { peer, served, secrets } = &self.identity;
         let secret = opening.proven_by(secrets, proof)?;
         Some(opening.hello(secret, peer.clone(), *served))
     }
 
-    /// A router speaks another protocol. What it is told.
+    /// Tells the log of a router that speaks another protocol, and gives what to tell the router.
     fn other_protocol(&self, from: SocketAddr, theirs: u32) -> Status {
         let why = format!("the worker speaks protocol {PROTOCOL}, the router {theirs}: they must be of one version");
         if !std::mem::replace(&mut self.told().protocol, true) {
@@ -70,7 +70,7 @@ impl Entrance {
         Status::failed_precondition(why)
     }
 
-    /// A router knows another secret. What it is told.
+    /// Tells the log of a router that knows another secret, and gives what to tell the router.
     fn other_secret(&self, from: SocketAddr) -> Status {
         if !std::mem::replace(&mut self.told().secret, true) {
             let why = "it does not know the secret of this worker's cluster: set the same cluster.secret on both";
@@ -79,7 +79,7 @@ impl Entrance {
         Status::unauthenticated(STRANGER)
     }
 
-    /// A router that knows the secret does without this worker.
+    /// Tells the log of a router that knows the secret and does without this worker.
     fn refused_by(&self, from: SocketAddr, why: &str) {
         let mut told = self.told();
         if told.refused_by != why {
@@ -88,7 +88,7 @@ impl Entrance {
         }
     }
 
-    /// A session has begun: what was told before is no longer known.
+    /// Forgets what was told: a session has begun.
     fn begun(&self) {
         *self.told() = Told::default();
     }
@@ -188,7 +188,7 @@ fn say(sender: &mpsc::Sender<Result<Vec<u8>, Status>>, message: &FromWorker) -> 
     sender.try_send(Ok(bytes)).map_err(|_| Status::internal("an empty queue is full"))
 }
 
-/// The next message of a router that is about to begin; none where it says something else, or nothing more.
+/// Hears the next message of a router that is about to begin; none where it says something else, or nothing more.
 async fn hear(incoming: &mut Incoming) -> Option<ToWorker> {
     let bytes = incoming.message().await.ok()??;
     proto::session::decode_to_worker(&bytes).ok()

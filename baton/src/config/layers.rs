@@ -213,7 +213,7 @@ impl Layers {
         Ok(())
     }
 
-    /// What `--set` says. Errors, too: others of the machine can read flags, and must not read this one.
+    /// Takes what `--set` says. Secrets are refused: every user of the machine can read flags.
     fn flag(&mut self, key: &str, value: &str) -> Result<(), ConfigError> {
         let origin = Origin::Flag("--set".to_owned());
         if HIDDEN.contains(&key) {

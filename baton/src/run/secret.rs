@@ -60,8 +60,8 @@ pub(crate) enum SecretError {
     },
 }
 
-/// The secrets of a cluster of which this process uses `addresses`: those that it listens on, or dials. Each comes with the setting that
-/// names it. Errors: [`SecretError`].
+/// Finds the secrets of a cluster of which this process uses `addresses`: those that it listens on, or dials. Each comes with the setting
+/// that names it. Errors: [`SecretError`].
 pub(crate) fn secrets(cluster: &Cluster, addresses: &[(&'static str, &str)]) -> Result<Secrets, SecretError> {
     if let Some(own) = configured(&cluster.secret.0, "cluster.secret_file", &cluster.secret_file)? {
         let also = configured(&cluster.accept_secret.0, "cluster.accept_secret_file", &cluster.accept_secret_file)?;
@@ -84,7 +84,7 @@ pub(crate) fn secrets(cluster: &Cluster, addresses: &[(&'static str, &str)]) -> 
     secret.map(Secrets::from).map_err(|error| SecretError::OfHost { folder, reason: error.to_string() })
 }
 
-/// A secret that nobody knows yet.
+/// Makes a secret that nobody knows yet.
 pub(crate) fn draw_secret() -> io::Result<String> {
     let mut bytes = [0; MADE_BYTES];
     // So few bytes come at once.
@@ -92,7 +92,7 @@ pub(crate) fn draw_secret() -> io::Result<String> {
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// What the configuration says: the secret, or the file that holds it.
+/// Takes the secret that the configuration says, or reads the file that it names.
 fn configured(secret: &str, key: &'static str, file: &str) -> Result<Option<Secret>, SecretError> {
     if file.is_empty() {
         return Ok(Some(secret).filter(|secret| !secret.is_empty()).map(Secret::new));
@@ -109,7 +109,7 @@ fn configured(secret: &str, key: &'static str, file: &str) -> Result<Option<Secr
     read(opened).map(Some).map_err(wrong)
 }
 
-/// The secret in a file. Errors: why there is none, for people.
+/// Reads the secret in a file. Errors: why there is none, for people.
 fn read(file: File) -> Result<Secret, String> {
     let mut text = String::new();
     file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text).map_err(|error| error.to_string())?;
@@ -123,13 +123,13 @@ fn read(file: File) -> Result<Secret, String> {
     }
 }
 
-/// Whether nobody of another host is at `address` (`HOST:PORT`).
+/// Says whether nobody of another host is at `address` (`HOST:PORT`).
 pub(super) fn is_of_this_host(address: &str) -> bool {
     let host = address.rsplit_once(':').map_or(address, |(host, _)| host).trim_matches(['[', ']']);
     host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.to_canonical().is_loopback())
 }
 
-/// The secret in `folder`, which is of this user alone; where there is none, it is made. Others can neither read it nor put another one
+/// Reads the secret in `folder`, which is of this user alone; where there is none, makes it. Others can neither read it nor put another one
 /// there: nothing is followed, and folder and file must be of this user and closed to others.
 fn of_host(folder: &Path) -> io::Result<Secret> {
     match mkdir(folder, Mode::RWXU) {
@@ -165,7 +165,7 @@ fn make(folder: &OwnedFd) -> io::Result<()> {
     linked
 }
 
-/// Errors: others than this user may change or read it.
+/// Checks that nobody but this user may change or read it.
 fn check_private(file: impl AsFd, what: &str) -> io::Result<()> {
     let stat = fstat(file)?;
     if stat.st_uid != geteuid().as_raw() {

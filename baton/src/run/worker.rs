@@ -76,7 +76,7 @@ pub(crate) fn worker(config: &Config, role: Role) -> Result<(), Box<dyn Error>> 
     Ok(())
 }
 
-/// Where others reach this worker, if they know no more than the secret: not where they need a certificate as well.
+/// Lists where others reach this worker who know no more than the secret. Where they need a certificate as well does not count.
 fn open_addresses(config: &Config) -> Vec<(&'static str, &str)> {
     let transport = &config.transport;
     let agent = transport.listen.split(',').map(str::trim).filter(|address| !address.is_empty());

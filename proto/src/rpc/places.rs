@@ -49,7 +49,7 @@ impl Places {
         Self { limits, taken: Arc::default() }
     }
 
-    /// A place for a connection that has proven nothing, and what tells it to make room; an error of that says that it never has to.
+    /// Gives a place to a connection that has proven nothing, and what tells it to make room; an error of that says that it never has to.
     pub(super) fn enter(&self) -> (Place, oneshot::Receiver<()>) {
         let mut taken = self.lock();
         if taken.unproven.len() >= self.limits.unproven_max {
@@ -83,7 +83,7 @@ impl Taken {
 }
 
 impl Place {
-    /// Becomes one of those that have proven themselves. False: it had to make room before, or there are too many of them.
+    /// Counts it among those that have proven themselves. False: it had to make room before, or there are too many of them.
     pub(super) fn prove(&self) -> bool {
         let mut taken = self.places.lock();
         if taken.proven.len() >= self.places.limits.proven_max || taken.unproven.remove(&self.number).is_none() {

@@ -40,8 +40,8 @@ pub struct Stranger {
 }
 
 impl Stranger {
-    /// It has proven itself: from now on its messages may be long, and its connection lasts as long as its session. False: it is too
-    /// late, or there are as many sessions as the port takes.
+    /// Lets it in, since it has proven itself: from now on its messages may be long, and its connection lasts as long as its session. False:
+    /// it is too late, or there are as many sessions as the port takes.
     #[must_use]
     pub fn has_proven_itself(self) -> bool {
         let taken = self.place.prove();
@@ -103,7 +103,7 @@ where
     }
 }
 
-/// Ready when a connection that has proven nothing has lasted too long, or has to make room; of one that has, never.
+/// Waits until a connection that has proven nothing has lasted too long, or has to make room; of one that has, for ever.
 async fn overdue(evicted: oneshot::Receiver<()>) {
     if let Ok(Err(_)) = timeout(BEGIN_WAIT, evicted).await {
         std::future::pending().await

@@ -103,7 +103,7 @@ async fn carry(mut incoming: Incoming, heard: mpsc::Sender<Vec<u8>>) -> String {
     }
 }
 
-/// The next message of a worker that is about to begin.
+/// Hears the next message of a worker that is about to begin.
 async fn hear(incoming: &mut Incoming) -> Result<FromWorker, DialError> {
     let bytes = incoming.message().await.map_err(|status| failed(&status))?;
     let bytes = bytes.ok_or_else(|| DialError::Unreachable("the worker ended the session".to_owned()))?;

@@ -139,12 +139,12 @@ fn tls(asked: &TransferBench) -> Result<Option<Tls>, CommandError> {
     Tls::load(certificate, key, authorities).map(Some).map_err(|error| CommandError::Usage(error.into()))
 }
 
-/// What both ends of the cluster know; one of them is at `address`. Errors: nothing, and the network reaches it.
+/// Finds what both ends of the cluster know, of which one is at `address`. Errors: they have no secret, and other hosts reach that.
 fn of_cluster(config: &Config, flag: &'static str, address: &str) -> Result<Secrets, CommandError> {
     secrets(&config.cluster, &[(flag, address)]).map_err(|error| CommandError::Usage(error.into()))
 }
 
-/// What the process that started this one says: the secret of both.
+/// Reads the secret that the process says which started this one.
 fn told() -> Result<Secrets, CommandError> {
     let mut line = String::new();
     std::io::stdin().read_line(&mut line)?;
