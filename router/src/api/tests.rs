@@ -157,7 +157,7 @@ fn chat(more: &Value) -> Value {
 
 /// A template that shows what it is given.
 const SHOWING: &str = "{% for m in messages %}[{{ m.content }}]{% endfor %}{% if add_generation_prompt %}>{% endif %}\
-    {% if enable_thinking is defined %}{{ enable_thinking }}{% endif %}{{ style.name }}";
+    {% if enable_thinking is defined %}{{ enable_thinking }}{% endif %}{{ style.name if style is defined }}";
 
 /// The prompt of a chat with these further fields, as text, and whether the answer goes on with it.
 fn prompt(more: &Value) -> (String, bool) {
