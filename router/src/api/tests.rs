@@ -171,7 +171,7 @@ fn prompt(more: &Value) -> (String, bool) {
 fn variables_of_a_chat_reach_its_template() {
     assert_eq!(prompt(&json!({})).0, "[Hi][It is ]>");
     let variables = json!({ "enable_thinking": false, "style": { "name": "brief" } });
-    assert_eq!(prompt(&json!({ "chat_template_kwargs": variables })).0, "[Hi][It is ]>falsebrief");
+    assert_eq!(prompt(&json!({ "chat_template_kwargs": variables })).0, "[Hi][It is ]>Falsebrief");
     assert_eq!(prompt(&json!({ "chat_template_kwargs": null })).0, "[Hi][It is ]>");
 }
 
