@@ -6,7 +6,7 @@ use crate::error::ApiError;
 use crate::tests::world::{CONTEXT, EOS, card, config, tokens};
 use domain::SamplingParams;
 use domain::session::ModelShape;
-use engine::text::ChatTemplate;
+use engine::text::{ChatTemplate, SpecialTokens};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -69,6 +69,14 @@ fn seeds_and_stops_arrive() {
     let ask = completion(&json!({ "seed": -1, "stop": "a", "n": 3, "best_of": 3 }));
     assert_eq!((ask.options.seed, ask.options.stops, ask.options.choices), (Some(u64::MAX), vec!["a".to_owned()], 3));
     assert_eq!(completion(&json!({ "stop": ["a", "b"] })).options.stops, ["a", "b"]);
+}
+
+#[test]
+fn special_tokens_are_hidden_unless_the_client_asks_for_them() {
+    let special = |more: &Value| completion(more).options.special_tokens;
+    assert_eq!(special(&json!({})), SpecialTokens::Hidden);
+    assert_eq!(special(&json!({ "skip_special_tokens": true })), SpecialTokens::Hidden);
+    assert_eq!(special(&json!({ "skip_special_tokens": false })), SpecialTokens::Shown);
 }
 
 #[test]
@@ -149,7 +157,7 @@ fn chat(more: &Value) -> Value {
 
 /// A template that shows what it is given.
 const SHOWING: &str = "{% for m in messages %}[{{ m.content }}]{% endfor %}{% if add_generation_prompt %}>{% endif %}\
-    {% if enable_thinking is defined %}{{ enable_thinking }}{% endif %}{{ style.name }}";
+    {% if enable_thinking is defined %}{{ enable_thinking }}{% endif %}{{ style.name if style is defined }}";
 
 /// The prompt of a chat with these further fields, as text, and whether the answer goes on with it.
 fn prompt(more: &Value) -> (String, bool) {
@@ -163,7 +171,7 @@ fn prompt(more: &Value) -> (String, bool) {
 fn variables_of_a_chat_reach_its_template() {
     assert_eq!(prompt(&json!({})).0, "[Hi][It is ]>");
     let variables = json!({ "enable_thinking": false, "style": { "name": "brief" } });
-    assert_eq!(prompt(&json!({ "chat_template_kwargs": variables })).0, "[Hi][It is ]>falsebrief");
+    assert_eq!(prompt(&json!({ "chat_template_kwargs": variables })).0, "[Hi][It is ]>Falsebrief");
     assert_eq!(prompt(&json!({ "chat_template_kwargs": null })).0, "[Hi][It is ]>");
 }
 
