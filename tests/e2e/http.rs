@@ -6,7 +6,6 @@ use crate::server::PATIENCE;
 use serde_json::Value;
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
-use std::time::Duration;
 
 /// An open connection.
 pub(crate) struct Connection {
