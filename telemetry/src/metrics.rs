@@ -113,6 +113,8 @@ declare! {
     counter Count "baton_requests_total" requests(outcome: Outcome);
     /// Requests that are open now.
     gauge Count "baton_requests_open" requests_open();
+    /// HTTP connections without an open request that were closed to make room for a new one.
+    counter Count "baton_connections_evicted_total" connections_evicted();
     /// Seconds from a request's arrival to its first token.
     histogram Seconds "baton_time_to_first_token_seconds" time_to_first_token() in SECONDS;
     /// Seconds between two tokens of one sequence, as the router gets them.

@@ -113,8 +113,8 @@ async fn submit(app: &App, name: RequestId, accepted: Accepted, arrived: Time) -
     let prompts = ask.prompts.len();
     let choices = ask.options.choices;
     // Nobody but the router reads an answer that is told whole, and it keeps all of it in any case.
-    let sequences = prompts * usize::from(choices);
-    let buffer = if ask.options.stream { app.config.stream_buffer * sequences } else { ask.updates_max() };
+    let streams = app.config.stream_buffer.saturating_mul(prompts * usize::from(choices));
+    let buffer = if ask.options.stream { streams.min(ask.updates_max()) } else { ask.updates_max() };
     let (updates, receiver) = Updates::new(buffer, prompts);
     let mut waiting = Waiting { ids: Vec::with_capacity(prompts), updates: receiver, notes: app.notes.clone() };
     // Before the first prompt runs, room is set aside for the end of each.

@@ -16,6 +16,7 @@ use std::convert::Infallible;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
+use telemetry::metrics;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 use tokio::time::timeout;
@@ -114,7 +115,7 @@ impl Server {
                     tracing::debug!(%error, "a connection broke");
                 },
                 () = silent => tracing::debug!("a connection without a request is closed"),
-                () = connection.must_close() => tracing::debug!("a connection is closed to make room for another"),
+                () = connection.must_close() => metrics::connections_evicted().increment(1),
             }
         }
     }
@@ -129,4 +130,29 @@ impl Server {
 fn is_of_one_connection(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::AsyncReadExt;
+    use tokio::time::Instant;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_without_a_request_lives_shorter_than_one_that_had_one() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
+        let address = listener.local_addr().expect("it is bound");
+        let server = Server::new(listener, Router::new(), 1, Duration::from_secs(30));
+        let client = async {
+            let mut stream = TcpStream::connect(address).await.expect("the server listens");
+            let began = Instant::now();
+            assert_eq!(stream.read(&mut [0]).await.expect("it is closed in order"), 0);
+            let lived = began.elapsed();
+            assert!((FIRST_HEAD_WAIT..HEAD_WAIT).contains(&lived), "{lived:?}");
+        };
+        tokio::select! {
+            never = server.accept() => match never {},
+            () = client => {}
+        }
+    }
 }
