@@ -3,7 +3,8 @@
 use crate::owner::Owner;
 use crate::reader::{LAYOUT, LEN, OWNER, Reader, UNTOUCHED, byte};
 use domain::{ProgressWord, StepId};
-use transport::{AgentEvent, Copy, RailCounts, ReadBatch, RegionId, TransferError};
+use std::sync::Arc;
+use transport::{AgentEvent, Copy, RailCounts, ReadBatch, RegionId, SealedMemory, TransferError};
 
 const SCENARIOS: [(&str, fn()); 11] = [
     ("reads_of_every_size", reads_of_every_size),
@@ -232,8 +233,8 @@ fn the_owner_is_killed_and_returns() {
     const PART: usize = LEN / 8;
     let mut owner = Owner::start(1, LAYOUT);
     let reader = Reader::connected(&owner);
-    let ids: Vec<_> = (0..8).map(|part| reader.post(PART, 0, &[(part * PART, part * PART)])).collect();
-    let waiting = reader.post(1, u64::MAX, &[(0, 0)]);
+    let ids: Vec<_> = (0..7).map(|part| reader.post(PART, 0, &[(part * PART, part * PART)])).collect();
+    let waiting = reader.post(1, u64::MAX, &[(0, 7 * PART)]);
     owner.kill();
     let (mut gone, mut lost) = (Vec::new(), 0);
     for _ in 0..ids.len() + 2 {
@@ -265,12 +266,13 @@ fn a_region_is_withdrawn_while_it_is_read() {
     const POSTED: usize = 8;
     let mut owner = Owner::start(1, LAYOUT);
     let reader = Reader::connected(&owner);
-    let region = |source| {
+    let region = |source, destination| {
         let copies = vec![Copy { from: 0, to: 0 }].into();
-        ReadBatch { source, destination: RegionId(0), len: LEN, gate: 0, copies }
+        ReadBatch { source, destination, len: LEN, gate: 0, copies }
     };
     for _ in 0..POSTED {
-        reader.post_all(vec![region(RegionId(1))]);
+        let destination = reader.agent.register(Arc::new(SealedMemory::new("reader", LEN).expect("memory")));
+        reader.post_all(vec![region(RegionId(1), destination)]);
     }
     owner.withdraw();
     let (mut gone, mut ended, mut lost) = (0, 0, 0);
