@@ -444,7 +444,6 @@ pub enum Failure {
     Engine = 5,
     Draining = 6,
     Deadline = 7,
-    /// The request itself cannot be computed, on whatever worker of this model.
     Invalid = 8,
 }
 impl Failure {
