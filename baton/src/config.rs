@@ -10,7 +10,7 @@ mod layers;
 mod quantity;
 mod tree;
 
-pub(crate) use check::SECRET_BYTES_MIN;
+pub(crate) use check::{NAME_BYTES_MAX, SECRET_BYTES_MIN};
 pub(crate) use layers::{ConfigError, Loaded, load};
 pub(crate) use quantity::Bytes;
 #[cfg(test)]

@@ -19,6 +19,9 @@ const OBJECT_LIST_S_MAX: u64 = 7 * 24 * 3600;
 /// Most memory of dead workers' tiers that a worker keeps, beside its own.
 const ADOPTED_PERCENT_MAX: u32 = 10_000;
 
+/// Bytes of a worker's name, at most: a folder may have the same one, and what a worker says of itself must fit into what routers read
+/// before they know it.
+pub(crate) const NAME_BYTES_MAX: usize = 255;
 /// Fewest bytes of a secret, so that nobody finds it by trying.
 pub(crate) const SECRET_BYTES_MIN: usize = 16;
 
@@ -55,6 +58,9 @@ pub(super) fn problems(config: &Config, origin: impl Fn(&str) -> Origin) -> Vec<
     let workers = serve.prefill.saturating_add(serve.decode);
     expect(workers <= WORKERS_MAX, "serve.prefill", &|| {
         format!("{workers} workers with serve.decode are too many for a process: at most {WORKERS_MAX}")
+    });
+    expect(worker.name.len() <= NAME_BYTES_MAX, "worker.name", &|| {
+        format!("it has {} bytes: at most {NAME_BYTES_MAX}", worker.name.len())
     });
     let listed = StaticList::parse(&cluster.workers);
     let reason = || listed.as_ref().map_or_else(ToString::to_string, |_| String::new());

@@ -347,3 +347,10 @@ fn a_router_has_connections_to_spare_and_room_for_a_body() {
          --set)",
     );
 }
+
+#[test]
+fn a_name_fits_into_what_a_router_reads_of_a_stranger() {
+    let with = |bytes: usize| settle("", &[], &[&format!("worker.name={}", "w".repeat(bytes))]);
+    with(255).and_then(Loaded::checked).expect("it is good");
+    check_refused(with(256), "worker.name: it has 256 bytes: at most 255 (flag --set)");
+}

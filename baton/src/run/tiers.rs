@@ -1,6 +1,6 @@
 //! The tiers below a worker's device, as configured.
 
-use crate::config::Config;
+use crate::config::{Config, NAME_BYTES_MAX};
 use crate::output::human_bytes;
 use domain::Encoding;
 use engine::device::Device;
@@ -12,9 +12,6 @@ use worker::{
     DiskConfig, DiskError, HostConfig, HostError, Inbox, Shared, StoreConfig, TierParts, WorkerConfig, open_disk_tier,
     open_host_tier, open_object_tier,
 };
-
-/// Bytes of a file's name, at most.
-const NAME_BYTES_MAX: usize = 255;
 
 /// Opens all that there are to be. Errors: one cannot be opened; they name the setting to change.
 pub(super) fn open(

@@ -15,7 +15,7 @@ use transport::{
 
 /// How long a test waits for what must happen. An emulated machine with Soft-RoCE may stand still for half a minute as a whole, every
 /// thread of it, when a device goes down amid reads.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(if cfg!(feature = "rdma") { 150 } else { 20 });
+pub(crate) const PATIENCE: Duration = Duration::from_secs(if cfg!(feature = "rdma") { 150 } else { 60 });
 /// Long enough to see what should not happen.
 pub(crate) const MOMENT: Duration = Duration::from_millis(30);
 /// How often a connection is tried that fails for want of an answer in time.

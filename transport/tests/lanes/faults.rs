@@ -132,7 +132,8 @@ fn touchy(hub: &Hub, failure: &Failure, is_mined: fn(&AgentEvent) -> bool) -> (A
 
 #[test]
 fn a_sink_that_panics_fails_the_agent_of_whichever_thread_it_is() {
-    let kinds: [(fn(&AgentEvent) -> bool, &str); 2] = [
+    type IsMined = fn(&AgentEvent) -> bool;
+    let kinds: [(IsMined, &str); 2] = [
         (|event| matches!(event, AgentEvent::Ended(_)), "w1-tcp"),
         (|event| matches!(event, AgentEvent::Message { .. }), "w1-control"),
     ];

@@ -163,7 +163,7 @@ fn a_broken_connection_is_made_anew_and_no_read_is_lost_or_comes_twice() {
 
 #[test]
 fn a_rail_that_breaks_leaves_its_reads_to_the_others() {
-    let (pair, [first, second]) = cabled();
+    let (pair, [_, second]) = cabled();
     let (mut sent, mut id) = (second.sent(), pair.post(LEN, 0, &[(0, 0)]));
     // How much of a read a rail has depends on how fast it was so far. It may be less than that, and nothing left to cut.
     while second.sent() < sent + LEN as u64 / 8 {
@@ -177,7 +177,6 @@ fn a_rail_that_breaks_leaves_its_reads_to_the_others() {
     let end = pair.reader.ended();
     assert_eq!((end.id, end.result.map(|report| report.bytes)), (id, Ok(LEN as u64)));
     assert!(pair.reader.bytes() == pair.owner.bytes());
-    assert!(first.sent() > LEN as u64 / 2);
     pair.reader.wipe();
     pair.read_until(|pair| pair.rails().up == 2);
     assert_eq!((pair.put_aside(RailFault::Failed), pair.returned()), (1, 1));
@@ -188,9 +187,9 @@ fn a_rail_that_slows_is_put_aside_and_taken_back_when_it_heals() {
     let (pair, [_, second]) = cabled();
     assert_eq!(pair.rails(), RailCounts { up: 2, aside: 0 });
     second.set_speed(ILL);
-    pair.read_until(|pair| pair.put_aside(RailFault::Slow) == 1);
-    assert_eq!(pair.rails(), RailCounts { up: 1, aside: 1 });
+    // A machine that stands still for a moment may have it put aside, and taken back, once more.
+    let are = |pair: &Pair, up, aside| pair.rails() == RailCounts { up, aside };
+    pair.read_until(|pair| pair.put_aside(RailFault::Slow) >= 1 && are(pair, 1, 1));
     second.set_speed(WELL);
-    pair.read_until(|pair| pair.returned() == 1);
-    assert_eq!(pair.rails(), RailCounts { up: 2, aside: 0 });
+    pair.read_until(|pair| pair.returned() >= 1 && are(pair, 2, 0));
 }
