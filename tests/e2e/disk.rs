@@ -6,7 +6,9 @@ use crate::models::Folder;
 use crate::server::{Server, baton, drained, until};
 use serde_json::json;
 use std::fs;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
 /// Conversations, together several times what the device holds.
@@ -183,10 +185,12 @@ fn a_service_starts_without_a_disk_that_fails() {
     assert!(is_open(&server));
     drop(server);
     for path in records(&folder) {
-        // Room for the next log cannot be taken there: the system says that the device is none for that.
-        let next = path.with_file_name("log.new");
-        fs::remove_file(&next).expect("it is there");
-        std::os::unix::fs::symlink("/dev/full", &next).expect("it can be made");
+        // The next log cannot be opened there: of a socket the system says that there is no such device.
+        fs::remove_file(path.with_file_name("log.new")).expect("it is there");
+        let folder = fs::File::open(path.parent().expect("it is in a folder")).expect("it is there");
+        // Names of sockets are short.
+        let next = format!("/proc/self/fd/{}/log.new", folder.as_raw_fd());
+        drop(UnixListener::bind(next).expect("it can be made"));
     }
     let server = start(&flags, &folder, "through");
     assert!(!is_open(&server), "a tier is relied on that could not be opened");

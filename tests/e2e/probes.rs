@@ -29,7 +29,7 @@ fn probes_and_models_tell_what_is_there() {
 #[test]
 fn operators_ask_a_listener_of_their_own() {
     let (router, worker) = (own_place(), own_place());
-    let mut cluster = Cluster::new("hush");
+    let mut cluster = Cluster::new("hush, says this test");
     cluster.decode(&["--set", &format!("worker.ops_listen={worker}")]);
     cluster.route(&["--set", &format!("router.ops_listen={router}"), "--set", "router.metrics_on_api=false"]);
     cluster.until_ready(0, 1);
