@@ -95,11 +95,15 @@ impl PlanThread {
             return Err(SubmitError::Busy);
         }
         self.checker.check(&plan)?;
-        let lost = || SubmitError::Lost(self.lost().unwrap_or(ENDED).to_owned());
+        // A thread that panicked may still be about to end, and would take the plan and do nothing.
+        if let Some(reason) = self.lost() {
+            return Err(SubmitError::Lost(reason.to_owned()));
+        }
+        let lost = || SubmitError::Lost(ENDED.to_owned());
         let submissions = self.submissions.as_ref().ok_or_else(lost)?;
         submissions.try_send(Submitted { plan: plan.clone(), at: now() }).map_err(|error| match error {
             TrySendError::Full(_) => SubmitError::Busy,
-            TrySendError::Disconnected(_) => lost(),
+            TrySendError::Disconnected(_) => SubmitError::Lost(self.lost().unwrap_or(ENDED).to_owned()),
         })?;
         self.checker.taken(&plan);
         self.in_flight.push_back(plan.step);

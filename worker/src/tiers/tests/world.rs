@@ -141,7 +141,7 @@ impl Device for Paper {
     }
 
     fn vocab(&self) -> usize {
-        1 << 16
+        u32::MAX as usize
     }
 
     fn submit(&mut self, plan: Arc<StepPlan>) -> Result<(), SubmitError> {
