@@ -219,6 +219,8 @@ pub enum FromWorker {
         epoch: Epoch,
         /// Why, as a kind.
         why: Failure,
+        /// The peer that did not do its part; `None`: it is a matter of this worker, or of nobody.
+        fault: Option<WorkerId>,
         /// Why, for people.
         detail: String,
     },

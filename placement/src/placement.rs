@@ -265,7 +265,7 @@ impl Placement {
                     self.counters.stale_messages += 1;
                 }
             }
-            FromWorker::Failed { request, epoch, why, detail } => {
+            FromWorker::Failed { request, epoch, why, fault, detail } => {
                 let Some(journey) = self.current(id, request, epoch) else { return };
                 let attempt = journey.attempt;
                 if journey.seat(id, epoch) == Some(Seat::Before) {
@@ -278,7 +278,7 @@ impl Placement {
                     self.counters.stale_messages += 1;
                     return;
                 }
-                self.replay(now, request, Trouble { worker: id, why: Some(why), detail }, out);
+                self.replay(now, request, Trouble { worker: fault.unwrap_or(id), why: Some(why), detail }, out);
             }
             FromWorker::Draining => {
                 self.workers.drain(id);

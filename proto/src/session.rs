@@ -84,10 +84,11 @@ pub fn encode_from_worker(message: &FromWorker) -> Vec<u8> {
             tokens: *tokens,
             end: Some(end_to_wire(end)),
         }),
-        FromWorker::Failed { request, epoch, why, detail } => from_worker::Body::Failed(wire::Failed {
+        FromWorker::Failed { request, epoch, why, fault, detail } => from_worker::Body::Failed(wire::Failed {
             request: request.0,
             epoch: epoch.0,
             why: failure_to_wire(*why).into(),
+            fault: fault.map(|peer| peer.0),
             detail: detail.clone(),
         }),
         FromWorker::Report(report) => from_worker::Body::Report(report_to_wire(report)),
@@ -116,6 +117,7 @@ pub fn decode_from_worker(bytes: &[u8]) -> Result<FromWorker, WireError> {
             request: RequestId(failed.request),
             epoch: Epoch(failed.epoch),
             why: failure_from_wire(failed.why)?,
+            fault: failed.fault.map(WorkerId),
             detail: failed.detail,
         },
         from_worker::Body::Report(report) => FromWorker::Report(report_from_wire(report)?),

@@ -253,11 +253,14 @@ impl<R: Role> Machine<R> {
                 let (request, epoch) = (submit.request, submit.epoch);
                 if self.core.draining {
                     let detail = "the worker takes nothing new".to_owned();
-                    self.core.tell(session, &FromWorker::Failed { request, epoch, why: Failure::Draining, detail });
+                    self.core.tell(
+                        session,
+                        &FromWorker::Failed { request, epoch, why: Failure::Draining, fault: None, detail },
+                    );
                 } else if self.core.attempt(request, epoch).is_some() {
                     // A duplicate of an open attempt is ignored.
                 } else if let Some((why, detail)) = self.impossible(&submit) {
-                    self.core.tell(session, &FromWorker::Failed { request, epoch, why, detail });
+                    self.core.tell(session, &FromWorker::Failed { request, epoch, why, fault: None, detail });
                 } else {
                     self.role.submitted(&mut self.core, now, session, submit);
                 }

@@ -264,6 +264,30 @@ fn a_lease_that_lapsed_is_given_twice_the_time() {
 }
 
 #[test]
+fn a_handoff_that_came_to_nothing_is_the_fault_of_whom_it_waited_for() {
+    let always = PlacementConfig { handoff: HandoffPolicy::Always, ..config() };
+    // The decode worker heard nothing of the prefill worker.
+    let mut bench = Bench::new(always.clone(), &[P1, P2, D1, D2]);
+    bench.arrive(request(1, 100, 1, 8));
+    bench.report(P1, Report { number: 1, ..Report::default() });
+    bench.report(D1, Report { number: 1, ..Report::default() });
+    bench.blamed(D1, Some(P1), 1, Failure::HandoffTimeout);
+    check(&bench, "w1 cancel e1, w11 cancel e1, w11 decode after w2 e2+0, w2 prefill for w11 e2+0");
+    // The prefill worker heard nothing of the decode worker.
+    let mut bench = Bench::new(always, &[P1, P2, D1, D2]);
+    bench.arrive(request(1, 100, 1, 8));
+    bench.report(P1, Report { number: 1, ..Report::default() });
+    bench.report(D1, Report { number: 1, ..Report::default() });
+    bench.blamed(P1, Some(D1), 1, Failure::HandoffLapsed);
+    check(&bench, "w1 cancel e1, w11 cancel e1, w12 decode after w1 e2+0, w1 prefill for w12 e2+0");
+    // Who is not to blame computes the prompt itself, and nobody else.
+    let mut bench = begun(&[P1, D1, D2]);
+    bench.report(D1, Report { number: 1, ..Report::default() });
+    bench.blamed(D1, Some(P1), 1, Failure::HandoffTimeout);
+    check(&bench, "w1 cancel e1, w11 cancel e1, w11 whole e2+0");
+}
+
+#[test]
 fn choices_that_differ_are_replayed_by_one_worker() {
     // One offer carries one input; two choices with tokens of their own have two.
     let mut bench = Bench::new(PlacementConfig { handoff: HandoffPolicy::Always, ..config() }, &[P1, D1, D2]);

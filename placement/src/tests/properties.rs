@@ -189,7 +189,8 @@ impl Cluster {
                 let worker = self.worker(WORKERS[worker]);
                 if let Some((request, epoch)) = pick(worker.tasks.keys(), task) {
                     worker.tasks.remove(&(request, epoch));
-                    worker.outbox.push(FromWorker::Failed { request, epoch, why: FAILURES[why], detail: "bad".into() });
+                    let (why, detail) = (FAILURES[why], "bad".into());
+                    worker.outbox.push(FromWorker::Failed { request, epoch, why, fault: None, detail });
                 }
             }
             Act::Down { worker } => {
@@ -266,7 +267,8 @@ impl Cluster {
                 let worker = self.worker(id);
                 worker.tasks.remove(&at);
                 let (why, detail) = (Failure::HandoffTimeout, "no offer".into());
-                worker.outbox.push(FromWorker::Failed { request: at.0, epoch: at.1, why, detail });
+                let fault = Some(from);
+                worker.outbox.push(FromWorker::Failed { request: at.0, epoch: at.1, why, fault, detail });
             }
             return;
         }

@@ -125,8 +125,13 @@ impl Bench {
     }
 
     pub(crate) fn failed(&mut self, id: WorkerId, epoch: u32, why: Failure) {
+        self.blamed(id, None, epoch, why);
+    }
+
+    /// A worker says that an attempt failed, and whose fault it was.
+    pub(crate) fn blamed(&mut self, id: WorkerId, fault: Option<WorkerId>, epoch: u32, why: Failure) {
         let detail = format!("{why:?}");
-        self.said(id, FromWorker::Failed { request: RequestId(1), epoch: Epoch(epoch), why, detail });
+        self.said(id, FromWorker::Failed { request: RequestId(1), epoch: Epoch(epoch), why, fault, detail });
     }
 
     /// The commands of the last event, a word or two each.

@@ -289,6 +289,8 @@ pub struct Failed {
     pub why: i32,
     #[prost(string, tag = "4")]
     pub detail: ::prost::alloc::string::String,
+    #[prost(uint32, optional, tag = "5")]
+    pub fault: ::core::option::Option<u32>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Report {

@@ -192,7 +192,9 @@ async fn a_request_that_no_worker_can_finish_ends_with_an_error() {
             }
             let (request, epoch) = (submit.request, submit.epoch);
             let detail = "the step failed".to_owned();
-            world.workers[0].say(&FromWorker::Failed { request, epoch, why: Failure::Engine, detail }).await;
+            world.workers[0]
+                .say(&FromWorker::Failed { request, epoch, why: Failure::Engine, fault: None, detail })
+                .await;
             world.workers[0].cancelled(&submit).await;
         }
         if stream {
