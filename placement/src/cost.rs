@@ -122,11 +122,22 @@ impl fmt::Display for Decision {
     }
 }
 
+/// How long a sequence gets.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Contexts {
+    /// As input, where it is handed off.
+    pub(crate) prefill: u32,
+    /// At its end.
+    pub(crate) decode: u32,
+}
+
 /// What is to be placed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ask<'a> {
     /// Input tokens.
     pub(crate) tokens: u32,
+    /// What of a sequence the one that computes the prompt holds for another, and what the one that decodes it holds at its end.
+    pub(crate) contexts: Contexts,
     /// Sequences that will decode.
     pub(crate) sequences: u32,
     /// Identities of the prompt's full blocks.
@@ -202,10 +213,15 @@ pub(crate) fn book(config: &PlacementConfig, workers: &mut Workers, ask: &Ask<'_
     }
 }
 
-/// Who may be chosen: those who speak and did not fail it, else those who speak, else, of those who decode, all: prompts can do without
+/// Who may be chosen, of those who are large enough: those who speak and did not fail it, else those who speak, else, of those who decode, all: prompts can do without
 /// a prefill worker.
 fn candidates<'a>(workers: &'a Workers, ask: &Ask<'_>, role: Role) -> Vec<&'a Worker> {
-    let willing = |worker: &&Worker| !worker.draining && !ask.refused.contains(&worker.id);
+    let context = match role {
+        Role::Prefill => ask.contexts.prefill,
+        Role::Decode => ask.contexts.decode,
+    };
+    let willing =
+        |worker: &&Worker| !worker.draining && worker.context_tokens >= context && !ask.refused.contains(&worker.id);
     let all: Vec<&Worker> = workers.of_role(role).filter(willing).collect();
     let speaking: Vec<&Worker> = all.iter().copied().filter(|worker| !worker.silent).collect();
     let fresh: Vec<&Worker> = speaking.iter().copied().filter(|worker| !ask.failed.contains(&worker.id)).collect();

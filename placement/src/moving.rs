@@ -53,6 +53,7 @@ impl Placement {
         let refused: Vec<_> = journey.refused.iter().copied().chain([giver]).collect();
         let ask = Ask {
             tokens: journey.input_tokens(),
+            contexts: journey.contexts(),
             sequences: 1,
             chain: &journey.chain,
             handoff: HandoffPolicy::Never,

@@ -1,7 +1,7 @@
 //! The placement: takes events, keeps the journeys, gives commands.
 
 use crate::config::{HandoffPolicy, PlacementConfig};
-use crate::cost::{Ask, Decision, book, decide};
+use crate::cost::{Ask, Contexts, Decision, book, decide};
 use crate::index::PrefixIndex;
 use crate::journey::{Journey, Seat, Taken};
 use crate::message::{Closing, Command, Event, Rejected};
@@ -108,7 +108,7 @@ impl Placement {
         }
         silent.into_iter().for_each(|id| self.lost(now, id, out));
         match event {
-            Event::WorkerUp { peer } => self.up(now, peer, out),
+            Event::WorkerUp { peer, context_tokens } => self.up(now, peer, context_tokens, out),
             Event::WorkerDown { id } => {
                 if self.workers.remove(id) {
                     self.lost(now, id, out);
@@ -203,14 +203,14 @@ impl Placement {
     }
 
     /// A session began: the others learn of the worker, and it of them.
-    fn up(&mut self, now: Time, peer: PeerInfo, out: &mut Vec<Command>) {
+    fn up(&mut self, now: Time, peer: PeerInfo, context_tokens: u32, out: &mut Vec<Command>) {
         let (id, role) = (peer.id, peer.role);
         let was_up = self.workers.remove(id);
         for other in self.workers.iter() {
             out.push(Command::Send { worker: other.id, message: ToWorker::Peer(peer.clone()) });
             out.push(Command::Send { worker: id, message: ToWorker::Peer(other.peer.clone()) });
         }
-        self.workers.insert(now, peer);
+        self.workers.insert(now, peer, context_tokens);
         if was_up {
             self.lost(now, id, out);
         }
@@ -229,8 +229,11 @@ impl Placement {
             let detail = format!("{} requests are open already", self.journeys.len());
             return self.reject(id, self.overloaded(), detail, out);
         }
+        let (prompt, max_tokens) = (request.prompt.len() as u32, request.params.max_tokens);
+        let contexts = Contexts { prefill: prompt, decode: prompt.saturating_add(max_tokens) };
         let ask = Ask {
-            tokens: request.prompt.len() as u32,
+            tokens: prompt,
+            contexts,
             sequences: request.choices.into(),
             chain: &chain,
             handoff: self.config.handoff,
@@ -238,7 +241,15 @@ impl Placement {
             refused: &[],
         };
         let Some(decision) = decide(&self.config, &self.workers, &ask) else {
-            return self.reject(id, Rejected::NoWorkers, "no decode worker is up".into(), out);
+            let takes_work = self.workers.of_role(Role::Decode).filter(|worker| !worker.draining);
+            let (why, detail) = match takes_work.map(|worker| worker.context_tokens).max() {
+                None => (Rejected::NoWorkers, "no decode worker is up".to_owned()),
+                Some(longest) => {
+                    let asked = format!("{prompt} tokens and {max_tokens} to be made");
+                    (Rejected::TooLarge, format!("{asked} are more than the longest context, of {longest} tokens"))
+                }
+            };
+            return self.reject(id, why, detail, out);
         };
         if let Some(first_token_s) = decision.first_token_s
             && first_token_s > request.deadline.as_secs_f64()
@@ -378,34 +389,36 @@ impl Placement {
         if journey.ended().is_some() {
             return self.finish_if_ended(request, out);
         }
-        match trouble.why {
-            Some(Failure::TooLarge) if !journey.emitted() => {
-                return self.refuse(request, Rejected::TooLarge, trouble.detail, out);
-            }
+        let attempts_max = self.config.attempts_max;
+        let goes_on = match trouble.why {
             Some(Failure::Invalid) if !journey.emitted() => {
                 return self.refuse(request, Rejected::Invalid, trouble.detail, out);
             }
             Some(Failure::Invalid) => return self.finish(request, End::error(Ender::Worker, trouble.detail), out),
-            Some(Failure::TooLarge | Failure::Deadline) => {
-                return self.finish(request, End::error(Ender::Limit, trouble.detail), out);
+            Some(Failure::Deadline) => return self.finish(request, End::error(Ender::Limit, trouble.detail), out),
+            // Others may be larger.
+            Some(Failure::TooLarge) => journey.refused_by(trouble.worker),
+            Some(Failure::QueueFull) => {
+                journey.full = Some(trouble.detail.clone());
+                journey.refused_by(trouble.worker)
             }
-            Some(Failure::QueueFull) => journey.refused.push(trouble.worker),
             Some(Failure::Draining) => {
                 self.workers.drain(trouble.worker);
-                journey.refused.push(trouble.worker);
+                journey.full = Some(trouble.detail.clone());
+                journey.refused_by(trouble.worker)
             }
             Some(Failure::HandoffLapsed | Failure::HandoffTimeout) => {
                 journey.lapsed = true;
                 journey.lease = journey.lease.saturating_mul(2);
-                journey.failed.push(trouble.worker);
+                journey.failed_by(trouble.worker, attempts_max)
             }
             Some(Failure::Engine) => {
-                journey.failed.push(trouble.worker);
                 journey.engine = Some(trouble.detail.clone());
+                journey.failed_by(trouble.worker, attempts_max)
             }
-            None => journey.failed.push(trouble.worker),
-        }
-        if journey.attempts >= self.config.attempts_max {
+            None => journey.failed_by(trouble.worker, attempts_max),
+        };
+        if !goes_on {
             return self.give_up(request, trouble, out);
         }
         let handoff = match self.config.handoff {
@@ -415,6 +428,7 @@ impl Placement {
         };
         let ask = Ask {
             tokens: journey.input_tokens(),
+            contexts: journey.contexts(),
             sequences: journey.open_choices().len() as u32,
             chain: &journey.chain,
             handoff,
@@ -426,7 +440,7 @@ impl Placement {
         };
         book(&self.config, &mut self.workers, &ask, &decision);
         cancel(&self.workers, journey, None, out);
-        journey.attempt_again(decision);
+        journey.go_elsewhere(decision);
         self.counters.replays += 1;
         // Taken out while `submit` reads it beside the counters.
         let journey = self.journeys.remove(&request).expect("it was there above");
@@ -436,21 +450,23 @@ impl Placement {
 
     /// No further attempt makes sense.
     fn give_up(&mut self, request: RequestId, trouble: Trouble, out: &mut Vec<Command>) {
-        let emitted = self.journeys.get(&request).is_some_and(Journey::emitted);
-        match trouble.why {
-            Some(Failure::QueueFull | Failure::Draining) if !emitted => {
-                self.refuse(request, self.overloaded(), trouble.detail, out);
-            }
-            Some(Failure::QueueFull | Failure::Draining) => {
-                self.finish(request, End::error(Ender::Us, trouble.detail), out);
-            }
+        let Some(journey) = self.journeys.get_mut(&request) else { return };
+        let emitted = journey.emitted();
+        let end = match trouble.why {
+            Some(Failure::QueueFull | Failure::Draining | Failure::TooLarge) => match journey.full.take() {
+                // Whoever is large enough has no time.
+                Some(full) if !emitted => return self.refuse(request, self.overloaded(), full, out),
+                Some(full) => End::error(Ender::Us, full),
+                None if !emitted => return self.refuse(request, Rejected::TooLarge, trouble.detail, out),
+                None => End::error(Ender::Worker, trouble.detail),
+            },
+            // Of an attempt that an engine failed, a decode worker may say first that its handoff came to nothing.
             Some(Failure::HandoffLapsed | Failure::HandoffTimeout) => {
-                // Of an attempt that an engine failed, a decode worker may say first that its handoff came to nothing.
-                let engine = self.journeys.get(&request).and_then(|journey| journey.engine.clone());
-                self.finish(request, End::error(Ender::Worker, engine.unwrap_or(trouble.detail)), out);
+                End::error(Ender::Worker, journey.engine.take().unwrap_or(trouble.detail))
             }
-            _ => self.finish(request, End::error(Ender::Worker, trouble.detail), out),
-        }
+            _ => End::error(Ender::Worker, trouble.detail),
+        };
+        self.finish(request, end, out);
     }
 
     /// Tells the workers of a journey's current attempt.

@@ -97,8 +97,13 @@ impl Bench {
     }
 
     pub(crate) fn up(&mut self, id: WorkerId) {
+        self.up_with(id, u32::MAX);
+    }
+
+    /// A worker whose longest sequence has so many tokens is up.
+    pub(crate) fn up_with(&mut self, id: WorkerId, context_tokens: u32) {
         let role = if id.0 < 10 { Role::Prefill } else { Role::Decode };
-        self.event(Event::WorkerUp { peer: peer(id, role, Incarnation(1)) });
+        self.event(Event::WorkerUp { peer: peer(id, role, Incarnation(1)), context_tokens });
     }
 
     pub(crate) fn arrive(&mut self, request: Arc<Request>) {
@@ -110,8 +115,9 @@ impl Bench {
         self.event(Event::Worker { id, message });
     }
 
+    /// Of a worker that has seen all that it was given.
     pub(crate) fn report(&mut self, id: WorkerId, report: Report) {
-        self.said(id, FromWorker::Report(Report { incarnation: Incarnation(1), ..report }));
+        self.said(id, FromWorker::Report(Report { incarnation: Incarnation(1), submits: u64::MAX, ..report }));
     }
 
     /// Rows of choice 0 of request 1, from `index` on.

@@ -328,6 +328,8 @@ pub struct Report {
     pub host: ::prost::alloc::vec::Vec<Chain>,
     #[prost(message, repeated, tag = "20")]
     pub disk: ::prost::alloc::vec::Vec<Chain>,
+    #[prost(uint64, tag = "21")]
+    pub submits: u64,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Chain {

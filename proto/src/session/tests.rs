@@ -162,14 +162,14 @@ prop_compose! {
 
 prop_compose! {
     fn report()(
-        ids in any::<(u64, u64, bool)>(),
+        ids in any::<(u64, u64, bool, u64)>(),
         load in any::<(u32, u64, u32, u32, u32)>(),
         rates in [float(), float(), float(), float(), float()],
         [added, host, disk] in [links(), links(), links()],
         removed in hashes(),
     ) -> FromWorker {
         FromWorker::Report(Report {
-            incarnation: Incarnation(ids.0), number: ids.1, snapshot: ids.2,
+            incarnation: Incarnation(ids.0), number: ids.1, snapshot: ids.2, submits: ids.3,
             waiting: load.0, waiting_tokens: load.1, running: load.2, blocks_available: load.3, blocks_total: load.4,
             prefill_tokens_per_s: rates[0], decode_step_s: rates[1], fetch_bytes_per_s: rates[2],
             host_tokens_per_s: rates[3], disk_tokens_per_s: rates[4],

@@ -259,6 +259,7 @@ async fn a_client_is_asked_back_when_the_queue_is_over() {
     let report = Report {
         incarnation: Incarnation(1),
         number: 1,
+        submits: 1,
         waiting_tokens: 24_000,
         prefill_tokens_per_s: 2_000.0,
         ..Report::default()
