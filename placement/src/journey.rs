@@ -3,6 +3,7 @@
 
 use crate::cost::{Contexts, Decision, Route};
 use crate::message::{Command, Usage};
+use crate::seats::Seats;
 use domain::planted::{self, Bug};
 use domain::session::TokenRow;
 use domain::{BlockHash, Choice, End, Epoch, Request, Time, Token, WorkerId};
@@ -49,6 +50,10 @@ pub(crate) struct Journey {
     pub(crate) refused: Vec<WorkerId>,
     /// What one said that refused it for want of time, not of size.
     pub(crate) full: Option<String>,
+    /// Who has to do with it, as far as is noted among the requests of workers.
+    pub(crate) seated: Seats,
+    /// Blocks that a taker needs room for, while nobody takes it over for want of that.
+    pub(crate) stuck: Option<u32>,
     sequences: Vec<Sequence>,
     cached_tokens: u32,
 }
@@ -139,6 +144,8 @@ impl Journey {
             engine: None,
             refused: Vec::new(),
             full: None,
+            seated: Seats::default(),
+            stuck: None,
             sequences,
             cached_tokens: 0,
         }
@@ -273,20 +280,22 @@ impl Journey {
         }
     }
 
-    /// Whether the worker has to do with it at all.
-    pub(crate) fn involves(&self, worker: WorkerId) -> bool {
-        self.attempt.has(worker) || self.moves(worker)
-    }
-
-    /// Whether anything is still to come of the worker, or to be read from it.
-    pub(crate) fn needs(&self, worker: WorkerId) -> bool {
-        let prefills = self.attempt.prefill == Some(worker) && (self.awaits_first() || !self.attempt.decode_started);
-        prefills || self.attempt.decode == worker || self.moves(worker)
-    }
-
-    /// Whether it takes over, or was taken over from.
-    fn moves(&self, worker: WorkerId) -> bool {
-        [self.moving, self.before].into_iter().flatten().any(|(id, _)| id == worker)
+    /// Who has to do with it, and of whom something is still to come, or to be read.
+    pub(crate) fn seats(&self) -> Seats {
+        let Attempt { prefill, decode, decode_started } = self.attempt;
+        let mut seats = Seats::default();
+        let mut add = |worker: WorkerId, needed: bool| {
+            let seat = seats.iter_mut().find(|seat| seat.is_none_or(|(seated, _)| seated == worker));
+            if let Some(seat) = seat {
+                *seat = Some((worker, needed || seat.is_some_and(|(_, needed)| needed)));
+            }
+        };
+        add(decode, true);
+        [self.moving, self.before].into_iter().flatten().for_each(|(worker, _)| add(worker, true));
+        if let Some(prefill) = prefill {
+            add(prefill, !decode_started || self.awaits_first());
+        }
+        seats
     }
 
     /// The running sequence is about to be taken over; the epoch for it.

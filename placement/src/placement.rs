@@ -2,10 +2,11 @@
 
 use crate::config::{HandoffPolicy, PlacementConfig};
 use crate::cost::{Ask, Contexts, Decision, book, decide};
-use crate::index::PrefixIndex;
+use crate::index::{Held, PrefixIndex};
 use crate::journey::{Journey, Seat, Taken};
 use crate::message::{Closing, Command, Event, Rejected};
 use crate::overload::{AnswerLength, Load, retry_after};
+use crate::seats::{Seating, Seats};
 use crate::vigil::Vigil;
 use crate::workers::{Reported, WorkerView, Workers};
 use domain::session::{Failure, FromWorker, Part, PeerInfo, Role, Submit, ToWorker, TokenRow};
@@ -62,6 +63,12 @@ pub struct Placement {
     pub(crate) journeys: BTreeMap<RequestId, Journey>,
     /// One entry per journey.
     deadlines: BTreeSet<(Time, RequestId)>,
+    /// Who has to do with each.
+    pub(crate) seating: Seating,
+    /// Sequences that nobody takes over for want of room, by the blocks that they need.
+    pub(crate) stuck: BTreeSet<(u32, RequestId)>,
+    /// Room for what each worker has of a prompt.
+    pub(crate) held: Vec<Held>,
     vigil: Vigil,
     answers: AnswerLength,
     counters: Counters,
@@ -85,6 +92,9 @@ impl Placement {
             config,
             journeys: BTreeMap::new(),
             deadlines: BTreeSet::new(),
+            seating: Seating::default(),
+            stuck: BTreeSet::new(),
+            held: Vec::new(),
             answers: AnswerLength::default(),
             counters: Counters::default(),
         }
@@ -240,7 +250,7 @@ impl Placement {
             failed: &[],
             refused: &[],
         };
-        let Some(decision) = decide(&self.config, &self.workers, &ask) else {
+        let Some(decision) = decide(&self.config, &self.workers, &mut self.held, &ask) else {
             let takes_work = self.workers.of_role(Role::Decode).filter(|worker| !worker.draining);
             let (why, detail) = match takes_work.map(|worker| worker.context_tokens).max() {
                 None => (Rejected::NoWorkers, "no decode worker is up".to_owned()),
@@ -263,6 +273,17 @@ impl Placement {
         self.submit(now, &journey, out);
         self.deadlines.insert((deadline, id));
         self.journeys.insert(id, journey);
+        self.note(id);
+    }
+
+    /// Notes who has to do with a request now.
+    pub(crate) fn note(&mut self, request: RequestId) {
+        let Some(journey) = self.journeys.get_mut(&request) else { return };
+        let now = journey.seats();
+        if now != journey.seated {
+            self.seating.change(request, &journey.seated, &now);
+            journey.seated = now;
+        }
     }
 
     fn said(&mut self, now: Time, id: WorkerId, message: FromWorker, out: &mut Vec<Command>) {
@@ -272,6 +293,7 @@ impl Placement {
                 let Some(journey) = self.current(id, key.request, key.epoch) else { return };
                 if journey.ending(key.choice, tokens, end, out) {
                     self.finish_if_ended(key.request, out);
+                    self.note(key.request);
                 } else {
                     self.counters.stale_messages += 1;
                 }
@@ -298,7 +320,7 @@ impl Placement {
             // How a session begins is its carrier's matter.
             FromWorker::Challenge(_) | FromWorker::Hello(_) | FromWorker::Heartbeat => {}
             FromWorker::Report(report) => match self.workers.report(id, report) {
-                Reported::Taken | Reported::Awaited => {}
+                Reported::Taken | Reported::Awaited => self.move_to(now, id, out),
                 Reported::Stale => self.counters.stale_messages += 1,
                 Reported::Gap => {
                     self.counters.report_gaps += 1;
@@ -323,10 +345,10 @@ impl Placement {
         match journey.take(row, out) {
             Taken::Committed => {
                 journey.settle_move();
-                let decode = journey.attempt.decode;
+                let (decode, is_stuck) = (journey.attempt.decode, journey.stuck.is_some());
                 self.finish_if_ended(request, out);
-                // Whatever kept it from being moved when its worker began to drain may be over.
-                if self.drains(decode) {
+                // Whatever kept it from being moved when its worker began to drain may be over; of room, a report tells.
+                if !is_stuck && self.drains(decode) {
                     self.move_away(now, request, out);
                 }
             }
@@ -339,6 +361,7 @@ impl Placement {
                 self.replay(now, request, Trouble { worker, why: None, detail }, out);
             }
         }
+        self.note(request);
     }
 
     /// The journey that a message of this attempt from this worker is about; a message that is about none is counted.
@@ -359,13 +382,12 @@ impl Placement {
             cancel(&self.workers, journey, Some(choice), out);
         }
         self.finish_if_ended(request, out);
+        self.note(request);
     }
 
     /// The session with a worker ended, and with it all that it did.
     pub(crate) fn lost(&mut self, now: Time, id: WorkerId, out: &mut Vec<Command>) {
-        let touched: Vec<RequestId> =
-            self.journeys.iter().filter(|(_, journey)| journey.involves(id)).map(|(&request, _)| request).collect();
-        for request in touched {
+        for request in self.seating.of(id) {
             let Some(journey) = self.journeys.get_mut(&request) else { continue };
             // Of a move, the one may have stopped already and the other not begun; of one who was taken over from, tokens
             // are missing that will not come.
@@ -378,6 +400,7 @@ impl Placement {
                 journey.attempt.prefill = None;
                 journey.end_implied(out);
                 self.finish_if_ended(request, out);
+                self.note(request);
             }
         }
     }
@@ -435,7 +458,7 @@ impl Placement {
             failed: &journey.failed,
             refused: &journey.refused,
         };
-        let Some(decision) = decide(&self.config, &self.workers, &ask) else {
+        let Some(decision) = decide(&self.config, &self.workers, &mut self.held, &ask) else {
             return self.give_up(request, trouble, out);
         };
         book(&self.config, &mut self.workers, &ask, &decision);
@@ -446,6 +469,8 @@ impl Placement {
         let journey = self.journeys.remove(&request).expect("it was there above");
         self.submit(now, &journey, out);
         self.journeys.insert(request, journey);
+        self.unstick(request);
+        self.note(request);
     }
 
     /// No further attempt makes sense.
@@ -509,7 +534,9 @@ impl Placement {
 
     /// The one way out of the journeys. Its workers close the epoch, if they have not.
     fn close(&mut self, request: RequestId, out: &mut Vec<Command>) -> Option<Journey> {
+        self.unstick(request);
         let journey = self.journeys.remove(&request)?;
+        self.seating.change(request, &journey.seated, &Seats::default());
         self.deadlines.remove(&(journey.deadline, request));
         cancel(&self.workers, &journey, None, out);
         Some(journey)

@@ -5,7 +5,7 @@ use crate::index::{Held, Place, PrefixIndex};
 use crate::overload::Load;
 use domain::session::{PeerInfo, Report, Role};
 use domain::{BlockHash, Incarnation, Time, WorkerId};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Add;
 
 /// A worker as seen from here, for health checks and metrics.
@@ -208,20 +208,40 @@ fn known(value: f32) -> Option<f64> {
     (value.is_finite() && value > 0.0).then_some(f64::from(value))
 }
 
+/// The mean of what was measured.
+#[derive(Clone, Copy, Default)]
+struct Mean {
+    sum: f64,
+    count: u32,
+}
+
+impl Mean {
+    fn count(&mut self, value: f32) {
+        if let Some(value) = known(value) {
+            self.sum += value;
+            self.count += 1;
+        }
+    }
+
+    fn or(self, default: f64) -> f64 {
+        if self.count == 0 { default } else { self.sum / f64::from(self.count) }
+    }
+}
+
 /// All workers that are up, by id, and the index of what they have.
 #[derive(Debug)]
 pub(crate) struct Workers {
     up: BTreeMap<WorkerId, Worker>,
     index: PrefixIndex,
-    /// How many of them drain.
-    draining: usize,
+    /// Those of them that drain.
+    draining: BTreeSet<WorkerId>,
     /// Times that one came, went or began to drain.
     changes: u64,
 }
 
 impl Workers {
     pub(crate) fn new(index_blocks_max: usize) -> Self {
-        Self { up: BTreeMap::new(), index: PrefixIndex::new(index_blocks_max), draining: 0, changes: 0 }
+        Self { up: BTreeMap::new(), index: PrefixIndex::new(index_blocks_max), draining: BTreeSet::new(), changes: 0 }
     }
 
     /// A session began, with nothing known.
@@ -251,9 +271,11 @@ impl Workers {
 
     /// A session ended; whether there was one.
     pub(crate) fn remove(&mut self, id: WorkerId) -> bool {
-        let Some(worker) = self.up.remove(&id) else { return false };
+        if self.up.remove(&id).is_none() {
+            return false;
+        }
         self.index.clear(id);
-        self.draining -= usize::from(worker.draining);
+        self.draining.remove(&id);
         self.changes += 1;
         true
     }
@@ -270,16 +292,24 @@ impl Workers {
     /// What to assume of a worker that has not measured itself: the mean of those that have, whatever their role, since
     /// they run the same model; `defaults` where none has.
     pub(crate) fn assumed(&self, defaults: &Rates) -> Rates {
-        let mean = |of: fn(&Report) -> f32, default: f64| {
-            let measured: Vec<f64> = self.up.values().filter_map(|worker| known(of(&worker.load))).collect();
-            if measured.is_empty() { default } else { measured.iter().sum::<f64>() / measured.len() as f64 }
-        };
+        let mut means = [Mean::default(); 5];
+        for Worker { load, .. } in self.up.values() {
+            let measured = [
+                load.prefill_tokens_per_s,
+                load.decode_step_s,
+                load.fetch_bytes_per_s,
+                load.host_tokens_per_s,
+                load.disk_tokens_per_s,
+            ];
+            means.iter_mut().zip(measured).for_each(|(mean, measured)| mean.count(measured));
+        }
+        let [prefill, decode, fetch, host, disk] = means;
         Rates {
-            prefill_tokens_per_s: mean(|load| load.prefill_tokens_per_s, defaults.prefill_tokens_per_s),
-            decode_step_s: mean(|load| load.decode_step_s, defaults.decode_step_s),
-            fetch_bytes_per_s: mean(|load| load.fetch_bytes_per_s, defaults.fetch_bytes_per_s),
-            host_tokens_per_s: mean(|load| load.host_tokens_per_s, defaults.host_tokens_per_s),
-            disk_tokens_per_s: mean(|load| load.disk_tokens_per_s, defaults.disk_tokens_per_s),
+            prefill_tokens_per_s: prefill.or(defaults.prefill_tokens_per_s),
+            decode_step_s: decode.or(defaults.decode_step_s),
+            fetch_bytes_per_s: fetch.or(defaults.fetch_bytes_per_s),
+            host_tokens_per_s: host.or(defaults.host_tokens_per_s),
+            disk_tokens_per_s: disk.or(defaults.disk_tokens_per_s),
             handoff_s: defaults.handoff_s,
         }
     }
@@ -330,14 +360,14 @@ impl Workers {
     pub(crate) fn drain(&mut self, id: WorkerId) {
         if let Some(worker) = self.up.get_mut(&id).filter(|worker| !worker.draining) {
             worker.draining = true;
-            self.draining += 1;
+            self.draining.insert(id);
             self.changes += 1;
         }
     }
 
-    /// Whether any of them drains.
-    pub(crate) fn any_drains(&self) -> bool {
-        self.draining > 0
+    /// Those that drain.
+    pub(crate) fn draining(&self) -> &BTreeSet<WorkerId> {
+        &self.draining
     }
 
     /// Times that one came, went or began to drain.

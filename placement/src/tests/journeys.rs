@@ -397,6 +397,31 @@ fn what_could_not_move_when_its_worker_began_to_drain_moves_later() {
 }
 
 #[test]
+fn what_nobody_had_room_for_moves_when_somebody_says_that_it_has() {
+    let room = |number, blocks_available| Report { number, blocks_available, blocks_total: 100, ..Report::default() };
+    let mut bench = begun(&[D1, D2, D3]);
+    bench.tokens(D1, 1, 0, &[5]);
+    [D2, D3].into_iter().for_each(|id| bench.report(id, room(1, 6)));
+    bench.event(Event::Worker { id: D1, message: FromWorker::Draining });
+    check(&bench, "");
+    // Its tokens say nothing of room elsewhere, nor does a report without any.
+    bench.tokens(D1, 1, 1, &[6]);
+    check(&bench, "c0[1]=6");
+    bench.report(D2, room(2, 6));
+    check(&bench, "");
+    bench.report(D1, room(1, 100));
+    check(&bench, "");
+    bench.report(D3, room(2, 7));
+    check(&bench, "w13 take over from w11 e2+2, w11 hand e1 over to w13 as e2 +2");
+    bench.report(D2, room(3, 100));
+    check(&bench, "");
+    // It came to nothing, and the client left.
+    bench.event(Event::Gone { request: RequestId(1) });
+    check(&bench, "w11 cancel e1, w13 cancel e2, end Error by Client 2, w11 close Drained");
+    nothing_left(&bench);
+}
+
+#[test]
 fn what_is_too_large_for_one_is_tried_by_others() {
     let mut bench = begun(&[P1, P2, D1, D2]);
     bench.failed(P1, 1, Failure::TooLarge);

@@ -2,6 +2,7 @@
 //! clients that leave. The workers are honest models of the real ones; the client checks what it gets.
 
 use super::support::{D1, D2, P1, P2, STOP, chain, config, key, links, request, row};
+use crate::journey::Journey;
 use crate::{Closing, Command, Event, HandoffPolicy, Placement, PlacementConfig, Usage};
 use domain::session::{Failure, FromWorker, Part, Report, Role, Submit, ToWorker};
 use domain::{Choice, End, Ender, Epoch, Finish, Incarnation, Request, RequestId, Time, Token, WorkerId};
@@ -440,6 +441,16 @@ impl Cluster {
         assert!(self.placement.indexed_blocks() <= self.config.index_blocks_max);
         let phases = self.placement.phases();
         assert_eq!(phases.prefilling + phases.handing_off + phases.decoding, open);
+        for id in WORKERS {
+            let journeys = || self.placement.journeys.iter();
+            let with = |journey: &Journey| journey.seats().into_iter().flatten().find(|(worker, _)| *worker == id);
+            let has: Vec<_> = journeys().filter(|(_, journey)| with(journey).is_some()).map(|(id, _)| *id).collect();
+            assert_eq!(self.placement.seating.of(id), has, "what {id} has to do with");
+            let needs = journeys().any(|(_, journey)| with(journey).is_some_and(|(_, needed)| needed));
+            assert_eq!(self.placement.seating.needs(id), needs, "whether {id} is needed");
+        }
+        let stuck = self.placement.journeys.iter().filter_map(|(&id, journey)| Some((journey.stuck?, id)));
+        assert_eq!(self.placement.stuck, stuck.collect());
         for worker in self.workers.values() {
             for ((request, epoch), task) in &worker.tasks {
                 let client = &self.clients[request.0 as usize];
