@@ -183,3 +183,27 @@ fn a_sign_of_life_is_answered_by_the_loop() {
     }
     assert_eq!(machine.core().sessions(), 1, "a router that goes on asking is not silent");
 }
+
+#[test]
+fn a_report_says_how_many_submits_of_its_session_it_knows_of() {
+    let mut machine = machine();
+    let submits = [SessionId(1), SessionId(2)].map(|session| {
+        let submits = Arc::<Mutex<Vec<u64>>>::default();
+        let hears = submits.clone();
+        let send = Box::new(move |bytes: Vec<u8>| {
+            if let Ok(FromWorker::Report(report)) = proto::session::decode_from_worker(&bytes) {
+                hears.lock().unwrap().push(report.submits);
+            }
+            Ok(())
+        });
+        machine.handle(Time::ZERO, Inbound::Opened { session, send, ended: Arc::default() });
+        submits
+    });
+    machine.turn(Time::ZERO);
+    let now = Time::ZERO + SILENCE_MAX / 8;
+    for request in [1, 2] {
+        assert!(machine.handle(now, Inbound::Session { session: SessionId(2), bytes: submit(request) }));
+    }
+    machine.turn(now);
+    assert_eq!(submits.map(|submits| submits.lock().unwrap().clone()), [vec![0, 0], vec![0, 2]]);
+}

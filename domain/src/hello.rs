@@ -9,7 +9,7 @@ use crate::session::{PeerAddress, PeerInfo, Role};
 use std::fmt;
 
 /// Version of the session's messages. Ends of different versions refuse each other.
-pub const PROTOCOL: u32 = 4;
+pub const PROTOCOL: u32 = 5;
 
 const WORKER: &str = "session worker";
 const ROUTER: &str = "session router";

@@ -219,6 +219,8 @@ pub enum FromWorker {
         epoch: Epoch,
         /// Why, as a kind.
         why: Failure,
+        /// The peer that did not do its part; `None`: it is a matter of this worker, or of nobody.
+        fault: Option<WorkerId>,
         /// Why, for people.
         detail: String,
     },
@@ -271,6 +273,8 @@ pub struct Report {
     pub number: u64,
     /// `added` is everything that is on the device, and what was known before is void.
     pub snapshot: bool,
+    /// Submits that came over this session so far: what its router sent later is not in this report.
+    pub submits: u64,
     /// Sequences that wait.
     pub waiting: u32,
     /// Prompt tokens that waiting and running sequences still have to compute.

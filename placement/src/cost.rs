@@ -27,7 +27,6 @@ use crate::index::Held;
 use crate::workers::{Given, Worker, Workers};
 use domain::session::{Holder, Role};
 use domain::{BlockHash, WorkerId};
-use std::collections::BTreeMap;
 use std::fmt;
 
 /// What one worker would cost, in seconds. Parts that do not apply are 0.
@@ -62,6 +61,11 @@ impl Cost {
     pub fn total_s(&self) -> f64 {
         self.queue_s + self.load_s + self.compute_s + self.fetch_s + self.overhead_s + self.slowdown_s
     }
+
+    /// What it is compared by: those with room come before those without.
+    fn key(&self) -> (bool, f64) {
+        (!self.fits, self.total_s())
+    }
 }
 
 /// Who serves an attempt.
@@ -73,7 +77,10 @@ pub struct Route {
     pub decode: WorkerId,
 }
 
-/// A choice and all that it was chosen from.
+/// How many of each kind a decision keeps of what it was chosen from.
+pub const CANDIDATES_KEPT: usize = 4;
+
+/// A choice and the best of what it was chosen from: [`CANDIDATES_KEPT`] of each kind at most, the best first.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decision {
     /// Input tokens of the attempt.
@@ -122,11 +129,22 @@ impl fmt::Display for Decision {
     }
 }
 
+/// How long a sequence gets.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Contexts {
+    /// As input, where it is handed off.
+    pub(crate) prefill: u32,
+    /// At its end.
+    pub(crate) decode: u32,
+}
+
 /// What is to be placed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ask<'a> {
     /// Input tokens.
     pub(crate) tokens: u32,
+    /// What of a sequence the one that computes the prompt holds for another, and what the one that decodes it holds at its end.
+    pub(crate) contexts: Contexts,
     /// Sequences that will decode.
     pub(crate) sequences: u32,
     /// Identities of the prompt's full blocks.
@@ -139,20 +157,35 @@ pub(crate) struct Ask<'a> {
     pub(crate) refused: &'a [WorkerId],
 }
 
-/// Chooses; `None`: no decode worker will have it.
-pub(crate) fn decide(config: &PlacementConfig, workers: &Workers, ask: &Ask<'_>) -> Option<Decision> {
-    let pricing = Pricing::new(config, workers, ask);
-    let takers = candidates(workers, ask, Role::Decode);
-    let decode: Vec<Cost> = takers.iter().map(|worker| pricing.decode(worker)).collect();
-    let whole: Vec<Cost> = takers.iter().map(|worker| pricing.whole(worker)).collect();
-    let prefill: Vec<Cost> = match ask.handoff {
+impl Ask<'_> {
+    /// Whether a worker may be chosen at all: it is large enough, takes new work and did not refuse it.
+    fn allows(&self, worker: &Worker) -> bool {
+        let context = match worker.role {
+            Role::Prefill => self.contexts.prefill,
+            Role::Decode => self.contexts.decode,
+        };
+        !worker.draining && worker.context_tokens >= context && !self.refused.contains(&worker.id)
+    }
+}
+
+/// Chooses; `None`: no decode worker will have it. `held` is room for what each worker has.
+pub(crate) fn decide(
+    config: &PlacementConfig,
+    workers: &Workers,
+    held: &mut Vec<Held>,
+    ask: &Ask<'_>,
+) -> Option<Decision> {
+    let pricing = Pricing::new(config, workers, held, ask);
+    let decode = pricing.best(Role::Decode, Pricing::decode);
+    let whole = pricing.best(Role::Decode, Pricing::whole);
+    let prefill = match ask.handoff {
         HandoffPolicy::Never => Vec::new(),
-        _ => candidates(workers, ask, Role::Prefill).iter().map(|worker| pricing.prefill(worker)).collect(),
+        _ => pricing.best(Role::Prefill, Pricing::prefill),
     };
-    let (to, alone) = (*best(&decode)?, *best(&whole)?);
-    let pair = best(&prefill).filter(|from| {
+    let (to, alone) = (*decode.first()?, *whole.first()?);
+    let pair = prefill.first().filter(|from| {
         let key = (!(from.fits && to.fits), from.total_s() + to.total_s());
-        ask.handoff == HandoffPolicy::Always || order(key, (!alone.fits, alone.total_s())).is_lt()
+        ask.handoff == HandoffPolicy::Always || order(key, alone.key()).is_lt()
     });
     let computes = *pair.unwrap_or(&alone);
     let (route, cost_s) = match pair {
@@ -167,24 +200,33 @@ pub(crate) fn decide(config: &PlacementConfig, workers: &Workers, ask: &Ask<'_>)
 }
 
 /// Chooses who takes a running sequence over, and books it there; `None`: nobody will.
-pub(crate) fn take_over(config: &PlacementConfig, workers: &mut Workers, ask: &Ask<'_>) -> Option<WorkerId> {
-    let pricing = Pricing::new(config, workers, ask);
-    let costs: Vec<Cost> = candidates(workers, ask, Role::Decode).iter().map(|worker| pricing.decode(worker)).collect();
-    let taker = *best(&costs).filter(|cost| cost.fits)?;
+pub(crate) fn take_over(
+    config: &PlacementConfig,
+    workers: &mut Workers,
+    held: &mut Vec<Held>,
+    ask: &Ask<'_>,
+) -> Option<WorkerId> {
+    let costs = Pricing::new(config, workers, held, ask).best(Role::Decode, Pricing::decode);
+    let taker = *costs.first().filter(|cost| cost.fits)?;
     let blocks = ask.tokens.div_ceil(config.block_tokens).saturating_sub(taker.cached_tokens / config.block_tokens);
     workers.give(taker.worker, Given { tokens: 0, sequences: ask.sequences, blocks }, ask.chain);
     Some(taker.worker)
+}
+
+/// Whether this decode worker would take a running sequence over, and has room for it.
+pub(crate) fn has_room(config: &PlacementConfig, workers: &Workers, ask: &Ask<'_>, id: WorkerId) -> bool {
+    workers.get(id).is_some_and(|worker| {
+        let blocks = ask.tokens.div_ceil(config.block_tokens).saturating_sub(workers.held(id, ask.chain).device);
+        ask.allows(worker) && !worker.silent && !ask.failed.contains(&id) && worker.fits(blocks)
+    })
 }
 
 /// Books a decision, so that the next one sees it before the workers report it.
 pub(crate) fn book(config: &PlacementConfig, workers: &mut Workers, ask: &Ask<'_>, decision: &Decision) {
     let Decision { route, holder, .. } = *decision;
     let fetched = holder.map_or(0, |holder| holder.tokens);
-    let (computes, computing) = match route.prefill {
-        Some(prefill) => (prefill, &decision.prefill),
-        None => (route.decode, &decision.whole),
-    };
-    let cached = computing.iter().find(|cost| cost.worker == computes).map_or(0, |cost| cost.cached_tokens);
+    let computing = if route.prefill.is_some() { &decision.prefill } else { &decision.whole };
+    let cached = computing.first().map_or(0, |cost| cost.cached_tokens);
     let uncached = ask.tokens - cached.max(fetched);
     let load = |workers: &Workers, id: WorkerId, computes: bool, sequences: u32| {
         let held = workers.held(id, ask.chain).device;
@@ -200,33 +242,6 @@ pub(crate) fn book(config: &PlacementConfig, workers: &mut Workers, ask: &Ask<'_
         let given = load(workers, prefill, true, 0);
         workers.give(prefill, given, ask.chain);
     }
-}
-
-/// Who may be chosen: those who speak and did not fail it, else those who speak, else, of those who decode, all: prompts can do without
-/// a prefill worker.
-fn candidates<'a>(workers: &'a Workers, ask: &Ask<'_>, role: Role) -> Vec<&'a Worker> {
-    let willing = |worker: &&Worker| !worker.draining && !ask.refused.contains(&worker.id);
-    let all: Vec<&Worker> = workers.of_role(role).filter(willing).collect();
-    let speaking: Vec<&Worker> = all.iter().copied().filter(|worker| !worker.silent).collect();
-    let fresh: Vec<&Worker> = speaking.iter().copied().filter(|worker| !ask.failed.contains(&worker.id)).collect();
-    match role {
-        _ if !fresh.is_empty() => fresh,
-        Role::Decode if speaking.is_empty() => all,
-        _ => speaking,
-    }
-}
-
-/// The first of the cheapest, those with room before those without.
-fn best(costs: &[Cost]) -> Option<&Cost> {
-    costs.iter().min_by(|a, b| order((!a.fits, a.total_s()), (!b.fits, b.total_s())))
-}
-
-/// The longest, and the second longest: who computes the prompt asks another one than itself.
-fn longest(prefixes: impl Iterator<Item = Prefix>) -> Vec<Prefix> {
-    let mut prefixes: Vec<Prefix> = prefixes.collect();
-    prefixes.sort_by_key(|prefix| std::cmp::Reverse(prefix.holder.tokens));
-    prefixes.truncate(2);
-    prefixes
 }
 
 /// The first of the cheapest.
@@ -250,45 +265,92 @@ struct Prefix {
     load_s: f64,
 }
 
+/// The most that is to be had of a prompt, and the second most: who computes it asks another one than itself.
+#[derive(Default)]
+struct Longest([Option<Prefix>; 2]);
+
+impl Longest {
+    fn offer(&mut self, prefix: Prefix) {
+        let longer = |than: &Option<Prefix>| than.is_none_or(|than| prefix.holder.tokens > than.holder.tokens);
+        if longer(&self.0[0]) {
+            self.0 = [Some(prefix), self.0[0]];
+        } else if longer(&self.0[1]) {
+            self.0[1] = Some(prefix);
+        }
+    }
+}
+
 struct Pricing<'a> {
     config: &'a PlacementConfig,
+    workers: &'a Workers,
     /// Speeds of a worker that has not measured its own.
     assumed: Rates,
     ask: &'a Ask<'a>,
-    /// What each worker has at the head of the prompt.
-    held: BTreeMap<WorkerId, Held>,
-    /// The most that a device has of it, the second most, and the same of workers that would load a part.
-    prefixes: Vec<Prefix>,
+    /// What each worker has at the head of the prompt, in the order of their ids.
+    held: &'a [Held],
+    /// Of devices, and of workers that would load a part.
+    prefixes: [Longest; 2],
 }
 
 impl<'a> Pricing<'a> {
-    fn new(config: &'a PlacementConfig, workers: &Workers, ask: &'a Ask<'a>) -> Self {
-        let held = workers.iter().map(|worker| (worker.id, workers.held(worker.id, ask.chain))).collect();
-        let mut pricing = Self { config, assumed: workers.assumed(&config.defaults), ask, held, prefixes: Vec::new() };
-        let asked = |worker: &&Worker| config.fetch != FetchPolicy::Never && !ask.failed.contains(&worker.id);
-        let prefix = |worker: &Worker, blocks: u32, load_s: f64| {
-            let tokens = usable(config, blocks, ask.tokens);
-            Prefix { holder: Holder { worker: worker.id, incarnation: worker.peer.incarnation, tokens }, load_s }
-        };
-        let on_device = |worker: &Worker| prefix(worker, pricing.held[&worker.id].device, 0.0);
-        let with_tiers = |worker: &Worker| {
-            let Held { device, all, .. } = pricing.held[&worker.id];
-            (all > device).then(|| prefix(worker, all, pricing.load_s(worker)))
-        };
-        let on_devices = longest(workers.iter().filter(asked).map(on_device));
-        let with_tiers = longest(workers.iter().filter(asked).filter_map(with_tiers));
-        pricing.prefixes = on_devices.into_iter().chain(with_tiers).collect();
+    fn new(config: &'a PlacementConfig, workers: &'a Workers, held: &'a mut Vec<Held>, ask: &'a Ask<'a>) -> Self {
+        held.clear();
+        held.extend(workers.iter().map(|worker| workers.held(worker.id, ask.chain)));
+        let assumed = workers.assumed(&config.defaults);
+        let mut pricing = Self { config, workers, assumed, ask, held, prefixes: Default::default() };
+        if config.fetch == FetchPolicy::Never {
+            return pricing;
+        }
+        let mut prefixes: [Longest; 2] = Default::default();
+        for (worker, held) in pricing.each().filter(|(worker, _)| !ask.failed.contains(&worker.id)) {
+            let prefix = |blocks: u32, load_s: f64| {
+                let tokens = usable(config, blocks, ask.tokens);
+                Prefix { holder: Holder { worker: worker.id, incarnation: worker.peer.incarnation, tokens }, load_s }
+            };
+            prefixes[0].offer(prefix(held.device, 0.0));
+            if held.all > held.device {
+                prefixes[1].offer(prefix(held.all, pricing.load_s(worker, held)));
+            }
+        }
+        pricing.prefixes = prefixes;
         pricing
     }
 
-    fn prefill(&self, worker: &Worker) -> Cost {
-        let handoff_s = worker.rates(&self.assumed).handoff_s;
-        self.computing(worker, |cost| Cost { overhead_s: cost.overhead_s + handoff_s, ..cost })
+    /// Every worker, and what it has.
+    fn each(&self) -> impl Iterator<Item = (&'a Worker, Held)> {
+        self.workers.iter().zip(self.held.iter().copied())
     }
 
-    fn decode(&self, worker: &Worker) -> Cost {
+    /// The best of a role, the best first; of equals, those with lower ids. May be chosen: those who speak and did not fail it, else those
+    /// who speak, else, of those who decode, all: prompts can do without a prefill worker.
+    fn best(&self, role: Role, price: impl Fn(&Self, &Worker, Held) -> Cost) -> Vec<Cost> {
+        let allowed = || self.each().filter(|(worker, _)| worker.role == role && self.ask.allows(worker));
+        let fresh = |worker: &Worker| !worker.silent && !self.ask.failed.contains(&worker.id);
+        let any_fresh = allowed().any(|(worker, _)| fresh(worker));
+        let silent_too = role == Role::Decode && !allowed().any(|(worker, _)| !worker.silent);
+        let mut best: Vec<Cost> = Vec::with_capacity(CANDIDATES_KEPT);
+        for (worker, held) in allowed() {
+            if !(if any_fresh { fresh(worker) } else { silent_too || !worker.silent }) {
+                continue;
+            }
+            let cost = price(self, worker, held);
+            let at = best.partition_point(|better| order(better.key(), cost.key()).is_le());
+            if at < CANDIDATES_KEPT {
+                best.truncate(CANDIDATES_KEPT - 1);
+                best.insert(at, cost);
+            }
+        }
+        best
+    }
+
+    fn prefill(&self, worker: &Worker, held: Held) -> Cost {
+        let handoff_s = worker.rates(&self.assumed).handoff_s;
+        self.computing(worker, held, |cost| Cost { overhead_s: cost.overhead_s + handoff_s, ..cost })
+    }
+
+    fn decode(&self, worker: &Worker, held: Held) -> Cost {
         let rates = worker.rates(&self.assumed);
-        let cost = self.nothing(worker);
+        let cost = self.nothing(worker, held);
         let bytes = u64::from(self.ask.tokens - cost.cached_tokens) * self.config.token_bytes;
         Cost {
             fetch_s: bytes as f64 / rates.fetch_bytes_per_s,
@@ -297,22 +359,23 @@ impl<'a> Pricing<'a> {
         }
     }
 
-    fn whole(&self, worker: &Worker) -> Cost {
+    fn whole(&self, worker: &Worker, held: Held) -> Cost {
         let rates = worker.rates(&self.assumed);
-        self.computing(worker, |cost| {
+        self.computing(worker, held, |cost| {
             let interference_s = cost.compute_s * f64::from(worker.running() + 1);
             Cost { slowdown_s: f64::from(worker.sequences()) * rates.decode_step_s + interference_s, ..cost }
         })
     }
 
     /// A worker that computes the prompt, in the way that costs it least, with what `rest` adds to each.
-    fn computing(&self, worker: &Worker, rest: impl Fn(Cost) -> Cost) -> Cost {
-        let computed = self.compute(worker, self.held[&worker.id].device, 0.0);
-        let loaded = self.compute(worker, self.held[&worker.id].all, self.load_s(worker));
+    fn computing(&self, worker: &Worker, held: Held, rest: impl Fn(Cost) -> Cost) -> Cost {
+        let computed = self.compute(worker, held, held.device, 0.0);
+        let loaded = self.compute(worker, held, held.all, self.load_s(worker, held));
         let alone = cheapest([computed, loaded].map(&rest)).unwrap_or(computed);
         let more =
             |Prefix { holder, .. }: &&Prefix| holder.worker != worker.id && holder.tokens > computed.cached_tokens;
-        let fetched = self.prefixes.iter().filter(more).map(|&prefix| rest(self.fetch_first(worker, computed, prefix)));
+        let prefixes = self.prefixes.iter().flat_map(|longest| longest.0.iter().flatten());
+        let fetched = prefixes.filter(more).map(|&prefix| rest(self.fetch_first(worker, computed, prefix)));
         let is_more = |cost: &Cost| cost.holder.is_some_and(|holder| holder.tokens > loaded.cached_tokens);
         cheapest(fetched)
             .filter(|cost| match self.config.fetch {
@@ -323,9 +386,9 @@ impl<'a> Pricing<'a> {
     }
 
     /// The parts of a worker that computes what is behind these blocks, which take it so long to load.
-    fn compute(&self, worker: &Worker, blocks: u32, load_s: f64) -> Cost {
+    fn compute(&self, worker: &Worker, held: Held, blocks: u32, load_s: f64) -> Cost {
         let rate = worker.rates(&self.assumed).prefill_tokens_per_s;
-        let cost = self.nothing(worker);
+        let cost = self.nothing(worker, held);
         let cached_tokens = usable(self.config, blocks, self.ask.tokens);
         Cost {
             cached_tokens,
@@ -337,8 +400,8 @@ impl<'a> Pricing<'a> {
     }
 
     /// How long the worker takes to load what its tiers have at the head of the prompt. It reads them side by side.
-    fn load_s(&self, worker: &Worker) -> f64 {
-        let (held, rates) = (&self.held[&worker.id], worker.rates(&self.assumed));
+    fn load_s(&self, worker: &Worker, held: Held) -> f64 {
+        let rates = worker.rates(&self.assumed);
         let seconds = |blocks: u32, rate: f64| f64::from(blocks * self.config.block_tokens) / rate;
         seconds(held.host, rates.host_tokens_per_s).max(seconds(held.disk, rates.disk_tokens_per_s))
     }
@@ -358,8 +421,8 @@ impl<'a> Pricing<'a> {
     }
 
     /// A worker that has nothing to do for it.
-    fn nothing(&self, worker: &Worker) -> Cost {
-        let held = self.held[&worker.id].device;
+    fn nothing(&self, worker: &Worker, held: Held) -> Cost {
+        let held = held.device;
         let blocks = self.ask.tokens.div_ceil(self.config.block_tokens).saturating_sub(held);
         Cost {
             worker: worker.id,

@@ -54,17 +54,7 @@ impl PrefixIndex {
 
     /// What the worker has at the head of `chain`.
     pub(crate) fn held(&self, worker: WorkerId, chain: &[BlockHash]) -> Held {
-        let mut held = Held::default();
-        let Some(blocks) = self.workers.get(&worker) else { return held };
-        for place in chain.iter().map_while(|&block| blocks.place(block)) {
-            match place {
-                Place::Device => held.device += u32::from(held.device == held.all),
-                Place::Host => held.host += 1,
-                Place::Disk => held.disk += 1,
-            }
-            held.all += 1;
-        }
-        held
+        self.workers.get(&worker).map_or(Held::default(), |blocks| blocks.held(chain))
     }
 
     /// The worker has these blocks on its device. One comes after the block that it continues, or is of no use at the bound.

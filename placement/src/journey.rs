@@ -1,8 +1,9 @@
 //! One request from its arrival to its end: its attempt and the tokens of its choices. Knows nothing of other
 //! requests, of workers' loads, or of what to do next; [`crate::Placement`] decides that.
 
-use crate::cost::{Decision, Route};
+use crate::cost::{Contexts, Decision, Route};
 use crate::message::{Command, Usage};
+use crate::seats::Seats;
 use domain::planted::{self, Bug};
 use domain::session::TokenRow;
 use domain::{BlockHash, Choice, End, Epoch, Request, Time, Token, WorkerId};
@@ -14,6 +15,9 @@ use std::time::Duration;
 /// token. One more, and the first token counts as lost: the attempt fails.
 pub const EARLY_ROWS_MAX: usize = 256;
 
+/// Workers that may refuse an attempt, one after the other; what the next one says ends the request.
+pub(crate) const REFUSALS_MAX: usize = 16;
+
 /// A request that is open.
 #[derive(Debug)]
 pub(crate) struct Journey {
@@ -24,7 +28,7 @@ pub(crate) struct Journey {
     /// Grows with each attempt; the first is 1.
     pub(crate) epoch: Epoch,
     pub(crate) attempt: Attempt,
-    /// Attempts so far; a move to another worker is none.
+    /// Attempts so far. A move to another worker is none, and neither is one that was refused.
     pub(crate) attempts: u32,
     /// The highest epoch given out.
     last_epoch: Epoch,
@@ -42,8 +46,14 @@ pub(crate) struct Journey {
     pub(crate) failed: Vec<WorkerId>,
     /// What an engine said that failed one.
     pub(crate) engine: Option<String>,
-    /// Workers that refused an attempt.
+    /// Workers that refused the current attempt, each once.
     pub(crate) refused: Vec<WorkerId>,
+    /// What one said that refused it for want of time, not of size.
+    pub(crate) full: Option<String>,
+    /// Who has to do with it, as far as is noted among the requests of workers.
+    pub(crate) seated: Seats,
+    /// Blocks that a taker needs room for, while nobody takes it over for want of that.
+    pub(crate) stuck: Option<u32>,
     sequences: Vec<Sequence>,
     cached_tokens: u32,
 }
@@ -133,6 +143,9 @@ impl Journey {
             failed: Vec::new(),
             engine: None,
             refused: Vec::new(),
+            full: None,
+            seated: Seats::default(),
+            stuck: None,
             sequences,
             cached_tokens: 0,
         }
@@ -224,10 +237,24 @@ impl Journey {
         }
     }
 
-    /// Begins the next attempt.
-    pub(crate) fn attempt_again(&mut self, decision: Decision) {
+    /// A worker does not take the current attempt, which is made by others then; `false`: too many have said so.
+    pub(crate) fn refused_by(&mut self, worker: WorkerId) -> bool {
+        self.refused.push(worker);
+        self.refused.len() <= REFUSALS_MAX
+    }
+
+    /// The current attempt failed, and whoever refused it may take the next one; `false`: it was the last one.
+    pub(crate) fn failed_by(&mut self, worker: WorkerId, attempts_max: u32) -> bool {
+        self.failed.push(worker);
+        self.refused.clear();
+        self.full = None;
+        self.attempts < attempts_max
+    }
+
+    /// Begins the next attempt, or the same one elsewhere.
+    pub(crate) fn go_elsewhere(&mut self, decision: Decision) {
         self.epoch = self.next_epoch();
-        self.attempts += 1;
+        self.attempts += u32::from(self.refused.is_empty());
         self.attempt = Attempt::new(decision.route);
         self.decision = decision;
         self.moving = None;
@@ -253,20 +280,22 @@ impl Journey {
         }
     }
 
-    /// Whether the worker has to do with it at all.
-    pub(crate) fn involves(&self, worker: WorkerId) -> bool {
-        self.attempt.has(worker) || self.moves(worker)
-    }
-
-    /// Whether anything is still to come of the worker, or to be read from it.
-    pub(crate) fn needs(&self, worker: WorkerId) -> bool {
-        let prefills = self.attempt.prefill == Some(worker) && (self.awaits_first() || !self.attempt.decode_started);
-        prefills || self.attempt.decode == worker || self.moves(worker)
-    }
-
-    /// Whether it takes over, or was taken over from.
-    fn moves(&self, worker: WorkerId) -> bool {
-        [self.moving, self.before].into_iter().flatten().any(|(id, _)| id == worker)
+    /// Who has to do with it, and of whom something is still to come, or to be read.
+    pub(crate) fn seats(&self) -> Seats {
+        let Attempt { prefill, decode, decode_started } = self.attempt;
+        let mut seats = Seats::default();
+        let mut add = |worker: WorkerId, needed: bool| {
+            let seat = seats.iter_mut().find(|seat| seat.is_none_or(|(seated, _)| seated == worker));
+            if let Some(seat) = seat {
+                *seat = Some((worker, needed || seat.is_some_and(|(_, needed)| needed)));
+            }
+        };
+        add(decode, true);
+        [self.moving, self.before].into_iter().flatten().for_each(|(worker, _)| add(worker, true));
+        if let Some(prefill) = prefill {
+            add(prefill, !decode_started || self.awaits_first());
+        }
+        seats
     }
 
     /// The running sequence is about to be taken over; the epoch for it.
@@ -308,6 +337,16 @@ impl Journey {
     pub(crate) fn input_tokens(&self) -> u32 {
         let committed: usize = self.open().map(|(_, sequence)| sequence.committed.len()).sum();
         (self.request.prompt.len() + committed) as u32
+    }
+
+    /// How long its sequences get: as the input of an attempt, and at the end.
+    pub(crate) fn contexts(&self) -> Contexts {
+        let committed = self.open().map(|(_, sequence)| sequence.committed.len()).max().unwrap_or(0);
+        let prompt = self.request.prompt.len();
+        Contexts {
+            prefill: (prompt + committed) as u32,
+            decode: (prompt as u32).saturating_add(self.request.params.max_tokens),
+        }
     }
 
     /// Whether one offer can carry the inputs of all open choices, that is whether they are the same.

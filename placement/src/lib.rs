@@ -24,13 +24,14 @@ mod message;
 mod moving;
 mod overload;
 mod placement;
+mod seats;
 #[cfg(test)]
 mod tests;
 mod vigil;
 mod workers;
 
 pub use config::{FetchPolicy, HandoffPolicy, PlacementConfig, Rates};
-pub use cost::{Cost, Decision, Route};
+pub use cost::{CANDIDATES_KEPT, Cost, Decision, Route};
 pub use journey::EARLY_ROWS_MAX;
 pub use message::{Closing, Command, Event, Rejected, Usage};
 pub use overload::{RETRY_AFTER_MAX, RETRY_AFTER_MIN};

@@ -12,6 +12,8 @@ pub enum Event {
     WorkerUp {
         /// The worker, and where its peers find it.
         peer: PeerInfo,
+        /// The longest sequence that it takes.
+        context_tokens: u32,
     },
     /// The session with a worker is lost.
     WorkerDown {
@@ -122,7 +124,7 @@ pub enum Rejected {
     },
     /// No decode worker is up.
     NoWorkers,
-    /// It can never fit a worker's memory.
+    /// It fits no worker that is there.
     TooLarge,
     /// No worker of this model can compute it.
     Invalid,

@@ -5,37 +5,48 @@
 //! drains and is needed no more is let go: its session is closed, which is what it waits for.
 
 use crate::config::HandoffPolicy;
-use crate::cost::{Ask, take_over};
+use crate::cost::{Ask, has_room, take_over};
+use crate::journey::Journey;
 use crate::message::{Closing, Command};
 use crate::placement::{Placement, submission};
-use domain::session::{Migrate, Part, ToWorker};
+use domain::session::{Migrate, Part, Role, ToWorker};
 use domain::{RequestId, Time, WorkerId};
+
+/// Sequences that are tried at a report of a worker, of those that wait for room.
+const MOVES_TRIED: usize = 8;
 
 impl Placement {
     /// Moves what can be moved from all workers that drain.
     pub(crate) fn move_from_draining(&mut self, now: Time, out: &mut Vec<Command>) {
-        let touched = self.journeys.iter().filter(|(_, journey)| self.drains(journey.attempt.decode));
-        let touched: Vec<RequestId> = touched.map(|(&id, _)| id).collect();
+        let decodes = |request: &RequestId, id: WorkerId| self.journeys[request].attempt.decode == id;
+        let of = |&id: &WorkerId| self.seating.of(id).into_iter().filter(move |request| decodes(request, id));
+        let touched: Vec<RequestId> = self.workers.draining().iter().flat_map(of).collect();
         touched.into_iter().for_each(|request| self.move_away(now, request, out));
+    }
+
+    /// A decode worker said how it stands: what nobody had room for goes to it, if it has some.
+    pub(crate) fn move_to(&mut self, now: Time, id: WorkerId, out: &mut Vec<Command>) {
+        if self.workers.get(id).is_none_or(|worker| worker.role != Role::Decode) {
+            return;
+        }
+        let smallest: Vec<RequestId> = self.stuck.iter().take(MOVES_TRIED).map(|&(_, request)| request).collect();
+        for request in smallest {
+            let Some(journey) = self.journeys.get(&request) else { continue };
+            if has_room(&self.config, &self.workers, &ask(journey, &refused(journey)), id) {
+                self.move_away(now, request, out);
+            }
+        }
     }
 
     /// Whether a worker is to have nothing to do any more.
     pub(crate) fn drains(&self, id: WorkerId) -> bool {
-        self.workers.any_drains() && self.workers.get(id).is_some_and(|worker| worker.draining)
+        self.workers.draining().contains(&id)
     }
 
     /// Lets those go that drain and that nothing here needs any more.
     pub(crate) fn let_go(&mut self, now: Time, out: &mut Vec<Command>) {
-        if !self.workers.any_drains() {
-            return;
-        }
-        let needed = |id| self.journeys.values().any(|journey| journey.needs(id));
-        let free: Vec<WorkerId> = self
-            .workers
-            .iter()
-            .filter(|worker| worker.draining && !needed(worker.id))
-            .map(|worker| worker.id)
-            .collect();
+        let free: Vec<WorkerId> =
+            self.workers.draining().iter().copied().filter(|&worker| !self.seating.needs(worker)).collect();
         for worker in free {
             self.workers.remove(worker);
             out.push(Command::Close { worker, why: Closing::Drained });
@@ -43,27 +54,50 @@ impl Placement {
         }
     }
 
+    /// A sequence does not wait for room elsewhere, or no more.
+    pub(crate) fn unstick(&mut self, request: RequestId) {
+        if let Some(blocks) = self.journeys.get_mut(&request).and_then(|journey| journey.stuck.take()) {
+            self.stuck.remove(&(blocks, request));
+        }
+    }
+
     /// Moves a request to another decode worker, if it decodes, has one choice left and somebody has room for it.
     pub(crate) fn move_away(&mut self, now: Time, request: RequestId, out: &mut Vec<Command>) {
+        self.unstick(request);
         let Some(journey) = self.journeys.get_mut(&request) else { return };
         // A first token that is still to come would be nobody's once its worker is left behind.
         let idle = journey.moving.is_none() && journey.before.is_none() && !journey.awaits_first();
         let Some(known) = journey.only_choice().filter(|_| idle && journey.attempt.decode_started) else { return };
-        let giver = journey.attempt.decode;
-        let refused: Vec<_> = journey.refused.iter().copied().chain([giver]).collect();
-        let ask = Ask {
-            tokens: journey.input_tokens(),
-            sequences: 1,
-            chain: &journey.chain,
-            handoff: HandoffPolicy::Never,
-            failed: &journey.failed,
-            refused: &refused,
+        let (giver, refused) = (journey.attempt.decode, refused(journey));
+        let Some(to) = take_over(&self.config, &mut self.workers, &mut self.held, &ask(journey, &refused)) else {
+            let blocks = journey.input_tokens().div_ceil(self.config.block_tokens);
+            journey.stuck = Some(blocks);
+            self.stuck.insert((blocks, request));
+            return;
         };
-        let Some(to) = take_over(&self.config, &mut self.workers, &ask) else { return };
         let next = journey.begin_move(to);
         let submit = submission(now, journey, next, Part::TakeOver { from: giver });
         out.push(Command::Send { worker: to, message: ToWorker::Submit(submit) });
         let migrate = Migrate { request, epoch: journey.epoch, to, next, known, lease: journey.lease };
         out.push(Command::Send { worker: giver, message: ToWorker::Migrate(migrate) });
+        self.note(request);
+    }
+}
+
+/// Who does not take it over: whoever refused it, and who has it.
+fn refused(journey: &Journey) -> Vec<WorkerId> {
+    journey.refused.iter().copied().chain([journey.attempt.decode]).collect()
+}
+
+/// What is to be taken over.
+fn ask<'a>(journey: &'a Journey, refused: &'a [WorkerId]) -> Ask<'a> {
+    Ask {
+        tokens: journey.input_tokens(),
+        contexts: journey.contexts(),
+        sequences: 1,
+        chain: &journey.chain,
+        handoff: HandoffPolicy::Never,
+        failed: &journey.failed,
+        refused,
     }
 }

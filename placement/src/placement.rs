@@ -1,11 +1,12 @@
 //! The placement: takes events, keeps the journeys, gives commands.
 
 use crate::config::{HandoffPolicy, PlacementConfig};
-use crate::cost::{Ask, Decision, book, decide};
-use crate::index::PrefixIndex;
+use crate::cost::{Ask, Contexts, Decision, book, decide};
+use crate::index::{Held, PrefixIndex};
 use crate::journey::{Journey, Seat, Taken};
 use crate::message::{Closing, Command, Event, Rejected};
 use crate::overload::{AnswerLength, Load, retry_after};
+use crate::seats::{Seating, Seats};
 use crate::vigil::Vigil;
 use crate::workers::{Reported, WorkerView, Workers};
 use domain::session::{Failure, FromWorker, Part, PeerInfo, Role, Submit, ToWorker, TokenRow};
@@ -62,6 +63,12 @@ pub struct Placement {
     pub(crate) journeys: BTreeMap<RequestId, Journey>,
     /// One entry per journey.
     deadlines: BTreeSet<(Time, RequestId)>,
+    /// Who has to do with each.
+    pub(crate) seating: Seating,
+    /// Sequences that nobody takes over for want of room, by the blocks that they need.
+    pub(crate) stuck: BTreeSet<(u32, RequestId)>,
+    /// Room for what each worker has of a prompt.
+    pub(crate) held: Vec<Held>,
     vigil: Vigil,
     answers: AnswerLength,
     counters: Counters,
@@ -85,6 +92,9 @@ impl Placement {
             config,
             journeys: BTreeMap::new(),
             deadlines: BTreeSet::new(),
+            seating: Seating::default(),
+            stuck: BTreeSet::new(),
+            held: Vec::new(),
             answers: AnswerLength::default(),
             counters: Counters::default(),
         }
@@ -108,7 +118,7 @@ impl Placement {
         }
         silent.into_iter().for_each(|id| self.lost(now, id, out));
         match event {
-            Event::WorkerUp { peer } => self.up(now, peer, out),
+            Event::WorkerUp { peer, context_tokens } => self.up(now, peer, context_tokens, out),
             Event::WorkerDown { id } => {
                 if self.workers.remove(id) {
                     self.lost(now, id, out);
@@ -203,14 +213,14 @@ impl Placement {
     }
 
     /// A session began: the others learn of the worker, and it of them.
-    fn up(&mut self, now: Time, peer: PeerInfo, out: &mut Vec<Command>) {
+    fn up(&mut self, now: Time, peer: PeerInfo, context_tokens: u32, out: &mut Vec<Command>) {
         let (id, role) = (peer.id, peer.role);
         let was_up = self.workers.remove(id);
         for other in self.workers.iter() {
             out.push(Command::Send { worker: other.id, message: ToWorker::Peer(peer.clone()) });
             out.push(Command::Send { worker: id, message: ToWorker::Peer(other.peer.clone()) });
         }
-        self.workers.insert(now, peer);
+        self.workers.insert(now, peer, context_tokens);
         if was_up {
             self.lost(now, id, out);
         }
@@ -229,16 +239,27 @@ impl Placement {
             let detail = format!("{} requests are open already", self.journeys.len());
             return self.reject(id, self.overloaded(), detail, out);
         }
+        let (prompt, max_tokens) = (request.prompt.len() as u32, request.params.max_tokens);
+        let contexts = Contexts { prefill: prompt, decode: prompt.saturating_add(max_tokens) };
         let ask = Ask {
-            tokens: request.prompt.len() as u32,
+            tokens: prompt,
+            contexts,
             sequences: request.choices.into(),
             chain: &chain,
             handoff: self.config.handoff,
             failed: &[],
             refused: &[],
         };
-        let Some(decision) = decide(&self.config, &self.workers, &ask) else {
-            return self.reject(id, Rejected::NoWorkers, "no decode worker is up".into(), out);
+        let Some(decision) = decide(&self.config, &self.workers, &mut self.held, &ask) else {
+            let takes_work = self.workers.of_role(Role::Decode).filter(|worker| !worker.draining);
+            let (why, detail) = match takes_work.map(|worker| worker.context_tokens).max() {
+                None => (Rejected::NoWorkers, "no decode worker is up".to_owned()),
+                Some(longest) => {
+                    let asked = format!("{prompt} tokens and {max_tokens} to be made");
+                    (Rejected::TooLarge, format!("{asked} are more than the longest context, of {longest} tokens"))
+                }
+            };
+            return self.reject(id, why, detail, out);
         };
         if let Some(first_token_s) = decision.first_token_s
             && first_token_s > request.deadline.as_secs_f64()
@@ -252,6 +273,17 @@ impl Placement {
         self.submit(now, &journey, out);
         self.deadlines.insert((deadline, id));
         self.journeys.insert(id, journey);
+        self.note(id);
+    }
+
+    /// Notes who has to do with a request now.
+    pub(crate) fn note(&mut self, request: RequestId) {
+        let Some(journey) = self.journeys.get_mut(&request) else { return };
+        let now = journey.seats();
+        if now != journey.seated {
+            self.seating.change(request, &journey.seated, &now);
+            journey.seated = now;
+        }
     }
 
     fn said(&mut self, now: Time, id: WorkerId, message: FromWorker, out: &mut Vec<Command>) {
@@ -261,11 +293,12 @@ impl Placement {
                 let Some(journey) = self.current(id, key.request, key.epoch) else { return };
                 if journey.ending(key.choice, tokens, end, out) {
                     self.finish_if_ended(key.request, out);
+                    self.note(key.request);
                 } else {
                     self.counters.stale_messages += 1;
                 }
             }
-            FromWorker::Failed { request, epoch, why, detail } => {
+            FromWorker::Failed { request, epoch, why, fault, detail } => {
                 let Some(journey) = self.current(id, request, epoch) else { return };
                 let attempt = journey.attempt;
                 if journey.seat(id, epoch) == Some(Seat::Before) {
@@ -278,7 +311,7 @@ impl Placement {
                     self.counters.stale_messages += 1;
                     return;
                 }
-                self.replay(now, request, Trouble { worker: id, why: Some(why), detail }, out);
+                self.replay(now, request, Trouble { worker: fault.unwrap_or(id), why: Some(why), detail }, out);
             }
             FromWorker::Draining => {
                 self.workers.drain(id);
@@ -287,7 +320,7 @@ impl Placement {
             // How a session begins is its carrier's matter.
             FromWorker::Challenge(_) | FromWorker::Hello(_) | FromWorker::Heartbeat => {}
             FromWorker::Report(report) => match self.workers.report(id, report) {
-                Reported::Taken | Reported::Awaited => {}
+                Reported::Taken | Reported::Awaited => self.move_to(now, id, out),
                 Reported::Stale => self.counters.stale_messages += 1,
                 Reported::Gap => {
                     self.counters.report_gaps += 1;
@@ -312,10 +345,10 @@ impl Placement {
         match journey.take(row, out) {
             Taken::Committed => {
                 journey.settle_move();
-                let decode = journey.attempt.decode;
+                let (decode, is_stuck) = (journey.attempt.decode, journey.stuck.is_some());
                 self.finish_if_ended(request, out);
-                // Whatever kept it from being moved when its worker began to drain may be over.
-                if self.drains(decode) {
+                // Whatever kept it from being moved when its worker began to drain may be over; of room, a report tells.
+                if !is_stuck && self.drains(decode) {
                     self.move_away(now, request, out);
                 }
             }
@@ -328,6 +361,7 @@ impl Placement {
                 self.replay(now, request, Trouble { worker, why: None, detail }, out);
             }
         }
+        self.note(request);
     }
 
     /// The journey that a message of this attempt from this worker is about; a message that is about none is counted.
@@ -348,13 +382,12 @@ impl Placement {
             cancel(&self.workers, journey, Some(choice), out);
         }
         self.finish_if_ended(request, out);
+        self.note(request);
     }
 
     /// The session with a worker ended, and with it all that it did.
     pub(crate) fn lost(&mut self, now: Time, id: WorkerId, out: &mut Vec<Command>) {
-        let touched: Vec<RequestId> =
-            self.journeys.iter().filter(|(_, journey)| journey.involves(id)).map(|(&request, _)| request).collect();
-        for request in touched {
+        for request in self.seating.of(id) {
             let Some(journey) = self.journeys.get_mut(&request) else { continue };
             // Of a move, the one may have stopped already and the other not begun; of one who was taken over from, tokens
             // are missing that will not come.
@@ -367,6 +400,7 @@ impl Placement {
                 journey.attempt.prefill = None;
                 journey.end_implied(out);
                 self.finish_if_ended(request, out);
+                self.note(request);
             }
         }
     }
@@ -378,34 +412,36 @@ impl Placement {
         if journey.ended().is_some() {
             return self.finish_if_ended(request, out);
         }
-        match trouble.why {
-            Some(Failure::TooLarge) if !journey.emitted() => {
-                return self.refuse(request, Rejected::TooLarge, trouble.detail, out);
-            }
+        let attempts_max = self.config.attempts_max;
+        let goes_on = match trouble.why {
             Some(Failure::Invalid) if !journey.emitted() => {
                 return self.refuse(request, Rejected::Invalid, trouble.detail, out);
             }
             Some(Failure::Invalid) => return self.finish(request, End::error(Ender::Worker, trouble.detail), out),
-            Some(Failure::TooLarge | Failure::Deadline) => {
-                return self.finish(request, End::error(Ender::Limit, trouble.detail), out);
+            Some(Failure::Deadline) => return self.finish(request, End::error(Ender::Limit, trouble.detail), out),
+            // Others may be larger.
+            Some(Failure::TooLarge) => journey.refused_by(trouble.worker),
+            Some(Failure::QueueFull) => {
+                journey.full = Some(trouble.detail.clone());
+                journey.refused_by(trouble.worker)
             }
-            Some(Failure::QueueFull) => journey.refused.push(trouble.worker),
             Some(Failure::Draining) => {
                 self.workers.drain(trouble.worker);
-                journey.refused.push(trouble.worker);
+                journey.full = Some(trouble.detail.clone());
+                journey.refused_by(trouble.worker)
             }
             Some(Failure::HandoffLapsed | Failure::HandoffTimeout) => {
                 journey.lapsed = true;
                 journey.lease = journey.lease.saturating_mul(2);
-                journey.failed.push(trouble.worker);
+                journey.failed_by(trouble.worker, attempts_max)
             }
             Some(Failure::Engine) => {
-                journey.failed.push(trouble.worker);
                 journey.engine = Some(trouble.detail.clone());
+                journey.failed_by(trouble.worker, attempts_max)
             }
-            None => journey.failed.push(trouble.worker),
-        }
-        if journey.attempts >= self.config.attempts_max {
+            None => journey.failed_by(trouble.worker, attempts_max),
+        };
+        if !goes_on {
             return self.give_up(request, trouble, out);
         }
         let handoff = match self.config.handoff {
@@ -415,42 +451,47 @@ impl Placement {
         };
         let ask = Ask {
             tokens: journey.input_tokens(),
+            contexts: journey.contexts(),
             sequences: journey.open_choices().len() as u32,
             chain: &journey.chain,
             handoff,
             failed: &journey.failed,
             refused: &journey.refused,
         };
-        let Some(decision) = decide(&self.config, &self.workers, &ask) else {
+        let Some(decision) = decide(&self.config, &self.workers, &mut self.held, &ask) else {
             return self.give_up(request, trouble, out);
         };
         book(&self.config, &mut self.workers, &ask, &decision);
         cancel(&self.workers, journey, None, out);
-        journey.attempt_again(decision);
+        journey.go_elsewhere(decision);
         self.counters.replays += 1;
         // Taken out while `submit` reads it beside the counters.
         let journey = self.journeys.remove(&request).expect("it was there above");
         self.submit(now, &journey, out);
         self.journeys.insert(request, journey);
+        self.unstick(request);
+        self.note(request);
     }
 
     /// No further attempt makes sense.
     fn give_up(&mut self, request: RequestId, trouble: Trouble, out: &mut Vec<Command>) {
-        let emitted = self.journeys.get(&request).is_some_and(Journey::emitted);
-        match trouble.why {
-            Some(Failure::QueueFull | Failure::Draining) if !emitted => {
-                self.refuse(request, self.overloaded(), trouble.detail, out);
-            }
-            Some(Failure::QueueFull | Failure::Draining) => {
-                self.finish(request, End::error(Ender::Us, trouble.detail), out);
-            }
+        let Some(journey) = self.journeys.get_mut(&request) else { return };
+        let emitted = journey.emitted();
+        let end = match trouble.why {
+            Some(Failure::QueueFull | Failure::Draining | Failure::TooLarge) => match journey.full.take() {
+                // Whoever is large enough has no time.
+                Some(full) if !emitted => return self.refuse(request, self.overloaded(), full, out),
+                Some(full) => End::error(Ender::Us, full),
+                None if !emitted => return self.refuse(request, Rejected::TooLarge, trouble.detail, out),
+                None => End::error(Ender::Worker, trouble.detail),
+            },
+            // Of an attempt that an engine failed, a decode worker may say first that its handoff came to nothing.
             Some(Failure::HandoffLapsed | Failure::HandoffTimeout) => {
-                // Of an attempt that an engine failed, a decode worker may say first that its handoff came to nothing.
-                let engine = self.journeys.get(&request).and_then(|journey| journey.engine.clone());
-                self.finish(request, End::error(Ender::Worker, engine.unwrap_or(trouble.detail)), out);
+                End::error(Ender::Worker, journey.engine.take().unwrap_or(trouble.detail))
             }
-            _ => self.finish(request, End::error(Ender::Worker, trouble.detail), out),
-        }
+            _ => End::error(Ender::Worker, trouble.detail),
+        };
+        self.finish(request, end, out);
     }
 
     /// Tells the workers of a journey's current attempt.
@@ -493,7 +534,9 @@ impl Placement {
 
     /// The one way out of the journeys. Its workers close the epoch, if they have not.
     fn close(&mut self, request: RequestId, out: &mut Vec<Command>) -> Option<Journey> {
+        self.unstick(request);
         let journey = self.journeys.remove(&request)?;
+        self.seating.change(request, &journey.seated, &Seats::default());
         self.deadlines.remove(&(journey.deadline, request));
         cancel(&self.workers, &journey, None, out);
         Some(journey)

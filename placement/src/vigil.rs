@@ -72,7 +72,7 @@ mod tests {
         for id in [1, 2] {
             let (name, address) = (String::new(), PeerAddress::default());
             let peer = PeerInfo { id: WorkerId(id), incarnation: Incarnation(1), name, role: Role::Decode, address };
-            workers.insert(Time::ZERO, peer);
+            workers.insert(Time::ZERO, peer, 0);
         }
         workers
     }

@@ -5,7 +5,8 @@ use crate::index::{Held, Place, PrefixIndex};
 use crate::overload::Load;
 use domain::session::{PeerInfo, Report, Role};
 use domain::{BlockHash, Incarnation, Time, WorkerId};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Add;
 
 /// A worker as seen from here, for health checks and metrics.
 #[derive(Clone, Debug, PartialEq)]
@@ -37,6 +38,8 @@ pub(crate) struct Worker {
     pub(crate) role: Role,
     /// Which life, and where its peers find it.
     pub(crate) peer: PeerInfo,
+    /// The longest sequence that it takes.
+    pub(crate) context_tokens: u32,
     /// When it last said something.
     pub(crate) heard: Time,
     /// It did not for so long that work goes to others, if there are any.
@@ -50,10 +53,17 @@ pub(crate) struct Worker {
     /// Number of the report that continues the index.
     report_next: u64,
     snapshot_asked: bool,
+    /// What was given to it that its newest report does not know of, and the sum of that.
+    unseen: VecDeque<(u64, Given)>,
     given: Given,
+    /// Submits that were sent over its session.
+    submits: u64,
 }
 
-/// What went to a worker since its newest report, so that a burst does not all go to one.
+/// Submits that a worker has not seen yet and that are counted apart; what comes beyond them counts with the last one.
+pub(crate) const UNSEEN_MAX: usize = 256;
+
+/// What went to a worker that its newest report does not know of, so that a burst does not all go to one.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Given {
     /// Prompt tokens to compute.
@@ -62,6 +72,18 @@ pub(crate) struct Given {
     pub(crate) sequences: u32,
     /// Blocks to hold.
     pub(crate) blocks: u32,
+}
+
+impl Add for Given {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            tokens: self.tokens.saturating_add(other.tokens),
+            sequences: self.sequences.saturating_add(other.sequences),
+            blocks: self.blocks.saturating_add(other.blocks),
+        }
+    }
 }
 
 /// What a report came to.
@@ -78,11 +100,12 @@ pub(crate) enum Reported {
 }
 
 impl Worker {
-    fn new(now: Time, peer: PeerInfo) -> Self {
+    fn new(now: Time, peer: PeerInfo, context_tokens: u32) -> Self {
         Self {
             id: peer.id,
             role: peer.role,
             peer,
+            context_tokens,
             heard: now,
             silent: false,
             said: now,
@@ -90,8 +113,30 @@ impl Worker {
             load: Report::default(),
             report_next: 1,
             snapshot_asked: false,
+            unseen: VecDeque::new(),
             given: Given::default(),
+            submits: 0,
         }
+    }
+
+    /// Work is sent to it.
+    fn give(&mut self, given: Given) {
+        self.submits += 1;
+        self.given = self.given + given;
+        let full = self.unseen.len() == UNSEEN_MAX;
+        match self.unseen.back_mut().filter(|_| full) {
+            // It counts until the newest one is seen.
+            Some((number, last)) => (*number, *last) = (self.submits, *last + given),
+            None => self.unseen.push_back((self.submits, given)),
+        }
+    }
+
+    /// A report knows of so many of the submits.
+    fn saw(&mut self, submits: u64) {
+        while self.unseen.front().is_some_and(|&(number, _)| number <= submits) {
+            self.unseen.pop_front();
+        }
+        self.given = self.unseen.iter().fold(Given::default(), |sum, &(_, given)| sum + given);
     }
 
     /// Prompt tokens it still has to compute.
@@ -163,27 +208,47 @@ fn known(value: f32) -> Option<f64> {
     (value.is_finite() && value > 0.0).then_some(f64::from(value))
 }
 
+/// The mean of what was measured.
+#[derive(Clone, Copy, Default)]
+struct Mean {
+    sum: f64,
+    count: u32,
+}
+
+impl Mean {
+    fn count(&mut self, value: f32) {
+        if let Some(value) = known(value) {
+            self.sum += value;
+            self.count += 1;
+        }
+    }
+
+    fn or(self, default: f64) -> f64 {
+        if self.count == 0 { default } else { self.sum / f64::from(self.count) }
+    }
+}
+
 /// All workers that are up, by id, and the index of what they have.
 #[derive(Debug)]
 pub(crate) struct Workers {
     up: BTreeMap<WorkerId, Worker>,
     index: PrefixIndex,
-    /// How many of them drain.
-    draining: usize,
+    /// Those of them that drain.
+    draining: BTreeSet<WorkerId>,
     /// Times that one came, went or began to drain.
     changes: u64,
 }
 
 impl Workers {
     pub(crate) fn new(index_blocks_max: usize) -> Self {
-        Self { up: BTreeMap::new(), index: PrefixIndex::new(index_blocks_max), draining: 0, changes: 0 }
+        Self { up: BTreeMap::new(), index: PrefixIndex::new(index_blocks_max), draining: BTreeSet::new(), changes: 0 }
     }
 
     /// A session began, with nothing known.
-    pub(crate) fn insert(&mut self, now: Time, peer: PeerInfo) {
+    pub(crate) fn insert(&mut self, now: Time, peer: PeerInfo, context_tokens: u32) {
         self.remove(peer.id);
         self.changes += 1;
-        self.up.insert(peer.id, Worker::new(now, peer));
+        self.up.insert(peer.id, Worker::new(now, peer, context_tokens));
     }
 
     pub(crate) fn get(&self, id: WorkerId) -> Option<&Worker> {
@@ -206,9 +271,11 @@ impl Workers {
 
     /// A session ended; whether there was one.
     pub(crate) fn remove(&mut self, id: WorkerId) -> bool {
-        let Some(worker) = self.up.remove(&id) else { return false };
+        if self.up.remove(&id).is_none() {
+            return false;
+        }
         self.index.clear(id);
-        self.draining -= usize::from(worker.draining);
+        self.draining.remove(&id);
         self.changes += 1;
         true
     }
@@ -225,16 +292,24 @@ impl Workers {
     /// What to assume of a worker that has not measured itself: the mean of those that have, whatever their role, since
     /// they run the same model; `defaults` where none has.
     pub(crate) fn assumed(&self, defaults: &Rates) -> Rates {
-        let mean = |of: fn(&Report) -> f32, default: f64| {
-            let measured: Vec<f64> = self.up.values().filter_map(|worker| known(of(&worker.load))).collect();
-            if measured.is_empty() { default } else { measured.iter().sum::<f64>() / measured.len() as f64 }
-        };
+        let mut means = [Mean::default(); 5];
+        for Worker { load, .. } in self.up.values() {
+            let measured = [
+                load.prefill_tokens_per_s,
+                load.decode_step_s,
+                load.fetch_bytes_per_s,
+                load.host_tokens_per_s,
+                load.disk_tokens_per_s,
+            ];
+            means.iter_mut().zip(measured).for_each(|(mean, measured)| mean.count(measured));
+        }
+        let [prefill, decode, fetch, host, disk] = means;
         Rates {
-            prefill_tokens_per_s: mean(|load| load.prefill_tokens_per_s, defaults.prefill_tokens_per_s),
-            decode_step_s: mean(|load| load.decode_step_s, defaults.decode_step_s),
-            fetch_bytes_per_s: mean(|load| load.fetch_bytes_per_s, defaults.fetch_bytes_per_s),
-            host_tokens_per_s: mean(|load| load.host_tokens_per_s, defaults.host_tokens_per_s),
-            disk_tokens_per_s: mean(|load| load.disk_tokens_per_s, defaults.disk_tokens_per_s),
+            prefill_tokens_per_s: prefill.or(defaults.prefill_tokens_per_s),
+            decode_step_s: decode.or(defaults.decode_step_s),
+            fetch_bytes_per_s: fetch.or(defaults.fetch_bytes_per_s),
+            host_tokens_per_s: host.or(defaults.host_tokens_per_s),
+            disk_tokens_per_s: disk.or(defaults.disk_tokens_per_s),
             handoff_s: defaults.handoff_s,
         }
     }
@@ -254,7 +329,7 @@ impl Workers {
         let [added, host, disk] = [&mut report.added, &mut report.host, &mut report.disk].map(std::mem::take);
         let removed = std::mem::take(&mut report.removed);
         let (number, snapshot) = (report.number, report.snapshot);
-        worker.given = Given::default();
+        worker.saw(report.submits);
         worker.load = report;
         if !snapshot && number > worker.report_next {
             let asked = std::mem::replace(&mut worker.snapshot_asked, true);
@@ -276,9 +351,7 @@ impl Workers {
     /// Work goes to a worker, for a prompt with these blocks.
     pub(crate) fn give(&mut self, id: WorkerId, given: Given, chain: &[BlockHash]) {
         if let Some(worker) = self.up.get_mut(&id) {
-            worker.given.tokens += given.tokens;
-            worker.given.sequences += given.sequences;
-            worker.given.blocks = worker.given.blocks.saturating_add(given.blocks);
+            worker.give(given);
             self.index.refresh(id, chain);
         }
     }
@@ -287,14 +360,14 @@ impl Workers {
     pub(crate) fn drain(&mut self, id: WorkerId) {
         if let Some(worker) = self.up.get_mut(&id).filter(|worker| !worker.draining) {
             worker.draining = true;
-            self.draining += 1;
+            self.draining.insert(id);
             self.changes += 1;
         }
     }
 
-    /// Whether any of them drains.
-    pub(crate) fn any_drains(&self) -> bool {
-        self.draining > 0
+    /// Those that drain.
+    pub(crate) fn draining(&self) -> &BTreeSet<WorkerId> {
+        &self.draining
     }
 
     /// Times that one came, went or began to drain.

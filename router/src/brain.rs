@@ -7,7 +7,7 @@
 mod client;
 
 use crate::clock::Clock;
-use crate::sessions::{Links, WorkerLink};
+use crate::sessions::{Links, Service, WorkerLink};
 pub(crate) use client::{Client, Held, Update, Updates};
 use client::{Delivered, Meters};
 use domain::session::{Role, Served, ToWorker};
@@ -100,16 +100,16 @@ impl Brain {
         clock: Clock,
         config: PlacementConfig,
         fleet: watch::Sender<Fleet>,
-        mut served: watch::Receiver<Option<Served>>,
+        mut service: watch::Receiver<Option<Service>>,
         mut phase: watch::Receiver<Phase>,
     ) -> Option<Self> {
         metrics::requests_open().set(0.0);
-        let served = tokio::select! {
+        let service = tokio::select! {
             // An error says that nobody dials workers any more.
-            Ok(served) = served.wait_for(Option::is_some) => (*served)?,
+            Ok(service) = service.wait_for(Option::is_some) => (*service)?,
             _ = phase.wait_for(|&phase| phase == Phase::Over) => return None,
         };
-        let Served { block_tokens, token_bytes, .. } = served;
+        let Served { block_tokens, token_bytes, .. } = service.served;
         Some(Self::new(clock, PlacementConfig { block_tokens, token_bytes, ..config }, fleet))
     }
 
@@ -204,11 +204,11 @@ impl Brain {
     }
 
     fn worker_up(&mut self, link: WorkerLink) {
-        let peer = link.peer.clone();
+        let (peer, context_tokens) = (link.peer.clone(), link.context_tokens);
         tracing::info!(worker = peer.name, role = ?peer.role, id = %peer.id, "a session began");
         metrics::worker_up(peer.id, peer.role).set(1.0);
         self.links.open(link);
-        self.handle(Event::WorkerUp { peer });
+        self.handle(Event::WorkerUp { peer, context_tokens });
     }
 
     /// Closes the session with a worker and replays elsewhere what it did.

@@ -186,7 +186,7 @@ impl ApiError {
             }
             Rejected::NoWorkers => Self::unavailable("no_workers", format!("No worker is there: {detail}.")),
             Rejected::TooLarge => {
-                Self::bad(Some("request_too_large"), format!("The request fits no worker's memory: {detail}."))
+                Self::bad(Some("request_too_large"), format!("No worker is large enough for the request: {detail}."))
             }
             Rejected::Invalid => {
                 Self::bad(Some("request_invalid"), format!("The request cannot be computed: {detail}."))

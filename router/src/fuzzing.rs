@@ -5,7 +5,8 @@ use crate::api::{Endpoint, Limits, ask};
 
 /// Parses a body as that of either kind of request. What is taken keeps within every limit.
 pub fn request(body: &[u8], card: &ModelCard) {
-    let limits = Limits { context_tokens: 256, prompt_tokens_max: 200, prompts_max: 4, choices_max: 8 };
+    let limits =
+        Limits { context_tokens: 256, common_context: 128, prompt_tokens_max: 200, prompts_max: 4, choices_max: 8 };
     for endpoint in [Endpoint::Chat, Endpoint::Completion] {
         let Ok(ask) = ask(endpoint, body, card, &limits) else { continue };
         assert!((1..=limits.prompts_max).contains(&ask.prompts.len()), "{} prompts", ask.prompts.len());

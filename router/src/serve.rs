@@ -45,8 +45,8 @@ pub async fn serve(
     let (fleet, fleet_receiver) = watch::channel(Fleet::default());
     let requests_max = u32::try_from(config.placement.requests_max).unwrap_or(u32::MAX);
     let places = Arc::new(Semaphore::new(requests_max as usize));
-    let Sessions { links, served } = sessions;
-    let brain = Brain::begin(clock, config.placement.clone(), fleet, served.clone(), phase_receiver.clone());
+    let Sessions { links, service } = sessions;
+    let brain = Brain::begin(clock, config.placement.clone(), fleet, service.clone(), phase_receiver.clone());
     let mut brain = tokio::spawn({
         let phase = phase_receiver.clone();
         async move {
@@ -67,7 +67,7 @@ pub async fn serve(
         notes,
         phase: phase_receiver,
         fleet: fleet_receiver,
-        served,
+        service,
         metrics: metrics.clone(),
     });
     let server = Server::new(listeners.api, routes(app.clone()), connections_max, write_wait);

@@ -23,6 +23,15 @@ use tokio::sync::{mpsc, watch};
 pub struct Sessions {
     /// The links of those that begin.
     pub(crate) links: mpsc::Receiver<WorkerLink>,
-    /// What all workers serve, once the first has said it.
-    pub(crate) served: watch::Receiver<Option<Served>>,
+    /// What the workers serve, once the first has said it.
+    pub(crate) service: watch::Receiver<Option<Service>>,
+}
+
+/// What the workers serve together.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Service {
+    /// The same for all, but for the context: that is the longest that a decode worker takes.
+    pub(crate) served: Served,
+    /// The context that each decode worker takes.
+    pub(crate) common_context: u32,
 }

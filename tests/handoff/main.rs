@@ -372,6 +372,19 @@ fn a_prompt_beyond_the_pool_is_refused() {
 }
 
 #[test]
+fn more_choices_than_run_at_once_are_refused_as_such() {
+    let mut cluster = Cluster::new(&Options { running_max: 2, ..options(None) });
+    let request = Asked { choices: 3, ..Asked::new(1, prompt(20, 1), 10) };
+    for (at, part) in [(DECODE, Part::Whole), (DECODE, Part::Decode { prefill: PREFILL })] {
+        cluster.submit(at, &request, part);
+        cluster.until("the refusal", |cluster| !cluster.failures.is_empty());
+        let (_, _, why, detail) = cluster.failures.pop().unwrap();
+        assert_eq!((why, detail.contains("3 choices")), (Failure::TooLarge, true), "{detail}");
+    }
+    cluster.wait_idle();
+}
+
+#[test]
 fn a_sequence_beyond_the_context_fails_alone() {
     let mut cluster = Cluster::new(&options(None));
     let (fits, long) = (Asked::new(1, prompt(48, 1), 2000), Asked::new(2, prompt(49, 2), 2000));

@@ -17,8 +17,14 @@ const LEASE: LeaseId = LeaseId(1);
 
 /// Waits for the next failure.
 fn failure(cluster: &mut Cluster) -> Failure {
+    blame(cluster).0
+}
+
+/// Waits for the next failure, and whose fault it was.
+fn blame(cluster: &mut Cluster) -> (Failure, Option<WorkerId>) {
     cluster.until("a failure", |cluster| !cluster.failures.is_empty());
-    cluster.failures.remove(0).2
+    let (request, epoch, why, _) = cluster.failures.remove(0);
+    (why, cluster.faults[&(request, epoch)])
 }
 
 fn expecting(cluster: &Cluster, id: u64) -> Asked {
@@ -53,7 +59,7 @@ fn a_reader_that_cannot_be_reached_fails_the_handoff() {
     cluster.prefill_knobs.layer_us.store(20_000, Ordering::Relaxed);
     let request = Asked::new(1, prompt(60, 1), 10);
     cluster.submit(PREFILL, &request, Part::Prefill { decode: STRANGER });
-    assert_eq!(failure(&mut cluster), Failure::HandoffLapsed);
+    assert_eq!(blame(&mut cluster), (Failure::HandoffLapsed, Some(STRANGER)));
     assert!(cluster.rows.is_empty(), "it computes on");
     cluster.prefill_knobs.layer_us.store(0, Ordering::Relaxed);
     cluster.wait_idle();
@@ -86,7 +92,7 @@ fn an_early_offer_that_came_twice_is_read_once() {
     owner.say(DECODE, None, complete());
     assert_eq!(owner.hear(), PeerBody::Release { lease: LEASE });
     owner.say(DECODE, None, released(false));
-    assert_eq!(failure(&mut cluster), Failure::HandoffLapsed);
+    assert_eq!(blame(&mut cluster), (Failure::HandoffLapsed, None), "it was for the reader to renew the lease");
     cluster.wait_idle();
 }
 
@@ -160,7 +166,7 @@ fn an_owner_that_says_nothing_is_waited_for_so_long() {
             let (lease, first) = (LeaseId(id), vec![(Choice(0), 3)]);
             owner.say(DECODE, None, PeerBody::Complete { lease, missing: vec![], first });
         }
-        assert_eq!(failure(&mut cluster), Failure::HandoffTimeout);
+        assert_eq!(blame(&mut cluster), (Failure::HandoffTimeout, Some(STRANGER)));
         if says > 0 {
             assert_eq!(owner.hear(), PeerBody::Release { lease: LeaseId(id) });
         }
@@ -178,7 +184,7 @@ fn an_owner_that_is_gone_before_its_prompt_is_computed_is_not_waited_for() {
     owner.say(DECODE, None, PeerBody::Released { lease: LeaseId(77), valid: false });
     assert_eq!(owner.hear(), PeerBody::ReleaseAck { lease: LeaseId(77) });
     drop(owner);
-    assert_eq!(failure(&mut cluster), Failure::HandoffLapsed, "and no timeout");
+    assert_eq!(blame(&mut cluster), (Failure::HandoffLapsed, Some(STRANGER)), "and no timeout");
     cluster.wait_idle();
 }
 
@@ -233,7 +239,7 @@ fn a_lease_that_nobody_renews_frees_the_blocks() {
     };
     cluster.until("a report of the lease", held);
     // The reader may never have heard of it: nobody else can tell the router.
-    assert_eq!(failure(&mut cluster), Failure::HandoffLapsed);
+    assert_eq!(blame(&mut cluster), (Failure::HandoffLapsed, Some(STRANGER)));
     cluster.wait_idle();
     let mut reader = reader;
     reader.say(PREFILL, Some(1), PeerBody::Release { lease: offer.lease });
@@ -257,7 +263,7 @@ fn a_prompt_whose_reader_does_not_renew_is_computed_no_further() {
     let request = Asked { lease, ..Asked::new(1, prompt(400, 1), 10) };
     cluster.submit(PREFILL, &request, Part::Prefill { decode: STRANGER });
     let PeerBody::Offer(offer) = reader.hear() else { panic!("the offer comes first") };
-    assert_eq!(failure(&mut cluster), Failure::HandoffLapsed);
+    assert_eq!(blame(&mut cluster), (Failure::HandoffLapsed, Some(STRANGER)));
     while reader.hear() != (PeerBody::Withdraw { lease: offer.lease }) {}
     cluster.wait_idle();
     assert!(!cluster.rows.contains_key(&request.key(0)));
@@ -316,6 +322,23 @@ fn a_handoff_that_can_never_fit_does_not_hold_up_the_next() {
     [&large, &next].into_iter().for_each(|request| cluster.hand_off(request));
     assert_eq!(failure(&mut cluster), Failure::TooLarge);
     finish(&mut cluster, &[first, next]);
+}
+
+#[test]
+fn a_reader_without_room_blames_nobody() {
+    let wait = Duration::from_millis(200);
+    let options = Options { running_max: 1, reserve: 1, handoff_wait: wait, ..options(None) };
+    let mut cluster = Cluster::new(&options);
+    cluster.decode_knobs.layer_us.store(20_000, Ordering::Relaxed);
+    let (first, second) = (Asked::new(2, prompt(20, 1), 60), Asked::new(4, prompt(20, 2), 5));
+    cluster.submit(DECODE, &first, Part::Whole);
+    cluster.until("it decodes", |cluster| cluster.rows.contains_key(&first.key(0)));
+    let mut owner = Peer::enter(&cluster.hub, &cluster.layout, STRANGER, 1);
+    cluster.submit(DECODE, &second, Part::Decode { prefill: STRANGER });
+    owner.say(DECODE, None, PeerBody::Offer(Peer::offer(&cluster.layout, &second, 1)));
+    assert_eq!(blame(&mut cluster), (Failure::HandoffTimeout, None));
+    cluster.cancel(&first);
+    cluster.wait_idle();
 }
 
 #[test]

@@ -107,6 +107,8 @@ pub struct Cluster {
     pub ends: BTreeMap<SeqKey, (u32, End)>,
     /// Irregular ends.
     pub failures: Vec<(RequestId, Epoch, Failure, String)>,
+    /// The peer that was said not to have done its part in the last one of an attempt.
+    pub faults: BTreeMap<(RequestId, Epoch), Option<WorkerId>>,
     options: Options,
     workers: BTreeMap<WorkerId, (Worker, SessionInput)>,
     heard: Sender<(WorkerId, FromWorker)>,
@@ -124,6 +126,7 @@ impl Cluster {
             rows: BTreeMap::new(),
             ends: BTreeMap::new(),
             failures: Vec::new(),
+            faults: BTreeMap::new(),
             options: options.clone(),
             workers: BTreeMap::new(),
             heard,
@@ -339,7 +342,10 @@ impl Cluster {
             FromWorker::Ended { key, tokens, end } => {
                 assert!(self.ends.insert(key, (tokens, end)).is_none(), "{key} ended twice");
             }
-            FromWorker::Failed { request, epoch, why, detail } => self.failures.push((request, epoch, why, detail)),
+            FromWorker::Failed { request, epoch, why, fault, detail } => {
+                self.faults.insert((request, epoch), fault);
+                self.failures.push((request, epoch, why, detail));
+            }
             FromWorker::Challenge(_) | FromWorker::Hello(_) | FromWorker::Heartbeat | FromWorker::Draining => {}
             FromWorker::Report(report) => {
                 self.reports.insert(from, report);

@@ -255,10 +255,22 @@ impl Core {
 
     /// Ends an attempt irregularly: closes its sequences and tells the router.
     pub fn fail(&mut self, request: RequestId, epoch: Epoch, why: Failure, detail: impl Into<String>) {
+        self.fail_by(None, request, epoch, why, detail);
+    }
+
+    /// The same, where a peer did not do its part.
+    pub fn fail_by(
+        &mut self,
+        fault: Option<WorkerId>,
+        request: RequestId,
+        epoch: Epoch,
+        why: Failure,
+        detail: impl Into<String>,
+    ) {
         if let Some(attempt) = self.forget(request, epoch) {
             let detail = detail.into();
             tracing::debug!(worker = self.config.name, %request, %epoch, ?why, detail, "the attempt failed");
-            self.tell(attempt.session, &FromWorker::Failed { request, epoch, why, detail });
+            self.tell(attempt.session, &FromWorker::Failed { request, epoch, why, fault, detail });
         }
     }
 

@@ -117,6 +117,17 @@ impl Entry {
             completed: None,
         }
     }
+
+    /// Who did not do its part, if this ends the fetch: the owner, but where the wait was for room here, or where the owner says that
+    /// its lease was not renewed.
+    fn fault(&self, event: &FetchEvent) -> Option<WorkerId> {
+        let own = match event {
+            FetchEvent::Tick { .. } => self.machine.state() == FetchState::WaitingRoom,
+            FetchEvent::Released { .. } => true,
+            _ => false,
+        };
+        (!own).then_some(self.owner)
+    }
 }
 
 struct Early {
@@ -176,7 +187,7 @@ impl Fetches {
                 let known = core.sequences.get(&entry.key).map_or(0, |sequence| sequence.tokens.len());
                 if entry.tokens.is_some_and(|tokens| known + missing.len() != tokens as usize) {
                     let detail = format!("worker {from} does not say which tokens it hands over");
-                    core.fail(id.0, id.1, Failure::HandoffLapsed, detail);
+                    core.fail_by(Some(from), id.0, id.1, Failure::HandoffLapsed, detail);
                     return self.event(core, now, id, FetchEvent::Cancel);
                 }
                 entry.missing = missing;
@@ -212,7 +223,7 @@ impl Fetches {
                         return self.give_up(core, now, id, PrefixResult::Failed);
                     }
                     let detail = format!("worker {from} offers {} tokens of another prompt", offer.tokens);
-                    core.fail(id.0, id.1, Failure::HandoffLapsed, detail);
+                    core.fail_by(Some(from), id.0, id.1, Failure::HandoffLapsed, detail);
                     return self.event(core, now, id, FetchEvent::Cancel);
                 }
                 self.leases.insert((from, offer.lease), id);
@@ -429,6 +440,7 @@ impl Fetches {
         let mut commands = Vec::new();
         while let Some(event) = events.pop_front() {
             let Some(entry) = self.open.get_mut(&id) else { return };
+            let fault = entry.fault(&event);
             entry.machine.handle(now, event, &mut commands);
             for command in commands.drain(..) {
                 let Some(entry) = self.open.get_mut(&id) else { return };
@@ -475,7 +487,7 @@ impl Fetches {
                         };
                         declared::handoffs(entry.lane, result).increment(1);
                         let detail = format!("the handoff from worker {} did not come to its end", entry.owner);
-                        core.fail(id.0, id.1, why, detail);
+                        core.fail_by(fault, id.0, id.1, why, detail);
                     }
                     FetchCommand::Free => {
                         core.scheduler.unreserve(entry.choices);

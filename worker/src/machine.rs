@@ -214,9 +214,15 @@ impl<R: Role> Machine<R> {
         self.core.sessions.flush();
     }
 
-    /// Why the device cannot compute an attempt, if so. A router may not know yet how long a context is here, or take its model for
+    /// Why an attempt cannot be computed here, if so. A router may not know yet how long a context is here, or take its model for
     /// another.
     fn impossible(&self, submit: &Submit) -> Option<(Failure, String)> {
+        let (choices, running) = (submit.choices.len(), self.core.config.scheduler.running_max);
+        if choices > running as usize {
+            let detail =
+                format!("{choices} choices are more than the {running} sequences that this worker runs at once");
+            return Some((Failure::TooLarge, detail));
+        }
         let (prompt, context) = (submit.prompt.len(), self.device.limits().context_max);
         let made = match submit.part {
             Part::Prefill { .. } => submit.choices.iter().map(|(_, committed)| committed.len()).max().unwrap_or(0),
@@ -248,16 +254,19 @@ impl<R: Role> Machine<R> {
         match message {
             ToWorker::Submit(submit) => {
                 if let Some(session) = self.core.sessions.get_mut(session) {
-                    session.wants_report = true;
+                    session.submitted();
                 }
                 let (request, epoch) = (submit.request, submit.epoch);
                 if self.core.draining {
                     let detail = "the worker takes nothing new".to_owned();
-                    self.core.tell(session, &FromWorker::Failed { request, epoch, why: Failure::Draining, detail });
+                    self.core.tell(
+                        session,
+                        &FromWorker::Failed { request, epoch, why: Failure::Draining, fault: None, detail },
+                    );
                 } else if self.core.attempt(request, epoch).is_some() {
                     // A duplicate of an open attempt is ignored.
                 } else if let Some((why, detail)) = self.impossible(&submit) {
-                    self.core.tell(session, &FromWorker::Failed { request, epoch, why, detail });
+                    self.core.tell(session, &FromWorker::Failed { request, epoch, why, fault: None, detail });
                 } else {
                     self.role.submitted(&mut self.core, now, session, submit);
                 }

@@ -244,10 +244,11 @@ impl Offers {
         let detail = format!("worker {reader} did not renew the lease under which it was to take it over");
         if self.open.get(&key).is_some_and(|open| open.lease == lease) {
             self.withdraw(core, key);
-            core.fail(request, epoch, why, detail);
+            core.fail_by(Some(reader), request, epoch, why, detail);
         } else if core.sessions.get_mut(session).is_some() {
             // Computed and forgotten here, and the router waits for the reader.
-            core.tell(session, &FromWorker::Failed { request, epoch, why, detail });
+            let fault = Some(reader);
+            core.tell(session, &FromWorker::Failed { request, epoch, why, fault, detail });
         }
     }
 
@@ -273,7 +274,7 @@ impl Offers {
         for key in keys {
             self.withdraw(core, key);
             let detail = format!("the connection to {reader}, which was to take it over, was lost");
-            core.fail(key.request, key.epoch, Failure::HandoffLapsed, detail);
+            core.fail_by(Some(reader), key.request, key.epoch, Failure::HandoffLapsed, detail);
         }
     }
 

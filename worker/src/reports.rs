@@ -34,20 +34,24 @@ impl Reports {
         self.number += 1;
         self.said = state.clone();
         let IndexChanges { device: added, host, disk, gone: removed } = changes;
-        let changes = FromWorker::Report(Report { number: self.number, added, host, disk, removed, ..state.clone() });
+        let mut changes =
+            FromWorker::Report(Report { number: self.number, added, host, disk, removed, ..state.clone() });
         let mut all = None;
         for (_, session) in core.sessions.iter_mut() {
             session.wants_report = false;
-            if std::mem::take(&mut session.wants_snapshot) {
-                let everything = all.get_or_insert_with(|| {
+            let message = if std::mem::take(&mut session.wants_snapshot) {
+                all.get_or_insert_with(|| {
                     let (number, added) = (self.number, core.kv.indexed());
                     core.kv.tell_tiers_again();
                     FromWorker::Report(Report { number, snapshot: true, added, ..state.clone() })
-                });
-                session.tell(everything);
+                })
             } else {
-                session.tell(&changes);
+                &mut changes
+            };
+            if let FromWorker::Report(report) = message {
+                report.submits = session.submits;
             }
+            session.tell(message);
         }
     }
 }

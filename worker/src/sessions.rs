@@ -33,6 +33,8 @@ pub(crate) struct Session {
     /// A report is due to it even if nothing changed: work arrived from it, and until a report comes its router counts
     /// that work as waiting here.
     pub(crate) wants_report: bool,
+    /// Submits that came from it.
+    pub(crate) submits: u64,
 }
 
 /// All sessions that are open.
@@ -45,7 +47,7 @@ impl Sessions {
     /// A session begins; its first report holds everything.
     pub(crate) fn open(&mut self, now: Time, id: SessionId, send: SessionSend, ended: Arc<AtomicBool>) {
         let outbox = Outbox::new(send);
-        let session = Session { outbox, ended, heard: now, wants_snapshot: true, wants_report: false };
+        let session = Session { outbox, ended, heard: now, wants_snapshot: true, wants_report: false, submits: 0 };
         self.open.insert(id, session);
     }
 
@@ -117,6 +119,12 @@ impl Sessions {
 }
 
 impl Session {
+    /// Work arrived.
+    pub(crate) fn submitted(&mut self) {
+        self.wants_report = true;
+        self.submits += 1;
+    }
+
     pub(crate) fn tell(&mut self, message: &FromWorker) -> bool {
         self.outbox.push(proto::session::encode_from_worker(message))
     }

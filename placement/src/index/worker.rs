@@ -2,8 +2,12 @@
 //!
 //! Leaves go before their prefix: a block is of no use without those before it. Among the leaves the one goes that was used longest
 //! ago. A block whose parent is not known counts as the first of its sequences until somebody says which block it continues.
+//!
+//! A block on the device is there with all before it, as a rule: so the end of what the device has of a prompt is searched for, and not
+//! walked to. Blocks that break the rule are counted, and as long as there is one, it is walked. Of a block whose first one is not known
+//! the search takes no notice.
 
-use super::Place;
+use super::{Held, Place};
 use domain::{BlockHash, BlockLink, ByIdentity};
 use std::collections::{BTreeSet, HashMap};
 
@@ -18,6 +22,10 @@ struct Node {
     place: Option<Place>,
     /// Blocks of the worker that continue it.
     children: u32,
+    /// Those of them that are on the device.
+    on_device: u32,
+    /// Which block of its sequences it is, from 1, as far as it is known what it continues; 0: that is not here.
+    depth: u32,
 }
 
 /// The blocks of a worker.
@@ -28,6 +36,8 @@ pub(super) struct WorkerBlocks {
     leaves: BTreeSet<(i64, BlockHash)>,
     /// Blocks that it has.
     len: usize,
+    /// Blocks on the device that continue one which is not; and those of which it was known what they continue, and is no more.
+    upturned: usize,
     /// The newest place in the order of uses, and the oldest.
     newest: i64,
     oldest: i64,
@@ -49,6 +59,33 @@ impl WorkerBlocks {
     /// Bytes that they take here, about.
     pub(super) fn bytes(&self) -> usize {
         Self::NODE_BYTES * self.nodes.len() + Self::LEAF_BYTES * self.leaves.len()
+    }
+
+    /// What the worker has at the head of `chain`.
+    pub(super) fn held(&self, chain: &[BlockHash]) -> Held {
+        let has = |at: u32| {
+            let node = self.nodes.get(&chain[at as usize]);
+            node.is_some_and(|node| node.place == Some(Place::Device) && node.depth == at + 1)
+        };
+        let (mut device, mut beyond) = (0, chain.len() as u32);
+        // Most workers have nothing of most prompts.
+        if self.upturned > 0 || chain.is_empty() || !has(0) {
+            beyond = 0;
+        }
+        while device < beyond {
+            let middle = device.midpoint(beyond);
+            (device, beyond) = if has(middle) { (middle + 1, beyond) } else { (device, middle) };
+        }
+        let mut held = Held { device, all: device, ..Held::default() };
+        for place in chain[device as usize..].iter().map_while(|&block| self.place(block)) {
+            match place {
+                Place::Device => held.device += u32::from(held.device == held.all),
+                Place::Host => held.host += 1,
+                Place::Disk => held.disk += 1,
+            }
+            held.all += 1;
+        }
+        held
     }
 
     /// Where the worker has the block.
@@ -82,15 +119,19 @@ impl WorkerBlocks {
     /// The block is not here any more. Blocks that continue it stay, for it may come back.
     pub(super) fn remove(&mut self, block: BlockHash) {
         let Some(node) = self.nodes.get_mut(&block).filter(|node| node.place.is_some()) else { return };
-        node.place = None;
-        let Node { used, parent, children, .. } = *node;
-        node.parent = None;
+        let Node { used, parent, place, children, on_device, .. } = *node;
+        (node.place, node.parent) = (None, None);
         self.len -= 1;
+        let was = place == Some(Place::Device);
+        if was {
+            self.upturned += on_device as usize;
+        }
         if children == 0 {
             self.leaves.remove(&(used, block));
             self.nodes.remove(&block);
         }
         if let Some(parent) = parent {
+            self.count_on_device(parent, was, false);
             self.lose_child(parent);
         }
     }
@@ -101,10 +142,17 @@ impl WorkerBlocks {
     }
 
     fn set(&mut self, BlockLink { parent, hash }: BlockLink, place: Place, used: i64) {
+        let continues = self.nodes.get(&hash).and_then(|node| node.parent).or(parent);
+        let depth = continues.map_or(1, |parent| match self.nodes.get(&parent) {
+            Some(node) if node.depth > 0 => node.depth.saturating_add(1),
+            _ => 0,
+        });
         let node = self.nodes.entry(hash).or_default();
         let before = *node;
+        // Blocks that continue it do not know that it lost its place.
+        self.upturned += usize::from(before.children > 0 && depth < before.depth);
         // It never changes which block one continues; it may not have been known.
-        *node = Node { used, parent: before.parent.or(parent), place: Some(place), children: before.children };
+        *node = Node { used, parent: continues, place: Some(place), depth, ..before };
         if before.place.is_none() {
             self.len += 1;
         }
@@ -112,8 +160,28 @@ impl WorkerBlocks {
             self.leaves.remove(&(before.used, hash));
             self.leaves.insert((used, hash));
         }
-        if let (None, Some(parent)) = (before.parent, parent) {
-            self.gain_child(parent);
+        let (was, is) = (before.place == Some(Place::Device), place == Place::Device);
+        match (was, is) {
+            (true, false) => self.upturned += before.on_device as usize,
+            (false, true) => self.upturned -= before.on_device as usize,
+            _ => {}
+        }
+        if let Some(parent) = continues {
+            if before.parent.is_none() {
+                self.gain_child(parent);
+            }
+            self.count_on_device(parent, was && before.parent.is_some(), is);
+        }
+    }
+
+    /// A block that continues `parent` was on the device, or not, and is now.
+    fn count_on_device(&mut self, parent: BlockHash, was: bool, is: bool) {
+        let node = self.nodes.get_mut(&parent).expect("a block that is continued has a node");
+        let counted = if node.place == Some(Place::Device) { 0 } else { 1 };
+        match (was, is) {
+            (true, false) => (node.on_device, self.upturned) = (node.on_device - 1, self.upturned - counted),
+            (false, true) => (node.on_device, self.upturned) = (node.on_device + 1, self.upturned + counted),
+            _ => {}
         }
     }
 

@@ -1,7 +1,7 @@
 //! Who is chosen, and what it was predicted to cost.
 
 use super::support::*;
-use crate::{Decision, FetchPolicy, HandoffPolicy, PlacementConfig, Rates, Route};
+use crate::{CANDIDATES_KEPT, Decision, FetchPolicy, HandoffPolicy, PlacementConfig, Rates, Route};
 use domain::session::{Holder, Report};
 use domain::{Incarnation, RequestId, WorkerId};
 
@@ -122,7 +122,7 @@ fn the_next_turn_goes_back_to_where_its_tiers_have_it() {
     for below in [lowered(0, 6, 0), lowered(0, 0, 6), lowered(2, 2, 2)] {
         let decision = placed(alone_only(), &[D1, D2], &[(D2, below)], 100);
         assert_eq!(decision.route, alone(D2), "{decision}");
-        assert_eq!((decision.whole[1].cached_tokens, decision.whole[0].cached_tokens), (96, 0));
+        assert_eq!((decision.whole[0].cached_tokens, decision.whole[1].cached_tokens), (96, 0));
     }
     // On the device it costs nothing, in memory 0.05 ms a token, and on disk 0.2.
     let chosen = |one: Report, other: Report| placed(alone_only(), &[D1, D2], &[(D1, one), (D2, other)], 100).route;
@@ -232,6 +232,18 @@ fn a_burst_spreads_before_anyone_reports() {
     bench.report(P1, Report { number: 1, ..Report::default() });
     bench.event(crate::Event::Arrive { request: request(5, 100, 1, 4), chain: chain(5, 100) });
     assert_eq!(bench.placement.explain(RequestId(5)).unwrap().route, pair(P1, D1));
+}
+
+#[test]
+fn a_decision_keeps_the_best_and_not_all() {
+    let decode: Vec<WorkerId> = (11..31).map(WorkerId).collect();
+    // The later, the less busy; the first two are equals.
+    let busy = |number: u32| Report { running: 30 - number.max(1), ..Report::default() };
+    let reports: Vec<_> = decode.iter().rev().zip((0..20).rev()).map(|(&id, number)| (id, busy(number))).collect();
+    let decision = placed(config(), &decode, &reports, 100);
+    let kept: Vec<u32> = decision.whole.iter().map(|cost| cost.worker.0).collect();
+    assert_eq!(kept, [30, 29, 28, 27]);
+    assert_eq!((decision.decode.len(), decision.route), (CANDIDATES_KEPT, alone(WorkerId(30))));
 }
 
 #[test]

@@ -260,3 +260,38 @@ proptest! {
         }
     }
 }
+
+proptest! {
+    /// What is searched for is what is walked to, wherever the blocks before it are.
+    #[test]
+    fn the_end_of_what_a_worker_has_is_found(
+        changes in prop::collection::vec((0u8..30, 0u8..5, prop::bool::weighted(0.8)), 1..120),
+    ) {
+        let mut index = PrefixIndex::new(100);
+        for (number, what, is_known) in changes {
+            let mut link = tree_link(number);
+            link.parent = link.parent.filter(|_| is_known);
+            match what {
+                0 => index.remove(P1, &[link.hash]),
+                1 => index.lower(P1, &[link], Place::Host),
+                2 => index.lower(P1, &[link], Place::Disk),
+                3 => index.insert(P1, &[link]),
+                // As a prompt comes: with all before it.
+                _ => insert(&mut index, P1, &tree_chain(number)),
+            }
+            for number in 0..30 {
+                let chain = tree_chain(number);
+                let mut walked = Held::default();
+                for block in &chain {
+                    let Held { device, all, host, disk } = index.held(P1, &[*block]);
+                    if all == 0 {
+                        break;
+                    }
+                    walked.device += u32::from(device == 1 && walked.device == walked.all);
+                    (walked.all, walked.host, walked.disk) = (walked.all + 1, walked.host + host, walked.disk + disk);
+                }
+                prop_assert_eq!(index.held(P1, &chain), walked);
+            }
+        }
+    }
+}

@@ -1,6 +1,7 @@
 //! Journeys, message by message.
 
 use super::support::*;
+use crate::journey::REFUSALS_MAX;
 use crate::{Command, EARLY_ROWS_MAX, Event, HandoffPolicy, Phases, PlacementConfig};
 use domain::session::{Failure, FromWorker, Report, ToWorker};
 use domain::{Choice, End, RequestId, Time, WorkerId};
@@ -264,6 +265,30 @@ fn a_lease_that_lapsed_is_given_twice_the_time() {
 }
 
 #[test]
+fn a_handoff_that_came_to_nothing_is_the_fault_of_whom_it_waited_for() {
+    let always = PlacementConfig { handoff: HandoffPolicy::Always, ..config() };
+    // The decode worker heard nothing of the prefill worker.
+    let mut bench = Bench::new(always.clone(), &[P1, P2, D1, D2]);
+    bench.arrive(request(1, 100, 1, 8));
+    bench.report(P1, Report { number: 1, ..Report::default() });
+    bench.report(D1, Report { number: 1, ..Report::default() });
+    bench.blamed(D1, Some(P1), 1, Failure::HandoffTimeout);
+    check(&bench, "w1 cancel e1, w11 cancel e1, w11 decode after w2 e2+0, w2 prefill for w11 e2+0");
+    // The prefill worker heard nothing of the decode worker.
+    let mut bench = Bench::new(always, &[P1, P2, D1, D2]);
+    bench.arrive(request(1, 100, 1, 8));
+    bench.report(P1, Report { number: 1, ..Report::default() });
+    bench.report(D1, Report { number: 1, ..Report::default() });
+    bench.blamed(P1, Some(D1), 1, Failure::HandoffLapsed);
+    check(&bench, "w1 cancel e1, w11 cancel e1, w12 decode after w1 e2+0, w1 prefill for w12 e2+0");
+    // Who is not to blame computes the prompt itself, and nobody else.
+    let mut bench = begun(&[P1, D1, D2]);
+    bench.report(D1, Report { number: 1, ..Report::default() });
+    bench.blamed(D1, Some(P1), 1, Failure::HandoffTimeout);
+    check(&bench, "w1 cancel e1, w11 cancel e1, w11 whole e2+0");
+}
+
+#[test]
 fn choices_that_differ_are_replayed_by_one_worker() {
     // One offer carries one input; two choices with tokens of their own have two.
     let mut bench = Bench::new(PlacementConfig { handoff: HandoffPolicy::Always, ..config() }, &[P1, D1, D2]);
@@ -372,15 +397,89 @@ fn what_could_not_move_when_its_worker_began_to_drain_moves_later() {
 }
 
 #[test]
-fn what_never_fits_is_not_tried_again() {
-    let mut bench = begun(&[P1, P2, D1]);
-    bench.failed(P1, 1, Failure::TooLarge);
-    check(&bench, "w1 cancel e1, w11 cancel e1, reject TooLarge");
+fn what_nobody_had_room_for_moves_when_somebody_says_that_it_has() {
+    let room = |number, blocks_available| Report { number, blocks_available, blocks_total: 100, ..Report::default() };
+    let mut bench = begun(&[D1, D2, D3]);
+    bench.tokens(D1, 1, 0, &[5]);
+    [D2, D3].into_iter().for_each(|id| bench.report(id, room(1, 6)));
+    bench.event(Event::Worker { id: D1, message: FromWorker::Draining });
+    check(&bench, "");
+    // Its tokens say nothing of room elsewhere, nor does a report without any.
+    bench.tokens(D1, 1, 1, &[6]);
+    check(&bench, "c0[1]=6");
+    bench.report(D2, room(2, 6));
+    check(&bench, "");
+    bench.report(D1, room(1, 100));
+    check(&bench, "");
+    bench.report(D3, room(2, 7));
+    check(&bench, "w13 take over from w11 e2+2, w11 hand e1 over to w13 as e2 +2");
+    bench.report(D2, room(3, 100));
+    check(&bench, "");
+    // It came to nothing, and the client left.
+    bench.event(Event::Gone { request: RequestId(1) });
+    check(&bench, "w11 cancel e1, w13 cancel e2, end Error by Client 2, w11 close Drained");
     nothing_left(&bench);
+}
+
+#[test]
+fn what_is_too_large_for_one_is_tried_by_others() {
+    let mut bench = begun(&[P1, P2, D1, D2]);
+    bench.failed(P1, 1, Failure::TooLarge);
+    check(&bench, "w1 cancel e1, w11 cancel e1, w12 decode after w2 e2+0, w2 prefill for w12 e2+0");
+    bench.failed(D2, 2, Failure::TooLarge);
+    check(&bench, "w2 cancel e2, w12 cancel e2, w11 decode after w2 e3+0, w2 prefill for w11 e3+0");
+    bench.failed(P2, 3, Failure::TooLarge);
+    check(&bench, "w2 cancel e3, w11 cancel e3, w11 whole e4+0");
+    bench.failed(D1, 4, Failure::TooLarge);
+    check(&bench, "w11 cancel e4, reject TooLarge");
+    nothing_left(&bench);
+    // After its first token it was no limit of the request that ended it.
     let mut bench = begun(&[P1, P2, D1]);
     bench.tokens(P1, 1, 0, &[5]);
     bench.failed(D1, 1, Failure::TooLarge);
-    check(&bench, "w1 cancel e1, w11 cancel e1, end Error by Limit 1");
+    check(&bench, "w1 cancel e1, w11 cancel e1, end Error by Worker 1");
+    // Where the only one that is large enough is full, it is worth asking again.
+    let mut bench = begun(&[D1, D2]);
+    bench.failed(D1, 1, Failure::QueueFull);
+    bench.failed(D2, 2, Failure::TooLarge);
+    check(&bench, "w12 cancel e2, reject Overloaded { retry_after: 2s }");
+}
+
+#[test]
+fn who_refuses_costs_no_attempt_and_is_asked_once() {
+    let decode: Vec<WorkerId> = (11..11 + 2 * REFUSALS_MAX as u32).map(WorkerId).collect();
+    for why in [Failure::QueueFull, Failure::Draining] {
+        let mut bench = begun(&decode[..8]);
+        for epoch in 1..8 {
+            let asked = bench.placement.explain(RequestId(1)).expect("it goes on").route.decode;
+            bench.failed(asked, epoch, why);
+        }
+        let asked = bench.placement.explain(RequestId(1)).expect("it goes on").route.decode;
+        bench.tokens(asked, 8, 0, &[5]);
+        bench.ended(asked, 8, 1, End::stop());
+        let usage = bench.out.iter().find_map(|command| match command {
+            Command::End { usage, .. } => Some(usage.attempts),
+            _ => None,
+        });
+        assert_eq!(usage, Some(1), "{why:?}");
+        nothing_left(&bench);
+    }
+    // An attempt that failed is one more, and whoever had no time before may have some.
+    let mut bench = begun(&[D1, D2]);
+    bench.failed(D1, 1, Failure::QueueFull);
+    check(&bench, "w11 cancel e1, w12 whole e2+0");
+    bench.failed(D2, 2, Failure::Engine);
+    check(&bench, "w12 cancel e2, w11 whole e3+0");
+    // However many are there, so many are asked.
+    let mut bench = begun(&decode);
+    for epoch in 1..=REFUSALS_MAX as u32 {
+        let asked = bench.placement.explain(RequestId(1)).expect("it goes on").route.decode;
+        bench.failed(asked, epoch, Failure::QueueFull);
+    }
+    let asked = bench.placement.explain(RequestId(1)).expect("one more may take it").route.decode;
+    bench.failed(asked, REFUSALS_MAX as u32 + 1, Failure::QueueFull);
+    check(&bench, &format!("{asked} cancel e17, reject Overloaded {{ retry_after: 1s }}"));
+    nothing_left(&bench);
 }
 
 #[test]
@@ -409,6 +508,31 @@ fn requests_are_refused_where_they_cannot_be_served() {
     check(&bench, "reject Overloaded { retry_after: 2s }");
     let counters = bench.placement.counters();
     assert_eq!((counters.rejected, counters.repeated_requests, bench.placement.open()), (2, 1, 1));
+}
+
+#[test]
+fn who_is_too_small_for_a_request_serves_others() {
+    let mut bench = Bench::new(config(), &[]);
+    [(P1, 90), (P2, 100), (D1, 107), (D2, 108)].into_iter().for_each(|(id, context)| bench.up_with(id, context));
+    // A prefill worker has the prompt, a decode worker all that is made of it, too.
+    bench.arrive(request(1, 100, 1, 8));
+    check(&bench, "w12 decode after w2 e1+0, w2 prefill for w12 e1+0");
+    bench.arrive(request(2, 90, 1, 8));
+    check(&bench, "w11 decode after w1 e1+0, w1 prefill for w11 e1+0");
+    // What is committed is input of the next attempt.
+    bench.event(Event::Gone { request: RequestId(2) });
+    bench.tokens(P2, 1, 0, &[5]);
+    bench.failed(D2, 1, Failure::Engine);
+    check(&bench, "w2 cancel e1, w12 cancel e1, w12 whole e2+1");
+    bench.event(Event::Gone { request: RequestId(1) });
+    bench.arrive(request(3, 100, 1, 9));
+    check(&bench, "reject TooLarge");
+    bench.event(Event::WorkerDown { id: D2 });
+    bench.arrive(request(4, 100, 1, 8));
+    check(&bench, "reject TooLarge");
+    bench.event(Event::WorkerDown { id: D1 });
+    bench.arrive(request(5, 100, 1, 8));
+    check(&bench, "reject NoWorkers");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! clients that leave. The workers are honest models of the real ones; the client checks what it gets.
 
 use super::support::{D1, D2, P1, P2, STOP, chain, config, key, links, request, row};
+use crate::journey::Journey;
 use crate::{Closing, Command, Event, HandoffPolicy, Placement, PlacementConfig, Usage};
 use domain::session::{Failure, FromWorker, Part, Report, Role, Submit, ToWorker};
 use domain::{Choice, End, Ender, Epoch, Finish, Incarnation, Request, RequestId, Time, Token, WorkerId};
@@ -189,7 +190,8 @@ impl Cluster {
                 let worker = self.worker(WORKERS[worker]);
                 if let Some((request, epoch)) = pick(worker.tasks.keys(), task) {
                     worker.tasks.remove(&(request, epoch));
-                    worker.outbox.push(FromWorker::Failed { request, epoch, why: FAILURES[why], detail: "bad".into() });
+                    let (why, detail) = (FAILURES[why], "bad".into());
+                    worker.outbox.push(FromWorker::Failed { request, epoch, why, fault: None, detail });
                 }
             }
             Act::Down { worker } => {
@@ -240,7 +242,9 @@ impl Cluster {
         *worker = Worker { up: true, life: worker.life + 1, ..Worker::default() };
         let incarnation = Incarnation(worker.life);
         let role = if id.0 < 10 { Role::Prefill } else { Role::Decode };
-        self.event(Event::WorkerUp { peer: super::support::peer(id, role, incarnation) });
+        // Those that are there for long sequences come and go as the others do.
+        let context_tokens = if id == P2 || id == D2 { 120 } else { 64 };
+        self.event(Event::WorkerUp { peer: super::support::peer(id, role, incarnation), context_tokens });
     }
 
     fn deliver(&mut self, id: WorkerId, at: usize, again: bool) {
@@ -266,7 +270,8 @@ impl Cluster {
                 let worker = self.worker(id);
                 worker.tasks.remove(&at);
                 let (why, detail) = (Failure::HandoffTimeout, "no offer".into());
-                worker.outbox.push(FromWorker::Failed { request: at.0, epoch: at.1, why, detail });
+                let fault = Some(from);
+                worker.outbox.push(FromWorker::Failed { request: at.0, epoch: at.1, why, fault, detail });
             }
             return;
         }
@@ -371,7 +376,8 @@ impl Cluster {
         assert!(second_part || submit.epoch.0 == client.epoch + 1, "epochs grow by one");
         let waits = matches!(submit.part, Part::TakeOver { .. });
         client.attempts += u32::from(!second_part && !waits);
-        assert!(client.attempts <= attempts_max && !submit.deadline.is_zero());
+        // Each attempt may be refused by every worker once.
+        assert!(client.attempts <= attempts_max * (1 + WORKERS.len() as u32) && !submit.deadline.is_zero());
         client.epoch = submit.epoch.0;
         let open = client.ends.iter().enumerate().filter(|(_, end)| end.is_none());
         let expect: Vec<_> =
@@ -398,10 +404,12 @@ impl Cluster {
     }
 
     fn end(&mut self, request: RequestId, end: &End, usage: Usage) {
+        let attempts_max = self.config.attempts_max;
         let client = self.open_client(request);
         client.over = true;
         let sent: usize = client.got.iter().map(Vec::len).sum();
-        assert_eq!((usage.output_tokens as usize, usage.attempts), (sent, client.attempts));
+        assert_eq!(usage.output_tokens as usize, sent);
+        assert!((1..=attempts_max.min(client.attempts)).contains(&usage.attempts), "{usage:?}");
         if end.finish == Finish::Error {
             assert_ne!(end.by, Ender::Done);
             return;
@@ -433,6 +441,16 @@ impl Cluster {
         assert!(self.placement.indexed_blocks() <= self.config.index_blocks_max);
         let phases = self.placement.phases();
         assert_eq!(phases.prefilling + phases.handing_off + phases.decoding, open);
+        for id in WORKERS {
+            let journeys = || self.placement.journeys.iter();
+            let with = |journey: &Journey| journey.seats().into_iter().flatten().find(|(worker, _)| *worker == id);
+            let has: Vec<_> = journeys().filter(|(_, journey)| with(journey).is_some()).map(|(id, _)| *id).collect();
+            assert_eq!(self.placement.seating.of(id), has, "what {id} has to do with");
+            let needs = journeys().any(|(_, journey)| with(journey).is_some_and(|(_, needed)| needed));
+            assert_eq!(self.placement.seating.needs(id), needs, "whether {id} is needed");
+        }
+        let stuck = self.placement.journeys.iter().filter_map(|(&id, journey)| Some((journey.stuck?, id)));
+        assert_eq!(self.placement.stuck, stuck.collect());
         for worker in self.workers.values() {
             for ((request, epoch), task) in &worker.tasks {
                 let client = &self.clients[request.0 as usize];

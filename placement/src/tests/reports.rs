@@ -1,13 +1,15 @@
 //! Reports: numbers, gaps, lives.
 
 use super::support::*;
+use crate::workers::UNSEEN_MAX;
+use crate::{Event, HandoffPolicy, PlacementConfig};
 use domain::session::{FromWorker, Report};
 use domain::{Incarnation, RequestId};
 
 fn cached(bench: &mut Bench) -> u32 {
     bench.arrive(request(1, 100, 1, 4));
     let cached = bench.placement.explain(RequestId(1)).expect("it was placed").whole[0].cached_tokens;
-    bench.event(crate::Event::Gone { request: RequestId(1) });
+    bench.event(Event::Gone { request: RequestId(1) });
     cached
 }
 
@@ -75,4 +77,39 @@ fn loads_count_even_after_a_gap() {
     bench.report(D1, Report { running: 5, ..adds(9, 0..1) });
     assert_eq!(bench.placement.workers()[0].running, 5);
     assert_eq!(cached(&mut bench), 0);
+}
+
+#[test]
+fn what_a_report_does_not_know_of_yet_still_counts() {
+    let mut bench = Bench::new(PlacementConfig { handoff: HandoffPolicy::Never, ..config() }, &[D1, D2]);
+    let mut number = 0;
+    // D1 says how busy it is, and how much of what it was given it has seen.
+    let mut report = |bench: &mut Bench, submits, waiting_tokens| {
+        number += 1;
+        let report = Report { incarnation: Incarnation(1), number, submits, waiting_tokens, ..Report::default() };
+        bench.said(D1, FromWorker::Report(report));
+    };
+    let mut id = 0;
+    let mut goes_to = |bench: &mut Bench| {
+        id += 1;
+        bench.arrive(request(id, 10, 1, 4));
+        bench.said_so()
+    };
+    assert_eq!(goes_to(&mut bench), "w11 whole e1+0");
+    // It was sent before the prompt came.
+    report(&mut bench, 0, 0);
+    assert_eq!(goes_to(&mut bench), "w12 whole e1+0", "the prompt is forgotten");
+    // The prompt is computed already.
+    report(&mut bench, 1, 0);
+    assert_eq!(goes_to(&mut bench), "w11 whole e1+0");
+    // More are given than are counted apart: all count until the last one is seen.
+    bench.event(Event::WorkerDown { id: D2 });
+    for id in 100..100 + 2 * UNSEEN_MAX as u64 {
+        bench.event(Event::Gone { request: RequestId(id - 1) });
+        assert_eq!(bench.placement.workers().len(), 1);
+        bench.arrive(request(id, 10, 1, 4));
+    }
+    bench.up(D2);
+    report(&mut bench, 2 * UNSEEN_MAX as u64, 0);
+    assert_eq!(goes_to(&mut bench), "w12 whole e1+0", "what is unseen is forgotten");
 }

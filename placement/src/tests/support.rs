@@ -97,8 +97,13 @@ impl Bench {
     }
 
     pub(crate) fn up(&mut self, id: WorkerId) {
+        self.up_with(id, u32::MAX);
+    }
+
+    /// A worker whose longest sequence has so many tokens is up.
+    pub(crate) fn up_with(&mut self, id: WorkerId, context_tokens: u32) {
         let role = if id.0 < 10 { Role::Prefill } else { Role::Decode };
-        self.event(Event::WorkerUp { peer: peer(id, role, Incarnation(1)) });
+        self.event(Event::WorkerUp { peer: peer(id, role, Incarnation(1)), context_tokens });
     }
 
     pub(crate) fn arrive(&mut self, request: Arc<Request>) {
@@ -110,8 +115,9 @@ impl Bench {
         self.event(Event::Worker { id, message });
     }
 
+    /// Of a worker that has seen all that it was given.
     pub(crate) fn report(&mut self, id: WorkerId, report: Report) {
-        self.said(id, FromWorker::Report(Report { incarnation: Incarnation(1), ..report }));
+        self.said(id, FromWorker::Report(Report { incarnation: Incarnation(1), submits: u64::MAX, ..report }));
     }
 
     /// Rows of choice 0 of request 1, from `index` on.
@@ -125,8 +131,13 @@ impl Bench {
     }
 
     pub(crate) fn failed(&mut self, id: WorkerId, epoch: u32, why: Failure) {
+        self.blamed(id, None, epoch, why);
+    }
+
+    /// A worker says that an attempt failed, and whose fault it was.
+    pub(crate) fn blamed(&mut self, id: WorkerId, fault: Option<WorkerId>, epoch: u32, why: Failure) {
         let detail = format!("{why:?}");
-        self.said(id, FromWorker::Failed { request: RequestId(1), epoch: Epoch(epoch), why, detail });
+        self.said(id, FromWorker::Failed { request: RequestId(1), epoch: Epoch(epoch), why, fault, detail });
     }
 
     /// The commands of the last event, a word or two each.

@@ -289,6 +289,8 @@ pub struct Failed {
     pub why: i32,
     #[prost(string, tag = "4")]
     pub detail: ::prost::alloc::string::String,
+    #[prost(uint32, optional, tag = "5")]
+    pub fault: ::core::option::Option<u32>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Report {
@@ -326,6 +328,8 @@ pub struct Report {
     pub host: ::prost::alloc::vec::Vec<Chain>,
     #[prost(message, repeated, tag = "20")]
     pub disk: ::prost::alloc::vec::Vec<Chain>,
+    #[prost(uint64, tag = "21")]
+    pub submits: u64,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Chain {

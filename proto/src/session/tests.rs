@@ -162,14 +162,14 @@ prop_compose! {
 
 prop_compose! {
     fn report()(
-        ids in any::<(u64, u64, bool)>(),
+        ids in any::<(u64, u64, bool, u64)>(),
         load in any::<(u32, u64, u32, u32, u32)>(),
         rates in [float(), float(), float(), float(), float()],
         [added, host, disk] in [links(), links(), links()],
         removed in hashes(),
     ) -> FromWorker {
         FromWorker::Report(Report {
-            incarnation: Incarnation(ids.0), number: ids.1, snapshot: ids.2,
+            incarnation: Incarnation(ids.0), number: ids.1, snapshot: ids.2, submits: ids.3,
             waiting: load.0, waiting_tokens: load.1, running: load.2, blocks_available: load.3, blocks_total: load.4,
             prefill_tokens_per_s: rates[0], decode_step_s: rates[1], fetch_bytes_per_s: rates[2],
             host_tokens_per_s: rates[3], disk_tokens_per_s: rates[4],
@@ -195,10 +195,12 @@ fn from_worker() -> impl Strategy<Value = FromWorker> {
     let ended = (key(), any::<u32>(), by, finish, ".{0,8}").prop_map(|(key, tokens, by, finish, detail)| {
         FromWorker::Ended { key, tokens, end: End { by, finish, detail } }
     });
-    let failed = (key(), why, ".{0,8}").prop_map(|(key, why, detail)| FromWorker::Failed {
+    let fault = option::of(any::<u32>().prop_map(WorkerId));
+    let failed = (key(), why, fault, ".{0,8}").prop_map(|(key, why, fault, detail)| FromWorker::Failed {
         request: key.request,
         epoch: key.epoch,
         why,
+        fault,
         detail,
     });
     let plain = prop_oneof![Just(FromWorker::Heartbeat), Just(FromWorker::Draining)];
@@ -314,7 +316,7 @@ fn what_is_missing_or_wrong_is_named() {
     check_refused(wire::FromWorker { body: None }, "FromWorker.body is missing");
     let ended = wire::Ended { request: 1, epoch: 1, choice: 0, tokens: 1, end: None };
     check_refused(wire::FromWorker { body: Some(from_worker::Body::Ended(ended)) }, "Ended.end is missing");
-    let failed = wire::Failed { request: 1, epoch: 1, why: 0, detail: String::new() };
+    let failed = wire::Failed { request: 1, epoch: 1, why: 0, detail: String::new(), fault: None };
     check_refused(wire::FromWorker { body: Some(from_worker::Body::Failed(failed)) }, "Failed.why is missing");
     let report = |parent: usize, blocks: usize| {
         let added = vec![wire::Chain { parent: vec![0; parent], blocks: vec![0; blocks] }];

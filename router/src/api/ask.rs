@@ -5,6 +5,7 @@ use super::options::Options;
 use super::{chat, completion};
 use crate::config::{ModelCard, RouterConfig};
 use crate::error::ApiError;
+use crate::sessions::Service;
 use domain::{SamplingParams, Token};
 use std::sync::Arc;
 
@@ -37,6 +38,8 @@ impl Endpoint {
 pub(crate) struct Limits {
     /// Tokens of a prompt and its completion together.
     pub(crate) context_tokens: u32,
+    /// What of that a completion takes which nobody bounds, if its prompt leaves room in it: more than that not every worker has.
+    pub(crate) common_context: u32,
     /// Tokens of a prompt.
     pub(crate) prompt_tokens_max: u32,
     /// Prompts of a request.
@@ -46,10 +49,11 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
-    /// Those of the router, where workers serve contexts of so many tokens.
-    pub(crate) fn of(config: &RouterConfig, context_tokens: u32) -> Self {
+    /// Those of the router and of what its workers serve.
+    pub(crate) fn of(config: &RouterConfig, service: &Service) -> Self {
         Self {
-            context_tokens,
+            context_tokens: service.served.context_tokens,
+            common_context: service.common_context,
             prompt_tokens_max: config.prompt_tokens_max,
             prompts_max: config.prompts_max,
             choices_max: config.choices_max,
@@ -129,6 +133,8 @@ fn params(tokens: &[Token], options: &Options, field: &str, limits: &Limits) -> 
         let most = limits.prompt_tokens_max;
         return Err(ApiError::field(field, format!("The {field} has {prompt} tokens; this service takes {most}.")));
     }
-    let max_tokens = options.max_tokens.unwrap_or((context - prompt) as u32);
+    let common = u64::from(limits.common_context);
+    let reach = if prompt + asked <= common { common } else { context };
+    let max_tokens = options.max_tokens.unwrap_or((reach - prompt) as u32);
     Ok(SamplingParams { max_tokens, ..options.params.clone() })
 }

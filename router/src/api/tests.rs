@@ -3,7 +3,8 @@
 use super::{Ask, Endpoint, Limits, ask, is_quick};
 use crate::ModelCard;
 use crate::error::ApiError;
-use crate::tests::world::{CONTEXT, EOS, card, config, tokens};
+use crate::sessions::Service;
+use crate::tests::world::{CONTEXT, EOS, SERVICE, card, config, tokens};
 use domain::SamplingParams;
 use domain::session::ModelShape;
 use engine::text::{ChatTemplate, SpecialTokens};
@@ -12,7 +13,7 @@ use serde_json::{Value, json};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 fn parse(endpoint: Endpoint, body: &str) -> Result<Ask, ApiError> {
-    ask(endpoint, body.as_bytes(), &card(), &Limits::of(&config(), CONTEXT))
+    ask(endpoint, body.as_bytes(), &card(), &Limits::of(&config(), &SERVICE))
 }
 
 fn completion(more: &Value) -> Ask {
@@ -105,7 +106,7 @@ fn others_wait_for_no_long_text_and_for_tokens() {
 fn a_model_without_a_template_takes_no_chat() {
     let card = ModelCard { template: None, ..card() };
     let body = json!({ "model": "tiny-rust", "messages": [{ "role": "user", "content": "Hi" }] }).to_string();
-    let error = ask(Endpoint::Chat, body.as_bytes(), &card, &Limits::of(&config(), CONTEXT)).expect_err("no template");
+    let error = ask(Endpoint::Chat, body.as_bytes(), &card, &Limits::of(&config(), &SERVICE)).expect_err("no template");
     let mut json = Vec::new();
     error.write(&mut json);
     let json = String::from_utf8(json).expect("UTF-8");
@@ -114,7 +115,8 @@ fn a_model_without_a_template_takes_no_chat() {
 
 /// What is wrong with a body, as the client reads it.
 fn refusal(endpoint: Endpoint, body: &Value, card: &ModelCard) -> String {
-    let error = ask(endpoint, body.to_string().as_bytes(), card, &Limits::of(&config(), CONTEXT)).expect_err("refused");
+    let error =
+        ask(endpoint, body.to_string().as_bytes(), card, &Limits::of(&config(), &SERVICE)).expect_err("refused");
     let mut json = Vec::new();
     error.write(&mut json);
     String::from_utf8(json).expect("UTF-8")
@@ -163,7 +165,7 @@ const SHOWING: &str = "{% for m in messages %}[{{ m.content }}]{% endfor %}{% if
 fn prompt(more: &Value) -> (String, bool) {
     let card = card_with(SHOWING);
     let body = chat(more).to_string();
-    let ask = ask(Endpoint::Chat, body.as_bytes(), &card, &Limits::of(&config(), CONTEXT)).expect("it is valid");
+    let ask = ask(Endpoint::Chat, body.as_bytes(), &card, &Limits::of(&config(), &SERVICE)).expect("it is valid");
     (card.tokenizer.decode(&ask.prompts[0].tokens), ask.options.goes_on)
 }
 
@@ -231,4 +233,24 @@ proptest! {
             }
         }
     }
+}
+
+#[test]
+fn an_answer_that_nobody_bounds_is_as_long_as_every_worker_takes() {
+    let service = Service { common_context: CONTEXT / 2, ..SERVICE };
+    let made = |prompt: u32, more: &Value| {
+        let mut body =
+            json!({ "model": "tiny-rust", "messages": [{ "role": "user", "content": "a ".repeat(prompt as usize) }] });
+        body.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
+        let limits = Limits::of(&config(), &service);
+        let ask = ask(Endpoint::Chat, body.to_string().as_bytes(), &card(), &limits).expect("it is valid");
+        let [prompt] = &ask.prompts[..] else { panic!("one prompt") };
+        (prompt.tokens.len() as u32, prompt.params.max_tokens)
+    };
+    let (prompt, most) = made(4, &json!({}));
+    assert_eq!(prompt + most, CONTEXT / 2);
+    // Whoever asks for more, or says more, goes where there is room for it.
+    assert_eq!(made(4, &json!({ "max_tokens": CONTEXT / 2 })).1, CONTEXT / 2);
+    let (prompt, most) = made(CONTEXT / 2 + 8, &json!({}));
+    assert!(prompt > CONTEXT / 2 && prompt + most == CONTEXT, "{prompt} and {most}");
 }

@@ -65,7 +65,7 @@ struct Accepted {
 /// the body is not read.
 async fn accept(app: &Arc<App>, endpoint: Endpoint, request: Request) -> Result<Accepted, ApiError> {
     app.open()?;
-    let served = app.served()?;
+    let service = app.service()?;
     if app.places.available_permits() == 0 {
         return Err(no_place(app).await);
     }
@@ -74,7 +74,7 @@ async fn accept(app: &Arc<App>, endpoint: Endpoint, request: Request) -> Result<
     let body = body::read(&head.headers, body, app).await?;
     let mut places = place(app, 1).await?;
     let admitted = Arc::new(connection.admit());
-    let limits = Limits::of(&app.config, served.context_tokens);
+    let limits = Limits::of(&app.config, &service);
     let ask = if is_quick(endpoint, &body) {
         ask(endpoint, &body, &app.card, &limits)?
     } else {
@@ -89,7 +89,7 @@ async fn accept(app: &Arc<App>, endpoint: Endpoint, request: Request) -> Result<
         places.merge(place(app, ask.prompts.len() - 1).await?);
     }
     app.open()?;
-    Ok(Accepted { ask, places, admitted, served })
+    Ok(Accepted { ask, places, admitted, served: service.served })
 }
 
 async fn place(app: &App, prompts: usize) -> Result<OwnedSemaphorePermit, ApiError> {

@@ -8,6 +8,7 @@ use crate::brain::{Fleet, Note, Phase};
 use crate::clock::{Clock, Draw};
 use crate::config::{ModelCard, RouterConfig};
 use crate::error::ApiError;
+use crate::sessions::Service;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, Request, State};
 use axum::http::{HeaderName, HeaderValue, Method, StatusCode, Uri};
@@ -16,7 +17,6 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use domain::RequestId;
-use domain::session::Served;
 use placement::RETRY_AFTER_MIN;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -41,7 +41,7 @@ pub(crate) struct App {
     pub(crate) phase: watch::Receiver<Phase>,
     pub(crate) fleet: watch::Receiver<Fleet>,
     /// What the workers serve, once one has said it.
-    pub(crate) served: watch::Receiver<Option<Served>>,
+    pub(crate) service: watch::Receiver<Option<Service>>,
     pub(crate) metrics: MetricsHandle,
 }
 
@@ -57,9 +57,9 @@ impl App {
     }
 
     /// What the workers serve. Errors: none was up yet.
-    pub(super) fn served(&self) -> Result<Served, ApiError> {
+    pub(super) fn service(&self) -> Result<Service, ApiError> {
         let none = || ApiError::unavailable("no_workers", "No worker is there: none was up yet.");
-        self.served.borrow().ok_or_else(none)
+        self.service.borrow().ok_or_else(none)
     }
 
     /// The error of a request that there is no room for, with the time that the brain predicts until there is some.
@@ -114,7 +114,7 @@ fn describe(app: &App) -> Value {
         "object": "model",
         "created": app.card.created,
         "owned_by": "baton",
-        "max_model_len": app.served.borrow().map(|served| served.context_tokens),
+        "max_model_len": app.service.borrow().map(|service| service.served.context_tokens),
     })
 }
 

@@ -90,8 +90,8 @@ impl Dialer {
     /// A dialer of workers that compute a model of this shape, and where its sessions come out.
     pub fn new(shape: ModelShape) -> (Self, Sessions) {
         let (links, receiver) = mpsc::channel(LINKS_MAX);
-        let (served, seen) = watch::channel(None);
-        (Self { links, roster: Arc::new(Roster::new(shape, served)) }, Sessions { links: receiver, served: seen })
+        let (service, seen) = watch::channel(None);
+        (Self { links, roster: Arc::new(Roster::new(shape, service)) }, Sessions { links: receiver, service: seen })
     }
 
     /// Keeps a session with every worker that `source` names, until dropped.
@@ -159,7 +159,7 @@ impl Dialer {
                 return Err(DialError::Refused(why));
             }
         };
-        let link = WorkerLink { peer, send, receive };
+        let link = WorkerLink { peer, context_tokens: served.context_tokens, send, receive };
         if self.links.send(link).await.is_err() {
             return Ok("the router ends".to_owned());
         }

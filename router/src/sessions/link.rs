@@ -15,6 +15,8 @@ use tokio::sync::mpsc;
 pub(crate) struct WorkerLink {
     /// The worker, and where its peers find it.
     pub(crate) peer: PeerInfo,
+    /// The longest sequence that it takes.
+    pub(crate) context_tokens: u32,
     /// Queues a message for it without waiting. An error is final: the session is closed.
     pub(crate) send: Box<dyn Fn(Vec<u8>) -> Result<(), LinkFull> + Send + Sync>,
     /// Its messages. Closed: the session is over.
@@ -60,7 +62,7 @@ struct Open {
 impl Links {
     /// A session began; an earlier one with the same worker is over.
     pub(crate) fn open(&mut self, link: WorkerLink) {
-        let WorkerLink { peer, send, receive } = link;
+        let WorkerLink { peer, context_tokens: _, send, receive } = link;
         self.close(peer.id);
         let (messages, deaf) = stream::abortable(messages(peer.id, receive));
         self.messages.push(messages);
@@ -110,7 +112,7 @@ mod tests {
         let (sender, receive) = mpsc::channel(8);
         let (name, address) = (String::new(), PeerAddress::default());
         let peer = PeerInfo { id: WorkerId(id), incarnation: Incarnation(1), name, role: Role::Decode, address };
-        (WorkerLink { peer, send: Box::new(|_| Err(LinkFull)), receive }, sender)
+        (WorkerLink { peer, context_tokens: 0, send: Box::new(|_| Err(LinkFull)), receive }, sender)
     }
 
     fn heard(links: &mut Links) -> Option<(u32, Option<Vec<u8>>)> {

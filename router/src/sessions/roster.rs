@@ -1,7 +1,8 @@
 //! Which workers a router takes: those that serve what the first one serves, each once.
 
+use super::Service;
 use domain::WorkerId;
-use domain::session::{ModelShape, PeerInfo, Served};
+use domain::session::{ModelShape, PeerInfo, Role, Served};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
@@ -16,13 +17,21 @@ pub(super) struct Roster {
 
 #[derive(Debug)]
 struct Seats {
-    /// What the first worker served; it decides for the router's life, for requests are tokenized for it. But for contexts, of which it has
-    /// the shortest of all that are here, since any of them may serve a request; when all have left, that of before.
-    served: watch::Sender<Option<Served>>,
+    /// What the first worker served; it decides for the router's life, for requests are tokenized for it. But for contexts, which are
+    /// those of the decode workers that are here; when all have left, those of before.
+    service: watch::Sender<Option<Service>>,
     /// Where the first worker was.
     first: String,
-    /// Where the worker with an id is, and the longest context that it takes.
-    taken: BTreeMap<WorkerId, (String, u32)>,
+    taken: BTreeMap<WorkerId, Taken>,
+}
+
+/// A worker that is here.
+#[derive(Debug)]
+struct Taken {
+    address: String,
+    role: Role,
+    /// The longest context that it takes.
+    context: u32,
 }
 
 /// A worker's place in the roster, given back when dropped.
@@ -33,15 +42,15 @@ pub(super) struct Seat {
 }
 
 impl Roster {
-    pub(super) fn new(shape: ModelShape, served: watch::Sender<Option<Served>>) -> Self {
-        let seats = Seats { served, first: String::new(), taken: BTreeMap::new() };
+    pub(super) fn new(shape: ModelShape, service: watch::Sender<Option<Service>>) -> Self {
+        let seats = Seats { service, first: String::new(), taken: BTreeMap::new() };
         Self { shape, seats: Arc::new(Mutex::new(seats)) }
     }
 
     /// Takes the worker at `address`. Errors: why not, for people.
     pub(super) fn admit(&self, address: &str, peer: &PeerInfo, served: Served) -> Result<Seat, String> {
         let mut seats = lock(&self.seats);
-        if let Some((other, _)) = seats.taken.get(&peer.id) {
+        if let Some(Taken { address: other, .. }) = seats.taken.get(&peer.id) {
             let name = &peer.name;
             return Err(format!(
                 "{name} at {address} has the id {} of the worker at {other}: give one another name (worker.name)",
@@ -54,31 +63,40 @@ impl Roster {
                 served.shape, self.shape
             ));
         }
-        let first = *seats.served.borrow();
+        let first = *seats.service.borrow();
         match first {
-            Some(first) => check(&seats.first, first, address, served)?,
+            Some(Service { served: first, .. }) => check(&seats.first, first, address, served)?,
             None => {
                 seats.first = address.to_owned();
-                seats.served.send_replace(Some(served));
+                let common_context = served.context_tokens;
+                seats.service.send_replace(Some(Service { served, common_context }));
             }
         }
-        seats.taken.insert(peer.id, (address.to_owned(), served.context_tokens));
-        seats.fit_all();
+        let taken = Taken { address: address.to_owned(), role: peer.role, context: served.context_tokens };
+        seats.taken.insert(peer.id, taken);
+        seats.take_contexts();
         Ok(Seat { id: peer.id, seats: self.seats.clone() })
     }
 }
 
 impl Seats {
-    /// Requests are to fit whoever serves them.
-    fn fit_all(&self) {
-        let Some((address, shortest)) = self.taken.values().min_by_key(|(_, context)| context) else { return };
-        self.served.send_if_modified(|served| {
-            let Some(served) = served.as_mut().filter(|served| served.context_tokens != *shortest) else { return false };
-            tracing::info!(
-                "contexts are limited to {shortest} tokens, which the worker at {address} takes (kv.device_bytes, kv.pinned_percent)"
-            );
-            served.context_tokens = *shortest;
-            true
+    /// Requests are to fit a worker that decodes: it has all of a sequence at its end. Which workers are too small for one, `placement`
+    /// knows.
+    fn take_contexts(&self) {
+        let decode = || self.taken.values().filter(|taken| taken.role == Role::Decode);
+        let (longest, shortest) =
+            (decode().max_by_key(|taken| taken.context), decode().map(|taken| taken.context).min());
+        let Some((Taken { address, context, .. }, shortest)) = longest.zip(shortest) else { return };
+        self.service.send_if_modified(|service| {
+            let Some(service) = service else { return false };
+            if service.served.context_tokens != *context {
+                tracing::info!(
+                    "contexts are limited to {context} tokens, which the worker at {address} takes (kv.device_bytes, kv.pinned_percent)"
+                );
+            }
+            let served = Served { context_tokens: *context, ..service.served };
+            let now = Service { served, common_context: shortest };
+            std::mem::replace(service, now) != now
         });
     }
 }
@@ -87,7 +105,7 @@ impl Drop for Seat {
     fn drop(&mut self) {
         let mut seats = lock(&self.seats);
         seats.taken.remove(&self.id);
-        seats.fit_all();
+        seats.take_contexts();
     }
 }
 
@@ -96,7 +114,7 @@ fn lock(seats: &Mutex<Seats>) -> MutexGuard<'_, Seats> {
     seats.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Errors: `served` is not what `first` was. Pools, and with them contexts, may be of different sizes ([`Seats::fit_all`]).
+/// Errors: `served` is not what `first` was. Pools, and with them contexts, may be of different sizes ([`Seats::take_contexts`]).
 fn check(first_address: &str, first: Served, address: &str, served: Served) -> Result<(), String> {
     let both = |what: &str, first: String, other: String| {
         format!("the worker at {address} has other {what} ({other}) than the one at {first_address} ({first})")
@@ -129,7 +147,7 @@ fn digest(served: &Served) -> String {
 mod tests {
     use super::*;
     use domain::Incarnation;
-    use domain::session::{PeerAddress, Role};
+    use domain::session::PeerAddress;
 
     const SHAPE: ModelShape = ModelShape { vocab: 4096, layers: 2, hidden: 64 };
     const SERVED: Served =
@@ -140,7 +158,7 @@ mod tests {
         PeerInfo { id, incarnation, name, role: Role::Decode, address: PeerAddress::default() }
     }
 
-    fn roster() -> (Roster, watch::Receiver<Option<Served>>) {
+    fn roster() -> (Roster, watch::Receiver<Option<Service>>) {
         let (first, seen) = watch::channel(None);
         (Roster::new(SHAPE, first), seen)
     }
@@ -150,7 +168,7 @@ mod tests {
         let (roster, seen) = roster();
         assert_eq!(*seen.borrow(), None);
         drop(roster.admit("a:1", &peer(1), SERVED).expect("the first one"));
-        assert_eq!(*seen.borrow(), Some(SERVED));
+        assert_eq!(*seen.borrow(), Some(Service { served: SERVED, common_context: 512 }));
         let other = Served { weights: [2; 32], ..SERVED };
         assert_eq!(
             roster.admit("b:2", &peer(2), other).expect_err("other weights"),
@@ -171,19 +189,23 @@ mod tests {
     }
 
     #[test]
-    fn contexts_are_as_long_as_the_shortest_of_those_that_are_here() {
+    fn contexts_are_as_long_as_the_longest_of_a_decode_worker_that_is_here() {
         let (roster, seen) = roster();
-        let context = || seen.borrow().expect("there was a worker").context_tokens;
+        let contexts = || {
+            let service = seen.borrow().expect("there was a worker");
+            (service.served.context_tokens, service.common_context)
+        };
         let of = |context_tokens| Served { context_tokens, ..SERVED };
-        let large = roster.admit("a:1", &peer(1), of(512)).expect("the first one");
+        let prefill = PeerInfo { role: Role::Prefill, ..peer(9) };
+        let _prefill = roster.admit("p:9", &prefill, of(2048)).expect("the first one");
         let small = roster.admit("b:2", &peer(2), of(128)).expect("a smaller pool");
-        assert_eq!(context(), 128);
-        drop(small);
-        assert_eq!(context(), 512);
+        assert_eq!(contexts(), (128, 128));
+        let large = roster.admit("a:1", &peer(1), of(512)).expect("a larger pool");
+        assert_eq!(contexts(), (512, 128));
         drop(large);
-        assert_eq!(context(), 512);
-        let _larger = roster.admit("c:3", &peer(3), of(1024)).expect("a larger pool");
-        assert_eq!(context(), 1024);
+        assert_eq!(contexts(), (128, 128));
+        drop(small);
+        assert_eq!(contexts(), (128, 128));
     }
 
     #[test]

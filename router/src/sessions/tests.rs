@@ -126,7 +126,7 @@ async fn a_session_carries_messages_until_either_end_drops_it() {
     let _worker = worker(listener, Manner::Good, 1, SERVED).await;
     let mut sessions = follow(&[address]);
     let mut first = link(&mut sessions).await;
-    assert_eq!(*sessions.served.borrow(), Some(SERVED));
+    assert_eq!(sessions.service.borrow().map(|service| service.served), Some(SERVED));
     assert_eq!((first.peer.id, first.peer.name.as_str()), (WorkerId(1), "worker-1"));
     (first.send)(b"hello".to_vec()).expect("there is room");
     assert_eq!(first.receive.recv().await.as_deref(), Some(&b"hello"[..]));

@@ -192,7 +192,9 @@ async fn a_request_that_no_worker_can_finish_ends_with_an_error() {
             }
             let (request, epoch) = (submit.request, submit.epoch);
             let detail = "the step failed".to_owned();
-            world.workers[0].say(&FromWorker::Failed { request, epoch, why: Failure::Engine, detail }).await;
+            world.workers[0]
+                .say(&FromWorker::Failed { request, epoch, why: Failure::Engine, fault: None, detail })
+                .await;
             world.workers[0].cancelled(&submit).await;
         }
         if stream {
@@ -257,6 +259,7 @@ async fn a_client_is_asked_back_when_the_queue_is_over() {
     let report = Report {
         incarnation: Incarnation(1),
         number: 1,
+        submits: 1,
         waiting_tokens: 24_000,
         prefill_tokens_per_s: 2_000.0,
         ..Report::default()

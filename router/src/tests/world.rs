@@ -1,7 +1,7 @@
 //! A router with workers that the test plays.
 
 use super::http::{Http, PATIENCE};
-use crate::sessions::WorkerLink;
+use crate::sessions::{Service, WorkerLink};
 use crate::{LinkFull, Listeners, ModelCard, RouterConfig, Sessions, serve};
 use domain::session::{FromWorker, ModelShape, Part, PeerAddress, PeerInfo, Role, Served, Submit, ToWorker, TokenRow};
 use domain::{Choice, End, Incarnation, SeqKey, Token, WorkerId};
@@ -25,6 +25,8 @@ pub(crate) const CONTEXT: u32 = 512;
 /// What its workers serve.
 const SERVED: Served =
     Served { weights: [0; 32], shape: SHAPE, layout: 1, block_tokens: 16, token_bytes: 64, context_tokens: CONTEXT };
+/// The same, with no worker that is smaller than others.
+pub(crate) const SERVICE: Service = Service { served: SERVED, common_context: CONTEXT };
 /// Its end-of-sequence token.
 pub(crate) const EOS: Token = 3;
 /// Messages that a played worker's queue holds.
@@ -119,8 +121,8 @@ impl World {
         let shutdown = async {
             let _ = stopped.await;
         };
-        let (_, known) = watch::channel((decode > 0).then_some(SERVED));
-        let sessions = Sessions { links: receiver, served: known };
+        let (_, known) = watch::channel((decode > 0).then_some(SERVICE));
+        let sessions = Sessions { links: receiver, service: known };
         let served = tokio::spawn(serve(listeners, config, card(), sessions, telemetry::install(), shutdown));
         let world = Self { address, ops: ops_address, workers, stop: Some(stop), served };
         world.until("the workers are up", "/ready", |status, _| decode == 0 || status == 200).await;
@@ -197,7 +199,7 @@ impl Played {
         });
         let (name, address) = (id.to_string(), PeerAddress::default());
         let peer = PeerInfo { id, incarnation: Incarnation(1), name, role: Role::Decode, address };
-        let link = WorkerLink { peer, send, receive };
+        let link = WorkerLink { peer, context_tokens: CONTEXT, send, receive };
         (Self { id, inbox, outbox }, link)
     }
 

@@ -288,7 +288,7 @@ impl World {
             address: PeerAddress::default(),
         };
         self.trace.note(self.now, || format!("router {r} has session {key} with w{w} in life {life}"));
-        self.place(r, placement::Event::WorkerUp { peer });
+        self.place(r, placement::Event::WorkerUp { peer, context_tokens: u32::MAX });
     }
 
     /// A router takes a worker for lost.

@@ -101,7 +101,7 @@ impl World {
             role: Role::Decode,
             address: PeerAddress::default(),
         };
-        world.event(Event::WorkerUp { peer });
+        world.event(Event::WorkerUp { peer, context_tokens: u32::MAX });
         world
     }
 
@@ -115,8 +115,14 @@ impl World {
         self.by_use.blocks.retain(|block, _| !changes.gone.contains(block));
         changes.device.iter().for_each(|&link| self.by_use.used(link));
         self.reports += 1;
-        let (incarnation, number) = (Incarnation(1), self.reports);
-        let report = Report { incarnation, number, added: changes.device, removed: changes.gone, ..Report::default() };
+        let report = Report {
+            incarnation: Incarnation(1),
+            number: self.reports,
+            submits: self.requests,
+            added: changes.device,
+            removed: changes.gone,
+            ..Report::default()
+        };
         self.event(Event::Worker { id: WORKER, message: FromWorker::Report(report) });
     }
 
