@@ -9,6 +9,7 @@ mod migration;
 mod peer;
 mod prefix;
 mod protocol;
+mod standstill;
 #[path = "../../transport/tests/objects/store.rs"]
 mod store;
 mod tenants;

@@ -32,8 +32,8 @@ pub struct Machine<R> {
     role: R,
     reports: Reports,
     published: Option<Time>,
-    /// When it last had its turn.
-    turned: Option<Time>,
+    /// When it was last given something to do, or its turn.
+    awake: Option<Time>,
     /// The process stood still while the step in flight ran.
     disturbed: bool,
     step: StepId,
@@ -56,7 +56,7 @@ impl<R: Role> Machine<R> {
             role,
             reports: Reports::default(),
             published: None,
-            turned: None,
+            awake: None,
             disturbed: false,
             step: StepId(0),
             work: None,
@@ -83,7 +83,7 @@ impl<R: Role> Machine<R> {
     /// One round: deadlines, the next step where none runs, reports. Due after events, and after [`Self::patience`] at the
     /// latest.
     pub fn turn(&mut self, now: Time) {
-        self.core.now = now;
+        self.wake(now);
         self.core.ticks += 1;
         self.tick(now);
         if self.work.is_none() {
@@ -127,7 +127,7 @@ impl<R: Role> Machine<R> {
 
     /// Handles one event; `false`: the worker shall end.
     pub fn handle(&mut self, now: Time, event: Inbound) -> bool {
-        self.core.now = now;
+        self.wake(now);
         match event {
             // A router that has nothing here would only hear that nothing is taken.
             Inbound::Opened { .. } if self.core.draining => {}
@@ -200,7 +200,7 @@ impl<R: Role> Machine<R> {
 
     /// Takes the steps that have ended.
     pub fn collect(&mut self, now: Time) {
-        self.core.now = now;
+        self.wake(now);
         while let Some(output) = self.device.poll() {
             self.apply(now, output);
         }
@@ -307,7 +307,7 @@ impl<R: Role> Machine<R> {
             self.core.meters.stale_incarnation.increment(1);
             // Whoever waits for the word of an earlier life of this worker learns that there is none to come.
             match message.body {
-                PeerBody::Release { lease } => {
+                PeerBody::Release { lease } | PeerBody::Renew { lease, .. } => {
                     self.core.send(message.from, PeerBody::Released { lease, valid: false });
                 }
                 PeerBody::Ask(Ask { request, epoch, .. }) => {
@@ -323,19 +323,21 @@ impl<R: Role> Machine<R> {
         self.role.peer(&mut self.core, now, message.from, message.body);
     }
 
-    /// How long the process stood still just now, if it did: its loop turns far more often.
-    fn stood_still(&self, now: Time) -> Option<Duration> {
-        let pause = now.since(self.turned?);
-        (pause > self.core.config.silence_max / 2).then_some(pause)
+    /// The time is told, before anything is judged by it. If this process stood still, nobody else pays for that: what they said
+    /// meanwhile lies in the inbox, or in sockets.
+    fn wake(&mut self, now: Time) {
+        let pause = now.since(self.awake.replace(now).unwrap_or(now));
+        self.core.now = now;
+        // Its loop wakes by itself after a tick: what is beyond that is no time in which a reader could have renewed its lease.
+        self.core.kv.stood_still(pause.saturating_sub(TICK));
+        if pause > self.core.config.silence_max / 2 {
+            self.core.sessions.forgive(pause);
+            self.disturbed = true;
+        }
     }
 
     /// What time alone brings about.
     fn tick(&mut self, now: Time) {
-        if let Some(pause) = self.stood_still(now) {
-            self.core.sessions.forgive(pause);
-            self.disturbed = true;
-        }
-        self.turned = Some(now);
         let core = &mut self.core;
         let silence_max = core.config.silence_max;
         core.sessions.flush();
@@ -467,7 +469,7 @@ impl<R: Role> Machine<R> {
         failpoint::pass(Place::Step, "ended");
         // A step that the process stood still in says nothing of its speed; placement would give it no work for it, and it
         // would never measure again.
-        let disturbed = self.disturbed || self.stood_still(now).is_some();
+        let disturbed = self.disturbed;
         let core = &mut self.core;
         core.meters.step_time.record(output.elapsed.as_secs_f64());
         core.meters.step_overhead.record(output.elapsed.saturating_sub(output.in_kernels).as_secs_f64());
