@@ -9,6 +9,7 @@ mod migration;
 mod peer;
 mod prefix;
 mod protocol;
+mod retry;
 mod standstill;
 #[path = "../../transport/tests/objects/store.rs"]
 mod store;
