@@ -2,7 +2,7 @@
 
 use crate::ids::StepId;
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// Bits of the word that count layers of the current step.
@@ -18,12 +18,19 @@ type Bell = Box<dyn Fn(u64) + Send + Sync>;
 /// written by that step (release on the raise, acquire on the look).
 ///
 /// Who carries the word to readers may hang a bell on it ([`ProgressWord::on_raise`]); without one, readers look again.
+///
+/// Where a step failed that readers wait for, the word is held ([`ProgressWord::hold`]): the steps that write the same again have
+/// other numbers, and readers see none of them before all of it is written.
 #[derive(Clone, Debug, Default)]
 pub struct ProgressWord(Arc<Shared>);
 
 #[derive(Default)]
 struct Shared {
+    /// What readers see.
     word: AtomicU64,
+    /// What the engine raised it to.
+    raised: AtomicU64,
+    held: AtomicBool,
     bell: OnceLock<Bell>,
 }
 
@@ -55,6 +62,29 @@ impl ProgressWord {
         // Sequentially consistent, as is the look: who says that it waits and then looks either sees this raise or is
         // seen by the bell.
         let word = Self::mark(step, layer);
+        self.0.raised.store(word, Ordering::SeqCst);
+        if !self.0.held.load(Ordering::SeqCst) {
+            self.show(word);
+        }
+    }
+
+    /// How far the engine is, whether readers see it or not.
+    pub fn raised(&self) -> u64 {
+        self.0.raised.load(Ordering::SeqCst)
+    }
+
+    /// Readers see no raise from now on. Only while no step runs.
+    pub fn hold(&self) {
+        self.0.held.store(true, Ordering::SeqCst);
+    }
+
+    /// Readers see all raises again, also those since [`ProgressWord::hold`]. Only while no step runs.
+    pub fn let_go(&self) {
+        self.0.held.store(false, Ordering::SeqCst);
+        self.show(self.raised());
+    }
+
+    fn show(&self, word: u64) {
         self.0.word.store(word, Ordering::SeqCst);
         if let Some(bell) = self.0.bell.get() {
             bell(word);
@@ -85,6 +115,22 @@ mod tests {
         assert_eq!(ProgressWord::parts(marks[2]), Some((StepId(1), u16::MAX - 1)));
         assert_eq!(ProgressWord::parts(marks[3]), Some((StepId(2), 0)));
         assert_eq!(ProgressWord::parts(ProgressWord::new().get()), None);
+    }
+
+    #[test]
+    fn what_is_raised_while_the_word_is_held_is_seen_when_it_is_let_go() {
+        let (word, rung) = (ProgressWord::new(), Arc::<AtomicU64>::default());
+        let rings = rung.clone();
+        assert!(word.on_raise(Box::new(move |_| drop(rings.fetch_add(1, Ordering::SeqCst)))));
+        word.raise(StepId(1), 0);
+        word.hold();
+        word.raise(StepId(2), 3);
+        let [before, after] = [(1, 0), (2, 3)].map(|(step, layer)| ProgressWord::mark(StepId(step), layer));
+        assert_eq!((word.get(), word.raised(), rung.load(Ordering::SeqCst)), (before, after, 1));
+        word.let_go();
+        assert_eq!((word.get(), word.raised(), rung.load(Ordering::SeqCst)), (after, after, 2));
+        word.raise(StepId(3), 0);
+        assert_eq!((word.get(), rung.load(Ordering::SeqCst)), (ProgressWord::mark(StepId(3), 0), 3));
     }
 
     #[test]

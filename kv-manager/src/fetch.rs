@@ -74,7 +74,8 @@ pub enum FetchEvent {
     },
     /// After [`FetchCommand::CancelReads`]: no read touches the destination any more.
     Quiesced,
-    /// The owner's [`PeerBody::Released`] for the lease.
+    /// The owner's [`PeerBody::Released`] for the lease: the answer to its release, or, where it is not valid, to a renewal that
+    /// came too late.
     Released {
         /// Whether what was read is valid.
         valid: bool,
@@ -305,6 +306,11 @@ impl Fetch {
     }
 
     fn released(&mut self, valid: bool, out: &mut Vec<FetchCommand>) {
+        if self.is_reading() && !valid {
+            // The lease is over: whatever else is read under it is for nothing, and there is nothing to give back.
+            self.owes_release = false;
+            return self.end(Some(Failure::HandoffLapsed), out);
+        }
         let Some(lease) = self.lease().filter(|_| self.state == FetchState::Answering) else {
             self.ignored += 1;
             return;

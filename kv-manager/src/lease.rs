@@ -2,6 +2,9 @@
 //!
 //! A lease is live, then released or lapsed, for ever. This table knows times, ids and answers; the pools
 //! know which blocks a live lease covers, and the manager keeps the two in step.
+//!
+//! Leases live by a clock of their own, which stands while their owner stands still: it hears no renewal meanwhile, and only it
+//! gives their blocks away. So a pause takes nothing from any lease, and one that was over before it stays over.
 
 use domain::planted::{self, Bug};
 use domain::{BlockRef, Generation, LeaseId, SeqKey, Time};
@@ -24,9 +27,10 @@ pub(crate) struct Lease {
     pub(crate) blocks: Vec<(BlockRef, Generation)>,
     /// How long it lives without renewal.
     pub(crate) duration: Duration,
-    /// It lives no longer than this, however often it is renewed.
+    /// It lives no longer than this, however often it is renewed. By the owner's clock until the table takes it, and by that of
+    /// leases from then on.
     pub(crate) until: Time,
-    /// It has lapsed at this time. The table sets it.
+    /// It has lapsed at this time, by the clock of leases. The table sets it.
     pub(crate) expiry: Time,
     /// The reader's tick count at the last renewal that counted.
     pub(crate) ticks: Option<u64>,
@@ -46,6 +50,8 @@ pub(crate) struct LeaseTable {
     answers_max: usize,
     leases_max: usize,
     last: LeaseId,
+    /// How long the owner stood still so far: its clock less this is the clock of leases.
+    stood_still: Duration,
 }
 
 impl LeaseTable {
@@ -58,7 +64,18 @@ impl LeaseTable {
             answers_max,
             leases_max,
             last: LeaseId(0),
+            stood_still: Duration::ZERO,
         }
+    }
+
+    /// The owner stood still for so long.
+    pub(crate) fn stand_still(&mut self, pause: Duration) {
+        self.stood_still += pause;
+    }
+
+    /// This time of the owner's clock by the clock of leases.
+    fn at(&self, now: Time) -> Time {
+        Time::ZERO + now.since(Time::ZERO + self.stood_still)
     }
 
     /// Whether no further lease can be granted now.
@@ -69,7 +86,8 @@ impl LeaseTable {
     /// Makes the lease live, under an id never used before.
     pub(crate) fn grant(&mut self, now: Time, mut lease: Lease) -> LeaseId {
         self.last.0 += 1;
-        lease.expiry = (now + lease.duration).min(lease.until);
+        lease.until = self.at(lease.until);
+        lease.expiry = (self.at(now) + lease.duration).min(lease.until);
         self.deadlines.insert((lease.expiry, self.last));
         self.live.insert(self.last, lease);
         self.last
@@ -85,6 +103,11 @@ impl LeaseTable {
         self.live.iter().map(|(&id, lease)| (id, lease))
     }
 
+    /// Whether the lease is live and its time has not passed.
+    pub(crate) fn is_alive(&self, now: Time, id: LeaseId) -> bool {
+        self.live.get(&id).is_some_and(|lease| self.at(now) < lease.expiry)
+    }
+
     /// Positions below `tokens` of the lease's sequence are written and valid.
     pub(crate) fn fulfil(&mut self, id: LeaseId, tokens: u32) {
         if let Some(lease) = self.live.get_mut(&id).filter(|lease| tokens >= lease.copied_until) {
@@ -92,17 +115,19 @@ impl LeaseTable {
         }
     }
 
-    /// Prolongs a lease that has not lapsed, if its reader's tick count rose. Whether it did.
+    /// Prolongs a lease that has not lapsed, if its reader's tick count rose. Whether it is alive.
     pub(crate) fn renew(&mut self, now: Time, id: LeaseId, ticks: u64) -> bool {
+        let now = self.at(now);
         let Some(lease) = self.live.get_mut(&id) else { return false };
-        let lapsed = now >= lease.expiry && !planted::is(Bug::LateRenewalRevives);
-        if lapsed || lease.ticks.is_some_and(|last| ticks <= last) {
+        if now >= lease.expiry && !planted::is(Bug::LateRenewalRevives) {
             return false;
         }
-        lease.ticks = Some(ticks);
-        self.deadlines.remove(&(lease.expiry, id));
-        lease.expiry = (now + lease.duration).min(lease.until);
-        self.deadlines.insert((lease.expiry, id));
+        if lease.ticks.is_none_or(|last| ticks > last) {
+            lease.ticks = Some(ticks);
+            self.deadlines.remove(&(lease.expiry, id));
+            lease.expiry = (now + lease.duration).min(lease.until);
+            self.deadlines.insert((lease.expiry, id));
+        }
         true
     }
 
@@ -116,7 +141,7 @@ impl LeaseTable {
     /// Ends one lease that has lapsed by `now`.
     pub(crate) fn lapse(&mut self, now: Time) -> Option<(LeaseId, Lease)> {
         let &(expiry, id) = self.deadlines.first()?;
-        if expiry > now {
+        if expiry > self.at(now) {
             return None;
         }
         self.end(id).map(|lease| (id, lease))
@@ -124,7 +149,7 @@ impl LeaseTable {
 
     /// When the next lease lapses.
     pub(crate) fn next_deadline(&self) -> Option<Time> {
-        self.deadlines.first().map(|&(expiry, _)| expiry)
+        self.deadlines.first().map(|&(expiry, _)| expiry + self.stood_still)
     }
 
     /// Keeps a valid answer; forgets the oldest when there are too many.

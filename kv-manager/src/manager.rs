@@ -397,10 +397,16 @@ impl KvManager {
         Some(OfferParts { lease, ready, groups })
     }
 
-    /// Prolongs a live lease to `duration` from now, at most to its `until`. Whether it did: a lease that ended stays
-    /// ended, and a tick count that did not rise since the last renewal renews nothing.
+    /// Prolongs a live lease to `duration` from now, at most to its `until`. Whether it is alive: a lease that ended stays
+    /// ended. A tick count that did not rise since the last renewal renews nothing.
     pub fn renew(&mut self, now: Time, lease: LeaseId, ticks: u64) -> bool {
         self.leases.renew(now, lease, ticks)
+    }
+
+    /// The owner stood still for so long, and heard no renewal: no lease is nearer to its end for it, neither to its next renewal
+    /// nor to its `until`. To be told before anything else is done with leases.
+    pub fn stood_still(&mut self, pause: Duration) {
+        self.leases.stand_still(pause);
     }
 
     /// Ends a lease at its reader's word. Whether what was read is valid: the lease was alive until now, and all that was
@@ -416,7 +422,7 @@ impl KvManager {
                 self.leases.was_valid(lease)
             }
             // `expire` ends and reports it.
-            Some(held) if now >= held.expiry => false,
+            Some(_) if !self.leases.is_alive(now, lease) => false,
             Some(held) => {
                 let valid = held.ready >= held.tokens || planted::is(Bug::ReleaseBeforeWritten);
                 let key = held.key;
@@ -434,6 +440,11 @@ impl KvManager {
                 valid
             }
         }
+    }
+
+    /// Whether the lease was released, and found valid: the answer is kept until [`ack`](Self::ack).
+    pub fn was_valid(&self, lease: LeaseId) -> bool {
+        self.leases.was_valid(lease)
     }
 
     /// The reader has the answer to its release: it may be forgotten.

@@ -263,7 +263,9 @@ declare! {
     /// Messages that were lost since their receiver's inbox was full or gone, by channel.
     counter Count "baton_messages_dropped_total" messages_dropped(worker: WorkerId, channel: &'static str);
 
-    /// Sequences that failed alone in an engine step, since what the model made of them was not finite; the rest of the step counts.
+    /// Engine steps that failed as a whole; their sequences were computed again in parts, until who was at fault was alone.
+    counter Count "baton_steps_failed_total" steps_failed(worker: WorkerId);
+    /// Sequences that failed in an engine step: what the model made of them was not finite, say. The rest of the step counts.
     counter Count "baton_sequences_failed_total" sequences_failed(worker: WorkerId);
     /// Seconds of an engine step.
     histogram Seconds "baton_step_seconds" step_time(worker: WorkerId) in SECONDS;

@@ -350,7 +350,7 @@ impl Owner {
         let heard = self.lives.hear(message);
         if heard == Heard::Stale {
             match message.body {
-                PeerBody::Release { lease } => {
+                PeerBody::Release { lease } | PeerBody::Renew { lease, .. } => {
                     self.send(rank, ranks, PeerBody::Released { lease, valid: false }, out);
                 }
                 PeerBody::Ask(Ask { request, epoch, .. }) => {
@@ -367,7 +367,9 @@ impl Owner {
             PeerBody::Ask(ref ask) => self.asked(rank, ranks, ask, out, seen),
             PeerBody::Renew { lease, ticks } => {
                 seen.push(Seen::Renewed { lease, ticks, by: rank });
-                self.kv.renew(self.now, lease, ticks);
+                if !self.kv.renew(self.now, lease, ticks) && !self.kv.was_valid(lease) {
+                    self.send(rank, ranks, PeerBody::Released { lease, valid: false }, out);
+                }
             }
             PeerBody::Release { lease } => {
                 let valid = self.kv.release(self.now, lease);

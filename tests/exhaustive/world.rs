@@ -250,14 +250,16 @@ impl World {
 
     /// Where nothing can go wrong any more, some messages may come at once: whenever they come, the receiver does the same,
     /// and nothing that could happen before is hindered by it. Not a release or a renewal, which race with the owner's
-    /// time, nor an ask, which races with the next use of the block, and not a withdrawal, which races with reads that were posted.
+    /// time, nor an ask, which races with the next use of the block, and neither a withdrawal nor the
+    /// answer to a renewal that came too late, which race with reads that were posted.
     fn hurry(&mut self) {
         use domain::handoff::PeerBody as Body;
         loop {
             let reads = |at: usize| self.ranks[usize::from(self.network[at].rank)].reads.is_some();
             let sure = |at: &usize| match self.network[*at].message.body {
-                Body::Withdraw { .. } => !reads(*at),
-                Body::Offer(_) | Body::Written { .. } | Body::Complete { .. } | Body::Released { .. } => true,
+                Body::Withdraw { .. } | Body::Released { valid: false, .. } => !reads(*at),
+                Body::Offer(_) | Body::Written { .. } | Body::Complete { .. } => true,
+                Body::Released { valid: true, .. } => true,
                 Body::ReleaseAck { .. } | Body::Decline { .. } => true,
                 Body::Renew { .. } | Body::Release { .. } | Body::Ask(_) => false,
             };

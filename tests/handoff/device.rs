@@ -5,8 +5,9 @@ use domain::plan::{StepOutput, StepPlan};
 use domain::{KvLayout, ProgressWord, Token};
 use engine::device::{Device, DeviceLimits, PoolMemory, SubmitError};
 use engine::sim::{Course, Oracle, SimConfig, SimDevice, StepTime, Vocabulary};
-use std::sync::Arc;
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tests::cluster::Asked;
 
@@ -15,8 +16,14 @@ use tests::cluster::Asked;
 pub(crate) struct Knobs {
     /// Microseconds that a layer takes.
     pub(crate) layer_us: AtomicU64,
-    /// The step that fails in its second layer; 0: none.
+    /// The step that fails as a whole, in one layer or another; 0: none.
     pub(crate) failing_step: AtomicU64,
+    /// Requests with which a step fails as a whole.
+    pub(crate) culprits: Mutex<BTreeSet<u64>>,
+    /// A plan that is to fail as a whole is refused.
+    pub(crate) refuses: AtomicBool,
+    /// Steps that failed as a whole, or were refused.
+    pub(crate) failed_steps: AtomicU64,
     /// The next step panics.
     pub(crate) panics: AtomicBool,
     /// The last span of the next step that has several fails alone.
@@ -29,6 +36,22 @@ pub(crate) struct Knobs {
     pub(crate) spans_seen: AtomicU64,
     /// Slots that were read and whose words did not belong together.
     pub(crate) torn: Arc<AtomicU64>,
+}
+
+impl Knobs {
+    /// Whether there is nothing to be had of the plan.
+    fn fails(&self, plan: &StepPlan) -> bool {
+        let culprits = self.culprits.lock().unwrap_or_else(PoisonError::into_inner);
+        let fails = plan.spans.iter().any(|span| culprits.contains(&span.key.request.0))
+            || self.failing_step.load(Ordering::Relaxed) == plan.step.0;
+        self.failed_steps.fetch_add(u64::from(fails), Ordering::Relaxed);
+        fails
+    }
+
+    /// Steps with these requests fail from now on.
+    pub(crate) fn fail_with(&self, culprits: &[u64]) {
+        *self.culprits.lock().unwrap_or_else(PoisonError::into_inner) = culprits.iter().copied().collect();
+    }
 }
 
 /// Tokens of the model.
@@ -61,6 +84,9 @@ impl Device for Refusing {
         if plan.spans.len() > 1 && self.knobs.one_refused.swap(false, Ordering::Relaxed) {
             let span = Some(plan.spans.len() - 1);
             return Err(SubmitError::Invalid { step: plan.step, span, reason: "the test says so".to_owned() });
+        }
+        if self.knobs.refuses.load(Ordering::Relaxed) && self.knobs.fails(&plan) {
+            return Err(SubmitError::Invalid { step: plan.step, span: None, reason: "the test says so".to_owned() });
         }
         self.device.submit(plan)
     }
@@ -97,12 +123,12 @@ pub(crate) fn device(layout: KvLayout, limits: DeviceLimits, knobs: Arc<Knobs>) 
         knobs.spans_seen.fetch_max(plan.spans.len() as u64, Ordering::Relaxed);
         assert!(!knobs.panics.load(Ordering::Relaxed), "planted");
         let layer = Duration::from_micros(knobs.layer_us.load(Ordering::Relaxed));
-        let fails = knobs.failing_step.load(Ordering::Relaxed) == plan.step.0;
+        let fails = knobs.fails(plan);
         // K and V of a layer are written at its end, so that the next one takes as long as its reads may.
         let time = StepTime { layer, layer_written: layer, ..StepTime::default() };
         let one_fails = plan.spans.len() > 1 && knobs.one_fails.swap(false, Ordering::Relaxed);
         let last = one_fails.then(|| plan.spans.len() - 1);
-        Course { time, fails_in: fails.then_some(1), span_fails: last }
+        Course { time, fails_in: fails.then_some((plan.step.0 % 3) as u16), span_fails: last }
     };
     let describe = "knobs".to_owned();
     let config = SimConfig { layout, limits, vocabulary: vocabulary(), course: Box::new(course), torn, describe };

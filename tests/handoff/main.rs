@@ -9,6 +9,8 @@ mod migration;
 mod peer;
 mod prefix;
 mod protocol;
+mod retry;
+mod standstill;
 #[path = "../../transport/tests/objects/store.rs"]
 mod store;
 mod tenants;

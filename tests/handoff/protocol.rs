@@ -376,3 +376,25 @@ fn attempts_end_with_their_session() {
     cluster.wait_idle();
     assert!(!cluster.ends.contains_key(&decoding.key(0)) && !cluster.rows.contains_key(&waiting.key(0)));
 }
+
+#[test]
+fn a_renewal_for_an_earlier_life_is_answered_invalid() {
+    let cluster = Cluster::new(&options(None));
+    let mut reader = Peer::enter(&cluster.hub, &cluster.layout, STRANGER, 1);
+    reader.say(PREFILL, Some(7), PeerBody::Renew { lease: LEASE, ticks: 1 });
+    assert_eq!(reader.hear(), released(false));
+}
+
+#[test]
+fn a_reader_whose_lease_is_over_stops_at_once() {
+    let mut cluster = Cluster::new(&options(None));
+    let mut owner = Peer::enter(&cluster.hub, &cluster.layout, STRANGER, 1);
+    expecting(&cluster, 1);
+    let request = Asked::new(1, prompt(20, 1), 5);
+    owner.say(DECODE, None, PeerBody::Offer(Peer::offer(&cluster.layout, &request, 1)));
+    // The answer to one of its renewals.
+    owner.say(DECODE, None, released(false));
+    assert_eq!(failure(&mut cluster), Failure::HandoffLapsed);
+    cluster.wait_idle();
+    assert!(owner.hears_nothing(Duration::from_millis(50)), "there is nothing to release");
+}

@@ -473,7 +473,7 @@ impl Asked {
         SeqKey { request: RequestId(self.id), epoch: self.epoch, choice: Choice(choice) }
     }
 
-    fn submit(&self, part: Part) -> Submit {
+    pub(crate) fn submit(&self, part: Part) -> Submit {
         Submit {
             request: RequestId(self.id),
             epoch: self.epoch,

@@ -28,6 +28,7 @@ mod outbox;
 mod plan;
 mod rates;
 mod reports;
+mod retry;
 mod role;
 mod sequence;
 mod serve;

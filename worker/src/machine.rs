@@ -6,6 +6,7 @@ use crate::core::Core;
 use crate::inbox::Inbound;
 use crate::plan::plan;
 use crate::reports::Reports;
+use crate::retry::Retry;
 use crate::role::Role;
 use crate::sequence::PROMPT;
 use crate::sessions::SessionId;
@@ -16,7 +17,7 @@ use domain::handoff::{Ask, PeerBody};
 use domain::plan::{BlockCopy, Sampled, StepOutput};
 use domain::planted::{self, Bug};
 use domain::session::{Failure, FromWorker, Part, Submit, ToWorker};
-use domain::{SeqKey, StepId, Time};
+use domain::{ProgressWord, SeqKey, StepId, Time};
 use engine::device::{Device, SubmitError};
 use kv_manager::Heard;
 use scheduler::Work;
@@ -32,14 +33,25 @@ pub struct Machine<R> {
     role: R,
     reports: Reports,
     published: Option<Time>,
-    /// When it last had its turn.
-    turned: Option<Time>,
+    /// When it was last given something to do, or its turn.
+    awake: Option<Time>,
     /// The process stood still while the step in flight ran.
     disturbed: bool,
     step: StepId,
-    /// What the step in flight computes.
-    work: Option<Vec<Work>>,
+    running: Option<Running>,
+    /// What is left of a step that failed. Nothing is scheduled before it is done.
+    retry: Option<Retry>,
     device: Box<dyn Device>,
+    /// The device's.
+    word: ProgressWord,
+}
+
+/// The step in flight.
+struct Running {
+    /// What it computes.
+    work: Vec<Work>,
+    /// What it begins with.
+    copies: Vec<(SeqKey, BlockCopy)>,
 }
 
 impl<R: Role> Machine<R> {
@@ -56,10 +68,12 @@ impl<R: Role> Machine<R> {
             role,
             reports: Reports::default(),
             published: None,
-            turned: None,
+            awake: None,
             disturbed: false,
             step: StepId(0),
-            work: None,
+            running: None,
+            retry: None,
+            word: device.progress(),
             device,
         })
     }
@@ -83,11 +97,14 @@ impl<R: Role> Machine<R> {
     /// One round: deadlines, the next step where none runs, reports. Due after events, and after [`Self::patience`] at the
     /// latest.
     pub fn turn(&mut self, now: Time) {
-        self.core.now = now;
+        self.wake(now);
         self.core.ticks += 1;
         self.tick(now);
-        if self.work.is_none() {
+        self.go_on(now);
+        if self.running.is_none() {
             self.begin_step(now);
+            // It may have been refused.
+            self.go_on(now);
         }
         self.core.write_to_tiers();
         self.core.lift();
@@ -127,7 +144,7 @@ impl<R: Role> Machine<R> {
 
     /// Handles one event; `false`: the worker shall end.
     pub fn handle(&mut self, now: Time, event: Inbound) -> bool {
-        self.core.now = now;
+        self.wake(now);
         match event {
             // A router that has nothing here would only hear that nothing is taken.
             Inbound::Opened { .. } if self.core.draining => {}
@@ -200,7 +217,7 @@ impl<R: Role> Machine<R> {
 
     /// Takes the steps that have ended.
     pub fn collect(&mut self, now: Time) {
-        self.core.now = now;
+        self.wake(now);
         while let Some(output) = self.device.poll() {
             self.apply(now, output);
         }
@@ -316,7 +333,7 @@ impl<R: Role> Machine<R> {
             self.core.meters.stale_incarnation.increment(1);
             // Whoever waits for the word of an earlier life of this worker learns that there is none to come.
             match message.body {
-                PeerBody::Release { lease } => {
+                PeerBody::Release { lease } | PeerBody::Renew { lease, .. } => {
                     self.core.send(message.from, PeerBody::Released { lease, valid: false });
                 }
                 PeerBody::Ask(Ask { request, epoch, .. }) => {
@@ -332,19 +349,21 @@ impl<R: Role> Machine<R> {
         self.role.peer(&mut self.core, now, message.from, message.body);
     }
 
-    /// How long the process stood still just now, if it did: its loop turns far more often.
-    fn stood_still(&self, now: Time) -> Option<Duration> {
-        let pause = now.since(self.turned?);
-        (pause > self.core.config.silence_max / 2).then_some(pause)
+    /// The time is told, before anything is judged by it. If this process stood still, nobody else pays for that: what they said
+    /// meanwhile lies in the inbox, or in sockets.
+    fn wake(&mut self, now: Time) {
+        let pause = now.since(self.awake.replace(now).unwrap_or(now));
+        self.core.now = now;
+        // Its loop wakes by itself after a tick: what is beyond that is no time in which a reader could have renewed its lease.
+        self.core.kv.stood_still(pause.saturating_sub(TICK));
+        if pause > self.core.config.silence_max / 2 {
+            self.core.sessions.forgive(pause);
+            self.disturbed = true;
+        }
     }
 
     /// What time alone brings about.
     fn tick(&mut self, now: Time) {
-        if let Some(pause) = self.stood_still(now) {
-            self.core.sessions.forgive(pause);
-            self.disturbed = true;
-        }
-        self.turned = Some(now);
         let core = &mut self.core;
         let silence_max = core.config.silence_max;
         core.sessions.flush();
@@ -416,6 +435,24 @@ impl<R: Role> Machine<R> {
         self.submit(now, schedule.work, copies);
     }
 
+    /// Goes on with what is left of a step that failed. When it is done, readers see how far the device is.
+    fn go_on(&mut self, now: Time) {
+        while self.running.is_none()
+            && let Some(retry) = &mut self.retry
+        {
+            match retry.next() {
+                Some(part) => {
+                    let copies = std::mem::take(&mut self.core.copies);
+                    self.submit(now, part, copies);
+                }
+                None => {
+                    self.retry = None;
+                    self.word.let_go();
+                }
+            }
+        }
+    }
+
     /// Submits what was scheduled, and the copies that it needs, as the next step. A sequence that the device refuses alone fails
     /// alone, and the others go without it.
     fn submit(&mut self, now: Time, mut work: Vec<Work>, mut copies: Vec<(SeqKey, BlockCopy)>) {
@@ -423,8 +460,16 @@ impl<R: Role> Machine<R> {
         let step = StepId(self.step.0 + 1);
         loop {
             let core = &mut self.core;
-            // An attempt that failed just now (its offer could not be made, say) is not computed.
-            work.retain(|work| core.sequences.contains_key(&work.key));
+            // An attempt that failed just now (its offer could not be made, say) is not computed, nor one that was closed since
+            // the step failed of which this is a part.
+            work.retain(|work| match core.sequences.get(&work.key).map(|sequence| sequence.closing) {
+                Some(true) => {
+                    core.in_step.remove(&work.key);
+                    core.close(work.key);
+                    false
+                }
+                is_there => is_there.is_some(),
+            });
             // What such an attempt held is free, and may be another's while the step runs: nothing is copied into it either.
             copies.retain(|(key, _)| core.sequences.contains_key(key));
             // Only a step that contains a sequence keeps its blocks until it has ended; so its copies go with it.
@@ -434,10 +479,9 @@ impl<R: Role> Machine<R> {
                 core.copies = later;
                 return;
             }
-            let due = due.into_iter().map(|(_, copy)| copy).collect();
             self.step = step;
             self.role.planned(core, now, step, &work);
-            let plan = Arc::new(plan(step, due, &work, &core.sequences, &core.kv));
+            let plan = plan(step, due.iter().map(|&(_, copy)| copy).collect(), &work, &core.sequences, &core.kv);
             for Work { key, start, count, samples, .. } in &work {
                 let (worker, request, step) = (&core.config.name, key.request, step.0);
                 tracing::trace!(target: "timeline", worker, %request, step, start, count, samples, "planned");
@@ -447,11 +491,11 @@ impl<R: Role> Machine<R> {
             }
             core.in_step.extend(work.iter().map(|work| work.key));
             let rows = plan.rows();
-            match self.device.submit(plan) {
+            match self.device.submit(Arc::new(plan)) {
                 Ok(()) => {
                     core.meters.batch_rows.record(rows as f64);
                     core.copies = later;
-                    self.work = Some(work);
+                    self.running = Some(Running { work, copies: due });
                     self.disturbed = false;
                     failpoint::pass(Place::Step, "submitted");
                     return;
@@ -459,12 +503,11 @@ impl<R: Role> Machine<R> {
                 Err(SubmitError::Invalid { span: Some(span), reason, .. }) => {
                     core.meters.sequences_failed.increment(1);
                     let refused = work.remove(span);
-                    self.failed(now, slice::from_ref(&refused), &reason);
+                    self.fail(now, slice::from_ref(&refused), &reason);
                 }
                 Err(error) => {
-                    tracing::error!(worker = core.config.name, %error, "the engine refused a step");
                     core.copies = later;
-                    return self.failed(now, &work, &error.to_string());
+                    return self.step_failed(now, Running { work, copies: due }, &error.to_string());
                 }
             }
         }
@@ -472,22 +515,25 @@ impl<R: Role> Machine<R> {
 
     /// A step ended: tokens go out, blocks are sealed, sequences end.
     fn apply(&mut self, now: Time, output: StepOutput) {
-        let Some(work) = self.work.take() else { return };
+        let Some(running) = self.running.take() else { return };
         failpoint::pass(Place::Step, "ended");
         // A step that the process stood still in says nothing of its speed; placement would give it no work for it, and it
         // would never measure again.
-        let disturbed = self.disturbed || self.stood_still(now).is_some();
+        let disturbed = self.disturbed;
         let core = &mut self.core;
         core.meters.step_time.record(output.elapsed.as_secs_f64());
         core.meters.step_overhead.record(output.elapsed.saturating_sub(output.in_kernels).as_secs_f64());
         if !disturbed {
-            core.rates.step(&work, &output);
+            core.rates.step(&running.work, &output);
         }
         let sampled = match output.sampled {
             Ok(sampled) => sampled,
-            Err(reason) => return self.failed(now, &work, &reason),
+            Err(reason) => return self.step_failed(now, running, &reason),
         };
-        core.in_step.clear();
+        let work = running.work;
+        for work in &work {
+            core.in_step.remove(&work.key);
+        }
         let failed = |number: usize| output.failed.iter().find(|failed| failed.span == number);
         let computed = work.iter().enumerate().filter(|(number, _)| failed(*number).is_none());
         core.scheduler.computed(computed.map(|(_, work)| work));
@@ -497,7 +543,7 @@ impl<R: Role> Machine<R> {
                 // What it said before comes before its end.
                 self.core.flush_rows();
                 self.core.meters.sequences_failed.increment(1);
-                self.failed(now, slice::from_ref(work), &failed.reason);
+                self.fail(now, slice::from_ref(work), &failed.reason);
                 continue;
             }
             let core = &mut self.core;
@@ -529,19 +575,33 @@ impl<R: Role> Machine<R> {
         self.core.flush_rows();
     }
 
-    /// A step failed, or some of its work alone: what that was to write is void.
-    fn failed(&mut self, now: Time, work: &[Work], reason: &str) {
+    /// A step failed as a whole: nothing of it counts, and its sequences are computed again in parts. Readers that wait for its
+    /// word see no later one before all that it was to write is written, or withdrawn.
+    fn step_failed(&mut self, now: Time, Running { work, copies }: Running, reason: &str) {
         let core = &mut self.core;
-        core.in_step.clear();
-        tracing::error!(worker = core.config.name, sequences = work.len(), reason, "a step failed, or sequences of it");
-        if planted::is(Bug::FailedStepPassesWord) {
-            // The next step computes the same again, and its word passes what readers still wait for of this one.
-            for work in work {
-                if core.sequences.get(&work.key).is_some_and(|sequence| sequence.closing) {
-                    core.close(work.key);
-                }
+        tracing::error!(worker = core.config.name, sequences = work.len(), reason, "a step failed");
+        core.meters.steps_failed.increment(1);
+        // Copies come before the first layer. One that was made is not made again: readers may be at its block already.
+        if self.word.raised() < ProgressWord::mark(self.step, 0) {
+            core.copies.extend(copies);
+        }
+        let word = &self.word;
+        let retry = self.retry.get_or_insert_with(|| {
+            if !planted::is(Bug::FailedStepPassesWord) {
+                word.hold();
             }
-            return;
+            Retry::new(work.len())
+        });
+        let failed = retry.failed(work, self.device.lost().is_some());
+        core.meters.sequences_failed.increment(failed.len() as u64);
+        self.fail(now, &failed, reason);
+    }
+
+    /// Sequences failed in a step: what that was to write of them is void.
+    fn fail(&mut self, now: Time, work: &[Work], reason: &str) {
+        let core = &mut self.core;
+        for work in work {
+            core.in_step.remove(&work.key);
         }
         self.role.step_failed(core, now, work);
         for work in work {
@@ -549,6 +609,7 @@ impl<R: Role> Machine<R> {
             if core.sequences.get(&key).is_some_and(|sequence| sequence.closing) {
                 core.close(key);
             } else if core.attempt(key.request, key.epoch).is_some() {
+                tracing::error!(worker = core.config.name, request = %key.request, reason, "a sequence failed");
                 core.fail(key.request, key.epoch, Failure::Engine, reason);
                 self.role.cancelled(core, now, key.request, key.epoch);
             }

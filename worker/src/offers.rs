@@ -208,7 +208,11 @@ impl Offers {
         match *body {
             PeerBody::Ask(ref ask) => self.asked(core, now, from, ask),
             PeerBody::Renew { lease, ticks } => {
-                core.kv.renew(now, lease, ticks);
+                // Its reader reads for nothing, unless its release was faster than what it said before.
+                if !core.kv.renew(now, lease, ticks) && !core.kv.was_valid(lease) {
+                    tracing::trace!(target: "timeline", worker = core.config.name, %lease, "renewal refused");
+                    core.send(from, PeerBody::Released { lease, valid: false });
+                }
             }
             PeerBody::Release { lease } => {
                 let valid = core.kv.release(now, lease);

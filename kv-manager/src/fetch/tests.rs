@@ -262,6 +262,31 @@ fn an_invalid_answer_starts_nothing() {
 }
 
 #[test]
+fn a_lease_that_is_over_ends_it_wherever_it_stands() {
+    let (over, failed) = (FetchEvent::Released { valid: false }, FetchCommand::Fail(Failure::HandoffLapsed));
+    // Before its offer it has no lease that could be over.
+    let mut run = Run::new();
+    run.check(over.clone(), &[]);
+    assert_eq!((run.fetch.state(), run.fetch.ignored()), (FetchState::Expecting, 1));
+    // There is nothing left to be released.
+    run.check(FetchEvent::Offer(offer(8, 0)), &[FetchCommand::WantRoom { tokens: 8 }]);
+    run.check(over.clone(), &[failed.clone(), FetchCommand::Done]);
+    // Nobody releases unasked: such an answer is another lease's, or nobody's.
+    let mut run = Run::reading(4);
+    run.check(FetchEvent::Released { valid: true }, &[]);
+    assert_eq!(run.fetch.ignored(), 1);
+    run.check(over.clone(), &[failed.clone(), FetchCommand::Free, FetchCommand::Done]);
+    // Told again, while its reads end and afterwards.
+    let mut run = Run::reading(4);
+    run.check(written(1, 4), &[read(0..1, Some(1))]);
+    run.check(over.clone(), &[failed, FetchCommand::CancelReads]);
+    run.check(over.clone(), &[]);
+    run.check(FetchEvent::Quiesced, &[FetchCommand::Free, FetchCommand::Done]);
+    run.check(over, &[]);
+    assert_eq!(run.fetch.ignored(), 2);
+}
+
+#[test]
 fn whatever_ends_it_waits_for_its_reads() {
     let failed = |why| vec![FetchCommand::Fail(why), FetchCommand::CancelReads];
     let ends = [

@@ -23,12 +23,13 @@ impl KvManager {
     pub fn lease_digest(&self, now: Time, lease: LeaseId, hasher: &mut impl Hasher) {
         self.leases.was_valid(lease).hash(hasher);
         let Some(lease) = self.leases.get(lease) else { return };
+        // No owner stands still there, so that both clocks are one.
         (lease.key, lease.tokens, lease.ready, lease.copied_until, lease.ticks, &lease.blocks).hash(hasher);
         (lease.expiry.since(now), lease.duration).hash(hasher);
     }
 
     /// Whether the lease is alive at `now`.
     pub fn is_alive(&self, now: Time, lease: LeaseId) -> bool {
-        self.leases.get(lease).is_some_and(|lease| now < lease.expiry)
+        self.leases.is_alive(now, lease)
     }
 }

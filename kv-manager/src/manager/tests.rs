@@ -259,7 +259,7 @@ fn only_a_rising_tick_count_renews_and_nothing_revives() {
     assert_eq!(kv.next_deadline(), Some(at_s(4)));
     assert!(kv.renew(at_s(1), lease, 10));
     assert_eq!(kv.next_deadline(), Some(at_s(5)));
-    assert!(!kv.renew(at_s(2), lease, 10) && !kv.renew(at_s(2), lease, 9));
+    assert!(kv.renew(at_s(2), lease, 10) && kv.renew(at_s(2), lease, 9), "it is alive all the same");
     assert_eq!(kv.next_deadline(), Some(at_s(5)));
     // Its `until` bounds it.
     assert!(kv.renew(at_s(4), lease, 11));
@@ -268,6 +268,48 @@ fn only_a_rising_tick_count_renews_and_nothing_revives() {
     assert_eq!((kv.expire(at_s(7)), kv.expire(at_s(8))), (vec![lease], vec![]));
     assert!(!kv.renew(at_s(7), lease, 13));
     assert_eq!(kv.next_deadline(), None);
+}
+
+#[test]
+fn a_pause_of_its_owner_takes_nothing_from_a_live_lease_and_revives_none() {
+    // Each lease with what is left of it when the owner stands still, and the pause: just under it, just over it, and far over.
+    let (left, just) = (SECOND * 3, Duration::from_nanos(1));
+    for pause in [left - just, left, left + just, left * 100] {
+        let mut kv = full(4);
+        kv.open(key(1), TENANT, &[], 4, 1);
+        kv.written(key(1), 4, &[]);
+        let mut offer = |until| kv.offer(Time::ZERO, key(1), 4, SECOND * 4, until).expect("a lease is left").lease;
+        let (renewed, bounded) = (offer(at_s(100)), offer(at_s(4)));
+        let before = at_s(1);
+        kv.stood_still(pause);
+        let after = before + pause;
+        assert_eq!((kv.next_deadline(), kv.expire(after)), (Some(after + left), vec![]), "after {pause:?}");
+        // What the reader said meanwhile is heard now.
+        assert!(kv.renew(after, renewed, 10) && kv.renew(after, bounded, 10));
+        assert_eq!(kv.expire(after + (left - just)), []);
+        assert_eq!(kv.expire(after + left), [bounded], "its `until` is as far away as it was");
+        assert!(kv.release(after + left, renewed));
+    }
+    // One whose time had passed before, seen or not, is over.
+    for seen in [true, false] {
+        let mut kv = full(4);
+        kv.open(key(1), TENANT, &[], 4, 1);
+        kv.written(key(1), 4, &[]);
+        let lease = kv.offer(Time::ZERO, key(1), 4, SECOND * 4, at_s(100)).expect("a lease is left").lease;
+        if seen {
+            assert_eq!(kv.expire(at_s(4)), [lease]);
+        }
+        kv.stood_still(SECOND * 5);
+        assert!(!kv.renew(at_s(9), lease, 1) && !kv.release(at_s(9), lease));
+        assert_eq!(kv.expire(at_s(9)), if seen { vec![] } else { vec![lease] });
+    }
+    // A lease that is given later has its own time.
+    let mut kv = full(4);
+    kv.stood_still(SECOND * 5);
+    kv.open(key(1), TENANT, &[], 4, 1);
+    kv.offer(at_s(9), key(1), 4, SECOND * 4, at_s(12)).expect("a lease is left");
+    assert_eq!(kv.next_deadline(), Some(at_s(12)));
+    kv.check();
 }
 
 #[test]

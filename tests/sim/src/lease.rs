@@ -25,6 +25,10 @@ impl Span {
         Self { expiry: (now + duration).min(until), until, ticks: None }
     }
 
+    fn pause(&mut self, pause: Duration) {
+        (self.expiry, self.until) = (self.expiry + pause, self.until + pause);
+    }
+
     fn renew(&mut self, now: Time, duration: Duration, ticks: u64) {
         if now < self.expiry && self.ticks.is_none_or(|last| ticks > last) {
             *self = Self { expiry: (now + duration).min(self.until), ticks: Some(ticks), ..*self };
@@ -108,6 +112,16 @@ impl Leases {
             if current {
                 lease.surely.renew(now, lease.duration, ticks);
             }
+        }
+    }
+
+    /// An owner goes on that stood still for so long. At least what is beyond a tick of its loop takes nothing from its leases, and
+    /// at most all of it.
+    pub(crate) fn went_on(&mut self, owner: WorkerIndex, life: Life, pause: Duration, tick: Duration) {
+        let of_it = (owner, life, LeaseId(0))..=(owner, life, LeaseId(u64::MAX));
+        for lease in self.0.range_mut(of_it).map(|(_, lease)| lease) {
+            lease.surely.pause(pause.saturating_sub(tick));
+            lease.perhaps.pause(pause);
         }
     }
 

@@ -9,7 +9,7 @@ use crate::shell::Shell;
 use decode_worker::Decode;
 use domain::plan::StepPlan;
 use domain::session::{Part, Role};
-use domain::{Epoch, ProgressWord, RequestId, Time, WorkerId};
+use domain::{Epoch, ProgressWord, RequestId, SeqKey, Time, WorkerId};
 use engine::sim::{SimModel, StepTime};
 use placement::Placement;
 use prefill_worker::Prefill;
@@ -138,10 +138,15 @@ pub(crate) struct WorkerLife {
     pub(crate) running: Option<Running>,
     /// The next step to reach this layer fails there; the number of layers: one of the next step's spans fails alone.
     pub(crate) fails_in: Option<u16>,
+    /// That step fails because of one of its sequences, as do all later ones with it.
+    pub(crate) blames: bool,
+    /// That sequence.
+    pub(crate) culprit: Option<SeqKey>,
     pub(crate) inbox: VecDeque<Inmail>,
     /// When its loop has its next turn.
     pub(crate) wakes: Time,
-    pub(crate) stuck: bool,
+    /// Since when its loop stands still.
+    pub(crate) stuck: Option<Time>,
     pub(crate) drains: bool,
     pub(crate) sessions: u64,
     /// By what the machine calls them.

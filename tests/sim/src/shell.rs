@@ -38,6 +38,8 @@ pub(crate) struct Notes {
     /// The plan that waits to begin.
     pub(crate) submitted: Option<Arc<StepPlan>>,
     pub(crate) ended: VecDeque<StepOutput>,
+    /// Readers see more of its steps.
+    pub(crate) raised: bool,
 }
 
 /// Cheap to clone; all clones are one.

@@ -7,7 +7,10 @@ use crate::session::{Direction, Frame, SessionKey};
 use crate::world::{Chaos, Reach, World};
 use domain::RequestId;
 use domain::session::Role;
+use std::time::Duration;
 
+/// A loop wakes at least so often by itself.
+const TICK: Duration = Duration::from_millis(100);
 /// What slows reads down.
 const SLOW: u32 = 40;
 
@@ -70,7 +73,8 @@ impl World {
                 self.kill_worker(w, told);
             }
             FaultKind::WorkerStuck => {
-                self.workers[w].alive.iter_mut().for_each(|alive| alive.stuck = true);
+                let now = self.now;
+                self.workers[w].alive.iter_mut().for_each(|alive| alive.stuck = alive.stuck.or(Some(now)));
                 self.agenda.enter(over, Event::Resume { process });
             }
             FaultKind::WorkerDrain => {
@@ -81,7 +85,10 @@ impl World {
             }
             FaultKind::StepFails => {
                 let layer = self.random.index(self.scenario.layout.layers() + 1) as u16;
-                self.workers[w].alive.iter_mut().for_each(|alive| alive.fails_in = Some(layer));
+                let blames = self.random.chance(500);
+                self.workers[w].alive.iter_mut().for_each(|alive| {
+                    (alive.fails_in, alive.blames) = (Some(layer), blames);
+                });
             }
             FaultKind::RouterCrash | FaultKind::RouterStuck => self.strike_router(kind, router, told, over),
             FaultKind::SessionCut | FaultKind::SessionMute | FaultKind::FrameTwice => {
@@ -200,8 +207,9 @@ impl World {
     /// A process that stood still goes on.
     pub(crate) fn resume(&mut self, process: usize) {
         if let Some(w) = process.checked_sub(self.routers.len()) {
-            if let Some(alive) = self.workers[w].alive.as_mut().filter(|alive| alive.stuck) {
-                alive.stuck = false;
+            let life = self.workers[w].life;
+            if let Some(since) = self.workers[w].alive.as_mut().and_then(|alive| alive.stuck.take()) {
+                self.leases.went_on(w, life, self.now.since(since), TICK);
                 self.trace.note(self.now, || format!("w{w} goes on"));
                 self.wake_at(w, self.now);
             }

@@ -50,6 +50,9 @@ impl World {
             blocks: self.scenario.blocks.clone(),
         };
         let (shell, progress) = (Shell::default(), ProgressWord::new());
+        let raises = shell.clone();
+        let rings = progress.on_raise(Box::new(move |_| raises.notes().raised = true));
+        assert!(rings, "nobody else watches it");
         let card = Card {
             shell: shell.clone(),
             layout: layout.clone(),
@@ -75,9 +78,11 @@ impl World {
             model,
             running: None,
             fails_in: None,
+            blames: false,
+            culprit: None,
             inbox: VecDeque::new(),
             wakes: Time::MAX,
-            stuck: false,
+            stuck: None,
             drains: false,
             sessions: 0,
             session_keys: BTreeMap::new(),
@@ -151,7 +156,7 @@ impl World {
         }
         let Some(alive) = self.workers[w].alive.as_mut().filter(|alive| alive.wakes == now) else { return };
         alive.wakes = Time::MAX;
-        if alive.stuck {
+        if alive.stuck.is_some() {
             return;
         }
         let idle = alive.inbox.is_empty();
@@ -299,6 +304,9 @@ impl World {
             for output in outputs {
                 self.do_as_told(w, output, &mut released);
             }
+        }
+        if self.workers[w].alive.as_ref().is_some_and(|alive| std::mem::take(&mut alive.shell.notes().raised)) {
+            self.word_raised(w);
         }
         self.begin_step(w);
     }
@@ -471,7 +479,12 @@ impl World {
         let Some(step) = &mut alive.running else { return };
         let layers = alive.model.layers();
         let (plan, time, begin, layer) = (step.plan.clone(), step.time, step.begin, step.layer);
-        let (sampled, failed) = if alive.fails_in.take_if(|fails| *fails < layers && *fails <= layer).is_some() {
+        let fails = alive.fails_in.take_if(|fails| *fails < layers && *fails <= layer).is_some();
+        if fails && std::mem::take(&mut alive.blames) {
+            alive.culprit = plan.spans.get(plan.step.0 as usize % plan.spans.len().max(1)).map(|span| span.key);
+        }
+        let blamed = plan.spans.iter().any(|span| Some(span.key) == alive.culprit);
+        let (sampled, failed) = if fails || blamed && u64::from(layer) == plan.step.0 % u64::from(layers) {
             alive.model.fail();
             (Err(format!("the step was made to fail in layer {layer}")), Vec::new())
         } else if layer < layers {
@@ -480,7 +493,7 @@ impl World {
             alive.progress.raise(plan.step, layer);
             let next = if layer + 1 < layers { time.written(layer + 1) } else { time.total(layers) };
             self.agenda.enter(begin + next, Event::Layer { worker: w, life });
-            return self.word_raised(w);
+            return self.obey(w, None);
         } else {
             let (sampled, failed) = alive.model.sample(&plan);
             (Ok(sampled), failed)

@@ -76,6 +76,8 @@ struct Ledger {
     completed: Option<bool>,
     cancelled: bool,
     owner_lost: bool,
+    /// The owner said that the lease is over.
+    lease_over: bool,
     wants_room: bool,
     room: bool,
     /// Pieces by destination, with the gate they had.
@@ -105,6 +107,7 @@ impl Ledger {
             refused: false,
             cancelled: false,
             owner_lost: false,
+            lease_over: false,
             wants_room: false,
             room: false,
             reads: BTreeMap::new(),
@@ -177,7 +180,10 @@ impl Ledger {
                 self.running = 0;
                 FetchEvent::Quiesced
             }
-            Op::Released { valid } => FetchEvent::Released { valid },
+            Op::Released { valid } => {
+                self.lease_over |= live && !valid;
+                FetchEvent::Released { valid }
+            }
             Op::Cancel => {
                 self.cancelled |= self.done == 0 && self.failed == 0;
                 FetchEvent::Cancel
@@ -216,7 +222,8 @@ impl Ledger {
         if self.done == 1 {
             assert_eq!(self.running, 0, "reads run on");
             assert_eq!(self.freed + self.started, u32::from(self.room), "the room's end");
-            assert!(!self.offered || self.releases > 0 || self.owner_lost, "the owner was not told");
+            let told = self.releases > 0 || self.owner_lost || self.lease_over;
+            assert!(!self.offered || told, "the owner was not told");
         }
     }
 

@@ -34,6 +34,7 @@ enum Op {
     Ack { lease: usize },
     Withdraw { lease: usize },
     Pass { time: u64 },
+    StandStill { pause: u64 },
     Flush,
     Report,
     Pins(pins::Op),
@@ -59,6 +60,7 @@ fn op() -> impl Strategy<Value = Op> {
         1 => lease().prop_map(|lease| Op::Ack { lease }),
         1 => lease().prop_map(|lease| Op::Withdraw { lease }),
         3 => (0..8u64).prop_map(|time| Op::Pass { time }),
+        1 => (0..30u64).prop_map(|pause| Op::StandStill { pause }),
         1 => Just(Op::Flush),
         1 => Just(Op::Report),
         3 => pins::op().prop_map(Op::Pins),
@@ -254,6 +256,13 @@ impl World {
                 }
             }
             Op::Pass { time } => self.pass(time),
+            Op::StandStill { pause } => {
+                self.kv.stood_still(Duration::from_nanos(pause));
+                for held in &mut self.leases {
+                    (held.expiry, held.until) = (held.expiry + pause, held.until + pause);
+                }
+                self.pass(pause);
+            }
             Op::Flush => {
                 self.kv.flush();
                 assert!(self.kv.stats().iter().all(|stats| stats.evictable == 0));
@@ -521,9 +530,9 @@ impl World {
 
     fn renew(&mut self, lease: usize, ticks: u64) {
         let Some(held) = self.leases.get_mut(lease) else { return };
-        let renews = held.live && self.now < held.expiry && held.ticks.is_none_or(|last| ticks > last);
-        assert_eq!(self.kv.renew(Time(self.now), held.id, ticks), renews);
-        if renews {
+        let alive = held.live && self.now < held.expiry;
+        assert_eq!(self.kv.renew(Time(self.now), held.id, ticks), alive);
+        if alive && held.ticks.is_none_or(|last| ticks > last) {
             held.ticks = Some(ticks);
             held.expiry = (self.now + held.duration).min(held.until);
         }
@@ -542,6 +551,7 @@ impl World {
             }
         }
         assert_eq!(self.kv.release(Time(self.now), held.id), self.answers.contains(&held.id));
+        assert_eq!(self.kv.was_valid(held.id), self.answers.contains(&held.id));
     }
 
     fn pass(&mut self, time: u64) {

@@ -1,0 +1,280 @@
+//! The machine of a worker, without its thread, clock, device and network: a test says what time it is and when a step ends, and
+//! sees everything that was planned and said.
+
+use domain::handoff::{PeerBody, PeerMessage};
+use domain::plan::{Sampled, StepOutput, StepPlan};
+use domain::session::{FromWorker, Part, PeerInfo, Role as Kind, ToWorker};
+use domain::{Incarnation, KvLayout, ProgressWord, StepId, Time, Token, WorkerId};
+use engine::device::{Device, DeviceLimits, PoolMemory, SubmitError};
+use kv_manager::{EvictionPolicy, Quotas, Watermarks};
+use scheduler::SchedulerConfig;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use transport::{AgentEvent, Lane, ReadBatch, SendError, TransferId};
+use worker::{Inbound, Machine, ReadError, Role, SessionId, Transport, WorkerConfig};
+
+use crate::cluster::Asked;
+
+/// The worker.
+pub const SELF: WorkerId = WorkerId(1);
+/// The peer that it hands off to, or that hands off to it. Its life is the first.
+pub const PEER: WorkerId = WorkerId(2);
+/// The longest offer.
+pub const OFFER_MAX: Duration = Duration::from_secs(60);
+/// A router that says nothing for so long is lost.
+pub const SILENCE_MAX: Duration = Duration::from_secs(5);
+const SESSION: SessionId = SessionId(1);
+const VOCABULARY: u32 = 1000;
+
+/// What the machine did, and what it will be told.
+#[derive(Default)]
+struct Notes {
+    said: Vec<FromWorker>,
+    sent: Vec<PeerBody>,
+    running: Option<Arc<StepPlan>>,
+    ended: VecDeque<StepOutput>,
+}
+
+type Shared = Arc<Mutex<Notes>>;
+
+fn notes(shared: &Shared) -> MutexGuard<'_, Notes> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A machine, and the time.
+pub struct Rig<R> {
+    /// It.
+    pub machine: Machine<R>,
+    /// What time it is told.
+    pub now: Time,
+    /// What readers of its memory see of its steps.
+    pub word: ProgressWord,
+    layers: u16,
+    shared: Shared,
+}
+
+impl<R: Role> Rig<R> {
+    /// A machine with a session to a router, and room for everything.
+    pub fn new(role: R, kind: Kind, layout: KvLayout) -> Self {
+        let shared = Shared::default();
+        let limits = DeviceLimits {
+            rows_max: 1024,
+            samples_max: 1024,
+            context_max: 1 << 20,
+            blocks: vec![16_384; layout.groups.len()],
+        };
+        let config = config(kind, &layout, &limits);
+        let (layers, word) = (layout.layers() as u16, ProgressWord::new());
+        let card = Card { layout, limits, word: word.clone(), shared: shared.clone() };
+        let machine = Machine::new(config, role, Box::new(card), Box::new(Wire(shared.clone())));
+        let machine = machine.expect("the settings of the scheduler agree");
+        let mut rig = Self { machine, now: Time::ZERO, word, layers, shared: shared.clone() };
+        let said = shared.clone();
+        let send = Box::new(move |bytes: Vec<u8>| {
+            let message = proto::session::decode_from_worker(&bytes).expect("a worker speaks the protocol");
+            if !matches!(message, FromWorker::Report(_)) {
+                notes(&said).said.push(message);
+            }
+            Ok(())
+        });
+        rig.machine.handle(rig.now, Inbound::Opened { session: SESSION, send, ended: Arc::default() });
+        rig.turn();
+        rig
+    }
+
+    /// A router says something.
+    pub fn tell(&mut self, message: &ToWorker) {
+        self.machine.handle(self.now, Self::told(message));
+    }
+
+    /// What a router says, as it arrives.
+    pub fn told(message: &ToWorker) -> Inbound {
+        Inbound::Session { session: SESSION, bytes: proto::session::encode_to_worker(message) }
+    }
+
+    /// A router begins an attempt.
+    pub fn submit(&mut self, request: &Asked, part: Part) {
+        self.tell(&ToWorker::Submit(request.submit(part)));
+    }
+
+    /// The peer says something.
+    pub fn hear(&mut self, body: PeerBody) {
+        let message =
+            PeerMessage { from: PEER, from_incarnation: Incarnation(1), to_incarnation: Some(Incarnation(1)), body };
+        let bytes = proto::handoff::encode(&message);
+        self.machine.handle(self.now, Inbound::Agent(AgentEvent::Message { from: PEER, bytes }));
+    }
+
+    /// The loop has its turn.
+    pub fn turn(&mut self) {
+        self.machine.turn(self.now);
+    }
+
+    /// Nothing happens for so long, and the loop has its turns.
+    pub fn pass(&mut self, time: Duration) {
+        let until = self.now + time;
+        while self.now < until {
+            self.now = (self.now + self.machine.patience(self.now).max(Duration::from_micros(1))).min(until);
+            self.turn();
+        }
+    }
+
+    /// The whole process stands still for so long. Then it is up to the test what is heard first.
+    pub fn stand_still(&mut self, pause: Duration) {
+        self.now = self.now + pause;
+    }
+
+    /// The step that runs.
+    pub fn running(&self) -> Option<Arc<StepPlan>> {
+        notes(&self.shared).running.clone()
+    }
+
+    /// The step that runs ends well, and the loop has its turn. `false`: none runs.
+    pub fn step(&mut self) -> bool {
+        let Some(plan) = self.running() else { return false };
+        for layer in 0..self.layers {
+            self.word.raise(plan.step, layer);
+        }
+        let samples = plan.spans.iter().flat_map(|span| &span.samples);
+        let sampled = samples.map(|sample| Sampled { key: sample.key, token: token(sample.index), logprobs: None });
+        self.end_step(plan.step, Ok(sampled.collect()));
+        self.turn();
+        true
+    }
+
+    /// The step that runs fails as a whole once so many layers are written; the loop sees that, and has not had its turn.
+    pub fn fail_step(&mut self, layers: u16) {
+        let plan = self.running().expect("a step runs");
+        for layer in 0..layers {
+            self.word.raise(plan.step, layer);
+        }
+        self.end_step(plan.step, Err("the test says so".to_owned()));
+    }
+
+    fn end_step(&mut self, step: StepId, sampled: Result<Vec<Sampled>, String>) {
+        let time = Duration::from_millis(1);
+        let output = StepOutput { step, sampled, failed: Vec::new(), elapsed: time, in_kernels: time };
+        let mut notes = notes(&self.shared);
+        notes.running = None;
+        notes.ended.push_back(output);
+        drop(notes);
+        self.machine.handle(self.now, Inbound::StepEnded);
+    }
+
+    /// What was said to the router since it was asked last, but for reports.
+    pub fn said(&mut self) -> Vec<FromWorker> {
+        std::mem::take(&mut notes(&self.shared).said)
+    }
+
+    /// What was said to the peer since it was asked last.
+    pub fn sent(&mut self) -> Vec<PeerBody> {
+        std::mem::take(&mut notes(&self.shared).sent)
+    }
+}
+
+fn token(index: u32) -> Token {
+    index % VOCABULARY
+}
+
+fn config(role: Kind, layout: &KvLayout, limits: &DeviceLimits) -> WorkerConfig {
+    WorkerConfig {
+        id: SELF,
+        incarnation: Incarnation(1),
+        role,
+        name: "rig".to_owned(),
+        layout: layout.clone(),
+        blocks: limits.blocks.clone(),
+        weights: [0; 32],
+        reserve_blocks: 0,
+        eviction: EvictionPolicy::Lru,
+        watermarks: Watermarks::default(),
+        pinned_percent: 0,
+        quotas: Quotas::default(),
+        park_after: None,
+        scheduler: SchedulerConfig {
+            step_tokens_max: 1024,
+            chunk_tokens: 1024,
+            running_max: 512,
+            waiting_max: 1024,
+            block_tokens: layout.block_tokens,
+            samples_max: 1024,
+        },
+        handoff_wait: Duration::from_secs(30),
+        answer_wait: Duration::from_secs(2),
+        release_retry: Duration::from_millis(100),
+        offer_max: OFFER_MAX,
+        silence_max: SILENCE_MAX,
+    }
+}
+
+/// A network to one peer, which takes everything.
+struct Wire(Shared);
+
+impl Transport for Wire {
+    fn introduce(&mut self, _peer: PeerInfo) {}
+
+    fn connect(&mut self, _peer: WorkerId) {}
+
+    fn send(&mut self, to: WorkerId, bytes: Vec<u8>) -> Result<(), SendError> {
+        assert_eq!(to, PEER, "there is nobody else");
+        let message = proto::handoff::decode(&bytes).expect("a worker speaks the protocol");
+        notes(&self.0).sent.push(message.body);
+        Ok(())
+    }
+
+    fn read(&mut self, _from: WorkerId, _batches: Vec<ReadBatch>) -> Result<(TransferId, Lane), ReadError> {
+        Err(ReadError::NotConnected)
+    }
+
+    fn cancel(&mut self, _id: TransferId) {}
+}
+
+/// A device that does nothing until the test ends its step.
+struct Card {
+    layout: KvLayout,
+    limits: DeviceLimits,
+    word: ProgressWord,
+    shared: Shared,
+}
+
+impl Device for Card {
+    fn layout(&self) -> &KvLayout {
+        &self.layout
+    }
+
+    fn limits(&self) -> &DeviceLimits {
+        &self.limits
+    }
+
+    fn vocab(&self) -> usize {
+        VOCABULARY as usize
+    }
+
+    fn submit(&mut self, plan: Arc<StepPlan>) -> Result<(), SubmitError> {
+        notes(&self.shared).running = Some(plan);
+        Ok(())
+    }
+
+    fn poll(&mut self) -> Option<StepOutput> {
+        notes(&self.shared).ended.pop_front()
+    }
+
+    fn lost(&self) -> Option<&str> {
+        None
+    }
+
+    fn set_waker(&mut self, _waker: Box<dyn Fn() + Send + Sync>) {}
+
+    fn progress(&self) -> ProgressWord {
+        self.word.clone()
+    }
+
+    fn pool(&self, _group: usize) -> Arc<dyn PoolMemory> {
+        unreachable!("no byte is moved")
+    }
+
+    fn describe(&self) -> String {
+        "a card of paper".to_owned()
+    }
+}
