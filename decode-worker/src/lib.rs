@@ -66,6 +66,10 @@ impl Role for Decode {
 
     fn admitted(&mut self, _core: &mut Core, _now: Time, _key: SeqKey) {}
 
+    fn room_given(&mut self, core: &mut Core, now: Time, key: SeqKey, cached_tokens: u32) {
+        self.fetches.room_given(core, now, key, cached_tokens);
+    }
+
     fn planned(&mut self, core: &mut Core, _now: Time, step: StepId, work: &[Work]) {
         for work in work {
             self.offers.writes(core, step, work.key, work.start + work.count);

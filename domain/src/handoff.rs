@@ -32,6 +32,20 @@ pub enum PeerBody {
         /// The attempt.
         epoch: Epoch,
     },
+    /// Reader to owner: I expect your offer of this attempt's prompt, for long already. Do you have it still?
+    Expect {
+        /// The request.
+        request: RequestId,
+        /// The attempt.
+        epoch: Epoch,
+    },
+    /// Owner to reader: I have it, and it waits for its turn. Who has it not, or offered it, says nothing.
+    Queued {
+        /// The request.
+        request: RequestId,
+        /// The attempt.
+        epoch: Epoch,
+    },
     /// Owner to reader: these blocks will hold those tokens.
     Offer(Offer),
     /// Owner to reader: positions below `tokens` are written once step `step` passed the layer asked for.
@@ -91,6 +105,8 @@ impl PeerBody {
         match self {
             PeerBody::Ask(_) => "ask",
             PeerBody::Decline { .. } => "decline",
+            PeerBody::Expect { .. } => "expect",
+            PeerBody::Queued { .. } => "queued",
             PeerBody::Offer(_) => "offer",
             PeerBody::Written { .. } => "written",
             PeerBody::Complete { .. } => "complete",

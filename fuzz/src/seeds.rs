@@ -85,6 +85,8 @@ fn handoff() -> Vec<Vec<u8>> {
     let bodies = [
         PeerBody::Ask(ask),
         PeerBody::Decline { request: RequestId(1), epoch: Epoch(2) },
+        PeerBody::Expect { request: RequestId(1), epoch: Epoch(2) },
+        PeerBody::Queued { request: RequestId(1), epoch: Epoch(2) },
         PeerBody::Offer(offer),
         PeerBody::Written { lease: LeaseId(3), step: StepId(6), tokens: 32 },
         PeerBody::Complete { lease: LeaseId(3), missing: vec![7], first: vec![(Choice(0), 8)] },

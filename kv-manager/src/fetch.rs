@@ -21,6 +21,8 @@ use std::time::Duration;
 
 /// Renewals in a lease's duration: one may be lost, and one late, and the lease still lives.
 const RENEWALS_PER_LEASE: u32 = 3;
+/// Questions to an owner in the longest wait for its offer: two may be lost.
+const INQUIRIES_PER_WAIT: u32 = 3;
 /// No two renewals, and no two releases, are sent closer together than this, whatever an offer or a setting says.
 const REPEAT_MIN: Duration = Duration::from_millis(1);
 
@@ -31,7 +33,8 @@ pub struct FetchConfig {
     pub layout: u64,
     /// Tokens per block.
     pub block_tokens: u32,
-    /// Longest wait for the offer, for room, and, while reading, for the next sign that the owner or the reads go on.
+    /// Longest wait for the offer, or for the next word that the prompt is still queued; for room; and, while reading, for the
+    /// next sign that the owner or the reads go on.
     pub wait_max: Duration,
     /// Longest wait for the answer to the release, or to an ask.
     pub answer_max: Duration,
@@ -42,6 +45,8 @@ pub struct FetchConfig {
 /// What happened.
 #[derive(Clone, Debug, PartialEq)]
 pub enum FetchEvent {
+    /// The owner's [`PeerBody::Queued`] for this attempt.
+    Queued,
     /// The owner's offer for this attempt.
     Offer(Offer),
     /// The owner's [`PeerBody::Written`] for the lease.
@@ -94,6 +99,8 @@ pub enum FetchEvent {
 /// What to do.
 #[derive(Clone, Debug, PartialEq)]
 pub enum FetchCommand {
+    /// Ask the owner whether it still has the attempt ([`PeerBody::Expect`]).
+    Inquire,
     /// Open a destination for so many positions, with `leave = 0`, as soon as there is room; then tell
     /// [`FetchEvent::Room`].
     WantRoom {
@@ -158,8 +165,10 @@ pub struct Fetch {
     state: FetchState,
     /// The wait of this state has failed at this time.
     wait_until: Time,
-    /// The next renewal (before the release) or repeated release (after it) is due.
+    /// The next inquiry (before the offer), renewal (before the release) or repeated release (after it) is due.
     repeat_at: Time,
+    /// When the owner last said that the prompt is queued.
+    queued: Option<Time>,
     offer: Option<Offer>,
     /// The owner still has to be told that the reads have ended.
     owes_release: bool,
@@ -178,14 +187,16 @@ pub struct Fetch {
 }
 
 impl Fetch {
-    /// A machine that expects an offer, for a request that must have ended by `deadline`.
+    /// A machine that expects an offer, for a request that must have ended by `deadline`. As long as the owner says that the prompt
+    /// waits in its queue, it may do so until then.
     pub fn expect(now: Time, config: FetchConfig, deadline: Time) -> Self {
         let wait_until = if planted::is(Bug::ExpectationWithoutDeadline) { Time::MAX } else { now + config.wait_max };
         Self {
             deadline,
             state: FetchState::Expecting,
             wait_until,
-            repeat_at: Time::MAX,
+            repeat_at: now + inquiry_interval(&config),
+            queued: None,
             offer: None,
             owes_release: false,
             covered: 0,
@@ -203,12 +214,14 @@ impl Fetch {
     /// all of them, so the offer is complete; one that is not is refused.
     pub fn ask(now: Time, config: FetchConfig, deadline: Time) -> Self {
         let wait_until = now + config.answer_max;
-        Self { wait_until, complete: Some(Vec::new()), ..Self::expect(now, config, deadline) }
+        let complete = Some(Vec::new());
+        Self { wait_until, repeat_at: Time::MAX, complete, ..Self::expect(now, config, deadline) }
     }
 
     /// Takes an event and appends what is to be done, in order.
     pub fn handle(&mut self, now: Time, event: FetchEvent, out: &mut Vec<FetchCommand>) {
         match event {
+            FetchEvent::Queued => self.is_queued(now),
             FetchEvent::Offer(offer) => self.offered(now, offer, out),
             FetchEvent::Written { step, tokens } => self.written(now, step, tokens, out),
             FetchEvent::Complete { first } => self.completed(now, first, out),
@@ -247,6 +260,11 @@ impl Fetch {
         self.complete.is_some()
     }
 
+    /// When the owner last said that the prompt waits in its queue.
+    pub fn queued(&self) -> Option<Time> {
+        self.queued
+    }
+
     /// The lease of the offer it took, or refused.
     pub fn lease(&self) -> Option<LeaseId> {
         self.offer.as_ref().map(|offer| offer.lease)
@@ -260,6 +278,16 @@ impl Fetch {
 
 /// What the owner says.
 impl Fetch {
+    /// How long the owner's queue is says nothing of this handoff: it is waited for anew.
+    fn is_queued(&mut self, now: Time) {
+        if self.state == FetchState::Expecting && self.complete.is_none() {
+            self.queued = Some(now);
+            self.wait_until = now + self.config.wait_max;
+        } else {
+            self.ignored += 1;
+        }
+    }
+
     fn offered(&mut self, now: Time, offer: Offer, out: &mut Vec<FetchCommand>) {
         if self.state != FetchState::Expecting {
             self.ignored += 1;
@@ -385,7 +413,14 @@ impl Fetch {
         if now >= self.wait_until {
             return self.end(Some(Failure::HandoffTimeout), out);
         }
-        let Some(lease) = self.lease().filter(|_| now >= self.repeat_at) else { return };
+        if now < self.repeat_at {
+            return;
+        }
+        let Some(lease) = self.lease() else {
+            out.push(FetchCommand::Inquire);
+            self.repeat_at = now + inquiry_interval(&self.config);
+            return;
+        };
         if self.state == FetchState::Answering {
             out.push(FetchCommand::Send(PeerBody::Release { lease }));
             self.repeat_at = now + self.config.release_retry.max(REPEAT_MIN);
@@ -507,6 +542,11 @@ impl Fetch {
             _ => tokens / self.config.block_tokens,
         }
     }
+}
+
+/// How often an owner is asked whether it still has the prompt.
+fn inquiry_interval(config: &FetchConfig) -> Duration {
+    (config.wait_max / INQUIRIES_PER_WAIT).max(REPEAT_MIN)
 }
 
 #[cfg(feature = "explore")]

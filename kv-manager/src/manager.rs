@@ -67,6 +67,8 @@ pub struct KvManager {
     pools: Vec<Pool>,
     index: PrefixIndex,
     sequences: BTreeMap<SeqKey, Sequence>,
+    /// Sequences that were closed.
+    closed: u64,
     leases: LeaseTable,
     pins: PinTable,
     /// The tiers below.
@@ -91,6 +93,7 @@ impl KvManager {
             pools: groups(config.groups.len()).zip(&config.groups).map(pool).collect(),
             index: PrefixIndex::new(&windowed),
             sequences: BTreeMap::new(),
+            closed: 0,
             leases: LeaseTable::new(config.answers_max, config.leases_max),
             pins: PinTable::new(config.groups.iter().map(|group| group.pinned_max(config.pinned_percent)).collect()),
             tiers: BTreeMap::new(),
@@ -115,6 +118,12 @@ impl KvManager {
             let idle = self.idle(group, chain_range(chain, config.first_needed(hit * size, size), hit));
             blocks.saturating_add(idle) <= self.pools[at(group)].available()
         })
+    }
+
+    /// A count of whatever gave room back: as long as it stands still, there is none for whoever found none. But for what others
+    /// have cached of the same meanwhile: they close their sequences later, which counts.
+    pub fn given_back(&self) -> u64 {
+        self.pools.iter().map(Pool::given_back).sum::<u64>() + self.closed
     }
 
     /// Whether the sequence is open.
@@ -329,6 +338,7 @@ impl KvManager {
     /// that is not open is left alone, so that every path may end here.
     pub fn close(&mut self, key: SeqKey) {
         let Some(sequence) = self.sequences.remove(&key) else { return };
+        self.closed += 1;
         for copy in sequence.copying {
             self.pools[at(copy.source.group)].release(copy.source.block);
         }

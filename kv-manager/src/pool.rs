@@ -133,6 +133,8 @@ pub(crate) struct Pool {
     counts: [u32; STATES],
     leased: u32,
     pinned: u32,
+    /// How often a block could be had from then on that could not be had before.
+    given_back: u64,
     evictions: u64,
     quota_evictions: u64,
     parked: u64,
@@ -167,6 +169,7 @@ impl Pool {
             counts: [blocks, 0, 0, 0],
             leased: 0,
             pinned: 0,
+            given_back: 0,
             evictions: 0,
             quota_evictions: 0,
             parked: 0,
@@ -183,6 +186,11 @@ impl Pool {
     /// Blocks that can be had at once: free or evictable.
     pub(crate) fn available(&self) -> u32 {
         self.free.len() as u32 + self.evictable()
+    }
+
+    /// How often a block could be had from then on that could not be had before.
+    pub(crate) fn given_back(&self) -> u64 {
+        self.given_back
     }
 
     /// Bytes that it takes to know how each block stands and which goes first, about, at most.
@@ -553,7 +561,10 @@ impl Pool {
         index.remove(self.group, self.hash(id));
         let block = &mut self.blocks[id.0 as usize];
         block.indexed = false;
+        // It could be had before.
+        let given_back = self.given_back;
         self.settle(id);
+        self.given_back = given_back;
     }
 
     /// The block may be given up from now on.
@@ -579,6 +590,8 @@ impl Pool {
         let before = std::mem::replace(&mut block.state, state);
         let idle = state == State::Cached && !leased && !block.pinned;
         let lent = idle && block.reads > 0;
+        let could_be_had = before == State::Free || self.order.contains(id) && !block.lent;
+        self.given_back += u64::from(!could_be_had && (state == State::Free || idle && !lent));
         self.lent = self.lent + u32::from(lent) - u32::from(std::mem::replace(&mut block.lent, lent));
         match (self.order.contains(id), idle) {
             (false, true) => self.enter(id),

@@ -45,6 +45,8 @@ fn body_to_wire(body: &PeerBody) -> Body {
             chain: hashes_to_bytes(chain),
         }),
         PeerBody::Decline { request, epoch } => Body::Decline(wire::Decline { request: request.0, epoch: epoch.0 }),
+        PeerBody::Expect { request, epoch } => Body::Expect(wire::Expect { request: request.0, epoch: epoch.0 }),
+        PeerBody::Queued { request, epoch } => Body::Queued(wire::Queued { request: request.0, epoch: epoch.0 }),
         PeerBody::Offer(offer) => Body::Offer(offer_to_wire(offer)),
         PeerBody::Written { lease, step, tokens } => {
             Body::Written(wire::Written { lease: lease.0, step: step.0, tokens: *tokens })
@@ -78,6 +80,12 @@ fn body_from_wire(body: Body) -> Result<PeerBody, WireError> {
         }
         Body::Decline(wire::Decline { request, epoch }) => {
             PeerBody::Decline { request: RequestId(request), epoch: Epoch(epoch) }
+        }
+        Body::Expect(wire::Expect { request, epoch }) => {
+            PeerBody::Expect { request: RequestId(request), epoch: Epoch(epoch) }
+        }
+        Body::Queued(wire::Queued { request, epoch }) => {
+            PeerBody::Queued { request: RequestId(request), epoch: Epoch(epoch) }
         }
         Body::Offer(offer) => PeerBody::Offer(offer_from_wire(offer)?),
         Body::Written(wire::Written { lease, step, tokens }) => {

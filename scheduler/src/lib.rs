@@ -1,12 +1,21 @@
 //! Which tokens the next engine step computes: continuous batching that mixes prompt chunks with decode tokens,
-//! chunked prefill, and preemption when memory runs out.
+//! chunked prefill, and preemption when memory runs out; and who gets the device's memory next.
 //!
 //! A step is planned in three passes over one budget of input tokens:
 //!
 //! 1. every decoding sequence gets its one token, so that no prompt ever delays a running answer by more than a step;
 //! 2. prompts already begun get a chunk each, first come first served, but for those that memory says had better wait: what
 //!    comes next in them is on its way to the cache;
-//! 3. waiting jobs are admitted, first come first served, as long as budget, running room and memory allow.
+//! 3. waiting prompts are admitted, first come first served, as long as budget, running room and memory allow.
+//!
+//! Whatever takes memory for a request stands in one queue: prompts, what of them is to be loaded, and sequences that are fetched
+//! ([`Kind`]). Preempted ones come first, by age, then the others by when their requests arrived. Nobody gets room that one before it
+//! waits for: the first that has none ends it for all behind it. Those that wait for something else (a step that has tokens
+//! left for them, what is loaded of them) keep others waiting only where there is no room for both. What needs no step gets its room
+//! between steps too ([`Scheduler::admit`]).
+//!
+//! So nobody is starved: whoever is first gets room as soon as there is enough, nobody who comes later takes it, and it grows until
+//! then, for what runs ends or is preempted, and loads and leases end. What an empty pool has no room for is told ([`Opened::Never`]).
 //!
 //! Deliberately absent: token values, texts, clocks, and the KV manager itself, which is seen through [`KvSpace`].
 //! [`Schedule`] is plain data; the worker turns it into a `StepPlan`.
@@ -23,17 +32,42 @@ pub use scheduler::Scheduler;
 
 use domain::{SeqKey, Time};
 
-/// A prompt to compute, after which its sequence decodes.
+/// What a job waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A step that computes its prompt.
+    Compute,
+    /// Room for its prompt; when there is some, it is decided whether a part of that is loaded ([`Admitted::Load`]).
+    Load,
+    /// What is being loaded of its prompt. That has its room; so many tokens beside it have none yet.
+    Loading {
+        /// The tokens.
+        tokens: u32,
+    },
+    /// Room for a sequence that is fetched, all of it; nothing is computed.
+    TakeOver,
+}
+
+/// A prompt to compute, after which its sequence decodes, or one that comes computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Job {
     /// The sequence.
     pub key: SeqKey,
-    /// Tokens to compute: the prompt and what was committed since. At least 1.
+    /// What it waits for.
+    pub kind: Kind,
+    /// Tokens of the prompt and what was committed since. At least 1.
     pub tokens: u32,
     /// Tokens to sample where the prompt ends, one per choice that will decode on from it. At least 1.
     pub samples: u16,
-    /// When the request arrived here: the younger is preempted first.
+    /// When the request arrived here: the younger is preempted first, and waits longer.
     pub arrived: Time,
+}
+
+impl Job {
+    /// Tokens that it will take room for.
+    fn room_tokens(&self) -> u32 {
+        if let Kind::Loading { tokens } = self.kind { tokens } else { self.tokens }
+    }
 }
 
 /// What became of a job.
@@ -45,12 +79,33 @@ pub enum Added {
     QueueFull,
 }
 
+/// A job whose turn has come between steps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Admitted {
+    /// There is room for all of its prompt. It waits still; what for is to be said by [`Scheduler::wait_for`].
+    Load {
+        /// The job.
+        job: Job,
+        /// Tokens that jobs before it will have room for.
+        before: u64,
+    },
+    /// The sequence that is fetched has its memory, and keeps its running room until it is removed.
+    TakeOver {
+        /// The sequence.
+        key: SeqKey,
+        /// Leading tokens that were there already.
+        cached_tokens: u32,
+    },
+    /// The sequence can never run here. The scheduler has forgotten it; it holds no memory.
+    Impossible(SeqKey),
+}
+
 /// What opening a sequence came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Opened {
     /// All its prompt has slots.
     Ready {
-        /// Leading tokens whose KV was there already: a whole number of blocks, less than the job's tokens.
+        /// Leading tokens whose KV was there already: a whole number of blocks, less than the job's tokens if it is to be computed.
         cached_tokens: u32,
     },
     /// Not now.
@@ -72,8 +127,16 @@ pub struct Reach {
 
 /// KV memory as the scheduler sees it.
 pub trait KvSpace {
-    /// Slots for the first `tokens` positions of `key`, all or nothing, so that a prompt in progress never runs out.
-    fn open(&mut self, key: SeqKey, tokens: u32) -> Opened;
+    /// Slots for the first `tokens` positions of `key`, all or nothing, so that a prompt in progress never runs out; and only if
+    /// there is room for `before` more tokens beside them.
+    fn open(&mut self, key: SeqKey, tokens: u32, before: u64) -> Opened;
+
+    /// Whether [`open`](Self::open) would find room, or waiting for some is of no use: nobody is to have any before, and nothing is
+    /// under way that gives any back.
+    fn has_room(&mut self, key: SeqKey, tokens: u32, before: u64) -> bool;
+
+    /// A count of whatever gave room back. As long as it stands still, those who found no room are not worth another look.
+    fn given_back(&mut self) -> u64;
 
     /// Before a chunk of an open prompt: what of it is there, at least `computed`, for others may have computed the same
     /// meanwhile, or it was loaded; and whether it should wait for more of that. `work` is what the step computes already.

@@ -1,69 +1,75 @@
-//! Jobs that wait: preempted ones first, by age, then new ones in the order in which they came.
+//! All that wait: preempted ones first, by age, then the others by when their requests arrived.
 
-use crate::Job;
+use crate::{Job, Kind};
 use domain::{SeqKey, Time};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
+use std::ops::Bound;
 
 /// Order of preemption: the greatest age goes first. The key breaks ties, so that the order is total.
 pub(crate) type Age = (Time, SeqKey);
 
+/// Where a job stands in the queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Place {
+    /// It never ran.
+    new: bool,
+    age: Age,
+}
+
 /// The waiting jobs.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
-    preempted: BTreeMap<Age, Job>,
-    new: VecDeque<Job>,
+    jobs: BTreeMap<Place, Job>,
+    preempted: usize,
 }
 
 impl Queue {
-    /// A new job, behind all others.
+    /// A new job, behind all that arrived before it.
     pub(crate) fn push(&mut self, job: Job) {
-        self.new.push_back(job);
+        self.jobs.insert(Place { new: true, age: (job.arrived, job.key) }, job);
     }
 
     /// A job whose sequence ran before: in front of all new ones, among its like by age.
     pub(crate) fn push_preempted(&mut self, job: Job) {
-        self.preempted.insert((job.arrived, job.key), job);
+        self.preempted += 1;
+        self.jobs.insert(Place { new: false, age: (job.arrived, job.key) }, job);
     }
 
-    /// The next job.
-    pub(crate) fn head(&self) -> Option<Job> {
-        self.preempted.values().next().or_else(|| self.next_new()).copied()
+    /// The first job, or the next one behind that at `place`.
+    pub(crate) fn behind(&self, place: Option<Place>) -> Option<(Place, Job)> {
+        let from = place.map_or(Bound::Unbounded, Bound::Excluded);
+        self.jobs.range((from, Bound::Unbounded)).next().map(|(&place, &job)| (place, job))
     }
 
-    /// The next of those that never ran.
-    pub(crate) fn next_new(&self) -> Option<&Job> {
-        self.new.front()
-    }
-
-    /// Takes the next job away.
-    pub(crate) fn pop(&mut self) {
-        if self.preempted.pop_first().is_none() {
-            self.new.pop_front();
+    /// Takes the job at `place` away.
+    pub(crate) fn take(&mut self, place: Place) {
+        if self.jobs.remove(&place).is_some() && !place.new {
+            self.preempted -= 1;
         }
     }
 
-    /// Takes a job away wherever it stands.
-    pub(crate) fn remove(&mut self, age: Age) -> bool {
-        if self.preempted.remove(&age).is_some() {
-            return true;
-        }
-        let Some(at) = self.new.iter().position(|job| job.key == age.1) else { return false };
-        self.new.remove(at);
-        true
+    /// Where the job is that has this age, if it waits.
+    pub(crate) fn place(&self, age: Age) -> Option<Place> {
+        [false, true].map(|new| Place { new, age }).into_iter().find(|place| self.jobs.contains_key(place))
     }
 
-    /// Jobs that never ran.
+    /// What the job at `place` waits for, to be changed.
+    pub(crate) fn kind_mut(&mut self, place: Place) -> Option<&mut Kind> {
+        self.jobs.get_mut(&place).map(|job| &mut job.kind)
+    }
+
+    /// All of them, in order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Place, &Job)> {
+        self.jobs.iter().map(|(&place, job)| (place, job))
+    }
+
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.jobs.len()
+    }
+
+    /// How many of them never ran.
     pub(crate) fn new_len(&self) -> usize {
-        self.new.len()
-    }
-
-    /// Jobs that were preempted.
-    pub(crate) fn preempted_len(&self) -> usize {
-        self.preempted.len()
-    }
-
-    /// Prompt tokens of all jobs.
-    pub(crate) fn tokens(&self) -> u64 {
-        self.preempted.values().chain(&self.new).map(|job| u64::from(job.tokens)).sum()
+        self.jobs.len() - self.preempted
     }
 }

@@ -1,7 +1,7 @@
 //! The scheduler: one call plans a step, one call says that it succeeded.
 
-use crate::queue::{Age, Queue};
-use crate::{Added, Job, KvSpace, Opened, Reach, Schedule, SchedulerConfig, Work};
+use crate::queue::{Age, Place, Queue};
+use crate::{Added, Admitted, Job, Kind, KvSpace, Opened, Reach, Schedule, SchedulerConfig, Work};
 use domain::{SeqKey, Time};
 use std::collections::{BTreeMap, HashMap};
 
@@ -20,7 +20,24 @@ struct Budget {
     samples: u32,
 }
 
-/// Decides what each step computes.
+/// What jobs will have that stand before another one in the queue.
+#[derive(Clone, Copy, Debug, Default)]
+struct Before {
+    tokens: u64,
+    samples: u32,
+}
+
+impl Before {
+    fn add(&mut self, job: &Job) {
+        self.tokens += u64::from(job.room_tokens());
+        // What waits for a load does not run next.
+        if !matches!(job.kind, Kind::Loading { .. }) {
+            self.samples += u32::from(job.samples);
+        }
+    }
+}
+
+/// Decides what each step computes, and who gets memory.
 #[derive(Debug)]
 pub struct Scheduler {
     config: SchedulerConfig,
@@ -29,11 +46,14 @@ pub struct Scheduler {
     prompts: Vec<Prompt>,
     /// Tokens that each decoding sequence knows; the KV of all but the last is there.
     decoding: BTreeMap<Age, u32>,
-    /// Every sequence that waits or runs.
+    /// Sequences that are fetched, with how many will decode from there: they have their memory, and will be added running.
+    taking_over: HashMap<SeqKey, u16>,
+    /// Every sequence that waits, is taken over or runs.
     arrivals: HashMap<SeqKey, Time>,
-    memory_short: bool,
-    /// Sequences that will be added running, and have their memory already.
-    reserved: u32,
+    /// Who found no memory, and the count of what was given back until then: nobody behind it gets any before that has changed.
+    short: Option<(Place, u64)>,
+    /// The count at which there was nothing to admit between steps; `None` since anything else changed.
+    settled: Option<u64>,
 }
 
 impl Scheduler {
@@ -50,9 +70,10 @@ impl Scheduler {
             waiting: Queue::default(),
             prompts: Vec::new(),
             decoding: BTreeMap::new(),
+            taking_over: HashMap::new(),
             arrivals: HashMap::new(),
-            memory_short: false,
-            reserved: 0,
+            short: None,
+            settled: None,
         }
     }
 
@@ -67,12 +88,21 @@ impl Scheduler {
         }
         self.arrive(job.key, job.arrived);
         self.waiting.push(job);
+        self.settled = None;
         Added::Queued
     }
 
+    /// Says what a job waits for from now on; one that does not wait is left alone.
+    pub fn wait_for(&mut self, key: SeqKey, kind: Kind) {
+        let place = self.arrivals.get(&key).and_then(|&arrived| self.waiting.place((arrived, key)));
+        if let Some(before) = place.and_then(|place| self.waiting.kind_mut(place)) {
+            *before = kind;
+            (self.short, self.settled) = (None, None);
+        }
+    }
+
     /// Adds a sequence that decodes at once, one that was handed off or forked: it knows `tokens` tokens, the KV of
-    /// all but the last is there, and its memory is open. Takes running room without asking; a caller that is about to
-    /// take memory for such a sequence looks at [`Scheduler::room_to_run`] before.
+    /// all but the last is there, and its memory is open. Takes running room without asking: what it comes from has it.
     ///
     /// # Panics
     /// If the sequence is here already, or knows no token.
@@ -82,33 +112,55 @@ impl Scheduler {
         self.decoding.insert((arrived, key), tokens);
     }
 
-    /// Keeps running room for so many sequences that will be added by [`Scheduler::add_running`], so that no job is admitted
-    /// in their place.
-    pub fn reserve(&mut self, sequences: u32) {
-        self.reserved += sequences;
-    }
-
-    /// Gives reserved room back: the sequences are about to be added, or never will be.
-    ///
-    /// # Panics
-    /// If less is reserved.
-    pub fn unreserve(&mut self, sequences: u32) {
-        self.reserved = self.reserved.checked_sub(sequences).expect("what is given back was reserved");
-    }
-
-    /// Running room that is kept.
-    pub fn reserved(&self) -> u32 {
-        self.reserved
-    }
-
-    /// Forgets a sequence, waiting or running; `false`: it was not here. The caller closes its memory.
+    /// Forgets a sequence, waiting, taken over or running; `false`: it was not here. The caller closes its memory.
     pub fn remove(&mut self, key: SeqKey) -> bool {
         let Some(arrived) = self.arrivals.remove(&key) else { return false };
         let age = (arrived, key);
-        if self.decoding.remove(&age).is_none() && !self.waiting.remove(age) {
+        self.settled = None;
+        if let Some(place) = self.waiting.place(age) {
+            self.leave(place);
+        } else if self.decoding.remove(&age).is_none() && self.taking_over.remove(&key).is_none() {
             self.prompts.retain(|prompt| prompt.job.key != key);
         }
         true
+    }
+
+    /// Admits the first job that needs no step and has room beside all that stand before it. `None`: there is none, or one before it has
+    /// no memory. To be called until then.
+    pub fn admit(&mut self, kv: &mut dyn KvSpace) -> Option<Admitted> {
+        if self.settled == Some(kv.given_back()) {
+            return None;
+        }
+        let mut before = Before::default();
+        let mut next = self.waiting.behind(None);
+        while let Some((place, job)) = next
+            && !self.is_short(kv, place)
+        {
+            match job.kind {
+                Kind::Load if kv.has_room(job.key, job.tokens, before.tokens) => {
+                    return Some(Admitted::Load { job, before: before.tokens });
+                }
+                Kind::Load => {
+                    self.short = Some((place, kv.given_back()));
+                    break;
+                }
+                Kind::TakeOver if !self.is_possible(&job) || self.has_running_room(&job, before) => {
+                    match self.open(kv, place, &job, before) {
+                        Opened::NoRoom => break,
+                        Opened::Never => return Some(Admitted::Impossible(job.key)),
+                        Opened::Ready { cached_tokens } => {
+                            self.taking_over.insert(job.key, job.samples);
+                            return Some(Admitted::TakeOver { key: job.key, cached_tokens });
+                        }
+                    }
+                }
+                Kind::TakeOver | Kind::Compute | Kind::Loading { .. } => {}
+            }
+            before.add(&job);
+            next = self.waiting.behind(Some(place));
+        }
+        self.settled = Some(kv.given_back());
+        None
     }
 
     /// Plans the next step. Nothing advances before [`Scheduler::computed`], which has to be told of this step's work
@@ -118,7 +170,7 @@ impl Scheduler {
         let mut budget = Budget { tokens: self.config.step_tokens_max, samples: self.config.samples_max };
         self.decode(kv, &mut budget, &mut schedule);
         self.continue_prompts(kv, &mut budget, &mut schedule);
-        self.admit(kv, &mut budget, &mut schedule);
+        self.admit_prompts(kv, &mut budget, &mut schedule);
         schedule
     }
 
@@ -133,6 +185,7 @@ impl Scheduler {
             } else if let Some(at) = self.prompts.iter().position(|prompt| prompt.job.key == span.key) {
                 self.prompts[at].computed = span.start + span.count;
                 if span.samples > 0 {
+                    self.settled = None;
                     let known = self.prompts.remove(at).job.tokens + 1;
                     self.decoding.insert(age, known);
                 }
@@ -140,7 +193,7 @@ impl Scheduler {
         }
     }
 
-    /// Whether the sequence waits or runs here.
+    /// Whether the sequence waits, is taken over or runs here.
     pub fn contains(&self, key: SeqKey) -> bool {
         self.arrivals.contains_key(&key)
     }
@@ -150,14 +203,14 @@ impl Scheduler {
         self.arrivals.get(&key).is_some_and(|&arrived| self.decoding.contains_key(&(arrived, key)))
     }
 
-    /// Sequences that wait, preempted ones included.
+    /// Jobs that wait, preempted ones included.
     pub fn waiting_len(&self) -> usize {
-        self.waiting.new_len() + self.waiting.preempted_len()
+        self.waiting.len()
     }
 
-    /// Sequences that wait and never ran.
-    pub fn queued_len(&self) -> usize {
-        self.waiting.new_len()
+    /// Sequences that have their memory and are fetched still.
+    pub fn taking_over_len(&self) -> usize {
+        self.taking_over.len()
     }
 
     /// Sequences that run: prompts in progress and decoding ones.
@@ -168,27 +221,19 @@ impl Scheduler {
     /// Prompt tokens that waiting and running sequences still have to compute.
     pub fn waiting_tokens(&self) -> u64 {
         let begun: u64 = self.prompts.iter().map(|prompt| u64::from(prompt.job.tokens - prompt.computed)).sum();
-        self.waiting.tokens() + begun
+        let computed = self.waiting.iter().filter(|(_, job)| job.kind != Kind::TakeOver);
+        computed.map(|(_, job)| u64::from(job.room_tokens())).sum::<u64>() + begun
     }
 
-    /// Prompt tokens of sequences that wait, preempted ones included: what they will take room for.
+    /// Tokens that all who wait will take room for.
     pub fn queued_tokens(&self) -> u64 {
-        self.waiting.tokens()
+        self.waiting.iter().map(|(_, job)| u64::from(job.room_tokens())).sum()
     }
 
-    /// How many more sequences of a request that came at `arrived` may run: `running_max`, less those that decode, less what the prompts
-    /// in progress will become, less what is reserved, less those that were preempted and come first, less what the next new job
-    /// will become if it came before.
-    pub fn room_to_run(&self, arrived: Time) -> u32 {
-        let next = self.waiting.next_new().filter(|job| job.arrived < arrived);
-        let ahead = self.waiting.preempted_len() as u32 + next.map_or(0, |job| u32::from(job.samples));
-        self.room().saturating_sub(ahead)
-    }
-
-    /// Whether the job at the head of the queue found no memory when last tried. Whoever else takes memory (handoffs)
-    /// stands back meanwhile, or the head could starve.
-    pub fn memory_short(&self) -> bool {
-        self.memory_short
+    /// Tokens that those will take room for who stand before the job.
+    pub fn tokens_before(&self, key: SeqKey) -> u64 {
+        let before = self.waiting.iter().take_while(|(_, job)| job.key != key);
+        before.map(|(_, job)| u64::from(job.room_tokens())).sum()
     }
 
     /// Gives each decoding sequence its token, the oldest first. Where memory is short, the youngest yields; as it is
@@ -214,7 +259,8 @@ impl Scheduler {
             let (victim, tokens) = self.decoding.pop_last().expect("the sequence that grows is decoding");
             let (arrived, key) = victim;
             kv.close(key);
-            self.waiting.push_preempted(Job { key, tokens, samples: 1, arrived });
+            self.waiting.push_preempted(Job { key, kind: Kind::Compute, tokens, samples: 1, arrived });
+            self.settled = None;
             schedule.preempted.push(key);
             if victim == age {
                 return false;
@@ -246,33 +292,28 @@ impl Scheduler {
         work.is_some()
     }
 
-    /// Admits from the head of the queue. Not in a step that preempted: what was just taken away would go to the one
+    /// Admits prompts in the order of the queue. Not in a step that preempted: what was just taken away would go to the one
     /// that lost it, and be taken away again.
-    fn admit(&mut self, kv: &mut dyn KvSpace, budget: &mut Budget, schedule: &mut Schedule) {
-        self.memory_short &= self.waiting.head().is_some();
-        if !schedule.preempted.is_empty() {
-            self.memory_short = true;
-            return;
-        }
+    fn admit_prompts(&mut self, kv: &mut dyn KvSpace, budget: &mut Budget, schedule: &mut Schedule) {
+        let mut before = Before::default();
+        let mut next = if schedule.preempted.is_empty() { self.waiting.behind(None) } else { None };
         while budget.tokens >= self.config.block_tokens
-            && let Some(job) = self.waiting.head()
+            && let Some((place, job)) = next
+            && !self.is_short(kv, place)
         {
-            let possible = u32::from(job.samples) <= self.config.running_max;
-            if possible && u32::from(job.samples) > self.room() {
+            next = self.waiting.behind(Some(place));
+            if job.kind != Kind::Compute {
+                before.add(&job);
+                continue;
+            }
+            if self.is_possible(&job) && !self.has_running_room(&job, before) {
                 return;
             }
-            let opened = if possible { kv.open(job.key, job.tokens) } else { Opened::Never };
-            self.memory_short = opened == Opened::NoRoom;
-            match opened {
+            match self.open(kv, place, &job, before) {
                 Opened::NoRoom => return,
-                Opened::Never => {
-                    self.waiting.pop();
-                    self.arrivals.remove(&job.key);
-                    schedule.impossible.push(job.key);
-                }
+                Opened::Never => schedule.impossible.push(job.key),
                 Opened::Ready { cached_tokens } => {
                     assert!(cached_tokens < job.tokens, "{}: the last token of a prompt is always computed", job.key);
-                    self.waiting.pop();
                     self.prompts.push(Prompt { job, computed: cached_tokens });
                     schedule.admitted.push((job.key, cached_tokens));
                     if !self.advance(self.prompts.len() - 1, kv, budget, schedule) {
@@ -281,6 +322,44 @@ impl Scheduler {
                 }
             }
         }
+    }
+
+    /// Opens the sequence of a job, which leaves the queue then, or for good if it can never run.
+    fn open(&mut self, kv: &mut dyn KvSpace, place: Place, job: &Job, before: Before) -> Opened {
+        let possible = self.is_possible(job);
+        let opened = if possible { kv.open(job.key, job.tokens, before.tokens) } else { Opened::Never };
+        match opened {
+            Opened::NoRoom => self.short = Some((place, kv.given_back())),
+            Opened::Ready { .. } => self.leave(place),
+            Opened::Never => {
+                self.leave(place);
+                self.arrivals.remove(&job.key);
+            }
+        }
+        opened
+    }
+
+    /// The job waits no longer. Those behind it may find that they lack less.
+    fn leave(&mut self, place: Place) {
+        self.waiting.take(place);
+        (self.short, self.settled) = (None, None);
+    }
+
+    /// Whether the job there found no memory, and nothing was given back since.
+    fn is_short(&self, kv: &mut dyn KvSpace, place: Place) -> bool {
+        self.short == Some((place, kv.given_back()))
+    }
+
+    /// Whether all that the job is to become may run at once.
+    fn is_possible(&self, job: &Job) -> bool {
+        u32::from(job.samples) <= self.config.running_max
+    }
+
+    /// Whether all that the job is to become may run beside what runs, and what those before it will become.
+    fn has_running_room(&self, job: &Job, before: Before) -> bool {
+        let prompts = self.prompts.iter().map(|prompt| prompt.job.samples);
+        let samples: u32 = prompts.chain(self.taking_over.values().copied()).map(u32::from).sum();
+        self.decoding.len() as u32 + samples + before.samples + u32::from(job.samples) <= self.config.running_max
     }
 
     /// The next chunk of a prompt, taken from the budget, if that reaches its next block boundary or its end.
@@ -302,12 +381,6 @@ impl Scheduler {
         budget.tokens -= end - computed;
         budget.samples -= u32::from(samples);
         Some(Work { key: job.key, start: computed, count: end - computed, samples })
-    }
-
-    /// Running room, not regarding who waits.
-    fn room(&self) -> u32 {
-        let prompts: u32 = self.prompts.iter().map(|prompt| u32::from(prompt.job.samples)).sum();
-        self.config.running_max.saturating_sub(self.decoding.len() as u32 + prompts + self.reserved)
     }
 
     fn arrive(&mut self, key: SeqKey, arrived: Time) {

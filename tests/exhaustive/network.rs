@@ -30,7 +30,9 @@ impl Envelope {
             PeerBody::Complete { first, .. } => first.hash(&mut hasher),
             PeerBody::Withdraw { .. } | PeerBody::Release { .. } | PeerBody::ReleaseAck { .. } => {}
             PeerBody::Ask(ask) => ask.epoch.hash(&mut hasher),
-            PeerBody::Decline { epoch, .. } => epoch.hash(&mut hasher),
+            PeerBody::Decline { epoch, .. } | PeerBody::Expect { epoch, .. } | PeerBody::Queued { epoch, .. } => {
+                epoch.hash(&mut hasher);
+            }
         }
         Self { to_owner, rank, message: Rc::new(message), digest: hasher.finish() }
     }
@@ -46,7 +48,7 @@ impl Envelope {
             | PeerBody::Release { lease }
             | PeerBody::Released { lease, .. }
             | PeerBody::ReleaseAck { lease } => Some(lease),
-            PeerBody::Ask(_) | PeerBody::Decline { .. } => None,
+            PeerBody::Ask(_) | PeerBody::Decline { .. } | PeerBody::Expect { .. } | PeerBody::Queued { .. } => None,
         }
     }
 

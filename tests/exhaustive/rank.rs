@@ -189,6 +189,7 @@ impl Rank {
             PeerBody::Withdraw { lease } => (*lease, FetchEvent::Withdraw),
             PeerBody::Released { lease, valid } => (*lease, FetchEvent::Released { valid: *valid }),
             PeerBody::Renew { .. } | PeerBody::Release { .. } | PeerBody::ReleaseAck { .. } => return,
+            PeerBody::Expect { .. } | PeerBody::Queued { .. } => unreachable!("nobody inquires"),
             PeerBody::Decline { .. } => {
                 if self.asks && self.lease.is_none() {
                     self.event(FetchEvent::Cancel, out);
@@ -213,6 +214,8 @@ impl Rank {
             for command in commands.drain(..) {
                 match command {
                     FetchCommand::WantRoom { .. } => self.wants_room = true,
+                    // The answer is no more than longer patience, and time is what the explorer says.
+                    FetchCommand::Inquire => {}
                     FetchCommand::Read(pieces) => {
                         assert_eq!(pieces.len(), 1, "there is one block");
                         let (life, _) = self.lease.expect("nothing is read before the offer");

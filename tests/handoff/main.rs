@@ -1,6 +1,7 @@
 //! The handoff between a real prefill worker and a real decode worker of one process, with a device whose text shows
 //! every misplaced byte. The router's part is played by the test.
 
+mod admission;
 mod commands;
 mod device;
 mod faults;

@@ -67,12 +67,12 @@ impl Peer {
         self.agent.send(to, proto::handoff::encode(&message)).expect("the worker takes messages");
     }
 
-    /// The next thing it is told that is no renewal; panics if there is none for long.
+    /// The next thing it is told that is no renewal and no inquiry; panics if there is none for long.
     pub(crate) fn hear(&self) -> PeerBody {
         loop {
             let (_, bytes) = self.heard.recv_timeout(PATIENCE).expect("the worker says something");
             match proto::handoff::decode(&bytes).expect("a worker speaks the protocol").body {
-                PeerBody::Renew { .. } => {}
+                PeerBody::Renew { .. } | PeerBody::Expect { .. } => {}
                 body => return body,
             }
         }

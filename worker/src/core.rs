@@ -7,21 +7,22 @@ use crate::rates::Rates;
 use crate::sequence::{PROMPT, Sequence};
 use crate::sessions::{SessionId, Sessions};
 use crate::sources::{Share, Source, Sources};
-use crate::tiers::{Below, Lifts, Loads};
+use crate::space::{Space, has_room};
+use crate::tiers::{Below, Lifts, Loads, Pace};
 use crate::transport::Transport;
 use domain::handoff::{PeerBody, PeerMessage};
 use domain::plan::{BlockCopy, Sampled};
 use domain::session::{Failure, FromWorker, PeerInfo, Submit, TokenRow};
-use domain::{Choice, End, Epoch, RequestId, SeqKey, Time, Token, WorkerId};
+use domain::{BlockHash, Choice, End, Epoch, RequestId, SeqKey, Time, Token, WorkerId};
 use kv_manager::tiers::Tier;
 use kv_manager::{GroupConfig, Grow, Heard, KvConfig, KvManager, Lives};
-use scheduler::{Added, Job, Scheduler};
+use scheduler::{Added, Job, Kind, Scheduler};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
 use std::time::Duration;
 use telemetry::failpoint::{self, Place};
 
-const QUEUE_FULL: &str = "the worker's queue is full";
+pub(crate) const QUEUE_FULL: &str = "the worker's queue is full";
 
 /// Everything a worker's thread owns besides its device and its role.
 pub struct Core {
@@ -130,19 +131,23 @@ impl Core {
             ("copies", self.copies.len()),
             ("frames of tokens", self.rows.len()),
             ("scheduled sequences", self.scheduler.waiting_len() + self.scheduler.running_len()),
-            ("reserved room", self.scheduler.reserved() as usize),
+            ("sequences taken over", self.scheduler.taking_over_len()),
             ("open sequences", self.kv.sequences_open()),
             ("live leases", self.kv.leases_live()),
-            ("loads from tiers", self.loads.len()),
+            ("loads from tiers", self.loads.under_way()),
             ("lifts between tiers", self.lifts.len()),
         ]
     }
 
-    /// Sequences that wait, those that wait for room among them, and prompt tokens that are still to be computed or
-    /// loaded.
+    /// Sequences that wait, and prompt tokens that are still to be computed.
     pub(crate) fn waiting(&self) -> (usize, u64) {
-        let tokens: u64 = self.loads.waiting().map(|job| u64::from(job.tokens)).sum();
-        (self.scheduler.waiting_len() + self.loads.waiting().count(), self.scheduler.waiting_tokens() + tokens)
+        (self.scheduler.waiting_len(), self.scheduler.waiting_tokens())
+    }
+
+    /// Whether there is room for so many tokens of a prompt with this chain beside what is cached of it, and beside all who wait for
+    /// room: for what wants some and does not wait.
+    pub(crate) fn has_room_beside(&self, chain: &[BlockHash], tokens: u32) -> bool {
+        has_room(&self.kv, chain, tokens, self.scheduler.queued_tokens())
     }
 
     /// Messages that wait to be taken by sessions.
@@ -182,9 +187,10 @@ impl Core {
     }
 
     /// Queues the prompt of an open attempt: once for all its choices where they share it, else once each.
-    pub fn queue(&mut self, now: Time, request: RequestId, epoch: Epoch) {
+    pub fn queue(&mut self, request: RequestId, epoch: Epoch) {
         let Some(attempt) = self.attempts.get(request, epoch) else { return };
-        let submit = attempt.submit.clone();
+        // Its place in the queue is by that, however long something was fetched for it first.
+        let (submit, arrived) = (attempt.submit.clone(), attempt.arrived);
         let jobs: Vec<(SeqKey, Vec<Choice>)> = if shares_prompt(&submit) {
             let choices = submit.choices.iter().map(|&(choice, _)| choice).collect();
             vec![(SeqKey { request, epoch, choice: PROMPT }, choices)]
@@ -192,16 +198,15 @@ impl Core {
             submit.choices.iter().map(|&(choice, _)| (SeqKey { request, epoch, choice }, vec![choice])).collect()
         };
         for (key, choices) in jobs {
-            if self.scheduler.queued_len() + self.loads.prompts() >= self.config.scheduler.waiting_max as usize {
+            let samples = choices.len() as u16;
+            let sequence = self.sequence_of(arrived, &submit, choices);
+            let kind = if self.tiers.is_empty() { Kind::Compute } else { Kind::Load };
+            let job = Job { key, kind, tokens: sequence.tokens.len() as u32, samples, arrived };
+            self.sequences.insert(key, sequence);
+            if self.scheduler.add(job) == Added::QueueFull {
                 return self.fail(request, epoch, Failure::QueueFull, QUEUE_FULL);
             }
-            let samples = choices.len() as u16;
-            let sequence = self.sequence_of(now, &submit, choices);
-            let job = Job { key, tokens: sequence.tokens.len() as u32, samples, arrived: now };
-            self.sequences.insert(key, sequence);
-            if !self.load(now, &job) {
-                self.add_job(job);
-            }
+            self.look_below(key);
         }
     }
 
@@ -209,13 +214,6 @@ impl Core {
     pub(crate) fn brought(&mut self, key: SeqKey, blocks: Range<u32>, took: Duration) {
         if let Some(sequence) = self.sequences.get_mut(&key) {
             blocks.for_each(|number| sequence.sources.brought(number, Source::Peer, took));
-        }
-    }
-
-    /// Queues a prompt; one whose sequence is gone is left alone. If the queue is full, its attempt fails.
-    pub(crate) fn add_job(&mut self, job: Job) {
-        if self.sequences.contains_key(&job.key) && self.scheduler.add(job) == Added::QueueFull {
-            self.fail(job.key.request, job.key.epoch, Failure::QueueFull, QUEUE_FULL);
         }
     }
 
@@ -288,6 +286,17 @@ impl Core {
     pub(crate) fn choice_ended(&mut self, key: SeqKey) -> bool {
         self.close(key);
         self.attempts.choice_ended(key.request, key.epoch, key.choice).unwrap_or(false)
+    }
+
+    /// The scheduler, and memory as it sees it.
+    pub(crate) fn schedules(&mut self, now: Time) -> (&mut Scheduler, Space<'_>) {
+        let pace = Pace {
+            block_tokens: self.config.layout.block_tokens,
+            chunk_tokens: self.config.scheduler.chunk_tokens,
+            cost: self.rates.cost(),
+        };
+        let Self { kv, sequences, copies, loads, scheduler, .. } = self;
+        (scheduler, Space { kv, sequences, pace, copies, caught_up: Vec::new(), loads, now })
     }
 
     // -- sequences

@@ -1,15 +1,17 @@
-//! The reader's side of handoffs: for each expected prompt a fetch machine, the room it reads into, and its transfers. Prefixes
-//! that other workers hold come by the same machine; what is their own is in [`prefix`].
+//! The reader's side of handoffs: for each expected prompt a fetch machine, and its transfers. Room to read into it gets in
+//! its turn among all that wait for some ([`scheduler`]). Prefixes that other workers hold come by the same machine; what is their own
+//! is in [`prefix`].
 
 mod prefix;
 
 use crate::config::{EARLY_MESSAGES_MAX, EARLY_OFFERS_MAX, OVER_MAX};
-use crate::core::Core;
+use crate::core::{Core, QUEUE_FULL};
 use crate::transport::ReadError;
 use domain::handoff::{Offer, PeerBody};
 use domain::session::Failure;
 use domain::{Epoch, KvLayout, LeaseId, ProgressWord, RequestId, SeqKey, StepId, Time, Token, WorkerId};
-use kv_manager::{Admit, Fetch, FetchCommand, FetchConfig, FetchEvent, FetchState, Piece};
+use kv_manager::{Fetch, FetchCommand, FetchConfig, FetchEvent, FetchState, Piece};
+use scheduler::{Added, Job, Kind};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::ops::Range;
 use std::time::Duration;
@@ -36,8 +38,6 @@ pub struct Fetches {
     transfers: HashMap<TransferId, ((RequestId, Epoch), u32)>,
     /// When each machine is due next: one entry each, but for those that wait for no time.
     deadlines: BTreeSet<(Time, (RequestId, Epoch))>,
-    /// Fetches that want room, first come first served.
-    waiting: VecDeque<(RequestId, Epoch)>,
     /// Offers, and what followed them, that came before their submit.
     early: VecDeque<Early>,
     /// The last attempts whose offer was still to come when they were over, oldest first: it is given back when it comes.
@@ -55,6 +55,8 @@ pub struct FetchProgress<'a> {
     pub kind: FetchKind,
     /// The machine's state.
     pub state: FetchState,
+    /// When the owner last said that the prompt waits in its queue.
+    pub queued: Option<Time>,
     /// The owner has computed all of it.
     pub complete: bool,
     /// Transfers posted and not ended.
@@ -69,11 +71,9 @@ struct Entry {
     key: SeqKey,
     kind: FetchKind,
     /// Sequences that go on with it.
-    choices: u32,
+    choices: u16,
     /// Output tokens that were not known here when it began.
     missing: Vec<Token>,
-    /// Tokens to hold; set while it waits for room.
-    wants: Option<u32>,
     /// Pieces to be read once the owner is connected.
     unposted: Vec<Vec<Piece>>,
     /// Transfers posted and not ended.
@@ -95,7 +95,7 @@ struct Entry {
 }
 
 impl Entry {
-    fn new(machine: Fetch, key: SeqKey, owner: WorkerId, kind: FetchKind, choices: u32) -> Self {
+    fn new(machine: Fetch, key: SeqKey, owner: WorkerId, kind: FetchKind, choices: u16) -> Self {
         Self {
             machine,
             due: None,
@@ -104,7 +104,6 @@ impl Entry {
             kind,
             choices,
             missing: Vec::new(),
-            wants: None,
             unposted: Vec::new(),
             transfers: Vec::new(),
             cancelling: false,
@@ -145,7 +144,7 @@ impl Fetches {
         let machine = Fetch::expect(now, config(core, core.config.handoff_wait), attempt.deadline);
         let kind = if running { FetchKind::Running } else { FetchKind::Prompt };
         let id = (key.request, key.epoch);
-        self.open.insert(id, Entry::new(machine, key, owner, kind, attempt.submit.choices.len() as u32));
+        self.open.insert(id, Entry::new(machine, key, owner, kind, attempt.submit.choices.len() as u16));
         self.note_deadline(id);
         let early =
             self.early.iter().position(|early| early.from == owner && (early.offer.request, early.offer.epoch) == id);
@@ -171,9 +170,12 @@ impl Fetches {
             PeerBody::Withdraw { lease } => (*lease, FetchEvent::Withdraw),
             PeerBody::Released { lease, valid } => (*lease, FetchEvent::Released { valid: *valid }),
             PeerBody::Decline { request, epoch } => return self.declined(core, now, from, (*request, *epoch)),
-            PeerBody::Ask(_) | PeerBody::Renew { .. } | PeerBody::Release { .. } | PeerBody::ReleaseAck { .. } => {
-                return;
-            }
+            PeerBody::Queued { request, epoch } => return self.queued(core, now, from, (*request, *epoch)),
+            PeerBody::Ask(_)
+            | PeerBody::Expect { .. }
+            | PeerBody::Renew { .. }
+            | PeerBody::Release { .. }
+            | PeerBody::ReleaseAck { .. } => return,
         };
         if let Some(&id) = self.leases.get(&(from, lease)) {
             if let PeerBody::Complete { missing, first, .. } = body
@@ -203,6 +205,14 @@ impl Fetches {
             Some(at) => self.early[at].then.push(body),
             None if matches!(body, PeerBody::Released { .. }) => core.send(from, PeerBody::ReleaseAck { lease }),
             None => core.meters.stale_lease.increment(1),
+        }
+    }
+
+    /// What is expected of the owner waits in its queue.
+    fn queued(&mut self, core: &mut Core, now: Time, from: WorkerId, id: (RequestId, Epoch)) {
+        match self.open.get(&id) {
+            Some(entry) if entry.owner == from => self.event(core, now, id, FetchEvent::Queued),
+            _ => core.meters.stale_lease.increment(1),
         }
     }
 
@@ -336,7 +346,14 @@ impl Fetches {
         self.holder_lost(core, now, owner);
     }
 
-    /// Deadlines may have passed, room may have appeared.
+    /// A handoff has its room, which was opened; so many of its tokens were here already.
+    pub fn room_given(&mut self, core: &mut Core, now: Time, key: SeqKey, cached_tokens: u32) {
+        core.meters.prefix_hit_tokens.increment(u64::from(cached_tokens));
+        let room = FetchEvent::Room { tables: core.kv.tables(key), held_tokens: cached_tokens };
+        self.event(core, now, (key.request, key.epoch), room);
+    }
+
+    /// Deadlines may have passed.
     pub fn tick(&mut self, core: &mut Core, now: Time) {
         let ticks = core.ticks();
         let due: Vec<_> = self.deadlines.iter().take_while(|(at, _)| *at <= now).map(|&(_, id)| id).collect();
@@ -348,13 +365,6 @@ impl Fetches {
                 core.send(early.from, PeerBody::Release { lease: early.offer.lease });
             }
         }
-        // Taken out before it is tried: a fetch that ends meanwhile takes itself out, and nobody behind it.
-        while let Some(id) = self.waiting.pop_front() {
-            if !self.make_room(core, now, id) {
-                self.waiting.push_front(id);
-                break;
-            }
-        }
     }
 
     /// Every fetch that is open, for those who look.
@@ -364,19 +374,19 @@ impl Fetches {
             epoch,
             kind: entry.kind,
             state: entry.machine.state(),
+            queued: entry.machine.queued(),
             complete: entry.machine.is_complete(),
             transfers: &entry.transfers,
         })
     }
 
     /// Entries of every list, by name: nothing is left of a fetch that is over.
-    pub fn sizes(&self) -> [(&'static str, usize); 6] {
+    pub fn sizes(&self) -> [(&'static str, usize); 5] {
         [
             ("fetches", self.open.len()),
             ("leases of fetches", self.leases.len()),
             ("transfers", self.transfers.len()),
             ("deadlines of fetches", self.deadlines.len()),
-            ("fetches that wait for room", self.waiting.len()),
             ("early offers", self.early.len()),
         ]
     }
@@ -386,34 +396,6 @@ impl Fetches {
         let machines = self.deadlines.first().map(|&(at, _)| at);
         let early = self.early.front().map(|early| early.arrived + core.config.handoff_wait);
         machines.into_iter().chain(early).min()
-    }
-
-    /// Tries to give a fetch its room; `false`: not now.
-    fn make_room(&mut self, core: &mut Core, now: Time, id: (RequestId, Epoch)) -> bool {
-        let Some(entry) = self.open.get_mut(&id) else { return true };
-        let Some(tokens) = entry.wants else { return true };
-        let Some(sequence) = core.sequences.get(&entry.key) else { return true };
-        // Prompts that wait for memory or came before, and preempted sequences, come before new ones.
-        if core.scheduler.room_to_run(sequence.arrived) < entry.choices || core.is_memory_short() {
-            return false;
-        }
-        match core.kv.open(entry.key, sequence.scope.tenant(), &sequence.chain, tokens, 0) {
-            Admit::NoRoom => false,
-            Admit::Ready { cached_tokens } => {
-                entry.wants = None;
-                core.scheduler.reserve(entry.choices);
-                core.meters.prefix_hit_tokens.increment(u64::from(cached_tokens));
-                let room = FetchEvent::Room { tables: core.kv.tables(entry.key), held_tokens: cached_tokens };
-                self.event(core, now, id, room);
-                true
-            }
-            Admit::Never => {
-                entry.wants = None;
-                core.fail(id.0, id.1, Failure::TooLarge, "the prompt does not fit the decode worker's KV pool");
-                self.event(core, now, id, FetchEvent::Cancel);
-                true
-            }
-        }
     }
 
     /// Feeds the machine, does what it says, and notes when it is due next.
@@ -449,8 +431,17 @@ impl Fetches {
                         events.push_back(entry.prefix_room(core, tokens));
                     }
                     FetchCommand::WantRoom { tokens } => {
-                        entry.wants = Some(tokens);
-                        self.waiting.push_back(id);
+                        // Without its sequence, its attempt is over, which it is told next.
+                        let Some(sequence) = core.sequences.get(&entry.key) else { continue };
+                        let (key, samples, arrived) = (entry.key, entry.choices, sequence.arrived);
+                        let job = Job { key, kind: Kind::TakeOver, tokens, samples, arrived };
+                        if core.scheduler.add(job) == Added::QueueFull {
+                            core.fail(id.0, id.1, Failure::QueueFull, QUEUE_FULL);
+                            events.push_back(FetchEvent::Cancel);
+                        }
+                    }
+                    FetchCommand::Inquire => {
+                        core.send(entry.owner, PeerBody::Expect { request: id.0, epoch: id.1 });
                     }
                     FetchCommand::Read(pieces) => events.extend(self.read(core, id, pieces)),
                     FetchCommand::CancelReads => {
@@ -475,7 +466,6 @@ impl Fetches {
                         if let Some(completed) = entry.completed {
                             declared::exposed_transfer(entry.lane).record(now.since(completed).as_secs_f64());
                         }
-                        core.scheduler.unreserve(entry.choices);
                         core.fetched_prompt(entry.key, &entry.missing);
                         core.start(entry.key, &first);
                     }
@@ -489,15 +479,12 @@ impl Fetches {
                         let detail = format!("the handoff from worker {} did not come to its end", entry.owner);
                         core.fail_by(fault, id.0, id.1, why, detail);
                     }
-                    FetchCommand::Free => {
-                        core.scheduler.unreserve(entry.choices);
-                        core.kv.close(entry.key);
-                    }
+                    FetchCommand::Free => core.kv.close(entry.key),
                     FetchCommand::Done if entry.kind == FetchKind::Prefix => {
                         let (key, came) = (entry.key, entry.came.take());
-                        self.forget(id);
+                        self.forget(core, id);
                         core.close(key);
-                        core.queue(now, id.0, id.1);
+                        core.queue(id.0, id.1);
                         if let Some((blocks, took)) = came {
                             core.brought(key, blocks, took);
                         }
@@ -506,16 +493,17 @@ impl Fetches {
                         if entry.cancelled {
                             declared::handoffs(entry.lane, HandoffResult::Cancelled).increment(1);
                         }
-                        self.forget(id);
+                        self.forget(core, id);
                     }
                 }
             }
         }
     }
 
-    fn forget(&mut self, id: (RequestId, Epoch)) {
+    fn forget(&mut self, core: &mut Core, id: (RequestId, Epoch)) {
         if let Some(entry) = self.open.remove(&id) {
-            self.waiting.retain(|&waiting| waiting != id);
+            // If it has no room yet it needs none.
+            core.scheduler.remove(entry.key);
             entry.due.map(|at| self.deadlines.remove(&(at, id)));
             match entry.machine.lease().map(|lease| (entry.owner, lease)) {
                 // A new life of the owner counts its leases anew: the id may be another fetch's by now.

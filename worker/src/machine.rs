@@ -10,8 +10,7 @@ use crate::retry::Retry;
 use crate::role::Role;
 use crate::sequence::PROMPT;
 use crate::sessions::SessionId;
-use crate::space::Space;
-use crate::tiers::{Pace, TierParts};
+use crate::tiers::TierParts;
 use crate::transport::Transport;
 use domain::handoff::{Ask, PeerBody};
 use domain::plan::{BlockCopy, Sampled, StepOutput};
@@ -20,7 +19,7 @@ use domain::session::{Failure, FromWorker, Part, Submit, ToWorker};
 use domain::{ProgressWord, SeqKey, StepId, Time};
 use engine::device::{Device, SubmitError};
 use kv_manager::Heard;
-use scheduler::Work;
+use scheduler::{Admitted, Work};
 use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
@@ -101,6 +100,7 @@ impl<R: Role> Machine<R> {
         self.core.ticks += 1;
         self.tick(now);
         self.go_on(now);
+        self.admit(now);
         if self.running.is_none() {
             self.begin_step(now);
             // It may have been refused.
@@ -386,32 +386,39 @@ impl<R: Role> Machine<R> {
         self.role.tick(&mut self.core, now);
     }
 
+    /// Gives room to those that wait for some and need no step, in their turn.
+    pub(crate) fn admit(&mut self, now: Time) {
+        loop {
+            let core = &mut self.core;
+            let (scheduler, mut space) = core.schedules(now);
+            match scheduler.admit(&mut space) {
+                None => return,
+                Some(Admitted::TakeOver { key, cached_tokens }) => self.role.room_given(core, now, key, cached_tokens),
+                Some(Admitted::Impossible(key)) => self.impossible_here(now, key),
+                // What is lifted for it ends before; all behind it wait so long.
+                Some(Admitted::Load { job, before }) if !core.decide_load(now, job, before) => return,
+                Some(Admitted::Load { .. }) => {}
+            }
+        }
+    }
+
+    /// A sequence that can never run here fails its attempt.
+    fn impossible_here(&mut self, now: Time, key: SeqKey) {
+        let detail = "the sequence does not fit the worker's KV pool";
+        self.core.fail(key.request, key.epoch, Failure::TooLarge, detail);
+        self.role.cancelled(&mut self.core, now, key.request, key.epoch);
+    }
+
     /// Schedule, plan, submit.
     fn begin_step(&mut self, now: Time) {
+        let (scheduler, mut space) = self.core.schedules(now);
+        let schedule = scheduler.schedule(&mut space);
+        let caught_up = space.caught_up;
+        schedule.impossible.into_iter().for_each(|key| self.impossible_here(now, key));
         let core = &mut self.core;
-        let mut space = Space {
-            kv: &mut core.kv,
-            sequences: &core.sequences,
-            pace: Pace {
-                block_tokens: core.config.layout.block_tokens,
-                chunk_tokens: core.config.scheduler.chunk_tokens,
-                cost: core.rates.cost(),
-            },
-            copies: std::mem::take(&mut core.copies),
-            caught_up: Vec::new(),
-            loads: &core.loads,
-            now,
-        };
-        let schedule = core.scheduler.schedule(&mut space);
-        let Space { copies, caught_up, .. } = space;
         core.meters.preemptions.increment(schedule.preempted.len() as u64);
         for key in schedule.preempted {
             self.role.preempted(core, now, key);
-        }
-        for key in schedule.impossible {
-            let detail = "the sequence does not fit the worker's KV pool";
-            core.fail(key.request, key.epoch, Failure::TooLarge, detail);
-            self.role.cancelled(core, now, key.request, key.epoch);
         }
         for (key, cached_tokens) in schedule.admitted {
             core.meters.prefix_hit_tokens.increment(u64::from(cached_tokens));
@@ -421,7 +428,7 @@ impl<R: Role> Machine<R> {
                 self.role.admitted(core, now, key);
             }
             if key.choice != PROMPT {
-                core.load_again(now, key);
+                core.load_towards(now, key);
             }
         }
         for (key, from, to) in caught_up {
@@ -432,6 +439,7 @@ impl<R: Role> Machine<R> {
                 sequence.sources.take(from, to, core.config.layout.block_tokens);
             }
         }
+        let copies = std::mem::take(&mut core.copies);
         self.submit(now, schedule.work, copies);
     }
 

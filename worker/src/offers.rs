@@ -3,10 +3,11 @@
 
 use crate::config::{ASKED_MAX, PREFIX_WAIT_MAX};
 use crate::core::Core;
+use crate::sequence::PROMPT;
 use crate::sessions::SessionId;
 use domain::handoff::{Ask, Offer, PeerBody};
 use domain::planted::{self, Bug};
-use domain::session::{Failure, FromWorker};
+use domain::session::{Failure, FromWorker, Part};
 use domain::{Choice, Epoch, LeaseId, RequestId, SeqKey, StepId, Tenant, Time, Token, WorkerId};
 use kv_manager::{Admit, OfferParts};
 use std::collections::BTreeMap;
@@ -87,6 +88,15 @@ impl Offers {
         };
         core.send(to, PeerBody::Offer(offer));
         true
+    }
+
+    /// A reader waits for an offer, and should wait on if its prompt is here and has not been offered yet.
+    fn expected(&mut self, core: &mut Core, from: WorkerId, request: RequestId, epoch: Epoch) {
+        let part = core.attempt(request, epoch).map(|attempt| attempt.submit.part);
+        let offered = self.open.contains_key(&SeqKey { request, epoch, choice: PROMPT });
+        if part == Some(Part::Prefill { decode: from }) && !offered {
+            core.send(from, PeerBody::Queued { request, epoch });
+        }
     }
 
     /// Offers a prefix, at once or when what tiers have of it is loaded.
@@ -207,6 +217,7 @@ impl Offers {
         }
         match *body {
             PeerBody::Ask(ref ask) => self.asked(core, now, from, ask),
+            PeerBody::Expect { request, epoch } => self.expected(core, from, request, epoch),
             PeerBody::Renew { lease, ticks } => {
                 // Its reader reads for nothing, unless its release was faster than what it said before.
                 if !core.kv.renew(now, lease, ticks) && !core.kv.was_valid(lease) {

@@ -28,6 +28,9 @@ pub trait Role: Send + 'static {
     /// A prompt got its blocks; its computation begins with the next step.
     fn admitted(&mut self, core: &mut Core, now: Time, key: SeqKey);
 
+    /// A sequence that is fetched got its blocks; so many of its tokens were here already.
+    fn room_given(&mut self, core: &mut Core, now: Time, key: SeqKey, cached_tokens: u32);
+
     /// A step that computes `work` is about to be submitted.
     fn planned(&mut self, core: &mut Core, now: Time, step: StepId, work: &[Work]);
 
@@ -53,7 +56,7 @@ pub trait Role: Send + 'static {
     /// A transfer ended.
     fn transfer_ended(&mut self, core: &mut Core, now: Time, completion: Completion);
 
-    /// Deadlines may have passed, room may have appeared.
+    /// Deadlines may have passed.
     fn tick(&mut self, core: &mut Core, now: Time);
 
     /// When `tick` must be called at the latest.

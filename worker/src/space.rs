@@ -3,7 +3,7 @@
 use crate::sequence::Sequence;
 use crate::tiers::{Loads, Pace};
 use domain::plan::BlockCopy;
-use domain::{SeqKey, Tenant, Time};
+use domain::{BlockHash, SeqKey, Tenant, Time};
 use kv_manager::{Admit, CaughtUp, Grow, KvManager};
 use scheduler::{KvSpace, Opened, Reach, Work};
 use std::collections::HashMap;
@@ -13,11 +13,16 @@ pub(crate) struct Space<'a> {
     pub(crate) sequences: &'a HashMap<SeqKey, Sequence>,
     pub(crate) pace: Pace,
     /// Copies that the next step of a sequence must begin with, and for whom.
-    pub(crate) copies: Vec<(SeqKey, BlockCopy)>,
+    pub(crate) copies: &'a mut Vec<(SeqKey, BlockCopy)>,
     /// Prompts that caught up with the cache, from where to where.
     pub(crate) caught_up: Vec<(SeqKey, u32, u32)>,
     pub(crate) loads: &'a Loads,
     pub(crate) now: Time,
+}
+
+/// Whether there is room for so many tokens of a prompt with this chain beside what is cached of it, and for `before` more.
+pub(crate) fn has_room(kv: &KvManager, chain: &[BlockHash], tokens: u32, before: u64) -> bool {
+    u32::try_from(before).is_ok_and(|before| kv.has_room(chain, before.saturating_add(tokens)))
 }
 
 impl Space<'_> {
@@ -33,15 +38,32 @@ impl Space<'_> {
 }
 
 impl KvSpace for Space<'_> {
-    fn open(&mut self, key: SeqKey, tokens: u32) -> Opened {
-        let sequence = self.sequences.get(&key);
-        let chain = sequence.map_or(&[][..], |sequence| &sequence.chain);
-        let tenant = sequence.map_or(Tenant::UNKNOWN, |sequence| sequence.scope.tenant());
-        match self.kv.open(key, tenant, chain, tokens, 1) {
+    fn open(&mut self, key: SeqKey, tokens: u32, before: u64) -> Opened {
+        // Of a prompt that is computed here the last token is so in any case; of one that is fetched nothing is.
+        let (chain, tenant, leave) = match self.sequences.get(&key) {
+            Some(sequence) => (&sequence.chain[..], sequence.scope.tenant(), u32::from(!sequence.fetching)),
+            None => (&[][..], Tenant::UNKNOWN, 1),
+        };
+        if before > 0 && !has_room(self.kv, chain, tokens.saturating_sub(self.kv.cached_tokens(chain)), before) {
+            return Opened::NoRoom;
+        }
+        match self.kv.open(key, tenant, chain, tokens, leave) {
             Admit::Ready { cached_tokens } => Opened::Ready { cached_tokens },
             Admit::NoRoom => Opened::NoRoom,
             Admit::Never => Opened::Never,
         }
+    }
+
+    fn has_room(&mut self, key: SeqKey, tokens: u32, before: u64) -> bool {
+        let chain = self.sequences.get(&key).map_or(&[][..], |sequence| &sequence.chain);
+        let missing = tokens.saturating_sub(self.kv.cached_tokens(chain));
+        // What runs, is loaded or is fetched from elsewhere is open.
+        let frees_room = before > 0 || self.kv.sequences_open() + self.kv.leases_live() > 0;
+        !frees_room || has_room(self.kv, chain, missing, before)
+    }
+
+    fn given_back(&mut self) -> u64 {
+        self.kv.given_back()
     }
 
     fn reach(&mut self, key: SeqKey, mut computed: u32, work: &[Work]) -> Reach {

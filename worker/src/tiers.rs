@@ -36,14 +36,15 @@ pub use records::Record;
 use crate::core::Core;
 use crate::sequence::Sequence;
 use crate::sources::Source;
+use crate::space::has_room;
 use ahead::Way;
 use domain::{BlockHash, Choice, GroupId, SeqKey, Tenant, Time};
 use kv_manager::tiers::{ReadEnd, Tier, TierConfig, TierLift, TierRead, TierRecord, TierWrite, WriteEnd};
 use loads::{Load, Want};
-use scheduler::Job;
+use scheduler::{Job, Kind};
 use std::time::Duration;
 
-/// The choice under which a prefix is loaded, before its prompt is queued.
+/// The choice under which a prefix is loaded, before its prompt is computed.
 const LOAD: Choice = Choice(u16::MAX - 1);
 /// Loads under way at once; what one more would bring is computed.
 const LOADS_MAX: usize = 256;
@@ -205,20 +206,10 @@ pub struct TierParts {
 /// How far a prompt is that tiers may have a part of.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// It just came: it waits for room, if need be, and for what is read.
-    New,
-    /// It waited already: for room not again.
-    Waited,
-    /// It is queued, or computed already: it waits for nothing, and may have no room yet.
+    /// It has room, and may wait for what is read.
+    Waiting,
+    /// It waits for a step, or was begun: it waits for nothing else.
     Queued,
-    /// It has its room and is computed: it waits for nothing.
-    Begun,
-}
-
-impl Stage {
-    fn is_queued(self) -> bool {
-        matches!(self, Self::Queued | Self::Begun)
-    }
 }
 
 impl Core {
@@ -237,51 +228,58 @@ impl Core {
         }
     }
 
-    /// Begins to load the prefix of a prompt, where tiers have more of it than the device and reading that, or a part of it, is
-    /// predicted to save time. Whether the prompt shall be queued later, when it is there; otherwise it is to be queued now.
-    pub(crate) fn load(&mut self, now: Time, job: &Job) -> bool {
-        self.load_or_wait(now, job, Stage::New)
+    /// A prompt came: tiers are asked for what nobody here knows them to have of it, and what it will need is lifted while it waits.
+    pub(crate) fn look_below(&mut self, prompt: SeqKey) {
+        let Some(sequence) = self.sequences.get(&prompt).filter(|_| !self.tiers.is_empty()) else { return };
+        let size = self.config.layout.block_tokens;
+        let chain = prefix(sequence, sequence.tokens.len() as u32, size);
+        let cached = self.kv.cached_tokens(chain);
+        let loadable = self.kv.loadable_tokens(chain, cached);
+        self.kv.count_lookups(chain, cached);
+        seek::seek(&mut self.tiers, prompt, &sequence.chain[(loadable / size) as usize..]);
+        self.lifts.wait(prompt);
     }
 
-    /// Begins to load what a sequence lost that was preempted and is computed again now.
-    pub(crate) fn load_again(&mut self, now: Time, key: SeqKey) {
-        self.load_towards(now, key, Stage::Begun);
+    /// A prompt has room beside so many tokens of those before it. Begins to load its prefix, where tiers have more of it than the
+    /// device and reading that, or a part of it, is predicted to save time; it goes on when that is there, or is computed meanwhile.
+    /// `false`: not yet, for what is lifted for it has to end first.
+    ///
+    /// A prefix that were loaded before there is room for all of its prompt would lie in the cache until that is admitted, and be given up
+    /// for the prefixes of those that come after it.
+    pub(crate) fn decide_load(&mut self, now: Time, job: Job, before: u64) -> bool {
+        if !self.stop_lifts(now, job.key) {
+            return false;
+        }
+        if !self.load(now, job.key, Stage::Waiting, before + u64::from(job.tokens)) {
+            self.scheduler.wait_for(job.key, Kind::Compute);
+        }
+        self.forget_lifts(job.key);
+        true
     }
 
-    /// Begins to load what tiers have of a prompt that waits for nothing: it comes towards that.
-    fn load_towards(&mut self, now: Time, key: SeqKey, stage: Stage) {
-        let Some(sequence) = self.sequences.get(&key) else { return };
-        let (tokens, samples) = (sequence.tokens.len() as u32, sequence.choices.len() as u16);
-        let waits = self.load_or_wait(now, &Job { key, tokens, samples, arrived: sequence.arrived }, stage);
+    /// Begins to load what tiers have of a prompt that waits for nothing but steps, or of a sequence that was preempted and is computed
+    /// again: it comes towards that.
+    pub(crate) fn load_towards(&mut self, now: Time, prompt: SeqKey) {
+        let waits = self.load(now, prompt, Stage::Queued, self.scheduler.queued_tokens());
         assert!(!waits, "a prompt that is queued does not wait for a load");
     }
 
-    fn load_or_wait(&mut self, now: Time, job: &Job, stage: Stage) -> bool {
-        let new = stage == Stage::New;
-        let Some(sequence) = self.sequences.get(&job.key).filter(|_| !self.tiers.is_empty()) else { return false };
-        let size = self.config.layout.block_tokens;
-        let chain = prefix(sequence, job.tokens, size);
+    /// Begins to load what tiers have of a prompt, if that is worth it, beside room for so many tokens that it and others will have. Whether
+    /// it waits for that.
+    fn load(&mut self, now: Time, prompt: SeqKey, stage: Stage, claimed: u64) -> bool {
+        let Some(sequence) = self.sequences.get(&prompt).filter(|_| !self.tiers.is_empty()) else { return false };
+        let (size, tokens) = (self.config.layout.block_tokens, sequence.tokens.len() as u32);
+        let chain = prefix(sequence, tokens, size);
         let cached = self.kv.cached_tokens(chain);
         let mut loadable = self.kv.loadable_tokens(chain, cached);
-        if new {
-            self.kv.count_lookups(chain, cached);
-            seek::seek(&mut self.tiers, job.key, &sequence.chain[(loadable / size) as usize..]);
-        }
-        // Whoever comes while others wait for room keeps its place behind them, whether or not it needs a tier: else they would
-        // wait for as long as others come.
-        if new && self.loads.first_waiting().is_some() {
-            self.wait_for_room(*job);
-            return true;
-        }
         let missing = loadable - cached;
         if missing == 0 {
             return false;
         }
-        let coming = self.loads.coming(job.key, chain, cached / size..loadable / size);
+        let coming = self.loads.coming(prompt, chain, cached / size..loadable / size);
         let (compute_s, mut load_s) = (self.rates.compute_s(cached..loadable), self.load_s(chain, loadable));
         // Until they meet, the prompt and what is loaded of it take room side by side.
-        let own = if stage == Stage::Begun { 0 } else { job.tokens };
-        let room = self.kv.has_room(&[], own + missing);
+        let room = has_room(&self.kv, &[], missing, claimed);
         let way = match Way::of(missing, self.config.scheduler.chunk_tokens, compute_s, load_s) {
             // What is read for another prompt is read once.
             _ if let Some((.., waits)) = coming => {
@@ -291,7 +289,7 @@ impl Core {
                     Way::Both
                 }
             }
-            Way::Load | Way::Both if stage.is_queued() => {
+            Way::Load | Way::Both if stage == Stage::Queued => {
                 if room {
                     Way::Both
                 } else {
@@ -300,7 +298,7 @@ impl Core {
             }
             Way::Both if !room => Way::one(compute_s, load_s),
             Way::Compute if self.rates.tries_slower() => {
-                loadable = self.loadable_beside(own, chain, cached, loadable);
+                loadable = self.loadable_beside(claimed, chain, cached, loadable);
                 load_s = self.load_s(chain, loadable);
                 if loadable > cached { Way::Both } else { Way::Compute }
             }
@@ -309,28 +307,22 @@ impl Core {
         if way == Way::Compute {
             return false;
         }
-        let waits = way == Way::Load && !stage.is_queued();
-        let shared = coming.map_or(cached, |(_, blocks, _)| blocks * size);
-        if waits && new && !self.has_room_for(chain, job.tokens - shared) && self.frees_room() {
-            self.wait_for_room(*job);
-            return true;
-        }
-        let Some(sequence) = self.sequences.get_mut(&job.key) else { return false };
-        let want =
-            |blocks, follows| Want { job: waits.then_some(*job), blocks, tokens: blocks * size, since: now, follows };
+        let waits = way == Way::Load && stage == Stage::Waiting;
+        let Some(sequence) = self.sequences.get_mut(&prompt) else { return false };
+        let want = |blocks, follows| Want { waits, blocks, tokens: blocks * size, since: now, follows };
         if let Some((key, blocks, _)) = coming {
             sequence.loadable_tokens = blocks * size;
-            self.want(key, job.key, want(blocks, true));
+            self.want(key, prompt, want(blocks, true));
             return waits;
         }
-        let key = Loads::key(job.key);
+        let key = Loads::key(prompt);
         if self.loads.under_way() >= LOADS_MAX || self.loads.contains(key) {
             return false;
         }
-        let (tenant, chain) = (sequence.scope.tenant(), prefix(sequence, job.tokens, size).to_vec());
+        let (tenant, chain) = (sequence.scope.tenant(), prefix(sequence, tokens, size).to_vec());
         let Some(reads) = self.begin_load(now, key, tenant, &chain, loadable, load_s) else { return false };
-        self.want(key, job.key, want(loadable / size, false));
-        if let Some(sequence) = self.sequences.get_mut(&job.key) {
+        self.want(key, prompt, want(loadable / size, false));
+        if let Some(sequence) = self.sequences.get_mut(&prompt) {
             sequence.loadable_tokens = loadable;
         }
         // The end of the prefix first: where both are done at once, the prompt comes from the other side.
@@ -338,12 +330,12 @@ impl Core {
         waits
     }
 
-    /// Length in tokens of the prefix of `chain` to load beside `own` tokens of a prompt: all of the first `loadable`, or of what lacks
+    /// Length in tokens of the prefix of `chain` to load beside room for so many tokens: all of the first `loadable`, or of what lacks
     /// behind the first `cached` a half, a quarter, and so on, as there is room.
-    fn loadable_beside(&self, own: u32, chain: &[BlockHash], cached: u32, loadable: u32) -> u32 {
+    fn loadable_beside(&self, claimed: u64, chain: &[BlockHash], cached: u32, loadable: u32) -> u32 {
         let size = self.config.layout.block_tokens;
         let mut blocks = (loadable - cached) / size;
-        while blocks > 0 && !self.kv.has_room(&[], own + blocks * size) {
+        while blocks > 0 && !has_room(&self.kv, &[], blocks * size, claimed) {
             blocks /= 2;
         }
         self.kv.loadable_tokens(&chain[..(cached / size + blocks) as usize], cached)
@@ -384,32 +376,7 @@ impl Core {
             self.rates.asked(now, read.place.tier, bytes);
             self.below(read.place.tier).read(key, read);
         }
-        self.end_load(now, key);
-    }
-
-    /// The prompt goes on when there is room, behind all that wait already; what it will need is lifted meanwhile.
-    fn wait_for_room(&mut self, job: Job) {
-        self.loads.wait(job);
-        self.lifts.wait(job.key);
-    }
-
-    /// Whether there is room for so many tokens of a prompt with this chain beside what is cached of it and all that came before it. A prefix
-    /// that were loaded before that would lie in the cache until its prompt is admitted, and be given up for the prefixes of those that
-    /// come after it.
-    fn has_room_for(&self, chain: &[BlockHash], tokens: u32) -> bool {
-        let before = self.scheduler.queued_tokens() + u64::from(self.loads.behind());
-        u32::try_from(before).is_ok_and(|before| self.kv.has_room(chain, before.saturating_add(tokens)))
-    }
-
-    /// Whether anything is under way that will give room back.
-    fn frees_room(&self) -> bool {
-        // What runs, is loaded or is fetched from elsewhere is open.
-        self.scheduler.waiting_len() + self.kv.sequences_open() + self.kv.leases_live() > 0
-    }
-
-    /// Whether prompts wait for memory: whoever else takes some stands back meanwhile.
-    pub(crate) fn is_memory_short(&self) -> bool {
-        self.scheduler.memory_short() || self.loads.first_waiting().is_some()
+        self.end_load(key);
     }
 
     /// A move ended, or a tier did.
@@ -438,7 +405,7 @@ impl Core {
                 if good {
                     self.loads.came(now, key, read.place.tier);
                 }
-                self.end_load(now, key);
+                self.end_load(key);
             }
             TierEnd::Lifted { prompt, lift, end, record, elapsed } => self.lifted(prompt, lift, end, record, elapsed),
             TierEnd::Landed { prompt, lift, there, elapsed } => self.landed(prompt, lift, there, elapsed),
@@ -457,59 +424,46 @@ impl Core {
 
     /// A read of the load ended, or it has none: what came was cached block by block, and prompts go on that waited for it alone. After
     /// the last read the load is closed.
-    fn end_load(&mut self, now: Time, key: SeqKey) {
+    fn end_load(&mut self, key: SeqKey) {
         let (served, over) = self.loads.served(key);
         if over {
             self.kv.close(key);
         }
-        for want in served {
-            // Of a prompt for which another one's load was waited for, tiers may have more.
-            let Some(job) = want.job else { continue };
-            if !want.follows || !self.load_or_wait(now, &job, Stage::Waited) {
-                self.add_job(job);
+        for (prompt, want) in served {
+            if want.waits {
+                // Of a prompt for which another one's load was waited for, tiers may have more.
+                self.scheduler.wait_for(prompt, if want.follows { Kind::Load } else { Kind::Compute });
             }
         }
     }
 
-    /// Begins the loads of prompts that waited for room that is there now, queues those that need none, and all that have waited too long
-    /// for a tier that brings nothing.
+    /// Prompts that have waited too long for a tier that brings nothing are computed.
     pub(crate) fn tick_loads(&mut self, now: Time) {
-        while let Some(job) = self.loads.first_waiting() {
-            let chain = self.sequences.get(&job.key).map_or(&[][..], |sequence| &sequence.chain[..]);
-            let missing = job.tokens.saturating_sub(self.kv.cached_tokens(chain));
-            if self.frees_room() && !self.has_room_for(chain, missing) {
-                break;
-            }
-            if !self.stop_lifts(now, job.key) {
-                break;
-            }
-            self.loads.pop_waiting();
-            if !self.load_or_wait(now, &job, Stage::Waited) {
-                self.add_job(job);
-            }
-            self.forget_lifts(job.key);
-        }
-        while let Some((key, jobs)) = self.loads.overdue(now) {
+        while let Some((key, prompts)) = self.loads.overdue(now) {
             tracing::warn!(worker = self.config.name, request = %key.request, "a tier takes too long; the prompt is computed");
             for tier in self.loads.get_mut(key).into_iter().flat_map(|load| load.owing()).collect::<Vec<_>>() {
                 let reason = "a prompt waited for it, and nothing was moved meanwhile";
                 self.rely(tier, reason, |below| below.overdue(now));
             }
             self.tiers.values_mut().for_each(|below| below.cancel(key));
-            jobs.into_iter().for_each(|job| self.add_job(job));
+            prompts.into_iter().for_each(|prompt| self.scheduler.wait_for(prompt, Kind::Compute));
         }
     }
 
     /// A prompt needs nothing more of its load, if it has one, and of what is lifted for it.
     pub(crate) fn drop_load(&mut self, prompt: SeqKey) {
         self.forget_lifts(prompt);
-        if let Some(load) = self.loads.forget(prompt) {
+        if let Some(load) = self.loads.leave(prompt) {
             self.cancel_load(load);
         }
     }
 
     /// A prompt wants what the load brings, and nothing of the one that it wanted before.
     fn want(&mut self, load: SeqKey, prompt: SeqKey, want: Want) {
+        if let Some(sequence) = self.sequences.get(&prompt).filter(|_| want.waits) {
+            let tokens = sequence.tokens.len() as u32 - want.tokens;
+            self.scheduler.wait_for(prompt, Kind::Loading { tokens });
+        }
         if let Some(before) = self.loads.want(load, prompt, want) {
             self.cancel_load(before);
         }

@@ -201,8 +201,8 @@ fn an_offer_of_another_shape_is_refused_and_released() {
 fn waits_for_an_offer_and_for_room_are_bounded() {
     let timeout = FetchCommand::Fail(Failure::HandoffTimeout);
     let mut run = Run::new();
+    run.at(999).tick(&[FetchCommand::Inquire]);
     run.due_at(1000);
-    run.at(999).tick(&[]);
     run.at(1000).tick(&[timeout.clone(), FetchCommand::Done]);
 
     let mut run = Run::new();
@@ -343,4 +343,38 @@ fn a_cancel_before_the_offer_leaves_nothing_to_do() {
     run.check(FetchEvent::Cancel, &[FetchCommand::Done]);
     run.check(FetchEvent::Offer(offer(8, 0)), &[]);
     assert_eq!((run.fetch.ignored(), run.fetch.lease()), (2, None));
+}
+
+#[test]
+fn an_owner_whose_queue_is_long_is_waited_for_as_long_as_it_says_so() {
+    let mut run = Run::new();
+    // It is asked thrice in the longest wait, and one answer is enough.
+    for ms in [334, 668, 1002, 1336, 1670, 2004] {
+        run.at(ms).tick(&[FetchCommand::Inquire]);
+        run.tick(&[]);
+        if ms % 668 == 0 {
+            run.check(FetchEvent::Queued, &[]);
+            assert_eq!(run.fetch.queued(), Some(run.now));
+        }
+    }
+    // From when it begins, the handoff is waited for as ever.
+    run.at(2600).check(FetchEvent::Offer(offer(8, 0)), &[FetchCommand::WantRoom { tokens: 8 }]);
+    run.check(FetchEvent::Queued, &[]);
+    assert_eq!(run.fetch.ignored(), 1);
+    run.at(3599).tick(&[FetchCommand::Send(PeerBody::Renew { lease: LEASE, ticks: 5 })]);
+    run.at(3600).tick(&[FetchCommand::Fail(Failure::HandoffTimeout), release(), FetchCommand::Done]);
+}
+
+#[test]
+fn an_owner_that_does_not_say_that_it_has_the_prompt_is_waited_for_so_long() {
+    let mut run = Run::new();
+    run.at(500).check(FetchEvent::Queued, &[]);
+    run.at(1499).tick(&[FetchCommand::Inquire]);
+    run.at(1500).tick(&[FetchCommand::Fail(Failure::HandoffTimeout), FetchCommand::Done]);
+    // The client's deadline bounds it all.
+    let mut run = Run::new();
+    for ms in (300..5000).step_by(300) {
+        run.at(ms).check(FetchEvent::Queued, &[]);
+    }
+    run.at(5000).tick(&[FetchCommand::Fail(Failure::Deadline), FetchCommand::Done]);
 }

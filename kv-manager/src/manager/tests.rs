@@ -88,6 +88,27 @@ fn what_can_never_fit_is_told_apart_from_what_cannot_fit_now() {
 }
 
 #[test]
+fn only_what_gives_room_back_is_counted_as_given_back() {
+    let mut kv = full(8);
+    cache(&mut kv, 1, 3);
+    assert!(matches!(kv.open(key(1), TENANT, &[], 8, 1), Admit::Ready { .. }));
+    let before = kv.given_back();
+    assert_eq!(kv.open(key(2), TENANT, &chain(2, 7), 28, 1), Admit::NoRoom);
+    // It is computed, grows, and pushes out what is cached; another one takes the rest.
+    kv.written(key(1), 8, &chain(3, 2));
+    assert_eq!(kv.grow(key(1), 20), Grow::Ready(Vec::new()));
+    assert!(matches!(kv.open(key(3), TENANT, &chain(1, 1), 12, 1), Admit::Ready { .. }));
+    assert!(kv.stats()[0].evictions > 0);
+    assert_eq!(kv.given_back(), before);
+    let lease = offer(&mut kv, key(1), 8).lease;
+    kv.close(key(1));
+    let closed = kv.given_back();
+    assert!(closed > before);
+    kv.release(Time::ZERO, lease);
+    assert!(kv.given_back() > closed, "the lease kept blocks");
+}
+
+#[test]
 fn a_fetch_into_a_windowed_pool_needs_the_window_only() {
     let mut kv = KvManager::new(config(&[(3, Some(5))]));
     assert_eq!(kv.open(key(1), TENANT, &[], 40, 1), Admit::Never);

@@ -492,7 +492,10 @@ pub struct PeerMessage {
     pub from_incarnation: u64,
     #[prost(fixed64, optional, tag = "3")]
     pub to_incarnation: ::core::option::Option<u64>,
-    #[prost(oneof = "peer_message::Body", tags = "4, 5, 6, 7, 8, 9, 10, 11, 12, 13")]
+    #[prost(
+        oneof = "peer_message::Body",
+        tags = "4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15"
+    )]
     pub body: ::core::option::Option<peer_message::Body>,
 }
 /// Nested message and enum types in `PeerMessage`.
@@ -519,6 +522,10 @@ pub mod peer_message {
         Ask(super::Ask),
         #[prost(message, tag = "13")]
         Decline(super::Decline),
+        #[prost(message, tag = "14")]
+        Expect(super::Expect),
+        #[prost(message, tag = "15")]
+        Queued(super::Queued),
     }
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -538,6 +545,20 @@ pub struct Ask {
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Decline {
+    #[prost(fixed64, tag = "1")]
+    pub request: u64,
+    #[prost(uint32, tag = "2")]
+    pub epoch: u32,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Expect {
+    #[prost(fixed64, tag = "1")]
+    pub request: u64,
+    #[prost(uint32, tag = "2")]
+    pub epoch: u32,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Queued {
     #[prost(fixed64, tag = "1")]
     pub request: u64,
     #[prost(uint32, tag = "2")]

@@ -44,6 +44,10 @@ fn body() -> impl Strategy<Value = PeerBody> {
         }),
         any::<(u64, u32)>()
             .prop_map(|(request, epoch)| PeerBody::Decline { request: RequestId(request), epoch: Epoch(epoch) }),
+        any::<(u64, u32)>()
+            .prop_map(|(request, epoch)| PeerBody::Expect { request: RequestId(request), epoch: Epoch(epoch) }),
+        any::<(u64, u32)>()
+            .prop_map(|(request, epoch)| PeerBody::Queued { request: RequestId(request), epoch: Epoch(epoch) }),
         (lease(), any::<u64>(), any::<u32>()).prop_map(|(lease, step, tokens)| PeerBody::Written {
             lease,
             step: StepId(step),

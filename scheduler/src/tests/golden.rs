@@ -1,7 +1,7 @@
 //! Schedules of small stories, as they print.
 
-use super::toy::{ToyKv, job, key, show};
-use crate::{Added, Job, Scheduler, SchedulerConfig};
+use super::toy::{ToyKv, admit, job, key, show};
+use crate::{Added, Job, Kind, Scheduler, SchedulerConfig};
 use domain::Time;
 
 const CONFIG: SchedulerConfig = SchedulerConfig {
@@ -85,12 +85,10 @@ fn a_head_without_memory_blocks_those_behind_it() {
     let mut kv = ToyKv::new(5, 4);
     let mut scheduler = scheduler(&[job(1, 12), job(2, 12), job(3, 4)]);
     check(&mut scheduler, &mut kv, &["r1[0..8] | admit r1(0)"]);
-    assert!(scheduler.memory_short());
     check(&mut scheduler, &mut kv, &["r1[8..12]+1", "r1[12..13]+1"]);
     assert!(scheduler.remove(key(1)));
     kv.open.remove(&key(1));
     check(&mut scheduler, &mut kv, &["r2[0..8] r3[0..4]+1 | admit r2(0) r3(0)"]);
-    assert!(!scheduler.memory_short());
 }
 
 #[test]
@@ -100,7 +98,7 @@ fn the_youngest_yields_and_comes_back_before_new_jobs() {
     check(&mut scheduler, &mut kv, &["r1[0..7]+1 r2[0..7]+1 | admit r1(0) r2(0)", "r1[7..8]+1 r2[7..8]+1"]);
     scheduler.add(job(3, 1));
     check(&mut scheduler, &mut kv, &["r1[8..9]+1 | preempt r2"]);
-    assert_eq!((scheduler.waiting_len(), scheduler.room_to_run(Time::ZERO)), (2, 2));
+    assert_eq!(scheduler.waiting_len(), 2);
     // r2 knows nine tokens now and needs three blocks: it waits, and r3 behind it.
     check(&mut scheduler, &mut kv, &["r1[9..10]+1"]);
     assert!(scheduler.remove(key(1)));
@@ -138,30 +136,138 @@ fn choices_take_running_room_from_the_start() {
     let mut kv = ToyKv::new(100, 4);
     let mut scheduler = scheduler(&[Job { samples: 3, ..job(1, 9) }, Job { samples: 2, ..job(2, 2) }, job(3, 2)]);
     check(&mut scheduler, &mut kv, &["r1[0..8] | admit r1(0)"]);
-    // The second, which needs two, comes before those that arrive after it.
-    assert_eq!([Time::ZERO, Time::MAX].map(|arrived| scheduler.room_to_run(arrived)), [1, 0]);
+    // The second needs two, and the third, which needs one, arrived after it.
     check(&mut scheduler, &mut kv, &["r1[8..9]+3"]);
     // The other two choices were forked away to elsewhere: their room is free again.
     check(&mut scheduler, &mut kv, &["r1[9..10]+1 r2[0..2]+2 r3[0..2]+1 | admit r2(0) r3(0)"]);
 }
 
+/// One that is fetched, to go on with so many choices.
+fn taken(request: u64, tokens: u32, samples: u16) -> Job {
+    Job { kind: Kind::TakeOver, samples, ..job(request, tokens) }
+}
+
+fn loaded(request: u64, tokens: u32) -> Job {
+    Job { kind: Kind::Load, ..job(request, tokens) }
+}
+
 #[test]
-fn reserved_room_is_not_given_to_jobs() {
+fn what_is_taken_over_has_its_running_room_from_when_it_has_memory() {
     let mut kv = ToyKv::new(100, 4);
-    let mut scheduler = scheduler(&[job(1, 2), job(2, 2)]);
-    scheduler.reserve(3);
-    assert_eq!(scheduler.room_to_run(Time::ZERO), 1);
-    check(&mut scheduler, &mut kv, &["r1[0..2]+1 | admit r1(0)", "r1[2..3]+1"]);
-    scheduler.unreserve(1);
-    check(&mut scheduler, &mut kv, &["r1[3..4]+1 r2[0..2]+1 | admit r2(0)"]);
-    assert_eq!(scheduler.reserved(), 2);
+    let mut scheduler = scheduler(&[taken(1, 6, 3), job(2, 2), job(3, 2)]);
+    assert_eq!(admit(&mut scheduler, &mut kv), "r1(0)");
+    assert_eq!((scheduler.taking_over_len(), scheduler.running_len()), (1, 0));
+    check(&mut scheduler, &mut kv, &["r2[0..2]+1 | admit r2(0)", "r2[2..3]+1"]);
+    // One of its choices ended already.
+    scheduler.remove(key(1));
+    (10..12).for_each(|choice| scheduler.add_running(key(choice), 7, Time(1)));
+    kv.open.extend([(key(10), 2), (key(11), 2)]);
+    check(&mut scheduler, &mut kv, &["r10[6..7]+1 r11[6..7]+1 r2[3..4]+1 r3[0..2]+1 | admit r3(0)"]);
+}
+
+#[test]
+fn who_came_first_goes_first_whatever_it_waits_for() {
+    // Each takes all the memory.
+    let all = [job(1, 16), taken(2, 16, 1), loaded(3, 16)];
+    for order in [[0, 1, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
+        let mut kv = ToyKv::new(4, 4);
+        let mut scheduler = scheduler(&[]);
+        // They are added in another order than they came in: a fetch, say, when its offer is there.
+        let mut jobs: Vec<Job> =
+            order.iter().zip(1..).map(|(&which, at)| Job { arrived: Time(at), ..all[which] }).collect();
+        jobs.reverse();
+        jobs.iter().for_each(|&job| assert_eq!(scheduler.add(job), Added::Queued));
+        jobs.reverse();
+        for first in jobs {
+            let request = first.key.request.0;
+            let between = admit(&mut scheduler, &mut kv);
+            let schedule = show(&scheduler.schedule(&mut kv));
+            match first.kind {
+                Kind::TakeOver => assert_eq!((between, schedule), (format!("r{request}(0)"), String::new())),
+                Kind::Load => {
+                    assert_eq!((between, schedule), (format!("loads r{request}"), String::new()));
+                    // What came is in the cache, and given up only for what it is part of.
+                    kv.open.remove(&first.key);
+                    scheduler.wait_for(first.key, Kind::Compute);
+                    let schedule = show(&scheduler.schedule(&mut kv));
+                    assert_eq!(schedule, format!("r{request}[0..8] | admit r{request}(0)"));
+                }
+                Kind::Compute | Kind::Loading { .. } => {
+                    assert_eq!(between, "");
+                    assert_eq!(schedule, format!("r{request}[0..8] | admit r{request}(0)"));
+                }
+            }
+            scheduler.remove(first.key);
+            kv.open.remove(&first.key);
+        }
+    }
+}
+
+#[test]
+fn choices_that_are_fetched_get_their_room_among_jobs_that_come_all_the_time() {
+    let mut kv = ToyKv::new(100, 4);
+    let mut scheduler = scheduler(&[job(1, 2), job(2, 2), job(3, 2), job(5, 2)]);
+    check(&mut scheduler, &mut kv, &["r1[0..2]+1 r2[0..2]+1 r3[0..2]+1 r5[0..2]+1 | admit r1(0) r2(0) r3(0) r5(0)"]);
+    scheduler.add(taken(6, 6, 4));
+    for (ended, comes) in [(1, 7), (2, 8), (3, 9)] {
+        scheduler.remove(key(ended));
+        scheduler.add(job(comes, 2));
+        assert_eq!(admit(&mut scheduler, &mut kv), "", "four at once are too many still");
+        assert!(!show(&scheduler.schedule(&mut kv)).contains("admit"), "it came later");
+    }
+    scheduler.remove(key(5));
+    assert_eq!(admit(&mut scheduler, &mut kv), "r6(0)");
+}
+
+#[test]
+fn who_waits_for_a_step_or_a_load_keeps_others_waiting_only_where_there_is_no_room_for_both() {
+    for (blocks, fits) in [(10, "r3(0)"), (9, "")] {
+        let mut kv = ToyKv::new(blocks, 4);
+        let mut scheduler = scheduler(&[job(1, 16), loaded(2, 16), taken(3, 8, 1)]);
+        // Four blocks for the first, four for the second, of which three are loaded now.
+        assert_eq!(admit(&mut scheduler, &mut kv), ["loads r2", fits].join(" ").trim());
+        assert_eq!(kv.free(), if fits.is_empty() { 6 } else { 5 });
+    }
+}
+
+#[test]
+fn nobody_looks_again_for_room_that_was_not_there_before_some_is_given_back() {
+    for head in [job(2, 16), taken(2, 16, 1), loaded(2, 16)] {
+        let mut kv = ToyKv::new(5, 4);
+        let mut scheduler = scheduler(&[taken(1, 5, 1)]);
+        assert_eq!(admit(&mut scheduler, &mut kv), "r1(0)");
+        scheduler.add(head);
+        let mut turn = |kv: &mut ToyKv, comes: Option<u64>| {
+            comes.into_iter().for_each(|request| assert_eq!(scheduler.add(taken(request, 1, 1)), Added::Queued));
+            let before = kv.looked;
+            let admitted = admit(&mut scheduler, kv);
+            let schedule = scheduler.schedule(kv);
+            scheduler.computed(&schedule.work);
+            (kv.looked - before, admitted.len() + schedule.admitted.len())
+        };
+        assert_eq!(turn(&mut kv, None), (1, 0), "{head:?}");
+        // Others come.
+        assert!((0..3).all(|_| turn(&mut kv, None) == (0, 0)), "{head:?}");
+        assert!((3..5).all(|comes| turn(&mut kv, Some(comes)) == (0, 0)), "{head:?}");
+        // A step looks for a prompt that is to be computed, and between steps somebody may for the first one behind it.
+        for leased in [1, 0] {
+            kv.leased = leased;
+            let (looked, admitted) = turn(&mut kv, None);
+            assert!(admitted == 0 && (1..=2).contains(&looked), "{looked} times: {head:?}");
+        }
+        assert_eq!(turn(&mut kv, None), (0, 0), "{head:?}");
+        kv.open.clear();
+        assert!(turn(&mut kv, None).1 > 0, "{head:?}");
+    }
 }
 
 #[test]
 fn a_full_queue_refuses() {
     let mut scheduler = scheduler(&[job(1, 1), job(2, 1), job(3, 1), job(4, 1)]);
-    assert_eq!(scheduler.add(job(5, 1)), Added::QueueFull);
-    assert!(!scheduler.contains(key(5)));
+    for refused in [job(5, 1), taken(5, 1, 1), loaded(5, 1)] {
+        assert_eq!(scheduler.add(refused), Added::QueueFull);
+        assert!(!scheduler.contains(key(5)));
+    }
     assert!(scheduler.remove(key(2)) && !scheduler.remove(key(2)));
     assert_eq!(scheduler.add(job(5, 1)), Added::Queued);
 }

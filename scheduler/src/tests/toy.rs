@@ -1,6 +1,6 @@
 //! Memory that counts blocks and nothing else.
 
-use crate::{Job, KvSpace, Opened, Reach, Schedule, Work};
+use crate::{Admitted, Job, Kind, KvSpace, Opened, Reach, Schedule, Scheduler, Work};
 use domain::{Choice, Epoch, RequestId, SeqKey, Time};
 use std::collections::BTreeMap;
 
@@ -18,6 +18,10 @@ pub(crate) struct ToyKv {
     asked: usize,
     /// Tokens of each open prompt, and how far it was said to be last.
     pub(crate) prompts: BTreeMap<SeqKey, (u32, Reach)>,
+    /// How often room was looked for.
+    pub(crate) looked: u32,
+    /// Blocks that were free when it was asked for last, and how often that changed.
+    given_back: (u32, u64),
 }
 
 impl ToyKv {
@@ -31,6 +35,8 @@ impl ToyKv {
             comes: vec![(0, u32::MAX)],
             asked: 0,
             prompts: BTreeMap::new(),
+            looked: 0,
+            given_back: (blocks, 0),
         }
     }
 
@@ -39,24 +45,40 @@ impl ToyKv {
         (tokens - 1) / self.block_tokens * self.block_tokens
     }
 
+    fn fits(&self, tokens: u32, before: u64) -> bool {
+        u64::from(tokens.div_ceil(self.block_tokens)) + before.div_ceil(self.block_tokens.into()) <= self.free().into()
+    }
+
     pub(crate) fn free(&self) -> u32 {
         self.blocks - self.leased - self.open.values().sum::<u32>()
     }
 }
 
 impl KvSpace for ToyKv {
-    fn open(&mut self, key: SeqKey, tokens: u32) -> Opened {
+    fn open(&mut self, key: SeqKey, tokens: u32, before: u64) -> Opened {
         let need = tokens.div_ceil(self.block_tokens);
         if need > self.blocks {
             return Opened::Never;
         }
-        if need > self.free() {
+        self.looked += 1;
+        if !self.fits(tokens, before) {
             return Opened::NoRoom;
         }
         assert!(self.open.insert(key, need).is_none(), "{key} opened twice");
         let computed = self.cached_tokens.min(self.whole(tokens));
         self.prompts.insert(key, (tokens, Reach { computed, until: u32::MAX }));
         Opened::Ready { cached_tokens: computed }
+    }
+
+    fn has_room(&mut self, _key: SeqKey, tokens: u32, before: u64) -> bool {
+        self.looked += 1;
+        self.fits(tokens, before) || before == 0 && self.open.is_empty() && self.leased == 0
+    }
+
+    fn given_back(&mut self) -> u64 {
+        let (free, count) = self.given_back;
+        self.given_back = (self.free(), count + u64::from(free != self.free()));
+        self.given_back.1
     }
 
     fn reach(&mut self, key: SeqKey, computed: u32, _work: &[Work]) -> Reach {
@@ -91,7 +113,25 @@ pub(crate) fn key(request: u64) -> SeqKey {
 }
 
 pub(crate) fn job(request: u64, tokens: u32) -> Job {
-    Job { key: key(request), tokens, samples: 1, arrived: Time(request) }
+    Job { key: key(request), kind: Kind::Compute, tokens, samples: 1, arrived: Time(request) }
+}
+
+/// Gives room between steps to all who get some; what came of it, on one line: `r1(0) loads r2 never r3`. Loads begin at once, and
+/// all but four tokens of the prompt come by them.
+pub(crate) fn admit(scheduler: &mut Scheduler, kv: &mut ToyKv) -> String {
+    let mut all = Vec::new();
+    while let Some(admitted) = scheduler.admit(kv) {
+        all.push(match admitted {
+            Admitted::Load { job, .. } => {
+                kv.open.insert(job.key, job.tokens.div_ceil(kv.block_tokens) - 1);
+                scheduler.wait_for(job.key, Kind::Loading { tokens: kv.block_tokens });
+                format!("loads r{}", job.key.request.0)
+            }
+            Admitted::TakeOver { key, cached_tokens } => format!("r{}({cached_tokens})", key.request.0),
+            Admitted::Impossible(key) => format!("never r{}", key.request.0),
+        });
+    }
+    all.join(" ")
 }
 
 /// A schedule on one line: `r1[0..16] r2[16..20]+1 | admit r1(0) | preempt r3 | never r4`.

@@ -9,8 +9,10 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 /// The kinds of messages between workers.
-const MESSAGES: [&str; 10] =
-    ["ask", "decline", "offer", "written", "complete", "withdraw", "renew", "release", "released", "ack"];
+const MESSAGES: [&str; 12] = [
+    "ask", "decline", "expect", "queued", "offer", "written", "complete", "withdraw", "renew", "release", "released",
+    "ack",
+];
 
 /// The counts.
 #[derive(Clone, Debug, Default)]
@@ -25,6 +27,8 @@ pub(crate) fn message_kind(body: &PeerBody) -> &'static str {
     match body {
         PeerBody::Ask(_) => "ask",
         PeerBody::Decline { .. } => "decline",
+        PeerBody::Expect { .. } => "expect",
+        PeerBody::Queued { .. } => "queued",
         PeerBody::Offer(_) => "offer",
         PeerBody::Written { .. } => "written",
         PeerBody::Complete { .. } => "complete",

@@ -430,6 +430,8 @@ impl World {
             }
             PeerBody::Ask(_)
             | PeerBody::Decline { .. }
+            | PeerBody::Expect { .. }
+            | PeerBody::Queued { .. }
             | PeerBody::Written { .. }
             | PeerBody::Renew { .. }
             | PeerBody::Release { .. }

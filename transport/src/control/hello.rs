@@ -20,7 +20,7 @@ use domain::session::PeerAddress;
 use domain::{Incarnation, Secret, Secrets, WorkerId};
 
 /// Version of everything that agents say to each other. Other versions are refused.
-pub(crate) const VERSION: u16 = 5;
+pub(crate) const VERSION: u16 = 6;
 /// What every first message begins with, in all versions.
 pub(crate) const MAGIC: &[u8; 6] = b"baton\0";
 /// Bytes that are read of an end before it has proven itself, in all.

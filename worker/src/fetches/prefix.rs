@@ -2,7 +2,7 @@
 //! cache. Whatever goes wrong, the prompt is computed as if nobody had been asked.
 //!
 //! A prefix comes by the machine of handoffs, with the same validation. It is deliberately not waited for like a handoff: it
-//! gets room at once or not at all, and no longer than [`PREFIX_WAIT_MAX`].
+//! gets room at once, beside all who wait for some, or not at all, and is not waited for longer than [`PREFIX_WAIT_MAX`].
 
 use super::{Entry, FetchKind, Fetches, config};
 use crate::config::{PREFIX_WAIT_MAX, PREFIXES_MAX};
@@ -19,7 +19,7 @@ impl Fetches {
     /// fetched, or was not.
     pub fn queue(&mut self, core: &mut Core, now: Time, request: RequestId, epoch: Epoch) {
         if !self.ask(core, now, request, epoch) {
-            core.queue(now, request, epoch);
+            core.queue(request, epoch);
         }
     }
 
@@ -29,7 +29,7 @@ impl Fetches {
         let present = |holder: &Holder| core.lives.of(holder.worker) == Some(holder.incarnation);
         let Some(holder) = attempt.submit.holder.filter(present) else { return false };
         let under_way = self.open.values().filter(|entry| entry.kind == FetchKind::Prefix).count();
-        if under_way == PREFIXES_MAX || !shares_prompt(&attempt.submit) || core.is_memory_short() {
+        if under_way == PREFIXES_MAX || !shares_prompt(&attempt.submit) {
             return false;
         }
         let (submit, deadline) = (attempt.submit.clone(), attempt.deadline);
@@ -82,18 +82,18 @@ impl Fetches {
 }
 
 impl Entry {
-    /// Room for the prefix, if it is there now.
+    /// Room for the prefix, if it is there now, beside that of all who wait for some.
     pub(super) fn prefix_room(&mut self, core: &mut Core, tokens: u32) -> FetchEvent {
         let Some(sequence) = core.sequences.get(&self.key) else { return FetchEvent::Cancel };
-        match core.kv.open(self.key, sequence.scope.tenant(), &sequence.chain, tokens, 0) {
-            Admit::Ready { cached_tokens } => {
-                self.held = cached_tokens;
-                FetchEvent::Room { tables: core.kv.tables(self.key), held_tokens: cached_tokens }
-            }
-            Admit::NoRoom | Admit::Never => {
-                self.count(core, PrefixResult::Failed);
-                FetchEvent::Cancel
-            }
+        let (tenant, chain) = (sequence.scope.tenant(), &sequence.chain);
+        let missing = tokens.saturating_sub(core.kv.cached_tokens(chain));
+        let room = core.has_room_beside(chain, missing);
+        if room && let Admit::Ready { cached_tokens } = core.kv.open(self.key, tenant, chain, tokens, 0) {
+            self.held = cached_tokens;
+            FetchEvent::Room { tables: core.kv.tables(self.key), held_tokens: cached_tokens }
+        } else {
+            self.count(core, PrefixResult::Failed);
+            FetchEvent::Cancel
         }
     }
 

@@ -13,11 +13,10 @@ impl Core {
         let (size, chain) = (self.config.layout.block_tokens, ask.chain.as_slice());
         let cached = self.kv.cached_tokens(chain);
         let loadable = self.kv.loadable_tokens(chain, cached);
-        // Own prompts that wait for memory come first.
-        if loadable == cached || self.is_memory_short() {
+        if loadable == cached {
             return false;
         }
-        let want = |blocks, follows| Want { job: None, blocks, tokens: blocks * size, since: now, follows };
+        let want = |blocks, follows| Want { waits: false, blocks, tokens: blocks * size, since: now, follows };
         if let Some((load, blocks, _)) = self.loads.coming(key, chain, cached / size..loadable / size) {
             self.want(load, key, want(blocks, true));
             return true;
@@ -25,7 +24,8 @@ impl Core {
         let load_s = self.load_s(chain, loadable);
         let load = Loads::key(key);
         if load_s > ask.wait.as_secs_f32()
-            || !self.kv.has_room(chain, loadable - cached)
+            // Own prompts come first.
+            || !self.has_room_beside(chain, loadable - cached)
             || self.loads.under_way() >= LOADS_MAX
             || self.loads.contains(load)
         {

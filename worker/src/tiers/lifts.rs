@@ -155,10 +155,8 @@ impl Core {
     /// may that there is room for it and for all before it. They may end sooner; then what is lifted too late was read
     /// in vain.
     fn room_in_s(&self, prompt: SeqKey) -> f32 {
-        let mut waiting = self.loads.waiting();
-        let before: u64 = waiting.by_ref().take_while(|job| job.key != prompt).map(|job| u64::from(job.tokens)).sum();
         let own = self.sequences.get(&prompt).map_or(0, |sequence| sequence.tokens.len() as u64);
-        let needed = before + own + self.scheduler.queued_tokens() + u64::from(self.loads.behind());
+        let needed = self.scheduler.tokens_before(prompt) + own;
         let running = self.sequences.iter().filter(|(key, _)| self.kv.is_open(**key));
         let ends = running.map(|(_, sequence)| {
             let (tokens, outputs) = (sequence.tokens.len() as u32, sequence.outputs());

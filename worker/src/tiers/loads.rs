@@ -1,18 +1,17 @@
-//! The prefixes that are being loaded or wait for room to be, and the prompts that wait for them or come towards them.
+//! The prefixes that are being loaded, and the prompts that wait for them or come towards them.
 
 use super::ahead::{Ahead, Pace};
 use super::{LOAD, LOAD_WAIT_MAX};
 use domain::{BlockHash, SeqKey, Time};
 use kv_manager::tiers::{Tier, TierRead};
-use scheduler::Job;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 /// A prompt that wants what is loaded.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Want {
-    /// The prompt, if it goes on when its part is there; otherwise it is computed meanwhile.
-    pub(crate) job: Option<Job>,
+    /// It goes on when its part is there; otherwise it is computed meanwhile.
+    pub(crate) waits: bool,
     /// Blocks of the prefix that are its own too.
     pub(crate) blocks: u32,
     /// Tokens of them.
@@ -89,7 +88,7 @@ impl Load {
 
     /// Whether prompts wait for it, rather than come towards it.
     fn is_waited_for(&self) -> bool {
-        self.wants.values().any(|want| want.job.is_some())
+        self.wants.values().any(|want| want.waits)
     }
 }
 
@@ -100,55 +99,14 @@ pub(crate) struct Loads {
     loads: BTreeMap<SeqKey, (Load, Time)>,
     /// The load that each prompt wants.
     wanted: BTreeMap<SeqKey, SeqKey>,
-    /// Prompts that wait for room, the first one first: those that are to be loaded, and those that came behind them.
-    waiting: VecDeque<Job>,
     /// When to look whether prompts have waited long enough for their loads.
     deadlines: BTreeSet<(Time, SeqKey)>,
 }
 
 impl Loads {
-    /// Loads, and prompts that wait for room.
-    pub(crate) fn len(&self) -> usize {
-        self.loads.len() + self.waiting.len()
-    }
-
     /// Loads that have begun and not ended.
     pub(crate) fn under_way(&self) -> usize {
         self.loads.len()
-    }
-
-    /// The prompt goes on when there is room: behind all that wait already.
-    pub(crate) fn wait(&mut self, job: Job) {
-        self.waiting.push_back(job);
-    }
-
-    /// The first prompt that waits for room.
-    pub(crate) fn first_waiting(&self) -> Option<Job> {
-        self.waiting.front().copied()
-    }
-
-    /// The first one waits no longer.
-    pub(crate) fn pop_waiting(&mut self) {
-        self.waiting.pop_front();
-    }
-
-    /// Prompts that wait for room.
-    pub(crate) fn waiting(&self) -> impl Iterator<Item = &Job> {
-        self.waiting.iter()
-    }
-
-    /// Prompts that will be queued: those that wait for room, and those that wait for loads.
-    pub(crate) fn prompts(&self) -> usize {
-        self.waiting.len() + self.wants().filter(|want| want.job.is_some()).count()
-    }
-
-    /// Tokens that prompts will take beside what is being loaded for them.
-    pub(crate) fn behind(&self) -> u32 {
-        self.wants().filter_map(|want| Some(want.job?.tokens - want.tokens)).sum()
-    }
-
-    fn wants(&self) -> impl Iterator<Item = &Want> {
-        self.loads.values().flat_map(|(load, _)| load.wants.values())
     }
 
     pub(crate) fn contains(&self, key: SeqKey) -> bool {
@@ -212,7 +170,7 @@ impl Loads {
     }
 
     /// A read of the load ended. Prompts that wait for nothing more of it, and whether it is over: then it is gone.
-    pub(crate) fn served(&mut self, key: SeqKey) -> (Vec<Want>, bool) {
+    pub(crate) fn served(&mut self, key: SeqKey) -> (Vec<(SeqKey, Want)>, bool) {
         let Some((load, deadline)) = self.loads.get_mut(&key) else { return (Vec::new(), false) };
         let over = load.ahead.is_over();
         let Load { wants, ahead, .. } = load;
@@ -225,17 +183,11 @@ impl Loads {
         for (prompt, _) in &served {
             self.wanted.remove(prompt);
         }
-        (served.into_iter().map(|(_, want)| want).collect(), over)
-    }
-
-    /// The prompt wants no load any more, and waits for no room. The load, if it wanted one and nobody else does.
-    pub(crate) fn forget(&mut self, prompt: SeqKey) -> Option<SeqKey> {
-        self.waiting.retain(|job| job.key != prompt);
-        self.leave(prompt)
+        (served, over)
     }
 
     /// The prompt wants no load any more. The one that it wanted, if nobody else does.
-    fn leave(&mut self, prompt: SeqKey) -> Option<SeqKey> {
+    pub(crate) fn leave(&mut self, prompt: SeqKey) -> Option<SeqKey> {
         let key = self.wanted.remove(&prompt)?;
         let (load, deadline) = self.loads.get_mut(&key)?;
         load.wants.remove(&prompt);
@@ -246,8 +198,8 @@ impl Loads {
         Some(key)
     }
 
-    /// A load for which a tier has brought nothing for long enough, once, with those of its prompts that are to be queued.
-    pub(crate) fn overdue(&mut self, now: Time) -> Option<(SeqKey, Vec<Job>)> {
+    /// A load for which a tier has brought nothing for long enough, once, with those of its prompts that waited for it.
+    pub(crate) fn overdue(&mut self, now: Time) -> Option<(SeqKey, Vec<SeqKey>)> {
         while let Some(&(looked_at, key)) = self.deadlines.first().filter(|(deadline, _)| *deadline <= now) {
             self.deadlines.remove(&(looked_at, key));
             let (load, deadline) = self.loads.get_mut(&key)?;
@@ -258,7 +210,7 @@ impl Loads {
             }
             let wants = std::mem::take(&mut load.wants);
             self.wanted.retain(|_, wanted| *wanted != key);
-            return Some((key, wants.into_values().filter_map(|want| want.job).collect()));
+            return Some((key, wants.into_iter().filter(|(_, want)| want.waits).map(|(prompt, _)| prompt).collect()));
         }
         None
     }
@@ -297,10 +249,10 @@ mod tests {
     }
 
     fn want() -> Want {
-        Want { job: None, blocks: 2, tokens: 8, since: Time::ZERO, follows: true }
+        Want { waits: false, blocks: 2, tokens: 8, since: Time::ZERO, follows: true }
     }
 
-    fn end(loads: &mut Loads, key: SeqKey) -> (Vec<Want>, bool) {
+    fn end(loads: &mut Loads, key: SeqKey) -> (Vec<(SeqKey, Want)>, bool) {
         let load = loads.get_mut(key).expect("it is under way");
         for number in 0..2 {
             load.ended(&read(number), 1, true);
@@ -319,8 +271,8 @@ mod tests {
         let (served, over) = end(&mut loads, one);
         assert!(served.is_empty() && over);
         assert!(loads.of(prompt(1)).is_some());
-        assert_eq!(loads.forget(prompt(2)), None, "the other one wants it too");
-        assert_eq!(loads.forget(prompt(1)), Some(other));
+        assert_eq!(loads.leave(prompt(2)), None, "the other one wants it too");
+        assert_eq!(loads.leave(prompt(1)), Some(other));
         assert_eq!(loads.next_deadline(), None);
     }
 

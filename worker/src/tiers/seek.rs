@@ -1,7 +1,7 @@
 //! Prompts whose blocks nobody here knows of, though others may have written them: they are looked for beside the prompt's
 //! computation, and what is found is loaded towards it.
 
-use super::{Below, Stage};
+use super::Below;
 use crate::core::Core;
 use domain::{BlockHash, SeqKey, Time};
 use kv_manager::tiers::Tier;
@@ -19,7 +19,7 @@ impl Core {
     /// towards it.
     pub(super) fn load_beside(&mut self, now: Time, prompt: SeqKey) {
         if self.scheduler.contains(prompt) && !self.scheduler.decodes(prompt) {
-            self.load_towards(now, prompt, Stage::Queued);
+            self.load_towards(now, prompt);
         }
     }
 }

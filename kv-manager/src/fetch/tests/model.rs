@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 #[derive(Clone, Debug)]
 enum Op {
+    Queued,
     Offer { layout: bool },
     Written { tokens: u32 },
     Complete { empty: bool },
@@ -23,6 +24,7 @@ enum Op {
 /// Mostly what a good owner and a quick transport do, with everything else in between.
 fn op() -> impl Strategy<Value = Op> {
     prop_oneof![
+        2 => Just(Op::Queued),
         8 => prop::bool::weighted(0.95).prop_map(|layout| Op::Offer { layout }),
         8 => (0..24u32).prop_map(|tokens| Op::Written { tokens }),
         5 => prop::bool::weighted(0.1).prop_map(|empty| Op::Complete { empty }),
@@ -131,6 +133,7 @@ impl Ledger {
     fn event(&mut self, op: &Op) -> Option<FetchEvent> {
         let live = self.done == 0 && self.offered && !self.refused;
         Some(match *op {
+            Op::Queued => FetchEvent::Queued,
             Op::Offer { layout } => {
                 let mut offer = offer(self.case.tokens, self.case.ready);
                 offer.layout += u64::from(!layout);
@@ -233,6 +236,9 @@ impl Ledger {
             FetchCommand::WantRoom { tokens } => {
                 assert!(!self.wants_room && !self.room && *tokens == self.case.tokens);
                 self.wants_room = true;
+            }
+            FetchCommand::Inquire => {
+                assert!(!self.offered && !self.case.asked, "it asks for what it has, or what it asked for");
             }
             FetchCommand::Read(pieces) => {
                 assert!(self.room && !self.cancelled_reads && !pieces.is_empty());

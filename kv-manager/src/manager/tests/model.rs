@@ -186,6 +186,17 @@ struct World {
     told: told::Told,
     pins: pins::Pins,
     below: tiers::Below,
+    refused: Option<Refused>,
+}
+
+/// What found no room last.
+struct Refused {
+    chain: Vec<BlockHash>,
+    tokens: u32,
+    fetch: bool,
+    /// Blocks of it that were cached.
+    hit: u32,
+    given_back: u64,
 }
 
 /// Prompts agree up to the split, and then differ by where it was: long shared prefixes are common.
@@ -221,6 +232,7 @@ impl World {
             told: told::Told::new(),
             pins: pins::Pins::default(),
             below: tiers::Below::new(config.groups.len()),
+            refused: None,
             config,
         }
     }
@@ -295,6 +307,8 @@ impl World {
         assert_eq!(admit, expected);
         if !matches!(admit, Admit::Ready { .. }) {
             assert_eq!(self.kv.stats(), before, "a refusal takes something");
+            let given_back = self.kv.given_back();
+            self.refused = (admit == Admit::NoRoom).then_some(Refused { chain, tokens: total, fetch, hit, given_back });
             return;
         }
         let cached = hit * self.config.block_tokens;
@@ -610,6 +624,16 @@ impl World {
         self.check_pins();
         self.check_lifts();
         self.check_idle(self.now);
+        self.check_refused();
+    }
+
+    /// As long as nothing was given back, and no more of it is cached, what found no room finds none.
+    fn check_refused(&self) {
+        let Some(refused) = &self.refused else { return };
+        if self.kv.given_back() == refused.given_back {
+            let (hit, admit) = self.expected_admit(&refused.chain, refused.tokens, refused.fetch);
+            assert!(admit == Admit::NoRoom || hit > refused.hit, "there is room that nobody was told of");
+        }
     }
 
     fn chain(&self, tokens: &[Token]) -> Vec<BlockHash> {

@@ -30,6 +30,9 @@ pub(crate) fn check(world: &mut World, w: WorkerIndex) -> Result<(), String> {
         };
         let id = (fetch.request, fetch.epoch);
         let since = before.get(&id).filter(|(state, _)| *state == fetch.state).map_or(now, |&(_, since)| since);
+        // As long as the owner says that the prompt is queued, its queue is what is waited for.
+        let queued = fetch.queued.filter(|_| fetch.state == FetchState::Expecting);
+        let since = queued.map_or(since, |queued| since.max(queued));
         if now.since(since) > longest {
             return Err(format!("{} {} is {:?} for {:?}", id.0, id.1, fetch.state, now.since(since)));
         }

@@ -41,7 +41,7 @@ impl Role for Whole {
     fn submitted(&mut self, core: &mut Core, now: Time, session: SessionId, submit: Submit) {
         let (request, epoch) = (submit.request, submit.epoch);
         core.open(now, session, submit);
-        core.queue(now, request, epoch);
+        core.queue(request, epoch);
     }
 
     fn prompt_ended(&mut self, core: &mut Core, _: Time, key: SeqKey, first: Vec<(Choice, Token)>) {
@@ -53,6 +53,7 @@ impl Role for Whole {
     fn preempted(&mut self, _: &mut Core, _: Time, _: SeqKey) {}
     fn cancelled(&mut self, _: &mut Core, _: Time, _: RequestId, _: Epoch) {}
     fn admitted(&mut self, _: &mut Core, _: Time, _: SeqKey) {}
+    fn room_given(&mut self, _: &mut Core, _: Time, _: SeqKey, _: u32) {}
     fn planned(&mut self, _: &mut Core, _: Time, _: StepId, _: &[Work]) {}
     fn step_failed(&mut self, _: &mut Core, _: Time, _: &[Work]) {}
     fn peer(&mut self, core: &mut Core, now: Time, from: WorkerId, body: PeerBody) {
@@ -304,6 +305,7 @@ impl World {
     pub(super) fn tell(&mut self, message: &ToWorker) {
         let bytes = proto::session::encode_to_worker(message);
         self.machine.handle(self.now, Inbound::Session { session: SESSION, bytes });
+        self.machine.admit(self.now);
     }
 
     pub(super) fn submit_until(&mut self, request: u64, prompt: &[Token], max_tokens: u32, deadline: Duration) {
@@ -372,6 +374,7 @@ impl World {
     fn end(&mut self, key: SeqKey, read: TierRead, end: ReadEnd) {
         let ended = TierEnd::Read { key, read, end, elapsed: Duration::from_millis(1) };
         self.machine.handle(self.now, Inbound::Tier(ended));
+        self.machine.admit(self.now);
     }
 
     /// A read that was abandoned leaves the tier.
