@@ -259,6 +259,8 @@ impl World {
                 Body::Withdraw { .. } => !reads(*at),
                 Body::Offer(_) | Body::Written { .. } | Body::Complete { .. } | Body::Released { .. } => true,
                 Body::ReleaseAck { .. } | Body::Decline { .. } => true,
+                // Nobody inquires here.
+                Body::Expect { .. } | Body::Queued { .. } => false,
                 Body::Renew { .. } | Body::Release { .. } | Body::Ask(_) => false,
             };
             let mut places = 0..self.network.len();
