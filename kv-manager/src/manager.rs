@@ -67,8 +67,8 @@ pub struct KvManager {
     pools: Vec<Pool>,
     index: PrefixIndex,
     sequences: BTreeMap<SeqKey, Sequence>,
-    /// Sequences that were closed.
-    closed: u64,
+    /// Sequences that were closed, and leases that ended.
+    ended: u64,
     leases: LeaseTable,
     pins: PinTable,
     /// The tiers below.
@@ -93,7 +93,7 @@ impl KvManager {
             pools: groups(config.groups.len()).zip(&config.groups).map(pool).collect(),
             index: PrefixIndex::new(&windowed),
             sequences: BTreeMap::new(),
-            closed: 0,
+            ended: 0,
             leases: LeaseTable::new(config.answers_max, config.leases_max),
             pins: PinTable::new(config.groups.iter().map(|group| group.pinned_max(config.pinned_percent)).collect()),
             tiers: BTreeMap::new(),
@@ -123,7 +123,7 @@ impl KvManager {
     /// A count of whatever gave room back: as long as it stands still, there is none for whoever found none. But for what others
     /// have cached of the same meanwhile: they close their sequences later, which counts.
     pub fn given_back(&self) -> u64 {
-        self.pools.iter().map(Pool::given_back).sum::<u64>() + self.closed
+        self.pools.iter().map(Pool::given_back).sum::<u64>() + self.ended
     }
 
     /// Whether the sequence is open.
@@ -338,7 +338,7 @@ impl KvManager {
     /// that is not open is left alone, so that every path may end here.
     pub fn close(&mut self, key: SeqKey) {
         let Some(sequence) = self.sequences.remove(&key) else { return };
-        self.closed += 1;
+        self.ended += 1;
         for copy in sequence.copying {
             self.pools[at(copy.source.group)].release(copy.source.block);
         }
@@ -489,6 +489,7 @@ impl KvManager {
     }
 
     fn uncover(&mut self, id: LeaseId, lease: &Lease) {
+        self.ended += 1;
         // The tail first, as when a sequence closes.
         for &(block, generation) in lease.blocks.iter().rev() {
             let pool = &mut self.pools[at(block.group)];

@@ -64,9 +64,14 @@ pub struct Job {
 }
 
 impl Job {
-    /// Tokens that it will take room for.
-    fn room_tokens(&self) -> u32 {
+    /// Tokens of its prompt that have no room yet.
+    fn roomless_tokens(&self) -> u32 {
         if let Kind::Loading { tokens } = self.kind { tokens } else { self.tokens }
+    }
+
+    /// Tokens that it will take room for: whole blocks.
+    fn room_tokens(&self, block_tokens: u32) -> u64 {
+        u64::from(self.roomless_tokens()).next_multiple_of(block_tokens.into())
     }
 }
 
@@ -86,7 +91,7 @@ pub enum Admitted {
     Load {
         /// The job.
         job: Job,
-        /// Tokens that jobs before it will have room for.
+        /// Tokens that jobs before it will take room for.
         before: u64,
     },
     /// The sequence that is fetched has its memory, and keeps its running room until it is removed.

@@ -28,8 +28,8 @@ struct Before {
 }
 
 impl Before {
-    fn add(&mut self, job: &Job) {
-        self.tokens += u64::from(job.room_tokens());
+    fn add(&mut self, job: &Job, block_tokens: u32) {
+        self.tokens += job.room_tokens(block_tokens);
         // What waits for a load does not run next.
         if !matches!(job.kind, Kind::Loading { .. }) {
             self.samples += u32::from(job.samples);
@@ -156,7 +156,7 @@ impl Scheduler {
                 }
                 Kind::TakeOver | Kind::Compute | Kind::Loading { .. } => {}
             }
-            before.add(&job);
+            before.add(&job, self.config.block_tokens);
             next = self.waiting.behind(Some(place));
         }
         self.settled = Some(kv.given_back());
@@ -222,18 +222,18 @@ impl Scheduler {
     pub fn waiting_tokens(&self) -> u64 {
         let begun: u64 = self.prompts.iter().map(|prompt| u64::from(prompt.job.tokens - prompt.computed)).sum();
         let computed = self.waiting.iter().filter(|(_, job)| job.kind != Kind::TakeOver);
-        computed.map(|(_, job)| u64::from(job.room_tokens())).sum::<u64>() + begun
+        computed.map(|(_, job)| u64::from(job.roomless_tokens())).sum::<u64>() + begun
     }
 
     /// Tokens that all who wait will take room for.
     pub fn queued_tokens(&self) -> u64 {
-        self.waiting.iter().map(|(_, job)| u64::from(job.room_tokens())).sum()
+        self.waiting.iter().map(|(_, job)| job.room_tokens(self.config.block_tokens)).sum()
     }
 
     /// Tokens that those will take room for who stand before the job.
     pub fn tokens_before(&self, key: SeqKey) -> u64 {
         let before = self.waiting.iter().take_while(|(_, job)| job.key != key);
-        before.map(|(_, job)| u64::from(job.room_tokens())).sum()
+        before.map(|(_, job)| job.room_tokens(self.config.block_tokens)).sum()
     }
 
     /// Gives each decoding sequence its token, the oldest first. Where memory is short, the youngest yields; as it is
@@ -303,7 +303,7 @@ impl Scheduler {
         {
             next = self.waiting.behind(Some(place));
             if job.kind != Kind::Compute {
-                before.add(&job);
+                before.add(&job, self.config.block_tokens);
                 continue;
             }
             if self.is_possible(&job) && !self.has_running_room(&job, before) {

@@ -261,6 +261,8 @@ impl World {
                 Body::Offer(_) | Body::Written { .. } | Body::Complete { .. } => true,
                 Body::Released { valid: true, .. } => true,
                 Body::ReleaseAck { .. } | Body::Decline { .. } => true,
+                // Nobody inquires here.
+                Body::Expect { .. } | Body::Queued { .. } => false,
                 Body::Renew { .. } | Body::Release { .. } | Body::Ask(_) => false,
             };
             let mut places = 0..self.network.len();

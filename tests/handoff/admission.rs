@@ -1,6 +1,9 @@
 //! Who gets memory and running room, in which order, and for how long a handoff waits for the queue of another worker.
 
 use super::*;
+use crate::peer::Peer;
+use domain::WorkerId;
+use domain::handoff::PeerBody;
 
 /// Sequences that run at once.
 const RUNNING: u32 = 16;
@@ -43,4 +46,34 @@ fn a_queue_that_is_longer_than_a_handoff_waits_fails_none() {
     // Six steps, of three layers each.
     let (first, next) = (Asked::new(2, prompt(48, 1), 3), Asked::new(4, prompt(5, 2), 3));
     check(&mut cluster, &[first, next]);
+}
+
+#[test]
+fn a_prompt_is_said_to_be_queued_to_its_reader_alone_and_until_it_is_offered() {
+    let mut cluster = Cluster::new(&Options { running_max: 1, chunk: 8, ..options(None) });
+    cluster.prefill_knobs.layer_us.store(50_000, Ordering::Relaxed);
+    let [mut reader, mut other] = [9, 11].map(|id| Peer::enter(&cluster.hub, &cluster.layout, WorkerId(id), 1));
+    let (first, next) = (Asked::new(2, prompt(48, 1), 3), Asked::new(3, prompt(5, 2), 3));
+    cluster.hand_off(&first);
+    cluster.submit(PREFILL, &next, Part::Prefill { decode: WorkerId(9) });
+    let expect = |id: u64| PeerBody::Expect { request: RequestId(id), epoch: Epoch(1) };
+    // Of what is not there nothing is said, nor to anybody else.
+    other.say(PREFILL, None, expect(3));
+    [2, 4, 3].into_iter().for_each(|id| reader.say(PREFILL, None, expect(id)));
+    assert_eq!(reader.hear(), PeerBody::Queued { request: RequestId(3), epoch: Epoch(1) });
+    assert!(matches!(reader.hear(), PeerBody::Offer(_)));
+    reader.say(PREFILL, None, expect(3));
+    reader.say(PREFILL, None, PeerBody::Release { lease: domain::LeaseId(77) });
+    loop {
+        match reader.hear() {
+            PeerBody::Written { .. } | PeerBody::Complete { .. } => {}
+            answer => {
+                assert_eq!(answer, PeerBody::Released { lease: domain::LeaseId(77), valid: false });
+                break;
+            }
+        }
+    }
+    assert!(other.hears_nothing(Duration::ZERO));
+    cluster.cancel(&next);
+    cluster.wait_end(&first);
 }

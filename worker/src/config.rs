@@ -35,7 +35,7 @@ pub struct WorkerConfig {
     pub park_after: Option<Duration>,
     /// Settings of the scheduler.
     pub scheduler: scheduler::SchedulerConfig,
-    /// How long a reader waits for an offer, and then for room of its own.
+    /// How long a reader waits for an offer, or the next word that its prompt is queued still, and then for room of its own.
     pub handoff_wait: Duration,
     /// How long a reader waits for the answer to its release, or to its asking for a prefix.
     pub answer_wait: Duration,

@@ -147,7 +147,7 @@ tree! {
         step_tokens_max: u32 = 1024,
         /// Most sequences that run at once on a worker.
         running_max: u32 = 64,
-        /// Most prompts that wait on a worker; above it the router tries another.
+        /// Most requests that wait on a worker for memory, a place or a step; above it the router tries another.
         waiting_max: u32 = 1024,
     }
     /// What the device `sim` simulates: the times of a model on a card, and texts that mean nothing.
@@ -283,7 +283,7 @@ tree! {
     handoff: Handoff {
         /// How long a lease lives without renewal.
         lease_ms: u64 = 2000,
-        /// How long a reader waits for an offer, and then for room.
+        /// How long a reader waits for a word of the offer, and then for room. How long the queue is of who computes the prompt does not count.
         wait_ms: u64 = 30_000,
         /// How long a reader waits for the answer to its release, or to its asking for a prefix.
         answer_ms: u64 = 2000,

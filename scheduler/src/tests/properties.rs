@@ -167,9 +167,8 @@ impl Checker {
         let (&place, &job) = self.waiting.iter().find(|(_, job)| job.key == key).expect("it waited");
         let before: Vec<Job> = self.waiting.range(..place).map(|(_, &job)| job).collect();
         self.waiting.remove(&place);
-        let size = u64::from(self.run.config.block_tokens);
-        let tokens: u64 = before.iter().map(|job| u64::from(job.room_tokens())).sum();
-        assert!(tokens.div_ceil(size) <= self.kv.free().into(), "{key} took the memory of {before:?}");
+        let blocks: u32 = before.iter().map(|job| job.roomless_tokens().div_ceil(self.kv.block_tokens)).sum();
+        assert!(blocks <= self.kv.free(), "{key} took the memory of {before:?}");
         if job.kind == Kind::Load {
             return job;
         }
@@ -203,7 +202,10 @@ impl Checker {
             match admitted {
                 Admitted::Load { job, before } => {
                     let of_those_before = self.waiting.range(..(true, job.arrived, job.key));
-                    assert_eq!(before, of_those_before.map(|(_, job)| u64::from(job.room_tokens())).sum::<u64>());
+                    assert_eq!(
+                        before,
+                        of_those_before.map(|(_, job)| job.room_tokens(self.kv.block_tokens)).sum::<u64>()
+                    );
                     let blocks = job.tokens.div_ceil(self.kv.block_tokens) - 1;
                     let Comes::Loaded { steps } = self.story(job.key).comes else { panic!("{job:?} is computed") };
                     if blocks == 0 || blocks >= self.kv.free() {
@@ -375,7 +377,7 @@ fn check(run: Run) {
         let left = seqs.iter().filter(|(key, seq)| seq.next.is_some() && !checker.decoding.contains(key));
         let left: u64 = left.map(|(_, seq)| u64::from(seq.known - seq.next.unwrap_or(0))).sum();
         let queued = waiting.values().filter(|job| job.kind != Kind::TakeOver);
-        let queued: u64 = queued.map(|job| u64::from(job.room_tokens())).sum();
+        let queued: u64 = queued.map(|job| u64::from(job.roomless_tokens())).sum();
         assert_eq!(scheduler.waiting_tokens(), left + queued);
         if step > 70 && seqs.is_empty() && waiting.is_empty() && moving.is_empty() {
             return;
