@@ -61,8 +61,8 @@ bench-crew: ## the CPU engine's threads beside rayon: sections that are nothing,
 
 bench-placement: ## decisions among 1,000 workers: allocations and times, and instructions where valgrind is there
 	@scripts/install-tools build
-	$(CARGO) bench --locked --package placement --bench many
-	$(CARGO) bench --locked --package placement --bench many --no-run --message-format=json | \
+	$(CARGO) bench --locked --package bench --bench placement
+	$(CARGO) bench --locked --package bench --bench placement --no-run --message-format=json | \
 		sed -n 's/.*"executable":"\([^"]*\)".*/\1/p' | tail -1 | xargs scripts/count-instructions
 
 test-doc: ## the examples in the documentation
