@@ -114,6 +114,10 @@ impl Role for Decode {
         self.fetches.owner_lost(core, now, peer);
     }
 
+    fn deals_with(&self, peer: WorkerId) -> bool {
+        self.offers.deals_with(peer) || self.fetches.deals_with(peer)
+    }
+
     fn transfer_ended(&mut self, core: &mut Core, now: Time, completion: Completion) {
         self.fetches.transfer_ended(core, now, &completion);
     }

@@ -2,7 +2,7 @@
 
 use crate::Decode;
 use domain::plan::{StepOutput, StepPlan};
-use domain::session::{FromWorker, Part, PeerInfo, Role, Submit, ToWorker};
+use domain::session::{FromWorker, Part, PeerAddress, PeerInfo, Role, Submit, ToWorker};
 use domain::{
     Choice, Dtype, Encoding, Epoch, Incarnation, KvGroup, KvLayout, ProgressWord, RequestId, SamplingParams, Time,
     WorkerId,
@@ -11,19 +11,38 @@ use engine::device::{Device, DeviceLimits, PoolMemory, SubmitError};
 use scheduler::SchedulerConfig;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use transport::{Lane, ReadBatch, SendError, TransferId};
+use transport::{AgentEvent, Lane, LaneStatus, Probe, ReadBatch, SendError, TransferId};
 use worker::{Inbound, Machine, ReadError, SessionId, Transport, WorkerConfig};
 
 /// A router that says nothing for so long is lost.
 const SILENCE_MAX: Duration = Duration::from_secs(1);
 
-/// A network that carries nothing.
-struct Nowhere;
+/// A network that carries nothing, and what it was asked to do with peers.
+#[derive(Default)]
+struct Nowhere(Arc<Mutex<Vec<String>>>);
+
+impl Nowhere {
+    fn note(&self, what: &str, peer: WorkerId) {
+        self.0.lock().unwrap().push(format!("{what} {peer}"));
+    }
+}
 
 impl Transport for Nowhere {
-    fn introduce(&mut self, _peer: PeerInfo) {}
+    fn introduce(&mut self, peer: PeerInfo) {
+        self.note("introduce", peer.id);
+    }
 
-    fn connect(&mut self, _peer: WorkerId) {}
+    fn connect(&mut self, peer: WorkerId) {
+        self.note("connect", peer);
+    }
+
+    fn disconnect(&mut self, peer: WorkerId) {
+        self.note("disconnect", peer);
+    }
+
+    fn forget(&mut self, peer: WorkerId) {
+        self.note("forget", peer);
+    }
 
     fn send(&mut self, to: WorkerId, _bytes: Vec<u8>) -> Result<(), SendError> {
         Err(SendError::NotConnected(to))
@@ -83,6 +102,10 @@ impl Device for Idle {
 }
 
 fn machine() -> Machine<Decode> {
+    machine_in(Nowhere::default())
+}
+
+fn machine_in(network: Nowhere) -> Machine<Decode> {
     let group = KvGroup { layers: vec![0], kv_heads: 1, head_dim: 2, window: None };
     let layout = KvLayout { block_tokens: 4, dtype: Dtype::F32, encoding: Encoding::Exact, groups: vec![group] };
     let limits = DeviceLimits { rows_max: 64, samples_max: 8, context_max: 64, blocks: vec![16] };
@@ -114,7 +137,7 @@ fn machine() -> Machine<Decode> {
         offer_max: Duration::from_secs(60),
         silence_max: SILENCE_MAX,
     };
-    Machine::new(config, Decode::default(), Box::new(Idle { layout, limits }), Box::new(Nowhere)).unwrap()
+    Machine::new(config, Decode::default(), Box::new(Idle { layout, limits }), Box::new(network)).unwrap()
 }
 
 fn submit(request: u64) -> Vec<u8> {
@@ -206,4 +229,62 @@ fn a_report_says_how_many_submits_of_its_session_it_knows_of() {
     }
     machine.turn(now);
     assert_eq!(submits.map(|submits| submits.lock().unwrap().clone()), [vec![0, 0], vec![0, 2]]);
+}
+
+#[test]
+fn peers_are_connected_when_they_are_needed_and_let_go_when_they_are_not() {
+    const OWNER: WorkerId = WorkerId(1);
+    let network = Nowhere::default();
+    let asked = network.0.clone();
+    let asked = || asked.lock().unwrap().drain(..).collect::<Vec<_>>().join(", ");
+    let mut machine = machine_in(network);
+    let session = SessionId(1);
+    machine.handle(Time::ZERO, Inbound::Opened { session, send: Box::new(|_| Ok(())), ended: Arc::default() });
+    let tell = |machine: &mut Machine<Decode>, now: Time, message: &ToWorker| {
+        let bytes = proto::session::encode_to_worker(message);
+        assert!(machine.handle(now, Inbound::Session { session, bytes }));
+        machine.turn(now);
+    };
+    let (address, name, role) = (PeerAddress::default(), "prefill-0".to_owned(), Role::Prefill);
+    let peer = ToWorker::Peer(PeerInfo { id: OWNER, incarnation: Incarnation(7), name, role, address });
+    tell(&mut machine, Time::ZERO, &peer);
+    assert_eq!(asked(), "introduce w1");
+    assert!(machine.handle(Time::ZERO, Inbound::Session { session, bytes: submit(1) }));
+    assert_eq!(asked(), "connect w1", "while its owner computes");
+    let status = LaneStatus {
+        peer: "prefill-0".into(),
+        lane: Lane::Tcp,
+        tls: false,
+        encoding: Encoding::Exact,
+        probe: Probe::default(),
+        passed_over: Vec::new(),
+    };
+    machine.handle(Time::ZERO, Inbound::Agent(AgentEvent::Connected { peer: OWNER, status }));
+
+    // Its router lost the owner, another one may have it: what waits for it goes on waiting, and is connected.
+    let left = ToWorker::PeerLeft { id: OWNER, incarnation: Incarnation(7) };
+    let mut now = Time::ZERO;
+    let pass = |machine: &mut Machine<Decode>, now: &mut Time, time: Duration| {
+        let until = *now + time;
+        while *now < until {
+            *now = *now + SILENCE_MAX / 4;
+            tell(machine, *now, &ToWorker::Heartbeat);
+        }
+    };
+    tell(&mut machine, now, &left);
+    pass(&mut machine, &mut now, Duration::from_secs(30));
+    assert_eq!((asked().as_str(), machine.core().attempts().count()), ("", 1));
+
+    // It came to nothing, and nothing needs the owner any more.
+    pass(&mut machine, &mut now, Duration::from_secs(60));
+    assert_eq!((asked().as_str(), machine.core().attempts().count()), ("", 0));
+    pass(&mut machine, &mut now, Duration::from_secs(600));
+    assert_eq!(asked(), "disconnect w1, forget w1");
+    // It is back, as a router says.
+    tell(&mut machine, now, &peer);
+    assert_eq!(asked(), "introduce w1");
+    // What is said of an earlier life is no news.
+    tell(&mut machine, now, &ToWorker::PeerLeft { id: OWNER, incarnation: Incarnation(6) });
+    pass(&mut machine, &mut now, Duration::from_secs(10));
+    assert_eq!(asked(), "");
 }

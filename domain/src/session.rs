@@ -79,6 +79,13 @@ pub enum ToWorker {
     Heartbeat,
     /// Another worker is there, in this life and at this place.
     Peer(PeerInfo),
+    /// The router has lost that life of another worker for good. Others may still hear of it.
+    PeerLeft {
+        /// The worker.
+        id: WorkerId,
+        /// Which life.
+        incarnation: Incarnation,
+    },
     /// A running sequence shall go on elsewhere.
     Migrate(Migrate),
     /// An attempt at a request begins here.
@@ -105,6 +112,7 @@ impl ToWorker {
             ToWorker::Refused { .. } => "refused",
             ToWorker::Heartbeat => "heartbeat",
             ToWorker::Peer(_) => "peer",
+            ToWorker::PeerLeft { .. } => "peer left",
             ToWorker::Migrate(_) => "migrate",
             ToWorker::Submit(_) => "submit",
             ToWorker::Cancel { .. } => "cancel",

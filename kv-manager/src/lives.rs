@@ -47,6 +47,15 @@ impl Lives {
         }
     }
 
+    /// Forgets a peer that left in this life; `false`: a later one is known, or none.
+    pub fn forget(&mut self, peer: WorkerId, life: Incarnation) -> bool {
+        let left = self.of(peer) == Some(life);
+        if left {
+            self.peers.remove(&peer);
+        }
+        left
+    }
+
     /// Checks the lives that a message names, and learns the sender's.
     pub fn hear(&mut self, message: &PeerMessage) -> Heard {
         if planted::is(Bug::NoIncarnationCheck) {
@@ -80,5 +89,8 @@ mod tests {
         assert_eq!(hear(2, Some(5)), Heard::Stale);
         assert_eq!(hear(3, None), Heard::Current);
         assert_eq!(lives.of(peer), Some(Incarnation(3)));
+        assert!(!lives.forget(peer, Incarnation(2)), "it is there in a later life");
+        assert!(lives.forget(peer, Incarnation(3)));
+        assert_eq!(lives.of(peer), None);
     }
 }

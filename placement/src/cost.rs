@@ -294,8 +294,7 @@ struct Pricing<'a> {
 
 impl<'a> Pricing<'a> {
     fn new(config: &'a PlacementConfig, workers: &'a Workers, held: &'a mut Vec<Held>, ask: &'a Ask<'a>) -> Self {
-        held.clear();
-        held.extend(workers.iter().map(|worker| workers.held(worker.id, ask.chain)));
+        workers.held_by_all(ask.chain, held);
         let assumed = workers.assumed(&config.defaults);
         let mut pricing = Self { config, workers, assumed, ask, held, prefixes: Default::default() };
         if config.fetch == FetchPolicy::Never {

@@ -54,7 +54,12 @@ impl PrefixIndex {
 
     /// What the worker has at the head of `chain`.
     pub(crate) fn held(&self, worker: WorkerId, chain: &[BlockHash]) -> Held {
-        self.workers.get(&worker).map_or(Held::default(), |blocks| blocks.held(chain))
+        self.held_about(worker, chain, 0)
+    }
+
+    /// The same, where it may well have `guess` blocks on its device, as others do.
+    pub(crate) fn held_about(&self, worker: WorkerId, chain: &[BlockHash], guess: u32) -> Held {
+        self.workers.get(&worker).map_or(Held::default(), |blocks| blocks.held(chain, guess))
     }
 
     /// The worker has these blocks on its device. One comes after the block that it continues, or is of no use at the bound.

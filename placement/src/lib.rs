@@ -18,6 +18,7 @@
 
 mod config;
 mod cost;
+mod departures;
 mod index;
 mod journey;
 mod message;
@@ -32,6 +33,7 @@ mod workers;
 
 pub use config::{FetchPolicy, HandoffPolicy, PlacementConfig, Rates};
 pub use cost::{CANDIDATES_KEPT, Cost, Decision, Route};
+pub use departures::LEFT_AFTER;
 pub use journey::EARLY_ROWS_MAX;
 pub use message::{Closing, Command, Event, Rejected, Usage};
 pub use overload::{RETRY_AFTER_MAX, RETRY_AFTER_MIN};

@@ -48,9 +48,11 @@ impl Placement {
         let free: Vec<WorkerId> =
             self.workers.draining().iter().copied().filter(|&worker| !self.seating.needs(worker)).collect();
         for worker in free {
+            let life = self.workers.get(worker).map(|worker| worker.peer.incarnation);
             self.workers.remove(worker);
             out.push(Command::Close { worker, why: Closing::Drained });
             self.lost(now, worker, out);
+            life.into_iter().for_each(|life| self.tell_left(worker, life, out));
         }
     }
 

@@ -2,6 +2,7 @@
 
 use crate::config::{HandoffPolicy, PlacementConfig};
 use crate::cost::{Ask, Contexts, Decision, book, decide};
+use crate::departures::Departures;
 use crate::index::{Held, PrefixIndex};
 use crate::journey::{Journey, Seat, Taken};
 use crate::message::{Closing, Command, Event, Rejected};
@@ -10,7 +11,7 @@ use crate::seats::{Seating, Seats};
 use crate::vigil::Vigil;
 use crate::workers::{Reported, WorkerView, Workers};
 use domain::session::{Failure, FromWorker, Part, PeerInfo, Role, Submit, ToWorker, TokenRow};
-use domain::{BlockHash, Choice, End, Ender, Epoch, Finish, Request, RequestId, Time, WorkerId};
+use domain::{BlockHash, Choice, End, Ender, Epoch, Finish, Incarnation, Request, RequestId, Time, WorkerId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -69,6 +70,7 @@ pub struct Placement {
     pub(crate) stuck: BTreeSet<(u32, RequestId)>,
     /// Room for what each worker has of a prompt.
     pub(crate) held: Vec<Held>,
+    departures: Departures,
     vigil: Vigil,
     answers: AnswerLength,
     counters: Counters,
@@ -92,6 +94,7 @@ impl Placement {
             config,
             journeys: BTreeMap::new(),
             deadlines: BTreeSet::new(),
+            departures: Departures::default(),
             seating: Seating::default(),
             stuck: BTreeSet::new(),
             held: Vec::new(),
@@ -113,14 +116,14 @@ impl Placement {
         // All of them are gone before work goes to anybody else.
         for &id in &silent {
             self.counters.silences += 1;
-            self.workers.remove(id);
+            self.depart(now, id);
             out.push(Command::Close { worker: id, why: Closing::Silent });
         }
         silent.into_iter().for_each(|id| self.lost(now, id, out));
         match event {
             Event::WorkerUp { peer, context_tokens } => self.up(now, peer, context_tokens, out),
             Event::WorkerDown { id } => {
-                if self.workers.remove(id) {
+                if self.depart(now, id) {
                     self.lost(now, id, out);
                 }
             }
@@ -133,6 +136,9 @@ impl Placement {
             Event::Tick => {}
         }
         self.let_go(now, out);
+        while let Some((id, incarnation)) = self.departures.next(now) {
+            self.tell_left(id, incarnation, out);
+        }
         for command in &out[begin..] {
             if let Command::Send { worker, .. } = command
                 && let Some(worker) = self.workers.get_mut(*worker)
@@ -145,7 +151,7 @@ impl Placement {
     /// When the next deadline passes; a [`Event::Tick`] is due then.
     pub fn next_deadline(&self) -> Option<Time> {
         let requests = self.deadlines.first().map(|&(deadline, _)| deadline);
-        requests.into_iter().chain(self.vigil.due()).min()
+        requests.into_iter().chain(self.vigil.due()).chain(self.departures.due()).min()
     }
 
     /// Why an open request is served where it is.
@@ -216,6 +222,7 @@ impl Placement {
     fn up(&mut self, now: Time, peer: PeerInfo, context_tokens: u32, out: &mut Vec<Command>) {
         let (id, role) = (peer.id, peer.role);
         let was_up = self.workers.remove(id);
+        self.departures.back(id);
         for other in self.workers.iter() {
             out.push(Command::Send { worker: other.id, message: ToWorker::Peer(peer.clone()) });
             out.push(Command::Send { worker: id, message: ToWorker::Peer(other.peer.clone()) });
@@ -226,6 +233,21 @@ impl Placement {
         }
         if role == Role::Decode {
             self.move_from_draining(now, out);
+        }
+    }
+
+    /// A worker is lost, maybe for good; whether it was up.
+    fn depart(&mut self, now: Time, id: WorkerId) -> bool {
+        if let Some(worker) = self.workers.get(id) {
+            self.departures.lost(now, id, worker.peer.incarnation);
+        }
+        self.workers.remove(id)
+    }
+
+    /// Tells all that a worker has left.
+    pub(crate) fn tell_left(&self, id: WorkerId, incarnation: Incarnation, out: &mut Vec<Command>) {
+        for other in self.workers.iter() {
+            out.push(Command::Send { worker: other.id, message: ToWorker::PeerLeft { id, incarnation } });
         }
     }
 

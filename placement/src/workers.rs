@@ -314,6 +314,18 @@ impl Workers {
         }
     }
 
+    /// What each worker has at the head of `chain`, in the order of their ids.
+    pub(crate) fn held_by_all(&self, chain: &[BlockHash], held: &mut Vec<Held>) {
+        held.clear();
+        // What many begin with, as a system prompt, many have as far as it goes.
+        let mut guess = 0;
+        for &id in self.up.keys() {
+            let has = self.index.held_about(id, chain, guess);
+            guess = if has.device > 0 { has.device } else { guess };
+            held.push(has);
+        }
+    }
+
     /// What a worker has at the head of `chain`.
     pub(crate) fn held(&self, id: WorkerId, chain: &[BlockHash]) -> Held {
         self.index.held(id, chain)

@@ -38,7 +38,11 @@ impl Role for Prefill {
         let shares_prompt = worker::shares_prompt(&submit);
         core.open(now, session, submit);
         match part {
-            Part::Prefill { .. } if shares_prompt => self.fetches.queue(core, now, request, epoch),
+            Part::Prefill { decode } if shares_prompt => {
+                // While the prompt waits, so that its offer does not.
+                core.transport.connect(decode);
+                self.fetches.queue(core, now, request, epoch);
+            }
             Part::Prefill { .. } => {
                 core.fail(request, epoch, Failure::Engine, "choices that differ already cannot share a handoff");
             }
@@ -119,6 +123,10 @@ impl Role for Prefill {
     fn peer_lost(&mut self, core: &mut Core, now: Time, peer: WorkerId) {
         self.offers.reader_lost(core, peer);
         self.fetches.owner_lost(core, now, peer);
+    }
+
+    fn deals_with(&self, peer: WorkerId) -> bool {
+        self.offers.deals_with(peer) || self.fetches.deals_with(peer)
     }
 
     fn transfer_ended(&mut self, core: &mut Core, now: Time, completion: Completion) {

@@ -35,6 +35,9 @@ pub fn encode_to_worker(message: &ToWorker) -> Vec<u8> {
         ToWorker::Refused { why } => to_worker::Body::Refused(why.clone()),
         ToWorker::Heartbeat => to_worker::Body::Heartbeat(wire::Heartbeat {}),
         ToWorker::Peer(peer) => to_worker::Body::Peer(hello::peer_to_wire(peer)),
+        ToWorker::PeerLeft { id, incarnation } => {
+            to_worker::Body::PeerLeft(wire::PeerLeft { id: id.0, incarnation: incarnation.0 })
+        }
         ToWorker::Migrate(migrate) => to_worker::Body::Migrate(wire::Migrate {
             request: migrate.request.0,
             epoch: migrate.epoch.0,
@@ -62,6 +65,9 @@ pub fn decode_to_worker(bytes: &[u8]) -> Result<ToWorker, WireError> {
         to_worker::Body::Refused(why) => ToWorker::Refused { why },
         to_worker::Body::Heartbeat(wire::Heartbeat {}) => ToWorker::Heartbeat,
         to_worker::Body::Peer(peer) => ToWorker::Peer(hello::peer_from_wire(peer)?),
+        to_worker::Body::PeerLeft(wire::PeerLeft { id, incarnation }) => {
+            ToWorker::PeerLeft { id: WorkerId(id), incarnation: Incarnation(incarnation) }
+        }
         to_worker::Body::Migrate(migrate) => ToWorker::Migrate(Migrate {
             request: RequestId(migrate.request),
             epoch: Epoch(migrate.epoch),

@@ -58,8 +58,12 @@ fn the_lanes_of_this_host_are_measured() {
 
 #[test]
 fn one_process_says_what_its_workers_read_over() {
-    let server = Server::start(&["--device", "sim", "--set", "sim.speed_percent=0"]);
+    let server =
+        Server::start(&["--device", "sim", "--set", "sim.speed_percent=0", "--set", "placement.handoff=always"]);
     let url = format!("http://{}", server.address);
+    // Workers connect when they hand something over.
+    assert_eq!(topo_json(&[&url])["reads"], json!([]));
+    Ask::completion("tiny-rust", "ownership ".repeat(40).as_str(), json!({ "max_tokens": 4 })).whole(&server);
     let topology = until("both have connected", || {
         let topology = topo_json(&[&url]);
         (topology["reads"].as_array().map(Vec::len) == Some(2)).then_some(topology)
@@ -95,7 +99,8 @@ fn a_cluster_says_which_lanes_and_why_no_faster_ones() {
     // Both say it, as soon as they have published it.
     let topology = until("both have said which lanes they took", || {
         let topology = topo_json(&urls);
-        (topology["reads"].as_array().is_some_and(|reads| !reads.is_empty())).then_some(topology)
+        let reads = topology["reads"].as_array().is_some_and(|reads| reads.iter().any(|it| it["reader"] == "d"));
+        reads.then_some(topology)
     });
     assert_eq!(topology["workers"], json!(["d", "p"]));
     let passed_over = check(&topology, "d", "p", "tcp");

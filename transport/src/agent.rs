@@ -227,6 +227,23 @@ impl Agent {
         self.station.let_go(peer);
     }
 
+    /// Ends the connection to a peer, with all transfers over it, and remembers where the peer is. No event tells of it; it is connected
+    /// again when it is used again.
+    ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/reading/ends.rs"));
+    /// # fn main() {
+    /// # let (_owner, reader, _region) = ends();
+    /// reader.disconnect(OWNER);
+    /// assert!(!reader.is_connected(OWNER));
+    /// reader.connect(OWNER);
+    /// assert!(reader.is_connected(OWNER));
+    /// # }
+    /// ```
+    pub fn disconnect(&self, peer: WorkerId) {
+        self.station.disconnect(peer);
+    }
+
     /// Remembers where a peer is. A newer life of it replaces an older one and its connections; an older one is ignored.
     /// Agents of the same hub need no introduction.
     ///

@@ -246,6 +246,21 @@ impl Peers {
         Some((current, peer.retired.take_if(|retired| current || Arc::ptr_eq(retired, link))))
     }
 
+    /// Nothing is left of a peer that nobody knows and nothing goes to.
+    fn drop_unknown(&self, id: WorkerId) {
+        let mut inner = self.lock();
+        if inner.peers.get(&id).is_some_and(|peer| peer.known.is_none() && matches!(peer.state, State::Idle)) {
+            inner.peers.remove(&id);
+        }
+    }
+
+    /// The next connection to a peer is none after a loss.
+    fn unmeet(&self, id: WorkerId) {
+        if let Some(peer) = self.lock().peers.get_mut(&id) {
+            peer.met = false;
+        }
+    }
+
     /// Forgets all: links hold stations, which hold their peers.
     pub(crate) fn clear(&self) {
         *self.lock() = Inner::default();
@@ -309,6 +324,16 @@ impl Station {
         }
         if let Some(link) = link {
             self.lose(&link, REASON);
+        }
+        self.peers.drop_unknown(id);
+    }
+
+    /// Ends the connection to a peer without a word. It is connected again when it is used again.
+    pub(crate) fn disconnect(&self, id: WorkerId) {
+        if let Some(link) = self.peers.link(id)
+            && self.end_link(&link, "it is not needed")
+        {
+            self.peers.unmeet(id);
         }
     }
 

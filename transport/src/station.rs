@@ -347,7 +347,15 @@ impl Station {
 
     /// The connection to a peer broke, or the peer left or returned as a new life. Ends its transfers.
     pub(crate) fn lose(&self, link: &Arc<Link>, reason: &str) {
-        let Some((lost, retired)) = self.peers.forget(link) else { return };
+        if self.end_link(link, reason) {
+            tracing::debug!(worker = self.config.name, peer = link.name, reason, "lost");
+            self.tell(AgentEvent::Lost { peer: link.peer, reason: reason.to_owned() });
+        }
+    }
+
+    /// Ends a link, its transfers and the one that it replaced. Whether it was its peer's current one.
+    pub(crate) fn end_link(&self, link: &Arc<Link>, reason: &str) -> bool {
+        let Some((current, retired)) = self.peers.forget(link) else { return false };
         self.movers.wake();
         if let Some(streams) = &self.streams {
             streams.desk().links_changed();
@@ -356,13 +364,10 @@ impl Station {
             verbs.desk().links_changed();
         }
         self.control.link_lost();
-        if lost {
-            tracing::debug!(worker = self.config.name, peer = link.name, reason, "lost");
-            self.tell(AgentEvent::Lost { peer: link.peer, reason: reason.to_owned() });
-        }
         if let Some(retired) = retired {
             self.lose(&retired, reason);
         }
+        current
     }
 
     pub(crate) fn is_gone(&self) -> bool {

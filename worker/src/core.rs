@@ -1,5 +1,6 @@
 //! The state of a worker and what every role does with it.
 
+use crate::acquaintance::{Acquaintance, Parting};
 use crate::attempts::{Attempt, Attempts};
 use crate::config::{ANSWERS_MAX, LEASES_MAX, MIGRATION_LEAD_TOKENS, WorkerConfig};
 use crate::meters::Meters;
@@ -50,6 +51,7 @@ pub struct Core {
     /// Tokens of the step that is being applied, by session.
     rows: BTreeMap<SessionId, Vec<TokenRow>>,
     pub(crate) lives: Lives,
+    pub(crate) peers: Acquaintance,
     pub(crate) sessions: Sessions,
     /// The time of what is being handled.
     pub(crate) now: Time,
@@ -77,6 +79,7 @@ impl Core {
         Self {
             kv,
             lives: Lives::new(config.incarnation),
+            peers: Acquaintance::default(),
             transport,
             tiers: BTreeMap::new(),
             loads: Loads::default(),
@@ -475,6 +478,7 @@ impl Core {
             to_incarnation: self.lives.of(to),
             body,
         };
+        self.peers.used(self.now, to);
         let sent = self.transport.send(to, proto::handoff::encode(&message));
         failpoint::pass(Place::PeerSent, message.body.name());
         if let Err(error) = sent {
@@ -483,20 +487,34 @@ impl Core {
         }
     }
 
-    /// A router says where a peer is; whether it came back in a new life since it was last heard of. Peers of the other kind
-    /// are connected at once, so that the first handoff does not wait for it.
-    pub(crate) fn introduced(&mut self, peer: PeerInfo) -> bool {
-        let id = peer.id;
-        let heard = self.lives.learn(id, peer.incarnation);
+    /// A router says where a peer is; whether it came back in a new life since it was last heard of.
+    pub(crate) fn introduced(&mut self, session: SessionId, peer: PeerInfo) -> bool {
+        let heard = self.lives.learn(peer.id, peer.incarnation);
         if heard == Heard::Stale {
             return false;
         }
-        let connects = peer.role != self.config.role;
+        self.peers.introduced(session, peer.id);
         self.transport.introduce(peer);
-        if connects {
-            self.transport.connect(id);
-        }
         heard == Heard::Restarted
+    }
+
+    /// Ends connections that nothing needs any more, and forgets peers that have left.
+    pub(crate) fn part(&mut self, now: Time, is_needed: impl Fn(WorkerId) -> bool) {
+        for parting in self.peers.partings(now, is_needed) {
+            match parting {
+                Parting::Disconnect(peer) => {
+                    tracing::info!(worker = self.config.name, %peer, "disconnected: nothing needed it for long");
+                    self.meters.lanes.lost(peer);
+                    self.transport.disconnect(peer);
+                }
+                Parting::Forget(peer, life) if self.lives.forget(peer, life) => {
+                    tracing::info!(worker = self.config.name, %peer, "it left, and is forgotten");
+                    self.transport.forget(peer);
+                }
+                // It came back, as it said itself.
+                Parting::Forget(..) => {}
+            }
+        }
     }
 }
 

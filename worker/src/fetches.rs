@@ -146,6 +146,8 @@ impl Fetches {
         let id = (key.request, key.epoch);
         self.open.insert(id, Entry::new(machine, key, owner, kind, attempt.submit.choices.len() as u16));
         self.note_deadline(id);
+        // While the owner computes, so that nothing waits for it then.
+        core.transport.connect(owner);
         let early =
             self.early.iter().position(|early| early.from == owner && (early.offer.request, early.offer.epoch) == id);
         if let Some(early) = early.and_then(|at| self.early.remove(at)) {
@@ -389,6 +391,11 @@ impl Fetches {
             ("deadlines of fetches", self.deadlines.len()),
             ("early offers", self.early.len()),
         ]
+    }
+
+    /// Whether anything is to come from a peer.
+    pub fn deals_with(&self, peer: WorkerId) -> bool {
+        self.open.values().any(|entry| entry.owner == peer) || self.early.iter().any(|early| early.from == peer)
     }
 
     /// When `tick` must be called at the latest.

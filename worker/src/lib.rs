@@ -9,6 +9,7 @@
 //!
 //! What is deliberately absent: HTTP, text, placement, and any decision that a core could take.
 
+mod acquaintance;
 mod attempts;
 mod clock;
 mod commands;

@@ -115,6 +115,8 @@ impl<R: Role> Machine<R> {
             self.core.meters.publish(&self.core.kv, waiting, running, &self.core.config.layout);
             let transport = &self.core.transport;
             self.core.meters.lanes.publish(&transport.counts(), |peer| transport.pace(peer));
+            let role = &self.role;
+            self.core.part(now, |peer| role.deals_with(peer));
         }
     }
 
@@ -186,6 +188,7 @@ impl<R: Role> Machine<R> {
                 let passed_over: Vec<_> =
                     status.passed_over.iter().map(|(lane, reason)| format!("{lane}: {reason}")).collect();
                 let passed_over = passed_over.join("; ");
+                self.core.peers.connected(now, peer);
                 self.core.meters.lanes.taken(peer, &status, &passed_over);
                 tracing::info!(
                     worker = self.core.config.name,
@@ -198,6 +201,7 @@ impl<R: Role> Machine<R> {
                 self.role.connected(&mut self.core, now, peer);
             }
             Inbound::Agent(AgentEvent::Lost { peer, reason }) => {
+                self.core.peers.lost(peer);
                 self.core.meters.lanes.lost(peer);
                 if self.core.draining {
                     tracing::info!(worker = self.core.config.name, %peer, reason, "a peer is not reached");
@@ -302,10 +306,11 @@ impl<R: Role> Machine<R> {
             }
             ToWorker::Peer(peer) if peer.id != self.core.config.id => {
                 let id = peer.id;
-                if self.core.introduced(peer) {
+                if self.core.introduced(session, peer) {
                     self.role.peer_restarted(&mut self.core, now, id);
                 }
             }
+            ToWorker::PeerLeft { id, incarnation } => self.core.peers.left(session, id, incarnation),
             ToWorker::Migrate(migrate) if self.core.attempt(migrate.request, migrate.epoch).is_some() => {
                 self.role.migrate(&mut self.core, now, migrate);
             }
@@ -373,6 +378,7 @@ impl<R: Role> Machine<R> {
             } else {
                 tracing::warn!(worker = self.core.config.name, %session, why, "a session is over");
             }
+            self.core.peers.closed(session);
             // Nobody would hear of its attempts. Sealed blocks stay cached, so that a replay is cheap.
             let orphans = self.core.attempts.ids(|attempt| attempt.session == session);
             orphans.into_iter().for_each(|(request, epoch)| self.cancel(now, request, epoch));

@@ -293,6 +293,11 @@ impl Offers {
         }
     }
 
+    /// Whether a peer may read here, or waits for what it asked for.
+    pub fn deals_with(&self, peer: WorkerId) -> bool {
+        self.readers.values().any(|reader| reader.worker == peer) || self.asked.values().any(|asked| asked.from == peer)
+    }
+
     /// When `tick` must be called at the latest.
     pub fn next_deadline(&self, core: &Core) -> Option<Time> {
         self.asked.values().map(|asked| asked.until).chain(core.kv.next_deadline()).min()

@@ -53,6 +53,9 @@ pub trait Role: Send + 'static {
     /// A peer could not be connected, or its connection broke.
     fn peer_lost(&mut self, core: &mut Core, now: Time, peer: WorkerId);
 
+    /// Whether anything is open with a peer: it reads here, or is read.
+    fn deals_with(&self, peer: WorkerId) -> bool;
+
     /// A transfer ended.
     fn transfer_ended(&mut self, core: &mut Core, now: Time, completion: Completion);
 

@@ -13,6 +13,13 @@ pub trait Transport: Send {
     /// Begins to connect a peer.
     fn connect(&mut self, peer: WorkerId);
 
+    /// Ends the connection to a peer that nobody needs now: no event tells of it. It is connected again when it is used again. A
+    /// simulation keeps its links.
+    fn disconnect(&mut self, _: WorkerId) {}
+
+    /// Forgets where a peer is, which left. A simulation keeps its links.
+    fn forget(&mut self, _: WorkerId) {}
+
     /// Sends a small message; it may be lost, which the deadlines of the protocol cover. Errors: it surely is.
     fn send(&mut self, to: WorkerId, bytes: Vec<u8>) -> Result<(), SendError>;
 
@@ -54,6 +61,14 @@ impl Transport for Agent {
 
     fn connect(&mut self, peer: WorkerId) {
         Agent::connect(self, peer);
+    }
+
+    fn disconnect(&mut self, peer: WorkerId) {
+        Agent::disconnect(self, peer);
+    }
+
+    fn forget(&mut self, peer: WorkerId) {
+        Agent::forget(self, peer);
     }
 
     fn send(&mut self, to: WorkerId, bytes: Vec<u8>) -> Result<(), SendError> {

@@ -61,15 +61,20 @@ impl WorkerBlocks {
         Self::NODE_BYTES * self.nodes.len() + Self::LEAF_BYTES * self.leaves.len()
     }
 
-    /// What the worker has at the head of `chain`.
-    pub(super) fn held(&self, chain: &[BlockHash]) -> Held {
+    /// What the worker has at the head of `chain`. It is looked first whether that is `guess` blocks on the device.
+    pub(super) fn held(&self, chain: &[BlockHash], guess: u32) -> Held {
         let has = |at: u32| {
             let node = self.nodes.get(&chain[at as usize]);
             node.is_some_and(|node| node.place == Some(Place::Device) && node.depth == at + 1)
         };
         let (mut device, mut beyond) = (0, chain.len() as u32);
-        // Most workers have nothing of most prompts.
-        if self.upturned > 0 || chain.is_empty() || !has(0) {
+        if self.upturned > 0 {
+            beyond = 0;
+        } else if (1..=beyond).contains(&guess) && has(guess - 1) {
+            device = guess;
+            beyond = if guess < beyond && !has(guess) { guess } else { beyond };
+        } else if beyond > 0 && !has(0) {
+            // Most workers have nothing of most prompts.
             beyond = 0;
         }
         while device < beyond {

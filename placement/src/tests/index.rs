@@ -290,7 +290,9 @@ proptest! {
                     walked.device += u32::from(device == 1 && walked.device == walked.all);
                     (walked.all, walked.host, walked.disk) = (walked.all + 1, walked.host + host, walked.disk + disk);
                 }
-                prop_assert_eq!(index.held(P1, &chain), walked);
+                for guess in 0..=chain.len() as u32 + 1 {
+                    prop_assert_eq!(index.held_about(P1, &chain, guess), walked);
+                }
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use super::support::*;
 use crate::journey::REFUSALS_MAX;
-use crate::{Command, EARLY_ROWS_MAX, Event, HandoffPolicy, Phases, PlacementConfig};
+use crate::{Command, EARLY_ROWS_MAX, Event, HandoffPolicy, LEFT_AFTER, Phases, PlacementConfig};
 use domain::session::{Failure, FromWorker, Report, ToWorker};
 use domain::{Choice, End, RequestId, Time, WorkerId};
 use std::time::Duration;
@@ -334,7 +334,7 @@ fn a_full_queue_sends_a_request_elsewhere_or_back() {
 fn a_draining_worker_gets_nothing_new() {
     let mut bench = begun(&[D1, D2]);
     bench.failed(D1, 1, Failure::Draining);
-    check(&bench, "w11 cancel e1, w12 whole e2+0, w11 close Drained");
+    check(&bench, "w11 cancel e1, w12 whole e2+0, w11 close Drained, w12 forgets w11/i1");
     bench.arrive(request(2, 10, 1, 8));
     check(&bench, "w12 whole e1+0");
     bench.up(D1);
@@ -352,7 +352,7 @@ fn a_draining_worker_is_let_go_when_nothing_needs_it() {
     check(&bench, "c0[0]=5");
     // Its decode worker has said a token: it has the whole prompt.
     bench.tokens(D1, 1, 1, &[6]);
-    check(&bench, "c0[1]=6, w1 close Drained");
+    check(&bench, "c0[1]=6, w1 close Drained, w11 forgets w1/i1");
 
     // Nobody is there to move it to: its decode worker is needed to the end.
     draining(&mut bench, D1);
@@ -362,6 +362,33 @@ fn a_draining_worker_is_let_go_when_nothing_needs_it() {
     check(&bench, "c0 Stop, w11 cancel e1, end Stop by Done 3, w11 close Drained");
     assert_eq!(bench.placement.workers(), []);
     nothing_left(&bench);
+}
+
+#[test]
+fn who_does_not_come_back_has_left() {
+    let after = |bench: &mut Bench, time: Duration| {
+        bench.now = bench.now + time;
+        bench.event(Event::Tick);
+        bench.said_so()
+    };
+    let mut bench = Bench::new(config(), &[P1, D1, D2]);
+    let short = LEFT_AFTER - Duration::from_millis(1);
+    bench.event(Event::WorkerDown { id: P1 });
+    assert_eq!(after(&mut bench, short), "");
+    // Back in time, it is missed by nobody.
+    bench.up(P1);
+    assert_eq!(after(&mut bench, LEFT_AFTER), "");
+    bench.event(Event::WorkerDown { id: P1 });
+    assert_eq!(after(&mut bench, short), "");
+    bench.event(Event::WorkerDown { id: D2 });
+    assert_eq!(bench.placement.next_deadline(), Some(bench.now + Duration::from_millis(1)));
+    assert_eq!(after(&mut bench, Duration::from_millis(1)), "w11 forgets w1/i1");
+    assert_eq!(after(&mut bench, LEFT_AFTER), "w11 forgets w12/i1");
+    assert_eq!(after(&mut bench, LEFT_AFTER), "");
+    // Who drained does not come back in that life.
+    bench.up(D2);
+    bench.event(Event::Worker { id: D2, message: FromWorker::Draining });
+    check(&bench, "w12 close Drained, w11 forgets w12/i1");
 }
 
 #[test]
@@ -376,7 +403,8 @@ fn what_could_not_move_when_its_worker_began_to_drain_moves_later() {
     draining(&mut bench, D2);
     check(&bench, "");
     bench.tokens(D2, 2, 1, &[6]);
-    check(&bench, "c0[1]=6, w13 take over from w12 e3+2, w12 hand e2 over to w13 as e3 +2, w11 close Drained");
+    let left = "w11 close Drained, w12 forgets w11/i1, w13 forgets w11/i1";
+    check(&bench, &format!("c0[1]=6, w13 take over from w12 e3+2, w12 hand e2 over to w13 as e3 +2, {left}"));
 
     // The first token is the prefill worker's, and comes after the decode worker's.
     let mut bench = begun(&[P1, D1, D2]);
@@ -417,7 +445,8 @@ fn what_nobody_had_room_for_moves_when_somebody_says_that_it_has() {
     check(&bench, "");
     // It came to nothing, and the client left.
     bench.event(Event::Gone { request: RequestId(1) });
-    check(&bench, "w11 cancel e1, w13 cancel e2, end Error by Client 2, w11 close Drained");
+    let left = "w11 close Drained, w12 forgets w11/i1, w13 forgets w11/i1";
+    check(&bench, &format!("w11 cancel e1, w13 cancel e2, end Error by Client 2, {left}"));
     nothing_left(&bench);
 }
 

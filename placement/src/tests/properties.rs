@@ -328,6 +328,10 @@ impl Cluster {
                         worker.outbox.push(FromWorker::Report(report(worker, true)));
                     }
                     ToWorker::Peer(peer) => assert_ne!(peer.id, worker, "a worker is introduced to itself"),
+                    ToWorker::PeerLeft { id, incarnation } => {
+                        let other = &self.workers[&id];
+                        assert!(!other.up || Incarnation(other.life) > incarnation, "{id} is there");
+                    }
                     ToWorker::Heartbeat => {}
                     ToWorker::Migrate(migrate) => {
                         let task = self.worker(worker).tasks.get_mut(&(migrate.request, migrate.epoch));

@@ -163,6 +163,9 @@ fn word(command: &Command) -> String {
         }
         Command::Send { worker, message: ToWorker::Snapshot } => format!("{worker} snapshot"),
         Command::Send { worker, message: ToWorker::Peer(peer) } => format!("{worker} meets {}", peer.id),
+        Command::Send { worker, message: ToWorker::PeerLeft { id, incarnation } } => {
+            format!("{worker} forgets {id}/{incarnation}")
+        }
         Command::Send { worker, message: ToWorker::Migrate(migrate) } => {
             format!("{worker} hand {} over to {} as {} +{}", migrate.epoch, migrate.to, migrate.next, migrate.known)
         }

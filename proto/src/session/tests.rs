@@ -139,9 +139,11 @@ fn to_worker() -> impl Strategy<Value = ToWorker> {
         epoch: key.epoch,
         choice: choice.map(Choice),
     });
+    let left = any::<(u32, u64)>()
+        .prop_map(|(id, life)| ToWorker::PeerLeft { id: WorkerId(id), incarnation: Incarnation(life) });
     prop_oneof![
         4 => submits(), 2 => cancel, 2 => begins(), 2 => migrate(),
-        1 => Just(ToWorker::Snapshot), 1 => Just(ToWorker::Heartbeat)
+        1 => Just(ToWorker::Snapshot), 1 => Just(ToWorker::Heartbeat), 1 => left
     ]
 }
 

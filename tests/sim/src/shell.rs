@@ -84,7 +84,10 @@ impl Transport for Wire {
     fn introduce(&mut self, _peer: PeerInfo) {}
 
     fn connect(&mut self, peer: WorkerId) {
-        self.0.notes().outputs.push(Output::Connect(peer));
+        let mut notes = self.0.notes();
+        if !notes.connected.contains(&peer) {
+            notes.outputs.push(Output::Connect(peer));
+        }
     }
 
     fn send(&mut self, to: WorkerId, bytes: Vec<u8>) -> Result<(), SendError> {

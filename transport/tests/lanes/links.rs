@@ -99,6 +99,22 @@ fn the_fastest_lane_is_taken_and_the_others_have_reasons() {
 }
 
 #[test]
+fn who_is_not_needed_is_left_without_a_word_and_found_again() {
+    for lanes in [vec![Lane::Local, Lane::Shm], vec![Lane::Tcp]] {
+        let pair = two(|config| config.lanes = lanes.clone(), |_| ());
+        let lane = pair.reader.connect(OWNER);
+        pair.reader.agent.disconnect(OWNER);
+        assert!(!pair.reader.agent.is_connected(OWNER));
+        // The next event is of the next connection.
+        pair.reader.agent.send(OWNER, b"again".to_vec()).expect("it waits for the connection");
+        assert_eq!(pair.reader.connect(OWNER), lane);
+        assert_eq!(pair.owner.message(), (READER, b"again".to_vec()));
+        let counts = pair.reader.agent.counts();
+        assert_eq!((counts.lost, counts.reconnected), (0, 0), "nothing was lost");
+    }
+}
+
+#[test]
 fn a_required_lane_is_taken_or_nothing() {
     let pair = two(|config| config.require = Some(Lane::Shm), |config| config.lanes.retain(|&lane| lane != Lane::Shm));
     pair.reader.agent.connect(OWNER);

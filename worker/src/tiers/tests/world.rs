@@ -80,6 +80,9 @@ impl Role for Whole {
     }
 
     fn connected(&mut self, _: &mut Core, _: Time, _: WorkerId) {}
+    fn deals_with(&self, _: WorkerId) -> bool {
+        false
+    }
     fn peer_lost(&mut self, _: &mut Core, _: Time, _: WorkerId) {}
     fn transfer_ended(&mut self, _: &mut Core, _: Time, _: Completion) {}
 }
