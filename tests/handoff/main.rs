@@ -5,6 +5,7 @@ mod commands;
 mod device;
 mod faults;
 mod loads;
+mod looks;
 mod migration;
 mod peer;
 mod prefix;
