@@ -32,9 +32,10 @@ pub(crate) fn appended(offers: &mut Offers, core: &mut Core, key: SeqKey) {
     if sequence.tokens.len() as u32 <= taker.tokens {
         return;
     }
-    let known = (sequence.prompt_tokens + taker.known).min(taker.tokens);
-    let missing = sequence.tokens[known as usize..taker.tokens as usize].to_vec();
-    let first = vec![(key.choice, sequence.tokens[taker.tokens as usize])];
+    // It is offered with one output token at least.
+    let (output, made) = (sequence.tokens.output(), taker.tokens as usize - sequence.tokens.prompt().len());
+    let missing = output[(taker.known as usize).min(made)..made].to_vec();
+    let first = vec![(key.choice, output[made])];
     // Its tokens are on their way to the router before the other can say the next.
     core.hand_over(key);
     offers.complete(core, key, missing, first);

@@ -72,7 +72,7 @@ pub enum PeerBody {
         /// The lease.
         lease: LeaseId,
     },
-    /// Reader to owner: keep the lease alive. Revives nothing.
+    /// Reader to owner: keep the lease alive. Revives nothing: where it is over, the owner answers as to a release.
     Renew {
         /// The lease.
         lease: LeaseId,
@@ -84,7 +84,7 @@ pub enum PeerBody {
         /// The lease.
         lease: LeaseId,
     },
-    /// Owner to reader: whether what was read under the lease is valid.
+    /// Owner to reader: whether what was read under the lease is valid. Unasked for, that it is not: a renewal came too late.
     Released {
         /// The lease.
         lease: LeaseId,

@@ -20,6 +20,7 @@ pub mod request;
 pub mod secret;
 pub mod session;
 pub mod time;
+mod tokens;
 
 pub use block::{BlockHash, BlockLink, BlockRef, Scope, ScopeParts, Tenant};
 pub use by_identity::{ByIdentity, IdentityHasher};
@@ -33,3 +34,4 @@ pub use progress::ProgressWord;
 pub use request::{Request, SamplingParams};
 pub use secret::{Secret, Secrets};
 pub use time::Time;
+pub use tokens::Tokens;

@@ -3,6 +3,7 @@
 
 use crate::ids::{BlockId, GroupId, SeqKey, StepId, Token};
 use crate::request::SamplingParams;
+use crate::tokens::Tokens;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -76,10 +77,8 @@ pub struct Sample {
     pub seed: u64,
     /// Index of the token among the sequence's output tokens; with the seed it gives the randomness.
     pub index: u32,
-    /// Prompt and output tokens so far, where the penalties need them ([`SamplingParams::needs_history`]); else empty.
-    pub history: Vec<Token>,
-    /// How many of `history` are prompt.
-    pub prompt_tokens: u32,
+    /// Prompt and output tokens so far, where the penalties need them ([`SamplingParams::needs_history`]).
+    pub history: Option<Tokens>,
 }
 
 /// What a device says of a step.

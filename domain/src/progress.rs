@@ -117,11 +117,15 @@ mod tests {
         assert_eq!(ProgressWord::parts(ProgressWord::new().get()), None);
     }
 
+    fn count(rings: &AtomicU64) {
+        rings.fetch_add(1, Ordering::SeqCst);
+    }
+
     #[test]
     fn what_is_raised_while_the_word_is_held_is_seen_when_it_is_let_go() {
         let (word, rung) = (ProgressWord::new(), Arc::<AtomicU64>::default());
         let rings = rung.clone();
-        assert!(word.on_raise(Box::new(move |_| drop(rings.fetch_add(1, Ordering::SeqCst)))));
+        assert!(word.on_raise(Box::new(move |_| count(&rings))));
         word.raise(StepId(1), 0);
         word.hold();
         word.raise(StepId(2), 3);

@@ -56,13 +56,15 @@ impl PlanThread {
         let loses = lost.clone();
         let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
             while let Ok(submitted) = plans.recv() {
-                let step = submitted.plan.step.0;
-                tracing::trace!(target: "timeline", step, "step begins");
+                let (step, at) = (submitted.plan.step, submitted.at);
+                tracing::trace!(target: "timeline", step = step.0, "step begins");
                 let output = catch_unwind(AssertUnwindSafe(|| execute(&submitted)));
-                tracing::trace!(target: "timeline", step, "step ends");
+                tracing::trace!(target: "timeline", step = step.0, "step ends");
+                // Whoever hears of the end has the plan's tokens to itself again.
+                drop(submitted);
                 let output = output.unwrap_or_else(|panic| {
                     let reason = panic_message(&*panic);
-                    let failed = failed(submitted.plan.step, reason.clone(), now().duration_since(submitted.at));
+                    let failed = failed(step, reason.clone(), now().duration_since(at));
                     // Said before the step's end is, so that nobody takes the device for a good one after it.
                     let _ = loses.set(reason);
                     failed

@@ -17,7 +17,7 @@ mod weights;
 
 use cut::Key;
 use domain::plan::{Sample, Sampled, TokenLogprobs};
-use domain::{SamplingParams, Token};
+use domain::{SamplingParams, Token, Tokens};
 
 /// In a mark: the token is in the prompt or in the output. The other bits count it in the output.
 const SEEN: u32 = 1 << 31;
@@ -98,20 +98,22 @@ impl Sampler {
                 }
             }
         }
-        if params.needs_history() {
-            self.penalize(params, &sample.history, sample.prompt_tokens as usize);
+        if let Some(history) = sample.history.as_ref().filter(|_| params.needs_history()) {
+            self.penalize(params, history);
         }
     }
 
-    /// Applies the penalties to `self.adjusted`; the first `prompt_tokens` of `history` are prompt.
-    fn penalize(&mut self, params: &SamplingParams, history: &[Token], prompt_tokens: usize) {
-        for (position, &token) in history.iter().enumerate() {
-            if let Some(mark) = self.marks.get_mut(token as usize) {
-                *mark = (*mark | SEEN) + u32::from(position >= prompt_tokens);
+    /// Applies the penalties to `self.adjusted`.
+    fn penalize(&mut self, params: &SamplingParams, history: &Tokens) {
+        for (tokens, counts) in [(history.prompt(), 0), (history.output(), 1)] {
+            for &token in tokens {
+                if let Some(mark) = self.marks.get_mut(token as usize) {
+                    *mark = (*mark | SEEN) + counts;
+                }
             }
         }
         // The walk that applies a mark also clears it, so that each token is penalized once.
-        for &token in history {
+        for token in history.iter() {
             let Some(mark) = self.marks.get_mut(token as usize).map(std::mem::take) else { continue };
             if mark == 0 {
                 continue;

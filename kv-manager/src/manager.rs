@@ -220,18 +220,22 @@ impl KvManager {
         let sequence = self.sequence(key);
         let blocks = tokens.div_ceil(size).max(sequence.blocks);
         let fresh = blocks - sequence.blocks;
-        let stuck: Vec<Vec<u32>> = self.groups().map(|group| self.unwritable(sequence, group, tokens)).collect();
-        if self.pools.iter().zip(&stuck).any(|(pool, stuck)| fresh + stuck.len() as u32 > pool.available()) {
+        let stuck = |group| self.unwritable(sequence, group, tokens);
+        let fits = |group| fresh + stuck(group).count() as u32 <= self.pools[at(group)].available();
+        if !self.groups().all(fits) {
             return Grow::NoRoom;
         }
+        // Mostly none: then nothing is allocated for them.
+        let stuck: Vec<(GroupId, u32)> =
+            self.groups().flat_map(|group| stuck(group).map(move |number| (group, number))).collect();
 
         let sequence = self.sequences.get_mut(&key).expect("it was just looked at");
         let unplanned = sequence.planned.max(sequence.written);
         let mut copies = Vec::new();
         let mut broken = Vec::new();
-        for ((group, pool), stuck) in groups(self.pools.len()).zip(&mut self.pools).zip(stuck) {
+        for (group, pool) in groups(self.pools.len()).zip(&mut self.pools) {
             let table = &mut sequence.tables[at(group)];
-            for number in stuck {
+            for &(_, number) in stuck.iter().filter(|(of, _)| *of == group) {
                 let to = pool.allocate(sequence.tenant, &mut self.index);
                 let from = std::mem::replace(&mut table.blocks[(number - table.first) as usize], to);
                 let start = number * size;
@@ -650,20 +654,18 @@ impl KvManager {
 
     /// Blocks of the sequence, by number, that hold a position which is below `tokens` and in no step yet, and that it
     /// may not write: shared with another sequence, or frozen.
-    fn unwritable(&self, sequence: &Sequence, group: GroupId, tokens: u32) -> Vec<u32> {
+    fn unwritable<'a>(&'a self, sequence: &'a Sequence, group: GroupId, tokens: u32) -> impl Iterator<Item = u32> + 'a {
         let size = self.config.block_tokens;
         let pool = &self.pools[at(group)];
         let table = &sequence.tables[at(group)];
         let numbers = (sequence.planned.max(sequence.written) / size).max(table.first)
             ..tokens.div_ceil(size).min(sequence.blocks);
-        numbers
-            .filter(|&number| {
-                let block = table.blocks[(number - table.first) as usize];
-                let last = tokens.min((number + 1) * size) - 1;
-                let frozen = |lease: &LeaseId| self.leases.get(*lease).is_some_and(|lease| lease.tokens <= last);
-                pool.is_shared(block) || pool.leases(block).iter().any(frozen)
-            })
-            .collect()
+        numbers.filter(move |&number| {
+            let block = table.blocks[(number - table.first) as usize];
+            let last = tokens.min((number + 1) * size) - 1;
+            let frozen = |lease: &LeaseId| self.leases.get(*lease).is_some_and(|lease| lease.tokens <= last);
+            pool.is_shared(block) || pool.leases(block).iter().any(frozen)
+        })
     }
 }
 

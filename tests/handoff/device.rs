@@ -30,6 +30,10 @@ pub(crate) struct Knobs {
     pub(crate) one_fails: AtomicBool,
     /// The last span of the next step that has several is refused.
     pub(crate) one_refused: AtomicBool,
+    /// What a test does as soon as a step was submitted, on the thread of the worker.
+    pub(crate) submitted: Mutex<Option<Box<dyn FnMut() + Send>>>,
+    /// The step that runs is seen to have ended at this look, and not before; 0: as soon as it has.
+    pub(crate) looks: AtomicU64,
     /// Rows of all steps.
     pub(crate) rows: AtomicU64,
     /// The most spans that a step had.
@@ -88,11 +92,24 @@ impl Device for Refusing {
         if self.knobs.refuses.load(Ordering::Relaxed) && self.knobs.fails(&plan) {
             return Err(SubmitError::Invalid { step: plan.step, span: None, reason: "the test says so".to_owned() });
         }
-        self.device.submit(plan)
+        self.device.submit(plan)?;
+        if let Some(submitted) = &mut *self.knobs.submitted.lock().unwrap_or_else(PoisonError::into_inner) {
+            submitted();
+        }
+        Ok(())
     }
 
     fn poll(&mut self) -> Option<StepOutput> {
-        self.device.poll()
+        match self.knobs.looks.load(Ordering::Relaxed) {
+            0 => return self.device.poll(),
+            looks => self.knobs.looks.store(looks - 1, Ordering::Relaxed),
+        }
+        let mut output = None;
+        while self.knobs.looks.load(Ordering::Relaxed) == 0 && output.is_none() {
+            std::thread::yield_now();
+            output = self.device.poll();
+        }
+        output
     }
 
     fn lost(&self) -> Option<&str> {

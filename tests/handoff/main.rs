@@ -6,6 +6,7 @@ mod commands;
 mod device;
 mod faults;
 mod loads;
+mod looks;
 mod migration;
 mod peer;
 mod prefix;

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 use transport::{Hub, ObjectCredentials};
-use worker::{Answer, Clock, Command, Inbox, SessionInput, Worker, WorkerConfig, WorkerParts};
+use worker::{Answer, Clock, Command, Inbox, SessionInput, Worker, WorkerConfig, WorkerInput, WorkerParts};
 use worker::{DiskConfig, HostConfig, Shared, StoreConfig, TierParts};
 use worker::{agent_config, inbox, join, open_disk_tier, open_host_tier, open_object_tier};
 
@@ -224,6 +224,11 @@ impl Cluster {
     pub fn is_deaf(&self, id: WorkerId) -> bool {
         let send = Box::new(Err);
         self.workers[&id].0.input().open_session(send).is_none()
+    }
+
+    /// Where a worker's events go.
+    pub fn input(&self, id: WorkerId) -> WorkerInput {
+        self.workers[&id].0.input()
     }
 
     /// What ends a worker.
@@ -473,7 +478,8 @@ impl Asked {
         SeqKey { request: RequestId(self.id), epoch: self.epoch, choice: Choice(choice) }
     }
 
-    pub(crate) fn submit(&self, part: Part) -> Submit {
+    /// What a router says to begin an attempt at it.
+    pub fn submit(&self, part: Part) -> Submit {
         Submit {
             request: RequestId(self.id),
             epoch: self.epoch,

@@ -24,14 +24,17 @@ pub const PEER: WorkerId = WorkerId(2);
 pub const OFFER_MAX: Duration = Duration::from_secs(60);
 /// A router that says nothing for so long is lost.
 pub const SILENCE_MAX: Duration = Duration::from_secs(5);
+/// Room for so many messages is made at the beginning.
+const MESSAGES: usize = 4096;
 const SESSION: SessionId = SessionId(1);
 const VOCABULARY: u32 = 1000;
 
-/// What the machine did, and what it will be told.
+/// What the machine did, and what it will be told. Messages are kept as they come: whoever counts what a machine allocates counts
+/// nothing of the rig's.
 #[derive(Default)]
 struct Notes {
-    said: Vec<FromWorker>,
-    sent: Vec<PeerBody>,
+    said: Vec<Vec<u8>>,
+    sent: Vec<Vec<u8>>,
     running: Option<Arc<StepPlan>>,
     ended: VecDeque<StepOutput>,
 }
@@ -58,6 +61,8 @@ impl<R: Role> Rig<R> {
     /// A machine with a session to a router, and room for everything.
     pub fn new(role: R, kind: Kind, layout: KvLayout) -> Self {
         let shared = Shared::default();
+        notes(&shared).said.reserve(MESSAGES);
+        notes(&shared).sent.reserve(MESSAGES);
         let limits = DeviceLimits {
             rows_max: 1024,
             samples_max: 1024,
@@ -72,10 +77,7 @@ impl<R: Role> Rig<R> {
         let mut rig = Self { machine, now: Time::ZERO, word, layers, shared: shared.clone() };
         let said = shared.clone();
         let send = Box::new(move |bytes: Vec<u8>| {
-            let message = proto::session::decode_from_worker(&bytes).expect("a worker speaks the protocol");
-            if !matches!(message, FromWorker::Report(_)) {
-                notes(&said).said.push(message);
-            }
+            notes(&said).said.push(bytes);
             Ok(())
         });
         rig.machine.handle(rig.now, Inbound::Opened { session: SESSION, send, ended: Arc::default() });
@@ -132,6 +134,15 @@ impl<R: Role> Rig<R> {
 
     /// The step that runs ends well, and the loop has its turn. `false`: none runs.
     pub fn step(&mut self) -> bool {
+        let runs = self.finish();
+        if runs {
+            self.see();
+        }
+        runs
+    }
+
+    /// The step that runs ends well, and the loop has not seen it. `false`: none runs.
+    pub fn finish(&mut self) -> bool {
         let Some(plan) = self.running() else { return false };
         for layer in 0..self.layers {
             self.word.raise(plan.step, layer);
@@ -139,8 +150,13 @@ impl<R: Role> Rig<R> {
         let samples = plan.spans.iter().flat_map(|span| &span.samples);
         let sampled = samples.map(|sample| Sampled { key: sample.key, token: token(sample.index), logprobs: None });
         self.end_step(plan.step, Ok(sampled.collect()));
-        self.turn();
         true
+    }
+
+    /// The loop sees that a step has ended, and has its turn.
+    pub fn see(&mut self) {
+        self.machine.handle(self.now, Inbound::StepEnded);
+        self.turn();
     }
 
     /// The step that runs fails as a whole once so many layers are written; the loop sees that, and has not had its turn.
@@ -150,6 +166,7 @@ impl<R: Role> Rig<R> {
             self.word.raise(plan.step, layer);
         }
         self.end_step(plan.step, Err("the test says so".to_owned()));
+        self.machine.handle(self.now, Inbound::StepEnded);
     }
 
     fn end_step(&mut self, step: StepId, sampled: Result<Vec<Sampled>, String>) {
@@ -158,18 +175,19 @@ impl<R: Role> Rig<R> {
         let mut notes = notes(&self.shared);
         notes.running = None;
         notes.ended.push_back(output);
-        drop(notes);
-        self.machine.handle(self.now, Inbound::StepEnded);
     }
 
     /// What was said to the router since it was asked last, but for reports.
     pub fn said(&mut self) -> Vec<FromWorker> {
-        std::mem::take(&mut notes(&self.shared).said)
+        let said = notes(&self.shared).said.split_off(0);
+        let said = said.iter().map(|bytes| proto::session::decode_from_worker(bytes).expect("it speaks the protocol"));
+        said.filter(|message| !matches!(message, FromWorker::Report(_))).collect()
     }
 
     /// What was said to the peer since it was asked last.
     pub fn sent(&mut self) -> Vec<PeerBody> {
-        std::mem::take(&mut notes(&self.shared).sent)
+        let sent = notes(&self.shared).sent.split_off(0);
+        sent.iter().map(|bytes| proto::handoff::decode(bytes).expect("it speaks the protocol").body).collect()
     }
 }
 
@@ -218,8 +236,7 @@ impl Transport for Wire {
 
     fn send(&mut self, to: WorkerId, bytes: Vec<u8>) -> Result<(), SendError> {
         assert_eq!(to, PEER, "there is nobody else");
-        let message = proto::handoff::decode(&bytes).expect("a worker speaks the protocol");
-        notes(&self.0).sent.push(message.body);
+        notes(&self.0).sent.push(bytes);
         Ok(())
     }
 

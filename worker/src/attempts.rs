@@ -2,8 +2,9 @@
 
 use crate::sessions::SessionId;
 use domain::session::Submit;
-use domain::{Choice, Epoch, RequestId, Time, Token};
+use domain::{BlockHash, Choice, Epoch, RequestId, Scope, Time, Token};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// An attempt at a request, on this worker.
 #[derive(Clone, Debug)]
@@ -18,6 +19,10 @@ pub struct Attempt {
     pub deadline: Time,
     /// Choices that have not ended.
     pub live: Vec<Choice>,
+    /// What identities of its blocks are derived under.
+    pub(crate) scope: Scope,
+    /// Identities of the full blocks of its prompt.
+    pub(crate) chain: Arc<Vec<BlockHash>>,
 }
 
 /// All open attempts, with their deadlines.
@@ -29,7 +34,14 @@ pub(crate) struct Attempts {
 
 impl Attempts {
     /// Opens an attempt; `false` if it is open already.
-    pub(crate) fn open(&mut self, now: Time, session: SessionId, submit: Submit) -> bool {
+    pub(crate) fn open(
+        &mut self,
+        now: Time,
+        session: SessionId,
+        submit: Submit,
+        scope: Scope,
+        block_tokens: u32,
+    ) -> bool {
         let id = (submit.request, submit.epoch);
         if self.open.contains_key(&id) {
             return false;
@@ -37,7 +49,10 @@ impl Attempts {
         let deadline = now + submit.deadline;
         let live = submit.choices.iter().map(|&(choice, _)| choice).collect();
         self.deadlines.insert((deadline, id.0, id.1));
-        self.open.insert(id, Attempt { session, submit, arrived: now, deadline, live });
+        let mut chain = Vec::with_capacity(submit.prompt.len() / block_tokens as usize);
+        scope.extend_chain(&mut chain, &submit.prompt, block_tokens);
+        let chain = Arc::new(chain);
+        self.open.insert(id, Attempt { session, submit, arrived: now, deadline, live, scope, chain });
         true
     }
 

@@ -14,7 +14,7 @@ use crate::transport::Transport;
 use domain::handoff::{PeerBody, PeerMessage};
 use domain::plan::{BlockCopy, Sampled};
 use domain::session::{Failure, FromWorker, PeerInfo, Submit, TokenRow};
-use domain::{BlockHash, Choice, End, Epoch, RequestId, SeqKey, Time, Token, WorkerId};
+use domain::{BlockHash, Choice, End, Epoch, RequestId, SeqKey, Time, Token, Tokens, WorkerId};
 use kv_manager::tiers::Tier;
 use kv_manager::{GroupConfig, Grow, Heard, KvConfig, KvManager, Lives};
 use scheduler::{Added, Job, Kind, Scheduler};
@@ -180,7 +180,8 @@ impl Core {
 
     /// Opens an attempt; `false` if it is open already (a duplicate is ignored).
     pub fn open(&mut self, now: Time, session: SessionId, submit: Submit) -> bool {
-        self.attempts.open(now, session, submit)
+        let scope = self.config.scope(&submit.tenant);
+        self.attempts.open(now, session, submit, scope, self.config.layout.block_tokens)
     }
 
     /// Whether it drains, nothing is open here, nobody holds a lease, and its routers need nothing of it, for they closed their
@@ -202,7 +203,7 @@ impl Core {
         };
         for (key, choices) in jobs {
             let samples = choices.len() as u16;
-            let sequence = self.sequence_of(arrived, &submit, choices);
+            let Some(sequence) = self.sequence_of(arrived, request, epoch, choices) else { return };
             let kind = if self.tiers.is_empty() { Kind::Compute } else { Kind::Load };
             let job = Job { key, kind, tokens: sequence.tokens.len() as u32, samples, arrived };
             self.sequences.insert(key, sequence);
@@ -220,28 +221,26 @@ impl Core {
         }
     }
 
-    /// The sequence that an attempt's prompt will be fetched into; it is not queued.
+    /// The sequence that an open attempt's prompt will be fetched into; it is not queued.
     pub fn expect(&mut self, now: Time, submit: &Submit) -> SeqKey {
-        let key = SeqKey { request: submit.request, epoch: submit.epoch, choice: PROMPT };
+        let (request, epoch) = (submit.request, submit.epoch);
+        let key = SeqKey { request, epoch, choice: PROMPT };
         let choices = submit.choices.iter().map(|&(choice, _)| choice).collect();
-        let sequence = Sequence { fetching: true, ..self.sequence_of(now, submit, choices) };
-        self.sequences.insert(key, sequence);
+        if let Some(sequence) = self.sequence_of(now, request, epoch, choices) {
+            self.sequences.insert(key, Sequence { fetching: true, ..sequence });
+        }
         key
     }
 
-    fn sequence_of(&self, now: Time, submit: &Submit, choices: Vec<Choice>) -> Sequence {
-        let committed =
-            submit.choices.iter().find(|(choice, _)| *choice == choices[0]).map(|(_, tokens)| tokens.clone());
-        let mut tokens = submit.prompt.to_vec();
-        tokens.extend(committed.iter().flat_map(|tokens| tokens.iter()));
-        let scope = self.config.scope(&submit.tenant);
-        let mut chain = Vec::new();
-        scope.extend_chain(&mut chain, &tokens, self.config.layout.block_tokens);
-        Sequence {
-            tokens,
-            prompt_tokens: submit.prompt.len() as u32,
-            chain,
-            scope,
+    /// A sequence of an open attempt, with the prompt and its identities, which are nobody's copy, and what is committed of the first
+    /// of these choices.
+    fn sequence_of(&self, now: Time, request: RequestId, epoch: Epoch, choices: Vec<Choice>) -> Option<Sequence> {
+        let Attempt { submit, scope, chain, .. } = self.attempts.get(request, epoch)?;
+        let committed = submit.choices.iter().find(|(choice, _)| *choice == choices[0]);
+        let mut sequence = Sequence {
+            tokens: Tokens::new(submit.prompt.clone(), committed.map_or(&[], |(_, tokens)| tokens)),
+            chain: chain.clone(),
+            scope: scope.clone(),
             params: submit.params.clone(),
             seed: submit.seed,
             choices,
@@ -251,7 +250,9 @@ impl Core {
             sources: Sources::default(),
             fetching: false,
             closing: false,
-        }
+        };
+        sequence.identify(self.config.layout.block_tokens);
+        Some(sequence)
     }
 
     /// Ends an attempt irregularly: closes its sequences and tells the router.

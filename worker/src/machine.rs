@@ -38,6 +38,8 @@ pub struct Machine<R> {
     disturbed: bool,
     step: StepId,
     running: Option<Running>,
+    /// A step has ended since its last turn.
+    ended: bool,
     /// What is left of a step that failed. Nothing is scheduled before it is done.
     retry: Option<Retry>,
     device: Box<dyn Device>,
@@ -71,6 +73,7 @@ impl<R: Role> Machine<R> {
             disturbed: false,
             step: StepId(0),
             running: None,
+            ended: false,
             retry: None,
             word: device.progress(),
             device,
@@ -97,6 +100,7 @@ impl<R: Role> Machine<R> {
     /// latest.
     pub fn turn(&mut self, now: Time) {
         self.wake(now);
+        self.ended = false;
         self.core.ticks += 1;
         self.tick(now);
         self.go_on(now);
@@ -223,8 +227,14 @@ impl<R: Role> Machine<R> {
     pub fn collect(&mut self, now: Time) {
         self.wake(now);
         while let Some(output) = self.device.poll() {
+            self.ended = true;
             self.apply(now, output);
         }
+    }
+
+    /// Whether a step has ended since its last turn: the device waits for the next one.
+    pub fn awaits_turn(&self) -> bool {
+        self.ended
     }
 
     /// The worker ends: its routers learn it for every attempt that is open.
@@ -533,11 +543,10 @@ impl<R: Role> Machine<R> {
         failpoint::pass(Place::Step, "ended");
         // A step that the process stood still in says nothing of its speed; placement would give it no work for it, and it
         // would never measure again.
-        let disturbed = self.disturbed;
         let core = &mut self.core;
         core.meters.step_time.record(output.elapsed.as_secs_f64());
         core.meters.step_overhead.record(output.elapsed.saturating_sub(output.in_kernels).as_secs_f64());
-        if !disturbed {
+        if !self.disturbed {
             core.rates.step(&running.work, &output);
         }
         let sampled = match output.sampled {

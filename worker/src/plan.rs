@@ -21,7 +21,7 @@ pub(crate) fn plan(
         Span {
             key: work.key,
             start: work.start,
-            inputs: sequence.tokens[range].iter().map(|&token| Input::Token(token)).collect(),
+            inputs: sequence.tokens.at(range).iter().map(|&token| Input::Token(token)).collect(),
             tables: kv.tables(work.key),
             samples: if work.samples > 0 { sequence.samples(work.key) } else { Vec::new() },
         }

@@ -2,7 +2,7 @@
 
 use crate::sources::Sources;
 use domain::plan::Sample;
-use domain::{BlockHash, Choice, SamplingParams, Scope, SeqKey, Time, Token};
+use domain::{BlockHash, Choice, SamplingParams, Scope, SeqKey, Time, Token, Tokens};
 use std::sync::Arc;
 
 /// The choice under which a prompt is computed or fetched, before it forks into its choices.
@@ -12,11 +12,9 @@ pub const PROMPT: Choice = Choice(u16::MAX);
 #[derive(Clone, Debug)]
 pub struct Sequence {
     /// Prompt and output so far.
-    pub tokens: Vec<Token>,
-    /// How many of them the client sent.
-    pub prompt_tokens: u32,
-    /// Identities of its full blocks.
-    pub chain: Vec<BlockHash>,
+    pub tokens: Tokens,
+    /// Identities of its full blocks, shared with the sequences that begin as it does.
+    pub chain: Arc<Vec<BlockHash>>,
     /// What the identities are derived under.
     pub scope: Scope,
     /// How to sample.
@@ -42,25 +40,35 @@ pub struct Sequence {
 impl Sequence {
     /// Output tokens so far, over all attempts.
     pub fn outputs(&self) -> u32 {
-        self.tokens.len() as u32 - self.prompt_tokens
+        self.tokens.output().len() as u32
     }
 
     /// Appends a token.
     pub fn push(&mut self, token: Token, block_tokens: u32) {
         self.tokens.push(token);
-        self.scope.extend_chain(&mut self.chain, &self.tokens, block_tokens);
+        self.identify(block_tokens);
+    }
+
+    /// Adds the identities of blocks that are full and have none yet.
+    pub(crate) fn identify(&mut self, block_tokens: u32) {
+        let size = block_tokens as usize;
+        while let from = self.chain.len() * size
+            && from + size <= self.tokens.len()
+        {
+            let hash = self.scope.block(self.chain.last().copied(), &self.tokens.at(from..from + size));
+            Arc::make_mut(&mut self.chain).push(hash);
+        }
     }
 
     /// What to sample after its last token, for each of `choices`.
     pub fn samples(&self, key: SeqKey) -> Vec<Sample> {
-        let history = if self.params.needs_history() { self.tokens.clone() } else { Vec::new() };
+        let history = self.params.needs_history().then(|| self.tokens.clone());
         let sample = |&choice: &Choice| Sample {
             key: SeqKey { choice, ..key },
             params: self.params.clone(),
             seed: domain::Request::seed(self.seed, choice.0),
             index: self.outputs(),
             history: history.clone(),
-            prompt_tokens: self.prompt_tokens,
         };
         self.choices.iter().map(sample).collect()
     }

@@ -12,10 +12,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 use transport::{Agent, AgentConfig, Failure, Hub};
 
-/// Events handled before the loop looks at its step again.
-const EVENTS_PER_ROUND_MAX: usize = 512;
+/// Events are handled for so long before the loop has its turn, unless a step ends: then it has it at once, so that the device does
+/// not stand still.
+const EVENTS_TIME_MAX: Duration = Duration::from_millis(1);
 
 /// A running worker. Ends when [`Worker::shutdown`] is called or the value is dropped.
 pub struct Worker {
@@ -167,12 +169,6 @@ impl<R: Role> StepLoop<R> {
                     if !self.handle(event) {
                         return;
                     }
-                    for _ in 1..EVENTS_PER_ROUND_MAX {
-                        let Ok(event) = self.inbox.try_recv() else { break };
-                        if !self.handle(event) {
-                            return;
-                        }
-                    }
                 }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
@@ -180,9 +176,20 @@ impl<R: Role> StepLoop<R> {
         }
     }
 
-    /// Handles one event; `false`: the worker ends.
-    fn handle(&mut self, event: Inbound) -> bool {
-        self.machine.handle(self.clock.now(), event)
+    /// Handles this event and those behind it, and looks at the device after each; `false`: the worker ends.
+    fn handle(&mut self, mut event: Inbound) -> bool {
+        let mut now = self.clock.now();
+        let until = now + EVENTS_TIME_MAX;
+        while self.machine.handle(now, event) {
+            now = self.clock.now();
+            self.machine.collect(now);
+            if now >= until || self.machine.awaits_turn() {
+                return true;
+            }
+            let Ok(next) = self.inbox.try_recv() else { return true };
+            event = next;
+        }
+        false
     }
 }
 

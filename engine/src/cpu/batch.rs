@@ -207,14 +207,8 @@ mod tests {
 
     /// The batch of spans of so many rows, each of which samples, for so many threads.
     fn batch(spans: &[usize], threads: usize) -> Batch {
-        let sample = |key| Sample {
-            key,
-            params: Arc::new(SamplingParams::default()),
-            seed: 0,
-            index: 0,
-            history: Vec::new(),
-            prompt_tokens: 0,
-        };
+        let sample =
+            |key| Sample { key, params: Arc::new(SamplingParams::default()), seed: 0, index: 0, history: None };
         let span = |&rows: &usize| Span {
             key: SeqKey::default(),
             start: 0,

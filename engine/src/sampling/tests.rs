@@ -13,8 +13,7 @@ fn sample_of(params: SamplingParams) -> Sample {
         params: Arc::new(params),
         seed: 1234,
         index: 0,
-        history: Vec::new(),
-        prompt_tokens: 0,
+        history: None,
     }
 }
 
@@ -32,10 +31,11 @@ fn reference(logits: &[f32], sample: &Sample) -> Vec<f64> {
     if sample.index < params.min_tokens {
         params.stop_tokens.iter().for_each(|&token| row[token as usize] = f64::NEG_INFINITY);
     }
-    let (_, output) = sample.history.split_at(sample.prompt_tokens as usize);
+    let history = sample.history.clone().unwrap_or_default();
+    let (all, output) = (history.iter().collect::<Vec<_>>(), history.output());
     let occurrences = |tokens: &[Token], token: usize| tokens.iter().filter(|&&t| t as usize == token).count();
     for (token, logit) in row.iter_mut().enumerate() {
-        if occurrences(&sample.history, token) > 0 {
+        if occurrences(&all, token) > 0 {
             let penalty = f64::from(params.repetition_penalty);
             *logit = if *logit > 0.0 { *logit / penalty } else { *logit * penalty };
         }
@@ -144,8 +144,9 @@ fn penalties_look_at_prompt_and_output() {
         params(|p| p.repetition_penalty = 0.6),
         params(|p| (p.presence_penalty, p.frequency_penalty, p.repetition_penalty) = (0.5, 0.25, 1.2)),
     ] {
-        let history = (0..200).map(|i| (random::uniform(3, i) * 60.0) as Token).collect();
-        check(&logits, &Sample { history, prompt_tokens: 120, ..sample_of(params) });
+        let history: Vec<_> = (0..200).map(|i| (random::uniform(3, i) * 60.0) as Token).collect();
+        let history = Some(Tokens::new(history[..120].into(), &history[120..]));
+        check(&logits, &Sample { history, ..sample_of(params) });
     }
 }
 
@@ -154,7 +155,7 @@ fn marks_do_not_leak_into_the_next_call() {
     let logits = row(VOCAB, 4);
     let mut sampler = Sampler::new(VOCAB);
     let penalized = sample_of(params(|p| (p.temperature, p.frequency_penalty) = (0.0, 2.0)));
-    let penalized = Sample { history: vec![1, 2, 1, 299, 5_000], prompt_tokens: 1, ..penalized };
+    let penalized = Sample { history: Some(Tokens::new([1].into(), &[2, 1, 299, 5_000])), ..penalized };
     let first = sampler.sample(&logits, &penalized);
     assert_eq!(first, sampler.sample(&logits, &penalized));
     assert!(sampler.marks.iter().all(|&mark| mark == 0));
@@ -225,7 +226,7 @@ fn rows_that_cannot_be_sampled_are_errors_and_parameters_never_are() {
             (p.presence_penalty, p.frequency_penalty, p.repetition_penalty) = (odd, odd, odd);
             p.logit_bias = vec![(0, odd), (77, odd)];
         };
-        let sample = Sample { history: vec![0, 1, 2, 88], ..sample_of(params(set)) };
+        let sample = Sample { history: Some(Tokens::new([].into(), &[0, 1, 2, 88])), ..sample_of(params(set)) };
         let token = sampler.sample(&[-1.0, 5.0, f32::NAN], &sample).expect("sound").token;
         assert!(token < 3, "{odd}");
     }

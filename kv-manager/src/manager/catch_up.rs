@@ -87,7 +87,7 @@ impl KvManager {
         // What is promised is written in its place, or not at all.
         let stuck = |group| {
             let table = &sequence.tables[at(group)];
-            let promised = self.unwritable(sequence, group, hit * size).into_iter().any(|number| {
+            let promised = self.unwritable(sequence, group, hit * size).any(|number| {
                 let leases = self.pools[at(group)].leases(table.blocks[(number - table.first) as usize]);
                 leases.iter().any(|&id| self.leases.get(id).is_some_and(|lease| lease.key == key))
             });

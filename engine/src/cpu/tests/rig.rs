@@ -136,7 +136,7 @@ pub(super) fn key(n: u32) -> SeqKey {
 
 pub(super) fn sample(n: u32, temperature: f32, seed: u64) -> Sample {
     let params = Arc::new(SamplingParams { temperature, ..SamplingParams::default() });
-    Sample { key: key(n), params, seed, index: 0, history: Vec::new(), prompt_tokens: 0 }
+    Sample { key: key(n), params, seed, index: 0, history: None }
 }
 
 /// Tokens of sequence `n`.

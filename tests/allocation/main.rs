@@ -1,0 +1,150 @@
+//! What the thread of a worker allocates, counted: a step of sequences that decode, and a prompt that comes. What is copied is
+//! allocated first, so bytes count as well.
+
+use decode_worker::Decode;
+use domain::handoff::{Offer, OfferedGroup, PeerBody};
+use domain::session::{Part, Role as Kind, ToWorker};
+use domain::{BlockId, Choice, Dtype, Encoding, Generation, KvGroup, KvLayout, LeaseId, SamplingParams};
+use prefill_worker::Prefill;
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use tests::cluster::{Asked, prompt};
+use tests::rig::{PEER, Rig};
+use worker::Role;
+
+thread_local! {
+    /// Allocations of this thread, and their bytes.
+    static COUNT: Cell<(usize, usize)> = const { Cell::new((0, 0)) };
+}
+
+struct Counting;
+
+// SAFETY: it is the system's allocator, with a counter beside it.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        let (count, bytes) = COUNT.get();
+        COUNT.set((count + 1, bytes + layout.size()));
+        // SAFETY: as the caller says.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
+        // SAFETY: as the caller says.
+        unsafe { System.dealloc(ptr, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// Allocations and bytes of this.
+fn count<T>(act: impl FnOnce() -> T) -> (usize, usize) {
+    let before = COUNT.get();
+    act();
+    let after = COUNT.get();
+    (after.0 - before.0, after.1 - before.1)
+}
+
+/// Tokens of a block.
+const SIZE: u32 = 16;
+
+fn layout() -> KvLayout {
+    let group = KvGroup { layers: vec![0, 1], kv_heads: 1, head_dim: 2, window: None };
+    KvLayout { block_tokens: SIZE, dtype: Dtype::F32, encoding: Encoding::Exact, groups: vec![group] }
+}
+
+/// Sequences that decode at once.
+const SEQUENCES: usize = 64;
+
+/// What one step costs of 64 sequences that know so many tokens: the least of 30 steps, in some of which a block is full or a list
+/// grows.
+fn decode_step(known: u32, penalty: f32) -> (usize, usize) {
+    let mut rig = Rig::new(Decode::default(), Kind::Decode, layout());
+    for id in 0..SEQUENCES as u64 {
+        let plain = Asked::new(id, prompt(known, id as u32), 1000);
+        let params = SamplingParams { presence_penalty: penalty, ..plain.params };
+        rig.submit(&Asked { params, ..plain }, Part::Whole);
+    }
+    rig.turn();
+    while rig.running().is_some_and(|plan| plan.rows() != SEQUENCES || plan.spans[0].start < known) {
+        assert!(rig.step());
+    }
+    let step = |_| {
+        assert!(rig.finish());
+        count(|| rig.see())
+    };
+    (0..30).map(step).min().expect("there are some")
+}
+
+/// What it costs to take a prompt.
+fn submit<R: Role>(mut rig: Rig<R>, part: Part, tokens: u32, choices: u16) -> (usize, usize) {
+    let request = Asked { choices, ..Asked::new(1, prompt(tokens, 1), 100) };
+    let told = Rig::<R>::told(&ToWorker::Submit(request.submit(part)));
+    let now = rig.now;
+    count(|| rig.machine.handle(now, told))
+}
+
+#[test]
+fn a_step_of_decoding_sequences() {
+    // With what they know grow their block tables, which a plan copies, and nothing else.
+    for (known, bytes_max) in [(40, 33_000), (1000, 50_000)] {
+        let (count, bytes) = decode_step(known, 0.0);
+        assert!(count <= 350 && bytes <= bytes_max, "{count} allocations, {bytes} bytes of {bytes_max}");
+        assert_eq!(decode_step(known, 0.5), (count, bytes), "penalties look at all that is known, and copy none of it");
+    }
+}
+
+#[test]
+fn a_prompt() {
+    const TOKENS: u32 = 100_000;
+    let prefill = || Rig::new(Prefill::default(), Kind::Prefill, layout());
+    let decode = || Rig::new(Decode::default(), Kind::Decode, layout());
+    let submits = [
+        submit(prefill(), Part::Prefill { decode: PEER }, TOKENS, 1),
+        submit(decode(), Part::Decode { prefill: PEER }, TOKENS, 1),
+        submit(decode(), Part::Decode { prefill: PEER }, TOKENS, 4),
+        submit(decode(), Part::Whole, TOKENS, 1),
+    ];
+    for (count, bytes) in submits {
+        // The list that its tokens are decoded into, which grows; what all share from then on; and an identity for each block.
+        assert!(count <= 40 && bytes <= 16 * TOKENS as usize, "{count} allocations, {bytes} bytes");
+    }
+    // Each choice has a block table, and shares the tokens and identities.
+    let (choices, blocks) = (4, TOKENS.div_ceil(SIZE) as usize);
+    let (count, bytes) = taken_over(TOKENS, choices);
+    let tables = usize::from(choices) * blocks * size_of::<BlockId>();
+    assert!(count <= 40 && bytes <= tables + 4096, "{count} allocations, {bytes} bytes");
+}
+
+/// What it costs to go on from a prompt that was fetched.
+fn taken_over(tokens: u32, choices: u16) -> (usize, usize) {
+    let mut rig = Rig::new(Decode::default(), Kind::Decode, layout());
+    let request = Asked { choices, ..Asked::new(1, prompt(tokens, 1), 100) };
+    // All of it is here already: nothing is read.
+    let whole = Asked { id: 2, choices: 1, ..request.clone() };
+    rig.submit(&whole, Part::Whole);
+    rig.turn();
+    while rig.step() {}
+    rig.submit(&request, Part::Decode { prefill: PEER });
+    let blocks: Vec<_> = (0..tokens.div_ceil(SIZE)).map(|n| (BlockId(n), Generation(1))).collect();
+    let lease = LeaseId(1);
+    rig.hear(PeerBody::Offer(Offer {
+        request: request.key(0).request,
+        epoch: request.epoch,
+        lease,
+        duration: request.lease,
+        layout: layout().fingerprint(),
+        tokens,
+        ready: tokens,
+        groups: vec![OfferedGroup { first: 0, blocks }],
+    }));
+    rig.turn();
+    let first = (0..choices).map(|choice| (Choice(choice), 3)).collect();
+    rig.hear(PeerBody::Complete { lease, missing: vec![], first });
+    let sent = rig.sent();
+    assert!(sent.contains(&PeerBody::Release { lease }), "{sent:?}");
+    let counted = count(|| rig.hear(PeerBody::Released { lease, valid: true }));
+    rig.turn();
+    assert_eq!(rig.running().map(|plan| plan.spans.len()), Some(usize::from(choices)));
+    counted
+}
