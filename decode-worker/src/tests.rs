@@ -1,13 +1,15 @@
 //! A decode worker without thread, device or network: what it begins, and what not.
 
 use crate::Decode;
+use domain::handoff::{Offer, OfferedGroup, PeerBody, PeerMessage};
 use domain::plan::{StepOutput, StepPlan};
-use domain::session::{FromWorker, Part, PeerAddress, PeerInfo, Role, Submit, ToWorker};
+use domain::session::{Failure, FromWorker, Part, PeerAddress, PeerInfo, Role, Submit, ToWorker};
 use domain::{
-    Choice, Dtype, Encoding, Epoch, Incarnation, KvGroup, KvLayout, ProgressWord, RequestId, SamplingParams, Time,
-    WorkerId,
+    BlockId, Choice, Dtype, Encoding, Epoch, Generation, Incarnation, KvGroup, KvLayout, LeaseId, ProgressWord,
+    RequestId, SamplingParams, Time, WorkerId,
 };
 use engine::device::{Device, DeviceLimits, PoolMemory, SubmitError};
+use kv_manager::FetchState;
 use scheduler::SchedulerConfig;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -180,6 +182,66 @@ fn what_arrives_after_its_session_was_closed_is_not_begun() {
     machine.turn(now);
     let left: Vec<_> = machine.core().sizes().into_iter().filter(|&(_, size)| size > 0).collect();
     assert_eq!(left, [], "nobody would ever hear of it");
+}
+
+/// Says that the prompt of such a request is computed, up to the last token.
+fn offer(machine: &Machine<Decode>, request: u64) -> Inbound {
+    let (from, from_incarnation) = (WorkerId(1), Incarnation(1));
+    let blocks = vec![(BlockId(0), Generation(1)), (BlockId(1), Generation(1))];
+    let offer = Offer {
+        request: RequestId(request),
+        epoch: Epoch(1),
+        lease: LeaseId(request),
+        duration: Duration::from_secs(60),
+        layout: machine.core().config.layout.fingerprint(),
+        tokens: 5,
+        ready: 5,
+        groups: vec![OfferedGroup { first: 0, blocks }],
+    };
+    let message = PeerMessage { from, from_incarnation, to_incarnation: None, body: PeerBody::Offer(offer) };
+    Inbound::Agent(AgentEvent::Message { from, bytes: proto::handoff::encode(&message) })
+}
+
+#[test]
+fn handoffs_that_wait_for_room_are_bounded_as_all_that_wait() {
+    let mut machine = machine();
+    let session = SessionId(1);
+    let failed = Arc::<Mutex<Vec<(RequestId, Failure)>>>::default();
+    let hears = failed.clone();
+    let send = Box::new(move |bytes: Vec<u8>| {
+        if let FromWorker::Failed { request, why, .. } = proto::session::decode_from_worker(&bytes).unwrap() {
+            hears.lock().unwrap().push((request, why));
+        }
+        Ok(())
+    });
+    machine.handle(Time::ZERO, Inbound::Opened { session, send, ended: Arc::default() });
+    // Eight run at most, and eight wait. They are offered in another order than they came in.
+    for request in 1..=17 {
+        machine
+            .handle(Time::ZERO + Duration::from_millis(request), Inbound::Session { session, bytes: submit(request) });
+    }
+    let now = Time::ZERO + Duration::from_millis(20);
+    for request in [16, 8, 7, 6, 5, 4, 3, 2] {
+        machine.handle(now, offer(&machine, request));
+    }
+    machine.turn(now);
+    for request in (9..=15).chain([1, 17]) {
+        machine.handle(now, offer(&machine, request));
+    }
+    machine.turn(now);
+    assert_eq!(*failed.lock().unwrap(), [(RequestId(17), Failure::QueueFull)]);
+    let state = |machine: &Machine<Decode>, of: FetchState| {
+        let of_it = machine.role().fetches().progress().filter(move |fetch| fetch.state == of);
+        of_it.map(|fetch| fetch.request.0).collect::<Vec<_>>()
+    };
+    assert_eq!(state(&machine, FetchState::Reading), [2, 3, 4, 5, 6, 7, 8, 16]);
+    // Whoever came first is next.
+    let (request, epoch) = (RequestId(16), Epoch(1));
+    let bytes = proto::session::encode_to_worker(&ToWorker::Cancel { request, epoch, choice: None });
+    machine.handle(now, Inbound::Session { session, bytes });
+    machine.turn(now);
+    assert_eq!(state(&machine, FetchState::Reading), [1, 2, 3, 4, 5, 6, 7, 8]);
+    assert_eq!(state(&machine, FetchState::WaitingRoom), (9..=15).collect::<Vec<_>>());
 }
 
 #[test]

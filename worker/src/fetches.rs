@@ -444,6 +444,7 @@ impl Fetches {
                         let job = Job { key, kind: Kind::TakeOver, tokens, samples, arrived };
                         if core.scheduler.add(job) == Added::QueueFull {
                             core.fail(id.0, id.1, Failure::QueueFull, QUEUE_FULL);
+                            entry.cancelled = true;
                             events.push_back(FetchEvent::Cancel);
                         }
                     }
