@@ -113,6 +113,7 @@ fn machine() -> Machine<Decode> {
         release_retry: Duration::from_millis(100),
         offer_max: Duration::from_secs(60),
         silence_max: SILENCE_MAX,
+        outbox_bytes: worker::OUTBOX_BYTES,
     };
     Machine::new(config, Decode::default(), Box::new(Idle { layout, limits }), Box::new(Nowhere)).unwrap()
 }

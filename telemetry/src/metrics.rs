@@ -260,7 +260,10 @@ declare! {
     /// Seconds that a handed-off sequence waited for bytes after its prompt was computed: what transfer did not hide.
     histogram Seconds "baton_exposed_transfer_seconds" exposed_transfer(lane: &'static str) in SECONDS;
 
-    /// Messages that were lost since their receiver's inbox was full or gone, by channel.
+    /// Bytes that wait on the worker for routers which do not take them. Of a router that lets too many wait, the sequences wait, too.
+    gauge Bytes "baton_session_backlog_bytes" session_backlog(worker: WorkerId);
+    /// Messages that were lost, by channel: to a router (`session`) or to another worker (`peer`), since their receiver's inbox was full or
+    /// gone; or from another worker, since this one's was full (`inbox`).
     counter Count "baton_messages_dropped_total" messages_dropped(worker: WorkerId, channel: &'static str);
 
     /// Sequences that failed alone in an engine step, since what the model made of them was not finite; the rest of the step counts.

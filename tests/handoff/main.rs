@@ -9,6 +9,7 @@ mod migration;
 mod peer;
 mod prefix;
 mod protocol;
+mod slow;
 #[path = "../../transport/tests/objects/store.rs"]
 mod store;
 mod tenants;

@@ -145,7 +145,7 @@ impl Core {
         (self.scheduler.waiting_len() + self.loads.waiting().count(), self.scheduler.waiting_tokens() + tokens)
     }
 
-    /// Messages that wait to be taken by sessions.
+    /// Bytes that wait to be taken by sessions.
     pub fn backlog(&self) -> usize {
         self.sessions.backlog()
     }

@@ -10,6 +10,8 @@ use transport::{AgentCounts, LaneStatus, Probe};
 pub(crate) struct LaneMeters {
     worker: WorkerId,
     corrupted: Counter,
+    /// Messages of peers that the inbox had no room for.
+    dropped: Counter,
     slow: Counter,
     lost: Counter,
     reconnected: Counter,
@@ -33,6 +35,7 @@ impl LaneMeters {
         Self {
             worker,
             corrupted: declared::transfers_corrupted(worker),
+            dropped: declared::messages_dropped(worker, "inbox"),
             slow: declared::lane_slow(worker),
             lost: declared::agent_lost(worker),
             reconnected: declared::agent_reconnected(worker),
@@ -57,6 +60,7 @@ impl LaneMeters {
         }
         declared::rails_returned(self.worker).absolute(counts.rails_returned);
         self.corrupted.absolute(counts.corrupted);
+        self.dropped.absolute(counts.dropped_messages);
         self.slow.absolute(counts.slow);
         self.lost.absolute(counts.lost);
         self.reconnected.absolute(counts.reconnected);

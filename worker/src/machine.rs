@@ -4,6 +4,7 @@
 use crate::config::{BACKLOG_RETRY, PUBLISH_EVERY, REPORT_EVERY, SESSIONS_MAX, TICK, WorkerConfig};
 use crate::core::Core;
 use crate::inbox::Inbound;
+use crate::outbox::Outbox;
 use crate::plan::plan;
 use crate::reports::Reports;
 use crate::role::Role;
@@ -96,6 +97,7 @@ impl<R: Role> Machine<R> {
             self.published = Some(now);
             let (waiting, running) = (self.core.waiting(), self.core.scheduler.running_len());
             self.core.meters.publish(&self.core.kv, waiting, running, &self.core.config.layout);
+            self.core.meters.session_backlog.set(self.core.sessions.backlog() as f64);
             let transport = &self.core.transport;
             self.core.meters.lanes.publish(&transport.counts(), |peer| transport.pace(peer));
         }
@@ -114,7 +116,7 @@ impl<R: Role> Machine<R> {
             self.core.kv.next_pin_deadline(),
             self.role.next_deadline(&self.core),
         ];
-        let longest = if self.core.sessions.has_backlog() {
+        let longest = if self.core.sessions.backlog() > 0 {
             BACKLOG_RETRY
         } else if self.core.sessions.wants_report() {
             REPORT_EVERY
@@ -139,7 +141,8 @@ impl<R: Role> Machine<R> {
                     );
                     return true;
                 }
-                self.core.sessions.open(now, session, send, ended);
+                let outbox = Outbox::new(now, send, self.core.config.outbox_bytes);
+                self.core.sessions.open(now, session, outbox, ended);
             }
             Inbound::Session { session, bytes } => {
                 // What was on its way when the session was closed is not begun: its router would never hear of it.
@@ -211,7 +214,7 @@ impl<R: Role> Machine<R> {
         for (request, epoch) in self.core.attempts.ids(|_| true) {
             self.core.fail(request, epoch, Failure::Draining, "the worker ends");
         }
-        self.core.sessions.flush();
+        self.core.sessions.flush(self.core.now);
     }
 
     /// Why the device cannot compute an attempt, if so. A router may not know yet how long a context is here, or take its model for
@@ -283,6 +286,8 @@ impl<R: Role> Machine<R> {
             ToWorker::Migrate(migrate) if self.core.attempt(migrate.request, migrate.epoch).is_some() => {
                 self.role.migrate(&mut self.core, now, migrate);
             }
+            // Whatever it takes of what waits is a sign of life.
+            ToWorker::Heartbeat if self.core.sessions.is_full(session) => {}
             // So the many workers of a router are heard together, when it looks after them, and wake it once.
             ToWorker::Heartbeat => self.core.tell(session, &FromWorker::Heartbeat),
             // Of an attempt that ended meanwhile its router learns by itself. How a session begins is its carrier's matter.
@@ -338,7 +343,7 @@ impl<R: Role> Machine<R> {
         self.turned = Some(now);
         let core = &mut self.core;
         let silence_max = core.config.silence_max;
-        core.sessions.flush();
+        core.sessions.flush(now);
         for (session, why) in core.sessions.close_lost(now, silence_max) {
             if self.core.draining {
                 tracing::info!(worker = self.core.config.name, %session, why, "a session is over");
@@ -372,6 +377,7 @@ impl<R: Role> Machine<R> {
             copies: std::mem::take(&mut core.copies),
             caught_up: Vec::new(),
             loads: &core.loads,
+            full: core.sessions.any_full().then_some((&core.sessions, &core.attempts)),
             now,
         };
         let schedule = core.scheduler.schedule(&mut space);
