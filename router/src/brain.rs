@@ -206,15 +206,13 @@ impl Brain {
     fn worker_up(&mut self, link: WorkerLink) {
         let peer = link.peer.clone();
         tracing::info!(worker = peer.name, role = ?peer.role, id = %peer.id, "a session began");
-        metrics::worker_up(peer.id, peer.role).set(1.0);
         self.links.open(link);
         self.handle(Event::WorkerUp { peer });
     }
 
     /// Closes the session with a worker and replays elsewhere what it did.
     fn worker_down(&mut self, worker: WorkerId) {
-        if let Some(role) = self.links.close(worker) {
-            metrics::worker_up(worker, role).set(0.0);
+        if self.links.close(worker) {
             self.handle(Event::WorkerDown { id: worker });
         }
     }
@@ -286,9 +284,7 @@ impl Brain {
                         tracing::info!(%worker, "the worker drained and may end; the session is closed")
                     }
                 }
-                if let Some(role) = self.links.close(worker) {
-                    metrics::worker_up(worker, role).set(0.0);
-                }
+                self.links.close(worker);
             }
             Command::Token { request, choice, row } => {
                 if let Some(client) = self.clients.get_mut(&request)

@@ -169,10 +169,8 @@ impl<R: Role> Machine<R> {
             }
             Inbound::Agent(AgentEvent::Connected { peer, status }) => {
                 let gigabytes = status.probe.bytes_per_s / 1e9;
-                let passed_over: Vec<_> =
-                    status.passed_over.iter().map(|(lane, reason)| format!("{lane}: {reason}")).collect();
-                let passed_over = passed_over.join("; ");
-                self.core.meters.lanes.taken(peer, &status, &passed_over);
+                let passed_over = status.passed_over.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+                self.core.meters.lanes.taken(peer, &status);
                 tracing::info!(
                     worker = self.core.config.name,
                     peer = status.peer,
@@ -184,7 +182,7 @@ impl<R: Role> Machine<R> {
                 self.role.connected(&mut self.core, now, peer);
             }
             Inbound::Agent(AgentEvent::Lost { peer, reason }) => {
-                self.core.meters.lanes.lost(peer);
+                self.core.meters.lanes.forget(peer);
                 if self.core.draining {
                     tracing::info!(worker = self.core.config.name, %peer, reason, "a peer is not reached");
                 } else {
@@ -280,6 +278,7 @@ impl<R: Role> Machine<R> {
             ToWorker::Peer(peer) if peer.id != self.core.config.id => {
                 let id = peer.id;
                 if self.core.introduced(peer) {
+                    self.core.meters.lanes.forget(id);
                     self.role.peer_restarted(&mut self.core, now, id);
                 }
             }
@@ -323,6 +322,7 @@ impl<R: Role> Machine<R> {
             return;
         }
         if heard == Heard::Restarted {
+            self.core.meters.lanes.forget(message.from);
             self.role.peer_restarted(&mut self.core, now, message.from);
         }
         self.role.peer(&mut self.core, now, message.from, message.body);

@@ -2,7 +2,7 @@
 //! dialer's matter.
 
 use domain::WorkerId;
-use domain::session::{PeerInfo, Role};
+use domain::session::PeerInfo;
 use futures_util::StreamExt;
 use futures_util::future::{AbortHandle, Abortable};
 use futures_util::stream::{self, BoxStream, SelectAll};
@@ -10,6 +10,7 @@ use proto::queue::{Receiver, Sender};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::task::{Context, Poll, ready};
+use telemetry::{Series, metrics};
 
 /// The router's end of a session with one worker.
 pub(crate) struct WorkerLink {
@@ -51,10 +52,10 @@ pub(crate) struct Links {
 type Messages = BoxStream<'static, (WorkerId, Option<Vec<u8>>)>;
 
 struct Open {
-    role: Role,
     send: Sender<Vec<u8>>,
     /// Drops what comes from it.
     deaf: AbortHandle,
+    _up: Series,
 }
 
 impl Links {
@@ -64,7 +65,9 @@ impl Links {
         self.close(peer.id);
         let (messages, deaf) = stream::abortable(messages(peer.id, receive));
         self.messages.push(messages);
-        self.open.insert(peer.id, Open { role: peer.role, send, deaf });
+        let up = metrics::worker_up(peer.id, peer.role);
+        up.set(1.0);
+        self.open.insert(peer.id, Open { send, deaf, _up: up });
     }
 
     /// Queues an attempt for the worker; where its session is not open, nothing. Errors: it is full, until it has taken some of what waits.
@@ -78,11 +81,10 @@ impl Links {
         self.open.get(&id).map_or(Ok(()), |open| open.send.try_send(bytes, 0).map_err(|_| LinkFull))
     }
 
-    /// Closes the session: the worker sees the end of its messages and gives up what it does for this router.
-    pub(crate) fn close(&mut self, id: WorkerId) -> Option<Role> {
-        let open = self.open.remove(&id)?;
-        open.deaf.abort();
-        Some(open.role)
+    /// Closes the session: the worker sees the end of its messages and gives up what it does for this router. Whether it was open.
+    pub(crate) fn close(&mut self, id: WorkerId) -> bool {
+        let open = self.open.remove(&id);
+        open.inspect(|open| open.deaf.abort()).is_some()
     }
 
     /// The next message of any worker; `None` in its place: its session is over. Without sessions there is none.
@@ -108,7 +110,7 @@ fn messages(id: WorkerId, mut receive: Receiver<Vec<u8>>) -> Messages {
 mod tests {
     use super::*;
     use domain::Incarnation;
-    use domain::session::PeerAddress;
+    use domain::session::{PeerAddress, Role};
     use futures_util::FutureExt;
     use proto::queue::queue;
 
@@ -157,8 +159,7 @@ mod tests {
         assert_eq!(links.send(WorkerId(2), vec![2]), Ok(()), "it is nobody's");
         drop(says_again);
         assert_eq!(heard(&mut links), Some((1, None)), "its end is said");
-        assert_eq!(links.close(WorkerId(1)), Some(Role::Decode));
-        assert_eq!(links.close(WorkerId(1)), None);
+        assert!(links.close(WorkerId(1)) && !links.close(WorkerId(1)));
         assert_eq!(told_again.recv().now_or_never(), Some(None));
     }
 
