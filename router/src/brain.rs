@@ -252,11 +252,14 @@ impl Brain {
     fn handle(&mut self, event: Event) {
         let now = self.clock.now();
         let mut commands = std::mem::take(&mut self.commands);
-        self.placement.handle(now, event, &mut commands);
-        let mut slow = BTreeSet::new();
-        let mut unheard = Unheard::default();
-        for command in commands.drain(..) {
-            self.obey(now, command, &mut slow, &mut unheard);
+        let (mut slow, mut unheard) = (BTreeSet::new(), Unheard::default());
+        let mut next = Some(event);
+        while let Some(event) = next {
+            self.placement.handle(now, event, &mut commands);
+            for command in commands.drain(..) {
+                self.obey(now, command, &mut slow, &mut unheard);
+            }
+            next = unheard.attempts.pop();
         }
         self.commands = commands;
         self.count();
@@ -268,9 +271,6 @@ impl Brain {
         for worker in unheard.stuck {
             tracing::error!(%worker, "the worker takes no messages; the session is closed");
             self.worker_down(worker);
-        }
-        for unsent in unheard.attempts {
-            self.handle(unsent);
         }
     }
 

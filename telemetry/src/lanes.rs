@@ -9,7 +9,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// A lane, and why it is not taken.
 pub type Reason = (&'static str, String);
 
-static TOLD: Mutex<BTreeMap<(WorkerId, WorkerId), Arc<Vec<Reason>>>> = Mutex::new(BTreeMap::new());
+/// The reasons of readers for the lanes to their peers.
+type Told = BTreeMap<(WorkerId, WorkerId), Arc<Vec<Reason>>>;
+
+static TOLD: Mutex<Told> = Mutex::new(BTreeMap::new());
 
 /// The reasons of one worker for the lane to one peer. They are told until this is dropped.
 #[derive(Debug)]
@@ -37,7 +40,7 @@ impl Drop for Reasons {
 }
 
 /// A panic while it was held left nothing half done.
-fn told() -> MutexGuard<'static, BTreeMap<(WorkerId, WorkerId), Arc<Vec<Reason>>>> {
+fn told() -> MutexGuard<'static, Told> {
     TOLD.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

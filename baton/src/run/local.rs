@@ -64,3 +64,35 @@ async fn carry(
     }
     "the router closed it, or the worker did".to_owned()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use domain::session::{ModelShape, PeerAddress, Role};
+    use domain::{Incarnation, WorkerId};
+
+    #[tokio::test]
+    async fn a_worker_that_does_not_look_into_its_inbox_keeps_its_session() {
+        let inbox = worker::inbox();
+        let (id, incarnation, name) = (WorkerId(1), Incarnation(1), "decode-1".to_owned());
+        let peer = PeerInfo { id, incarnation, name, role: Role::Decode, address: PeerAddress::default() };
+        let shape = ModelShape { vocab: 8, layers: 1, hidden: 8 };
+        let served = Served { weights: [0; 32], shape, layout: 1, block_tokens: 4, token_bytes: 8, context_tokens: 64 };
+        let dialed = Local::new(inbox.input(), peer, served).dial().await;
+        let Dialed { send, receive, until_over, .. } = dialed.unwrap_or_else(|error| panic!("{error}"));
+        let over = tokio::spawn(until_over);
+        // More than its queue takes: the rest waits in the inbox.
+        let mut said = 0;
+        while said < TO_WORKER_BYTES_MAX + TO_WORKER_BYTES_MAX / 2 {
+            match send.try_send(vec![7; 64 << 10], 0) {
+                Ok(()) => said += 64 << 10,
+                Err(_) => tokio::task::yield_now().await,
+            }
+        }
+        assert!(!over.is_finished());
+        // Both ends may drop it while it is full.
+        drop(receive);
+        over.await.expect("it is over");
+        drop(inbox);
+    }
+}
