@@ -1,7 +1,6 @@
 //! `baton topo`: who reads from whom over which lane, how fast that is, and for each faster lane why it was not taken.
 //!
-//! Of a cluster it is told by the metrics of its processes ([`scrape`]), which are the one place where workers say so; without
-//! any, the lanes of this host are measured ([`host`]). What is deliberately absent: the choice of a lane, which is the transport's.
+//! Of a cluster it is told by its processes ([`scrape`]): by their metrics, and, in words, why lanes were passed over; without any, the lanes of this host are measured ([`host`]). What is deliberately absent: the choice of a lane, which is the transport's.
 
 mod host;
 mod map;
@@ -33,8 +32,9 @@ pub(crate) fn topo(args: &TopoArgs) -> Result<(), CommandError> {
     let (mut map, mut failed) = (Map::default(), Vec::new());
     for url in &args.urls {
         let place = scrape::Place::parse(url).map_err(|why| CommandError::Usage(format!("{url}: {why}").into()))?;
-        match scrape::metrics(&place) {
-            Ok(text) => map.add(&text),
+        let told = scrape::ask(&place, "/metrics").and_then(|metrics| Ok((metrics, scrape::ask(&place, "/lanes")?)));
+        match told.and_then(|(metrics, lanes)| map.add(&metrics, &lanes)) {
+            Ok(()) => {}
             Err(error) => failed.push(Failure { url: url.clone(), reason: error.to_string() }),
         }
     }

@@ -11,6 +11,7 @@ use domain::{
 use engine::device::{Device, DeviceLimits, PoolMemory, SubmitError};
 use kv_manager::FetchState;
 use scheduler::SchedulerConfig;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use transport::{AgentEvent, Lane, LaneStatus, Probe, ReadBatch, SendError, TransferId};
@@ -104,10 +105,11 @@ impl Device for Idle {
 }
 
 fn machine() -> Machine<Decode> {
-    machine_in(Nowhere::default())
+    machine_in(Nowhere::default(), worker::OUTBOX_BYTES)
 }
 
-fn machine_in(network: Nowhere) -> Machine<Decode> {
+/// A worker in this network, for a router of which so many bytes may wait.
+fn machine_in(network: Nowhere, outbox_bytes: usize) -> Machine<Decode> {
     let group = KvGroup { layers: vec![0], kv_heads: 1, head_dim: 2, window: None };
     let layout = KvLayout { block_tokens: 4, dtype: Dtype::F32, encoding: Encoding::Exact, groups: vec![group] };
     let limits = DeviceLimits { rows_max: 64, samples_max: 8, context_max: 64, blocks: vec![16] };
@@ -138,6 +140,7 @@ fn machine_in(network: Nowhere) -> Machine<Decode> {
         release_retry: Duration::from_millis(100),
         offer_max: Duration::from_secs(60),
         silence_max: SILENCE_MAX,
+        outbox_bytes,
     };
     Machine::new(config, Decode::default(), Box::new(Idle { layout, limits }), Box::new(network)).unwrap()
 }
@@ -299,7 +302,7 @@ fn peers_are_connected_when_they_are_needed_and_let_go_when_they_are_not() {
     let network = Nowhere::default();
     let asked = network.0.clone();
     let asked = || asked.lock().unwrap().drain(..).collect::<Vec<_>>().join(", ");
-    let mut machine = machine_in(network);
+    let mut machine = machine_in(network, worker::OUTBOX_BYTES);
     let session = SessionId(1);
     machine.handle(Time::ZERO, Inbound::Opened { session, send: Box::new(|_| Ok(())), ended: Arc::default() });
     let tell = |machine: &mut Machine<Decode>, now: Time, message: &ToWorker| {
@@ -349,4 +352,41 @@ fn peers_are_connected_when_they_are_needed_and_let_go_when_they_are_not() {
     tell(&mut machine, now, &ToWorker::PeerLeft { id: OWNER, incarnation: Incarnation(6) });
     pass(&mut machine, &mut now, Duration::from_secs(10));
     assert_eq!(asked(), "");
+}
+
+#[test]
+fn signs_of_life_and_reports_do_not_pile_up_for_a_router_that_takes_nothing() {
+    const OUTBOX_BYTES: usize = 1000;
+    let mut machine = machine_in(Nowhere::default(), OUTBOX_BYTES);
+    let session = SessionId(1);
+    let (takes, said) = (Arc::<AtomicBool>::default(), Arc::<Mutex<Vec<FromWorker>>>::default());
+    let (is_open, hears) = (takes.clone(), said.clone());
+    let send = Box::new(move |bytes: Vec<u8>| {
+        if !is_open.load(Ordering::Relaxed) {
+            return Err(bytes);
+        }
+        hears.lock().unwrap().push(proto::session::decode_from_worker(&bytes).unwrap());
+        Ok(())
+    });
+    machine.handle(Time::ZERO, Inbound::Opened { session, send, ended: Arc::default() });
+    let mut now = Time::ZERO;
+    let mut waited = Vec::new();
+    for _ in 0..40 {
+        now = now + SILENCE_MAX / 50;
+        for message in [ToWorker::Heartbeat, ToWorker::Snapshot] {
+            let bytes = proto::session::encode_to_worker(&message);
+            machine.handle(now, Inbound::Session { session, bytes });
+        }
+        machine.turn(now);
+        waited.push(machine.core().backlog());
+    }
+    assert_eq!(machine.core().sessions(), 1, "it may still take something");
+    assert!(waited[20] > OUTBOX_BYTES && waited[20] == waited[39], "no more is said: {waited:?}");
+    assert!(waited[39] < OUTBOX_BYTES + 1000, "{waited:?}");
+
+    takes.store(true, Ordering::Relaxed);
+    machine.turn(now + SILENCE_MAX / 50);
+    assert_eq!(machine.core().backlog(), 0);
+    let said = said.lock().unwrap();
+    assert!(matches!(said.last(), Some(FromWorker::Report(report)) if report.snapshot), "{said:?}");
 }

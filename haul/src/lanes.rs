@@ -36,7 +36,7 @@ pub fn lanes(owner: &Place, trust: &Trust) -> Result<Vec<LaneOfHost>, HaulError>
                     // With `tcp` beside it the reason is told if it cannot be had.
                     let LaneStatus { lane: got, probe, passed_over, .. } =
                         connect(&Hub::new(), vec![lane, Lane::Tcp], owner, trust)?;
-                    let reason = passed_over.into_iter().find(|(passed, _)| *passed == lane).map(|(_, reason)| reason);
+                    let reason = passed_over.into_iter().find(|passed| passed.lane == lane).map(|passed| passed.reason);
                     if got == lane { Ok(probe) } else { Err(reason.unwrap_or_default()) }
                 }
             };

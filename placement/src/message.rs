@@ -1,7 +1,7 @@
 //! What goes into a placement and what comes out.
 
 use domain::session::{FromWorker, PeerInfo, ToWorker, TokenRow};
-use domain::{BlockHash, Choice, End, Request, RequestId, WorkerId};
+use domain::{BlockHash, Choice, End, Epoch, Request, RequestId, WorkerId};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,6 +26,15 @@ pub enum Event {
         id: WorkerId,
         /// What.
         message: FromWorker,
+    },
+    /// A worker was not told of an attempt, for too much waits for it already: it is as full as one that says so itself.
+    Unsent {
+        /// The worker.
+        worker: WorkerId,
+        /// The request.
+        request: RequestId,
+        /// The attempt.
+        epoch: Epoch,
     },
     /// A client's request, parsed and tokenized.
     Arrive {

@@ -128,6 +128,10 @@ impl Placement {
                 }
             }
             Event::Worker { id, message } => self.said(now, id, message, out),
+            Event::Unsent { worker, request, epoch } => {
+                let detail = "too much waits for the worker".to_owned();
+                self.said(now, worker, FromWorker::Failed { request, epoch, why: Failure::QueueFull, detail }, out);
+            }
             Event::Arrive { request, chain } => self.arrive(now, request, chain, out),
             Event::Gone { request } => {
                 self.finish(request, End::error(Ender::Client, "the client hung up"), out);

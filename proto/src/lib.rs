@@ -4,7 +4,7 @@
 //! `cargo xtask proto` and committed, so that a build needs no generator. [`session`] and [`handoff`] turn the messages
 //! of `domain` into bytes and back: every field, checked on the way in, so that nobody else sees a wire type.
 //!
-//! [`rpc`] carries the bytes of a session between processes.
+//! [`rpc`] carries the bytes of a session between processes; at each end, and within a process, they wait in a [`queue`].
 //!
 //! What is deliberately absent: any meaning of the messages.
 #![forbid(unsafe_code)]
@@ -16,6 +16,7 @@ mod error;
 #[allow(missing_docs, unreachable_pub, clippy::all, reason = "generated; the .proto files carry the docs")]
 mod generated;
 pub mod handoff;
+pub mod queue;
 pub mod rpc;
 pub mod session;
 

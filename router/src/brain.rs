@@ -7,10 +7,10 @@
 mod client;
 
 use crate::clock::Clock;
-use crate::sessions::{Links, Service, WorkerLink};
+use crate::sessions::{LinkFull, Links, Service, WorkerLink};
 pub(crate) use client::{Client, Held, Update, Updates};
 use client::{Delivered, Meters};
-use domain::session::{Role, Served, ToWorker};
+use domain::session::{Role, Served, Submit, ToWorker};
 use domain::{BlockHash, Choice, End, Ender, Request, RequestId, Time, WorkerId};
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
@@ -206,15 +206,13 @@ impl Brain {
     fn worker_up(&mut self, link: WorkerLink) {
         let (peer, context_tokens) = (link.peer.clone(), link.context_tokens);
         tracing::info!(worker = peer.name, role = ?peer.role, id = %peer.id, "a session began");
-        metrics::worker_up(peer.id, peer.role).set(1.0);
         self.links.open(link);
         self.handle(Event::WorkerUp { peer, context_tokens });
     }
 
     /// Closes the session with a worker and replays elsewhere what it did.
     fn worker_down(&mut self, worker: WorkerId) {
-        if let Some(role) = self.links.close(worker) {
-            metrics::worker_up(worker, role).set(0.0);
+        if self.links.close(worker) {
             self.handle(Event::WorkerDown { id: worker });
         }
     }
@@ -254,11 +252,14 @@ impl Brain {
     fn handle(&mut self, event: Event) {
         let now = self.clock.now();
         let mut commands = std::mem::take(&mut self.commands);
-        self.placement.handle(now, event, &mut commands);
-        let mut slow = BTreeSet::new();
-        let mut stuck = Vec::new();
-        for command in commands.drain(..) {
-            self.obey(now, command, &mut slow, &mut stuck);
+        let (mut slow, mut unheard) = (BTreeSet::new(), Unheard::default());
+        let mut next = Some(event);
+        while let Some(event) = next {
+            self.placement.handle(now, event, &mut commands);
+            for command in commands.drain(..) {
+                self.obey(now, command, &mut slow, &mut unheard);
+            }
+            next = unheard.attempts.pop();
         }
         self.commands = commands;
         self.count();
@@ -267,15 +268,15 @@ impl Brain {
             tracing::info!(%request, "the client reads too slowly");
             self.end_by_us(request, "the client reads too slowly, and its buffer of tokens is full");
         }
-        for worker in stuck {
+        for worker in unheard.stuck {
             tracing::error!(%worker, "the worker takes no messages; the session is closed");
             self.worker_down(worker);
         }
     }
 
-    fn obey(&mut self, now: Time, command: Command, slow: &mut BTreeSet<RequestId>, stuck: &mut Vec<WorkerId>) {
+    fn obey(&mut self, now: Time, command: Command, slow: &mut BTreeSet<RequestId>, unheard: &mut Unheard) {
         match command {
-            Command::Send { worker, message } => self.send(worker, &message, stuck),
+            Command::Send { worker, message } => self.send(worker, &message, unheard),
             Command::Close { worker, why } => {
                 match why {
                     Closing::Silent => tracing::warn!(%worker, "the worker is silent; the session is closed"),
@@ -283,9 +284,7 @@ impl Brain {
                         tracing::info!(%worker, "the worker drained and may end; the session is closed")
                     }
                 }
-                if let Some(role) = self.links.close(worker) {
-                    metrics::worker_up(worker, role).set(0.0);
-                }
+                self.links.close(worker);
             }
             Command::Token { request, choice, row } => {
                 if let Some(client) = self.clients.get_mut(&request)
@@ -319,13 +318,19 @@ impl Brain {
         }
     }
 
-    fn send(&self, worker: WorkerId, message: &ToWorker, stuck: &mut Vec<WorkerId>) {
+    fn send(&self, worker: WorkerId, message: &ToWorker, unheard: &mut Unheard) {
         // A session that this very event found stuck is closed after it: the rest of its messages have no taker.
-        if stuck.contains(&worker) {
+        if unheard.stuck.contains(&worker) {
             return;
         }
-        if self.links.send(worker, proto::session::encode_to_worker(message)).is_err() {
-            stuck.push(worker);
+        let bytes = proto::session::encode_to_worker(message);
+        if let &ToWorker::Submit(Submit { request, epoch, .. }) = message {
+            if self.links.submit(worker, bytes) == Err(LinkFull) {
+                unheard.attempts.push(Event::Unsent { worker, request, epoch });
+                return;
+            }
+        } else if self.links.send(worker, bytes) == Err(LinkFull) {
+            unheard.stuck.push(worker);
         }
         failpoint::pass(Place::SessionSent, message.name());
     }
@@ -365,6 +370,15 @@ impl Brain {
         }
         self.fleet.send_if_modified(|known| std::mem::replace(known, fleet) != fleet);
     }
+}
+
+/// What workers could not be told.
+#[derive(Default)]
+struct Unheard {
+    /// Those that take nothing at all.
+    stuck: Vec<WorkerId>,
+    /// Attempts that a full worker was not told of.
+    attempts: Vec<Event>,
 }
 
 /// Rows and other messages of what is over.

@@ -26,7 +26,7 @@ pub struct RouterConfig {
     /// Open connections, more than requests may be. Above: the one that has been without an open request for the longest
     /// time is closed.
     pub connections_max: usize,
-    /// Whether clients of the API may read `/metrics`, too.
+    /// Whether clients of the API may read `/metrics` and `/lanes`, too.
     pub metrics_on_api: bool,
     /// Time from arrival to the end that a client must have. After: the request ends by its limit.
     pub deadline: Duration,

@@ -27,7 +27,7 @@ mod sessions;
 pub use config::{ModelCard, RouterConfig};
 pub use http::serve_ops;
 pub use serve::{Listeners, keep_up, serve};
-pub use sessions::{Dial, DialError, Dialed, Dialer, LinkFull, Sessions};
+pub use sessions::{Dial, DialError, Dialed, Dialer, FROM_WORKER_BYTES_MAX, Sessions, TO_WORKER_BYTES_MAX};
 
 #[cfg(test)]
 mod tests;

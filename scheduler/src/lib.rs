@@ -3,7 +3,8 @@
 //!
 //! A step is planned in three passes over one budget of input tokens:
 //!
-//! 1. every decoding sequence gets its one token, so that no prompt ever delays a running answer by more than a step;
+//! 1. every decoding sequence gets its one token, but for those that are held, so that no prompt ever delays a running answer by more than a
+//!    step;
 //! 2. prompts already begun get a chunk each, first come first served, but for those that memory says had better wait: what
 //!    comes next in them is on its way to the cache;
 //! 3. waiting prompts are admitted, first come first served, as long as budget, running room and memory allow.
@@ -149,6 +150,11 @@ pub trait KvSpace {
 
     /// Slots for the first `tokens` positions of an open sequence, the last of them writable; `false`: no room.
     fn grow(&mut self, key: SeqKey, tokens: u32) -> bool;
+
+    /// Whether a decoding sequence gets no token for now, since nobody takes what it made. It keeps its memory, and may be preempted.
+    fn is_held(&self, _key: SeqKey) -> bool {
+        false
+    }
 
     /// The sequence was preempted: it gives everything back.
     fn close(&mut self, key: SeqKey);

@@ -244,7 +244,7 @@ impl Scheduler {
             if budget.tokens == 0 || budget.samples == 0 {
                 return;
             }
-            if self.make_room(kv, age, known, schedule) {
+            if !kv.is_held(age.1) && self.make_room(kv, age, known, schedule) {
                 *budget = Budget { tokens: budget.tokens - 1, samples: budget.samples - 1 };
                 schedule.work.push(Work { key: age.1, start: known - 1, count: 1, samples: 1 });
             }

@@ -1,6 +1,7 @@
 //! The process's one recorder of metrics.
 
 use crate::metrics::{DECLARED, Kind};
+use crate::series;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use std::fmt;
 use std::sync::OnceLock;
@@ -18,9 +19,11 @@ impl fmt::Debug for MetricsHandle {
 }
 
 impl MetricsHandle {
-    /// Every metric that was touched so far, in the Prometheus text format.
+    /// Every metric that was touched so far, and every series that somebody holds, in the Prometheus text format.
     pub fn render(&self) -> String {
-        self.0.render()
+        let mut text = self.0.render();
+        series::render(&mut text, DECLARED);
+        text
     }
 
     /// Folds the samples of histograms into their buckets. To be called every few seconds, so that a process whose

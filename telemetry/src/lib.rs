@@ -6,11 +6,14 @@
 
 pub mod failpoint;
 mod install;
+pub mod lanes;
 pub mod logging;
 pub mod metrics;
+mod series;
 pub mod timeline;
 
 pub use install::{MetricsHandle, install};
+pub use series::Series;
 
 #[cfg(test)]
 mod tests;

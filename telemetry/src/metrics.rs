@@ -1,8 +1,12 @@
 //! Every metric of Baton: its name, unit, help, labels and buckets. Others call the functions of this module and never
 //! spell a name.
 //!
-//! A function gives a handle; looking one up costs a hash, so a loop takes its handles once and keeps them.
+//! A function gives a handle; looking one up costs a hash, so a loop takes its handles once and keeps them. What was touched once is shown
+//! for ever, but for a `series`, which is shown for as long as its handle lives. Labels have few values: those of an enum, of what this process
+//! is made of (its workers, KV groups, tiers), and, of a `series` alone, of what is there now (peers, and their names). None has words that
+//! are put together, addresses or errors.
 
+use crate::series::Series;
 use ::metrics::{SharedString, Unit};
 use domain::session::Role;
 use domain::{End, Ender, Finish, GroupId, WorkerId};
@@ -84,6 +88,7 @@ macro_rules! declare {
     };
     (@kind counter) => { Kind::Counter };
     (@kind gauge) => { Kind::Gauge };
+    (@kind series) => { Kind::Gauge };
     (@kind histogram $buckets:expr) => { Kind::Histogram($buckets) };
     (@function counter [$($doc:tt)+] $name:literal $function:ident($($label:ident: $type:ty),*)) => {
         $($doc)+
@@ -95,6 +100,12 @@ macro_rules! declare {
         $($doc)+
         pub fn $function($($label: $type),*) -> Gauge {
             ::metrics::gauge!($name $(, stringify!($label) => Label::text($label))*)
+        }
+    };
+    (@function series [$($doc:tt)+] $name:literal $function:ident($($label:ident: $type:ty),*)) => {
+        $($doc)+
+        pub fn $function($($label: $type),*) -> Series {
+            Series::new($name, [$((stringify!($label), Label::text($label))),*])
         }
     };
     (@function histogram [$($doc:tt)+] $name:literal $function:ident($($label:ident: $type:ty),*)) => {
@@ -133,8 +144,8 @@ declare! {
     counter Count "baton_moves_total" moves();
     /// Messages that were refused since they belong to the past, by what was wrong with them.
     counter Count "baton_stale_messages_total" stale_messages(kind: Stale);
-    /// Whether the worker's session with the router is up.
-    gauge Count "baton_worker_up" worker_up(worker: WorkerId, role: Role);
+    /// 1 where the worker's session with the router is up.
+    series Count "baton_worker_up" worker_up(worker: WorkerId, role: Role);
 
     /// Blocks in the router's index of who holds which prefix: those that are `used`, and its `budget` (`placement.index_blocks_max`).
     gauge Count "baton_router_index_blocks" router_index_blocks(kind: &'static str);
@@ -224,18 +235,20 @@ declare! {
     counter Bytes "baton_transfer_bytes_total" transfer_bytes(lane: &'static str);
     /// Bytes that came over the lane for them: fewer where KV came encoded.
     counter Bytes "baton_transfer_wire_bytes_total" transfer_wire_bytes(lane: &'static str);
-    /// 1 where the worker reads the peer over the lane, 0 where it did before.
-    gauge Count "baton_lane_taken" lane_taken(worker: WorkerId, peer: WorkerId, lane: &'static str);
+    /// 1 where the worker reads the peer over the lane.
+    series Count "baton_lane_taken" lane_taken(worker: WorkerId, peer: WorkerId, lane: &'static str);
     /// 1 where the lane is taken and what it brings is encrypted, else 0.
-    gauge Count "baton_lane_encrypted" lane_encrypted(worker: WorkerId, peer: WorkerId, lane: &'static str);
-    /// Like `baton_lane_taken`; the label names the faster lanes, each with the reason why it was not taken.
-    gauge Count "baton_lane_passed_over" lane_passed_over(worker: WorkerId, peer: WorkerId, reasons: String);
+    series Count "baton_lane_encrypted" lane_encrypted(worker: WorkerId, peer: WorkerId, lane: &'static str);
+    /// Peers that the worker reads over another lane than this one, which is faster by nature, by the kind of reason: `absent` (not built in),
+    /// `forbidden` (by `transport.lanes`), `elsewhere` (for one process alone), `slower` (when both were probed), `refused` (an end has none of the
+    /// other) or `unreached`. The log and `baton topo` say it in words.
+    series Count "baton_lane_passed_over" lane_passed_over(worker: WorkerId, lane: &'static str, reason: &'static str);
     /// Bytes a second of the worker's reads from the peer over the lane: lately, or by the probe where there were none yet.
-    gauge Bytes "baton_lane_bytes_per_second" lane_speed(worker: WorkerId, peer: WorkerId, lane: &'static str);
+    series Bytes "baton_lane_bytes_per_second" lane_speed(worker: WorkerId, peer: WorkerId, lane: &'static str);
     /// Seconds of the smallest read from the peer over the lane, measured when it was connected.
-    gauge Seconds "baton_lane_latency_seconds" lane_latency(worker: WorkerId, peer: WorkerId, lane: &'static str);
+    series Seconds "baton_lane_latency_seconds" lane_latency(worker: WorkerId, peer: WorkerId, lane: &'static str);
     /// Always 1; the label `name` says what a worker is called: the worker itself, or a peer that it has connected.
-    gauge Count "baton_worker_name" worker_name(worker: WorkerId, name: String);
+    series Count "baton_worker_name" worker_name(worker: WorkerId, name: String);
     /// Transfers that brought all their bytes, by lane.
     counter Count "baton_transfers_total" transfers(worker: WorkerId, lane: &'static str);
     /// Transfers whose bytes did not match their checksum.
@@ -260,7 +273,10 @@ declare! {
     /// Seconds that a handed-off sequence waited for bytes after its prompt was computed: what transfer did not hide.
     histogram Seconds "baton_exposed_transfer_seconds" exposed_transfer(lane: &'static str) in SECONDS;
 
-    /// Messages that were lost since their receiver's inbox was full or gone, by channel.
+    /// Bytes that wait on the worker for routers which do not take them. Of a router that lets too many wait, the sequences wait, too.
+    gauge Bytes "baton_session_backlog_bytes" session_backlog(worker: WorkerId);
+    /// Messages that were lost, by channel: to a router (`session`) or to another worker (`peer`), since their receiver's inbox was full or
+    /// gone; or from another worker, since this one's was full (`inbox`).
     counter Count "baton_messages_dropped_total" messages_dropped(worker: WorkerId, channel: &'static str);
 
     /// Engine steps that failed as a whole; their sequences were computed again in parts, until who was at fault was alone.

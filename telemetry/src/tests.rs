@@ -1,5 +1,6 @@
 //! The declarations are well formed, and what is recorded is what is rendered.
 
+use crate::lanes;
 use crate::logging::{self, LogError, LogFormat};
 use crate::metrics::{self, BlockState, DECLARED, Kind, Outcome};
 use ::metrics::Unit;
@@ -61,4 +62,39 @@ fn an_end_has_one_outcome() {
 fn a_filter_that_cannot_be_read_is_named() {
     let error = logging::init("info,router=loud", LogFormat::Text, false, None).expect_err("loud is no level");
     assert!(matches!(&error, LogError::Filter { filter, .. } if filter == "info,router=loud"), "{error}");
+}
+
+#[test]
+fn a_series_is_shown_for_as_long_as_somebody_holds_it() {
+    let handle = crate::install();
+    let shown = |line: &str| handle.render().lines().any(|it| it == line);
+    let taken = |peer: u32| metrics::lane_taken(WorkerId(7), WorkerId(peer), "tcp");
+    let (first, again) = (taken(1), taken(1));
+    first.set(1.0);
+    let line = r#"baton_lane_taken{worker="w7",peer="w1",lane="tcp"} 1"#;
+    assert!(shown(line) && shown("# TYPE baton_lane_taken gauge"));
+    drop(first);
+    assert!(shown(line), "there is another handle");
+    drop(again);
+    assert!(!handle.render().contains(r#"baton_lane_taken{worker="w7""#));
+    let named = metrics::worker_name(WorkerId(7), "a \"b\"\\\n".to_owned());
+    named.set(1.0);
+    assert!(shown(r#"baton_worker_name{worker="w7",name="a \"b\"\\\n"} 1"#), "{}", handle.render());
+}
+
+#[test]
+fn reasons_are_told_until_they_are_dropped_or_others_take_their_place() {
+    let (worker, peer) = (WorkerId(8), WorkerId(1));
+    let first = lanes::Reasons::tell(worker, peer, vec![("shm", "another \"host\"".to_owned())]);
+    let told = || {
+        let all: serde_json::Value = serde_json::from_str(&lanes::render()).expect("it is JSON");
+        let all = all.as_array().expect("a list").clone();
+        all.into_iter().find(|pair| pair["worker"] == "w8").map(|pair| pair["passed_over"].to_string())
+    };
+    assert_eq!(told().as_deref(), Some(r#"[{"lane":"shm","reason":"another \"host\""}]"#));
+    let second = lanes::Reasons::tell(worker, peer, Vec::new());
+    drop(first);
+    assert_eq!(told().as_deref(), Some("[]"));
+    drop(second);
+    assert_eq!(told(), None);
 }

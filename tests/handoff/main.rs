@@ -12,6 +12,7 @@ mod peer;
 mod prefix;
 mod protocol;
 mod retry;
+mod slow;
 mod standstill;
 #[path = "../../transport/tests/objects/store.rs"]
 mod store;

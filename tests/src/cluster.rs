@@ -11,10 +11,13 @@ use scheduler::SchedulerConfig;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 use transport::{Hub, ObjectCredentials};
-use worker::{Answer, Clock, Command, Inbox, SessionInput, Worker, WorkerConfig, WorkerInput, WorkerParts};
+use worker::{
+    Answer, Clock, Command, Inbox, OUTBOX_BYTES, SessionInput, Worker, WorkerConfig, WorkerInput, WorkerParts,
+};
 use worker::{DiskConfig, HostConfig, Shared, StoreConfig, TierParts};
 use worker::{agent_config, inbox, join, open_disk_tier, open_host_tier, open_object_tier};
 
@@ -59,6 +62,8 @@ pub struct Options {
     pub handoff_wait: Duration,
     /// How long a reader waits for the answer to its release.
     pub answer_wait: Duration,
+    /// Bytes that wait for a router before its sequences do.
+    pub outbox_bytes: usize,
 }
 
 impl Options {
@@ -79,6 +84,7 @@ impl Options {
             store: None,
             handoff_wait: Duration::from_secs(30),
             answer_wait: Duration::from_secs(10),
+            outbox_bytes: OUTBOX_BYTES,
         }
     }
 
@@ -111,6 +117,8 @@ pub struct Cluster {
     pub faults: BTreeMap<(RequestId, Epoch), Option<WorkerId>>,
     options: Options,
     workers: BTreeMap<WorkerId, (Worker, SessionInput)>,
+    /// Nothing more is read of what workers say in sessions that are open now.
+    is_reading: Arc<AtomicBool>,
     heard: Sender<(WorkerId, FromWorker)>,
     from: Receiver<(WorkerId, FromWorker)>,
 }
@@ -129,6 +137,7 @@ impl Cluster {
             faults: BTreeMap::new(),
             options: options.clone(),
             workers: BTreeMap::new(),
+            is_reading: Arc::new(AtomicBool::new(true)),
             heard,
             from,
         };
@@ -201,8 +210,11 @@ impl Cluster {
     }
 
     fn session(&self, id: WorkerId, worker: &Worker) -> SessionInput {
-        let heard = self.heard.clone();
+        let (heard, is_reading) = (self.heard.clone(), self.is_reading.clone());
         let send = Box::new(move |bytes: Vec<u8>| {
+            if !is_reading.load(Ordering::Acquire) {
+                return Err(bytes);
+            }
             let message = proto::session::decode_from_worker(&bytes).expect("a worker speaks the protocol");
             heard.send((id, message)).map_err(|_| bytes)
         });
@@ -236,18 +248,29 @@ impl Cluster {
         self.workers[&id].0.input().failure().clone()
     }
 
+    /// Stops to read what workers say in the sessions that are open. What sets it reading again.
+    pub fn stop_reading(&mut self) -> Arc<AtomicBool> {
+        self.is_reading.store(false, Ordering::Release);
+        std::mem::replace(&mut self.is_reading, Arc::new(AtomicBool::new(true)))
+    }
+
+    /// Begins another session with a worker, and gives the one before.
+    pub fn another_session(&mut self, id: WorkerId) -> SessionInput {
+        let (worker, old) = self.workers.remove(&id).expect("a worker");
+        let new = self.session(id, &worker);
+        self.workers.insert(id, (worker, new));
+        old
+    }
+
     /// Ends the session with a worker, and begins another.
     pub fn lose_session(&mut self, id: WorkerId) {
         self.reports.remove(&id);
-        let (worker, old) = self.workers.remove(&id).expect("a worker");
-        drop(old);
-        let new = self.session(id, &worker);
-        self.workers.insert(id, (worker, new));
+        drop(self.another_session(id));
     }
 
     /// Sends a message over the session.
     pub fn tell(&self, to: WorkerId, message: &ToWorker) {
-        assert!(self.workers[&to].1.send(proto::session::encode_to_worker(message)));
+        assert!(self.workers[&to].1.try_send(proto::session::encode_to_worker(message)));
     }
 
     /// What a worker answers to a command.
@@ -425,6 +448,7 @@ fn config(options: &Options, id: WorkerId, incarnation: Incarnation) -> WorkerCo
         offer_max: Duration::from_secs(60),
         // The test says nothing for as long as it likes.
         silence_max: Duration::from_secs(3600),
+        outbox_bytes: options.outbox_bytes,
     }
 }
 

@@ -292,8 +292,8 @@ impl Agent {
     /// # let (_owner, reader, _region) = ends();
     /// for (_, status) in reader.lanes() {
     ///     println!("{} over {}", status.peer, status.lane);
-    ///     for (lane, reason) in &status.passed_over {
-    ///         println!("  not over {lane}: {reason}");
+    ///     for passed in &status.passed_over {
+    ///         println!("  not over {passed}");
     ///     }
     /// }
     /// # }

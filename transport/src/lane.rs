@@ -101,5 +101,53 @@ pub struct LaneStatus {
     /// As measured at connect.
     pub probe: Probe,
     /// Every lane that is faster by nature, with the reason why it was not taken.
-    pub passed_over: Vec<(Lane, String)>,
+    pub passed_over: Vec<PassedOver>,
+}
+
+/// A lane that was not taken, though it is faster by nature.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PassedOver {
+    /// The lane.
+    pub lane: Lane,
+    /// Why, as a kind.
+    pub why: WhyPassed,
+    /// Why, for people.
+    pub reason: String,
+}
+
+impl fmt::Display for PassedOver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.lane, self.reason)
+    }
+}
+
+/// Kinds of reasons why a lane was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum WhyPassed {
+    /// It is not built in.
+    Absent,
+    /// `transport.lanes` forbids it.
+    Forbidden,
+    /// It is one for agents of one process.
+    Elsewhere,
+    /// It was reached, and another one was faster.
+    Slower,
+    /// An end will have none of the other.
+    Refused,
+    /// It was not reached.
+    Unreached,
+}
+
+impl WhyPassed {
+    /// The name in metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Absent => "absent",
+            Self::Forbidden => "forbidden",
+            Self::Elsewhere => "elsewhere",
+            Self::Slower => "slower",
+            Self::Refused => "refused",
+            Self::Unreached => "unreached",
+        }
+    }
 }

@@ -75,7 +75,7 @@ pub use files::{
     FileReport, FileSpec, FileStatus, FileTransfer, FileWay,
 };
 pub use hub::Hub;
-pub use lane::{Lane, LaneParseError, LaneStatus, Probe};
+pub use lane::{Lane, LaneParseError, LaneStatus, PassedOver, Probe, WhyPassed};
 pub use memory::{DeregisterError, DeviceMemory, Memory, RegionId};
 pub use metadata::ImportError;
 pub use objects::{

@@ -43,9 +43,14 @@ pub struct WorkerConfig {
     pub release_retry: Duration,
     /// The longest an offer lives, renewed or not.
     pub offer_max: Duration,
-    /// A router that says nothing for so long is lost.
+    /// A router that says nothing for so long is lost, and so is one that takes nothing of what waits for it.
     pub silence_max: Duration,
+    /// Bytes that wait for a router; above, its sequences wait too, until most of that is taken.
+    pub outbox_bytes: usize,
 }
+
+/// Bytes that wait for a router before its sequences do: a second of tokens with their logprobs, and more.
+pub const OUTBOX_BYTES: usize = 8 << 20;
 
 /// Offers that arrived before their submit and are kept; when full, the oldest is dropped (its lease lapses).
 pub(crate) const EARLY_OFFERS_MAX: usize = 1024;
@@ -69,11 +74,14 @@ pub(crate) const SESSIONS_MAX: usize = 4096;
 pub(crate) const MIGRATION_LEAD_TOKENS: u32 = 16;
 /// Transfers posted and not ended; beyond it a fetch fails and the router replays.
 pub(crate) const TRANSFERS_MAX: usize = 4096;
-/// Events in a worker's inbox; beyond it messages are dropped and counted, and the deadlines of the protocol cover
-/// the loss. Completions and ends of steps wait for room instead: there are few of them, and the loop always drains.
-pub(crate) const INBOX_EVENTS_MAX: usize = 16_384;
-/// Messages that wait for the router; beyond it the session is closed.
-pub(crate) const BACKLOG_MAX: usize = 65_536;
+/// Bytes of routers' messages in a worker's inbox; beyond it the sessions they come from are not read. A message that is larger goes
+/// alone.
+pub(crate) const INBOX_BYTES_MAX: usize = 16 << 20;
+/// Bytes of the agent's events there; beyond it messages of peers are dropped and counted, and the deadlines of the protocol cover the
+/// loss. What else the agent tells, it offers again.
+pub(crate) const INBOX_AGENT_BYTES_MAX: usize = 16 << 20;
+/// Bytes that wait for a router whose sequences wait already: the largest message, twice. Beyond it the session is closed.
+pub(crate) const BACKLOG_BYTES_MAX: usize = 128 << 20;
 /// How often they are tried again.
 pub(crate) const BACKLOG_RETRY: Duration = Duration::from_millis(1);
 /// The loop wakes at least this often, so that its ticks show that it is alive.

@@ -153,7 +153,7 @@ impl Core {
         has_room(&self.kv, chain, tokens, self.scheduler.queued_tokens())
     }
 
-    /// Messages that wait to be taken by sessions.
+    /// Bytes that wait to be taken by sessions.
     pub fn backlog(&self) -> usize {
         self.sessions.backlog()
     }
@@ -299,8 +299,9 @@ impl Core {
             chunk_tokens: self.config.scheduler.chunk_tokens,
             cost: self.rates.cost(),
         };
-        let Self { kv, sequences, copies, loads, scheduler, .. } = self;
-        (scheduler, Space { kv, sequences, pace, copies, caught_up: Vec::new(), loads, now })
+        let Self { kv, sequences, copies, loads, scheduler, sessions, attempts, .. } = self;
+        let full = sessions.any_full().then_some((&*sessions, &*attempts));
+        (scheduler, Space { kv, sequences, pace, copies, caught_up: Vec::new(), loads, full, now })
     }
 
     // -- sequences
@@ -505,7 +506,7 @@ impl Core {
             match parting {
                 Parting::Disconnect(peer) => {
                     tracing::info!(worker = self.config.name, %peer, "disconnected: nothing needed it for long");
-                    self.meters.lanes.lost(peer);
+                    self.meters.lanes.forget(peer);
                     self.transport.disconnect(peer);
                 }
                 Parting::Forget(peer, life) if self.lives.forget(peer, life) => {

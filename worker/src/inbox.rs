@@ -1,13 +1,15 @@
 //! The inbox of a worker: the one way into its thread.
 
 use crate::commands::{Answer, Command};
-use crate::config::INBOX_EVENTS_MAX;
+use crate::config::{INBOX_AGENT_BYTES_MAX, INBOX_BYTES_MAX};
 use crate::outbox::SessionSend;
 use crate::sessions::SessionId;
 use crate::tiers::TierEnd;
+use proto::queue::{Room, Share};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
+use std::time::Duration;
 use transport::{AgentEvent, Failure};
 
 /// Something that happened outside the worker's thread.
@@ -49,14 +51,27 @@ pub enum Inbound {
 
 /// The receiving end, to be handed to [`crate::Worker::start`].
 pub struct Inbox {
-    pub(crate) receiver: Receiver<Inbound>,
+    pub(crate) receiver: Events,
     pub(crate) input: WorkerInput,
+}
+
+/// The events that wait for the worker's thread, in order.
+pub(crate) struct Events(Receiver<Waiting>);
+
+/// An event that waits, with its share of the room for its kind.
+struct Waiting {
+    event: Inbound,
+    _share: Option<Share>,
 }
 
 /// The sending end. Cheap to clone.
 #[derive(Clone)]
 pub struct WorkerInput {
-    sender: SyncSender<Inbound>,
+    sender: Sender<Waiting>,
+    /// For messages of routers, and for commands.
+    pub(crate) routers: Room,
+    /// For what the agent tells.
+    agent: Room,
     sessions: Arc<AtomicU64>,
     failure: Failure,
 }
@@ -65,14 +80,29 @@ pub struct WorkerInput {
 /// it within a tick of its loop, even if its inbox is full.
 pub struct SessionInput {
     id: SessionId,
-    sender: SyncSender<Inbound>,
+    worker: WorkerInput,
     ended: Arc<AtomicBool>,
 }
 
-/// An inbox that holds a bounded number of events.
+/// An inbox that holds a bounded number of bytes: of routers' messages, and of what the agent tells. Of other events there are as many
+/// as there are sessions, moves of tiers and steps under way.
 pub fn inbox() -> Inbox {
-    let (sender, receiver) = sync_channel(INBOX_EVENTS_MAX);
-    Inbox { receiver, input: WorkerInput { sender, sessions: Arc::default(), failure: Failure::new() } }
+    let (sender, receiver) = channel();
+    let (routers, agent) = (Room::new(INBOX_BYTES_MAX), Room::new(INBOX_AGENT_BYTES_MAX));
+    let input = WorkerInput { sender, routers, agent, sessions: Arc::default(), failure: Failure::new() };
+    Inbox { receiver: Events(receiver), input }
+}
+
+impl Events {
+    /// The next event, as soon as there is one. Errors: there was none in time.
+    pub(crate) fn recv_timeout(&self, timeout: Duration) -> Result<Inbound, RecvTimeoutError> {
+        self.0.recv_timeout(timeout).map(|waiting| waiting.event)
+    }
+
+    /// The next event. Errors: there is none now.
+    pub(crate) fn try_recv(&self) -> Result<Inbound, TryRecvError> {
+        self.0.try_recv().map(|waiting| waiting.event)
+    }
 }
 
 impl Inbox {
@@ -89,59 +119,72 @@ impl WorkerInput {
     }
 
     /// Begins a session with a router. `send` takes what is said to it, and is dropped when the worker ends the session.
-    /// `None`: the worker has ended, or its inbox is full.
+    /// `None`: the worker has ended.
     pub fn open_session(&self, send: SessionSend) -> Option<SessionInput> {
         let id = SessionId(self.sessions.fetch_add(1, Ordering::Relaxed));
         let ended = Arc::<AtomicBool>::default();
         let opened = Inbound::Opened { session: id, send, ended: ended.clone() };
-        self.sender.try_send(opened).ok()?;
-        Some(SessionInput { id, sender: self.sender.clone(), ended })
+        self.put(opened, None).then(|| SessionInput { id, worker: self.clone(), ended })
     }
 
     /// An event of the agent. `false`: there is no room. The agent offers it again, unless it is a message.
     pub fn agent(&self, event: AgentEvent) -> bool {
-        self.sender.try_send(Inbound::Agent(event)).is_ok()
+        let bytes = if let AgentEvent::Message { bytes, .. } = &event { bytes.len() } else { 0 };
+        self.agent.try_take(bytes, 0).is_some_and(|share| self.put(Inbound::Agent(event), Some(share)))
     }
 
-    /// A move of a tier ended, or the tier did. Waits for room.
+    /// A move of a tier ended, or the tier did.
     pub fn tier_ended(&self, end: TierEnd) {
-        // An error says that the worker has ended.
-        let _ = self.sender.send(Inbound::Tier(end));
+        self.put(Inbound::Tier(end), None);
     }
 
     /// Asks for something; `reply` takes the answer in the worker's thread, and must not wait there. `false`: there is no room, or
     /// the worker has ended.
     pub fn command(&self, command: Command, reply: impl FnOnce(Answer) + Send + 'static) -> bool {
-        self.sender.try_send(Inbound::Command { command, reply: Box::new(reply) }).is_ok()
+        let command = Inbound::Command { command, reply: Box::new(reply) };
+        self.routers.try_take(0, 0).is_some_and(|share| self.put(command, Some(share)))
     }
 
-    /// The device ended a step. Waits for room.
+    /// The device ended a step.
     pub fn step_ended(&self) {
-        // An error says that the worker has ended and needs no waking.
-        let _ = self.sender.send(Inbound::StepEnded);
+        self.put(Inbound::StepEnded, None);
     }
 
     /// Wakes the worker, to look why it has failed.
     pub(crate) fn wake(&self) {
-        // One that has no room is awake.
-        let _ = self.sender.try_send(Inbound::StepEnded);
+        self.put(Inbound::StepEnded, None);
     }
 
     /// Asks the worker to take nothing new.
     pub fn drain(&self) {
-        let _ = self.sender.send(Inbound::Drain);
+        self.put(Inbound::Drain, None);
     }
 
     /// Asks the worker to end.
     pub fn shutdown(&self) {
-        let _ = self.sender.send(Inbound::Shutdown);
+        self.put(Inbound::Shutdown, None);
+    }
+
+    /// `false`: the worker has ended.
+    fn put(&self, event: Inbound, share: Option<Share>) -> bool {
+        self.sender.send(Waiting { event, _share: share }).is_ok()
     }
 }
 
 impl SessionInput {
-    /// Bytes for the worker; `false` when its inbox is full or it has ended.
-    pub fn send(&self, bytes: Vec<u8>) -> bool {
-        self.sender.try_send(Inbound::Session { session: self.id, bytes }).is_ok()
+    /// Bytes for the worker, as soon as its inbox has room. `false`: it has ended.
+    pub async fn send(&self, bytes: Vec<u8>) -> bool {
+        let share = self.worker.routers.take(bytes.len()).await;
+        self.put(bytes, share)
+    }
+
+    /// Bytes for the worker, now. `false`: its inbox is full, or it has ended.
+    pub fn try_send(&self, bytes: Vec<u8>) -> bool {
+        self.worker.routers.try_take(bytes.len(), 0).is_some_and(|share| self.put(bytes, share))
+    }
+
+    fn put(&self, bytes: Vec<u8>, share: Share) -> bool {
+        self.worker.put(Inbound::Session { session: self.id, bytes }, Some(share))
     }
 }
 

@@ -1,42 +1,51 @@
 //! The metrics of a worker's transport: what it counted, and which lane it took to whom.
 
 use domain::WorkerId;
-use metrics::{Counter, Gauge};
-use std::collections::HashMap;
-use telemetry::metrics as declared;
-use transport::{AgentCounts, LaneStatus, Probe};
+use metrics::Counter;
+use std::collections::BTreeMap;
+use telemetry::lanes::Reasons;
+use telemetry::{Series, metrics as declared};
+use transport::{AgentCounts, Lane, LaneStatus, Probe, WhyPassed};
 
 /// Handles of one worker.
 pub(crate) struct LaneMeters {
     worker: WorkerId,
     corrupted: Counter,
+    /// Messages of peers that the inbox had no room for.
+    dropped: Counter,
     slow: Counter,
     lost: Counter,
     reconnected: Counter,
     /// The lanes that are taken.
-    taken: HashMap<WorkerId, Taken>,
+    taken: BTreeMap<WorkerId, Taken>,
+    /// The lanes that are passed over, and for how many peers.
+    passed_over: BTreeMap<(Lane, WhyPassed), Series>,
+    _name: Series,
 }
 
-/// Handles of the lane that is taken to a peer.
+/// What is shown of the lane that is taken to a peer, as long as it is.
 struct Taken {
-    /// 1 as long as it is taken.
-    lane: Gauge,
-    encrypted: Gauge,
-    passed_over: Gauge,
-    speed: Gauge,
-    latency: Gauge,
+    speed: Series,
+    latency: Series,
+    passed_over: Vec<(Lane, WhyPassed)>,
+    _shown: [Series; 3],
+    _reasons: Reasons,
 }
 
 impl LaneMeters {
     pub(crate) fn new(worker: WorkerId, name: &str) -> Self {
-        declared::worker_name(worker, name.to_owned()).set(1.0);
+        let name = declared::worker_name(worker, name.to_owned());
+        name.set(1.0);
         Self {
             worker,
             corrupted: declared::transfers_corrupted(worker),
+            dropped: declared::messages_dropped(worker, "inbox"),
             slow: declared::lane_slow(worker),
             lost: declared::agent_lost(worker),
             reconnected: declared::agent_reconnected(worker),
-            taken: HashMap::new(),
+            taken: BTreeMap::new(),
+            passed_over: BTreeMap::new(),
+            _name: name,
         }
     }
 
@@ -57,6 +66,7 @@ impl LaneMeters {
         }
         declared::rails_returned(self.worker).absolute(counts.rails_returned);
         self.corrupted.absolute(counts.corrupted);
+        self.dropped.absolute(counts.dropped_messages);
         self.slow.absolute(counts.slow);
         self.lost.absolute(counts.lost);
         self.reconnected.absolute(counts.reconnected);
@@ -68,31 +78,45 @@ impl LaneMeters {
     }
 
     /// A lane was taken to a peer, in place of another if there was one.
-    pub(crate) fn taken(&mut self, peer: WorkerId, status: &LaneStatus, passed_over: &str) {
-        self.lost(peer);
-        declared::worker_name(peer, status.peer.clone()).set(1.0);
+    pub(crate) fn taken(&mut self, peer: WorkerId, status: &LaneStatus) {
         let (worker, lane) = (self.worker, status.lane.name());
+        let reasons = status.passed_over.iter().map(|passed| (passed.lane.name(), passed.reason.clone())).collect();
+        let [name, taken, encrypted] = [
+            declared::worker_name(peer, status.peer.clone()),
+            declared::lane_taken(worker, peer, lane),
+            declared::lane_encrypted(worker, peer, lane),
+        ];
+        name.set(1.0);
+        taken.set(1.0);
+        encrypted.set(f64::from(u8::from(status.tls)));
         let taken = Taken {
-            lane: declared::lane_taken(worker, peer, lane),
-            encrypted: declared::lane_encrypted(worker, peer, lane),
-            passed_over: declared::lane_passed_over(worker, peer, passed_over.to_owned()),
             speed: declared::lane_speed(worker, peer, lane),
             latency: declared::lane_latency(worker, peer, lane),
+            passed_over: status.passed_over.iter().map(|passed| (passed.lane, passed.why)).collect(),
+            _shown: [name, taken, encrypted],
+            _reasons: Reasons::tell(worker, peer, reasons),
         };
-        taken.lane.set(1.0);
-        taken.encrypted.set(f64::from(u8::from(status.tls)));
-        taken.passed_over.set(1.0);
         taken.show(status.probe);
         self.taken.insert(peer, taken);
+        self.count_passed_over();
     }
 
-    /// A peer is not reached any more.
-    pub(crate) fn lost(&mut self, peer: WorkerId) {
-        if let Some(taken) = self.taken.remove(&peer) {
-            taken.lane.set(0.0);
-            taken.encrypted.set(0.0);
-            taken.passed_over.set(0.0);
-            taken.show(Probe::default());
+    /// Shows nothing of a peer any more: it is not reached, has begun a new life, or has left.
+    pub(crate) fn forget(&mut self, peer: WorkerId) {
+        if self.taken.remove(&peer).is_some() {
+            self.count_passed_over();
+        }
+    }
+
+    fn count_passed_over(&mut self) {
+        let mut counts = BTreeMap::<_, u32>::new();
+        for &passed in self.taken.values().flat_map(|taken| &taken.passed_over) {
+            *counts.entry(passed).or_default() += 1;
+        }
+        self.passed_over.retain(|passed, _| counts.contains_key(passed));
+        for ((lane, why), count) in counts {
+            let series = || declared::lane_passed_over(self.worker, lane.name(), why.name());
+            self.passed_over.entry((lane, why)).or_insert_with(series).set(count.into());
         }
     }
 }
@@ -101,5 +125,60 @@ impl Taken {
     fn show(&self, pace: Probe) {
         self.speed.set(pace.bytes_per_s);
         self.latency.set(pace.latency_s);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use domain::Encoding;
+    use transport::PassedOver;
+
+    #[test]
+    fn however_many_peers_come_and_go_for_whatever_reasons_little_is_shown() {
+        let metrics = telemetry::install();
+        let worker = WorkerId(4_000_000);
+        let mut meters = LaneMeters::new(worker, "many peers");
+        let status = |life: u32| LaneStatus {
+            peer: format!("pod-{life}"),
+            lane: Lane::Tcp,
+            tls: life.is_multiple_of(2),
+            encoding: Encoding::Exact,
+            probe: Probe { bytes_per_s: 1e9, latency_s: 1e-5 },
+            passed_over: vec![
+                PassedOver { lane: Lane::Shm, why: WhyPassed::Elsewhere, reason: "other process".to_owned() },
+                PassedOver {
+                    lane: Lane::Rdma,
+                    why: WhyPassed::Unreached,
+                    reason: format!("10.0.0.1:{life} is closed"),
+                },
+            ],
+        };
+        let shown = || {
+            let (text, words) = (metrics.render(), telemetry::lanes::render());
+            (text.lines().filter(|line| line.contains("4000000") || line.contains("pod-")).count(), words.len(), text)
+        };
+        let (idle, words, _) = shown();
+        meters.taken(WorkerId(5_000_000), &status(1_000_000));
+        let (with_one, words_with_one, _) = shown();
+        // Peers that come in many lives, of which the worker hears now that they are lost, and now that they are there anew.
+        for life in 1_000_000..1_002_000 {
+            let peer = WorkerId(5_000_000 + life % 7);
+            meters.taken(peer, &status(life));
+            if life % 3 == 0 {
+                meters.forget(peer);
+            }
+        }
+        (0..7).for_each(|peer| meters.forget(WorkerId(5_000_000 + peer)));
+        meters.taken(WorkerId(5_000_000), &status(1_002_000));
+        let (now, words_now, text) = shown();
+        assert_eq!((now, words_now), (with_one, words_with_one), "{text}");
+        for (lane, reason) in [("shm", "elsewhere"), ("rdma", "unreached")] {
+            let line = format!("baton_lane_passed_over{{worker=\"{worker}\",lane=\"{lane}\",reason=\"{reason}\"}} 1");
+            assert!(text.lines().any(|it| it == line), "{line} is not in\n{text}");
+        }
+        drop(meters);
+        let (left, words_left, text) = shown();
+        assert!(left <= idle && words_left == words, "{text}");
     }
 }

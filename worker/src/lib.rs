@@ -44,7 +44,7 @@ mod transport;
 pub use attempts::Attempt;
 pub use clock::Clock;
 pub use commands::{Answer, Command, PIN_MAX, Prefix};
-pub use config::WorkerConfig;
+pub use config::{OUTBOX_BYTES, WorkerConfig};
 pub use core::{Core, shares_prompt};
 pub use fetches::{FetchKind, FetchProgress, Fetches};
 pub use inbox::{Inbound, Inbox, SessionInput, WorkerInput, inbox};

@@ -4,6 +4,7 @@
 use crate::config::{BACKLOG_RETRY, PUBLISH_EVERY, REPORT_EVERY, SESSIONS_MAX, TICK, WorkerConfig};
 use crate::core::Core;
 use crate::inbox::Inbound;
+use crate::outbox::Outbox;
 use crate::plan::plan;
 use crate::reports::Reports;
 use crate::retry::Retry;
@@ -117,6 +118,7 @@ impl<R: Role> Machine<R> {
             self.published = Some(now);
             let (waiting, running) = (self.core.waiting(), self.core.scheduler.running_len());
             self.core.meters.publish(&self.core.kv, waiting, running, &self.core.config.layout);
+            self.core.meters.session_backlog.set(self.core.sessions.backlog() as f64);
             let transport = &self.core.transport;
             self.core.meters.lanes.publish(&transport.counts(), |peer| transport.pace(peer));
             let role = &self.role;
@@ -137,7 +139,7 @@ impl<R: Role> Machine<R> {
             self.core.kv.next_pin_deadline(),
             self.role.next_deadline(&self.core),
         ];
-        let longest = if self.core.sessions.has_backlog() {
+        let longest = if self.core.sessions.backlog() > 0 {
             BACKLOG_RETRY
         } else if self.core.sessions.wants_report() {
             REPORT_EVERY
@@ -162,7 +164,8 @@ impl<R: Role> Machine<R> {
                     );
                     return true;
                 }
-                self.core.sessions.open(now, session, send, ended);
+                let outbox = Outbox::new(now, send, self.core.config.outbox_bytes);
+                self.core.sessions.open(now, session, outbox, ended);
             }
             Inbound::Session { session, bytes } => {
                 // What was on its way when the session was closed is not begun: its router would never hear of it.
@@ -189,11 +192,9 @@ impl<R: Role> Machine<R> {
             }
             Inbound::Agent(AgentEvent::Connected { peer, status }) => {
                 let gigabytes = status.probe.bytes_per_s / 1e9;
-                let passed_over: Vec<_> =
-                    status.passed_over.iter().map(|(lane, reason)| format!("{lane}: {reason}")).collect();
-                let passed_over = passed_over.join("; ");
+                let passed_over = status.passed_over.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
                 self.core.peers.connected(now, peer);
-                self.core.meters.lanes.taken(peer, &status, &passed_over);
+                self.core.meters.lanes.taken(peer, &status);
                 tracing::info!(
                     worker = self.core.config.name,
                     peer = status.peer,
@@ -206,7 +207,7 @@ impl<R: Role> Machine<R> {
             }
             Inbound::Agent(AgentEvent::Lost { peer, reason }) => {
                 self.core.peers.lost(peer);
-                self.core.meters.lanes.lost(peer);
+                self.core.meters.lanes.forget(peer);
                 if self.core.draining {
                     tracing::info!(worker = self.core.config.name, %peer, reason, "a peer is not reached");
                 } else {
@@ -242,7 +243,7 @@ impl<R: Role> Machine<R> {
         for (request, epoch) in self.core.attempts.ids(|_| true) {
             self.core.fail(request, epoch, Failure::Draining, "the worker ends");
         }
-        self.core.sessions.flush();
+        self.core.sessions.flush(self.core.now);
     }
 
     /// Why an attempt cannot be computed here, if so. A router may not know yet how long a context is here, or take its model for
@@ -317,6 +318,7 @@ impl<R: Role> Machine<R> {
             ToWorker::Peer(peer) if peer.id != self.core.config.id => {
                 let id = peer.id;
                 if self.core.introduced(session, peer) {
+                    self.core.meters.lanes.forget(id);
                     self.role.peer_restarted(&mut self.core, now, id);
                 }
             }
@@ -324,6 +326,8 @@ impl<R: Role> Machine<R> {
             ToWorker::Migrate(migrate) if self.core.attempt(migrate.request, migrate.epoch).is_some() => {
                 self.role.migrate(&mut self.core, now, migrate);
             }
+            // Whatever it takes of what waits is a sign of life.
+            ToWorker::Heartbeat if self.core.sessions.is_full(session) => {}
             // So the many workers of a router are heard together, when it looks after them, and wake it once.
             ToWorker::Heartbeat => self.core.tell(session, &FromWorker::Heartbeat),
             // Of an attempt that ended meanwhile its router learns by itself. How a session begins is its carrier's matter.
@@ -359,6 +363,7 @@ impl<R: Role> Machine<R> {
             return;
         }
         if heard == Heard::Restarted {
+            self.core.meters.lanes.forget(message.from);
             self.role.peer_restarted(&mut self.core, now, message.from);
         }
         self.role.peer(&mut self.core, now, message.from, message.body);
@@ -381,7 +386,7 @@ impl<R: Role> Machine<R> {
     fn tick(&mut self, now: Time) {
         let core = &mut self.core;
         let silence_max = core.config.silence_max;
-        core.sessions.flush();
+        core.sessions.flush(now);
         for (session, why) in core.sessions.close_lost(now, silence_max) {
             if self.core.draining {
                 tracing::info!(worker = self.core.config.name, %session, why, "a session is over");

@@ -9,7 +9,8 @@ use kv_manager::tiers::Tier;
 
 /// Numbers the reports and says when one is due. Every router gets every report; one that asked for it, or whose session is
 /// new, gets everything that is on the device in place of the changes. What tiers hold all routers are told again then, in the reports
-/// that follow: there may be far more of it than a message has room for.
+/// that follow: there may be far more of it than a message has room for. A router that lets too much wait gets none for that time, and then
+/// everything.
 #[derive(Default)]
 pub(crate) struct Reports {
     number: u64,
@@ -38,6 +39,10 @@ impl Reports {
             FromWorker::Report(Report { number: self.number, added, host, disk, removed, ..state.clone() });
         let mut all = None;
         for (_, session) in core.sessions.iter_mut() {
+            if session.is_full() {
+                session.wants_snapshot = true;
+                continue;
+            }
             session.wants_report = false;
             let message = if std::mem::take(&mut session.wants_snapshot) {
                 all.get_or_insert_with(|| {

@@ -8,17 +8,18 @@
 use crate::inbox::WorkerInput;
 use domain::Secrets;
 use domain::session::{Challenge, FromWorker, Hello, Opening, PROTOCOL, PeerInfo, Served, ToWorker};
+use proto::queue::{Sender, queue};
 use proto::rpc::{Incoming, Outgoing, PortLimits, Status, Stranger};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::net::TcpListener;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 
 #[cfg(test)]
 mod tests;
 
-/// Messages of a session on their way to the router; what is beyond it waits in the worker.
-const SESSION_MESSAGES_MAX: usize = 8192;
+/// Bytes of a session on their way to the router, beside those in the connection; what is beyond it waits in the worker.
+const SESSION_BYTES_MAX: usize = 1 << 20;
 /// What every router is told that has not proven itself.
 const STRANGER: &str =
     "the router has not proven that it knows the secret of the worker's cluster: set the same cluster.secret on both";
@@ -118,7 +119,7 @@ async fn begin(entrance: Arc<Entrance>, stranger: Stranger, mut incoming: Incomi
     let mut nonce = [0; 32];
     getrandom::fill(&mut nonce).map_err(|error| Status::internal(format!("no random numbers: {error}")))?;
     let challenge = Challenge { protocol: PROTOCOL, nonce };
-    let (sender, outgoing) = mpsc::channel(SESSION_MESSAGES_MAX);
+    let (sender, outgoing) = queue(SESSION_BYTES_MAX);
     say(&sender, &FromWorker::Challenge(challenge))?;
     let opening = Opening { router, worker: challenge };
     tokio::spawn(async move {
@@ -136,7 +137,7 @@ async fn session(
     opening: Opening,
     stranger: Stranger,
     mut incoming: Incoming,
-    sender: &mpsc::Sender<Result<Vec<u8>, Status>>,
+    sender: &Sender<Result<Vec<u8>, Status>>,
 ) -> Result<(), Status> {
     let from = stranger.address;
     let hello = match hear(&mut incoming).await {
@@ -154,12 +155,9 @@ async fn session(
     let outgoing = sender.clone();
     let send = Box::new(move |bytes| {
         let _ = &held;
-        outgoing.try_send(Ok(bytes)).map_err(|error| error.into_inner().unwrap_or_default())
+        outgoing.try_send(Ok(bytes), 0).map_err(Result::unwrap_or_default)
     });
-    let input = entrance
-        .worker
-        .open_session(send)
-        .ok_or_else(|| Status::unavailable("the worker has ended or is overloaded"))?;
+    let input = entrance.worker.open_session(send).ok_or_else(|| Status::unavailable("the worker has ended"))?;
     let heard = async {
         let mut is_first = true;
         while let Ok(Some(bytes)) = incoming.message().await {
@@ -170,8 +168,9 @@ async fn session(
                 }
                 entrance.begun();
             }
-            if !input.send(bytes) {
-                return Err(Status::resource_exhausted("the worker's inbox is full"));
+            // While the inbox is full, nothing more is read: the connection's window closes, and the router keeps the rest.
+            if !input.send(bytes).await {
+                return Err(Status::unavailable("the worker has ended"));
             }
         }
         Ok(())
@@ -183,9 +182,9 @@ async fn session(
 }
 
 /// Queues a message. Errors: there is no room, which a session that begins has.
-fn say(sender: &mpsc::Sender<Result<Vec<u8>, Status>>, message: &FromWorker) -> Result<(), Status> {
+fn say(sender: &Sender<Result<Vec<u8>, Status>>, message: &FromWorker) -> Result<(), Status> {
     let bytes = proto::session::encode_from_worker(message);
-    sender.try_send(Ok(bytes)).map_err(|_| Status::internal("an empty queue is full"))
+    sender.try_send(Ok(bytes), 0).map_err(|_| Status::internal("an empty queue is full"))
 }
 
 /// Hears the next message of a router that is about to begin; none where it says something else, or nothing more.

@@ -1,9 +1,9 @@
 //! Sessions with routers: who is connected, what waits to be said to each, and who has gone silent.
 //!
-//! A session ends when its router ends it, when it lets too much wait, or when it says nothing for too long; a worker works
-//! only for attempts of sessions that are open.
+//! A session ends when its router ends it, or when it says or takes nothing for too long; a worker works only for attempts of sessions that
+//! are open, and lets those wait whose router lets too much wait.
 
-use crate::outbox::{Outbox, SessionSend};
+use crate::outbox::Outbox;
 use domain::Time;
 use domain::session::FromWorker;
 use std::collections::BTreeMap;
@@ -45,8 +45,7 @@ pub(crate) struct Sessions {
 
 impl Sessions {
     /// A session begins; its first report holds everything.
-    pub(crate) fn open(&mut self, now: Time, id: SessionId, send: SessionSend, ended: Arc<AtomicBool>) {
-        let outbox = Outbox::new(send);
+    pub(crate) fn open(&mut self, now: Time, id: SessionId, outbox: Outbox, ended: Arc<AtomicBool>) {
         let session = Session { outbox, ended, heard: now, wants_snapshot: true, wants_report: false, submits: 0 };
         self.open.insert(id, session);
     }
@@ -78,7 +77,10 @@ impl Sessions {
 
     /// This worker itself stood still for so long: nobody else's silence is to be judged by it.
     pub(crate) fn forgive(&mut self, pause: Duration) {
-        self.open.values_mut().for_each(|session| session.heard = session.heard + pause);
+        for session in self.open.values_mut() {
+            session.heard = session.heard + pause;
+            session.outbox.forgive(pause);
+        }
     }
 
     /// Closes the sessions that are over, and says which and why.
@@ -86,7 +88,7 @@ impl Sessions {
         let why = |session: &Session| {
             if session.ended.load(Ordering::Acquire) {
                 Some("its router ended it")
-            } else if !session.outbox.is_open() {
+            } else if session.outbox.is_stuck(now, silence_max) {
                 Some("its router takes no messages")
             } else if now.since(session.heard) >= silence_max {
                 Some("its router is silent")
@@ -100,21 +102,28 @@ impl Sessions {
     }
 
     /// Sends what waits, as far as the sessions take it.
-    pub(crate) fn flush(&mut self) {
-        self.open.values_mut().for_each(|session| session.outbox.flush());
+    pub(crate) fn flush(&mut self, now: Time) {
+        self.open.values_mut().for_each(|session| session.outbox.flush(now));
     }
 
-    /// Messages that wait.
+    /// Bytes that wait.
     pub(crate) fn backlog(&self) -> usize {
         self.open.values().map(|session| session.outbox.backlog()).sum()
     }
 
-    pub(crate) fn has_backlog(&self) -> bool {
-        self.open.values().any(|session| session.outbox.has_backlog())
+    /// Whether the session is open and its outbox full.
+    pub(crate) fn is_full(&self, id: SessionId) -> bool {
+        self.open.get(&id).is_some_and(Session::is_full)
+    }
+
+    /// Whether any outbox is full.
+    pub(crate) fn any_full(&self) -> bool {
+        self.open.values().any(Session::is_full)
     }
 
     pub(crate) fn wants_report(&self) -> bool {
-        self.open.values().any(|session| session.wants_report || session.wants_snapshot)
+        let wants = |session: &Session| session.wants_report || session.wants_snapshot;
+        self.open.values().any(|session| wants(session) && !session.is_full())
     }
 }
 
@@ -123,6 +132,11 @@ impl Session {
     pub(crate) fn submitted(&mut self) {
         self.wants_report = true;
         self.submits += 1;
+    }
+
+    /// Whether its router lets too much wait.
+    pub(crate) fn is_full(&self) -> bool {
+        self.outbox.is_full()
     }
 
     pub(crate) fn tell(&mut self, message: &FromWorker) -> bool {

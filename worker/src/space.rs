@@ -1,6 +1,8 @@
 //! The scheduler's view of the KV manager.
 
+use crate::attempts::Attempts;
 use crate::sequence::Sequence;
+use crate::sessions::Sessions;
 use crate::tiers::{Loads, Pace};
 use domain::plan::BlockCopy;
 use domain::{BlockHash, SeqKey, Tenant, Time};
@@ -17,6 +19,8 @@ pub(crate) struct Space<'a> {
     /// Prompts that caught up with the cache, from where to where.
     pub(crate) caught_up: Vec<(SeqKey, u32, u32)>,
     pub(crate) loads: &'a Loads,
+    /// Where any session lets too much wait: whose sequences are whose.
+    pub(crate) full: Option<(&'a Sessions, &'a Attempts)>,
     pub(crate) now: Time,
 }
 
@@ -90,6 +94,11 @@ impl KvSpace for Space<'_> {
             }
             Grow::NoRoom => false,
         }
+    }
+
+    fn is_held(&self, key: SeqKey) -> bool {
+        let Some((sessions, attempts)) = self.full else { return false };
+        attempts.get(key.request, key.epoch).is_some_and(|attempt| sessions.is_full(attempt.session))
     }
 
     fn close(&mut self, key: SeqKey) {

@@ -2,7 +2,7 @@
 
 use crate::clock::Clock;
 use crate::config::{TRANSFERS_MAX, WorkerConfig};
-use crate::inbox::{Inbound, Inbox, WorkerInput};
+use crate::inbox::{Events, Inbound, Inbox, WorkerInput};
 use crate::machine::Machine;
 use crate::memory::Pool;
 use crate::role::Role;
@@ -10,7 +10,7 @@ use crate::tiers::TierParts;
 use engine::device::Device;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::mpsc::RecvTimeoutError;
 use std::thread::JoinHandle;
 use std::time::Duration;
 use transport::{Agent, AgentConfig, Failure, Hub};
@@ -59,8 +59,7 @@ pub enum StartError {
 }
 
 struct StepLoop<R: Role> {
-    // The inbox is dropped before the machine's transport and device, whose threads may wait for room in it.
-    inbox: Receiver<Inbound>,
+    inbox: Events,
     machine: Machine<R>,
     clock: Clock,
     drained: Arc<AtomicBool>,

@@ -64,7 +64,7 @@ tree! {
         /// Address where `/live`, `/ready` and `/metrics` are served to operators, on a listener that clients of the API cannot
         /// exhaust. `auto`: 127.0.0.1:8001, or a free port where that is taken. Empty: nowhere.
         ops_listen: String = "auto".to_owned(),
-        /// Whether `/metrics` is served beside the API, too: `true` or `false`. `/live` and `/ready` always are.
+        /// Whether `/metrics` and `/lanes` are served beside the API, too: `true` or `false`. `/live` and `/ready` always are.
         metrics_on_api: bool = true,
         /// Most bytes of a request's body; above it 413.
         body_bytes_max: Bytes = Bytes(16 << 20),

@@ -2,12 +2,10 @@
 
 use domain::session::{PeerInfo, Served};
 use futures_util::FutureExt;
-use router::{Dial, DialError, Dialed, LinkFull};
-use tokio::sync::{mpsc, oneshot};
-use worker::WorkerInput;
-
-/// Messages of one worker on their way to the router; what is beyond it waits in the worker.
-const SESSION_MESSAGES_MAX: usize = 8192;
+use proto::queue::{Receiver, Sender, queue};
+use router::{Dial, DialError, Dialed, FROM_WORKER_BYTES_MAX, TO_WORKER_BYTES_MAX};
+use tokio::sync::oneshot;
+use worker::{SessionInput, WorkerInput};
 
 /// A worker of this process. Both ends know who the other is: there is nothing to prove.
 pub(super) struct Local {
@@ -25,21 +23,76 @@ impl Local {
 
 impl Dial for Local {
     async fn dial(&self) -> Result<Dialed, DialError> {
-        let (sender, receive) = mpsc::channel(SESSION_MESSAGES_MAX);
-        let session = Box::new(move |bytes| sender.try_send(bytes).map_err(mpsc::error::TrySendError::into_inner));
-        let input = self.input.open_session(session);
-        let input = input.ok_or_else(|| DialError::Unreachable("it has ended or is overloaded".to_owned()))?;
-        // Dropped with the router's end of the session.
-        let (held, dropped) = oneshot::channel::<()>();
-        let send = Box::new(move |bytes| {
-            let _ = &held;
-            if input.send(bytes) { Ok(()) } else { Err(LinkFull) }
-        });
-        let until_over = dropped.map(|_| "the router closed it, or the worker did".to_owned()).boxed();
+        let (heard, receive) = queue(FROM_WORKER_BYTES_MAX);
+        let (send, told) = queue(TO_WORKER_BYTES_MAX);
+        // Dropped with the worker's end of the session.
+        let (held, dropped) = oneshot::channel();
+        let says = heard.clone();
+        let session = move |bytes| {
+            let _: &oneshot::Sender<()> = &held;
+            says.try_send(bytes, 0)
+        };
+        let input = self.input.open_session(Box::new(session));
+        let input = input.ok_or_else(|| DialError::Unreachable("it has ended".to_owned()))?;
+        let until_over = carry(told, input, heard, dropped).boxed();
         Ok(Dialed { peer: self.peer.clone(), served: self.served, send, receive, until_over })
     }
 
     fn name(&self) -> String {
         self.peer.name.clone()
+    }
+}
+
+/// Takes messages over to the worker, as its inbox has room for them, until either end drops the session.
+async fn carry(
+    mut told: Receiver<Vec<u8>>,
+    input: SessionInput,
+    heard: Sender<Vec<u8>>,
+    dropped: oneshot::Receiver<()>,
+) -> String {
+    let messages = async {
+        while let Some(bytes) = told.recv().await {
+            if !input.send(bytes).await {
+                return;
+            }
+        }
+    };
+    tokio::select! {
+        () = messages => {}
+        () = heard.closed() => {}
+        _ = dropped => {}
+    }
+    "the router closed it, or the worker did".to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use domain::session::{ModelShape, PeerAddress, Role};
+    use domain::{Incarnation, WorkerId};
+
+    #[tokio::test]
+    async fn a_worker_that_does_not_look_into_its_inbox_keeps_its_session() {
+        let inbox = worker::inbox();
+        let (id, incarnation, name) = (WorkerId(1), Incarnation(1), "decode-1".to_owned());
+        let peer = PeerInfo { id, incarnation, name, role: Role::Decode, address: PeerAddress::default() };
+        let shape = ModelShape { vocab: 8, layers: 1, hidden: 8 };
+        let served = Served { weights: [0; 32], shape, layout: 1, block_tokens: 4, token_bytes: 8, context_tokens: 64 };
+        let dialed = Local::new(inbox.input(), peer, served).dial().await;
+        let Dialed { send, receive, until_over, .. } = dialed.unwrap_or_else(|error| panic!("{error}"));
+        let over = tokio::spawn(until_over);
+        // More than its queue takes: the rest waits in the inbox.
+        let mut said = 0;
+        while said < TO_WORKER_BYTES_MAX + TO_WORKER_BYTES_MAX / 2 {
+            match send.try_send(vec![7; 64 << 10], 0) {
+                Ok(()) => said += 64 << 10,
+                Err(_) => tokio::task::yield_now().await,
+            }
+        }
+        assert!(!over.is_finished());
+        // Both ends may drop it while it is full.
+        drop(receive);
+        over.await.expect("it is over");
+        drop(inbox);
     }
 }

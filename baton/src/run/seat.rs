@@ -265,6 +265,7 @@ fn worker_config(config: &Config, model: &Model, pool: &Pool, who: &Who) -> Work
         release_retry: Duration::from_millis(handoff.release_retry_ms),
         offer_max: Duration::from_millis(handoff.offer_max_ms),
         silence_max: Duration::from_millis(config.session.silence_ms),
+        outbox_bytes: worker::OUTBOX_BYTES,
     }
 }
 

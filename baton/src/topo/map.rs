@@ -1,10 +1,10 @@
 //! The map: pairs of workers with what the metrics say of them.
 
 use super::scrape::{Sample, samples};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
+use std::io;
 use telemetry::metrics::name;
-use transport::Lane;
 
 /// What is known of a cluster's lanes.
 #[derive(Debug, Default, Serialize)]
@@ -33,7 +33,7 @@ pub(super) struct Reads {
 }
 
 /// A lane that was not taken.
-#[derive(Debug, PartialEq, Serialize)]
+#[derive(Debug, PartialEq, Deserialize, Serialize)]
 pub(super) struct PassedOver {
     pub(super) lane: String,
     pub(super) reason: String,
@@ -59,16 +59,29 @@ struct Pair {
     tls: bool,
     speed: HashMap<String, f64>,
     latency: HashMap<String, f64>,
-    reasons: String,
+    passed_over: Vec<PassedOver>,
+}
+
+/// Why a worker reads from a peer over no faster lane, as its process tells it.
+#[derive(Deserialize)]
+struct Reasons {
+    worker: String,
+    peer: String,
+    passed_over: Vec<PassedOver>,
 }
 
 impl Map {
-    /// Adds what one process says.
-    pub(super) fn add(&mut self, text: &str) {
-        // Lanes that were taken before are told with 0.
-        for sample in samples(text).filter(|sample| sample.value != 0.0) {
+    /// Adds what one process says in its metrics and of its lanes. Errors: the latter cannot be read.
+    pub(super) fn add(&mut self, metrics: &str, lanes: &str) -> io::Result<()> {
+        let reasons: Vec<Reasons> = serde_json::from_str(lanes)?;
+        // What is not so is told with 0.
+        for sample in samples(metrics).filter(|sample| sample.value != 0.0) {
             self.take(sample);
         }
+        for Reasons { worker, peer, passed_over } in reasons {
+            self.pairs.entry((worker, peer)).or_default().passed_over = passed_over;
+        }
+        Ok(())
     }
 
     /// `None`: it is not of a worker's lanes.
@@ -85,7 +98,6 @@ impl Map {
             name::lane_encrypted => pair.tls = true,
             name::lane_speed => drop(pair.speed.insert(label("lane")?, sample.value)),
             name::lane_latency => drop(pair.latency.insert(label("lane")?, sample.value)),
-            name::lane_passed_over => pair.reasons = label("reasons")?,
             _ => {}
         }
         Some(())
@@ -93,44 +105,27 @@ impl Map {
 
     /// The whole of it.
     pub(super) fn finish(self, failed: Vec<Failure>) -> Topology {
-        let name = |id: &String| self.names.get(id).unwrap_or(id).clone();
-        let taken = self.pairs.iter().filter(|(_, pair)| !pair.lane.is_empty());
+        let names = self.names;
+        let name = |id: &String| names.get(id).unwrap_or(id).clone();
+        let taken = self.pairs.into_iter().filter(|(_, pair)| !pair.lane.is_empty());
         let mut reads: Vec<Reads> = taken
             .map(|((reader, owner), pair)| Reads {
-                reader: name(reader),
-                owner: name(owner),
+                reader: name(&reader),
+                owner: name(&owner),
                 gb_per_s: pair.speed.get(&pair.lane).unwrap_or(&0.0) / 1e9,
                 latency_us: pair.latency.get(&pair.lane).unwrap_or(&0.0) * 1e6,
-                lane: pair.lane.clone(),
+                lane: pair.lane,
                 tls: pair.tls,
-                passed_over: passed_over(&pair.reasons),
+                passed_over: pair.passed_over,
             })
             .collect();
         reads.sort_by(|one, other| (&one.reader, &one.owner).cmp(&(&other.reader, &other.owner)));
-        let mut workers: Vec<String> = self
-            .names
-            .values()
-            .cloned()
-            .chain(reads.iter().flat_map(|it| [it.reader.clone(), it.owner.clone()]))
-            .collect();
+        let mut workers: Vec<String> =
+            names.values().cloned().chain(reads.iter().flat_map(|it| [it.reader.clone(), it.owner.clone()])).collect();
         workers.sort();
         workers.dedup();
         Topology { workers, reads, failed }
     }
-}
-
-/// The reasons, one by lane, of a text that has each after the name of its lane. A reason may have semicolons of its own.
-fn passed_over(reasons: &str) -> Vec<PassedOver> {
-    let mut all: Vec<PassedOver> = Vec::new();
-    for part in reasons.split("; ").filter(|part| !part.is_empty()) {
-        let lane = part.split_once(": ").filter(|(lane, _)| lane.parse::<Lane>().is_ok());
-        match (lane, all.last_mut()) {
-            (Some((lane, reason)), _) => all.push(PassedOver { lane: lane.to_owned(), reason: reason.to_owned() }),
-            (None, Some(last)) => last.reason += &format!("; {part}"),
-            (None, None) => {}
-        }
-    }
-    all
 }
 
 #[cfg(test)]
@@ -141,26 +136,26 @@ mod tests {
 # HELP baton_lane_taken what
 baton_worker_name{worker="w2",name="decode-1"} 1
 baton_worker_name{worker="w1",name="prefill-1"} 1
-baton_lane_taken{worker="w2",peer="w1",lane="shm"} 0
 baton_lane_taken{worker="w2",peer="w1",lane="tcp"} 1
 baton_lane_encrypted{worker="w2",peer="w1",lane="tcp"} 1
-baton_lane_encrypted{worker="w2",peer="w3",lane="shm"} 0
-baton_lane_passed_over{worker="w2",peer="w1",reasons="local: other process"} 0
-baton_lane_passed_over{worker="w2",peer="w1",reasons="local: other process; rdma: a: down; b: down; shm: slower"} 1
-baton_lane_bytes_per_second{worker="w2",peer="w1",lane="shm"} 0
+baton_lane_passed_over{worker="w2",lane="rdma",reason="unreached"} 1
 baton_lane_bytes_per_second{worker="w2",peer="w1",lane="tcp"} 2500000000
 baton_lane_latency_seconds{worker="w2",peer="w1",lane="tcp"} 0.00002
-baton_lane_taken{worker="w2",peer="w3",lane="shm"} 0
 baton_steps{worker="w2"} 1
 "#;
+
+    const LANES: &str = r#"[{ "worker": "w2", "peer": "w1", "passed_over": [
+        { "lane": "local", "reason": "other process" }, { "lane": "rdma", "reason": "a: down; b: down" }
+    ] }]"#;
 
     #[test]
     fn what_metrics_say_is_one_map() {
         let mut map = Map::default();
-        map.add(DECODE);
+        map.add(DECODE, LANES).expect("it can be read");
+        assert!(map.add("", "not found").is_err());
         let topology = map.finish(Vec::new());
         assert_eq!(topology.workers, ["decode-1", "prefill-1"]);
-        let passed_over = [("local", "other process"), ("rdma", "a: down; b: down"), ("shm", "slower")];
+        let passed_over = [("local", "other process"), ("rdma", "a: down; b: down")];
         let passed_over =
             passed_over.map(|(lane, reason)| PassedOver { lane: lane.to_owned(), reason: reason.to_owned() });
         let reads = Reads {
@@ -172,6 +167,6 @@ baton_steps{worker="w2"} 1
             latency_us: 20.0,
             passed_over: passed_over.into(),
         };
-        assert_eq!(topology.reads, [reads], "a peer that is not reached any more is none");
+        assert_eq!(topology.reads, [reads]);
     }
 }

@@ -1,4 +1,4 @@
-//! What a process says of itself at `/metrics`: asked for, and taken apart.
+//! What a process says of itself at `/metrics` and `/lanes`: asked for, and taken apart.
 
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
@@ -30,11 +30,11 @@ impl Place {
     }
 }
 
-/// What the process at `place` says.
-pub(super) fn metrics(place: &Place) -> io::Result<String> {
+/// What the process at `place` says at `path`.
+pub(super) fn ask(place: &Place, path: &str) -> io::Result<String> {
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     for address in place.authority.to_socket_addrs()? {
-        match TcpStream::connect_timeout(&address, PATIENCE).and_then(|stream| ask(stream, place)) {
+        match TcpStream::connect_timeout(&address, PATIENCE).and_then(|stream| ask_at(stream, place, path)) {
             Ok(text) => return Ok(text),
             Err(error) => last = error,
         }
@@ -43,10 +43,10 @@ pub(super) fn metrics(place: &Place) -> io::Result<String> {
 }
 
 /// By HTTP/1.0, whose answers end with the connection.
-fn ask(mut stream: TcpStream, place: &Place) -> io::Result<String> {
+fn ask_at(mut stream: TcpStream, place: &Place, path: &str) -> io::Result<String> {
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
-    write!(stream, "GET /metrics HTTP/1.0\r\nHost: {}\r\n\r\n", place.authority)?;
+    write!(stream, "GET {path} HTTP/1.0\r\nHost: {}\r\n\r\n", place.authority)?;
     let mut answer = String::new();
     stream.take(ANSWER_BYTES_MAX).read_to_string(&mut answer)?;
     let strange = |what: String| io::Error::new(io::ErrorKind::InvalidData, what);

@@ -8,6 +8,7 @@ use domain::session::{
     Challenge, FromWorker, ModelShape, Opening, PROTOCOL, PeerAddress, PeerInfo, Role, Served, ToWorker,
 };
 use domain::{Incarnation, Secret, WorkerId};
+use proto::queue::queue;
 use proto::rpc::{Incoming, Outgoing, PortLimits, Status, Stranger};
 use proto::session::{decode_to_worker, encode_from_worker};
 use std::error::Error;
@@ -17,15 +18,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
-use tokio::sync::mpsc;
 use tokio::time::sleep;
 
 /// Workers.
 const WORKERS: u32 = 2000;
 /// How long they are watched.
 const WATCHED: Duration = Duration::from_secs(20);
-/// Messages that wait for a connection.
-const QUEUE: usize = 8192;
+/// Bytes that wait for a connection, as a worker's do.
+const QUEUE_BYTES: usize = 1 << 20;
 /// What a model serves, as far as a router asks.
 const SHAPE: ModelShape = ModelShape { vocab: 4096, layers: 2, hidden: 64 };
 const SERVED: Served =
@@ -102,9 +102,9 @@ async fn play(id: u32, seen: Arc<Seen>, stranger: Stranger, mut incoming: Incomi
     let peer = PeerInfo { id: WorkerId(id), incarnation: Incarnation(1), name, role, address };
     let worker = Challenge { protocol: PROTOCOL, nonce: [3; 32] };
     let hello = Opening { router, worker }.hello(&Secret::new(SECRET), peer, SERVED);
-    let (sender, outgoing) = mpsc::channel(QUEUE);
+    let (sender, outgoing) = queue(QUEUE_BYTES);
     tokio::spawn(async move {
-        let say = |message| sender.try_send(Ok(encode_from_worker(&message))).is_ok();
+        let say = |message| sender.try_send(Ok(encode_from_worker(&message)), 0).is_ok();
         // The router's proof is good: it is this benchmark's.
         if !say(FromWorker::Challenge(worker))
             || !matches!(incoming.message().await, Ok(Some(_)))

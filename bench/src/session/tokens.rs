@@ -3,12 +3,12 @@
 
 use domain::session::{FromWorker, ToWorker, TokenRow};
 use domain::{Choice, Epoch, RequestId, SeqKey};
+use proto::queue::queue;
 use proto::rpc::{Incoming, PortLimits, Status, Stranger};
 use rustix::time::{ClockId, clock_gettime};
 use std::error::Error;
 use std::time::Instant;
 use tokio::net::TcpListener;
-use tokio::sync::mpsc;
 
 /// Tokens of a step: one row for each running sequence.
 const ROWS: usize = 64;
@@ -16,8 +16,8 @@ const ROWS: usize = 64;
 const FRAMES: usize = 40_000;
 /// Measurements; the best one counts, since what disturbs one only makes it slower.
 const REPEATS: usize = 5;
-/// Messages that wait for a connection.
-const QUEUE: usize = 1024;
+/// Bytes that wait for a connection, as a worker's do.
+const QUEUE_BYTES: usize = 1 << 20;
 
 pub(super) async fn run() -> Result<(), Box<dyn Error>> {
     let mut best = Cost { cpu: f64::INFINITY, wall: f64::INFINITY };
@@ -51,7 +51,7 @@ async fn tokens() -> Result<Cost, Box<dyn Error>> {
         if !stranger.has_proven_itself() {
             return Err(Status::resource_exhausted("it is too late"));
         }
-        let (sender, outgoing) = mpsc::channel(QUEUE);
+        let (sender, outgoing) = queue(QUEUE_BYTES);
         tokio::spawn(async move {
             for step in 0..FRAMES {
                 let bytes = proto::session::encode_from_worker(&FromWorker::Tokens(rows(step as u32)));
@@ -63,8 +63,9 @@ async fn tokens() -> Result<Cost, Box<dyn Error>> {
         Ok(outgoing)
     };
     let served = tokio::spawn(proto::rpc::serve(listener, PortLimits::default(), worker, std::future::pending()));
-    let (sender, outgoing) = mpsc::channel(1);
-    sender.send(proto::session::encode_to_worker(&ToWorker::Heartbeat)).await?;
+    let (sender, outgoing) = queue(QUEUE_BYTES);
+    let said = sender.try_send(proto::session::encode_to_worker(&ToWorker::Heartbeat), 0);
+    said.map_err(|_| "an empty queue is full")?;
     let (began, cpu) = (Instant::now(), cpu_seconds());
     let (mut incoming, gate) = proto::rpc::open(&address, outgoing).await?;
     gate.open();

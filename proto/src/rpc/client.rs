@@ -3,6 +3,7 @@
 use super::codec::AsTheyAre;
 use super::gate::{Announced, Gate, Gated, UNPROVEN_BYTES_MAX};
 use super::{CONNECT_MAX, Incoming, KEEP_ALIVE, KEEP_ALIVE_WAIT, MESSAGE_BYTES_MAX, PATH, WINDOW_BYTES};
+use crate::queue;
 use futures_util::stream::poll_fn;
 use http::uri::{PathAndQuery, Uri};
 use hyper::client::conn::http2;
@@ -10,7 +11,6 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use std::io;
 use std::net::SocketAddr;
 use tokio::net::TcpStream;
-use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tonic::Status;
 use tonic::body::Body;
@@ -18,7 +18,7 @@ use tonic::body::Body;
 /// Opens a session with the worker at `address` (`host:port`): what comes out of `outgoing` is sent, and the session ends for the
 /// worker when that is closed. Ready when the worker answered. Little is read from it until the gate is opened, which is to be done
 /// once it has proven itself. Errors: nobody listens there, or the worker refused.
-pub async fn open(address: &str, mut outgoing: mpsc::Receiver<Vec<u8>>) -> Result<(Incoming, Gate), Status> {
+pub async fn open(address: &str, mut outgoing: queue::Receiver<Vec<u8>>) -> Result<(Incoming, Gate), Status> {
     let unreachable = |error: &dyn std::error::Error| Status::unavailable(with_causes(error));
     let addresses = tokio::net::lookup_host(address).await.map_err(|error| unreachable(&error))?;
     let stream = connect(addresses).await.map_err(|error| unreachable(&error))?;

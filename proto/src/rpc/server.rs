@@ -4,6 +4,7 @@ use super::codec::AsTheyAre;
 use super::gate::{Announced, Gate, Gated, UNPROVEN_BYTES_MAX};
 use super::places::{Place, Places, PortLimits};
 use super::{BEGIN_WAIT, Incoming, KEEP_ALIVE, KEEP_ALIVE_WAIT, MESSAGE_BYTES_MAX, PATH, WINDOW_BYTES};
+use crate::queue;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{BoxStream, poll_fn};
 use futures_util::{FutureExt, StreamExt};
@@ -15,7 +16,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{oneshot, watch};
 use tokio::time::{sleep, timeout};
 use tonic::body::Body;
 use tonic::server::StreamingService;
@@ -27,7 +28,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 const CLOSE_WAIT: Duration = Duration::from_secs(2);
 
 /// What goes out over a session; an error is its last message.
-pub type Outgoing = mpsc::Receiver<Result<Vec<u8>, Status>>;
+pub type Outgoing = queue::Receiver<Result<Vec<u8>, Status>>;
 
 /// The client of a session that is being opened. It has proven nothing: little is read from it, and its connection is closed
 /// [`BEGIN_WAIT`] after it was made, or sooner where newer ones need its place.

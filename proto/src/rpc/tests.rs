@@ -1,4 +1,5 @@
 use super::*;
+use crate::queue::{Sender, queue};
 use std::net::SocketAddr;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -8,6 +9,8 @@ use tokio::time::timeout;
 
 /// Nothing that works takes nearly as long.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// Bytes that wait at either end.
+const QUEUE_BYTES: usize = 64 << 10;
 
 /// A service whose sessions say back what they hear. Whoever begins with anything but `stranger` has proven itself.
 struct Echo {
@@ -17,11 +20,11 @@ struct Echo {
 }
 
 impl Echo {
-    async fn start(queue: usize) -> Self {
-        Self::within(queue, PortLimits::default()).await
+    async fn start() -> Self {
+        Self::within(PortLimits::default()).await
     }
 
-    async fn within(queue: usize, limits: PortLimits) -> Self {
+    async fn within(limits: PortLimits) -> Self {
         let session = move |stranger: Stranger, mut incoming: Incoming| async move {
             let first = incoming.message().await?.unwrap_or_default();
             if first == b"no" {
@@ -30,7 +33,7 @@ impl Echo {
             if first != b"stranger" && !stranger.has_proven_itself() {
                 return Err(Status::resource_exhausted("no place"));
             }
-            let (sender, outgoing) = mpsc::channel(queue);
+            let (sender, outgoing) = queue(QUEUE_BYTES);
             tokio::spawn(async move {
                 let mut message = Some(first);
                 while let Some(bytes) = message {
@@ -53,9 +56,9 @@ impl Echo {
     }
 
     /// A session that has said `first`.
-    async fn open(&self, first: &[u8]) -> Result<(mpsc::Sender<Vec<u8>>, Incoming), Status> {
-        let (sender, outgoing) = mpsc::channel(64);
-        sender.try_send(first.to_vec()).expect("it is empty");
+    async fn open(&self, first: &[u8]) -> Result<(Sender<Vec<u8>>, Incoming), Status> {
+        let (sender, outgoing) = queue(QUEUE_BYTES);
+        sender.try_send(first.to_vec(), 0).expect("it is empty");
         let (incoming, gate) = open(&self.address.to_string(), outgoing).await?;
         gate.open();
         Ok((sender, incoming))
@@ -81,7 +84,7 @@ async fn next(incoming: &mut Incoming) -> Result<Option<Vec<u8>>, Status> {
 
 #[tokio::test]
 async fn bytes_come_as_they_went_and_in_order() {
-    let echo = Echo::start(64).await;
+    let echo = Echo::start().await;
     let (sender, mut incoming) = echo.open(b"first").await.expect("it is let in");
     assert_eq!(next(&mut incoming).await.expect("no error").as_deref(), Some(&b"first"[..]));
     let messages: Vec<Vec<u8>> = (0..200_usize).map(|at| vec![at as u8; at * at * 5]).collect();
@@ -102,7 +105,7 @@ async fn bytes_come_as_they_went_and_in_order() {
 
 #[tokio::test]
 async fn a_refusal_says_why_at_once_or_later() {
-    let echo = Echo::start(64).await;
+    let echo = Echo::start().await;
     let status = echo.open(b"no").await.expect_err("it is refused");
     assert_eq!((status.code(), status.message()), (Code::FailedPrecondition, "not you"));
     let (sender, mut incoming) = echo.open(b"yes").await.expect("it is let in");
@@ -110,13 +113,13 @@ async fn a_refusal_says_why_at_once_or_later() {
     sender.send(b"enough".to_vec()).await.expect("it is heard");
     let status = next(&mut incoming).await.expect_err("it is over");
     assert_eq!((status.code(), status.message()), (Code::Aborted, "as you say"));
-    let nobody = open("127.0.0.1:1", mpsc::channel(1).1).await.expect_err("nobody listens");
+    let nobody = open("127.0.0.1:1", queue(QUEUE_BYTES).1).await.expect_err("nobody listens");
     assert_eq!(nobody.code(), Code::Unavailable);
 }
 
 #[tokio::test]
 async fn what_is_no_session_disturbs_nobody() {
-    let echo = Echo::start(64).await;
+    let echo = Echo::start().await;
     let (sender, mut incoming) = echo.open(b"a").await.expect("it is let in");
     next(&mut incoming).await.expect("no error");
     for garbage in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0; 4096], &[255; 4096]] {
@@ -140,7 +143,7 @@ fn request(path: &str) -> Vec<u8> {
 
 #[tokio::test(start_paused = true)]
 async fn a_connection_that_proves_nothing_is_dropped_whatever_it_says() {
-    let echo = Echo::start(64).await;
+    let echo = Echo::start().await;
     let pings = PING.repeat(3000);
     for said in [&b""[..], PREFACE, &[PREFACE, &request(PATH)].concat(), &[PREFACE, &pings].concat()] {
         closed(echo.raw(said).await).await;
@@ -149,7 +152,7 @@ async fn a_connection_that_proves_nothing_is_dropped_whatever_it_says() {
 
 #[tokio::test(start_paused = true)]
 async fn the_connection_of_a_refused_or_ended_session_is_closed() {
-    let echo = Echo::start(64).await;
+    let echo = Echo::start().await;
     closed(echo.raw(&[PREFACE, &request("/elsewhere")].concat()).await).await;
     // Its stream is over; a client that leaves the connection open does not keep it.
     let no = b"\0\0\x07\0\0\0\0\0\x01\0\0\0\0\x02no";
@@ -160,7 +163,7 @@ async fn the_connection_of_a_refused_or_ended_session_is_closed() {
 
 #[tokio::test]
 async fn little_is_read_from_a_stranger() {
-    let echo = Echo::start(64).await;
+    let echo = Echo::start().await;
     // Of many messages only the first are heard. The session is answered, and yet its connection is closed.
     let (sender, mut incoming) = echo.open(b"stranger").await.expect("it is answered");
     let talks = async { while sender.send(vec![7; 100]).await.is_ok() {} };
@@ -197,7 +200,7 @@ async fn a_stranger_that_announces_a_long_message_is_refused_before_it_comes() {
 
 /// Strangers fill every place of a port, from the address of a client that then proves itself; and a session from before goes on.
 async fn check_strangers_make_room(limits: PortLimits, strangers: usize) {
-    let echo = Echo::within(64, limits).await;
+    let echo = Echo::within(limits).await;
     let (sender, mut incoming) = echo.open(b"before").await.expect("it is let in");
     next(&mut incoming).await.expect("no error");
     let kinds = [Vec::new(), PREFACE.to_vec(), [PREFACE, &request("/elsewhere")].concat(), [PREFACE, PING].concat()];
@@ -222,7 +225,7 @@ async fn strangers_make_room_for_who_proves_itself() {
 
 #[tokio::test]
 async fn sessions_are_bounded_and_strangers_take_none_of_their_places() {
-    let echo = Echo::within(64, PortLimits { unproven_max: 4, proven_max: 1 }).await;
+    let echo = Echo::within(PortLimits { unproven_max: 4, proven_max: 1 }).await;
     let (sender, mut incoming) = echo.open(b"first").await.expect("it is let in");
     next(&mut incoming).await.expect("no error");
     assert_eq!(echo.open(b"second").await.expect_err("there is one").code(), Code::ResourceExhausted);
@@ -234,7 +237,7 @@ async fn sessions_are_bounded_and_strangers_take_none_of_their_places() {
 
 #[tokio::test]
 async fn who_does_not_read_fills_a_bounded_queue_and_gets_all_once_it_does() {
-    let echo = Echo::start(4).await;
+    let echo = Echo::start().await;
     let (sender, mut incoming) = echo.open(b"first").await.expect("it is let in");
     // More than queues and windows of both ends hold.
     let mut sent = 1;
@@ -249,7 +252,7 @@ async fn who_does_not_read_fills_a_bounded_queue_and_gets_all_once_it_does() {
 
 #[tokio::test]
 async fn a_shutdown_brings_the_last_messages_out() {
-    let echo = Echo::start(64).await;
+    let echo = Echo::start().await;
     let (sender, mut incoming) = echo.open(b"first").await.expect("it is let in");
     next(&mut incoming).await.expect("no error");
     echo.stop.send(()).expect("it serves");
@@ -264,7 +267,7 @@ async fn a_shutdown_brings_the_last_messages_out() {
 async fn many_idle_sessions_open_and_close() {
     // Four hundred connections are eight hundred sockets here: about what a process may have unasked.
     const SESSIONS: usize = 400;
-    let echo = Echo::start(4).await;
+    let echo = Echo::start().await;
     let mut open = Vec::new();
     for _ in 0..SESSIONS {
         let (sender, mut incoming) = echo.open(b"a").await.expect("it is let in");

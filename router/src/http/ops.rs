@@ -1,4 +1,4 @@
-//! What operators and their tools ask of a process: `/live`, `/ready`, `/metrics`. Their listener is not the clients'.
+//! What operators and their tools ask of a process: `/live`, `/ready`, `/metrics`, `/lanes`. Their listener is not the clients'.
 
 use super::server::Server;
 use axum::Router;
@@ -17,7 +17,7 @@ pub(crate) const OPS_CONNECTIONS_MAX: usize = 64;
 /// A scraper that takes nothing for so long is gone.
 pub(crate) const OPS_WRITE_WAIT: Duration = Duration::from_secs(30);
 
-/// Serves `/live`, `/ready` and `/metrics` of a worker on `listener`, until dropped. `draining`: it takes nothing new.
+/// Serves `/live`, `/ready`, `/metrics` and `/lanes` of a worker on `listener`, until dropped. `draining`: it takes nothing new.
 pub async fn serve_ops(listener: TcpListener, metrics: MetricsHandle, draining: watch::Receiver<bool>) -> Infallible {
     let ready = move || {
         let draining = *draining.borrow();
@@ -28,7 +28,8 @@ pub async fn serve_ops(listener: TcpListener, metrics: MetricsHandle, draining: 
     let app = Router::new()
         .route("/live", get(live))
         .route("/ready", get(ready))
-        .route("/metrics", get(async move || text(&metrics)));
+        .route("/metrics", get(async move || text(&metrics)))
+        .route("/lanes", get(lanes));
     Server::new(listener, app, OPS_CONNECTIONS_MAX, OPS_WRITE_WAIT).accept().await
 }
 
@@ -40,4 +41,9 @@ pub(super) async fn live() -> &'static str {
 /// The metrics, as Prometheus reads them.
 pub(super) fn text(metrics: &MetricsHandle) -> Response {
     ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], metrics.render()).into_response()
+}
+
+/// Why lanes to peers are passed over, in words.
+pub(super) async fn lanes() -> Response {
+    ([(CONTENT_TYPE, "application/json")], telemetry::lanes::render()).into_response()
 }

@@ -75,8 +75,8 @@ impl App {
 pub(crate) fn routes(app: Arc<App>) -> Router {
     let chat = |State(app): State<Arc<App>>, request: Request| generate(app, Endpoint::Chat, request);
     let completion = |State(app): State<Arc<App>>, request: Request| generate(app, Endpoint::Completion, request);
-    let probes = if app.config.metrics_on_api { probes().route("/metrics", get(metrics)) } else { probes() };
-    probes
+    let paths = if app.config.metrics_on_api { told() } else { probes() };
+    paths
         .route("/v1/chat/completions", post(chat))
         .route("/v1/completions", post(completion))
         .route("/v1/models", get(models))
@@ -90,7 +90,12 @@ pub(crate) fn routes(app: Arc<App>) -> Router {
 
 /// The paths of operators and their tools, for a listener of their own.
 pub(crate) fn ops_routes(app: Arc<App>) -> Router {
-    probes().route("/metrics", get(metrics)).with_state(app)
+    told().with_state(app)
+}
+
+/// Probes, and what the process tells of itself.
+fn told() -> Router<Arc<App>> {
+    probes().route("/metrics", get(metrics)).route("/lanes", get(ops::lanes))
 }
 
 fn probes() -> Router<Arc<App>> {

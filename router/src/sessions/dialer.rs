@@ -2,12 +2,13 @@
 
 use super::remote::Remote;
 use super::roster::Roster;
-use super::{LinkFull, Sessions, WorkerLink};
+use super::{Sessions, WorkerLink};
 use crate::clock::Draw;
 use discovery::{Address, Change, Discovery};
 use domain::Secrets;
 use domain::session::{ModelShape, PeerInfo, Served, ToWorker};
 use futures_util::future::BoxFuture;
+use proto::queue::{Receiver, Sender};
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::fmt;
@@ -44,10 +45,10 @@ pub struct Dialed {
     pub peer: PeerInfo,
     /// What it serves.
     pub served: Served,
-    /// Queues a message for it without waiting. An error is final. Dropping it ends the session.
-    pub send: Box<dyn Fn(Vec<u8>) -> Result<(), LinkFull> + Send + Sync>,
+    /// What waits for it, up to [`super::TO_WORKER_BYTES_MAX`]. Dropping it ends the session.
+    pub send: Sender<Vec<u8>>,
     /// Its messages. Closed: the session is over.
-    pub receive: mpsc::Receiver<Vec<u8>>,
+    pub receive: Receiver<Vec<u8>>,
     /// Carries the messages until the session is over, and says why it is.
     pub until_over: BoxFuture<'static, String>,
 }
@@ -153,7 +154,7 @@ impl Dialer {
             Ok(place) => place,
             Err(why) => {
                 // An error says that the session is over, and then the worker does without the reason.
-                let _ = send(proto::session::encode_to_worker(&ToWorker::Refused { why: why.clone() }));
+                let _ = send.try_send(proto::session::encode_to_worker(&ToWorker::Refused { why: why.clone() }), 0);
                 // What it was told is on its way until it ends the session.
                 let _ = timeout(REFUSED_WAIT, until_over).await;
                 return Err(DialError::Refused(why));

@@ -2,14 +2,15 @@
 //! dialer's matter.
 
 use domain::WorkerId;
-use domain::session::{PeerInfo, Role};
+use domain::session::PeerInfo;
 use futures_util::StreamExt;
 use futures_util::future::{AbortHandle, Abortable};
 use futures_util::stream::{self, BoxStream, SelectAll};
+use proto::queue::{Receiver, Sender};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::task::{Context, Poll, ready};
-use tokio::sync::mpsc;
+use telemetry::{Series, metrics};
 
 /// The router's end of a session with one worker.
 pub(crate) struct WorkerLink {
@@ -17,11 +18,19 @@ pub(crate) struct WorkerLink {
     pub(crate) peer: PeerInfo,
     /// The longest sequence that it takes.
     pub(crate) context_tokens: u32,
-    /// Queues a message for it without waiting. An error is final: the session is closed.
-    pub(crate) send: Box<dyn Fn(Vec<u8>) -> Result<(), LinkFull> + Send + Sync>,
+    /// What waits for it. Dropping it ends the session.
+    pub(crate) send: Sender<Vec<u8>>,
     /// Its messages. Closed: the session is over.
-    pub(crate) receive: mpsc::Receiver<Vec<u8>>,
+    pub(crate) receive: Receiver<Vec<u8>>,
 }
+
+/// Bytes that wait for a worker at most.
+pub const TO_WORKER_BYTES_MAX: usize = 16 << 20;
+/// The part of them that attempts leave to what is small and must be said all the same: that attempts are over, who the worker's peers are,
+/// signs of life. A worker for which more waits is full.
+const SPARE: usize = 8;
+/// Bytes of a worker's messages that wait for the brain; beyond it they wait in the connection, and then in the worker.
+pub const FROM_WORKER_BYTES_MAX: usize = 4 << 20;
 
 impl fmt::Debug for WorkerLink {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -29,17 +38,9 @@ impl fmt::Debug for WorkerLink {
     }
 }
 
-/// The queue to a worker is full: it has stopped taking messages.
+/// The queue to a worker has no room for a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct LinkFull;
-
-impl fmt::Display for LinkFull {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the queue to the worker is full")
-    }
-}
-
-impl std::error::Error for LinkFull {}
+pub(crate) struct LinkFull;
 
 /// The sessions that are open. What a message costs does not grow with their number.
 #[derive(Default)]
@@ -53,10 +54,10 @@ pub(crate) struct Links {
 type Messages = BoxStream<'static, (WorkerId, Option<Vec<u8>>)>;
 
 struct Open {
-    role: Role,
-    send: Box<dyn Fn(Vec<u8>) -> Result<(), LinkFull> + Send + Sync>,
+    send: Sender<Vec<u8>>,
     /// Drops what comes from it.
     deaf: AbortHandle,
+    _up: Series,
 }
 
 impl Links {
@@ -66,19 +67,26 @@ impl Links {
         self.close(peer.id);
         let (messages, deaf) = stream::abortable(messages(peer.id, receive));
         self.messages.push(messages);
-        self.open.insert(peer.id, Open { role: peer.role, send, deaf });
+        let up = metrics::worker_up(peer.id, peer.role);
+        up.set(1.0);
+        self.open.insert(peer.id, Open { send, deaf, _up: up });
     }
 
-    /// Queues a message for the worker; where its session is not open, nothing. Errors: it takes none any more.
+    /// Queues an attempt for the worker; where its session is not open, nothing. Errors: it is full, until it has taken some of what waits.
+    pub(crate) fn submit(&self, id: WorkerId, bytes: Vec<u8>) -> Result<(), LinkFull> {
+        let Some(Open { send, .. }) = self.open.get(&id) else { return Ok(()) };
+        send.try_send(bytes, send.bytes_max() / SPARE).map_err(|_| LinkFull)
+    }
+
+    /// Queues what is small for the worker; where its session is not open, nothing. Errors: not even for that there is room.
     pub(crate) fn send(&self, id: WorkerId, bytes: Vec<u8>) -> Result<(), LinkFull> {
-        self.open.get(&id).map_or(Ok(()), |open| (open.send)(bytes))
+        self.open.get(&id).map_or(Ok(()), |open| open.send.try_send(bytes, 0).map_err(|_| LinkFull))
     }
 
-    /// Closes the session: the worker sees the end of its messages and gives up what it does for this router.
-    pub(crate) fn close(&mut self, id: WorkerId) -> Option<Role> {
-        let open = self.open.remove(&id)?;
-        open.deaf.abort();
-        Some(open.role)
+    /// Closes the session: the worker sees the end of its messages and gives up what it does for this router. Whether it was open.
+    pub(crate) fn close(&mut self, id: WorkerId) -> bool {
+        let open = self.open.remove(&id);
+        open.inspect(|open| open.deaf.abort()).is_some()
     }
 
     /// The next message of any worker; `None` in its place: its session is over. Without sessions there is none.
@@ -87,7 +95,7 @@ impl Links {
     }
 }
 
-fn messages(id: WorkerId, mut receive: mpsc::Receiver<Vec<u8>>) -> Messages {
+fn messages(id: WorkerId, mut receive: Receiver<Vec<u8>>) -> Messages {
     let mut over = false;
     let next = move |context: &mut Context<'_>| {
         if over {
@@ -104,15 +112,17 @@ fn messages(id: WorkerId, mut receive: mpsc::Receiver<Vec<u8>>) -> Messages {
 mod tests {
     use super::*;
     use domain::Incarnation;
-    use domain::session::PeerAddress;
+    use domain::session::{PeerAddress, Role};
     use futures_util::FutureExt;
+    use proto::queue::queue;
 
-    /// The router's end of a session, and what the worker says on it.
-    fn link(id: u32) -> (WorkerLink, mpsc::Sender<Vec<u8>>) {
-        let (sender, receive) = mpsc::channel(8);
+    /// The router's end of a session, what the worker says on it, and what it is told.
+    fn link(id: u32) -> (WorkerLink, Sender<Vec<u8>>, Receiver<Vec<u8>>) {
+        let (says, receive) = queue(FROM_WORKER_BYTES_MAX);
+        let (send, told) = queue(TO_WORKER_BYTES_MAX);
         let (name, address) = (String::new(), PeerAddress::default());
         let peer = PeerInfo { id: WorkerId(id), incarnation: Incarnation(1), name, role: Role::Decode, address };
-        (WorkerLink { peer, context_tokens: 0, send: Box::new(|_| Err(LinkFull)), receive }, sender)
+        (WorkerLink { peer, context_tokens: 0, send, receive }, says, told)
     }
 
     fn heard(links: &mut Links) -> Option<(u32, Option<Vec<u8>>)> {
@@ -122,12 +132,12 @@ mod tests {
     #[test]
     fn a_busy_worker_does_not_hide_the_others() {
         let mut links = Links::default();
-        let (busy, says) = link(1);
+        let (busy, says, _told) = link(1);
         links.open(busy);
-        let (other, murmurs) = link(2);
+        let (other, murmurs, _told_too) = link(2);
         links.open(other);
-        (0..8).for_each(|n| says.try_send(vec![n]).expect("there is room"));
-        murmurs.try_send(b"I".to_vec()).expect("there is room");
+        (0..8).for_each(|n| says.try_send(vec![n], 0).expect("there is room"));
+        murmurs.try_send(b"I".to_vec(), 0).expect("there is room");
         let first: Vec<_> = (0..2).filter_map(|_| heard(&mut links)).map(|(id, _)| id).collect();
         assert!(first.contains(&1) && first.contains(&2), "{first:?}");
         assert_eq!((0..9).filter_map(|_| heard(&mut links)).count(), 7, "nothing is lost");
@@ -137,20 +147,40 @@ mod tests {
     fn a_session_that_is_closed_or_replaced_says_nothing_more() {
         let mut links = Links::default();
         assert_eq!(heard(&mut links), None, "there is none");
-        let (first, says) = link(1);
+        let (first, says, _told) = link(1);
         links.open(first);
-        says.try_send(b"old".to_vec()).expect("there is room");
-        let (second, says_again) = link(1);
+        says.try_send(b"old".to_vec(), 0).expect("there is room");
+        let (second, says_again, mut told_again) = link(1);
         links.open(second);
-        says_again.try_send(b"new".to_vec()).expect("there is room");
+        says_again.try_send(b"new".to_vec(), 0).expect("there is room");
         assert_eq!(heard(&mut links), Some((1, Some(b"new".to_vec()))));
         assert_eq!(heard(&mut links), None);
-        assert!(says.is_closed(), "its worker learns of it");
-        assert_eq!(links.send(WorkerId(1), Vec::new()), Err(LinkFull));
-        assert_eq!(links.send(WorkerId(2), Vec::new()), Ok(()));
+        assert!(says.closed().now_or_never().is_some(), "its worker learns of it");
+        assert_eq!(links.send(WorkerId(1), vec![1]), Ok(()));
+        assert_eq!(told_again.recv().now_or_never(), Some(Some(vec![1])));
+        assert_eq!(links.send(WorkerId(2), vec![2]), Ok(()), "it is nobody's");
         drop(says_again);
         assert_eq!(heard(&mut links), Some((1, None)), "its end is said");
-        assert_eq!(links.close(WorkerId(1)), Some(Role::Decode));
-        assert_eq!(links.close(WorkerId(1)), None);
+        assert!(links.close(WorkerId(1)) && !links.close(WorkerId(1)));
+        assert_eq!(told_again.recv().now_or_never(), Some(None));
+    }
+
+    #[test]
+    fn a_full_worker_gets_no_attempts_and_hears_what_is_small() {
+        let mut links = Links::default();
+        let (link, _says, mut told) = link(1);
+        links.open(link);
+        let attempts = (0..).take_while(|_| links.submit(WorkerId(1), vec![0; 1 << 20]).is_ok()).count();
+        assert_eq!(
+            attempts,
+            ((TO_WORKER_BYTES_MAX - TO_WORKER_BYTES_MAX / SPARE) >> 20) - 1,
+            "each takes a little more"
+        );
+        assert_eq!(links.send(WorkerId(1), vec![1; 100]), Ok(()));
+        assert_eq!(links.submit(WorkerId(1), vec![0; 1 << 20]), Err(LinkFull));
+        assert_eq!(told.recv().now_or_never(), Some(Some(vec![0; 1 << 20])), "it takes one");
+        assert_eq!(links.submit(WorkerId(1), vec![0; 1 << 20]), Ok(()));
+        let small = (0..).take_while(|_| links.send(WorkerId(1), vec![1; 100]).is_ok()).count();
+        assert!(small > 8192, "{small} cancellations have room");
     }
 }

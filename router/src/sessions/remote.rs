@@ -1,18 +1,13 @@
 //! Workers of other processes.
 
-use super::{Dial, DialError, Dialed, LinkFull};
+use super::{Dial, DialError, Dialed, FROM_WORKER_BYTES_MAX, TO_WORKER_BYTES_MAX};
 use discovery::Address;
 use domain::Secrets;
 use domain::session::{FromWorker, Hello, Opening, PROTOCOL, RouterHello, ToWorker};
 use futures_util::FutureExt;
+use proto::queue::{Sender, queue};
 use proto::rpc::{BEGIN_WAIT, Code, Incoming, Status};
-use tokio::sync::mpsc;
 use tokio::time::timeout;
-
-/// Messages of a session on their way to the worker; one more, and the session is closed.
-const TO_WORKER_MAX: usize = 8192;
-/// Messages of a worker that wait for the brain; beyond it they wait in the connection, and then in the worker.
-const FROM_WORKER_MAX: usize = 1024;
 
 /// A worker at an address.
 #[derive(Debug)]
@@ -33,10 +28,10 @@ impl Remote {
         let mut nonce = [0; 32];
         getrandom::fill(&mut nonce).map_err(|error| DialError::Unreachable(format!("no random numbers: {error}")))?;
         let router = RouterHello { protocol: PROTOCOL, router: self.router, nonce };
-        let (sender, outgoing) = mpsc::channel(TO_WORKER_MAX);
+        let (sender, outgoing) = queue(TO_WORKER_BYTES_MAX);
         let say = |message| {
             let bytes = proto::session::encode_to_worker(&message);
-            sender.try_send(bytes).map_err(|_| DialError::Unreachable("the session ended at once".to_owned()))
+            sender.try_send(bytes, 0).map_err(|_| DialError::Unreachable("the session ended at once".to_owned()))
         };
         say(ToWorker::Hello(router))?;
         let opened = proto::rpc::open(self.address.as_str(), outgoing).await;
@@ -64,11 +59,10 @@ impl Remote {
         // The hello is the process's. What follows comes from the step loop: a worker that is stuck has no session.
         let report = incoming.message().await.map_err(|status| failed(&status))?;
         let report = report.ok_or_else(|| DialError::Unreachable("the worker ended the session".to_owned()))?;
-        let (heard, receive) = mpsc::channel(FROM_WORKER_MAX);
-        heard.try_send(report).map_err(|_| DialError::Unreachable("an empty queue is full".to_owned()))?;
-        let send = Box::new(move |bytes| sender.try_send(bytes).map_err(|_| LinkFull));
+        let (heard, receive) = queue(FROM_WORKER_BYTES_MAX);
+        heard.try_send(report, 0).map_err(|_| DialError::Unreachable("an empty queue is full".to_owned()))?;
         let Hello { peer, served, proof: _ } = hello;
-        Ok(Dialed { peer, served, send, receive, until_over: carry(incoming, heard).boxed() })
+        Ok(Dialed { peer, served, send: sender, receive, until_over: carry(incoming, heard).boxed() })
     }
 }
 
@@ -84,7 +78,7 @@ impl Dial for Remote {
 }
 
 /// Takes messages over to the brain until either end drops the session.
-async fn carry(mut incoming: Incoming, heard: mpsc::Sender<Vec<u8>>) -> String {
+async fn carry(mut incoming: Incoming, heard: Sender<Vec<u8>>) -> String {
     let messages = async {
         loop {
             match incoming.message().await {

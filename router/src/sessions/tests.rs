@@ -6,6 +6,7 @@ use domain::session::{
     Challenge, FromWorker, ModelShape, Opening, PROTOCOL, PeerAddress, PeerInfo, Role, Served, ToWorker,
 };
 use domain::{Incarnation, Secret, Secrets, WorkerId};
+use proto::queue::queue;
 use proto::rpc::{Incoming, Outgoing, PortLimits, Status, Stranger};
 use proto::session::{decode_to_worker, encode_from_worker};
 use std::net::SocketAddr;
@@ -61,8 +62,8 @@ async fn answer(
         _ => encode_from_worker(&FromWorker::Challenge(worker)),
     };
     let second = hello(if manner == Manner::OtherSecret { "x" } else { "hush" });
-    let (sender, outgoing) = mpsc::channel(64);
-    sender.try_send(Ok(first)).expect("it is empty");
+    let (sender, outgoing) = queue(1 << 20);
+    sender.try_send(Ok(first), 0).expect("it is empty");
     tokio::spawn(async move {
         let Ok(Some(proof)) = incoming.message().await else { return };
         let ToWorker::Proof(proof) = decode_to_worker(&proof).expect("it can be read") else { panic!("no proof") };
@@ -128,10 +129,10 @@ async fn a_session_carries_messages_until_either_end_drops_it() {
     let mut first = link(&mut sessions).await;
     assert_eq!(sessions.service.borrow().map(|service| service.served), Some(SERVED));
     assert_eq!((first.peer.id, first.peer.name.as_str()), (WorkerId(1), "worker-1"));
-    (first.send)(b"hello".to_vec()).expect("there is room");
+    first.send.try_send(b"hello".to_vec(), 0).expect("there is room");
     assert_eq!(first.receive.recv().await.as_deref(), Some(&b"hello"[..]));
     // The worker drops it.
-    (first.send)(b"end".to_vec()).expect("there is room");
+    first.send.try_send(b"end".to_vec(), 0).expect("there is room");
     assert_eq!(first.receive.recv().await, None);
     drop(first);
     // The router drops it; a session is begun again each time.
@@ -148,7 +149,7 @@ async fn a_worker_that_comes_later_or_returns_is_found() {
         let listener = TcpListener::bind(address).await.expect("the port is free");
         let worker = worker(listener, Manner::Good, 1, SERVED).await;
         let mut link = link(&mut sessions).await;
-        (link.send)(vec![life]).expect("there is room");
+        link.send.try_send(vec![life], 0).expect("there is room");
         assert_eq!(link.receive.recv().await, Some(vec![life]));
         worker.abort();
         assert!(worker.await.is_err_and(|error| error.is_cancelled()));

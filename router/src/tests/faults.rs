@@ -1,9 +1,9 @@
 //! Clients that leave or dawdle, workers that fail, limits that are reached.
 
 use super::http::Http;
-use super::world::{World, tokens};
+use super::world::{Played, World, tokens};
 use domain::session::{Failure, FromWorker, Report};
-use domain::{End, Ender, Incarnation};
+use domain::{End, Ender, Epoch, Incarnation};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -150,6 +150,24 @@ async fn an_answer_told_whole_is_no_matter_of_how_fast_it_is_taken() {
 }
 
 #[tokio::test]
+async fn a_stream_has_its_buffer_for_each_sequence() {
+    let mut world = World::with(1, |config| config.stream_buffer = 4).await;
+    let mut http = world.client().await;
+    let messages = json!([{ "role": "user", "content": "Hi" }]);
+    http.post(CHAT, &json!({ "model": "tiny-rust", "n": 3, "stream": true, "messages": messages })).await;
+    let submit = world.workers[0].submit().await;
+    // At once, before anybody can have taken one.
+    let rows = (0..3).flat_map(|at| (0..3).map(move |choice| (choice, at)));
+    let rows = rows.map(|(choice, at)| super::world::row(&submit, choice, at, 70)).collect();
+    world.workers[0].say(&FromWorker::Tokens(rows)).await;
+    for choice in 0..3 {
+        world.workers[0].end(&submit, choice, 3, End::stop()).await;
+    }
+    assert_eq!(http.head().await.status, 200);
+    assert!(http.events().await.last().is_some_and(|last| last == "[DONE]"));
+}
+
+#[tokio::test]
 async fn a_worker_that_dies_is_replaced_without_the_client_noticing() {
     let mut world = World::with(2, |_| {}).await;
     let mut http = world.client().await;
@@ -276,27 +294,101 @@ async fn a_client_is_asked_back_when_the_queue_is_over() {
 }
 
 #[tokio::test]
-async fn a_worker_that_speaks_nonsense_or_takes_nothing_loses_its_session() {
+async fn a_worker_that_speaks_nonsense_loses_its_session() {
     let mut world = World::with(1, |_| {}).await;
     world.workers[0].nonsense().await;
     world.workers[0].closed().await;
     world.until("no worker is up", "/ready", |status, _| status == 503).await;
+}
 
-    let mut world = World::with(1, |config| config.placement.requests_max = 1000).await;
-    let mut clients = Vec::new();
-    // The played worker's queue holds 64 messages, and nobody takes one.
-    for _ in 0..65 {
+/// Asks until the worker, which takes nothing, is full; those who asked before.
+async fn filled(world: &World) -> Vec<Http> {
+    let mut served = Vec::new();
+    loop {
         let mut http = world.client().await;
-        http.post(CHAT, &chat(false)).await;
-        clients.push(http);
-        tokio::task::yield_now().await;
+        http.post(CHAT, &chat(true)).await;
+        let head = http.head().await;
+        if head.status != 200 {
+            let length = head.header("content-length").and_then(|length| length.parse().ok()).expect("a length");
+            let body = http.exactly(length).await;
+            assert_eq!((head.status, code(std::str::from_utf8(&body).expect("UTF-8")).as_str()), (429, "overloaded"));
+            return served;
+        }
+        served.push(http);
+        assert!(served.len() < 200, "somebody keeps all of it");
     }
-    for mut http in clients {
-        let (head, body) = http.json().await;
-        assert!(matches!(head.status, 500 | 503), "{body}");
+}
+
+#[tokio::test]
+async fn a_worker_that_takes_nothing_for_a_while_is_full_and_loses_nothing() {
+    let mut world = World::with(1, |config| config.placement.requests_max = 1000).await;
+    let mut clients = filled(&world).await;
+    // What is small has room all the same.
+    drop(clients.remove(0));
+    world.until("it is gone", "/metrics", |_, text| text.contains("outcome=\"client\"} 1")).await;
+    let worker = &mut world.workers[0];
+    let first = worker.submit().await;
+    let mut submits = Vec::new();
+    for _ in &clients {
+        submits.push(worker.submit().await);
     }
-    world.workers[0].closed().await;
+    worker.cancelled(&first).await;
+    for (submit, http) in submits.iter().zip(&mut clients) {
+        worker.make(submit, 0, &tokens("A rule"), End::stop()).await;
+        assert_eq!(submit.epoch, Epoch(1), "it is the first attempt");
+        assert!(http.events().await.last().is_some_and(|last| last == "[DONE]"));
+    }
+    // There is room again.
+    let mut http = world.client().await;
+    http.post(CHAT, &chat(true)).await;
+    assert_eq!(http.head().await.status, 200);
+    let submit = world.workers[0].submit().await;
+    world.workers[0].make(&submit, 0, &tokens("A rule"), End::stop()).await;
+    assert!(http.events().await.last().is_some_and(|last| last == "[DONE]"));
     world.idle().await;
+}
+
+#[tokio::test]
+async fn a_full_worker_does_not_stop_another_one() {
+    let mut world = World::with(2, |config| config.placement.requests_max = 1000).await;
+    let (other, full) = (world.workers.remove(1), world.workers.remove(0));
+    // Makes what it is asked for, until its session ends. How many that were.
+    let serve = async |mut worker: Played| {
+        let mut made = 0;
+        while let Some(submit) = worker.submit_or_end().await {
+            worker.make(&submit, 0, &tokens("A rule"), End::stop()).await;
+            made += 1;
+        }
+        made
+    };
+    let other = tokio::spawn(serve(other));
+    let asked = 150;
+    let mut waiting = Vec::new();
+    for _ in 0..asked {
+        let mut http = world.client().await;
+        http.post(CHAT, &chat(true)).await;
+        assert_eq!(http.head().await.status, 200, "one of them has room");
+        waiting.push(http);
+    }
+    let full = tokio::spawn(serve(full));
+    for mut http in waiting {
+        assert!(http.events().await.last().is_some_and(|last| last == "[DONE]"));
+    }
+    world.idle().await;
+    world.shut_down();
+    world.over().await;
+    let (other, full) = (other.await.expect("no panic"), full.await.expect("no panic"));
+    assert!(full > 0 && other > 0 && full + other == asked, "{full} and {other}: nothing was tried twice");
+}
+
+#[tokio::test]
+async fn a_worker_that_takes_not_even_what_is_small_loses_its_session() {
+    let mut world = World::with(1, |config| config.placement.requests_max = 1000).await;
+    // More attempts end than it has room to be told of.
+    drop(filled(&world).await);
+    world.idle().await;
+    world.until("no worker is up", "/ready", |status, _| status == 503).await;
+    world.workers[0].closed().await;
 }
 
 #[tokio::test]

@@ -67,7 +67,7 @@ impl Http {
         }
     }
 
-    async fn exactly(&mut self, bytes: usize) -> Vec<u8> {
+    pub(super) async fn exactly(&mut self, bytes: usize) -> Vec<u8> {
         while self.raw.len() < bytes {
             assert_ne!(self.fill().await, 0, "the connection ended in the middle of a body");
         }

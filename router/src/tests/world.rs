@@ -2,11 +2,12 @@
 
 use super::http::{Http, PATIENCE};
 use crate::sessions::{Service, WorkerLink};
-use crate::{LinkFull, Listeners, ModelCard, RouterConfig, Sessions, serve};
+use crate::{Listeners, ModelCard, RouterConfig, Sessions, serve};
 use domain::session::{FromWorker, ModelShape, Part, PeerAddress, PeerInfo, Role, Served, Submit, ToWorker, TokenRow};
 use domain::{Choice, End, Incarnation, SeqKey, Token, WorkerId};
 use engine::text::{ChatTemplate, Tokenizer};
 use placement::{FetchPolicy, HandoffPolicy, PlacementConfig, Rates};
+use proto::queue::{Receiver, Sender, queue};
 use serde_json::Value;
 use std::io;
 use std::net::SocketAddr;
@@ -29,8 +30,12 @@ const SERVED: Served =
 pub(crate) const SERVICE: Service = Service { served: SERVED, common_context: CONTEXT };
 /// Its end-of-sequence token.
 pub(crate) const EOS: Token = 3;
-/// Messages that a played worker's queue holds.
-const LINK_MAX: usize = 64;
+/// Bytes that wait for a played worker at most; an eighth of them are not for attempts.
+const LINK_BYTES: usize = 32 << 10;
+/// Bytes of a played worker that wait for the router.
+const SAID_BYTES: usize = 1 << 20;
+/// Workers at most.
+const LINKS_MAX: usize = 64;
 
 static TOKENIZER: LazyLock<Tokenizer> = LazyLock::new(|| Tokenizer::open(model()).expect("the bundled tokenizer"));
 
@@ -107,7 +112,7 @@ impl World {
 
     pub(super) async fn with(decode: u32, change: impl FnOnce(&mut RouterConfig)) -> Self {
         let (workers, links): (Vec<_>, Vec<_>) = (0..decode).map(|id| Played::new(WorkerId(id))).unzip();
-        let (sender, receiver) = mpsc::channel(LINK_MAX);
+        let (sender, receiver) = mpsc::channel(LINKS_MAX);
         for link in links {
             sender.send(link).await.expect("the channel is open");
         }
@@ -185,35 +190,42 @@ impl World {
 /// A worker that the test plays.
 pub(super) struct Played {
     id: WorkerId,
-    inbox: mpsc::Receiver<ToWorker>,
-    outbox: mpsc::Sender<Vec<u8>>,
+    inbox: Receiver<Vec<u8>>,
+    outbox: Sender<Vec<u8>>,
 }
 
 impl Played {
     fn new(id: WorkerId) -> (Self, WorkerLink) {
-        let (to_worker, inbox) = mpsc::channel(LINK_MAX);
-        let (outbox, receive) = mpsc::channel(LINK_MAX);
-        let send = Box::new(move |bytes: Vec<u8>| {
-            let message = proto::session::decode_to_worker(&bytes).expect("the router writes what can be read");
-            to_worker.try_send(message).map_err(|_| LinkFull)
-        });
+        let (send, inbox) = queue(LINK_BYTES);
+        let (outbox, receive) = queue(SAID_BYTES);
         let (name, address) = (id.to_string(), PeerAddress::default());
         let peer = PeerInfo { id, incarnation: Incarnation(1), name, role: Role::Decode, address };
         let link = WorkerLink { peer, context_tokens: CONTEXT, send, receive };
         (Self { id, inbox, outbox }, link)
     }
 
+    /// The next message; `None`: the router closed the session.
+    async fn next_or_end(&mut self) -> Option<ToWorker> {
+        let next = timeout(PATIENCE, self.inbox.recv()).await.expect("the router says something");
+        next.map(|bytes| proto::session::decode_to_worker(&bytes).expect("the router writes what can be read"))
+    }
+
     pub(super) async fn next(&mut self) -> ToWorker {
-        timeout(PATIENCE, self.inbox.recv()).await.expect("the router says something").expect("the session is open")
+        self.next_or_end().await.expect("the session is open")
     }
 
     /// The next attempt; the router may first say that earlier ones are over.
     pub(super) async fn submit(&mut self) -> Submit {
+        self.submit_or_end().await.expect("the session is open")
+    }
+
+    /// The same; `None`: the router closed the session.
+    pub(super) async fn submit_or_end(&mut self) -> Option<Submit> {
         loop {
-            match self.next().await {
+            match self.next_or_end().await? {
                 ToWorker::Submit(submit) => {
                     assert_eq!(submit.part, Part::Whole);
-                    return submit;
+                    return Some(submit);
                 }
                 ToWorker::Cancel { .. } | ToWorker::Heartbeat | ToWorker::Peer(_) => {}
                 other => panic!("{} is told {other:?}", self.id),

@@ -64,6 +64,8 @@ pub(crate) struct Network {
     pub(crate) bytes_per_us: u64,
     /// Frames of a session on their way.
     pub(crate) session_frames_max: usize,
+    /// Bytes that wait for a router before its sequences do.
+    pub(crate) outbox_bytes: usize,
     /// A cancelled read goes on for up to this.
     pub(crate) quiesce_max: Duration,
 }
@@ -158,6 +160,7 @@ impl Scenario {
             heartbeat,
             silence_max: heartbeat * random.range(4, 8) as u32,
             network: Network {
+                outbox_bytes: Random::new(seed, 40).pick(&[1 << 10, worker::OUTBOX_BYTES]),
                 // Moves are handoffs of which little is left to read: what they wait for are messages.
                 latency: if theme == Theme::Moves { random.micros(500, 8000) } else { random.micros(20, 2000) },
                 jitter: random.micros(10, 3000),

@@ -551,6 +551,7 @@ fn config(scenario: &Scenario, id: WorkerId, role: Role, life: Life) -> WorkerCo
         release_retry: scenario.release_retry,
         offer_max: scenario.offer_max,
         silence_max: scenario.silence_max,
+        outbox_bytes: scenario.network.outbox_bytes,
     }
 }
 

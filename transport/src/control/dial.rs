@@ -3,7 +3,8 @@
 use super::channel::Channel;
 use super::reach::{self, Patience, Reached};
 use super::sockets::ANSWER_MAX;
-use crate::lane::{Lane, LaneStatus};
+use super::unreached::Unreached;
+use crate::lane::{Lane, LaneStatus, PassedOver, WhyPassed};
 use crate::link::Link;
 use crate::peers::Known;
 use crate::ranking;
@@ -26,7 +27,7 @@ pub(crate) struct Dialled {
 /// lane by which it is reached already, where only faster ones are wanted. Errors: why none does, for people.
 pub(crate) fn dial(station: &Station, peer: &Known, taken: Option<Lane>) -> Result<Dialled, String> {
     let config = &station.config;
-    let mut passed_over: Vec<(Lane, String)> = Vec::new();
+    let mut passed_over: Vec<PassedOver> = Vec::new();
     let mut reached: Vec<Reached> = Vec::new();
     let begun = Patience::new(ANSWER_MAX);
     let patience = |reached: &[Reached]| {
@@ -37,20 +38,27 @@ pub(crate) fn dial(station: &Station, peer: &Known, taken: Option<Lane>) -> Resu
         if config.require.is_some_and(|required| lane > required) || taken.is_some_and(|taken| lane >= taken) {
             break;
         }
+        let passed = |why, reason: &str| Err(PassedOver { lane, why, reason: reason.to_owned() });
+        let not_reached = |unreached: Unreached| {
+            let why = unreached.why_passed();
+            PassedOver { lane, why, reason: unreached.count(&station.counts) }
+        };
         let attempt = match (lane, missing) {
-            (_, Some(missing)) => Err(missing.into()),
-            (lane, None) if !config.lanes.contains(&lane) => Err("forbidden by transport.lanes".into()),
-            (Lane::Shm, None) => reach::shm(station, peer),
-            (Lane::Rdma, None) => reach::rdma(station, peer, patience(&reached)),
-            (Lane::Tcp, None) => reach::tcp(station, peer, patience(&reached)),
-            (Lane::Local, None) if peer.address.process == station.hub.process() => {
-                Err("it is not in this process any more".into())
+            (_, Some(missing)) => passed(WhyPassed::Absent, missing),
+            (lane, None) if !config.lanes.contains(&lane) => {
+                passed(WhyPassed::Forbidden, "forbidden by transport.lanes")
             }
-            (Lane::Local | Lane::CudaIpc, None) => Err("other process".into()),
+            (Lane::Shm, None) => reach::shm(station, peer).map_err(not_reached),
+            (Lane::Rdma, None) => reach::rdma(station, peer, patience(&reached)).map_err(not_reached),
+            (Lane::Tcp, None) => reach::tcp(station, peer, patience(&reached)).map_err(not_reached),
+            (Lane::Local, None) if peer.address.process == station.hub.process() => {
+                passed(WhyPassed::Elsewhere, "it is not in this process any more")
+            }
+            (Lane::Local | Lane::CudaIpc, None) => passed(WhyPassed::Elsewhere, "other process"),
         };
         match attempt {
             Ok(lane) => reached.push(lane),
-            Err(unreached) => passed_over.push((lane, unreached.count(&station.counts))),
+            Err(passed) => passed_over.push(passed),
         }
     }
     if !reached.is_empty() {
@@ -59,19 +67,19 @@ pub(crate) fn dial(station: &Station, peer: &Known, taken: Option<Lane>) -> Resu
         let lane = link.lane();
         link.pace().probed(probe);
         for (other, ..) in reached {
-            passed_over.push((other.lane(), "slower, when both were probed".to_owned()));
+            let reason = "slower, when both were probed".to_owned();
+            passed_over.push(PassedOver { lane: other.lane(), why: WhyPassed::Slower, reason });
             let_go(station, &other);
         }
-        passed_over.retain(|&(other, _)| other < lane);
-        passed_over.sort_by_key(|&(other, _)| other);
+        passed_over.retain(|passed| passed.lane < lane);
+        passed_over.sort_by_key(|passed| passed.lane);
         rustix::io::ioctl_fionbio(channel.socket(), true).map_err(|error| error.to_string())?;
         let tls = lane == Lane::Tcp && config.tls.is_some();
         let encoding = station.encoding_over(lane);
         let status = LaneStatus { peer: peer.name.clone(), lane, tls, encoding, probe, passed_over };
         return Ok(Dialled { link, status, channel });
     }
-    let reasons: Vec<_> = passed_over.iter().map(|(lane, reason)| format!("{lane}: {reason}")).collect();
-    let reasons = reasons.join("; ");
+    let reasons = passed_over.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
     Err(match config.require {
         Some(required) => format!(
             "transport.require = \"{required}\", but no lane at least as fast reaches worker {} ({reasons})",

@@ -2,6 +2,7 @@
 
 use super::channel::ChannelError;
 use crate::counts::{Counts, Refusal};
+use crate::lane::WhyPassed;
 use std::io;
 
 /// Why a peer was not reached, over a lane or a connection of it.
@@ -34,6 +35,11 @@ impl Unreached {
     /// Whether the other end closed the connection without a word.
     pub(crate) fn is_closed(&self) -> bool {
         self.is_closed
+    }
+
+    /// Why a lane is passed over for it.
+    pub(crate) fn why_passed(&self) -> WhyPassed {
+        if self.why.is_some() { WhyPassed::Refused } else { WhyPassed::Unreached }
     }
 
     /// Counts it, where it is the other end's fault. Why, in words.

@@ -60,7 +60,7 @@ fn who_waits_at_a_gate_of_one_that_leaves_hears_of_it() {
 #[test]
 fn the_fastest_lane_is_taken_and_the_others_have_reasons() {
     let reason = |status: &LaneStatus, lane| {
-        status.passed_over.iter().find(|(passed, _)| *passed == lane).map(|(_, reason)| reason.clone())
+        status.passed_over.iter().find(|passed| passed.lane == lane).map(|passed| passed.reason.clone())
     };
     let pair = two(|_| (), |_| ());
     assert_eq!(pair.reader.connect(OWNER), Lane::Shm);

@@ -136,8 +136,8 @@ fn memory_without_a_file_takes_the_next_lane() {
     reader.agent.introduce(PeerInfo { id, incarnation, name: "plain".into(), role: Role::Prefill, address });
     assert_eq!(reader.connect(OWNER), Lane::Tcp);
     let (_, status) = reader.agent.lanes().remove(0);
-    let shm = status.passed_over.iter().find(|(lane, _)| *lane == Lane::Shm);
-    assert!(shm.is_some_and(|(_, reason)| reason.contains("not in files")), "{status:?}");
+    let shm = status.passed_over.iter().find(|passed| passed.lane == Lane::Shm);
+    assert!(shm.is_some_and(|shm| shm.reason.contains("not in files")), "{status:?}");
     reader.post(OWNER, vec![batch(LEN, 0, &[(0, 0)])]);
     assert!(reader.ended().result.is_ok());
     assert!(reader.bytes().iter().enumerate().all(|(i, &byte)| byte == i as u8));

@@ -1,10 +1,12 @@
 //! A router that the test plays, in front of a worker whose inbox the test reads.
 
 use super::*;
+use crate::config::INBOX_BYTES_MAX;
 use crate::inbox::{Inbound, Inbox, inbox};
 use crate::outbox::SessionSend;
 use domain::session::{ModelShape, PeerAddress, Role, RouterHello};
 use domain::{Incarnation, Secret, WorkerId};
+use proto::queue::weight;
 use proto::rpc::Code;
 use proto::session::{decode_from_worker, encode_to_worker};
 use std::net::SocketAddr;
@@ -13,6 +15,8 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 const SHAPE: ModelShape = ModelShape { vocab: 4096, layers: 2, hidden: 64 };
+/// Bytes of a session that wait at the router.
+const QUEUE_BYTES: usize = 1 << 20;
 const SERVED: Served =
     Served { weights: [1; 32], shape: SHAPE, layout: 7, block_tokens: 16, token_bytes: 64, context_tokens: 512 };
 
@@ -23,7 +27,7 @@ struct Door {
 
 /// A session that a worker let in.
 struct Let {
-    sender: mpsc::Sender<Vec<u8>>,
+    sender: Sender<Vec<u8>>,
     incoming: Incoming,
     send: SessionSend,
     ended: Arc<AtomicBool>,
@@ -53,16 +57,16 @@ impl Door {
         }
     }
 
-    async fn say(&self, first: Vec<u8>) -> Result<(mpsc::Sender<Vec<u8>>, Incoming), Status> {
-        let (sender, outgoing) = mpsc::channel(64);
-        sender.try_send(first).expect("it is empty");
+    async fn say(&self, first: Vec<u8>) -> Result<(Sender<Vec<u8>>, Incoming), Status> {
+        let (sender, outgoing) = queue(QUEUE_BYTES);
+        sender.try_send(first, 0).expect("it is empty");
         let (incoming, gate) = proto::rpc::open(&self.address.to_string(), outgoing).await?;
         gate.open();
         Ok((sender, incoming))
     }
 
     /// The worker's challenge to a router that says this.
-    async fn challenge(&self, router: RouterHello) -> Result<(mpsc::Sender<Vec<u8>>, Incoming, Opening), Status> {
+    async fn challenge(&self, router: RouterHello) -> Result<(Sender<Vec<u8>>, Incoming, Opening), Status> {
         let (sender, mut incoming) = self.say(encode_to_worker(&ToWorker::Hello(router))).await?;
         match message(&mut incoming).await? {
             FromWorker::Challenge(worker) => Ok((sender, incoming, Opening { router, worker })),
@@ -71,7 +75,7 @@ impl Door {
     }
 
     /// The worker's hello to a router that knows `secret`.
-    async fn hello(&self, secret: &str) -> Result<(mpsc::Sender<Vec<u8>>, Incoming, Opening, Hello), Status> {
+    async fn hello(&self, secret: &str) -> Result<(Sender<Vec<u8>>, Incoming, Opening, Hello), Status> {
         let (sender, mut incoming, opening) = self.challenge(router()).await?;
         let proof = opening.router_proof(&Secret::new(secret));
         sender.send(encode_to_worker(&ToWorker::Proof(proof))).await.expect("it is heard");
@@ -189,4 +193,30 @@ async fn a_worker_that_has_ended_lets_nobody_in() {
     let door = Door { inbox: crate::inbox(), address };
     let (_sender, mut incoming, ..) = door.hello("hush").await.expect("it is answered");
     assert_eq!(incoming.message().await.expect_err("nobody is there").code(), Code::Unavailable);
+}
+
+#[tokio::test]
+async fn a_worker_that_does_not_look_into_its_inbox_loses_no_session() {
+    /// Far more than the inbox, the queues and the connection hold.
+    const COUNT: u32 = 20_000;
+    let door = Door::open().await;
+    let Let { sender, incoming: _incoming, send: _send, ended } = door.let_in().await;
+    let message = |number: u32| [&number.to_le_bytes()[..], &[7; 2 << 10]].concat();
+    let said = async {
+        for number in 0..COUNT {
+            sender.send(message(number)).await.expect("the session is open");
+        }
+    };
+    let heard = async {
+        let routers = &door.inbox.input.routers;
+        while routers.taken() + weight(message(0).len()) <= INBOX_BYTES_MAX {
+            sleep(Duration::from_millis(5)).await;
+        }
+        for number in 0..COUNT {
+            let Inbound::Session { bytes, .. } = door.event().await else { panic!("another event") };
+            assert_eq!(bytes, message(number), "in order, and none is lost");
+        }
+    };
+    tokio::join!(said, heard);
+    assert!(!ended.load(Ordering::Acquire));
 }

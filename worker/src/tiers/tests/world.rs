@@ -260,6 +260,7 @@ pub(super) fn world_of(blocks: u32, chunk_tokens: u32, held: &[Vec<Token>]) -> W
         release_retry: Duration::from_millis(100),
         offer_max: Duration::from_secs(60),
         silence_max: Duration::from_secs(3600),
+        outbox_bytes: crate::config::OUTBOX_BYTES,
     };
     let mut chains = Vec::new();
     for prompt in held {
