@@ -40,9 +40,8 @@ impl Lane {
     /// Why this build cannot use the lane at all; `None` where it can.
     pub fn not_built(self) -> Option<&'static str> {
         match self {
-            Lane::Local | Lane::Shm | Lane::Tcp => None,
-            Lane::Rdma if cfg!(feature = "rdma") => None,
-            Lane::CudaIpc | Lane::Rdma => Some("not built in"),
+            Lane::Local | Lane::Shm | Lane::Rdma | Lane::Tcp => None,
+            Lane::CudaIpc => Some("not built in"),
         }
     }
 

@@ -26,10 +26,6 @@ mod files;
 pub mod fuzzing;
 mod hub;
 mod lane;
-#[cfg(feature = "rdma")]
-mod lane_rdma;
-#[cfg(not(feature = "rdma"))]
-#[path = "lane_rdma_absent.rs"]
 mod lane_rdma;
 mod lane_tcp;
 mod link;
@@ -64,7 +60,7 @@ mod watch;
 pub use agent::Agent;
 pub use bounded_thread::{BoundedThread, Late};
 pub use checksum::checksum;
-pub use config::{AgentConfig, ListenConfig, RdmaConfig, TcpConfig};
+pub use config::{AgentConfig, ListenConfig, RdmaConfig, RdmaService, TcpConfig};
 pub use copy::copy_racing_cached;
 pub use counts::{AgentCounts, RailCounts, Reads, Refusal};
 pub use encoding::{decode_record, decode_summed, encode_record, encode_summed};
