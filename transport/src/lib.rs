@@ -72,6 +72,7 @@ pub use files::{
 };
 pub use hub::Hub;
 pub use lane::{Lane, LaneParseError, LaneStatus, Probe};
+pub use lane_rdma::rdma_library;
 pub use memory::{DeregisterError, DeviceMemory, Memory, RegionId};
 pub use metadata::ImportError;
 pub use objects::{

@@ -54,6 +54,17 @@ use told::Told;
 use verbs::CompletionQueue;
 use wire::kind;
 
+/// Whether libibverbs is there and has what the lane needs; devices are not looked for. Errors: what is wrong with it, in words.
+///
+/// ```
+/// if let Err(reason) = transport::rdma_library() {
+///     println!("KV does not go over rdma: {reason}");
+/// }
+/// ```
+pub fn rdma_library() -> Result<(), String> {
+    verbs::Library::of_system().map(drop)
+}
+
 /// How others reach the lane's thread, and what all its links share. Queue pairs go before rails: fields drop in order.
 pub(crate) struct Verbs {
     config: RdmaConfig,
