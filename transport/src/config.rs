@@ -38,6 +38,9 @@ pub struct AgentConfig {
     pub tcp: TcpConfig,
     /// Settings of the lane `rdma`.
     pub rdma: RdmaConfig,
+    /// Bytes a second that every link to a peer is expected to bring; far less is told of. `None`: what the ports of `rdma` promise, and nothing
+    /// of other lanes.
+    pub expect_bytes_per_s: Option<f64>,
     /// How often faster lanes to a peer are looked for, than the one that is taken, where one may come or come back.
     pub survey_every: Duration,
     /// Of the layout that its regions have: the same number where the same offsets mean the same. Peers of another are
@@ -65,6 +68,7 @@ impl AgentConfig {
             tls: None,
             tcp: TcpConfig::default(),
             rdma: RdmaConfig::default(),
+            expect_bytes_per_s: None,
             survey_every: SURVEY_EVERY,
             fingerprint: 0,
             failure: Failure::new(),

@@ -99,6 +99,8 @@ pub struct LaneStatus {
     pub encoding: Encoding,
     /// As measured at connect.
     pub probe: Probe,
+    /// What it is expected to bring in a second: by the setting, or by what its ports promise. `None`: nothing is.
+    pub expected_bytes_per_s: Option<f64>,
     /// Every lane that is faster by nature, with the reason why it was not taken.
     pub passed_over: Vec<(Lane, String)>,
 }

@@ -11,6 +11,7 @@ pub(crate) struct LaneMeters {
     worker: WorkerId,
     corrupted: Counter,
     slow: Counter,
+    short: Counter,
     lost: Counter,
     reconnected: Counter,
     /// The lanes that are taken.
@@ -24,6 +25,7 @@ struct Taken {
     encrypted: Gauge,
     passed_over: Gauge,
     speed: Gauge,
+    expected: Gauge,
     latency: Gauge,
 }
 
@@ -34,6 +36,7 @@ impl LaneMeters {
             worker,
             corrupted: declared::transfers_corrupted(worker),
             slow: declared::lane_slow(worker),
+            short: declared::lane_short(worker),
             lost: declared::agent_lost(worker),
             reconnected: declared::agent_reconnected(worker),
             taken: HashMap::new(),
@@ -58,6 +61,7 @@ impl LaneMeters {
         declared::rails_returned(self.worker).absolute(counts.rails_returned);
         self.corrupted.absolute(counts.corrupted);
         self.slow.absolute(counts.slow);
+        self.short.absolute(counts.short);
         self.lost.absolute(counts.lost);
         self.reconnected.absolute(counts.reconnected);
         for (&peer, taken) in &self.taken {
@@ -77,11 +81,13 @@ impl LaneMeters {
             encrypted: declared::lane_encrypted(worker, peer, lane),
             passed_over: declared::lane_passed_over(worker, peer, passed_over.to_owned()),
             speed: declared::lane_speed(worker, peer, lane),
+            expected: declared::lane_expected(worker, peer, lane),
             latency: declared::lane_latency(worker, peer, lane),
         };
         taken.lane.set(1.0);
         taken.encrypted.set(f64::from(u8::from(status.tls)));
         taken.passed_over.set(1.0);
+        taken.expected.set(status.expected_bytes_per_s.unwrap_or(0.0));
         taken.show(status.probe);
         self.taken.insert(peer, taken);
     }
@@ -92,6 +98,7 @@ impl LaneMeters {
             taken.lane.set(0.0);
             taken.encrypted.set(0.0);
             taken.passed_over.set(0.0);
+            taken.expected.set(0.0);
             taken.show(Probe::default());
         }
     }

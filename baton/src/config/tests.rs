@@ -263,7 +263,7 @@ fn all_problems_are_told_at_once() {
 }
 
 #[test]
-fn what_rdma_packets_are_marked_with_has_bounds() {
+fn what_is_said_of_the_network_has_bounds() {
     let refused = [
         ("transport.rdma_service_level=16", "transport.rdma_service_level: 16 is above 15 (flag --set)"),
         ("transport.rdma_flow_label=1048576", "transport.rdma_flow_label: 1048576 is above 1048575 (flag --set)"),
@@ -273,6 +273,12 @@ fn what_rdma_packets_are_marked_with_has_bounds() {
     ];
     for (set, reason) in refused {
         check_refused(settle("", &[], &[set]), reason);
+    }
+    let reason = "flag --set: transport.expect_gbytes_per_s: \"x\" is not a number of gigabytes, such as 12.5, of at most 100000";
+    check_refused(settle("", &[], &["transport.expect_gbytes_per_s=x"]), reason);
+    for file in ["expect_gbytes_per_s = 12.5", "expect_gbytes_per_s = \"12.5\""] {
+        let config = settle(&format!("[transport]\n{file}\n"), &[], &[]).and_then(Loaded::checked);
+        assert_eq!(config.expect("it is good").transport.expect_gbytes_per_s.0, 12.5);
     }
     let all = ["transport.rdma_traffic_class=255", "transport.rdma_service_level=15", "transport.rdma_timeout=20"];
     assert!(settle("", &[], &all).and_then(Loaded::checked).is_ok());

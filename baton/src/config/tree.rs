@@ -1,7 +1,7 @@
 //! The tree: every setting with its type, its default and what it is. The one place that declares them.
 
 use super::hidden::Hidden;
-use super::quantity::Bytes;
+use super::quantity::{Bytes, Gigabytes};
 use domain::{Dtype, Encoding};
 use kv_manager::tiers::WritePolicy;
 use kv_manager::{EvictionPolicy, Watermarks};
@@ -270,6 +270,9 @@ tree! {
         /// Over which lane KV that this worker reads comes as `kv.encoding` says, for networks on which bytes are scarce: `off` (none) or
         /// `tcp`; see docs/smaller-kv.md. Other lanes bring it as it is.
         encode_kv: EncodeKv = EncodeKv::Off,
+        /// Gigabytes a second that reads from each peer are expected to bring, such as 12.5; under a quarter of it the log warns, and
+        /// `baton_lane_short_total` counts. 0: what the ports of `rdma` promise, and nothing of other lanes.
+        expect_gbytes_per_s: Gigabytes = Gigabytes(0.0),
         /// RDMA devices to spread reads over, or single ports of them (`mlx5_0:1`), with commas between them. Empty: all active ports, at
         /// most eight, the nearest to the worker's memory first.
         rdma_devices: String = String::new(),

@@ -236,7 +236,10 @@ fn agent(config: &Config, agent: AgentConfig, reach: Reach<'_>) -> Result<AgentC
         },
     };
     let tcp = TcpConfig { encoded: transport.encode_kv == EncodeKv::Tcp, ..agent.tcp };
-    Ok(AgentConfig { require: transport.require.0, lanes, secrets, insecure, listen, tls, tcp, rdma, ..agent })
+    let expected = transport.expect_gbytes_per_s.0 * 1e9;
+    let expect_bytes_per_s = (expected > 0.0).then_some(expected);
+    let require = transport.require.0;
+    Ok(AgentConfig { require, lanes, secrets, insecure, listen, tls, tcp, rdma, expect_bytes_per_s, ..agent })
 }
 
 fn worker_config(config: &Config, model: &Model, pool: &Pool, who: &Who) -> WorkerConfig {

@@ -24,6 +24,7 @@ mod owner;
 mod plan;
 #[cfg(any(test, feature = "fuzzing"))]
 mod pretended;
+mod promise;
 mod queue;
 mod rail;
 mod reader;
@@ -265,6 +266,11 @@ impl RdmaWay {
     /// What is known of the owner's progress.
     pub(crate) fn progress(&self) -> u64 {
         self.told.word()
+    }
+
+    /// Bytes a second that the reader's ports promise together, if all tell.
+    pub(crate) fn promised(&self) -> Option<f64> {
+        self.rails.iter().map(|&rail| self.all[rail].promised()).sum()
     }
 
     /// Bytes of a region.

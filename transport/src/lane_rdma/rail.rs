@@ -4,6 +4,7 @@
 //! Regions are registered for local writes (of this agent's own reads) and remote reads, and nothing else.
 
 use super::nearness::Nearness;
+use super::promise;
 use super::queue::Completions;
 use super::verbs::layout::{LINK_ETHERNET, LOCAL_WRITE, MTU_SMALLEST, PORT_ACTIVE, PortAttributes, REMOTE_READ};
 use super::verbs::{Channel, Context, Devices, Domain, Library, Region};
@@ -41,8 +42,9 @@ pub(super) struct Rail {
     ethernet: bool,
     /// The entry of the table of GIDs that the configuration names.
     gid_index: Option<u8>,
-    /// Where the system tells of the port.
+    /// Where the system tells of the port, and of the card.
     folder: PathBuf,
+    card: PathBuf,
     /// As it was when it was opened.
     address: RailAddress,
     registered: Mutex<Vec<Registered>>,
@@ -208,6 +210,7 @@ impl Rail {
             ethernet,
             gid_index: config.gid_index,
             folder,
+            card: class.join("device"),
             address,
             registered: Mutex::default(),
         })
@@ -233,6 +236,11 @@ impl Rail {
         let (lid, mtu) = (attributes.lid, attributes.mtu as u8);
         let address = RailAddress { kind, gid, lid, mtu, ..self.address };
         Ok(Port { number: self.number, gid_index, address })
+    }
+
+    /// Bytes a second that it promises to bring, if the system tells.
+    pub(super) fn promised(&self) -> Option<f64> {
+        promise::of_port(&self.folder, &self.card)
     }
 
     /// Becomes readable when there are completions.

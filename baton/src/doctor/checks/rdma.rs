@@ -4,7 +4,7 @@ use crate::doctor::Patient;
 use crate::doctor::finding::Finding;
 use crate::doctor::host::{Fact, Host};
 
-const CLASS: &str = "/sys/class/infiniband";
+pub(super) const CLASS: &str = "/sys/class/infiniband";
 /// By which programs use devices.
 const FILES: &str = "/dev/infiniband";
 /// Counters that stay at nought on a port without trouble.
