@@ -42,8 +42,6 @@ test-sim: ## whole clusters in virtual time, and bugs planted in the cores (SEED
 test-rdma: ## the lane over RDMA, by real verbs in a virtual machine with a Soft-RoCE device; takes root
 	@scripts/install-tools build rdma
 	tests/rdma/run
-	@# The binary that people run is without it.
-	@$(CARGO) build --locked --quiet --release --package baton
 
 test-neon: export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER = aarch64-linux-gnu-gcc
 test-neon: export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER = qemu-aarch64 -L /usr/aarch64-linux-gnu
@@ -108,8 +106,6 @@ check-lints:
 	@scripts/install-tools build
 	$(CARGO) clippy --locked --release --workspace --all-targets -- -D warnings
 	$(CARGO) clippy --locked --release --workspace --features baton/failpoints --test e2e -- -D warnings
-	@scripts/install-tools rdma
-	$(CARGO) clippy --locked --release --package transport --package baton --features transport/rdma,baton/rdma --all-targets -- -D warnings
 
 check-deps:
 	@scripts/install-tools build deny

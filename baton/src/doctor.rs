@@ -9,6 +9,8 @@ mod host;
 #[cfg(test)]
 mod tests;
 
+use crate::cli::Flags;
+use crate::config::{self, Config};
 use crate::error::CommandError;
 use crate::output::print;
 use checks::CHECKS;
@@ -38,6 +40,12 @@ pub(crate) struct DoctorArgs {
     /// Look at a host that was recorded with --record instead of this one.
     #[arg(long, value_name = "FILE", conflicts_with = "record")]
     host: Option<PathBuf>,
+    /// TOML file with settings: what those of [transport] need is looked at
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Any setting, e.g. `transport.rdma_traffic_class=104`; may be repeated
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
 }
 
 /// What the checks look at.
@@ -45,6 +53,38 @@ struct Patient<'a> {
     host: &'a Host,
     /// Folder of a disk tier.
     disk: &'a str,
+    settings: Settings,
+}
+
+/// What the settings want of the host's network.
+#[derive(Clone, Copy, Debug, Default)]
+struct Settings {
+    /// Of RoCE packets.
+    traffic_class: u8,
+    /// Whether KV is encrypted between hosts.
+    tls: bool,
+    /// Whether `transport.lanes` leaves the lane `rdma` out.
+    forbids_rdma: bool,
+}
+
+impl Settings {
+    fn of(config: &Config) -> Self {
+        let transport = &config.transport;
+        Self {
+            traffic_class: transport.rdma_traffic_class,
+            tls: !transport.tls_certificate.is_empty(),
+            forbids_rdma: !transport.lanes.0.is_empty() && !transport.lanes.0.contains(&transport::Lane::Rdma),
+        }
+    }
+
+    /// Why the lane `rdma` is not taken, whatever the host has.
+    fn rdma_is_off(self) -> Option<&'static str> {
+        match (self.forbids_rdma, self.tls) {
+            (true, _) => Some("transport.lanes does not name it"),
+            (_, true) => Some("transport.tls_certificate is set, and what it moves would not be encrypted"),
+            _ => None,
+        }
+    }
 }
 
 /// What one check found.
@@ -60,7 +100,9 @@ pub(crate) fn doctor(args: &DoctorArgs) -> Result<(), CommandError> {
         None => Host::this(),
         Some(file) => recorded(file)?,
     };
-    let reports = examine(&Patient { host: &host, disk: &args.disk });
+    let flags = Flags { config: args.config.clone(), set: args.set.clone(), ..Flags::default() };
+    let settings = Settings::of(&config::load(&flags)?.checked()?);
+    let reports = examine(&Patient { host: &host, disk: &args.disk, settings });
     if let Some(file) = &args.record {
         std::fs::write(file, host.recording())
             .map_err(|error| CommandError::Failed(format!("cannot write {}: {error}", file.display()).into()))?;

@@ -245,6 +245,8 @@ declare! {
     series Count "baton_lane_passed_over" lane_passed_over(worker: WorkerId, lane: &'static str, reason: &'static str);
     /// Bytes a second of the worker's reads from the peer over the lane: lately, or by the probe where there were none yet.
     series Bytes "baton_lane_bytes_per_second" lane_speed(worker: WorkerId, peer: WorkerId, lane: &'static str);
+    /// Bytes a second that the lane to the peer is expected to bring, by the setting or by what its ports promise; 0: nothing is.
+    series Bytes "baton_lane_expected_bytes_per_second" lane_expected(worker: WorkerId, peer: WorkerId, lane: &'static str);
     /// Seconds of the smallest read from the peer over the lane, measured when it was connected.
     series Seconds "baton_lane_latency_seconds" lane_latency(worker: WorkerId, peer: WorkerId, lane: &'static str);
     /// Always 1; the label `name` says what a worker is called: the worker itself, or a peer that it has connected.
@@ -255,6 +257,8 @@ declare! {
     counter Count "baton_transfers_corrupted_total" transfers_corrupted(worker: WorkerId);
     /// Times that a lane to a peer fell under a share of the speed that its reads began with.
     counter Count "baton_lane_slow_total" lane_slow(worker: WorkerId);
+    /// Times that a lane to a peer brought less than a quarter of what is expected of it.
+    counter Count "baton_lane_short_total" lane_short(worker: WorkerId);
     /// Rails of the worker's links to peers: devices of `rdma`, connections of `tcp`; by lane, and whether they are used or put
     /// aside.
     gauge Count "baton_rails" rails(worker: WorkerId, lane: &'static str, state: &'static str);

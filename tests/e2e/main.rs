@@ -31,7 +31,6 @@ mod object;
 mod probes;
 mod process;
 mod processes;
-#[cfg(feature = "rdma")]
 mod rdma;
 mod same_text;
 mod server;

@@ -1,13 +1,23 @@
-//! The serving path over RDMA: the same tokens as in one process. It takes a device and a build with the lane, so it is run by
-//! `tests/rdma/run` alone.
+//! The serving path over RDMA: the same tokens as in one process, which takes a device, such as that of `tests/rdma/run`. And what is
+//! said where libibverbs cannot be used, which takes none.
 
 use crate::address::own_place;
 use crate::asks::{Ask, check_all};
 use crate::bench::{FEW_TRANSFERS, transfer};
 use crate::cluster::Cluster;
 use crate::metrics::Metrics;
-use crate::server::Server;
+use crate::server::{Server, baton, drained, ended};
 use serde_json::json;
+use std::process::Command;
+
+/// Whether there is a device; else a line says that the test is skipped.
+fn has_device() -> bool {
+    let has_one = std::fs::read_dir("/sys/class/infiniband").into_iter().flatten().next().is_some();
+    if !has_one {
+        println!("skipped: it takes an RDMA device; see tests/rdma/run");
+    }
+    has_one
+}
 
 /// What `local` says is what `rdma` must say, and no other lane may help.
 fn check(flags: &[&str], asks: &[Ask]) {
@@ -40,6 +50,9 @@ fn check(flags: &[&str], asks: &[Ask]) {
 
 #[test]
 fn a_simulated_model_says_the_same_over_rdma() {
+    if !has_device() {
+        return;
+    }
     let words = "every block was the right one, and so was its owner; ".repeat(30);
     let ask = |at: u32| {
         let more = json!({ "seed": at, "max_tokens": 10 + at * 5, "n": 1 + at % 2, "ignore_eos": true });
@@ -51,6 +64,9 @@ fn a_simulated_model_says_the_same_over_rdma() {
 
 #[test]
 fn the_bundled_model_says_the_same_over_rdma() {
+    if !has_device() {
+        return;
+    }
     let more = json!({ "temperature": 0, "max_tokens": 12, "logprobs": 1 });
     let asks = [Ask::completion("tiny-rust", "Ownership is Rust's most unique feature. It", more)];
     // Ends of reads are looked for before they are slept for.
@@ -59,7 +75,55 @@ fn the_bundled_model_says_the_same_over_rdma() {
 
 #[test]
 fn reads_over_rdma_are_measured_and_compared() {
+    if !has_device() {
+        return;
+    }
     let outcome = transfer(&[&FEW_TRANSFERS[..], &["--lanes", "rdma"]].concat());
     assert_eq!(outcome.status, Some(0), "{}{}", outcome.out, outcome.error);
     assert_eq!(outcome.out.lines().filter(|line| line.starts_with("rdma ")).count(), 4, "{}", outcome.out);
+}
+
+/// What `baton topo` says of the lane where the loader finds this in place of libibverbs. The process that it starts as a peer does as well.
+fn said_with(library: &std::path::Path) -> String {
+    let mut command = baton(&["topo"]);
+    command.env("LD_LIBRARY_PATH", library.parent().expect("it is in a folder"));
+    let mut child = command.spawn().expect("the binary runs");
+    let status = ended(&mut child);
+    let (out, error) = (drained(child.stdout.take()), drained(child.stderr.take()));
+    assert_eq!(status.code(), Some(0), "{error}");
+    let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let rdma = out.split("\n  rdma ").nth(1).and_then(|rest| rest.split("\n  tcp ").next());
+    words(rdma.unwrap_or_else(|| panic!("nothing of rdma in {out}")))
+}
+
+#[test]
+fn without_a_libibverbs_of_use_everything_starts_and_says_why() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let library = folder.path().join("libibverbs.so.1");
+    std::fs::write(&library, "no library at all").expect("it can be written");
+    let said = said_with(&library);
+    assert!(said.contains("libibverbs cannot be loaded") && said.contains("libibverbs.so.1"), "{said}");
+
+    let source = folder.path().join("old.c");
+    std::fs::write(&source, "void ibv_get_device_list(void) {}\nvoid ibv_free_device_list(void) {}\n")
+        .expect("it can be written");
+    match Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&library).arg(&source).status() {
+        Ok(status) => assert!(status.success(), "two functions that do nothing"),
+        Err(error) => return println!("skipped: it takes a C compiler: cc: {error}"),
+    }
+    let said = said_with(&library);
+    assert!(said.contains("lacks ibv_get_device_name"), "{said}");
+}
+
+#[test]
+fn the_binary_needs_no_libibverbs() {
+    let binary = baton(&[]).get_program().to_owned();
+    match Command::new("readelf").arg("-d").arg(binary).output() {
+        Err(error) => println!("skipped: it takes readelf (binutils): {error}"),
+        Ok(output) => {
+            let needed = String::from_utf8_lossy(&output.stdout);
+            assert!(needed.contains("libc.so"), "{needed}");
+            assert!(!needed.contains("ibverbs"), "{needed}");
+        }
+    }
 }

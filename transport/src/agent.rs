@@ -479,7 +479,7 @@ fn check_required(config: &AgentConfig, verbs: &Result<Verbs, String>) -> io::Re
     }
     let reason = match verbs {
         Err(reason) => reason.clone(),
-        Ok(verbs) => match verbs.failed() {
+        Ok(verbs) => match verbs.refused() {
             None => return Ok(()),
             Some(reason) => format!("{reason}; {MEMLOCK_MEND}"),
         },
@@ -534,7 +534,7 @@ fn listen(hub: &Hub, config: &AgentConfig) -> io::Result<(Listeners, PeerAddress
     Ok((listeners, address))
 }
 
-#[cfg(all(test, feature = "rdma"))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use domain::Incarnation;
@@ -548,7 +548,8 @@ mod tests {
         };
         let verbs = Ok(Verbs::without_devices());
         assert!(check_required(&config(Some(Lane::Rdma)), &verbs).is_ok());
-        verbs.as_ref().expect("it is there").fail("rxe0 port 1: 4096 bytes cannot be registered".to_owned());
+        let refused = "rxe0 port 1: 4096 bytes cannot be registered".to_owned();
+        verbs.as_ref().expect("it is there").refuse(crate::memory::RegionId(0), refused);
         let error = check_required(&config(Some(Lane::Rdma)), &verbs).expect_err("nothing can be read over it");
         let error = error.to_string();
         for part in ["transport.require is rdma", "rxe0 port 1: 4096 bytes", "ulimit -l unlimited", "LimitMEMLOCK"] {

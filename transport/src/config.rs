@@ -38,6 +38,9 @@ pub struct AgentConfig {
     pub tcp: TcpConfig,
     /// Settings of the lane `rdma`.
     pub rdma: RdmaConfig,
+    /// Bytes a second that every link to a peer is expected to bring; far less is told of. `None`: what the ports of `rdma` promise, and nothing
+    /// of other lanes.
+    pub expect_bytes_per_s: Option<f64>,
     /// How often faster lanes to a peer are looked for, than the one that is taken, where one may come or come back.
     pub survey_every: Duration,
     /// Of the layout that its regions have: the same number where the same offsets mean the same. Peers of another are
@@ -65,6 +68,7 @@ impl AgentConfig {
             tls: None,
             tcp: TcpConfig::default(),
             rdma: RdmaConfig::default(),
+            expect_bytes_per_s: None,
             survey_every: SURVEY_EVERY,
             fingerprint: 0,
             failure: Failure::new(),
@@ -102,18 +106,56 @@ impl Default for TcpConfig {
 /// Settings of the lane `rdma`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RdmaConfig {
-    /// Names of the devices that are used, the reads of each transfer spread over them. Empty: the first one that works.
+    /// Names of the devices that are used, or of one port of a device (`mlx5_0:1`), the reads of each transfer spread over them. Empty: all
+    /// that have an active port.
     pub devices: Vec<String>,
     /// Which entry of a port's table of GIDs it speaks by; `None`: the one that suits best.
     pub gid_index: Option<u8>,
-    /// Queue pairs to each peer on each device: 1 to 8.
+    /// Queue pairs to each peer on each port: 1 to 8.
     pub queues: u8,
     /// While reads are under way: how long completions are looked for before the thread sleeps until one is told.
     pub poll: Duration,
+    /// How packets are marked and waited for.
+    pub service: RdmaService,
 }
 
 impl Default for RdmaConfig {
     fn default() -> Self {
-        Self { devices: Vec::new(), gid_index: None, queues: 2, poll: Duration::ZERO }
+        Self { devices: Vec::new(), gid_index: None, queues: 2, poll: Duration::ZERO, service: RdmaService::default() }
+    }
+}
+
+/// How the network treats packets of the lane `rdma`, and how long a device waits for those of others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RdmaService {
+    /// Of RoCE: the byte of the IP header by which switches tell classes of traffic apart, the DSCP above two bits for ECN.
+    pub traffic_class: u8,
+    /// Of InfiniBand: the service level, 0 to 15.
+    pub service_level: u8,
+    /// Of RoCE: from what the source port is made by which switches choose among ways; 0: the device's own choice. 20 bits.
+    pub flow_label: u32,
+    /// Which entry of a port's table of partition keys it speaks by.
+    pub pkey_index: u16,
+    /// How long a device waits for an answer before it asks again: 4.096 microseconds, doubled so often; 1 to [`Self::TIMEOUT_MAX`].
+    pub timeout: u8,
+    /// How often it asks again, until the read ends with an error; 0 to 7.
+    pub retries: u8,
+}
+
+impl RdmaService {
+    /// The longest timeout, 4.3 seconds: beyond it a rail is put aside before its device has asked again.
+    pub const TIMEOUT_MAX: u8 = 20;
+    /// As many retries as a device counts.
+    pub const RETRIES_MAX: u8 = 7;
+    /// The greatest service level.
+    pub const SERVICE_LEVEL_MAX: u8 = 15;
+    /// The greatest flow label.
+    pub const FLOW_LABEL_MAX: u32 = (1 << 20) - 1;
+}
+
+impl Default for RdmaService {
+    /// Half a second, seven times: together about as long as a silent connection lives.
+    fn default() -> Self {
+        Self { traffic_class: 0, service_level: 0, flow_label: 0, pkey_index: 0, timeout: 17, retries: 7 }
     }
 }

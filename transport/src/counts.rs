@@ -22,6 +22,8 @@ pub struct AgentCounts {
     pub reconnected: u64,
     /// Times that a lane to a peer fell under its floor.
     pub slow: u64,
+    /// Times that a lane to a peer brought far less than was expected of it.
+    pub short: u64,
     /// The rails of links, by lane.
     pub rails: Vec<(Lane, RailCounts)>,
     /// Times that a rail of a link was put aside, by reason.
@@ -126,6 +128,7 @@ pub(crate) struct Counts {
     pub(crate) lost: AtomicU64,
     pub(crate) reconnected: AtomicU64,
     pub(crate) slow: AtomicU64,
+    pub(crate) short: AtomicU64,
     rails_up: [AtomicU64; Lane::COUNT],
     rails_aside: [AtomicU64; Lane::COUNT],
     put_aside: [AtomicU64; RailFault::ALL.len()],
@@ -178,6 +181,7 @@ impl Counts {
             lost: now(&self.lost),
             reconnected: now(&self.reconnected),
             slow: now(&self.slow),
+            short: now(&self.short),
             rails: [Lane::Rdma, Lane::Tcp].map(|lane| (lane, rails(lane))).to_vec(),
             rails_put_aside: RailFault::ALL.map(|why| (why, now(&self.put_aside[why as usize]))).to_vec(),
             rails_returned: now(&self.rails_returned),

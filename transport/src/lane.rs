@@ -40,9 +40,8 @@ impl Lane {
     /// Why this build cannot use the lane at all; `None` where it can.
     pub fn not_built(self) -> Option<&'static str> {
         match self {
-            Lane::Local | Lane::Shm | Lane::Tcp => None,
-            Lane::Rdma if cfg!(feature = "rdma") => None,
-            Lane::CudaIpc | Lane::Rdma => Some("not built in"),
+            Lane::Local | Lane::Shm | Lane::Rdma | Lane::Tcp => None,
+            Lane::CudaIpc => Some("not built in"),
         }
     }
 
@@ -100,6 +99,8 @@ pub struct LaneStatus {
     pub encoding: Encoding,
     /// As measured at connect.
     pub probe: Probe,
+    /// What it is expected to bring in a second: by the setting, or by what its ports promise. `None`: nothing is.
+    pub expected_bytes_per_s: Option<f64>,
     /// Every lane that is faster by nature, with the reason why it was not taken.
     pub passed_over: Vec<PassedOver>,
 }

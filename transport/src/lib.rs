@@ -26,10 +26,6 @@ mod files;
 pub mod fuzzing;
 mod hub;
 mod lane;
-#[cfg(feature = "rdma")]
-mod lane_rdma;
-#[cfg(not(feature = "rdma"))]
-#[path = "lane_rdma_absent.rs"]
 mod lane_rdma;
 mod lane_tcp;
 mod link;
@@ -64,7 +60,7 @@ mod watch;
 pub use agent::Agent;
 pub use bounded_thread::{BoundedThread, Late};
 pub use checksum::checksum;
-pub use config::{AgentConfig, ListenConfig, RdmaConfig, TcpConfig};
+pub use config::{AgentConfig, ListenConfig, RdmaConfig, RdmaService, TcpConfig};
 pub use copy::copy_racing_cached;
 pub use counts::{AgentCounts, RailCounts, Reads, Refusal};
 pub use encoding::{decode_record, decode_summed, encode_record, encode_summed};
@@ -76,6 +72,7 @@ pub use files::{
 };
 pub use hub::Hub;
 pub use lane::{Lane, LaneParseError, LaneStatus, PassedOver, Probe, WhyPassed};
+pub use lane_rdma::rdma_library;
 pub use memory::{DeregisterError, DeviceMemory, Memory, RegionId};
 pub use metadata::ImportError;
 pub use objects::{

@@ -105,7 +105,6 @@ impl Link {
     }
 
     /// The same, for whoever accounts for what it brings.
-    #[cfg(feature = "rdma")]
     pub(crate) fn shared_pace(&self) -> Arc<Mutex<Pace>> {
         self.pace.clone()
     }

@@ -18,6 +18,8 @@ const CALIBRATING: u32 = 64;
 /// A lane is too slow under this share of what it is expected to do, and is no longer above the other.
 const FLOOR: f64 = 0.25;
 const RECOVERED: f64 = 0.5;
+/// A lane is held against what it was promised to bring from this measurement on: the first ones say more of how it began.
+const JUDGED: u32 = 16;
 /// A measurement counts as no more than this share: what was in a buffer already is there at once, and would hide a fall.
 const SHARE_MAX: f64 = 2.0;
 
@@ -40,8 +42,9 @@ pub(crate) struct Pace {
     since: Option<Since>,
     /// Since the last measurement.
     sample: Sample,
-    /// Bytes a second, lately.
+    /// Bytes a second, lately; and what they would have been if the link had been alone.
     bytes_per_s: f64,
+    fair_bytes_per_s: f64,
     measured: u32,
     /// All that was measured while the lane was calibrated.
     calibration: Sample,
@@ -50,6 +53,10 @@ pub(crate) struct Pace {
     fair: f64,
     is_slow: bool,
     untold: Option<Slow>,
+    /// Bytes a second that its ports, or people, promise. `None`: nothing is promised.
+    promised: Option<f64>,
+    is_short: bool,
+    short_untold: Option<Slow>,
 }
 
 /// Up to when something is accounted for.
@@ -83,12 +90,12 @@ impl Sample {
     }
 }
 
-/// A lane has fallen under its floor.
+/// A lane is under a floor.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Slow {
     /// Bytes a second, lately.
     pub(crate) bytes_per_s: f64,
-    /// What they were when the reads began.
+    /// What they were when the reads began, or what was promised.
     pub(crate) expected: f64,
 }
 
@@ -178,6 +185,8 @@ impl Pace {
         let sample = std::mem::take(&mut self.sample);
         let weight = NEWEST.max(1.0 / f64::from(self.measured + 1));
         self.bytes_per_s += weight * (sample.bytes_per_s() - self.bytes_per_s);
+        self.fair_bytes_per_s += weight * (sample.fair_bytes_per_s() - self.fair_bytes_per_s);
+        self.hold_against_promise();
         if self.measured < CALIBRATING {
             self.measured += 1;
             self.calibration.bytes += sample.bytes;
@@ -199,6 +208,28 @@ impl Pace {
         }
     }
 
+    /// Holds what it does against what was promised: so a lane that was never fast is noticed as well.
+    fn hold_against_promise(&mut self) {
+        let Some(promised) = self.promised.filter(|_| self.measured >= JUDGED) else { return };
+        let bytes_per_s = self.bytes_per_s.max(self.fair_bytes_per_s);
+        if self.is_short {
+            self.is_short = bytes_per_s < RECOVERED * promised;
+        } else if bytes_per_s < FLOOR * promised {
+            self.is_short = true;
+            self.short_untold = Some(Slow { bytes_per_s, expected: promised });
+        }
+    }
+
+    /// From now on it is expected to bring so many bytes a second.
+    pub(crate) fn promise(&mut self, bytes_per_s: Option<f64>) {
+        self.promised = bytes_per_s.filter(|promised| *promised > 0.0);
+    }
+
+    /// Whether it brings far less than was promised and nobody was told. It is said once until it brings enough again.
+    pub(crate) fn take_short(&mut self) -> Option<Slow> {
+        self.short_untold.take()
+    }
+
     /// Whether it has become slow and nobody was told. It stays slow until it recovers, so this is said once for each fall.
     pub(crate) fn take_slow(&mut self) -> Option<Slow> {
         self.untold.take()
@@ -212,7 +243,7 @@ impl Pace {
     /// What was measured when the peer was connected. What was read for that is no measure of what comes.
     pub(crate) fn probed(&mut self, probe: Probe) {
         self.end();
-        *self = Self { probe, ..Self::among(self.crowd.clone()) };
+        *self = Self { probe, promised: self.promised, ..Self::among(self.crowd.clone()) };
     }
 
     /// What it costs to read, by the probe and by what reads did since.

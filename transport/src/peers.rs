@@ -381,9 +381,11 @@ impl Station {
                     tls: false,
                     encoding: Encoding::Exact,
                     probe,
+                    expected_bytes_per_s: self.config.expect_bytes_per_s,
                     passed_over: Vec::new(),
                 };
                 let link = Link::new(&station.known(), Way::Local(station), &self.crowds);
+                link.pace().promise(self.config.expect_bytes_per_s);
                 link.pace().probed(probe);
                 peer.state = State::Connected(Arc::new(link), status.clone());
                 Outcome::Event(AgentEvent::Connected { peer: id, status })
@@ -488,6 +490,7 @@ mod tests {
             tls: false,
             encoding: Encoding::Exact,
             probe: crate::lane::Probe::default(),
+            expected_bytes_per_s: None,
             passed_over: Vec::new(),
         };
         station.introduce(known.clone());

@@ -195,7 +195,6 @@ impl Rails {
     }
 
     /// The rails of a link that was just made, of which those that are `there` are being tried.
-    #[cfg(any(feature = "rdma", test))]
     pub(crate) fn untried(there: &[bool], now: Instant) -> Self {
         let mut new = Self::new(&vec![None; there.len()], now);
         new.rails.iter_mut().zip(there).filter(|(_, there)| **there).for_each(|(rail, _)| rail.state = State::Tried);
@@ -318,7 +317,6 @@ impl Rails {
 
     /// The rail that has brought nothing of what is due for the longest, and since when. Over `tcp` the kernel ends such a
     /// connection.
-    #[cfg(any(feature = "rdma", test))]
     pub(crate) fn mute(&self) -> Option<(usize, Instant)> {
         let due = self.rails.iter().enumerate().filter(|(_, rail)| rail.is_up() && rail.due > 0);
         due.map(|(place, rail)| (place, rail.heard)).min_by_key(|&(_, heard)| heard)

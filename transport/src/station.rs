@@ -9,7 +9,7 @@ use crate::hub::Hub;
 use crate::lane::Lane;
 use crate::lane_rdma::Verbs;
 use crate::lane_tcp::{self, Streams};
-use crate::link::{Crowds, Link};
+use crate::link::{Crowds, Link, Way};
 use crate::memory::{DeregisterError, Memory, RegionId, Regions};
 use crate::mover::{Movers, copy_at_once};
 use crate::peers::{Known, Peers};
@@ -268,6 +268,28 @@ impl Station {
         if let Some(slow) = slow {
             self.control.slow(link.clone(), slow);
         }
+        let short = link.pace().take_short();
+        if let Some(short) = short {
+            Counts::add(&self.counts.short);
+            tracing::warn!(
+                worker = self.config.name,
+                peer = link.name,
+                lane = %link.lane(),
+                "a lane brings far less than is expected of it: {:.2} GB/s, where its ports, or \
+                 transport.expect_gbytes_per_s, promise {:.2}: look at cables, switches and PCIe slots (baton doctor)",
+                short.bytes_per_s / 1e9,
+                short.expected / 1e9
+            );
+        }
+    }
+
+    /// Bytes a second that are expected of a link: what people say, or what its ports promise.
+    pub(crate) fn expected(&self, link: &Link) -> Option<f64> {
+        let promised = match &link.way {
+            Way::Rdma(way) => way.promised(),
+            Way::Local(_) | Way::Shm { .. } | Way::Tcp(_) => None,
+        };
+        self.config.expect_bytes_per_s.or(promised)
     }
 
     /// A posted transfer ended.

@@ -360,6 +360,13 @@ pub enum PrepareError {
         /// The lane taken to the peer.
         lane: Lane,
     },
+    /// Memory that the devices of `rdma` were not lent: it cannot be read into over that lane, which was taken for the sake of other
+    /// regions.
+    #[error("region {region:?} cannot be read into over rdma: its devices refused it, and this worker's log says why")]
+    NotLent {
+        /// The caller's region.
+        region: RegionId,
+    },
     /// Two copies that write the same bytes.
     #[error("two copies would write to offset {at} of region {region:?}: each needs a place of its own")]
     Overlap {

@@ -58,7 +58,7 @@ fn agent(hub: &Hub, id: u32, lane: Lane, encoded: bool) -> (Agent, PeerInfo, Rec
 }
 
 /// The machine with Soft-RoCE is emulated.
-const PATIENCE: Duration = Duration::from_secs(if cfg!(feature = "rdma") { 150 } else { 60 });
+const PATIENCE: Duration = Duration::from_secs(150);
 
 #[test]
 fn posting_files_allocates_nothing() {
@@ -94,10 +94,10 @@ fn posting_files_allocates_nothing() {
     }
 }
 
-/// Whether there is an RDMA device, in a build with that lane.
+/// Whether there is an RDMA device.
 fn has_rdma() -> bool {
     let devices = std::fs::read_dir("/sys/class/infiniband").into_iter().flatten();
-    Lane::Rdma.not_built().is_none() && devices.count() > 0
+    devices.count() > 0
 }
 
 #[test]

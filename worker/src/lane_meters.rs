@@ -14,6 +14,7 @@ pub(crate) struct LaneMeters {
     /// Messages of peers that the inbox had no room for.
     dropped: Counter,
     slow: Counter,
+    short: Counter,
     lost: Counter,
     reconnected: Counter,
     /// The lanes that are taken.
@@ -28,7 +29,7 @@ struct Taken {
     speed: Series,
     latency: Series,
     passed_over: Vec<(Lane, WhyPassed)>,
-    _shown: [Series; 3],
+    _shown: [Series; 4],
     _reasons: Reasons,
 }
 
@@ -41,6 +42,7 @@ impl LaneMeters {
             corrupted: declared::transfers_corrupted(worker),
             dropped: declared::messages_dropped(worker, "inbox"),
             slow: declared::lane_slow(worker),
+            short: declared::lane_short(worker),
             lost: declared::agent_lost(worker),
             reconnected: declared::agent_reconnected(worker),
             taken: BTreeMap::new(),
@@ -68,6 +70,7 @@ impl LaneMeters {
         self.corrupted.absolute(counts.corrupted);
         self.dropped.absolute(counts.dropped_messages);
         self.slow.absolute(counts.slow);
+        self.short.absolute(counts.short);
         self.lost.absolute(counts.lost);
         self.reconnected.absolute(counts.reconnected);
         for (&peer, taken) in &self.taken {
@@ -81,19 +84,21 @@ impl LaneMeters {
     pub(crate) fn taken(&mut self, peer: WorkerId, status: &LaneStatus) {
         let (worker, lane) = (self.worker, status.lane.name());
         let reasons = status.passed_over.iter().map(|passed| (passed.lane.name(), passed.reason.clone())).collect();
-        let [name, taken, encrypted] = [
+        let [name, taken, encrypted, expected] = [
             declared::worker_name(peer, status.peer.clone()),
             declared::lane_taken(worker, peer, lane),
             declared::lane_encrypted(worker, peer, lane),
+            declared::lane_expected(worker, peer, lane),
         ];
         name.set(1.0);
         taken.set(1.0);
         encrypted.set(f64::from(u8::from(status.tls)));
+        expected.set(status.expected_bytes_per_s.unwrap_or(0.0));
         let taken = Taken {
             speed: declared::lane_speed(worker, peer, lane),
             latency: declared::lane_latency(worker, peer, lane),
             passed_over: status.passed_over.iter().map(|passed| (passed.lane, passed.why)).collect(),
-            _shown: [name, taken, encrypted],
+            _shown: [name, taken, encrypted, expected],
             _reasons: Reasons::tell(worker, peer, reasons),
         };
         taken.show(status.probe);

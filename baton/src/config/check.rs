@@ -8,7 +8,7 @@ use domain::Encoding;
 use engine::sim::Preset;
 use std::fmt;
 use std::ops::RangeInclusive;
-use transport::Lane;
+use transport::{Lane, RdmaService};
 
 /// Most workers of `baton serve`.
 const WORKERS_MAX: usize = 1024;
@@ -258,6 +258,18 @@ pub(super) fn problems(config: &Config, origin: impl Fn(&str) -> Origin) -> Vec<
     expect(transport.rdma_gid <= i16::from(u8::MAX), "transport.rdma_gid", &|| {
         format!("{} is above {}", transport.rdma_gid, u8::MAX)
     });
+
+    let most = [
+        ("transport.rdma_service_level", transport.rdma_service_level.into(), RdmaService::SERVICE_LEVEL_MAX.into()),
+        ("transport.rdma_flow_label", transport.rdma_flow_label, RdmaService::FLOW_LABEL_MAX),
+        ("transport.rdma_timeout", transport.rdma_timeout.into(), RdmaService::TIMEOUT_MAX.into()),
+        ("transport.rdma_retries", transport.rdma_retries.into(), RdmaService::RETRIES_MAX.into()),
+    ];
+    for (key, value, most) in most {
+        expect(value <= most, key, &|| format!("{value} is above {most}"));
+    }
+    // To a device, 0 is to wait for ever.
+    expect(transport.rdma_timeout > 0, "transport.rdma_timeout", &|| "it must be at least 1".to_owned());
 
     let positive: [(&'static str, u64); 21] = [
         ("router.body_bytes_max", router.body_bytes_max.0),

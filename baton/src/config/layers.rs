@@ -287,6 +287,7 @@ impl Layers {
         // Quantities are texts with units; a plain number is one without.
         let value = match (current, value) {
             (Value::String(_), Value::Integer(number)) => Value::String(number.to_string()),
+            (Value::String(_), Value::Float(number)) => Value::String(number.to_string()),
             (_, value) => value,
         };
         // Alone among defaults, so that an error is this value's.

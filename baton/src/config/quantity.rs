@@ -66,9 +66,47 @@ impl From<Bytes> for String {
     }
 }
 
+/// Gigabytes, written as `12.5`.
+#[derive(Clone, Copy, PartialEq, PartialOrd, Debug, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub(crate) struct Gigabytes(pub(crate) f64);
+
+/// Not a number of gigabytes.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not a number of gigabytes, such as 12.5, of at most {GIGABYTES_MAX}")]
+pub(crate) struct GigabytesError(String);
+
+/// More of them are a mistake.
+const GIGABYTES_MAX: f64 = 100_000.0;
+
+impl TryFrom<String> for Gigabytes {
+    type Error = GigabytesError;
+    fn try_from(text: String) -> Result<Self, GigabytesError> {
+        let number = text.trim().parse::<f64>().ok().filter(|number| (0.0..=GIGABYTES_MAX).contains(number));
+        number.map(Self).ok_or(GigabytesError(text))
+    }
+}
+
+impl From<Gigabytes> for String {
+    fn from(gigabytes: Gigabytes) -> Self {
+        gigabytes.0.to_string()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn gigabytes_are_read() {
+        for (text, number) in [("0", 0.0), ("12.5", 12.5), (" 400 ", 400.0)] {
+            assert_eq!(Gigabytes::try_from(text.to_owned()), Ok(Gigabytes(number)), "{text}");
+        }
+        for text in ["", "-1", "nan", "inf", "1e9", "12.5GB"] {
+            assert_eq!(Gigabytes::try_from(text.to_owned()), Err(GigabytesError(text.to_owned())));
+        }
+        assert_eq!(String::from(Gigabytes(12.5)), "12.5");
+    }
 
     #[test]
     fn units_are_read() {

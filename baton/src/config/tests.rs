@@ -244,8 +244,8 @@ fn what_this_build_lacks_is_said() {
         "sim.preset: \"h100\" is not one of h100-8b, h100-70b, h200-8b, h200-70b (flag --set)",
     );
     check_refused(
-        settle("", &[], &["transport.require=rdma"]),
-        "transport.require: lane rdma is not built in; this build has: local, shm, tcp (flag --set)",
+        settle("", &[], &["transport.require=cuda_ipc"]),
+        "transport.require: lane cuda_ipc is not built in; this build has: local, shm, rdma, tcp (flag --set)",
     );
 }
 
@@ -260,6 +260,28 @@ fn all_problems_are_told_at_once() {
          decoding could starve prompts (flag --set)\n\
          engine.chunk_tokens: 512 is not a multiple of engine.block_tokens = 7 (default)",
     );
+}
+
+#[test]
+fn what_is_said_of_the_network_has_bounds() {
+    let refused = [
+        ("transport.rdma_service_level=16", "transport.rdma_service_level: 16 is above 15 (flag --set)"),
+        ("transport.rdma_flow_label=1048576", "transport.rdma_flow_label: 1048576 is above 1048575 (flag --set)"),
+        ("transport.rdma_timeout=21", "transport.rdma_timeout: 21 is above 20 (flag --set)"),
+        ("transport.rdma_timeout=0", "transport.rdma_timeout: it must be at least 1 (flag --set)"),
+        ("transport.rdma_retries=8", "transport.rdma_retries: 8 is above 7 (flag --set)"),
+    ];
+    for (set, reason) in refused {
+        check_refused(settle("", &[], &[set]), reason);
+    }
+    let reason = "flag --set: transport.expect_gbytes_per_s: \"x\" is not a number of gigabytes, such as 12.5, of at most 100000";
+    check_refused(settle("", &[], &["transport.expect_gbytes_per_s=x"]), reason);
+    for file in ["expect_gbytes_per_s = 12.5", "expect_gbytes_per_s = \"12.5\""] {
+        let config = settle(&format!("[transport]\n{file}\n"), &[], &[]).and_then(Loaded::checked);
+        assert_eq!(config.expect("it is good").transport.expect_gbytes_per_s.0, 12.5);
+    }
+    let all = ["transport.rdma_traffic_class=255", "transport.rdma_service_level=15", "transport.rdma_timeout=20"];
+    assert!(settle("", &[], &all).and_then(Loaded::checked).is_ok());
 }
 
 #[test]

@@ -1,12 +1,12 @@
 //! The tree: every setting with its type, its default and what it is. The one place that declares them.
 
 use super::hidden::Hidden;
-use super::quantity::Bytes;
+use super::quantity::{Bytes, Gigabytes};
 use domain::{Dtype, Encoding};
 use kv_manager::tiers::WritePolicy;
 use kv_manager::{EvictionPolicy, Watermarks};
 use serde::{Deserialize, Serialize};
-use transport::Lane;
+use transport::{Lane, RdmaService};
 
 /// Declares sections: a struct with defaults each, and the texts of their fields for help.
 macro_rules! tree {
@@ -270,12 +270,30 @@ tree! {
         /// Over which lane KV that this worker reads comes as `kv.encoding` says, for networks on which bytes are scarce: `off` (none) or
         /// `tcp`; see docs/smaller-kv.md. Other lanes bring it as it is.
         encode_kv: EncodeKv = EncodeKv::Off,
-        /// RDMA devices to spread reads over, with commas between them. Empty: the first one that works.
+        /// Gigabytes a second that reads from each peer are expected to bring, such as 12.5; under a quarter of it the log warns, and
+        /// `baton_lane_short_total` counts. 0: what the ports of `rdma` promise, and nothing of other lanes.
+        expect_gbytes_per_s: Gigabytes = Gigabytes(0.0),
+        /// RDMA devices to spread reads over, or single ports of them (`mlx5_0:1`), with commas between them. Empty: all active ports, at
+        /// most eight, the nearest to the worker's memory first.
         rdma_devices: String = String::new(),
         /// Which entry of the table of GIDs an RDMA port speaks by. Negative: the one that suits best.
         rdma_gid: i16 = -1,
-        /// Queue pairs to each peer on each RDMA device, 1 to 8.
+        /// Queue pairs to each peer on each RDMA port, 1 to 8.
         rdma_queues: u8 = transport::RdmaConfig::default().queues,
+        /// Traffic class of RoCE packets, by which switches and cards choose a priority: the DSCP times four. `baton doctor` looks at the
+        /// priority that it has.
+        rdma_traffic_class: u8 = RdmaService::default().traffic_class,
+        /// Service level of InfiniBand packets, 0 to 15.
+        rdma_service_level: u8 = RdmaService::default().service_level,
+        /// Flow label of RoCE packets, from which cards make the source port by which switches choose a way, up to 1,048,575. 0: the card's
+        /// own choice.
+        rdma_flow_label: u32 = RdmaService::default().flow_label,
+        /// Which entry of the table of partition keys an RDMA port speaks by.
+        rdma_pkey: u16 = RdmaService::default().pkey_index,
+        /// How long an RDMA device waits for an answer before it asks again: 4.096 microseconds, doubled so often, 1 to 20. 17 is half a second.
+        rdma_timeout: u8 = RdmaService::default().timeout,
+        /// How often an RDMA device asks again before a read fails, 0 to 7.
+        rdma_retries: u8 = RdmaService::default().retries,
         /// While reads over RDMA are under way: microseconds to look for their ends before sleeping until one is told.
         rdma_poll_us: u64 = 0,
     }

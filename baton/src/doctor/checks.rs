@@ -34,6 +34,7 @@ pub(super) static CHECKS: &[Check] = &[
     Check { name: "processor instructions", run: processor::instructions },
     Check { name: "clock", run: processor::clock },
     Check { name: "iommu", run: pcie::iommu },
+    Check { name: "pcie links", run: pcie::links },
     Check { name: "pcie access control", run: pcie::access_control },
     Check { name: "gpu driver", run: pcie::driver },
     Check { name: "nccl", run: pcie::nccl },

@@ -48,6 +48,10 @@ pub(super) enum Fact<'a> {
     DirectIo(&'a str),
     /// The file that a shared library is in.
     Library(&'a str),
+    /// Whether libibverbs can be used: `yes`, or why not.
+    Verbs,
+    /// Whether a file of a device can be opened: `yes`, or why not.
+    Open(&'a str),
     /// The priorities on which an interface pauses whoever sends to it, a bit each, or why that is not known.
     Pauses(&'a str),
     /// Whether a PCIe bridge redirects what its devices say to each other: `on`, `off`, or why that is not known.
@@ -66,6 +70,8 @@ impl fmt::Display for Fact<'_> {
             Self::IoUring => f.write_str("io_uring"),
             Self::DirectIo(path) => write!(f, "direct {path}"),
             Self::Library(name) => write!(f, "library {name}"),
+            Self::Verbs => f.write_str("verbs"),
+            Self::Open(path) => write!(f, "open {path}"),
             Self::Pauses(interface) => write!(f, "pfc {interface}"),
             Self::AccessControl(device) => write!(f, "acs {device}"),
             Self::ClockSync => f.write_str("clock sync"),
@@ -157,6 +163,8 @@ fn look(fact: Fact<'_>) -> Option<String> {
             // The version is in the name of what the link leads to.
             Some(fs::canonicalize(found).ok()?.display().to_string())
         }
+        Fact::Verbs => Some(transport::rdma_library().err().unwrap_or_else(|| "yes".to_owned())),
+        Fact::Open(path) => Some(said(fs::File::options().read(true).write(true).open(path).map(drop))),
         Fact::Pauses(interface) => {
             Some(pauses::priorities(interface).map_or_else(|error| error.to_string(), |all| all.to_string()))
         }

@@ -3,7 +3,11 @@
 use super::*;
 
 fn reports(recording: &str) -> Vec<Report> {
-    examine(&Patient { host: &Host::recorded(recording).expect("a recording"), disk: DISK })
+    reports_with(recording, Settings { traffic_class: 104, ..Settings::default() })
+}
+
+fn reports_with(recording: &str, settings: Settings) -> Vec<Report> {
+    examine(&Patient { host: &Host::recorded(recording).expect("a recording"), disk: DISK, settings })
 }
 
 const GOOD: &str = include_str!("testdata/good.json");
@@ -32,6 +36,40 @@ fn the_report_of_a_bad_host() {
 }
 
 #[test]
+fn congestion_is_looked_at_on_the_priority_of_the_lanes_packets() {
+    let said = |traffic_class| lines(&reports_with(GOOD, Settings { traffic_class, ..Settings::default() }), true);
+    let good = said(104);
+    assert!(good.contains("good  rdma congestion: eth1: ECN is on for RoCE on priority 3"), "{good}");
+    assert!(good.contains("good  rdma congestion: eth1: PFC is on for priority 3"), "{good}");
+    // What is on is on for others.
+    let unmarked = said(0);
+    assert!(unmarked.contains("BAD   rdma congestion: eth1: ECN is off for RoCE on priority 0"), "{unmarked}");
+    assert!(
+        unmarked.contains("mend: transport.rdma_traffic_class = 104, for priority 3 has it; or mlnx_qos"),
+        "{unmarked}"
+    );
+    assert!(unmarked.contains("prio-pfc 0:on"), "{unmarked}");
+}
+
+#[test]
+fn why_rdma_cannot_be_had_is_said() {
+    let host = r#""folder /sys/class/infiniband": "mlx5_0", "folder /dev/infiniband": "uverbs0""#;
+    let said = |more: &str, transport| lines(&reports_with(&format!("{{{host}, {more}}}"), transport), true);
+    let refused = said(
+        r#""verbs": "libibverbs is too old: it lacks ibv_query_gid", "open /dev/infiniband/uverbs0": "Permission denied""#,
+        Settings::default(),
+    );
+    assert!(refused.contains("BAD   rdma devices: libibverbs is too old: it lacks ibv_query_gid"), "{refused}");
+    assert!(refused.contains("/dev/infiniband/uverbs0 cannot be opened: Permission denied"), "{refused}");
+    let usable = r#""verbs": "yes", "open /dev/infiniband/uverbs0": "yes""#;
+    assert!(!said(usable, Settings::default()).contains("BAD   rdma devices"));
+    let tls = said(usable, Settings { tls: true, ..Settings::default() });
+    assert!(tls.contains("the lane rdma is not taken: transport.tls_certificate is set"), "{tls}");
+    let forbidden = said(usable, Settings { forbids_rdma: true, ..Settings::default() });
+    assert!(forbidden.contains("the lane rdma is not taken: transport.lanes does not name it"), "{forbidden}");
+}
+
+#[test]
 fn ports_that_are_reserved_are_nobody_elses() {
     let lines_with = |reserved: &str| {
         let range = r#""file /proc/sys/net/ipv4/ip_local_port_range": "1024\t60999""#;
@@ -52,9 +90,10 @@ fn an_empty_host_has_nothing_to_check_and_breaks_nothing() {
 fn a_recording_says_the_same_as_its_host() {
     let this = Host::this();
     let disk = std::env::temp_dir().display().to_string();
-    let seen = examine(&Patient { host: &this, disk: &disk });
+    let settings = Settings::default();
+    let seen = examine(&Patient { host: &this, disk: &disk, settings });
     let again = Host::recorded(&this.recording()).expect("a recording");
-    assert_eq!(lines(&examine(&Patient { host: &again, disk: &disk }), true), lines(&seen, true));
+    assert_eq!(lines(&examine(&Patient { host: &again, disk: &disk, settings }), true), lines(&seen, true));
     assert!(Host::recorded("[1]").is_err_and(|why| why.starts_with("it is no recording")));
 }
 

@@ -18,7 +18,7 @@ use std::error::Error;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use transport::{Agent, AgentConfig, Hub, ListenConfig, RdmaConfig, TcpConfig, Tls, TlsError};
+use transport::{Agent, AgentConfig, Hub, ListenConfig, RdmaConfig, RdmaService, TcpConfig, Tls, TlsError};
 use worker::{Inbox, StartError, TierParts, Worker, WorkerConfig, WorkerParts, agent_config, inbox, join};
 
 /// Fewest blocks that a pool is worth starting with.
@@ -226,9 +226,20 @@ fn agent(config: &Config, agent: AgentConfig, reach: Reach<'_>) -> Result<AgentC
         gid_index: u8::try_from(transport.rdma_gid).ok(),
         queues: transport.rdma_queues,
         poll: Duration::from_micros(transport.rdma_poll_us),
+        service: RdmaService {
+            traffic_class: transport.rdma_traffic_class,
+            service_level: transport.rdma_service_level,
+            flow_label: transport.rdma_flow_label,
+            pkey_index: transport.rdma_pkey,
+            timeout: transport.rdma_timeout,
+            retries: transport.rdma_retries,
+        },
     };
     let tcp = TcpConfig { encoded: transport.encode_kv == EncodeKv::Tcp, ..agent.tcp };
-    Ok(AgentConfig { require: transport.require.0, lanes, secrets, insecure, listen, tls, tcp, rdma, ..agent })
+    let expected = transport.expect_gbytes_per_s.0 * 1e9;
+    let expect_bytes_per_s = (expected > 0.0).then_some(expected);
+    let require = transport.require.0;
+    Ok(AgentConfig { require, lanes, secrets, insecure, listen, tls, tcp, rdma, expect_bytes_per_s, ..agent })
 }
 
 fn worker_config(config: &Config, model: &Model, pool: &Pool, who: &Who) -> WorkerConfig {

@@ -26,6 +26,9 @@ pub(super) struct Reads {
     pub(super) tls: bool,
     /// Lately, or by the probe.
     pub(super) gb_per_s: f64,
+    /// What is expected of it: by the setting, or by what its ports promise.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) expected_gb_per_s: Option<f64>,
     /// By the probe.
     pub(super) latency_us: f64,
     /// Each faster lane, the fastest by nature first.
@@ -58,6 +61,7 @@ struct Pair {
     lane: String,
     tls: bool,
     speed: HashMap<String, f64>,
+    expected: HashMap<String, f64>,
     latency: HashMap<String, f64>,
     passed_over: Vec<PassedOver>,
 }
@@ -97,6 +101,7 @@ impl Map {
             name::lane_taken => pair.lane = label("lane")?,
             name::lane_encrypted => pair.tls = true,
             name::lane_speed => drop(pair.speed.insert(label("lane")?, sample.value)),
+            name::lane_expected => drop(pair.expected.insert(label("lane")?, sample.value)),
             name::lane_latency => drop(pair.latency.insert(label("lane")?, sample.value)),
             _ => {}
         }
@@ -113,6 +118,7 @@ impl Map {
                 reader: name(&reader),
                 owner: name(&owner),
                 gb_per_s: pair.speed.get(&pair.lane).unwrap_or(&0.0) / 1e9,
+                expected_gb_per_s: pair.expected.get(&pair.lane).map(|expected| expected / 1e9),
                 latency_us: pair.latency.get(&pair.lane).unwrap_or(&0.0) * 1e6,
                 lane: pair.lane,
                 tls: pair.tls,
@@ -140,6 +146,7 @@ baton_lane_taken{worker="w2",peer="w1",lane="tcp"} 1
 baton_lane_encrypted{worker="w2",peer="w1",lane="tcp"} 1
 baton_lane_passed_over{worker="w2",lane="rdma",reason="unreached"} 1
 baton_lane_bytes_per_second{worker="w2",peer="w1",lane="tcp"} 2500000000
+baton_lane_expected_bytes_per_second{worker="w2",peer="w1",lane="tcp"} 12500000000
 baton_lane_latency_seconds{worker="w2",peer="w1",lane="tcp"} 0.00002
 baton_steps{worker="w2"} 1
 "#;
@@ -164,6 +171,7 @@ baton_steps{worker="w2"} 1
             lane: "tcp".to_owned(),
             tls: true,
             gb_per_s: 2.5,
+            expected_gb_per_s: Some(12.5),
             latency_us: 20.0,
             passed_over: passed_over.into(),
         };

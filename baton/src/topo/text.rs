@@ -56,9 +56,10 @@ fn matrix(topology: &Topology) -> String {
 }
 
 fn pair(text: &mut String, reads: &Reads) {
-    let Reads { reader, owner, gb_per_s, latency_us, passed_over, .. } = reads;
+    let Reads { reader, owner, gb_per_s, expected_gb_per_s, latency_us, passed_over, .. } = reads;
     let (way, latency) = (way(reads), latency(*latency_us));
-    wrapped(text, "", &format!("{reader} reads from {owner}: {way}, {gb_per_s:.1} GB/s, {latency}"));
+    let expected = expected_gb_per_s.map(|expected| format!(" of {expected:.1} expected")).unwrap_or_default();
+    wrapped(text, "", &format!("{reader} reads from {owner}: {way}, {gb_per_s:.1} GB/s{expected}, {latency}"));
     let width = passed_over.iter().map(|it| it.lane.len()).max().unwrap_or(0);
     for passed in passed_over {
         wrapped(text, &format!("    not {:<width$}  ", passed.lane), &passed.reason);
@@ -119,12 +120,14 @@ mod tests {
 
     fn reads(reader: &str, owner: &str, lane: &str, gb_per_s: f64) -> Reads {
         let (reader, owner, lane) = (reader.to_owned(), owner.to_owned(), lane.to_owned());
-        Reads { reader, owner, lane, tls: false, gb_per_s, latency_us: 20.04, passed_over: Vec::new() }
+        let (expected_gb_per_s, latency_us, passed_over) = (None, 20.04, Vec::new());
+        Reads { reader, owner, lane, tls: false, gb_per_s, expected_gb_per_s, latency_us, passed_over }
     }
 
     #[test]
     fn a_small_cluster_is_a_matrix_and_reasons() {
         let mut far = reads("decode-a", "prefill-b", "tcp", 1.14);
+        far.expected_gb_per_s = Some(12.5);
         let reason = |lane: &str, reason: &str| PassedOver { lane: lane.to_owned(), reason: reason.to_owned() };
         far.passed_over = vec![
             reason("local", "other process"),
@@ -143,7 +146,7 @@ Lane and GB/s by which a worker (row) reads from another (column)
 3 prefill-b              -              -              -
 
 decode-a reads from prefill-a: shm, 21.3 GB/s, 20.0 us
-decode-a reads from prefill-b: tcp, 1.1 GB/s, 20.0 us
+decode-a reads from prefill-b: tcp, 1.1 GB/s of 12.5 expected, 20.0 us
     not local  other process
     not shm    no common Unix socket: the peer is on another host, or gone
     not rdma   no device: the kernel has no RDMA (modprobe ib_uverbs)

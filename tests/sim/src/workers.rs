@@ -237,6 +237,7 @@ impl World {
                     tls: false,
                     encoding: Encoding::Exact,
                     probe,
+                    expected_bytes_per_s: None,
                     passed_over: Vec::new(),
                 };
                 Inbound::Agent(AgentEvent::Connected { peer, status })

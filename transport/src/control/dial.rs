@@ -65,6 +65,8 @@ pub(crate) fn dial(station: &Station, peer: &Known, taken: Option<Lane>) -> Resu
         let probes: Vec<_> = reached.iter().map(|(_, probe, _)| *probe).collect();
         let (link, probe, channel) = reached.swap_remove(ranking::best(&probes));
         let lane = link.lane();
+        let expected_bytes_per_s = station.expected(&link);
+        link.pace().promise(expected_bytes_per_s);
         link.pace().probed(probe);
         for (other, ..) in reached {
             let reason = "slower, when both were probed".to_owned();
@@ -76,7 +78,8 @@ pub(crate) fn dial(station: &Station, peer: &Known, taken: Option<Lane>) -> Resu
         rustix::io::ioctl_fionbio(channel.socket(), true).map_err(|error| error.to_string())?;
         let tls = lane == Lane::Tcp && config.tls.is_some();
         let encoding = station.encoding_over(lane);
-        let status = LaneStatus { peer: peer.name.clone(), lane, tls, encoding, probe, passed_over };
+        let status =
+            LaneStatus { peer: peer.name.clone(), lane, tls, encoding, probe, expected_bytes_per_s, passed_over };
         return Ok(Dialled { link, status, channel });
     }
     let reasons = passed_over.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");

@@ -2,7 +2,7 @@
 //! `recovery`.
 
 use super::owner::OwnerConnection;
-use super::queue::Completed;
+use super::queue::{Completed, Room};
 use super::rail::Rail;
 use super::reader::{EndedRead, ReaderConnection};
 use super::told::FRAME_BYTES_MAX;
@@ -48,10 +48,12 @@ pub(super) struct Engine<'a> {
     /// Carried out; kept for its room.
     orders: Orders<Order, Channel>,
     closed: bool,
+    /// Rails on which queue pairs were destroyed, and the room for completions that these had.
+    pub(super) given_up: Vec<(usize, Room)>,
     /// Whether a read ended since this was last asked.
     pub(super) progressed: bool,
     // Kept for their room.
-    pub(super) told: Vec<u64>,
+    pub(super) touched: Vec<u64>,
     pub(super) taken: Vec<Completed>,
     pub(super) ended: Vec<EndedRead>,
 }
@@ -92,8 +94,9 @@ impl<'a> Engine<'a> {
             numbers: HashMap::with_capacity(posted_max),
             orders: Orders::new(posted_max),
             closed: false,
+            given_up: Vec::new(),
             progressed: false,
-            told: Vec::new(),
+            touched: Vec::new(),
             taken: Vec::new(),
             ended: Vec::new(),
         }
@@ -109,6 +112,7 @@ impl<'a> Engine<'a> {
             }
             self.tell_progress();
             self.attend_rails();
+            self.give_back_room();
             events.clear();
             self.wait(&mut events)?;
             for event in &events {
@@ -131,8 +135,7 @@ impl<'a> Engine<'a> {
             self.progressed = false;
             while now().duration_since(begin) < for_long {
                 poll(self.epoll, events, Some(&at_once))?;
-                let numbers: Vec<u64> = self.readers.keys().copied().collect();
-                numbers.into_iter().for_each(|number| self.take_all(number));
+                (0..self.verbs.rails.len()).for_each(|rail| self.take(rail));
                 if self.progressed || self.verbs.desk.bell().is_rung() || !events.is_empty() {
                     return Ok(());
                 }
@@ -260,7 +263,7 @@ impl<'a> Engine<'a> {
     /// Destroys queue pairs that were ended, of a link or of a rail, once nothing is under way.
     pub(super) fn close_if_idle(&mut self, number: u64) {
         if self.readers.get(&number).is_some_and(|reader| reader.ended.is_some() && reader.is_idle()) {
-            self.readers.remove(&number);
+            self.destroy_reader(number);
         }
         self.destroy_idle(number);
     }

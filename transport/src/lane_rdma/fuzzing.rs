@@ -1,4 +1,4 @@
-//! What a fuzzer feeds here, with the lane built in or not; see `crate::fuzzing`.
+//! What a fuzzer feeds here; see `crate::fuzzing`.
 
 use super::wire::{
     Attempt, GidKind, Queues, RAILS_MAX, RailAddress, RailAnew, RailQueues, Region, decode_withdrawn, decode_word,

@@ -19,10 +19,12 @@ mod engine;
 pub(crate) mod fuzzing;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing_ends;
+mod nearness;
 mod owner;
 mod plan;
 #[cfg(any(test, feature = "fuzzing"))]
 mod pretended;
+mod promise;
 mod queue;
 mod rail;
 mod reader;
@@ -30,6 +32,7 @@ mod recovery;
 mod serving;
 mod told;
 mod transfers;
+mod verbs;
 mod wire;
 
 pub(crate) use engine::run;
@@ -42,18 +45,26 @@ use crate::link::Link;
 use crate::memory::{Memory, RegionId};
 use crate::probe::{PROBE_BYTES, Scratch};
 use crate::rails::Rails;
-use queue::Completions;
 use rail::Rail;
-use reader::{LinkRail, ReaderConnection};
+use reader::{LinkRail, ReaderConnection, told_as};
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use told::Told;
+use verbs::CompletionQueue;
 use wire::kind;
 
-/// Completions of a link's rail are told by the number of the link, above the place of the rail.
-const RAIL_SHIFT: u32 = 8;
+/// Whether libibverbs is there and has what the lane needs; devices are not looked for. Errors: what is wrong with it, in words.
+///
+/// ```
+/// if let Err(reason) = transport::rdma_library() {
+///     println!("KV does not go over rdma: {reason}");
+/// }
+/// ```
+pub fn rdma_library() -> Result<(), String> {
+    verbs::Library::of_system().map(drop)
+}
 
 /// How others reach the lane's thread, and what all its links share. Queue pairs go before rails: fields drop in order.
 pub(crate) struct Verbs {
@@ -62,16 +73,22 @@ pub(crate) struct Verbs {
     /// What the thread waits on. It is there before the thread is, which could tell nobody that the system had none left.
     epoll: OwnedFd,
     /// What the queue pairs of owners never use.
-    unused: Vec<Completions>,
+    unused: Vec<Arc<CompletionQueue>>,
     rails: Arc<Vec<Rail>>,
-    /// Those that peers may read.
-    memories: Mutex<BTreeMap<RegionId, Arc<dyn Memory>>>,
-    /// Why no link can be made, if it was found out late.
-    failed: Mutex<Option<String>>,
+    regions: Mutex<Regions>,
     /// Where probes read to; what arrives there is nobody's.
     scratch: Arc<dyn Memory>,
     /// Numbers links, so that completions tell whose they are.
     next_link: AtomicU64,
+}
+
+/// The regions of the agent.
+#[derive(Default)]
+struct Regions {
+    /// Those that its devices were lent: peers may read them, and reads go into them.
+    lent: BTreeMap<RegionId, Arc<dyn Memory>>,
+    /// Those that a device refused, and why.
+    refused: BTreeMap<RegionId, String>,
 }
 
 /// What a link knows of its owner.
@@ -99,7 +116,8 @@ impl Verbs {
         rails
             .iter()
             .try_for_each(|rail| rail.register(&scratch).map_err(|reason| format!("{}: {reason}", rail.name)))?;
-        let unused = rails.iter().map(|rail| Completions::new(rail, 1, 0)).collect::<Result<_, _>>()?;
+        let unused = rails.iter().map(|rail| CompletionQueue::new(&rail.channel, 1, 0).map(Arc::new));
+        let unused = unused.collect::<Result<_, _>>().map_err(|error| error.to_string())?;
         let desk = Desk::new(posted_max).map_err(|error| error.to_string())?;
         let epoll = engine::listen(desk.bell(), &rails).map_err(|error| error.to_string())?;
         Ok(Self {
@@ -108,22 +126,31 @@ impl Verbs {
             epoll,
             unused,
             rails: Arc::new(rails),
-            memories: Mutex::default(),
-            failed: Mutex::default(),
+            regions: Mutex::default(),
             scratch,
             next_link: AtomicU64::new(1),
         })
     }
 
-    /// Why no link can be made, if none can.
-    pub(crate) fn failed(&self) -> Option<String> {
-        self.failed.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    fn regions(&self) -> MutexGuard<'_, Regions> {
+        self.regions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From now on no link is made.
-    pub(crate) fn fail(&self, reason: String) {
-        tracing::warn!(reason, "the lane rdma cannot be taken");
-        *self.failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(reason);
+    /// Why nothing can be read into this agent, or out of it: its devices refused all of its memory.
+    pub(crate) fn failed(&self) -> Option<String> {
+        let Regions { lent, refused } = &*self.regions();
+        refused.values().next().filter(|_| lent.is_empty()).cloned()
+    }
+
+    /// Why some of the agent's memory cannot be read over the lane, if there is such.
+    pub(crate) fn refused(&self) -> Option<String> {
+        self.regions().refused.values().next().cloned()
+    }
+
+    /// A device refuses this region.
+    pub(crate) fn refuse(&self, id: RegionId, reason: String) {
+        tracing::warn!(region = id.0, reason, "a region is not read over the lane rdma");
+        self.regions().refused.insert(id, reason);
     }
 
     /// Queue pairs on each rail of a link.
@@ -136,24 +163,29 @@ impl Verbs {
         self.scratch.clone()
     }
 
-    /// Lends the devices a memory. Where they refuse, no link is made any more.
+    /// Lends the devices a memory. One that any of them refuses is not read over this lane; all others are.
     pub(crate) fn register(&self, id: RegionId, memory: &Arc<dyn Memory>) {
-        let registered = self
-            .rails
-            .iter()
-            .try_for_each(|rail| rail.register(memory).map_err(|reason| format!("{}: {reason}", rail.name)));
-        if let Err(reason) = registered {
-            return self.fail(reason);
+        for (place, rail) in self.rails.iter().enumerate() {
+            if let Err(reason) = rail.register(memory) {
+                self.rails[..place].iter().for_each(|rail| rail.deregister(memory));
+                return self.refuse(id, format!("{}: {reason}", rail.name));
+            }
         }
-        self.memories.lock().unwrap_or_else(PoisonError::into_inner).insert(id, memory.clone());
+        self.regions().lent.insert(id, memory.clone());
         self.desk.ask(Order::ShowRegions);
     }
 
     /// Takes a memory back from the devices.
     pub(crate) fn deregister(&self, id: RegionId, memory: &Arc<dyn Memory>) {
-        self.memories.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
-        self.rails.iter().for_each(|rail| rail.deregister(memory));
-        self.desk.ask(Order::ShowRegions);
+        let was_lent = {
+            let mut regions = self.regions();
+            regions.refused.remove(&id);
+            regions.lent.remove(&id).is_some()
+        };
+        if was_lent {
+            self.rails.iter().for_each(|rail| rail.deregister(memory));
+            self.desk.ask(Order::ShowRegions);
+        }
     }
 
     pub(crate) fn desk(&self) -> &Desk<Order, Channel> {
@@ -170,7 +202,7 @@ impl Verbs {
     ) -> Result<Met, Unreached> {
         let number = self.next_link.fetch_add(1, Ordering::Relaxed);
         // A link has the rails that can be made now, and gets others when they can.
-        let rail = |rail: usize| LinkRail::new(self, rail, told_as(number, rail));
+        let rail = |rail: usize| LinkRail::new(self, rail, told_as(number, rail, 0));
         let rails: Vec<_> = (0..self.rails.len()).map(rail).collect();
         let offer = ReaderConnection::offer(&rails, self, fingerprint);
         channel.push(kind::QUEUES, &offer.encode(), None);
@@ -230,15 +262,15 @@ pub(crate) struct Met {
     lacks: Vec<(usize, String)>,
 }
 
-/// As what the completions of a link's rail are told.
-fn told_as(link: u64, rail: usize) -> u64 {
-    (link << RAIL_SHIFT) | rail as u64
-}
-
 impl RdmaWay {
     /// What is known of the owner's progress.
     pub(crate) fn progress(&self) -> u64 {
         self.told.word()
+    }
+
+    /// Bytes a second that the reader's ports promise together, if all tell.
+    pub(crate) fn promised(&self) -> Option<f64> {
+        self.rails.iter().map(|&rail| self.all[rail].promised()).sum()
     }
 
     /// Bytes of a region.
@@ -254,5 +286,45 @@ impl RdmaWay {
     /// The keys of a memory of one's own, on each rail of the link.
     fn local_keys(&self, memory: &Arc<dyn Memory>) -> Option<Vec<u32>> {
         self.rails.iter().map(|&rail| Some(self.all[rail].keys(memory)?.local)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::verbs::pretended::{self, PretendedDevice, REGISTER_ERROR, REGISTERED};
+    use super::*;
+    use crate::sealed::SealedMemory;
+    use std::path::Path;
+
+    #[test]
+    fn memory_that_devices_refuse_costs_itself_alone() {
+        let devices = [c"a", c"b"].map(|name| PretendedDevice { name, ports_up: &[true] });
+        let config = RdmaConfig::default();
+        let rails = rail::open_by(&pretended::library(&devices), Path::new("/nowhere"), &config);
+        let verbs = Verbs::over(rails.expect("they are active"), &config, 1).expect("it can be made");
+        let memory = || -> Arc<dyn Memory> { Arc::new(SealedMemory::new("test", 4096).expect("memory")) };
+        let (first, second, third) = (memory(), memory(), memory());
+        let scratch = REGISTERED.get();
+
+        REGISTER_ERROR.set(libc::ENOMEM);
+        verbs.register(RegionId(0), &first);
+        REGISTER_ERROR.set(0);
+        let reason = verbs.failed().expect("nothing can be read");
+        assert!(
+            reason.contains("a port 1: 4096 bytes cannot be registered") && reason.contains("ulimit -l"),
+            "{reason}"
+        );
+
+        verbs.register(RegionId(1), &second);
+        assert_eq!((verbs.failed(), REGISTERED.get()), (None, scratch + 2), "others are read");
+        assert_eq!(verbs.refused(), Some(reason), "a worker to which the lane is vital does not start");
+        assert_eq!(verbs.regions().lent.keys().copied().collect::<Vec<_>>(), [RegionId(1)]);
+        assert!(verbs.rails[1].keys(&first).is_none() && verbs.rails[1].keys(&second).is_some());
+
+        verbs.deregister(RegionId(0), &first);
+        assert_eq!((verbs.refused(), REGISTERED.get()), (None, scratch + 2));
+        verbs.register(RegionId(2), &third);
+        verbs.deregister(RegionId(1), &second);
+        assert_eq!(REGISTERED.get(), scratch + 2);
     }
 }

@@ -91,7 +91,8 @@ impl ReadPlan {
             let missing = |peer, region| PrepareError::NoRegion { peer, region };
             let source = way.told.region(run.source).ok_or(missing(Some(peer), run.source))?;
             let destination = destination(run.destination)?;
-            let local_keys = way.local_keys(&destination).ok_or(missing(None, run.destination))?;
+            let region = run.destination;
+            let local_keys = way.local_keys(&destination).ok_or(PrepareError::NotLent { region })?;
             let bytes = run.pieces.iter().map(|piece| piece.len).sum();
             Ok(ReadRun {
                 gate: run.gate,

@@ -1,33 +1,29 @@
-//! Queue pairs and completion queues: what `sideway` wraps, with the few calls that it lacks.
+//! Queue pairs, and the completion queues that those of one port share.
 //!
 //! A queue pair of a reader lets nobody in, one of an owner lets its one peer read. None is made for writing.
 
-use super::rail::{Port, Rail, explain};
+use super::rail::{Port, Rail};
+use super::verbs::layout::*;
+use super::verbs::{Channel, CompletionQueue, Pair};
 use super::wire::{GidKind, RailAddress};
-use rdma_mummy_sys as sys;
-use sideway::ibverbs::AccessFlags;
-use sideway::ibverbs::address::{AddressHandleAttribute, Gid};
-use sideway::ibverbs::completion::{CompletionQueue, GenericCompletionQueue};
-use sideway::ibverbs::device_context::Mtu;
-use sideway::ibverbs::queue_pair::{
-    GenericQueuePair, PostSendGuard, QueuePair as _, QueuePairAttribute, QueuePairAttributeMask, QueuePairState,
-    SendOperationFlags, SetScatterGatherEntry, WorkRequestFlags,
-};
-use std::ffi::c_void;
-use std::mem::{ManuallyDrop, MaybeUninit};
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use crate::config::RdmaService;
+use std::ffi::{c_int, c_uint};
+use std::mem::MaybeUninit;
+use std::ptr::null_mut;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// How long a device waits for an answer before it asks again: 4.096 us shifted by so much, half a second.
-const ANSWER_WAIT: u8 = 17;
-/// How often it asks again, until the read ends with an error: together about as long as a silent connection lives.
-const ANSWER_RETRIES: u8 = 7;
-/// How often it asks again where the other end is not ready: only receivers of messages say so, and there are none.
+/// How often a device asks again where the other end is not ready: only receivers of messages say so, and there are none.
 const NOT_READY_RETRIES: u8 = 0;
 /// Routers that a packet may pass.
 const HOPS_MAX: u8 = 64;
+/// Reads posted with one doorbell.
+pub(super) const CHAIN_MAX: usize = 16;
 
 /// Completions that are taken by one call.
 const TAKEN_AT_ONCE: usize = 32;
+/// Reads that one completion queue of a port has room for. A port has one queue, and another whenever links have spoken for all of it:
+/// a queue must not overflow, and not every driver enlarges one.
+const QUEUE_ENTRIES: u32 = 16 << 10;
 
 /// What a completion says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,103 +34,103 @@ pub(super) struct Completed {
     pub(super) status: u32,
 }
 
-/// Where a device puts the completions of some queue pairs.
-pub(super) struct Completions(ManuallyDrop<GenericCompletionQueue>);
-
-impl Drop for Completions {
-    fn drop(&mut self) {
-        // SAFETY: nobody uses it after this.
-        destroy(unsafe { ManuallyDrop::take(&mut self.0) });
-    }
+/// Where a port puts the completions of its readers' queue pairs.
+pub(super) struct Completions {
+    channel: Arc<Channel>,
+    /// Reads that each queue has room for.
+    entries: u32,
+    queues: Mutex<Vec<Shared>>,
 }
 
-/// Drops what `sideway` holds of a device, and survives that the device is gone: where libibverbs does not destroy it, `sideway` panics.
-/// Of a queue pair libibverbs says EBUSY while it is in a multicast group, which a connected one cannot be, of a completion queue
-/// while queue pairs use it, which hold it; and of both EIO once the device was unplugged, reset or its driver unloaded. Then the
-/// kernel has taken all of them back, so nothing is read any more.
-fn destroy<T>(held: T) {
-    if catch_unwind(AssertUnwindSafe(|| drop(held))).is_err() {
-        tracing::error!(
-            "an RDMA device is gone: what was made on it cannot be destroyed; restart this process once it is back"
-        );
+/// A completion queue of which parts are taken.
+struct Shared {
+    queue: Arc<CompletionQueue>,
+    /// Of its entries.
+    taken: u32,
+}
+
+/// Room for the completions of some queue pairs. To be dropped once these are gone, and what they completed was taken.
+pub(super) struct Room {
+    pub(super) queue: Arc<CompletionQueue>,
+    completions: Arc<Completions>,
+    number: usize,
+    entries: u32,
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        self.completions.queues()[self.number].taken -= self.entries;
     }
 }
 
 impl Completions {
-    /// Room for `entries`; when armed, the rail's channel tells `number` at the next one. Errors, in words.
-    pub(super) fn new(rail: &Rail, entries: u32, number: u64) -> Result<Self, String> {
-        let mut builder = rail.context.create_cq_builder();
-        builder.setup_cqe(entries).setup_cq_context(number as *mut c_void).setup_comp_channel(&rail.channel, 0);
-        // Not the extended interface: at the end of what there is, Soft-RoCE's driver takes one completion too many by it.
-        let queue = builder.build().map_err(|error| explain(&error))?;
-        Ok(Self(ManuallyDrop::new(GenericCompletionQueue::from(queue))))
+    /// Those that `channel` tells of. `entries_max`: what the device has for one queue.
+    pub(super) fn new(channel: &Arc<Channel>, entries_max: c_int) -> Arc<Self> {
+        let entries = u32::try_from(entries_max).unwrap_or(0).clamp(1, QUEUE_ENTRIES);
+        Arc::new(Self { channel: channel.clone(), entries, queues: Mutex::default() })
     }
 
-    /// What queue pairs hold of it.
-    fn queue(&self) -> GenericCompletionQueue {
-        GenericCompletionQueue::clone(&self.0)
+    fn queues(&self) -> MutexGuard<'_, Vec<Shared>> {
+        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The next completion is told. Who then sleeps must look first: what came before is not told. Errors, in words.
-    pub(super) fn arm(&self) -> Result<(), String> {
-        // SAFETY: the queue is alive, and only used by the thread that has this value.
-        match unsafe { sys::ibv_req_notify_cq(self.0.cq().as_ptr(), 0) } {
-            0 => Ok(()),
-            error => Err(std::io::Error::from_raw_os_error(error).to_string()),
+    /// Room for so many completions at once. Errors, in words.
+    pub(super) fn take_room(self: &Arc<Self>, entries: u32) -> Result<Room, String> {
+        if entries > self.entries {
+            return Err(format!("its device has room for {} completions, where {entries} are needed", self.entries));
         }
+        let mut queues = self.queues();
+        let number = match queues.iter().position(|shared| self.entries - shared.taken >= entries) {
+            Some(number) => number,
+            None => {
+                let number = queues.len();
+                let queue = CompletionQueue::new(&self.channel, self.entries, number as u64);
+                let queue = Arc::new(queue.map_err(|error| error.to_string())?);
+                queue.arm().map_err(|error| error.to_string())?;
+                queues.push(Shared { queue, taken: 0 });
+                number
+            }
+        };
+        let shared = &mut queues[number];
+        shared.taken += entries;
+        Ok(Room { queue: shared.queue.clone(), completions: self.clone(), number, entries })
+    }
+
+    /// Queues that there are.
+    #[cfg(test)]
+    pub(super) fn count(&self) -> usize {
+        self.queues().len()
+    }
+
+    /// Arms those that were told of. To be called before what they have is taken. Errors, in words.
+    pub(super) fn arm_told(&self) -> Result<(), String> {
+        let mut result = Ok(());
+        while let Some(number) = self.channel.take() {
+            if let Some(shared) = self.queues().get(number as usize) {
+                result = shared.queue.arm().map_err(|error| error.to_string()).and(result);
+            }
+        }
+        result
     }
 
     /// Takes all that there are. Errors, in words.
     pub(super) fn take(&self, completed: &mut Vec<Completed>) -> Result<(), String> {
-        loop {
-            let mut taken = [const { MaybeUninit::<sys::ibv_wc>::uninit() }; TAKEN_AT_ONCE];
-            // SAFETY: the queue is alive, only used by the thread that has this value, and there is room for so many. What the
-            // device wrote before it completed is seen by this thread then.
-            let count =
-                unsafe { sys::ibv_poll_cq(self.0.cq().as_ptr(), TAKEN_AT_ONCE as i32, taken.as_mut_ptr().cast()) };
-            let Ok(count) = usize::try_from(count) else {
-                return Err("its completions cannot be taken".to_owned());
-            };
-            for one in &taken[..count] {
-                // SAFETY: so many were written.
-                let one = unsafe { one.assume_init_ref() };
-                completed.push(Completed { id: one.wr_id, status: one.status });
-            }
-            if count < TAKEN_AT_ONCE {
-                return Ok(());
+        for shared in self.queues().iter() {
+            loop {
+                let mut room = [const { MaybeUninit::uninit() }; TAKEN_AT_ONCE];
+                let taken = shared.queue.poll(&mut room).map_err(|error| error.to_string())?;
+                completed.extend(taken.iter().map(|one| Completed { id: one.id, status: one.status }));
+                if taken.len() < TAKEN_AT_ONCE {
+                    break;
+                }
             }
         }
-    }
-}
-
-/// What an error that ended a read is called.
-pub(super) fn describe(status: u32) -> String {
-    // SAFETY: any number may be asked for; the answer is a constant string or null.
-    let text = unsafe { sys::ibv_wc_status_str(status) };
-    if text.is_null() {
-        return format!("status {status}");
-    }
-    // SAFETY: not null, so a constant string.
-    unsafe { std::ffi::CStr::from_ptr(text) }.to_string_lossy().into_owned()
-}
-
-/// The numbers of the completion queues of `rail` that have something since they were armed.
-pub(super) fn take_events(rail: &Rail, numbers: &mut Vec<u64>) {
-    loop {
-        let (mut queue, mut number) = (std::ptr::null_mut(), std::ptr::null_mut());
-        // SAFETY: the channel is alive and does not block.
-        let none = unsafe { sys::ibv_get_cq_event(rail.channel.comp_channel().as_ptr(), &mut queue, &mut number) };
-        if none != 0 {
-            return;
-        }
-        // SAFETY: the event is of this queue, which is only destroyed by this thread.
-        unsafe { sys::ibv_ack_cq_events(queue, 1) };
-        numbers.push(number as u64);
+        Ok(())
     }
 }
 
 /// One contiguous read, as the device does it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Read {
     /// What its completion is known by.
     pub(super) id: u64,
@@ -145,18 +141,12 @@ pub(super) struct Read {
     pub(super) len: u32,
 }
 
-/// A reliably connected queue pair. It is to be dropped before its completions: see [`destroy`].
+/// A reliably connected queue pair.
 pub(super) struct QueuePair {
-    pair: ManuallyDrop<GenericQueuePair>,
+    pair: Pair,
     /// The first packet that it sends.
     packet: u32,
-}
-
-impl Drop for QueuePair {
-    fn drop(&mut self) {
-        // SAFETY: nobody uses it after this.
-        destroy(unsafe { ManuallyDrop::take(&mut self.pair) });
-    }
+    service: RdmaService,
 }
 
 /// How many reads go over a queue pair at once.
@@ -170,27 +160,28 @@ pub(super) struct Depth {
 
 impl QueuePair {
     /// A queue pair that is not connected yet, for `reads` posted at once. Errors, in words.
-    pub(super) fn new(rail: &Rail, completions: &Completions, reads: u32, lets_read: bool) -> Result<Self, String> {
-        let mut builder = rail.domain.create_qp_builder();
-        builder.setup_send_cq(completions.queue()).setup_recv_cq(completions.queue());
-        builder.setup_max_send_wr(reads).setup_max_send_sge(1).setup_max_recv_wr(1).setup_max_recv_sge(1);
-        builder.setup_send_ops_flags(SendOperationFlags::Read);
-        let pair = builder.build_ex().map(GenericQueuePair::from);
-        let pair = pair.or_else(|_| builder.build().map(GenericQueuePair::from));
-        let pair = pair.map_err(|error| explain(&error))?;
+    pub(super) fn new(
+        rail: &Rail,
+        completions: &Arc<CompletionQueue>,
+        reads: u32,
+        lets_read: bool,
+    ) -> Result<Self, String> {
+        Self::letting(rail, completions, reads, if lets_read { REMOTE_READ } else { 0 })
+    }
+
+    /// One that lets its peer do what `access` says.
+    fn letting(rail: &Rail, completions: &Arc<CompletionQueue>, reads: u32, access: c_uint) -> Result<Self, String> {
+        let pair = Pair::new(&rail.domain, completions, reads).map_err(|error| error.to_string())?;
         let bytes: [u8; 4] = crate::random::bytes().map_err(|error| format!("no random numbers: {error}"))?;
         let [a, b, c, _] = bytes;
-        let mut new = Self { pair: ManuallyDrop::new(pair), packet: u32::from_le_bytes([a, b, c, 0]) };
-        let mut attributes = QueuePairAttribute::new();
-        attributes.setup_state(QueuePairState::Init).setup_pkey_index(0).setup_port(rail.number);
-        attributes.setup_access_flags(if lets_read { AccessFlags::RemoteRead } else { AccessFlags::none() });
-        new.modify(&attributes)?;
+        let new = Self { pair, packet: u32::from_le_bytes([a, b, c, 0]), service: rail.service };
+        new.modify(initial(rail.number, &rail.service, access))?;
         Ok(new)
     }
 
     /// Its number, and the first packet that it sends.
     pub(super) fn number(&self) -> (u32, u32) {
-        (self.pair.qp_number(), self.packet)
+        (self.pair.number(), self.packet)
     }
 
     /// Connects it to the queue pair `number` of the port at `peer`, whose first packet is `packet`. Errors, in words.
@@ -201,48 +192,23 @@ impl QueuePair {
         (number, packet): (u32, u32),
         depth: Depth,
     ) -> Result<(), String> {
-        let mut way = AddressHandleAttribute::new();
-        way.setup_port(port.number).setup_dest_lid(peer.lid);
-        // Within an InfiniBand subnet the local id is enough.
-        if peer.kind != GidKind::InfiniBand {
-            way.setup_grh(&Gid { raw: peer.gid }, 0, port.gid_index, HOPS_MAX, 0);
-        }
-        let mut receive = QueuePairAttribute::new();
-        receive
-            .setup_state(QueuePairState::ReadyToReceive)
-            .setup_address_vector(&way)
-            .setup_path_mtu(Mtu::from(u32::from(peer.mtu.min(port.address.mtu))))
-            .setup_dest_qp_num(number)
-            .setup_rq_psn(packet)
-            .setup_max_dest_read_atomic(depth.reads_of_peer)
-            .setup_min_rnr_timer(0);
-        self.modify(&receive)?;
-        let mut send = QueuePairAttribute::new();
-        send.setup_state(QueuePairState::ReadyToSend)
-            .setup_sq_psn(self.packet)
-            .setup_timeout(ANSWER_WAIT)
-            .setup_retry_cnt(ANSWER_RETRIES)
-            .setup_rnr_retry(NOT_READY_RETRIES)
-            .setup_max_read_atomic(depth.reads);
-        self.modify(&send)
+        self.modify(receiving(port, peer, &self.service, (number, packet), depth))?;
+        self.modify(sending(self.packet, &self.service, depth))
     }
 
     /// Ends it: what is under way, and what is posted from now on, completes with an error. Errors, in words.
     pub(super) fn fail(&mut self) -> Result<(), String> {
-        let mut attributes = QueuePairAttribute::new();
-        attributes.setup_state(QueuePairState::Error);
-        self.modify(&attributes)
+        self.modify((PairAttributes { state: STATE_ERROR, ..PairAttributes::default() }, OF_STATE))
     }
 
     /// Whether it ended by itself. An owner's sends nothing that could fail: its device refused what the peer asked for. The state is
     /// looked at when it is of no use any more, so that nobody has to listen for a device's events, which not every driver tells.
     pub(super) fn has_failed(&self) -> bool {
-        let asked = self.pair.query(QueuePairAttributeMask::State);
-        asked.is_ok() && self.pair.state() == QueuePairState::Error
+        self.pair.state().is_ok_and(|state| state == STATE_ERROR)
     }
 
-    fn modify(&mut self, attributes: &QueuePairAttribute) -> Result<(), String> {
-        self.pair.modify(attributes).map_err(|error| explain(&error))
+    fn modify(&self, (attributes, which): (PairAttributes, c_int)) -> Result<(), String> {
+        self.pair.modify(attributes, which).map_err(|error| error.to_string())
     }
 
     /// Posts reads, of which the last one's completion is told; if they fail, each one's. Errors, in words: none, or some, of
@@ -250,21 +216,120 @@ impl QueuePair {
     ///
     /// # Safety
     /// The local ranges are registered memory that nobody else uses until the reads completed or the queue pair is gone.
-    pub(super) unsafe fn read<'a>(&mut self, reads: impl IntoIterator<Item = &'a Read>) -> Result<(), String> {
-        let mut reads = reads.into_iter().peekable();
-        if reads.peek().is_none() {
-            return Ok(());
+    pub(super) unsafe fn read(&mut self, reads: &[Read]) -> Result<(), String> {
+        let chains = reads.chunks(CHAIN_MAX);
+        let last_chain = chains.len().saturating_sub(1);
+        for (place, chain) in chains.enumerate() {
+            let mut pieces = [LocalPiece::default(); CHAIN_MAX];
+            let mut requests = [REQUEST; CHAIN_MAX];
+            // From the last one on, so that each knows the next.
+            let mut next: *mut Request = null_mut();
+            for ((read, piece), request) in chain.iter().zip(&mut pieces).zip(&mut requests).rev() {
+                *piece = LocalPiece { address: read.local_address, len: read.len, key: read.local_key };
+                let is_last = next.is_null() && place == last_chain;
+                *request = Request {
+                    id: read.id,
+                    next,
+                    pieces: piece,
+                    piece_count: 1,
+                    operation: READ,
+                    flags: if is_last { IS_TOLD } else { 0 },
+                    remote_address: read.remote_address,
+                    remote_key: read.remote_key,
+                    ..REQUEST
+                };
+                next = request;
+            }
+            // SAFETY: the chain goes from the first of the requests to the last that was filled, and the caller says so of the memory.
+            unsafe { self.pair.post(&mut *next) }.map_err(|error| error.to_string())?;
         }
-        let mut posting = self.pair.start_post_send();
-        while let Some(read) = reads.next() {
-            let last = reads.peek().is_none();
-            let flags = if last { WorkRequestFlags::Signaled } else { WorkRequestFlags::none() };
-            let request = posting.construct_wr(read.id, flags).setup_read(read.remote_key, read.remote_address);
-            // SAFETY: the caller says so.
-            unsafe { request.setup_sge(read.local_key, read.local_address, read.len) };
-        }
-        posting.post().map_err(|error| explain(&error))
+        Ok(())
     }
+}
+
+/// A request that says nothing.
+const REQUEST: Request = Request {
+    id: 0,
+    next: null_mut(),
+    pieces: null_mut(),
+    piece_count: 0,
+    operation: READ,
+    flags: 0,
+    immediate: 0,
+    remote_address: 0,
+    remote_key: 0,
+    unused: [0; 9],
+};
+
+/// What a new queue pair is told.
+fn initial(port: u8, service: &RdmaService, access: c_uint) -> (PairAttributes, c_int) {
+    let attributes = PairAttributes {
+        state: STATE_INITIAL,
+        partition_index: service.pkey_index,
+        port,
+        access,
+        ..PairAttributes::default()
+    };
+    (attributes, OF_STATE | OF_PARTITION | OF_PORT | OF_ACCESS)
+}
+
+/// What one is told of its peer.
+fn receiving(
+    port: &Port,
+    peer: &RailAddress,
+    service: &RdmaService,
+    (number, packet): (u32, u32),
+    depth: Depth,
+) -> (PairAttributes, c_int) {
+    // Within an InfiniBand subnet the local id is enough.
+    let has_route = peer.kind != GidKind::InfiniBand;
+    let route = GlobalRoute {
+        gid: Gid(peer.gid),
+        flow_label: service.flow_label,
+        gid_index: port.gid_index,
+        hops: HOPS_MAX,
+        traffic_class: service.traffic_class,
+    };
+    let address = Address {
+        route: if has_route { route } else { GlobalRoute::default() },
+        lid: peer.lid,
+        service_level: service.service_level,
+        has_route: has_route.into(),
+        port: port.number,
+        ..Address::default()
+    };
+    let attributes = PairAttributes {
+        state: STATE_RECEIVING,
+        address,
+        mtu: c_uint::from(peer.mtu.min(port.address.mtu)),
+        number_of_peer: number,
+        first_packet_of_peer: packet,
+        reads_of_peer: depth.reads_of_peer,
+        ..PairAttributes::default()
+    };
+    let which = OF_STATE
+        | OF_ADDRESS
+        | OF_MTU
+        | OF_NUMBER_OF_PEER
+        | OF_FIRST_PACKET_OF_PEER
+        | OF_READS_OF_PEER
+        | OF_NOT_READY_WAIT;
+    (attributes, which)
+}
+
+/// What one is told of its own requests.
+fn sending(packet: u32, service: &RdmaService, depth: Depth) -> (PairAttributes, c_int) {
+    let attributes = PairAttributes {
+        state: STATE_SENDING,
+        first_packet: packet,
+        answer_wait: service.timeout,
+        answer_retries: service.retries,
+        not_ready_retries: NOT_READY_RETRIES,
+        reads: depth.reads,
+        ..PairAttributes::default()
+    };
+    let which = OF_STATE | OF_FIRST_PACKET | OF_ANSWER_WAIT | OF_ANSWER_RETRIES | OF_NOT_READY_RETRIES | OF_READS;
+    (attributes, which)
 }
 
 #[cfg(test)]

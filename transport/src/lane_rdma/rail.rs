@@ -1,22 +1,23 @@
 //! A rail: one port of one RDMA device, opened, with the memory that is registered there.
 //!
-//! This file and `queue` are all that touches libibverbs. What is deliberately absent: any permission for peers to write.
+//! This file and `queue` are all that uses `verbs`. What is deliberately absent: any permission for peers to write.
 //! Regions are registered for local writes (of this agent's own reads) and remote reads, and nothing else.
 
+use super::nearness::Nearness;
+use super::promise;
+use super::queue::Completions;
+use super::verbs::layout::{LINK_ETHERNET, LOCAL_WRITE, MTU_SMALLEST, PORT_ACTIVE, PortAttributes, REMOTE_READ};
+use super::verbs::{Channel, Context, Devices, Domain, Library, Region};
 use super::wire::{GidKind, RAILS_MAX, RailAddress};
-use crate::config::RdmaConfig;
+use crate::config::{RdmaConfig, RdmaService};
 use crate::memory::{DeviceMemory, Memory};
-use sideway::ibverbs::AccessFlags;
-use sideway::ibverbs::address::GidType;
-use sideway::ibverbs::completion::CompletionChannel;
-use sideway::ibverbs::device::{Device, DeviceInfo, DeviceList, GetDeviceListErrorKind};
-use sideway::ibverbs::device_context::{DeviceContext, LinkLayer, Mtu, PortState};
-use sideway::ibverbs::memory_region::MemoryRegion;
-use sideway::ibverbs::protection_domain::ProtectionDomain;
-use std::error::Error;
+use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
+/// Where the system tells of devices.
+const SYSTEM: &str = "/sys";
 /// Devices number their ports from it on.
 const FIRST_PORT: u8 = 1;
 /// Why nothing can be read over a port.
@@ -30,14 +31,20 @@ const READS_UNDER_WAY_MAX: i32 = 16;
 pub(super) struct Rail {
     /// Device and port, for people.
     pub(super) name: String,
-    pub(super) domain: Arc<ProtectionDomain>,
-    pub(super) context: Arc<DeviceContext>,
+    pub(super) domain: Arc<Domain>,
     /// Where the completions of every queue pair of the rail are told.
-    pub(super) channel: Arc<CompletionChannel>,
+    pub(super) channel: Arc<Channel>,
+    /// Those of readers' queue pairs go there.
+    pub(super) completions: Arc<Completions>,
     pub(super) number: u8,
+    /// How its packets are marked and waited for.
+    pub(super) service: RdmaService,
     ethernet: bool,
     /// The entry of the table of GIDs that the configuration names.
     gid_index: Option<u8>,
+    /// Where the system tells of the port, and of the card.
+    folder: PathBuf,
+    card: PathBuf,
     /// As it was when it was opened.
     address: RailAddress,
     registered: Mutex<Vec<Registered>>,
@@ -54,7 +61,7 @@ pub(super) struct Port {
 
 /// Memory that the device may read and write. The registration ends before the memory does: fields drop in this order.
 struct Registered {
-    region: Arc<MemoryRegion>,
+    region: Region,
     memory: Arc<dyn Memory>,
     /// How often it was registered and not taken back since.
     times: usize,
@@ -69,56 +76,62 @@ pub(super) struct Keys {
     pub(super) remote: u32,
 }
 
-/// An error with its causes, for people.
-pub(super) fn explain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let cause_text = cause.to_string();
-        if !text.ends_with(&cause_text) {
-            text = format!("{text}: {cause_text}");
-        }
-        source = cause.source();
-    }
-    text
+/// Opens the ports that `config` wants: all that are active, or those of the devices that it names, of which some may be down and
+/// come up later, but one is needed to begin with. Those nearest to this process' memory come first. Errors: why there is none, in words.
+pub(super) fn open(config: &RdmaConfig) -> Result<Vec<Rail>, String> {
+    open_by(&Library::of_system()?, Path::new(SYSTEM), config)
 }
 
-/// Opens a port of each device that `config` wants: the first active one. A device that is named and has none may have one
-/// later, but one is needed to begin with. Errors: why there is none, in words.
-pub(super) fn open(config: &RdmaConfig) -> Result<Vec<Rail>, String> {
-    let devices = DeviceList::new().map_err(|error| match &error.0 {
-        // The wrapper of libibverbs says so where it did not find it, and the kernel where it has no verbs.
-        GetDeviceListErrorKind::Ibverbs(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {
-            "libibverbs.so.1 not found".to_owned()
-        }
-        GetDeviceListErrorKind::Ibverbs(error) if error.raw_os_error() == Some(libc::ENOSYS) => {
-            "no device: the kernel has no RDMA (modprobe ib_uverbs)".to_owned()
-        }
-        _ => explain(&error),
+/// The same by this library, with what is told under `system`.
+pub(super) fn open_by(library: &Arc<Library>, system: &Path, config: &RdmaConfig) -> Result<Vec<Rail>, String> {
+    let devices = Devices::new(library).map_err(|error| match error.raw_os_error() {
+        Some(libc::ENOSYS) => "no device: the kernel has no RDMA (modprobe ib_uverbs)".to_owned(),
+        _ => error.to_string(),
     })?;
-    let (mut rails, mut any_active) = (Vec::new(), false);
-    let mut passed_over = Vec::new();
     let is_named = !config.devices.is_empty();
-    for device in &devices {
-        // Several are used where they are named alone.
-        let (wanted, most) = match is_named {
-            false => (true, 1),
-            true => (config.devices.contains(&device.name()), RAILS_MAX),
+    let mut all: Vec<_> = devices.all().collect();
+    let near = Nearness::of_process(system);
+    all.sort_by_cached_key(|(name, _)| near.distance(&class(system, name).join("device")));
+    let (mut rails, mut passed_over) = (Vec::new(), Vec::new());
+    let mut any_active = false;
+    for (name, open) in all {
+        let wants = |port: Option<u8>| {
+            let is_it = |wanted: &String| match wanted.split_once(':') {
+                Some((device, number)) => device == name && port.is_none_or(|port| number.parse() == Ok(port)),
+                None => *wanted == name,
+            };
+            !is_named || config.devices.iter().any(is_it)
         };
-        if !wanted || rails.len() == most {
+        if !wants(None) {
             continue;
         }
-        match Rail::open(&device, config.gid_index) {
-            Ok((rail, is_active)) => {
-                any_active |= is_active;
-                if is_active || is_named {
+        let ports = open().map_err(|error| cannot_be_opened(&error)).and_then(|context| {
+            let context = Arc::new(context);
+            ports(&context, |port| wants(Some(port))).map(|ports| (context, ports))
+        });
+        let (context, ports) = match ports {
+            Ok(opened) => opened,
+            Err(reason) => {
+                passed_over.push(format!("{name}: {reason}"));
+                continue;
+            }
+        };
+        for (number, attributes) in ports {
+            let is_active = attributes.state == PORT_ACTIVE;
+            if !is_active {
+                passed_over.push(format!("{name} port {number}: {NOT_ACTIVE}"));
+            }
+            // One that is down is waited for where it is named.
+            if rails.len() == RAILS_MAX || !(is_active || is_named) {
+                continue;
+            }
+            match Rail::open(&context, (&name, number), &attributes, &class(system, &name), config) {
+                Ok(rail) => {
+                    any_active |= is_active;
                     rails.push(rail);
                 }
-                if !is_active {
-                    passed_over.push(format!("{}: {NOT_ACTIVE}", device.name()));
-                }
+                Err(reason) => passed_over.push(format!("{name} port {number}: {reason}")),
             }
-            Err(reason) => passed_over.push(format!("{}: {reason}", device.name())),
         }
     }
     if any_active && is_named && !passed_over.is_empty() {
@@ -132,46 +145,75 @@ pub(super) fn open(config: &RdmaConfig) -> Result<Vec<Rail>, String> {
     }
 }
 
+/// Where the system tells of a device.
+fn class(system: &Path, device: &str) -> PathBuf {
+    system.join("class/infiniband").join(device)
+}
+
+fn cannot_be_opened(error: &io::Error) -> String {
+    match error.raw_os_error() {
+        Some(libc::EACCES | libc::EPERM) => format!("{error} (who runs this may not use /dev/infiniband)"),
+        Some(libc::ENOENT) => {
+            format!("{error} (it is not in /dev/infiniband: for a container, --device /dev/infiniband)")
+        }
+        _ => error.to_string(),
+    }
+}
+
+/// The active ones of a device's ports that are wanted; the first of them where none is active. Errors, in words.
+fn ports(context: &Context, wants: impl Fn(u8) -> bool) -> Result<Vec<(u8, PortAttributes)>, String> {
+    let count = context.attributes().map_err(|error| error.to_string())?.ports;
+    let mut wanted = (FIRST_PORT..=count).filter(|&number| wants(number)).peekable();
+    let first = *wanted.peek().ok_or("it has no such port")?;
+    let asked = wanted.filter_map(|number| Some((number, context.port(number).ok()?)));
+    let active: Vec<_> = asked.filter(|(_, port)| port.state == PORT_ACTIVE).collect();
+    if active.is_empty() {
+        return Ok(vec![(first, context.port(first).map_err(|error| error.to_string())?)]);
+    }
+    Ok(active)
+}
+
 impl Rail {
-    /// Opens the first active port of a device, or its first one. Whether it is active.
-    fn open(device: &Device<'_>, gid_index: Option<u8>) -> Result<(Self, bool), String> {
-        let context = device.open().map_err(|error| explain(&error))?;
-        let limits = context.query_device().map_err(|error| explain(&error))?;
-        let active = (1..=limits.phys_port_cnt()).find_map(|number| {
-            let port = context.query_port(number).ok()?;
-            (port.port_state() == PortState::Active).then_some((number, port))
-        });
-        let is_active = active.is_some();
-        let first = || Ok((FIRST_PORT, context.query_port(FIRST_PORT).map_err(|error| explain(&error))?));
-        let (number, attributes) = active.map_or_else(first, Ok::<_, String>)?;
-        let ethernet = attributes.link_layer() == LinkLayer::Ethernet;
-        let gids = gids(&context, number, ethernet)?;
-        let (_, kind, gid) = choose_gid(&gids, gid_index).ok_or(NO_GID)?;
-        let channel = context.create_comp_channel().map_err(|error| explain(&error))?;
-        channel.set_nonblocking(true).map_err(|error| error.to_string())?;
-        let domain = context.alloc_pd().map_err(|error| explain(&error))?;
+    /// A rail on port `number` of a device that is open, of which the system tells in `class`.
+    fn open(
+        context: &Arc<Context>,
+        (device, number): (&str, u8),
+        attributes: &PortAttributes,
+        class: &Path,
+        config: &RdmaConfig,
+    ) -> Result<Self, String> {
+        let explain = |error: io::Error| error.to_string();
+        let limits = context.attributes().map_err(explain)?;
+        let ethernet = attributes.link_layer == LINK_ETHERNET;
+        let folder = class.join("ports").join(number.to_string());
+        let gids = gids(context, (number, attributes), &folder, ethernet);
+        let (_, kind, gid) = choose_gid(&gids, config.gid_index).ok_or(NO_GID)?;
+        let channel = Arc::new(Channel::new(context).map_err(explain)?);
+        let domain = Arc::new(Domain::new(context).map_err(explain)?);
         let most = |device_max: i32| device_max.clamp(0, READS_UNDER_WAY_MAX) as u8;
         let address = RailAddress {
             kind,
             gid,
-            lid: attributes.lid(),
+            lid: attributes.lid,
             // Of one that is not active there is none to ask for.
-            mtu: if is_active { attributes.active_mtu() } else { Mtu::Mtu256 } as u8,
-            reads: most(limits.max_qp_init_rd_atom()),
-            reads_of_peers: most(limits.max_qp_rd_atom()),
+            mtu: if attributes.state == PORT_ACTIVE { attributes.mtu as u8 } else { MTU_SMALLEST },
+            reads: most(limits.reads_max),
+            reads_of_peers: most(limits.reads_of_peers_max),
         };
-        let new = Self {
-            name: format!("{} port {number}", device.name()),
+        Ok(Self {
+            name: format!("{device} port {number}"),
             domain,
-            context,
+            completions: Completions::new(&channel, limits.queue_entries_max),
             channel,
             number,
+            service: config.service,
             ethernet,
-            gid_index,
+            gid_index: config.gid_index,
+            folder,
+            card: class.join("device"),
             address,
             registered: Mutex::default(),
-        };
-        Ok((new, is_active))
+        })
     }
 
     /// How peers addressed it when it was opened: which rail of theirs it belongs to does not change.
@@ -181,24 +223,29 @@ impl Rail {
 
     /// Its port as it is now. Errors: nothing can be read over it now, in words.
     pub(super) fn port(&self) -> Result<Port, String> {
-        let attributes = self.context.query_port(self.number).map_err(|error| explain(&error))?;
-        if attributes.port_state() != PortState::Active {
+        let context = &self.domain.context;
+        let attributes = context.port(self.number).map_err(|error| error.to_string())?;
+        if attributes.state != PORT_ACTIVE {
             return Err(NOT_ACTIVE.to_owned());
         }
-        let gids = gids(&self.context, self.number, self.ethernet)?;
+        let gids = gids(context, (self.number, &attributes), &self.folder, self.ethernet);
         let is_first =
             |(_, kind, gid): &&(u8, GidKind, [u8; 16])| (*kind, *gid) == (self.address.kind, self.address.gid);
         let same = gids.iter().find(is_first).copied().filter(|_| self.gid_index.is_none());
         let (gid_index, kind, gid) = same.or_else(|| choose_gid(&gids, self.gid_index)).ok_or(NO_GID)?;
-        let (lid, mtu) = (attributes.lid(), attributes.active_mtu() as u8);
+        let (lid, mtu) = (attributes.lid, attributes.mtu as u8);
         let address = RailAddress { kind, gid, lid, mtu, ..self.address };
         Ok(Port { number: self.number, gid_index, address })
     }
 
+    /// Bytes a second that it promises to bring, if the system tells.
+    pub(super) fn promised(&self) -> Option<f64> {
+        promise::of_port(&self.folder, &self.card)
+    }
+
     /// Becomes readable when there are completions.
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: the channel's descriptor is open as long as the channel, which this value holds.
-        unsafe { BorrowedFd::borrow_raw(self.channel.as_raw_fd()) }
+        self.channel.fd()
     }
 
     /// Lends the device a memory, which is pinned until it was taken back as often as it was lent, or the rail ends. Errors, in words.
@@ -208,19 +255,20 @@ impl Rail {
             again.times += 1;
             return Ok(());
         }
-        let access = AccessFlags::LocalWrite | AccessFlags::RemoteRead;
+        let access = LOCAL_WRITE | REMOTE_READ;
         let (address, bytes, device) = (memory.as_ptr() as usize, memory.len(), memory.device());
-        // SAFETY: the memory is mapped as long as the value, which is held beside the registration and dropped after it.
-        let region = unsafe {
-            match device {
-                Some(DeviceMemory::DmaBuf { file, offset }) => {
-                    self.domain.reg_dmabuf_mr(offset, bytes, address as u64, file.as_raw_fd(), access)
-                }
-                Some(DeviceMemory::Peer) | None => self.domain.reg_mr(address, bytes, access),
+        let region = match device {
+            Some(DeviceMemory::DmaBuf { file, offset }) => {
+                let lent = self.domain.register_dma_buf((file.as_raw_fd(), offset), address, bytes, access);
+                lent.ok_or(
+                    "memory of a device cannot be registered: libibverbs lacks ibv_reg_dmabuf_mr (rdma-core 34)",
+                )?
             }
+            // SAFETY: the memory is mapped as long as the value, which is held beside the registration and dropped after it.
+            Some(DeviceMemory::Peer) | None => unsafe { self.domain.register(address, bytes, access) },
         };
         let region = region.map_err(|error| {
-            let reason = explain(&error);
+            let reason = error.to_string();
             match device {
                 None => format!("{bytes} bytes cannot be registered: {reason} (ulimit -l: locked memory)"),
                 Some(DeviceMemory::Peer) => {
@@ -249,7 +297,7 @@ impl Rail {
     pub(super) fn keys(&self, memory: &Arc<dyn Memory>) -> Option<Keys> {
         let registered = self.registered.lock().unwrap_or_else(PoisonError::into_inner);
         let found = registered.iter().find(|registered| is_same(&registered.memory, memory))?;
-        Some(Keys { local: found.region.lkey(), remote: found.region.rkey() })
+        Some(Keys { local: found.region.local_key(), remote: found.region.remote_key() })
     }
 }
 
@@ -258,21 +306,26 @@ fn is_same(one: &Arc<dyn Memory>, other: &Arc<dyn Memory>) -> bool {
     (one.as_ptr(), one.len()) == (other.as_ptr(), other.len())
 }
 
-/// The entries of a port's table: place, kind, and GID.
-fn gids(context: &Arc<DeviceContext>, port: u8, ethernet: bool) -> Result<Vec<(u8, GidKind, [u8; 16])>, String> {
-    let table = context.query_gid_table().map_err(|error| explain(&error))?;
-    let of_port = table.iter().filter(|entry| entry.port_num() == u32::from(port));
-    let entry = |entry: &sideway::ibverbs::address::GidEntry| {
-        let kind = match entry.gid_type() {
-            GidType::RoceV2 => GidKind::RoceV2,
-            GidType::RoceV1 => GidKind::RoceV1,
-            // Before the kernel told kinds apart, those of Ethernet were of the first version.
-            GidType::InfiniBand if ethernet => GidKind::RoceV1,
-            GidType::InfiniBand => GidKind::InfiniBand,
+/// The entries of a port's table that are set: place, kind, and GID.
+fn gids(
+    context: &Context,
+    (port, attributes): (u8, &PortAttributes),
+    folder: &Path,
+    ethernet: bool,
+) -> Vec<(u8, GidKind, [u8; 16])> {
+    let count = attributes.gids.clamp(0, i32::from(u8::MAX)) as u8;
+    let entry = |index: u8| {
+        let gid = context.gid(port, index).ok().filter(|gid| gid.iter().any(|&byte| byte != 0))?;
+        let said = std::fs::read_to_string(folder.join("gid_attrs/types").join(index.to_string()));
+        let kind = match said.as_deref().map(str::trim) {
+            Ok("RoCE v2") => GidKind::RoceV2,
+            // Of one name with those of InfiniBand; and before the kernel told kinds apart, all were of the first version.
+            _ if ethernet => GidKind::RoceV1,
+            _ => GidKind::InfiniBand,
         };
-        Some((u8::try_from(entry.gid_index()).ok()?, kind, entry.gid().raw))
+        Some((index, kind, gid))
     };
-    Ok(of_port.filter_map(entry).collect())
+    (0..count).filter_map(entry).collect()
 }
 
 /// The best entry to speak by, or the one that is `wanted`. Of RoCE the second version, which routers forward; of that an
@@ -293,11 +346,13 @@ fn choose_gid(gids: &[(u8, GidKind, [u8; 16])], wanted: Option<u8>) -> Option<(u
         };
         (kind, address, index)
     };
-    gids.iter().filter(|(_, _, gid)| gid.iter().any(|&byte| byte != 0)).min_by_key(|entry| rank(entry)).copied()
+    gids.iter().min_by_key(|entry| rank(entry)).copied()
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::verbs::layout::RELAXED_ORDERING;
+    use super::super::verbs::pretended::{self, ACCESS, OPEN_ERROR, PretendedDevice, REGISTERED};
     use super::*;
 
     const IPV4: [u8; 16] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF, 10, 77, 0, 1];
@@ -320,17 +375,98 @@ mod tests {
         check(&both, Some(2), Some(2));
         check(&both, Some(9), None);
         check(&[(0, InfiniBand, LINK)], None, Some(0));
-        check(&[(0, RoceV2, [0; 16])], None, None);
         check(&[], None, None);
     }
 
+    const FIRST: PretendedDevice = PretendedDevice { name: c"a", ports_up: &[true, true] };
+    const SECOND: PretendedDevice = PretendedDevice { name: c"b", ports_up: &[false, true] };
+    const DOWN: PretendedDevice = PretendedDevice { name: c"c", ports_up: &[false] };
+
+    /// The names of the rails of these devices, as the system tells of them, where `named` are wanted. Errors: why there is none.
+    fn opened(devices: &[PretendedDevice], system: &Path, named: &[&str]) -> Result<Vec<String>, String> {
+        let devices_named = named.iter().map(ToString::to_string).collect();
+        let config = RdmaConfig { devices: devices_named, ..RdmaConfig::default() };
+        let rails = open_by(&pretended::library(devices), system, &config)?;
+        Ok(rails.into_iter().map(|rail| rail.name).collect())
+    }
+
     #[test]
-    fn without_the_library_or_a_device_there_is_a_reason() {
-        // Where there is one, it is opened; nothing here needs it.
-        if let Err(reason) = open(&RdmaConfig::default()) {
-            assert!(reason.contains("no device") || reason.contains("not found") || reason.contains(": "), "{reason}");
-        }
-        let nowhere = RdmaConfig { devices: vec!["no-such-device".to_owned()], ..RdmaConfig::default() };
-        assert!(open(&nowhere).is_err());
+    fn all_active_ports_are_rails_unless_some_are_named() {
+        let nowhere = Path::new("/nowhere");
+        let all = [FIRST, SECOND, DOWN];
+        let opened = |named: &[&str]| opened(&all, nowhere, named).expect("some are active");
+        assert_eq!(opened(&[]), ["a port 1", "a port 2", "b port 2"]);
+        assert_eq!(opened(&["a:2", "b"]), ["a port 2", "b port 2"]);
+        assert_eq!(opened(&["a:1", "c"]), ["a port 1", "c port 1"], "one that is named is waited for");
+        assert_eq!(opened(&["a:1", "b:1"]), ["a port 1", "b port 1"]);
+        let many = [FIRST; 5];
+        let count =
+            super::open_by(&pretended::library(&many), nowhere, &RdmaConfig::default()).map(|rails| rails.len());
+        assert_eq!(count, Ok(RAILS_MAX));
+    }
+
+    #[test]
+    fn the_nearest_cards_come_first() {
+        let system = tempfile::tempdir().expect("a folder");
+        let write = |path: &str, text: &str| {
+            let path = system.path().join(path);
+            std::fs::create_dir_all(path.parent().expect("it is in a folder")).expect("it can be made");
+            std::fs::write(path, text).expect("it can be written");
+        };
+        // Whatever processors this process may run on, they are of the first node.
+        write("devices/system/node/node0/cpulist", "0-4095\n");
+        write("devices/system/node/node0/distance", "10 21\n");
+        write("devices/system/node/node1/cpulist", "\n");
+        write("class/infiniband/a/device/numa_node", "1\n");
+        write("class/infiniband/b/device/numa_node", "0\n");
+        assert_eq!(opened(&[FIRST, SECOND], system.path(), &[]).expect("they are active")[0], "b port 2");
+        write("class/infiniband/a/device/numa_node", "0\n");
+        assert_eq!(opened(&[FIRST, SECOND], system.path(), &[]).expect("they are active")[0], "a port 1");
+    }
+
+    #[test]
+    fn the_kind_of_a_gid_is_what_the_system_says() {
+        let system = tempfile::tempdir().expect("a folder");
+        let kinds = system.path().join("class/infiniband/a/ports/1/gid_attrs/types");
+        std::fs::create_dir_all(&kinds).expect("it can be made");
+        std::fs::write(kinds.join("0"), "IB/RoCE v1\n").expect("it can be written");
+        std::fs::write(kinds.join("2"), "RoCE v2\n").expect("it can be written");
+        let config = RdmaConfig { devices: vec!["a:1".to_owned()], ..RdmaConfig::default() };
+        let rails = open_by(&pretended::library(&[FIRST]), system.path(), &config).expect("it is active");
+        let port = rails[0].port().expect("it is active");
+        assert_eq!((port.gid_index, port.address.kind, port.address.gid[15]), (2, GidKind::RoceV2, 3));
+        assert_eq!((port.address.reads, port.address.reads_of_peers), (16, 4));
+    }
+
+    #[test]
+    fn without_a_device_there_is_a_reason() {
+        let nowhere = Path::new("/nowhere");
+        let reason = |devices: &[PretendedDevice], named: &[&str]| {
+            opened(devices, nowhere, named).expect_err("there is no rail")
+        };
+        assert_eq!(reason(&[], &[]), "no device");
+        assert_eq!(reason(&[FIRST], &["x", "y"]), "no device of the name x or y");
+        assert_eq!(reason(&[DOWN], &[]), "c port 1: its port is not active");
+        assert_eq!(reason(&[FIRST], &["a:3"]), "a: it has no such port");
+        OPEN_ERROR.set(libc::EACCES);
+        let refused = reason(&[FIRST], &[]);
+        OPEN_ERROR.set(0);
+        assert!(refused.contains("a: Permission denied") && refused.contains("/dev/infiniband"), "{refused}");
+    }
+
+    #[test]
+    fn memory_is_lent_with_what_the_library_knows() {
+        let system = Path::new("/nowhere");
+        let library = pretended::library(&[FIRST]);
+        let rails = open_by(&library, system, &RdmaConfig::default()).expect("it is active");
+        let memory: Arc<dyn Memory> = Arc::new(crate::sealed::SealedMemory::new("test", 4096).expect("memory"));
+        rails[0].register(&memory).expect("it is lent");
+        assert_eq!(ACCESS.get(), LOCAL_WRITE | REMOTE_READ | RELAXED_ORDERING);
+        rails[0].register(&memory).expect("it is lent once more");
+        assert_eq!(REGISTERED.get(), 1);
+        rails[0].deregister(&memory);
+        assert!(rails[0].keys(&memory).is_some());
+        rails[0].deregister(&memory);
+        assert_eq!((REGISTERED.get(), rails[0].keys(&memory)), (0, None));
     }
 }

@@ -4,9 +4,9 @@
 //! its transfer: only then is the destination quiesced.
 
 use super::plan::Part;
-use super::queue::{Completed, Completions, Depth, QueuePair, Read};
+use super::queue::{CHAIN_MAX, Completed, Depth, QueuePair, Read, Room};
 use super::rail::Port;
-use super::wire::{Attempt, Queues, RailQueues};
+use super::wire::{Attempt, QUEUES_MAX, Queues, RAILS_MAX, RailQueues};
 use super::{RdmaWay, Verbs};
 use crate::control::Channel;
 use crate::link::Link;
@@ -18,14 +18,31 @@ use std::time::Instant;
 
 /// Reads that are posted to a queue pair at once. The device has fewer of them under way, and begins the next by itself.
 const QUEUE_READS_MAX: usize = 64;
-/// Reads posted with one doorbell.
-const CHAIN_MAX: usize = 16;
 /// Bytes that one rail is asked for at once: twice what a fast one has on the wire. Many senders do not drown a reader, and
 /// what was cancelled is soon over.
 const RAIL_BYTES_MAX: usize = 4 << 20;
 
-/// A queue pair's completion is named by its place among those of its rail, above its number among the reads.
-const PLACE_SHIFT: u32 = 48;
+/// A read is named by its number in its queue pair, below that one's place among those of its rail, below what these are told by.
+/// Numbers begin anew far beyond what is posted at once.
+const PLACE_SHIFT: u32 = u16::BITS;
+const TOLD_AS_SHIFT: u32 = PLACE_SHIFT + 3;
+/// A rail's queue pairs are told by how often it was made, above its place in the link, below the number of that.
+const ATTEMPT_SHIFT: u32 = 3;
+const LINK_SHIFT: u32 = ATTEMPT_SHIFT + 6;
+const _: () = assert!(QUEUES_MAX <= 1 << (TOLD_AS_SHIFT - PLACE_SHIFT) && RAILS_MAX <= 1 << ATTEMPT_SHIFT);
+
+/// As what the completions of a link's rail are told, of those that it was made with by so many attempts. What is left of an earlier
+/// one is not taken for its own.
+pub(super) fn told_as(link: u64, place: usize, attempts: u32) -> u64 {
+    let attempt = u64::from(attempts) & ((1 << (LINK_SHIFT - ATTEMPT_SHIFT)) - 1);
+    (link << LINK_SHIFT) | (attempt << ATTEMPT_SHIFT) | place as u64
+}
+
+/// The link and the place in it whose completion has this name.
+pub(super) fn whose(id: u64) -> (u64, usize) {
+    let told_as = id >> TOLD_AS_SHIFT;
+    (told_as >> LINK_SHIFT, (told_as & ((1 << ATTEMPT_SHIFT) - 1)) as usize)
+}
 
 /// A read that is posted.
 struct PostedRead {
@@ -44,7 +61,7 @@ struct Queue {
     pair: QueuePair,
     /// In their order. The first one's number is `first`.
     posted: VecDeque<PostedRead>,
-    first: u64,
+    first: u16,
 }
 
 /// The queue pairs of a link on one rail.
@@ -54,9 +71,11 @@ pub(super) struct LinkRail {
     pub(super) stage: Stage,
     /// The rail's, as it was when they were made.
     port: Port,
-    // Before their completions: fields drop in order.
+    // Before the room for their completions: fields drop in order.
     queues: Vec<Queue>,
-    completions: Completions,
+    room: Room,
+    /// As what these are told.
+    told_as: u64,
     bytes: usize,
 }
 
@@ -108,18 +127,18 @@ pub(crate) struct ReaderConnection {
 }
 
 impl LinkRail {
-    /// Queue pairs on rail `rail` of `verbs`, to be connected; `number` is how its completions are told. Errors, in words.
-    pub(super) fn new(verbs: &Verbs, rail: usize, number: u64) -> Result<Self, String> {
+    /// Queue pairs on rail `rail` of `verbs`, to be connected; their completions are told as `told_as`. Errors, in words.
+    pub(super) fn new(verbs: &Verbs, rail: usize, told_as: u64) -> Result<Self, String> {
         let count = verbs.queues();
         let rail_at = &verbs.rails[rail];
         let port = rail_at.port()?;
-        let completions = Completions::new(rail_at, (count * QUEUE_READS_MAX) as u32, number)?;
+        let room = rail_at.completions.take_room((count * QUEUE_READS_MAX) as u32)?;
         let queue = |_| {
-            let pair = QueuePair::new(rail_at, &completions, QUEUE_READS_MAX as u32, false)?;
+            let pair = QueuePair::new(rail_at, &room.queue, QUEUE_READS_MAX as u32, false)?;
             Ok(Queue { pair, posted: VecDeque::with_capacity(QUEUE_READS_MAX), first: 0 })
         };
         let queues = (0..count).map(queue).collect::<Result<_, String>>()?;
-        Ok(Self { rail, stage: Stage::Made, port, completions, queues, bytes: 0 })
+        Ok(Self { rail, stage: Stage::Made, port, queues, room, told_as, bytes: 0 })
     }
 
     /// What the owner is told of it.
@@ -143,10 +162,10 @@ impl LinkRail {
         for (queue, &number) in self.queues.iter_mut().zip(&owner.queues) {
             queue.pair.connect(&self.port, &owner.address, number, Depth { reads, reads_of_peer: 0 })?;
         }
-        self.completions.arm()
+        Ok(())
     }
 
-    fn room(&self) -> Option<usize> {
+    fn free_place(&self) -> Option<usize> {
         if self.bytes >= RAIL_BYTES_MAX {
             return None;
         }
@@ -156,7 +175,7 @@ impl LinkRail {
 
     /// Whether another read of a transfer may be posted.
     pub(super) fn has_room(&self) -> bool {
-        self.stage == Stage::Used && self.room().is_some()
+        self.stage == Stage::Used && self.free_place().is_some()
     }
 
     /// Posts what `next` gives, as a chain on the queue pair with the fewest reads; their bytes. Errors, in words: the queue
@@ -169,54 +188,46 @@ impl LinkRail {
         transfer: u64,
         mut next: impl FnMut(u64) -> Option<(Part, Read)>,
     ) -> Result<u64, String> {
-        let Some(place) = self.room() else { return Ok(0) };
+        let Some(place) = self.free_place() else { return Ok(0) };
         let queue = &mut self.queues[place];
         let room = CHAIN_MAX.min(QUEUE_READS_MAX - queue.posted.len());
-        let mut chain = [const { None::<Read> }; CHAIN_MAX];
+        let mut chain = [Read::default(); CHAIN_MAX];
         let (mut count, before) = (0, self.bytes);
         while count < room && self.bytes < RAIL_BYTES_MAX {
-            let id = ((place as u64) << PLACE_SHIFT) | (queue.first + queue.posted.len() as u64);
+            let number = queue.first.wrapping_add(queue.posted.len() as u16);
+            let id = (self.told_as << TOLD_AS_SHIFT) | ((place as u64) << PLACE_SHIFT) | u64::from(number);
             let Some((part, read)) = next(id) else { break };
             self.bytes += part.len as usize;
-            chain[count] = Some(read);
+            chain[count] = read;
             count += 1;
             // Noted before it is posted: where posting fails, nobody can tell which reads are under way.
             queue.posted.push_back(PostedRead { transfer, part });
         }
         // SAFETY: the caller says so.
-        unsafe { queue.pair.read(chain[..count].iter().flatten())? };
+        unsafe { queue.pair.read(&chain[..count])? };
         Ok((self.bytes - before) as u64)
     }
 
-    /// Takes completions, and the reads that they end. Errors, in words: a queue pair has failed, and its other reads with
-    /// it, whose completions may come later.
-    pub(super) fn take(&mut self, taken: &mut Vec<Completed>, ended: &mut Vec<EndedRead>) -> Result<(), String> {
-        taken.clear();
-        self.completions.take(taken)?;
-        let mut failure = None;
-        for completed in taken.iter() {
-            let place = (completed.id >> PLACE_SHIFT) as usize;
-            let number = completed.id & ((1 << PLACE_SHIFT) - 1);
-            let Some(queue) = self.queues.get_mut(place) else { continue };
-            // Reads complete in their order, and only some of them say so.
-            while queue.first <= number
-                && let Some(PostedRead { transfer, part }) = queue.posted.pop_front()
-            {
-                let arrived = completed.status == 0 || queue.first < number;
-                queue.first += 1;
-                self.bytes -= part.len as usize;
-                ended.push(EndedRead { transfer, part, arrived });
-            }
-            if completed.status != 0 && failure.is_none() {
-                failure = Some(super::queue::describe(completed.status));
-            }
-        }
-        failure.map_or(Ok(()), Err)
+    /// Whether a completion of this name is of these queue pairs, and of none that were here before.
+    pub(super) fn is_told_by(&self, id: u64) -> bool {
+        id >> TOLD_AS_SHIFT == self.told_as
     }
 
-    /// From now on completions are told, until the next one.
-    pub(super) fn arm(&self) -> Result<(), String> {
-        self.completions.arm()
+    /// Takes the reads that a completion ends.
+    pub(super) fn completed(&mut self, completed: &Completed, ended: &mut Vec<EndedRead>) {
+        let place = (completed.id >> PLACE_SHIFT) as usize & (QUEUES_MAX - 1);
+        let Some(queue) = self.queues.get_mut(place) else { return };
+        // Reads complete in their order, and only some of them say so.
+        let before = usize::from((completed.id as u16).wrapping_sub(queue.first));
+        if before >= queue.posted.len() {
+            return;
+        }
+        for (at, PostedRead { transfer, part }) in queue.posted.drain(..=before).enumerate() {
+            let arrived = completed.status == 0 || at < before;
+            self.bytes -= part.len as usize;
+            ended.push(EndedRead { transfer, part, arrived });
+        }
+        queue.first = queue.first.wrapping_add(before as u16 + 1);
     }
 
     /// Ends the queue pairs; the reads that are posted complete soon.
@@ -232,16 +243,17 @@ impl LinkRail {
         self.queues.iter().all(|queue| queue.posted.is_empty())
     }
 
-    /// The reads that end with the queue pairs, which are destroyed.
-    pub(super) fn destroy(self) -> impl Iterator<Item = EndedRead> {
-        let Self { queues, completions, .. } = self;
+    /// The reads that end with the queue pairs, which are destroyed; and the room that their completions had, which may still be
+    /// there.
+    pub(super) fn destroy(self) -> (Vec<EndedRead>, Room) {
         let mut posted = Vec::new();
-        for Queue { pair, posted: own, .. } in queues {
+        for Queue { pair, posted: own, .. } in self.queues {
             drop(pair);
             posted.extend(own);
         }
-        drop(completions);
-        posted.into_iter().map(|PostedRead { transfer, part }| EndedRead { transfer, part, arrived: false })
+        let ended =
+            posted.into_iter().map(|PostedRead { transfer, part }| EndedRead { transfer, part, arrived: false });
+        (ended.collect(), self.room)
     }
 }
 
@@ -273,5 +285,20 @@ impl ReaderConnection {
         self.rails.iter_mut().flatten().for_each(|rail| rail.fail(now));
         self.waiting.clear();
         self.ended = Some(now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_completion_tells_whose_it_is() {
+        for (link, place, attempts) in [(1, 0, 0), (7, 7, 1), (1 << 35, 3, 63)] {
+            let id = (told_as(link, place, attempts) << TOLD_AS_SHIFT) | (5 << PLACE_SHIFT) | 0xFFFF;
+            assert_eq!(whose(id), (link, place));
+        }
+        let told: Vec<u64> = (0..64).map(|attempts| told_as(3, 1, attempts)).collect();
+        assert!(told.iter().enumerate().all(|(at, one)| !told[..at].contains(one)));
     }
 }

@@ -4,8 +4,7 @@
 use super::engine::Engine;
 use super::plan::{Part, READ_BYTES_MAX};
 use super::queue::Read;
-use super::reader::{EndedRead, LinkRail, ReaderConnection, Stage};
-use super::told_as;
+use super::reader::{LinkRail, ReaderConnection, Stage, told_as};
 use super::wire::{Attempt, RailAnew, kind};
 use crate::desk::now;
 use crate::lane::Lane;
@@ -41,7 +40,7 @@ impl Engine<'_> {
             }
             if self.is_mute(connection, now).is_some() {
                 // This thread may have stood still, and what came meanwhile lies there.
-                self.take_all(connection);
+                (0..self.verbs.rails.len()).for_each(|rail| self.take(rail));
             }
             while let Some(place) = self.is_mute(connection, now) {
                 let reason = format!("nothing came for {MUTE_MAX:?}, and its device does not say why");
@@ -81,7 +80,7 @@ impl Engine<'_> {
     fn pass_deadlines(&mut self, connection: u64, now: Instant) {
         let Some(reader) = self.readers.get(&connection) else { return };
         if reader.ended.is_some_and(|ended| now >= ended + FLUSH_MAX) {
-            self.readers.remove(&connection);
+            self.destroy_reader(connection);
             return self.end_transfers(|active| active.connection == connection);
         }
         for place in 0..reader.rails.len() {
@@ -100,12 +99,32 @@ impl Engine<'_> {
         }
     }
 
+    /// Destroys all queue pairs of a link that is gone.
+    pub(super) fn destroy_reader(&mut self, connection: u64) {
+        let Some(reader) = self.readers.remove(&connection) else { return };
+        for rail in reader.rails.into_iter().flatten() {
+            let number = rail.rail;
+            self.given_up.push((number, rail.destroy().1));
+        }
+    }
+
+    /// Gives back the room of completions that queue pairs had which were destroyed, once all that they completed was taken.
+    pub(super) fn give_back_room(&mut self) {
+        for (rail, room) in std::mem::take(&mut self.given_up) {
+            self.take(rail);
+            drop(room);
+        }
+    }
+
     /// Destroys the queue pairs of a rail; what they did not bring is read over others.
     fn destroy(&mut self, connection: u64, place: usize) {
         let Some(reader) = self.readers.get_mut(&connection) else { return };
         let Some(rail) = reader.rails[place].take() else { return };
+        let number = rail.rail;
+        let (mut ended, room) = rail.destroy();
+        self.given_up.push((number, room));
         // A trial that is not over is told of by whoever has it destroyed.
-        let mut ended: Vec<EndedRead> = rail.destroy().filter(|read| read.transfer != TRIAL).collect();
+        ended.retain(|read| read.transfer != TRIAL);
         self.account(connection, place, &mut ended);
         self.pump(connection);
     }
@@ -159,8 +178,9 @@ impl Engine<'_> {
     /// Makes queue pairs for a rail, and asks the owner for its own. Errors, in words.
     fn offer(&mut self, connection: u64, place: usize, now: Instant) -> Result<(), String> {
         let Some(reader) = self.readers.get_mut(&connection) else { return Ok(()) };
-        let mut rail = LinkRail::new(self.verbs, reader.way.rails[place], told_as(connection, place))?;
         reader.attempts += 1;
+        let told_as = told_as(connection, place, reader.attempts);
+        let mut rail = LinkRail::new(self.verbs, reader.way.rails[place], told_as)?;
         let which = Attempt { rail: place as u8, number: reader.attempts };
         let queues = rail.offer();
         rail.stage = Stage::Offered(now, which);

@@ -7,7 +7,7 @@ use super::rail::Rail;
 use super::wire::{RailAddress, RailQueues};
 use crate::memory::{Memory, RegionId};
 use std::collections::BTreeMap;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 impl Devices for Verbs {
     type Pair = QueuePair;
@@ -40,7 +40,7 @@ impl Devices for Verbs {
     }
 
     fn regions(&self) -> BTreeMap<RegionId, Arc<dyn Memory>> {
-        self.memories.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.regions().lent.clone()
     }
 
     fn key(&self, rail: usize, memory: &Arc<dyn Memory>) -> Option<u32> {

@@ -1,10 +1,9 @@
 //! What the lane's thread does for transfers: it posts their reads on the rails, in turns, and accounts for each one.
 
-use super::RAIL_SHIFT;
 use super::engine::Engine;
 use super::plan::{Next, Part, READ_BYTES_MAX, ReadPlan};
-use super::queue::take_events;
-use super::reader::{EndedRead, ReaderConnection, Stage};
+use super::queue::Completed;
+use super::reader::{EndedRead, ReaderConnection, Stage, whose};
 use super::recovery::TRIAL;
 use super::wire::kind;
 use crate::desk::{Open, Posted, now};
@@ -147,43 +146,65 @@ impl Engine<'_> {
 
     /// Takes the completions of which a rail tells.
     pub(super) fn complete(&mut self, rail: usize) {
-        let mut told = std::mem::take(&mut self.told);
-        take_events(&self.verbs.rails[rail], &mut told);
-        for number in told.drain(..) {
-            let number = number >> RAIL_SHIFT;
-            if let Some(reader) = self.readers.get(&number) {
-                let mut own = reader.rails.iter().flatten().filter(|own| own.rail == rail);
-                if let Err(reason) = own.try_for_each(|own| own.arm()) {
-                    self.lose(number, &format!("completions are not told: {reason}"));
-                }
-            }
-            self.take_all(number);
+        if let Err(reason) = self.verbs.rails[rail].completions.arm_told() {
+            self.rail_is_deaf(rail, &reason);
         }
-        self.told = told;
+        self.take(rail);
     }
 
-    /// Takes all completions of a link.
-    pub(super) fn take_all(&mut self, connection: u64) {
-        let mut ended = std::mem::take(&mut self.ended);
-        let places = self.readers.get(&connection).map_or(0, |reader| reader.rails.len());
-        for place in 0..places {
-            let Some(reader) = self.readers.get_mut(&connection) else { break };
-            let Some(rail) = &mut reader.rails[place] else { continue };
-            let failure = rail.take(&mut self.taken, &mut ended).err();
-            let stage = rail.stage;
-            let brought = ended.iter().filter(|read| read.arrived).map(|read| u64::from(read.part.len)).sum();
-            if brought > 0 && stage == Stage::Used {
-                reader.choice.brought(place, brought, now());
-            }
-            self.progressed |= !ended.is_empty();
-            self.account(connection, place, &mut ended);
-            if let Some(reason) = failure {
-                self.rail_failed(connection, place, stage, &reason);
+    /// Takes all completions of a rail, of whatever links.
+    pub(super) fn take(&mut self, rail: usize) {
+        let (mut taken, mut touched) = (std::mem::take(&mut self.taken), std::mem::take(&mut self.touched));
+        taken.clear();
+        if let Err(reason) = self.verbs.rails[rail].completions.take(&mut taken) {
+            self.rail_is_deaf(rail, &reason);
+        }
+        for completed in &taken {
+            let (connection, place) = whose(completed.id);
+            self.take_one(connection, place, completed);
+            if !touched.contains(&connection) {
+                touched.push(connection);
             }
         }
+        for connection in touched.drain(..) {
+            self.pump(connection);
+            self.close_if_idle(connection);
+        }
+        (self.taken, self.touched) = (taken, touched);
+    }
+
+    fn take_one(&mut self, connection: u64, place: usize, completed: &Completed) {
+        let Some(reader) = self.readers.get_mut(&connection) else { return };
+        // What an earlier queue pair completed was accounted for when that was destroyed.
+        let own = reader.rails.get_mut(place).and_then(Option::as_mut).filter(|rail| rail.is_told_by(completed.id));
+        let Some(rail) = own else { return };
+        let mut ended = std::mem::take(&mut self.ended);
+        rail.completed(completed, &mut ended);
+        let (stage, number) = (rail.stage, rail.rail);
+        let brought = ended.iter().filter(|read| read.arrived).map(|read| u64::from(read.part.len)).sum();
+        if brought > 0 && stage == Stage::Used {
+            reader.choice.brought(place, brought, now());
+        }
+        self.progressed |= !ended.is_empty();
+        self.account(connection, place, &mut ended);
         self.ended = ended;
-        self.pump(connection);
-        self.close_if_idle(connection);
+        if completed.status != 0 {
+            let reason = self.verbs.rails[number].domain.context.library.describe(completed.status);
+            self.rail_failed(connection, place, stage, &reason);
+        }
+    }
+
+    /// Nothing is known any more of what is read over a rail: no link uses it.
+    fn rail_is_deaf(&mut self, rail: usize, reason: &str) {
+        for connection in self.readers.keys().copied().collect::<Vec<_>>() {
+            let places = self.readers.get(&connection).map_or(0, |reader| reader.rails.len());
+            for place in 0..places {
+                let own = self.readers.get(&connection).and_then(|reader| reader.rails[place].as_ref());
+                if let Some(stage) = own.filter(|own| own.rail == rail).map(|own| own.stage) {
+                    self.rail_failed(connection, place, stage, reason);
+                }
+            }
+        }
     }
 
     /// Accounts for reads of a rail that are over.

@@ -186,3 +186,37 @@ fn predictions_follow_the_probe_and_then_the_reads() {
     world.links[0].probed(probe(1.0, 50.0));
     assert_eq!(world.links[0].predict(1_000_000), Some(Duration::from_micros(1050)));
 }
+
+/// It is slow from its first minute, so nothing of its own tells.
+#[test]
+fn a_lane_that_never_did_what_was_promised_is_said_once() {
+    let mut world = World::new(2);
+    world.links[0].promise(Some(50e9));
+    assert_eq!(world.read(&[5.0, 0.0], LONG), [0, 0], "it has not become slow");
+    let short = world.links[0].take_short().expect("it brings a tenth");
+    assert_eq!(short.expected, 50e9);
+    assert!((4.9e9..5.1e9).contains(&short.bytes_per_s), "{short:?}");
+    assert_eq!(world.read(&[5.0, 0.0], LONG), [0, 0]);
+    assert_eq!(world.links[0].take_short(), None, "it is said once");
+    world.read(&[40.0, 0.0], LONG);
+    world.read(&[5.0, 0.0], LONG);
+    assert!(world.links[0].take_short().is_some(), "it had recovered");
+}
+
+#[test]
+fn a_lane_that_others_share_or_that_is_promised_nothing_is_not_short() {
+    let mut world = World::new(2);
+    world.links[0].promise(Some(16e9));
+    // Alone it would bring twice as much.
+    world.read(&[3.0, 3.0], LONG);
+    assert_eq!(world.links[0].take_short(), None);
+    for nothing in [None, Some(0.0)] {
+        world.links[1].promise(nothing);
+        world.read(&[0.0, 0.001], LONG);
+        assert_eq!(world.links[1].take_short(), None);
+    }
+    // What was promised outlives the probe.
+    world.links[0].probed(probe(1.0, 1.0));
+    world.read(&[0.5, 0.0], LONG);
+    assert!(world.links[0].take_short().is_some());
+}

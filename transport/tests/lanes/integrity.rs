@@ -357,7 +357,6 @@ proptest! {
     }
 
     /// By itself, since devices are slow to make and end queue pairs, and those of an emulated machine slower.
-    #[cfg(feature = "rdma")]
     #[test]
     fn nothing_is_written_after_the_end_and_nothing_wrong_is_sealed_over_rdma(actions in actions()) {
         check(ways().into_iter().filter(is_rdma), &actions);

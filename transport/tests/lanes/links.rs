@@ -78,10 +78,7 @@ fn the_fastest_lane_is_taken_and_the_others_have_reasons() {
     assert_eq!(reason(&tcp, Lane::Shm).as_deref(), Some("forbidden by transport.lanes"));
     // On a machine with a device it works; the tests run on those that have none.
     let rdma = reason(&tcp, Lane::Rdma).unwrap();
-    match Lane::Rdma.not_built() {
-        Some(reason) => assert_eq!(rdma, reason),
-        None => assert!(rdma.starts_with("no device") || rdma.starts_with("libibverbs.so.1 not found"), "{rdma}"),
-    }
+    assert!(rdma.starts_with("no device") || rdma.starts_with("libibverbs cannot be loaded"), "{rdma}");
 
     let pair = two(|_| (), |config| config.lanes.retain(|&lane| lane != Lane::Shm));
     assert_eq!(pair.reader.connect(OWNER), Lane::Tcp);

@@ -28,6 +28,28 @@ pub(super) fn iommu(patient: &Patient<'_>) -> Vec<Finding> {
     }]
 }
 
+/// Whether the PCIe links of NICs are as wide and as fast as both ends can: one that lost lanes, or sits in a slot that has fewer, brings less
+/// than its port.
+pub(super) fn links(patient: &Patient<'_>) -> Vec<Finding> {
+    let host = patient.host;
+    let link = |device: String| {
+        let fact = |name: &str| host.file(&format!("{}/{device}/device/{name}", rdma::CLASS));
+        // Such as `16.0 GT/s PCIe`.
+        let number = |text: &String| text.split_whitespace().next().and_then(|number| number.parse::<f64>().ok());
+        let both = |what: &str| fact(&format!("current_link_{what}")).zip(fact(&format!("max_link_{what}")));
+        let ((speed, speed_max), (width, width_max)) = both("speed").zip(both("width"))?;
+        let is_less = |now: &String, most: &String| number(now).zip(number(most)).is_some_and(|(now, most)| now < most);
+        let is_full = !is_less(&speed, &speed_max) && !is_less(&width, &width_max);
+        let what = format!("{device}: {width} lanes of {width_max}, {speed} of {speed_max}");
+        Some(Finding::of(
+            is_full,
+            what,
+            "seat the card anew, in a slot as wide as it is; look at the slot's settings in the firmware",
+        ))
+    };
+    host.folder(rdma::CLASS).into_iter().filter_map(link).collect()
+}
+
 /// Whether bridges send what a NIC reads from a GPU up to the root and down again.
 pub(super) fn access_control(patient: &Patient<'_>) -> Vec<Finding> {
     let host = patient.host;

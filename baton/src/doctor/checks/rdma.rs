@@ -4,7 +4,9 @@ use crate::doctor::Patient;
 use crate::doctor::finding::Finding;
 use crate::doctor::host::{Fact, Host};
 
-const CLASS: &str = "/sys/class/infiniband";
+pub(super) const CLASS: &str = "/sys/class/infiniband";
+/// By which programs use devices.
+const FILES: &str = "/dev/infiniband";
 /// Counters that stay at nought on a port without trouble.
 const COUNTERS: [&str; 8] = [
     "counters/symbol_error",
@@ -61,17 +63,34 @@ pub(super) fn devices(patient: &Patient<'_>) -> Vec<Finding> {
     if devices.is_empty() {
         return vec![Finding::absent("no RDMA device: KV goes over shm within the host and over tcp beyond it")];
     }
-    let files = host.folder("/dev/infiniband").iter().filter(|name| name.starts_with("uverbs")).count();
+    let files = host.folder(FILES);
+    let files: Vec<&String> = files.iter().filter(|name| name.starts_with("uverbs")).collect();
     let mut findings = vec![Finding::of(
-        files >= devices.len(),
-        format!("{} ({files} of {} in /dev/infiniband)", devices.join(", "), devices.len()),
+        files.len() >= devices.len(),
+        format!("{} ({} of {} in {FILES})", devices.join(", "), files.len(), devices.len()),
         "modprobe ib_uverbs; for a container: --device /dev/infiniband --cap-add IPC_LOCK, or the RDMA device plugin",
     )];
-    let library = host.look(Fact::Library("libibverbs.so.1"));
-    findings.push(match library {
-        Some(path) => Finding::good(format!("libibverbs: {path}")),
-        None => Finding::bad("libibverbs.so.1 is not installed", "apt install libibverbs1 ibverbs-providers"),
+    for name in files {
+        let path = format!("{FILES}/{name}");
+        if let Some(refused) = host.look(Fact::Open(&path)).filter(|said| said != "yes") {
+            let mend =
+                format!("chmod 666 {path}, or a udev rule for it; a container wants it in its cgroup: --device {path}");
+            findings.push(Finding::bad(format!("{path} cannot be opened: {refused}"), mend));
+        }
+    }
+    findings.push(match host.look(Fact::Verbs).as_deref() {
+        Some("yes") => Finding::good("libibverbs is there"),
+        said => Finding::bad(
+            said.unwrap_or("whether libibverbs is there was not asked"),
+            "apt install libibverbs1 ibverbs-providers",
+        ),
     });
+    if let Some(reason) = patient.settings.rdma_is_off() {
+        findings.push(Finding::advice(
+            format!("the lane rdma is not taken: {reason}"),
+            "change that where KV is to go over rdma",
+        ));
+    }
     findings
 }
 
@@ -137,50 +156,76 @@ pub(super) fn counters(patient: &Patient<'_>) -> Vec<Finding> {
     Port::all(host).into_iter().map(port).collect()
 }
 
-/// Whether RoCE devices answer congestion: without marks (ECN) or pauses (PFC) a full queue drops, and a drop costs RDMA a
-/// timeout.
+/// Whether RoCE devices answer congestion on the priority of the lane's packets: without marks (ECN) or pauses (PFC) a full queue drops,
+/// and a drop costs RDMA a timeout.
 pub(super) fn congestion(patient: &Patient<'_>) -> Vec<Finding> {
     let host = patient.host;
     let ethernet = Port::all(host).into_iter().filter(|port| port.is_ethernet(host));
     let interfaces = ethernet.filter_map(|port| interfaces(host, &port.device).into_iter().next());
-    interfaces.flat_map(|interface| [marks(host, &interface), pauses(host, &interface)]).collect()
+    let class = patient.settings.traffic_class;
+    interfaces.flat_map(|interface| [marks(host, &interface, class), pauses(host, &interface, class)]).collect()
 }
 
-fn marks(host: &Host, interface: &str) -> Finding {
+/// The priority of packets of a traffic class, as cards and switches that trust the DSCP map it unless they were told otherwise: the
+/// DSCP over eight.
+fn priority(traffic_class: u8) -> u32 {
+    u32::from(traffic_class >> 2 >> 3)
+}
+
+/// A traffic class of a priority: one that is usual for it.
+fn class_of(priority: u32) -> u32 {
+    (priority * 8 + 2) << 2
+}
+
+/// How the settings and a priority go together, for people.
+fn in_words(traffic_class: u8) -> String {
+    format!("priority {}, that of transport.rdma_traffic_class = {traffic_class}", priority(traffic_class))
+}
+
+fn marks(host: &Host, interface: &str, class: u8) -> Finding {
+    let own = priority(class);
     let marks = |side: &str| {
-        let enabled = |priority| host.number(&format!("/sys/class/net/{interface}/ecn/{side}/enable/{priority}"));
-        let all: Vec<i64> = (0..PRIORITIES).filter_map(enabled).collect();
-        (!all.is_empty()).then(|| all.contains(&1))
+        let enabled = |priority: u32| host.number(&format!("/sys/class/net/{interface}/ecn/{side}/enable/{priority}"));
+        let all: Vec<Option<i64>> = (0..PRIORITIES).map(enabled).collect();
+        all.iter().any(Option::is_some).then_some(all)
     };
-    match (marks("roce_np"), marks("roce_rp")) {
-        (Some(true), Some(true)) => Finding::good(format!("{interface}: ECN is on for RoCE")),
-        (None, None) => Finding::advice(
-            format!("{interface}: its driver does not say whether ECN is on"),
+    let (Some(told), Some(heeded)) = (marks("roce_np"), marks("roce_rp")) else {
+        return Finding::advice(
+            format!("{interface}: its driver does not say whether ECN is on for {}", in_words(class)),
             format!("ask the vendor's tool (mlnx_qos -i {interface}, niccli)"),
-        ),
-        _ => Finding::bad(
-            format!("{interface}: ECN is off for RoCE on every priority"),
-            format!(
-                "mlnx_qos -i {interface} --trust dscp; echo 1 > /sys/class/net/{interface}/ecn/roce_np/enable/3; \
-                 the same for roce_rp, and on the switch"
-            ),
-        ),
+        );
+    };
+    let is_on = |priority: u32| [&told, &heeded].iter().all(|side| side[priority as usize] == Some(1));
+    if is_on(own) {
+        return Finding::good(format!("{interface}: ECN is on for RoCE on {}", in_words(class)));
+    }
+    let turn_on = format!(
+        "mlnx_qos -i {interface} --trust dscp; echo 1 > /sys/class/net/{interface}/ecn/roce_np/enable/{own}; \
+         the same for roce_rp, and on the switch"
+    );
+    let what = format!("{interface}: ECN is off for RoCE on {}", in_words(class));
+    match (0..PRIORITIES).find(|&priority| is_on(priority)) {
+        Some(on) => {
+            let class = class_of(on);
+            let mend = format!("transport.rdma_traffic_class = {class}, for priority {on} has it; or {turn_on}");
+            Finding::bad(what, mend)
+        }
+        None => Finding::bad(what, turn_on),
     }
 }
 
 /// Pauses are advice: a network whose switches mark well, or whose devices repeat cheaply, does without.
-fn pauses(host: &Host, interface: &str) -> Finding {
+fn pauses(host: &Host, interface: &str, class: u8) -> Finding {
+    let own = priority(class);
     let said = host.look(Fact::Pauses(interface)).unwrap_or_else(|| "it was not asked".to_owned());
+    let each: Vec<&str> = (0..PRIORITIES).map(|priority| if priority == own { "1" } else { "0" }).collect();
     let mend = format!(
-        "dcb pfc set dev {interface} prio-pfc 3:on (or mlnx_qos -i {interface} --pfc 0,0,0,1,0,0,0,0), and on the switch"
+        "dcb pfc set dev {interface} prio-pfc {own}:on (or mlnx_qos -i {interface} --pfc {}), and on the switch",
+        each.join(",")
     );
     match said.parse::<u8>() {
-        Ok(0) => Finding::advice(format!("{interface}: PFC is off on every priority: a burst is dropped"), mend),
-        Ok(mask) => {
-            let on: Vec<String> =
-                (0..PRIORITIES).filter(|priority| mask >> priority & 1 == 1).map(|it| it.to_string()).collect();
-            Finding::good(format!("{interface}: PFC is on for priority {}", on.join(", ")))
-        }
+        Ok(mask) if mask >> own & 1 == 1 => Finding::good(format!("{interface}: PFC is on for {}", in_words(class))),
+        Ok(_) => Finding::advice(format!("{interface}: PFC is off on {}: a burst is dropped", in_words(class)), mend),
         Err(_) => Finding::advice(
             format!("{interface}: whether PFC is on is not known: {said}"),
             format!("ask the vendor's tool (mlnx_qos -i {interface}, niccli); {mend}"),
@@ -234,6 +279,13 @@ pub(super) fn all_interfaces(host: &Host) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_priority_is_that_of_the_traffic_class() {
+        assert_eq!([0, 31, 32, 104, 255].map(priority), [0, 0, 1, 3, 7]);
+        assert!((0..PRIORITIES).all(|number| priority(class_of(number) as u8) == number));
+        assert_eq!(class_of(3), 104);
+    }
 
     #[test]
     fn a_kernels_version_is_read_out_of_its_release() {
