@@ -322,6 +322,7 @@ fn peers_are_connected_when_they_are_needed_and_let_go_when_they_are_not() {
         tls: false,
         encoding: Encoding::Exact,
         probe: Probe::default(),
+        expected_bytes_per_s: None,
         passed_over: Vec::new(),
     };
     machine.handle(Time::ZERO, Inbound::Agent(AgentEvent::Connected { peer: OWNER, status }));

@@ -223,6 +223,7 @@ fn config(role: Kind, layout: &KvLayout, limits: &DeviceLimits) -> WorkerConfig 
         release_retry: Duration::from_millis(100),
         offer_max: OFFER_MAX,
         silence_max: SILENCE_MAX,
+        outbox_bytes: worker::OUTBOX_BYTES,
     }
 }
 

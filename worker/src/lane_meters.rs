@@ -150,6 +150,7 @@ mod tests {
             tls: life.is_multiple_of(2),
             encoding: Encoding::Exact,
             probe: Probe { bytes_per_s: 1e9, latency_s: 1e-5 },
+            expected_bytes_per_s: None,
             passed_over: vec![
                 PassedOver { lane: Lane::Shm, why: WhyPassed::Elsewhere, reason: "other process".to_owned() },
                 PassedOver {
