@@ -62,7 +62,6 @@ fn one_process_says_what_its_workers_read_over() {
         Server::start(&["--device", "sim", "--set", "sim.speed_percent=0", "--set", "placement.handoff=always"]);
     let url = format!("http://{}", server.address);
     // Workers connect when they hand something over.
-    assert_eq!(topo_json(&[&url])["reads"], json!([]));
     Ask::completion("tiny-rust", "ownership ".repeat(40).as_str(), json!({ "max_tokens": 4 })).whole(&server);
     let topology = until("both have connected", || {
         let topology = topo_json(&[&url]);
