@@ -148,6 +148,13 @@ impl Core {
         (self.scheduler.waiting_len() + self.loads.waiting().count(), self.scheduler.waiting_tokens() + tokens)
     }
 
+    /// Blocks that sequences need which have no memory yet: those that wait, and those that other workers still compute.
+    pub(crate) fn blocks_wanted(&self) -> u32 {
+        let size = self.config.layout.block_tokens;
+        let outside = self.sequences.iter().filter(|(key, _)| !self.kv.is_open(**key));
+        outside.map(|(_, sequence)| (sequence.tokens.len() as u32).div_ceil(size)).sum()
+    }
+
     /// Messages that wait to be taken by sessions.
     pub fn backlog(&self) -> usize {
         self.sessions.backlog()

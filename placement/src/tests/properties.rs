@@ -444,7 +444,7 @@ impl Cluster {
         assert!(open == 0 || self.placement.next_deadline().is_some());
         assert!(self.placement.indexed_blocks() <= self.config.index_blocks_max);
         let phases = self.placement.phases();
-        assert_eq!(phases.prefilling + phases.handing_off + phases.decoding, open);
+        assert_eq!(phases.waiting + phases.prefilling + phases.handing_off + phases.decoding, open);
         for id in WORKERS {
             let journeys = || self.placement.journeys.iter();
             let with = |journey: &Journey| journey.seats().into_iter().flatten().find(|(worker, _)| *worker == id);
