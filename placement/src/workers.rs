@@ -170,7 +170,8 @@ impl Worker {
         let open = self.load.open.saturating_add(self.given.sequences);
         let blocks = blocks.saturating_add(self.given.blocks).saturating_add(blocks_wanted);
         let (ahead, ahead_blocks) = ((running_max / AHEAD).max(1), blocks_total / AHEAD);
-        let has_place = running_max == 0 || open.saturating_add(sequences.min(ahead)) <= running_max.saturating_add(ahead);
+        let has_place =
+            running_max == 0 || open.saturating_add(sequences.min(ahead)) <= running_max.saturating_add(ahead);
         let has_memory = blocks_total == 0 || blocks <= blocks_available.saturating_add(ahead_blocks);
         open == 0 || has_place && has_memory
     }
