@@ -289,6 +289,12 @@ pub struct Report {
     pub waiting_tokens: u64,
     /// Sequences that run.
     pub running: u32,
+    /// Sequences that run at once at most; 0: not said.
+    pub running_max: u32,
+    /// Sequences of attempts that are open: those that run or wait, and those that other workers still compute.
+    pub open: u32,
+    /// Blocks that those of them need which have no memory yet.
+    pub blocks_wanted: u32,
     /// Blocks that are free or could be evicted, in the fullest group.
     pub blocks_available: u32,
     /// Blocks in that group's pool.

@@ -52,6 +52,9 @@ pub struct Cost {
     pub slowdown_s: f64,
     /// Its memory has room now. One that has none is chosen only where none has.
     pub fits: bool,
+    /// What it takes over, or computes alone, would soon run there. One where that is not so is chosen only where it is so of none,
+    /// and the request waits.
+    pub takes: bool,
     /// Its speed is measured, not assumed.
     pub measured: bool,
 }
@@ -62,11 +65,14 @@ impl Cost {
         self.queue_s + self.load_s + self.compute_s + self.fetch_s + self.overhead_s + self.slowdown_s
     }
 
-    /// What it is compared by: those with room come before those without.
-    fn key(&self) -> (bool, f64) {
-        (!self.fits, self.total_s())
+    /// What it is compared by: those where nothing waits for long come first, and of these those with room.
+    fn key(&self) -> Key {
+        (!self.takes, !self.fits, self.total_s())
     }
 }
+
+/// What candidates are compared by.
+type Key = (bool, bool, f64);
 
 /// Who serves an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,6 +108,14 @@ pub struct Decision {
     pub first_token_s: Option<f64>,
 }
 
+impl Decision {
+    /// Whether its decode worker would soon get to it.
+    pub(crate) fn is_soon(&self) -> bool {
+        let chosen = if self.route.prefill.is_some() { &self.decode } else { &self.whole };
+        chosen.first().is_some_and(|cost| cost.takes)
+    }
+}
+
 impl fmt::Display for Decision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.route.prefill {
@@ -121,7 +135,11 @@ impl fmt::Display for Decision {
                     f,
                     ", queue {queue_s:.6} + load {load_s:.6} + compute {compute_s:.6} + fetch {fetch_s:.6} + \
                      overhead {overhead_s:.6} + slowdown {slowdown_s:.6}{}",
-                    if cost.fits { "" } else { ", no room" }
+                    match (cost.takes, cost.fits) {
+                        (true, true) => "",
+                        (true, false) => ", no room",
+                        (false, _) => ", others wait there",
+                    }
                 )?;
             }
         }
@@ -184,7 +202,7 @@ pub(crate) fn decide(
     };
     let (to, alone) = (*decode.first()?, *whole.first()?);
     let pair = prefill.first().filter(|from| {
-        let key = (!(from.fits && to.fits), from.total_s() + to.total_s());
+        let key = (!to.takes, !(from.fits && to.fits), from.total_s() + to.total_s());
         ask.handoff == HandoffPolicy::Always || order(key, alone.key()).is_lt()
     });
     let computes = *pair.unwrap_or(&alone);
@@ -249,8 +267,8 @@ fn cheapest(costs: impl IntoIterator<Item = Cost>) -> Option<Cost> {
     costs.into_iter().min_by(|a, b| a.total_s().total_cmp(&b.total_s()))
 }
 
-fn order(a: (bool, f64), b: (bool, f64)) -> std::cmp::Ordering {
-    a.0.cmp(&b.0).then(a.1.total_cmp(&b.1))
+fn order(a: Key, b: Key) -> std::cmp::Ordering {
+    (a.0, a.1).cmp(&(b.0, b.1)).then(a.2.total_cmp(&b.2))
 }
 
 /// Cached tokens that spare computing: whole blocks, and at least one token is left to compute.
@@ -434,6 +452,7 @@ impl<'a> Pricing<'a> {
             overhead_s: 0.0,
             slowdown_s: 0.0,
             fits: worker.fits(blocks),
+            takes: worker.role == Role::Prefill || worker.takes(self.ask.sequences, blocks),
             measured: worker.measured(),
         }
     }

@@ -5,6 +5,7 @@
 //!   Event ──> Placement::handle(now, event, out) ──> Command
 //!                │
 //!                ├─ workers  who is up, how loaded, which prefixes each has cached (index)
+//!                ├─ waiting  requests that no worker would soon get to
 //!                ├─ cost     seconds that each candidate would take, and the choice
 //!                └─ journey  one request: its attempt, its committed tokens, its deadline
 //! ```
@@ -29,6 +30,7 @@ mod seats;
 #[cfg(test)]
 mod tests;
 mod vigil;
+mod waiting;
 mod workers;
 
 pub use config::{FetchPolicy, HandoffPolicy, PlacementConfig, Rates};

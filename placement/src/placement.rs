@@ -5,11 +5,12 @@ use crate::cost::{Ask, Contexts, Decision, book, decide};
 use crate::departures::Departures;
 use crate::index::{Held, PrefixIndex};
 use crate::journey::{Journey, Seat, Taken};
-use crate::message::{Closing, Command, Event, Rejected};
+use crate::message::{Closing, Command, Event, Rejected, Usage};
 use crate::overload::{AnswerLength, Load, retry_after};
 use crate::seats::{Seating, Seats};
 use crate::vigil::Vigil;
-use crate::workers::{Reported, WorkerView, Workers};
+use crate::waiting::{Waiting, Waits};
+use crate::workers::{Reported, Worker, WorkerView, Workers};
 use domain::session::{Failure, FromWorker, Part, PeerInfo, Role, Submit, ToWorker, TokenRow};
 use domain::{BlockHash, Choice, End, Ender, Epoch, Finish, Incarnation, Request, RequestId, Time, WorkerId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -48,6 +49,8 @@ pub struct Counters {
 /// How many open requests are where.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Phases {
+    /// No decode worker would soon get to them.
+    pub waiting: usize,
     /// Their prompt is being computed.
     pub prefilling: usize,
     /// They have their first tokens, and nothing yet from the decode worker that takes over.
@@ -62,7 +65,9 @@ pub struct Placement {
     pub(crate) config: PlacementConfig,
     pub(crate) workers: Workers,
     pub(crate) journeys: BTreeMap<RequestId, Journey>,
-    /// One entry per journey.
+    /// Requests that have no worker yet.
+    waiting: Waiting,
+    /// One entry per journey, and per request that waits.
     deadlines: BTreeSet<(Time, RequestId)>,
     /// Who has to do with each.
     pub(crate) seating: Seating,
@@ -93,6 +98,7 @@ impl Placement {
             vigil: Vigil::new(config.heartbeat, config.silence_max),
             config,
             journeys: BTreeMap::new(),
+            waiting: Waiting::default(),
             deadlines: BTreeSet::new(),
             departures: Departures::default(),
             seating: Seating::default(),
@@ -105,7 +111,7 @@ impl Placement {
 
     /// Takes an event and appends what is to be done. Readings of `now` never fall.
     pub fn handle(&mut self, now: Time, event: Event, out: &mut Vec<Command>) {
-        let begin = out.len();
+        let (begin, changes) = (out.len(), self.workers.changes());
         self.expire(now, out);
         if let Event::Worker { id, .. } = &event
             && let Some(worker) = self.workers.get_mut(*id)
@@ -140,6 +146,9 @@ impl Placement {
             Event::Tick => {}
         }
         self.let_go(now, out);
+        if changes != self.workers.changes() {
+            self.begin_waiting(now, out);
+        }
         while let Some((id, incarnation)) = self.departures.next(now) {
             self.tell_left(id, incarnation, out);
         }
@@ -170,12 +179,12 @@ impl Placement {
 
     /// Requests that are open.
     pub fn open(&self) -> usize {
-        self.journeys.len()
+        self.journeys.len() + self.waiting.len()
     }
 
     /// Where they are. Looks at each.
     pub fn phases(&self) -> Phases {
-        let mut phases = Phases::default();
+        let mut phases = Phases { waiting: self.waiting.len(), ..Phases::default() };
         for journey in self.journeys.values() {
             *(if journey.awaits_first() {
                 &mut phases.prefilling
@@ -217,7 +226,9 @@ impl Placement {
         while let Some(&(deadline, request)) = self.deadlines.first()
             && deadline <= now
         {
-            let given = self.journeys.get(&request).map_or(0.0, |journey| journey.request.deadline.as_secs_f64());
+            let waits = self.waiting.get(request).map(|waits| &waits.request);
+            let asked = waits.or_else(|| self.journeys.get(&request).map(|journey| &journey.request));
+            let given = asked.map_or(0.0, |request| request.deadline.as_secs_f64());
             self.finish(request, End::error(Ender::Limit, format!("its deadline of {given:.0} s passed")), out);
         }
     }
@@ -257,49 +268,84 @@ impl Placement {
 
     fn arrive(&mut self, now: Time, request: Arc<Request>, chain: Vec<BlockHash>, out: &mut Vec<Command>) {
         let id = request.id;
-        if self.journeys.contains_key(&id) {
+        if self.journeys.contains_key(&id) || self.waiting.get(id).is_some() {
             self.counters.repeated_requests += 1;
             return;
         }
-        if self.journeys.len() >= self.config.requests_max {
-            let detail = format!("{} requests are open already", self.journeys.len());
+        if self.open() >= self.config.requests_max {
+            let detail = format!("{} requests are open already", self.open());
             return self.reject(id, self.overloaded(), detail, out);
         }
-        let (prompt, max_tokens) = (request.prompt.len() as u32, request.params.max_tokens);
-        let contexts = Contexts { prefill: prompt, decode: prompt.saturating_add(max_tokens) };
-        let ask = Ask {
-            tokens: prompt,
-            contexts,
-            sequences: request.choices.into(),
-            chain: &chain,
-            handoff: self.config.handoff,
-            failed: &[],
-            refused: &[],
-        };
+        let is_first = self.waiting.len() == 0;
+        let waits = Waits { deadline: now + request.deadline, request, chain };
+        match self.choose(&waits) {
+            Err((why, detail)) => self.reject(id, why, detail, out),
+            Ok(decision) if is_first && decision.is_soon() => self.begin(now, waits, decision, out),
+            Ok(_) => {
+                self.deadlines.insert((waits.deadline, id));
+                self.waiting.push(waits);
+            }
+        }
+    }
+
+    /// Chooses who serves a request that nobody has served yet. Errors: why nobody will.
+    fn choose(&mut self, waits: &Waits) -> Result<Decision, (Rejected, String)> {
+        let Waits { request, chain, .. } = waits;
+        let ask = ask(&self.config, request, chain);
         let Some(decision) = decide(&self.config, &self.workers, &mut self.held, &ask) else {
             let takes_work = self.workers.of_role(Role::Decode).filter(|worker| !worker.draining);
-            let (why, detail) = match takes_work.map(|worker| worker.context_tokens).max() {
+            return Err(match takes_work.map(|worker| worker.context_tokens).max() {
                 None => (Rejected::NoWorkers, "no decode worker is up".to_owned()),
                 Some(longest) => {
-                    let asked = format!("{prompt} tokens and {max_tokens} to be made");
+                    let asked = format!("{} tokens and {} to be made", ask.tokens, request.params.max_tokens);
                     (Rejected::TooLarge, format!("{asked} are more than the longest context, of {longest} tokens"))
                 }
-            };
-            return self.reject(id, why, detail, out);
+            });
         };
-        if let Some(first_token_s) = decision.first_token_s
-            && first_token_s > request.deadline.as_secs_f64()
-        {
-            let detail = format!("the first token is {first_token_s:.1} s away, beyond the request's deadline");
-            return self.reject(id, self.overloaded(), detail, out);
+        match decision.first_token_s {
+            Some(first_token_s) if first_token_s > request.deadline.as_secs_f64() => {
+                let detail = format!("the first token is {first_token_s:.1} s away, beyond the request's deadline");
+                Err((self.overloaded(), detail))
+            }
+            _ => Ok(decision),
         }
-        book(&self.config, &mut self.workers, &ask, &decision);
-        let deadline = now + request.deadline;
+    }
+
+    /// Begins the first attempt at a request.
+    fn begin(&mut self, now: Time, waits: Waits, decision: Decision, out: &mut Vec<Command>) {
+        let Waits { request, chain, deadline } = waits;
+        let id = request.id;
+        book(&self.config, &mut self.workers, &ask(&self.config, &request, &chain), &decision);
         let journey = Journey::new(request, chain, deadline, self.config.lease, decision);
         self.submit(now, &journey, out);
         self.deadlines.insert((deadline, id));
         self.journeys.insert(id, journey);
         self.note(id);
+    }
+
+    /// Begins what waits, the first one first, until one has to wait on.
+    fn begin_waiting(&mut self, now: Time, out: &mut Vec<Command>) {
+        while let Some((number, waits)) = self.waiting.pop() {
+            match self.choose(&waits) {
+                Ok(decision) if decision.is_soon() => self.begin(now, waits, decision, out),
+                Ok(_) => return self.waiting.put_back(number, waits),
+                Err((why, detail)) => {
+                    let id = waits.request.id;
+                    self.deadlines.remove(&(waits.deadline, id));
+                    self.reject(id, why, detail, out);
+                }
+            }
+        }
+    }
+
+    /// A decode worker said how it stands: what waits goes to it, if it would soon get to that.
+    fn begin_at(&mut self, now: Time, id: WorkerId, out: &mut Vec<Command>) {
+        let Some(Waits { request, .. }) = self.waiting.first() else { return };
+        let blocks = (request.prompt.len() as u32).div_ceil(self.config.block_tokens);
+        let takes = |worker: &Worker| worker.role == Role::Decode && worker.takes(request.choices.into(), blocks);
+        if self.workers.get(id).is_some_and(takes) {
+            self.begin_waiting(now, out);
+        }
     }
 
     /// Notes who has to do with a request now.
@@ -346,7 +392,10 @@ impl Placement {
             // How a session begins is its carrier's matter.
             FromWorker::Challenge(_) | FromWorker::Hello(_) | FromWorker::Heartbeat => {}
             FromWorker::Report(report) => match self.workers.report(id, report) {
-                Reported::Taken | Reported::Awaited => self.move_to(now, id, out),
+                Reported::Taken | Reported::Awaited => {
+                    self.move_to(now, id, out);
+                    self.begin_at(now, id, out);
+                }
                 Reported::Stale => self.counters.stale_messages += 1,
                 Reported::Gap => {
                     self.counters.report_gaps += 1;
@@ -542,7 +591,11 @@ impl Placement {
 
     /// Ends a request, if it is open.
     fn finish(&mut self, request: RequestId, end: End, out: &mut Vec<Command>) {
-        if let Some(journey) = self.close(request, out) {
+        if let Some(waits) = self.waiting.remove(request) {
+            self.deadlines.remove(&(waits.deadline, request));
+            let usage = Usage { prompt_tokens: waits.request.prompt.len() as u32, ..Usage::default() };
+            out.push(Command::End { request, end, usage });
+        } else if let Some(journey) = self.close(request, out) {
             let usage = journey.usage();
             if end.finish != Finish::Error {
                 self.answers.count(f64::from(usage.output_tokens) / f64::from(journey.request.choices));
@@ -582,10 +635,31 @@ impl Placement {
         let assumed = self.workers.assumed(&self.config.defaults);
         let loads = |role| {
             let takes_work = self.workers.of_role(role).filter(|worker| !worker.draining);
-            takes_work.map(|worker| worker.load(&assumed)).collect::<Vec<Load>>()
+            let mut loads: Vec<Load> = takes_work.map(|worker| worker.load(&assumed)).collect();
+            // What waits here will be shared by them.
+            let workers = loads.len();
+            for load in &mut loads {
+                load.waiting += self.waiting.len().div_ceil(workers) as u32;
+                load.queued_tokens += self.waiting.tokens() / workers as u64;
+            }
+            loads
         };
         let (prefill, decode) = (loads(Role::Prefill), loads(Role::Decode));
         retry_after(&prefill, &decode, self.config.handoff, self.answers.tokens())
+    }
+}
+
+/// What is to be placed, of a request that nobody has served yet.
+fn ask<'a>(config: &PlacementConfig, request: &Request, chain: &'a [BlockHash]) -> Ask<'a> {
+    let prompt = request.prompt.len() as u32;
+    Ask {
+        tokens: prompt,
+        contexts: Contexts { prefill: prompt, decode: prompt.saturating_add(request.params.max_tokens) },
+        sequences: request.choices.into(),
+        chain,
+        handoff: config.handoff,
+        failed: &[],
+        refused: &[],
     }
 }
 

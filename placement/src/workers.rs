@@ -60,6 +60,10 @@ pub(crate) struct Worker {
     submits: u64,
 }
 
+/// What may wait at a decode worker, for a place or for memory: this part of what runs there at once. It is enough that no place stays
+/// empty until the next report; more would wait there for long, computed already and holding the memory of others.
+const AHEAD: u32 = 4;
+
 /// Submits that a worker has not seen yet and that are counted apart; what comes beyond them counts with the last one.
 pub(crate) const UNSEEN_MAX: usize = 256;
 
@@ -157,6 +161,19 @@ impl Worker {
     /// Whether `blocks` more fit without waiting; unknown counts as yes.
     pub(crate) fn fits(&self, blocks: u32) -> bool {
         self.load.blocks_total == 0 || self.given.blocks.saturating_add(blocks) <= self.load.blocks_available
+    }
+
+    /// Whether so many more sequences, which need these blocks, would soon run there; what is not known counts as yes, and so does
+    /// an idle worker. A request of many sequences goes as soon as a smaller one would.
+    pub(crate) fn takes(&self, sequences: u32, blocks: u32) -> bool {
+        let Report { running_max, blocks_available, blocks_total, blocks_wanted, .. } = self.load;
+        let open = self.load.open.saturating_add(self.given.sequences);
+        let blocks = blocks.saturating_add(self.given.blocks).saturating_add(blocks_wanted);
+        let (ahead, ahead_blocks) = ((running_max / AHEAD).max(1), blocks_total / AHEAD);
+        let has_place =
+            running_max == 0 || open.saturating_add(sequences.min(ahead)) <= running_max.saturating_add(ahead);
+        let has_memory = blocks_total == 0 || blocks <= blocks_available.saturating_add(ahead_blocks);
+        open == 0 || has_place && has_memory
     }
 
     /// Whether its prefill speed was measured.

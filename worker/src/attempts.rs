@@ -56,6 +56,11 @@ impl Attempts {
         true
     }
 
+    /// Sequences of all that are open.
+    pub(crate) fn live_choices(&self) -> u32 {
+        self.open.values().map(|attempt| attempt.live.len() as u32).sum()
+    }
+
     pub(crate) fn get(&self, request: RequestId, epoch: Epoch) -> Option<&Attempt> {
         self.open.get(&(request, epoch))
     }

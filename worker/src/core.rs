@@ -153,6 +153,13 @@ impl Core {
         has_room(&self.kv, chain, tokens, self.scheduler.queued_tokens())
     }
 
+    /// Blocks that sequences need which have no memory yet: those that wait, and those that other workers still compute.
+    pub(crate) fn blocks_wanted(&self) -> u32 {
+        let size = self.config.layout.block_tokens;
+        let outside = self.sequences.iter().filter(|(key, _)| !self.kv.is_open(**key));
+        outside.map(|(_, sequence)| (sequence.tokens.len() as u32).div_ceil(size)).sum()
+    }
+
     /// Bytes that wait to be taken by sessions.
     pub fn backlog(&self) -> usize {
         self.sessions.backlog()

@@ -602,3 +602,110 @@ fn a_first_token_that_never_comes_fails_the_attempt() {
     bench.tokens(D1, 1, 1 + EARLY_ROWS_MAX as u32, &[4]);
     check(&bench, "w2 cancel e1, w11 cancel e1, w11 decode after w1 e2+0, w1 prefill for w11 e2+0");
 }
+
+/// A decode worker that runs four at once, of which so many sequences are open, in its `number`th report.
+fn open(number: u64, open: u32) -> Report {
+    Report { number, running_max: 4, open, ..Report::default() }
+}
+
+#[test]
+fn what_no_decode_worker_would_soon_get_to_waits_for_one() {
+    let always = PlacementConfig { handoff: HandoffPolicy::Always, ..config() };
+    let mut bench = Bench::new(always, &[P1, D1]);
+    bench.report(D1, open(1, 4));
+    // One more may wait there: it goes on as soon as a place is free.
+    bench.arrive(request(1, 100, 1, 8));
+    check(&bench, "w11 decode after w1 e1+0, w1 prefill for w11 e1+0");
+    for id in 2..=4 {
+        bench.arrive(request(id, 100, 1, 8));
+        check(&bench, "");
+    }
+    assert_eq!(bench.placement.phases(), Phases { waiting: 3, prefilling: 1, ..Phases::default() });
+    // It has seen what it was given, and has no place yet.
+    bench.report(D1, open(2, 5));
+    check(&bench, "");
+    // Two places: the first two go.
+    bench.report(D1, open(3, 3));
+    check(
+        &bench,
+        "w11 decode after w1 e1+0, w1 prefill for w11 e1+0, w11 decode after w1 e1+0, w1 prefill for w11 e1+0",
+    );
+    assert_eq!(bench.placement.phases(), Phases { waiting: 1, prefilling: 3, ..Phases::default() });
+    // One of many sequences goes when a small one would, or it never had its turn.
+    bench.arrive(request(5, 100, 4, 8));
+    bench.arrive(request(6, 100, 1, 8));
+    bench.report(D1, open(4, 3));
+    assert_eq!(bench.placement.phases(), Phases { waiting: 1, prefilling: 5, ..Phases::default() });
+}
+
+#[test]
+fn who_waits_goes_to_whoever_comes() {
+    let mut bench = Bench::new(config(), &[D1]);
+    bench.report(D1, open(1, 5));
+    bench.arrive(request(1, 10, 1, 8));
+    check(&bench, "");
+    bench.up(D2);
+    assert!(bench.said_so().ends_with("w12 whole e1+0"), "{}", bench.said_so());
+}
+
+#[test]
+fn memory_that_others_wait_for_is_waited_for_here() {
+    let mut bench = Bench::new(config(), &[D1]);
+    let memory = |number, blocks_available, blocks_wanted| Report {
+        number,
+        running_max: 64,
+        open: 3,
+        blocks_total: 40,
+        blocks_available,
+        blocks_wanted,
+        ..Report::default()
+    };
+    // Seven blocks are asked for. Those who wait want six of the ten that may be wanted beyond what is there.
+    bench.report(D1, memory(1, 0, 6));
+    bench.arrive(request(1, 100, 1, 8));
+    check(&bench, "");
+    bench.report(D1, memory(2, 2, 6));
+    check(&bench, "");
+    bench.report(D1, memory(3, 3, 6));
+    check(&bench, "w11 whole e1+0");
+}
+
+#[test]
+fn who_waits_may_leave_and_has_a_deadline() {
+    let mut bench = Bench::new(config(), &[D1]);
+    bench.report(D1, open(1, 5));
+    for id in 1..=3 {
+        bench.arrive(request(id, 10, 1, 8));
+    }
+    bench.event(Event::Gone { request: RequestId(1) });
+    check(&bench, "end Error by Client 0");
+    // Its place in the queue is nobody's.
+    bench.report(D1, open(2, 4));
+    check(&bench, "w11 whole e1+0");
+    bench.now = bench.now + Duration::from_secs(10);
+    bench.event(Event::Tick);
+    check(&bench, "w11 cancel e1, end Error by Limit 0, end Error by Limit 0");
+    nothing_left(&bench);
+}
+
+#[test]
+fn who_waits_is_told_when_nobody_is_left() {
+    let mut bench = Bench::new(config(), &[D1]);
+    bench.report(D1, open(1, 5));
+    bench.arrive(request(1, 10, 1, 8));
+    bench.event(Event::WorkerDown { id: D1 });
+    check(&bench, "reject NoWorkers");
+    nothing_left(&bench);
+}
+
+#[test]
+fn a_refused_client_waits_for_those_who_wait_here_too() {
+    let mut bench = Bench::new(config(), &[D1]);
+    let busy = Report { running: 4, decode_step_s: 0.5, ..open(1, 5) };
+    bench.report(D1, busy);
+    let before = bench.placement.retry_after();
+    for id in 1..=4 {
+        bench.arrive(request(id, 10, 1, 8));
+    }
+    assert!(bench.placement.retry_after() >= before * 4, "{:?}", bench.placement.retry_after());
+}

@@ -339,6 +339,12 @@ pub struct Report {
     pub disk: ::prost::alloc::vec::Vec<Chain>,
     #[prost(uint64, tag = "21")]
     pub submits: u64,
+    #[prost(uint32, tag = "22")]
+    pub running_max: u32,
+    #[prost(uint32, tag = "23")]
+    pub open: u32,
+    #[prost(uint32, tag = "24")]
+    pub blocks_wanted: u32,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Chain {

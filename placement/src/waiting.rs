@@ -1,0 +1,77 @@
+//! Requests that no decode worker would soon get to: they wait here, the first one first, and not there. So whoever is free first
+//! takes the next one, nothing is computed and held that nobody goes on with, and a request that has its first token
+//! waits for no other.
+
+use domain::{BlockHash, Request, RequestId, Time};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// A request that nobody has served yet.
+#[derive(Debug)]
+pub(crate) struct Waits {
+    pub(crate) request: Arc<Request>,
+    /// Identities of the prompt's full blocks.
+    pub(crate) chain: Vec<BlockHash>,
+    pub(crate) deadline: Time,
+}
+
+/// All that wait.
+#[derive(Debug, Default)]
+pub(crate) struct Waiting {
+    /// By number, in the order in which they came.
+    order: BTreeMap<u64, Waits>,
+    numbers: BTreeMap<RequestId, u64>,
+    /// The highest number given out.
+    last: u64,
+    /// Of their prompts.
+    tokens: u64,
+}
+
+impl Waiting {
+    /// Puts a request behind all others.
+    pub(crate) fn push(&mut self, waits: Waits) {
+        self.last += 1;
+        self.put_back(self.last, waits);
+    }
+
+    /// Puts a request where it was before.
+    pub(crate) fn put_back(&mut self, number: u64, waits: Waits) {
+        self.tokens += waits.request.prompt.len() as u64;
+        self.numbers.insert(waits.request.id, number);
+        self.order.insert(number, waits);
+    }
+
+    /// The first one.
+    pub(crate) fn first(&self) -> Option<&Waits> {
+        self.order.first_key_value().map(|(_, waits)| waits)
+    }
+
+    /// Takes the first one out, and says where it was.
+    pub(crate) fn pop(&mut self) -> Option<(u64, Waits)> {
+        let id = self.first()?.request.id;
+        let &number = self.numbers.get(&id)?;
+        Some((number, self.remove(id)?))
+    }
+
+    /// Takes a request out, wherever it stands.
+    pub(crate) fn remove(&mut self, id: RequestId) -> Option<Waits> {
+        let waits = self.order.remove(&self.numbers.remove(&id)?)?;
+        self.tokens -= waits.request.prompt.len() as u64;
+        Some(waits)
+    }
+
+    /// The request, if it waits.
+    pub(crate) fn get(&self, id: RequestId) -> Option<&Waits> {
+        self.order.get(self.numbers.get(&id)?)
+    }
+
+    /// How many wait.
+    pub(crate) fn len(&self) -> usize {
+        self.order.len()
+    }
+
+    /// Tokens of their prompts.
+    pub(crate) fn tokens(&self) -> u64 {
+        self.tokens
+    }
+}
