@@ -166,6 +166,7 @@ prop_compose! {
     fn report()(
         ids in any::<(u64, u64, bool, u64)>(),
         load in any::<(u32, u64, u32, u32, u32)>(),
+        places in any::<(u32, u32, u32)>(),
         rates in [float(), float(), float(), float(), float()],
         [added, host, disk] in [links(), links(), links()],
         removed in hashes(),
@@ -173,6 +174,7 @@ prop_compose! {
         FromWorker::Report(Report {
             incarnation: Incarnation(ids.0), number: ids.1, snapshot: ids.2, submits: ids.3,
             waiting: load.0, waiting_tokens: load.1, running: load.2, blocks_available: load.3, blocks_total: load.4,
+            running_max: places.0, open: places.1, blocks_wanted: places.2,
             prefill_tokens_per_s: rates[0], decode_step_s: rates[1], fetch_bytes_per_s: rates[2],
             host_tokens_per_s: rates[3], disk_tokens_per_s: rates[4],
             added, host, disk, removed,
