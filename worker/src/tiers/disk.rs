@@ -166,14 +166,6 @@ fn over(
         locks.push(lock);
     }
     let first = &config.folders[0];
-    let log = first.join("log");
-    let slots = shelves.slots as usize * layout.groups.len();
-    let shape = shelves.shape(layout, config);
-    let (log, replay) = LogFile::open(log.clone(), shape, slots).map_err(system(&log))?;
-    if replay.foreign {
-        let name = &config.name;
-        tracing::warn!(tier = name, folder = %first.display(), "what the disk tier held is of another model, size or list of folders: it is not used");
-    }
     let (order, inbox) = orders();
     let ends = order.clone();
     let mover = FileConfig { name: config.name.clone(), depth: config.depth, posted_max: FRAMES_MAX, io_uring: true };
@@ -183,7 +175,16 @@ fn over(
     let mover = mover.map_err(system(first))?;
     let paths = config.folders.iter().map(|folder| folder.join("records")).collect();
     let spec = FileSpec { paths, bytes: shelves.bytes(), stripe_bytes: STRIPE_BYTES };
+    // Before the log: what is too large is found here, and nothing was written for it.
     let file = mover.open(&spec).map_err(system(first))?;
+    let log = first.join("log");
+    let slots = shelves.slots as usize * layout.groups.len();
+    let shape = shelves.shape(layout, config);
+    let (log, replay) = LogFile::open(log.clone(), shape, slots).map_err(system(&log))?;
+    if replay.foreign {
+        let name = &config.name;
+        tracing::warn!(tier = name, folder = %first.display(), "what the disk tier held is of another model, size or list of folders: it is not used");
+    }
     let (records, corrupt, torn) = (replay.records.len(), replay.corrupt, replay.torn);
     for (result, count) in
         [("known", records), ("corrupt", corrupt), ("torn", torn.into()), ("foreign", replay.foreign.into())]
