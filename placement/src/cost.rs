@@ -225,7 +225,7 @@ pub(crate) fn take_over(
     ask: &Ask<'_>,
 ) -> Option<WorkerId> {
     let costs = Pricing::new(config, workers, held, ask).best(Role::Decode, Pricing::decode);
-    let taker = *costs.first().filter(|cost| cost.fits)?;
+    let taker = *costs.iter().find(|cost| cost.fits)?;
     let blocks = ask.tokens.div_ceil(config.block_tokens).saturating_sub(taker.cached_tokens / config.block_tokens);
     workers.give(taker.worker, Given { tokens: 0, sequences: ask.sequences, blocks }, ask.chain);
     Some(taker.worker)

@@ -17,6 +17,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+/// Requests that wait and are looked at, one after the other, when one may begin.
+const WAITING_TRIED: usize = 8;
+
 /// What happened so far, in numbers that only grow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
@@ -67,6 +70,8 @@ pub struct Placement {
     pub(crate) journeys: BTreeMap<RequestId, Journey>,
     /// Requests that have no worker yet.
     waiting: Waiting,
+    /// Something changed by which one of them may begin.
+    looks: bool,
     /// One entry per journey, and per request that waits.
     deadlines: BTreeSet<(Time, RequestId)>,
     /// Who has to do with each.
@@ -99,6 +104,7 @@ impl Placement {
             config,
             journeys: BTreeMap::new(),
             waiting: Waiting::default(),
+            looks: false,
             deadlines: BTreeSet::new(),
             departures: Departures::default(),
             seating: Seating::default(),
@@ -116,6 +122,7 @@ impl Placement {
         if let Event::Worker { id, .. } = &event
             && let Some(worker) = self.workers.get_mut(*id)
         {
+            self.looks |= worker.silent;
             (worker.heard, worker.silent) = (now, false);
         }
         let silent = self.vigil.look(now, &mut self.workers, out);
@@ -135,6 +142,7 @@ impl Placement {
             }
             Event::Worker { id, message } => self.said(now, id, message, out),
             Event::Unsent { worker, request, epoch } => {
+                self.workers.unsent(worker);
                 let detail = "too much waits for the worker".to_owned();
                 self.said(
                     now,
@@ -151,11 +159,14 @@ impl Placement {
             Event::Tick => {}
         }
         self.let_go(now, out);
-        if changes != self.workers.changes() {
-            self.begin_waiting(now, out);
-        }
         while let Some((id, incarnation)) = self.departures.next(now) {
             self.tell_left(id, incarnation, out);
+            self.looks = true;
+        }
+        self.looks |= changes != self.workers.changes();
+        // As long as some begin.
+        while std::mem::take(&mut self.looks) {
+            self.begin_waiting(now, out);
         }
         for command in &out[begin..] {
             if let Command::Send { worker, .. } = command
@@ -283,19 +294,21 @@ impl Placement {
         }
         let is_first = self.waiting.len() == 0;
         let waits = Waits { deadline: now + request.deadline, request, chain };
-        match self.choose(&waits) {
+        match self.choose(now, &waits) {
             Err((why, detail)) => self.reject(id, why, detail, out),
             Ok(decision) if is_first && decision.is_soon() => self.begin(now, waits, decision, out),
             Ok(_) => {
                 self.deadlines.insert((waits.deadline, id));
                 self.waiting.push(waits);
+                // It may be short enough for those who are too small for all before it.
+                self.looks |= self.waiting.len() <= WAITING_TRIED;
             }
         }
     }
 
     /// Chooses who serves a request that nobody has served yet. Errors: why nobody will.
-    fn choose(&mut self, waits: &Waits) -> Result<Decision, (Rejected, String)> {
-        let Waits { request, chain, .. } = waits;
+    fn choose(&mut self, now: Time, waits: &Waits) -> Result<Decision, (Rejected, String)> {
+        let Waits { request, chain, deadline } = waits;
         let ask = ask(&self.config, request, chain);
         let Some(decision) = decide(&self.config, &self.workers, &mut self.held, &ask) else {
             let takes_work = self.workers.of_role(Role::Decode).filter(|worker| !worker.draining);
@@ -308,7 +321,7 @@ impl Placement {
             });
         };
         match decision.first_token_s {
-            Some(first_token_s) if first_token_s > request.deadline.as_secs_f64() => {
+            Some(first_token_s) if first_token_s > deadline.since(now).as_secs_f64() => {
                 let detail = format!("the first token is {first_token_s:.1} s away, beyond the request's deadline");
                 Err((self.overloaded(), detail))
             }
@@ -328,14 +341,36 @@ impl Placement {
         self.note(id);
     }
 
-    /// Begins what waits, the first one first, until one has to wait on.
+    /// Begins what waits, the first one first, until one has to wait on. One that is too long for some workers keeps nobody from those: so many
+    /// are looked at behind it.
     fn begin_waiting(&mut self, now: Time, out: &mut Vec<Command>) {
-        while let Some((number, waits)) = self.waiting.pop() {
-            match self.choose(&waits) {
-                Ok(decision) if decision.is_soon() => self.begin(now, waits, decision, out),
-                Ok(_) => return self.waiting.put_back(number, waits),
+        // The shortest that has to wait on.
+        let mut waits_on: Option<u32> = None;
+        for (number, waits) in self.waiting.take_first(WAITING_TRIED) {
+            let id = waits.request.id;
+            let needs = ask(&self.config, &waits.request, &waits.chain).contexts.decode;
+            let is_shorter = |worker: &Worker| waits_on.is_none_or(|tokens| worker.context_tokens < tokens);
+            if !self.workers.of_role(Role::Decode).any(is_shorter) && waits_on.is_some() {
+                self.waiting.put_back(number, waits);
+                continue;
+            }
+            match self.choose(now, &waits) {
+                Ok(decision)
+                    if decision.is_soon() && self.workers.get(decision.route.decode).is_some_and(is_shorter) =>
+                {
+                    self.begin(now, waits, decision, out);
+                    // Whoever comes next may begin as well.
+                    self.looks = self.waiting.len() > 0;
+                }
+                Ok(_) => {
+                    waits_on = Some(waits_on.map_or(needs, |tokens| tokens.min(needs)));
+                    self.waiting.put_back(number, waits);
+                }
+                // Whoever was there may be back soon.
+                Err((Rejected::NoWorkers | Rejected::TooLarge, _)) if self.departures.due().is_some() => {
+                    self.waiting.put_back(number, waits);
+                }
                 Err((why, detail)) => {
-                    let id = waits.request.id;
                     self.deadlines.remove(&(waits.deadline, id));
                     self.reject(id, why, detail, out);
                 }
@@ -345,10 +380,13 @@ impl Placement {
 
     /// A decode worker said how it stands: what waits goes to it, if it would soon get to that.
     fn begin_at(&mut self, now: Time, id: WorkerId, out: &mut Vec<Command>) {
-        let Some(Waits { request, .. }) = self.waiting.first() else { return };
-        let blocks = (request.prompt.len() as u32).div_ceil(self.config.block_tokens);
-        let takes = |worker: &Worker| worker.role == Role::Decode && worker.takes(request.choices.into(), blocks);
-        if self.workers.get(id).is_some_and(takes) {
+        let takes = |worker: &Worker, waits: &Waits| {
+            let blocks = (waits.request.prompt.len() as u32).div_ceil(self.config.block_tokens);
+            let missing = blocks.saturating_sub(self.workers.held(id, &waits.chain).device);
+            worker.role == Role::Decode && worker.takes(waits.request.choices.into(), missing)
+        };
+        let worker = self.workers.get(id);
+        if worker.is_some_and(|worker| self.waiting.first(WAITING_TRIED).any(|waits| takes(worker, waits))) {
             self.begin_waiting(now, out);
         }
     }
@@ -597,6 +635,7 @@ impl Placement {
     /// Ends a request, if it is open.
     fn finish(&mut self, request: RequestId, end: End, out: &mut Vec<Command>) {
         if let Some(waits) = self.waiting.remove(request) {
+            self.looks = true;
             self.deadlines.remove(&(waits.deadline, request));
             let usage = Usage { prompt_tokens: waits.request.prompt.len() as u32, ..Usage::default() };
             out.push(Command::End { request, end, usage });

@@ -41,16 +41,16 @@ impl Waiting {
         self.order.insert(number, waits);
     }
 
-    /// The first one.
-    pub(crate) fn first(&self) -> Option<&Waits> {
-        self.order.first_key_value().map(|(_, waits)| waits)
+    /// The first ones, so many at most.
+    pub(crate) fn first(&self, count: usize) -> impl Iterator<Item = &Waits> {
+        self.order.values().take(count)
     }
 
-    /// Takes the first one out, and says where it was.
-    pub(crate) fn pop(&mut self) -> Option<(u64, Waits)> {
-        let id = self.first()?.request.id;
-        let &number = self.numbers.get(&id)?;
-        Some((number, self.remove(id)?))
+    /// Takes the first ones out, so many at most, and says where they were.
+    pub(crate) fn take_first(&mut self, count: usize) -> Vec<(u64, Waits)> {
+        let first: Vec<(u64, RequestId)> =
+            self.order.iter().take(count).map(|(&number, waits)| (number, waits.request.id)).collect();
+        first.into_iter().filter_map(|(number, id)| Some((number, self.remove(id)?))).collect()
     }
 
     /// Takes a request out, wherever it stands.

@@ -64,6 +64,9 @@ pub(crate) struct Worker {
 /// empty until the next report; more would wait there for long, computed already and holding the memory of others.
 const AHEAD: u32 = 4;
 
+/// Sequences that go to a worker before its first report.
+const UNREPORTED_MAX: u32 = 16;
+
 /// Submits that a worker has not seen yet and that are counted apart; what comes beyond them counts with the last one.
 pub(crate) const UNSEEN_MAX: usize = 256;
 
@@ -135,6 +138,18 @@ impl Worker {
         }
     }
 
+    /// What was given last, or before, was not sent after all: reports will not know of it.
+    fn unsent(&mut self) {
+        self.submits = self.submits.saturating_sub(1);
+        let before = self.unseen.iter().rev().nth(1).map_or(0, |&(number, _)| number);
+        match self.unseen.back_mut() {
+            Some((number, _)) if *number > before + 1 => *number -= 1,
+            Some(_) => drop(self.unseen.pop_back()),
+            None => {}
+        }
+        self.given = self.unseen.iter().fold(Given::default(), |sum, &(_, given)| sum + given);
+    }
+
     /// A report knows of so many of the submits.
     fn saw(&mut self, submits: u64) {
         while self.unseen.front().is_some_and(|&(number, _)| number <= submits) {
@@ -167,6 +182,10 @@ impl Worker {
     /// an idle worker. A request of many sequences goes as soon as a smaller one would.
     pub(crate) fn takes(&self, sequences: u32, blocks: u32) -> bool {
         let Report { running_max, blocks_available, blocks_total, blocks_wanted, .. } = self.load;
+        if self.load.number == 0 {
+            // Its first report comes at once, and says more.
+            return self.given.sequences < UNREPORTED_MAX;
+        }
         let open = self.load.open.saturating_add(self.given.sequences);
         let blocks = blocks.saturating_add(self.given.blocks).saturating_add(blocks_wanted);
         let (ahead, ahead_blocks) = ((running_max / AHEAD).max(1), blocks_total / AHEAD);
@@ -383,6 +402,11 @@ impl Workers {
             worker.give(given);
             self.index.refresh(id, chain);
         }
+    }
+
+    /// A submit to a worker was not sent after all.
+    pub(crate) fn unsent(&mut self, id: WorkerId) {
+        self.up.get_mut(&id).into_iter().for_each(Worker::unsent);
     }
 
     /// A worker said that it takes nothing new.

@@ -53,6 +53,11 @@ impl Queue {
         [false, true].map(|new| Place { new, age }).into_iter().find(|place| self.jobs.contains_key(place))
     }
 
+    /// The job at `place`.
+    pub(crate) fn job(&self, place: Place) -> Option<&Job> {
+        self.jobs.get(&place)
+    }
+
     /// What the job at `place` waits for, to be changed.
     pub(crate) fn kind_mut(&mut self, place: Place) -> Option<&mut Kind> {
         self.jobs.get_mut(&place).map(|job| &mut job.kind)

@@ -92,6 +92,12 @@ impl Scheduler {
         Added::Queued
     }
 
+    /// What a job waits for; `None`: it does not wait.
+    pub fn waits_for(&self, key: SeqKey) -> Option<Kind> {
+        let &arrived = self.arrivals.get(&key)?;
+        self.waiting.job(self.waiting.place((arrived, key))?).map(|job| job.kind)
+    }
+
     /// Says what a job waits for from now on; one that does not wait is left alone.
     pub fn wait_for(&mut self, key: SeqKey, kind: Kind) {
         let place = self.arrivals.get(&key).and_then(|&arrived| self.waiting.place((arrived, key)));

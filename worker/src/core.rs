@@ -13,7 +13,7 @@ use crate::tiers::{Below, Lifts, Loads, Pace};
 use crate::transport::Transport;
 use domain::handoff::{PeerBody, PeerMessage};
 use domain::plan::{BlockCopy, Sampled};
-use domain::session::{Failure, FromWorker, PeerInfo, Submit, TokenRow};
+use domain::session::{Failure, FromWorker, PeerInfo, Role, Submit, TokenRow};
 use domain::{BlockHash, Choice, End, Epoch, RequestId, SeqKey, Time, Token, Tokens, WorkerId};
 use kv_manager::tiers::Tier;
 use kv_manager::{GroupConfig, Grow, Heard, KvConfig, KvManager, Lives};
@@ -153,11 +153,14 @@ impl Core {
         has_room(&self.kv, chain, tokens, self.scheduler.queued_tokens())
     }
 
-    /// Blocks that sequences need which have no memory yet: those that wait, and those that other workers still compute.
+    /// Blocks that sequences of a decode worker lack which have no memory yet: those that wait, and those that other workers still compute.
+    /// Routers let only a few of them wait here; what waits for a prefill worker is nobody's question.
     pub(crate) fn blocks_wanted(&self) -> u32 {
         let size = self.config.layout.block_tokens;
-        let outside = self.sequences.iter().filter(|(key, _)| !self.kv.is_open(**key));
-        outside.map(|(_, sequence)| (sequence.tokens.len() as u32).div_ceil(size)).sum()
+        let is_outside = |key: SeqKey| self.config.role == Role::Decode && !self.kv.is_open(key);
+        let outside = self.sequences.iter().filter(|(key, _)| is_outside(**key));
+        let lacks = |tokens: u32, chain| tokens.saturating_sub(self.kv.cached_tokens(chain)).div_ceil(size);
+        outside.map(|(_, sequence)| lacks(sequence.tokens.len() as u32, &sequence.chain)).sum()
     }
 
     /// Bytes that wait to be taken by sessions.

@@ -551,7 +551,8 @@ impl<R: Role> Machine<R> {
         let core = &mut self.core;
         core.meters.step_time.record(output.elapsed.as_secs_f64());
         core.meters.step_overhead.record(output.elapsed.saturating_sub(output.in_kernels).as_secs_f64());
-        if !self.disturbed {
+        // Nor does one that failed, or a part of one.
+        if !self.disturbed && self.retry.is_none() && output.sampled.is_ok() {
             core.rates.step(&running.work, &output);
         }
         let sampled = match output.sampled {

@@ -4,7 +4,8 @@ use super::support::*;
 use crate::journey::REFUSALS_MAX;
 use crate::{Command, EARLY_ROWS_MAX, Event, HandoffPolicy, LEFT_AFTER, Phases, PlacementConfig};
 use domain::session::{Failure, FromWorker, Report, ToWorker};
-use domain::{Choice, End, RequestId, Time, WorkerId};
+use domain::{Choice, End, Epoch, Incarnation, Request, RequestId, Time, WorkerId};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// A placement with request 1 under way: 100 tokens, up to 8 to make.
@@ -694,8 +695,61 @@ fn who_waits_is_told_when_nobody_is_left() {
     bench.report(D1, open(1, 5));
     bench.arrive(request(1, 10, 1, 8));
     bench.event(Event::WorkerDown { id: D1 });
-    check(&bench, "reject NoWorkers");
-    nothing_left(&bench);
+    check(&bench, "");
+    // It may be back soon.
+    bench.up(D1);
+    check(&bench, "w11 whole e1+0");
+    bench.report(D1, open(1, 5));
+    bench.arrive(Arc::new(Request { deadline: LEFT_AFTER * 2, ..(*request(2, 10, 1, 8)).clone() }));
+    bench.event(Event::WorkerDown { id: D1 });
+    bench.now = bench.now + LEFT_AFTER;
+    bench.event(Event::Tick);
+    assert!(bench.said_so().ends_with("reject NoWorkers"), "{}", bench.said_so());
+}
+
+#[test]
+fn one_that_is_too_long_for_a_worker_keeps_nobody_from_it() {
+    let mut bench = Bench::new(config(), &[]);
+    bench.up_with(D1, 1000);
+    bench.up_with(D2, 50);
+    bench.report(D1, open(1, 5));
+    bench.report(D2, open(1, 5));
+    bench.arrive(request(1, 100, 1, 8));
+    bench.arrive(request(2, 10, 1, 8));
+    bench.arrive(request(3, 100, 1, 8));
+    check(&bench, "");
+    bench.report(D2, open(2, 4));
+    check(&bench, "w12 whole e1+0");
+    // The first in its turn, and not the third.
+    bench.report(D1, open(2, 4));
+    check(&bench, "w11 whole e1+0");
+    // Whoever leaves makes room for those behind it.
+    bench.report(D2, open(3, 0));
+    bench.arrive(request(4, 10, 1, 8));
+    check(&bench, "w12 whole e1+0");
+}
+
+#[test]
+fn what_was_not_sent_is_not_waited_for() {
+    let mut bench = Bench::new(config(), &[D1]);
+    bench.report(D1, open(1, 4));
+    bench.arrive(request(1, 10, 1, 8));
+    check(&bench, "w11 whole e1+0");
+    bench.event(Event::Unsent { worker: D1, request: RequestId(1), epoch: Epoch(1) });
+    // The worker knows of nothing more, and has a place.
+    bench.said(D1, FromWorker::Report(Report { incarnation: Incarnation(1), submits: 0, ..open(2, 4) }));
+    bench.arrive(request(2, 10, 1, 8));
+    check(&bench, "w11 whole e1+0");
+}
+
+#[test]
+fn a_worker_that_has_said_nothing_gets_a_few() {
+    let mut bench = Bench::new(PlacementConfig { requests_max: 100, ..config() }, &[D1]);
+    bench.report(D1, open(1, 5));
+    (1..=40).for_each(|id| bench.arrive(request(id, 10, 1, 8)));
+    assert_eq!(bench.placement.phases().waiting, 40);
+    bench.up(D2);
+    assert_eq!(bench.placement.phases().waiting, 40 - 16);
 }
 
 #[test]

@@ -18,7 +18,7 @@ pub(crate) struct Want {
     pub(crate) tokens: u32,
     /// Since when.
     pub(crate) since: Time,
-    /// The load was begun for another prompt.
+    /// Tiers may have more of it: the load was begun for another prompt, or more was found since.
     pub(crate) follows: bool,
 }
 
@@ -144,6 +144,14 @@ impl Loads {
         load.wants.insert(prompt, want);
         self.wanted.insert(prompt, key);
         before
+    }
+
+    /// More may have been found of the prompt since its load was begun.
+    pub(crate) fn look_again(&mut self, prompt: SeqKey) {
+        let load = self.wanted.get(&prompt).and_then(|key| self.loads.get_mut(key));
+        if let Some(want) = load.and_then(|(load, _)| load.wants.get_mut(&prompt)) {
+            want.follows = true;
+        }
     }
 
     pub(crate) fn get_mut(&mut self, key: SeqKey) -> Option<&mut Load> {

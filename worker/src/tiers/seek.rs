@@ -5,6 +5,7 @@ use super::Below;
 use crate::core::Core;
 use domain::{BlockHash, SeqKey, Time};
 use kv_manager::tiers::Tier;
+use scheduler::Kind;
 use std::collections::BTreeMap;
 
 /// A prompt comes, and nobody knows of these blocks of it: they are looked for in the store, if there is one.
@@ -16,10 +17,16 @@ pub(super) fn seek(tiers: &mut BTreeMap<Tier, Below>, prompt: SeqKey, unknown: &
 
 impl Core {
     /// All that was looked for was found, or was not. If the prompt is still to be computed, or some of it, what there is of that is loaded
-    /// towards it.
+    /// towards it; a prompt that waits for room, or for a load, is looked at anew when it has that.
     pub(super) fn load_beside(&mut self, now: Time, prompt: SeqKey) {
-        if self.scheduler.contains(prompt) && !self.scheduler.decodes(prompt) {
-            self.load_towards(now, prompt);
+        match self.scheduler.waits_for(prompt) {
+            Some(Kind::Load | Kind::TakeOver) => {}
+            Some(Kind::Loading { .. }) => self.loads.look_again(prompt),
+            Some(Kind::Compute) => self.load_towards(now, prompt),
+            None if self.scheduler.contains(prompt) && !self.scheduler.decodes(prompt) => {
+                self.load_towards(now, prompt)
+            }
+            None => {}
         }
     }
 }

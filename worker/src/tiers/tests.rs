@@ -6,7 +6,9 @@ mod world;
 
 use super::*;
 use crate::inbox::Inbound;
+use crate::sequence::PROMPT;
 use domain::session::Failure;
+use domain::{Epoch, RequestId};
 use world::{ELAPSED, tokens, world, world_of};
 
 /// Twelve seconds, of 16 blocks: long answers hold eleven to fourteen, and each prompt needs eleven.
@@ -282,5 +284,23 @@ fn what_a_preempted_sequence_lost_is_loaded_while_it_is_computed_again() {
     // A chunk before the load, and what is behind the last full block.
     let again = world.notes().spans - computed;
     assert!(again < 16, "{again} tokens");
+    world.check_idle();
+}
+
+/// Whether anything was found or not, the prompt waits for what is read, and goes on when it is there.
+#[test]
+fn what_is_found_while_a_prompt_waits_for_its_load_leaves_it_waiting_for_that() {
+    let held = tokens(1, 41);
+    let mut world = world(128, std::slice::from_ref(&held));
+    world.submit(1, &held, 1);
+    assert_eq!(world.reading(), [1]);
+    let prompt = SeqKey { request: RequestId(1), epoch: Epoch(1), choice: PROMPT };
+    let found = TierEnd::Found { tier: Tier::Disk, prompt, records: Vec::new(), last: true };
+    world.machine.handle(world.now, Inbound::Tier(found));
+    world.step();
+    assert_eq!(world.computed(1), None, "it waits for its load still");
+    assert_eq!(world.end_reads(ReadEnd::Good), 10);
+    world.steps(2);
+    assert_eq!(world.computed(1), Some(1));
     world.check_idle();
 }
