@@ -322,6 +322,7 @@ async fn filled(world: &World) -> Vec<Http> {
 #[tokio::test]
 async fn a_worker_that_takes_nothing_for_a_while_is_full_and_loses_nothing() {
     let mut world = World::with(1, |config| config.placement.requests_max = 1000).await;
+    world.workers[0].report().await;
     let mut clients = filled(&world).await;
     // What is small has room all the same.
     drop(clients.remove(0));
@@ -352,6 +353,8 @@ async fn a_worker_that_takes_nothing_for_a_while_is_full_and_loses_nothing() {
 async fn a_full_worker_does_not_stop_another_one() {
     let mut world = World::with(2, |config| config.placement.requests_max = 1000).await;
     let (other, full) = (world.workers.remove(1), world.workers.remove(0));
+    other.report().await;
+    full.report().await;
     // Makes what it is asked for, until its session ends. How many that were.
     let serve = async |mut worker: Played| {
         let mut made = 0;
@@ -384,6 +387,7 @@ async fn a_full_worker_does_not_stop_another_one() {
 #[tokio::test]
 async fn a_worker_that_takes_not_even_what_is_small_loses_its_session() {
     let mut world = World::with(1, |config| config.placement.requests_max = 1000).await;
+    world.workers[0].report().await;
     // More attempts end than it has room to be told of.
     drop(filled(&world).await);
     world.idle().await;

@@ -3,7 +3,9 @@
 use super::http::{Http, PATIENCE};
 use crate::sessions::{Service, WorkerLink};
 use crate::{Listeners, ModelCard, RouterConfig, Sessions, serve};
-use domain::session::{FromWorker, ModelShape, Part, PeerAddress, PeerInfo, Role, Served, Submit, ToWorker, TokenRow};
+use domain::session::{
+    FromWorker, ModelShape, Part, PeerAddress, PeerInfo, Report, Role, Served, Submit, ToWorker, TokenRow,
+};
 use domain::{Choice, End, Incarnation, SeqKey, Token, WorkerId};
 use engine::text::{ChatTemplate, Tokenizer};
 use placement::{FetchPolicy, HandoffPolicy, PlacementConfig, Rates};
@@ -202,6 +204,11 @@ impl Played {
         let peer = PeerInfo { id, incarnation: Incarnation(1), name, role: Role::Decode, address };
         let link = WorkerLink { peer, context_tokens: CONTEXT, send, receive };
         (Self { id, inbox, outbox }, link)
+    }
+
+    /// Its first report, by which it takes whatever comes.
+    pub(super) async fn report(&self) {
+        self.say(&FromWorker::Report(Report { incarnation: Incarnation(1), number: 1, ..Report::default() })).await;
     }
 
     /// The next message; `None`: the router closed the session.

@@ -102,6 +102,7 @@ impl World {
             address: PeerAddress::default(),
         };
         world.event(Event::WorkerUp { peer, context_tokens: u32::MAX });
+        world.report();
         world
     }
 
