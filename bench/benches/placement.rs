@@ -176,6 +176,7 @@ impl Router {
 }
 
 /// Prints what an event of a kind costs.
+#[expect(clippy::disallowed_methods, reason = "a benchmark measures")]
 fn measure(name: &str, pause: bool, events: u64, mut event: impl FnMut(u64)) {
     let wait = |what: &str| {
         if pause {
