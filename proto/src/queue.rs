@@ -121,6 +121,11 @@ impl<T: Weigh> Sender<T> {
         self.sender.send((message, share)).map_err(|error| error.0.0)
     }
 
+    /// Whether nobody receives any more.
+    pub fn is_closed(&self) -> bool {
+        self.sender.is_closed()
+    }
+
     /// Ready once nobody receives any more.
     pub async fn closed(&self) {
         self.sender.closed().await;

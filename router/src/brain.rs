@@ -326,6 +326,9 @@ impl Brain {
         let bytes = proto::session::encode_to_worker(message);
         if let &ToWorker::Submit(Submit { request, epoch, .. }) = message {
             if self.links.submit(worker, bytes) == Err(LinkFull) {
+                if self.links.is_over(worker) {
+                    return unheard.stuck.push(worker);
+                }
                 unheard.attempts.push(Event::Unsent { worker, request, epoch });
                 return;
             }

@@ -78,6 +78,11 @@ impl Links {
         send.try_send(bytes, send.bytes_max() / SPARE).map_err(|_| LinkFull)
     }
 
+    /// Whether the worker's end of an open session is gone, which is still to be heard.
+    pub(crate) fn is_over(&self, id: WorkerId) -> bool {
+        self.open.get(&id).is_some_and(|open| open.send.is_closed())
+    }
+
     /// Queues what is small for the worker; where its session is not open, nothing. Errors: not even for that there is room.
     pub(crate) fn send(&self, id: WorkerId, bytes: Vec<u8>) -> Result<(), LinkFull> {
         self.open.get(&id).map_or(Ok(()), |open| open.send.try_send(bytes, 0).map_err(|_| LinkFull))
