@@ -164,7 +164,7 @@ impl Placement {
             self.looks = true;
         }
         self.looks |= changes != self.workers.changes();
-        // As long as some begin.
+        // As long as some begin, or are refused.
         while std::mem::take(&mut self.looks) {
             self.begin_waiting(now, out);
         }
@@ -373,6 +373,7 @@ impl Placement {
                 Err((why, detail)) => {
                     self.deadlines.remove(&(waits.deadline, id));
                     self.reject(id, why, detail, out);
+                    self.looks = self.waiting.len() > 0;
                 }
             }
         }

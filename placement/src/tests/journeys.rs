@@ -699,12 +699,16 @@ fn who_waits_is_told_when_nobody_is_left() {
     // It may be back soon.
     bench.up(D1);
     check(&bench, "w11 whole e1+0");
+    let mut bench = Bench::new(PlacementConfig { requests_max: 100, ..config() }, &[D1]);
     bench.report(D1, open(1, 5));
-    bench.arrive(Arc::new(Request { deadline: LEFT_AFTER * 2, ..(*request(2, 10, 1, 8)).clone() }));
+    for id in 1..=20 {
+        bench.arrive(Arc::new(Request { deadline: LEFT_AFTER * 2, ..(*request(id, 10, 1, 8)).clone() }));
+    }
     bench.event(Event::WorkerDown { id: D1 });
     bench.now = bench.now + LEFT_AFTER;
     bench.event(Event::Tick);
-    assert!(bench.said_so().ends_with("reject NoWorkers"), "{}", bench.said_so());
+    assert_eq!(bench.said_so(), ["reject NoWorkers"; 20].join(", "));
+    nothing_left(&bench);
 }
 
 #[test]
