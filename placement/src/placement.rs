@@ -663,6 +663,8 @@ impl Placement {
         self.seating.change(request, &journey.seated, &Seats::default());
         self.deadlines.remove(&(journey.deadline, request));
         cancel(&self.workers, &journey, None, out);
+        // Its place does not stay empty until the next report.
+        self.looks |= self.workers.ended(journey.attempt.decode) && self.waiting.len() > 0;
         Some(journey)
     }
 

@@ -56,6 +56,8 @@ pub(crate) struct Worker {
     /// What was given to it that its newest report does not know of, and the sum of that.
     unseen: VecDeque<(u64, Given)>,
     given: Given,
+    /// Requests that ended there since its newest report.
+    ended: u32,
     /// Submits that were sent over its session.
     submits: u64,
 }
@@ -122,6 +124,7 @@ impl Worker {
             snapshot_asked: false,
             unseen: VecDeque::new(),
             given: Given::default(),
+            ended: 0,
             submits: 0,
         }
     }
@@ -186,7 +189,8 @@ impl Worker {
             // Its first report comes at once, and says more.
             return self.given.sequences < UNREPORTED_MAX;
         }
-        let open = self.load.open.saturating_add(self.given.sequences);
+        // Of many choices some may have ended before the report, so a request that ended since counts as one sequence.
+        let open = self.load.open.saturating_add(self.given.sequences).saturating_sub(self.ended);
         let blocks = blocks.saturating_add(self.given.blocks).saturating_add(blocks_wanted);
         let (ahead, ahead_blocks) = ((running_max / AHEAD).max(1), blocks_total / AHEAD);
         let has_place =
@@ -379,6 +383,7 @@ impl Workers {
         let (number, snapshot) = (report.number, report.snapshot);
         worker.saw(report.submits);
         worker.load = report;
+        worker.ended = 0;
         if !snapshot && number > worker.report_next {
             let asked = std::mem::replace(&mut worker.snapshot_asked, true);
             return if asked { Reported::Awaited } else { Reported::Gap };
@@ -402,6 +407,14 @@ impl Workers {
             worker.give(given);
             self.index.refresh(id, chain);
         }
+    }
+
+    /// A request ended at a worker, whose next report says so. Returns whether it would now take another.
+    pub(crate) fn ended(&mut self, id: WorkerId) -> bool {
+        self.up.get_mut(&id).is_some_and(|worker| {
+            worker.ended = worker.ended.saturating_add(1);
+            worker.takes(1, 0)
+        })
     }
 
     /// A submit to a worker was not sent after all.

@@ -640,6 +640,24 @@ fn what_no_decode_worker_would_soon_get_to_waits_for_one() {
 }
 
 #[test]
+fn a_place_that_a_request_leaves_is_given_before_the_next_report() {
+    let mut bench = Bench::new(config(), &[D1]);
+    bench.report(D1, open(1, 4));
+    bench.arrive(request(1, 10, 1, 8));
+    check(&bench, "w11 whole e1+0");
+    bench.arrive(request(2, 10, 1, 8));
+    bench.arrive(request(3, 10, 1, 8));
+    check(&bench, "");
+    bench.tokens(D1, 1, 0, &[4]);
+    bench.ended(D1, 1, 1, End::stop());
+    assert!(bench.said_so().ends_with("w11 whole e1+0"), "{}", bench.said_so());
+    assert_eq!(bench.placement.phases().waiting, 1, "one place, one request");
+    // The report counts it itself.
+    bench.report(D1, open(2, 5));
+    assert_eq!(bench.placement.phases().waiting, 1);
+}
+
+#[test]
 fn who_waits_goes_to_whoever_comes() {
     let mut bench = Bench::new(config(), &[D1]);
     bench.report(D1, open(1, 5));
