@@ -1,7 +1,8 @@
-//! Documents: links between them resolve, and every decision is in the index.
+//! Documents: links between them resolve, every page can be reached, and every decision is in the index.
 
 use super::{Finding, line_of};
 use crate::source::{File, Tree};
+use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
 
 /// Folder of the decisions.
@@ -14,38 +15,76 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     for file in tree.files.iter().filter(|file| file.path.extension().is_some_and(|extension| extension == "md")) {
         check_links(tree, file, &mut findings);
     }
+    check_reached(tree, &mut findings);
     check_decisions(tree, &mut findings);
     findings
 }
 
 fn check_links(tree: &Tree, file: &File, findings: &mut Vec<Finding>) {
-    let folder = file.path.parent().unwrap_or(Path::new(""));
     for (at, target) in links(&file.text) {
-        let target = target.split(['#', '?']).next().unwrap_or_default();
-        let elsewhere = target.is_empty() || target.contains("://") || target.starts_with("mailto:");
-        if elsewhere || resolves(tree, folder, target) {
+        let (path, anchor) = target.split_once('#').unwrap_or((target, ""));
+        let path = path.split('?').next().unwrap_or_default();
+        if target.contains("://") || target.starts_with("mailto:") {
             continue;
         }
-        let what = format!("the link to `{target}` leads nowhere");
-        findings.push(Finding::new(&file.path, line_of(&file.text, at), what, "correct the path"));
+        let aim = if path.is_empty() { Some(file.path.clone()) } else { resolved(file, path) };
+        let exists = |aim: &PathBuf| tree.paths.iter().any(|known| known.starts_with(aim));
+        let Some(aim) = aim.filter(exists) else {
+            let what = format!("the link to `{path}` leads nowhere");
+            findings.push(Finding::new(&file.path, line_of(&file.text, at), what, "correct the path"));
+            continue;
+        };
+        let page = tree.file(&aim).filter(|_| !anchor.is_empty() && aim.extension().is_some_and(|end| end == "md"));
+        if page.is_some_and(|page| !anchors(&page.text).iter().any(|known| known == anchor)) {
+            let what = format!("the page of the link `{target}` has no such heading");
+            findings.push(Finding::new(&file.path, line_of(&file.text, at), what, "correct the part after the #"));
+        }
     }
 }
 
-/// A file of the project, or a folder that holds one.
-fn resolves(tree: &Tree, folder: &Path, target: &str) -> bool {
+/// Every page of the documentation is linked from another one, or from the README.
+fn check_reached(tree: &Tree, findings: &mut Vec<Finding>) {
+    let mut reached = BTreeSet::from([PathBuf::from("docs/README.md"), PathBuf::from(INDEX)]);
+    for file in tree.files.iter().filter(|file| file.path.extension().is_some_and(|extension| extension == "md")) {
+        let aims = links(&file.text).into_iter();
+        let aims = aims.filter_map(|(_, target)| resolved(file, target.split(['#', '?']).next().unwrap_or_default()));
+        reached.extend(aims.filter(|aim| *aim != file.path));
+    }
+    let is_page = |path: &&PathBuf| path.starts_with("docs") && path.extension().is_some_and(|end| end == "md");
+    for path in tree.paths.iter().filter(is_page).filter(|path| !reached.contains(*path)) {
+        findings.push(Finding::new(path, 0, "no page links to it", "add a line to docs/README.md"));
+    }
+}
+
+/// A path in a document, from the root.
+fn resolved(file: &File, target: &str) -> Option<PathBuf> {
     let mut path = PathBuf::new();
-    for part in folder.join(target).components() {
+    for part in file.path.parent().unwrap_or(Path::new("")).join(target).components() {
         match part {
-            Component::ParentDir => {
-                if !path.pop() {
-                    return false;
-                }
-            }
+            Component::ParentDir => path.pop().then_some(())?,
             Component::CurDir => {}
             part => path.push(part),
         }
     }
-    tree.paths.iter().any(|known| known.starts_with(&path))
+    Some(path)
+}
+
+/// Names by which links reach the headings of a page.
+fn anchors(text: &str) -> Vec<String> {
+    let (mut fenced, mut found) = (false, Vec::new());
+    for line in text.lines() {
+        fenced ^= line.trim_start().starts_with("```");
+        let heading = line.trim_start_matches('#');
+        if fenced || heading.len() == line.len() || !heading.starts_with(' ') {
+            continue;
+        }
+        let letters = heading.trim().to_lowercase().replace(' ', "-");
+        let name: String = letters.chars().filter(|&c| c.is_alphanumeric() || c == '-' || c == '_').collect();
+        // The second heading of the same words has a number.
+        let before = found.iter().filter(|known: &&String| **known == name).count();
+        found.push(if before == 0 { name } else { format!("{name}-{before}") });
+    }
+    found
 }
 
 /// Targets of Markdown links and of `src="..."`, outside of fenced code, with their places.
@@ -103,11 +142,30 @@ mod tests {
     fn links_resolve() {
         check_files(
             &[
-                ("README.md", "[a](docs/a.md) [b](docs) [c](https://x.y/z) [d](#here)\n<img src=\"docs/p.svg\">"),
-                ("docs/a.md", "[up](../README.md#top)\n```\n[no](link)\n```\n[lost](b.md)"),
+                (
+                    "README.md",
+                    "# Here, `now`\n[a](docs/a.md) [b](docs) [c](https://x.y/z) [d](#here-now)\n<img src=\"docs/p.svg\">",
+                ),
+                ("docs/a.md", "[up](../README.md#here-now)\n```\n[no](link)\n```\n[lost](b.md)"),
                 ("docs/p.svg", ""),
             ],
             &[("docs/a.md", 5, "the link to `b.md` leads nowhere")],
+        );
+    }
+
+    #[test]
+    fn anchors_are_headings() {
+        check_files(
+            &[("a.md", "# A\n## A\n[a](#a) [second](#a-1) [none](#a-2)")],
+            &[("a.md", 3, "the page of the link `#a-2` has no such heading")],
+        );
+    }
+
+    #[test]
+    fn every_page_is_reached() {
+        check_files(
+            &[("docs/README.md", "[a](a.md)"), ("docs/a.md", ""), ("docs/b.md", "[b](b.md)")],
+            &[("docs/b.md", 0, "no page links to it")],
         );
     }
 
@@ -118,6 +176,7 @@ mod tests {
                 ("docs/decisions/0001-a.md", ""),
                 ("docs/decisions/0003-b.md", ""),
                 ("docs/decisions/README.md", "[a](0001-a.md)"),
+                ("README.md", "[b](docs/decisions/0003-b.md)"),
             ],
             &[
                 ("docs/decisions/0003-b.md", 0, "docs/decisions/README.md does not list it"),
