@@ -1,10 +1,11 @@
 //! The project's own chores: `cargo xtask tidy` (checks, never writes), `cargo xtask proto` (writes the generated
-//! code of `proto`) and `cargo xtask sim` (runs the simulator).
+//! code of `proto`), `cargo xtask sim` (runs the simulator) and `cargo xtask release` (makes a release).
 //!
 //! What is deliberately absent: anything that a person could not also do by hand, and anything the product needs to
 //! build.
 
 mod proto;
+mod release;
 mod source;
 mod tidy;
 
@@ -16,6 +17,8 @@ const USAGE: &str = "usage: cargo xtask <command>
   tidy    check what the compiler does not: floors, pure cores, dead files, stale generated code, links, style
   proto   generate proto/src/generated from the files in proto/proto
   sim     run the simulator: `cargo xtask sim --seed 7 --verbose` shows what happens in one seed
+  release number a version, date its changelog, commit, tag, build, and write the binary with its checksum:
+          `cargo xtask release 0.2.0 2026-11-24`; it pushes nothing
 ";
 
 fn main() -> ExitCode {
@@ -24,6 +27,7 @@ fn main() -> ExitCode {
     let result = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["tidy"] => tidy::run(root),
         ["proto"] => proto::write(root),
+        ["release", version, date] => release::run(root, version, date),
         ["sim", ref arguments @ ..] => simulate(root, arguments),
         _ => Err(USAGE.to_string()),
     };

@@ -1,0 +1,104 @@
+//! A release: its number, its part of the changelog, its tag, and the files that people take.
+
+use std::path::Path;
+use std::process::Command;
+
+const MANIFEST: &str = "Cargo.toml";
+const CHANGELOG: &str = "CHANGELOG.md";
+const UNRELEASED: &str = "## Unreleased";
+
+/// Numbers the version, dates its part of the changelog, commits and tags both, builds the binary, and writes it beside its checksum to
+/// `target/release/dist`. Nothing leaves this machine. Errors: what stands in the way; before the commit nothing was changed then.
+pub(crate) fn run(root: &Path, version: &str, date: &str) -> Result<String, String> {
+    let tag = format!("v{version}");
+    if !output(root, "git", &["status", "--porcelain"])?.is_empty() {
+        return Err("there are changes that are not committed; commit them first".to_owned());
+    }
+    if !output(root, "git", &["tag", "--list", &tag])?.is_empty() {
+        return Err(format!("the tag {tag} exists; take the next version"));
+    }
+    let read = |path: &str| std::fs::read_to_string(root.join(path)).map_err(|error| format!("{path}: {error}"));
+    let write =
+        |path: &str, text: String| std::fs::write(root.join(path), text).map_err(|error| format!("{path}: {error}"));
+    let manifest = with_version(&read(MANIFEST)?, version)?;
+    let changelog = with_release(&read(CHANGELOG)?, version, date)?;
+    write(MANIFEST, manifest)?;
+    write(CHANGELOG, changelog)?;
+    // The lock file has the versions of the project's own crates.
+    output(root, env!("CARGO"), &["update", "--workspace", "--offline"])?;
+    output(root, "git", &["commit", "--quiet", "--all", "--message", &format!("Release {version}")])?;
+    output(root, "git", &["tag", "--annotate", &tag, "--message", &format!("Baton {version}")])?;
+    eprintln!("{tag} is committed and tagged; building the binary");
+    output(root, env!("CARGO"), &["build", "--quiet", "--release", "--locked", "--package", "baton"])?;
+    let target = std::env::var("CARGO_TARGET_DIR").map_or_else(|_| root.join("target"), Into::into).join("release");
+    let (dist, name) = (target.join("dist"), format!("baton-{version}-{}-linux", std::env::consts::ARCH));
+    let copied = std::fs::create_dir_all(&dist).and_then(|()| std::fs::copy(target.join("baton"), dist.join(&name)));
+    copied.map_err(|error| format!("{}: {error}", dist.display()))?;
+    let sums = output(&dist, "sha256sum", &[&name])?;
+    std::fs::write(dist.join("SHA256SUMS"), &sums).map_err(|error| format!("SHA256SUMS: {error}"))?;
+    Ok(format!(
+        "{sums}{}\nnext: git push --follow-tags, and publish both files with the changelog's part",
+        dist.display()
+    ))
+}
+
+/// What a command printed. Errors: what it said.
+fn output(folder: &Path, program: &str, arguments: &[&str]) -> Result<String, String> {
+    let line = || format!("{program} {}", arguments.join(" "));
+    let output = Command::new(program).args(arguments).current_dir(folder).output();
+    let output = output.map_err(|error| format!("{}: {error}", line()))?;
+    if !output.status.success() {
+        return Err(format!("{}: {}", line(), String::from_utf8_lossy(&output.stderr).trim()));
+    }
+    String::from_utf8(output.stdout).map_err(|error| format!("{}: {error}", line()))
+}
+
+/// The manifest with another version. Errors: it is no version, or not a later one.
+fn with_version(manifest: &str, version: &str) -> Result<String, String> {
+    let now = manifest.lines().find_map(|line| line.strip_prefix("version = \"")?.strip_suffix('"'));
+    let now = now.ok_or(format!("{MANIFEST} has no version"))?;
+    let (from, to) = (numbers(now)?, numbers(version)?);
+    if to <= from {
+        return Err(format!("{version} is not later than {now}"));
+    }
+    Ok(manifest.replacen(&format!("version = \"{now}\""), &format!("version = \"{version}\""), 1))
+}
+
+fn numbers(version: &str) -> Result<[u32; 3], String> {
+    let parts: Result<Vec<u32>, _> = version.split('.').map(str::parse).collect();
+    parts.ok().and_then(|parts| parts.try_into().ok()).ok_or(format!("`{version}` is no version; one is 0.2.0"))
+}
+
+/// The changelog with what was unreleased as a release. Errors: nothing was unreleased.
+fn with_release(changelog: &str, version: &str, date: &str) -> Result<String, String> {
+    let missing = || format!("{CHANGELOG} has no `{UNRELEASED}`");
+    let (before, after) = changelog.split_once(UNRELEASED).ok_or_else(missing)?;
+    let entries = after.split("\n## ").next().unwrap_or_default();
+    if !entries.contains("\n- ") {
+        return Err(format!("{CHANGELOG} lists nothing under `{UNRELEASED}`; there is nothing to release"));
+    }
+    Ok(format!("{before}{UNRELEASED}\n\n## {version} - {date}{after}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_version_is_later_than_the_one_before() {
+        let manifest = "[workspace.package]\nversion = \"0.9.0\"\n[dependencies]\na = { version = \"0.9.0\" }\n";
+        assert_eq!(with_version(manifest, "0.10.0").unwrap(), manifest.replacen("0.9.0", "0.10.0", 1));
+        assert_eq!(with_version(manifest, "0.9.0").unwrap_err(), "0.9.0 is not later than 0.9.0");
+        assert_eq!(with_version(manifest, "1.0").unwrap_err(), "`1.0` is no version; one is 0.2.0");
+    }
+
+    #[test]
+    fn what_was_unreleased_is_the_release() {
+        let text = "# Changelog\n\n## Unreleased\n\n- One.\n\n## 0.1.0 - 2026-01-01\n\n- Zero.\n";
+        let released =
+            "# Changelog\n\n## Unreleased\n\n## 0.2.0 - 2026-02-03\n\n- One.\n\n## 0.1.0 - 2026-01-01\n\n- Zero.\n";
+        assert_eq!(with_release(text, "0.2.0", "2026-02-03").unwrap(), released);
+        assert!(with_release(released, "0.3.0", "2026-02-03").unwrap_err().contains("nothing to release"));
+        assert!(with_release("", "0.3.0", "2026-02-03").is_err());
+    }
+}
