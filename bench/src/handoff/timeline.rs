@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 
-/// A line. docs/observing.md says what the fields are.
+/// A line. docs/reference/timeline.md says what the fields are.
 #[derive(Deserialize, Debug)]
 pub(super) struct Event {
     pub(super) at_ns: u64,

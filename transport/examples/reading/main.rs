@@ -1,5 +1,5 @@
 //! One read, step by step, as those who know NIXL would write it: `cargo run --release -p transport --example reading`.
-//! docs/coming-from-nixl.md has the calls side by side.
+//! docs/start/coming-from-nixl.md has the calls side by side.
 
 mod ends;
 
