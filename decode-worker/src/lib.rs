@@ -1,7 +1,4 @@
-//! The decode worker: takes prompts over from prefill workers, or computes them itself where that is faster, and makes
-//! the tokens. When it drains, it hands its running sequences to other decode workers.
-//!
-//! What is deliberately absent: deciding which prompts to compute here, and who takes over. That is placement's.
+#![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
 mod migration;

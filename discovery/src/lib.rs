@@ -1,8 +1,4 @@
-//! Where the workers of the cluster are, as a stream of changes.
-//!
-//! [`StaticList`] knows them from the configuration. Who a worker is, it says itself when a session with it begins. What is
-//! deliberately absent: sessions (a shell opens them), health (a session that breaks says it), and any choice among
-//! workers (`placement` chooses).
+#![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
 mod address;

@@ -1,8 +1,4 @@
-//! The words of Baton: ids, tokens, block identity and record layout, the step plan, requests, ends, and units of
-//! time. Each has its one definition here and every other crate speaks in them.
-//!
-//! What is deliberately absent: any decision, and anything that touches a clock, a socket, a file, the environment
-//! or a source of randomness.
+#![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
 pub mod block;

@@ -1,8 +1,4 @@
-//! The engine: devices that execute a [`domain::plan::StepPlan`], the models they run, and what turns text into tokens
-//! and back.
-//!
-//! What is deliberately absent: any decision about what to compute when (that is the plan's), and any knowledge of
-//! requests, peers or tiers.
+#![doc = include_str!("../README.md")]
 
 mod check;
 pub mod checkpoint;

@@ -1,20 +1,4 @@
-//! The router's brain: which workers serve a request, what of their answers the client gets, and what happens when
-//! a worker fails. Events go in with the time, commands come out; the router's shell does what they say.
-//!
-//! ```text
-//!   Event ──> Placement::handle(now, event, out) ──> Command
-//!                │
-//!                ├─ workers  who is up, how loaded, which prefixes each has cached (index)
-//!                ├─ waiting  requests that no worker would soon get to
-//!                ├─ cost     seconds that each candidate would take, and the choice
-//!                └─ journey  one request: its attempt, its committed tokens, its deadline
-//! ```
-//!
-//! The tokens committed here, that is sent to the client, are the truth. An attempt that fails is replayed from them
-//! under a new epoch, and whatever the old attempt still says is dropped and counted.
-//!
-//! Deliberately absent: tokenizers and texts (the shell watches for stop strings and says so), sockets, clocks,
-//! randomness. Memory is bounded: open requests, early rows, attempts and index entries each have a named limit.
+#![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
 mod config;

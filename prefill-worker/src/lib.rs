@@ -1,7 +1,4 @@
-//! The prefill worker: computes prompts, samples their first tokens, and hands their KV off. What others have cached of a
-//! prompt, it fetches.
-//!
-//! What is deliberately absent: decoding, and writing into anybody's memory. Its offers are read by others.
+#![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
 use domain::handoff::PeerBody;

@@ -1,14 +1,4 @@
-//! The router's shell: OpenAI's API over HTTP on one side, sessions with workers on the other, and one task between
-//! them that owns the brain (`placement`) and does what it says.
-//!
-//! ```text
-//!   client ── http ── api (parse, tokenize) ── notes ──> brain ── messages ──> workers
-//!     ^                                                   │  ^                   │
-//!     └────── answer (text, stop strings, JSON) <─ updates ┘  └──── messages ─────┘
-//! ```
-//!
-//! What is deliberately absent: decisions about where a request runs (`placement`), bytes of messages (`proto`), and
-//! everything that computes tokens.
+#![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
 mod answer;

@@ -1,25 +1,4 @@
-//! Which tokens the next engine step computes: continuous batching that mixes prompt chunks with decode tokens,
-//! chunked prefill, and preemption when memory runs out; and who gets the device's memory next.
-//!
-//! A step is planned in three passes over one budget of input tokens:
-//!
-//! 1. every decoding sequence gets its one token, but for those that are held, so that no prompt ever delays a running answer by more than a
-//!    step;
-//! 2. prompts already begun get a chunk each, first come first served, but for those that memory says had better wait: what
-//!    comes next in them is on its way to the cache;
-//! 3. waiting prompts are admitted, first come first served, as long as budget, running room and memory allow.
-//!
-//! Whatever takes memory for a request stands in one queue: prompts, what of them is to be loaded, and sequences that are fetched
-//! ([`Kind`]). Preempted ones come first, by age, then the others by when their requests arrived. Nobody gets room that one before it
-//! waits for: the first that has none ends it for all behind it. Those that wait for something else (a step that has tokens
-//! left for them, what is loaded of them) keep others waiting only where there is no room for both. What needs no step gets its room
-//! between steps too ([`Scheduler::admit`]).
-//!
-//! So nobody is starved: whoever is first gets room as soon as there is enough, nobody who comes later takes it, and it grows until
-//! then, for what runs ends or is preempted, and loads and leases end. What an empty pool has no room for is told ([`Opened::Never`]).
-//!
-//! Deliberately absent: token values, texts, clocks, and the KV manager itself, which is seen through [`KvSpace`].
-//! [`Schedule`] is plain data; the worker turns it into a `StepPlan`.
+#![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
 mod config;

@@ -1,7 +1,4 @@
-//! What operators see: every metric (declared in [`metrics`], nowhere else), its Prometheus form, the log and the timeline.
-//!
-//! What is deliberately absent: any HTTP endpoint (the router serves [`MetricsHandle::render`]), and any decision that
-//! reads a metric back.
+#![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
 pub mod failpoint;

@@ -1,4 +1,4 @@
-//! What the tests of whole paths share. Each test target beside `src` says what it shows.
+#![doc = include_str!("../README.md")]
 
 pub mod cluster;
 pub mod rig;

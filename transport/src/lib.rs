@@ -1,11 +1,4 @@
-//! The transfer layer: an [`Agent`] reads bytes of its peers into its own registered memory, and carries small
-//! messages between them.
-//!
-//! The destination of a transfer is always the caller's own memory. There is no call that writes into a peer's, so a
-//! late write cannot exist; a late read is harmless to the owner and the reader throws its result away.
-//!
-//! What is deliberately absent: any decision about which bytes to read and whether they are valid (that is
-//! `kv-manager`'s). All that is decided here is the lane, and which of its rails are used.
+#![doc = include_str!("../README.md")]
 
 mod agent;
 mod bounded_thread;

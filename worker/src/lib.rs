@@ -1,13 +1,4 @@
-//! What prefill and decode workers share: the step loop and the mechanisms it drives.
-//!
-//! A [`Worker`] is one OS thread that owns everything of its worker: the KV manager, the scheduler, the sequences and
-//! the device. Everything else sends it [`Inbound`] messages. What a worker does with a prompt that has ended, or with
-//! an offer that arrived, is its [`Role`]'s matter; the two sides of a handoff are the mechanisms [`Offers`] (of the
-//! owner) and [`Fetches`] (of the reader) that roles compose.
-//!
-//! [`serve`] gives it sessions with routers of other processes; it is the one part that runs on tokio.
-//!
-//! What is deliberately absent: HTTP, text, placement, and any decision that a core could take.
+#![doc = include_str!("../README.md")]
 
 mod acquaintance;
 mod attempts;
