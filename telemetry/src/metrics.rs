@@ -1,10 +1,10 @@
-//! Every metric of Baton: its name, unit, help, labels and buckets. Other modules call the functions here and never spell
-//! a name. docs/reference/metrics.md lists the metrics with the same texts.
+//! Every metric of Baton: its name, unit, help, labels and buckets. Other modules call the functions here and never
+//! spell a name. docs/reference/metrics.md lists the metrics with the same texts.
 //!
-//! A function returns a handle. A lookup costs a hash, so a loop looks its handles up once and keeps them. A metric is shown
-//! from its first use until the process ends; a `series` is shown while its handle lives. Labels have few values: those of
-//! an enum, the parts of this process (workers, KV groups, tiers) and, for a `series` only, what is present now (peers and
-//! their names). No label contains composed text, addresses or errors.
+//! A function returns a handle. A lookup costs a hash, so a loop looks its handles up once and keeps them. A metric is
+//! shown from its first use until the process ends; a `series` is shown while its handle lives. Labels have few
+//! values: those of an enum, the parts of this process (workers, KV groups, tiers) and, for a `series` only, what is
+//! present now (peers and their names). No label contains composed text, addresses or errors.
 
 use crate::series::Series;
 use ::metrics::{SharedString, Unit};
@@ -77,7 +77,7 @@ macro_rules! declare {
         }),+];
         $(declare! { @function $kind [$(#[doc = $help])+] $name $function($($label: $type),*) })+
 
-        /// The name of each metric, for readers of the rendered text. Each constant has the name of the recording function.
+        /// The names of the metrics, for readers of the rendered text. Each constant is named after its recording function.
         pub mod name {
             $(
                 #[expect(non_upper_case_globals, reason = "they are called like the functions")]
