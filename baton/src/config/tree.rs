@@ -141,8 +141,8 @@ tree! {
         accept_secret: Hidden = Hidden::default(),
         /// File that contains the second secret, as an alternative to `cluster.accept_secret`.
         accept_secret_file: String = String::new(),
-        /// Whether processes may run without a secret. Then anybody who reaches a worker can use it, read its KV and
-        /// impersonate a worker. Set it to `true` only on a network that nobody else can reach.
+        /// Whether processes may run without a secret. If `true`, every process that reaches a worker can use it, read
+        /// its KV and impersonate a worker. Set it only on a closed network.
         insecure: bool = false,
         /// Private folder of the user where the processes of one host share the secret that they create. If unset,
         /// `XDG_RUNTIME_DIR` applies. Empty: a folder `baton-UID` in the folder for temporary files.
@@ -186,7 +186,7 @@ tree! {
         /// `baton_preemptions_total` grows.
         reserve_percent: u32 = 5,
         /// Order in which cached blocks are evicted: `lru` (least recently used first), `s3-fifo` (blocks that were
-        /// used only once go early) or `tree` (ends of prefixes go before their beginnings).
+        /// used only once first) or `tree` (ends of prefixes before their beginnings).
         eviction: Eviction = Eviction::S3Fifo,
         /// Fill level of a pool, in percent, above which blocks are written to the tiers whose `write` is `back`, the
         /// next to be evicted first.
@@ -366,7 +366,7 @@ tree! {
         level: String = "info".to_owned(),
         /// `text` or `json`.
         format: LogForm = LogForm::Text,
-        /// File for the timeline of requests; see docs/operate/monitoring.md. Empty: no timeline.
+        /// File for the timeline of requests; see docs/reference/timeline.md. Empty: no timeline.
         timeline: String = String::new(),
     }
 }
