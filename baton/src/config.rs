@@ -15,7 +15,7 @@ pub(crate) use layers::{ConfigError, Loaded, load};
 pub(crate) use quantity::Bytes;
 #[cfg(test)]
 pub(crate) use tree::KEYS;
-pub(crate) use tree::{Cluster, Config, Device, EncodeKv, Pinning, Wanted};
+pub(crate) use tree::{Cluster, Config, Device, EncodeKv, Pinning, SECTIONS, Wanted};
 
 #[cfg(test)]
 mod tests;

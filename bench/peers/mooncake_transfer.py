@@ -1,4 +1,4 @@
-"""Mooncake's transfer engine between two processes over TCP: a peer for docs/benchmarks.md.
+"""Mooncake's transfer engine between two processes over TCP: a peer for docs/performance/lab/lanes.md.
 
     bench/peers/install
     target/peers/venv/bin/python bench/peers/mooncake_transfer.py [--quick] [--json FILE]

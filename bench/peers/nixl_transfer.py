@@ -1,4 +1,4 @@
-"""NIXL's transfers between two processes, over UCX with CMA or with TCP alone: a peer for docs/benchmarks.md.
+"""NIXL's transfers between two processes, over UCX with CMA or with TCP alone: a peer for docs/performance/lab/lanes.md.
 
     bench/peers/install
     target/peers/venv/bin/python bench/peers/nixl_transfer.py --lane cma|tcp [--quick] [--json FILE]

@@ -1,4 +1,4 @@
-"""Work as `baton bench engine` does it, by Hugging Face transformers on the CPU: a peer for docs/benchmarks.md.
+"""Work as `baton bench engine` does it, by Hugging Face transformers on the CPU: a peer for docs/performance/lab/kernels-and-engine.md.
 
     target/release/baton model random --shape 125m target/125m-bf16
     python bench/peers/transformers_cpu.py target/125m-bf16 [bfloat16|float32]

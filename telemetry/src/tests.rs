@@ -45,7 +45,7 @@ fn what_is_recorded_is_rendered() {
     ] {
         assert!(text.lines().any(|it| it == line), "{line}\nis not in\n{text}");
     }
-    assert!(text.contains("# HELP baton_requests_total Requests that ended, by how they ended."), "{text}");
+    assert!(text.contains("# HELP baton_requests_total Requests that ended, by outcome."), "{text}");
 }
 
 #[test]

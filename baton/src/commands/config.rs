@@ -1,6 +1,6 @@
 //! `baton config`.
 
-use crate::config::Loaded;
+use crate::config::{Loaded, SECTIONS};
 use crate::error::CommandError;
 use crate::output::{print, table};
 
@@ -15,21 +15,38 @@ pub(crate) fn markdown(loaded: &Loaded) -> Result<(), CommandError> {
     Ok(print(&reference(loaded))?)
 }
 
-/// A page about all settings; the values of `loaded` do not matter, its keys do.
+/// What the reference says before its first section.
+const HEAD: &str = r#"# Configuration
+
+Baton reads settings from four places. A later place overrides an earlier one: the defaults, a TOML file (`--config`), the
+environment, flags.
+
+| place | example |
+| --- | --- |
+| TOML file | `listen = "0.0.0.0:8000"` in the section `[router]` |
+| environment | `BATON_ROUTER__LISTEN=0.0.0.0:8000` |
+| flag | `--set router.listen=0.0.0.0:8000` |
+
+An unknown setting is an error. Sizes take a unit (`64KiB`, `16MiB`, `1GiB`) or are a number of bytes. The end of a name
+says its unit: `_s` seconds, `_ms` milliseconds, `_us` microseconds, `_percent` percent.
+
+- `baton config show` prints every setting, its value and where the value came from.
+- `baton config check` says whether `baton serve` would accept the configuration.
+- `baton config show --markdown` prints this page.
+"#;
+
+/// Returns the page about all settings. It depends on the keys of `loaded`, not on its values.
 fn reference(loaded: &Loaded) -> String {
-    let mut text = String::from("# Configuration\n\n");
-    text += "Defaults < TOML file (`--config`) < environment (`BATON_ROUTER__LISTEN=...`) < flags. Unknown keys are \
-             errors.\n`baton config show` prints every value and where it came from; \
-             `baton config show --markdown` prints this page.\n";
-    let mut section = "";
+    let mut text = HEAD.to_owned();
     let entries: Vec<_> = loaded.entries().collect();
-    for entry in &entries {
-        let (head, key) = entry.key.split_once('.').expect("a key names its section");
-        if head != section {
-            section = head;
-            text += &format!("\n## [{section}]\n\n| key | default | what it is |\n| --- | --- | --- |\n");
+    for (section, about) in SECTIONS {
+        text +=
+            &format!("\n## [{section}]\n\n{}\n\n| setting | default | meaning |\n| --- | --- | --- |\n", about.trim());
+        for entry in &entries {
+            if let Some((_, key)) = entry.key.split_once('.').filter(|(head, _)| head == section) {
+                text += &format!("| `{key}` | `{}` | {} |\n", entry.default, entry.about);
+            }
         }
-        text += &format!("| `{key}` | `{}` | {} |\n", entry.default, entry.about);
     }
     text
 }
@@ -49,7 +66,7 @@ mod tests {
     #[test]
     fn the_committed_reference_is_current() {
         let text = reference(&load(&Flags::default()).expect("the defaults resolve"));
-        let mend = "docs/configuration.md is stale: baton config show --markdown > docs/configuration.md";
-        assert_eq!(include_str!("../../../docs/configuration.md"), text, "{mend}");
+        let fix = "docs/reference/configuration.md is stale: write `baton config show --markdown` to it";
+        assert_eq!(include_str!("../../../docs/reference/configuration.md"), text, "{fix}");
     }
 }

@@ -1,4 +1,6 @@
-//! The tree: every setting with its type, its default and what it is. The one place that declares them.
+//! Every setting with its type, its default and its meaning. No other place declares settings.
+//!
+//! `docs/reference/configuration.md` is generated from the comments here.
 
 use super::hidden::Hidden;
 use super::quantity::{Bytes, Gigabytes};
@@ -8,7 +10,7 @@ use kv_manager::{EvictionPolicy, Watermarks};
 use serde::{Deserialize, Serialize};
 use transport::{Lane, RdmaService};
 
-/// Declares sections: a struct with defaults each, and the texts of their fields for help.
+/// Declares the sections: for each a struct with defaults, and the texts of its fields for help.
 macro_rules! tree {
     ($($(#[doc = $about:literal])+ $section:ident: $name:ident {
         $($(#[doc = $doc:literal])+ $field:ident: $type:ty = $default:expr,)+
@@ -33,6 +35,9 @@ macro_rules! tree {
             }
         })+
 
+        /// Every section in the order of declaration, and what it is about.
+        pub(crate) const SECTIONS: &[(&str, &str)] = &[$((stringify!($section), concat!($($about),+)),)+];
+
         /// Every key in the order of declaration, and what it is.
         pub(crate) const KEYS: &[(&str, &str)] = &[
             $($((concat!(stringify!($section), ".", stringify!($field)), concat!($($doc),+)),)+)+
@@ -43,278 +48,316 @@ macro_rules! tree {
 tree! {
     /// The model.
     model: Model {
-        /// Hugging Face directory, or a GGUF file. Empty: the bundled model.
+        /// Path of the model: a Hugging Face folder or a GGUF file. Empty: the bundled model.
         path: String = String::new(),
-        /// Name that clients give. Empty: the name of the directory or file.
+        /// Model name that clients use in requests. Empty: the name of the folder or file.
         name: String = String::new(),
-        /// Number format of the KV cache: `auto` (that of the weights), `f32`, `f16` or `bf16`. Not of `sim`, which has tags.
+        /// Number format of the KV cache: `auto` (the format of the weights), `f32`, `f16` or `bf16`. The device `sim`
+        /// ignores it, because it stores tags instead of numbers. `bf16` or `f16` halves the memory that `f32` needs.
         kv_dtype: KvDtype = KvDtype::Auto,
     }
-    /// Workers of this process.
+    /// Workers that `baton serve` runs in its own process.
     serve: Serve {
-        /// Prefill workers. 0: decode workers compute prompts themselves.
+        /// Number of prefill workers. 0: decode workers compute prompts themselves.
         prefill: usize = 1,
-        /// Decode workers; at least 1.
+        /// Number of decode workers, at least 1.
         decode: usize = 1,
     }
-    /// The HTTP server and what it admits.
+    /// The HTTP server and its limits.
     router: Router {
-        /// Address of the HTTP server. Port 0 takes a free one.
+        /// Address of the HTTP API. Port 0 selects a free port. Set an address of the host to serve clients on other
+        /// hosts.
         listen: String = "127.0.0.1:8000".to_owned(),
-        /// Address where `/live`, `/ready` and `/metrics` are served to operators, on a listener that clients of the API cannot
-        /// exhaust. `auto`: 127.0.0.1:8001, or a free port where that is taken. Empty: nowhere.
+        /// Address of the operations listener, which serves `/live`, `/ready`, `/metrics` and `/lanes`. API clients
+        /// cannot exhaust it. `auto`: 127.0.0.1:8001, or a free port if 8001 is taken. Empty: no such listener.
         ops_listen: String = "auto".to_owned(),
-        /// Whether `/metrics` and `/lanes` are served beside the API, too: `true` or `false`. `/live` and `/ready` always are.
+        /// Whether the API listener also serves `/metrics` and `/lanes`: `true` or `false`. It always serves `/live`
+        /// and `/ready`. Set it to `false` if API clients must not read metrics.
         metrics_on_api: bool = true,
-        /// Most bytes of a request's body; above it 413.
+        /// Largest request body, in bytes. A larger body gets status 413. Raise it for very long prompts.
         body_bytes_max: Bytes = Bytes(16 << 20),
-        /// Time for a client to send its body; after it 408.
+        /// Time limit for receiving a request body, in seconds. After it the request gets status 408.
         body_wait_s: u64 = 30,
-        /// Fewest bytes of a body that come in a second, on average after the first 5 seconds; below it 408.
+        /// Lowest average rate of a body upload, in bytes per second, enforced after the first 5 seconds. A slower
+        /// upload gets status 408.
         body_min_bytes_per_s: Bytes = Bytes(1 << 10),
-        /// Most bytes of all bodies that are read or parsed, together; above it the largest that is not complete gets 429.
+        /// Memory limit for all bodies that are being received or parsed, in bytes. Above it, the largest incomplete
+        /// body gets status 429. It must be at least `router.body_bytes_max`.
         bodies_bytes_max: Bytes = Bytes(256 << 20),
-        /// Most tokens of a prompt. 0: what the model's context allows.
+        /// Longest prompt, in tokens. 0: only the model's context limits it.
         prompt_tokens_max: u32 = 0,
-        /// Most prompts of one completion request.
+        /// Most prompts in one completion request.
         prompts_max: usize = 64,
-        /// Most sequences of a prompt (`n`).
+        /// Most choices per prompt (`n`). It must not exceed `engine.running_max`.
         choices_max: u16 = 16,
-        /// Prompts that are open at once; above it 429.
+        /// Most prompts that are open at the same time. Above it, a request gets status 429.
         requests_max: usize = 1024,
-        /// Connections that are open at once, more than `router.requests_max`; above it the one that has been without an open
-        /// request for the longest time is closed.
+        /// Most open connections. Above it, the router closes the connection that has been without an open request for
+        /// the longest time. It must exceed `router.requests_max`.
         connections_max: usize = 4096,
-        /// Time from a request's arrival to the end that its client must have.
+        /// Time limit of a request, in seconds from its arrival. A request that is still open then ends with an error.
         deadline_s: u64 = 600,
-        /// Tokens of each sequence that wait for the client of a stream; a client that falls further behind is ended.
+        /// Tokens per sequence that may wait for a client to read its stream. If the client falls further behind, the
+        /// router ends its request.
         stream_buffer: usize = 1024,
-        /// Time after which a stream that has nothing to say gets a comment, so that nobody on the way takes it for dead. 0: it
-        /// gets none.
+        /// Seconds without output after which a stream gets a comment, so that proxies keep it open. 0: no comments.
+        /// Set it below the idle timeout of your proxies.
         keepalive_s: u64 = 15,
-        /// Time for which a connection may take no byte; after it the connection is closed.
+        /// Seconds for which a connection may accept no bytes. After that the router closes it.
         write_wait_s: u64 = 30,
-        /// Time that open requests have to end after Ctrl-C; after it they are ended.
+        /// Seconds that open requests have to finish after Ctrl-C or SIGTERM. After that the router ends them.
         drain_s: u64 = 30,
     }
-    /// A worker that is a process of its own.
+    /// A worker that is a process of its own: `baton prefill-worker` or `baton decode-worker`.
     worker: Worker {
-        /// Address for sessions with routers. Port 0 takes a free one.
+        /// Address for sessions with routers. Port 0 selects a free port. Set an address of the host if a router runs
+        /// on another host.
         listen: String = "127.0.0.1:9001".to_owned(),
-        /// Name in logs and metrics, unique in the cluster. Empty: its role, the host's name and the port.
+        /// Name in logs and metrics, unique in the cluster, at most 255 bytes. Empty: the role, the host name and the
+        /// port. A worker finds its disk tier again by this name.
         name: String = String::new(),
-        /// Number in the cluster, unique. 0: the first four bytes, little endian, of the BLAKE3 hash of its name.
+        /// Number of the worker, unique in the cluster. 0: the first four bytes, little endian, of the BLAKE3 hash of
+        /// its name.
         id: u32 = 0,
-        /// Address where `/live`, `/ready` and `/metrics` of this worker are served over HTTP. `auto`: that of the sessions with the
-        /// next port, or a free port where that is taken. Empty: nowhere.
+        /// Address of this worker's operations listener, which serves `/live`, `/ready`, `/metrics` and `/lanes`.
+        /// `auto`: the host of `worker.listen` with the next port, or a free port if that one is taken. Empty: no such
+        /// listener.
         ops_listen: String = "auto".to_owned(),
-        /// Time that what runs has to end or to move to another worker after SIGTERM; after it the worker ends.
+        /// Seconds that running sequences have to finish or to move to another worker after SIGTERM or Ctrl-C. After
+        /// that the worker exits.
         drain_s: u64 = 60,
     }
-    /// The processes that belong together.
+    /// The processes that belong together, and the secret that they share.
     cluster: Cluster {
-        /// Session addresses of the workers, with commas between them; for routers.
+        /// Session addresses of the workers, separated by commas. Only routers use this setting.
         workers: String = String::new(),
-        /// Secret that all of them share and by which they know each other, of 16 bytes or more. Not given by a flag, which others of the
-        /// machine can read. Empty, and no file either: processes of one user on one host share one that they make themselves.
+        /// Secret that all processes of the cluster share, at least 16 bytes. It cannot be set by a flag, because other
+        /// users of the host can read flags. If this and `cluster.secret_file` are empty, the processes of one user on
+        /// one host create and share a secret.
         secret: Hidden = Hidden::default(),
-        /// File with the secret, instead. A line break at its end does not count.
+        /// File that contains the secret, as an alternative to `cluster.secret`. A line break at its end is ignored.
         secret_file: String = String::new(),
-        /// A second secret that is accepted from others, while `cluster.secret` is being replaced. Empty: none.
+        /// Second secret that is accepted from other processes while `cluster.secret` is being replaced. Empty: none.
         accept_secret: Hidden = Hidden::default(),
-        /// File with the second secret, instead.
+        /// File that contains the second secret, as an alternative to `cluster.accept_secret`.
         accept_secret_file: String = String::new(),
-        /// Whether processes may do without a secret: whoever reaches a worker may use it then, read its KV and pretend to be a worker.
+        /// Whether processes may run without a secret. If `true`, every process that reaches a worker can use it, read
+        /// its KV and impersonate a worker. Set it only on a closed network.
         insecure: bool = false,
-        /// Folder of this user alone, where processes of this host share a secret that they make themselves. Said by nobody else: that
-        /// of `XDG_RUNTIME_DIR`. Empty: a folder `baton-UID` in that for temporary files.
+        /// Private folder of the user where the processes of one host share the secret that they create. If unset,
+        /// `XDG_RUNTIME_DIR` applies. Empty: a folder `baton-UID` in the folder for temporary files.
         runtime_folder: String = String::new(),
     }
-    /// What computes.
+    /// The engine: device, threads and batch sizes.
     engine: Engine {
-        /// `cpu`, `sim` or `cuda`.
+        /// Compute device: `cpu`, `sim` (a cost model; its texts mean nothing) or `cuda` (not available yet).
         device: Device = Device::Cpu,
-        /// Threads of each worker's engine. 0: as many as cores.
+        /// Threads of each worker's engine. 0: one per core.
         threads: usize = 0,
-        /// Whether each thread stays on processors of its own: `auto` (where a worker is alone in its process, which was given
-        /// some of the host's processors, as by `taskset` or a container), `on` or `off`.
+        /// Whether each engine thread stays on processors of its own: `auto`, `on` or `off`. `auto` pins if the worker
+        /// is alone in its process and the process may use only some of the host's processors. Set `off` if several
+        /// workers share the same processors.
         pinning: Pinning = Pinning::Auto,
-        /// Tokens of a KV block. 0: what suits the model's shape.
+        /// Tokens in a KV block. 0: a size that suits the model's shape.
         block_tokens: u32 = 0,
-        /// Most prompt tokens of one sequence in a step; a multiple of the block.
+        /// Most prompt tokens of one sequence in a step; a multiple of `engine.block_tokens`.
         chunk_tokens: u32 = 512,
-        /// Most tokens of a step, over all sequences.
+        /// Most tokens in a step, over all sequences; at least `engine.running_max` plus `engine.chunk_tokens`.
         step_tokens_max: u32 = 1024,
-        /// Most sequences that run at once on a worker.
+        /// Most sequences that run at the same time on a worker.
         running_max: u32 = 64,
-        /// Most requests that wait on a worker for memory, a place or a step; above it the router tries another.
+        /// Most requests that wait on a worker for memory, for a place in the batch or for a step. Above it, the router
+        /// tries another worker.
         waiting_max: u32 = 1024,
     }
-    /// What the device `sim` simulates: the times of a model on a card, and texts that mean nothing.
+    /// The device `sim`: it takes as long as a model on a card would, and its texts mean nothing.
     sim: Sim {
-        /// Model and card: `h100-8b`, `h100-70b`, `h200-8b` or `h200-70b`.
+        /// Simulated model and card: `h100-8b`, `h100-70b`, `h200-8b` or `h200-70b`.
         preset: String = "h100-8b".to_owned(),
-        /// Its speed, in percent of the card's. 0: without waiting.
+        /// Speed in percent of the card's. 0: no waiting.
         speed_percent: u32 = 100,
     }
-    /// The KV cache.
+    /// The KV cache on the device.
     kv: Kv {
-        /// Memory of each worker's KV pools.
+        /// Memory of each worker's KV pools, in bytes. Raise it to run more or longer sequences and to keep more cached
+        /// prefixes.
         device_bytes: Bytes = Bytes(1 << 30),
-        /// Share of the pools that prompts leave to running sequences, in percent.
+        /// Percentage of the pools that prompts leave free for running sequences, at most 90. Raise it if
+        /// `baton_preemptions_total` grows.
         reserve_percent: u32 = 5,
-        /// Which cached blocks go first: `lru`, `s3-fifo` (what was used once goes early) or `tree` (ends before beginnings).
+        /// Order in which cached blocks are evicted: `lru` (least recently used first), `s3-fifo` (blocks that were
+        /// used only once first) or `tree` (ends of prefixes before their beginnings).
         eviction: Eviction = Eviction::S3Fifo,
-        /// Above this share of a pool, in percent, blocks go to the tiers that are written `back`, those first that would be given
-        /// up first.
+        /// Fill level of a pool, in percent, above which blocks are written to the tiers whose `write` is `back`, the
+        /// next to be evicted first.
         high_percent: u32 = Watermarks::default().high_percent,
-        /// Until no more than this share, in percent, is neither free nor on its way down.
+        /// Write-back, once started by `kv.high_percent`, stops when at most this percentage of the pool is neither
+        /// free nor being written.
         low_percent: u32 = Watermarks::default().low_percent,
-        /// Share of the pools that pinned prefixes may take, in percent. The longest context is so much shorter. 0: nothing is pinned.
+        /// Percentage of the pools that pinned prefixes may use. The longest context is shorter by the same share. 0:
+        /// nothing is pinned. The HTTP API cannot pin prefixes yet.
         pinned_percent: u32 = 0,
-        /// Share of the pools that is a tenant's quota, in percent: one whose blocks take as much gives up its own before those of
-        /// others, and one that has more does so first. What nobody else wants it may use. 100: there are no quotas.
+        /// Quota of each tenant, in percent of the pools. A tenant at its quota evicts its own blocks before those of
+        /// others; a tenant above it is evicted first. Spare room is free to all. 100: no quotas. Routers set no tenant
+        /// yet, so quotas have no effect.
         tenant_percent: u32 = 100,
-        /// A block that nobody used for so long leaves the device for the disk tier, or the host tier where there is none. 0: never.
+        /// Idle time, in milliseconds, after which a block moves from the device to the disk tier, or to the host tier
+        /// if there is no disk tier. 0: never.
         park_idle_ms: u64 = 0,
-        /// How blocks are kept in the tiers below the device: `exact`, or in a byte for each number and a scale for a few tokens of a head,
-        /// which loses a little: `int8` or `fp8`; see docs/smaller-kv.md. With `transport.encode_kv` KV travels so, too. The same for all workers of a cluster.
+        /// Format of blocks in the tiers below the device: `exact`, `int8` or `fp8`. `int8` and `fp8` need about half
+        /// the room of bf16 and lose a little precision; see docs/operate/tuning.md. All workers of a cluster need the
+        /// same value.
         encoding: Encoding = Encoding::Exact,
     }
-    /// The host tier: KV that left the device, in memory.
+    /// The host tier: KV that left the device, in host memory.
     host: Host {
-        /// Memory of each worker's tier, taken in the first seconds. 0: no host tier.
+        /// Memory of each worker's host tier, in bytes, allocated in the first seconds. 0: no host tier.
         bytes: Bytes = Bytes(0),
-        /// Folder in a tmpfs, such as `/dev/shm/baton`, where workers of one user on this host read each other's tiers; all of
-        /// their memory is taken at start. Empty: each worker's tier is its own.
+        /// Folder in a tmpfs, such as `/dev/shm/baton`, where workers of one user on this host read each other's host
+        /// tiers. All of the memory is then allocated at start. Empty: each worker's tier is private.
         folder: String = String::new(),
-        /// Memory of dead workers' tiers that each worker keeps for reading, in percent of `host.bytes`. 0: none is kept.
+        /// Memory of dead workers' host tiers that each worker keeps for reading, in percent of `host.bytes`. 0: none.
         adopted_percent: u32 = 100,
-        /// Share of each worker's tier that is a tenant's quota, in percent, as `kv.tenant_percent` says.
+        /// Quota of each tenant, in percent of this tier; see `kv.tenant_percent`.
         tenant_percent: u32 = 100,
-        /// When a block is written: `second-use` (when it is used again), `through` (when it is full) or `back` (when the device is
-        /// fuller than `kv.high_percent`).
+        /// When a block is written: `second-use` (when it is used again), `through` (when it is full) or `back` (when
+        /// the device is fuller than `kv.high_percent`).
         write: Writes = Writes::Through,
     }
-    /// The disk tier: KV that left the device, or outlived its worker.
+    /// The disk tier: KV that left the device, in files. It survives restarts.
     disk: Disk {
-        /// Folders, of as many devices, with commas between them; each worker makes one of its own in them. Empty: no disk tier.
+        /// Folders of the disk tier, one per device, separated by commas. They must exist. Each worker creates its own
+        /// folder in each of them. Empty: no disk tier.
         folders: String = String::new(),
-        /// Room of each worker's tier, in all folders together; taken at start.
+        /// Size of each worker's disk tier over all folders, in bytes, allocated at start.
         bytes: Bytes = Bytes(8 << 30),
-        /// When a block is written: `second-use` (when it is used again), `through` (when it is full) or `back` (when the device is
-        /// fuller than `kv.high_percent`).
+        /// When a block is written: `second-use` (when it is used again), `through` (when it is full) or `back` (when
+        /// the device is fuller than `kv.high_percent`). `second-use` writes least and so wears a disk least.
         write: Writes = Writes::SecondUse,
-        /// Share of each worker's tier that is a tenant's quota, in percent, as `kv.tenant_percent` says.
+        /// Quota of each tenant, in percent of this tier; see `kv.tenant_percent`.
         tenant_percent: u32 = 100,
-        /// Reads and writes under way at once.
+        /// Reads and writes in flight at the same time.
         depth: u32 = 16,
     }
-    /// The object tier: KV that workers share, in a store that speaks the S3 API.
+    /// The object tier: KV that workers share through a store with the S3 API.
     object: Object {
-        /// Where the store is: `https://HOST[:PORT]`, or `http://` where the network is trusted. Empty: no object tier.
+        /// URL of the store: `https://HOST[:PORT]`, or `http://HOST[:PORT]` on a trusted network. Empty: no object
+        /// tier.
         endpoint: String = String::new(),
-        /// Its bucket, which is there.
+        /// Bucket of the store. It must exist.
         bucket: String = String::new(),
-        /// Its region. Said by nobody else: that of `AWS_REGION`.
+        /// Region of the store. If unset, `AWS_REGION` applies.
         region: String = "us-east-1".to_owned(),
-        /// What the keys of all objects begin with. Empty: nothing.
+        /// Prefix of the keys of all objects. Empty: no prefix.
         prefix: String = "baton".to_owned(),
-        /// Access key. Said by nobody else: that of `AWS_ACCESS_KEY_ID`.
+        /// Access key. If unset, `AWS_ACCESS_KEY_ID` applies.
         key_id: String = String::new(),
-        /// Its secret. Not given by a flag. Said by nobody else: that of `AWS_SECRET_ACCESS_KEY`.
+        /// Secret of the access key. It cannot be set by a flag. If unset, `AWS_SECRET_ACCESS_KEY` applies.
         secret: Hidden = Hidden::default(),
-        /// Token of a session, where the key is of one. Said by nobody else: that of `AWS_SESSION_TOKEN`.
+        /// Session token, if the access key is temporary. It cannot be set by a flag. If unset, `AWS_SESSION_TOKEN`
+        /// applies.
         token: Hidden = Hidden::default(),
-        /// When a block is written: `second-use` (when it is used again), `through` (when it is full) or `back` (when the device is
-        /// fuller than `kv.high_percent`).
+        /// When a block is written: `second-use` (when it is used again), `through` (when it is full) or `back` (when
+        /// the device is fuller than `kv.high_percent`).
         write: Writes = Writes::SecondUse,
-        /// Requests of each worker under way at once.
+        /// Requests of each worker in flight at the same time, 1 to 1024.
         requests: usize = 16,
-        /// Objects of each KV group that a worker remembers to be there.
+        /// Objects of each KV group that a worker remembers, 1 to 16777216. Raise it if the store holds more than that.
         known_max: u32 = 262_144,
-        /// Share of those that is a tenant's quota, in percent, as `kv.tenant_percent` says. What the store holds it does not bound.
+        /// Quota of each tenant, in percent of `object.known_max`; see `kv.tenant_percent`. It does not limit what the
+        /// store holds.
         tenant_percent: u32 = 100,
-        /// How often a worker lists the store, to learn what others wrote.
+        /// Interval, in seconds, at which a worker lists the store to learn what others wrote.
         list_s: u64 = 300,
     }
     /// How the router chooses workers.
     placement: Placement {
-        /// Whether prompts go through prefill workers: `auto` (where that is predicted to be faster), `always` or `never`.
+        /// Whether prompts go through prefill workers: `auto` (if the prediction says that it is faster), `always` or
+        /// `never`.
         handoff: Wanted = Wanted::Auto,
-        /// Whether a worker that computes a prompt fetches what another one has cached of it: `auto` (where that is predicted to be
-        /// faster), `always` (wherever another one has more) or `never`.
+        /// Whether the worker that computes a prompt fetches a cached prefix from another worker: `auto` (if the
+        /// prediction says that it is faster), `always` (if the other worker has more of the prompt) or `never`.
         fetch: Wanted = Wanted::Auto,
-        /// Attempts at a request, the first included.
+        /// Most attempts at a request, the first included.
         attempts_max: u32 = 3,
-        /// Entries of the index of who holds which prefix.
+        /// Most entries of the router's prefix index. Each entry takes at most 240 bytes.
         index_blocks_max: usize = 1_000_000,
     }
-    /// How KV moves.
+    /// How KV moves between workers.
     transport: Transport {
-        /// Slowest lane that KV may take: a peer that only slower ones reach is not connected, and a worker that cannot have `rdma` where that is required does not start. Empty: any.
+        /// Slowest lane that KV may use. A peer that only slower lanes reach is not connected. A worker that cannot use
+        /// `rdma` does not start if `rdma` is required. Empty: any lane.
         require: RequiredLane = RequiredLane(None),
-        /// Lanes that KV may take, with commas between them. Empty: all.
+        /// Lanes that KV may use, separated by commas: `local`, `shm`, `rdma`, `tcp`. Empty: all.
         lanes: Lanes = Lanes(Vec::new()),
-        /// Address where workers of other processes read this one's KV over `tcp`. Port 0 takes a free one. Empty: none.
-        /// Several, with commas between them, one for each network, are read over side by side.
+        /// Address where workers of other processes connect to read this worker's KV. Port 0 selects a free port.
+        /// Several addresses, separated by commas, one per network, share the reads over `tcp`. Empty: none. Set an
+        /// address of the host if workers run on several hosts.
         listen: String = "127.0.0.1:0".to_owned(),
-        /// Host that others are told instead of the one listened on, as many as there are of those. Empty: those.
+        /// Host names or addresses that peers use instead of those in `transport.listen`, in the same number and order,
+        /// separated by commas. Empty: those of `transport.listen`.
         advertise: String = String::new(),
-        /// File with this process' certificate, in PEM: other processes are reached over TLS alone then. Needs the next two. Empty: none.
+        /// File with the certificate of this process, in PEM. Connections to other processes then use TLS only. It
+        /// needs the next two settings. Empty: no TLS.
         tls_certificate: String = String::new(),
-        /// File with the certificate's private key, in PEM.
+        /// File with the private key of the certificate, in PEM.
         tls_key: String = String::new(),
-        /// File with the certificates of the authorities of which one must have issued a peer's, in PEM.
+        /// File with the certificates of the accepted authorities, in PEM. One of them must have issued a peer's
+        /// certificate.
         tls_authorities: String = String::new(),
-        /// Over which lane KV that this worker reads comes as `kv.encoding` says, for networks on which bytes are scarce: `off` (none) or
-        /// `tcp`; see docs/smaller-kv.md. Other lanes bring it as it is.
+        /// Lane over which this worker reads KV in the format of `kv.encoding`: `off` (none) or `tcp`. Other lanes
+        /// transfer KV unchanged. Use it if the network is slow; see docs/operate/tuning.md.
         encode_kv: EncodeKv = EncodeKv::Off,
-        /// Gigabytes a second that reads from each peer are expected to bring, such as 12.5; under a quarter of it the log warns, and
-        /// `baton_lane_short_total` counts. 0: what the ports of `rdma` promise, and nothing of other lanes.
+        /// Expected rate of reads from each peer, in gigabytes per second, such as 12.5. Below a quarter of it, the
+        /// worker logs a warning and counts `baton_lane_short_total`. 0: the rate that RDMA ports promise, and no
+        /// expectation for other lanes.
         expect_gbytes_per_s: Gigabytes = Gigabytes(0.0),
-        /// RDMA devices to spread reads over, or single ports of them (`mlx5_0:1`), with commas between them. Empty: all active ports, at
-        /// most eight, the nearest to the worker's memory first.
+        /// RDMA devices (`mlx5_0`) or ports (`mlx5_0:1`) to spread reads over, separated by commas. Empty: all active
+        /// ports, at most eight, those nearest to the worker's memory first.
         rdma_devices: String = String::new(),
-        /// Which entry of the table of GIDs an RDMA port speaks by. Negative: the one that suits best.
+        /// Index of an RDMA port's GID. Negative: the entry that suits best.
         rdma_gid: i16 = -1,
         /// Queue pairs to each peer on each RDMA port, 1 to 8.
         rdma_queues: u8 = transport::RdmaConfig::default().queues,
-        /// Traffic class of RoCE packets, by which switches and cards choose a priority: the DSCP times four. `baton doctor` looks at the
-        /// priority that it has.
+        /// Traffic class of RoCE packets: the DSCP times four. Switches and cards derive the priority from it. `baton
+        /// doctor` checks that priority.
         rdma_traffic_class: u8 = RdmaService::default().traffic_class,
         /// Service level of InfiniBand packets, 0 to 15.
         rdma_service_level: u8 = RdmaService::default().service_level,
-        /// Flow label of RoCE packets, from which cards make the source port by which switches choose a way, up to 1,048,575. 0: the card's
-        /// own choice.
+        /// Flow label of RoCE packets, up to 1,048,575. Cards derive the source port from it, and switches choose the
+        /// path by that port. 0: the card chooses.
         rdma_flow_label: u32 = RdmaService::default().flow_label,
-        /// Which entry of the table of partition keys an RDMA port speaks by.
+        /// Index of an RDMA port's partition key.
         rdma_pkey: u16 = RdmaService::default().pkey_index,
-        /// How long an RDMA device waits for an answer before it asks again: 4.096 microseconds, doubled so often, 1 to 20. 17 is half a second.
+        /// Time that an RDMA device waits for an answer before it retries: 4.096 microseconds times two to the power of
+        /// this value, 1 to 20. 17 is half a second.
         rdma_timeout: u8 = RdmaService::default().timeout,
-        /// How often an RDMA device asks again before a read fails, 0 to 7.
+        /// Retries of an RDMA device before a read fails, 0 to 7.
         rdma_retries: u8 = RdmaService::default().retries,
-        /// While reads over RDMA are under way: microseconds to look for their ends before sleeping until one is told.
+        /// Microseconds for which a worker polls for completions of RDMA reads before it sleeps. A higher value saves
+        /// some microseconds per read and uses up to one more core.
         rdma_poll_us: u64 = 0,
     }
-    /// The rules of a handoff.
+    /// Time limits of a handoff from a prefill worker to a decode worker.
     handoff: Handoff {
-        /// How long a lease lives without renewal.
+        /// Lifetime of a lease without renewal, in milliseconds.
         lease_ms: u64 = 2000,
-        /// How long a reader waits for a word of the offer, and then for room. How long the queue is of who computes the prompt does not count.
+        /// Milliseconds that a reader waits for the offer, and then for memory. Time in the queue of the worker that
+        /// computes the prompt does not count.
         wait_ms: u64 = 30_000,
-        /// How long a reader waits for the answer to its release, or to its asking for a prefix.
+        /// Milliseconds that a reader waits for the answer to a release or to a request for a prefix.
         answer_ms: u64 = 2000,
-        /// How often a release that is not answered is repeated.
+        /// Interval, in milliseconds, at which an unanswered release is repeated.
         release_retry_ms: u64 = 100,
-        /// The longest an offer lives, renewed or not.
+        /// Longest lifetime of an offer, in milliseconds, renewed or not.
         offer_max_ms: u64 = 120_000,
     }
     /// Sessions between routers and workers.
     session: Session {
-        /// A worker that was not spoken to, or did not speak, for so long is asked for a sign of life. Routers ask.
+        /// Milliseconds without a message in either direction after which a router asks a worker for a heartbeat.
         heartbeat_ms: u64 = 1500,
-        /// An end that was not heard of for so long is lost: a router replays elsewhere, a worker gives up the router's work.
+        /// Milliseconds of silence after which the other end counts as lost. A router then retries on another worker; a
+        /// worker drops the router's requests. It must be at least three times `session.heartbeat_ms`.
         silence_ms: u64 = 5000,
     }
     /// The log, on standard error.
@@ -323,19 +366,19 @@ tree! {
         level: String = "info".to_owned(),
         /// `text` or `json`.
         format: LogForm = LogForm::Text,
-        /// File that the timeline is written to; see docs/observing.md. Empty: there is none.
+        /// File for the timeline of requests; see docs/reference/timeline.md. Empty: no timeline.
         timeline: String = String::new(),
     }
 }
 
-/// Keys whose values are neither shown nor taken from flags.
+/// Keys whose values are never shown and cannot be set by flags.
 pub(super) const HIDDEN: [&str; 4] = ["cluster.secret", "cluster.accept_secret", "object.secret", "object.token"];
 
 /// Number format of the KV cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum KvDtype {
-    /// That of the weights.
+    /// The format of the weights.
     Auto,
     /// Single precision.
     F32,
@@ -346,7 +389,7 @@ pub(crate) enum KvDtype {
 }
 
 impl KvDtype {
-    /// The format, for a model with weights of this one.
+    /// Returns the format for a model whose weights have the format `weights`.
     pub(crate) fn resolve(self, weights: Dtype) -> Dtype {
         match self {
             Self::Auto => weights,
@@ -357,25 +400,25 @@ impl KvDtype {
     }
 }
 
-/// Over which lane KV comes encoded.
+/// The lane over which KV is read encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum EncodeKv {
     /// None.
     Off,
-    /// The only one that can.
+    /// The lane `tcp`.
     Tcp,
 }
 
-/// Which cached blocks go first when room is needed.
+/// The order in which cached blocks are evicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Eviction {
-    /// The least recently used.
+    /// The least recently used first.
     Lru,
-    /// Those that were used once, before those that were used again.
+    /// Blocks that were used once before blocks that were used again.
     S3Fifo,
-    /// The least recently used of those that no other one continues.
+    /// The least recently used block that no other block continues.
     Tree,
 }
 
@@ -389,20 +432,20 @@ impl From<Eviction> for EvictionPolicy {
     }
 }
 
-/// What computes.
+/// The device that computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Device {
     /// The cores of this machine.
     Cpu,
-    /// A cost model instead of a model.
+    /// A cost model in place of a model.
     Sim,
     /// NVIDIA GPUs.
     Cuda,
 }
 
 impl Device {
-    /// The name in the configuration.
+    /// Returns the name in the configuration.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Cpu => "cpu",
@@ -412,11 +455,11 @@ impl Device {
     }
 }
 
-/// Whether threads stay on processors of their own.
+/// Whether engine threads stay on processors of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Pinning {
-    /// Where these are a worker's alone.
+    /// If the processors belong to this worker alone.
     Auto,
     /// Yes.
     On,
@@ -428,11 +471,11 @@ pub(crate) enum Pinning {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Writes {
-    /// When it is used again.
+    /// At its second use.
     SecondUse,
-    /// When it is full.
+    /// As soon as it is full.
     Through,
-    /// When the device is too full for it.
+    /// When the device is fuller than its high watermark.
     Back,
 }
 
@@ -446,13 +489,13 @@ impl From<Writes> for WritePolicy {
     }
 }
 
-/// Whether placement shall do something.
+/// Whether placement uses an optional step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Wanted {
-    /// Where that is predicted to be faster.
+    /// If the prediction says that it is faster.
     Auto,
-    /// Wherever it can be done.
+    /// Whenever it is possible.
     Always,
     /// Never.
     Never,
@@ -495,7 +538,7 @@ impl From<Lanes> for String {
     }
 }
 
-/// How a line of the log looks.
+/// The format of a log line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum LogForm {

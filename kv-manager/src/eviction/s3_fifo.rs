@@ -6,7 +6,8 @@
 //! round when it is the oldest. Here a block in use is in no queue, since it may not go, and comes back at the newest end
 //! of the main queue at once: that is its round, so nothing is left to be counted. It also keeps blocks together that are
 //! used together: the tail of a prefix, which comes first, goes first. And the small queue is larger than the paper's tenth,
-//! since a conversation that pauses brings all blocks of a turn at once (docs/benchmarks.md has the figures).
+//! because a conversation that pauses sends all blocks of a turn at once. docs/performance/lab/eviction.md has the
+//! figures.
 //!
 //! Every operation takes constant time, and none allocates.
 

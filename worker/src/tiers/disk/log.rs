@@ -286,8 +286,8 @@ mod tests {
         }
     }
 
-    /// A log of a large disk, whose every slot was written twice, is known again whole and in its order. How long that takes is told, for
-    /// docs/benchmarks.md.
+    /// Reads back the log of a large disk, whose every slot was written twice, whole and in its order. Prints the time,
+    /// for docs/performance/lab/tiers.md.
     #[test]
     fn a_log_of_many_records_is_known_again() {
         const RECORDS: u32 = 200_000;
