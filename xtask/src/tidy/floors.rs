@@ -36,10 +36,11 @@ const SHARED: [(&str, &str); 2] = [("prefill-worker", "worker"), ("decode-worker
 const BESIDE: [&str; 4] = ["bench", "fuzz", "tests", "xtask"];
 
 /// Folders at the top that hold no crate, and why they are there.
-const FOLDERS: [(&str, &str); 6] = [
+const FOLDERS: [(&str, &str); 7] = [
     (".cargo", "the xtask alias"),
     (".config", "how the tests are run"),
     (".ci", "what continuous integration runs"),
+    (".github", "what issues and changes are asked for"),
     ("docs", "what is written for people"),
     ("models", "the bundled model and how it was made"),
     ("scripts", "what the Makefile calls"),

@@ -8,7 +8,7 @@ use std::path::Path;
 const SENTENCE_WORDS_MAX: usize = 32;
 
 /// Words that Baton's papers do not use, each with the one that they do.
-const WORDS: [(&str, &str); 12] = [
+const WORDS: [(&str, &str); 11] = [
     ("mend", "fix"),
     ("mends", "fixes"),
     ("lest", "so that ... not"),
@@ -17,7 +17,6 @@ const WORDS: [(&str, &str); 12] = [
     ("whoever", "the one that"),
     ("whomever", "the one that"),
     ("anew", "again"),
-    ("meanwhile", "while ..."),
     ("lent", "leased, borrowed"),
     ("therein", "in it"),
     ("thereof", "of it"),
