@@ -11,7 +11,7 @@
 //!
 //! Whatever takes memory for a request stands in one queue: prompts, what of them is to be loaded, and sequences that are fetched
 //! ([`Kind`]). Preempted ones come first, by age, then the others by when their requests arrived. Nobody gets room that one before it
-//! waits for: the first that has none ends it for all behind it. Those that wait for something else (a step that has tokens
+//! waits for: the first that has none ends it for all behind it. (Preempted ones that are held do not wait for room.) Those that wait for something else (a step that has tokens
 //! left for them, what is loaded of them) keep others waiting only where there is no room for both. What needs no step gets its room
 //! between steps too ([`Scheduler::admit`]).
 //!
@@ -141,7 +141,8 @@ pub trait KvSpace {
     /// under way that gives any back.
     fn has_room(&mut self, key: SeqKey, tokens: u32, before: u64) -> bool;
 
-    /// A count of whatever gave room back. As long as it stands still, those who found no room are not worth another look.
+    /// A count of whatever gave room back, and of times that sequences began to be held or were so no more. As long as it stands still,
+    /// those who found no room are not worth another look.
     fn given_back(&mut self) -> u64;
 
     /// Before a chunk of an open prompt: what of it is there, at least `computed`, for others may have computed the same
@@ -151,7 +152,8 @@ pub trait KvSpace {
     /// Slots for the first `tokens` positions of an open sequence, the last of them writable; `false`: no room.
     fn grow(&mut self, key: SeqKey, tokens: u32) -> bool;
 
-    /// Whether a decoding sequence gets no token for now, since nobody takes what it made. It keeps its memory, and may be preempted.
+    /// Whether a decoding sequence gets no token for now, since nobody takes what it made. It keeps its memory until others need that: it is
+    /// preempted before those that are not held, and nothing of it is computed again, and nobody waits for it, before it is held no more.
     fn is_held(&self, _key: SeqKey) -> bool {
         false
     }
