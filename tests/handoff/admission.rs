@@ -118,6 +118,26 @@ fn cached_blocks_are_offered_only_beside_all_who_wait_for_room() {
     }
 }
 
+/// There is no room for both, but where the one is in the cache for the other.
+#[test]
+fn who_waits_for_room_has_it_once_another_one_has_computed_the_same() {
+    let mut rig = Rig::new(Decode::default(), Role::Decode, options(None).layout);
+    for id in [1, 2] {
+        let request =
+            Asked { deadline: Duration::from_secs(3600), ..Asked::new(id, prompt(BLOCKS / 3 * 2 * 4, 1), 100) };
+        rig.submit(&request, Part::Whole);
+    }
+    rig.turn();
+    let computes = |rig: &Rig<Decode>, id: u64| {
+        rig.running().is_some_and(|plan| plan.spans.iter().any(|span| span.key.request == RequestId(id)))
+    };
+    assert!(computes(&rig, 1) && !computes(&rig, 2));
+    while !computes(&rig, 2) {
+        assert!(rig.step() && computes(&rig, 1), "the second one waits until the first one has ended");
+    }
+    assert!(computes(&rig, 1));
+}
+
 /// A step that takes long, and behind it a prompt for a peer from which nothing else is to come.
 #[test]
 fn a_peer_is_not_parted_from_while_a_prompt_for_it_waits() {

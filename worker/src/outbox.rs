@@ -150,6 +150,7 @@ mod tests {
             assert_eq!(outbox.backlog(), left * weight(1));
             assert_eq!(outbox.is_full(), left > 2, "{left} are left");
         }
+        assert_eq!(outbox.turns(), 2);
     }
 
     #[test]
