@@ -9,6 +9,7 @@ use domain::handoff::PeerBody;
 use domain::session::{Failure, Migrate, Part, Submit};
 use domain::{Choice, Epoch, RequestId, SeqKey, StepId, Time, Token, WorkerId};
 use scheduler::Work;
+use std::time::Duration;
 use transport::Completion;
 use worker::{Core, Fetches, Offers, Role, SessionId};
 
@@ -117,6 +118,10 @@ impl Role for Decode {
 
     fn transfer_ended(&mut self, core: &mut Core, now: Time, completion: Completion) {
         self.fetches.transfer_ended(core, now, &completion);
+    }
+
+    fn stood_still(&mut self, pause: Duration) {
+        self.fetches.stood_still(pause);
     }
 
     fn tick(&mut self, core: &mut Core, now: Time) {

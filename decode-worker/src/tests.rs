@@ -333,7 +333,8 @@ fn peers_are_connected_when_they_are_needed_and_let_go_when_they_are_not() {
     let pass = |machine: &mut Machine<Decode>, now: &mut Time, time: Duration| {
         let until = *now + time;
         while *now < until {
-            *now = *now + SILENCE_MAX / 4;
+            // Its loop would wake no later than that.
+            *now = *now + SILENCE_MAX / 10;
             tell(machine, *now, &ToWorker::Heartbeat);
         }
     };

@@ -197,6 +197,18 @@ pub enum Part {
     Whole,
 }
 
+impl Part {
+    /// The worker with the other part.
+    pub fn peer(self) -> Option<WorkerId> {
+        match self {
+            Self::Prefill { decode: peer } | Self::Decode { prefill: peer } | Self::TakeOver { from: peer } => {
+                Some(peer)
+            }
+            Self::Whole => None,
+        }
+    }
+}
+
 /// Worker to router.
 #[derive(Clone, Debug, PartialEq)]
 pub enum FromWorker {

@@ -241,6 +241,12 @@ impl Fetch {
         self.release_when_read(now, out);
     }
 
+    /// The reader stood still for so long: what came meanwhile it has not heard yet, so nothing of it is late. To be told before anything
+    /// else is. The request's deadline is its client's, and stays.
+    pub fn stood_still(&mut self, pause: Duration) {
+        self.wait_until = self.wait_until + pause;
+    }
+
     /// When the next [`FetchEvent::Tick`] is due.
     pub fn next_deadline(&self) -> Option<Time> {
         match self.state {

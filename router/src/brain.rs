@@ -168,15 +168,11 @@ impl Brain {
     fn note(&mut self, note: Note) {
         match note {
             Note::Arrive { request, chain, client } => {
-                let (id, prompt_tokens) = (request.id, request.prompt.len() as u64);
+                let id = request.id;
                 self.gone.push(client.gone(id));
                 self.clients.insert(id, client);
                 metrics::requests_open().set(self.clients.len() as f64);
                 self.handle(Event::Arrive { request, chain });
-                if let Some(client) = self.clients.get_mut(&id) {
-                    client.placed();
-                    metrics::prompt_tokens().increment(prompt_tokens);
-                }
             }
             Note::StopChoice { request, choice } => self.handle(Event::StopChoice { request, choice }),
             Note::Predict { reply } => {
@@ -252,31 +248,37 @@ impl Brain {
     fn handle(&mut self, event: Event) {
         let now = self.clock.now();
         let mut commands = std::mem::take(&mut self.commands);
-        let (mut slow, mut unheard) = (BTreeSet::new(), Unheard::default());
+        let (mut slow, mut told) = (BTreeSet::new(), Told::default());
         let mut next = Some(event);
         while let Some(event) = next {
             self.placement.handle(now, event, &mut commands);
             for command in commands.drain(..) {
-                self.obey(now, command, &mut slow, &mut unheard);
+                self.obey(now, command, &mut slow, &mut told);
             }
-            next = unheard.attempts.pop();
+            next = told.unsent.pop();
         }
         self.commands = commands;
+        // Those that were refused since are here no more: their clients learn that by the status.
+        for (request, prompt_tokens) in told.attempts {
+            if self.clients.get_mut(&request).is_some_and(Client::placed) {
+                metrics::prompt_tokens().increment(prompt_tokens);
+            }
+        }
         self.count();
         self.tell_fleet();
         for request in slow {
             tracing::info!(%request, "the client reads too slowly");
             self.end_by_us(request, "the client reads too slowly, and its buffer of tokens is full");
         }
-        for worker in unheard.stuck {
+        for worker in told.stuck {
             tracing::error!(%worker, "the worker takes no messages; the session is closed");
             self.worker_down(worker);
         }
     }
 
-    fn obey(&mut self, now: Time, command: Command, slow: &mut BTreeSet<RequestId>, unheard: &mut Unheard) {
+    fn obey(&mut self, now: Time, command: Command, slow: &mut BTreeSet<RequestId>, told: &mut Told) {
         match command {
-            Command::Send { worker, message } => self.send(worker, &message, unheard),
+            Command::Send { worker, message } => self.send(worker, &message, told),
             Command::Close { worker, why } => {
                 match why {
                     Closing::Silent => tracing::warn!(%worker, "the worker is silent; the session is closed"),
@@ -318,22 +320,23 @@ impl Brain {
         }
     }
 
-    fn send(&self, worker: WorkerId, message: &ToWorker, unheard: &mut Unheard) {
+    fn send(&self, worker: WorkerId, message: &ToWorker, told: &mut Told) {
         // A session that this very event found stuck is closed after it: the rest of its messages have no taker.
-        if unheard.stuck.contains(&worker) {
+        if told.stuck.contains(&worker) {
             return;
         }
         let bytes = proto::session::encode_to_worker(message);
-        if let &ToWorker::Submit(Submit { request, epoch, .. }) = message {
+        if let &ToWorker::Submit(Submit { request, epoch, ref prompt, .. }) = message {
             if self.links.submit(worker, bytes) == Err(LinkFull) {
                 if self.links.is_over(worker) {
-                    return unheard.stuck.push(worker);
+                    return told.stuck.push(worker);
                 }
-                unheard.attempts.push(Event::Unsent { worker, request, epoch });
+                told.unsent.push(Event::Unsent { worker, request, epoch });
                 return;
             }
+            told.attempts.push((request, prompt.len() as u64));
         } else if self.links.send(worker, bytes) == Err(LinkFull) {
-            unheard.stuck.push(worker);
+            told.stuck.push(worker);
         }
         failpoint::pass(Place::SessionSent, message.name());
     }
@@ -375,13 +378,15 @@ impl Brain {
     }
 }
 
-/// What workers could not be told.
+/// What workers were told, and could not be.
 #[derive(Default)]
-struct Unheard {
-    /// Those that take nothing at all.
-    stuck: Vec<WorkerId>,
+struct Told {
+    /// Requests of which a worker was told of an attempt, and the tokens of their prompts.
+    attempts: Vec<(RequestId, u64)>,
     /// Attempts that a full worker was not told of.
-    attempts: Vec<Event>,
+    unsent: Vec<Event>,
+    /// Workers that take nothing at all.
+    stuck: Vec<WorkerId>,
 }
 
 /// Rows and other messages of what is over.

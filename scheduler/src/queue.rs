@@ -16,6 +16,13 @@ pub(crate) struct Place {
     age: Age,
 }
 
+impl Place {
+    /// Whether the job ran before.
+    pub(crate) fn is_preempted(self) -> bool {
+        !self.new
+    }
+}
+
 /// The waiting jobs.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {

@@ -142,6 +142,10 @@ impl Scheduler {
         while let Some((place, job)) = next
             && !self.is_short(kv, place)
         {
+            next = self.waiting.behind(Some(place));
+            if place.is_preempted() && kv.is_held(job.key) {
+                continue;
+            }
             match job.kind {
                 Kind::Load if kv.has_room(job.key, job.tokens, before.tokens) => {
                     return Some(Admitted::Load { job, before: before.tokens });
@@ -163,7 +167,6 @@ impl Scheduler {
                 Kind::TakeOver | Kind::Compute | Kind::Loading { .. } => {}
             }
             before.add(&job, self.config.block_tokens);
-            next = self.waiting.behind(Some(place));
         }
         self.settled = Some(kv.given_back());
         None
@@ -242,8 +245,8 @@ impl Scheduler {
         before.map(|(_, job)| job.room_tokens(self.config.block_tokens)).sum()
     }
 
-    /// Gives each decoding sequence its token, the oldest first. Where memory is short, the youngest yields; as it is
-    /// never older than the one that needs room, no work already planned is lost.
+    /// Gives each decoding sequence its token, the oldest first. Where memory is short, those that are held yield, which get none, and then the
+    /// youngest; as that is never older than the one that needs room, no work already planned is lost.
     fn decode(&mut self, kv: &mut dyn KvSpace, budget: &mut Budget, schedule: &mut Schedule) {
         let mut next = self.decoding.first_key_value().map(|(&age, &known)| (age, known));
         while let Some((age, known)) = next {
@@ -259,10 +262,12 @@ impl Scheduler {
         }
     }
 
-    /// Grows a sequence to `known` slots, preempting from the youngest on; `false`: it had to yield itself.
+    /// Grows a sequence to `known` slots, preempting from the youngest on, first of those that are held; `false`: it had to yield itself.
     fn make_room(&mut self, kv: &mut dyn KvSpace, age: Age, known: u32, schedule: &mut Schedule) -> bool {
         while !kv.grow(age.1, known) {
-            let (victim, tokens) = self.decoding.pop_last().expect("the sequence that grows is decoding");
+            let held = self.decoding.keys().rev().find(|age| kv.is_held(age.1)).copied();
+            let yields = held.and_then(|held| self.decoding.remove_entry(&held)).or_else(|| self.decoding.pop_last());
+            let (victim, tokens) = yields.expect("the sequence that grows is decoding");
             let (arrived, key) = victim;
             kv.close(key);
             self.waiting.push_preempted(Job { key, kind: Kind::Compute, tokens, samples: 1, arrived });
@@ -308,6 +313,9 @@ impl Scheduler {
             && !self.is_short(kv, place)
         {
             next = self.waiting.behind(Some(place));
+            if place.is_preempted() && kv.is_held(job.key) {
+                continue;
+            }
             if job.kind != Kind::Compute {
                 before.add(&job, self.config.block_tokens);
                 continue;

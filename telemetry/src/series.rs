@@ -9,8 +9,15 @@ use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Values by the labels of their series, as they are shown, by metric.
-type Shown = BTreeMap<&'static str, BTreeMap<String, Arc<AtomicU64>>>;
+/// What is shown, by the labels of the series, by metric.
+type Shown = BTreeMap<&'static str, BTreeMap<String, Value>>;
+
+/// A value, and how many handles of it there are.
+#[derive(Default)]
+struct Value {
+    value: Arc<AtomicU64>,
+    handles: usize,
+}
 
 static SHOWN: Mutex<Shown> = Mutex::new(BTreeMap::new());
 
@@ -25,8 +32,10 @@ pub struct Series {
 impl Series {
     pub(crate) fn new<const N: usize>(metric: &'static str, labels: [(&'static str, SharedString); N]) -> Self {
         let labels = labels.map(|(label, value)| format!("{label}=\"{}\"", escaped(&value))).join(",");
-        let value = shown().entry(metric).or_default().entry(labels.clone()).or_default().clone();
-        Self { metric, labels, value }
+        let mut shown = shown();
+        let shown = shown.entry(metric).or_default().entry(labels.clone()).or_default();
+        shown.handles += 1;
+        Self { metric, labels, value: shown.value.clone() }
     }
 
     /// Shows this value from now on.
@@ -38,11 +47,12 @@ impl Series {
 impl Drop for Series {
     fn drop(&mut self) {
         let mut shown = shown();
-        // This one's, and the one that is shown.
-        if Arc::strong_count(&self.value) == 2
-            && let Some(series) = shown.get_mut(self.metric)
-        {
-            series.remove(&self.labels);
+        let Some(series) = shown.get_mut(self.metric) else { return };
+        if let Some(shown) = series.get_mut(&self.labels) {
+            shown.handles -= 1;
+            if shown.handles == 0 {
+                series.remove(&self.labels);
+            }
         }
     }
 }
@@ -63,7 +73,7 @@ pub(crate) fn render(text: &mut String, declared: &[Declared]) {
     for Declared { name, help, .. } in declared {
         let Some(series) = shown.get(name).filter(|series| !series.is_empty()) else { continue };
         writeln!(text, "# HELP {name} {}\n# TYPE {name} gauge", help.trim()).expect("a text takes all");
-        for (labels, value) in series {
+        for (labels, Value { value, .. }) in series {
             let value = f64::from_bits(value.load(Ordering::Relaxed));
             writeln!(text, "{name}{{{labels}}} {value}").expect("a text takes all");
         }

@@ -6,6 +6,7 @@ use crate::metrics::{self, BlockState, DECLARED, Kind, Outcome};
 use ::metrics::Unit;
 use domain::{End, Ender, GroupId, WorkerId};
 use std::collections::HashSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 #[test]
 fn names_follow_the_conventions_of_prometheus() {
@@ -80,6 +81,32 @@ fn a_series_is_shown_for_as_long_as_somebody_holds_it() {
     let named = metrics::worker_name(WorkerId(7), "a \"b\"\\\n".to_owned());
     named.set(1.0);
     assert!(shown(r#"baton_worker_name{worker="w7",name="a \"b\"\\\n"} 1"#), "{}", handle.render());
+}
+
+#[test]
+fn a_series_is_gone_also_where_its_last_handles_are_dropped_at_once() {
+    let handle = crate::install();
+    let taken = |peer: u32| metrics::lane_taken(WorkerId(9), WorkerId(peer), "tcp");
+    let handles = [(); 2].map(|()| (0..20_000).map(taken).collect::<Vec<_>>());
+    // A barrier would wake them one after the other.
+    let dropping = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for series in handles {
+            scope.spawn(|| {
+                for (round, series) in series.into_iter().enumerate() {
+                    dropping.fetch_add(1, Ordering::AcqRel);
+                    let mut looks = 0;
+                    while dropping.load(Ordering::Acquire) < 2 * (round + 1) {
+                        looks += 1;
+                        if looks % 1000 == 0 { std::thread::yield_now() } else { std::hint::spin_loop() }
+                    }
+                    drop(series);
+                }
+            });
+        }
+    });
+    let text = handle.render();
+    assert_eq!(text.lines().filter(|line| line.starts_with(r#"baton_lane_taken{worker="w9""#)).count(), 0);
 }
 
 #[test]

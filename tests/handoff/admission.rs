@@ -2,8 +2,14 @@
 
 use super::*;
 use crate::peer::Peer;
-use domain::WorkerId;
-use domain::handoff::PeerBody;
+use decode_worker::Decode;
+use domain::handoff::{Ask, PeerBody};
+use domain::session::Role;
+use domain::{Tenant, WorkerId};
+use prefill_worker::Prefill;
+use tests::rig::{BLOCKS, OFFER_MAX, PEER, Rig, SILENCE_MAX};
+use transport::{AgentEvent, Lane, LaneStatus, Probe};
+use worker::Inbound;
 
 /// Sequences that run at once.
 const RUNNING: u32 = 16;
@@ -76,4 +82,94 @@ fn a_prompt_is_said_to_be_queued_to_its_reader_alone_and_until_it_is_offered() {
     assert!(other.hears_nothing(Duration::ZERO));
     cluster.cancel(&next);
     cluster.wait_end(&first);
+}
+
+/// What a lease covers cannot be given up, so to give one takes room, too.
+#[test]
+fn cached_blocks_are_offered_only_beside_all_who_wait_for_room() {
+    for waits in [false, true] {
+        let mut rig = Rig::new(Decode::default(), Role::Decode, options(None).layout);
+        let asks = Asked::new(1, prompt(41, 1), 1);
+        rig.submit(&asks, Part::Whole);
+        rig.turn();
+        assert!(rig.step(), "ten blocks of it are cached from then on");
+        // All but twenty of the others.
+        let most = Asked { deadline: Duration::from_secs(3600), ..Asked::new(2, prompt((BLOCKS - 30) * 4, 2), 1000) };
+        rig.submit(&most, Part::Whole);
+        rig.turn();
+        if waits {
+            let next = Asked::new(3, prompt(25 * 4, 3), 10);
+            rig.submit(&next, Part::Whole);
+            // It has room as long as those ten may be given up, and waits for the step.
+            rig.turn();
+        }
+        rig.sent();
+        let core = rig.machine.core();
+        let mut chain = Vec::new();
+        core.config.scope("").extend_chain(&mut chain, &asks.prompt, core.config.layout.block_tokens);
+        let (request, epoch) = (RequestId(9), Epoch(1));
+        let (lease, wait, tenant) = (OFFER_MAX, Duration::ZERO, Tenant::UNKNOWN);
+        rig.hear(PeerBody::Ask(Ask { request, epoch, lease, wait, tenant, chain }));
+        match &rig.sent()[..] {
+            [PeerBody::Offer(offer)] if !waits => assert_eq!(offer.tokens, 40),
+            [PeerBody::Decline { .. }] if waits => {}
+            other => panic!("{other:?}, waits: {waits}"),
+        }
+    }
+}
+
+/// There is no room for both, but where the one is in the cache for the other.
+#[test]
+fn who_waits_for_room_has_it_once_another_one_has_computed_the_same() {
+    let mut rig = Rig::new(Decode::default(), Role::Decode, options(None).layout);
+    for id in [1, 2] {
+        let request =
+            Asked { deadline: Duration::from_secs(3600), ..Asked::new(id, prompt(BLOCKS / 3 * 2 * 4, 1), 100) };
+        rig.submit(&request, Part::Whole);
+    }
+    rig.turn();
+    let computes = |rig: &Rig<Decode>, id: u64| {
+        rig.running().is_some_and(|plan| plan.spans.iter().any(|span| span.key.request == RequestId(id)))
+    };
+    assert!(computes(&rig, 1) && !computes(&rig, 2));
+    while !computes(&rig, 2) {
+        assert!(rig.step() && computes(&rig, 1), "the second one waits until the first one has ended");
+    }
+    assert!(computes(&rig, 1));
+}
+
+/// A step that takes long, and behind it a prompt for a peer from which nothing else is to come.
+#[test]
+fn a_peer_is_not_parted_from_while_a_prompt_for_it_waits() {
+    let mut rig = Rig::new(Prefill::default(), Role::Prefill, options(None).layout);
+    let status = LaneStatus {
+        peer: "decode-0".to_owned(),
+        lane: Lane::Tcp,
+        tls: false,
+        encoding: Encoding::Exact,
+        probe: Probe::default(),
+        expected_bytes_per_s: None,
+        passed_over: Vec::new(),
+    };
+    let now = rig.now;
+    rig.machine.handle(now, Inbound::Agent(AgentEvent::Connected { peer: PEER, status }));
+    let asked = |id: u64, decode: WorkerId, rig: &mut Rig<Prefill>| {
+        let request = Asked { deadline: Duration::from_secs(3600), ..Asked::new(id, prompt(10, id as u32), 1) };
+        rig.submit(&request, Part::Prefill { decode });
+        rig.turn();
+    };
+    // Its first token is its last, so it is offered to nobody.
+    asked(1, WorkerId(7), &mut rig);
+    asked(2, PEER, &mut rig);
+    let pass = |rig: &mut Rig<Prefill>| {
+        for _ in 0..800 {
+            rig.tell(&ToWorker::Heartbeat);
+            rig.pass(SILENCE_MAX / 8);
+        }
+    };
+    pass(&mut rig);
+    assert!(!rig.has_disconnected());
+    while rig.step() {}
+    pass(&mut rig);
+    assert!(rig.has_disconnected(), "nothing needs it any more");
 }

@@ -10,6 +10,7 @@ mod looks;
 mod migration;
 mod peer;
 mod prefix;
+mod pressure;
 mod protocol;
 mod retry;
 mod slow;

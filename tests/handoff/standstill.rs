@@ -1,13 +1,18 @@
-//! A worker that stood still holds no lease against its reader for it; and a lease that is over is no secret.
+//! A worker that stood still holds that against nobody, no lease against its reader and no offer against its owner; and a lease that is
+//! over is no secret.
 
 use crate::options;
-use domain::LeaseId;
-use domain::handoff::PeerBody;
+use decode_worker::Decode;
+use domain::handoff::{Offer, OfferedGroup, PeerBody};
 use domain::session::{Failure, FromWorker, Part, Role, ToWorker};
+use domain::{BlockId, Epoch, Generation, LeaseId, RequestId, WorkerId};
+use kv_manager::FetchState;
 use prefill_worker::Prefill;
 use std::time::Duration;
 use tests::cluster::{Asked, prompt};
-use tests::rig::{OFFER_MAX, PEER, Rig, SILENCE_MAX};
+use tests::rig::{HANDOFF_WAIT, OFFER_MAX, PEER, Rig, SILENCE_MAX};
+use transport::{AgentEvent, Completion, PostError, PrepareError, RegionId, TransferError, TransferId};
+use worker::{Inbound, ReadError};
 
 const LEASE: Duration = Duration::from_secs(2);
 const JUST: Duration = Duration::from_millis(1);
@@ -128,4 +133,115 @@ fn who_renews_a_lease_that_is_over_is_told_so() {
     assert_eq!(rig.sent(), [released(lease, true)]);
     rig.hear(PeerBody::Renew { lease, ticks: 1 });
     assert_eq!(rig.sent(), []);
+}
+
+/// Tokens of the prompt that a reader expects.
+const TOKENS: u32 = 30;
+
+/// A decode worker that expects a prompt.
+fn expecting() -> Rig<Decode> {
+    let mut rig = Rig::new(Decode::default(), Role::Decode, options(None).layout);
+    let request = Asked { deadline: Duration::from_secs(3600), ..Asked::new(1, prompt(TOKENS, 1), 10) };
+    rig.submit(&request, Part::Decode { prefill: PEER });
+    rig.turn();
+    rig
+}
+
+/// The whole of that prompt.
+fn offer(rig: &Rig<Decode>) -> PeerBody {
+    let layout = &rig.machine.core().config.layout;
+    let blocks = (0..TOKENS.div_ceil(layout.block_tokens)).map(|block| (BlockId(block), Generation(1))).collect();
+    PeerBody::Offer(Offer {
+        request: RequestId(1),
+        epoch: Epoch(1),
+        lease: LeaseId(7),
+        duration: OFFER_MAX,
+        layout: layout.fingerprint(),
+        tokens: TOKENS,
+        ready: TOKENS,
+        groups: vec![OfferedGroup { first: 0, blocks }],
+    })
+}
+
+fn states(rig: &Rig<Decode>) -> Vec<FetchState> {
+    rig.machine.role().fetches().progress().map(|fetch| fetch.state).collect()
+}
+
+/// Why the attempt failed, and whose fault that was, if it did.
+fn failure(rig: &mut Rig<Decode>) -> Option<(Failure, Option<WorkerId>)> {
+    rig.said().into_iter().find_map(|said| match said {
+        FromWorker::Failed { why, fault, .. } => Some((why, fault)),
+        _ => None,
+    })
+}
+
+/// Time goes by, in which the router says that it is there.
+fn wait(rig: &mut Rig<Decode>, time: Duration) {
+    let until = rig.now + time;
+    while rig.now < until {
+        rig.tell(&ToWorker::Heartbeat);
+        rig.pass((SILENCE_MAX / 4).min(until.since(rig.now)));
+    }
+}
+
+#[test]
+fn a_pause_of_its_reader_costs_no_owner_its_handoff() {
+    let limits = [TICK, SILENCE_MAX / 2, SILENCE_MAX, HANDOFF_WAIT, HANDOFF_WAIT * 10];
+    let pauses = limits.into_iter().flat_map(|limit| [limit - JUST, limit + JUST]);
+    for (pause, turn_first) in pauses.flat_map(|pause| [(pause, true), (pause, false)]) {
+        let mut rig = expecting();
+        wait(&mut rig, HANDOFF_WAIT - TICK - JUST);
+        rig.stand_still(pause);
+        if turn_first {
+            // What its owner said lies in a socket still.
+            rig.turn();
+        }
+        let offer = offer(&rig);
+        rig.hear(offer);
+        rig.turn();
+        assert_eq!(states(&rig), [FetchState::Reading], "after {pause:?}, turn first: {turn_first}");
+        assert_eq!(failure(&mut rig), None);
+    }
+}
+
+#[test]
+fn after_its_readers_pause_an_offer_is_missed_all_the_same_if_none_comes() {
+    let mut rig = expecting();
+    wait(&mut rig, HANDOFF_WAIT / 2);
+    rig.stand_still(HANDOFF_WAIT * 10);
+    rig.turn();
+    wait(&mut rig, HANDOFF_WAIT / 2 - TICK - JUST);
+    assert_eq!(failure(&mut rig), None);
+    wait(&mut rig, TICK * 2);
+    assert_eq!(failure(&mut rig), Some((Failure::HandoffTimeout, Some(PEER))));
+}
+
+#[test]
+fn a_read_that_fails_here_is_not_its_owners_fault() {
+    let region = RegionId(0);
+    for (error, fault) in [
+        (ReadError::Post(PostError::Full(1)), None),
+        (ReadError::Post(PostError::Failed), None),
+        (ReadError::Prepare(PrepareError::NotLent { region }), None),
+        (ReadError::Prepare(PrepareError::NoRegion { peer: None, region }), None),
+        (ReadError::Prepare(PrepareError::NoRegion { peer: Some(PEER), region }), Some(PEER)),
+    ] {
+        let mut rig = expecting();
+        rig.on_read(Err(error.clone()));
+        let offer = offer(&rig);
+        rig.hear(offer);
+        rig.turn();
+        assert_eq!(failure(&mut rig), Some((Failure::HandoffLapsed, fault)), "{error}");
+    }
+    for (error, fault) in [(TransferError::Failed, None), (TransferError::PeerGone, Some(PEER))] {
+        let mut rig = expecting();
+        let id = TransferId(1);
+        rig.on_read(Ok(id));
+        let offer = offer(&rig);
+        rig.hear(offer);
+        rig.turn();
+        let now = rig.now;
+        rig.machine.handle(now, Inbound::Agent(AgentEvent::Ended(Completion { id, result: Err(error) })));
+        assert_eq!(failure(&mut rig), Some((Failure::HandoffLapsed, fault)), "{error}");
+    }
 }

@@ -22,10 +22,14 @@ pub const SELF: WorkerId = WorkerId(1);
 pub const PEER: WorkerId = WorkerId(2);
 /// The longest offer.
 pub const OFFER_MAX: Duration = Duration::from_secs(60);
+/// How long a reader waits for an offer.
+pub const HANDOFF_WAIT: Duration = Duration::from_secs(30);
 /// A router that says nothing for so long is lost.
 pub const SILENCE_MAX: Duration = Duration::from_secs(5);
 /// Room for so many messages is made at the beginning.
 const MESSAGES: usize = 4096;
+/// Blocks of each KV group's pool.
+pub const BLOCKS: u32 = 16_384;
 const SESSION: SessionId = SessionId(1);
 const VOCABULARY: u32 = 1000;
 
@@ -37,6 +41,10 @@ struct Notes {
     sent: Vec<Vec<u8>>,
     running: Option<Arc<StepPlan>>,
     ended: VecDeque<StepOutput>,
+    /// What comes of a read. Nobody is connected, unless a test says otherwise.
+    reads: Option<Result<TransferId, ReadError>>,
+    /// The connection to the peer was ended.
+    disconnected: bool,
 }
 
 type Shared = Arc<Mutex<Notes>>;
@@ -67,7 +75,7 @@ impl<R: Role> Rig<R> {
             rows_max: 1024,
             samples_max: 1024,
             context_max: 1 << 20,
-            blocks: vec![16_384; layout.groups.len()],
+            blocks: vec![BLOCKS; layout.groups.len()],
         };
         let config = config(kind, &layout, &limits);
         let (layers, word) = (layout.layers() as u16, ProgressWord::new());
@@ -177,6 +185,16 @@ impl<R: Role> Rig<R> {
         notes.ended.push_back(output);
     }
 
+    /// What comes of reads from now on.
+    pub fn on_read(&mut self, outcome: Result<TransferId, ReadError>) {
+        notes(&self.shared).reads = Some(outcome);
+    }
+
+    /// Whether the machine had the connection to the peer ended.
+    pub fn has_disconnected(&self) -> bool {
+        notes(&self.shared).disconnected
+    }
+
     /// What was said to the router since it was asked last, but for reports.
     pub fn said(&mut self) -> Vec<FromWorker> {
         let said = notes(&self.shared).said.split_off(0);
@@ -218,7 +236,7 @@ fn config(role: Kind, layout: &KvLayout, limits: &DeviceLimits) -> WorkerConfig 
             block_tokens: layout.block_tokens,
             samples_max: 1024,
         },
-        handoff_wait: Duration::from_secs(30),
+        handoff_wait: HANDOFF_WAIT,
         answer_wait: Duration::from_secs(2),
         release_retry: Duration::from_millis(100),
         offer_max: OFFER_MAX,
@@ -235,6 +253,10 @@ impl Transport for Wire {
 
     fn connect(&mut self, _peer: WorkerId) {}
 
+    fn disconnect(&mut self, _peer: WorkerId) {
+        notes(&self.0).disconnected = true;
+    }
+
     fn send(&mut self, to: WorkerId, bytes: Vec<u8>) -> Result<(), SendError> {
         assert_eq!(to, PEER, "there is nobody else");
         notes(&self.0).sent.push(bytes);
@@ -242,7 +264,8 @@ impl Transport for Wire {
     }
 
     fn read(&mut self, _from: WorkerId, _batches: Vec<ReadBatch>) -> Result<(TransferId, Lane), ReadError> {
-        Err(ReadError::NotConnected)
+        let outcome = notes(&self.0).reads.clone().unwrap_or(Err(ReadError::NotConnected));
+        outcome.map(|transfer| (transfer, Lane::Tcp))
     }
 
     fn cancel(&mut self, _id: TransferId) {}

@@ -16,7 +16,7 @@ pub(crate) struct Acquaintance {
     connected: BTreeMap<WorkerId, Time>,
     /// Those that a router said have left, in which life. It may be that only this router lost them.
     left: BTreeMap<WorkerId, Incarnation>,
-    /// The sessions whose routers say that they are there.
+    /// The sessions whose routers say that they are there; of whom none does so has no entry.
     there: BTreeMap<WorkerId, BTreeSet<SessionId>>,
 }
 
@@ -58,12 +58,18 @@ impl Acquaintance {
         self.left.insert(peer, life);
         if let Some(sessions) = self.there.get_mut(&peer) {
             sessions.remove(&session);
+            if sessions.is_empty() {
+                self.there.remove(&peer);
+            }
         }
     }
 
     /// A session is over, and its router says nothing of anybody any more.
     pub(crate) fn closed(&mut self, session: SessionId) {
-        self.there.values_mut().for_each(|sessions| sessions.retain(|&other| other != session));
+        self.there.retain(|_, sessions| {
+            sessions.remove(&session);
+            !sessions.is_empty()
+        });
     }
 
     /// Peers to part from now, of those that are not needed.
@@ -78,14 +84,12 @@ impl Acquaintance {
                 }
             }
         }
-        let is_there = |peer: WorkerId| self.there.get(&peer).is_some_and(|sessions| !sessions.is_empty());
-        let gone = |peer: WorkerId| !is_there(peer) && !self.connected.contains_key(&peer) && !is_needed(peer);
-        let gone = self.left.extract_if(.., |&peer, _| gone(peer));
+        let is_here = |peer: &WorkerId| self.there.contains_key(peer) || self.connected.contains_key(peer);
+        let gone = self.left.extract_if(.., |peer, _| !is_here(peer) && !is_needed(*peer));
         partings.extend(gone.map(|(peer, life)| Parting::Forget(peer, life)));
         for parting in &partings {
-            match parting {
-                Parting::Disconnect(peer) => drop(self.connected.remove(peer)),
-                Parting::Forget(peer, _) => drop(self.there.remove(peer)),
+            if let Parting::Disconnect(peer) = parting {
+                self.connected.remove(peer);
             }
         }
         partings
@@ -137,5 +141,12 @@ mod tests {
         peers.closed(SessionId(2));
         assert_eq!(peers.partings(Time::ZERO, |_| false), [Parting::Forget(PEER, LIFE)]);
         assert!(peers.there.is_empty() && peers.left.is_empty());
+        // Nothing is kept of whom no router speaks any more, whether or not somebody said that it left.
+        peers.introduced(SessionId(3), PEER);
+        peers.closed(SessionId(3));
+        assert!(peers.there.is_empty());
+        peers.introduced(SessionId(4), PEER);
+        peers.left(SessionId(4), PEER, LIFE);
+        assert!(peers.there.is_empty());
     }
 }

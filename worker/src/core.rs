@@ -310,8 +310,8 @@ impl Core {
             cost: self.rates.cost(),
         };
         let Self { kv, sequences, copies, loads, scheduler, sessions, attempts, .. } = self;
-        let full = sessions.any_full().then_some((&*sessions, &*attempts));
-        (scheduler, Space { kv, sequences, pace, copies, caught_up: Vec::new(), loads, full, now })
+        let (full, turns) = (sessions.any_full().then_some((&*sessions, &*attempts)), sessions.turns());
+        (scheduler, Space { kv, sequences, pace, copies, caught_up: Vec::new(), loads, full, turns, now })
     }
 
     // -- sequences
@@ -510,9 +510,10 @@ impl Core {
         heard == Heard::Restarted
     }
 
-    /// Ends connections that nothing needs any more, and forgets peers that have left.
+    /// Ends connections that nothing needs any more, no attempt either, and forgets peers that have left.
     pub(crate) fn part(&mut self, now: Time, is_needed: impl Fn(WorkerId) -> bool) {
-        for parting in self.peers.partings(now, is_needed) {
+        let names = |peer| self.attempts.iter().any(|(.., attempt)| attempt.submit.part.peer() == Some(peer));
+        for parting in self.peers.partings(now, |peer| is_needed(peer) || names(peer)) {
             match parting {
                 Parting::Disconnect(peer) => {
                     tracing::info!(worker = self.config.name, %peer, "disconnected: nothing needed it for long");

@@ -17,7 +17,7 @@ use std::ops::Range;
 use std::time::Duration;
 use telemetry::failpoint::{self, Place};
 use telemetry::metrics::{self as declared, HandoffResult, PrefixResult};
-use transport::{Completion, Copy, ReadBatch, RegionId, TransferId};
+use transport::{Completion, Copy, PrepareError, ReadBatch, RegionId, TransferError, TransferId};
 
 /// What a fetch brings.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -82,6 +82,8 @@ struct Entry {
     cancelling: bool,
     /// The router gave the attempt up before it ended here.
     cancelled: bool,
+    /// A read failed here, and not at its owner.
+    failed_here: bool,
     lane: &'static str,
     /// Positions of the prefix that was asked for.
     asked: u32,
@@ -108,6 +110,7 @@ impl Entry {
             transfers: Vec::new(),
             cancelling: false,
             cancelled: false,
+            failed_here: false,
             lane: "none",
             asked: 0,
             tokens: None,
@@ -117,12 +120,13 @@ impl Entry {
         }
     }
 
-    /// Who did not do its part, if this ends the fetch: the owner, but where the wait was for room here, or where the owner says that
-    /// its lease was not renewed.
+    /// Who did not do its part, if this ends the fetch: the owner, but where the wait was for room here, where a read failed here, or where
+    /// the owner says that its lease was not renewed.
     fn fault(&self, event: &FetchEvent) -> Option<WorkerId> {
         let own = match event {
             FetchEvent::Tick { .. } => self.machine.state() == FetchState::WaitingRoom,
             FetchEvent::Released { .. } => true,
+            FetchEvent::ReadsEnded { .. } => self.failed_here,
             _ => false,
         };
         (!own).then_some(self.owner)
@@ -315,6 +319,7 @@ impl Fetches {
                 None
             }
             Err(error) => {
+                entry.failed_here = is_own(&error);
                 tracing::warn!(worker = core.config.name, request = %id.0, %error, "a read was not begun");
                 Some(FetchEvent::ReadsEnded { pieces: count, ok: false })
             }
@@ -331,6 +336,7 @@ impl Fetches {
         let (worker, request, transfer) = (&core.config.name, id.0, completion.id.0);
         tracing::trace!(target: "timeline", worker, %request, transfer, ok = completion.result.is_ok(), "read ended");
         entry.transfers.retain(|&transfer| transfer != completion.id);
+        entry.failed_here = completion.result == Err(TransferError::Failed);
         let quiesced = entry.cancelling && entry.transfers.is_empty();
         self.event(core, now, id, FetchEvent::ReadsEnded { pieces, ok: completion.result.is_ok() });
         if quiesced {
@@ -353,6 +359,15 @@ impl Fetches {
         core.meters.prefix_hit_tokens.increment(u64::from(cached_tokens));
         let room = FetchEvent::Room { tables: core.kv.tables(key), held_tokens: cached_tokens };
         self.event(core, now, (key.request, key.epoch), room);
+    }
+
+    /// This worker stood still for so long, and has not heard yet what owners said meanwhile.
+    pub fn stood_still(&mut self, pause: Duration) {
+        for (&id, entry) in &mut self.open {
+            entry.machine.stood_still(pause);
+            note_deadline(&mut self.deadlines, id, entry);
+        }
+        self.early.iter_mut().for_each(|early| early.arrived = early.arrived + pause);
     }
 
     /// Deadlines may have passed.
@@ -412,12 +427,8 @@ impl Fetches {
     }
 
     fn note_deadline(&mut self, id: (RequestId, Epoch)) {
-        let Some(entry) = self.open.get_mut(&id) else { return };
-        let due = entry.machine.next_deadline();
-        let before = std::mem::replace(&mut entry.due, due);
-        if due != before {
-            before.map(|at| self.deadlines.remove(&(at, id)));
-            due.map(|at| self.deadlines.insert((at, id)));
+        if let Some(entry) = self.open.get_mut(&id) {
+            note_deadline(&mut self.deadlines, id, entry);
         }
     }
 
@@ -525,6 +536,26 @@ impl Fetches {
                 }
             }
         }
+    }
+}
+
+fn note_deadline(deadlines: &mut BTreeSet<(Time, (RequestId, Epoch))>, id: (RequestId, Epoch), entry: &mut Entry) {
+    let due = entry.machine.next_deadline();
+    let before = std::mem::replace(&mut entry.due, due);
+    if due != before {
+        before.map(|at| deadlines.remove(&(at, id)));
+        due.map(|at| deadlines.insert((at, id)));
+    }
+}
+
+/// Whether a read that was not begun is this worker's own failure, and not one of who offered what is not there.
+fn is_own(error: &ReadError) -> bool {
+    match error {
+        ReadError::NotConnected => false,
+        ReadError::Prepare(error) => {
+            !matches!(error, PrepareError::NoRegion { peer: Some(_), .. } | PrepareError::OutOfBounds { .. })
+        }
+        ReadError::Post(_) => true,
     }
 }
 

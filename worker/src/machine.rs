@@ -374,8 +374,12 @@ impl<R: Role> Machine<R> {
     fn wake(&mut self, now: Time) {
         let pause = now.since(self.awake.replace(now).unwrap_or(now));
         self.core.now = now;
-        // Its loop wakes by itself after a tick: what is beyond that is no time in which a reader could have renewed its lease.
-        self.core.kv.stood_still(pause.saturating_sub(TICK));
+        // Its loop wakes by itself after a tick: what is beyond that is no time in which a reader could have renewed its lease, or an owner
+        // said what is waited for.
+        if let Some(still) = pause.checked_sub(TICK) {
+            self.core.kv.stood_still(still);
+            self.role.stood_still(still);
+        }
         if pause > self.core.config.silence_max / 2 {
             self.core.sessions.forgive(pause);
             self.disturbed = true;

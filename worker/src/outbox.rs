@@ -25,6 +25,8 @@ pub(crate) struct Outbox {
     /// Above, it is full.
     bytes_max: usize,
     is_full: bool,
+    /// How often it became full, or was so no more.
+    turns: u64,
     /// Something was taken since the last flush.
     is_taken_from: bool,
     /// When something was taken last, or nothing waited.
@@ -34,7 +36,7 @@ pub(crate) struct Outbox {
 impl Outbox {
     pub(crate) fn new(now: Time, send: SessionSend, bytes_max: usize) -> Self {
         let backlog = VecDeque::new();
-        Self { send, backlog, bytes: 0, bytes_max, is_full: false, is_taken_from: false, taken: now }
+        Self { send, backlog, bytes: 0, bytes_max, is_full: false, turns: 0, is_taken_from: false, taken: now }
     }
 
     /// Sends a message after all before it. False: too much waits, and it is lost.
@@ -66,12 +68,18 @@ impl Outbox {
             self.bytes -= taken;
             self.is_taken_from = true;
         }
-        self.is_full = self.bytes > if self.is_full { self.bytes_max / DRAINED } else { self.bytes_max };
+        let is_full = self.bytes > if self.is_full { self.bytes_max / DRAINED } else { self.bytes_max };
+        self.turns += u64::from(std::mem::replace(&mut self.is_full, is_full) != is_full);
     }
 
     /// Whether nothing is to be made that would have to wait here.
     pub(crate) fn is_full(&self) -> bool {
         self.is_full
+    }
+
+    /// How often it became full, or was so no more.
+    pub(crate) fn turns(&self) -> u64 {
+        self.turns
     }
 
     /// Whether more waits than ever may, or nothing of it was taken for so long.
@@ -142,6 +150,7 @@ mod tests {
             assert_eq!(outbox.backlog(), left * weight(1));
             assert_eq!(outbox.is_full(), left > 2, "{left} are left");
         }
+        assert_eq!(outbox.turns(), 2);
     }
 
     #[test]

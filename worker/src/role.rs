@@ -6,6 +6,7 @@ use domain::handoff::PeerBody;
 use domain::session::{Migrate, Submit};
 use domain::{Choice, Epoch, RequestId, SeqKey, StepId, Time, Token, WorkerId};
 use scheduler::Work;
+use std::time::Duration;
 use transport::Completion;
 
 /// The decisions of a kind of worker. Called by the step loop, on its thread; all state of the worker is in `core`.
@@ -58,6 +59,9 @@ pub trait Role: Send + 'static {
 
     /// A transfer ended.
     fn transfer_ended(&mut self, core: &mut Core, now: Time, completion: Completion);
+
+    /// This worker stood still for so long: what came meanwhile it has not heard yet. Told before anything else is.
+    fn stood_still(&mut self, pause: Duration);
 
     /// Deadlines may have passed.
     fn tick(&mut self, core: &mut Core, now: Time);

@@ -41,6 +41,8 @@ pub(crate) struct Session {
 #[derive(Default)]
 pub(crate) struct Sessions {
     open: BTreeMap<SessionId, Session>,
+    /// How often outboxes of sessions that are closed became full, or were so no more.
+    turns: u64,
 }
 
 impl Sessions {
@@ -97,7 +99,8 @@ impl Sessions {
             }
         };
         let lost: Vec<_> = self.open.iter().filter_map(|(&id, session)| Some((id, why(session)?))).collect();
-        lost.iter().for_each(|(id, _)| drop(self.open.remove(id)));
+        let closed = lost.iter().filter_map(|(id, _)| self.open.remove(id));
+        self.turns += closed.map(|session| session.outbox.turns()).sum::<u64>();
         lost
     }
 
@@ -114,6 +117,11 @@ impl Sessions {
     /// Whether the session is open and its outbox full.
     pub(crate) fn is_full(&self, id: SessionId) -> bool {
         self.open.get(&id).is_some_and(Session::is_full)
+    }
+
+    /// How often any outbox became full, or was so no more.
+    pub(crate) fn turns(&self) -> u64 {
+        self.turns + self.open.values().map(|session| session.outbox.turns()).sum::<u64>()
     }
 
     /// Whether any outbox is full.

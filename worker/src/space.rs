@@ -21,6 +21,8 @@ pub(crate) struct Space<'a> {
     pub(crate) loads: &'a Loads,
     /// Where any session lets too much wait: whose sequences are whose.
     pub(crate) full: Option<(&'a Sessions, &'a Attempts)>,
+    /// How often one began to, or did no more.
+    pub(crate) turns: u64,
     pub(crate) now: Time,
 }
 
@@ -67,7 +69,7 @@ impl KvSpace for Space<'_> {
     }
 
     fn given_back(&mut self) -> u64 {
-        self.kv.given_back()
+        self.kv.given_back() + self.turns
     }
 
     fn reach(&mut self, key: SeqKey, mut computed: u32, work: &[Work]) -> Reach {

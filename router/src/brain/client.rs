@@ -146,11 +146,10 @@ impl Client {
         .boxed()
     }
 
-    /// Tells that the prompt was placed; nothing is told where it was told before.
-    pub(super) fn placed(&mut self) {
-        if let Some(placed) = self.placed.take() {
-            placed.send(Update::Placed);
-        }
+    /// Tells that the prompt was placed; `false`: it was told before.
+    pub(super) fn placed(&mut self) -> bool {
+        let placed = self.placed.take();
+        placed.map(|placed| placed.send(Update::Placed)).is_some()
     }
 
     pub(super) fn token(&mut self, now: Time, choice: Choice, row: TokenRow, meters: &Meters) -> Delivered {

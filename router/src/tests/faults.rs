@@ -2,7 +2,7 @@
 
 use super::http::Http;
 use super::world::{Played, World, tokens};
-use domain::session::{Failure, FromWorker, Report};
+use domain::session::{Failure, FromWorker, Report, ToWorker};
 use domain::{End, Ender, Epoch, Incarnation};
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -21,6 +21,7 @@ fn code(event: &str) -> String {
 #[tokio::test]
 async fn a_client_may_hang_up_at_any_moment() {
     let mut world = World::new().await;
+    let before = world.ended("client").await;
     for stream in [false, true] {
         for tokens_before in [0, 1, 5] {
             let mut http = world.client().await;
@@ -57,23 +58,23 @@ async fn a_client_may_hang_up_at_any_moment() {
     wanted.sort();
     assert_eq!(cancelled, wanted);
     world.idle().await;
-    let (_, metrics) = world.get("/metrics").await;
-    assert!(metrics.contains("baton_requests_total{outcome=\"client\"} 8"), "{metrics}");
+    world.until_ended("client", before + 8).await;
 }
 
 #[tokio::test]
 async fn a_client_that_does_not_read_fills_its_own_buffer_and_is_ended() {
     let mut world = World::new().await;
+    let before = world.ended("us").await;
     let mut slow = asked_for_much(&mut world).await;
     let cancel = world.workers[0].next().await;
-    assert!(matches!(cancel, domain::session::ToWorker::Cancel { choice: None, .. }), "{cancel:?}");
+    assert!(matches!(cancel, ToWorker::Cancel { choice: None, .. }), "{cancel:?}");
     // Another client is served as ever.
     let mut http = world.client().await;
     http.post(CHAT, &chat(false)).await;
     let submit = world.workers[0].submit().await;
     world.workers[0].make(&submit, 0, &tokens("A rule"), End::stop()).await;
     assert_eq!(http.json().await.1["choices"][0]["message"]["content"], "A rule");
-    world.until("the slow one is counted", "/metrics", |_, text| text.contains("outcome=\"us\"} 1")).await;
+    world.until_ended("us", before + 1).await;
     // What it reads at last ends without [DONE].
     slow.head().await;
     let events = tokio::time::timeout(super::http::PATIENCE, async {
@@ -93,10 +94,17 @@ async fn a_client_that_takes_nothing_for_too_long_is_cut_off() {
         (config.write_wait, config.stream_buffer) = (Duration::from_millis(50), ROWS as usize + 1);
     })
     .await;
-    let _slow = asked_for_much(&mut world).await;
+    let mut slow = asked_for_much(&mut world).await;
     let cancel = world.workers[0].next().await;
-    assert!(matches!(cancel, domain::session::ToWorker::Cancel { choice: None, .. }), "{cancel:?}");
-    world.until("it is gone", "/metrics", |_, text| text.contains("outcome=\"client\"} 1")).await;
+    assert!(matches!(cancel, ToWorker::Cancel { choice: None, .. }), "{cancel:?}");
+    // Nothing tells it of an end.
+    let read = slow.rest().await;
+    assert!(read.len() > 1 << 16);
+    assert!(
+        !["data: [DONE]", "data: {\"error\""]
+            .iter()
+            .any(|end| read.windows(end.len()).any(|window| window == end.as_bytes()))
+    );
 }
 
 /// Rows of an answer that is more than the buffers of the kernel hold.
@@ -268,6 +276,50 @@ async fn what_cannot_be_taken_is_refused_with_a_time_to_come_back() {
     world.idle().await;
 }
 
+/// The worker says that it has no place for anybody, and the router has heard it.
+async fn busy(world: &mut World) {
+    // A report is missing before it, of which the router tells.
+    let report = Report { incarnation: Incarnation(1), number: 2, running_max: 1, open: 8, ..Report::default() };
+    world.workers[0].say(&FromWorker::Report(report)).await;
+    while world.workers[0].next().await != ToWorker::Snapshot {}
+}
+
+#[tokio::test]
+async fn who_waits_for_a_worker_is_told_by_the_status_that_its_time_is_over() {
+    let mut world = World::with(1, |config| config.deadline = Duration::from_millis(300)).await;
+    busy(&mut world).await;
+    for stream in [false, true] {
+        let mut http = world.client().await;
+        http.post(CHAT, &chat(stream)).await;
+        let (head, body) = http.json().await;
+        assert_eq!((head.status, body["error"]["code"].as_str()), (504, Some("deadline_exceeded")), "{body}");
+    }
+}
+
+#[tokio::test]
+async fn who_waits_for_a_worker_is_told_by_the_status_that_it_is_placed_or_refused() {
+    let mut world = World::new().await;
+    busy(&mut world).await;
+    let mut placed = world.client().await;
+    placed.post(CHAT, &chat(true)).await;
+    let idle = Report { incarnation: Incarnation(1), number: 3, running_max: 1, ..Report::default() };
+    world.workers[0].say(&FromWorker::Report(idle.clone())).await;
+    let submit = world.workers[0].submit().await;
+    assert_eq!(placed.head().await.status, 200);
+    world.workers[0].make(&submit, 0, &tokens("A rule"), End::stop()).await;
+    assert!(placed.events().await.last().is_some_and(|last| last == "[DONE]"));
+    let mut refused = world.client().await;
+    let long = Report { number: 4, submits: 1, open: 8, ..idle };
+    world.workers[0].say(&FromWorker::Report(long.clone())).await;
+    refused.post(CHAT, &chat(true)).await;
+    // Its first token would be years away.
+    let years = Report { number: 5, open: 0, waiting_tokens: 1 << 40, prefill_tokens_per_s: 1.0, ..long };
+    world.workers[0].say(&FromWorker::Report(years)).await;
+    let (head, body) = refused.json().await;
+    assert_eq!((head.status, body["error"]["code"].as_str()), (429, Some("overloaded")), "{body}");
+    assert!(head.header("retry-after").is_some());
+}
+
 #[tokio::test]
 async fn a_client_is_asked_back_when_the_queue_is_over() {
     let mut world = World::with(1, |config| config.placement.requests_max = 1).await;
@@ -325,8 +377,9 @@ async fn a_worker_that_takes_nothing_for_a_while_is_full_and_loses_nothing() {
     world.workers[0].report().await;
     let mut clients = filled(&world).await;
     // What is small has room all the same.
+    let before = world.ended("client").await;
     drop(clients.remove(0));
-    world.until("it is gone", "/metrics", |_, text| text.contains("outcome=\"client\"} 1")).await;
+    world.until_ended("client", before + 1).await;
     let worker = &mut world.workers[0];
     let first = worker.submit().await;
     let mut submits = Vec::new();

@@ -74,6 +74,12 @@ impl Http {
         self.raw.drain(..bytes).collect()
     }
 
+    /// All that comes, as it is, until the connection ends.
+    pub(super) async fn rest(&mut self) -> Vec<u8> {
+        while self.fill().await > 0 {}
+        std::mem::take(&mut self.raw)
+    }
+
     pub(super) async fn head(&mut self) -> Head {
         let head = self.until(b"\r\n\r\n").await.expect("an answer");
         let head = String::from_utf8(head).expect("heads are ASCII");

@@ -180,6 +180,16 @@ impl World {
             .await;
     }
 
+    /// How many requests ended so. Those of the tests beside this one are among them.
+    pub(super) async fn ended(&self, outcome: &str) -> u64 {
+        ended(&self.get("/metrics").await.1, outcome)
+    }
+
+    /// Waits until so many have.
+    pub(super) async fn until_ended(&self, outcome: &str, count: u64) {
+        self.until("requests are counted", "/metrics", |_, text| ended(text, outcome) >= count).await;
+    }
+
     pub(super) fn shut_down(&mut self) {
         let _ = self.stop.take().expect("it is shut down once").send(());
     }
@@ -187,6 +197,11 @@ impl World {
     pub(super) async fn over(self) {
         timeout(PATIENCE, self.served).await.expect("the router ends").expect("no panic").expect("the brain lives");
     }
+}
+
+fn ended(metrics: &str, outcome: &str) -> u64 {
+    let name = format!("baton_requests_total{{outcome=\"{outcome}\"}} ");
+    metrics.lines().find_map(|line| line.strip_prefix(&name)?.parse().ok()).unwrap_or(0)
 }
 
 /// A worker that the test plays.

@@ -106,6 +106,66 @@ fn the_youngest_yields_and_comes_back_before_new_jobs() {
     check(&mut scheduler, &mut kv, &["r2[0..8] r3[0..1]+1 | admit r2(0) r3(0)", "r3[1..2]+1 r2[8..9]+1"]);
 }
 
+/// Three that decode, with two blocks each of which one slot is left, and no block beside them.
+fn full() -> (ToyKv, Scheduler) {
+    let (mut kv, mut scheduler) = (ToyKv::new(6, 4), scheduler(&[]));
+    kv.open.extend((1..=3).map(|request| (key(request), 2)));
+    (1..=3).for_each(|request| scheduler.add_running(key(request), 8, Time(request)));
+    check(&mut scheduler, &mut kv, &["r1[7..8]+1 r2[7..8]+1 r3[7..8]+1"]);
+    (kv, scheduler)
+}
+
+#[test]
+fn who_is_held_yields_before_who_goes_on() {
+    for (held, lines) in [
+        ([].as_slice(), ["r1[8..9]+1 r2[8..9]+1 | preempt r3", "r1[9..10]+1 r2[9..10]+1"]),
+        (&[1], ["r2[8..9]+1 r3[8..9]+1 | preempt r1", "r2[9..10]+1 r3[9..10]+1"]),
+        (&[2], ["r1[8..9]+1 r3[8..9]+1 | preempt r2", "r1[9..10]+1 r3[9..10]+1"]),
+        // The younger of them, for that is enough.
+        (&[1, 2], ["r3[8..9]+1 | preempt r2", "r3[9..10]+1"]),
+        (&[1, 2, 3], ["", ""]),
+    ] {
+        let (mut kv, mut scheduler) = full();
+        kv.held = held.iter().copied().map(key).collect();
+        check(&mut scheduler, &mut kv, &lines);
+    }
+}
+
+#[test]
+fn who_is_held_is_not_computed_again_and_keeps_nobody_waiting() {
+    let (mut kv, mut scheduler) = full();
+    kv.held.insert(key(1));
+    check(&mut scheduler, &mut kv, &["r2[8..9]+1 r3[8..9]+1 | preempt r1"]);
+    // Three blocks for the one that was preempted, and as many for those that came later.
+    kv.blocks = 9;
+    scheduler.add(taken(4, 8, 1));
+    scheduler.add(job(5, 4));
+    assert_eq!(admit(&mut scheduler, &mut kv), "r4(0)");
+    check(&mut scheduler, &mut kv, &["r2[9..10]+1 r3[9..10]+1 r5[0..4]+1 | admit r5(0)"]);
+    // It is before all others once it is held no more.
+    (4..=5).for_each(|ended| {
+        scheduler.remove(key(ended));
+        kv.open.remove(&key(ended));
+    });
+    scheduler.add(taken(6, 8, 1));
+    kv.held.clear();
+    assert_eq!(admit(&mut scheduler, &mut kv), "");
+    check(&mut scheduler, &mut kv, &["r2[10..11]+1 r3[10..11]+1 r1[0..8] | admit r1(0)"]);
+}
+
+#[test]
+fn who_begins_to_be_held_while_it_waits_lets_others_by_at_once() {
+    let (mut kv, mut scheduler) = full();
+    check(&mut scheduler, &mut kv, &["r1[8..9]+1 r2[8..9]+1 | preempt r3"]);
+    kv.blocks = 8;
+    scheduler.add(taken(4, 8, 1));
+    assert_eq!(admit(&mut scheduler, &mut kv), "", "it would take what the one before it waits for");
+    check(&mut scheduler, &mut kv, &["r1[9..10]+1 r2[9..10]+1"]);
+    assert_eq!(admit(&mut scheduler, &mut kv), "");
+    kv.held.insert(key(3));
+    assert_eq!(admit(&mut scheduler, &mut kv), "r4(0)");
+}
+
 #[test]
 fn a_sequence_that_is_alone_and_cannot_grow_gives_everything_back() {
     let mut kv = ToyKv::new(4, 4);

@@ -2,7 +2,7 @@
 
 use crate::{Admitted, Job, Kind, KvSpace, Opened, Reach, Schedule, Scheduler, Work};
 use domain::{Choice, Epoch, RequestId, SeqKey, Time};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 pub(crate) struct ToyKv {
     pub(crate) block_tokens: u32,
@@ -20,8 +20,10 @@ pub(crate) struct ToyKv {
     pub(crate) prompts: BTreeMap<SeqKey, (u32, Reach)>,
     /// How often room was looked for.
     pub(crate) looked: u32,
-    /// Blocks that were free when it was asked for last, and how often that changed.
-    given_back: (u32, u64),
+    /// Sequences of which nobody takes what they made.
+    pub(crate) held: BTreeSet<SeqKey>,
+    /// Blocks that were free, and sequences that were held, when it was asked for last, and how often that changed.
+    given_back: (u32, BTreeSet<SeqKey>, u64),
 }
 
 impl ToyKv {
@@ -36,7 +38,8 @@ impl ToyKv {
             asked: 0,
             prompts: BTreeMap::new(),
             looked: 0,
-            given_back: (blocks, 0),
+            held: BTreeSet::new(),
+            given_back: (blocks, BTreeSet::new(), 0),
         }
     }
 
@@ -76,9 +79,14 @@ impl KvSpace for ToyKv {
     }
 
     fn given_back(&mut self) -> u64 {
-        let (free, count) = self.given_back;
-        self.given_back = (self.free(), count + u64::from(free != self.free()));
-        self.given_back.1
+        let (free, held, count) = &self.given_back;
+        let count = count + u64::from((*free, held) != (self.free(), &self.held));
+        self.given_back = (self.free(), self.held.clone(), count);
+        count
+    }
+
+    fn is_held(&self, key: SeqKey) -> bool {
+        self.held.contains(&key)
     }
 
     fn reach(&mut self, key: SeqKey, computed: u32, _work: &[Work]) -> Reach {

@@ -2,6 +2,7 @@
 
 use crate::event::{Event, RouterIndex, WorkerIndex};
 use crate::fault::{Fault, FaultKind};
+use crate::invariants::waits;
 use crate::process::Inmail;
 use crate::session::{Direction, Frame, SessionKey};
 use crate::world::{Chaos, Reach, World};
@@ -208,8 +209,11 @@ impl World {
     pub(crate) fn resume(&mut self, process: usize) {
         if let Some(w) = process.checked_sub(self.routers.len()) {
             let life = self.workers[w].life;
-            if let Some(since) = self.workers[w].alive.as_mut().and_then(|alive| alive.stuck.take()) {
-                self.leases.went_on(w, life, self.now.since(since), TICK);
+            let Some(alive) = &mut self.workers[w].alive else { return };
+            if let Some(since) = alive.stuck.take() {
+                let pause = self.now.since(since);
+                waits::stood_still(&mut alive.waits, pause);
+                self.leases.went_on(w, life, pause, TICK);
                 self.trace.note(self.now, || format!("w{w} goes on"));
                 self.wake_at(w, self.now);
             }

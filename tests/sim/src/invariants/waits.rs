@@ -5,11 +5,17 @@ use crate::world::World;
 use domain::{Epoch, RequestId, Time};
 use kv_manager::FetchState;
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 pub(crate) const NAME: &str = "no wait beyond its bound";
 
 /// Fetches that wait, for what, and since when they were seen to.
 pub(crate) type Since = BTreeMap<(RequestId, Epoch), (FetchState, Time)>;
+
+/// A worker stood still for so long, in which nothing came to it.
+pub(crate) fn stood_still(waits: &mut Since, pause: Duration) {
+    waits.values_mut().for_each(|(_, since)| *since = *since + pause);
+}
 
 pub(crate) fn check(world: &mut World, w: WorkerIndex) -> Result<(), String> {
     let (now, scenario) = (world.now, &world.scenario);

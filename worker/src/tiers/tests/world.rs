@@ -84,6 +84,7 @@ impl Role for Whole {
         false
     }
     fn peer_lost(&mut self, _: &mut Core, _: Time, _: WorkerId) {}
+    fn stood_still(&mut self, _: Duration) {}
     fn transfer_ended(&mut self, _: &mut Core, _: Time, _: Completion) {}
 }
 
