@@ -456,6 +456,11 @@ impl KvManager {
         lapsed
     }
 
+    /// Whether the lease is alive at `now`.
+    pub fn is_alive(&self, now: Time, lease: LeaseId) -> bool {
+        self.leases.get(lease).is_some_and(|lease| now < lease.expiry)
+    }
+
     /// When [`expire`](Self::expire) next has something to end.
     pub fn next_deadline(&self) -> Option<Time> {
         self.leases.next_deadline()

@@ -26,9 +26,4 @@ impl KvManager {
         (lease.key, lease.tokens, lease.ready, lease.copied_until, lease.ticks, &lease.blocks).hash(hasher);
         (lease.expiry.since(now), lease.duration).hash(hasher);
     }
-
-    /// Whether the lease is alive at `now`.
-    pub fn is_alive(&self, now: Time, lease: LeaseId) -> bool {
-        self.leases.get(lease).is_some_and(|lease| now < lease.expiry)
-    }
 }

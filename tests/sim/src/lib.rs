@@ -35,5 +35,5 @@ mod workers;
 mod world;
 
 pub use coverage::Coverage;
-pub use invariants::Violation;
+pub use invariants::{Law, Violation};
 pub use run::{Batch, Found, Outcome, Part, replay, run_seed, run_seeds, shrink, trace_of};

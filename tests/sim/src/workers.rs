@@ -3,7 +3,7 @@
 use crate::coverage::message_kind;
 use crate::event::{Event, Life, WorkerIndex};
 use crate::fault::FaultKind;
-use crate::invariants::{answer, bounds, conservation, quotas, reuse, sealed, source, tenants, waits};
+use crate::invariants::{answer, bounds, conservation, leases, quotas, reuse, sealed, source, tenants, waits};
 use crate::pool::Pool;
 use crate::process::{Inmail, Machine, Running, WorkerLife};
 use crate::scenario::Scenario;
@@ -502,6 +502,7 @@ impl World {
         let deep = self.random.chance(30);
         let found = conservation::check(self, w, deep)
             .map_err(|what| (conservation::NAME, what))
+            .and_then(|()| leases::check(self, w).map_err(|what| (leases::NAME, what)))
             .and_then(|()| reuse::check(self, w).map_err(|what| (reuse::NAME, what)))
             .and_then(|()| sealed::check(self, w, deep).map_err(|what| (sealed::NAME, what)))
             .and_then(|()| tenants::check(self, w, deep).map_err(|what| (tenants::NAME, what)))

@@ -6,7 +6,7 @@ use crate::coverage::Coverage;
 use crate::disk::Platter;
 use crate::event::{Event, Life, ReadKey, RouterIndex, WorkerIndex};
 use crate::fault::FaultKind;
-use crate::invariants::{self, Violation};
+use crate::invariants::{self, Law, Violation};
 use crate::lease::Leases;
 use crate::process::{Router, Worker};
 use crate::random::Random;
@@ -239,8 +239,13 @@ impl World {
 
     /// Takes a violation; the first counts.
     pub(crate) fn violated(&mut self, invariant: &'static str, what: String) {
-        self.trace.note(self.now, || format!("VIOLATED {invariant}: {what}"));
-        self.violation.get_or_insert(Violation { invariant, what, at: self.now });
+        self.broken(Law::Invariant(invariant), what);
+    }
+
+    /// Takes a law that was broken; the first counts.
+    pub(crate) fn broken(&mut self, law: Law, what: String) {
+        self.trace.note(self.now, || format!("VIOLATED {law}: {what}"));
+        self.violation.get_or_insert(Violation { law, what, at: self.now });
     }
 
     pub(crate) fn latency(&mut self) -> Duration {
