@@ -139,9 +139,23 @@ impl Theme {
     }
 }
 
-/// The faults of a seed. Nothing goes wrong in one of twenty.
+/// Processes stand still one after the other, each for less than so long, from a time on.
+pub(crate) fn pauses(random: &mut Random, shortest: Duration, begins: Duration, hurts: Duration) -> Vec<Fault> {
+    let kinds = [FaultKind::WorkerStuck, FaultKind::WorkerStuck, FaultKind::RouterStuck];
+    let count = random.range(1, 4) as u32;
+    let longest = shortest.as_micros() as u64;
+    let pause = |number| Fault {
+        kind: random.pick(&kinds),
+        after: begins + (hurts - begins) * number / count,
+        step: None,
+        lasts: random.micros(longest / 2, longest),
+    };
+    (0..count).map(pause).collect()
+}
+
+/// The faults of a seed. Nothing goes wrong in one of twelve, or only what harms nobody.
 pub(crate) fn plan(random: &mut Random, theme: Theme, hurts: Duration) -> Vec<Fault> {
-    if random.chance(50) {
+    if random.chance(80) {
         return Vec::new();
     }
     let mut faults = Vec::new();

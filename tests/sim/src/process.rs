@@ -2,7 +2,7 @@
 
 use crate::disk::Platter;
 use crate::event::{Life, WorkerIndex};
-use crate::invariants::{quotas, sealed, waits};
+use crate::invariants::{idle, line, quotas, sealed, waits};
 use crate::pool::Pool;
 use crate::session::SessionKey;
 use crate::shell::Shell;
@@ -68,6 +68,12 @@ impl Machine {
         sizes.extend(self.offers().sizes());
         sizes.extend(self.fetched().sizes());
         sizes
+    }
+
+    /// Whether it loads from tiers, or lifts between them, or prompts wait to.
+    pub(crate) fn tiers_move(&self) -> bool {
+        let moves = |name| name == "loads from tiers" || name == "lifts between tiers";
+        self.core().sizes().iter().any(|&(name, size)| moves(name) && size > 0)
     }
 
     pub(crate) fn turn(&mut self, now: Time) {
@@ -158,6 +164,10 @@ pub(crate) struct WorkerLife {
     pub(crate) before: quotas::Before,
     /// Since when its fetches wait.
     pub(crate) waits: waits::Since,
+    /// What its sequences had or wanted when it was looked at last.
+    pub(crate) line: line::Line,
+    /// Decoding sequences that were not in its last steps.
+    pub(crate) missed: idle::Missed,
 }
 
 /// A worker.

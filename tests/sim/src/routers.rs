@@ -3,7 +3,7 @@
 use crate::client::Outcome;
 use crate::event::{Event, Life, RouterIndex, WorkerIndex};
 use crate::fault::FaultKind;
-use crate::invariants::{ends, epochs, text, tokens};
+use crate::invariants::{ends, epochs, needless, patience, text, tokens};
 use crate::process::{Inmail, RouterLife, RouterMail};
 use crate::session::{Direction, Frame, Session, SessionKey, Way};
 use crate::world::World;
@@ -327,6 +327,11 @@ impl World {
         match command {
             Command::Send { worker, message } => {
                 if let ToWorker::Submit(submit) = &message
+                    && let Err(what) = needless::submitted(self, submit)
+                {
+                    self.violated(needless::NAME, what);
+                }
+                if let ToWorker::Submit(submit) = &message
                     && !matches!(submit.part, Part::TakeOver { .. })
                     && let Some(client) = self.clients.get_mut(&submit.request)
                 {
@@ -388,6 +393,12 @@ impl World {
     fn request_ended(&mut self, request: domain::RequestId, outcome: Outcome) {
         self.trace.note(self.now, || format!("{request} ends: {outcome:?}"));
         let must_succeed = self.must_succeed(request);
+        let Some(client) = self.clients.get(&request) else { return };
+        let needless = needless::ended(self, client, &outcome).map_err(|what| (needless::NAME, what));
+        let found = needless.and_then(|()| patience::check(self, client).map_err(|what| (patience::NAME, what)));
+        if let Err((name, what)) = found {
+            self.violated(name, format!("{request}: {what}"));
+        }
         let Some(client) = self.clients.get_mut(&request) else { return };
         let found = ends::request(client, &outcome, must_succeed);
         // One who hung up is told nothing.

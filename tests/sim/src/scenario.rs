@@ -17,7 +17,7 @@ const VOCABULARY: u32 = 97;
 /// Ids of probes begin here.
 pub(crate) const PROBE_FIRST: u64 = 1000;
 /// A request with this deadline ends for other reasons.
-const NO_DEADLINE: Duration = Duration::from_secs(600);
+pub(crate) const NO_DEADLINE: Duration = Duration::from_secs(600);
 
 /// Everything drawn.
 #[derive(Clone, Debug)]
@@ -53,6 +53,8 @@ pub(crate) struct Scenario {
     pub(crate) asks: Vec<Ask>,
     pub(crate) hurts: Duration,
     pub(crate) faults: Vec<Fault>,
+    /// The faults are so short that nobody else may hear of them.
+    is_harmless: bool,
 }
 
 /// How messages and bytes travel.
@@ -128,7 +130,7 @@ impl Scenario {
         tenants.assign(&mut who, &mut asks, 1000);
         go_on(&mut talk, &mut asks, &layout, hurts);
         tenants.assign(&mut who, &mut asks, 200);
-        Self {
+        let scenario = Self {
             seed,
             routers,
             prefill,
@@ -168,8 +170,34 @@ impl Scenario {
             asks,
             eviction: random.pick(&[EvictionPolicy::Lru, EvictionPolicy::S3Fifo, EvictionPolicy::Tree]),
             hurts,
+            is_harmless: false,
             faults: fault::plan(&mut fault_random, theme, hurts),
+        };
+        if scenario.faults.is_empty() { scenario.calm(&mut fault_random) } else { scenario }
+    }
+
+    /// The same where nothing goes wrong, or only what harms nobody: no limit is so low that what is asked reaches it.
+    fn calm(mut self, random: &mut Random) -> Self {
+        self.scheduler.waiting_max = CALM_WAITING_MAX;
+        self.requests_max = CALM_WAITING_MAX as usize;
+        self.handoff_wait = CALM_WAIT;
+        self.offer_max = CALM_WAIT * 2;
+        self.asks.iter_mut().for_each(|ask| ask.at += CALM_BEGINS);
+        self.hurts += CALM_BEGINS;
+        let slower = self.network.latency + self.network.jitter;
+        // Nobody hears of a pause that is shorter than all that others wait for.
+        let waits = [self.lease * 2 / 3, self.silence_max - self.heartbeat * 2, self.answer_wait];
+        let shortest = waits.into_iter().min().unwrap_or_default().saturating_sub(slower * 2 + PAUSE_MARGIN);
+        if random.chance(500) && shortest > PAUSE_MARGIN {
+            self.faults = fault::pauses(random, shortest, CALM_BEGINS, self.hurts);
+            self.is_harmless = true;
         }
+        self
+    }
+
+    /// Whether nothing goes wrong that is a reason to fail.
+    pub(crate) fn is_harmless(&self) -> bool {
+        self.is_harmless || self.faults.is_empty()
     }
 
     /// The tokens that the fake model says.
@@ -200,6 +228,14 @@ impl Scenario {
     }
 }
 
+/// How long may be waited for in a world where nothing goes wrong: longer than all that is asked there takes.
+const CALM_WAIT: Duration = Duration::from_secs(60);
+/// What is asked there comes when all sessions have begun.
+const CALM_BEGINS: Duration = Duration::from_millis(100);
+/// Requests that such a world has room for.
+const CALM_WAITING_MAX: u32 = 256;
+/// What a pause lacks of what others wait for.
+const PAUSE_MARGIN: Duration = Duration::from_millis(5);
 /// Requests of a crowd.
 const CROWD: usize = 40;
 /// Most output tokens of each.

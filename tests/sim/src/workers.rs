@@ -3,7 +3,9 @@
 use crate::coverage::message_kind;
 use crate::event::{Event, Life, WorkerIndex};
 use crate::fault::FaultKind;
-use crate::invariants::{answer, bounds, conservation, leases, quotas, reuse, sealed, source, tenants, waits};
+use crate::invariants::{
+    answer, bounds, conservation, idle, leases, line, needless, quotas, reuse, sealed, source, tenants, waits,
+};
 use crate::pool::Pool;
 use crate::process::{Inmail, Machine, Running, WorkerLife};
 use crate::scenario::Scenario;
@@ -87,6 +89,8 @@ impl World {
             checked: sealed::Checked::default(),
             before: quotas::Before::default(),
             waits: waits::Since::default(),
+            line: line::Line::default(),
+            missed: idle::Missed::default(),
         });
         self.trace.note(self.now, || format!("w{w} begins its life {life}"));
         self.wake_at(w, self.now);
@@ -330,6 +334,9 @@ impl World {
                 if !matches!(message, FromWorker::Heartbeat | FromWorker::Report(_)) {
                     self.trace.note(self.now, || format!("w{w} says {message:?}"));
                 }
+                if let Err(what) = needless::said(self, &message) {
+                    self.violated(needless::NAME, format!("w{w}: {what}"));
+                }
                 if let FromWorker::Tokens(rows) = &message
                     && let Err((name, what)) = source::check(self, w, rows)
                 {
@@ -369,7 +376,7 @@ impl World {
             self.coverage.hit_message(FaultKind::MessageDelay, kind);
             arrives[0] = arrives[0] + self.random.millis(1, 200);
         }
-        if self.healed.is_some() {
+        if self.healed.is_some() || self.scenario.is_harmless() {
             // A control channel that nothing is wrong with keeps the order.
             let last = self.peer_last.entry((w, receiver)).or_default();
             *last = arrives[0].max(*last);
@@ -458,7 +465,12 @@ impl World {
         // Beyond the last layer: the step succeeds, but for one of its spans.
         let fails = alive.fails_in.take_if(|fails| *fails >= layers && !plan.spans.is_empty());
         alive.model.begin(&plan, fails.map(|_| plan.step.0 as usize % plan.spans.len()));
+        let found = idle::begins(alive, &plan, self.scenario.scheduler.running_max);
         alive.running = Some(Running { plan, time, begin: self.now, layer: 0 });
+        self.longest_step = self.longest_step.max(time.total(layers));
+        if let Err(what) = found {
+            self.violated(idle::NAME, format!("w{w}: {what}"));
+        }
         self.agenda.enter(self.now + time.written(0), Event::Layer { worker: w, life });
     }
 
@@ -507,6 +519,8 @@ impl World {
             .and_then(|()| sealed::check(self, w, deep).map_err(|what| (sealed::NAME, what)))
             .and_then(|()| tenants::check(self, w, deep).map_err(|what| (tenants::NAME, what)))
             .and_then(|()| waits::check(self, w).map_err(|what| (waits::NAME, what)))
+            .and_then(|()| line::check(self, w).map_err(|what| (line::NAME, what)))
+            .and_then(|()| idle::check(self, w).map_err(|what| (idle::NAME, what)))
             .and_then(|()| bounds::check(self, w).map_err(|what| (bounds::NAME, what)));
         let met = quotas::check(self, w).map_err(|what| (quotas::NAME, what));
         match found.and(met) {

@@ -54,7 +54,7 @@ pub(crate) struct World {
     /// How many faults keep process `from` from reaching process `to`; routers come first.
     pub(crate) blocked: Vec<Vec<u32>>,
     pub(crate) chaos: Chaos,
-    /// When the last message of a worker to another arrives, since all is healed.
+    /// When the last message of a worker to another arrives, where nothing is wrong with the way.
     pub(crate) peer_last: BTreeMap<(WorkerIndex, WorkerIndex), Time>,
     pub(crate) leases: Leases,
     pub(crate) clients: BTreeMap<RequestId, Client>,
@@ -71,6 +71,8 @@ pub(crate) struct World {
     pub(crate) trace: Trace,
     pub(crate) violation: Option<Violation>,
     pub(crate) events: u64,
+    /// The longest step of any device so far.
+    pub(crate) longest_step: Duration,
 }
 
 /// Something that a fault changed and that its end undoes.
@@ -121,6 +123,7 @@ impl World {
             trace,
             violation: None,
             events: 0,
+            longest_step: Duration::ZERO,
             scenario,
         }
     }
@@ -237,6 +240,11 @@ impl World {
         request.0 >= PROBE_FIRST
     }
 
+    /// Whether a client asks for what no worker can give.
+    pub(crate) fn asks_too_much(&self, client: &Client) -> bool {
+        u32::from(client.ask.request.choices) > self.scenario.scheduler.running_max
+    }
+
     /// Takes a violation; the first counts.
     pub(crate) fn violated(&mut self, invariant: &'static str, what: String) {
         self.broken(Law::Invariant(invariant), what);
@@ -325,6 +333,7 @@ impl World {
         });
         let client = Client {
             undisturbed,
+            since: self.now,
             tenant: self.truth.tenant(&ask.request.tenant),
             router: (router, life),
             got: vec![Vec::new(); choices],
