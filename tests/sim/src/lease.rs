@@ -9,6 +9,9 @@ use domain::{BlockRef, Epoch, Generation, GroupId, LeaseId, RequestId, Time, Wor
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+/// Whether the leases of an owner that stood still surely live longer for it.
+const PAUSES_PROLONG: bool = false;
+
 /// A lease of a life of an owner.
 pub(crate) type LeaseKey = (WorkerIndex, Life, LeaseId);
 
@@ -23,6 +26,13 @@ struct Span {
 impl Span {
     fn new(now: Time, duration: Duration, until: Time) -> Self {
         Self { expiry: (now + duration).min(until), until, ticks: None }
+    }
+
+    /// Time stood still for it since then.
+    fn prolong(&mut self, since: Time, pause: Duration) {
+        if since < self.expiry {
+            *self = Self { expiry: self.expiry + pause, until: self.until + pause, ..*self };
+        }
     }
 
     fn renew(&mut self, now: Time, duration: Duration, ticks: u64) {
@@ -99,6 +109,17 @@ impl Leases {
             answer: None,
         };
         self.0.insert((owner.0, owner.1, offer.lease), lease);
+    }
+
+    /// An owner stood still since then, for so long. If it sees that, which it does from `seen` on, its leases lose no time by it.
+    pub(crate) fn stood_still(&mut self, owner: (WorkerIndex, Life), since: Time, pause: Duration, seen: Duration) {
+        let range = (owner.0, owner.1, LeaseId(0))..=(owner.0, owner.1, LeaseId(u64::MAX));
+        for (_, lease) in self.0.range_mut(range) {
+            lease.perhaps.prolong(since, pause);
+            if PAUSES_PROLONG && pause > seen {
+                lease.surely.prolong(since, pause);
+            }
+        }
     }
 
     /// An owner handles a renewal. `current`: it names the present lives.

@@ -9,6 +9,7 @@
 //! What is deliberately absent: sockets, HTTP, texts, and threads of workers. Tests with real processes cover these.
 
 mod agenda;
+mod caps;
 mod client;
 mod coverage;
 mod disk;
@@ -16,9 +17,11 @@ mod event;
 mod fault;
 mod invariants;
 mod lease;
+mod limit;
 mod pool;
 mod process;
 mod random;
+mod reach;
 mod read;
 mod routers;
 mod run;

@@ -122,6 +122,7 @@ pub(crate) enum Inmail {
     Lost(WorkerId),
     Moved(TierEnd),
     StepEnded,
+    Command(worker::Command),
     Drain,
 }
 
@@ -144,10 +145,15 @@ pub(crate) struct WorkerLife {
     pub(crate) running: Option<Running>,
     /// The next step to reach this layer fails there; the number of layers: one of the next step's spans fails alone.
     pub(crate) fails_in: Option<u16>,
+    /// That is since a poisoned prompt is in it.
+    pub(crate) poisoned: bool,
     pub(crate) inbox: VecDeque<Inmail>,
     /// When its loop has its next turn.
     pub(crate) wakes: Time,
-    pub(crate) stuck: bool,
+    /// Since when its loop stands still.
+    pub(crate) stuck: Option<Time>,
+    /// What came while its whole process stands still, or did until just now.
+    pub(crate) sockets: Option<VecDeque<Inmail>>,
     pub(crate) drains: bool,
     pub(crate) sessions: u64,
     /// By what the machine calls them.
@@ -190,7 +196,12 @@ pub(crate) struct Worker {
 /// What a router that stands still has not looked at.
 pub(crate) enum RouterMail {
     Hello(SessionKey),
-    Bytes(SessionKey, Vec<u8>),
+    /// `counts`: it is under way until it is looked at; a repeated one is not.
+    Bytes {
+        session: SessionKey,
+        bytes: Vec<u8>,
+        counts: bool,
+    },
     Ended(SessionKey),
     Event(placement::Event),
 }

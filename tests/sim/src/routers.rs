@@ -5,11 +5,12 @@ use crate::event::{Event, Life, RouterIndex, WorkerIndex};
 use crate::fault::FaultKind;
 use crate::invariants::{ends, epochs, needless, patience, text, tokens};
 use crate::process::{Inmail, RouterLife, RouterMail};
+use crate::reach::Reached;
 use crate::session::{Direction, Frame, Session, SessionKey, Way};
 use crate::world::World;
 use domain::session::{FromWorker, Part, PeerAddress, PeerInfo, ToWorker};
 use domain::{End, Ender, Incarnation};
-use placement::{Command, Placement, PlacementConfig, Rates};
+use placement::{Command, EARLY_ROWS_MAX, Placement, PlacementConfig, Rates};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -141,6 +142,12 @@ impl World {
         }
     }
 
+    /// A session is cut. What is on its way arrives or not; then each end sees that the other is gone.
+    pub(crate) fn cut(&mut self, key: SessionKey) {
+        self.send_frame(key, Direction::ToRouter, Frame::End);
+        self.send_frame(key, Direction::ToWorker, Frame::End);
+    }
+
     /// A frame leaves. It arrives after all before it.
     pub(crate) fn send_frame(&mut self, key: SessionKey, direction: Direction, frame: Frame) {
         let latency = self.latency();
@@ -165,8 +172,10 @@ impl World {
         let way = session.way(direction);
         let Some(frame) = way.frames.pop_front() else { return };
         let (mute, repeats) = (way.mute, way.repeats);
+        let taken = mute || self.routers[router.0].life != router.1 || self.routers[router.0].alive.is_none();
         if let Frame::Bytes(_) = frame
             && direction == Direction::ToRouter
+            && taken
         {
             way.in_flight.fetch_sub(1, Ordering::Relaxed);
         }
@@ -197,11 +206,12 @@ impl World {
                     && matches!(proto::session::decode_from_worker(bytes), Ok(FromWorker::Tokens(_)))
                 {
                     self.cover(FaultKind::FrameTwice, worker.0, |_, _| true);
-                    self.router_mail(router.0, RouterMail::Bytes(key, bytes.clone()));
+                    let again = RouterMail::Bytes { session: key, bytes: bytes.clone(), counts: false };
+                    self.router_mail(router.0, again);
                 }
                 let mail = match frame {
                     Frame::Hello => RouterMail::Hello(key),
-                    Frame::Bytes(bytes) => RouterMail::Bytes(key, bytes),
+                    Frame::Bytes(bytes) => RouterMail::Bytes { session: key, bytes, counts: true },
                     Frame::End => RouterMail::Ended(key),
                 };
                 self.router_mail(router.0, mail);
@@ -240,9 +250,13 @@ impl World {
     pub(crate) fn open_router_mail(&mut self, r: RouterIndex, mail: RouterMail) {
         match mail {
             RouterMail::Hello(key) => self.hello(r, key),
-            RouterMail::Bytes(key, bytes) => {
+            RouterMail::Bytes { session: key, bytes, counts } => {
+                if let Some(session) = self.sessions.get(&key).filter(|_| counts) {
+                    session.to_router.in_flight.fetch_sub(1, Ordering::Relaxed);
+                }
                 let Some(w) = self.linked(r, key) else { return };
                 let message = proto::session::decode_from_worker(&bytes).expect("a worker speaks the protocol");
+                self.note_early(r, &message);
                 let id = self.workers[w].id;
                 self.place(r, placement::Event::Worker { id, message });
             }
@@ -260,6 +274,25 @@ impl World {
                 }
             }
             RouterMail::Event(event) => self.place(r, event),
+        }
+    }
+
+    /// Tokens come to a router: whether they have to wait for others.
+    fn note_early(&mut self, r: RouterIndex, message: &FromWorker) {
+        let FromWorker::Tokens(rows) = message else { return };
+        let life = self.routers[r].life;
+        for row in rows {
+            let client = self.clients.get(&row.key.request);
+            let client =
+                client.filter(|it| it.router == (r, life) && it.outcome.is_none() && it.epoch == row.key.epoch);
+            let Some(got) = client.and_then(|client| client.got.get(usize::from(row.key.choice.0))) else { continue };
+            let ahead = (row.index as usize).saturating_sub(got.len());
+            if ahead > 0 {
+                self.coverage.reach(Reached::EarlyRow);
+            }
+            if ahead > EARLY_ROWS_MAX {
+                self.coverage.reach(Reached::EarlyRowsMax);
+            }
         }
     }
 
@@ -339,7 +372,13 @@ impl World {
                 }
                 let w = self.worker_index(worker);
                 let key = self.routers[r].alive.as_ref().and_then(|alive| alive.links.get(&w).copied());
-                if let Some(key) = key {
+                let queued =
+                    |key: &SessionKey| self.sessions.get(key).map_or(0, |session| session.to_worker.frames.len());
+                if let Some(key) = key.filter(|key| queued(key) >= self.scenario.caps.link_frames) {
+                    self.trace.note(self.now, || format!("router {r} has no room in session {key} with w{w}"));
+                    self.coverage.reach(Reached::LinkFull);
+                    self.cut(key);
+                } else if let Some(key) = key {
                     let bytes = proto::session::encode_to_worker(&message);
                     self.send_frame(key, Direction::ToWorker, Frame::Bytes(bytes));
                 }

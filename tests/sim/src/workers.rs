@@ -4,28 +4,28 @@ use crate::coverage::message_kind;
 use crate::event::{Event, Life, WorkerIndex};
 use crate::fault::FaultKind;
 use crate::invariants::{
-    answer, bounds, conservation, idle, leases, line, needless, quotas, reuse, sealed, source, tenants, waits,
+    answer, bounds, conservation, culprit, idle, leases, line, needless, quotas, reuse, sealed, source, tenants, waits,
 };
 use crate::pool::Pool;
 use crate::process::{Inmail, Machine, Running, WorkerLife};
+use crate::reach::Reached;
 use crate::scenario::Scenario;
 use crate::session::{Direction, Frame};
 use crate::shell::{Card, Output, Shell, Wire};
-use crate::world::World;
+use crate::world::{POISON, World};
 use decode_worker::Decode;
 use domain::handoff::{PeerBody, PeerMessage};
 use domain::plan::StepOutput;
-use domain::session::{FromWorker, Role, Submit, ToWorker};
+use domain::session::{Failure, FromWorker, Role, Submit, ToWorker};
 use domain::{Encoding, Incarnation, LeaseId, ProgressWord, Time, WorkerId};
 use engine::device::{DeviceLimits, PoolMemory};
 use engine::sim::{CostModel, Preset, SimModel};
-use kv_manager::Watermarks;
 use prefill_worker::Prefill;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 use transport::{AgentEvent, Lane, LaneStatus, Probe};
-use worker::{Inbound, SessionId, WorkerConfig};
+use worker::{Answer, Inbound, SessionId, WorkerConfig};
 
 /// Events that a loop handles before its next turn.
 const EVENTS_PER_ROUND_MAX: usize = 512;
@@ -48,10 +48,10 @@ impl World {
         let limits = DeviceLimits {
             rows_max: self.scenario.scheduler.step_tokens_max as usize,
             samples_max: self.scenario.scheduler.samples_max as usize,
-            context_max: usize::MAX,
+            context_max: self.scenario.caps.contexts.get(w).copied().unwrap_or(usize::MAX),
             blocks: self.scenario.blocks.clone(),
         };
-        let (shell, progress) = (Shell::default(), ProgressWord::new());
+        let (shell, progress) = (Shell::new(&self.scenario.caps), ProgressWord::new());
         let card = Card {
             shell: shell.clone(),
             layout: layout.clone(),
@@ -77,9 +77,11 @@ impl World {
             model,
             running: None,
             fails_in: None,
+            poisoned: false,
             inbox: VecDeque::new(),
             wakes: Time::MAX,
-            stuck: false,
+            stuck: None,
+            sockets: None,
             drains: false,
             sessions: 0,
             session_keys: BTreeMap::new(),
@@ -132,9 +134,32 @@ impl World {
     /// Puts something into the inbox of a worker, whichever life it is in.
     pub(crate) fn mail_now(&mut self, w: WorkerIndex, mail: Inmail) {
         let Some(alive) = &mut self.workers[w].alive else { return };
-        alive.inbox.push_back(mail);
+        if let Some(sockets) = &mut alive.sockets {
+            return sockets.push_back(mail);
+        }
+        let is_full = alive.inbox.len() >= self.scenario.caps.inbox;
+        match mail {
+            Inmail::Peer(..) if is_full => {
+                self.trace.note(self.now, || format!("w{w} has no room for a message"));
+                return self.coverage.reach(Reached::InboxDropped);
+            }
+            Inmail::Session(key, _) if is_full => {
+                self.trace.note(self.now, || format!("w{w} has no room for session {key}"));
+                self.coverage.reach(Reached::InboxClosed);
+                return self.cut(key);
+            }
+            mail => alive.inbox.push_back(mail),
+        }
         let at = self.now + self.random.micros(0, 20);
         self.wake_at(w, at);
+    }
+
+    /// A process that stood still hears what came for it meanwhile.
+    pub(crate) fn open_sockets(&mut self, w: WorkerIndex, life: Life) {
+        let worker = &mut self.workers[w];
+        let awake = worker.alive.as_mut().filter(|alive| worker.life == life && alive.stuck.is_none());
+        let sockets = awake.and_then(|alive| alive.sockets.take());
+        sockets.into_iter().flatten().for_each(|mail| self.mail_now(w, mail));
     }
 
     /// Has a worker wake at a time at the latest.
@@ -155,7 +180,7 @@ impl World {
         }
         let Some(alive) = self.workers[w].alive.as_mut().filter(|alive| alive.wakes == now) else { return };
         alive.wakes = Time::MAX;
-        if alive.stuck {
+        if alive.stuck.is_some() {
             return;
         }
         let idle = alive.inbox.is_empty();
@@ -170,6 +195,7 @@ impl World {
         alive.machine.turn(now);
         self.obey(w, None);
         self.look_at(w);
+        self.note_reached(w);
         let Some(alive) = &self.workers[w].alive else { return };
         if alive.drains && alive.machine.core().is_drained() {
             return self.end_worker(w);
@@ -245,6 +271,11 @@ impl World {
                 self.hear_of_move(w, &end);
                 Inbound::Tier(end)
             }
+            Inmail::Command(command) => {
+                let Some(alive) = &self.workers[w].alive else { return };
+                let shell = alive.shell.clone();
+                Inbound::Command { command, reply: Box::new(move |answer| shell.notes().answers.push(answer)) }
+            }
             Inmail::StepEnded => Inbound::StepEnded,
             Inmail::Drain => Inbound::Drain,
         };
@@ -296,7 +327,12 @@ impl World {
     fn obey(&mut self, w: WorkerIndex, mut released: Option<answer::Expected>) {
         loop {
             let Some(alive) = &mut self.workers[w].alive else { return };
-            let outputs = std::mem::take(&mut alive.shell.notes().outputs);
+            let mut notes = alive.shell.notes();
+            let outputs = std::mem::take(&mut notes.outputs);
+            let reached = std::mem::take(&mut notes.reached);
+            let answers = std::mem::take(&mut notes.answers);
+            drop(notes);
+            reached.into_iter().chain(answers.iter().filter_map(answered)).for_each(|it| self.coverage.reach(it));
             if outputs.is_empty() {
                 break;
             }
@@ -333,6 +369,10 @@ impl World {
                 let message = proto::session::decode_from_worker(&bytes).expect("a worker speaks the protocol");
                 if !matches!(message, FromWorker::Heartbeat | FromWorker::Report(_)) {
                     self.trace.note(self.now, || format!("w{w} says {message:?}"));
+                }
+                self.told(&message);
+                if let Err(what) = culprit::check(self, &message) {
+                    self.violated(culprit::NAME, format!("w{w}: {what}"));
                 }
                 if let Err(what) = needless::said(self, &message) {
                     self.violated(needless::NAME, format!("w{w}: {what}"));
@@ -465,6 +505,13 @@ impl World {
         // Beyond the last layer: the step succeeds, but for one of its spans.
         let fails = alive.fails_in.take_if(|fails| *fails >= layers && !plan.spans.is_empty());
         alive.model.begin(&plan, fails.map(|_| plan.step.0 as usize % plan.spans.len()));
+        if alive.fails_in.is_none() && plan.spans.iter().any(|span| Some(span.key.request) == self.scenario.poison) {
+            alive.fails_in = Some(layers - 1);
+            alive.poisoned = true;
+            if plan.spans.iter().any(|span| Some(span.key.request) != self.scenario.poison) {
+                self.coverage.reach(Reached::PoisonWithOthers);
+            }
+        }
         let found = idle::begins(alive, &plan, self.scenario.scheduler.running_max);
         alive.running = Some(Running { plan, time, begin: self.now, layer: 0 });
         self.longest_step = self.longest_step.max(time.total(layers));
@@ -485,7 +532,8 @@ impl World {
         let (plan, time, begin, layer) = (step.plan.clone(), step.time, step.begin, step.layer);
         let (sampled, failed) = if alive.fails_in.take_if(|fails| *fails < layers && *fails <= layer).is_some() {
             alive.model.fail();
-            (Err(format!("the step was made to fail in layer {layer}")), Vec::new())
+            let why = if std::mem::take(&mut alive.poisoned) { POISON } else { "the step was made to fail" };
+            (Err(format!("{why} in layer {layer}")), Vec::new())
         } else if layer < layers {
             step.layer += 1;
             alive.model.write_layer(&plan, layer);
@@ -505,6 +553,39 @@ impl World {
         notes.ended.push_back(output);
         drop(notes);
         self.mail_now(w, Inmail::StepEnded);
+    }
+
+    // -- what is reached
+
+    /// A worker says something to a router.
+    fn told(&mut self, message: &FromWorker) {
+        match message {
+            FromWorker::Failed { why: Failure::QueueFull, .. } => self.coverage.reach(Reached::QueueFull),
+            FromWorker::Failed { why: Failure::TooLarge, detail, .. } if detail.contains("context") => {
+                self.coverage.reach(Reached::ContextTooShort);
+            }
+            FromWorker::Tokens(rows) => {
+                for row in rows {
+                    let params = self.clients.get(&row.key.request).map(|client| &client.ask.request.params);
+                    let history = params.is_some_and(|params| params.needs_history());
+                    let reached = [(row.logprobs.is_some(), Reached::Logprobs), (history, Reached::History)];
+                    reached.into_iter().filter(|(it, _)| *it).for_each(|(_, it)| self.coverage.reach(it));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// What a worker that had its turn has reached.
+    fn note_reached(&mut self, w: WorkerIndex) {
+        let Some(alive) = &self.workers[w].alive else { return };
+        let stats = alive.machine.core().kv.stats();
+        let reached = [
+            (alive.machine.core().backlog() > 0, Reached::OutboxWaits),
+            (stats.iter().any(|stats| stats.parked > 0), Reached::Parked),
+            (stats.iter().any(|stats| stats.cold > 0), Reached::Cold),
+        ];
+        reached.into_iter().filter(|(it, _)| *it).for_each(|(_, it)| self.coverage.reach(it));
     }
 
     // -- invariants
@@ -541,16 +622,25 @@ fn config(scenario: &Scenario, id: WorkerId, role: Role, life: Life) -> WorkerCo
         weights: engine::sim::DIGEST,
         reserve_blocks: scenario.reserve_blocks,
         eviction: scenario.eviction,
-        watermarks: Watermarks::default(),
-        pinned_percent: 0,
+        watermarks: scenario.caps.watermarks,
+        pinned_percent: scenario.caps.pinned_percent,
         quotas: scenario.tenants.quotas,
-        park_after: None,
+        park_after: scenario.caps.park_after,
         scheduler: scenario.scheduler,
         handoff_wait: scenario.handoff_wait,
         answer_wait: scenario.answer_wait,
         release_retry: scenario.release_retry,
         offer_max: scenario.offer_max,
         silence_max: scenario.silence_max,
+    }
+}
+
+/// What an operator's answer says to be reached.
+fn answered(answer: &Answer) -> Option<Reached> {
+    match answer {
+        Answer::Pinned { tokens } if *tokens > 0 => Some(Reached::Pinned),
+        Answer::TooManyPinned => Some(Reached::PinRefused),
+        _ => None,
     }
 }
 

@@ -3,6 +3,7 @@
 pub(crate) mod answer;
 pub(crate) mod bounds;
 pub(crate) mod conservation;
+pub(crate) mod culprit;
 pub(crate) mod destination;
 pub(crate) mod ends;
 pub(crate) mod epochs;
