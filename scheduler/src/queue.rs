@@ -1,6 +1,7 @@
 //! Jobs that wait: preempted ones first, by age, then new ones in the order in which they came.
 
 use crate::Job;
+use domain::planted::{self, Bug};
 use domain::{SeqKey, Time};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -17,11 +18,17 @@ pub(crate) struct Queue {
 impl Queue {
     /// A new job, behind all others.
     pub(crate) fn push(&mut self, job: Job) {
+        if planted::is(Bug::LaterJobFirst) {
+            return self.new.push_front(job);
+        }
         self.new.push_back(job);
     }
 
     /// A job whose sequence ran before: in front of all new ones, among its like by age.
     pub(crate) fn push_preempted(&mut self, job: Job) {
+        if planted::is(Bug::PreemptedLast) {
+            return self.new.push_back(job);
+        }
         self.preempted.insert((job.arrived, job.key), job);
     }
 

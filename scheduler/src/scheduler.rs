@@ -2,6 +2,7 @@
 
 use crate::queue::{Age, Queue};
 use crate::{Added, Job, KvSpace, Opened, Reach, Schedule, SchedulerConfig, Work};
+use domain::planted::{self, Bug};
 use domain::{SeqKey, Time};
 use std::collections::{BTreeMap, HashMap};
 
@@ -197,6 +198,9 @@ impl Scheduler {
         let mut next = self.decoding.first_key_value().map(|(&age, &known)| (age, known));
         while let Some((age, known)) = next {
             if budget.tokens == 0 || budget.samples == 0 {
+                return;
+            }
+            if planted::is(Bug::YoungestStarve) && schedule.work.len() >= 2 {
                 return;
             }
             if self.make_room(kv, age, known, schedule) {

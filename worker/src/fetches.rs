@@ -7,6 +7,7 @@ use crate::config::{EARLY_MESSAGES_MAX, EARLY_OFFERS_MAX, OVER_MAX};
 use crate::core::Core;
 use crate::transport::ReadError;
 use domain::handoff::{Offer, PeerBody};
+use domain::planted::{self, Bug};
 use domain::session::Failure;
 use domain::{Epoch, KvLayout, LeaseId, ProgressWord, RequestId, SeqKey, StepId, Time, Token, WorkerId};
 use kv_manager::{Admit, Fetch, FetchCommand, FetchConfig, FetchEvent, FetchState, Piece};
@@ -478,7 +479,9 @@ impl Fetches {
                         core.fail(id.0, id.1, why, detail);
                     }
                     FetchCommand::Free => {
-                        core.scheduler.unreserve(entry.choices);
+                        if !planted::is(Bug::RoomKeptForNobody) {
+                            core.scheduler.unreserve(entry.choices);
+                        }
                         core.kv.close(entry.key);
                     }
                     FetchCommand::Done if entry.kind == FetchKind::Prefix => {

@@ -86,7 +86,8 @@ impl<R: Role> Machine<R> {
         self.core.now = now;
         self.core.ticks += 1;
         self.tick(now);
-        if self.work.is_none() {
+        let idles = planted::is(Bug::DeviceIdles) && self.core.ticks % 2 == 1;
+        if self.work.is_none() && !idles {
             self.begin_step(now);
         }
         self.core.write_to_tiers();

@@ -4,6 +4,7 @@
 //! lost: the session is closed, which it sees as the loss of this worker, and replays elsewhere what ran here.
 
 use crate::config::BACKLOG_MAX;
+use domain::planted::{self, Bug};
 use std::collections::VecDeque;
 
 /// Takes a message for the router without waiting, or gives it back.
@@ -36,6 +37,9 @@ impl Outbox {
         let Some(send) = &self.send else { return self.backlog.clear() };
         while let Some(bytes) = self.backlog.pop_front() {
             if let Err(bytes) = send(bytes) {
+                if planted::is(Bug::DroppedWhenFull) {
+                    return;
+                }
                 return self.backlog.push_front(bytes);
             }
         }

@@ -134,7 +134,7 @@ impl World {
     /// Puts something into the inbox of a worker, whichever life it is in.
     pub(crate) fn mail_now(&mut self, w: WorkerIndex, mail: Inmail) {
         let Some(alive) = &mut self.workers[w].alive else { return };
-        if let Some(sockets) = &mut alive.sockets {
+        if let Some(sockets) = alive.sockets.as_mut().filter(|_| !matches!(mail, Inmail::StepEnded)) {
             return sockets.push_back(mail);
         }
         let is_full = alive.inbox.len() >= self.scenario.caps.inbox;

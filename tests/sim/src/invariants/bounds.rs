@@ -12,6 +12,7 @@ pub(crate) fn check(world: &World, w: WorkerIndex) -> Result<(), String> {
     let attempts: usize = size("attempts");
     let per_attempt = 1 + alive.machine.core().attempts().map(|(.., a)| a.submit.choices.len()).max().unwrap_or(0);
     let fetches = size("fetches");
+    let choices_max = world.clients.values().map(|client| client.got.len()).max().unwrap_or(0);
     // What a step computes with stays until it ends, and a fetch until its reads have.
     let sequences = (attempts + fetches) * per_attempt + size("sequences in a step");
     let running = world.scenario.scheduler.running_max as usize;
@@ -25,7 +26,7 @@ pub(crate) fn check(world: &World, w: WorkerIndex) -> Result<(), String> {
         ("leases of fetches", fetches),
         ("deadlines of fetches", fetches),
         ("fetches that wait for room", fetches),
-        ("reserved room", running),
+        ("reserved room", running.min(fetches * choices_max)),
         ("offers", attempts),
         // Of every attempt, moves included.
         ("early offers", world.clients.len() * 2 * world.scenario.attempts_max as usize),

@@ -60,9 +60,11 @@ pub(crate) fn check(world: &mut World, w: WorkerIndex) -> Result<(), String> {
         let waited = alive.line.iter().filter_map(|(key, stand)| Some((key, stand, stand.waits?)));
         for (other, stand, since) in waited {
             let same = ONE_LINE || stand.handoff == new.handoff && !stand.loads;
-            let earlier = same && (stand.had_room || stand.arrived < new.arrived);
-            // It waited when the worker had its turn before, and began to before the other did.
-            if earlier && since < came && before.contains_key(other) {
+            // A prompt keeps its room: what it had before was a load's.
+            let lost = stand.had_room && other.choice != PROMPT;
+            let earlier = lost && since < now || stand.arrived < new.arrived && since < came;
+            // It waited when the worker had its turn before.
+            if same && earlier && before.contains_key(other) {
                 return Err(format!("{key} gets room, and {other} waits since {since}: {stand:?}, {new:?}"));
             }
         }
