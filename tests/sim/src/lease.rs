@@ -9,6 +9,8 @@ use domain::{BlockRef, Epoch, Generation, GroupId, LeaseId, RequestId, Time, Wor
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+/// A worker's loop wakes at least so often by itself.
+const TICK: Duration = Duration::from_millis(100);
 /// Whether the leases of an owner that stood still surely live longer for it.
 const PAUSES_PROLONG: bool = false;
 
@@ -111,13 +113,14 @@ impl Leases {
         self.0.insert((owner.0, owner.1, offer.lease), lease);
     }
 
-    /// An owner stood still since then, for so long. If it sees that, which it does from `seen` on, its leases lose no time by it.
-    pub(crate) fn stood_still(&mut self, owner: (WorkerIndex, Life), since: Time, pause: Duration, seen: Duration) {
+    /// An owner stood still since then, for so long. At least what is beyond a tick of its loop takes nothing from its leases, and at
+    /// most all of it.
+    pub(crate) fn stood_still(&mut self, owner: (WorkerIndex, Life), since: Time, pause: Duration) {
         let range = (owner.0, owner.1, LeaseId(0))..=(owner.0, owner.1, LeaseId(u64::MAX));
         for (_, lease) in self.0.range_mut(range) {
             lease.perhaps.prolong(since, pause);
-            if PAUSES_PROLONG && pause > seen {
-                lease.surely.prolong(since, pause);
+            if PAUSES_PROLONG {
+                lease.surely.prolong(since, pause.saturating_sub(TICK));
             }
         }
     }

@@ -216,7 +216,7 @@ impl World {
             let Some(since) = alive.stuck.take() else { return };
             let late = alive.sockets.is_some();
             self.trace.note(now, || format!("w{w} goes on"));
-            self.leases.stood_still((w, life), since, now.since(since), self.scenario.stood_still());
+            self.leases.stood_still((w, life), since, now.since(since));
             self.wake_at(w, now);
             if late {
                 // It has a turn before it hears of anything.

@@ -32,8 +32,10 @@ pub(crate) struct Stand {
     pub(crate) handoff: bool,
     /// Since when it waits for room; `None`: it has some.
     pub(crate) waits: Option<Time>,
-    /// It had room before.
+    /// It had room before, or another sequence of its attempt had.
     had_room: bool,
+    /// It lost its room itself.
+    lost: bool,
     /// Something was loaded or lifted while it waited, maybe for it.
     loads: bool,
 }
@@ -59,10 +61,8 @@ pub(crate) fn check(world: &mut World, w: WorkerIndex) -> Result<(), String> {
         let came = before.get(key).and_then(|stand| stand.waits).unwrap_or(now);
         let waited = alive.line.iter().filter_map(|(key, stand)| Some((key, stand, stand.waits?)));
         for (other, stand, since) in waited {
-            let same = ONE_LINE || stand.handoff == new.handoff && !stand.loads;
-            // A prompt keeps its room: what it had before was a load's.
-            let lost = stand.had_room && other.choice != PROMPT;
-            let earlier = lost && since < now || stand.arrived < new.arrived && since < came;
+            let same = !stand.loads && (ONE_LINE || stand.handoff == new.handoff);
+            let earlier = stand.lost && since < now || stand.arrived < new.arrived && since < came;
             // It waited when the worker had its turn before.
             if same && earlier && before.contains_key(other) {
                 return Err(format!("{key} gets room, and {other} waits since {since}: {stand:?}, {new:?}"));
@@ -94,12 +94,15 @@ fn stands(alive: &WorkerLife, now: Time, before: &Line) -> Line {
             };
             let last = before.get(&key);
             let since = last.map_or(now, |last| last.waits.unwrap_or(now));
+            // A prompt keeps its room: what it had before was a load's.
+            let lost = choice != PROMPT && wants && last.is_some_and(|last| last.lost || last.waits.is_none());
             let loads = wants && (tiers_move || last.is_some_and(|last| last.loads));
             let stand = Stand {
                 arrived: sequence.arrived,
                 handoff,
                 waits: wants.then_some(since),
                 had_room: had_room(before, key),
+                lost,
                 loads,
             };
             line.insert(key, stand);
