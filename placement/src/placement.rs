@@ -130,7 +130,12 @@ impl Placement {
             Event::Worker { id, message } => self.said(now, id, message, out),
             Event::Unsent { worker, request, epoch } => {
                 let detail = "too much waits for the worker".to_owned();
-                self.said(now, worker, FromWorker::Failed { request, epoch, why: Failure::QueueFull, fault: None, detail }, out);
+                self.said(
+                    now,
+                    worker,
+                    FromWorker::Failed { request, epoch, why: Failure::QueueFull, fault: None, detail },
+                    out,
+                );
             }
             Event::Arrive { request, chain } => self.arrive(now, request, chain, out),
             Event::Gone { request } => {
