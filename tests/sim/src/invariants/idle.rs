@@ -21,7 +21,7 @@ pub(crate) fn check(world: &World, w: WorkerIndex) -> Result<(), String> {
         return Ok(());
     }
     let core = alive.machine.core();
-    let runs = |key: SeqKey, stand: &Stand| core.decodes(key) || stand.computes(key);
+    let runs = |key: SeqKey, stand: &Stand| core.decodes(key) && !core.is_held(key) || stand.computes(key);
     if let Some((key, _)) = alive.line.iter().find(|&(&key, stand)| runs(key, stand)) {
         return Err(format!("{key} could run, and nothing does"));
     }
@@ -39,7 +39,7 @@ pub(crate) fn begins(alive: &mut WorkerLife, plan: &StepPlan, running_max: u32) 
     for (request, epoch, attempt) in core.attempts() {
         for &choice in &attempt.live {
             let key = SeqKey { request, epoch, choice };
-            if core.decodes(key) && !plan.spans.iter().any(|span| span.key == key) {
+            if core.decodes(key) && !core.is_held(key) && !plan.spans.iter().any(|span| span.key == key) {
                 let before = alive.missed.get(&key).copied().unwrap_or(0);
                 missed.insert(key, before + 1);
             }
