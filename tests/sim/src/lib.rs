@@ -9,6 +9,7 @@
 //! What is deliberately absent: sockets, HTTP, texts, and threads of workers. Tests with real processes cover these.
 
 mod agenda;
+mod caps;
 mod client;
 mod coverage;
 mod disk;
@@ -16,9 +17,11 @@ mod event;
 mod fault;
 mod invariants;
 mod lease;
+mod limit;
 mod pool;
 mod process;
 mod random;
+mod reach;
 mod read;
 mod routers;
 mod run;
@@ -35,5 +38,5 @@ mod workers;
 mod world;
 
 pub use coverage::Coverage;
-pub use invariants::Violation;
+pub use invariants::{Law, Violation};
 pub use run::{Batch, Found, Outcome, Part, replay, run_seed, run_seeds, shrink, trace_of};
