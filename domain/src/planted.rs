@@ -57,6 +57,20 @@ pub enum Bug {
     DeviceIdles,
     /// A reader does not renew its lease.
     LeaseNotRenewed,
+    /// Of a handoff that failed somebody is blamed who did its part.
+    WrongPeerBlamed,
+    /// An attempt is counted for a worker that refused it.
+    RefusalCounts,
+    /// What an owner misses while it stands still counts against its readers.
+    PauseEatsLeases,
+    /// A renewal of a lease that is over gets no answer.
+    RenewalUnanswered,
+    /// All sequences of a step fail with it.
+    InnocentsFail,
+    /// A handoff takes room that those need who came before it.
+    HandoffFirst,
+    /// Of the requests that wait in a router the last one is begun first.
+    LastRequestFirst,
 }
 
 #[cfg(feature = "planted")]

@@ -152,6 +152,7 @@ impl Scheduler {
                     break;
                 }
                 Kind::TakeOver if !self.is_possible(&job) || self.has_running_room(&job, before) => {
+                    let before = if planted::is(Bug::HandoffFirst) { Before::default() } else { before };
                     match self.open(kv, place, &job, before) {
                         Opened::NoRoom => break,
                         Opened::Never => return Some(Admitted::Impossible(job.key)),

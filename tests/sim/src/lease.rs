@@ -131,6 +131,11 @@ impl Leases {
         }
     }
 
+    /// An owner withdraws.
+    pub(crate) fn withdrawn(&mut self, key: LeaseKey) {
+        self.0.get_mut(&key).into_iter().for_each(|lease| lease.over = true);
+    }
+
     pub(crate) fn get(&self, key: LeaseKey) -> Option<&Lease> {
         self.0.get(&key)
     }

@@ -220,6 +220,8 @@ pub(crate) enum RouterMail {
 pub(crate) struct RouterLife {
     pub(crate) placement: Placement,
     pub(crate) links: BTreeMap<WorkerIndex, SessionKey>,
+    /// The longest context of each worker, as that last said.
+    pub(crate) contexts: BTreeMap<WorkerIndex, u32>,
     /// Sessions that have not begun yet.
     pub(crate) dialling: BTreeMap<WorkerIndex, SessionKey>,
     /// Waits before it dials again.

@@ -42,6 +42,8 @@ pub(crate) enum Reached {
     Logprobs,
     /// A sequence was sampled by its history.
     History,
+    /// A request waited in a router.
+    RouterWaits,
     /// A token waited at a router for one before it.
     EarlyRow,
     /// So many did that the attempt was given up.
@@ -70,6 +72,7 @@ impl Reached {
             Reached::Cold,
             Reached::Logprobs,
             Reached::History,
+            Reached::RouterWaits,
             Reached::EarlyRow,
             Reached::EarlyRowsMax,
         ])

@@ -3,7 +3,7 @@
 use crate::client::Outcome;
 use crate::event::{Event, Life, RouterIndex, WorkerIndex};
 use crate::fault::FaultKind;
-use crate::invariants::{ends, epochs, needless, patience, text, tokens};
+use crate::invariants::{ends, epochs, needless, patience, refusals, text, tokens, turn};
 use crate::process::{Inmail, RouterLife, RouterMail};
 use crate::reach::Reached;
 use crate::session::{Direction, Frame, Session, SessionKey, Way};
@@ -48,6 +48,7 @@ impl World {
         router.alive = Some(RouterLife {
             placement: Placement::new(config),
             links: BTreeMap::new(),
+            contexts: BTreeMap::new(),
             dialling: BTreeMap::new(),
             back_off: BTreeMap::new(),
             inbox: VecDeque::new(),
@@ -325,6 +326,7 @@ impl World {
         self.trace.note(self.now, || format!("router {r} has session {key} with w{w} in life {life}"));
         let context_tokens =
             self.scenario.caps.contexts.get(w).map_or(u32::MAX, |&tokens| tokens.min(u32::MAX as usize) as u32);
+        self.routers[r].alive.iter_mut().for_each(|alive| alive.contexts.extend([(w, context_tokens)]));
         self.place(r, placement::Event::WorkerUp { peer, context_tokens });
     }
 
@@ -353,7 +355,16 @@ impl World {
         let now = self.now;
         let Some(alive) = &mut self.routers[r].alive else { return };
         let mut commands = Vec::new();
+        let refused = refusals::expect(&alive.placement, &event);
         alive.placement.handle(now, event, &mut commands);
+        if let (Some(refused), Some(alive)) = (refused, &self.routers[r].alive)
+            && let Err(what) = refusals::check(self, &alive.placement, &refused)
+        {
+            self.violated(refusals::NAME, what);
+        }
+        if self.routers[r].alive.as_ref().is_some_and(|alive| alive.placement.waiting() > 0) {
+            self.coverage.reach(Reached::RouterWaits);
+        }
         let mut unsent = Vec::new();
         for command in commands {
             self.command(r, command, &mut unsent);
@@ -372,10 +383,13 @@ impl World {
     fn command(&mut self, r: RouterIndex, command: Command, unsent: &mut Vec<placement::Event>) {
         match command {
             Command::Send { worker, message } => {
-                if let ToWorker::Submit(submit) = &message
-                    && let Err(what) = needless::submitted(self, submit)
-                {
-                    self.violated(needless::NAME, what);
+                let w = self.worker_index(worker);
+                if let ToWorker::Submit(submit) = &message {
+                    let needless = needless::submitted(self, submit).map_err(|what| (needless::NAME, what));
+                    let found = needless.and_then(|()| turn::check(self, w, submit).map_err(|what| (turn::NAME, what)));
+                    if let Err((name, what)) = found {
+                        self.violated(name, what);
+                    }
                 }
                 if let ToWorker::Submit(submit) = &message
                     && !matches!(submit.part, Part::TakeOver { .. })
@@ -383,7 +397,6 @@ impl World {
                 {
                     client.epoch = submit.epoch;
                 }
-                let w = self.worker_index(worker);
                 let key = self.routers[r].alive.as_ref().and_then(|alive| alive.links.get(&w).copied());
                 let Some(key) = key else { return };
                 let (queued, frames_max) = (self.queued(w, key), self.scenario.caps.link_frames);

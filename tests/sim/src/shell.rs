@@ -21,12 +21,26 @@ use worker::{Answer, ReadError, SessionSend, Transport};
 #[derive(Debug)]
 pub(crate) enum Output {
     Connect(WorkerId),
-    Message { to: WorkerId, bytes: Vec<u8> },
-    Read { id: TransferId, from: WorkerId, batches: Vec<ReadBatch> },
+    Message {
+        to: WorkerId,
+        bytes: Vec<u8>,
+    },
+    /// A message that was not taken.
+    Untaken {
+        bytes: Vec<u8>,
+    },
+    Read {
+        id: TransferId,
+        from: WorkerId,
+        batches: Vec<ReadBatch>,
+    },
     Cancel(TransferId),
     Move(Move),
     CancelLoad(SeqKey),
-    Session { session: SessionKey, bytes: Vec<u8> },
+    Session {
+        session: SessionKey,
+        bytes: Vec<u8>,
+    },
     SessionClosed(SessionKey),
 }
 
@@ -119,6 +133,7 @@ impl Transport for Wire {
         let to_it = |output: &&Output| matches!(output, Output::Message { to: peer, .. } if *peer == to);
         if notes.outputs.iter().filter(to_it).count() >= notes.messages_max {
             notes.reached.push(Reached::MessageRefused);
+            notes.outputs.push(Output::Untaken { bytes });
             return Err(SendError::Full(to));
         }
         notes.outputs.push(Output::Message { to, bytes });

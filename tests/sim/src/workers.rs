@@ -4,7 +4,8 @@ use crate::coverage::message_kind;
 use crate::event::{Event, Life, WorkerIndex};
 use crate::fault::FaultKind;
 use crate::invariants::{
-    answer, bounds, conservation, culprit, idle, leases, line, needless, quotas, reuse, sealed, source, tenants, waits,
+    answer, blame, bounds, conservation, culprit, idle, leases, line, needless, quotas, renewal, reuse, sealed, source,
+    tenants, waits,
 };
 use crate::pool::Pool;
 use crate::process::{Inmail, Machine, Running, WorkerLife};
@@ -234,7 +235,7 @@ impl World {
     /// A machine handles one event.
     fn open_mail(&mut self, w: WorkerIndex, mail: Inmail) {
         let now = self.now;
-        let mut released = None;
+        let (mut released, mut renewed) = (None, None);
         let inbound = match mail {
             Inmail::Opened(key) => match self.opened(w, key) {
                 Some(opened) => opened,
@@ -257,6 +258,7 @@ impl World {
             Inmail::Peer(from, bytes) => {
                 let message = proto::handoff::decode(&bytes).expect("a worker speaks the protocol");
                 self.trace.note(now, || format!("w{w} gets from {from} {:?}", message.body));
+                renewed = renewal::expect(self, w, &message);
                 released = self.foresee(w, &message);
                 Inbound::Agent(AgentEvent::Message { from, bytes })
             }
@@ -289,6 +291,9 @@ impl World {
         };
         let Some(alive) = &mut self.workers[w].alive else { return };
         alive.machine.handle(now, inbound);
+        if let Some(Err(what)) = renewed.map(|lease| renewal::check(self, w, lease)) {
+            self.violated(renewal::NAME, format!("w{w}: {what}"));
+        }
         self.obey(w, released);
     }
 
@@ -366,6 +371,13 @@ impl World {
                 self.agenda.enter(self.now + wait, Event::Connect { worker: w, life, peer, reached });
             }
             Output::Message { to, bytes } => self.send_to_peer(w, to, bytes, released),
+            Output::Untaken { bytes } => {
+                // A withdrawal counts whether its reader hears of it or not.
+                let message = proto::handoff::decode(&bytes).expect("a worker speaks the protocol");
+                if let PeerBody::Withdraw { lease } = message.body {
+                    self.leases.withdrawn((w, self.workers[w].life, lease));
+                }
+            }
             Output::Read { id, from, batches } => {
                 self.trace.note(self.now, || {
                     let bytes: usize = batches.iter().map(|batch| batch.len * batch.copies.count() as usize).sum();
@@ -382,11 +394,12 @@ impl World {
                     self.trace.note(self.now, || format!("w{w} says {message:?}"));
                 }
                 self.told(&message);
-                if let Err(what) = culprit::check(self, &message) {
-                    self.violated(culprit::NAME, format!("w{w}: {what}"));
-                }
-                if let Err(what) = needless::said(self, &message) {
-                    self.violated(needless::NAME, format!("w{w}: {what}"));
+                let found = culprit::check(self, &message)
+                    .map_err(|what| (culprit::NAME, what))
+                    .and_then(|()| blame::check(self, w, &message).map_err(|what| (blame::NAME, what)))
+                    .and_then(|()| needless::said(self, &message).map_err(|what| (needless::NAME, what)));
+                if let Err((name, what)) = found {
+                    self.violated(name, format!("w{w}: {what}"));
                 }
                 if let FromWorker::Tokens(rows) = &message
                     && let Err((name, what)) = source::check(self, w, rows)
@@ -464,9 +477,7 @@ impl World {
                 }
                 self.leases.offered(self.now, (w, life), reader, offer, latest, deadline);
             }
-            PeerBody::Withdraw { lease: id } => {
-                self.leases.get_mut(lease(*id)).into_iter().for_each(|lease| lease.over = true);
-            }
+            PeerBody::Withdraw { lease: id } => self.leases.withdrawn(lease(*id)),
             PeerBody::Complete { lease: id, first, .. } => {
                 // Nothing goes on where every choice has ended, and nobody takes anything over.
                 self.leases.get_mut(lease(*id)).into_iter().for_each(|lease| lease.complete = !first.is_empty());

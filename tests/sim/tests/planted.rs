@@ -22,6 +22,7 @@ const IN_LINE: &str = "who came earlier is not overtaken";
 const NO_IDLING: &str = "no device idles while something could run";
 const NO_NEED: &str = "nothing fails without a reason";
 const FINISHES: &str = "after healing everything finishes";
+const RENEWAL: &str = "the renewal of a lease that is over is answered";
 
 /// The lowest seed that finds the bug finds it by what it violates: one of these invariants, by name.
 #[track_caller]
@@ -55,7 +56,7 @@ fn find(bug: Bug) -> Violation {
 
 #[test]
 fn a_late_renewal_revives_a_lease() {
-    check(Bug::LateRenewalRevives, &[ANSWER]);
+    check(Bug::LateRenewalRevives, &[ANSWER, RENEWAL]);
 }
 
 #[test]
@@ -167,4 +168,39 @@ fn a_device_idles() {
 #[test]
 fn a_lease_is_not_renewed() {
     check(Bug::LeaseNotRenewed, &[NO_NEED]);
+}
+
+#[test]
+fn who_did_its_part_is_blamed() {
+    check(Bug::WrongPeerBlamed, &["nobody is blamed for what another one lacked"]);
+}
+
+#[test]
+fn a_refusal_is_an_attempt() {
+    check(Bug::RefusalCounts, &["a refusal costs no attempt"]);
+}
+
+#[test]
+fn a_pause_of_the_owner_ends_leases() {
+    check(Bug::PauseEatsLeases, &[LEASE_ENDS, ANSWER]);
+}
+
+#[test]
+fn a_renewal_is_not_answered() {
+    check(Bug::RenewalUnanswered, &[RENEWAL]);
+}
+
+#[test]
+fn all_fail_with_one() {
+    check(Bug::InnocentsFail, &["only who makes a step fail fails with it"]);
+}
+
+#[test]
+fn a_handoff_takes_the_room_of_who_came_before() {
+    check(Bug::HandoffFirst, &[IN_LINE]);
+}
+
+#[test]
+fn the_last_request_is_first_in_a_router() {
+    check(Bug::LastRequestFirst, &["who waits in a router begins before who came later"]);
 }

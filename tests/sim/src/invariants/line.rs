@@ -1,6 +1,9 @@
 //! Who came earlier is not overtaken: what waits for room of a device gets it in the order in which it came, what lost its room
 //! before what never had any.
 //!
+//! A prompt gets its room when a step begins, a handoff at any time. So a handoff may have its room before a prompt that came earlier, as
+//! long as it leaves room and places for all who came earlier.
+//!
 //! A worker is looked at after each of its turns, so that of two which get room in one turn nothing is known.
 
 use crate::event::WorkerIndex;
@@ -8,6 +11,7 @@ use crate::process::WorkerLife;
 use crate::world::World;
 use domain::{Choice, SeqKey, Time};
 use kv_manager::FetchState;
+use scheduler::SchedulerConfig;
 use std::collections::BTreeMap;
 use worker::{FetchKind, PROMPT};
 
@@ -34,6 +38,10 @@ pub(crate) struct Stand {
     lost: bool,
     /// Something was loaded or lifted while it waited, maybe for it.
     loads: bool,
+    /// What it knows, which is what it needs room for.
+    tokens: u32,
+    /// Sequences that it is or becomes.
+    places: u32,
 }
 
 impl Stand {
@@ -45,7 +53,7 @@ impl Stand {
 
 /// Looks at a worker that had its turn.
 pub(crate) fn check(world: &mut World, w: WorkerIndex) -> Result<(), String> {
-    let now = world.now;
+    let (now, scheduler) = (world.now, world.scenario.scheduler);
     let Some(alive) = &mut world.workers[w].alive else { return Ok(()) };
     let before = std::mem::take(&mut alive.line);
     alive.line = stands(alive, now, &before);
@@ -56,15 +64,36 @@ pub(crate) fn check(world: &mut World, w: WorkerIndex) -> Result<(), String> {
         }
         let came = before.get(key).and_then(|stand| stand.waits).unwrap_or(now);
         let waited = alive.line.iter().filter_map(|(key, stand)| Some((key, stand, stand.waits?)));
-        for (other, stand, since) in waited {
+        let earlier = waited.filter(|&(other, stand, since)| {
             let earlier = stand.lost && since < now || stand.arrived < new.arrived && since < came;
             // It waited when the worker had its turn before.
-            if !stand.loads && earlier && before.contains_key(other) {
-                return Err(format!("{key} gets room, and {other} waits since {since}: {stand:?}, {new:?}"));
-            }
+            !stand.loads && earlier && before.contains_key(other)
+        });
+        let earlier: Vec<_> = earlier.collect();
+        let left = new.handoff && leaves_room(alive, now, &scheduler, earlier.iter().map(|(_, stand, _)| *stand));
+        // Of handoffs none passes another one.
+        if let Some((other, stand, since)) = earlier.iter().find(|(_, stand, _)| !left || stand.handoff) {
+            return Err(format!("{key} gets room, and {other} waits since {since}: {stand:?}, {new:?}"));
         }
     }
     Ok(())
+}
+
+/// Whether all of these may have their room and places beside what has some.
+fn leaves_room<'a>(
+    alive: &WorkerLife,
+    now: Time,
+    scheduler: &SchedulerConfig,
+    waiting: impl Iterator<Item = &'a Stand>,
+) -> bool {
+    let (blocks, places) = waiting.fold((0, 0), |(blocks, places), stand| {
+        (blocks + stand.tokens.div_ceil(scheduler.block_tokens), places + stand.places)
+    });
+    // A step that began in the same turn may have taken a block for each of its sequences.
+    let grown = alive.running.as_ref().filter(|step| step.begin == now).map_or(0, |step| step.plan.spans.len() as u32);
+    let available = alive.machine.core().kv.stats().iter().map(|stats| stats.available()).min().unwrap_or(0);
+    let taken: u32 = alive.line.values().filter(|stand| stand.waits.is_none()).map(|stand| stand.places).sum();
+    blocks <= available + grown && taken + places <= scheduler.running_max
 }
 
 fn stands(alive: &WorkerLife, now: Time, before: &Line) -> Line {
@@ -99,6 +128,8 @@ fn stands(alive: &WorkerLife, now: Time, before: &Line) -> Line {
                 had_room: had_room(before, key),
                 lost,
                 loads,
+                tokens: sequence.tokens.len() as u32,
+                places: if choice == PROMPT { attempt.live.len() as u32 } else { 1 },
             };
             line.insert(key, stand);
         }

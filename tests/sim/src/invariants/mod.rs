@@ -1,6 +1,7 @@
 //! What must always be so, a file each. Every one says what it found in words; the first that is violated ends a run.
 
 pub(crate) mod answer;
+pub(crate) mod blame;
 pub(crate) mod bounds;
 pub(crate) mod conservation;
 pub(crate) mod culprit;
@@ -14,6 +15,8 @@ pub(crate) mod line;
 pub(crate) mod needless;
 pub(crate) mod patience;
 pub(crate) mod quotas;
+pub(crate) mod refusals;
+pub(crate) mod renewal;
 pub(crate) mod reuse;
 pub(crate) mod sealed;
 pub(crate) mod slots;
@@ -21,6 +24,7 @@ pub(crate) mod source;
 pub(crate) mod tenants;
 pub(crate) mod text;
 pub(crate) mod tokens;
+pub(crate) mod turn;
 pub(crate) mod validated;
 pub(crate) mod waits;
 

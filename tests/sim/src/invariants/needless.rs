@@ -23,7 +23,9 @@ pub(crate) fn said(world: &World, message: &FromWorker) -> Result<(), String> {
 /// A router gives an attempt to a worker.
 pub(crate) fn submitted(world: &World, submit: &Submit) -> Result<(), String> {
     let first = submit.epoch.0 == 1;
-    if first || !world.scenario.is_harmless() {
+    // Each worker says for itself that it cannot run so many choices.
+    let too_much = world.clients.get(&submit.request).is_some_and(|client| world.asks_too_much(client));
+    if first || too_much || !world.scenario.is_harmless() {
         return Ok(());
     }
     Err(format!("{} is tried again, in {}", submit.request, submit.epoch))
