@@ -111,13 +111,16 @@ impl Leases {
         self.0.insert((owner.0, owner.1, offer.lease), lease);
     }
 
-    /// An owner stood still since then, for so long. At least what is beyond a tick of its loop takes nothing from its leases, and at
-    /// most all of it.
-    pub(crate) fn stood_still(&mut self, owner: (WorkerIndex, Life), since: Time, pause: Duration) {
+    /// An owner's loop has a turn, the first one since then. What is beyond its tick takes nothing from its leases.
+    pub(crate) fn turns(&mut self, now: Time, owner: (WorkerIndex, Life), since: Time) {
+        let pause = now.since(since).saturating_sub(TICK);
+        if pause.is_zero() {
+            return;
+        }
         let range = (owner.0, owner.1, LeaseId(0))..=(owner.0, owner.1, LeaseId(u64::MAX));
         for (_, lease) in self.0.range_mut(range) {
             lease.perhaps.prolong(since, pause);
-            lease.surely.prolong(since, pause.saturating_sub(TICK));
+            lease.surely.prolong(since, pause);
         }
     }
 

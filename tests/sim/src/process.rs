@@ -150,8 +150,10 @@ pub(crate) struct WorkerLife {
     pub(crate) inbox: VecDeque<Inmail>,
     /// When its loop has its next turn.
     pub(crate) wakes: Time,
-    /// Since when its loop stands still.
-    pub(crate) stuck: Option<Time>,
+    /// When its loop had its last turn.
+    pub(crate) turned: Time,
+    /// Its loop stands still.
+    pub(crate) stuck: bool,
     /// What came while its whole process stands still, or did until just now.
     pub(crate) sockets: Option<VecDeque<Inmail>>,
     /// What sessions brought while the inbox was full: they are read when it has room.

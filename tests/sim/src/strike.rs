@@ -76,9 +76,9 @@ impl World {
                 self.kill_worker(w, told);
             }
             FaultKind::WorkerStuck => {
-                let (now, whole) = (self.now, self.random.chance(500));
-                if let Some(alive) = self.workers[w].alive.as_mut().filter(|alive| alive.stuck.is_none()) {
-                    alive.stuck = Some(now);
+                let whole = self.random.chance(500);
+                if let Some(alive) = self.workers[w].alive.as_mut().filter(|alive| !alive.stuck) {
+                    alive.stuck = true;
                     if whole {
                         alive.sockets.get_or_insert_default();
                         self.coverage.reach(Reached::WholeProcessPaused);
@@ -212,11 +212,10 @@ impl World {
     pub(crate) fn resume(&mut self, process: usize) {
         if let Some(w) = process.checked_sub(self.routers.len()) {
             let (now, life) = (self.now, self.workers[w].life);
-            let Some(alive) = &mut self.workers[w].alive else { return };
-            let Some(since) = alive.stuck.take() else { return };
+            let Some(alive) = self.workers[w].alive.as_mut().filter(|alive| alive.stuck) else { return };
+            alive.stuck = false;
             let late = alive.sockets.is_some();
             self.trace.note(now, || format!("w{w} goes on"));
-            self.leases.stood_still((w, life), since, now.since(since));
             self.wake_at(w, now);
             if late {
                 // It has a turn before it hears of anything.

@@ -84,7 +84,8 @@ impl World {
             poisoned: false,
             inbox: VecDeque::new(),
             wakes: Time::MAX,
-            stuck: None,
+            turned: self.now,
+            stuck: false,
             sockets: None,
             unread: VecDeque::new(),
             drains: false,
@@ -162,7 +163,7 @@ impl World {
     /// A process that stood still hears what came for it meanwhile.
     pub(crate) fn open_sockets(&mut self, w: WorkerIndex, life: Life) {
         let worker = &mut self.workers[w];
-        let awake = worker.alive.as_mut().filter(|alive| worker.life == life && alive.stuck.is_none());
+        let awake = worker.alive.as_mut().filter(|alive| worker.life == life && !alive.stuck);
         let sockets = awake.and_then(|alive| alive.sockets.take());
         sockets.into_iter().flatten().for_each(|mail| self.mail_now(w, mail));
     }
@@ -185,10 +186,11 @@ impl World {
         }
         let Some(alive) = self.workers[w].alive.as_mut().filter(|alive| alive.wakes == now) else { return };
         alive.wakes = Time::MAX;
-        if alive.stuck.is_some() {
+        if alive.stuck {
             return;
         }
-        let idle = alive.inbox.is_empty();
+        let (idle, last) = (alive.inbox.is_empty(), std::mem::replace(&mut alive.turned, now));
+        self.leases.turns(now, (w, life), last);
         for _ in 0..EVENTS_PER_ROUND_MAX {
             let Some(mail) = self.workers[w].alive.as_mut().and_then(|alive| alive.inbox.pop_front()) else { break };
             self.open_mail(w, mail);
