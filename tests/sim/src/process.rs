@@ -142,6 +142,8 @@ pub(crate) struct WorkerLife {
     pub(crate) pools: Vec<Arc<Pool>>,
     pub(crate) progress: ProgressWord,
     pub(crate) model: SimModel,
+    /// The longest context that it takes.
+    pub(crate) context: usize,
     pub(crate) running: Option<Running>,
     /// The next step to reach this layer fails there; the number of layers: one of the next step's spans fails alone.
     pub(crate) fails_in: Option<u16>,

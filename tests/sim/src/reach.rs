@@ -28,8 +28,10 @@ pub(crate) enum Reached {
     TransferRefused,
     /// An attempt was refused, since the queue was full.
     QueueFull,
-    /// An attempt was refused, since the worker's context is shorter than what is asked.
-    ContextTooShort,
+    /// An attempt was refused, since it is more than the worker takes of any.
+    TooLarge,
+    /// A request was given to a worker, and the context of another one is too short for it.
+    TooLongForSome,
     /// A prefix was pinned.
     Pinned,
     /// One was not, since too much was pinned.
@@ -65,7 +67,8 @@ impl Reached {
             Reached::MessageRefused,
             Reached::TransferRefused,
             Reached::QueueFull,
-            Reached::ContextTooShort,
+            Reached::TooLarge,
+            Reached::TooLongForSome,
             Reached::Pinned,
             Reached::PinRefused,
             Reached::Parked,

@@ -316,6 +316,8 @@ impl World {
         alive.back_off.remove(&w);
         alive.links.insert(w, key);
         let worker = &self.workers[w];
+        let context = worker.alive.as_ref().map_or(0, |alive| alive.context);
+        let context_tokens = u32::try_from(context).unwrap_or(u32::MAX);
         let peer = PeerInfo {
             id: worker.id,
             incarnation: Incarnation(life),
@@ -324,8 +326,6 @@ impl World {
             address: PeerAddress::default(),
         };
         self.trace.note(self.now, || format!("router {r} has session {key} with w{w} in life {life}"));
-        let context_tokens =
-            self.scenario.caps.contexts.get(w).map_or(u32::MAX, |&tokens| tokens.min(u32::MAX as usize) as u32);
         self.routers[r].alive.iter_mut().for_each(|alive| alive.contexts.extend([(w, context_tokens)]));
         self.place(r, placement::Event::WorkerUp { peer, context_tokens });
     }
@@ -389,6 +389,10 @@ impl World {
                     let found = needless.and_then(|()| turn::check(self, w, submit).map_err(|what| (turn::NAME, what)));
                     if let Err((name, what)) = found {
                         self.violated(name, what);
+                    }
+                    let context = submit.prompt.len() + submit.params.max_tokens as usize;
+                    if self.workers.iter().filter_map(|worker| worker.alive.as_ref()).any(|it| it.context < context) {
+                        self.coverage.reach(Reached::TooLongForSome);
                     }
                 }
                 if let ToWorker::Submit(submit) = &message

@@ -46,10 +46,11 @@ impl World {
         let shared = pools.iter().map(|pool| pool.clone() as Arc<dyn PoolMemory>).collect();
         let model =
             SimModel::new(layout.clone(), Scenario::vocabulary(), shared).expect("the layout has room for tags");
+        let context = self.scenario.caps.contexts.get(w).copied().unwrap_or(usize::MAX);
         let limits = DeviceLimits {
             rows_max: self.scenario.scheduler.step_tokens_max as usize,
             samples_max: self.scenario.scheduler.samples_max as usize,
-            context_max: self.scenario.caps.contexts.get(w).copied().unwrap_or(usize::MAX),
+            context_max: context,
             blocks: self.scenario.blocks.clone(),
         };
         let (shell, progress) = (Shell::new(&self.scenario.caps), ProgressWord::new());
@@ -79,6 +80,7 @@ impl World {
             pools,
             progress,
             model,
+            context,
             running: None,
             fails_in: None,
             poisoned: false,
@@ -587,9 +589,7 @@ impl World {
     fn told(&mut self, message: &FromWorker) {
         match message {
             FromWorker::Failed { why: Failure::QueueFull, .. } => self.coverage.reach(Reached::QueueFull),
-            FromWorker::Failed { why: Failure::TooLarge, detail, .. } if detail.contains("context") => {
-                self.coverage.reach(Reached::ContextTooShort);
-            }
+            FromWorker::Failed { why: Failure::TooLarge, .. } => self.coverage.reach(Reached::TooLarge),
             FromWorker::Tokens(rows) => {
                 for row in rows {
                     let params = self.clients.get(&row.key.request).map(|client| &client.ask.request.params);
