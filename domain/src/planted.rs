@@ -43,6 +43,34 @@ pub enum Bug {
     QuotaNotKept,
     /// What was lifted for a prompt is freed when that waits no more, though it is read just then.
     LiftFreedWhileRead,
+    /// A job that came later is admitted first.
+    LaterJobFirst,
+    /// A sequence that lost its memory waits behind all that never had any.
+    PreemptedLast,
+    /// What a session does not take at once is dropped.
+    DroppedWhenFull,
+    /// The youngest sequences get no token while older ones run.
+    YoungestStarve,
+    /// Room that is kept for a fetch stays kept when that comes to nothing.
+    RoomKeptForNobody,
+    /// A step that could begin waits for a turn more.
+    DeviceIdles,
+    /// A reader does not renew its lease.
+    LeaseNotRenewed,
+    /// Of a handoff that failed somebody is blamed who did its part.
+    WrongPeerBlamed,
+    /// An attempt is counted for a worker that refused it.
+    RefusalCounts,
+    /// What an owner misses while it stands still counts against its readers.
+    PauseEatsLeases,
+    /// A renewal of a lease that is over gets no answer.
+    RenewalUnanswered,
+    /// All sequences of a step fail with it.
+    InnocentsFail,
+    /// A handoff takes room that those need who came before it.
+    HandoffFirst,
+    /// Of the requests that wait in a router the last one is begun first.
+    LastRequestFirst,
 }
 
 #[cfg(feature = "planted")]

@@ -431,7 +431,9 @@ impl Fetch {
             out.push(FetchCommand::Send(PeerBody::Release { lease }));
             self.repeat_at = now + self.config.release_retry.max(REPEAT_MIN);
         } else {
-            out.push(FetchCommand::Send(PeerBody::Renew { lease, ticks }));
+            if !planted::is(Bug::LeaseNotRenewed) {
+                out.push(FetchCommand::Send(PeerBody::Renew { lease, ticks }));
+            }
             self.repeat_at = now + self.renewal_interval();
         }
     }

@@ -481,6 +481,11 @@ impl KvManager {
         lapsed
     }
 
+    /// Whether the lease is alive at `now`.
+    pub fn is_alive(&self, now: Time, lease: LeaseId) -> bool {
+        self.leases.is_alive(now, lease)
+    }
+
     /// When [`expire`](Self::expire) next has something to end.
     pub fn next_deadline(&self) -> Option<Time> {
         self.leases.next_deadline()

@@ -254,7 +254,7 @@ impl Journey {
     /// Begins the next attempt, or the same one elsewhere.
     pub(crate) fn go_elsewhere(&mut self, decision: Decision) {
         self.epoch = self.next_epoch();
-        self.attempts += u32::from(self.refused.is_empty());
+        self.attempts += u32::from(self.refused.is_empty() || planted::is(Bug::RefusalCounts));
         self.attempt = Attempt::new(decision.route);
         self.decision = decision;
         self.moving = None;

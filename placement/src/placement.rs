@@ -188,6 +188,16 @@ impl Placement {
         self.journeys.get(&request).map(|journey| &journey.decision)
     }
 
+    /// In which attempt an open request is that a worker has.
+    pub fn attempts(&self, request: RequestId) -> Option<u32> {
+        self.journeys.get(&request).map(|journey| journey.attempts)
+    }
+
+    /// Requests that wait for a decode worker.
+    pub fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
     /// What happened so far.
     pub fn counters(&self) -> &Counters {
         &self.counters

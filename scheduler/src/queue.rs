@@ -1,6 +1,7 @@
 //! All that wait: preempted ones first, by age, then the others by when their requests arrived.
 
 use crate::{Job, Kind};
+use domain::planted::{self, Bug};
 use domain::{SeqKey, Time};
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -17,9 +18,13 @@ pub(crate) struct Place {
 }
 
 impl Place {
+    fn of(job: &Job, new: bool) -> Self {
+        Self { new: new != planted::is(Bug::PreemptedLast), age: (job.arrived, job.key) }
+    }
+
     /// Whether the job ran before.
     pub(crate) fn is_preempted(self) -> bool {
-        !self.new
+        self.new == planted::is(Bug::PreemptedLast)
     }
 }
 
@@ -33,24 +38,27 @@ pub(crate) struct Queue {
 impl Queue {
     /// A new job, behind all that arrived before it.
     pub(crate) fn push(&mut self, job: Job) {
-        self.jobs.insert(Place { new: true, age: (job.arrived, job.key) }, job);
+        self.jobs.insert(Place::of(&job, true), job);
     }
 
     /// A job whose sequence ran before: in front of all new ones, among its like by age.
     pub(crate) fn push_preempted(&mut self, job: Job) {
         self.preempted += 1;
-        self.jobs.insert(Place { new: false, age: (job.arrived, job.key) }, job);
+        self.jobs.insert(Place::of(&job, false), job);
     }
 
     /// The first job, or the next one behind that at `place`.
     pub(crate) fn behind(&self, place: Option<Place>) -> Option<(Place, Job)> {
         let from = place.map_or(Bound::Unbounded, Bound::Excluded);
+        if planted::is(Bug::LaterJobFirst) {
+            return self.jobs.range((Bound::Unbounded, from)).next_back().map(|(&place, &job)| (place, job));
+        }
         self.jobs.range((from, Bound::Unbounded)).next().map(|(&place, &job)| (place, job))
     }
 
     /// Takes the job at `place` away.
     pub(crate) fn take(&mut self, place: Place) {
-        if self.jobs.remove(&place).is_some() && !place.new {
+        if self.jobs.remove(&place).is_some() && place.is_preempted() {
             self.preempted -= 1;
         }
     }

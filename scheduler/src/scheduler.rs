@@ -2,6 +2,7 @@
 
 use crate::queue::{Age, Place, Queue};
 use crate::{Added, Admitted, Job, Kind, KvSpace, Opened, Reach, Schedule, SchedulerConfig, Work};
+use domain::planted::{self, Bug};
 use domain::{SeqKey, Time};
 use std::collections::{BTreeMap, HashMap};
 
@@ -125,7 +126,7 @@ impl Scheduler {
         self.settled = None;
         if let Some(place) = self.waiting.place(age) {
             self.leave(place);
-        } else if self.decoding.remove(&age).is_none() && self.taking_over.remove(&key).is_none() {
+        } else if self.decoding.remove(&age).is_none() && !self.end_taking_over(key) {
             self.prompts.retain(|prompt| prompt.job.key != key);
         }
         true
@@ -155,6 +156,7 @@ impl Scheduler {
                     break;
                 }
                 Kind::TakeOver if !self.is_possible(&job) || self.has_running_room(&job, before) => {
+                    let before = if planted::is(Bug::HandoffFirst) { Before::default() } else { before };
                     match self.open(kv, place, &job, before) {
                         Opened::NoRoom => break,
                         Opened::Never => return Some(Admitted::Impossible(job.key)),
@@ -251,6 +253,9 @@ impl Scheduler {
         let mut next = self.decoding.first_key_value().map(|(&age, &known)| (age, known));
         while let Some((age, known)) = next {
             if budget.tokens == 0 || budget.samples == 0 {
+                return;
+            }
+            if planted::is(Bug::YoungestStarve) && schedule.work.len() >= 2 {
                 return;
             }
             if !kv.is_held(age.1) && self.make_room(kv, age, known, schedule) {
@@ -395,6 +400,14 @@ impl Scheduler {
         budget.tokens -= end - computed;
         budget.samples -= u32::from(samples);
         Some(Work { key: job.key, start: computed, count: end - computed, samples })
+    }
+
+    /// The sequence is taken over no longer; `false`: it was not.
+    fn end_taking_over(&mut self, key: SeqKey) -> bool {
+        if planted::is(Bug::RoomKeptForNobody) {
+            return self.taking_over.contains_key(&key);
+        }
+        self.taking_over.remove(&key).is_some()
     }
 
     fn arrive(&mut self, key: SeqKey, arrived: Time) {

@@ -120,6 +120,11 @@ impl Core {
         self.scheduler.decodes(key)
     }
 
+    /// Whether the outbox of the sequence's router is full, so that it makes no tokens.
+    pub fn is_held(&self, key: SeqKey) -> bool {
+        self.attempts.get(key.request, key.epoch).is_some_and(|attempt| self.sessions.is_full(attempt.session))
+    }
+
     /// Whether it takes nothing new.
     pub fn is_draining(&self) -> bool {
         self.draining

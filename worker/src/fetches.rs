@@ -8,6 +8,7 @@ use crate::config::{EARLY_MESSAGES_MAX, EARLY_OFFERS_MAX, OVER_MAX};
 use crate::core::{Core, QUEUE_FULL};
 use crate::transport::ReadError;
 use domain::handoff::{Offer, PeerBody};
+use domain::planted::{self, Bug};
 use domain::session::Failure;
 use domain::{Epoch, KvLayout, LeaseId, ProgressWord, RequestId, SeqKey, StepId, Time, Token, WorkerId};
 use kv_manager::{Fetch, FetchCommand, FetchConfig, FetchEvent, FetchState, Piece};
@@ -129,7 +130,7 @@ impl Entry {
             FetchEvent::ReadsEnded { .. } => self.failed_here,
             _ => false,
         };
-        (!own).then_some(self.owner)
+        (own == planted::is(Bug::WrongPeerBlamed)).then_some(self.owner)
     }
 }
 

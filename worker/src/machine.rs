@@ -106,7 +106,8 @@ impl<R: Role> Machine<R> {
         self.tick(now);
         self.go_on(now);
         self.admit(now);
-        if self.running.is_none() {
+        let idles = planted::is(Bug::DeviceIdles) && self.core.ticks % 2 == 1;
+        if self.running.is_none() && !idles {
             self.begin_step(now);
             // It may have been refused.
             self.go_on(now);

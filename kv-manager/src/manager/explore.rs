@@ -27,9 +27,4 @@ impl KvManager {
         (lease.key, lease.tokens, lease.ready, lease.copied_until, lease.ticks, &lease.blocks).hash(hasher);
         (lease.expiry.since(now), lease.duration).hash(hasher);
     }
-
-    /// Whether the lease is alive at `now`.
-    pub fn is_alive(&self, now: Time, lease: LeaseId) -> bool {
-        self.leases.is_alive(now, lease)
-    }
 }

@@ -1,9 +1,9 @@
 //! Clients: what each asked, what it should get and what it got.
 
 use crate::event::{Life, RouterIndex};
-use crate::scenario::Ask;
+use crate::scenario::{Ask, NO_DEADLINE};
 use crate::truth::Undisturbed;
-use domain::{End, Epoch, Tenant, Token};
+use domain::{End, Epoch, Tenant, Time, Token};
 
 /// How it ended for the client.
 #[derive(Clone, Debug)]
@@ -18,6 +18,8 @@ pub(crate) enum Outcome {
 /// A client.
 pub(crate) struct Client {
     pub(crate) ask: Ask,
+    /// When it asked.
+    pub(crate) since: Time,
     /// What each choice says when nothing goes wrong.
     pub(crate) undisturbed: Vec<Undisturbed>,
     pub(crate) tenant: Tenant,
@@ -30,4 +32,11 @@ pub(crate) struct Client {
     pub(crate) epoch: Epoch,
     /// The choice that a stop string ended.
     pub(crate) stopped: bool,
+}
+
+impl Client {
+    /// Whether its time may be over before all others'.
+    pub(crate) fn has_deadline(&self) -> bool {
+        self.ask.request.deadline < NO_DEADLINE
+    }
 }

@@ -1,7 +1,8 @@
-//! Which faults hit which steps of the protocol, and which messages between workers, and what happened between tenants, counted
-//! over runs.
+//! Which faults hit which steps of the protocol, and which messages between workers, and what happened between tenants, and which limits
+//! were reached, counted over runs.
 
 use crate::fault::{AIMED, FaultKind, OF_MESSAGES};
+use crate::reach::Reached;
 use crate::step::{STEPS, Step};
 use crate::tenants::{MEETINGS, Meeting};
 use domain::handoff::PeerBody;
@@ -20,6 +21,7 @@ pub struct Coverage {
     steps: BTreeMap<(FaultKind, Step), u64>,
     messages: BTreeMap<(FaultKind, &'static str), u64>,
     meetings: BTreeMap<Meeting, u64>,
+    reached: BTreeMap<Reached, u64>,
 }
 
 /// The name of a message's kind.
@@ -53,11 +55,16 @@ impl Coverage {
         *self.meetings.entry(meeting).or_default() += 1;
     }
 
+    pub(crate) fn reach(&mut self, reached: Reached) {
+        *self.reached.entry(reached).or_default() += 1;
+    }
+
     /// Adds the counts of another run.
     pub fn add(&mut self, other: &Coverage) {
         other.steps.iter().for_each(|(&cell, &count)| *self.steps.entry(cell).or_default() += count);
         other.messages.iter().for_each(|(&cell, &count)| *self.messages.entry(cell).or_default() += count);
         other.meetings.iter().for_each(|(&cell, &count)| *self.meetings.entry(cell).or_default() += count);
+        other.reached.iter().for_each(|(&cell, &count)| *self.reached.entry(cell).or_default() += count);
     }
 
     /// The cells that were never hit, in words.
@@ -71,7 +78,8 @@ impl Coverage {
             .map(|(fault, kind)| format!("{fault:?} of {kind}"));
         let meetings = MEETINGS.into_iter().filter(|cell| !self.meetings.contains_key(cell));
         let meetings = meetings.map(|meeting| format!("{meeting:?} between tenants"));
-        steps.chain(messages).chain(meetings).collect()
+        let reached = Reached::all().filter(|cell| !self.reached.contains_key(cell)).map(Reached::name);
+        steps.chain(messages).chain(meetings).chain(reached).collect()
     }
 }
 
@@ -101,6 +109,10 @@ impl fmt::Display for Coverage {
         write!(f, "\n\nbetween tenants")?;
         for meeting in MEETINGS {
             write!(f, "\n{:20}{:>7}", format!("{meeting:?}"), self.meetings.get(&meeting).copied().unwrap_or(0))?;
+        }
+        write!(f, "\n\nreached")?;
+        for reached in Reached::all() {
+            write!(f, "\n{:26}{:>7}", reached.name(), self.reached.get(&reached).copied().unwrap_or(0))?;
         }
         Ok(())
     }

@@ -153,6 +153,16 @@ impl Disks {
         random.chance(500).then_some(disks)
     }
 
+    /// Whether one may hang.
+    pub(crate) fn hangs(&self) -> bool {
+        self.hangs > 0
+    }
+
+    /// How long a record takes.
+    pub(crate) fn record(&self) -> Duration {
+        self.record
+    }
+
     /// The same, so fast that prompts wait for what lies there, and what is in memory was lifted, most of it.
     pub(crate) fn crowded(self, random: &mut Random) -> Self {
         let host_write = random.pick(&[WritePolicy::Never, WritePolicy::SecondUse]);

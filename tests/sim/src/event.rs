@@ -45,10 +45,14 @@ pub(crate) enum Event {
     Recover { fault: usize },
     /// A worker that was drained must end.
     DrainDeadline { worker: WorkerIndex, life: Life },
+    /// What lay in the sockets of a worker process that stood still comes to its inbox.
+    Sockets { worker: WorkerIndex, life: Life },
     /// A process that stood still goes on.
     Resume { process: usize },
     /// A process comes back.
     Return { process: usize },
+    /// An operator asks for something about a request's prompt.
+    Operate { ask: usize },
     /// All faults are over.
     Heal,
     /// Requests that must be served regularly.

@@ -1,6 +1,8 @@
 //! What can go wrong, and the plan of a seed: which faults, when, for how long. What they do is in `strike`.
 
+use crate::limit::Beside;
 use crate::random::Random;
+use crate::scenario::Scenario;
 use crate::step::{STEPS, Step};
 use std::time::Duration;
 
@@ -82,6 +84,8 @@ pub(crate) struct Fault {
     /// When a worker is in this step; `None`: at once, at a worker that is drawn then.
     pub(crate) step: Option<Step>,
     pub(crate) lasts: Duration,
+    /// That is just beside a limit.
+    pub(crate) beside: Option<Beside>,
 }
 
 /// What the faults of a seed are mostly about: steps that are short or rare are reached by it.
@@ -139,27 +143,43 @@ impl Theme {
     }
 }
 
-/// The faults of a seed. Nothing goes wrong in one of twenty.
-pub(crate) fn plan(random: &mut Random, theme: Theme, hurts: Duration) -> Vec<Fault> {
-    if random.chance(50) {
+/// Processes stand still one after the other, each for less than so long, from a time on.
+pub(crate) fn pauses(random: &mut Random, shortest: Duration, begins: Duration, hurts: Duration) -> Vec<Fault> {
+    let kinds = [FaultKind::WorkerStuck, FaultKind::WorkerStuck, FaultKind::RouterStuck];
+    let count = random.range(1, 4) as u32;
+    let longest = shortest.as_micros() as u64;
+    let pause = |number| Fault {
+        kind: random.pick(&kinds),
+        after: begins + (hurts - begins) * number / count,
+        step: None,
+        lasts: random.micros(longest / 2, longest),
+        beside: None,
+    };
+    (0..count).map(pause).collect()
+}
+
+/// The faults of a seed. Nothing goes wrong in one of twelve, or only what harms nobody.
+pub(crate) fn plan(random: &mut Random, theme: Theme, scenario: &Scenario) -> Vec<Fault> {
+    let hurts = scenario.hurts;
+    if random.chance(80) {
         return Vec::new();
     }
     let mut faults = Vec::new();
     if theme == Theme::Restarts {
         let kind = random.pick(&[FaultKind::MessageTwice, FaultKind::MessageDelay]);
-        faults.push(Fault { kind, after: Duration::ZERO, step: None, lasts: hurts });
+        faults.push(Fault { kind, after: Duration::ZERO, step: None, lasts: hurts, beside: None });
     }
     for _ in 0..random.range(1, 12) {
         if let Some((kind, step)) = theme.opening(random).filter(|_| random.chance(250)) {
-            faults.push(Fault { kind, step: Some(step), ..draw(random, theme, hurts) });
+            faults.push(Fault { kind, step: Some(step), ..draw(random, theme, scenario) });
         }
-        faults.push(draw(random, theme, hurts));
+        faults.push(draw(random, theme, scenario));
     }
     faults
 }
 
-fn draw(random: &mut Random, theme: Theme, hurts: Duration) -> Fault {
-    let hurts_ms = hurts.as_millis() as u64;
+fn draw(random: &mut Random, theme: Theme, scenario: &Scenario) -> Fault {
+    let hurts_ms = scenario.hurts.as_millis() as u64;
     let of_messages = random.chance(150);
     let kind = if of_messages { random.pick(&OF_MESSAGES) } else { random.pick(&AIMED) };
     let steps = if random.chance(700) { theme.steps() } else { &STEPS };
@@ -170,5 +190,13 @@ fn draw(random: &mut Random, theme: Theme, hurts: Duration) -> Fault {
         FaultKind::WorkerCrash if theme == Theme::Restarts => random.millis(1, 10),
         _ => random.millis(20, 900),
     };
-    Fault { kind, after: random.millis(0, latest), step, lasts }
+    let after = random.millis(0, latest);
+    if matches!(kind, FaultKind::WorkerStuck | FaultKind::RouterStuck) && random.chance(500) {
+        let (beside, lasts) = Beside::draw(random, scenario);
+        // A long one has to begin in time to be over before all is healed.
+        let after = after.min(scenario.hurts.saturating_sub(lasts));
+        let step = step.filter(|_| lasts < scenario.hurts / 2);
+        return Fault { kind, after, step, lasts, beside: Some(beside) };
+    }
+    Fault { kind, after, step, lasts, beside: None }
 }

@@ -9,6 +9,9 @@ use domain::{BlockRef, Epoch, Generation, GroupId, LeaseId, RequestId, Time, Wor
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+/// A worker's loop wakes at least so often by itself.
+const TICK: Duration = Duration::from_millis(100);
+
 /// A lease of a life of an owner.
 pub(crate) type LeaseKey = (WorkerIndex, Life, LeaseId);
 
@@ -25,8 +28,11 @@ impl Span {
         Self { expiry: (now + duration).min(until), until, ticks: None }
     }
 
-    fn pause(&mut self, pause: Duration) {
-        (self.expiry, self.until) = (self.expiry + pause, self.until + pause);
+    /// Time stood still for it since then.
+    fn prolong(&mut self, since: Time, pause: Duration) {
+        if since < self.expiry {
+            *self = Self { expiry: self.expiry + pause, until: self.until + pause, ..*self };
+        }
     }
 
     fn renew(&mut self, now: Time, duration: Duration, ticks: u64) {
@@ -105,6 +111,19 @@ impl Leases {
         self.0.insert((owner.0, owner.1, offer.lease), lease);
     }
 
+    /// An owner's loop has a turn, the first one since then. What is beyond its tick takes nothing from its leases.
+    pub(crate) fn turns(&mut self, now: Time, owner: (WorkerIndex, Life), since: Time) {
+        let pause = now.since(since).saturating_sub(TICK);
+        if pause.is_zero() {
+            return;
+        }
+        let range = (owner.0, owner.1, LeaseId(0))..=(owner.0, owner.1, LeaseId(u64::MAX));
+        for (_, lease) in self.0.range_mut(range) {
+            lease.perhaps.prolong(since, pause);
+            lease.surely.prolong(since, pause);
+        }
+    }
+
     /// An owner handles a renewal. `current`: it names the present lives.
     pub(crate) fn renewed(&mut self, now: Time, key: LeaseKey, from: WorkerId, ticks: u64, current: bool) {
         if let Some(lease) = self.0.get_mut(&key).filter(|lease| lease.reader == from) {
@@ -115,14 +134,9 @@ impl Leases {
         }
     }
 
-    /// An owner goes on that stood still for so long. At least what is beyond a tick of its loop takes nothing from its leases, and
-    /// at most all of it.
-    pub(crate) fn went_on(&mut self, owner: WorkerIndex, life: Life, pause: Duration, tick: Duration) {
-        let of_it = (owner, life, LeaseId(0))..=(owner, life, LeaseId(u64::MAX));
-        for lease in self.0.range_mut(of_it).map(|(_, lease)| lease) {
-            lease.surely.pause(pause.saturating_sub(tick));
-            lease.perhaps.pause(pause);
-        }
+    /// An owner withdraws.
+    pub(crate) fn withdrawn(&mut self, key: LeaseKey) {
+        self.0.get_mut(&key).into_iter().for_each(|lease| lease.over = true);
     }
 
     pub(crate) fn get(&self, key: LeaseKey) -> Option<&Lease> {

@@ -6,9 +6,11 @@
 //! wrong; there is no thread and no clock in a world, so a seed always runs the same. Faults come in a phase that hurts; then
 //! all is healed, and everything that is still open must finish. `invariants` holds what must be so meanwhile, a file each.
 //!
-//! What is deliberately absent: sockets, HTTP, texts, and threads of workers. Tests with real processes cover these.
+//! What is deliberately absent: sockets, HTTP, texts, and threads of workers, which tests with real processes cover; encodings of records,
+//! stores of objects and slabs of neighbours, which are behind what moves records and have worlds of their own in `worker`.
 
 mod agenda;
+mod caps;
 mod client;
 mod coverage;
 mod disk;
@@ -16,9 +18,11 @@ mod event;
 mod fault;
 mod invariants;
 mod lease;
+mod limit;
 mod pool;
 mod process;
 mod random;
+mod reach;
 mod read;
 mod routers;
 mod run;
@@ -35,5 +39,5 @@ mod workers;
 mod world;
 
 pub use coverage::Coverage;
-pub use invariants::Violation;
+pub use invariants::{Law, Violation};
 pub use run::{Batch, Found, Outcome, Part, replay, run_seed, run_seeds, shrink, trace_of};

@@ -66,7 +66,7 @@ impl Arguments {
         println!("seed {seed}: {} events, {} of virtual time", outcome.events, outcome.time);
         match outcome.violation {
             None => Ok(()),
-            Some(violation) => Err(format!("{}: {}, at {}", violation.invariant, violation.what, violation.at)),
+            Some(violation) => Err(format!("{}: {}, at {}", violation.law, violation.what, violation.at)),
         }
     }
 
@@ -99,7 +99,7 @@ fn tell(found: &Found) -> String {
     format!(
         "seed {seed} violates \"{}\" at {}: {}\n  all of it:  cargo xtask sim --seed {seed} --verbose\n  enough:     cargo \
          xtask sim --seed {seed} --verbose --faults \"{faults}\" --requests \"{requests}\"",
-        violation.invariant, violation.at, violation.what
+        violation.law, violation.at, violation.what
     )
 }
 

@@ -2,14 +2,14 @@
 
 use crate::disk::Platter;
 use crate::event::{Life, WorkerIndex};
-use crate::invariants::{quotas, sealed, waits};
+use crate::invariants::{idle, line, quotas, sealed, waits};
 use crate::pool::Pool;
 use crate::session::SessionKey;
 use crate::shell::Shell;
 use decode_worker::Decode;
 use domain::plan::StepPlan;
 use domain::session::{Part, Role};
-use domain::{Epoch, ProgressWord, RequestId, SeqKey, Time, WorkerId};
+use domain::{Epoch, ProgressWord, RequestId, Time, WorkerId};
 use engine::sim::{SimModel, StepTime};
 use placement::Placement;
 use prefill_worker::Prefill;
@@ -70,6 +70,12 @@ impl Machine {
         sizes
     }
 
+    /// Whether it loads from tiers, or lifts between them, or prompts wait to.
+    pub(crate) fn tiers_move(&self) -> bool {
+        let moves = |name| name == "loads from tiers" || name == "lifts between tiers";
+        self.core().sizes().iter().any(|&(name, size)| moves(name) && size > 0)
+    }
+
     pub(crate) fn turn(&mut self, now: Time) {
         match self {
             Machine::Prefill(machine) => machine.turn(now),
@@ -116,6 +122,7 @@ pub(crate) enum Inmail {
     Lost(WorkerId),
     Moved(TierEnd),
     StepEnded,
+    Command(worker::Command),
     Drain,
 }
 
@@ -135,18 +142,24 @@ pub(crate) struct WorkerLife {
     pub(crate) pools: Vec<Arc<Pool>>,
     pub(crate) progress: ProgressWord,
     pub(crate) model: SimModel,
+    /// The longest context that it takes.
+    pub(crate) context: usize,
     pub(crate) running: Option<Running>,
     /// The next step to reach this layer fails there; the number of layers: one of the next step's spans fails alone.
     pub(crate) fails_in: Option<u16>,
-    /// That step fails because of one of its sequences, as do all later ones with it.
-    pub(crate) blames: bool,
-    /// That sequence.
-    pub(crate) culprit: Option<SeqKey>,
+    /// That is since a poisoned prompt is in it.
+    pub(crate) poisoned: bool,
     pub(crate) inbox: VecDeque<Inmail>,
     /// When its loop has its next turn.
     pub(crate) wakes: Time,
-    /// Since when its loop stands still.
-    pub(crate) stuck: Option<Time>,
+    /// When its loop had its last turn.
+    pub(crate) turned: Time,
+    /// Its loop stands still.
+    pub(crate) stuck: bool,
+    /// What came while its whole process stands still, or did until just now.
+    pub(crate) sockets: Option<VecDeque<Inmail>>,
+    /// What sessions brought while the inbox was full: they are read when it has room.
+    pub(crate) unread: VecDeque<Inmail>,
     pub(crate) drains: bool,
     pub(crate) sessions: u64,
     /// By what the machine calls them.
@@ -163,6 +176,18 @@ pub(crate) struct WorkerLife {
     pub(crate) before: quotas::Before,
     /// Since when its fetches wait.
     pub(crate) waits: waits::Since,
+    /// What its sequences had or wanted when it was looked at last.
+    pub(crate) line: line::Line,
+    /// Decoding sequences that were not in its last steps.
+    pub(crate) missed: idle::Missed,
+}
+
+impl WorkerLife {
+    /// What came over a session and is not in the inbox yet.
+    pub(crate) fn unread_of(&self, key: SessionKey) -> usize {
+        let of_it = |mail: &&Inmail| matches!(mail, Inmail::Session(of, _) if *of == key);
+        self.sockets.iter().flatten().chain(&self.unread).filter(of_it).count()
+    }
 }
 
 /// A worker.
@@ -185,7 +210,12 @@ pub(crate) struct Worker {
 /// What a router that stands still has not looked at.
 pub(crate) enum RouterMail {
     Hello(SessionKey),
-    Bytes(SessionKey, Vec<u8>),
+    /// `counts`: it is under way until it is looked at; a repeated one is not.
+    Bytes {
+        session: SessionKey,
+        bytes: Vec<u8>,
+        counts: bool,
+    },
     Ended(SessionKey),
     Event(placement::Event),
 }
@@ -194,6 +224,8 @@ pub(crate) enum RouterMail {
 pub(crate) struct RouterLife {
     pub(crate) placement: Placement,
     pub(crate) links: BTreeMap<WorkerIndex, SessionKey>,
+    /// The longest context of each worker, as that last said.
+    pub(crate) contexts: BTreeMap<WorkerIndex, u32>,
     /// Sessions that have not begun yet.
     pub(crate) dialling: BTreeMap<WorkerIndex, SessionKey>,
     /// Waits before it dials again.

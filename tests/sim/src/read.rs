@@ -217,6 +217,11 @@ impl World {
             elapsed: self.now.since(read.posted),
         };
         self.trace.note(self.now, || format!("w{} read {} ended: {result:?}", read.reader.0, read.id.0));
+        if let Some(alive) =
+            self.workers[read.reader.0].alive.as_ref().filter(|_| self.workers[read.reader.0].life == read.reader.1)
+        {
+            alive.shell.notes().posted -= 1;
+        }
         let completion = Completion { id: read.id, result: result.map(|()| report) };
         self.mail(read.reader.0, read.reader.1, Inmail::Ended(completion));
     }

@@ -3,13 +3,14 @@
 use crate::client::Outcome;
 use crate::event::{Event, Life, RouterIndex, WorkerIndex};
 use crate::fault::FaultKind;
-use crate::invariants::{ends, epochs, text, tokens};
+use crate::invariants::{ends, epochs, needless, patience, refusals, text, tokens, turn};
 use crate::process::{Inmail, RouterLife, RouterMail};
+use crate::reach::Reached;
 use crate::session::{Direction, Frame, Session, SessionKey, Way};
 use crate::world::World;
-use domain::session::{FromWorker, Part, PeerAddress, PeerInfo, ToWorker};
+use domain::session::{FromWorker, Part, PeerAddress, PeerInfo, Submit, ToWorker};
 use domain::{End, Ender, Incarnation};
-use placement::{Command, Placement, PlacementConfig, Rates};
+use placement::{Command, EARLY_ROWS_MAX, Placement, PlacementConfig, Rates};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,6 +22,8 @@ const BACK_OFF: Duration = Duration::from_millis(10);
 const BACK_OFF_MAX: Duration = Duration::from_millis(300);
 /// A session that has not begun by then is given up.
 const DIAL_MAX: Duration = Duration::from_millis(200);
+/// So many times the messages that leave no room for an attempt leave none for anything.
+const SPARE: usize = 2;
 
 impl World {
     /// A router's next life begins.
@@ -45,6 +48,7 @@ impl World {
         router.alive = Some(RouterLife {
             placement: Placement::new(config),
             links: BTreeMap::new(),
+            contexts: BTreeMap::new(),
             dialling: BTreeMap::new(),
             back_off: BTreeMap::new(),
             inbox: VecDeque::new(),
@@ -141,6 +145,12 @@ impl World {
         }
     }
 
+    /// A session is cut. What is on its way arrives or not; then each end sees that the other is gone.
+    pub(crate) fn cut(&mut self, key: SessionKey) {
+        self.send_frame(key, Direction::ToRouter, Frame::End);
+        self.send_frame(key, Direction::ToWorker, Frame::End);
+    }
+
     /// A frame leaves. It arrives after all before it.
     pub(crate) fn send_frame(&mut self, key: SessionKey, direction: Direction, frame: Frame) {
         let latency = self.latency();
@@ -165,8 +175,10 @@ impl World {
         let way = session.way(direction);
         let Some(frame) = way.frames.pop_front() else { return };
         let (mute, repeats) = (way.mute, way.repeats);
+        let taken = mute || self.routers[router.0].life != router.1 || self.routers[router.0].alive.is_none();
         if let Frame::Bytes(_) = frame
             && direction == Direction::ToRouter
+            && taken
         {
             way.in_flight.fetch_sub(1, Ordering::Relaxed);
         }
@@ -197,11 +209,12 @@ impl World {
                     && matches!(proto::session::decode_from_worker(bytes), Ok(FromWorker::Tokens(_)))
                 {
                     self.cover(FaultKind::FrameTwice, worker.0, |_, _| true);
-                    self.router_mail(router.0, RouterMail::Bytes(key, bytes.clone()));
+                    let again = RouterMail::Bytes { session: key, bytes: bytes.clone(), counts: false };
+                    self.router_mail(router.0, again);
                 }
                 let mail = match frame {
                     Frame::Hello => RouterMail::Hello(key),
-                    Frame::Bytes(bytes) => RouterMail::Bytes(key, bytes),
+                    Frame::Bytes(bytes) => RouterMail::Bytes { session: key, bytes, counts: true },
                     Frame::End => RouterMail::Ended(key),
                 };
                 self.router_mail(router.0, mail);
@@ -240,9 +253,13 @@ impl World {
     pub(crate) fn open_router_mail(&mut self, r: RouterIndex, mail: RouterMail) {
         match mail {
             RouterMail::Hello(key) => self.hello(r, key),
-            RouterMail::Bytes(key, bytes) => {
+            RouterMail::Bytes { session: key, bytes, counts } => {
+                if let Some(session) = self.sessions.get(&key).filter(|_| counts) {
+                    session.to_router.in_flight.fetch_sub(1, Ordering::Relaxed);
+                }
                 let Some(w) = self.linked(r, key) else { return };
                 let message = proto::session::decode_from_worker(&bytes).expect("a worker speaks the protocol");
+                self.note_early(r, &message);
                 let id = self.workers[w].id;
                 self.place(r, placement::Event::Worker { id, message });
             }
@@ -263,6 +280,25 @@ impl World {
         }
     }
 
+    /// Tokens come to a router: whether they have to wait for others.
+    fn note_early(&mut self, r: RouterIndex, message: &FromWorker) {
+        let FromWorker::Tokens(rows) = message else { return };
+        let life = self.routers[r].life;
+        for row in rows {
+            let client = self.clients.get(&row.key.request);
+            let client =
+                client.filter(|it| it.router == (r, life) && it.outcome.is_none() && it.epoch == row.key.epoch);
+            let Some(got) = client.and_then(|client| client.got.get(usize::from(row.key.choice.0))) else { continue };
+            let ahead = (row.index as usize).saturating_sub(got.len());
+            if ahead > 0 {
+                self.coverage.reach(Reached::EarlyRow);
+            }
+            if ahead > EARLY_ROWS_MAX {
+                self.coverage.reach(Reached::EarlyRowsMax);
+            }
+        }
+    }
+
     /// The worker of a session that is open for a router.
     fn linked(&self, r: RouterIndex, key: SessionKey) -> Option<WorkerIndex> {
         let w = self.sessions.get(&key)?.worker.0;
@@ -280,6 +316,8 @@ impl World {
         alive.back_off.remove(&w);
         alive.links.insert(w, key);
         let worker = &self.workers[w];
+        let context = worker.alive.as_ref().map_or(0, |alive| alive.context);
+        let context_tokens = u32::try_from(context).unwrap_or(u32::MAX);
         let peer = PeerInfo {
             id: worker.id,
             incarnation: Incarnation(life),
@@ -288,7 +326,8 @@ impl World {
             address: PeerAddress::default(),
         };
         self.trace.note(self.now, || format!("router {r} has session {key} with w{w} in life {life}"));
-        self.place(r, placement::Event::WorkerUp { peer, context_tokens: u32::MAX });
+        self.routers[r].alive.iter_mut().for_each(|alive| alive.contexts.extend([(w, context_tokens)]));
+        self.place(r, placement::Event::WorkerUp { peer, context_tokens });
     }
 
     /// A router takes a worker for lost.
@@ -296,6 +335,12 @@ impl World {
         self.close_link(r, w);
         let id = self.workers[w].id;
         self.place(r, placement::Event::WorkerDown { id });
+    }
+
+    /// Messages of a session that its worker has not read.
+    fn queued(&self, w: WorkerIndex, key: SessionKey) -> usize {
+        let under_way = self.sessions.get(&key).map_or(0, |session| session.to_worker.frames.len());
+        under_way + self.workers[w].alive.as_ref().map_or(0, |alive| alive.unread_of(key))
     }
 
     fn close_link(&mut self, r: RouterIndex, w: WorkerIndex) {
@@ -310,10 +355,21 @@ impl World {
         let now = self.now;
         let Some(alive) = &mut self.routers[r].alive else { return };
         let mut commands = Vec::new();
+        let refused = refusals::expect(&alive.placement, &event);
         alive.placement.handle(now, event, &mut commands);
-        for command in commands {
-            self.command(r, command);
+        if let (Some(refused), Some(alive)) = (refused, &self.routers[r].alive)
+            && let Err(what) = refusals::check(self, &alive.placement, &refused)
+        {
+            self.violated(refusals::NAME, what);
         }
+        if self.routers[r].alive.as_ref().is_some_and(|alive| alive.placement.waiting() > 0) {
+            self.coverage.reach(Reached::RouterWaits);
+        }
+        let mut unsent = Vec::new();
+        for command in commands {
+            self.command(r, command, &mut unsent);
+        }
+        unsent.into_iter().for_each(|event| self.place(r, event));
         let life = self.routers[r].life;
         let Some(alive) = &mut self.routers[r].alive else { return };
         let due = alive.placement.next_deadline().map(|at| at.max(now + Duration::from_micros(1)));
@@ -323,18 +379,43 @@ impl World {
         }
     }
 
-    fn command(&mut self, r: RouterIndex, command: Command) {
+    /// Does what a placement commands. `unsent`: attempts that a full link did not take.
+    fn command(&mut self, r: RouterIndex, command: Command, unsent: &mut Vec<placement::Event>) {
         match command {
             Command::Send { worker, message } => {
+                let w = self.worker_index(worker);
+                if let ToWorker::Submit(submit) = &message {
+                    let needless = needless::submitted(self, submit).map_err(|what| (needless::NAME, what));
+                    let found = needless.and_then(|()| turn::check(self, w, submit).map_err(|what| (turn::NAME, what)));
+                    if let Err((name, what)) = found {
+                        self.violated(name, what);
+                    }
+                    let context = submit.prompt.len() + submit.params.max_tokens as usize;
+                    if self.workers.iter().filter_map(|worker| worker.alive.as_ref()).any(|it| it.context < context) {
+                        self.coverage.reach(Reached::TooLongForSome);
+                    }
+                }
                 if let ToWorker::Submit(submit) = &message
                     && !matches!(submit.part, Part::TakeOver { .. })
                     && let Some(client) = self.clients.get_mut(&submit.request)
                 {
                     client.epoch = submit.epoch;
                 }
-                let w = self.worker_index(worker);
                 let key = self.routers[r].alive.as_ref().and_then(|alive| alive.links.get(&w).copied());
-                if let Some(key) = key {
+                let Some(key) = key else { return };
+                let (queued, frames_max) = (self.queued(w, key), self.scenario.caps.link_frames);
+                if let &ToWorker::Submit(Submit { request, epoch, .. }) = &message
+                    && queued >= frames_max
+                {
+                    self.trace
+                        .note(self.now, || format!("router {r} has no room for {request} {epoch} in session {key}"));
+                    self.coverage.reach(Reached::AttemptUnsent);
+                    unsent.push(placement::Event::Unsent { worker, request, epoch });
+                } else if queued >= frames_max * SPARE {
+                    self.trace.note(self.now, || format!("router {r} has no room in session {key} with w{w}"));
+                    self.coverage.reach(Reached::LinkFull);
+                    self.cut(key);
+                } else {
                     let bytes = proto::session::encode_to_worker(&message);
                     self.send_frame(key, Direction::ToWorker, Frame::Bytes(bytes));
                 }
@@ -388,6 +469,12 @@ impl World {
     fn request_ended(&mut self, request: domain::RequestId, outcome: Outcome) {
         self.trace.note(self.now, || format!("{request} ends: {outcome:?}"));
         let must_succeed = self.must_succeed(request);
+        let Some(client) = self.clients.get(&request) else { return };
+        let needless = needless::ended(self, client, &outcome).map_err(|what| (needless::NAME, what));
+        let found = needless.and_then(|()| patience::check(self, client).map_err(|what| (patience::NAME, what)));
+        if let Err((name, what)) = found {
+            self.violated(name, format!("{request}: {what}"));
+        }
         let Some(client) = self.clients.get_mut(&request) else { return };
         let found = ends::request(client, &outcome, must_succeed);
         // One who hung up is told nothing.

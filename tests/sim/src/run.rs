@@ -1,7 +1,7 @@
 //! Running seeds: one, many, and what is left of one that fails when it is made smaller.
 
 use crate::coverage::Coverage;
-use crate::invariants::Violation;
+use crate::invariants::{Law, Violation};
 use crate::scenario::Scenario;
 use crate::trace::Trace;
 use crate::world::World;
@@ -31,7 +31,7 @@ pub struct Part {
 /// What a seed came to.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// The invariant that did not hold, if any.
+    /// The law that was broken, if any.
     pub violation: Option<Violation>,
     /// What its faults hit.
     pub coverage: Coverage,
@@ -116,7 +116,7 @@ pub fn shrink(found: &Found) -> Part {
     let scenario = Scenario::draw(found.seed);
     let still = |part: &Part| {
         let violation = run(found.seed, part, Trace::Off).0.violation;
-        violation.is_some_and(|violation| violation.invariant == found.violation.invariant)
+        violation.is_some_and(|violation| violation.law == found.violation.law)
     };
     let mut faults: Vec<usize> = (0..scenario.faults.len()).collect();
     let mut requests: Vec<u64> = scenario.asks.iter().map(|ask| ask.request.id.0).collect();
@@ -154,7 +154,7 @@ fn run(seed: u64, part: &Part, trace: Trace) -> (Outcome, Trace) {
     RUNS.set(false);
     if ended.is_err() {
         let what = PANICKED.with_borrow(Clone::clone);
-        world.violated("no core panics", what);
+        world.broken(Law::Assertion, what);
     }
     let outcome = Outcome {
         violation: world.violation.take(),

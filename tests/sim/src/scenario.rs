@@ -1,5 +1,6 @@
 //! What a seed draws before anything runs: the cluster, its settings, what is asked of it, and what will go wrong.
 
+use crate::caps::Caps;
 use crate::disk::Disks;
 use crate::fault::{self, Fault, Theme};
 use crate::random::Random;
@@ -17,7 +18,7 @@ const VOCABULARY: u32 = 97;
 /// Ids of probes begin here.
 pub(crate) const PROBE_FIRST: u64 = 1000;
 /// A request with this deadline ends for other reasons.
-const NO_DEADLINE: Duration = Duration::from_secs(600);
+pub(crate) const NO_DEADLINE: Duration = Duration::from_secs(600);
 
 /// Everything drawn.
 #[derive(Clone, Debug)]
@@ -50,9 +51,14 @@ pub(crate) struct Scenario {
     pub(crate) heartbeat: Duration,
     pub(crate) silence_max: Duration,
     pub(crate) network: Network,
+    pub(crate) caps: Caps,
     pub(crate) asks: Vec<Ask>,
+    /// A request whose prompt makes every step fail that it is in.
+    pub(crate) poison: Option<RequestId>,
     pub(crate) hurts: Duration,
     pub(crate) faults: Vec<Fault>,
+    /// The faults are so short that nobody else may hear of them.
+    is_harmless: bool,
 }
 
 /// How messages and bytes travel.
@@ -130,7 +136,12 @@ impl Scenario {
         tenants.assign(&mut who, &mut asks, 1000);
         go_on(&mut talk, &mut asks, &layout, hurts);
         tenants.assign(&mut who, &mut asks, 200);
-        Self {
+        let mut rare = Random::new(seed, 8);
+        vary(&mut rare, &mut asks);
+        let caps = Caps::draw(&mut rare, prefill + decode, PROMPT_MAX as usize, (PROMPT_MAX + OUTPUT_MAX) as usize);
+        // As much as pins may name is left out of what prompts have.
+        let blocks = blocks * 100 / (100 - caps.pinned_percent) + 1;
+        let scenario = Self {
             seed,
             routers,
             prefill,
@@ -168,11 +179,72 @@ impl Scenario {
                 session_frames_max: random.pick(&[4, 64, 8192]),
                 quiesce_max: random.millis(0, 80),
             },
+            caps,
             asks,
             eviction: random.pick(&[EvictionPolicy::Lru, EvictionPolicy::S3Fifo, EvictionPolicy::Tree]),
             hurts,
-            faults: fault::plan(&mut fault_random, theme, hurts),
+            is_harmless: false,
+            poison: None,
+            faults: Vec::new(),
+        };
+        let faults = fault::plan(&mut fault_random, theme, &scenario);
+        let scenario = Self { faults, ..scenario };
+        if scenario.faults.is_empty() {
+            return scenario.calm(&mut fault_random);
         }
+        let poison = fault_random.chance(80).then(|| scenario.asks[fault_random.index(scenario.asks.len())].request.id);
+        let scenario = Self { poison, ..scenario };
+        if rare.chance(15) && !crowded && scenario.prefill > 0 { scenario.far_ahead(&mut rare) } else { scenario }
+    }
+
+    /// The same where a decode worker comes far ahead of the prefill worker's first token, which is long on its way.
+    fn far_ahead(mut self, random: &mut Random) -> Self {
+        self.routers = 1;
+        self.asks.iter_mut().for_each(|ask| (ask.router, ask.at) = (0, ask.at + CALM_BEGINS));
+        let longest = &mut self.asks[0];
+        let params = SamplingParams { max_tokens: FAR_AHEAD, ..SamplingParams::default() };
+        let (params, deadline, seed) = (Arc::new(params), NO_DEADLINE, random.next());
+        longest.request = Arc::new(Request { choices: 1, params, deadline, seed, ..(*longest.request).clone() });
+        (longest.at, longest.hangs_up, longest.stops) = (CALM_BEGINS / 2, None, None);
+        let blocks = (PROMPT_MAX + FAR_AHEAD).div_ceil(self.layout.block_tokens) * 2;
+        self.blocks.iter_mut().for_each(|of| *of = blocks);
+        self.caps = self.caps.calm();
+        (self.speed, self.policy, self.poison) = (1.0, HandoffPolicy::Always, None);
+        (self.heartbeat, self.silence_max) = (FAR_AHEAD_HURTS / 2, FAR_AHEAD_HURTS * 2);
+        self.hurts = FAR_AHEAD_HURTS;
+        let (kind, step) = (fault::FaultKind::RouterPartition, Some(crate::step::Step::Offering));
+        self.faults = vec![Fault { kind, after: Duration::ZERO, step, lasts: FAR_AHEAD_HURTS, beside: None }];
+        self
+    }
+
+    /// The same where nothing goes wrong, or only what harms nobody: no limit is so low that what is asked reaches it.
+    fn calm(mut self, random: &mut Random) -> Self {
+        self.scheduler.waiting_max = CALM_WAITING_MAX;
+        self.requests_max = CALM_WAITING_MAX as usize;
+        self.caps = self.caps.calm();
+        self.handoff_wait = CALM_WAIT;
+        self.offer_max = CALM_WAIT * 2;
+        self.asks.iter_mut().for_each(|ask| ask.at += CALM_BEGINS);
+        self.hurts += CALM_BEGINS;
+        let slower = self.network.latency + self.network.jitter;
+        // Nobody hears of a pause that is shorter than all that others wait for.
+        let waits = [self.lease * 2 / 3, self.silence_max - self.heartbeat * 2, self.answer_wait];
+        let shortest = waits.into_iter().min().unwrap_or_default().saturating_sub(slower * 2 + PAUSE_MARGIN);
+        if random.chance(500) && shortest > PAUSE_MARGIN {
+            self.faults = fault::pauses(random, shortest, CALM_BEGINS, self.hurts);
+            self.is_harmless = true;
+        }
+        self
+    }
+
+    /// A worker whose loop had no turn for longer than this stood still.
+    pub(crate) fn stood_still(&self) -> Duration {
+        self.silence_max / 2
+    }
+
+    /// Whether nothing goes wrong that is a reason to fail.
+    pub(crate) fn is_harmless(&self) -> bool {
+        self.is_harmless || self.faults.is_empty()
     }
 
     /// The tokens that the fake model says.
@@ -203,6 +275,17 @@ impl Scenario {
     }
 }
 
+/// How long may be waited for in a world where nothing goes wrong: longer than all that is asked there takes.
+const CALM_WAIT: Duration = Duration::from_secs(60);
+/// What is asked there comes when all sessions have begun.
+const CALM_BEGINS: Duration = Duration::from_millis(100);
+/// Tokens that are far more than may wait at a router for one before them, and time enough for them.
+const FAR_AHEAD: u32 = 330;
+const FAR_AHEAD_HURTS: Duration = Duration::from_millis(2500);
+/// Requests that such a world has room for.
+const CALM_WAITING_MAX: u32 = 256;
+/// What a pause lacks of what others wait for.
+const PAUSE_MARGIN: Duration = Duration::from_millis(5);
 /// Requests of a crowd.
 const CROWD: usize = 40;
 /// Most output tokens of each.
@@ -270,6 +353,19 @@ fn asks(random: &mut Random, theme: Theme, routers: usize, hurts: Duration, shar
         }
     };
     (1..=count).map(ask).collect()
+}
+
+/// Some want to know probabilities, or are sampled by their history.
+fn vary(random: &mut Random, asks: &mut [Ask]) {
+    for ask in asks {
+        if random.chance(800) {
+            continue;
+        }
+        let mut params = (*ask.request.params).clone();
+        params.logprobs = random.chance(500).then(|| random.range(0, 3) as u32);
+        params.presence_penalty = if random.chance(500) { 0.5 } else { 0.0 };
+        ask.request = Arc::new(Request { params: Arc::new(params), ..(*ask.request).clone() });
+    }
 }
 
 /// The same long prompts come again and again, faster than they can be served, and together they are more than a device

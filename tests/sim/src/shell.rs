@@ -1,8 +1,10 @@
 //! The shell of a simulated worker: the device, the transport and the ends of sessions that its machine speaks to. What the
 //! machine asks of them is noted here; the world does it when the machine has had its say.
 
+use crate::caps::Caps;
 use crate::disk::Move;
 use crate::pool::Pool;
+use crate::reach::Reached;
 use crate::scenario::Scenario;
 use crate::session::SessionKey;
 use domain::plan::{StepOutput, StepPlan};
@@ -12,19 +14,33 @@ use engine::device::{Device, DeviceLimits, PoolMemory, SubmitError};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use transport::{Lane, ReadBatch, SendError, TransferId};
-use worker::{ReadError, SessionSend, Transport};
+use transport::{Lane, PostError, ReadBatch, SendError, TransferId};
+use worker::{Answer, ReadError, SessionSend, Transport};
 
 /// What a machine asked for.
 #[derive(Debug)]
 pub(crate) enum Output {
     Connect(WorkerId),
-    Message { to: WorkerId, bytes: Vec<u8> },
-    Read { id: TransferId, from: WorkerId, batches: Vec<ReadBatch> },
+    Message {
+        to: WorkerId,
+        bytes: Vec<u8>,
+    },
+    /// A message that was not taken.
+    Untaken {
+        bytes: Vec<u8>,
+    },
+    Read {
+        id: TransferId,
+        from: WorkerId,
+        batches: Vec<ReadBatch>,
+    },
     Cancel(TransferId),
     Move(Move),
     CancelLoad(SeqKey),
-    Session { session: SessionKey, bytes: Vec<u8> },
+    Session {
+        session: SessionKey,
+        bytes: Vec<u8>,
+    },
     SessionClosed(SessionKey),
 }
 
@@ -40,13 +56,35 @@ pub(crate) struct Notes {
     pub(crate) ended: VecDeque<StepOutput>,
     /// Readers see more of its steps.
     pub(crate) raised: bool,
+    /// Transfers that are posted and not ended, and how many may be.
+    pub(crate) posted: usize,
+    posted_max: usize,
+    /// Messages to one peer that are taken before the world does what was asked for.
+    messages_max: usize,
+    /// What the machine reached of that.
+    pub(crate) reached: Vec<Reached>,
+    /// What it answered to an operator.
+    pub(crate) answers: Vec<Answer>,
+}
+
+impl Notes {
+    /// From now on so much is taken.
+    pub(crate) fn bound(&mut self, caps: &Caps) {
+        (self.posted_max, self.messages_max) = (caps.transfers, caps.peer_messages);
+    }
 }
 
 /// Cheap to clone; all clones are one.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub(crate) struct Shell(Arc<Mutex<Notes>>);
 
 impl Shell {
+    pub(crate) fn new(caps: &Caps) -> Self {
+        let mut notes = Notes::default();
+        notes.bound(caps);
+        Self(Arc::new(Mutex::new(notes)))
+    }
+
     pub(crate) fn notes(&self) -> MutexGuard<'_, Notes> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -91,7 +129,14 @@ impl Transport for Wire {
     }
 
     fn send(&mut self, to: WorkerId, bytes: Vec<u8>) -> Result<(), SendError> {
-        self.0.notes().outputs.push(Output::Message { to, bytes });
+        let mut notes = self.0.notes();
+        let to_it = |output: &&Output| matches!(output, Output::Message { to: peer, .. } if *peer == to);
+        if notes.outputs.iter().filter(to_it).count() >= notes.messages_max {
+            notes.reached.push(Reached::MessageRefused);
+            notes.outputs.push(Output::Untaken { bytes });
+            return Err(SendError::Full(to));
+        }
+        notes.outputs.push(Output::Message { to, bytes });
         Ok(())
     }
 
@@ -100,6 +145,11 @@ impl Transport for Wire {
         if !notes.connected.contains(&from) {
             return Err(ReadError::NotConnected);
         }
+        if notes.posted >= notes.posted_max {
+            notes.reached.push(Reached::TransferRefused);
+            return Err(ReadError::Post(PostError::Full(notes.posted)));
+        }
+        notes.posted += 1;
         notes.transfers += 1;
         let id = TransferId(notes.transfers);
         notes.outputs.push(Output::Read { id, from, batches });

@@ -2,16 +2,15 @@
 
 use crate::event::{Event, RouterIndex, WorkerIndex};
 use crate::fault::{Fault, FaultKind};
-use crate::invariants::waits;
 use crate::process::Inmail;
-use crate::session::{Direction, Frame, SessionKey};
+use crate::reach::Reached;
+use crate::session::SessionKey;
 use crate::world::{Chaos, Reach, World};
-use domain::RequestId;
 use domain::session::Role;
-use std::time::Duration;
+use domain::{RequestId, Time};
 
-/// A loop wakes at least so often by itself.
-const TICK: Duration = Duration::from_millis(100);
+/// How long after a process goes on its loop hears what came meanwhile, in microseconds.
+const SOCKETS: (u64, u64) = (10, 2000);
 /// What slows reads down.
 const SLOW: u32 = 40;
 
@@ -48,9 +47,12 @@ impl World {
     }
 
     fn strike(&mut self, number: usize, w: WorkerIndex, request: Option<RequestId>) {
-        let Fault { kind, lasts, step, .. } = self.scenario.faults[number].clone();
+        let Fault { kind, lasts, step, beside, .. } = self.scenario.faults[number].clone();
         self.trace.note(self.now, || format!("FAULT {number} {kind:?} at w{w} {step:?}, for {lasts:?}"));
         let over = self.now + lasts;
+        if let Some(beside) = beside.filter(|_| over <= Time::ZERO + self.scenario.hurts) {
+            self.coverage.reach(Reached::Pause(beside));
+        }
         let router = request.and_then(|request| self.router_of(request)).map(|(router, _)| router);
         let router = router.unwrap_or_else(|| self.random.index(self.routers.len()));
         let process = self.worker_process(w);
@@ -74,8 +76,14 @@ impl World {
                 self.kill_worker(w, told);
             }
             FaultKind::WorkerStuck => {
-                let now = self.now;
-                self.workers[w].alive.iter_mut().for_each(|alive| alive.stuck = alive.stuck.or(Some(now)));
+                let whole = self.random.chance(500);
+                if let Some(alive) = self.workers[w].alive.as_mut().filter(|alive| !alive.stuck) {
+                    alive.stuck = true;
+                    if whole {
+                        alive.sockets.get_or_insert_default();
+                        self.coverage.reach(Reached::WholeProcessPaused);
+                    }
+                }
                 self.agenda.enter(over, Event::Resume { process });
             }
             FaultKind::WorkerDrain => {
@@ -86,10 +94,7 @@ impl World {
             }
             FaultKind::StepFails => {
                 let layer = self.random.index(self.scenario.layout.layers() + 1) as u16;
-                let blames = self.random.chance(500);
-                self.workers[w].alive.iter_mut().for_each(|alive| {
-                    (alive.fails_in, alive.blames) = (Some(layer), blames);
-                });
+                self.workers[w].alive.iter_mut().for_each(|alive| alive.fails_in = Some(layer));
             }
             FaultKind::RouterCrash | FaultKind::RouterStuck => self.strike_router(kind, router, told, over),
             FaultKind::SessionCut | FaultKind::SessionMute | FaultKind::FrameTwice => {
@@ -137,7 +142,7 @@ impl World {
         self.random.range(20, 500) as u32
     }
 
-    fn strike_router(&mut self, kind: FaultKind, router: RouterIndex, told: bool, over: domain::Time) {
+    fn strike_router(&mut self, kind: FaultKind, router: RouterIndex, told: bool, over: Time) {
         let hit = (router, self.routers[router].life);
         for worker in 0..self.workers.len() {
             self.cover(kind, worker, |world, request| world.router_of(request) == Some(hit));
@@ -157,9 +162,7 @@ impl World {
         let session = self.sessions.get_mut(&key).expect("its key was just found");
         match kind {
             FaultKind::SessionCut => {
-                // What is on its way arrives or not; then each end sees that the other is gone.
-                self.send_frame(key, Direction::ToRouter, Frame::End);
-                self.send_frame(key, Direction::ToWorker, Frame::End);
+                self.cut(key);
             }
             FaultKind::SessionMute if to_worker => session.to_worker.mute = true,
             FaultKind::SessionMute => session.to_router.mute = true,
@@ -208,14 +211,16 @@ impl World {
     /// A process that stood still goes on.
     pub(crate) fn resume(&mut self, process: usize) {
         if let Some(w) = process.checked_sub(self.routers.len()) {
-            let life = self.workers[w].life;
-            let Some(alive) = &mut self.workers[w].alive else { return };
-            if let Some(since) = alive.stuck.take() {
-                let pause = self.now.since(since);
-                waits::stood_still(&mut alive.waits, pause);
-                self.leases.went_on(w, life, pause, TICK);
-                self.trace.note(self.now, || format!("w{w} goes on"));
-                self.wake_at(w, self.now);
+            let (now, life) = (self.now, self.workers[w].life);
+            let Some(alive) = self.workers[w].alive.as_mut().filter(|alive| alive.stuck) else { return };
+            alive.stuck = false;
+            let late = alive.sockets.is_some();
+            self.trace.note(now, || format!("w{w} goes on"));
+            self.wake_at(w, now);
+            if late {
+                // It has a turn before it hears of anything.
+                let at = now + self.random.micros(SOCKETS.0, SOCKETS.1);
+                self.agenda.enter(at, Event::Sockets { worker: w, life });
             }
             return;
         }

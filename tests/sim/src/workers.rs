@@ -3,27 +3,30 @@
 use crate::coverage::message_kind;
 use crate::event::{Event, Life, WorkerIndex};
 use crate::fault::FaultKind;
-use crate::invariants::{answer, bounds, conservation, quotas, reuse, sealed, source, tenants, waits};
+use crate::invariants::{
+    answer, blame, bounds, conservation, culprit, idle, leases, line, needless, quotas, renewal, reuse, sealed, source,
+    tenants, waits,
+};
 use crate::pool::Pool;
 use crate::process::{Inmail, Machine, Running, WorkerLife};
+use crate::reach::Reached;
 use crate::scenario::Scenario;
 use crate::session::{Direction, Frame};
 use crate::shell::{Card, Output, Shell, Wire};
-use crate::world::World;
+use crate::world::{POISON, World};
 use decode_worker::Decode;
 use domain::handoff::{PeerBody, PeerMessage};
 use domain::plan::StepOutput;
-use domain::session::{FromWorker, Role, Submit, ToWorker};
+use domain::session::{Failure, FromWorker, Role, Submit, ToWorker};
 use domain::{Encoding, Incarnation, LeaseId, ProgressWord, Time, WorkerId};
 use engine::device::{DeviceLimits, PoolMemory};
 use engine::sim::{CostModel, Preset, SimModel};
-use kv_manager::Watermarks;
 use prefill_worker::Prefill;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 use transport::{AgentEvent, Lane, LaneStatus, Probe};
-use worker::{Inbound, SessionId, WorkerConfig};
+use worker::{Answer, Inbound, SessionId, WorkerConfig};
 
 /// Events that a loop handles before its next turn.
 const EVENTS_PER_ROUND_MAX: usize = 512;
@@ -43,13 +46,14 @@ impl World {
         let shared = pools.iter().map(|pool| pool.clone() as Arc<dyn PoolMemory>).collect();
         let model =
             SimModel::new(layout.clone(), Scenario::vocabulary(), shared).expect("the layout has room for tags");
+        let context = self.scenario.caps.contexts.get(w).copied().unwrap_or(usize::MAX);
         let limits = DeviceLimits {
             rows_max: self.scenario.scheduler.step_tokens_max as usize,
             samples_max: self.scenario.scheduler.samples_max as usize,
-            context_max: usize::MAX,
+            context_max: context,
             blocks: self.scenario.blocks.clone(),
         };
-        let (shell, progress) = (Shell::default(), ProgressWord::new());
+        let (shell, progress) = (Shell::new(&self.scenario.caps), ProgressWord::new());
         let raises = shell.clone();
         let rings = progress.on_raise(Box::new(move |_| raises.notes().raised = true));
         assert!(rings, "nobody else watches it");
@@ -76,13 +80,16 @@ impl World {
             pools,
             progress,
             model,
+            context,
             running: None,
             fails_in: None,
-            blames: false,
-            culprit: None,
+            poisoned: false,
             inbox: VecDeque::new(),
             wakes: Time::MAX,
-            stuck: None,
+            turned: self.now,
+            stuck: false,
+            sockets: None,
+            unread: VecDeque::new(),
             drains: false,
             sessions: 0,
             session_keys: BTreeMap::new(),
@@ -92,6 +99,8 @@ impl World {
             checked: sealed::Checked::default(),
             before: quotas::Before::default(),
             waits: waits::Since::default(),
+            line: line::Line::default(),
+            missed: idle::Missed::default(),
         });
         self.trace.note(self.now, || format!("w{w} begins its life {life}"));
         self.wake_at(w, self.now);
@@ -133,9 +142,32 @@ impl World {
     /// Puts something into the inbox of a worker, whichever life it is in.
     pub(crate) fn mail_now(&mut self, w: WorkerIndex, mail: Inmail) {
         let Some(alive) = &mut self.workers[w].alive else { return };
-        alive.inbox.push_back(mail);
+        if let Some(sockets) = alive.sockets.as_mut().filter(|_| !matches!(mail, Inmail::StepEnded)) {
+            return sockets.push_back(mail);
+        }
+        let is_full = alive.inbox.len() >= self.scenario.caps.inbox;
+        match mail {
+            Inmail::Peer(..) if is_full => {
+                self.trace.note(self.now, || format!("w{w} has no room for a message"));
+                return self.coverage.reach(Reached::InboxDropped);
+            }
+            Inmail::Session(key, _) if is_full || !alive.unread.is_empty() => {
+                alive.unread.push_back(mail);
+                self.trace.note(self.now, || format!("w{w} has no room for session {key}, and reads it later"));
+                return self.coverage.reach(Reached::SessionUnread);
+            }
+            mail => alive.inbox.push_back(mail),
+        }
         let at = self.now + self.random.micros(0, 20);
         self.wake_at(w, at);
+    }
+
+    /// A process that stood still hears what came for it meanwhile.
+    pub(crate) fn open_sockets(&mut self, w: WorkerIndex, life: Life) {
+        let worker = &mut self.workers[w];
+        let awake = worker.alive.as_mut().filter(|alive| worker.life == life && !alive.stuck);
+        let sockets = awake.and_then(|alive| alive.sockets.take());
+        sockets.into_iter().flatten().for_each(|mail| self.mail_now(w, mail));
     }
 
     /// Has a worker wake at a time at the latest.
@@ -156,21 +188,26 @@ impl World {
         }
         let Some(alive) = self.workers[w].alive.as_mut().filter(|alive| alive.wakes == now) else { return };
         alive.wakes = Time::MAX;
-        if alive.stuck.is_some() {
+        if alive.stuck {
             return;
         }
-        let idle = alive.inbox.is_empty();
+        let (idle, last) = (alive.inbox.is_empty(), std::mem::replace(&mut alive.turned, now));
+        self.leases.turns(now, (w, life), last);
         for _ in 0..EVENTS_PER_ROUND_MAX {
             let Some(mail) = self.workers[w].alive.as_mut().and_then(|alive| alive.inbox.pop_front()) else { break };
             self.open_mail(w, mail);
         }
+        let inbox_max = self.scenario.caps.inbox;
         let Some(alive) = self.workers[w].alive.as_mut() else { return };
+        let room = inbox_max.saturating_sub(alive.inbox.len()).min(alive.unread.len());
+        alive.inbox.extend(alive.unread.drain(..room));
         if idle {
             alive.machine.collect(now);
         }
         alive.machine.turn(now);
         self.obey(w, None);
         self.look_at(w);
+        self.note_reached(w);
         let Some(alive) = &self.workers[w].alive else { return };
         if alive.drains && alive.machine.core().is_drained() {
             return self.end_worker(w);
@@ -202,7 +239,7 @@ impl World {
     /// A machine handles one event.
     fn open_mail(&mut self, w: WorkerIndex, mail: Inmail) {
         let now = self.now;
-        let mut released = None;
+        let (mut released, mut renewed) = (None, None);
         let inbound = match mail {
             Inmail::Opened(key) => match self.opened(w, key) {
                 Some(opened) => opened,
@@ -225,6 +262,7 @@ impl World {
             Inmail::Peer(from, bytes) => {
                 let message = proto::handoff::decode(&bytes).expect("a worker speaks the protocol");
                 self.trace.note(now, || format!("w{w} gets from {from} {:?}", message.body));
+                renewed = renewal::expect(self, w, &message);
                 released = self.foresee(w, &message);
                 Inbound::Agent(AgentEvent::Message { from, bytes })
             }
@@ -247,11 +285,19 @@ impl World {
                 self.hear_of_move(w, &end);
                 Inbound::Tier(end)
             }
+            Inmail::Command(command) => {
+                let Some(alive) = &self.workers[w].alive else { return };
+                let shell = alive.shell.clone();
+                Inbound::Command { command, reply: Box::new(move |answer| shell.notes().answers.push(answer)) }
+            }
             Inmail::StepEnded => Inbound::StepEnded,
             Inmail::Drain => Inbound::Drain,
         };
         let Some(alive) = &mut self.workers[w].alive else { return };
         alive.machine.handle(now, inbound);
+        if let Some(Err(what)) = renewed.map(|lease| renewal::check(self, w, lease)) {
+            self.violated(renewal::NAME, format!("w{w}: {what}"));
+        }
         self.obey(w, released);
     }
 
@@ -298,7 +344,12 @@ impl World {
     fn obey(&mut self, w: WorkerIndex, mut released: Option<answer::Expected>) {
         loop {
             let Some(alive) = &mut self.workers[w].alive else { return };
-            let outputs = std::mem::take(&mut alive.shell.notes().outputs);
+            let mut notes = alive.shell.notes();
+            let outputs = std::mem::take(&mut notes.outputs);
+            let reached = std::mem::take(&mut notes.reached);
+            let answers = std::mem::take(&mut notes.answers);
+            drop(notes);
+            reached.into_iter().chain(answers.iter().filter_map(answered)).for_each(|it| self.coverage.reach(it));
             if outputs.is_empty() {
                 break;
             }
@@ -324,6 +375,13 @@ impl World {
                 self.agenda.enter(self.now + wait, Event::Connect { worker: w, life, peer, reached });
             }
             Output::Message { to, bytes } => self.send_to_peer(w, to, bytes, released),
+            Output::Untaken { bytes } => {
+                // A withdrawal counts whether its reader hears of it or not.
+                let message = proto::handoff::decode(&bytes).expect("a worker speaks the protocol");
+                if let PeerBody::Withdraw { lease } = message.body {
+                    self.leases.withdrawn((w, self.workers[w].life, lease));
+                }
+            }
             Output::Read { id, from, batches } => {
                 self.trace.note(self.now, || {
                     let bytes: usize = batches.iter().map(|batch| batch.len * batch.copies.count() as usize).sum();
@@ -338,6 +396,14 @@ impl World {
                 let message = proto::session::decode_from_worker(&bytes).expect("a worker speaks the protocol");
                 if !matches!(message, FromWorker::Heartbeat | FromWorker::Report(_)) {
                     self.trace.note(self.now, || format!("w{w} says {message:?}"));
+                }
+                self.told(&message);
+                let found = culprit::check(self, &message)
+                    .map_err(|what| (culprit::NAME, what))
+                    .and_then(|()| blame::check(self, w, &message).map_err(|what| (blame::NAME, what)))
+                    .and_then(|()| needless::said(self, &message).map_err(|what| (needless::NAME, what)));
+                if let Err((name, what)) = found {
+                    self.violated(name, format!("w{w}: {what}"));
                 }
                 if let FromWorker::Tokens(rows) = &message
                     && let Err((name, what)) = source::check(self, w, rows)
@@ -378,7 +444,7 @@ impl World {
             self.coverage.hit_message(FaultKind::MessageDelay, kind);
             arrives[0] = arrives[0] + self.random.millis(1, 200);
         }
-        if self.healed.is_some() {
+        if self.healed.is_some() || self.scenario.is_harmless() {
             // A control channel that nothing is wrong with keeps the order.
             let last = self.peer_last.entry((w, receiver)).or_default();
             *last = arrives[0].max(*last);
@@ -415,9 +481,7 @@ impl World {
                 }
                 self.leases.offered(self.now, (w, life), reader, offer, latest, deadline);
             }
-            PeerBody::Withdraw { lease: id } => {
-                self.leases.get_mut(lease(*id)).into_iter().for_each(|lease| lease.over = true);
-            }
+            PeerBody::Withdraw { lease: id } => self.leases.withdrawn(lease(*id)),
             PeerBody::Complete { lease: id, first, .. } => {
                 // Nothing goes on where every choice has ended, and nobody takes anything over.
                 self.leases.get_mut(lease(*id)).into_iter().for_each(|lease| lease.complete = !first.is_empty());
@@ -469,7 +533,19 @@ impl World {
         // Beyond the last layer: the step succeeds, but for one of its spans.
         let fails = alive.fails_in.take_if(|fails| *fails >= layers && !plan.spans.is_empty());
         alive.model.begin(&plan, fails.map(|_| plan.step.0 as usize % plan.spans.len()));
+        if alive.fails_in.is_none() && plan.spans.iter().any(|span| Some(span.key.request) == self.scenario.poison) {
+            alive.fails_in = Some(layers - 1);
+            alive.poisoned = true;
+            if plan.spans.iter().any(|span| Some(span.key.request) != self.scenario.poison) {
+                self.coverage.reach(Reached::PoisonWithOthers);
+            }
+        }
+        let found = idle::begins(alive, &plan, self.scenario.scheduler.running_max);
         alive.running = Some(Running { plan, time, begin: self.now, layer: 0 });
+        self.longest_step = self.longest_step.max(time.total(layers));
+        if let Err(what) = found {
+            self.violated(idle::NAME, format!("w{w}: {what}"));
+        }
         self.agenda.enter(self.now + time.written(0), Event::Layer { worker: w, life });
     }
 
@@ -482,14 +558,10 @@ impl World {
         let Some(step) = &mut alive.running else { return };
         let layers = alive.model.layers();
         let (plan, time, begin, layer) = (step.plan.clone(), step.time, step.begin, step.layer);
-        let fails = alive.fails_in.take_if(|fails| *fails < layers && *fails <= layer).is_some();
-        if fails && std::mem::take(&mut alive.blames) {
-            alive.culprit = plan.spans.get(plan.step.0 as usize % plan.spans.len().max(1)).map(|span| span.key);
-        }
-        let blamed = plan.spans.iter().any(|span| Some(span.key) == alive.culprit);
-        let (sampled, failed) = if fails || blamed && u64::from(layer) == plan.step.0 % u64::from(layers) {
+        let (sampled, failed) = if alive.fails_in.take_if(|fails| *fails < layers && *fails <= layer).is_some() {
             alive.model.fail();
-            (Err(format!("the step was made to fail in layer {layer}")), Vec::new())
+            let why = if std::mem::take(&mut alive.poisoned) { POISON } else { "the step was made to fail" };
+            (Err(format!("{why} in layer {layer}")), Vec::new())
         } else if layer < layers {
             step.layer += 1;
             alive.model.write_layer(&plan, layer);
@@ -511,6 +583,37 @@ impl World {
         self.mail_now(w, Inmail::StepEnded);
     }
 
+    // -- what is reached
+
+    /// A worker says something to a router.
+    fn told(&mut self, message: &FromWorker) {
+        match message {
+            FromWorker::Failed { why: Failure::QueueFull, .. } => self.coverage.reach(Reached::QueueFull),
+            FromWorker::Failed { why: Failure::TooLarge, .. } => self.coverage.reach(Reached::TooLarge),
+            FromWorker::Tokens(rows) => {
+                for row in rows {
+                    let params = self.clients.get(&row.key.request).map(|client| &client.ask.request.params);
+                    let history = params.is_some_and(|params| params.needs_history());
+                    let reached = [(row.logprobs.is_some(), Reached::Logprobs), (history, Reached::History)];
+                    reached.into_iter().filter(|(it, _)| *it).for_each(|(_, it)| self.coverage.reach(it));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// What a worker that had its turn has reached.
+    fn note_reached(&mut self, w: WorkerIndex) {
+        let Some(alive) = &self.workers[w].alive else { return };
+        let stats = alive.machine.core().kv.stats();
+        let reached = [
+            (alive.machine.core().backlog() > 0, Reached::OutboxWaits),
+            (stats.iter().any(|stats| stats.parked > 0), Reached::Parked),
+            (stats.iter().any(|stats| stats.cold > 0), Reached::Cold),
+        ];
+        reached.into_iter().filter(|(it, _)| *it).for_each(|(_, it)| self.coverage.reach(it));
+    }
+
     // -- invariants
 
     /// Holds a worker that had its turn against what must always be so.
@@ -518,10 +621,13 @@ impl World {
         let deep = self.random.chance(30);
         let found = conservation::check(self, w, deep)
             .map_err(|what| (conservation::NAME, what))
+            .and_then(|()| leases::check(self, w).map_err(|what| (leases::NAME, what)))
             .and_then(|()| reuse::check(self, w).map_err(|what| (reuse::NAME, what)))
             .and_then(|()| sealed::check(self, w, deep).map_err(|what| (sealed::NAME, what)))
             .and_then(|()| tenants::check(self, w, deep).map_err(|what| (tenants::NAME, what)))
             .and_then(|()| waits::check(self, w).map_err(|what| (waits::NAME, what)))
+            .and_then(|()| line::check(self, w).map_err(|what| (line::NAME, what)))
+            .and_then(|()| idle::check(self, w).map_err(|what| (idle::NAME, what)))
             .and_then(|()| bounds::check(self, w).map_err(|what| (bounds::NAME, what)));
         let met = quotas::check(self, w).map_err(|what| (quotas::NAME, what));
         match found.and(met) {
@@ -542,10 +648,10 @@ fn config(scenario: &Scenario, id: WorkerId, role: Role, life: Life) -> WorkerCo
         weights: engine::sim::DIGEST,
         reserve_blocks: scenario.reserve_blocks,
         eviction: scenario.eviction,
-        watermarks: Watermarks::default(),
-        pinned_percent: 0,
+        watermarks: scenario.caps.watermarks,
+        pinned_percent: scenario.caps.pinned_percent,
         quotas: scenario.tenants.quotas,
-        park_after: None,
+        park_after: scenario.caps.park_after,
         scheduler: scenario.scheduler,
         handoff_wait: scenario.handoff_wait,
         answer_wait: scenario.answer_wait,
@@ -553,6 +659,15 @@ fn config(scenario: &Scenario, id: WorkerId, role: Role, life: Life) -> WorkerCo
         offer_max: scenario.offer_max,
         silence_max: scenario.silence_max,
         outbox_bytes: scenario.network.outbox_bytes,
+    }
+}
+
+/// What an operator's answer says to be reached.
+fn answered(answer: &Answer) -> Option<Reached> {
+    match answer {
+        Answer::Pinned { tokens } if *tokens > 0 => Some(Reached::Pinned),
+        Answer::TooManyPinned => Some(Reached::PinRefused),
+        _ => None,
     }
 }
 

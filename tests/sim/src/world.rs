@@ -6,9 +6,9 @@ use crate::coverage::Coverage;
 use crate::disk::Platter;
 use crate::event::{Event, Life, ReadKey, RouterIndex, WorkerIndex};
 use crate::fault::FaultKind;
-use crate::invariants::{self, Violation};
+use crate::invariants::{self, Law, Violation};
 use crate::lease::Leases;
-use crate::process::{Router, Worker};
+use crate::process::{Inmail, Router, Worker};
 use crate::random::Random;
 use crate::read::Read;
 use crate::scenario::{Ask, PROBE_FIRST, Scenario};
@@ -27,6 +27,10 @@ const SETTLES: Duration = Duration::from_millis(1500);
 const PROBE_RETRY: Duration = Duration::from_millis(20);
 /// By then every request has ended and nothing is left of any.
 const FINISHES_MAX: Duration = Duration::from_secs(30);
+/// Why a step fails that has a poisoned prompt in it.
+pub(crate) const POISON: &str = "a poisoned prompt makes the step fail";
+/// Of so many prompts out of 1,000 an operator wants something.
+const OPERATED: u32 = 150;
 /// More events than any world has that goes on.
 const EVENTS_MAX: u64 = 2_000_000;
 
@@ -54,7 +58,7 @@ pub(crate) struct World {
     /// How many faults keep process `from` from reaching process `to`; routers come first.
     pub(crate) blocked: Vec<Vec<u32>>,
     pub(crate) chaos: Chaos,
-    /// When the last message of a worker to another arrives, since all is healed.
+    /// When the last message of a worker to another arrives, where nothing is wrong with the way.
     pub(crate) peer_last: BTreeMap<(WorkerIndex, WorkerIndex), Time>,
     pub(crate) leases: Leases,
     pub(crate) clients: BTreeMap<RequestId, Client>,
@@ -71,6 +75,8 @@ pub(crate) struct World {
     pub(crate) trace: Trace,
     pub(crate) violation: Option<Violation>,
     pub(crate) events: u64,
+    /// The longest step of any device so far.
+    pub(crate) longest_step: Duration,
 }
 
 /// Something that a fault changed and that its end undoes.
@@ -121,6 +127,7 @@ impl World {
             trace,
             violation: None,
             events: 0,
+            longest_step: Duration::ZERO,
             scenario,
         }
     }
@@ -131,6 +138,10 @@ impl World {
         (0..self.routers.len()).for_each(|router| self.start_router(router));
         for (ask, at) in self.asks.iter().map(|ask| ask.at).enumerate() {
             self.agenda.enter(Time::ZERO + at, Event::Arrive { ask });
+            if self.random.chance(OPERATED) {
+                let at = at + self.random.millis(0, 200);
+                self.agenda.enter(Time::ZERO + at, Event::Operate { ask });
+            }
         }
         for (fault, at) in self.scenario.faults.iter().map(|fault| fault.after).enumerate() {
             self.agenda.enter(Time::ZERO + at, Event::Strike { fault });
@@ -180,8 +191,10 @@ impl World {
             Event::Strike { fault } => self.strike_at_its_time(fault),
             Event::Recover { fault } => self.recover(fault),
             Event::DrainDeadline { worker, life } => self.drain_deadline(worker, life),
+            Event::Sockets { worker, life } => self.open_sockets(worker, life),
             Event::Resume { process } => self.resume(process),
             Event::Return { process } => self.come_back(process),
+            Event::Operate { ask } => self.operate(ask),
             // What hangs is not healed before it moves again.
             Event::Heal => {
                 match self.workers.iter().map(|worker| worker.platter.hung).max().filter(|&hung| hung > self.now) {
@@ -201,6 +214,9 @@ impl World {
         self.blocked.iter_mut().flatten().for_each(|faults| *faults = 0);
         self.struck.clear();
         self.chaos = Chaos::default();
+        self.scenario.caps = self.scenario.caps.clone().calm();
+        let alive = self.workers.iter().filter_map(|worker| worker.alive.as_ref());
+        alive.for_each(|alive| alive.shell.notes().bound(&self.scenario.caps));
         self.workers.iter_mut().for_each(|worker| worker.slow = 1);
         self.sessions.values_mut().for_each(|session| session.to_router.repeats = false);
         for process in 0..self.routers.len() + self.workers.len() {
@@ -237,10 +253,25 @@ impl World {
         request.0 >= PROBE_FIRST
     }
 
+    /// Whether its prompt makes every step fail that it is in.
+    pub(crate) fn is_poison(&self, request: RequestId) -> bool {
+        self.scenario.poison == Some(request)
+    }
+
+    /// Whether a client asks for what no worker can give.
+    pub(crate) fn asks_too_much(&self, client: &Client) -> bool {
+        u32::from(client.ask.request.choices) > self.scenario.scheduler.running_max
+    }
+
     /// Takes a violation; the first counts.
     pub(crate) fn violated(&mut self, invariant: &'static str, what: String) {
-        self.trace.note(self.now, || format!("VIOLATED {invariant}: {what}"));
-        self.violation.get_or_insert(Violation { invariant, what, at: self.now });
+        self.broken(Law::Invariant(invariant), what);
+    }
+
+    /// Takes a law that was broken; the first counts.
+    pub(crate) fn broken(&mut self, law: Law, what: String) {
+        self.trace.note(self.now, || format!("VIOLATED {law}: {what}"));
+        self.violation.get_or_insert(Violation { law, what, at: self.now });
     }
 
     pub(crate) fn latency(&mut self) -> Duration {
@@ -320,6 +351,7 @@ impl World {
         });
         let client = Client {
             undisturbed,
+            since: self.now,
             tenant: self.truth.tenant(&ask.request.tenant),
             router: (router, life),
             got: vec![Vec::new(); choices],
@@ -335,6 +367,19 @@ impl World {
         }
         let chain = self.truth.chain(&ask.request.tenant, &ask.request.prompt);
         self.router_event(router, placement::Event::Arrive { request: ask.request, chain });
+    }
+
+    /// An operator has a worker pin or park what a request asks about.
+    fn operate(&mut self, ask: usize) {
+        let Ask { request, .. } = self.asks[ask].clone();
+        let w = self.random.index(self.workers.len());
+        let prefix = worker::Prefix { tenant: request.tenant.clone(), tokens: request.prompt.to_vec() };
+        let command = match self.random.index(3) {
+            0 => worker::Command::Park { prefix },
+            _ => worker::Command::Pin { prefix, duration: self.random.millis(20, 400) },
+        };
+        self.trace.note(self.now, || format!("an operator asks w{w}: {command:?}"));
+        self.mail_now(w, Inmail::Command(command));
     }
 
     /// A client goes; whether it was there.

@@ -25,7 +25,7 @@ pub(crate) fn check(world: &World, w: WorkerIndex) -> Result<(), String> {
         ("leases of fetches", fetches),
         ("deadlines of fetches", fetches),
         ("fetches that wait for room", fetches),
-        ("reserved room", running),
+        ("sequences taken over", running.min(fetches)),
         ("offers", attempts),
         // Of every attempt, moves included.
         ("early offers", world.clients.len() * 2 * world.scenario.attempts_max as usize),

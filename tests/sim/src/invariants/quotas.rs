@@ -24,6 +24,10 @@ pub(crate) struct Pool {
     hits: u64,
     /// Blocks that quotas named.
     named: u64,
+    /// Blocks that are given up before anything else, or after everything else, whosever they are.
+    apart: u32,
+    /// Blocks that left though nobody wanted their room.
+    parked: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -59,7 +63,13 @@ pub(crate) fn check(world: &mut World, w: WorkerIndex) -> Result<BTreeSet<Meetin
             Block { generation: kv.generation(block), tenant: kv.tenant(block), idle: kv.is_evictable(block) }
         };
         let blocks = (0..total).map(BlockId).map(block).collect();
-        let pool = Pool { blocks, hits: stats.hits, named: stats.quota_evictions };
+        let pool = Pool {
+            blocks,
+            hits: stats.hits,
+            named: stats.quota_evictions,
+            apart: stats.cold + stats.pinned,
+            parked: stats.parked,
+        };
         if let Some(before) = alive.before.get(usize::from(group.0)) {
             let found = compare(before, &pool, quota).map_err(|what| format!("{group}, quota {quota}: {what}"))?;
             meetings.extend(found);
@@ -71,6 +81,9 @@ pub(crate) fn check(world: &mut World, w: WorkerIndex) -> Result<BTreeSet<Meetin
 }
 
 fn compare(before: &Pool, after: &Pool, quota: u32) -> Result<Vec<Meeting>, String> {
+    if before.apart + after.apart > 0 || before.parked != after.parked {
+        return Ok(Vec::new());
+    }
     let pairs = || before.blocks.iter().zip(&after.blocks);
     let mut sure = BTreeMap::<Tenant, Sure>::new();
     // Uses that began and ended between the two, of who knows whom.

@@ -15,5 +15,9 @@ pub(crate) fn check(client: &Client, choice: Choice, row: &TokenRow) -> Result<(
     if client.choice_ends[at].is_some() || matches!(client.outcome, Some(Outcome::Ended(_))) {
         return Err(format!("{choice} gets token {next} after its end"));
     }
+    let asked = client.ask.request.params.logprobs.is_some();
+    if row.logprobs.is_some() != asked {
+        return Err(format!("{choice} asked for probabilities: {asked}, and token {next} has {:?}", row.logprobs));
+    }
     Ok(())
 }

@@ -2,6 +2,7 @@
 
 use super::super::rig::TENANT;
 use super::*;
+use crate::config::LEASES_MAX;
 use domain::handoff::{Ask, Offer, PeerBody};
 use domain::{BlockHash, Epoch, LeaseId, RequestId, WorkerId};
 use std::slice;
@@ -98,6 +99,34 @@ fn a_record_that_is_wrong_ends_what_is_offered() {
     // Nothing at all is there of another one.
     ask(&mut world, READER, 2, &tokens(2, 40));
     assert_eq!(world.told(), [declined(2)]);
+    world.check_idle();
+}
+
+/// However many wait for an answer, what they may keep of memory and of this worker's time has a bound.
+#[test]
+fn so_many_leases_are_given_and_one_more_asker_is_declined() {
+    let prefix = tokens(1, 4);
+    let mut world = world(64, slice::from_ref(&prefix));
+    ask(&mut world, OTHER, 0, &prefix);
+    world.end_reads(ReadEnd::Good);
+    offered(&mut world, OTHER);
+    let mut leases = Vec::new();
+    for request in 0..LEASES_MAX as u64 {
+        ask(&mut world, READER, request, &prefix);
+        let told = world.told();
+        let [(READER, PeerBody::Offer(Offer { lease, .. }))] = told[..] else { panic!("{request}: {told:?}") };
+        leases.push(lease);
+    }
+    let more = LEASES_MAX as u64;
+    ask(&mut world, READER, more, &prefix);
+    assert_eq!(world.told(), [declined(more)]);
+    // Where one was given back, one is given.
+    assert!(released(&mut world, READER, leases[0]));
+    ask(&mut world, READER, more + 1, &prefix);
+    offered(&mut world, READER);
+    for &lease in &leases[1..] {
+        assert!(released(&mut world, READER, lease));
+    }
     world.check_idle();
 }
 

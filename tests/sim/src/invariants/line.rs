@@ -1,0 +1,144 @@
+//! Who came earlier is not overtaken: what waits for room of a device gets it in the order in which it came, what lost its room
+//! before what never had any.
+//!
+//! A prompt gets its room when a step begins, a handoff at any time. So a handoff may have its room before a prompt that came earlier, as
+//! long as it leaves room and places for all who came earlier.
+//!
+//! A worker is looked at after each of its turns, so that of two which get room in one turn nothing is known.
+
+use crate::event::WorkerIndex;
+use crate::process::WorkerLife;
+use crate::world::World;
+use domain::{Choice, SeqKey, Time};
+use kv_manager::FetchState;
+use scheduler::SchedulerConfig;
+use std::collections::BTreeMap;
+use worker::{FetchKind, PROMPT};
+
+pub(crate) const NAME: &str = "who came earlier is not overtaken";
+
+/// The choice under which a prefix is loaded.
+const LOAD: Choice = Choice(u16::MAX - 1);
+
+/// What a worker's sequences have or want, by key.
+pub(crate) type Line = BTreeMap<SeqKey, Stand>;
+
+/// Where a sequence stands.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stand {
+    /// When its attempt came.
+    arrived: Time,
+    /// It is taken over from another worker.
+    pub(crate) handoff: bool,
+    /// Since when it waits for room; `None`: it has some.
+    pub(crate) waits: Option<Time>,
+    /// It had room before, or another sequence of its attempt had.
+    had_room: bool,
+    /// It lost its room itself.
+    lost: bool,
+    /// Something was loaded or lifted while it waited, maybe for it.
+    loads: bool,
+    /// What it knows, which is what it needs room for.
+    tokens: u32,
+    /// Sequences that it is or becomes.
+    places: u32,
+}
+
+impl Stand {
+    /// It is a prompt that has its room and is computed here.
+    pub(crate) fn computes(&self, key: SeqKey) -> bool {
+        key.choice == PROMPT && self.waits.is_none() && !self.handoff
+    }
+}
+
+/// Looks at a worker that had its turn.
+pub(crate) fn check(world: &mut World, w: WorkerIndex) -> Result<(), String> {
+    let (now, scheduler) = (world.now, world.scenario.scheduler);
+    let Some(alive) = &mut world.workers[w].alive else { return Ok(()) };
+    let before = std::mem::take(&mut alive.line);
+    alive.line = stands(alive, now, &before);
+    for (key, new) in alive.line.iter().filter(|(_, stand)| stand.waits.is_none() && !stand.had_room) {
+        // What forks, or goes on after it was taken over, has its room from before.
+        if had_room(&before, *key) {
+            continue;
+        }
+        let came = before.get(key).and_then(|stand| stand.waits).unwrap_or(now);
+        let waited = alive.line.iter().filter_map(|(key, stand)| Some((key, stand, stand.waits?)));
+        let earlier = waited.filter(|&(other, stand, since)| {
+            let earlier = stand.lost && since < now || stand.arrived < new.arrived && since < came;
+            // It waited when the worker had its turn before.
+            !stand.loads && earlier && before.contains_key(other)
+        });
+        let earlier: Vec<_> = earlier.collect();
+        let left = new.handoff && leaves_room(alive, now, &scheduler, earlier.iter().map(|(_, stand, _)| *stand));
+        // Of handoffs none passes another one.
+        if let Some((other, stand, since)) = earlier.iter().find(|(_, stand, _)| !left || stand.handoff) {
+            return Err(format!("{key} gets room, and {other} waits since {since}: {stand:?}, {new:?}"));
+        }
+    }
+    Ok(())
+}
+
+/// Whether all of these may have their room and places beside what has some.
+fn leaves_room<'a>(
+    alive: &WorkerLife,
+    now: Time,
+    scheduler: &SchedulerConfig,
+    waiting: impl Iterator<Item = &'a Stand>,
+) -> bool {
+    let (blocks, places) = waiting.fold((0, 0), |(blocks, places), stand| {
+        (blocks + stand.tokens.div_ceil(scheduler.block_tokens), places + stand.places)
+    });
+    // A step that began in the same turn may have taken a block for each of its sequences.
+    let grown = alive.running.as_ref().filter(|step| step.begin == now).map_or(0, |step| step.plan.spans.len() as u32);
+    let available = alive.machine.core().kv.stats().iter().map(|stats| stats.available()).min().unwrap_or(0);
+    let taken: u32 = alive.line.values().filter(|stand| stand.waits.is_none()).map(|stand| stand.places).sum();
+    blocks <= available + grown && taken + places <= scheduler.running_max
+}
+
+fn stands(alive: &WorkerLife, now: Time, before: &Line) -> Line {
+    let core = alive.machine.core();
+    let tiers_move = alive.machine.tiers_move();
+    let fetches: BTreeMap<_, _> =
+        alive.machine.all_fetches().map(|fetch| ((fetch.request, fetch.epoch), (fetch.kind, fetch.state))).collect();
+    let mut line = Line::new();
+    for (request, epoch, attempt) in core.attempts() {
+        let fetch = fetches.get(&(request, epoch));
+        for choice in attempt.live.iter().copied().chain([PROMPT]) {
+            let key = SeqKey { request, epoch, choice };
+            let Some(sequence) = core.sequence(key).filter(|sequence| !sequence.closing) else { continue };
+            let handoff = fetch.is_some_and(|(kind, _)| *kind != FetchKind::Prefix);
+            let wants = match fetch {
+                // It is not in the line yet.
+                Some((FetchKind::Prefix, _) | (_, FetchState::Expecting)) => continue,
+                Some((_, state)) => *state == FetchState::WaitingRoom,
+                // Its fetch came to nothing, and its router is about to say so.
+                None if sequence.fetching => continue,
+                None => !core.kv.is_open(key) && !core.kv.is_open(SeqKey { choice: LOAD, ..key }),
+            };
+            let last = before.get(&key);
+            let since = last.map_or(now, |last| last.waits.unwrap_or(now));
+            // A prompt keeps its room: what it had before was a load's.
+            let lost = choice != PROMPT && wants && last.is_some_and(|last| last.lost || last.waits.is_none());
+            let loads = wants && (tiers_move || last.is_some_and(|last| last.loads));
+            let stand = Stand {
+                arrived: sequence.arrived,
+                handoff,
+                waits: wants.then_some(since),
+                had_room: had_room(before, key),
+                lost,
+                loads,
+                tokens: sequence.tokens.len() as u32,
+                places: if choice == PROMPT { attempt.live.len() as u32 } else { 1 },
+            };
+            line.insert(key, stand);
+        }
+    }
+    line
+}
+
+/// Whether any sequence of the attempt had room before.
+fn had_room(before: &Line, key: SeqKey) -> bool {
+    let attempt = SeqKey { choice: Choice(0), ..key }..=SeqKey { choice: PROMPT, ..key };
+    before.range(attempt).any(|(_, stand)| stand.had_room || stand.waits.is_none())
+}
