@@ -51,16 +51,16 @@ test-neon: ## the kernels for ARM, in an emulator of the processor
 
 bench-kernels: ## single kernels of the CPU engine, one thread (ARGS=linear/Q8_0: what has this in its name)
 	@scripts/install-tools build
-	$(CARGO) bench --locked --package bench --bench kernels -- $(ARGS)
+	$(CARGO) bench --locked --package bench-lab --bench kernels -- $(ARGS)
 
 bench-crew: ## the CPU engine's threads beside rayon: sections that are nothing, and whole steps
 	@scripts/install-tools build
-	$(CARGO) bench --locked --package bench --bench crew -- $(ARGS)
+	$(CARGO) bench --locked --package bench-lab --bench crew -- $(ARGS)
 
 bench-placement: ## decisions among 1,000 workers: allocations and times, and instructions where valgrind is there
 	@scripts/install-tools build
-	$(CARGO) bench --locked --package bench --bench placement
-	$(CARGO) bench --locked --package bench --bench placement --no-run --message-format=json | \
+	$(CARGO) bench --locked --package bench-lab --bench placement
+	$(CARGO) bench --locked --package bench-lab --bench placement --no-run --message-format=json | \
 		sed -n 's/.*"executable":"\([^"]*\)".*/\1/p' | tail -1 | xargs scripts/count-instructions
 
 test-doc: ## the examples in the documentation
