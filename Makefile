@@ -82,7 +82,7 @@ soak: soak-miri ## the property tests again, each with many more cases (CASES=20
 soak-miri: ## the kernels in plain Rust, and the words that threads and processes share, under Miri, which sees every access to memory
 	@scripts/install-tools build miri
 	MIRIFLAGS=-Zmiri-disable-isolation $(CARGO) +nightly miri test --locked --package engine --lib -- cpu::kernels cpu::simd quant::
-	MIRIFLAGS=-Zmiri-disable-isolation PROPTEST_CASES=16 $(CARGO) +nightly miri test --locked --package transport --lib -- claims:: failure:: progress_page:: slot:: wake::words watch::words
+	MIRIFLAGS=-Zmiri-disable-isolation PROPTEST_CASES=16 $(CARGO) +nightly miri test --locked --package transport --lib -- claims:: failure:: progress_page:: plan_slot:: wake::words wake::watch::words
 	MIRIFLAGS=-Zmiri-disable-isolation $(CARGO) +nightly miri test --locked --package worker --lib -- tiers::host::words
 
 soak-fuzz: ## libFuzzer on every reader of bytes from outside, with a nightly compiler (SECONDS=60 each)
