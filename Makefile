@@ -83,7 +83,7 @@ soak-miri: ## the kernels in plain Rust, and the words that threads and processe
 	@scripts/install-tools build miri
 	MIRIFLAGS=-Zmiri-disable-isolation $(CARGO) +nightly miri test --locked --package engine --lib -- cpu::kernels cpu::simd quant::
 	MIRIFLAGS=-Zmiri-disable-isolation PROPTEST_CASES=16 $(CARGO) +nightly miri test --locked --package transport --lib -- claims:: failure:: progress_page:: plan_slot:: wake::words wake::watch::words
-	MIRIFLAGS=-Zmiri-disable-isolation $(CARGO) +nightly miri test --locked --package worker --lib -- tiers::host::words
+	MIRIFLAGS=-Zmiri-disable-isolation $(CARGO) +nightly miri test --locked --package tiers --lib -- host::words
 
 soak-fuzz: ## libFuzzer on every reader of bytes from outside, with a nightly compiler (SECONDS=60 each)
 	@scripts/install-tools build fuzz

@@ -69,7 +69,7 @@ pub fn slab(bytes: &[u8]) {
     let folder = folder();
     let path = folder.path().join("1.slab");
     fs::write(&path, bytes).expect("it is written");
-    worker::fuzzing::slab(&path);
+    tiers::fuzzing::slab(&path);
 }
 
 /// Bodies of OpenAI's API, with the bundled model's tokenizer and a model that does not have all of its tokens.

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use toml::{Table, Value};
 
 /// The crates that have a floor, and which.
-const FLOORS: [(&str, u8); 19] = [
+const FLOORS: [(&str, u8); 20] = [
     ("domain", 0),
     ("kv-manager", 1),
     ("scheduler", 1),
@@ -19,15 +19,16 @@ const FLOORS: [(&str, u8); 19] = [
     ("discovery", 2),
     ("telemetry", 2),
     ("bench-report", 2),
-    ("worker", 3),
-    ("prefill-worker", 3),
-    ("decode-worker", 3),
-    ("router", 3),
-    ("bench-serve", 3),
-    ("bench-engine", 3),
-    ("bench-transfer", 3),
-    ("bench-tiers", 3),
-    ("baton", 4),
+    ("tiers", 3),
+    ("worker", 4),
+    ("prefill-worker", 4),
+    ("decode-worker", 4),
+    ("router", 4),
+    ("bench-serve", 4),
+    ("bench-engine", 4),
+    ("bench-transfer", 4),
+    ("bench-tiers", 4),
+    ("baton", 5),
 ];
 
 /// The step loop that both kinds of worker share: the one dependency within a floor.
@@ -187,12 +188,12 @@ mod tests {
         check_one(
             "engine",
             "[dev-dependencies]\nworker.workspace = true\n",
-            &[(2, "engine (floor 2) depends on worker (floor 3)")],
+            &[(2, "engine (floor 2) depends on worker (floor 4)")],
         );
         check_one(
             "bench/report",
             "[dependencies]\nbench-serve.workspace = true\n",
-            &[(2, "bench-report (floor 2) depends on bench-serve (floor 3)")],
+            &[(2, "bench-report (floor 2) depends on bench-serve (floor 4)")],
         );
         check_one(
             "router",
@@ -206,7 +207,7 @@ mod tests {
         check_one(
             "domain",
             "[dependencies]\nw = { package = \"worker\", path = \"../worker\" }\n",
-            &[(2, "domain (floor 0) depends on worker (floor 3)")],
+            &[(2, "domain (floor 0) depends on worker (floor 4)")],
         );
     }
 
