@@ -51,16 +51,16 @@ test-neon: ## the kernels for ARM, in an emulator of the processor
 
 bench-kernels: ## single kernels of the CPU engine, one thread (ARGS=linear/Q8_0: what has this in its name)
 	@scripts/install-tools build
-	$(CARGO) bench --locked --package bench --bench kernels -- $(ARGS)
+	$(CARGO) bench --locked --package bench-lab --bench kernels -- $(ARGS)
 
 bench-crew: ## the CPU engine's threads beside rayon: sections that are nothing, and whole steps
 	@scripts/install-tools build
-	$(CARGO) bench --locked --package bench --bench crew -- $(ARGS)
+	$(CARGO) bench --locked --package bench-lab --bench crew -- $(ARGS)
 
 bench-placement: ## decisions among 1,000 workers: allocations and times, and instructions where valgrind is there
 	@scripts/install-tools build
-	$(CARGO) bench --locked --package bench --bench placement
-	$(CARGO) bench --locked --package bench --bench placement --no-run --message-format=json | \
+	$(CARGO) bench --locked --package bench-lab --bench placement
+	$(CARGO) bench --locked --package bench-lab --bench placement --no-run --message-format=json | \
 		sed -n 's/.*"executable":"\([^"]*\)".*/\1/p' | tail -1 | xargs scripts/count-instructions
 
 test-doc: ## the examples in the documentation
@@ -82,8 +82,8 @@ soak: soak-miri ## the property tests again, each with many more cases (CASES=20
 soak-miri: ## the kernels in plain Rust, and the words that threads and processes share, under Miri, which sees every access to memory
 	@scripts/install-tools build miri
 	MIRIFLAGS=-Zmiri-disable-isolation $(CARGO) +nightly miri test --locked --package engine --lib -- cpu::kernels cpu::simd quant::
-	MIRIFLAGS=-Zmiri-disable-isolation PROPTEST_CASES=16 $(CARGO) +nightly miri test --locked --package transport --lib -- claims:: failure:: progress_page:: slot:: wake::words watch::words
-	MIRIFLAGS=-Zmiri-disable-isolation $(CARGO) +nightly miri test --locked --package worker --lib -- tiers::host::words
+	MIRIFLAGS=-Zmiri-disable-isolation PROPTEST_CASES=16 $(CARGO) +nightly miri test --locked --package transport --lib -- claims:: failure:: progress_page:: plan_slot:: wake::words wake::watch::words
+	MIRIFLAGS=-Zmiri-disable-isolation $(CARGO) +nightly miri test --locked --package tiers --lib -- host::words
 
 soak-fuzz: ## libFuzzer on every reader of bytes from outside, with a nightly compiler (SECONDS=60 each)
 	@scripts/install-tools build fuzz

@@ -18,7 +18,7 @@ pub fn seeds(name: &str) -> Vec<Vec<u8>> {
         "handoff" => handoff(),
         "disk_log" => vec![disk_log()],
         "record_header" => vec![record_header()],
-        "slab" => vec![worker::fuzzing::slab_seed()],
+        "slab" => vec![tiers::fuzzing::slab_seed()],
         _ => transport::fuzzing::seeds().into_iter().filter(|(of, _)| *of == name).map(|(_, bytes)| bytes).collect(),
     }
 }

@@ -69,7 +69,7 @@ pub fn slab(bytes: &[u8]) {
     let folder = folder();
     let path = folder.path().join("1.slab");
     fs::write(&path, bytes).expect("it is written");
-    worker::fuzzing::slab(&path);
+    tiers::fuzzing::slab(&path);
 }
 
 /// Bodies of OpenAI's API, with the bundled model's tokenizer and a model that does not have all of its tokens.
@@ -124,7 +124,7 @@ pub fn config(bytes: &[u8]) {
 /// Traces of requests.
 pub fn trace(bytes: &[u8]) {
     let (_memory, path) = file(bytes);
-    if let Ok(trace) = load::Trace::read(&path) {
+    if let Ok(trace) = bench_serve::Trace::read(&path) {
         assert_eq!(trace.entries.first().map(|entry| entry.due_ms), Some(0));
         assert!(trace.entries.is_sorted_by_key(|entry| entry.due_ms));
     }

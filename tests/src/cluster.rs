@@ -14,12 +14,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
+use tiers::{DiskConfig, HostConfig, Shared, StoreConfig, TierParts, open_disk_tier, open_host_tier, open_object_tier};
 use transport::{Hub, ObjectCredentials};
 use worker::{
     Answer, Clock, Command, Inbox, OUTBOX_BYTES, SessionInput, Worker, WorkerConfig, WorkerInput, WorkerParts,
 };
-use worker::{DiskConfig, HostConfig, Shared, StoreConfig, TierParts};
-use worker::{agent_config, inbox, join, open_disk_tier, open_host_tier, open_object_tier};
+use worker::{agent_config, inbox, join};
 
 /// The first prefill worker. All prefill workers have even ids.
 pub const PREFILL: WorkerId = WorkerId(0);
@@ -163,6 +163,7 @@ impl Cluster {
 
     fn tiers(&self, config: &WorkerConfig, device: &dyn Device, inbox: &Inbox) -> Vec<TierParts> {
         let (id, layout, mut tiers) = (config.id, &config.layout, Vec::new());
+        let owner = inbox.tier_owner(device, layout);
         let shared = |folder: &PathBuf| Shared { folder: folder.clone(), adopted_bytes: 0 };
         let host = HostConfig {
             name: id.to_string(),
@@ -175,7 +176,7 @@ impl Cluster {
             shared: self.options.host_folder.as_ref().map(shared),
         };
         if host.bytes > 0 {
-            tiers.extend(open_host_tier(&host, layout, device, inbox).expect("the tier opens"));
+            tiers.extend(open_host_tier(&host, layout, &owner).expect("the tier opens"));
         }
         if let Some(folder) = &self.options.disk {
             let disk = DiskConfig {
@@ -187,7 +188,7 @@ impl Cluster {
                 write: WritePolicy::Through,
                 depth: 4,
             };
-            tiers.push(open_disk_tier(&disk, layout, device, inbox).expect("the tier opens"));
+            tiers.push(open_disk_tier(&disk, layout, &owner).expect("the tier opens"));
         }
         if let Some((endpoint, bucket)) = &self.options.store {
             let word = || "test".to_owned();
@@ -204,7 +205,7 @@ impl Cluster {
                 known_max: 1024,
                 list_every: Duration::from_secs(1),
             };
-            tiers.push(open_object_tier(&store, layout, device, inbox).expect("the tier opens"));
+            tiers.push(open_object_tier(&store, layout, &owner).expect("the tier opens"));
         }
         tiers
     }

@@ -1,19 +1,19 @@
 //! What a fuzzer feeds here: bytes as a peer may send them, to everything that reads them. What can be read must be read alike
 //! once it is written again.
 
-use crate::control::channel::Channel;
-use crate::control::fuzzing::{connected, seeds as control_seeds, serving};
-use crate::control::hello::{
+use crate::agent::metadata;
+use crate::agent::peers::Known;
+use crate::lanes::rdma::fuzzing::{exchange, seeds as exchange_seeds};
+use crate::lanes::rdma::fuzzing_ends as rdma_ends;
+use crate::lanes::tcp::fuzzing::{seeds as wire_seeds, wire};
+use crate::lanes::tcp::fuzzing_ends::{owner, owner_seeds, reader, reader_seeds};
+use crate::memory::RegionId;
+use crate::net::control::channel::Channel;
+use crate::net::control::fuzzing::{connected, seeds as control_seeds, serving};
+use crate::net::control::hello::{
     HELLO_BYTES_MAX, Identity, Introduction, Purpose, Region, check_opening, opening, withdrawn,
 };
-use crate::lane_rdma::fuzzing::{exchange, seeds as exchange_seeds};
-use crate::lane_rdma::fuzzing_ends as rdma_ends;
-use crate::lane_tcp::fuzzing::{seeds as wire_seeds, wire};
-use crate::lane_tcp::fuzzing_ends::{owner, owner_seeds, reader, reader_seeds};
-use crate::memory::RegionId;
-use crate::metadata;
-use crate::peers::Known;
-use crate::socket::Socket;
+use crate::net::socket::Socket;
 use domain::session::PeerAddress;
 use domain::{Incarnation, WorkerId};
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType};

@@ -29,7 +29,7 @@ impl Subscriber for Listening {
     fn record(&self, _: &Id, _: &Record<'_>) {}
     fn record_follows_from(&self, _: &Id, _: &Id) {}
     fn event(&self, event: &Event<'_>) {
-        if event.metadata().target().starts_with("transport::control") {
+        if event.metadata().target().starts_with("transport::net::control") {
             SAID.fetch_add(1, Ordering::SeqCst);
             WARNED.fetch_add(u64::from(*event.metadata().level() == Level::WARN), Ordering::SeqCst);
         }

@@ -3,16 +3,16 @@
 //!
 //! The files are those of the crate; what threads sleep on is a model here: an eventfd that tells edges, and a futex.
 
-#[path = "../src/watch/bells.rs"]
+#[path = "../src/wake/watch/bells.rs"]
 mod bells;
-#[path = "../src/watch/board.rs"]
+#[path = "../src/wake/watch/board.rs"]
 mod board;
-#[path = "../src/wake/handshake.rs"]
-mod handshake;
+#[path = "../src/wake/sleep_flag.rs"]
+mod sleep_flag;
 #[path = "../src/wake/tally.rs"]
 mod tally;
 
-/// What `handshake` and `tally` are made of.
+/// What `sleep_flag` and `tally` are made of.
 mod atomic {
     pub(crate) use shuttle::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 }
@@ -25,7 +25,7 @@ mod sync {
 }
 
 /// Which bug there is in the files.
-mod planted {
+mod planted_bugs {
     use std::cell::Cell;
 
     #[derive(Clone, Copy, PartialEq, Eq)]
@@ -52,11 +52,11 @@ mod planted {
 
 use bells::Bells;
 use board::Board;
-use handshake::Handshake;
-use planted::Bug;
+use planted_bugs::Bug;
 use shuttle::sync::atomic::{AtomicU64, Ordering};
 use shuttle::sync::{Arc, Condvar, Mutex};
 use shuttle::thread;
+use sleep_flag::SleepFlag;
 use tally::Tally;
 
 /// Orders that are tried.
@@ -124,31 +124,31 @@ fn take(pile: &Pile) -> u32 {
 
 /// The threads of lanes and of the control connections.
 fn doorbell() {
-    let shared = Arc::new((Handshake::default(), Event::default(), Pile::default()));
+    let shared = Arc::new((SleepFlag::default(), Event::default(), Pile::default()));
     for _ in 0..GIVERS {
         let shared = shared.clone();
         thread::spawn(move || {
-            let (handshake, event, pile) = &*shared;
+            let (sleep_flag, event, pile) = &*shared;
             for _ in 0..GIFTS {
                 give(pile);
-                if handshake.ring() {
+                if sleep_flag.ring() {
                     event.write();
                 }
             }
         });
     }
-    let (handshake, event, pile) = &*shared;
+    let (sleep_flag, event, pile) = &*shared;
     let (mut taken, mut seen) = (0, 0);
     loop {
-        handshake.answer();
+        sleep_flag.answer();
         taken += take(pile);
         if taken == GIVERS * GIFTS {
             return;
         }
-        if handshake.lie_down() {
+        if sleep_flag.lie_down() {
             event.wait(&mut seen);
         }
-        handshake.get_up();
+        sleep_flag.get_up();
     }
 }
 
@@ -283,7 +283,7 @@ fn what_is_planted_is_found() {
         (Bug::BoardOpenedLate, page),
     ];
     for (number, (bug, run)) in planted.into_iter().enumerate() {
-        planted::plant(bug);
+        planted_bugs::plant(bug);
         let found = std::panic::catch_unwind(|| shuttle::check_random_with_seed(run, SEED, SCHEDULES))
             .expect_err("it is found");
         let told = found.downcast_ref::<String>().cloned().unwrap_or_default();

@@ -3,13 +3,13 @@
 use crate::acquaintance::{Acquaintance, Parting};
 use crate::attempts::{Attempt, Attempts};
 use crate::config::{ANSWERS_MAX, LEASES_MAX, MIGRATION_LEAD_TOKENS, WorkerConfig};
+use crate::loading::{Lifts, Loads, Pace};
 use crate::meters::Meters;
 use crate::rates::Rates;
 use crate::sequence::{PROMPT, Sequence};
 use crate::sessions::{SessionId, Sessions};
 use crate::sources::{Share, Source, Sources};
 use crate::space::{Space, has_room};
-use crate::tiers::{Below, Lifts, Loads, Pace};
 use crate::transport::Transport;
 use domain::handoff::{PeerBody, PeerMessage};
 use domain::plan::{BlockCopy, Sampled};
@@ -22,6 +22,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
 use std::time::Duration;
 use telemetry::failpoint::{self, Place};
+use tiers::TierHandle;
 
 pub(crate) const QUEUE_FULL: &str = "the worker's queue is full";
 
@@ -34,7 +35,7 @@ pub struct Core {
     /// Reads peers' blocks and carries messages.
     pub transport: Box<dyn Transport>,
     /// The tiers below.
-    pub(crate) tiers: BTreeMap<Tier, Below>,
+    pub(crate) tiers: BTreeMap<Tier, TierHandle>,
     pub(crate) loads: Loads,
     pub(crate) lifts: Lifts,
     pub(crate) meters: Meters,

@@ -2,14 +2,17 @@
 
 use crate::commands::{Answer, Command};
 use crate::config::{INBOX_AGENT_BYTES_MAX, INBOX_BYTES_MAX};
+use crate::memory::Pool;
 use crate::outbox::SessionSend;
 use crate::sessions::SessionId;
-use crate::tiers::TierEnd;
+use domain::KvLayout;
+use engine::device::Device;
 use proto::queue::{Room, Share};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
 use std::time::Duration;
+use tiers::{TierEnd, TierOwner};
 use transport::{AgentEvent, Failure};
 
 /// Something that happened outside the worker's thread.
@@ -109,6 +112,13 @@ impl Inbox {
     /// A sending end.
     pub fn input(&self) -> WorkerInput {
         self.input.clone()
+    }
+
+    /// The worker as its tiers see it, with the pools of `device`, which have this layout.
+    pub fn tier_owner(&self, device: &dyn Device, layout: &KvLayout) -> TierOwner {
+        let (pools, input) = (Pool::all(device, layout), self.input());
+        let failure = input.failure.clone();
+        TierOwner { pools, failure, ends: Arc::new(move |end| input.tier_ended(end)) }
     }
 }
 

@@ -7,11 +7,9 @@ mod commands;
 mod config;
 mod core;
 mod fetches;
-#[cfg(feature = "fuzzing")]
-#[doc(hidden)]
-pub mod fuzzing;
 mod inbox;
 mod lane_meters;
+mod loading;
 mod machine;
 mod memory;
 mod meters;
@@ -29,7 +27,6 @@ mod sources;
 mod space;
 mod step_loop;
 mod tier_meters;
-mod tiers;
 mod transport;
 
 pub use attempts::Attempt;
@@ -47,8 +44,4 @@ pub use sequence::{PROMPT, Sequence};
 pub use serve::{Identity, serve};
 pub use sessions::SessionId;
 pub use step_loop::{StartError, Worker, WorkerParts, agent_config, join};
-pub use tiers::{
-    DiskConfig, DiskError, FolderError, HostConfig, HostError, Record, Shared, StoreConfig, TierEnd, TierMover,
-    TierParts, open_disk_tier, open_host_tier, open_object_tier,
-};
 pub use transport::{ReadError, Transport};

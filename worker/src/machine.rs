@@ -11,7 +11,6 @@ use crate::retry::Retry;
 use crate::role::Role;
 use crate::sequence::PROMPT;
 use crate::sessions::SessionId;
-use crate::tiers::TierParts;
 use crate::transport::Transport;
 use domain::handoff::{Ask, PeerBody};
 use domain::plan::{BlockCopy, Sampled, StepOutput};
@@ -25,6 +24,7 @@ use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
 use telemetry::failpoint::{self, Place};
+use tiers::TierParts;
 use transport::AgentEvent;
 
 /// A worker without its thread.

@@ -1,9 +1,9 @@
 //! The scheduler's view of the KV manager.
 
 use crate::attempts::Attempts;
+use crate::loading::{Loads, Pace};
 use crate::sequence::Sequence;
 use crate::sessions::Sessions;
-use crate::tiers::{Loads, Pace};
 use domain::plan::BlockCopy;
 use domain::{BlockHash, SeqKey, Tenant, Time};
 use kv_manager::{Admit, CaughtUp, Grow, KvManager};

@@ -6,13 +6,13 @@ use crate::inbox::{Events, Inbound, Inbox, WorkerInput};
 use crate::machine::Machine;
 use crate::memory::Pool;
 use crate::role::Role;
-use crate::tiers::TierParts;
 use engine::device::Device;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::RecvTimeoutError;
 use std::thread::JoinHandle;
 use std::time::Duration;
+use tiers::TierParts;
 use transport::{Agent, AgentConfig, Failure, Hub};
 
 /// Events are handled for so long before the loop has its turn, unless a step ends: then it has it at once, so that the device does

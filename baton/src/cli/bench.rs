@@ -1,9 +1,9 @@
 //! The flags of `baton bench`.
 
 use crate::config::Bytes;
+use bench_serve::{Slo, Spread, TokenIds};
+use bench_transfer::Place;
 use clap::{Args, Subcommand, ValueEnum};
-use haul::Place;
-use load::{Slo, Spread, TokenIds};
 use std::path::PathBuf;
 
 const SERVE_EXAMPLES: &str = "\
@@ -282,7 +282,7 @@ pub(crate) struct ServeBench {
         long,
         value_name = "N",
         conflicts_with = "concurrency",
-        default_value_t = load::IN_FLIGHT_MAX,
+        default_value_t = bench_serve::IN_FLIGHT_MAX,
         hide_default_value = true,
         help_heading = "When requests are sent"
     )]

@@ -1,6 +1,6 @@
 //! A process of this host whose memory is read, for as long as somebody measures.
 
-use haul::Place;
+use bench_transfer::Place;
 use std::error::Error;
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Write};

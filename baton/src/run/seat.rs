@@ -4,6 +4,7 @@ use super::card::shape;
 use super::model::{Engine, Model};
 use super::tiers;
 use crate::config::{Config, EncodeKv, Pinning};
+use ::tiers::TierParts;
 use decode_worker::Decode;
 use domain::plan::StepPlan;
 use domain::session::{ModelShape, PeerInfo, Role, Served};
@@ -19,7 +20,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use transport::{Agent, AgentConfig, Hub, ListenConfig, RdmaConfig, RdmaService, TcpConfig, Tls, TlsError};
-use worker::{Inbox, StartError, TierParts, Worker, WorkerConfig, WorkerParts, agent_config, inbox, join};
+use worker::{Inbox, StartError, Worker, WorkerConfig, WorkerParts, agent_config, inbox, join};
 
 /// Fewest blocks that a pool is worth starting with.
 const BLOCKS_MIN: u32 = 4;

@@ -7,11 +7,12 @@ use engine::device::Device;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use std::{fs, io};
-use transport::ObjectCredentials;
-use worker::{
-    DiskConfig, DiskError, HostConfig, HostError, Inbox, Shared, StoreConfig, TierParts, WorkerConfig, open_disk_tier,
+use tiers::{
+    DiskConfig, DiskError, HostConfig, HostError, Shared, StoreConfig, TierOwner, TierParts, open_disk_tier,
     open_host_tier, open_object_tier,
 };
+use transport::ObjectCredentials;
+use worker::{Inbox, WorkerConfig};
 
 /// Opens all that there are to be. Errors: one cannot be opened; they name the setting to change.
 pub(super) fn open(
@@ -20,9 +21,10 @@ pub(super) fn open(
     device: &dyn Device,
     inbox: &Inbox,
 ) -> Result<Vec<TierParts>, String> {
-    let mut tiers = host(config, worker, device, inbox)?;
-    tiers.extend(disk(config, worker, device, inbox)?);
-    tiers.extend(object(config, worker, device, inbox)?);
+    let owner = inbox.tier_owner(device, &worker.layout);
+    let mut tiers = host(config, worker, &owner)?;
+    tiers.extend(disk(config, worker, &owner)?);
+    tiers.extend(object(config, worker, &owner)?);
     Ok(tiers)
 }
 
@@ -51,7 +53,7 @@ fn disk_folders(config: &Config) -> impl Iterator<Item = &str> {
     config.disk.folders.split(',').map(str::trim).filter(|folder| !folder.is_empty())
 }
 
-fn host(config: &Config, worker: &WorkerConfig, device: &dyn Device, inbox: &Inbox) -> Result<Vec<TierParts>, String> {
+fn host(config: &Config, worker: &WorkerConfig, owner: &TierOwner) -> Result<Vec<TierParts>, String> {
     let host = &config.host;
     if host.bytes.0 == 0 {
         return Ok(Vec::new());
@@ -69,18 +71,13 @@ fn host(config: &Config, worker: &WorkerConfig, device: &dyn Device, inbox: &Inb
         write: host.write.into(),
         shared: (!host.folder.is_empty()).then(shared),
     };
-    open_host_tier(&tier, &worker.layout, device, inbox).map_err(|error| match error {
+    open_host_tier(&tier, &worker.layout, owner).map_err(|error| match error {
         HostError::Folder(error) => format!("host.folder: {error}"),
         error => format!("host.bytes: {error}"),
     })
 }
 
-fn disk(
-    config: &Config,
-    worker: &WorkerConfig,
-    device: &dyn Device,
-    inbox: &Inbox,
-) -> Result<Option<TierParts>, String> {
+fn disk(config: &Config, worker: &WorkerConfig, owner: &TierOwner) -> Result<Option<TierParts>, String> {
     let folders: Vec<&Path> = disk_folders(config).map(Path::new).collect();
     if folders.is_empty() {
         return Ok(None);
@@ -100,7 +97,7 @@ fn disk(
         write: config.disk.write.into(),
         depth: config.disk.depth,
     };
-    open_disk_tier(&tier, &worker.layout, device, inbox).map(Some).map_err(|error| match error {
+    open_disk_tier(&tier, &worker.layout, owner).map(Some).map_err(|error| match error {
         DiskError::TooSmall { .. } => format!("disk.bytes: {error}"),
         DiskError::System { ref source, .. } if source.kind() == io::ErrorKind::StorageFull => {
             format!("disk.bytes: {error}")
@@ -132,12 +129,7 @@ fn is_missing(folder: &Path) -> bool {
     }
 }
 
-fn object(
-    config: &Config,
-    worker: &WorkerConfig,
-    device: &dyn Device,
-    inbox: &Inbox,
-) -> Result<Option<TierParts>, String> {
+fn object(config: &Config, worker: &WorkerConfig, owner: &TierOwner) -> Result<Option<TierParts>, String> {
     let object = &config.object;
     if object.endpoint.is_empty() {
         return Ok(None);
@@ -156,7 +148,7 @@ fn object(
         known_max: object.known_max,
         list_every: Duration::from_secs(object.list_s),
     };
-    let opened = open_object_tier(&tier, &worker.layout, device, inbox);
+    let opened = open_object_tier(&tier, &worker.layout, owner);
     opened.map(Some).map_err(|error| format!("object.endpoint: {error}"))
 }
 

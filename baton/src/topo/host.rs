@@ -2,8 +2,8 @@
 
 use crate::commands::OwnerProcess;
 use crate::run::draw_secret;
+use bench_transfer::Trust;
 use domain::Secret;
-use haul::Trust;
 use serde::Serialize;
 use std::error::Error;
 
@@ -30,7 +30,7 @@ pub(super) fn measure() -> Result<Vec<HostLane>, Box<dyn Error>> {
     let secret = draw_secret()?;
     let (_owner, place) = OwnerProcess::spawn(POOL_BYTES, &[], &secret)?;
     let trust = Trust { secrets: Secret::new(secret).into(), tls: None };
-    let lane = |found: haul::LaneOfHost| {
+    let lane = |found: bench_transfer::LaneOfHost| {
         let (cost, reason) = match found.cost {
             Ok(cost) => (Some(cost), None),
             Err(reason) => (None, Some(reason)),
@@ -43,5 +43,5 @@ pub(super) fn measure() -> Result<Vec<HostLane>, Box<dyn Error>> {
             reason,
         }
     };
-    Ok(haul::lanes(&place, &trust)?.into_iter().map(lane).collect())
+    Ok(bench_transfer::lanes(&place, &trust)?.into_iter().map(lane).collect())
 }

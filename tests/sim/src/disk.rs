@@ -17,7 +17,7 @@ use kv_manager::tiers::{
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-use worker::{Record, TierEnd, TierMover, TierParts};
+use tiers::{Record, TierEnd, TierMover, TierParts};
 
 /// The disks of a world.
 #[derive(Clone, Copy, Debug)]

@@ -16,8 +16,9 @@ use prefill_worker::Prefill;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
+use tiers::{TierEnd, TierParts};
 use transport::Completion;
-use worker::{Core, FetchProgress, Inbound, Offers, SessionId, TierEnd, TierParts};
+use worker::{Core, FetchProgress, Inbound, Offers, SessionId};
 
 /// A worker of either kind.
 pub(crate) enum Machine {

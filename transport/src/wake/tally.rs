@@ -1,9 +1,9 @@
 //! A counter that a thread sleeps on until it changes.
 //!
-//! It stands alone, as `handshake` does: how the thread sleeps until the counter differs is another's.
+//! It stands alone, as `sleep_flag` does: how the thread sleeps until the counter differs is another's.
 
 use super::atomic::{AtomicBool, AtomicU32, Ordering};
-use crate::planted::{self, Bug};
+use crate::planted_bugs::{self, Bug};
 
 /// The sleeper looks at the counter, then for work, then sleeps on what it saw, so that no wake is lost.
 #[derive(Default)]
@@ -31,7 +31,7 @@ impl Tally {
 
     /// There is something to look at. Whether somebody may sleep who has to be woken.
     pub(crate) fn wake(&self) -> bool {
-        if planted::is(Bug::CountedTooLate) {
+        if planted_bugs::is(Bug::CountedTooLate) {
             let asleep = self.asleep.load(Ordering::SeqCst);
             self.count.fetch_add(1, Ordering::SeqCst);
             return asleep;

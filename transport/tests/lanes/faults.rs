@@ -83,7 +83,7 @@ fn a_mover_that_panics_fails_its_agent() {
     armed.store(true, Ordering::Relaxed);
     owner.word.raise(StepId(1), 0);
     let fault = fault(&failure);
-    assert!(fault.thread.starts_with("worker w1-mover-") && fault.cause.contains("planted"), "{fault}");
+    assert!(fault.thread.starts_with("worker w1-copy-") && fault.cause.contains("planted"), "{fault}");
     check_all_failed(&reader, &prepared);
 }
 

@@ -1,13 +1,14 @@
-//! A crate depends only on crates of lower floors, and every folder at the top has a place in the house.
+//! A crate depends only on crates of lower floors, and every folder at the top has a place in the house. A crate is named
+//! like its folder: `bench/serve` is `bench-serve`.
 
 use super::Finding;
 use crate::source::{File, Tree};
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use toml::{Table, Value};
 
 /// The crates that have a floor, and which.
-const FLOORS: [(&str, u8); 19] = [
+const FLOORS: [(&str, u8); 20] = [
     ("domain", 0),
     ("kv-manager", 1),
     ("scheduler", 1),
@@ -17,23 +18,27 @@ const FLOORS: [(&str, u8); 19] = [
     ("engine", 2),
     ("discovery", 2),
     ("telemetry", 2),
-    ("pages", 2),
-    ("worker", 3),
-    ("prefill-worker", 3),
-    ("decode-worker", 3),
-    ("router", 3),
-    ("load", 3),
-    ("gauge", 3),
-    ("haul", 3),
-    ("plumb", 3),
-    ("baton", 4),
+    ("bench-report", 2),
+    ("tiers", 3),
+    ("worker", 4),
+    ("prefill-worker", 4),
+    ("decode-worker", 4),
+    ("router", 4),
+    ("bench-serve", 4),
+    ("bench-engine", 4),
+    ("bench-transfer", 4),
+    ("bench-tiers", 4),
+    ("baton", 5),
 ];
 
 /// The step loop that both kinds of worker share: the one dependency within a floor.
 const SHARED: [(&str, &str); 2] = [("prefill-worker", "worker"), ("decode-worker", "worker")];
 
 /// Crates beside the floors: they may depend on every floor, and no floor on them.
-const BESIDE: [&str; 4] = ["bench", "fuzz", "tests", "xtask"];
+const BESIDE: [&str; 4] = ["bench-lab", "fuzz", "tests", "xtask"];
+
+/// Folders at the top that hold crates and nothing else.
+const HOMES: [&str; 1] = ["bench"];
 
 /// Folders at the top that hold no crate, and why they are there.
 const FOLDERS: [(&str, &str); 7] = [
@@ -63,14 +68,17 @@ pub(super) fn is_core(name: &str) -> bool {
 
 pub(super) fn check(tree: &Tree) -> Result<Vec<Finding>, String> {
     let mut findings = Vec::new();
-    let tops: BTreeSet<&str> = tree.paths.iter().filter_map(|path| top_folder(path)).collect();
-    for top in tops {
-        let manifest = tree.file(Path::new(top).join("Cargo.toml"));
+    let folders: BTreeSet<PathBuf> = tree.paths.iter().filter_map(|path| folder(path)).collect();
+    for folder in folders {
+        let name = crate_name(&folder);
+        let manifest = tree.file(folder.join("Cargo.toml"));
         match manifest {
-            Some(file) if floor(top).is_some() || BESIDE.contains(&top) => check_manifest(top, file, &mut findings)?,
-            None if FOLDERS.iter().any(|(folder, _)| *folder == top) => {}
+            Some(file) if floor(&name).is_some() || BESIDE.contains(&name.as_str()) => {
+                check_manifest(&name, file, &mut findings)?;
+            }
+            None if FOLDERS.iter().any(|(other, _)| Path::new(other) == folder) => {}
             _ => findings.push(Finding::new(
-                top,
+                folder,
                 0,
                 "a folder without a place in the house",
                 "move its contents, or give it a floor or a purpose in xtask/src/tidy/floors.rs",
@@ -80,10 +88,17 @@ pub(super) fn check(tree: &Tree) -> Result<Vec<Finding>, String> {
     Ok(findings)
 }
 
-fn top_folder(path: &Path) -> Option<&str> {
-    let mut parts = path.components();
-    let top = parts.next()?.as_os_str().to_str()?;
-    parts.next().map(|_| top)
+/// The folder that needs a place for this file: one at the top, or in a home of crates. `None`: the file lies at the top itself.
+fn folder(path: &Path) -> Option<PathBuf> {
+    let parts: Vec<_> = path.parent()?.components().collect();
+    let at_home = HOMES.iter().any(|home| path.starts_with(home));
+    let depth = if at_home { 2 } else { 1 };
+    (!parts.is_empty()).then(|| parts.into_iter().take(depth).collect())
+}
+
+/// What the crate in this folder is called.
+fn crate_name(folder: &Path) -> String {
+    folder.to_string_lossy().replace('/', "-")
 }
 
 fn check_manifest(name: &str, file: &File, findings: &mut Vec<Finding>) -> Result<(), String> {
@@ -148,8 +163,8 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check_one(name: &str, manifest: &str, expect: &[(usize, &str)]) {
-        let path = Path::new(name).join("Cargo.toml");
+    fn check_one(folder: &str, manifest: &str, expect: &[(usize, &str)]) {
+        let path = Path::new(folder).join("Cargo.toml");
         let tree = Tree { paths: vec![path.clone()], files: vec![File::new(path, manifest)] };
         let findings = check(&tree).expect("the manifest parses");
         let got: Vec<_> = findings.iter().map(|finding| (finding.line, finding.what.as_str())).collect();
@@ -161,6 +176,7 @@ mod tests {
         check_one("worker", "[dependencies]\ndomain.workspace = true\nengine = { workspace = true }\n", &[]);
         check_one("decode-worker", "[dependencies]\nworker.workspace = true\n", &[]);
         check_one("tests", "[dependencies]\nbaton.workspace = true\n", &[]);
+        check_one("bench/lab", "[dependencies]\nbench-serve.workspace = true\n", &[]);
     }
 
     #[test]
@@ -173,7 +189,12 @@ mod tests {
         check_one(
             "engine",
             "[dev-dependencies]\nworker.workspace = true\n",
-            &[(2, "engine (floor 2) depends on worker (floor 3)")],
+            &[(2, "engine (floor 2) depends on worker (floor 4)")],
+        );
+        check_one(
+            "bench/report",
+            "[dependencies]\nbench-serve.workspace = true\n",
+            &[(2, "bench-report (floor 2) depends on bench-serve (floor 4)")],
         );
         check_one(
             "router",
@@ -187,7 +208,7 @@ mod tests {
         check_one(
             "domain",
             "[dependencies]\nw = { package = \"worker\", path = \"../worker\" }\n",
-            &[(2, "domain (floor 0) depends on worker (floor 3)")],
+            &[(2, "domain (floor 0) depends on worker (floor 4)")],
         );
     }
 
@@ -205,5 +226,7 @@ mod tests {
     #[test]
     fn a_folder_needs_a_place() {
         check_one("misc", "", &[(0, "a folder without a place in the house")]);
+        check_one("bench/misc", "", &[(0, "a folder without a place in the house")]);
+        check_one("bench", "", &[(0, "a folder without a place in the house")]);
     }
 }

@@ -1,4 +1,4 @@
-//! `baton bench engine`: the command line's side of the gauge.
+//! `baton bench engine`: the command line's side of `bench-engine`.
 
 use super::file::ReportFile;
 use super::parts::Parts;
@@ -7,9 +7,9 @@ use crate::cli::EngineBench;
 use crate::error::CommandError;
 use crate::output::print;
 use crate::progress::Progress;
+use bench_engine::{Bench, BenchError, Settings};
 use engine::cpu::Pinning;
 use engine::models::ModelFiles;
-use gauge::{Gauge, GaugeError, Settings};
 use std::io::Write;
 
 /// Measures the engine and reports.
@@ -25,28 +25,28 @@ pub(crate) fn engine(asked: &EngineBench) -> Result<(), CommandError> {
     // Before the run: a report that cannot be written after an hour is a lost hour.
     let json = ReportFile::create(asked.json.as_ref())?;
     let html = ReportFile::create(asked.html.as_ref())?;
-    let gauge = open(asked, &settings)?;
+    let bench = open(asked, &settings)?;
     let mut parts = Parts::begin();
-    let report = gauge.measure(&mut |progress| parts.show(&progress.what, progress.done, progress.total));
+    let report = bench.measure(&mut |progress| parts.show(&progress.what, progress.done, progress.total));
     parts.end();
     let report = report.map_err(failed)?;
     if let Some(output) = json {
         output.write(|file| Ok(serde_json::to_writer_pretty(file, &report)?))?;
     }
     if let Some(output) = html {
-        output.write(|file| file.write_all(gauge::page::html(&report).as_bytes()))?;
+        output.write(|file| file.write_all(bench_engine::page::html(&report).as_bytes()))?;
     }
     Ok(print(&report.to_string())?)
 }
 
 /// The loaded model.
-fn open(asked: &EngineBench, settings: &Settings) -> Result<Gauge, CommandError> {
+fn open(asked: &EngineBench, settings: &Settings) -> Result<Bench, CommandError> {
     let source = Source::of(asked.model.as_deref(), &asked.shape, &asked.dtype)?;
     let files = ModelFiles::load(&source.path)?;
     let name = source.name.clone().unwrap_or_else(|| files.name.clone());
     let bytes = files.checkpoint.bytes();
     let mut progress = Progress::begin(format!("loading {name}"));
-    let loaded = Gauge::open(&files, &name, settings, &mut |share| {
+    let loaded = Bench::open(&files, &name, settings, &mut |share| {
         progress.update((f64::from(share) * bytes as f64) as u64, bytes);
     });
     progress.end();
@@ -54,9 +54,9 @@ fn open(asked: &EngineBench, settings: &Settings) -> Result<Gauge, CommandError>
 }
 
 /// Whose fault it is that nothing was measured.
-fn failed(error: GaugeError) -> CommandError {
+fn failed(error: BenchError) -> CommandError {
     match error {
-        GaugeError::Settings(_) => CommandError::Usage(error.into()),
+        BenchError::Settings(_) => CommandError::Usage(error.into()),
         _ => CommandError::Failed(error.into()),
     }
 }

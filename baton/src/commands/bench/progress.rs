@@ -1,8 +1,8 @@
 //! How a run goes, while it goes: a line that changes where a person watches, a line now and then elsewhere.
 
 use crate::output::{grouped, stderr_is_terminal};
+use bench_serve::Live;
 use indicatif::{ProgressBar, ProgressStyle};
-use load::Live;
 use std::time::Duration;
 
 /// How often a person sees it change.

@@ -5,7 +5,7 @@ use super::progress::Watch;
 use crate::cli::{BenchApi, ServeBench};
 use crate::error::CommandError;
 use crate::output::print;
-use load::{Api, Arrivals, LoadError, Record, Report, Run, Settings, Shape, Trace};
+use bench_serve::{Api, Arrivals, BenchError, Record, Report, Run, Settings, Shape, Trace};
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::time::Duration;
@@ -33,7 +33,7 @@ pub(crate) fn serve(asked: &ServeBench) -> Result<(), CommandError> {
         output.write(|file| lines(file, &all))?;
     }
     if let Some(output) = html {
-        output.write(|file| file.write_all(load::page::html(&report, &all).as_bytes()))?;
+        output.write(|file| file.write_all(bench_serve::page::html(&report, &all).as_bytes()))?;
     }
     print(&report.to_string())?;
     if report.all_failed() { Err(CommandError::Failed("all requests failed".into())) } else { Ok(()) }
@@ -110,12 +110,12 @@ fn seconds(flag: &str, number: f64) -> Result<Duration, CommandError> {
 }
 
 /// Whose fault it is that a run does not begin.
-fn begun(error: LoadError) -> CommandError {
+fn begun(error: BenchError) -> CommandError {
     match error {
-        LoadError::Settings(_) | LoadError::TraceFile { .. } | LoadError::TraceLine { .. } => {
+        BenchError::Settings(_) | BenchError::TraceFile { .. } | BenchError::TraceLine { .. } => {
             CommandError::Usage(error.into())
         }
-        LoadError::Unreachable { .. } | LoadError::NoModel { .. } | LoadError::Refused { .. } => {
+        BenchError::Unreachable { .. } | BenchError::NoModel { .. } | BenchError::Refused { .. } => {
             CommandError::Failed(error.into())
         }
     }

@@ -1,4 +1,4 @@
-//! `baton bench tiers`: the command line's side of the plumb.
+//! `baton bench tiers`: the command line's side of `bench-tiers`.
 
 use super::file::ReportFile;
 use super::parts::Parts;
@@ -7,10 +7,10 @@ use crate::cli::{Flags, TiersBench};
 use crate::config::{self, Device};
 use crate::error::CommandError;
 use crate::output::print;
+use bench_tiers::{BenchError, Settings, Subject};
 use domain::KvLayout;
 use engine::models::ModelFiles;
 use kv_manager::tiers::Tier;
-use plumb::{PlumbError, Settings, Subject};
 use std::ffi::OsString;
 use std::io::Write;
 use std::path::Path;
@@ -45,19 +45,19 @@ pub(crate) fn tiers(asked: &TiersBench) -> Result<(), CommandError> {
         folder: folder.path().to_owned(),
     };
     let mut parts = Parts::begin();
-    let report = plumb::measure(&subject, &settings, &mut |progress| {
+    let report = bench_tiers::measure(&subject, &settings, &mut |progress| {
         parts.show(&progress.what, progress.done, progress.total);
     });
     parts.end();
     let report = report.map_err(|error| match error {
-        PlumbError::Settings(_) => CommandError::Usage(error.into()),
+        BenchError::Settings(_) => CommandError::Usage(error.into()),
         _ => CommandError::Failed(error.into()),
     })?;
     if let Some(output) = json {
         output.write(|file| Ok(serde_json::to_writer_pretty(file, &report)?))?;
     }
     if let Some(output) = html {
-        output.write(|file| file.write_all(plumb::page::html(&report).as_bytes()))?;
+        output.write(|file| file.write_all(bench_tiers::page::html(&report).as_bytes()))?;
     }
     Ok(print(&report.to_string())?)
 }

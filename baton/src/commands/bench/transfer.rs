@@ -1,4 +1,4 @@
-//! `baton bench transfer`: the command line's side of the haul.
+//! `baton bench transfer`: the command line's side of `bench-transfer`.
 
 use super::file::ReportFile;
 use super::parts::Parts;
@@ -8,8 +8,8 @@ use crate::config::{self, Config};
 use crate::error::CommandError;
 use crate::output::print;
 use crate::run::{draw_secret, secrets};
+use bench_transfer::{BenchError, Files, Over, Settings, Store, Trust, Wire};
 use domain::{Secret, Secrets};
-use haul::{Files, HaulError, Over, Settings, Store, Trust, Wire};
 use std::ffi::OsStr;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -69,18 +69,18 @@ pub(crate) fn transfer(asked: &TransferBench) -> Result<(), CommandError> {
             .map_err(CommandError::Failed)?,
     };
     let mut parts = Parts::begin();
-    let show = &mut |progress: &haul::Progress| parts.show(&progress.what, progress.done, progress.total);
-    let report = haul::sweep(&settings, place.as_ref(), asked.peer.is_none(), show);
+    let show = &mut |progress: &bench_transfer::Progress| parts.show(&progress.what, progress.done, progress.total);
+    let report = bench_transfer::sweep(&settings, place.as_ref(), asked.peer.is_none(), show);
     parts.end();
     let report = report.map_err(|error| match error {
-        HaulError::Settings(_) => CommandError::Usage(error.into()),
+        BenchError::Settings(_) => CommandError::Usage(error.into()),
         _ => CommandError::Failed(error.into()),
     })?;
     if let Some(output) = json {
         output.write(|file| Ok(serde_json::to_writer_pretty(file, &report)?))?;
     }
     if let Some(output) = html {
-        output.write(|file| file.write_all(haul::page::html(&report).as_bytes()))?;
+        output.write(|file| file.write_all(bench_transfer::page::html(&report).as_bytes()))?;
     }
     Ok(print(&report.to_string())?)
 }
@@ -164,7 +164,7 @@ fn owner_flags(asked: &TransferBench) -> Vec<&OsStr> {
 /// Is read until somebody ends it.
 fn own(asked: &TransferBench, pool_bytes: usize, trust: &Trust) -> Result<(), CommandError> {
     let listen = ListenConfig { bind: asked.listen.clone(), advertise: String::new() };
-    let owner = haul::own(pool_bytes, listen, trust);
+    let owner = bench_transfer::own(pool_bytes, listen, trust);
     let owner =
         owner.map_err(|error| CommandError::Failed(format!("cannot be read at {}: {error}", asked.listen).into()))?;
     let place = owner.place();

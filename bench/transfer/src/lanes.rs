@@ -1,0 +1,99 @@
+//! The lanes of this host, one by one: what each costs between two processes, or why it cannot be had.
+
+use crate::ends::{LIFE, OWNER, PATIENCE, READER, config, nowhere, own_beside};
+use crate::error::BenchError;
+use crate::settings::{Place, Trust};
+use domain::ProgressWord;
+use domain::session::{PeerAddress, PeerInfo, Role};
+use std::sync::mpsc::sync_channel;
+use transport::{Agent, AgentConfig, AgentEvent, Hub, Lane, LaneStatus, ListenConfig, Probe};
+
+/// Bytes of the memory that is read within this process.
+const LOCAL_BYTES: usize = 1 << 20;
+
+/// A lane of this host.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LaneOfHost {
+    /// Which.
+    pub lane: Lane,
+    /// What was measured, or why it cannot be had.
+    pub cost: Result<Probe, String>,
+    /// Whether it is the one that two processes of this host take.
+    pub is_taken: bool,
+}
+
+/// Measures each lane to `owner`, another process of this host which knows what `trust` says; `local` within this one. Errors: of the
+/// system, or no lane reaches the owner.
+pub fn lanes(owner: &Place, trust: &Trust) -> Result<Vec<LaneOfHost>, BenchError> {
+    let across = Lane::all().map(|(lane, _)| lane).filter(|&lane| lane != Lane::Local).collect();
+    let taken = connect(&Hub::new(), across, owner, trust)?.lane;
+    Lane::all()
+        .map(|(lane, missing)| {
+            let cost = match (lane, missing) {
+                (_, Some(missing)) => Err(missing.to_owned()),
+                (Lane::Local, None) => Ok(within_this_process(trust)?.probe),
+                (lane, None) => {
+                    // With `tcp` beside it the reason is told if it cannot be had.
+                    let LaneStatus { lane: got, probe, passed_over, .. } =
+                        connect(&Hub::new(), vec![lane, Lane::Tcp], owner, trust)?;
+                    let reason = passed_over.into_iter().find(|passed| passed.lane == lane).map(|passed| passed.reason);
+                    if got == lane { Ok(probe) } else { Err(reason.unwrap_or_default()) }
+                }
+            };
+            Ok(LaneOfHost { lane, cost, is_taken: lane == taken })
+        })
+        .collect()
+}
+
+fn within_this_process(trust: &Trust) -> Result<LaneStatus, BenchError> {
+    let hub = Hub::new();
+    let owner = own_beside(&hub, LOCAL_BYTES, nowhere(), trust)?;
+    connect(&hub, vec![Lane::Local], &owner.place(), trust)
+}
+
+/// Connects the owner by the best of `lanes`.
+fn connect(hub: &Hub, lanes: Vec<Lane>, owner: &Place, trust: &Trust) -> Result<LaneStatus, BenchError> {
+    let (sender, events) = sync_channel(4);
+    let listen = ListenConfig { bind: "127.0.0.1:0".to_owned(), advertise: String::new() };
+    let config = AgentConfig { lanes, ..config(READER, listen, trust) };
+    let sink = Box::new(move |event| sender.try_send(event).is_ok());
+    let agent = Agent::start(hub, config, ProgressWord::new(), sink)?;
+    let Place { process, unix, tcp } = owner.clone();
+    let address = PeerAddress { process, unix, tcp };
+    let (name, role) = ("the other process".to_owned(), Role::Prefill);
+    agent.introduce(PeerInfo { id: OWNER, incarnation: LIFE, name, role, address });
+    agent.connect(OWNER);
+    match events.recv_timeout(PATIENCE) {
+        Ok(AgentEvent::Connected { status, .. }) => Ok(status),
+        Ok(AgentEvent::Lost { reason, .. }) => Err(BenchError::Owner(format!("is not reached: {reason}"))),
+        other => Err(BenchError::Owner(format!("is not reached: {other:?}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use domain::Secret;
+
+    #[test]
+    fn every_lane_has_a_cost_or_a_reason() {
+        let listen = ListenConfig { bind: "127.0.0.1:0".to_owned(), advertise: String::new() };
+        let trust = Trust { secrets: Secret::new("of this test").into(), tls: None };
+        let owner = crate::own(1 << 20, listen, &trust);
+        let place = owner.as_ref().expect("it starts").place();
+        let found = lanes(&place, &trust).expect("the owner is reached");
+        assert_eq!(found.len(), Lane::all().count());
+        for LaneOfHost { lane, cost, .. } in &found {
+            match (lane, cost) {
+                (Lane::Local | Lane::Shm | Lane::Tcp, Ok(cost)) => {
+                    assert!(cost.bytes_per_s > 0.0 && cost.latency_s > 0.0, "{lane}: {cost:?}");
+                }
+                (Lane::CudaIpc | Lane::Rdma, Err(reason)) => assert!(!reason.is_empty()),
+                // Where there is a device.
+                (Lane::Rdma, Ok(_)) => {}
+                other => panic!("{other:?}"),
+            }
+        }
+        assert_eq!(found.iter().filter(|found| found.is_taken).count(), 1);
+    }
+}

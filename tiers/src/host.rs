@@ -1,0 +1,248 @@
+//! A host tier: memory of this host that one worker writes and that describes itself, so that others read it without asking; and what
+//! this worker reads of theirs, dead ones' included.
+//!
+//! The [`shape`] says where what lies in a [`slab`]; here is the thread that copies records into it and out of it, so that the
+//! step loop waits for no copy. Where workers share a folder a slab is a [`file`] there, of which others have a [`view`]; what
+//! they hold is a tier of its own ([`reader`]).
+
+mod file;
+#[cfg(feature = "fuzzing")]
+pub(super) mod fuzzing;
+mod generation;
+mod neighbour;
+mod neighbours;
+mod reader;
+mod shape;
+mod slab;
+mod view;
+
+use super::mover_thread::{Ends, MoverThread, Order, Waiting, What, orders};
+use super::records::Records;
+use super::{BACKLOG_MAX, TierEnd, TierOwner, TierParts};
+use domain::{Incarnation, KvLayout, WorkerId};
+pub use file::FolderError;
+use kv_manager::tiers::{ReadEnd, Tier, TierConfig, WriteEnd, WritePolicy};
+use slab::Slab;
+use std::collections::BTreeSet;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, TryRecvError};
+use transport::{Failure, Memory};
+
+/// What `generation` is made of: here the system's, in its test loom's.
+mod atomic {
+    pub(super) use std::sync::atomic::{AtomicU64, Ordering, fence};
+}
+
+/// Records being written at once: one is copied at a time, and a few more keep the thread busy.
+const WRITES_MAX: usize = 8;
+
+/// Settings of a tier.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostConfig {
+    /// Name for people.
+    pub name: String,
+    /// Whose it is.
+    pub worker: WorkerId,
+    /// In which life.
+    pub life: Incarnation,
+    /// Digest of the weights, on which records depend beside the layout.
+    pub weights: [u8; 32],
+    /// Bytes of its memory.
+    pub bytes: u64,
+    /// What is written.
+    pub write: WritePolicy,
+    /// Where others read it, and this worker what others have. `None`: it is nobody else's.
+    pub shared: Option<Shared>,
+}
+
+/// What the workers of a host share.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shared {
+    /// A folder in a tmpfs, made where there is none in the folder above.
+    pub folder: PathBuf,
+    /// Bytes of dead workers' slabs that this one keeps.
+    pub adopted_bytes: u64,
+}
+
+impl HostConfig {
+    /// The slab's file: no two lives have the same.
+    fn file_name(&self) -> String {
+        format!("{}-{:016x}{}", self.worker, self.life.0, file::SUFFIX)
+    }
+}
+
+/// Why a tier could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum HostError {
+    /// There is no room for anything.
+    #[error("a host tier of {bytes} bytes holds {slots} blocks of {each} bytes; give it {needed}")]
+    TooSmall {
+        /// What it was given.
+        bytes: u64,
+        /// What that holds.
+        slots: u64,
+        /// What a block takes, with its entry in the directory.
+        each: u64,
+        /// What it needs.
+        needed: u64,
+    },
+    /// It cannot be shared.
+    #[error(transparent)]
+    Folder(#[from] FolderError),
+    /// The system refused something.
+    #[error(transparent)]
+    System(#[from] io::Error),
+}
+
+/// Opens a tier for this worker, whose pools have this layout; where it is shared, also the one of what others hold. Errors: [`HostError`].
+pub fn open_host_tier(config: &HostConfig, layout: &KvLayout, owner: &TierOwner) -> Result<Vec<TierParts>, HostError> {
+    let sink = || {
+        let ends = owner.ends.clone();
+        move |end| ends(end)
+    };
+    let (own, memory) = over(config, layout, owner.pools.clone(), &owner.failure, sink())?;
+    let slots = own.config.slots[0];
+    let mut tiers = vec![own];
+    if let Some(shared) = &config.shared {
+        tiers.push(reader::over(config, shared, layout, owner.pools.clone(), slots, &owner.failure, Box::new(sink()))?);
+    }
+    tracing::info!(tier = config.name, slots, bytes = memory.len(), shared = ?config.shared, "the host tier is open");
+    Ok(tiers)
+}
+
+/// The same for pools in any memory, and the slab's. `sink` gets the end of each move, from the tier's thread; it may wait, but not for
+/// ever.
+fn over(
+    config: &HostConfig,
+    layout: &KvLayout,
+    pools: Vec<Arc<dyn Memory>>,
+    failure: &Failure,
+    sink: impl Fn(TierEnd) + Send + 'static,
+) -> Result<(TierParts, Arc<dyn Memory>), HostError> {
+    let slab = Slab::new(config, layout)?;
+    let (slots, memory) = (slab.slots(), slab.memory());
+    let (order, inbox) = orders();
+    let (records, ends) = (Records::new(layout, pools), Ends::new(Box::new(sink)));
+    let work = Work { name: config.name.clone(), records, slab, ends, inbox };
+    let mover = MoverThread::start(format!("{}-host", config.name), failure, order, move || work.run())?;
+    let size = TierConfig {
+        slots: vec![slots; layout.groups.len()],
+        writes_max: WRITES_MAX,
+        backlog_max: BACKLOG_MAX,
+        write: config.write,
+    };
+    Ok((TierParts { tier: Tier::Host, mover: Box::new(mover), config: size, records: Vec::new() }, memory))
+}
+
+/// The thread.
+struct Work {
+    name: String,
+    records: Records,
+    slab: Slab,
+    ends: Ends,
+    inbox: Receiver<Order>,
+}
+
+impl Work {
+    /// Returns once the tier is dropped. What waits then is not moved.
+    fn run(mut self) {
+        let mut waiting = Waiting::default();
+        while let Some(first) = self.next_order() {
+            let mut order = Some(first);
+            loop {
+                // Before each copy, lest one that nobody waits for comes before one that somebody does.
+                let mut cancelled = BTreeSet::new();
+                while let Some(one) = order {
+                    match one {
+                        Order::Move(one) => waiting.push(one),
+                        Order::Cancel(key) => drop(cancelled.insert(key)),
+                        // Nothing of it ends elsewhere, and all that is there is known.
+                        Order::Ended(..) | Order::Seek(..) => {}
+                        Order::Close => return,
+                    }
+                    order = self.inbox.try_recv().ok();
+                }
+                waiting.cancel(&cancelled).iter().for_each(|one| self.ends.tell(one.failed()));
+                let Some(one) = waiting.pop(true) else { break };
+                let (wrote, read) = self.copy(&one.what);
+                self.ends.tell(one.end(wrote, read));
+                order = self.inbox.try_recv().ok();
+            }
+            self.ends.flush();
+        }
+    }
+
+    /// The next order; while there is none the slab gets its pages. `None`: there will be none.
+    fn next_order(&mut self) -> Option<Order> {
+        loop {
+            match self.inbox.try_recv() {
+                Ok(order) => return Some(order),
+                Err(TryRecvError::Empty) if self.slab.page() => {}
+                Err(_) => return self.inbox.recv().ok(),
+            }
+        }
+    }
+
+    fn copy(&mut self, what: &What) -> (WriteEnd, ReadEnd) {
+        match what {
+            What::Write(write) => {
+                // SAFETY: the core keeps the block as it is until this write has ended.
+                unsafe { self.slab.put(&self.records, write) };
+                (WriteEnd::Written, ReadEnd::Unread)
+            }
+            What::Land(_, lift, record) => {
+                self.slab.land(&self.records, lift.to.slot, record);
+                (WriteEnd::Written, ReadEnd::Unread)
+            }
+            // Nothing is faster than this tier.
+            What::Lift(..) => (WriteEnd::Failed, ReadEnd::Unread),
+            // SAFETY: the core keeps the block for this read until it has ended.
+            What::Read(_, read) => match unsafe { self.slab.take(&self.records, read) } {
+                Ok(()) => (WriteEnd::Failed, ReadEnd::Good),
+                Err(why) => {
+                    tracing::warn!(tier = self.name, place = ?read.place, why, "a record is wrong; it is not used");
+                    (WriteEnd::Failed, ReadEnd::Wrong)
+                }
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
+
+/// The word by which a slot that changes is told from one that does not.
+#[cfg(test)]
+mod words {
+    use super::generation;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    /// Changes of the slot; few under an interpreter.
+    const CHANGES: u64 = if cfg!(miri) { 30 } else { 10_000 };
+
+    #[test]
+    fn no_record_of_two_halves_is_taken_for_a_whole_one() {
+        let (word, halves) = (AtomicU64::new(0), [AtomicU64::new(0), AtomicU64::new(0)]);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for n in 1..=CHANGES {
+                    generation::change(&word, || halves.iter().for_each(|half| half.store(n, Ordering::Relaxed)));
+                }
+            });
+            let mut whole = 0;
+            while whole < CHANGES {
+                let (seen, mut copied) = (generation::now(&word), [0; 2]);
+                let is_whole = generation::look(&word, seen, || {
+                    copied = halves.each_ref().map(|half| half.load(Ordering::Relaxed));
+                });
+                if is_whole {
+                    assert_eq!(copied[0], copied[1]);
+                    whole = copied[0];
+                }
+                std::thread::yield_now();
+            }
+        });
+    }
+}

@@ -1,0 +1,154 @@
+//! The thread that reads what other workers of the host hold, and looks for that between reads, so that no prompt waits for a look.
+
+use super::neighbours::{Counts, ENTRIES_MAX, NEIGHBOURS_MAX, Neighbours};
+use super::{HostConfig, Shared};
+use crate::mover_thread::{Ends, MoverThread, Order, Waiting, What, now, orders};
+use crate::records::{Records, Spot};
+use crate::{TierEnd, TierParts};
+use domain::{KvLayout, WorkerId};
+use kv_manager::tiers::header::HEADER;
+use kv_manager::tiers::{ReadEnd, Tier, TierConfig, WriteEnd, WritePolicy};
+use std::collections::BTreeSet;
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+use telemetry::metrics::{Gauge, SlabKind, host_slabs, index_bytes};
+use transport::{Failure, Memory};
+
+/// How often others' slabs are looked at, and how soon again where one look did not see all.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+const LOOK_ON: Duration = Duration::from_millis(5);
+/// Records of others that are remembered, for each slot of one's own, and at most: all that as many slabs of one's own size hold as
+/// are read.
+const KNOWN_PER_SLOT: u32 = NEIGHBOURS_MAX as u32;
+const KNOWN_MAX: u32 = 1 << 18;
+
+/// Opens the tier of what others hold, beside one's own slab of so many slots of each group.
+pub(super) fn over(
+    config: &HostConfig,
+    shared: &Shared,
+    layout: &KvLayout,
+    pools: Vec<Arc<dyn Memory>>,
+    slots: u32,
+    failure: &Failure,
+    sink: Box<dyn Fn(TierEnd) + Send>,
+) -> io::Result<TierParts> {
+    let records = Records::new(layout, pools);
+    let frame = vec![0; HEADER + records.len_max()];
+    let known = slots.saturating_mul(KNOWN_PER_SLOT).min(KNOWN_MAX);
+    let (name, own, weights) = (config.name.clone(), config.file_name(), config.weights);
+    let neighbours = Neighbours::new(name, shared.clone(), own, layout, weights, known as usize, ENTRIES_MAX);
+    let (order, inbox) = orders();
+    let (ends, meters) = (Ends::new(sink), Meters::new(config.worker));
+    let work = Reader { records, neighbours, frame, ends, inbox, due: now(), meters };
+    let mover = MoverThread::start(format!("{}-neighbours", config.name), failure, order, move || work.run())?;
+    let slots = vec![known; layout.groups.len()];
+    let size = TierConfig { slots, writes_max: 0, backlog_max: 0, write: WritePolicy::Never };
+    Ok(TierParts { tier: Tier::Neighbours, mover: Box::new(mover), config: size, records: Vec::new() })
+}
+
+/// The thread.
+struct Reader {
+    records: Records,
+    neighbours: Neighbours,
+    /// Where a record lies until it is known to be whole.
+    frame: Vec<u8>,
+    ends: Ends,
+    inbox: Receiver<Order>,
+    due: Instant,
+    meters: Meters,
+}
+
+impl Reader {
+    /// Returns once the tier is dropped. What waits then is not read.
+    fn run(mut self) {
+        let mut waiting = Waiting::default();
+        loop {
+            let mut order = match self.inbox.recv_timeout(self.due.saturating_duration_since(now())) {
+                Ok(order) => Some(order),
+                Err(RecvTimeoutError::Timeout) => None,
+                Err(RecvTimeoutError::Disconnected) => return,
+            };
+            loop {
+                let mut cancelled = BTreeSet::new();
+                while let Some(one) = order {
+                    match one {
+                        Order::Move(one) => waiting.push(one),
+                        Order::Cancel(key) => drop(cancelled.insert(key)),
+                        // Nothing of it ends elsewhere, and all that is there is known.
+                        Order::Ended(..) | Order::Seek(..) => {}
+                        Order::Close => return,
+                    }
+                    order = self.inbox.try_recv().ok();
+                }
+                waiting.cancel(&cancelled).iter().for_each(|one| self.ends.tell(one.failed()));
+                let Some(one) = waiting.pop(true) else { break };
+                let read = self.read(&one.what);
+                self.ends.tell(one.end(WriteEnd::Failed, read));
+                order = self.inbox.try_recv().ok();
+            }
+            if now() >= self.due {
+                self.look();
+            }
+            self.ends.flush();
+        }
+    }
+
+    fn read(&mut self, what: &What) -> ReadEnd {
+        // Nothing is written to others' slabs, nor lifted from them.
+        let What::Read(_, read) = what else { return ReadEnd::Unread };
+        let header = self.frame.as_mut_ptr();
+        // SAFETY: the frame has room for a header and the record of any group behind it.
+        let frame = Spot { header, record: unsafe { header.add(HEADER) } };
+        // SAFETY: the frame is this value's alone; the core keeps the block for this read until it has ended.
+        unsafe { self.neighbours.read(now(), &self.records, read, frame) }
+    }
+
+    fn look(&mut self) {
+        let (found, more) = self.neighbours.look(now());
+        self.due = now() + if more { LOOK_ON } else { LOOK_EVERY };
+        self.meters.show(self.neighbours.counts(), self.neighbours.index_bytes());
+        let tier = Tier::Neighbours;
+        // What is gone first: it may be in another slab by now.
+        if !found.gone.is_empty() {
+            self.ends.tell(TierEnd::Forgotten { tier, records: found.gone });
+        }
+        if !found.learned.is_empty() {
+            self.ends.tell(TierEnd::Learned { tier, records: found.learned });
+        }
+    }
+}
+
+/// What is told of slabs.
+struct Meters {
+    slabs: [(SlabKind, Gauge); 3],
+    index: [Gauge; 2],
+}
+
+impl Meters {
+    fn new(worker: WorkerId) -> Self {
+        let kinds = [SlabKind::Live, SlabKind::Adopted, SlabKind::Foreign];
+        Self {
+            slabs: kinds.map(|kind| (kind, host_slabs(worker, kind))),
+            index: ["used", "budget"].map(|kind| index_bytes(worker, "slabs", kind)),
+        }
+    }
+
+    fn show(&self, counts: Counts, bytes: [usize; 2]) {
+        for (gauge, bytes) in self.index.iter().zip(bytes) {
+            gauge.set(bytes as f64);
+        }
+        for (kind, gauge) in &self.slabs {
+            let count = match kind {
+                SlabKind::Live => counts.live,
+                SlabKind::Adopted => counts.adopted,
+                SlabKind::Foreign => counts.foreign,
+            };
+            gauge.set(count as f64);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

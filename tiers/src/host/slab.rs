@@ -1,0 +1,121 @@
+//! The memory of a host tier, as the worker has it that alone writes it; [`shape`](super::shape) says what lies where.
+
+use super::file::SlabFile;
+use super::generation;
+use super::shape::{CHANGES_AT, HEAD, HEADER_AT, Shape, slot_bytes};
+use super::{HostConfig, HostError};
+use crate::SLOTS_MIN;
+use crate::records::{Record, Records, Spot};
+use domain::KvLayout;
+use kv_manager::tiers::{Slot, TierRead, TierWrite};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use transport::{Memory, SealedMemory};
+
+/// Bytes that get their pages at once, a multiple of a page: nobody who wants to move a record waits for longer than that takes.
+const PAGED_BYTES: usize = 2 << 20;
+
+/// The slab of one worker.
+pub(super) struct Slab {
+    memory: Arc<dyn Memory>,
+    shape: Shape,
+    /// Bytes from its beginning that have pages, or will have none before they are written.
+    paged: usize,
+}
+
+impl Slab {
+    /// An empty one of as many slots of each group as it has room for.
+    pub(super) fn new(config: &HostConfig, layout: &KvLayout) -> Result<Self, HostError> {
+        let each = slot_bytes(layout) as u64;
+        let slots = config.bytes.saturating_sub(HEAD as u64) / each;
+        if slots < SLOTS_MIN {
+            let needed = HEAD as u64 + SLOTS_MIN * each;
+            return Err(HostError::TooSmall { bytes: config.bytes, slots, each, needed });
+        }
+        let shape = Shape::new(layout, config.weights, u32::try_from(slots).unwrap_or(u32::MAX));
+        let head = shape.head(config.worker.0, config.life.0);
+        let memory: Arc<dyn Memory> = match &config.shared {
+            Some(shared) => Arc::new(SlabFile::create(&shared.folder, &config.file_name(), shape.len(), &head)?),
+            None => {
+                let memory = SealedMemory::new(&format!("{}-host", config.name), shape.len())?;
+                // SAFETY: the head is inside the memory, which nobody else knows yet.
+                unsafe { std::ptr::copy_nonoverlapping(head.as_ptr(), memory.as_ptr(), head.len()) };
+                Arc::new(memory)
+            }
+        };
+        Ok(Self { memory, shape, paged: 0 })
+    }
+
+    /// Has the kernel find pages for the next part of it, which the first record there would else wait for: that takes several times as
+    /// long as to copy it. `false`: there is no such part.
+    pub(super) fn page(&mut self) -> bool {
+        let len = PAGED_BYTES.min(self.memory.len() - self.paged);
+        if len == 0 {
+            return false;
+        }
+        // SAFETY: the part is inside the memory, and keeps its bytes.
+        let paged = unsafe {
+            let part = self.memory.as_ptr().add(self.paged).cast();
+            rustix::mm::madvise(part, len, rustix::mm::Advice::LinuxPopulateWrite)
+        };
+        // Before Linux 5.14 it is not known, and with too little memory it fails: then pages are found as records come.
+        self.paged = if paged.is_ok() { self.paged + len } else { self.memory.len() };
+        true
+    }
+
+    /// Slots of each group.
+    pub(super) fn slots(&self) -> u32 {
+        self.shape.slots
+    }
+
+    pub(super) fn memory(&self) -> Arc<dyn Memory> {
+        self.memory.clone()
+    }
+
+    /// Puts a record into its slot.
+    ///
+    /// # Safety
+    ///
+    /// As of [`Records::put`], for the block.
+    pub(super) unsafe fn put(&mut self, records: &Records, write: &TierWrite) {
+        // SAFETY: the spot is this value's alone; for the block the caller speaks.
+        self.change(write.place.slot, |spot| unsafe { records.put(write, spot) });
+    }
+
+    /// Puts a record that was lifted into its slot.
+    pub(super) fn land(&mut self, records: &Records, slot: Slot, record: &Record) {
+        // SAFETY: the spot is this value's alone, and has room for a record of its group.
+        self.change(slot, |spot| unsafe { records.land(slot.group, record, spot) });
+    }
+
+    /// Changes what is in a slot: the slot is inside the slab, which this thread alone writes, through `&mut`.
+    fn change(&mut self, slot: Slot, put: impl FnOnce(Spot)) {
+        let spot = self.spot(slot);
+        generation::change(self.word(self.shape.entry(slot)), || put(spot));
+        // After the generation: who sees this one sees that as well.
+        self.word(CHANGES_AT).fetch_add(1, Ordering::Release);
+    }
+
+    /// Copies a record out of its slot, if it is the right one. Errors: why it is not.
+    ///
+    /// # Safety
+    ///
+    /// As of [`Records::take`], for the block.
+    pub(super) unsafe fn take(&self, records: &Records, read: &TierRead) -> Result<(), String> {
+        // SAFETY: the slot is inside the slab, which is written by `put` and `land` alone, through `&mut`; for the block the caller speaks.
+        unsafe { records.take(read, self.spot(read.place.slot)) }
+    }
+
+    fn word(&self, at: usize) -> &AtomicU64 {
+        // SAFETY: the head and the entries are inside the memory, their words aligned and only ever used as atomic numbers.
+        unsafe { AtomicU64::from_ptr(self.memory.as_ptr().add(at).cast()) }
+    }
+
+    fn spot(&self, slot: Slot) -> Spot {
+        let (entry, record) = (self.shape.entry(slot), self.shape.record(slot));
+        // SAFETY: both are inside the memory, which was measured out by the shape.
+        unsafe {
+            Spot { header: self.memory.as_ptr().add(entry + HEADER_AT), record: self.memory.as_ptr().add(record) }
+        }
+    }
+}

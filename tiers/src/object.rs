@@ -1,0 +1,307 @@
+//! An object tier in a store that speaks the S3 API, shared by all workers that are told of the same bucket and prefix.
+//!
+//! A record is an object of its own, its header and then its bytes, under a key that its identity, group and model make: so whoever
+//! has the same block names it alike, and a store that is asked to take an object only if there is none has each once. What
+//! others wrote is found by listing the store in the background, a page at a time, at start and every so often. A store may have more
+//! than is remembered, so what a prompt needs and nobody knows of is looked up too, beside its computation. No prompt waits for
+//! either. While the store is away nobody waits for it either: moves fail at once, and it is listed again after pauses that grow.
+
+mod lookup;
+mod rounds;
+
+use super::framed_store::{FRAMES_MAX, FramedStore, Store, frames};
+use super::mover_thread::{Ended, MoverThread, Order, What, now, orders};
+use super::records::Records;
+use super::{BACKLOG_MAX, TierEnd, TierOwner, TierParts};
+use domain::{BlockHash, GroupId, KvLayout, SeqKey};
+use kv_manager::tiers::header::{HEADER, VERSION};
+use kv_manager::tiers::{Tier, TierConfig, TierWrite, WritePolicy};
+use lookup::{Found, Lookups};
+use rounds::{PAGE_KEYS, Rounds};
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+use transport::{
+    Memory, ObjectConfig, ObjectCredentials, ObjectError, ObjectMover, ObjectOutcome, ObjectPiece, ObjectReport,
+    ObjectWork, PrivateMemory, RegionId, TransferId,
+};
+
+/// Records being written at once: the rest of the frames is for those that somebody waits for.
+const WRITES_MAX: usize = 4;
+/// Objects that are listed, looked for or deleted beside those that are moved.
+const CHORES_MAX: usize = 64;
+/// Digits of what keys say of the model.
+const MODEL_DIGITS: usize = 16;
+/// How long the store may say nothing before a request is repeated, and how long a request may take with its repetitions: less
+/// than a prompt waits for its load.
+const SILENCE_MAX: Duration = Duration::from_secs(2);
+const GIVE_UP: Duration = Duration::from_secs(4);
+
+/// Settings of a tier.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoreConfig {
+    /// Name for people.
+    pub name: String,
+    /// Digest of the weights, on which records depend beside the layout.
+    pub weights: [u8; 32],
+    /// Where the store is: `https://HOST[:PORT]`, or `http://` where the network is trusted.
+    pub endpoint: String,
+    /// Region that requests are signed for.
+    pub region: String,
+    /// Bucket of all objects; it is there.
+    pub bucket: String,
+    /// What keys begin with, without a slash at an end. Empty: nothing.
+    pub prefix: String,
+    /// Who asks.
+    pub credentials: ObjectCredentials,
+    /// What is written.
+    pub write: WritePolicy,
+    /// Requests under way at once.
+    pub requests_max: usize,
+    /// Objects of each group that are remembered to be there.
+    pub known_max: u32,
+    /// From the end of a listing to the next.
+    pub list_every: Duration,
+}
+
+/// Opens a tier for this worker, whose pools have this layout. Nothing is asked of the store yet.
+/// Errors: settings that cannot be; of the system.
+pub fn open_object_tier(config: &StoreConfig, layout: &KvLayout, owner: &TierOwner) -> io::Result<TierParts> {
+    let records = Records::new(layout, owner.pools.clone());
+    let frame_bytes = HEADER + records.len_max();
+    let frames = frames(frame_bytes);
+    let memory = Arc::new(PrivateMemory::new(frames * frame_bytes)?);
+    let (order, theirs) = orders();
+    let ends = order.clone();
+    let mover = ObjectConfig {
+        name: config.name.clone(),
+        endpoint: config.endpoint.clone(),
+        region: config.region.clone(),
+        bucket: config.bucket.clone(),
+        credentials: config.credentials.clone(),
+        requests_max: config.requests_max,
+        posted_max: FRAMES_MAX + CHORES_MAX,
+        // One request writes a record: the store can be asked to take it only if it has none.
+        part_bytes: frame_bytes.max(ObjectConfig::PART_BYTES_MIN),
+        silence_max: SILENCE_MAX,
+        give_up: GIVE_UP,
+    };
+    // An error says that the tier is closed.
+    let mover = ObjectMover::start(
+        mover,
+        &owner.failure,
+        Box::new(move |end| drop(ends.send(Order::Ended(end.id, ended(end.result))))),
+    )?;
+    let region = mover.register(memory.clone());
+    let keys = Keys::new(&config.prefix, layout, &config.weights);
+    let listed_max = config.known_max as usize * layout.groups.len();
+    let rounds = Rounds::new(now(), listed_max, config.list_every);
+    let lookups = Lookups::new(keys.groups);
+    let store = Objects { name: config.name.clone(), mover, region, keys, rounds, lookups };
+    let memory: Arc<dyn Memory> = memory;
+    let ends = owner.ends.clone();
+    let sink = Box::new(move |end: TierEnd| ends(end));
+    let work = FramedStore::new(config.name.clone(), records, sink, theirs, store, memory, frame_bytes);
+    let mover = MoverThread::start(format!("{}-objects", config.name), &owner.failure, order, move || work.run())?;
+    let size = TierConfig {
+        slots: vec![config.known_max; layout.groups.len()],
+        writes_max: WRITES_MAX,
+        backlog_max: BACKLOG_MAX,
+        write: config.write,
+    };
+    tracing::info!(tier = config.name, endpoint = config.endpoint, bucket = config.bucket, "the object tier is open");
+    Ok(TierParts { tier: Tier::Object, mover: Box::new(mover), config: size, records: Vec::new() })
+}
+
+fn ended(result: Result<ObjectReport, ObjectError>) -> Ended {
+    match result.map(|report| report.outcome) {
+        Ok(ObjectOutcome::Existed) => Ended::Existed,
+        Ok(ObjectOutcome::Missing) => Ended::Missing,
+        Ok(ObjectOutcome::Listed(keys)) => Ended::Listed(keys),
+        Ok(_) => Ended::Done,
+        Err(ObjectError::Cancelled) => Ended::Cancelled,
+        Err(error) => Ended::Failed(error.to_string()),
+    }
+}
+
+/// The names of objects.
+struct Keys {
+    /// What all of them begin with.
+    folder: String,
+    groups: u16,
+}
+
+impl Keys {
+    fn new(prefix: &str, layout: &KvLayout, weights: &[u8; 32]) -> Self {
+        let slash = if prefix.is_empty() { "" } else { "/" };
+        let model = blake3::Hasher::new().update(&layout.fingerprint().to_le_bytes()).update(weights).finalize();
+        // Workers of another version take these records for wrong ones.
+        let folder = format!("{prefix}{slash}{VERSION}/{}", &model.to_hex()[..MODEL_DIGITS]);
+        Self { folder, groups: layout.groups.len() as u16 }
+    }
+
+    fn of(&self, group: GroupId, hash: BlockHash) -> String {
+        let hash = u128::from_be_bytes(hash.0);
+        format!("{}/{}/{hash:032x}", self.folder, group.0)
+    }
+
+    /// What the key is of, if it is one of these.
+    fn parse(&self, key: &str) -> Option<(GroupId, BlockHash)> {
+        let (group, hash) = key.strip_prefix(&self.folder)?.strip_prefix('/')?.split_once('/')?;
+        let group = group.parse().ok().filter(|&group| group < self.groups).map(GroupId)?;
+        let hash = BlockHash(u128::from_str_radix(hash, 16).ok()?.to_be_bytes());
+        // One record has one name.
+        (self.of(group, hash) == key).then_some((group, hash))
+    }
+}
+
+/// The store.
+struct Objects {
+    name: String,
+    mover: ObjectMover,
+    region: RegionId,
+    keys: Keys,
+    rounds: Rounds,
+    lookups: Lookups,
+}
+
+impl Objects {
+    fn post(&self, work: ObjectWork) -> Result<TransferId, String> {
+        let transfer = self.mover.prepare(work).map_err(|error| error.to_string())?;
+        self.mover.post(&transfer).map_err(|error| error.to_string())
+    }
+
+    fn read(&self, group: GroupId, hash: BlockHash, at: u64, len: usize) -> ObjectWork {
+        let pieces = vec![ObjectPiece { object: 0, memory: at, len }];
+        ObjectWork::Read { key: self.keys.of(group, hash), memory: self.region, pieces }
+    }
+
+    /// Asks for as much of what prompts look for as may be under way.
+    fn ask(&mut self) {
+        while let Some(question) = self.lookups.next() {
+            match self.post(ObjectWork::Look { key: self.keys.of(question.group, question.hash) }) {
+                Ok(id) => self.lookups.asked(id, question),
+                Err(reason) => {
+                    tracing::debug!(tier = self.name, reason, "nothing more is looked for");
+                    self.lookups.clear();
+                }
+            }
+        }
+    }
+}
+
+impl Store for Objects {
+    const TIER: Tier = Tier::Object;
+    const RECORD_AT: usize = HEADER;
+    // Each was repeated for long already; but one alone may be its object's fault.
+    const FAILURES_MAX: u32 = 2;
+    const UNREADABLE_MAX: usize = 64;
+
+    fn begin(&mut self, what: &What, at: u64, len: usize) -> Result<TransferId, String> {
+        self.post(match what {
+            What::Write(write) => ObjectWork::Write {
+                key: self.keys.of(write.block.group, write.hash),
+                memory: self.region,
+                range: at..at + len as u64,
+            },
+            What::Read(_, read) => self.read(read.block.group, read.hash, at, len),
+            What::Lift(_, lift) => self.read(lift.from.slot.group, lift.hash, at, len),
+            What::Land(..) => return Err("records are lifted to the host tier alone".to_owned()),
+        })
+    }
+
+    fn cancel(&mut self, id: TransferId) {
+        self.mover.cancel(id);
+    }
+
+    fn wrote(&mut self, _: &TierWrite) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn wrong(&mut self, group: GroupId, hash: BlockHash) {
+        // As long as it is there nobody can put a good one in its place.
+        let key = self.keys.of(group, hash);
+        if let Err(reason) = self.post(ObjectWork::Delete { key: key.clone() }) {
+            tracing::warn!(tier = self.name, key, reason, "an object that is wrong stays in the store");
+        }
+    }
+
+    fn seek(&mut self, prompt: SeqKey, chain: Vec<BlockHash>) {
+        self.lookups.follow(prompt, chain);
+        self.ask();
+    }
+
+    fn chore_ended(&mut self, id: TransferId, end: Ended) -> Option<TierEnd> {
+        if !self.lookups.is_asked(id) {
+            if let Ended::Failed(reason) = end {
+                tracing::warn!(tier = self.name, reason, "a wrong record stays where it is");
+            }
+            return None;
+        }
+        let there = match end {
+            Ended::Done => Some(true),
+            Ended::Missing => Some(false),
+            Ended::Failed(reason) => {
+                tracing::warn!(tier = self.name, reason, "the store does not say what it has");
+                None
+            }
+            _ => None,
+        };
+        let found = self.lookups.answered(id, there);
+        self.ask();
+        found.map(|Found { prompt, records, last }| TierEnd::Found { tier: Self::TIER, prompt, records, last })
+    }
+
+    fn look(&mut self) -> Option<Result<TransferId, String>> {
+        if self.rounds.listing || now() < self.rounds.due {
+            return None;
+        }
+        self.rounds.listing = true;
+        let (prefix, after) = (self.keys.folder.clone(), self.rounds.after.clone());
+        Some(self.post(ObjectWork::List { prefix, after, keys_max: PAGE_KEYS }))
+    }
+
+    fn found(&mut self, keys: Vec<String>) -> Vec<(GroupId, BlockHash)> {
+        self.rounds.ended(now(), &keys);
+        keys.iter().filter_map(|key| self.keys.parse(key)).collect()
+    }
+
+    fn failed(&mut self) {
+        self.lookups.clear();
+        // The next listing shows whether the store is there again.
+        self.rounds.rest(now());
+    }
+
+    fn patience(&self) -> Option<Duration> {
+        (!self.rounds.listing).then(|| self.rounds.due.saturating_duration_since(now()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use domain::{Dtype, Encoding, KvGroup};
+
+    #[test]
+    fn keys_say_what_they_are_of() {
+        let group = || KvGroup { layers: vec![0], kv_heads: 1, head_dim: 8, window: None };
+        let layout =
+            KvLayout { block_tokens: 16, dtype: Dtype::F32, encoding: Encoding::Exact, groups: vec![group(), group()] };
+        for prefix in ["", "team/kv"] {
+            let keys = Keys::new(prefix, &layout, &[1; 32]);
+            let hash = BlockHash(std::array::from_fn(|at| at as u8));
+            let key = keys.of(GroupId(1), hash);
+            assert!(key.starts_with(prefix) && !key.starts_with('/'), "{key}");
+            assert_eq!(keys.parse(&key), Some((GroupId(1), hash)));
+            let other = KvLayout { block_tokens: 32, ..layout.clone() };
+            assert_eq!(Keys::new(prefix, &other, &[1; 32]).parse(&key), None, "of another layout");
+            let other = KvLayout { encoding: Encoding::Int8, ..layout.clone() };
+            assert_eq!(Keys::new(prefix, &other, &[1; 32]).parse(&key), None, "of another encoding");
+            assert_eq!(Keys::new(prefix, &layout, &[2; 32]).parse(&key), None, "of other weights");
+            assert_eq!(keys.parse(&keys.of(GroupId(2), hash)), None, "of no group");
+            assert_eq!(keys.parse(&key.to_uppercase()), None);
+            assert_eq!(keys.parse(&format!("{key}0")), None);
+            assert_eq!(keys.parse("README"), None);
+        }
+    }
+}

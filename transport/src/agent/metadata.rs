@@ -1,0 +1,100 @@
+//! What an agent tells others of itself, as bytes that anything may carry: a file, a message, a key-value store.
+//!
+//! What is deliberately absent: regions. A peer hears of those over its connection, as they are registered and deregistered,
+//! so that what was exported never grows stale.
+
+use crate::agent::peers::Known;
+use crate::net::control::hello::{MAGIC, Rest, VERSION, put_text};
+use domain::session::PeerAddress;
+
+/// Why metadata was not imported.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ImportError {
+    /// They are no agent's metadata.
+    #[error("this is not the metadata of an agent: {0}")]
+    Foreign(String),
+    /// The other agent speaks another version of the protocol.
+    #[error("its agent speaks version {theirs} of the transport's protocol, this one version {ours}")]
+    Version {
+        /// The other's.
+        theirs: u16,
+        /// This agent's.
+        ours: u16,
+    },
+    /// Its regions have another layout: the same offsets mean other things.
+    #[error("its regions have the layout {theirs:016x}, where {ours:016x} is meant")]
+    Layout {
+        /// Fingerprint of the other's.
+        theirs: u64,
+        /// Fingerprint of this agent's.
+        ours: u64,
+    },
+}
+
+/// Where an agent is, and the layout of its regions.
+pub(crate) fn export(own: &Known, fingerprint: u64) -> Vec<u8> {
+    let mut bytes = [MAGIC.as_slice(), &VERSION.to_le_bytes(), &fingerprint.to_le_bytes()].concat();
+    bytes.extend_from_slice(&own.id.0.to_le_bytes());
+    bytes.extend_from_slice(&own.incarnation.0.to_le_bytes());
+    bytes.extend_from_slice(&own.address.process.to_le_bytes());
+    [&own.name, &own.address.unix, &own.address.tcp].into_iter().for_each(|text| put_text(&mut bytes, text));
+    bytes
+}
+
+/// The agent that `bytes` tell of, if it has the layout `ours`.
+pub(crate) fn import(bytes: &[u8], ours: u64) -> Result<Known, ImportError> {
+    let mut rest = Rest(bytes);
+    let theirs = rest.version().map_err(ImportError::Foreign)?;
+    if theirs != VERSION {
+        return Err(ImportError::Version { theirs, ours: VERSION });
+    }
+    let (fingerprint, known) = decode(&mut rest).map_err(ImportError::Foreign)?;
+    if fingerprint != ours {
+        return Err(ImportError::Layout { theirs: fingerprint, ours });
+    }
+    Ok(known)
+}
+
+fn decode(rest: &mut Rest<'_>) -> Result<(u64, Known), String> {
+    let fingerprint = u64::from_le_bytes(rest.take()?);
+    let (id, incarnation) = rest.who()?;
+    let process = u64::from_le_bytes(rest.take()?);
+    let (name, unix, tcp) = (rest.text()?, rest.text()?, rest.text()?);
+    rest.end()?;
+    Ok((fingerprint, Known { id, incarnation, name, address: PeerAddress { process, unix, tcp } }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use domain::{Incarnation, WorkerId};
+    use proptest::prelude::*;
+
+    fn known() -> Known {
+        let address = PeerAddress { process: 7, unix: "u".to_owned(), tcp: "h:1".to_owned() };
+        Known { id: WorkerId(1), incarnation: Incarnation(2), name: "näme".to_owned(), address }
+    }
+
+    #[test]
+    fn what_was_exported_is_imported_where_it_fits() {
+        let bytes = export(&known(), 9);
+        assert_eq!(format!("{:?}", import(&bytes, 9).unwrap()), format!("{:?}", known()));
+        let layout = import(&bytes, 0xAB).unwrap_err();
+        assert_eq!(layout, ImportError::Layout { theirs: 9, ours: 0xAB });
+        let text = layout.to_string();
+        assert!(text.contains("0000000000000009") && text.contains("00000000000000ab"), "{text}");
+        let mut other = bytes.clone();
+        other[MAGIC.len()] = 99;
+        assert_eq!(import(&other, 9).unwrap_err(), ImportError::Version { theirs: 99, ours: VERSION });
+        for len in 0..bytes.len() {
+            assert!(matches!(import(&bytes[..len], 9), Err(ImportError::Foreign(_))), "{len} bytes");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn garbage_is_refused(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+            prop_assert!(matches!(import(&bytes, 0), Err(ImportError::Foreign(_))));
+        }
+    }
+}

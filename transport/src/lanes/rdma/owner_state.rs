@@ -1,0 +1,105 @@
+//! What an owner has told a reader: its queue pairs, its regions and its progress word.
+//!
+//! What is deliberately absent: devices, so that it is fed without one what owners may say.
+
+use super::wire::{Queues, RailAnew, Region, decode_withdrawn, decode_word, kind};
+use crate::memory::{RegionId, take_note};
+use crate::net::control::Frame;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Bytes of a frame of an owner.
+pub(super) const FRAME_BYTES_MAX: usize = 4096;
+
+/// What an owner has told over a connection, after its queue pairs.
+pub(super) struct OwnerState {
+    /// Of the link: a region has a key on each.
+    rails: usize,
+    regions: Mutex<BTreeMap<RegionId, Region>>,
+    /// The progress word, as far as it has told.
+    word: AtomicU64,
+}
+
+/// The owner's queue pairs, which it tells first, for each of the `rails` that it was offered. Errors, in words.
+pub(super) fn answer(frame: &Frame, fingerprint: u64, rails: usize) -> Result<Queues, String> {
+    if frame.kind != kind::QUEUES {
+        return Err(unexpected(frame));
+    }
+    let answer = Queues::decode(&frame.body)?;
+    answer.check_fingerprint(fingerprint)?;
+    if answer.rails.len() != rails {
+        return Err(format!("{} rails answer {rails}", answer.rails.len()));
+    }
+    Ok(answer)
+}
+
+fn unexpected(frame: &Frame) -> String {
+    format!("a frame of kind {} out of place", frame.kind)
+}
+
+impl OwnerState {
+    pub(super) fn new(rails: usize) -> Self {
+        Self { rails, regions: Mutex::default(), word: AtomicU64::new(0) }
+    }
+
+    /// What it tells before the link is used. Whether that is all. Errors, in words.
+    pub(super) fn begin(&self, frame: &Frame) -> Result<bool, String> {
+        match frame.kind {
+            kind::REGION => self.add_region(&frame.body)?,
+            kind::WITHDRAWN => self.withdraw_region(&frame.body)?,
+            kind::READY => return Ok(true),
+            _ => return Err(unexpected(frame)),
+        }
+        Ok(false)
+    }
+
+    /// What it tells from then on; an answer for a rail is the caller's to take. Errors, in words.
+    pub(super) fn hear(&self, frame: &Frame) -> Result<Option<RailAnew>, String> {
+        match frame.kind {
+            kind::WORD => self.raise(decode_word(&frame.body)?),
+            kind::REGION => self.add_region(&frame.body)?,
+            kind::WITHDRAWN => self.withdraw_region(&frame.body)?,
+            kind::RAIL => return RailAnew::decode(&frame.body).map(Some),
+            _ => return Err(unexpected(frame)),
+        }
+        Ok(None)
+    }
+
+    fn regions(&self) -> MutexGuard<'_, BTreeMap<RegionId, Region>> {
+        self.regions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A region that the owner has registered.
+    pub(super) fn region(&self, id: RegionId) -> Option<Region> {
+        self.regions().get(&id).cloned()
+    }
+
+    /// A region that has something to read.
+    pub(super) fn any_region(&self) -> Option<RegionId> {
+        self.regions().iter().find(|(_, region)| region.len > 0).map(|(&id, _)| id)
+    }
+
+    /// The owner's progress word.
+    pub(super) fn word(&self) -> u64 {
+        self.word.load(Ordering::Acquire)
+    }
+
+    /// Errors, in words.
+    fn add_region(&self, body: &[u8]) -> Result<(), String> {
+        let region = Region::decode(body, self.rails)?;
+        take_note(&mut self.regions(), region.id, region)
+    }
+
+    /// A region that its owner has taken back from its devices. Errors, in words.
+    fn withdraw_region(&self, body: &[u8]) -> Result<(), String> {
+        let id = decode_withdrawn(body)?;
+        self.regions().remove(&id);
+        Ok(())
+    }
+
+    /// The owner's word is `word`, or a later one of which it told before.
+    fn raise(&self, word: u64) {
+        self.word.fetch_max(word, Ordering::AcqRel);
+    }
+}

@@ -1,0 +1,472 @@
+//! A rail: one port of one RDMA device, opened, with the memory that is registered there.
+//!
+//! This file and `queue` are all that uses `verbs`. What is deliberately absent: any permission for peers to write.
+//! Regions are registered for local writes (of this agent's own reads) and remote reads, and nothing else.
+
+use super::nearness::Nearness;
+use super::promise;
+use super::queue::Completions;
+use super::verbs::layout::{LINK_ETHERNET, LOCAL_WRITE, MTU_SMALLEST, PORT_ACTIVE, PortAttributes, REMOTE_READ};
+use super::verbs::{Channel, Context, Devices, Domain, Library, Region};
+use super::wire::{GidKind, RAILS_MAX, RailAddress};
+use crate::agent::config::{RdmaConfig, RdmaService};
+use crate::memory::{DeviceMemory, Memory};
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Where the system tells of devices.
+const SYSTEM: &str = "/sys";
+/// Devices number their ports from it on.
+const FIRST_PORT: u8 = 1;
+/// Why nothing can be read over a port.
+const NOT_ACTIVE: &str = "its port is not active";
+const NO_GID: &str = "its port has no GID that could be used";
+
+/// Reads that one queue pair has under way at most, whatever the devices could: more brings nothing once the wire is full.
+const READS_UNDER_WAY_MAX: i32 = 16;
+
+/// A port that queue pairs are made on. Dropped after them.
+pub(super) struct Rail {
+    /// Device and port, for people.
+    pub(super) name: String,
+    pub(super) domain: Arc<Domain>,
+    /// Where the completions of every queue pair of the rail are told.
+    pub(super) channel: Arc<Channel>,
+    /// Those of readers' queue pairs go there.
+    pub(super) completions: Arc<Completions>,
+    pub(super) number: u8,
+    /// How its packets are marked and waited for.
+    pub(super) service: RdmaService,
+    ethernet: bool,
+    /// The entry of the table of GIDs that the configuration names.
+    gid_index: Option<u8>,
+    /// Where the system tells of the port, and of the card.
+    folder: PathBuf,
+    card: PathBuf,
+    /// As it was when it was opened.
+    address: RailAddress,
+    registered: Mutex<Vec<Registered>>,
+}
+
+/// A rail's port as it is at some time: one that went down may come back otherwise.
+pub(super) struct Port {
+    pub(super) number: u8,
+    /// Which entry of the port's table of GIDs it speaks by.
+    pub(super) gid_index: u8,
+    /// How peers address it.
+    pub(super) address: RailAddress,
+}
+
+/// Memory that the device may read and write. The registration ends before the memory does: fields drop in this order.
+struct Registered {
+    region: Region,
+    memory: Arc<dyn Memory>,
+    /// How often it was registered and not taken back since.
+    times: usize,
+}
+
+/// The keys of a memory on one rail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Keys {
+    /// For this agent's own reads into it.
+    pub(super) local: u32,
+    /// For peers that read it.
+    pub(super) remote: u32,
+}
+
+/// Opens the ports that `config` wants: all that are active, or those of the devices that it names, of which some may be down and
+/// come up later, but one is needed to begin with. Those nearest to this process' memory come first. Errors: why there is none, in words.
+pub(super) fn open(config: &RdmaConfig) -> Result<Vec<Rail>, String> {
+    open_by(&Library::of_system()?, Path::new(SYSTEM), config)
+}
+
+/// The same by this library, with what is told under `system`.
+pub(super) fn open_by(library: &Arc<Library>, system: &Path, config: &RdmaConfig) -> Result<Vec<Rail>, String> {
+    let devices = Devices::new(library).map_err(|error| match error.raw_os_error() {
+        Some(libc::ENOSYS) => "no device: the kernel has no RDMA (modprobe ib_uverbs)".to_owned(),
+        _ => error.to_string(),
+    })?;
+    let is_named = !config.devices.is_empty();
+    let mut all: Vec<_> = devices.all().collect();
+    let near = Nearness::of_process(system);
+    all.sort_by_cached_key(|(name, _)| near.distance(&class(system, name).join("device")));
+    let (mut rails, mut passed_over) = (Vec::new(), Vec::new());
+    let mut any_active = false;
+    for (name, open) in all {
+        let wants = |port: Option<u8>| {
+            let is_it = |wanted: &String| match wanted.split_once(':') {
+                Some((device, number)) => device == name && port.is_none_or(|port| number.parse() == Ok(port)),
+                None => *wanted == name,
+            };
+            !is_named || config.devices.iter().any(is_it)
+        };
+        if !wants(None) {
+            continue;
+        }
+        let ports = open().map_err(|error| cannot_be_opened(&error)).and_then(|context| {
+            let context = Arc::new(context);
+            ports(&context, |port| wants(Some(port))).map(|ports| (context, ports))
+        });
+        let (context, ports) = match ports {
+            Ok(opened) => opened,
+            Err(reason) => {
+                passed_over.push(format!("{name}: {reason}"));
+                continue;
+            }
+        };
+        for (number, attributes) in ports {
+            let is_active = attributes.state == PORT_ACTIVE;
+            if !is_active {
+                passed_over.push(format!("{name} port {number}: {NOT_ACTIVE}"));
+            }
+            // One that is down is waited for where it is named.
+            if rails.len() == RAILS_MAX || !(is_active || is_named) {
+                continue;
+            }
+            match Rail::open(&context, (&name, number), &attributes, &class(system, &name), config) {
+                Ok(rail) => {
+                    any_active |= is_active;
+                    rails.push(rail);
+                }
+                Err(reason) => passed_over.push(format!("{name} port {number}: {reason}")),
+            }
+        }
+    }
+    if any_active && is_named && !passed_over.is_empty() {
+        tracing::warn!(reason = passed_over.join("; "), "not every RDMA device that is named can be used now");
+    }
+    match (!any_active, passed_over.is_empty()) {
+        (false, _) => Ok(rails),
+        (true, false) => Err(passed_over.join("; ")),
+        (true, true) if !is_named => Err("no device".to_owned()),
+        (true, true) => Err(format!("no device of the name {}", config.devices.join(" or "))),
+    }
+}
+
+/// Where the system tells of a device.
+fn class(system: &Path, device: &str) -> PathBuf {
+    system.join("class/infiniband").join(device)
+}
+
+fn cannot_be_opened(error: &io::Error) -> String {
+    match error.raw_os_error() {
+        Some(libc::EACCES | libc::EPERM) => format!("{error} (who runs this may not use /dev/infiniband)"),
+        Some(libc::ENOENT) => {
+            format!("{error} (it is not in /dev/infiniband: for a container, --device /dev/infiniband)")
+        }
+        _ => error.to_string(),
+    }
+}
+
+/// The active ones of a device's ports that are wanted; the first of them where none is active. Errors, in words.
+fn ports(context: &Context, wants: impl Fn(u8) -> bool) -> Result<Vec<(u8, PortAttributes)>, String> {
+    let count = context.attributes().map_err(|error| error.to_string())?.ports;
+    let mut wanted = (FIRST_PORT..=count).filter(|&number| wants(number)).peekable();
+    let first = *wanted.peek().ok_or("it has no such port")?;
+    let asked = wanted.filter_map(|number| Some((number, context.port(number).ok()?)));
+    let active: Vec<_> = asked.filter(|(_, port)| port.state == PORT_ACTIVE).collect();
+    if active.is_empty() {
+        return Ok(vec![(first, context.port(first).map_err(|error| error.to_string())?)]);
+    }
+    Ok(active)
+}
+
+impl Rail {
+    /// A rail on port `number` of a device that is open, of which the system tells in `class`.
+    fn open(
+        context: &Arc<Context>,
+        (device, number): (&str, u8),
+        attributes: &PortAttributes,
+        class: &Path,
+        config: &RdmaConfig,
+    ) -> Result<Self, String> {
+        let explain = |error: io::Error| error.to_string();
+        let limits = context.attributes().map_err(explain)?;
+        let ethernet = attributes.link_layer == LINK_ETHERNET;
+        let folder = class.join("ports").join(number.to_string());
+        let gids = gids(context, (number, attributes), &folder, ethernet);
+        let (_, kind, gid) = choose_gid(&gids, config.gid_index).ok_or(NO_GID)?;
+        let channel = Arc::new(Channel::new(context).map_err(explain)?);
+        let domain = Arc::new(Domain::new(context).map_err(explain)?);
+        let most = |device_max: i32| device_max.clamp(0, READS_UNDER_WAY_MAX) as u8;
+        let address = RailAddress {
+            kind,
+            gid,
+            lid: attributes.lid,
+            // Of one that is not active there is none to ask for.
+            mtu: if attributes.state == PORT_ACTIVE { attributes.mtu as u8 } else { MTU_SMALLEST },
+            reads: most(limits.reads_max),
+            reads_of_peers: most(limits.reads_of_peers_max),
+        };
+        Ok(Self {
+            name: format!("{device} port {number}"),
+            domain,
+            completions: Completions::new(&channel, limits.queue_entries_max),
+            channel,
+            number,
+            service: config.service,
+            ethernet,
+            gid_index: config.gid_index,
+            folder,
+            card: class.join("device"),
+            address,
+            registered: Mutex::default(),
+        })
+    }
+
+    /// How peers addressed it when it was opened: which rail of theirs it belongs to does not change.
+    pub(super) fn address(&self) -> RailAddress {
+        self.address.clone()
+    }
+
+    /// Its port as it is now. Errors: nothing can be read over it now, in words.
+    pub(super) fn port(&self) -> Result<Port, String> {
+        let context = &self.domain.context;
+        let attributes = context.port(self.number).map_err(|error| error.to_string())?;
+        if attributes.state != PORT_ACTIVE {
+            return Err(NOT_ACTIVE.to_owned());
+        }
+        let gids = gids(context, (self.number, &attributes), &self.folder, self.ethernet);
+        let is_first =
+            |(_, kind, gid): &&(u8, GidKind, [u8; 16])| (*kind, *gid) == (self.address.kind, self.address.gid);
+        let same = gids.iter().find(is_first).copied().filter(|_| self.gid_index.is_none());
+        let (gid_index, kind, gid) = same.or_else(|| choose_gid(&gids, self.gid_index)).ok_or(NO_GID)?;
+        let (lid, mtu) = (attributes.lid, attributes.mtu as u8);
+        let address = RailAddress { kind, gid, lid, mtu, ..self.address };
+        Ok(Port { number: self.number, gid_index, address })
+    }
+
+    /// Bytes a second that it promises to bring, if the system tells.
+    pub(super) fn promised(&self) -> Option<f64> {
+        promise::of_port(&self.folder, &self.card)
+    }
+
+    /// Becomes readable when there are completions.
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        self.channel.fd()
+    }
+
+    /// Lends the device a memory, which is pinned until it was taken back as often as it was lent, or the rail ends. Errors, in words.
+    pub(super) fn register(&self, memory: &Arc<dyn Memory>) -> Result<(), String> {
+        let mut registered = self.registered.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(again) = registered.iter_mut().find(|registered| is_same(&registered.memory, memory)) {
+            again.times += 1;
+            return Ok(());
+        }
+        let access = LOCAL_WRITE | REMOTE_READ;
+        let (address, bytes, device) = (memory.as_ptr() as usize, memory.len(), memory.device());
+        let region = match device {
+            Some(DeviceMemory::DmaBuf { file, offset }) => {
+                let lent = self.domain.register_dma_buf((file.as_raw_fd(), offset), address, bytes, access);
+                lent.ok_or(
+                    "memory of a device cannot be registered: libibverbs lacks ibv_reg_dmabuf_mr (rdma-core 34)",
+                )?
+            }
+            // SAFETY: the memory is mapped as long as the value, which is held beside the registration and dropped after it.
+            Some(DeviceMemory::Peer) | None => unsafe { self.domain.register(address, bytes, access) },
+        };
+        let region = region.map_err(|error| {
+            let reason = error.to_string();
+            match device {
+                None => format!("{bytes} bytes cannot be registered: {reason} (ulimit -l: locked memory)"),
+                Some(DeviceMemory::Peer) => {
+                    format!("{bytes} bytes of a device cannot be registered: {reason} (modprobe nvidia_peermem)")
+                }
+                Some(DeviceMemory::DmaBuf { .. }) => format!(
+                    "{bytes} bytes of a device cannot be registered: {reason} \
+                     (kernel, rdma-core and the card's driver must take a dma-buf)"
+                ),
+            }
+        })?;
+        registered.push(Registered { region, memory: memory.clone(), times: 1 });
+        Ok(())
+    }
+
+    /// Takes a memory back from the device: who still reads it is refused by the device, unless it is lent once more.
+    pub(super) fn deregister(&self, memory: &Arc<dyn Memory>) {
+        let mut registered = self.registered.lock().unwrap_or_else(PoisonError::into_inner);
+        registered.retain_mut(|registered| {
+            registered.times -= usize::from(is_same(&registered.memory, memory));
+            registered.times > 0
+        });
+    }
+
+    /// The keys of a memory that was registered.
+    pub(super) fn keys(&self, memory: &Arc<dyn Memory>) -> Option<Keys> {
+        let registered = self.registered.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = registered.iter().find(|registered| is_same(&registered.memory, memory))?;
+        Some(Keys { local: found.region.local_key(), remote: found.region.remote_key() })
+    }
+}
+
+/// Whether both are the same bytes, by whatever value they are held.
+fn is_same(one: &Arc<dyn Memory>, other: &Arc<dyn Memory>) -> bool {
+    (one.as_ptr(), one.len()) == (other.as_ptr(), other.len())
+}
+
+/// The entries of a port's table that are set: place, kind, and GID.
+fn gids(
+    context: &Context,
+    (port, attributes): (u8, &PortAttributes),
+    folder: &Path,
+    ethernet: bool,
+) -> Vec<(u8, GidKind, [u8; 16])> {
+    let count = attributes.gids.clamp(0, i32::from(u8::MAX)) as u8;
+    let entry = |index: u8| {
+        let gid = context.gid(port, index).ok().filter(|gid| gid.iter().any(|&byte| byte != 0))?;
+        let said = std::fs::read_to_string(folder.join("gid_attrs/types").join(index.to_string()));
+        let kind = match said.as_deref().map(str::trim) {
+            Ok("RoCE v2") => GidKind::RoceV2,
+            // Of one name with those of InfiniBand; and before the kernel told kinds apart, all were of the first version.
+            _ if ethernet => GidKind::RoceV1,
+            _ => GidKind::InfiniBand,
+        };
+        Some((index, kind, gid))
+    };
+    (0..count).filter_map(entry).collect()
+}
+
+/// The best entry to speak by, or the one that is `wanted`. Of RoCE the second version, which routers forward; of that an
+/// IPv4 address before a global one of IPv6, and one of the link alone last.
+fn choose_gid(gids: &[(u8, GidKind, [u8; 16])], wanted: Option<u8>) -> Option<(u8, GidKind, [u8; 16])> {
+    if let Some(wanted) = wanted {
+        return gids.iter().find(|(index, ..)| *index == wanted).copied();
+    }
+    let rank = |&(index, kind, gid): &(u8, GidKind, [u8; 16])| {
+        let kind = match kind {
+            GidKind::InfiniBand | GidKind::RoceV2 => 0,
+            GidKind::RoceV1 => 1,
+        };
+        let address = match gid {
+            [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF, ..] => 0,
+            [0xFE, 0x80, ..] => 2,
+            _ => 1,
+        };
+        (kind, address, index)
+    };
+    gids.iter().min_by_key(|entry| rank(entry)).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::verbs::layout::RELAXED_ORDERING;
+    use super::super::verbs::pretended::{self, ACCESS, OPEN_ERROR, PretendedDevice, REGISTERED};
+    use super::*;
+
+    const IPV4: [u8; 16] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF, 10, 77, 0, 1];
+    const LINK: [u8; 16] = [0xFE, 0x80, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8];
+    const GLOBAL: [u8; 16] = [0x20, 1, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8];
+
+    #[track_caller]
+    fn check(gids: &[(u8, GidKind, [u8; 16])], wanted: Option<u8>, expect: Option<u8>) {
+        assert_eq!(choose_gid(gids, wanted).map(|(index, ..)| index), expect);
+    }
+
+    #[test]
+    fn the_gid_is_one_that_routers_forward() {
+        use GidKind::{InfiniBand, RoceV1, RoceV2};
+        let both = [(0, RoceV1, LINK), (1, RoceV2, LINK), (2, RoceV1, IPV4), (3, RoceV2, IPV4), (4, RoceV2, GLOBAL)];
+        check(&both, None, Some(3));
+        check(&both[..3], None, Some(1));
+        check(&[both[0], both[2]], None, Some(2));
+        check(&[both[1], both[4]], None, Some(4));
+        check(&both, Some(2), Some(2));
+        check(&both, Some(9), None);
+        check(&[(0, InfiniBand, LINK)], None, Some(0));
+        check(&[], None, None);
+    }
+
+    const FIRST: PretendedDevice = PretendedDevice { name: c"a", ports_up: &[true, true] };
+    const SECOND: PretendedDevice = PretendedDevice { name: c"b", ports_up: &[false, true] };
+    const DOWN: PretendedDevice = PretendedDevice { name: c"c", ports_up: &[false] };
+
+    /// The names of the rails of these devices, as the system tells of them, where `named` are wanted. Errors: why there is none.
+    fn opened(devices: &[PretendedDevice], system: &Path, named: &[&str]) -> Result<Vec<String>, String> {
+        let devices_named = named.iter().map(ToString::to_string).collect();
+        let config = RdmaConfig { devices: devices_named, ..RdmaConfig::default() };
+        let rails = open_by(&pretended::library(devices), system, &config)?;
+        Ok(rails.into_iter().map(|rail| rail.name).collect())
+    }
+
+    #[test]
+    fn all_active_ports_are_rails_unless_some_are_named() {
+        let nowhere = Path::new("/nowhere");
+        let all = [FIRST, SECOND, DOWN];
+        let opened = |named: &[&str]| opened(&all, nowhere, named).expect("some are active");
+        assert_eq!(opened(&[]), ["a port 1", "a port 2", "b port 2"]);
+        assert_eq!(opened(&["a:2", "b"]), ["a port 2", "b port 2"]);
+        assert_eq!(opened(&["a:1", "c"]), ["a port 1", "c port 1"], "one that is named is waited for");
+        assert_eq!(opened(&["a:1", "b:1"]), ["a port 1", "b port 1"]);
+        let many = [FIRST; 5];
+        let count =
+            super::open_by(&pretended::library(&many), nowhere, &RdmaConfig::default()).map(|rails| rails.len());
+        assert_eq!(count, Ok(RAILS_MAX));
+    }
+
+    #[test]
+    fn the_nearest_cards_come_first() {
+        let system = tempfile::tempdir().expect("a folder");
+        let write = |path: &str, text: &str| {
+            let path = system.path().join(path);
+            std::fs::create_dir_all(path.parent().expect("it is in a folder")).expect("it can be made");
+            std::fs::write(path, text).expect("it can be written");
+        };
+        // Whatever processors this process may run on, they are of the first node.
+        write("devices/system/node/node0/cpulist", "0-4095\n");
+        write("devices/system/node/node0/distance", "10 21\n");
+        write("devices/system/node/node1/cpulist", "\n");
+        write("class/infiniband/a/device/numa_node", "1\n");
+        write("class/infiniband/b/device/numa_node", "0\n");
+        assert_eq!(opened(&[FIRST, SECOND], system.path(), &[]).expect("they are active")[0], "b port 2");
+        write("class/infiniband/a/device/numa_node", "0\n");
+        assert_eq!(opened(&[FIRST, SECOND], system.path(), &[]).expect("they are active")[0], "a port 1");
+    }
+
+    #[test]
+    fn the_kind_of_a_gid_is_what_the_system_says() {
+        let system = tempfile::tempdir().expect("a folder");
+        let kinds = system.path().join("class/infiniband/a/ports/1/gid_attrs/types");
+        std::fs::create_dir_all(&kinds).expect("it can be made");
+        std::fs::write(kinds.join("0"), "IB/RoCE v1\n").expect("it can be written");
+        std::fs::write(kinds.join("2"), "RoCE v2\n").expect("it can be written");
+        let config = RdmaConfig { devices: vec!["a:1".to_owned()], ..RdmaConfig::default() };
+        let rails = open_by(&pretended::library(&[FIRST]), system.path(), &config).expect("it is active");
+        let port = rails[0].port().expect("it is active");
+        assert_eq!((port.gid_index, port.address.kind, port.address.gid[15]), (2, GidKind::RoceV2, 3));
+        assert_eq!((port.address.reads, port.address.reads_of_peers), (16, 4));
+    }
+
+    #[test]
+    fn without_a_device_there_is_a_reason() {
+        let nowhere = Path::new("/nowhere");
+        let reason = |devices: &[PretendedDevice], named: &[&str]| {
+            opened(devices, nowhere, named).expect_err("there is no rail")
+        };
+        assert_eq!(reason(&[], &[]), "no device");
+        assert_eq!(reason(&[FIRST], &["x", "y"]), "no device of the name x or y");
+        assert_eq!(reason(&[DOWN], &[]), "c port 1: its port is not active");
+        assert_eq!(reason(&[FIRST], &["a:3"]), "a: it has no such port");
+        OPEN_ERROR.set(libc::EACCES);
+        let refused = reason(&[FIRST], &[]);
+        OPEN_ERROR.set(0);
+        assert!(refused.contains("a: Permission denied") && refused.contains("/dev/infiniband"), "{refused}");
+    }
+
+    #[test]
+    fn memory_is_lent_with_what_the_library_knows() {
+        let system = Path::new("/nowhere");
+        let library = pretended::library(&[FIRST]);
+        let rails = open_by(&library, system, &RdmaConfig::default()).expect("it is active");
+        let memory: Arc<dyn Memory> = Arc::new(crate::memory::sealed::SealedMemory::new("test", 4096).expect("memory"));
+        rails[0].register(&memory).expect("it is lent");
+        assert_eq!(ACCESS.get(), LOCAL_WRITE | REMOTE_READ | RELAXED_ORDERING);
+        rails[0].register(&memory).expect("it is lent once more");
+        assert_eq!(REGISTERED.get(), 1);
+        rails[0].deregister(&memory);
+        assert!(rails[0].keys(&memory).is_some());
+        rails[0].deregister(&memory);
+        assert_eq!((REGISTERED.get(), rails[0].keys(&memory)), (0, None));
+    }
+}

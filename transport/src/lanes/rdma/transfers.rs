@@ -1,0 +1,267 @@
+//! What the lane's thread does for transfers: it posts their reads on the rails, in turns, and accounts for each one.
+
+use super::engine::Engine;
+use super::plan::{Next, Part, READ_BYTES_MAX, ReadPlan};
+use super::queue::Completed;
+use super::reader::{EndedRead, ReaderConnection, Stage, whose};
+use super::recovery::TRIAL;
+use super::wire::kind;
+use crate::agent::event::{TransferError, TransferId};
+use crate::lanes::lane_queue::{Open, Posted, now};
+use crate::lanes::rails::RailFault;
+use crate::transfer::Work;
+use crate::transfer::prepared::PlanGuard;
+use crate::transfer::timeline::{Moment, note};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// A transfer that is posted and not ended.
+pub(super) struct Active {
+    open: Open,
+    pub(super) connection: u64,
+    plan: PlanGuard<ReadPlan>,
+    /// Since when reads of it are under way.
+    busy: Option<Instant>,
+    /// Reads of it that are under way.
+    pub(super) under_way: usize,
+    missing: u64,
+    /// Why it is given up. It ends when no read of it is under way.
+    pub(super) given_up: Option<TransferError>,
+}
+
+impl Active {
+    /// A read of it is over. `again`: if it did not bring its bytes, they are read once more. Whether the transfer is over.
+    fn account(&mut self, part: Part, arrived: bool, again: bool) -> bool {
+        self.under_way -= 1;
+        if arrived {
+            self.missing -= u64::from(part.len);
+            self.open.brought(part.len.into());
+            let run = &mut self.plan.runs[part.run as usize];
+            run.missing -= part.len as usize;
+            if run.missing == 0 {
+                let (id, gate, bytes) = (self.open.id().unwrap_or(TransferId(0)), run.gate, run.bytes);
+                note(Moment::Read, id, &self.open.link, || (gate, bytes));
+            }
+        } else if again {
+            self.plan.put_back(part);
+        } else {
+            self.given_up.get_or_insert(TransferError::PeerGone);
+        }
+        if self.under_way > 0 {
+            return false;
+        }
+        let busy = self.busy.take();
+        self.open.add_wire(busy.map_or(Duration::ZERO, |busy| now().duration_since(busy)));
+        self.missing == 0 || self.given_up.is_some()
+    }
+}
+
+impl Engine<'_> {
+    pub(super) fn post(&mut self, posted: Posted) {
+        let Posted { open, work } = posted;
+        let Work::Reads(plan) = work else { return };
+        let (number, bytes) = (plan.number, open.bytes);
+        let is_its = |reader: &ReaderConnection| Arc::ptr_eq(&reader.link, &open.link);
+        let found = self.readers.iter().find(|(_, reader)| is_its(reader)).map(|(&number, _)| number);
+        let reachable = found.filter(|_| !open.link.is_gone());
+        if let Some(id) = open.id() {
+            self.numbers.insert(id, number);
+        }
+        let connection = found.unwrap_or_default();
+        let active = Active { open, connection, plan, busy: None, under_way: 0, missing: bytes, given_up: None };
+        self.actives.insert(number, active);
+        let Some(connection) = reachable else { return self.give_up(number, TransferError::PeerGone) };
+        if bytes == 0 {
+            return self.finish(number);
+        }
+        if let Some(reader) = self.readers.get_mut(&connection) {
+            reader.waiting.push_back(number);
+        }
+        self.pump(connection);
+    }
+
+    /// Posts what may be read and for which there is room, in turns among the transfers of a link.
+    pub(super) fn pump(&mut self, connection: u64) {
+        let Some(reader) = self.readers.get_mut(&connection).filter(|reader| reader.ended.is_none()) else { return };
+        let word = reader.way.progress();
+        let (mut wanted, mut failure) = (0, None);
+        // Transfers in a row that have nothing to post now.
+        let mut shut = 0;
+        while shut < reader.waiting.len()
+            && let Some(number) = reader.waiting.pop_front()
+        {
+            let Some(active) = self.actives.get_mut(&number) else { continue };
+            let next = active.plan.peek(word);
+            if next == Next::Nothing {
+                continue;
+            }
+            reader.waiting.push_back(number);
+            if next == Next::Gated {
+                shut += 1;
+                wanted = wanted.max(active.plan.last_gate());
+                continue;
+            }
+            shut = 0;
+            let ReaderConnection { rails, choice, .. } = reader;
+            let has_room = |place: usize| rails[place].as_ref().is_some_and(|rail| rail.has_room());
+            let Some(place) = choice.pick(READ_BYTES_MAX as u64, has_room) else { break };
+            let Some(rail) = &mut rails[place] else { break };
+            let (plan, id, link) = (&mut active.plan, active.open.id(), &active.open.link);
+            // SAFETY: the destination is inside memory that the rail has registered, is the caller's own, and is lent to this
+            // transfer until it ends, which it does not before each of its reads is accounted for.
+            let posted = unsafe {
+                rail.post(number, |read| {
+                    if plan.peek(word) != Next::Open {
+                        return None;
+                    }
+                    let part = plan.take()?;
+                    let run = &plan.runs[part.run as usize];
+                    if part.is_first {
+                        note(Moment::Begun, id.unwrap_or(TransferId(0)), link, || (run.gate, run.bytes));
+                    }
+                    active.under_way += 1;
+                    Some((part, plan.read(&part, place, read)))
+                })
+            };
+            let now = now();
+            active.open.begin(now);
+            active.busy.get_or_insert(now);
+            match posted {
+                Ok(bytes) => choice.ask(place, bytes, true, now),
+                Err(reason) => {
+                    failure = Some((place, reason));
+                    break;
+                }
+            }
+        }
+        if wanted > reader.watched {
+            reader.watched = wanted;
+            reader.channel.push(kind::WATCH, &wanted.to_le_bytes(), None);
+            self.flush_reader(connection);
+        }
+        if let Some((place, reason)) = failure {
+            self.put_aside(connection, place, RailFault::Failed, &format!("a read cannot be posted: {reason}"));
+        }
+    }
+
+    /// Takes the completions of which a rail tells.
+    pub(super) fn complete(&mut self, rail: usize) {
+        if let Err(reason) = self.verbs.rails[rail].completions.arm_told() {
+            self.rail_is_deaf(rail, &reason);
+        }
+        self.take(rail);
+    }
+
+    /// Takes all completions of a rail, of whatever links.
+    pub(super) fn take(&mut self, rail: usize) {
+        let (mut taken, mut touched) = (std::mem::take(&mut self.taken), std::mem::take(&mut self.touched));
+        taken.clear();
+        if let Err(reason) = self.verbs.rails[rail].completions.take(&mut taken) {
+            self.rail_is_deaf(rail, &reason);
+        }
+        for completed in &taken {
+            let (connection, place) = whose(completed.id);
+            self.take_one(connection, place, completed);
+            if !touched.contains(&connection) {
+                touched.push(connection);
+            }
+        }
+        for connection in touched.drain(..) {
+            self.pump(connection);
+            self.close_if_idle(connection);
+        }
+        (self.taken, self.touched) = (taken, touched);
+    }
+
+    fn take_one(&mut self, connection: u64, place: usize, completed: &Completed) {
+        let Some(reader) = self.readers.get_mut(&connection) else { return };
+        // What an earlier queue pair completed was accounted for when that was destroyed.
+        let own = reader.rails.get_mut(place).and_then(Option::as_mut).filter(|rail| rail.is_told_by(completed.id));
+        let Some(rail) = own else { return };
+        let mut ended = std::mem::take(&mut self.ended);
+        rail.completed(completed, &mut ended);
+        let (stage, number) = (rail.stage, rail.rail);
+        let brought = ended.iter().filter(|read| read.arrived).map(|read| u64::from(read.part.len)).sum();
+        if brought > 0 && stage == Stage::Used {
+            reader.choice.brought(place, brought, now());
+        }
+        self.progressed |= !ended.is_empty();
+        self.account(connection, place, &mut ended);
+        self.ended = ended;
+        if completed.status != 0 {
+            let reason = self.verbs.rails[number].domain.context.library.describe(completed.status);
+            self.rail_failed(connection, place, stage, &reason);
+        }
+    }
+
+    /// Nothing is known any more of what is read over a rail: no link uses it.
+    fn rail_is_deaf(&mut self, rail: usize, reason: &str) {
+        for connection in self.readers.keys().copied().collect::<Vec<_>>() {
+            let places = self.readers.get(&connection).map_or(0, |reader| reader.rails.len());
+            for place in 0..places {
+                let own = self.readers.get(&connection).and_then(|reader| reader.rails[place].as_ref());
+                if let Some(stage) = own.filter(|own| own.rail == rail).map(|own| own.stage) {
+                    self.rail_failed(connection, place, stage, reason);
+                }
+            }
+        }
+    }
+
+    /// Accounts for reads of a rail that are over.
+    pub(super) fn account(&mut self, connection: u64, place: usize, ended: &mut Vec<EndedRead>) {
+        for EndedRead { transfer, part, arrived } in ended.drain(..) {
+            if transfer == TRIAL {
+                self.trial_read(connection, place, arrived, u64::from(part.len));
+                continue;
+            }
+            let Some(active) = self.actives.get_mut(&transfer) else { continue };
+            let reader = self.readers.get_mut(&connection).filter(|reader| reader.ended.is_none());
+            let again = reader.is_some() && active.given_up.is_none();
+            if active.account(part, arrived, again) {
+                self.finish(transfer);
+            } else if let Some(reader) =
+                reader.filter(|reader| !arrived && again && !reader.waiting.contains(&transfer))
+            {
+                reader.waiting.push_back(transfer);
+            }
+        }
+    }
+
+    /// A transfer is not read on. It ends when what is under way is over.
+    pub(super) fn give_up(&mut self, number: u64, error: TransferError) {
+        let Some(active) = self.actives.get_mut(&number) else { return };
+        active.given_up.get_or_insert(error);
+        let (connection, idle) = (active.connection, active.under_way == 0);
+        if let Some(reader) = self.readers.get_mut(&connection) {
+            reader.waiting.retain(|&other| other != number);
+        }
+        if idle {
+            self.finish(number);
+        }
+    }
+
+    /// Takes a transfer to its one end.
+    pub(super) fn finish(&mut self, number: u64) {
+        let Some(active) = self.actives.remove(&number) else { return };
+        if let Some(id) = active.open.id() {
+            self.numbers.remove(&id);
+        }
+        let result = match active.given_up.filter(|_| active.missing > 0 || active.open.bytes == 0) {
+            Some(error) => Err(error),
+            None => Ok(()),
+        };
+        let rails = active.plan.rails();
+        active.open.end(self.agent, active.plan, rails, result);
+    }
+
+    /// Ends transfers of which nothing is under way any more.
+    pub(super) fn end_transfers(&mut self, which: impl Fn(&Active) -> bool) {
+        let own = self.actives.iter().filter(|(_, active)| which(active)).map(|(&transfer, _)| transfer);
+        for transfer in own.collect::<Vec<_>>() {
+            if let Some(active) = self.actives.get_mut(&transfer) {
+                active.given_up.get_or_insert(TransferError::Cancelled);
+            }
+            self.finish(transfer);
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! A peer's memory, mapped for reading.
+
+use rustix::fs::SealFlags;
+use rustix::mm::{Advice, MapFlags, ProtFlags};
+use std::os::fd::BorrowedFd;
+
+/// A read-only mapping of a sealed memfd. It stays valid memory whatever becomes of the peer: the kernel keeps the file as
+/// long as it is mapped, and the seals keep its size.
+pub(crate) struct PeerMapping {
+    base: *const u8,
+    len: usize,
+}
+
+// SAFETY: it is an address range; what is done with it is the business of the unsafe code that does it.
+unsafe impl Send for PeerMapping {}
+// SAFETY: as above.
+unsafe impl Sync for PeerMapping {}
+
+impl PeerMapping {
+    /// Maps `len` bytes from `offset`. Errors, in words: the file is shorter, or could shrink, or the system refuses.
+    pub(crate) fn new(file: BorrowedFd<'_>, offset: u64, len: usize) -> Result<Self, String> {
+        let seals = rustix::fs::fcntl_get_seals(file).map_err(|error| format!("its memory is no memfd: {error}"))?;
+        if !seals.contains(SealFlags::SHRINK) {
+            return Err("its memory could shrink under the reader".to_owned());
+        }
+        let size = rustix::fs::fstat(file).map_err(|error| format!("its memory has no size: {error}"))?.st_size;
+        if len == 0 || offset.checked_add(len as u64).is_none_or(|end| end > size as u64) {
+            return Err(format!("its memory has {size} bytes, not {len} from {offset}"));
+        }
+        // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing.
+        let base =
+            unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, ProtFlags::READ, MapFlags::SHARED, file, offset) };
+        let base = base.map_err(|error| format!("its memory cannot be mapped: {error}"))?;
+        // SAFETY: the range is the mapping's. A hint; nothing depends on it but speed.
+        let _ = unsafe { rustix::mm::madvise(base, len, Advice::LinuxHugepage) };
+        Ok(Self { base: base.cast(), len })
+    }
+
+    pub(crate) fn as_ptr(&self) -> *const u8 {
+        self.base
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+}
+
+impl Drop for PeerMapping {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is this value's own, and who used it held the value.
+        let unmapped = unsafe { rustix::mm::munmap(self.base.cast_mut().cast(), self.len) };
+        debug_assert!(unmapped.is_ok(), "a mapping of one's own can be unmapped");
+    }
+}

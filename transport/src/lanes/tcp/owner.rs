@@ -1,0 +1,338 @@
+//! The owner's end of a connection for bytes: it is asked for pieces of its regions and streams them.
+
+#[cfg(test)]
+mod tests;
+
+use super::encoded::{Encoder, part_of};
+use super::series::{SERIES_BYTES, Series, Walk};
+use super::wire::{
+    Answer, Asked, PIECES_OPEN_MAX, REQUEST_HEAD, REQUEST_PIECES_MAX, RUN_BYTES_MAX, RUN_HEAD, RUN_PIECES_MAX, RunHead,
+};
+use crate::agent::counts::Refusal;
+use crate::agent::shared::AgentShared;
+use crate::memory::checksum::{checksum, checksum_racing, fold};
+use crate::memory::{Memory, RegionId};
+use crate::net::control::ChannelError;
+use crate::net::socket::{SendBuffer, Socket};
+use domain::{Incarnation, KvPart, WorkerId};
+use std::collections::VecDeque;
+use std::io::{self, IoSliceMut};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+
+/// Bytes that are sent over one connection before it is another's turn.
+const TURN_BYTES: usize = 1 << 20;
+/// Bytes of requests that are read at once.
+const READ_BYTES: usize = 32 << 10;
+
+/// A connection over which a peer reads.
+pub(super) struct OwnerConnection {
+    socket: Socket,
+    peer: WorkerId,
+    incarnation: Incarnation,
+    /// The beginning of a request that is not there as a whole.
+    input: Vec<u8>,
+    /// Requests whose gates are open, in the order in which they opened.
+    ready: VecDeque<Reading>,
+    /// Requests whose gates are closed.
+    gated: Vec<Reading>,
+    /// Transfers that read a region which is registered no more.
+    refused: VecDeque<u64>,
+    /// Pieces in the first two, and refusals.
+    open_pieces: usize,
+    sending: Sending,
+    pub(super) waits_to_write: bool,
+}
+
+/// A request that is being answered.
+struct Reading {
+    transfer: u64,
+    gate: u64,
+    memory: Arc<dyn Memory>,
+    /// Number of the piece that comes next.
+    next: u32,
+    /// What is to be sent. Inside of the memory.
+    pieces: Walk,
+    checksums: bool,
+    /// What its pieces are made of, where they are sent encoded.
+    part: Option<KvPart>,
+}
+
+/// The run that is being sent.
+#[derive(Default)]
+struct Sending {
+    head: [u8; RUN_HEAD],
+    parts: Vec<Part>,
+    /// Bytes in all, with the header.
+    len: usize,
+    sent: usize,
+    /// Keeps the parts mapped, where they are a region's.
+    memory: Option<Arc<dyn Memory>>,
+    /// Has the bytes of a run that is sent encoded.
+    encoder: Encoder,
+}
+
+/// Bytes of a region, or of a run that is encoded. Nothing keeps the owner of a region from writing them while they are summed up and sent, and nothing needs to: by
+/// the rules of leases it does so only after the reader's lapsed, and the reader, who is told so when it releases, throws away
+/// what it read. With a checksum, its read fails before that if the bytes changed between being summed up and being sent.
+pub(super) struct Part {
+    pub(super) from: *const u8,
+    pub(super) len: usize,
+}
+
+// SAFETY: it is an address; `Sending` holds what it points to.
+unsafe impl Send for Part {}
+
+/// How a turn ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Turn {
+    /// There is nothing to send.
+    Idle,
+    /// There is more, after others had their turns.
+    More,
+    /// The socket takes no more now.
+    Blocked,
+}
+
+impl OwnerConnection {
+    pub(super) fn new(socket: Socket, peer: WorkerId, incarnation: Incarnation) -> Self {
+        Self {
+            socket,
+            peer,
+            incarnation,
+            input: Vec::new(),
+            ready: VecDeque::new(),
+            gated: Vec::new(),
+            refused: VecDeque::new(),
+            open_pieces: 0,
+            sending: Sending::default(),
+            waits_to_write: false,
+        }
+    }
+
+    pub(super) fn socket(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    /// Whether it is an earlier life of the peer.
+    pub(super) fn is_before(&self, id: WorkerId, life: Incarnation) -> bool {
+        self.peer == id && self.incarnation < life
+    }
+
+    /// Whether requests wait for their gates.
+    pub(super) fn waits(&self) -> bool {
+        !self.gated.is_empty()
+    }
+
+    /// The progress word is at `progress`. Whether there is something to send.
+    pub(super) fn open(&mut self, progress: u64) -> bool {
+        // In the order in which they were asked for.
+        self.ready.extend(self.gated.extract_if(.., |request| request.gate <= progress));
+        self.has_work()
+    }
+
+    fn has_work(&self) -> bool {
+        !self.ready.is_empty() || !self.refused.is_empty() || self.sending.sent < self.sending.len
+    }
+
+    /// Reads requests. Whether there is something to send. Errors: the connection is of no use any more.
+    pub(super) fn receive(&mut self, agent: &AgentShared) -> Result<bool, ChannelError> {
+        loop {
+            let before = self.input.len();
+            self.input.resize(before + READ_BYTES, 0);
+            let received = self.socket.receive(&mut [IoSliceMut::new(&mut self.input[before..])]);
+            self.input.truncate(before + *received.as_ref().unwrap_or(&0));
+            match received {
+                Ok(0) => return Err(ChannelError::Closed),
+                Ok(_) if self.socket.holds() => {}
+                Err(error) if !matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock) => {
+                    return Err(error.into());
+                }
+                Ok(_) | Err(_) => break,
+            }
+        }
+        let refuse = |reason| ChannelError::Refused(Refusal::Request, reason);
+        let input = std::mem::take(&mut self.input);
+        let mut rest = input.as_slice();
+        while let Some((head, after)) = rest.split_first_chunk::<REQUEST_HEAD>() {
+            let asked = Asked::decode(head).ok_or_else(|| refuse("a request that is none".to_owned()))?;
+            let Some((series, after)) = after.split_at_checked(asked.body()) else { break };
+            self.take(agent, asked, series).map_err(refuse)?;
+            rest = after;
+        }
+        if !rest.is_empty() {
+            self.input = rest.to_vec();
+        }
+        Ok(self.has_work())
+    }
+
+    fn take(&mut self, agent: &AgentShared, asked: Asked, series: &[u8]) -> Result<(), String> {
+        let (transfer, gate, region, first, checksums, part) = match asked {
+            Asked::Read { transfer, gate, region, first, checksums, part, .. } => {
+                (transfer, gate, region, first, checksums, part)
+            }
+            Asked::Cancel { transfer } => {
+                let wanted = |reading: &Reading| reading.transfer != transfer;
+                self.ready.retain(wanted);
+                self.gated.retain(wanted);
+                self.refused.retain(|&refused| refused != transfer);
+                let left: usize = self.ready.iter().chain(&self.gated).map(|reading| reading.pieces.left()).sum();
+                self.open_pieces = left + self.refused.len();
+                return Ok(());
+            }
+        };
+        if agent.is_withdrawn(RegionId(region)) {
+            agent.counts.refused(Refusal::Region);
+            self.refused.push_back(transfer);
+            return self.remember(1);
+        }
+        let memory = agent.region(RegionId(region)).filter(|memory| memory.device().is_none());
+        let memory = memory.ok_or_else(|| format!("there is no region {region}"))?;
+        let series: Vec<_> = series.as_chunks::<SERIES_BYTES>().0.iter().map(Series::decode).collect();
+        let bytes = memory.len() as u64;
+        if let Some(Series { from, stride, len, count }) = series.iter().find(|it| !it.fits(bytes, RUN_BYTES_MAX)) {
+            return Err(format!(
+                "{count} times {len} bytes from {from}, {stride} apart, are asked for of region {region}, which has {bytes}"
+            ));
+        }
+        let part = match part {
+            Some(fingerprint) => Some(encodable(region, &*memory, fingerprint, &series)?),
+            None => None,
+        };
+        let pieces = Walk::new(series);
+        if pieces.left() > REQUEST_PIECES_MAX {
+            return Err(format!("{} pieces are asked for by one request", pieces.left()));
+        }
+        self.remember(pieces.left())?;
+        let reading = Reading { transfer, gate, memory, next: first, pieces, checksums, part };
+        if gate <= agent.progress.get() {
+            self.ready.push_back(reading);
+        } else {
+            self.gated.push(reading);
+        }
+        Ok(())
+    }
+
+    /// Errors, in words: it is too much.
+    fn remember(&mut self, pieces: usize) -> Result<(), String> {
+        self.open_pieces += pieces;
+        if self.open_pieces > PIECES_OPEN_MAX {
+            return Err(format!("more than {PIECES_OPEN_MAX} pieces are asked for at once"));
+        }
+        Ok(())
+    }
+
+    /// Sends for a while. Errors: the connection failed.
+    pub(super) fn turn(&mut self) -> io::Result<Turn> {
+        let mut left = TURN_BYTES;
+        loop {
+            if self.sending.sent == self.sending.len && !self.next_run() {
+                return Ok(if self.socket.flush()? { Turn::Idle } else { Turn::Blocked });
+            }
+            if left == 0 {
+                return Ok(Turn::More);
+            }
+            match self.sending.send(&self.socket) {
+                Ok(count) => left = left.saturating_sub(count),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Turn::Blocked),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Begins the next run. `false`: nothing is left.
+    fn next_run(&mut self) -> bool {
+        let sending = &mut self.sending;
+        sending.parts.clear();
+        if let Some(transfer) = self.refused.pop_front() {
+            self.open_pieces -= 1;
+            (sending.head, sending.len, sending.sent) = (Answer::Refused { transfer }.encode(), RUN_HEAD, 0);
+            return true;
+        }
+        let Some(reading) = self.ready.front_mut() else {
+            // An idle connection keeps nothing mapped.
+            (sending.memory, sending.len, sending.sent) = (None, 0, 0);
+            return false;
+        };
+        let mut len = 0;
+        while let Some((from, piece_len)) = reading.pieces.peek()
+            && sending.parts.len() < RUN_PIECES_MAX
+            && len + piece_len as usize <= RUN_BYTES_MAX
+        {
+            reading.pieces.advance();
+            len += piece_len as usize;
+            // SAFETY: `take` checked that the piece is inside the memory.
+            let from = unsafe { reading.memory.as_ptr().add(from as usize) };
+            sending.parts.push(Part { from, len: piece_len as usize });
+        }
+        let count = sending.parts.len();
+        let sum = match reading.part {
+            Some(part) => {
+                // SAFETY: `take` checked that the pieces are inside the memory, and whole parts of it.
+                let encoded = unsafe { sending.encoder.encode(part, &sending.parts) };
+                len = encoded.len();
+                let run = Part { from: encoded.as_ptr(), len };
+                sending.parts.clear();
+                sending.parts.push(run);
+                // What is sent is no region's any more.
+                sending.memory = None;
+                if reading.checksums { checksum(encoded) } else { 0 }
+            }
+            None => {
+                sending.memory = Some(reading.memory.clone());
+                if reading.checksums { sum_up(&sending.parts) } else { 0 }
+            }
+        };
+        let head =
+            RunHead { transfer: reading.transfer, first: reading.next, count: count as u32, len: len as u32, sum };
+        (sending.head, sending.len, sending.sent) = (Answer::Run(head).encode(), RUN_HEAD + len, 0);
+        reading.next += count as u32;
+        self.open_pieces -= count;
+        if reading.pieces.left() == 0 {
+            self.ready.pop_front();
+        }
+        true
+    }
+}
+
+/// What the pieces of a request that is to be answered encoded are made of. Errors, in words: the region is not made of what was
+/// asked for, or they are not whole parts.
+fn encodable(region: u32, memory: &dyn Memory, fingerprint: u32, series: &[Series]) -> Result<KvPart, String> {
+    let part = part_of(memory).filter(|part| part.fingerprint() == fingerprint);
+    let part = part.ok_or_else(|| format!("region {region} is not made of the parts that are asked for encoded"))?;
+    let bytes = part.bytes() as u64;
+    let is_whole = |it: &&Series| [it.from, it.stride, it.len.into()].iter().all(|number| number.is_multiple_of(bytes));
+    match series.iter().find(|it| !is_whole(it)) {
+        Some(Series { from, stride, len, .. }) => Err(format!(
+            "{len} bytes from {from}, {stride} apart, are asked for encoded of region {region}, whose parts have {bytes}"
+        )),
+        None => Ok(part),
+    }
+}
+
+/// The checksum of a run. What it read is still in a cache when it is sent.
+fn sum_up(parts: &[Part]) -> u64 {
+    // SAFETY: the parts are inside their region, which is held.
+    parts.iter().fold(0, |sum, part| fold(sum, unsafe { checksum_racing(part.from, part.len) }))
+}
+
+impl Sending {
+    /// Sends what the socket takes now.
+    fn send(&mut self, socket: &Socket) -> io::Result<usize> {
+        let mut buffers = [SendBuffer::new(&[]); RUN_PIECES_MAX + 1];
+        let (mut count, mut skip) = (0, self.sent);
+        let head = Part { from: self.head.as_ptr(), len: RUN_HEAD };
+        for part in std::iter::once(&head).chain(&self.parts) {
+            if skip < part.len {
+                // SAFETY: the part is readable memory that this value holds, and the buffers do not outlive this call.
+                buffers[count] = unsafe { SendBuffer::racing(part.from.add(skip), part.len - skip) };
+                count += 1;
+            }
+            skip = skip.saturating_sub(part.len);
+        }
+        let sent = socket.send(&buffers[..count])?;
+        self.sent += sent;
+        Ok(sent)
+    }
+}

@@ -1,0 +1,200 @@
+//! Rails of `tcp` that fail or slow: their connections are closed, what they were asked for is asked of others, and they are
+//! made anew. When is decided by [`crate::lanes::rails`].
+
+use super::engine::Engine;
+use super::plan::Begun;
+use super::way::Joined;
+use crate::agent::link::{Link, Way};
+use crate::lanes::Lane;
+use crate::lanes::lane_queue::now;
+use crate::lanes::rails::RailFault;
+use crate::net::control;
+use std::sync::Arc;
+use std::time::Instant;
+
+impl Engine<'_> {
+    /// Judges rails, has those tried whose time it is, and gives up links that have none.
+    pub(super) fn attend_rails(&mut self) {
+        let now = now();
+        if self.rails_deadline().is_none_or(|at| at > now) {
+            return;
+        }
+        for link in self.state.links.values().map(|reach| reach.link.clone()).collect::<Vec<_>>() {
+            let (Way::Tcp(way), key) = (&link.way, Arc::as_ptr(&link) as usize) else { continue };
+            loop {
+                let Some((rail, fault)) = way.rails().judge(now) else { break };
+                let speed = way.rails().bytes_per_s(rail) / 1e9;
+                self.put_aside(key, rail, fault, &format!("it reads {speed:.3} GB/s"));
+            }
+            loop {
+                let Some(rail) = way.rails().next_trial(now, |_| true) else { break };
+                control::join(self.agent, &link, rail);
+            }
+            if way.rails().is_lost(now) {
+                self.agent.lose(&link, "none of its connections can be made anew");
+            }
+        }
+    }
+
+    /// When to look after rails next.
+    pub(super) fn rails_deadline(&self) -> Option<Instant> {
+        if !self.state.attends {
+            return None;
+        }
+        let deadline = |link: &Link| match &link.way {
+            Way::Tcp(way) => way.rails().deadline(),
+            Way::Local(_) | Way::Shm { .. } | Way::Rdma(_) => None,
+        };
+        self.state.links.values().filter_map(|reach| deadline(&reach.link)).min()
+    }
+
+    /// A rail is not used any more: nothing of it lands from now on, and what it had not brought is asked of others.
+    pub(super) fn put_aside(&mut self, key: usize, rail: usize, fault: RailFault, reason: &str) {
+        let Some(reach) = self.state.links.get_mut(&key) else { return };
+        let (link, connection) = (reach.link.clone(), reach.connections[rail].take());
+        let Way::Tcp(way) = &link.way else { return };
+        match connection {
+            Some(connection) => self.end_reader(connection),
+            // Nobody listens to it; whoever posts must not ask there.
+            None => way.askers()[rail].disconnect(),
+        }
+        way.rails().put_aside(rail, now());
+        self.agent.rail_put_aside(&link, way.address(rail), fault, reason);
+        self.count_rails();
+        self.ask_all(&link);
+    }
+
+    /// How trying a rail went.
+    pub(super) fn rejoin(&mut self, link: &Arc<Link>, rail: usize, joined: Joined) {
+        let (Way::Tcp(way), key) = (&link.way, Arc::as_ptr(link) as usize) else { return };
+        if link.is_gone() || !self.state.links.contains_key(&key) {
+            return;
+        }
+        let outcome = joined.as_ref().ok().map(|&(_, speed)| speed);
+        let mut rails = way.rails();
+        let returns = rails.tried(rail, outcome, now());
+        if let (true, Ok((socket, _))) = (returns, joined) {
+            // Whoever posts picks from the rails first.
+            way.connect(rail, socket);
+        }
+        drop(rails);
+        if !returns {
+            return;
+        }
+        if !self.listen(link, rail) {
+            return;
+        }
+        self.agent.rail_returned(link, way.address(rail));
+        self.count_rails();
+        self.ask_all(link);
+    }
+
+    /// Asks for whatever waits for a rail, or was asked of one that is not there any more.
+    fn ask_all(&mut self, link: &Arc<Link>) {
+        let own = self.state.actives.iter().filter(|(_, active)| Arc::ptr_eq(&active.open.link, link));
+        let own: Vec<u64> = own.map(|(&number, _)| number).collect();
+        own.into_iter().for_each(|number| self.ask(number, Begun::All));
+    }
+
+    /// Notes how many rails there are.
+    pub(super) fn count_rails(&mut self) {
+        let rails = self.state.links.values().filter_map(|reach| match &reach.link.way {
+            Way::Tcp(way) => Some((way.rails().up(), way.askers().len())),
+            Way::Local(_) | Way::Shm { .. } | Way::Rdma(_) => None,
+        });
+        let (up, all) = rails.fold((0, 0), |(up, all), (more_up, more)| (up + more_up, all + more));
+        self.state.attends = up < all || all > self.state.links.len();
+        self.agent.counts.rails(Lane::Tcp, up, all - up);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Order, Streams, TcpWay};
+    use super::*;
+    use crate::agent::config::{AgentConfig, TcpConfig};
+    use crate::agent::peers::Known;
+    use crate::agent::shared::AgentShared;
+    use crate::memory::{Memory, RegionId};
+    use crate::net::socket::Socket;
+    use crate::speed::probe::Scratch;
+    use crate::transfer::prepared::Prepared;
+    use crate::transfer::{Copies, Copy, ReadBatch, Work};
+    use domain::session::PeerAddress;
+    use domain::{Incarnation, WorkerId};
+    use rustix::fs::MemfdFlags;
+    use std::collections::BTreeMap;
+    use std::io::Read;
+    use std::os::unix::net::UnixStream;
+    use std::sync::Weak;
+
+    fn agent() -> Arc<AgentShared> {
+        let config = AgentConfig::in_process(WorkerId(1), Incarnation(1), "reader".to_owned(), 1);
+        let streams = Streams::new(1).expect("there are descriptors");
+        Arc::new(AgentShared::without_threads(config, Some(streams), Box::new(|_| true)))
+    }
+
+    /// Whoever posts may pick a rail whose connection has just ended, before it is put aside.
+    #[test]
+    fn what_was_to_be_asked_of_a_rail_that_went_is_asked_of_another() {
+        let agent = agent();
+        let ((own, _peer), (other, mut hears)) =
+            (UnixStream::pair().expect("there are descriptors"), UnixStream::pair().expect("there are descriptors"));
+        let rails = [own, other].map(|socket| ("rail".to_owned(), Ok((Socket::plain(socket.into()), None))));
+        let (id, name, incarnation) = (WorkerId(0), "owner".to_owned(), Incarnation(1));
+        let known = Known { id, incarnation, name, address: PeerAddress::default() };
+        let regions = BTreeMap::from([(RegionId(0), 64)]);
+        let way = Way::Tcp(TcpWay::new(regions, rails.into_iter().collect()));
+        let link = Arc::new(Link::new(&known, way, &agent.fair_shares));
+        let Way::Tcp(way) = &link.way else { panic!("it is of tcp") };
+        let memory: Arc<dyn Memory> = Arc::new(Scratch::new(64));
+        let copies = Copies::List(vec![Copy { from: 0, to: 0 }]);
+        let batch = ReadBatch { source: RegionId(0), destination: RegionId(0), len: 64, gate: 0, copies };
+        let tcp = TcpConfig::default();
+        let prepared =
+            Prepared::check(Weak::new(), link.clone(), vec![batch], &tcp, &Arc::default(), |_| Some(memory.clone()));
+        let transfer = prepared.expect("the read is sound").take().expect("it is not under way");
+        let Work::Stream(mut plan) = transfer.work else { panic!("it is of tcp") };
+
+        way.askers()[0].disconnect();
+        way.ask(&mut plan);
+        assert_eq!(plan.requests[0].rail, Some(0), "the first of two that are alike is picked");
+        way.rails().put_aside(0, now());
+        assert!(way.is_unasked(&mut plan));
+        way.ask(&mut plan);
+        assert_eq!(plan.requests[0].rail, Some(1));
+        let mut head = [0; 4];
+        hears.read_exact(&mut head).expect("the other rail is asked");
+    }
+
+    #[test]
+    fn a_rail_that_cannot_be_listened_to_is_put_aside() {
+        let agent = agent();
+        let streams = agent.streams.as_ref().expect("it has the lane");
+        let (well, _peer) = UnixStream::pair().expect("there are descriptors");
+        // The system watches no file.
+        let file = rustix::fs::memfd_create("test", MemfdFlags::CLOEXEC).expect("memory");
+        let joined = [well.into(), file].map(|socket| Ok((Socket::plain(socket), None)));
+        let rails = ["well", "ill"].map(str::to_owned).into_iter().zip(joined).collect();
+        let (id, name, incarnation) = (WorkerId(0), "owner".to_owned(), Incarnation(1));
+        let known = Known { id, incarnation, name, address: PeerAddress::default() };
+        let way = Way::Tcp(TcpWay::new(BTreeMap::new(), rails));
+        let link = Arc::new(Link::new(&known, way, &agent.fair_shares));
+        let Way::Tcp(way) = &link.way else { panic!("it is of tcp") };
+        assert_eq!(way.rails().up(), 2);
+        streams.lane_queue().ask(Order::Adopt(link.clone()));
+        Engine::enter(&agent, streams).round();
+        let counts = agent.counts.now();
+        let rails = counts.rails.iter().find(|(lane, _)| *lane == Lane::Tcp).map(|(_, rails)| (rails.up, rails.aside));
+        assert_eq!((way.rails().up(), rails), (1, Some((1, 1))));
+        assert!(way.askers()[0].socket().is_some() && way.askers()[1].socket().is_none());
+
+        // The same when it was made anew and tried.
+        let file = rustix::fs::memfd_create("test", MemfdFlags::CLOEXEC).expect("memory");
+        let tried = Order::Rejoin(link.clone(), 1, Ok((Socket::plain(file), None)));
+        streams.lane_queue().ask(tried);
+        Engine::enter(&agent, streams).round();
+        assert_eq!((way.rails().up(), agent.counts.now().rails_returned), (1, 0));
+        assert!(way.askers()[1].socket().is_none());
+    }
+}

@@ -1,0 +1,149 @@
+//! What a link over `tcp` is to whoever prepares and posts transfers: the owner's regions, and the rails, each of which is a
+//! connection that is made anew when it breaks.
+
+use super::asker::Asker;
+use super::plan::{Request, StreamPlan};
+use crate::lanes::lane_queue::now;
+use crate::lanes::rails::Rails;
+use crate::memory::{RegionId, take_note};
+use crate::net::control::hello::Region;
+use crate::net::socket::Socket;
+use crate::speed::link_speed::LinkSpeed;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The way to an owner's bytes.
+pub(crate) struct TcpWay {
+    /// Bytes of each region.
+    regions: Mutex<BTreeMap<RegionId, u64>>,
+    rails: Mutex<Rails>,
+    /// The speaking half of each rail.
+    askers: Vec<Arc<Asker>>,
+    /// Where each rail connects to.
+    addresses: Vec<String>,
+    /// Whether the last read was brought home by the caller who waited for it, so that the next one will be, too.
+    driven: AtomicBool,
+}
+
+/// A rail that was connected, or why it could not be: its socket, non-blocking, and bytes a second where that was measured.
+pub(crate) type Joined = Result<(Socket, Option<f64>), String>;
+
+impl TcpWay {
+    /// `rails`: the address of each, and how connecting it went.
+    pub(crate) fn new(regions: BTreeMap<RegionId, u64>, rails: Vec<(String, Joined)>) -> Self {
+        let outcomes: Vec<_> = rails.iter().map(|(_, joined)| joined.as_ref().ok().map(|&(_, speed)| speed)).collect();
+        let (mut askers, mut addresses) = (Vec::new(), Vec::new());
+        for (index, (address, joined)) in rails.into_iter().enumerate() {
+            let asker = Asker::new(index);
+            if let Ok((socket, _)) = joined {
+                asker.connect(socket);
+            }
+            askers.push(Arc::new(asker));
+            addresses.push(address);
+        }
+        let rails = Mutex::new(Rails::new(&outcomes, now()));
+        Self { regions: Mutex::new(regions), rails, askers, addresses, driven: AtomicBool::new(false) }
+    }
+
+    fn regions(&self) -> MutexGuard<'_, BTreeMap<RegionId, u64>> {
+        self.regions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Bytes of a region.
+    pub(crate) fn region_len(&self, id: RegionId) -> Option<u64> {
+        self.regions().get(&id).copied()
+    }
+
+    /// A region that can be read to see how fast that is.
+    pub(crate) fn any_region(&self) -> Option<RegionId> {
+        self.regions().iter().find(|&(_, &len)| len > 0).map(|(&id, _)| id)
+    }
+
+    /// A region that came later than the others. Errors, in words.
+    pub(crate) fn add_region(&self, region: Region) -> Result<(), String> {
+        take_note(&mut self.regions(), region.id, region.len)
+    }
+
+    /// A region that is registered no more.
+    pub(crate) fn withdraw_region(&self, id: RegionId) {
+        self.regions().remove(&id);
+    }
+
+    /// Has its rails say to `pace` what they bring.
+    pub(crate) fn tell(&self, pace: Arc<Mutex<LinkSpeed>>) {
+        self.rails().tell(pace);
+    }
+
+    /// Where a rail connects to.
+    pub(crate) fn address(&self, rail: usize) -> &str {
+        &self.addresses[rail]
+    }
+
+    pub(super) fn rails(&self) -> MutexGuard<'_, Rails> {
+        self.rails.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the thread need not look out for what is asked for now. If nobody else does, it is woken by what comes.
+    pub(super) fn is_driven(&self) -> bool {
+        self.driven.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_driven(&self, driven: bool) {
+        self.driven.store(driven, Ordering::Relaxed);
+    }
+
+    pub(super) fn askers(&self) -> &[Arc<Asker>] {
+        &self.askers
+    }
+
+    /// Gives each request of a transfer that has none the rail by which it is answered first, and asks. `false`: some wait for
+    /// a rail, or for room in a socket.
+    pub(super) fn ask(&self, plan: &mut StreamPlan) -> bool {
+        self.spread(plan);
+        // Each rail has a share of its own, whatever becomes of the others'.
+        let unfinished = self.askers.iter().filter(|asker| !matches!(asker.ask(plan), Ok(true))).count();
+        unfinished == 0 && plan.requests.iter().all(|request| request.rail.is_some())
+    }
+
+    fn spread(&self, plan: &mut StreamPlan) {
+        let now = now();
+        let mut rails = self.rails();
+        // Who posts may have picked a rail that was just being put aside, and found no connection there.
+        let waits =
+            |rails: &Rails, request: &Request| request.rail.is_none_or(|rail| request.life == 0 && !rails.is_up(rail));
+        for request in &mut plan.requests {
+            if !waits(&rails, request) {
+                continue;
+            }
+            let Some(rail) = rails.pick(request.bytes, |_| true) else { return };
+            rails.ask(rail, request.bytes, request.is_due, now);
+            request.rail = Some(rail);
+        }
+    }
+
+    /// Whether something of a transfer has still to be asked for. What was asked for over connections that are not there any
+    /// more, and has not come as a whole, has.
+    pub(super) fn is_unasked(&self, plan: &mut StreamPlan) -> bool {
+        plan.forget(|rail, life| self.askers[rail].life() != life);
+        plan.requests.iter().any(|request| request.life == 0)
+    }
+
+    /// A rail is used from now on.
+    pub(super) fn connect(&self, rail: usize, socket: Socket) {
+        self.askers[rail].connect(socket);
+    }
+
+    /// What is left of a transfer is not wanted any more: it is not asked for, and taken back where it was.
+    pub(super) fn give_up(&self, plan: &StreamPlan) {
+        let now = now();
+        let mut rails = self.rails();
+        for request in &plan.requests {
+            if let Some(rail) = request.rail.filter(|&rail| self.askers[rail].life() == request.life) {
+                rails.take_back(rail, plan.missing_of(request), request.is_due, now);
+            }
+        }
+        drop(rails);
+        self.askers.iter().for_each(|asker| asker.give_up(plan));
+    }
+}

@@ -1,0 +1,486 @@
+//! How two agents find out who the other is, and that it belongs to the cluster. The dialer proves itself first:
+//!
+//! 1. It says hello: a nonce, and a knock, which is a proof over that nonce. Whoever cannot knock is refused at once.
+//! 2. The listener answers with a challenge: a nonce, and nothing of its own.
+//! 3. The dialer introduces itself ([`Introduction`]), with a proof over all that was said.
+//! 4. Now the listener says who it is ([`Identity`]), with a proof over all that was said.
+//!
+//! A proof is a keyed hash over all messages up to its own, and over the TLS channel where there is one ([`Said`]). So it is good
+//! for nothing else, and nobody can relay it over another channel. What follows is neither encrypted nor authenticated byte by
+//! byte without TLS: the network is trusted not to alter it.
+//!
+//! Until the dialer has proven itself, it hears one word whatever is wrong ([`REFUSAL`]), but for the version, which is no secret.
+//! A proof shows that its maker belongs to the cluster, not which member it is: members trust each other.
+
+use super::connect_error::ConnectError;
+use crate::agent::counts::Refusal;
+use crate::agent::peers::Known;
+use crate::memory::RegionId;
+use domain::session::PeerAddress;
+use domain::{Incarnation, Secret, Secrets, WorkerId};
+
+/// Version of everything that agents say to each other. Other versions are refused.
+pub(crate) const VERSION: u16 = 6;
+/// What every first message begins with, in all versions.
+pub(crate) const MAGIC: &[u8; 6] = b"baton\0";
+/// Bytes that are read of an end before it has proven itself, in all.
+pub(crate) const HELLO_BYTES_MAX: usize = 4096;
+/// What an end that has not proven itself is told, whatever is wrong.
+pub(crate) const REFUSAL: &str = "refused";
+/// Bytes of a proof.
+const PROOF_BYTES: usize = 32;
+
+/// What kind each frame is.
+pub(crate) mod kind {
+    /// The dialer's nonce, with its knock.
+    pub(crate) const HELLO: u8 = 1;
+    /// The listener's nonce.
+    pub(crate) const CHALLENGE: u8 = 2;
+    /// Who the dialer is and whom it means, with its proof.
+    pub(crate) const PROOF: u8 = 3;
+    /// The other end is not served; the body says why.
+    pub(crate) const REFUSED: u8 = 4;
+    /// A region: [`super::Region`]. The descriptor of its file comes along, if it has one.
+    pub(crate) const REGION: u8 = 5;
+    /// The descriptor of the progress word's page comes along.
+    pub(crate) const PROGRESS: u8 = 6;
+    /// All that there was to say is said.
+    pub(crate) const READY: u8 = 7;
+    /// A message.
+    pub(crate) const MESSAGE: u8 = 8;
+    /// A region is registered no more: its number.
+    pub(crate) const WITHDRAWN: u8 = 9;
+    /// Who the listener is, with its proof.
+    pub(crate) const IDENTITY: u8 = 10;
+}
+
+/// A region, as its owner tells of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Region {
+    pub(crate) id: RegionId,
+    pub(crate) len: u64,
+    /// Where it begins in the file that comes along, if any does.
+    pub(crate) offset: Option<u64>,
+}
+
+impl Region {
+    pub(crate) fn encode(self) -> Vec<u8> {
+        let mut bytes = self.id.0.to_le_bytes().to_vec();
+        bytes.extend_from_slice(&self.len.to_le_bytes());
+        bytes.extend_from_slice(&self.offset.unwrap_or(0).to_le_bytes());
+        bytes.push(u8::from(self.offset.is_some()));
+        bytes
+    }
+
+    /// Errors: what is wrong with it, in words.
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, String> {
+        let mut rest = Rest(bytes);
+        let (id, len) = (rest.region()?, u64::from_le_bytes(rest.take()?));
+        let (offset, has_file) = (u64::from_le_bytes(rest.take()?), rest.take::<1>()?);
+        rest.end()?;
+        Ok(Self { id, len, offset: (has_file == [1]).then_some(offset) })
+    }
+}
+
+/// The region that is registered no more. Errors: it is none.
+pub(crate) fn withdrawn(bytes: &[u8]) -> Result<RegionId, String> {
+    let mut rest = Rest(bytes);
+    let id = rest.region()?;
+    rest.end()?;
+    Ok(id)
+}
+
+/// What a connection is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Purpose {
+    /// Messages, regions, and the life of the link.
+    Control,
+    /// Bytes of regions.
+    Bytes,
+    /// What both ends of the lane `rdma` must know of each other.
+    Queues,
+}
+
+/// What a proof is for: one does not serve as another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Proof {
+    /// The dialer knocks.
+    Knock,
+    /// The dialer introduces itself.
+    Dialer,
+    /// The listener says who it is.
+    Listener,
+}
+
+impl Proof {
+    /// Its purpose, which no other protocol has either.
+    fn purpose(self) -> &'static str {
+        match self {
+            Self::Knock => "transport knocks",
+            Self::Dialer => "transport connects",
+            Self::Listener => "transport answers",
+        }
+    }
+}
+
+/// All that both ends have said over a channel, in its order: what proofs are over.
+#[derive(Clone, Debug)]
+pub(crate) struct Said(Vec<Vec<u8>>);
+
+impl Said {
+    /// Begins with what tells the channel from all others: nothing, where there is no TLS.
+    pub(crate) fn over(channel: Vec<u8>) -> Self {
+        Self(vec![channel])
+    }
+
+    /// Adds a message that has no proof.
+    pub(crate) fn add(&mut self, message: &[u8]) {
+        self.0.push(message.to_vec());
+    }
+
+    /// Adds `content`. Returns the message to send: `content` with the proof over all that was said by now.
+    pub(crate) fn prove(&mut self, secret: &Secret, proof: Proof, content: &[u8]) -> Vec<u8> {
+        self.add(content);
+        [content, &secret.prove(proof.purpose(), &self.parts())].concat()
+    }
+
+    /// Adds the content of a message of the other end, and returns it with the secret that its proof was made with. `None`: it was
+    /// made with no accepted one.
+    pub(crate) fn check<'a>(
+        &mut self,
+        accepted: &Secrets,
+        proof: Proof,
+        message: &'a [u8],
+    ) -> Option<(&'a [u8], Secret)> {
+        let (content, made) = message.split_last_chunk::<PROOF_BYTES>()?;
+        self.add(content);
+        let secret = accepted.accepted(proof.purpose(), &self.parts(), made)?;
+        Some((content, secret.clone()))
+    }
+
+    fn parts(&self) -> Vec<&[u8]> {
+        self.0.iter().map(Vec::as_slice).collect()
+    }
+}
+
+/// What is wrong with how an end begins.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Unspoken {
+    #[error(
+        "it speaks version {0} of the transport's protocol, this worker version {VERSION}: \
+         run the same version of Baton at both ends"
+    )]
+    Version(u16),
+    #[error("{0}")]
+    Malformed(String),
+}
+
+impl From<String> for Unspoken {
+    fn from(reason: String) -> Self {
+        Self::Malformed(reason)
+    }
+}
+
+/// What either end begins with: the content of a hello, or a challenge.
+pub(crate) fn opening(nonce: [u8; 32]) -> Vec<u8> {
+    [MAGIC.as_slice(), &VERSION.to_le_bytes(), &nonce].concat()
+}
+
+/// Checks what the other end begins with, and returns what follows it: the proof of a hello.
+pub(crate) fn check_opening(bytes: &[u8]) -> Result<&[u8], Unspoken> {
+    let mut rest = Rest(bytes);
+    match rest.version()? {
+        VERSION => {}
+        other => return Err(Unspoken::Version(other)),
+    }
+    rest.take::<32>()?;
+    Ok(rest.0)
+}
+
+/// How a dialer introduces itself.
+#[derive(Clone, Debug)]
+pub(crate) struct Introduction {
+    pub(crate) purpose: Purpose,
+    pub(crate) from: Known,
+    /// Who is meant.
+    pub(crate) to: (WorkerId, Incarnation),
+    /// Of the layout that its regions have: an agent whose regions have another turns it away.
+    pub(crate) fingerprint: u64,
+}
+
+impl Introduction {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut bytes = vec![match self.purpose {
+            Purpose::Control => 0,
+            Purpose::Bytes => 1,
+            Purpose::Queues => 2,
+        }];
+        put_who(&mut bytes, (self.from.id, self.from.incarnation));
+        put_who(&mut bytes, self.to);
+        bytes.extend_from_slice(&self.fingerprint.to_le_bytes());
+        bytes.extend_from_slice(&self.from.address.process.to_le_bytes());
+        for text in [&self.from.name, &self.from.address.unix, &self.from.address.tcp] {
+            put_text(&mut bytes, text);
+        }
+        bytes
+    }
+
+    /// Errors: what is wrong with it, in words.
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, String> {
+        let mut rest = Rest(bytes);
+        let purpose = match rest.take::<1>()? {
+            [0] => Purpose::Control,
+            [1] => Purpose::Bytes,
+            [2] => Purpose::Queues,
+            [other] => return Err(format!("a connection for purpose {other}")),
+        };
+        let (id, incarnation) = rest.who()?;
+        let to = rest.who()?;
+        let fingerprint = u64::from_le_bytes(rest.take()?);
+        let process = u64::from_le_bytes(rest.take()?);
+        let (name, unix, tcp) = (rest.text()?, rest.text()?, rest.text()?);
+        rest.end()?;
+        let from = Known { id, incarnation, name, address: PeerAddress { process, unix, tcp } };
+        Ok(Self { purpose, from, to, fingerprint })
+    }
+}
+
+/// Who the listener is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Identity {
+    pub(crate) who: (WorkerId, Incarnation),
+    /// Of the layout that its regions have.
+    pub(crate) fingerprint: u64,
+}
+
+impl Identity {
+    pub(crate) fn encode(self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        put_who(&mut bytes, self.who);
+        bytes.extend_from_slice(&self.fingerprint.to_le_bytes());
+        bytes
+    }
+
+    /// Errors: what is wrong with it, in words.
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, String> {
+        let mut rest = Rest(bytes);
+        let (who, fingerprint) = (rest.who()?, u64::from_le_bytes(rest.take()?));
+        rest.end()?;
+        Ok(Self { who, fingerprint })
+    }
+
+    /// Checks the listener's message: it is from who was meant, and knows the secret that the dialer proved itself by.
+    pub(crate) fn check(self, said: &mut Said, secret: &Secret, message: &[u8]) -> Result<(), ConnectError> {
+        let proven = said.check(&secret.clone().into(), Proof::Listener, message);
+        let (content, _) = proven.ok_or_else(|| ConnectError::refused(Refusal::Identity, OTHER_SECRET))?;
+        let answers = Self::decode(content).map_err(ConnectError::lie)?;
+        if answers != self {
+            let (((id, life), layout), ((meant, meant_life), expected)) =
+                ((answers.who, answers.fingerprint), (self.who, self.fingerprint));
+            let reason = format!(
+                "worker {id} in its life {life} (layout {layout:x}) answers where {meant} in its life {meant_life} \
+                 (layout {expected:x}) was meant"
+            );
+            return Err(ConnectError::refused(Refusal::Identity, reason));
+        }
+        Ok(())
+    }
+}
+
+/// What is wrong where a proof does not hold.
+pub(crate) const OTHER_SECRET: &str = "it does not know this cluster's secret";
+
+fn put_who(bytes: &mut Vec<u8>, (id, incarnation): (WorkerId, Incarnation)) {
+    bytes.extend_from_slice(&id.0.to_le_bytes());
+    bytes.extend_from_slice(&incarnation.0.to_le_bytes());
+}
+
+/// Appends a text, of which a kilobyte is the most.
+pub(crate) fn put_text(bytes: &mut Vec<u8>, text: &str) {
+    let text = &text.as_bytes()[..text.floor_char_boundary(1024)];
+    bytes.extend_from_slice(&(text.len() as u16).to_le_bytes());
+    bytes.extend_from_slice(text);
+}
+
+/// What is left of a message.
+pub(crate) struct Rest<'a>(pub(crate) &'a [u8]);
+
+impl Rest<'_> {
+    pub(crate) fn take<const N: usize>(&mut self) -> Result<[u8; N], String> {
+        let (part, rest) = self.0.split_first_chunk().ok_or("a message that ends too early")?;
+        self.0 = rest;
+        Ok(*part)
+    }
+
+    /// The version that is spoken.
+    pub(crate) fn version(&mut self) -> Result<u16, String> {
+        if &self.take::<6>()? != MAGIC {
+            return Err("not the protocol of an agent".to_owned());
+        }
+        Ok(u16::from_le_bytes(self.take()?))
+    }
+
+    fn region(&mut self) -> Result<RegionId, String> {
+        Ok(RegionId(u32::from_le_bytes(self.take()?)))
+    }
+
+    pub(crate) fn who(&mut self) -> Result<(WorkerId, Incarnation), String> {
+        Ok((WorkerId(u32::from_le_bytes(self.take()?)), Incarnation(u64::from_le_bytes(self.take()?))))
+    }
+
+    pub(crate) fn text(&mut self) -> Result<String, String> {
+        let len = usize::from(u16::from_le_bytes(self.take()?));
+        let (text, rest) = self.0.split_at_checked(len).ok_or("a text that ends too early")?;
+        self.0 = rest;
+        String::from_utf8(text.to_vec()).map_err(|_| "a text that is not UTF-8".to_owned())
+    }
+
+    pub(crate) fn end(&self) -> Result<(), String> {
+        if self.0.is_empty() { Ok(()) } else { Err("a message that goes on after its end".to_owned()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn introduction() -> Introduction {
+        let address = PeerAddress { process: 7, unix: "u".to_owned(), tcp: "h:1".to_owned() };
+        let from = Known { id: WorkerId(1), incarnation: Incarnation(2), name: "näme".to_owned(), address };
+        Introduction { purpose: Purpose::Bytes, from, to: (WorkerId(3), Incarnation(4)), fingerprint: 8 }
+    }
+
+    #[test]
+    fn an_introduction_is_what_it_was() {
+        let bytes = introduction().encode();
+        assert_eq!(format!("{:?}", Introduction::decode(&bytes).unwrap()), format!("{:?}", introduction()));
+        for len in 0..bytes.len() {
+            assert!(Introduction::decode(&bytes[..len]).is_err(), "{len} bytes");
+        }
+    }
+
+    #[test]
+    fn the_longest_introduction_fits_into_what_is_read_of_an_end_that_has_not_proven_itself() {
+        let mut longest = introduction();
+        let text = "x".repeat(5000);
+        longest.from.name = text.clone();
+        longest.from.address = PeerAddress { process: 7, unix: text.clone(), tcp: text };
+        let frames = 2 * 5 + opening([0; 32]).len() + longest.encode().len() + 2 * PROOF_BYTES;
+        assert!(frames <= HELLO_BYTES_MAX, "{frames}");
+    }
+
+    #[test]
+    fn another_version_is_told_from_garbage() {
+        let mut bytes = opening([1; 32]);
+        assert_eq!(check_opening(&bytes), Ok(&[][..]));
+        bytes[6] = 4;
+        assert_eq!(check_opening(&bytes), Err(Unspoken::Version(4)));
+        // Of the version alone, too: what follows may mean something else there.
+        assert_eq!(check_opening(&bytes[..8]), Err(Unspoken::Version(4)));
+        assert!(matches!(check_opening(b"GET / HTTP/1.1"), Err(Unspoken::Malformed(_))));
+    }
+
+    #[test]
+    fn regions_are_told_of_and_withdrawn() {
+        for offset in [None, Some(4096)] {
+            let region = Region { id: RegionId(7), len: 1 << 40, offset };
+            let bytes = region.encode();
+            assert_eq!(Region::decode(&bytes), Ok(region));
+            (0..bytes.len()).for_each(|len| assert!(Region::decode(&bytes[..len]).is_err(), "{len} bytes"));
+            assert!(Region::decode(&[bytes.as_slice(), &[0]].concat()).is_err());
+        }
+        assert_eq!(withdrawn(&7_u32.to_le_bytes()), Ok(RegionId(7)));
+        assert!(withdrawn(&[0; 3]).is_err() && withdrawn(&[0; 5]).is_err());
+    }
+
+    /// What the dialer has said once it has introduced itself over `channel`: hello, challenge, introduction, as messages.
+    fn dialled(secret: &Secret, channel: &[u8], introduction: &[u8]) -> (Said, [Vec<u8>; 3]) {
+        let (mut said, challenge) = (Said::over(channel.to_vec()), opening([6; 32]));
+        let hello = said.prove(secret, Proof::Knock, &opening([5; 32]));
+        said.add(&challenge);
+        let introduction = said.prove(secret, Proof::Dialer, introduction);
+        (said, [hello, challenge, introduction])
+    }
+
+    /// What a listener makes of such messages: its own view of what was said, if both proofs hold.
+    fn heard(accepted: &Secrets, channel: &[u8], messages: &[Vec<u8>; 3]) -> Option<(Said, Secret)> {
+        let (mut said, [hello, challenge, introduction]) = (Said::over(channel.to_vec()), messages);
+        let (_, secret) = said.check(accepted, Proof::Knock, hello)?;
+        said.add(challenge);
+        let (_, secret) = said.check(&secret.into(), Proof::Dialer, introduction)?;
+        Some((said, secret))
+    }
+
+    #[test]
+    fn proofs_are_bound_to_their_secret_their_channel_their_end_and_all_that_was_said() {
+        let (secret, other) = (Secret::new("one"), Secret::new("two"));
+        let (own, identity) = (Secrets::from(secret.clone()), Identity { who: introduction().to, fingerprint: 8 });
+        let (mut said, messages) = dialled(&secret, b"channel", &introduction().encode());
+        let (mut listener, accepted) = heard(&own, b"channel", &messages).expect("it is proven");
+        let answer = listener.prove(&accepted, Proof::Listener, &identity.encode());
+        assert_eq!(identity.check(&mut said.clone(), &secret, &answer), Ok(()));
+
+        let refused = Err(ConnectError::refused(Refusal::Identity, OTHER_SECRET));
+        assert_eq!(identity.check(&mut said.clone(), &other, &answer), refused);
+        let relayed = dialled(&secret, b"another channel", &introduction().encode());
+        assert_eq!(identity.check(&mut relayed.0.clone(), &secret, &answer), refused, "another channel");
+        for strange in [Secrets::from(other), Secrets::default()] {
+            assert!(heard(&strange, b"channel", &messages).is_none());
+        }
+        assert!(heard(&own, b"another channel", &messages).is_none());
+        for message in 0..messages.len() {
+            for at in 0..messages[message].len() {
+                let mut altered = messages.clone();
+                altered[message][at] ^= 1;
+                assert!(heard(&own, b"channel", &altered).is_none(), "byte {at} of message {message}");
+            }
+        }
+        // What one end proved does not serve as the other's proof.
+        let [_, _, introduced] = &messages;
+        assert!(said.check(&own, Proof::Listener, introduced).is_none());
+    }
+
+    #[test]
+    fn who_answers_in_place_of_who_was_meant_is_refused() {
+        let secret = Secret::new("one");
+        let meant = Identity { who: (WorkerId(3), Incarnation(9)), fingerprint: 8 };
+        for answers in [
+            Identity { who: (WorkerId(3), Incarnation(4)), ..meant },
+            Identity { who: (WorkerId(4), Incarnation(9)), ..meant },
+            Identity { fingerprint: 7, ..meant },
+        ] {
+            let (mut said, _) = dialled(&secret, b"", &introduction().encode());
+            let answer = said.clone().prove(&secret, Proof::Listener, &answers.encode());
+            let refused = meant.check(&mut said, &secret, &answer).expect_err("it is somebody else").to_string();
+            assert!(refused.contains("in its life i9 (layout 8) was meant"), "{refused}");
+        }
+    }
+
+    #[test]
+    fn while_the_secret_is_replaced_both_prove_a_dialer() {
+        let both = Secrets::new(Secret::new("new"), Some(Secret::new("old")));
+        for known in [Secret::new("new"), Secret::new("old")] {
+            let (_, messages) = dialled(&known, b"", &introduction().encode());
+            assert_eq!(heard(&both, b"", &messages).map(|(_, secret)| secret), Some(known));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn garbage_is_refused(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+            prop_assert!(check_opening(&bytes).is_err());
+            // Some are of the right length; whatever is read of them is written alike.
+            if let Ok(introduction) = Introduction::decode(&bytes) {
+                prop_assert_eq!(introduction.encode(), bytes.clone());
+            }
+            if let Ok(identity) = Identity::decode(&bytes) {
+                prop_assert_eq!(identity.encode(), bytes.clone());
+            }
+            // But for what means nothing.
+            if let Ok(region) = Region::decode(&bytes) {
+                prop_assert_eq!(Region::decode(&region.encode()), Ok(region));
+            }
+        }
+    }
+}

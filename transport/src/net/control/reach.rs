@@ -1,0 +1,437 @@
+//! Reaching a peer over one lane: connecting, agreeing on what the lane needs, and measuring. Which lane is kept is `dial`'s.
+
+use super::channel::{Channel, ChannelError, Frame};
+use super::connect_error::ConnectError;
+use super::hello::{self, HELLO_BYTES_MAX, Identity, Introduction, Proof, Purpose, Region, Said, kind};
+use super::sockets::{ANSWER_MAX, connect_tcp, connect_unix};
+use crate::agent::config::TcpConfig;
+use crate::agent::event::TransferReport;
+use crate::agent::link::{Link, Way};
+use crate::agent::peers::Known;
+use crate::agent::shared::AgentShared;
+use crate::lanes::Probe;
+use crate::lanes::lane_queue::now;
+use crate::lanes::rails::RAILS_MAX;
+use crate::lanes::shm::peer_mapping::PeerMapping;
+use crate::lanes::shm::progress_page::ProgressView;
+use crate::lanes::tcp::{self, Joined, Order, TcpWay};
+use crate::memory::{Memory, RegionId, take_note};
+use crate::net::socket::Socket;
+use crate::speed::probe::{self, PROBE_BYTES, PROBE_BYTES_MIN, PROBE_REPEATS, Scratch};
+use crate::transfer::prepared::Prepared;
+use crate::transfer::{Copies, Copy, ReadBatch, Transfer};
+use domain::session::PeerAddress;
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+/// Attempts to reach a peer begin no further step after so long, whatever its addresses and lanes: others wait for its place.
+const DIAL_MAX: Duration = Duration::from_secs(10);
+/// After so long a connection is tried again that the other end closed before it knew who this is, as it does for the sake of others
+/// while strangers connect at full pace; no more often.
+const PAUSES_MS: [u64; 5] = [10, 20, 40, 80, 160];
+/// What an end may be refused for that has not proven itself: the other end does not tell.
+const NOT_PROVEN: &str = "the peer refuses this worker as a stranger: both want the same cluster.secret, TLS \
+     (transport.tls_certificate) at both ends or at neither, and without a secret the same user";
+
+/// How long reaching a peer may take: each step, of which the last may end later, and all of them.
+#[derive(Clone, Copy)]
+pub(super) struct Patience {
+    step: Duration,
+    until: Instant,
+}
+
+impl Patience {
+    /// From now on.
+    pub(super) fn new(step: Duration) -> Self {
+        Self { step, until: now() + DIAL_MAX }
+    }
+
+    /// The same with other steps.
+    pub(super) fn with_steps(self, step: Duration) -> Self {
+        Self { step, ..self }
+    }
+
+    /// For the next step. Errors: there is no time left.
+    fn next(self) -> Result<Duration, ConnectError> {
+        match self.until.saturating_duration_since(now()) {
+            Duration::ZERO => Err(format!("timed out: all that was tried took {} s", DIAL_MAX.as_secs()).into()),
+            left => Ok(self.step.min(left)),
+        }
+    }
+}
+
+/// A link that was made and measured, and its connection for messages.
+pub(super) type Connected = (Arc<Link>, Probe, Channel);
+
+pub(super) fn shm(agent: &AgentShared, peer: &Known) -> Result<Connected, ConnectError> {
+    if peer.address.unix.is_empty() {
+        return Err("the peer offers no Unix socket".into());
+    }
+    let mut channel = persist(|| {
+        let socket = connect_unix(&peer.address.unix).map_err(|error| match error.kind() {
+            io::ErrorKind::ConnectionRefused => {
+                "no common Unix socket: the peer is on another host, or gone".to_owned()
+            }
+            _ => format!("its Unix socket cannot be connected: {error}"),
+        })?;
+        greet(agent, peer, Purpose::Control, Channel::new(Socket::plain(socket), true))
+    })?;
+    let (mut regions, mut progress) = (BTreeMap::new(), None);
+    let begin = now();
+    loop {
+        let frame = wait(&mut channel, begin)?;
+        match frame.kind {
+            kind::REGION => {
+                let (id, mapping) = map(&frame, &mut channel).map_err(ConnectError::lie)?;
+                take_note(&mut regions, id, mapping.map(Arc::new)).map_err(ConnectError::lie)?;
+            }
+            kind::PROGRESS => {
+                let missing = || ConnectError::lie("its progress word came without a descriptor");
+                let file = channel.take_descriptor().ok_or_else(missing)?;
+                progress = Some(ProgressView::new(file).map_err(ConnectError::lie)?);
+            }
+            kind::READY => break,
+            _ => return Err(unexpected(&frame)),
+        }
+    }
+    if !regions.is_empty() && regions.values().all(Option::is_none) {
+        return Err("its memory is not in files that could be mapped".into());
+    }
+    let progress = progress.ok_or("it does not show its progress")?;
+    let first = regions.values().flatten().next();
+    let probe = first.map_or(Probe::default(), |first: &Arc<PeerMapping>| probe::copies(first.as_ptr(), first.len()));
+    let way = Way::Shm { progress, regions: Mutex::new(regions) };
+    Ok((Arc::new(Link::new(peer, way, &agent.fair_shares)), probe, channel))
+}
+
+pub(super) fn tcp(agent: &AgentShared, peer: &Known, patience: Patience) -> Result<Connected, ConnectError> {
+    let Some(streams) = &agent.streams else { return Err("this worker listens to no other process".into()) };
+    let (channel, regions) = control_over_tcp(agent, peer, patience)?;
+    let connections = usize::from(agent.config.tcp.connections.max(1));
+    let addresses: Vec<&str> = addresses(peer).flat_map(|address| std::iter::repeat_n(address, connections)).collect();
+    let count = addresses.len().min(RAILS_MAX);
+    // One alone needs no comparison.
+    let measured = regions.iter().find(|&(_, &len)| len > 0 && count > 1).map(|(&id, &len)| (id, len));
+    let rail = |address: &str| (address.to_owned(), rail(agent, peer, address, measured, patience));
+    let rails: Vec<_> = addresses[..count].iter().map(|address| rail(address)).collect();
+    if let (true, Some((_, Err(reason)))) = (rails.iter().all(|(_, joined)| joined.is_err()), rails.first()) {
+        return Err(reason.clone().into());
+    }
+    let way = Way::Tcp(TcpWay::new(regions, rails));
+    let link = Arc::new(Link::new(peer, way, &agent.fair_shares));
+    streams.lane_queue().ask(Order::Adopt(link.clone()));
+    let read = |transfer| streams.lane_queue().read(transfer, patience.step, tcp::begin);
+    let probe = probe_reads(&link, |len| Arc::new(Scratch::new(len)), read);
+    keep(agent, link, probe, channel)
+}
+
+/// Connects a rail of the lane `tcp`, and reads over it alone from the region `measured`, of so many bytes, if there is one.
+/// What its owner does wrong is counted.
+fn rail(
+    agent: &AgentShared,
+    peer: &Known,
+    address: &str,
+    measured: Option<(RegionId, u64)>,
+    patience: Patience,
+) -> Joined {
+    connect_rail(agent, peer, address, measured, patience).map_err(|unreached| unreached.count(&agent.counts))
+}
+
+fn connect_rail(
+    agent: &AgentShared,
+    peer: &Known,
+    address: &str,
+    measured: Option<(RegionId, u64)>,
+    patience: Patience,
+) -> Result<(Socket, Option<f64>), ConnectError> {
+    let channel = lane_over_tcp(agent, peer, address, Purpose::Bytes, patience)?;
+    let socket = channel.into_socket().ok_or_else(|| ConnectError::lie("it sent bytes that were not asked for"))?;
+    let speed = measured.map(|(region, len)| tcp::try_out(&socket, region, len, patience.step)).transpose()?;
+    rustix::io::ioctl_fionbio(&socket, true).map_err(|error| error.to_string())?;
+    Ok((socket, speed))
+}
+
+/// Connects a rail of a link anew, in the background; the lane hears how it went.
+pub(crate) fn join(agent: &Arc<AgentShared>, link: &Arc<Link>, rail_number: usize) {
+    let (own, its) = (agent.clone(), link.clone());
+    let tell = move |agent: &AgentShared, link: Arc<Link>, joined| {
+        if let Some(streams) = &agent.streams {
+            streams.lane_queue().ask(Order::Rejoin(link, rail_number, joined));
+        }
+    };
+    let dial = move || {
+        let Way::Tcp(way) = &its.way else { return Ok(()) };
+        let address = way.address(rail_number).to_owned();
+        let known = PeerAddress { tcp: address.clone(), ..PeerAddress::default() };
+        let peer = Known { id: its.peer, incarnation: its.incarnation, name: its.name.clone(), address: known };
+        let measured = its.any_region();
+        let joined = rail(&own, &peer, &address, measured, Patience::new(ANSWER_MAX));
+        tell(&own, its.clone(), joined);
+        Ok(())
+    };
+    if let Err(error) = agent.spawn("rail", dial) {
+        tell(agent, link.clone(), Err(format!("no thread to connect it: {error}")));
+    }
+}
+
+pub(super) fn rdma(agent: &AgentShared, peer: &Known, patience: Patience) -> Result<Connected, ConnectError> {
+    let verbs = agent.verbs.as_ref().map_err(Clone::clone)?;
+    if let Some(reason) = verbs.failed() {
+        return Err(reason.into());
+    }
+    // First what may be refused.
+    let queues = first_address(agent, peer, |address| lane_over_tcp(agent, peer, address, Purpose::Queues, patience))?;
+    let begin = now();
+    let met = verbs.meet(queues, agent.config.fingerprint, |channel| wait(channel, begin))?;
+    let (channel, _) = control_over_tcp(agent, peer, patience)?;
+    let way = Way::Rdma(met.way.clone());
+    let link = Arc::new(Link::new(peer, way, &agent.fair_shares));
+    verbs.adopt(link.clone(), met);
+    let probe = probe_reads(
+        &link,
+        |_| verbs.scratch(),
+        |transfer| verbs.lane_queue().read(transfer, patience.step, |_, _| true),
+    );
+    keep(agent, link, probe, channel)
+}
+
+/// A link is kept if it could be measured.
+fn keep(
+    agent: &AgentShared,
+    link: Arc<Link>,
+    probe: Result<Probe, String>,
+    channel: Channel,
+) -> Result<Connected, ConnectError> {
+    match probe {
+        Ok(probe) => Ok((link, probe, channel)),
+        Err(reason) => {
+            super::dial::let_go(agent, &link);
+            Err(reason.into())
+        }
+    }
+}
+
+/// Where a peer listens, one address for each of its networks.
+fn addresses(peer: &Known) -> impl Iterator<Item = &str> {
+    peer.address.tcp.split(',').map(str::trim).filter(|address| !address.is_empty())
+}
+
+/// What works with the first of a peer's addresses with which it does. What is wrong with others is counted.
+fn first_address<T>(
+    agent: &AgentShared,
+    peer: &Known,
+    connect: impl Fn(&str) -> Result<T, ConnectError>,
+) -> Result<T, String> {
+    let mut result = Err("the peer offers no address for it".to_owned());
+    for address in addresses(peer) {
+        result = connect(address).map_err(|unreached| unreached.count(&agent.counts));
+        if result.is_ok() {
+            break;
+        }
+    }
+    result
+}
+
+/// Connects a peer that knows this worker then.
+fn connect(
+    agent: &AgentShared,
+    peer: &Known,
+    address: &str,
+    purpose: Purpose,
+    patience: Patience,
+) -> Result<Channel, ConnectError> {
+    let tls = agent.config.tls.as_ref();
+    let explain = |error: io::Error| ConnectError::failed(&error, format!("{address} cannot be connected: {error}"));
+    persist(|| {
+        let step = patience.next()?;
+        let socket = connect_tcp(address, step).and_then(|socket| Socket::connected(socket, tls, step));
+        greet(agent, peer, purpose, Channel::new(socket.map_err(explain)?, false))
+    })
+}
+
+/// Tries again for a while what ends with a connection that the other end closed without a word.
+fn persist<T>(attempt: impl Fn() -> Result<T, ConnectError>) -> Result<T, ConnectError> {
+    for pause_ms in PAUSES_MS {
+        match attempt() {
+            Err(unreached) if unreached.is_closed() => std::thread::sleep(Duration::from_millis(pause_ms)),
+            result => return result,
+        }
+    }
+    attempt()
+}
+
+/// A link's connection for messages, and the bytes of each region of the peer.
+fn control_over_tcp(
+    agent: &AgentShared,
+    peer: &Known,
+    patience: Patience,
+) -> Result<(Channel, BTreeMap<RegionId, u64>), ConnectError> {
+    let mut channel = first_address(agent, peer, |address| connect(agent, peer, address, Purpose::Control, patience))?;
+    let (mut regions, begin) = (BTreeMap::new(), now());
+    loop {
+        let frame = wait(&mut channel, begin)?;
+        match frame.kind {
+            kind::REGION => {
+                let region = Region::decode(&frame.body).map_err(ConnectError::lie)?;
+                take_note(&mut regions, region.id, region.len).map_err(ConnectError::lie)?;
+            }
+            kind::READY => return Ok((channel, regions)),
+            _ => return Err(unexpected(&frame)),
+        }
+    }
+}
+
+/// A connection that is a lane's own.
+fn lane_over_tcp(
+    agent: &AgentShared,
+    peer: &Known,
+    address: &str,
+    purpose: Purpose,
+    patience: Patience,
+) -> Result<Channel, ConnectError> {
+    let mut channel = connect(agent, peer, address, purpose, patience)?;
+    let frame = wait(&mut channel, now())?;
+    if frame.kind == kind::READY { Ok(channel) } else { Err(unexpected(&frame)) }
+}
+
+/// Measures reads, by `read`, over a link that nobody else uses yet, into what `scratch` gives.
+fn probe_reads(
+    link: &Arc<Link>,
+    scratch: impl Fn(usize) -> Arc<dyn Memory>,
+    read: impl Fn(Transfer) -> Result<TransferReport, String>,
+) -> Result<Probe, String> {
+    let Some((source, len)) = link.any_region() else { return Ok(Probe::default()) };
+    let len = usize::try_from(len).unwrap_or(usize::MAX).min(PROBE_BYTES);
+    let scratch = scratch(len);
+    // The bytes themselves: what encoding costs or saves, real reads tell.
+    let tcp = TcpConfig { checksums: false, ..TcpConfig::default() };
+    let fastest = |len: usize| {
+        let mut fastest = f64::INFINITY;
+        for _ in 0..=PROBE_REPEATS {
+            let copies = Copies::List(vec![Copy { from: 0, to: 0 }]);
+            let batch = ReadBatch { source, destination: RegionId(0), len, gate: 0, copies };
+            // The scratch is nobody's: several probes may write it together.
+            let claims = Arc::default();
+            let own = |_| Some(scratch.clone());
+            let prepared = Prepared::check(Weak::new(), link.clone(), vec![batch], &tcp, &claims, own);
+            let prepared = prepared.map_err(|error| error.to_string())?;
+            let report = read(prepared.take().map_err(|error| error.to_string())?)?;
+            fastest = report.elapsed.as_secs_f64().clamp(1e-9, fastest);
+        }
+        Ok::<_, String>(fastest)
+    };
+    Ok(Probe { bytes_per_s: len as f64 / fastest(len)?, latency_s: fastest(len.min(PROBE_BYTES_MIN))? })
+}
+
+/// Proves to the other end that this one belongs to the cluster, and who it is, and then has it prove the same.
+fn greet(agent: &AgentShared, peer: &Known, purpose: Purpose, channel: Channel) -> Result<Channel, ConnectError> {
+    let config = &agent.config;
+    let (secret, mut channel) = (config.secrets.own(), channel.of_stranger());
+    let binding = channel.binding().map_err(|error| ConnectError::failed(&error, error.to_string()))?;
+    let nonce = crate::random::bytes().map_err(|error| format!("no random numbers: {error}"))?;
+    let mut said = Said::over(binding);
+    channel.push(kind::HELLO, &said.prove(secret, Proof::Knock, &hello::opening(nonce)), None);
+    let challenge = expect(&mut channel, kind::CHALLENGE)?;
+    hello::check_opening(&challenge).map_err(|unspoken| ConnectError::lie(unspoken.to_string()))?;
+    said.add(&challenge);
+
+    let meant = Identity { who: (peer.id, peer.incarnation), fingerprint: config.fingerprint };
+    let introduction = Introduction { purpose, from: agent.known(), to: meant.who, fingerprint: meant.fingerprint };
+    channel.push(kind::PROOF, &said.prove(secret, Proof::Dialer, &introduction.encode()), None);
+    meant.check(&mut said, secret, &expect(&mut channel, kind::IDENTITY)?)?;
+    channel.trust();
+    Ok(channel)
+}
+
+/// Sends what waits and waits for this frame of an answer. Its body.
+fn expect(channel: &mut Channel, kind: u8) -> Result<Vec<u8>, ConnectError> {
+    let answer = wait(channel, now())?;
+    if answer.kind == kind { Ok(answer.body) } else { Err(unexpected(&answer)) }
+}
+
+/// Sends what waits and waits for a frame of an answer that was asked for at `begin`: for [`ANSWER_MAX`] in all, however slowly
+/// frames come, and however many. One that says why this end is not served is an error.
+fn wait(channel: &mut Channel, begin: Instant) -> Result<Frame, ConnectError> {
+    let late = || ChannelError::Failed(io::ErrorKind::TimedOut.into());
+    let frame = |channel: &mut Channel| {
+        match channel.flush() {
+            Ok(true) => {}
+            Ok(false) => return Err(late()),
+            // What it said before it closed the connection is why.
+            Err(error) => return Err(channel.fill().err().unwrap_or(error)),
+        }
+        loop {
+            if let Some(frame) = channel.next(HELLO_BYTES_MAX)? {
+                return Ok(frame);
+            }
+            if !channel.fill()? || now().duration_since(begin) > ANSWER_MAX {
+                return Err(late());
+            }
+        }
+    };
+    let frame = frame(channel)?;
+    match frame.kind {
+        kind::REFUSED if frame.body == hello::REFUSAL.as_bytes() => Err(NOT_PROVEN.into()),
+        kind::REFUSED => Err(format!("the peer: {}", String::from_utf8_lossy(&frame.body)).into()),
+        _ => Ok(frame),
+    }
+}
+
+fn unexpected(frame: &Frame) -> ConnectError {
+    ConnectError::lie(format!("a frame of kind {} out of place", frame.kind))
+}
+
+/// Maps the region that a frame speaks of, if a file comes along.
+fn map(frame: &Frame, channel: &mut Channel) -> Result<(RegionId, Option<PeerMapping>), String> {
+    let Region { id, len, offset } = Region::decode(&frame.body)?;
+    let Some(offset) = offset else { return Ok((id, None)) };
+    let file = channel.take_descriptor().ok_or("a region came without its descriptor")?;
+    let len = usize::try_from(len).map_err(|_| "a region too large for this machine".to_owned())?;
+    Ok((id, Some(PeerMapping::new(file.as_fd(), offset, len)?)))
+}
+
+/// A region that came later than the others.
+pub(super) fn add_region(link: &Link, frame: &Frame, channel: &mut Channel) -> Result<(), String> {
+    match &link.way {
+        Way::Shm { regions, .. } => {
+            let (id, mapping) = map(frame, channel)?;
+            take_note(&mut regions.lock().unwrap_or_else(PoisonError::into_inner), id, mapping.map(Arc::new))?;
+        }
+        Way::Tcp(way) => way.add_region(Region::decode(&frame.body)?)?,
+        // The lane `rdma` hears of regions, with their keys, over a connection of its own.
+        Way::Local(_) | Way::Rdma(_) => {}
+    }
+    Ok(())
+}
+
+/// A region that is registered no more. Prepared transfers out of it keep what they have mapped.
+pub(super) fn withdraw_region(link: &Link, frame: &Frame) -> Result<(), String> {
+    let id = hello::withdrawn(&frame.body)?;
+    match &link.way {
+        Way::Shm { regions, .. } => drop(regions.lock().unwrap_or_else(PoisonError::into_inner).remove(&id)),
+        Way::Tcp(way) => way.withdraw_region(id),
+        Way::Local(_) | Way::Rdma(_) => {}
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::os::unix::net::UnixStream;
+
+    #[test]
+    fn an_answer_that_goes_on_is_waited_for_no_longer() {
+        let (own, mut peer) = UnixStream::pair().expect("there are descriptors");
+        let mut channel = Channel::new(Socket::plain(own.into()), true);
+        let mut say = || peer.write_all(&[1, 0, 0, 0, kind::REGION]).expect("it is open");
+        say();
+        assert!(wait(&mut channel, now()).is_ok_and(|frame| frame.kind == kind::REGION));
+        say();
+        assert!(wait(&mut channel, now() - 2 * ANSWER_MAX).is_err());
+    }
+}

@@ -1,0 +1,200 @@
+//! Who connects to this agent: from a stranger to a peer that is served.
+
+use super::channel::{Channel, ChannelError};
+use super::hello::{
+    self, HELLO_BYTES_MAX, Identity, Introduction, OTHER_SECRET, Proof, Purpose, Region, Said, Unspoken, kind,
+};
+use super::sockets::prepare_tcp;
+use crate::agent::counts::{Counts, Refusal};
+use crate::agent::event::AgentEvent;
+use crate::agent::metadata::ImportError;
+use crate::agent::peers::MESSAGE_BYTES_MAX;
+use crate::agent::shared::AgentShared;
+use crate::memory::RegionId;
+use domain::{Incarnation, Secret, Secrets, WorkerId};
+use rustix::net::sockopt;
+use std::collections::BTreeSet;
+use std::os::fd::{BorrowedFd, OwnedFd};
+
+/// What the agent knows of who connected.
+pub(super) struct Serving(Stage);
+
+enum Stage {
+    /// It has said nothing.
+    Silent,
+    /// It knocked, by this secret, and was challenged.
+    Greeted {
+        said: Said,
+        secret: Secret,
+    },
+    Peer {
+        peer: WorkerId,
+        incarnation: Incarnation,
+        regions_shown: BTreeSet<RegionId>,
+    },
+}
+
+/// What becomes of the connection.
+pub(super) enum Next {
+    Stay,
+    /// It knocked. It has not proven itself yet.
+    Greeted,
+    /// It is a peer now.
+    Known,
+    /// It is a peer's, for a lane: not this thread's business.
+    Lane {
+        purpose: Purpose,
+        peer: WorkerId,
+        incarnation: Incarnation,
+    },
+}
+
+/// It does not speak as it should.
+fn refuse(reason: impl Into<String>) -> ChannelError {
+    ChannelError::Refused(Refusal::Protocol, reason.into())
+}
+
+/// It is somebody else than it should be.
+fn turn_away(reason: impl Into<String>) -> ChannelError {
+    ChannelError::Refused(Refusal::Identity, reason.into())
+}
+
+impl Serving {
+    pub(super) fn new() -> Self {
+        Self(Stage::Silent)
+    }
+
+    /// Whether it is an earlier life of the peer.
+    pub(super) fn is_before(&self, id: WorkerId, life: Incarnation) -> bool {
+        matches!(self.0, Stage::Peer { peer, incarnation, .. } if peer == id && incarnation < life)
+    }
+
+    /// Handles what came. `has_room`: one more peer may be served.
+    pub(super) fn handle(
+        &mut self,
+        agent: &AgentShared,
+        channel: &mut Channel,
+        has_room: bool,
+    ) -> Result<Next, ChannelError> {
+        let mut next = Next::Stay;
+        loop {
+            let body_max = if matches!(self.0, Stage::Peer { .. }) { MESSAGE_BYTES_MAX } else { HELLO_BYTES_MAX };
+            let Some(frame) = channel.next(body_max)? else { return Ok(next) };
+            match (&mut self.0, frame.kind) {
+                (Stage::Silent, kind::HELLO) => {
+                    self.0 = greet(agent, channel, &frame.body)?;
+                    next = Next::Greeted;
+                }
+                (Stage::Greeted { said, secret }, kind::PROOF) => {
+                    let introduction = admit(agent, channel, said, secret, &frame.body, has_room)?;
+                    let (peer, incarnation) = (introduction.from.id, introduction.from.incarnation);
+                    let purpose = introduction.purpose;
+                    agent.introduce(introduction.from);
+                    self.0 = Stage::Peer { peer, incarnation, regions_shown: BTreeSet::new() };
+                    if purpose != Purpose::Control {
+                        channel.push(kind::READY, &[], None);
+                        return Ok(Next::Lane { purpose, peer, incarnation });
+                    }
+                    self.show_regions(agent, channel)?;
+                    if channel.is_unix()
+                        && let Some(file) = agent.progress.show()
+                    {
+                        channel.push(kind::PROGRESS, &[], Some(to_send(file)?));
+                    }
+                    channel.push(kind::READY, &[], None);
+                    next = Next::Known;
+                }
+                (Stage::Peer { peer, .. }, kind::MESSAGE) => {
+                    let message = AgentEvent::Message { from: *peer, bytes: frame.body };
+                    if !agent.deliver(message) {
+                        Counts::add(&agent.counts.dropped_messages);
+                    }
+                }
+                (_, other) => return Err(refuse(format!("a frame of kind {other} out of place"))),
+            }
+        }
+    }
+
+    /// Tells a peer of the regions that it does not know yet, and of those that are no more. An error: no descriptor is left.
+    pub(super) fn show_regions(&mut self, agent: &AgentShared, channel: &mut Channel) -> Result<(), ChannelError> {
+        let Stage::Peer { regions_shown, .. } = &mut self.0 else { return Ok(()) };
+        let news = agent.regions_news(regions_shown);
+        for id in news.withdrawn {
+            channel.push(kind::WITHDRAWN, &id.0.to_le_bytes(), None);
+        }
+        for (id, memory) in news.new {
+            let file = memory.file().filter(|_| channel.is_unix());
+            let region = Region { id, len: memory.len() as u64, offset: file.map(|(_, offset)| offset) };
+            let file = file.map(|(file, _)| to_send(file)).transpose()?;
+            channel.push(kind::REGION, &region.encode(), file);
+        }
+        Ok(())
+    }
+}
+
+/// A descriptor for a frame that may have to wait.
+fn to_send(file: BorrowedFd<'_>) -> Result<OwnedFd, ChannelError> {
+    file.try_clone_to_owned().map_err(ChannelError::Failed)
+}
+
+/// Checks a hello, and answers it with a challenge, which tells nothing of this agent.
+fn greet(agent: &AgentShared, channel: &mut Channel, message: &[u8]) -> Result<Stage, ChannelError> {
+    let secrets = &agent.config.secrets;
+    let nonce = crate::random::bytes().map_err(|error| ChannelError::Failed(error.into()))?;
+    let challenge = hello::opening(nonce);
+    if let Err(unspoken) = hello::check_opening(message) {
+        if let Unspoken::Version(_) = unspoken {
+            // Of any version, the other end tells by it what this one speaks.
+            channel.push(kind::CHALLENGE, &challenge, None);
+        }
+        return Err(unspoken.into());
+    }
+    // Without a secret, at least no other user of the host.
+    if secrets.is_empty() && channel.is_unix() {
+        let peer = sockopt::socket_peercred(channel.socket()).map_err(|error| ChannelError::Failed(error.into()))?;
+        if peer.uid != rustix::process::getuid() {
+            return Err(turn_away("it is another user's process, and the cluster has no secret"));
+        }
+    }
+    let mut said = Said::over(channel.binding().map_err(ChannelError::Failed)?);
+    let (_, secret) = said.check(secrets, Proof::Knock, message).ok_or_else(|| turn_away(OTHER_SECRET))?;
+    said.add(&challenge);
+    channel.push(kind::CHALLENGE, &challenge, None);
+    Ok(Stage::Greeted { said, secret })
+}
+
+/// Checks the proof of who connected, and only then who it is and whom it means; says who this agent is.
+fn admit(
+    agent: &AgentShared,
+    channel: &mut Channel,
+    said: &mut Said,
+    secret: &Secret,
+    message: &[u8],
+    has_room: bool,
+) -> Result<Introduction, ChannelError> {
+    let proven = said.check(&Secrets::from(secret.clone()), Proof::Dialer, message);
+    let (content, _) = proven.ok_or_else(|| turn_away(OTHER_SECRET))?;
+    channel.trust();
+    if !channel.is_unix() {
+        prepare_tcp(channel.socket()).map_err(ChannelError::Failed)?;
+    }
+    if !has_room {
+        return Err(ChannelError::Refused(Refusal::Crowd, "too many peers are connected to it".to_owned()));
+    }
+    let introduction = Introduction::decode(content).map_err(refuse)?;
+    let own = Identity { who: (agent.config.id, agent.config.incarnation), fingerprint: agent.config.fingerprint };
+    if introduction.fingerprint != own.fingerprint {
+        let (theirs, ours) = (introduction.fingerprint, own.fingerprint);
+        return Err(ChannelError::Refused(Refusal::Layout, ImportError::Layout { theirs, ours }.to_string()));
+    }
+    if introduction.to != own.who {
+        let ((id, life), (meant, meant_life)) = (own.who, introduction.to);
+        return Err(turn_away(format!("this is worker {id} in its life {life}, not {meant} in its life {meant_life}")));
+    }
+    let from = &introduction.from;
+    if agent.peers.incarnation(from.id).is_some_and(|known| known > from.incarnation) {
+        return Err(turn_away("a later life of that worker is known"));
+    }
+    channel.push(kind::IDENTITY, &said.prove(secret, Proof::Listener, &own.encode()), None);
+    Ok(introduction)
+}

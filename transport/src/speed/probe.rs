@@ -1,0 +1,70 @@
+//! What reading costs, measured when a peer is connected.
+
+use crate::lanes::Probe;
+use crate::memory::Memory;
+use crate::memory::copy::copy_racing;
+use std::cell::UnsafeCell;
+use std::time::Instant;
+
+/// Bytes that a probe reads at once.
+pub(crate) const PROBE_BYTES: usize = 1 << 20;
+/// Times that each is measured; the fastest counts.
+pub(crate) const PROBE_REPEATS: usize = 4;
+/// Bytes of the smallest read.
+pub(crate) const PROBE_BYTES_MIN: usize = 8;
+
+/// Memory that a probe reads into.
+pub(crate) struct Scratch(Box<[UnsafeCell<u8>]>);
+
+// SAFETY: only the transfer that it is the destination of touches its bytes.
+unsafe impl Sync for Scratch {}
+
+impl Scratch {
+    pub(crate) fn new(len: usize) -> Self {
+        Self((0..len).map(|_| UnsafeCell::new(0)).collect())
+    }
+}
+
+// SAFETY: the box is never exchanged or resized, its bytes may be written through a shared reference, and there are no others.
+unsafe impl Memory for Scratch {
+    fn as_ptr(&self) -> *mut u8 {
+        self.0.as_ptr().cast_mut().cast()
+    }
+
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+}
+
+/// Measures reading within this process, out of memory of its own.
+pub(crate) fn local() -> Probe {
+    copies(vec![1_u8; PROBE_BYTES].as_ptr(), PROBE_BYTES)
+}
+
+/// Measures copies out of `len` readable bytes at `from`, which the caller holds mapped.
+pub(crate) fn copies(from: *const u8, len: usize) -> Probe {
+    let len = len.min(PROBE_BYTES);
+    let mut scratch = vec![0_u8; len];
+    let mut copy = |len: usize| {
+        // SAFETY: the caller says that so many bytes are readable, and the scratch is as long and nobody else's.
+        unsafe { copy_racing(from, scratch.as_mut_ptr(), len) };
+    };
+    let probe = Probe {
+        bytes_per_s: len as f64 / fastest(|| copy(len)),
+        latency_s: fastest(|| copy(len.min(PROBE_BYTES_MIN))),
+    };
+    std::hint::black_box(&scratch);
+    probe
+}
+
+/// Seconds of the fastest of some runs. The first one is not counted: it touches pages for the first time.
+#[expect(clippy::disallowed_methods, reason = "a probe measures")]
+fn fastest(mut run: impl FnMut()) -> f64 {
+    run();
+    let mut time = || {
+        let begin = Instant::now();
+        run();
+        begin.elapsed().as_secs_f64()
+    };
+    (0..PROBE_REPEATS).map(|_| time()).fold(f64::INFINITY, f64::min).max(1e-9)
+}
