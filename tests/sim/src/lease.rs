@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// A worker's loop wakes at least so often by itself.
-const TICK: Duration = Duration::from_millis(100);
+pub(crate) const TICK: Duration = Duration::from_millis(100);
 
 /// A lease of a life of an owner.
 pub(crate) type LeaseKey = (WorkerIndex, Life, LeaseId);

@@ -7,6 +7,7 @@ use crate::invariants::{
     answer, blame, bounds, conservation, culprit, idle, leases, line, needless, quotas, renewal, reuse, sealed, source,
     tenants, waits,
 };
+use crate::lease::TICK;
 use crate::pool::Pool;
 use crate::process::{Inmail, Machine, Running, WorkerLife};
 use crate::reach::Reached;
@@ -192,6 +193,7 @@ impl World {
             return;
         }
         let (idle, last) = (alive.inbox.is_empty(), std::mem::replace(&mut alive.turned, now));
+        waits::stood_still(&mut alive.waits, now.since(last).saturating_sub(TICK));
         self.leases.turns(now, (w, life), last);
         for _ in 0..EVENTS_PER_ROUND_MAX {
             let Some(mail) = self.workers[w].alive.as_mut().and_then(|alive| alive.inbox.pop_front()) else { break };
