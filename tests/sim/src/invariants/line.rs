@@ -32,6 +32,8 @@ pub(crate) struct Stand {
     pub(crate) handoff: bool,
     /// Since when it waits for room; `None`: it has some.
     pub(crate) waits: Option<Time>,
+    /// It has room of its own, which is not a load's.
+    is_open: bool,
     /// It had room before, or another sequence of its attempt had.
     had_room: bool,
     /// It lost its room itself.
@@ -118,12 +120,12 @@ fn stands(alive: &WorkerLife, now: Time, before: &Line) -> Line {
             };
             let last = before.get(&key);
             let since = last.map_or(now, |last| last.waits.unwrap_or(now));
-            // A prompt keeps its room: what it had before was a load's.
-            let lost = choice != PROMPT && wants && last.is_some_and(|last| last.lost || last.waits.is_none());
+            let lost = choice != PROMPT && wants && last.is_some_and(|last| last.lost || last.is_open);
             let loads = wants && (tiers_move || last.is_some_and(|last| last.loads));
             let stand = Stand {
                 arrived: sequence.arrived,
                 handoff,
+                is_open: core.kv.is_open(key),
                 waits: wants.then_some(since),
                 had_room: had_room(before, key),
                 lost,

@@ -2,7 +2,8 @@
 
 use crate::world::World;
 use domain::RequestId;
-use domain::session::{Failure, FromWorker};
+use domain::session::Failure::{Draining, QueueFull, TooLarge};
+use domain::session::FromWorker;
 use placement::{Event, Placement};
 
 pub(crate) const NAME: &str = "a refusal costs no attempt";
@@ -18,9 +19,7 @@ pub(crate) struct Refused {
 pub(crate) fn expect(placement: &Placement, event: &Event) -> Option<Refused> {
     let request = match event {
         Event::Unsent { request, .. } => *request,
-        Event::Worker { message: FromWorker::Failed { request, why, .. }, .. }
-            if matches!(why, Failure::QueueFull | Failure::Draining | Failure::TooLarge) =>
-        {
+        Event::Worker { message: FromWorker::Failed { request, why: QueueFull | Draining | TooLarge, .. }, .. } => {
             *request
         }
         _ => return None,
