@@ -2,6 +2,8 @@
 //! its turn among all that wait for some ([`scheduler`]). Prefixes that other workers hold come by the same machine; what is their own
 //! is in [`prefix`].
 
+#[cfg(feature = "explore")]
+mod explore;
 mod prefix;
 
 use crate::config::{EARLY_MESSAGES_MAX, EARLY_OFFERS_MAX, OVER_MAX};
