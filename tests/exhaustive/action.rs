@@ -10,8 +10,8 @@ pub(crate) enum Action {
     At(WorkerId, Event),
     /// The next slice of the worker's read, by its place among the worker's reads.
     Read(WorkerId, u8),
-    /// A router's submit arrives, by its place among those under way.
-    Submit(u8),
+    /// What the router says arrives, by its place in what it says.
+    Told(u8),
     Crash(WorkerId),
     Deliver(u8),
     Lose(u8),

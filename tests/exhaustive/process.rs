@@ -50,6 +50,8 @@ pub(crate) enum Event {
     Message(u32),
     Submit(RequestId),
     Cancel(RequestId),
+    /// The router says that a peer is there, in this life.
+    Introduced(WorkerId, Incarnation),
     /// The connection to a peer is lost.
     Lost(WorkerId),
     /// The step loop has its turn.
@@ -358,9 +360,7 @@ impl Process {
             requests.for_each(|request| self.tell(&ToWorker::Submit(self.submit(request))));
         }
         for id in scope.workers().filter(|&id| id != own) {
-            let (name, role, address) = (id.to_string(), Role::Prefill, PeerAddress::default());
-            self.tell(&ToWorker::Peer(PeerInfo { id, incarnation: FIRST, name, role, address }));
-            self.heard.insert(id, FIRST);
+            self.introduced(id, FIRST);
         }
         if self.scope.holder() == Some(self.worker) {
             self.tell(&ToWorker::Submit(self.submit(BEFORE)));
@@ -420,6 +420,17 @@ impl Process {
         self.handle(Inbound::Session { session: SESSION, bytes: proto::session::encode_to_worker(message) });
     }
 
+    fn introduced(&mut self, id: WorkerId, incarnation: Incarnation) {
+        let (name, role, address) = (id.to_string(), Role::Prefill, PeerAddress::default());
+        self.tell(&ToWorker::Peer(PeerInfo { id, incarnation, name, role, address }));
+        self.hear(id, incarnation);
+    }
+
+    fn hear(&mut self, peer: WorkerId, life: Incarnation) {
+        let known = self.heard.entry(peer).or_insert(life);
+        *known = life.max(*known);
+    }
+
     fn turn(&mut self) {
         either!(&mut self.kind, machine => machine.turn(self.now));
     }
@@ -432,13 +443,13 @@ impl Process {
             Event::Message(_) => {
                 let (message, bytes) = message.expect("it is there");
                 if message.to_incarnation.is_none_or(|life| life == self.life) {
-                    let known = self.heard.entry(message.from).or_insert(message.from_incarnation);
-                    *known = message.from_incarnation.max(*known);
+                    self.hear(message.from, message.from_incarnation);
                 }
                 self.handle(Inbound::Agent(AgentEvent::Message { from: message.from, bytes: bytes.to_vec() }));
             }
             Event::Submit(request) => self.tell(&ToWorker::Submit(self.submit(request))),
             Event::Cancel(request) => self.tell(&ToWorker::Cancel { request, epoch: EPOCH, choice: None }),
+            Event::Introduced(peer, life) => self.introduced(peer, life),
             Event::Lost(peer) => {
                 self.handle(Inbound::Agent(AgentEvent::Lost { peer, reason: "it was cut".to_owned() }));
             }

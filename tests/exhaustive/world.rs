@@ -11,7 +11,7 @@ use crate::scope::{ANY, FIRST, Faults, LATER, NEXT, NONE, OWNER, Scope, Source};
 use crate::workers::{Edge, StateId, Workers};
 use domain::handoff::PeerBody;
 use domain::planted::{self, Bug};
-use domain::{Incarnation, LeaseId, RequestId, Token, WorkerId};
+use domain::{Incarnation, LeaseId, Token, WorkerId};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::rc::Rc;
 use std::time::Duration;
@@ -26,8 +26,8 @@ pub(crate) struct World {
     /// The state of each worker.
     pub(crate) at: Vec<StateId>,
     pub(crate) network: Vec<Envelope>,
-    /// Submits on their way from the router.
-    pub(crate) submits: Vec<(WorkerId, RequestId)>,
+    /// What the router says, on its way.
+    pub(crate) told: Vec<(WorkerId, Event)>,
     pub(crate) ghosts: Rc<Vec<Ghost>>,
     /// Of the ghosts.
     ghosts_digest: u64,
@@ -56,22 +56,22 @@ impl World {
             left: scope.faults,
             at: scope.workers().map(|worker| workers.begin(worker, FIRST)).collect(),
             network: Vec::new(),
-            submits: Vec::new(),
+            told: Vec::new(),
             ghosts: Rc::default(),
             ghosts_digest: 0,
             last: Last::default(),
         };
         if scope.source == Source::Fetched {
-            world.submits.extend(scope.requests().map(|request| (OWNER, request)));
+            world.told.extend(scope.requests().map(|request| (OWNER, Event::Submit(request))));
         }
-        world.submits.extend(scope.requests().map(|request| (scope.reader(request), request)));
+        world.told.extend(scope.requests().map(|request| (scope.reader(request), Event::Submit(request))));
         if !scope.faults.late_submits {
-            std::mem::take(&mut world.submits)
+            std::mem::take(&mut world.told)
                 .into_iter()
-                .for_each(|(worker, request)| world.happen(worker, Event::Submit(request), None, workers));
+                .for_each(|(worker, said)| world.happen(worker, said, None, workers));
         }
         if scope.source != Source::Computed {
-            world.submits.push((OWNER, NEXT));
+            world.told.push((OWNER, Event::Submit(NEXT)));
         }
         world
     }
@@ -113,10 +113,10 @@ impl World {
                 actions.push(Action::Crash(worker));
             }
         }
-        for (at, (worker, _)) in self.submits.iter().enumerate() {
+        for (at, (worker, _)) in self.told.iter().enumerate() {
             // A session keeps the order.
-            if self.submits[..at].iter().all(|(of, _)| of != worker) {
-                actions.push(Action::Submit(at as u8));
+            if self.told[..at].iter().all(|(of, _)| of != worker) {
+                actions.push(Action::Told(at as u8));
             }
         }
         for at in (0..self.network.len() as u8).filter(|&at| left.reorders > 0 || !self.is_behind(at)) {
@@ -152,10 +152,7 @@ impl World {
             Action::Deliver(at) => format!("deliver {}", self.network[usize::from(at)].describe()),
             Action::Lose(at) => format!("lose {}", self.network[usize::from(at)].describe()),
             Action::Duplicate(at) => format!("deliver a copy of {}", self.network[usize::from(at)].describe()),
-            Action::Submit(at) => {
-                let (worker, request) = self.submits[usize::from(at)];
-                format!("submit {request} to {worker}")
-            }
+            Action::Told(at) => format!("{:?}", self.told[usize::from(at)]),
             other => format!("{other:?}"),
         }
     }
@@ -182,9 +179,9 @@ impl World {
                 self.happen(worker, event, None, workers);
             }
             Action::Read(worker, number) => self.read(worker, number, workers),
-            Action::Submit(at) => {
-                let (worker, request) = self.submits.remove(usize::from(at));
-                self.happen(worker, Event::Submit(request), None, workers);
+            Action::Told(at) => {
+                let (worker, said) = self.told.remove(usize::from(at));
+                self.happen(worker, said, None, workers);
             }
             Action::Crash(worker) => self.crash(worker, workers),
             Action::Deliver(at) => {
@@ -231,9 +228,11 @@ impl World {
         let mut ghosts = Vec::clone(&self.ghosts);
         ghosts.iter_mut().filter(|ghost| ghost.owner == worker).for_each(|ghost| ghost.end(Ended::Crashed));
         self.ghosts_are(ghosts);
-        self.submits.retain(|&(of, _)| of != worker);
+        self.told.retain(|&(of, _)| of != worker);
+        let others = self.scope.workers().filter(|&of| (of == OWNER) != (worker == OWNER));
+        self.told.extend(others.map(|of| (of, Event::Introduced(worker, life))));
         if worker == OWNER && self.scope.source == Source::Computed {
-            self.submits.push((worker, LATER));
+            self.told.push((worker, Event::Submit(LATER)));
         }
     }
 
@@ -254,7 +253,7 @@ impl World {
     fn happen(&mut self, worker: WorkerId, event: Event, message: Option<&Envelope>, workers: &mut Workers) {
         let at = self.at[worker.0 as usize];
         let edge = workers.after(at, event);
-        self.note(workers.view(at), message, &edge);
+        self.note(workers.view(at), event, message, &edge);
         self.at[worker.0 as usize] = edge.to;
         self.network.extend_from_slice(&edge.sent);
         self.last.seen.extend(edge.seen.iter().map(|&seen| (worker, seen)));
@@ -264,24 +263,34 @@ impl World {
     }
 
     /// Brings the reference up to date with what happened to a worker.
-    fn note(&mut self, View { worker, life, heard, .. }: &View, message: Option<&Envelope>, edge: &Edge) {
-        if message.is_none() && edge.sent.is_empty() && edge.seen.is_empty() && edge.passed == [Duration::ZERO; 2] {
+    fn note(&mut self, view: &View, event: Event, message: Option<&Envelope>, edge: &Edge) {
+        let View { worker, life, heard, .. } = view;
+        let introduced = if let Event::Introduced(peer, life) = event { Some((peer, life)) } else { None };
+        if message.is_none()
+            && introduced.is_none()
+            && edge.sent.is_empty()
+            && edge.seen.is_empty()
+            && edge.passed == [Duration::ZERO; 2]
+        {
             return;
         }
         let mut ghosts = Vec::clone(&self.ghosts);
         let is_own = |ghost: &&mut Ghost| (ghost.owner, ghost.life) == (*worker, *life);
         let [before, after] = edge.passed;
         ghosts.iter_mut().filter(is_own).for_each(|ghost| ghost.pass(before));
+        let said = message.filter(|envelope| envelope.message.to_incarnation.is_none_or(|to| to == *life));
+        let said = said.map(|envelope| (envelope.message.from, envelope.message.from_incarnation));
+        if let Some((peer, life)) = introduced.or(said)
+            && heard.get(&peer).is_some_and(|known| *known < life)
+        {
+            let of_reader = ghosts.iter_mut().filter(is_own).filter(|ghost| ghost.reader == peer);
+            of_reader.for_each(|ghost| ghost.end(Ended::Withdrawn));
+        }
         if let Some(envelope) = message {
             let message = &*envelope.message;
             let (from, from_life) = (message.from, message.from_incarnation);
-            let known = heard.get(&from);
             let to_earlier = message.to_incarnation.is_some_and(|to| to != *life);
-            let stale = to_earlier || known.is_some_and(|known| from_life < *known);
-            if !stale && known.is_some_and(|known| *known < from_life) {
-                let of_reader = ghosts.iter_mut().filter(is_own).filter(|ghost| ghost.reader == from);
-                of_reader.for_each(|ghost| ghost.end(Ended::Withdrawn));
-            }
+            let stale = to_earlier || heard.get(&from).is_some_and(|known| from_life < *known);
             let answer = edge.sent.iter().find_map(|sent| match sent.message.body {
                 PeerBody::Released { lease, valid } if envelope.lease() == Some(lease) => Some(valid),
                 _ => None,
@@ -394,7 +403,7 @@ impl World {
     /// Tells states apart.
     pub(crate) fn digest(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
-        (self.total, self.left, &self.at, &self.submits, self.ghosts_digest).hash(&mut hasher);
+        (self.total, self.left, &self.at, &self.told, self.ghosts_digest).hash(&mut hasher);
         let mut messages: Vec<_> = self.network.iter().map(|envelope| (envelope.to, envelope.number)).collect();
         // Where there is no order among messages, none is hashed.
         if self.left.reorders == ANY {
@@ -407,6 +416,6 @@ impl World {
     /// Nothing is under way and nobody waits for anything.
     pub(crate) fn is_quiet(&self, workers: &Workers) -> bool {
         let quiet = |worker| self.view(worker, workers).quiet;
-        self.network.is_empty() && self.submits.is_empty() && self.scope.workers().all(quiet)
+        self.network.is_empty() && self.told.is_empty() && self.scope.workers().all(quiet)
     }
 }

@@ -47,8 +47,8 @@ fn next(world: &World, workers: &mut Workers) -> Option<Action> {
     if !world.network.is_empty() {
         return Some(Action::Deliver(0));
     }
-    if !world.submits.is_empty() {
-        return Some(Action::Submit(0));
+    if !world.told.is_empty() {
+        return Some(Action::Told(0));
     }
     for worker in world.scope.workers() {
         if world.wants_turn(worker, workers) {
