@@ -248,6 +248,22 @@ fn handoffs_that_wait_for_room_are_bounded_as_all_that_wait() {
 }
 
 #[test]
+fn an_offer_that_was_given_back_is_not_taken_when_it_comes_again() {
+    let mut machine = machine();
+    machine.handle(Time::ZERO, offer(&machine, 1));
+    // Nobody submitted what it is for.
+    let now = Time::ZERO + Duration::from_secs(61);
+    machine.turn(now);
+    let session = SessionId(1);
+    machine.handle(now, Inbound::Opened { session, send: Box::new(|_| Ok(())), ended: Arc::default() });
+    machine.handle(now, Inbound::Session { session, bytes: submit(1) });
+    // A copy of it, which names a lease that is over.
+    machine.handle(now, offer(&machine, 1));
+    let state = |machine: &Machine<Decode>| machine.role().fetches().progress().map(|fetch| fetch.state).next();
+    assert_eq!(state(&machine), Some(FetchState::Expecting));
+}
+
+#[test]
 fn a_sign_of_life_is_answered_by_the_loop() {
     let mut machine = machine();
     let session = SessionId(1);

@@ -11,10 +11,8 @@ pub enum Bug {
     LateRenewalRevives = 1,
     /// Messages are taken from and for any life of a worker.
     NoIncarnationCheck,
-    /// The first of two ranks to release ends the lease for both.
-    FirstRankReleasesForBoth,
-    /// A copy still in flight is offered on.
-    OfferCopyInFlight,
+    /// The release of the first of two leases that were given for the same ends both.
+    FirstReleaseEndsBoth,
     /// A release is answered valid though what it covers is not all written and validated yet.
     ReleaseBeforeWritten,
     /// A block is reused under a live lease.

@@ -179,6 +179,17 @@ impl LeaseTable {
         }
     }
 
+    /// Feeds what becomes of the leases that are alive and of the answers that are kept. Times count from `now`.
+    #[cfg(feature = "explore")]
+    pub(crate) fn digest(&self, now: Time, hasher: &mut impl std::hash::Hasher) {
+        use std::hash::Hash;
+        for (id, lease) in &self.live {
+            (id, lease.key, lease.tokens, lease.ready, lease.copied_until, lease.ticks, &lease.blocks).hash(hasher);
+            (lease.expiry.since(self.at(now)), lease.duration).hash(hasher);
+        }
+        (self.last, &self.valid).hash(hasher);
+    }
+
     /// Asserts that deadlines and leases match and that the bounds hold.
     pub(crate) fn check(&self) {
         let expected: BTreeSet<_> = self.live.iter().map(|(&id, lease)| (lease.expiry, id)).collect();

@@ -6,7 +6,7 @@ use domain::{Incarnation, WorkerId};
 use std::collections::BTreeMap;
 
 /// The lives that a worker knows: its own and the last one of each peer that it heard of.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Hash)]
 pub struct Lives {
     own: Incarnation,
     peers: BTreeMap<WorkerId, Incarnation>,

@@ -380,8 +380,7 @@ impl KvManager {
     ) -> Option<OfferParts> {
         let size = self.config.block_tokens;
         let sequence = self.sequences.get_mut(&key).unwrap_or_else(|| not_open(key));
-        let validated = sequence.is_validated() || planted::is(Bug::OfferCopyInFlight);
-        if self.leases.is_full() || !validated {
+        if self.leases.is_full() || !sequence.is_validated() {
             return None;
         }
         let end = tokens.div_ceil(size);
@@ -441,11 +440,11 @@ impl KvManager {
                 let valid = held.ready >= held.tokens || planted::is(Bug::ReleaseBeforeWritten);
                 let key = held.key;
                 self.end_lease(lease);
-                if planted::is(Bug::FirstRankReleasesForBoth) {
-                    let ranks = self.leases.iter().filter(|(_, other)| other.key == key).map(|(id, _)| id);
-                    for rank in ranks.collect::<Vec<_>>() {
-                        self.end_lease(rank);
-                        self.leases.keep_valid(rank);
+                if planted::is(Bug::FirstReleaseEndsBoth) {
+                    let others = self.leases.iter().filter(|(_, other)| other.key == key).map(|(id, _)| id);
+                    for other in others.collect::<Vec<_>>() {
+                        self.end_lease(other);
+                        self.leases.keep_valid(other);
                     }
                 }
                 if valid {

@@ -1,5 +1,8 @@
 //! The scheduler: one call plans a step, one call says that it succeeded.
 
+#[cfg(feature = "explore")]
+mod explore;
+
 use crate::queue::{Age, Place, Queue};
 use crate::{Added, Admitted, Job, Kind, KvSpace, Opened, Reach, Schedule, SchedulerConfig, Work};
 use domain::planted::{self, Bug};

@@ -3,12 +3,13 @@
 use crate::action::Action;
 use crate::invariants;
 use crate::invariants::quiescence::Quiescence;
+use crate::process::Event;
 use crate::scope::Scope;
+use crate::workers::Workers;
 use crate::world::World;
-use std::any::Any;
+use domain::WorkerId;
 use std::collections::HashSet;
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Most states that are visited; a scope that has more is too large to be called exhausted.
 const STATES_MAX: usize = 4_000_000;
@@ -19,6 +20,8 @@ pub(crate) struct Report {
     /// States visited. Told apart by 64 bits of hash: that two of four million are taken for one has a chance of one in two
     /// million.
     pub(crate) states: usize,
+    /// States of single workers among them.
+    workers: usize,
     /// Actions from state to state that were tried.
     pub(crate) actions: usize,
     /// Actions on the longest of the shortest ways to a state.
@@ -38,9 +41,9 @@ pub(crate) struct Violation {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { states, actions, depth, exhausted, violation } = self;
+        let Self { states, workers, actions, depth, exhausted, violation } = self;
         let end = if *exhausted { "the frontier is exhausted" } else { "not all states were visited" };
-        write!(f, "{states} states, {actions} actions, depth {depth}, {end}")?;
+        write!(f, "{states} states, {workers} of single workers, {actions} actions, depth {depth}, {end}")?;
         match violation {
             Some(Violation { what, trace }) => write!(f, "\n  {what}, after:\n    {}", trace.join("\n    ")),
             None => Ok(()),
@@ -58,57 +61,47 @@ pub(crate) enum Ends {
 
 /// Visits all states of the scope, or those until the first violation.
 pub(crate) fn explore(scope: Scope, ends: Ends) -> Report {
-    let begin = World::new(scope);
+    let mut workers = Workers::new(scope);
+    let begin = World::new(scope, &mut workers);
     let mut visited = HashSet::from([begin.digest()]);
     // How each state was reached: from which, by what.
-    let mut ways: Vec<(u32, Action)> = vec![(0, Action::OwnerGoesOn)];
+    let mut ways: Vec<(u32, Action)> = vec![(0, Action::At(WorkerId(0), Event::Turn))];
     let mut frontier = vec![(0, begin)];
     let mut quiescence = Quiescence::default();
-    let mut report = Report { states: 1, actions: 0, depth: 0, exhausted: false, violation: None };
+    let mut report = Report { states: 1, workers: 0, actions: 0, depth: 0, exhausted: false, violation: None };
     let mut actions = Vec::new();
-    while !frontier.is_empty() {
+    while !frontier.is_empty() && report.states <= STATES_MAX {
         let mut next = Vec::new();
         for (number, world) in &frontier {
             actions.clear();
-            world.actions(&mut actions);
+            world.actions(&mut workers, &mut actions);
             for &action in &actions {
                 report.actions += 1;
                 let mut after = world.clone();
-                let outcome = catch_unwind(AssertUnwindSafe(|| {
-                    after.apply(action);
-                    invariants::check(world, &after)?;
-                    let digest = after.digest();
-                    let new = visited.insert(digest);
-                    if new && ends == Ends::Followed {
-                        quiescence.check(&after, digest)?;
-                    }
-                    Ok(new)
-                }));
-                let what = match outcome {
-                    Ok(Ok(false)) => continue,
-                    Ok(Ok(true)) => {
-                        after.forget_the_action();
-                        next.push((ways.len() as u32, after));
-                        ways.push((*number, action));
-                        continue;
-                    }
-                    Ok(Err(broken)) => broken,
-                    Err(panic) => format!("a panic: {}", message(&*panic)),
-                };
-                let trace = trace(scope, &ways, *number, action);
-                report.states = ways.len();
-                report.violation = Some(Violation { what, trace });
-                return report;
+                after.apply(action, &mut workers);
+                let mut checked = invariants::check(&after, &workers);
+                let digest = after.digest();
+                let new = visited.insert(digest);
+                if new && ends == Ends::Followed && checked.is_ok() {
+                    checked = quiescence.check(&after, digest, &mut workers);
+                }
+                if let Err(what) = checked {
+                    let trace = trace(scope, &ways, *number, action);
+                    (report.states, report.workers) = (ways.len(), workers.len());
+                    report.violation = Some(Violation { what, trace });
+                    return report;
+                }
+                if new {
+                    next.push((ways.len() as u32, after));
+                    ways.push((*number, action));
+                }
             }
         }
-        report.states = ways.len();
-        if report.states > STATES_MAX {
-            return report;
-        }
+        (report.states, report.workers) = (ways.len(), workers.len());
         report.depth += usize::from(!next.is_empty());
         frontier = next;
     }
-    report.exhausted = true;
+    report.exhausted = frontier.is_empty();
     report
 }
 
@@ -120,17 +113,14 @@ fn trace(scope: Scope, ways: &[(u32, Action)], mut number: u32, last: Action) ->
         actions.push(action);
         number = before;
     }
-    let mut world = World::new(scope);
+    let mut workers = Workers::new(scope);
+    let mut world = World::new(scope, &mut workers);
     let mut lines = Vec::with_capacity(actions.len());
     for (left, &action) in (0..actions.len()).rev().zip(actions.iter().rev()) {
         lines.push(world.describe(action));
         if left > 0 {
-            world.apply(action);
+            world.apply(action, &mut workers);
         }
     }
     lines
-}
-
-fn message(panic: &(dyn Any + Send)) -> &str {
-    panic.downcast_ref::<&str>().copied().or(panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no words")
 }

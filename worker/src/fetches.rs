@@ -2,6 +2,8 @@
 //! its turn among all that wait for some ([`scheduler`]). Prefixes that other workers hold come by the same machine; what is their own
 //! is in [`prefix`].
 
+#[cfg(feature = "explore")]
+mod explore;
 mod prefix;
 
 use crate::config::{EARLY_MESSAGES_MAX, EARLY_OFFERS_MAX, OVER_MAX};
@@ -41,7 +43,8 @@ pub struct Fetches {
     deadlines: BTreeSet<(Time, (RequestId, Epoch))>,
     /// Offers, and what followed them, that came before their submit.
     early: VecDeque<Early>,
-    /// The last attempts whose offer was still to come when they were over, oldest first: it is given back when it comes.
+    /// The last attempts that take no offer, oldest first: it was still to come when they were over, or was given back before they
+    /// began. It is given back whenever it comes.
     over: VecDeque<(RequestId, Epoch)>,
 }
 
@@ -206,8 +209,7 @@ impl Fetches {
         match self.early.iter().position(|early| early.from == from && early.offer.lease == lease) {
             Some(at) if matches!(body, PeerBody::Withdraw { .. }) => drop(self.early.remove(at)),
             Some(at) if self.early[at].then.len() == EARLY_MESSAGES_MAX => {
-                self.early.remove(at);
-                core.send(from, PeerBody::Release { lease });
+                self.early.remove(at).into_iter().for_each(|early| self.give_back(core, early));
             }
             Some(at) => self.early[at].then.push(body),
             None if matches!(body, PeerBody::Released { .. }) => core.send(from, PeerBody::ReleaseAck { lease }),
@@ -226,7 +228,7 @@ impl Fetches {
     fn offered(&mut self, core: &mut Core, now: Time, from: WorkerId, offer: Offer) {
         let id = (offer.request, offer.epoch);
         match self.open.get_mut(&id) {
-            Some(entry) if entry.owner == from && entry.tokens.is_none() => {
+            Some(entry) if entry.owner == from && entry.tokens.is_none() && !self.over.contains(&id) => {
                 entry.tokens = Some(offer.tokens);
                 let known = core.sequences.get(&entry.key).map(|sequence| sequence.tokens.len() as u32);
                 let fits = |known| match entry.kind {
@@ -246,7 +248,7 @@ impl Fetches {
                 self.leases.insert((from, offer.lease), id);
                 self.event(core, now, id, FetchEvent::Offer(offer));
             }
-            // What was asked for twice is offered twice, under two leases.
+            // What was asked for twice is offered twice, under two leases; and an offer that was given back may come twice.
             Some(_) if !self.leases.contains_key(&(from, offer.lease)) => {
                 core.meters.stale_lease.increment(1);
                 core.send(from, PeerBody::Release { lease: offer.lease });
@@ -261,7 +263,7 @@ impl Fetches {
                 if self.early.len() == EARLY_OFFERS_MAX
                     && let Some(oldest) = self.early.pop_front()
                 {
-                    core.send(oldest.from, PeerBody::Release { lease: oldest.offer.lease });
+                    self.give_back(core, oldest);
                 }
                 self.early.push_back(Early { from, offer, then: Vec::new(), arrived: now });
             }
@@ -380,7 +382,7 @@ impl Fetches {
         }
         while self.early.front().is_some_and(|early| early.arrived + core.config.handoff_wait <= now) {
             if let Some(early) = self.early.pop_front() {
-                core.send(early.from, PeerBody::Release { lease: early.offer.lease });
+                self.give_back(core, early);
             }
         }
     }
@@ -529,14 +531,23 @@ impl Fetches {
                 // A new life of the owner counts its leases anew: the id may be another fetch's by now.
                 Some(lease) if self.leases.get(&lease) == Some(&id) => drop(self.leases.remove(&lease)),
                 Some(_) => {}
-                None => {
-                    if self.over.len() == OVER_MAX {
-                        self.over.pop_front();
-                    }
-                    self.over.push_back(id);
-                }
+                None => self.takes_none(id),
             }
         }
+    }
+
+    /// Gives an offer back that came early. Its lease is over from now on, so that a copy of it must not be taken either.
+    fn give_back(&mut self, core: &mut Core, early: Early) {
+        self.takes_none((early.offer.request, early.offer.epoch));
+        core.send(early.from, PeerBody::Release { lease: early.offer.lease });
+    }
+
+    /// The attempt takes no offer from now on.
+    fn takes_none(&mut self, id: (RequestId, Epoch)) {
+        if self.over.len() == OVER_MAX {
+            self.over.pop_front();
+        }
+        self.over.push_back(id);
     }
 }
 

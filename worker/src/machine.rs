@@ -1,6 +1,9 @@
 //! A worker as a machine: what happened goes in with the time, and everything it decides goes out through its device, its
 //! transport and its sessions. It has no thread and no clock, so a simulation runs it as a process does.
 
+#[cfg(feature = "explore")]
+mod explore;
+
 use crate::config::{BACKLOG_RETRY, PUBLISH_EVERY, REPORT_EVERY, SESSIONS_MAX, TICK, WorkerConfig};
 use crate::core::Core;
 use crate::inbox::Inbound;

@@ -1,6 +1,9 @@
 //! The owner's side of handoffs: offers, what is written, completes, and the answers to releases; and offers of cached blocks to
 //! those who ask for them, once what tiers have of them is on the device too.
 
+#[cfg(feature = "explore")]
+mod explore;
+
 use crate::config::{ASKED_MAX, PREFIX_WAIT_MAX};
 use crate::core::Core;
 use crate::sequence::PROMPT;

@@ -5,16 +5,17 @@ use domain::Time;
 use std::hash::{Hash, Hasher};
 
 impl Fetch {
-    /// Feeds everything that its future depends on, but for its configuration and the lease's id. Times count from `now`.
+    /// Feeds everything that its future depends on, but for its configuration. Times count from `now`. Taken to hold: that the
+    /// request's deadline is far.
     pub fn digest(&self, now: Time, hasher: &mut impl Hasher) {
         (self.state as u8, self.owes_release, self.covered, &self.waiting, self.held, self.outstanding).hash(hasher);
-        [self.deadline, self.wait_until, self.repeat_at].map(|time| time.since(now)).hash(hasher);
-        self.complete.hash(hasher);
+        [self.wait_until, self.repeat_at].map(|time| time.since(now)).hash(hasher);
+        (&self.complete, self.queued.is_some()).hash(hasher);
         for table in self.room.iter().flatten() {
             (table.first, &table.blocks).hash(hasher);
         }
         if let Some(offer) = &self.offer {
-            (offer.epoch, offer.duration, offer.tokens, offer.ready).hash(hasher);
+            (offer.lease, offer.epoch, offer.duration, offer.tokens, offer.ready).hash(hasher);
             offer.groups.iter().for_each(|group| (group.first, &group.blocks).hash(hasher));
         }
     }

@@ -3,7 +3,9 @@
 
 use super::Broken;
 use crate::action::Action;
-use crate::world::{LAYERS, World};
+use crate::process::{Event, LAYERS};
+use crate::workers::Workers;
+use crate::world::World;
 use std::collections::HashSet;
 
 /// Actions that the longest way to the end may take.
@@ -18,22 +20,21 @@ pub(crate) struct Quiescence {
 impl Quiescence {
     /// Follows one way without faults to the end, or to a state whose way is known. On the way, too, the other
     /// invariants hold.
-    pub(crate) fn check(&mut self, world: &World, digest: u64) -> Result<(), Broken> {
+    pub(crate) fn check(&mut self, world: &World, digest: u64, workers: &mut Workers) -> Result<(), Broken> {
         let mut way = vec![digest];
         let mut world = world.clone();
         while !self.known.contains(way.last().expect("it begins somewhere")) {
-            if world.is_quiet() {
+            if world.is_quiet(workers) {
                 break;
             }
             if way.len() > ACTIONS_MAX {
                 return Err(format!("nothing comes to an end in {ACTIONS_MAX} actions"));
             }
-            let Some(action) = next(&world) else {
+            let Some(action) = next(&world, workers) else {
                 return Err("nothing can happen any more, and not everything is over".to_owned());
             };
-            let before = world.clone();
-            world.apply(action);
-            super::check(&before, &world).map_err(|broken| format!("on the way to the end: {broken}"))?;
+            world.apply(action, workers);
+            super::check(&world, workers).map_err(|broken| format!("on the way to the end: {broken}"))?;
             way.push(world.digest());
         }
         self.known.extend(way);
@@ -42,31 +43,36 @@ impl Quiescence {
 }
 
 /// What happens next where nothing goes wrong: time passes only where nothing else can happen.
-fn next(world: &World) -> Option<Action> {
+fn next(world: &World, workers: &mut Workers) -> Option<Action> {
     if !world.network.is_empty() {
         return Some(Action::Deliver(0));
     }
-    for rank in &world.ranks {
-        let number = rank.number;
-        if rank.wants_room {
-            return Some(Action::GiveRoom(number));
+    if !world.told.is_empty() {
+        return Some(Action::Told(0));
+    }
+    for worker in world.scope.workers() {
+        if world.wants_turn(worker, workers) {
+            return Some(Action::At(worker, Event::Turn));
         }
-        if rank.reads.is_some_and(|reads| reads.cancelled) {
-            return Some(Action::Quiesce(number));
+        let view = world.view(worker, workers);
+        for (number, read) in (0..).zip(&view.reads) {
+            if read.cancelled {
+                return Some(Action::At(worker, Event::Quiesces(number)));
+            }
+            if world.can_read(read, workers) {
+                return Some(Action::Read(worker, number));
+            }
         }
-        let readable = (0..LAYERS).find(|&layer| rank.can_read(layer, world.owner.life, world.owner.word));
-        if let Some(layer) = readable {
-            return Some(Action::ReadSlice(number, layer));
+        match view.running {
+            Some(LAYERS) => return Some(Action::At(worker, Event::StepEnds)),
+            Some(_) => return Some(Action::At(worker, Event::WriteLayer)),
+            None => {}
         }
     }
-    if world.owner.is_overdue() {
-        return Some(Action::OwnerExpires);
+    let mut all = world.scope.workers();
+    if let Some(worker) = all.find(|&worker| world.view(worker, workers).timed) {
+        return Some(Action::At(worker, Event::TimeOut));
     }
-    if world.owner.can_go_on() {
-        return Some(Action::OwnerGoesOn);
-    }
-    if let Some(rank) = world.ranks.iter().find(|rank| rank.is_timed()) {
-        return Some(Action::TimeOut(rank.number));
-    }
-    world.owner.kv.next_deadline().map(|_| Action::OwnerClock)
+    let mut all = world.scope.workers();
+    all.find(|&worker| world.view(worker, workers).lapses).map(|worker| Action::At(worker, Event::Lapse))
 }

@@ -1,28 +1,15 @@
-//! A rank starts only from the bytes that were offered to it, once the life that gave it its lease has answered its
-//! release as valid. So a reader, which starts when all of its ranks have, starts from bytes that are right in all parts.
+//! Nothing goes on from what was read before the life that gave the lease has answered its release as valid.
 
 use super::Broken;
 use crate::action::Seen;
-use crate::owner::bytes_of;
 use crate::world::World;
-use domain::Incarnation;
-
-/// Attempts are made with the owner's first life only.
-const GRANTED_BY: Incarnation = Incarnation(1);
 
 pub(crate) fn check(world: &World) -> Result<(), Broken> {
-    for seen in &world.seen {
-        let Seen::Started { rank, room } = *seen else { continue };
-        let copy = world.ranks[usize::from(rank)].copy;
-        let valid = world.ghosts.iter().any(|g| g.rank == rank && g.life == GRANTED_BY && g.was_valid);
-        if copy != bytes_of(GRANTED_BY) {
-            return Err(format!("rank {rank} starts from {copy:?}, it was offered {:?}", bytes_of(GRANTED_BY)));
-        }
-        if !valid {
-            return Err(format!("rank {rank} starts though its lease was not answered as valid by who gave it"));
-        }
-        if !room {
-            return Err(format!("rank {rank} starts without a destination"));
+    for &(worker, seen) in &world.last.seen {
+        let Seen::Started { request } = seen else { continue };
+        let of_it = world.ghosts.iter().filter(|ghost| (ghost.reader, ghost.request) == (worker, request));
+        if !of_it.into_iter().any(|ghost| ghost.was_valid) {
+            return Err(format!("{worker} starts {request} though its lease was not answered as valid by who gave it"));
         }
     }
     Ok(())

@@ -1,7 +1,7 @@
 //! The simulation bites: the bugs that can be planted in the cores are found, and by what they violate.
 //!
-//! Two are out of its reach and left to the package `exhaustive`: no worker has two ranks, one of which could release for
-//! both, and no role offers what it still fetches.
+//! One is left to the package `exhaustive`, which comes upon it at once: that the release of the first of two leases that were given
+//! for the same ends both.
 //!
 //! What is planted is planted in the whole process, so these tests wait for each other where they share one.
 

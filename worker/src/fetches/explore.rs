@@ -1,0 +1,25 @@
+//! What fetches' future depends on, for the test that visits all states.
+
+use super::Fetches;
+use domain::Time;
+use std::collections::BTreeMap;
+use std::hash::{Hash, Hasher};
+
+impl Fetches {
+    /// Feeds everything that their future depends on. Times count from `now`.
+    pub fn digest(&self, now: Time, hasher: &mut impl Hasher) {
+        for (id, entry) in &self.open {
+            entry.machine.digest(now, hasher);
+            (id, entry.owner, entry.key, entry.kind as u8, entry.choices, &entry.missing).hash(hasher);
+            (entry.unposted.len(), &entry.transfers, entry.cancelling, entry.cancelled).hash(hasher);
+            (entry.asked, entry.tokens, entry.held, entry.completed.is_some()).hash(hasher);
+        }
+        self.leases.hash(hasher);
+        self.transfers.iter().collect::<BTreeMap<_, _>>().hash(hasher);
+        for early in &self.early {
+            let of_it = format!("{:?} {:?}", early.offer, early.then);
+            (early.from, of_it, now.since(early.arrived)).hash(hasher);
+        }
+        self.over.hash(hasher);
+    }
+}
