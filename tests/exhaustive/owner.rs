@@ -15,7 +15,7 @@ use domain::{
     BlockHash, Choice, Epoch, Incarnation, LeaseId, ProgressWord, RequestId, SeqKey, StepId, Tenant, Time, WorkerId,
 };
 use kv_manager::{
-    Admit, EvictionPolicy, GroupConfig, Grow, Heard, KvConfig, KvManager, Lives, OfferParts, Quotas, Watermarks,
+    Admit, EvictionPolicy, GroupConfig, Grow, Heard, Incarnations, KvConfig, KvManager, OfferParts, Quotas, Watermarks,
 };
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -56,7 +56,7 @@ pub(crate) struct Owner {
     pub(crate) life: Incarnation,
     pub(crate) now: Time,
     pub(crate) kv: KvManager,
-    pub(crate) lives: Lives,
+    pub(crate) lives: Incarnations,
     /// The prompt that is handed off, and who wants the block afterwards.
     pub(crate) prompt: Stage,
     pub(crate) next: Stage,
@@ -100,7 +100,7 @@ impl Owner {
             life,
             now,
             kv,
-            lives: Lives::new(life),
+            lives: Incarnations::new(life),
             prompt: Stage::Waiting,
             next: Stage::Waiting,
             written: false,

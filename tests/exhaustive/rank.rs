@@ -8,7 +8,7 @@ use crate::world::{LAYERS, WAIT, reader_of};
 use domain::handoff::{PeerBody, PeerMessage};
 use domain::plan::BlockTable;
 use domain::{BlockId, Incarnation, LeaseId, ProgressWord, StepId, Time};
-use kv_manager::{Fetch, FetchCommand, FetchConfig, FetchEvent, FetchState, Lives};
+use kv_manager::{Fetch, FetchCommand, FetchConfig, FetchEvent, FetchState, Incarnations};
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
@@ -263,7 +263,7 @@ impl Rank {
 
 /// Where a rank's messages and what is seen of it go, and what its reader knows of lives.
 pub(crate) struct Outputs<'a> {
-    pub(crate) lives: &'a Lives,
+    pub(crate) lives: &'a Incarnations,
     pub(crate) ranks: u8,
     pub(crate) network: &'a mut Vec<Envelope>,
     pub(crate) seen: &'a mut Vec<Seen>,

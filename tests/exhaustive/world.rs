@@ -11,7 +11,7 @@ use crate::rank::{Outputs, Rank};
 use crate::scope::{ANY, Faults, NONE, Scope, Source};
 use domain::handoff::{Ask, PeerBody};
 use domain::{Epoch, Incarnation, LeaseId, RequestId, Time, WorkerId};
-use kv_manager::{FetchState, Heard, Lives};
+use kv_manager::{FetchState, Heard, Incarnations};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ pub(crate) fn reader_of(rank: u8, ranks: u8) -> WorkerId {
 #[derive(Clone)]
 pub(crate) struct Reader {
     pub(crate) life: Incarnation,
-    pub(crate) lives: Lives,
+    pub(crate) lives: Incarnations,
 }
 
 /// The world. Its parts are shared with the states it came from until they change.
@@ -57,7 +57,7 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) fn new(scope: Scope) -> Self {
-        let reader = || Reader { life: Incarnation(1), lives: Lives::new(Incarnation(1)) };
+        let reader = || Reader { life: Incarnation(1), lives: Incarnations::new(Incarnation(1)) };
         let asks = scope.source == Source::Cached;
         let mut world = Self {
             scope,
@@ -186,7 +186,7 @@ impl World {
             }
             Action::ReaderCrashes(reader) => {
                 let life = Incarnation(self.readers[usize::from(reader)].life.0 + 1);
-                Rc::make_mut(&mut self.readers)[usize::from(reader)] = Reader { life, lives: Lives::new(life) };
+                Rc::make_mut(&mut self.readers)[usize::from(reader)] = Reader { life, lives: Incarnations::new(life) };
                 for number in reader * ranks..(reader + 1) * ranks {
                     self.ranks[usize::from(number)] = Rc::new(Rank::idle(number, life));
                 }
