@@ -23,13 +23,13 @@ mod departures;
 mod index;
 mod journey;
 mod message;
-mod moving;
+mod drain;
 mod overload;
 mod placement;
 mod seats;
 #[cfg(test)]
 mod tests;
-mod vigil;
+mod liveness;
 mod waiting;
 mod workers;
 
