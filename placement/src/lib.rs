@@ -20,16 +20,16 @@
 mod config;
 mod cost;
 mod departures;
+mod drain;
 mod index;
 mod journey;
+mod liveness;
 mod message;
-mod drain;
 mod overload;
 mod placement;
 mod seats;
 #[cfg(test)]
 mod tests;
-mod liveness;
 mod waiting;
 mod workers;
 

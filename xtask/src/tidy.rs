@@ -21,13 +21,13 @@ pub(crate) struct Finding {
     line: usize,
     /// What is wrong.
     what: String,
-    /// How to mend it.
-    mend: String,
+    /// How to fix it.
+    fix: String,
 }
 
 impl Finding {
-    fn new(path: impl Into<PathBuf>, line: usize, what: impl Into<String>, mend: impl Into<String>) -> Self {
-        Self { path: path.into(), line, what: what.into(), mend: mend.into() }
+    fn new(path: impl Into<PathBuf>, line: usize, what: impl Into<String>, fix: impl Into<String>) -> Self {
+        Self { path: path.into(), line, what: what.into(), fix: fix.into() }
     }
 }
 
@@ -37,7 +37,7 @@ impl fmt::Display for Finding {
         if self.line > 0 {
             write!(f, ":{}", self.line)?;
         }
-        write!(f, ": {}\n    mend: {}", self.what, self.mend)
+        write!(f, ": {}\n    fix: {}", self.what, self.fix)
     }
 }
 
@@ -55,10 +55,10 @@ pub(crate) fn run(root: &Path) -> Result<String, String> {
     findings.sort();
     findings.dedup();
     if findings.is_empty() {
-        return Ok(format!("tidy: {} files, nothing to mend", tree.paths.len()));
+        return Ok(format!("tidy: {} files, nothing to fix", tree.paths.len()));
     }
     let lines: Vec<_> = findings.iter().map(Finding::to_string).collect();
-    Err(format!("{}\n\ntidy: {} to mend", lines.join("\n"), findings.len()))
+    Err(format!("{}\n\ntidy: {} to fix", lines.join("\n"), findings.len()))
 }
 
 /// The line, from 1, of the byte `at`.

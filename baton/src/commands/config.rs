@@ -49,7 +49,7 @@ mod tests {
     #[test]
     fn the_committed_reference_is_current() {
         let text = reference(&load(&Flags::default()).expect("the defaults resolve"));
-        let mend = "docs/configuration.md is stale: baton config show --markdown > docs/configuration.md";
-        assert_eq!(include_str!("../../../docs/configuration.md"), text, "{mend}");
+        let fix = "docs/configuration.md is stale: baton config show --markdown > docs/configuration.md";
+        assert_eq!(include_str!("../../../docs/configuration.md"), text, "{fix}");
     }
 }

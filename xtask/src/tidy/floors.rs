@@ -105,8 +105,8 @@ fn check_manifest(name: &str, file: &File, findings: &mut Vec<Finding>) -> Resul
     for (kind, dependencies) in dependency_tables(&table) {
         for (dependency, value) in dependencies {
             let real = value.get("package").and_then(Value::as_str).unwrap_or(dependency);
-            if let Some((what, mend)) = verdict(name, real, kind) {
-                findings.push(Finding::new(&file.path, line_of_key(&file.text, dependency), what, mend));
+            if let Some((what, fix)) = verdict(name, real, kind) {
+                findings.push(Finding::new(&file.path, line_of_key(&file.text, dependency), what, fix));
             }
         }
     }
@@ -124,7 +124,7 @@ pub(super) fn dependency_tables(table: &Table) -> Vec<(&'static str, &Table)> {
         .collect()
 }
 
-/// What is wrong with `name` depending on `dependency`, and how to mend it.
+/// What is wrong with `name` depending on `dependency`, and how to fix it.
 fn verdict(name: &str, dependency: &str, kind: &str) -> Option<(String, String)> {
     if BESIDE.contains(&dependency) {
         let what = format!("{name} depends on {dependency}, which stands beside the floors");

@@ -7,11 +7,11 @@ use std::path::Path;
 
 pub(super) fn check(tree: &Tree, root: &Path) -> Result<Vec<Finding>, String> {
     let expected = proto::generate(root)?;
-    let mend = "run `cargo xtask proto` and commit what it writes";
+    let fix = "run `cargo xtask proto` and commit what it writes";
     let mut findings = Vec::new();
     for (path, code) in &expected {
         if tree.file(path).map(|file| &file.text) != Some(code) {
-            findings.push(Finding::new(path, 0, "generated code is stale", mend));
+            findings.push(Finding::new(path, 0, "generated code is stale", fix));
         }
     }
     for path in tree.paths.iter().filter(|path| path.starts_with(proto::GENERATED)) {

@@ -45,9 +45,9 @@ fn check_rust(file: &File, findings: &mut Vec<Finding>) {
         let what = format!("{lines} lines, over {LINES_MAX}");
         findings.push(Finding::new(&file.path, 0, what, "split it by subject; tests go to a file of their own"));
     }
-    for (pattern, mend) in UNFINISHED {
+    for (pattern, fix) in UNFINISHED {
         for (at, _) in file.code.match_indices(pattern) {
-            findings.push(Finding::new(&file.path, line_of(&file.code, at), format!("`{pattern}`"), mend));
+            findings.push(Finding::new(&file.path, line_of(&file.code, at), format!("`{pattern}`"), fix));
         }
     }
 }
