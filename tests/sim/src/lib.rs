@@ -8,12 +8,14 @@
 //!
 //! What is deliberately absent: sockets, HTTP, texts, and threads of workers. Tests with real processes cover these.
 
-mod agenda;
 mod client;
 mod coverage;
 mod disk;
 mod event;
+mod event_queue;
+mod expected;
 mod fault;
+mod fault_effects;
 mod invariants;
 mod lease;
 mod pool;
@@ -25,12 +27,10 @@ mod run;
 mod scenario;
 mod session;
 mod shell;
+mod slot_ownership;
 mod step;
-mod stock;
-mod strike;
 mod tenants;
 mod trace;
-mod truth;
 mod workers;
 mod world;
 
