@@ -111,7 +111,7 @@ check-deps:
 	@scripts/install-tools build deny
 	$(CARGO) deny --log-level error check bans licenses sources
 
-fix: ## format, generate, and apply what clippy can mend
+fix: ## format, generate, and apply what clippy can fix
 	$(CARGO) fmt --all
 	$(CARGO) xtask proto
 	$(CARGO) clippy --release --workspace --all-targets --fix --allow-dirty --allow-staged

@@ -131,7 +131,7 @@ pub(crate) enum Command {
     /// Measure.
     #[command(subcommand)]
     Bench(BenchCommand),
-    /// Say what is wrong with this host, and the command that mends it.
+    /// Say what is wrong with this host, and the command that fixes it.
     #[command(after_help = DOCTOR_EXAMPLES)]
     Doctor(DoctorArgs),
     /// Show which lanes workers read each other over, how fast, and why no faster one.

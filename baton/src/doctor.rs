@@ -1,4 +1,4 @@
-//! `baton doctor`: what is wrong with this host for moving KV fast, line by line, with the command that mends it.
+//! `baton doctor`: what is wrong with this host for moving KV fast, line by line, with the command that fixes it.
 //!
 //! A check looks at facts of a host ([`host`]) and says what it found ([`finding`]); it changes nothing. Facts can be
 //! recorded and looked at elsewhere. What is deliberately absent: how fast lanes are, which only a transfer tells.
@@ -49,7 +49,7 @@ pub(crate) struct DoctorArgs {
 }
 
 /// What the checks look at.
-struct Patient<'a> {
+struct Subject<'a> {
     host: &'a Host,
     /// Folder of a disk tier.
     disk: &'a str,
@@ -102,7 +102,7 @@ pub(crate) fn doctor(args: &DoctorArgs) -> Result<(), CommandError> {
     };
     let flags = Flags { config: args.config.clone(), set: args.set.clone(), ..Flags::default() };
     let settings = Settings::of(&config::load(&flags)?.checked()?);
-    let reports = examine(&Patient { host: &host, disk: &args.disk, settings });
+    let reports = examine(&Subject { host: &host, disk: &args.disk, settings });
     if let Some(file) = &args.record {
         std::fs::write(file, host.recording())
             .map_err(|error| CommandError::Failed(format!("cannot write {}: {error}", file.display()).into()))?;
@@ -122,8 +122,8 @@ fn recorded(file: &Path) -> Result<Host, CommandError> {
     Host::recorded(&text).map_err(problem)
 }
 
-fn examine(patient: &Patient<'_>) -> Vec<Report> {
-    CHECKS.iter().map(|check| Report { check: check.name, findings: (check.run)(patient) }).collect()
+fn examine(subject: &Subject<'_>) -> Vec<Report> {
+    CHECKS.iter().map(|check| Report { check: check.name, findings: (check.run)(subject) }).collect()
 }
 
 fn count(reports: &[Report], verdict: Verdict) -> usize {
@@ -134,18 +134,18 @@ fn count(reports: &[Report], verdict: Verdict) -> usize {
 fn lines(reports: &[Report], all: bool) -> String {
     let mut text = String::new();
     for Report { check, findings } in reports {
-        for Finding { verdict, what, mend } in findings {
+        for Finding { verdict, what, fix } in findings {
             let sign = match verdict {
                 Verdict::Good => "good",
                 Verdict::Absent => "none",
                 Verdict::Advice => "hint",
                 Verdict::Bad => "BAD ",
             };
-            if all || mend.is_some() {
+            if all || fix.is_some() {
                 text += &format!("{sign}  {check}: {what}\n");
             }
-            if let Some(mend) = mend {
-                text += &format!("      mend: {mend}\n");
+            if let Some(fix) = fix {
+                text += &format!("      fix: {fix}\n");
             }
         }
     }

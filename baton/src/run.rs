@@ -1,19 +1,19 @@
 //! The commands that serve: `baton serve`, `router`, `prefill-worker` and `decode-worker`. Each file named like a command is
 //! the order of things; the parts that they share are beside them.
 
-mod card;
 mod local;
 mod model;
+mod model_card;
 mod ops;
 mod router;
 mod runtime;
-mod seat;
 mod secret;
 mod serve;
 mod shutdown;
+mod startup_banner;
 mod tiers;
-mod welcome;
 mod worker;
+mod worker_setup;
 
 pub(crate) use router::router;
 pub(crate) use secret::{draw_secret, secrets};

@@ -72,7 +72,7 @@ pub enum ToWorker {
     Proof([u8; 32]),
     /// The router, which proved itself, does without this worker, since it does not belong to the others. Nothing follows.
     Refused {
-        /// Why, and what mends it, for people.
+        /// Why, and what fixes it, for people.
         why: String,
     },
     /// A sign of life; the worker's is its answer.

@@ -4,7 +4,7 @@
 //! An identity has at most one indexed block per group. Finding how long a prefix is usable needs the windows and is the
 //! manager's; which block goes when room is needed is the eviction policy's.
 
-use crate::directory::Directory;
+use crate::change_tracking_map::ChangeTrackingMap;
 use domain::{BlockHash, BlockId, GroupId};
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 /// its part); opening a sequence looks at all groups and decides.
 #[derive(Clone, Debug)]
 pub(crate) struct PrefixIndex {
-    groups: Vec<Directory<BlockId>>,
+    groups: Vec<ChangeTrackingMap<BlockId>>,
     /// The groups that decide whether an identity counts as held.
     counting: Vec<usize>,
 }
@@ -35,7 +35,7 @@ impl PrefixIndex {
         if counting.is_empty() {
             counting = (0..windowed.len()).collect();
         }
-        Self { groups: vec![Directory::default(); windowed.len()], counting }
+        Self { groups: vec![ChangeTrackingMap::default(); windowed.len()], counting }
     }
 
     /// The block of `group` that holds `hash`.
@@ -63,7 +63,7 @@ impl PrefixIndex {
     /// What changed since the last call, sorted.
     pub(crate) fn take_changes(&mut self) -> Vec<Change> {
         let counting = || self.counting.iter().map(|&group| &self.groups[group]);
-        let changed: BTreeSet<BlockHash> = counting().flat_map(Directory::changed).collect();
+        let changed: BTreeSet<BlockHash> = counting().flat_map(ChangeTrackingMap::changed).collect();
         let was_held = |hash: &BlockHash| counting().all(|group| group.was_in(hash));
         let changes = changed.into_iter().map(|hash| Change { hash, was_held: was_held(&hash) }).collect();
         for group in &mut self.groups {
@@ -90,12 +90,12 @@ impl PrefixIndex {
 
     /// Bytes that it takes, about.
     pub(crate) fn bytes(&self) -> usize {
-        self.groups.iter().map(Directory::bytes).sum()
+        self.groups.iter().map(ChangeTrackingMap::bytes).sum()
     }
 
     /// What that may become over pools of so many blocks in all.
     pub(crate) fn bytes_max(blocks: usize) -> usize {
-        Directory::<BlockId>::bytes_max(blocks)
+        ChangeTrackingMap::<BlockId>::bytes_max(blocks)
     }
 
     /// Whether the identity is held.

@@ -1,13 +1,13 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
+mod change_tracking_map;
 mod config;
-mod directory;
 mod eviction;
 mod fetch;
+mod incarnations;
 mod index;
 mod lease;
-mod lives;
 mod manager;
 mod pins;
 mod pool;
@@ -17,6 +17,6 @@ pub mod tiers;
 
 pub use config::{EvictionPolicy, GroupConfig, KvConfig, Quotas, Watermarks};
 pub use fetch::{Fetch, FetchCommand, FetchConfig, FetchEvent, FetchState, Piece};
-pub use lives::{Heard, Lives};
+pub use incarnations::{Heard, Incarnations};
 pub use manager::{Admit, CaughtUp, Grow, IndexChanges, KvManager, OfferParts, Pinned};
 pub use pool::GroupStats;

@@ -9,7 +9,7 @@
 
 pub use catch_up::CaughtUp;
 pub use pins::Pinned;
-pub use told::IndexChanges;
+pub use router_reports::IndexChanges;
 
 use crate::config::{GroupConfig, KvConfig};
 use crate::eviction;
@@ -18,7 +18,7 @@ use crate::lease::{Lease, LeaseTable};
 use crate::pins::PinTable;
 use crate::pool::{GroupStats, Holders, Pool, Quota};
 use crate::sequence::{Copying, Sequence};
-use crate::tiers::{Shelves, Tier};
+use crate::tiers::{Tier, TierSlots};
 use domain::handoff::OfferedGroup;
 use domain::plan::{BlockCopy, BlockTable};
 use domain::planted::{self, Bug};
@@ -72,7 +72,7 @@ pub struct KvManager {
     leases: LeaseTable,
     pins: PinTable,
     /// The tiers below.
-    tiers: BTreeMap<Tier, Shelves>,
+    tiers: BTreeMap<Tier, TierSlots>,
     /// Identities in tiers that are told again, the first one last.
     told_again: Vec<BlockHash>,
 }
@@ -570,7 +570,7 @@ impl KvManager {
                 holders[at(copy.source.group)][copy.source.block.0 as usize].copies += 1;
             }
         }
-        for block in self.tiers.values().flat_map(Shelves::written_from) {
+        for block in self.tiers.values().flat_map(TierSlots::written_from) {
             holders[at(block.group)][block.block.0 as usize].tiers += 1;
         }
         for (id, lease) in self.leases.iter() {
@@ -588,7 +588,7 @@ impl KvManager {
         self.pools.iter().zip(&holders).for_each(|(pool, holders)| pool.check(holders, &self.index, &self.pins));
         self.leases.check();
         self.pins.check();
-        self.tiers.values().for_each(Shelves::check);
+        self.tiers.values().for_each(TierSlots::check);
         let of_tiers = self.tier_stats().map(|(_, stats)| (stats.index_bytes, stats.index_bytes_max));
         for (used, budget) in of_tiers.chain([(self.index_bytes(), self.index_bytes_max())]) {
             assert!(used <= budget, "an index takes {used} bytes of {budget}");
@@ -703,7 +703,7 @@ mod explore;
 mod lifts;
 mod parking;
 mod pins;
+mod router_reports;
 #[cfg(test)]
 mod tests;
 mod tiers;
-mod told;

@@ -1,6 +1,6 @@
 //! The tiers below the device: which of them holds which record, and which records are worth having there.
 //!
-//! `host` is memory, `neighbours` that of other workers of the host, `disk` files of this host, `object` a store that others share. They decide alike ([`Shelves`]); the log
+//! `host` is memory, `neighbours` that of other workers of the host, `disk` files of this host, `object` a store that others share. They decide alike ([`TierSlots`]); the log
 //! of what a disk holds ([`log`]) and the bytes of records ([`header`]) are read and written by a shell, which says how each
 //! move ended. What is read is verified by the shell before anybody relies on it, so an entry that is wrong costs time, never
 //! tokens.
@@ -8,11 +8,11 @@
 mod backlog;
 pub mod header;
 pub mod log;
-mod seen;
-mod shelves;
+mod recently_sealed;
+mod tier_slots;
 
 use domain::{BlockHash, BlockRef, GroupId, Tenant};
-pub(crate) use shelves::Shelves;
+pub(crate) use tier_slots::TierSlots;
 
 /// A tier below the device. The first that has a record is the one that it is read from.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]

@@ -4,16 +4,16 @@
 mod config;
 mod cost;
 mod departures;
+mod drain;
 mod index;
 mod journey;
+mod liveness;
 mod message;
-mod moving;
 mod overload;
 mod placement;
 mod seats;
 #[cfg(test)]
 mod tests;
-mod vigil;
 mod waiting;
 mod workers;
 

@@ -5,10 +5,10 @@ use crate::cost::{Ask, Contexts, Decision, book, decide};
 use crate::departures::Departures;
 use crate::index::{Held, PrefixIndex};
 use crate::journey::{Journey, Seat, Taken};
+use crate::liveness::Liveness;
 use crate::message::{Closing, Command, Event, Rejected, Usage};
 use crate::overload::{AnswerLength, Load, retry_after};
 use crate::seats::{Seating, Seats};
-use crate::vigil::Vigil;
 use crate::waiting::{Waiting, Waits};
 use crate::workers::{Reported, Worker, WorkerView, Workers};
 use domain::session::{Failure, FromWorker, Part, PeerInfo, Role, Submit, ToWorker, TokenRow};
@@ -81,7 +81,7 @@ pub struct Placement {
     /// Room for what each worker has of a prompt.
     pub(crate) held: Vec<Held>,
     departures: Departures,
-    vigil: Vigil,
+    liveness: Liveness,
     answers: AnswerLength,
     counters: Counters,
 }
@@ -100,7 +100,7 @@ impl Placement {
     pub fn new(config: PlacementConfig) -> Self {
         Self {
             workers: Workers::new(config.index_blocks_max),
-            vigil: Vigil::new(config.heartbeat, config.silence_max),
+            liveness: Liveness::new(config.heartbeat, config.silence_max),
             config,
             journeys: BTreeMap::new(),
             waiting: Waiting::default(),
@@ -125,7 +125,7 @@ impl Placement {
             self.looks |= worker.silent;
             (worker.heard, worker.silent) = (now, false);
         }
-        let silent = self.vigil.look(now, &mut self.workers, out);
+        let silent = self.liveness.look(now, &mut self.workers, out);
         // All of them are gone before work goes to anybody else.
         for &id in &silent {
             self.counters.silences += 1;
@@ -180,7 +180,7 @@ impl Placement {
     /// When the next deadline passes; a [`Event::Tick`] is due then.
     pub fn next_deadline(&self) -> Option<Time> {
         let requests = self.deadlines.first().map(|&(deadline, _)| deadline);
-        requests.into_iter().chain(self.vigil.due()).chain(self.departures.due()).min()
+        requests.into_iter().chain(self.liveness.due()).chain(self.departures.due()).min()
     }
 
     /// Why an open request is served where it is.

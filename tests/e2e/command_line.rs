@@ -1,4 +1,4 @@
-//! Commands that fail say in one line what is wrong and how to mend it, and by their exit status whose fault it is.
+//! Commands that fail say in one line what is wrong and how to fix it, and by their exit status whose fault it is.
 
 use crate::models::Folder;
 use crate::server::{Server, baton, drained, ended};

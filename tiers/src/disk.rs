@@ -78,7 +78,7 @@ pub enum DiskError {
 }
 
 /// Opens a tier for this worker, whose pools have this layout. Where a device fails, the tier is off
-/// from the beginning, as it would be had that happened later. Errors: [`DiskError`], of what its settings or its user can mend.
+/// from the beginning, as it would be had that happened later. Errors: [`DiskError`], of what its settings or its user can fix.
 pub fn open_disk_tier(config: &DiskConfig, layout: &KvLayout, owner: &TierOwner) -> Result<TierParts, DiskError> {
     let ends = owner.ends.clone();
     let opened = over(config, layout, owner.pools.clone(), &owner.failure, move |end| ends(end));

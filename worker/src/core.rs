@@ -16,7 +16,7 @@ use domain::plan::{BlockCopy, Sampled};
 use domain::session::{Failure, FromWorker, PeerInfo, Role, Submit, TokenRow};
 use domain::{BlockHash, Choice, End, Epoch, RequestId, SeqKey, Time, Token, Tokens, WorkerId};
 use kv_manager::tiers::Tier;
-use kv_manager::{GroupConfig, Grow, Heard, KvConfig, KvManager, Lives};
+use kv_manager::{GroupConfig, Grow, Heard, Incarnations, KvConfig, KvManager};
 use scheduler::{Added, Job, Kind, Scheduler};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
@@ -51,7 +51,7 @@ pub struct Core {
     pub(crate) copies: Vec<(SeqKey, BlockCopy)>,
     /// Tokens of the step that is being applied, by session.
     rows: BTreeMap<SessionId, Vec<TokenRow>>,
-    pub(crate) lives: Lives,
+    pub(crate) lives: Incarnations,
     pub(crate) peers: Acquaintance,
     pub(crate) sessions: Sessions,
     /// The time of what is being handled.
@@ -79,7 +79,7 @@ impl Core {
         });
         Self {
             kv,
-            lives: Lives::new(config.incarnation),
+            lives: Incarnations::new(config.incarnation),
             peers: Acquaintance::default(),
             transport,
             tiers: BTreeMap::new(),

@@ -32,7 +32,7 @@ pub(crate) struct Problem {
     key: &'static str,
     /// Where its value came from.
     origin: Origin,
-    /// What is wrong, and how to mend it.
+    /// What is wrong, and how to fix it.
     what: String,
 }
 

@@ -22,31 +22,31 @@ pub(super) struct Finding {
     pub(super) verdict: Verdict,
     /// What was found.
     pub(super) what: String,
-    /// The command that mends it, or what to do.
+    /// The command that fixes it, or what to do.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) mend: Option<String>,
+    pub(super) fix: Option<String>,
 }
 
 impl Finding {
     pub(super) fn good(what: impl Into<String>) -> Self {
-        Self { verdict: Verdict::Good, what: what.into(), mend: None }
+        Self { verdict: Verdict::Good, what: what.into(), fix: None }
     }
 
     pub(super) fn absent(what: impl Into<String>) -> Self {
-        Self { verdict: Verdict::Absent, what: what.into(), mend: None }
+        Self { verdict: Verdict::Absent, what: what.into(), fix: None }
     }
 
-    pub(super) fn advice(what: impl Into<String>, mend: impl Into<String>) -> Self {
-        Self { verdict: Verdict::Advice, what: what.into(), mend: Some(mend.into()) }
+    pub(super) fn advice(what: impl Into<String>, fix: impl Into<String>) -> Self {
+        Self { verdict: Verdict::Advice, what: what.into(), fix: Some(fix.into()) }
     }
 
-    pub(super) fn bad(what: impl Into<String>, mend: impl Into<String>) -> Self {
-        Self { verdict: Verdict::Bad, what: what.into(), mend: Some(mend.into()) }
+    pub(super) fn bad(what: impl Into<String>, fix: impl Into<String>) -> Self {
+        Self { verdict: Verdict::Bad, what: what.into(), fix: Some(fix.into()) }
     }
 
-    /// Good if `good`, else bad with this mend.
-    pub(super) fn of(good: bool, what: impl Into<String>, mend: impl Into<String>) -> Self {
-        if good { Self::good(what) } else { Self::bad(what, mend) }
+    /// Good if `good`, else bad with this fix.
+    pub(super) fn of(good: bool, what: impl Into<String>, fix: impl Into<String>) -> Self {
+        if good { Self::good(what) } else { Self::bad(what, fix) }
     }
 }
 
@@ -55,5 +55,5 @@ pub(super) struct Check {
     /// Its name in reports.
     pub(super) name: &'static str,
     /// Looks. Nothing found says that there is nothing to check.
-    pub(super) run: fn(&super::Patient<'_>) -> Vec<Finding>,
+    pub(super) run: fn(&super::Subject<'_>) -> Vec<Finding>,
 }

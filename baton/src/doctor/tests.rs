@@ -7,7 +7,7 @@ fn reports(recording: &str) -> Vec<Report> {
 }
 
 fn reports_with(recording: &str, settings: Settings) -> Vec<Report> {
-    examine(&Patient { host: &Host::recorded(recording).expect("a recording"), disk: DISK, settings })
+    examine(&Subject { host: &Host::recorded(recording).expect("a recording"), disk: DISK, settings })
 }
 
 const GOOD: &str = include_str!("testdata/good.json");
@@ -26,7 +26,7 @@ fn every_check_finds_what_is_wrong_and_says_how_to_mend_it() {
     for report in reports(BAD) {
         let wrong: Vec<&Finding> = report.findings.iter().filter(|finding| finding.verdict != Verdict::Good).collect();
         assert!(!wrong.is_empty(), "{report:?}");
-        assert!(wrong.iter().all(|finding| finding.mend.as_ref().is_some_and(|mend| !mend.is_empty())), "{report:?}");
+        assert!(wrong.iter().all(|finding| finding.fix.as_ref().is_some_and(|fix| !fix.is_empty())), "{report:?}");
     }
 }
 
@@ -45,7 +45,7 @@ fn congestion_is_looked_at_on_the_priority_of_the_lanes_packets() {
     let unmarked = said(0);
     assert!(unmarked.contains("BAD   rdma congestion: eth1: ECN is off for RoCE on priority 0"), "{unmarked}");
     assert!(
-        unmarked.contains("mend: transport.rdma_traffic_class = 104, for priority 3 has it; or mlnx_qos"),
+        unmarked.contains("fix: transport.rdma_traffic_class = 104, for priority 3 has it; or mlnx_qos"),
         "{unmarked}"
     );
     assert!(unmarked.contains("prio-pfc 0:on"), "{unmarked}");
@@ -91,9 +91,9 @@ fn a_recording_says_the_same_as_its_host() {
     let this = Host::this();
     let disk = std::env::temp_dir().display().to_string();
     let settings = Settings::default();
-    let seen = examine(&Patient { host: &this, disk: &disk, settings });
+    let seen = examine(&Subject { host: &this, disk: &disk, settings });
     let again = Host::recorded(&this.recording()).expect("a recording");
-    assert_eq!(lines(&examine(&Patient { host: &again, disk: &disk, settings }), true), lines(&seen, true));
+    assert_eq!(lines(&examine(&Subject { host: &again, disk: &disk, settings }), true), lines(&seen, true));
     assert!(Host::recorded("[1]").is_err_and(|why| why.starts_with("it is no recording")));
 }
 

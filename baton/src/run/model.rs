@@ -1,6 +1,6 @@
 //! The model that is served: its files, and what computes it, once for all workers of the process.
 
-use super::card::ends;
+use super::model_card::ends;
 use crate::config::{Config, Device};
 use crate::model_dir;
 use crate::progress::Progress;

@@ -1,13 +1,13 @@
 //! `baton serve`: router and workers in one process.
 
-use super::card::card;
 use super::local::Local;
 use super::model::{Model, Source};
+use super::model_card::model_card;
 use super::router::router_config;
 use super::runtime::{END_MAX, listen, runtime};
-use super::seat::{Pool, Reach, Seat, Who};
 use super::worker::{WORKER_FAILED, has_failed};
-use super::{ops, role_name, shutdown, tiers, welcome};
+use super::worker_setup::{Pool, Reach, Who, WorkerSetup};
+use super::{ops, role_name, shutdown, startup_banner, tiers};
 use crate::config::Config;
 use crate::output::print;
 use domain::WorkerId;
@@ -26,24 +26,24 @@ pub(crate) fn serve(config: &Config) -> Result<(), Box<dyn Error>> {
     let (card, model) = open(config)?;
 
     let (pool, hub) = (Pool::of(config, &model)?, Hub::new());
-    let seats = everyone(config).map(|who| Seat::new(config, &model, &pool, who, &hub, Reach::Process));
-    let mut seats = seats.collect::<Result<Vec<Seat>, _>>()?;
-    let lane = connect(&mut seats);
+    let setups = everyone(config).map(|who| WorkerSetup::new(config, &model, &pool, who, &hub, Reach::Process));
+    let mut setups = setups.collect::<Result<Vec<WorkerSetup>, _>>()?;
+    let lane = connect(&mut setups);
     if lane.is_none() && config.serve.prefill > 0 {
         return Err("no lane joins the workers of this process: transport.lanes must have local".into());
     }
-    let welcome = welcome::serve(&listeners, &card, &pool, &seats, lane.as_ref(), tiers::describe(config))?;
+    let banner = startup_banner::serve(&listeners, &card, &pool, &setups, lane.as_ref(), tiers::describe(config))?;
 
     let (dialer, sessions) = Dialer::new(card.shape);
-    let mut workers = Vec::with_capacity(seats.len());
-    for seat in seats {
-        let (peer, served) = (seat.peer(), seat.served());
-        let worker = seat.start()?;
+    let mut workers = Vec::with_capacity(setups.len());
+    for setup in setups {
+        let (peer, served) = (setup.peer(), setup.served());
+        let worker = setup.start()?;
         let (dialer, local) = (dialer.clone(), Local::new(worker.input(), peer, served));
         runtime.spawn(async move { dialer.keep(&local).await });
         workers.push(worker);
     }
-    print(&welcome)?;
+    print(&banner)?;
     let failed = Cell::new(false);
     let end = async {
         tokio::select! {
@@ -66,7 +66,7 @@ pub(crate) fn serve(config: &Config) -> Result<(), Box<dyn Error>> {
 /// The model, as its clients see it and as its workers run it. Its files are closed again.
 fn open(config: &Config) -> Result<(ModelCard, Model), Box<dyn Error>> {
     let source = Source::open(config)?;
-    Ok((card(&source)?, Model::load(config, &source)?))
+    Ok((model_card(&source)?, Model::load(config, &source)?))
 }
 
 /// The workers, prefill workers first; ids count from 1.
@@ -82,14 +82,14 @@ fn everyone(config: &Config) -> impl Iterator<Item = Who> {
 
 /// Connects every decode worker with every prefill worker, both ways, so that a lane that may not be taken is an error
 /// now and not a slow request later. Gives the lane from the first decode worker to the first prefill worker.
-fn connect(seats: &mut [Seat]) -> Option<LaneStatus> {
-    let everyone: Vec<_> = seats.iter().map(|seat| (seat.who.id, seat.who.role)).collect();
+fn connect(setups: &mut [WorkerSetup]) -> Option<LaneStatus> {
+    let everyone: Vec<_> = setups.iter().map(|setup| (setup.who.id, setup.who.role)).collect();
     let mut lane = None;
-    for seat in seats {
-        for &(peer, role) in everyone.iter().filter(|&&(_, role)| role != seat.who.role) {
-            seat.agent.connect(peer);
+    for setup in setups {
+        for &(peer, role) in everyone.iter().filter(|&&(_, role)| role != setup.who.role) {
+            setup.agent.connect(peer);
             if role == Role::Prefill && lane.is_none() {
-                lane = seat.agent.lanes().into_iter().find(|&(id, _)| id == peer).map(|(_, status)| status);
+                lane = setup.agent.lanes().into_iter().find(|&(id, _)| id == peer).map(|(_, status)| status);
             }
         }
     }

@@ -2,9 +2,9 @@
 
 use super::model::{Model, Source};
 use super::runtime::{END_MAX, listen, runtime};
-use super::seat::{Pool, Reach, Seat, Who};
 use super::secret::is_of_this_host;
-use super::{ops, role_name, secrets, shutdown, tiers, welcome};
+use super::worker_setup::{Pool, Reach, Who, WorkerSetup};
+use super::{ops, role_name, secrets, shutdown, startup_banner, tiers};
 use crate::config::Config;
 use crate::output::print;
 use domain::WorkerId;
@@ -46,12 +46,14 @@ pub(crate) fn worker(config: &Config, role: Role) -> Result<(), Box<dyn Error>> 
     }
     let model = Model::load(config, &Source::open(config)?)?;
     let pool = Pool::of(config, &model)?;
-    let seat = Seat::new(config, &model, &pool, who(config, role, address), &Hub::new(), Reach::Cluster(&secrets))?;
+    let setup =
+        WorkerSetup::new(config, &model, &pool, who(config, role, address), &Hub::new(), Reach::Cluster(&secrets))?;
     let ops_at = ops.as_ref().map(TcpListener::local_addr).transpose()?;
-    let identity = Identity { peer: seat.peer(), served: seat.served(), secrets };
-    let welcome = welcome::worker(&address.to_string(), &model.name, &pool, &seat, ops_at, tiers::describe(config));
-    let worker = seat.start()?;
-    print(&welcome)?;
+    let identity = Identity { peer: setup.peer(), served: setup.served(), secrets };
+    let banner =
+        startup_banner::worker(&address.to_string(), &model.name, &pool, &setup, ops_at, tiers::describe(config));
+    let worker = setup.start()?;
+    print(&banner)?;
     let (draining, is_draining) = watch::channel(false);
     runtime.spawn(ops::keep(metrics, ops, is_draining));
 

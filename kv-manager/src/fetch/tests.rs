@@ -276,7 +276,7 @@ fn a_lease_that_is_over_ends_it_wherever_it_stands() {
     run.check(FetchEvent::Released { valid: true }, &[]);
     assert_eq!(run.fetch.ignored(), 1);
     run.check(over.clone(), &[failed.clone(), FetchCommand::Free, FetchCommand::Done]);
-    // Told again, while its reads end and afterwards.
+    // Reported again, while its reads end and afterwards.
     let mut run = Run::reading(4);
     run.check(written(1, 4), &[read(0..1, Some(1))]);
     run.check(over.clone(), &[failed, FetchCommand::CancelReads]);

@@ -1,7 +1,7 @@
 //! What a manager's future depends on, for the test that visits all states.
 
 use super::KvManager;
-use domain::{LeaseId, Time};
+use domain::Time;
 use std::hash::{Hash, Hasher};
 
 impl KvManager {

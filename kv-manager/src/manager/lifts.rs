@@ -2,7 +2,7 @@
 //! meanwhile, from where it comes sooner. No block of the device has to do with it.
 
 use super::{KvManager, at};
-use crate::tiers::{Place, ReadEnd, Shelves, Tier, TierLift};
+use crate::tiers::{Place, ReadEnd, Tier, TierLift, TierSlots};
 use domain::{BlockHash, BlockLink, GroupId, Tenant};
 
 /// The tiers that records are lifted from. What neighbours have lies in memory already, and is read as fast from there.
@@ -43,7 +43,7 @@ impl KvManager {
                 Some(TierLift { from, to, hash })
             }
             None => {
-                self.shelves(from).end_read(below, ReadEnd::Unread);
+                self.tier_slots(from).end_read(below, ReadEnd::Unread);
                 None
             }
         }
@@ -52,7 +52,7 @@ impl KvManager {
     /// The record of a lift was read from its tier, or was not: then its slot in the host tier is free. Panics if none
     /// was under way.
     pub fn lifted(&mut self, lift: &TierLift, end: ReadEnd) {
-        self.shelves(lift.from.tier).end_read(lift.from.slot, end);
+        self.tier_slots(lift.from.tier).end_read(lift.from.slot, end);
         if end != ReadEnd::Good {
             self.landed(lift, false);
         }
@@ -61,7 +61,7 @@ impl KvManager {
     /// The record of a lift is in its slot of the host tier, or will not be, and the slot is free. Panics if none was
     /// under way.
     pub fn landed(&mut self, lift: &TierLift, there: bool) {
-        self.shelves(lift.to.tier).end_lift(lift.to.slot, there);
+        self.tier_slots(lift.to.tier).end_lift(lift.to.slot, there);
     }
 
     /// A prompt does not need any more what was lifted for it of `chain`.
@@ -77,7 +77,7 @@ impl KvManager {
         u64::from(self.groups().map(room).min().unwrap_or(0)) * u64::from(self.config.block_tokens)
     }
 
-    fn shelves(&mut self, tier: Tier) -> &mut Shelves {
+    fn tier_slots(&mut self, tier: Tier) -> &mut TierSlots {
         self.tiers.get_mut(&tier).expect("a lift is between tiers that are there")
     }
 }

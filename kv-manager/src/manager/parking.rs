@@ -42,19 +42,21 @@ impl KvManager {
 
     /// The lowest tier of this host that is to be relied on.
     fn parking_tier(&self) -> Option<Tier> {
-        [Tier::Disk, Tier::Host].into_iter().find(|tier| self.tiers.get(tier).is_some_and(|shelves| shelves.is_open()))
+        [Tier::Disk, Tier::Host]
+            .into_iter()
+            .find(|tier| self.tiers.get(tier).is_some_and(|tier_slots| tier_slots.is_open()))
     }
 
     /// Parks a block that may be given up. `false`: too many wait to be written, and it stays.
     fn park_block(&mut self, tier: Tier, group: GroupId, block: BlockId) -> bool {
         let pool = &mut self.pools[at(group)];
         let (generation, hash) = (pool.generation(block), pool.hash(block));
-        let shelves = self.tiers.get_mut(&tier).expect("the tier is there");
-        if !shelves.holds(group, hash) && shelves.room() == 0 {
+        let tier_slots = self.tiers.get_mut(&tier).expect("the tier is there");
+        if !tier_slots.holds(group, hash) && tier_slots.room() == 0 {
             return false;
         }
         pool.park(block);
-        shelves.want(BlockRef { group, block }, generation, hash);
+        tier_slots.want(BlockRef { group, block }, generation, hash);
         self.depart(group, block);
         true
     }

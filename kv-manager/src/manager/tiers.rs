@@ -2,57 +2,59 @@
 //! their own, one by one, which is closed when all of them have.
 
 use super::{Admit, KvManager, at, groups, parent};
-use crate::tiers::{Place, ReadEnd, Shelves, Tier, TierConfig, TierRead, TierRecord, TierStats, TierWrite, WriteEnd};
+use crate::tiers::{Place, ReadEnd, Tier, TierConfig, TierRead, TierRecord, TierSlots, TierStats, TierWrite, WriteEnd};
 use domain::{BlockHash, BlockRef, GroupId, SeqKey, Tenant};
 
 impl KvManager {
     /// Gives the manager a tier below, which held `records` at the end of an earlier life, the oldest first.
     pub fn add_tier(&mut self, tier: Tier, config: TierConfig, records: &[TierRecord]) {
-        let mut shelves = Shelves::new(config, self.config.quotas.of(tier));
-        shelves.recover(records);
-        self.tiers.insert(tier, shelves);
+        let mut tier_slots = TierSlots::new(config, self.config.quotas.of(tier));
+        tier_slots.recover(records);
+        self.tiers.insert(tier, tier_slots);
     }
 
     /// The tier is not to be relied on: nothing is found there from now on, and nothing is written, until it is opened again.
     /// Moves under way end as ever.
     pub fn close_tier(&mut self, tier: Tier) {
-        self.tiers.get_mut(&tier).into_iter().for_each(Shelves::close);
+        self.tiers.get_mut(&tier).into_iter().for_each(TierSlots::close);
     }
 
     /// The tier is to be relied on again.
     pub fn open_tier(&mut self, tier: Tier) {
-        self.tiers.get_mut(&tier).into_iter().for_each(Shelves::open);
+        self.tiers.get_mut(&tier).into_iter().for_each(TierSlots::open);
     }
 
     /// Others wrote these records to the tier, which takes note of as many as it has room for.
     pub fn learn(&mut self, tier: Tier, records: &[(GroupId, BlockHash)]) {
-        if let Some(shelves) = self.tiers.get_mut(&tier) {
-            records.iter().for_each(|&(group, hash)| shelves.learn(group, hash));
+        if let Some(tier_slots) = self.tiers.get_mut(&tier) {
+            records.iter().for_each(|&(group, hash)| tier_slots.learn(group, hash));
         }
     }
 
     /// A prompt looks for these records, which others wrote to the tier: they are remembered in place of what was used longest ago.
     pub fn find(&mut self, tier: Tier, records: &[(GroupId, BlockHash)]) {
-        if let Some(shelves) = self.tiers.get_mut(&tier) {
-            records.iter().for_each(|&(group, hash)| shelves.find(group, hash));
+        if let Some(tier_slots) = self.tiers.get_mut(&tier) {
+            records.iter().for_each(|&(group, hash)| tier_slots.find(group, hash));
         }
     }
 
     /// Others gave these records of the tier up.
     pub fn forget(&mut self, tier: Tier, records: &[(GroupId, BlockHash)]) {
-        if let Some(shelves) = self.tiers.get_mut(&tier) {
-            records.iter().for_each(|&(group, hash)| shelves.forget(group, hash));
+        if let Some(tier_slots) = self.tiers.get_mut(&tier) {
+            records.iter().for_each(|&(group, hash)| tier_slots.forget(group, hash));
         }
     }
 
     /// The counts of each tier, the fastest first.
     pub fn tier_stats(&self) -> impl Iterator<Item = (Tier, TierStats)> {
-        self.tiers.iter().map(|(&tier, shelves)| (tier, shelves.stats()))
+        self.tiers.iter().map(|(&tier, tier_slots)| (tier, tier_slots.stats()))
     }
 
     /// Records that each tier holds of each group.
     pub fn tier_records(&self) -> impl Iterator<Item = (Tier, GroupId, usize)> {
-        self.tiers.iter().flat_map(|(&tier, shelves)| shelves.held().map(move |(group, held)| (tier, group, held)))
+        self.tiers
+            .iter()
+            .flat_map(|(&tier, tier_slots)| tier_slots.held().map(move |(group, held)| (tier, group, held)))
     }
 
     /// The next record to write, if another may be under way. Its block stays as it is until [`wrote`](Self::wrote), even
@@ -60,8 +62,8 @@ impl KvManager {
     pub fn next_write(&mut self) -> Option<TierWrite> {
         self.cool();
         let (pools, index) = (&self.pools, &self.index);
-        let write = self.tiers.iter_mut().find_map(|(&tier, shelves)| {
-            let (record, block) = shelves.next_write(|block, generation, hash| {
+        let write = self.tiers.iter_mut().find_map(|(&tier, tier_slots)| {
+            let (record, block) = tier_slots.next_write(|block, generation, hash| {
                 let pool = &pools[at(block.group)];
                 let there = index.get(block.group, hash) == Some(block.block);
                 let owned = there && pool.generation(block.block) == generation;
@@ -79,11 +81,11 @@ impl KvManager {
     /// Where a pool is fuller than its watermarks allow, or what a tenant has of it than they allow of its quota, and a tier is
     /// written back, the blocks go down that go first. What is needed before it was written is lost to the tier, and counted.
     fn cool(&mut self) {
-        if !self.tiers.values().any(Shelves::is_written_back) {
+        if !self.tiers.values().any(TierSlots::is_written_back) {
             return;
         }
         for (group, pool) in groups(self.pools.len()).zip(&mut self.pools) {
-            while self.tiers.values().all(Shelves::takes_cold) {
+            while self.tiers.values().all(TierSlots::takes_cold) {
                 let cooled = if pool.is_cooling(self.config.watermarks) { pool.cool() } else { None };
                 let Some((block, generation, hash)) = cooled.or_else(|| pool.cool_by_quota()) else { break };
                 self.tiers.values_mut().for_each(|tier| tier.cooled(BlockRef { group, block }, generation, hash));
@@ -94,8 +96,8 @@ impl KvManager {
 
     /// A write ended. Panics if none was under way there.
     pub fn wrote(&mut self, Place { tier, slot }: Place, end: WriteEnd) {
-        let shelves = self.tiers.get_mut(&tier).expect("there is the tier, for it was written to");
-        let BlockRef { group, block } = shelves.wrote(slot, end);
+        let tier_slots = self.tiers.get_mut(&tier).expect("there is the tier, for it was written to");
+        let BlockRef { group, block } = tier_slots.wrote(slot, end);
         self.pools[at(group)].was_read(block);
         self.depart(group, block);
         self.assert_conserved();
@@ -125,7 +127,7 @@ impl KvManager {
 
     /// The fastest tier that has the record.
     fn source(&self, group: GroupId, hash: BlockHash) -> Option<Tier> {
-        self.tiers.iter().find(|(_, shelves)| shelves.holds(group, hash)).map(|(&tier, _)| tier)
+        self.tiers.iter().find(|(_, tier_slots)| tier_slots.holds(group, hash)).map(|(&tier, _)| tier)
     }
 
     /// Counts what tiers have of a prompt's `chain`, and what they do not have, behind the `cached_tokens` that the device has.
@@ -133,7 +135,7 @@ impl KvManager {
         let cached = cached_tokens / self.config.block_tokens;
         for group in self.groups() {
             for &hash in &chain[cached as usize..] {
-                let _found = self.tiers.values_mut().any(|shelves| shelves.count_lookup(group, hash));
+                let _found = self.tiers.values_mut().any(|tier_slots| tier_slots.count_lookup(group, hash));
             }
         }
     }
@@ -157,8 +159,8 @@ impl KvManager {
         for (number, block) in wanted {
             let hash = chain[number as usize];
             let mut tiers = self.tiers.iter_mut();
-            let found = tiers.find_map(|(&tier, shelves)| {
-                Some(Place { tier, slot: shelves.begin_read(block.group, hash, tenant)? })
+            let found = tiers.find_map(|(&tier, tier_slots)| {
+                Some(Place { tier, slot: tier_slots.begin_read(block.group, hash, tenant)? })
             });
             match found {
                 Some(place) => reads.push(TierRead { place, block, hash, number }),

@@ -96,7 +96,7 @@ pub(crate) fn is_quick(endpoint: Endpoint, body: &[u8]) -> bool {
 }
 
 /// Parses the body of a request to `endpoint`, tokenizes it and checks it against every limit. Takes time with the
-/// length of the body. Errors: what the client has to mend.
+/// length of the body. Errors: what the client has to fix.
 pub(crate) fn ask(endpoint: Endpoint, body: &[u8], card: &ModelCard, limits: &Limits) -> Result<Ask, ApiError> {
     let fields = Fields::of_body(body)?;
     let (prompts, options) = match endpoint {

@@ -131,8 +131,8 @@ fn check(first_address: &str, first: Served, address: &str, served: Served) -> R
             let Served { layout, block_tokens, token_bytes, .. } = served;
             format!("layout {layout:016x}, blocks of {block_tokens} tokens, {token_bytes} bytes a token")
         };
-        let mend = "give both the same model.kv_dtype, engine.block_tokens and kv.encoding";
-        return Err(format!("{}: {mend}", both("KV", text(first), text(served))));
+        let fix = "give both the same model.kv_dtype, engine.block_tokens and kv.encoding";
+        return Err(format!("{}: {fix}", both("KV", text(first), text(served))));
     }
     Ok(())
 }

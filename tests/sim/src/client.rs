@@ -1,8 +1,8 @@
 //! Clients: what each asked, what it should get and what it got.
 
 use crate::event::{Life, RouterIndex};
+use crate::expected::Undisturbed;
 use crate::scenario::{Ask, NO_DEADLINE};
-use crate::truth::Undisturbed;
 use domain::{End, Epoch, Tenant, Time, Token};
 
 /// How it ended for the client.

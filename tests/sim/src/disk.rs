@@ -8,7 +8,7 @@ use crate::pool::{Pool, WORD};
 use crate::process::{Inmail, Worker};
 use crate::random::Random;
 use crate::shell::{Output, Shell};
-use crate::stock::Stock;
+use crate::slot_ownership::SlotOwnership;
 use crate::world::World;
 use domain::{BlockHash, BlockRef, KvLayout, SeqKey, Tenant, Time};
 use kv_manager::tiers::{
@@ -87,7 +87,7 @@ impl Move {
 pub(crate) struct Platter {
     records: BTreeMap<Slot, (TierRecord, Vec<u64>)>,
     /// What the present life has of them.
-    pub(crate) stock: Stock,
+    pub(crate) stock: SlotOwnership,
     /// When it has done all that was asked.
     busy: Time,
     /// Until when it hangs.
@@ -132,7 +132,7 @@ impl Platter {
     fn begin(&mut self, now: Time) {
         (self.busy, self.hung) = (now, now);
         self.reading.clear();
-        self.stock = Stock::recovered(self.records.values().map(|(record, _)| record));
+        self.stock = SlotOwnership::recovered(self.records.values().map(|(record, _)| record));
     }
 }
 

@@ -1,4 +1,4 @@
-//! What can go wrong, and the plan of a seed: which faults, when, for how long. What they do is in `strike`.
+//! What can go wrong, and the plan of a seed: which faults, when, for how long. What they do is in `fault_effects`.
 
 use crate::limit::Beside;
 use crate::random::Random;

@@ -9,13 +9,15 @@
 //! What is deliberately absent: sockets, HTTP, texts, and threads of workers, which tests with real processes cover; encodings of records,
 //! stores of objects and slabs of neighbours, which are behind what moves records and have worlds of their own in `worker`.
 
-mod agenda;
 mod caps;
 mod client;
 mod coverage;
 mod disk;
 mod event;
+mod event_queue;
+mod expected;
 mod fault;
+mod fault_effects;
 mod invariants;
 mod lease;
 mod limit;
@@ -29,12 +31,10 @@ mod run;
 mod scenario;
 mod session;
 mod shell;
+mod slot_ownership;
 mod step;
-mod stock;
-mod strike;
 mod tenants;
 mod trace;
-mod truth;
 mod workers;
 mod world;
 

@@ -1,10 +1,11 @@
 //! A world: a whole cluster in virtual time. One thread, one seed, one order of events.
 
-use crate::agenda::Agenda;
 use crate::client::{Client, Outcome};
 use crate::coverage::Coverage;
 use crate::disk::Platter;
 use crate::event::{Event, Life, ReadKey, RouterIndex, WorkerIndex};
+use crate::event_queue::EventQueue;
+use crate::expected::Expected;
 use crate::fault::FaultKind;
 use crate::invariants::{self, Law, Violation};
 use crate::lease::Leases;
@@ -15,7 +16,6 @@ use crate::scenario::{Ask, PROBE_FIRST, Scenario};
 use crate::session::{Session, SessionKey};
 use crate::step::{Step, steps_at};
 use crate::trace::Trace;
-use crate::truth::Truth;
 use domain::session::Role;
 use domain::{Choice, Epoch, RequestId, Time, WorkerId};
 use std::collections::BTreeMap;
@@ -46,9 +46,9 @@ pub(crate) struct Chaos {
 pub(crate) struct World {
     pub(crate) scenario: Scenario,
     pub(crate) now: Time,
-    pub(crate) agenda: Agenda,
+    pub(crate) agenda: EventQueue,
     pub(crate) random: Random,
-    pub(crate) truth: Truth,
+    pub(crate) truth: Expected,
     pub(crate) routers: Vec<Router>,
     pub(crate) workers: Vec<Worker>,
     pub(crate) sessions: BTreeMap<SessionKey, Session>,
@@ -103,9 +103,9 @@ impl World {
         };
         Self {
             now: Time::ZERO,
-            agenda: Agenda::default(),
+            agenda: EventQueue::default(),
             random: Random::new(scenario.seed, 3),
-            truth: Truth::new(scenario.layout.clone(), &scenario.tenants.names, Scenario::vocabulary()),
+            truth: Expected::new(scenario.layout.clone(), &scenario.tenants.names, Scenario::vocabulary()),
             routers: (0..scenario.routers).map(|_| Router { life: 0, alive: None }).collect(),
             workers: (0..scenario.prefill + scenario.decode).map(worker).collect(),
             sessions: BTreeMap::new(),

@@ -11,10 +11,10 @@ use transport::FILE_ALIGN;
 pub(super) struct SlotLayout {
     /// Slots of each group.
     pub(super) slots: u32,
-    groups: Vec<GroupSlots>,
+    groups: Vec<Extent>,
 }
 
-struct GroupSlots {
+struct Extent {
     begin: u64,
     slot_bytes: usize,
 }
@@ -30,7 +30,7 @@ impl SlotLayout {
         let slots = u32::try_from(slots).unwrap_or(u32::MAX);
         let mut begin = 0;
         let group = |group| {
-            let at = GroupSlots { begin, slot_bytes: slot_bytes(group) as usize };
+            let at = Extent { begin, slot_bytes: slot_bytes(group) as usize };
             begin += slot_bytes(group) * u64::from(slots);
             at
         };

@@ -30,7 +30,7 @@ use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-/// What mends it where devices may not pin memory.
+/// What fixes it where devices may not pin memory.
 const MEMLOCK_MEND: &str = "raise the limit of locked memory: ulimit -l unlimited, LimitMEMLOCK=infinity in a systemd unit, \
      or --ulimit memlock=-1 for a container";
 
@@ -150,7 +150,7 @@ impl Agent {
     }
 
     /// Whether peers can be reached over the lane that is required, with the memory that is registered by now: devices of `rdma` pin it,
-    /// which the system may refuse. To be asked once all of it is registered. Errors: why not, and what mends it.
+    /// which the system may refuse. To be asked once all of it is registered. Errors: why not, and what fixes it.
     ///
     /// ```
     /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/reading/ends.rs"));
@@ -548,7 +548,7 @@ mod tests {
     use domain::Incarnation;
 
     #[test]
-    fn a_required_lane_that_may_not_pin_memory_is_an_error_with_what_mends_it() {
+    fn a_required_lane_that_may_not_pin_memory_is_an_error_with_what_fixes_it() {
         let config = |require| AgentConfig {
             require,
             listen: Some(ListenConfig { bind: String::new(), advertise: String::new() }),

@@ -87,7 +87,7 @@ impl Bench {
         println!("{said}");
         let ObjectError::Failed { endpoint, bucket, key, trouble, .. } = error else { panic!("{said}") };
         assert_eq!(endpoint, self.endpoint);
-        for told in [&*endpoint, &*bucket, &*key, "To mend it: "] {
+        for told in [&*endpoint, &*bucket, &*key, "To fix it: "] {
             assert!(said.contains(told), "{told} is not in {said:?}");
         }
         trouble

@@ -94,8 +94,8 @@ fn of_names(names: &[String], store: bool) -> Result<Vec<Tier>, CommandError> {
     };
     let tiers: Vec<Tier> = TIERS.into_iter().filter(asked).collect();
     if tiers.contains(&Tier::Object) && !store {
-        let mend = "--tiers object: where is the store? Set object.endpoint and object.bucket";
-        return Err(CommandError::Usage(mend.into()));
+        let fix = "--tiers object: where is the store? Set object.endpoint and object.bucket";
+        return Err(CommandError::Usage(fix.into()));
     }
     Ok(tiers)
 }

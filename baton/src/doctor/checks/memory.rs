@@ -1,7 +1,7 @@
 //! Memory: what may be locked, how large its pages are, and where it is.
 
 use super::rdma;
-use crate::doctor::Patient;
+use crate::doctor::Subject;
 use crate::doctor::finding::Finding;
 use crate::doctor::host::Fact;
 use crate::output::human_bytes;
@@ -14,19 +14,19 @@ const LOCKED_BYTES_MIN: u64 = 64 << 20;
 const GPU_CLASSES: [&str; 2] = ["0x0300", "0x0302"];
 
 /// What may be locked: RDMA pins what it reads from, io_uring its registered buffers.
-pub(super) fn locked(patient: &Patient<'_>) -> Vec<Finding> {
-    let Some(limit) = patient.host.look(Fact::Memlock) else { return Vec::new() };
+pub(super) fn locked(subject: &Subject<'_>) -> Vec<Finding> {
+    let Some(limit) = subject.host.look(Fact::Memlock) else { return Vec::new() };
     let bytes: Option<u64> = limit.parse().ok();
     let what = match bytes {
         Some(bytes) => format!("a process may lock {}", human_bytes(bytes)),
         None => "a process may lock all memory".to_owned(),
     };
-    let mend = "ulimit -l unlimited; LimitMEMLOCK=infinity in a systemd unit; --ulimit memlock=-1 for a container";
+    let fix = "ulimit -l unlimited; LimitMEMLOCK=infinity in a systemd unit; --ulimit memlock=-1 for a container";
     vec![match bytes {
         None => Finding::good(what),
-        Some(_) if rdma::is_present(patient.host) => Finding::bad(what, mend),
+        Some(_) if rdma::is_present(subject.host) => Finding::bad(what, fix),
         Some(bytes) if bytes < LOCKED_BYTES_MIN => {
-            Finding::advice(format!("{what}: a disk tier's buffers are not registered with io_uring"), mend)
+            Finding::advice(format!("{what}: a disk tier's buffers are not registered with io_uring"), fix)
         }
         // Nothing but RDMA, and pinned memory of GPUs, needs more.
         Some(_) => Finding::good(format!("{what}; without RDMA that is enough")),
@@ -34,17 +34,17 @@ pub(super) fn locked(patient: &Patient<'_>) -> Vec<Finding> {
 }
 
 /// Whether large regions get huge pages: weights as anonymous memory, KV pools as shared memory.
-pub(super) fn huge_pages(patient: &Patient<'_>) -> Vec<Finding> {
+pub(super) fn huge_pages(subject: &Subject<'_>) -> Vec<Finding> {
     let folder = "/sys/kernel/mm/transparent_hugepage";
     let chosen = |file: &str| {
-        let all = patient.host.file(&format!("{folder}/{file}"))?;
+        let all = subject.host.file(&format!("{folder}/{file}"))?;
         Some(all.split('[').nth(1)?.split(']').next()?.to_owned())
     };
-    let finding = |file: &str, what: &str, good: &[&str], mend: &str| {
+    let finding = |file: &str, what: &str, good: &[&str], fix: &str| {
         let chosen = chosen(file)?;
-        let mend = format!("echo {mend} > {folder}/{file}");
+        let fix = format!("echo {fix} > {folder}/{file}");
         let said = format!("{what}: {chosen}");
-        Some(if good.contains(&chosen.as_str()) { Finding::good(said) } else { Finding::advice(said, mend) })
+        Some(if good.contains(&chosen.as_str()) { Finding::good(said) } else { Finding::advice(said, fix) })
     };
     [
         finding("enabled", "weights", &["always", "madvise"], "madvise"),
@@ -56,19 +56,18 @@ pub(super) fn huge_pages(patient: &Patient<'_>) -> Vec<Finding> {
 }
 
 /// The size of `/dev/shm`.
-pub(super) fn shared(patient: &Patient<'_>) -> Vec<Finding> {
-    let Some(bytes) = patient.host.look(Fact::Space("/dev/shm")).and_then(|bytes| bytes.parse().ok()) else {
+pub(super) fn shared(subject: &Subject<'_>) -> Vec<Finding> {
+    let Some(bytes) = subject.host.look(Fact::Space("/dev/shm")).and_then(|bytes| bytes.parse().ok()) else {
         return vec![Finding::advice("/dev/shm is not mounted", "mount -t tmpfs tmpfs /dev/shm")];
     };
     let what = format!("{}; KV pools do not need it, NCCL between GPUs does", human_bytes(bytes));
-    let mend =
-        "mount -o remount,size=8G /dev/shm; --shm-size=8g for a container; an emptyDir of medium Memory in a pod";
-    vec![if bytes >= SHARED_BYTES_MIN { Finding::good(what) } else { Finding::advice(what, mend) }]
+    let fix = "mount -o remount,size=8G /dev/shm; --shm-size=8g for a container; an emptyDir of medium Memory in a pod";
+    vec![if bytes >= SHARED_BYTES_MIN { Finding::good(what) } else { Finding::advice(what, fix) }]
 }
 
 /// Whether every GPU has a NIC on its own NUMA node.
-pub(super) fn numa(patient: &Patient<'_>) -> Vec<Finding> {
-    let host = patient.host;
+pub(super) fn numa(subject: &Subject<'_>) -> Vec<Finding> {
+    let host = subject.host;
     let is_node = |name: &String| name.strip_prefix("node").is_some_and(|rest| rest.parse::<u32>().is_ok());
     let nodes = host.folder("/sys/devices/system/node").into_iter().filter(is_node).count();
     if nodes <= 1 {

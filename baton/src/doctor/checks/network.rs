@@ -1,7 +1,7 @@
 //! TCP and the interfaces below it.
 
 use super::rdma;
-use crate::doctor::Patient;
+use crate::doctor::Subject;
 use crate::doctor::finding::Finding;
 use crate::doctor::host::Host;
 use std::collections::BTreeSet;
@@ -30,8 +30,8 @@ fn interfaces(host: &Host) -> Vec<(String, Option<i64>)> {
 }
 
 /// Whether fast interfaces carry large packets.
-pub(super) fn mtu(patient: &Patient<'_>) -> Vec<Finding> {
-    let host = patient.host;
+pub(super) fn mtu(subject: &Subject<'_>) -> Vec<Finding> {
+    let host = subject.host;
     let over = rdma::all_interfaces(host);
     let finding = |(name, speed): (String, Option<i64>)| {
         let mtu = host.number(&format!("/sys/class/net/{name}/mtu"))?;
@@ -39,11 +39,11 @@ pub(super) fn mtu(patient: &Patient<'_>) -> Vec<Finding> {
             Some(speed) => format!("{name}: {mtu} bytes at {speed} Mbit/s"),
             None => format!("{name}: {mtu} bytes"),
         };
-        let mend = format!("ip link set {name} mtu {JUMBO}, on every host and switch of the network");
+        let fix = format!("ip link set {name} mtu {JUMBO}, on every host and switch of the network");
         Some(if over.contains(&name) {
-            Finding::of(mtu >= RDMA_MTU_MIN, what, mend)
+            Finding::of(mtu >= RDMA_MTU_MIN, what, fix)
         } else if speed.is_some_and(|speed| speed >= FAST) && mtu < JUMBO {
-            Finding::advice(what, mend)
+            Finding::advice(what, fix)
         } else {
             Finding::good(what)
         })
@@ -52,8 +52,8 @@ pub(super) fn mtu(patient: &Patient<'_>) -> Vec<Finding> {
 }
 
 /// How large the buffers of a socket may become.
-pub(super) fn buffers(patient: &Patient<'_>) -> Vec<Finding> {
-    let host = patient.host;
+pub(super) fn buffers(subject: &Subject<'_>) -> Vec<Finding> {
+    let host = subject.host;
     let single = |name: &'static str| {
         let bytes = host.number(&format!("/proc/sys/net/core/{name}"))?;
         Some((format!("net.core.{name}"), bytes, BUFFER_BYTES_MIN.to_string()))
@@ -67,23 +67,23 @@ pub(super) fn buffers(patient: &Patient<'_>) -> Vec<Finding> {
     let all = [single("rmem_max"), single("wmem_max"), triple("tcp_rmem"), triple("tcp_wmem")];
     let finding = |(name, bytes, wanted): (String, i64, String)| {
         let what = format!("{name}: up to {bytes} bytes");
-        let mend = format!("sysctl -w {name}={wanted}");
-        if bytes >= BUFFER_BYTES_MIN { Finding::good(what) } else { Finding::advice(what, mend) }
+        let fix = format!("sysctl -w {name}={wanted}");
+        if bytes >= BUFFER_BYTES_MIN { Finding::good(what) } else { Finding::advice(what, fix) }
     };
     all.into_iter().flatten().map(finding).collect()
 }
 
 /// How TCP slows down.
-pub(super) fn congestion_control(patient: &Patient<'_>) -> Vec<Finding> {
-    let Some(name) = patient.host.file("/proc/sys/net/ipv4/tcp_congestion_control") else { return Vec::new() };
+pub(super) fn congestion_control(subject: &Subject<'_>) -> Vec<Finding> {
+    let Some(name) = subject.host.file("/proc/sys/net/ipv4/tcp_congestion_control") else { return Vec::new() };
     let good = ["cubic", "bbr", "dctcp"].contains(&name.as_str());
-    let mend = "sysctl -w net.ipv4.tcp_congestion_control=cubic (dctcp where switches mark)";
-    vec![if good { Finding::good(name) } else { Finding::advice(format!("{name}: slow on fast networks"), mend) }]
+    let fix = "sysctl -w net.ipv4.tcp_congestion_control=cubic (dctcp where switches mark)";
+    vec![if good { Finding::good(name) } else { Finding::advice(format!("{name}: slow on fast networks"), fix) }]
 }
 
 /// Whether there are ports enough for connections that begin here, and none of ours among them.
-pub(super) fn port_range(patient: &Patient<'_>) -> Vec<Finding> {
-    let host = patient.host;
+pub(super) fn port_range(subject: &Subject<'_>) -> Vec<Finding> {
+    let host = subject.host;
     let range = host.file("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
     let numbers: Vec<i64> = range.split_whitespace().filter_map(|number| number.parse().ok()).collect();
     let [first, last] = numbers[..] else { return Vec::new() };
@@ -97,19 +97,19 @@ pub(super) fn port_range(patient: &Patient<'_>) -> Vec<Finding> {
     let is_free = |port: &i64| (first..=last).contains(port) && !is_kept(*port);
     let ours: Vec<i64> = OWN_PORTS.into_iter().filter(is_free).collect();
     let what = format!("{first} to {last} for connections that begin here");
-    let mend = "sysctl -w net.ipv4.ip_local_port_range='32768 60999'";
+    let fix = "sysctl -w net.ipv4.ip_local_port_range='32768 60999'";
     vec![if ours.is_empty() {
-        Finding::of(last - first + 1 >= PORTS_MIN, what, mend)
+        Finding::of(last - first + 1 >= PORTS_MIN, what, fix)
     } else {
         let names = ours.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
-        let mend = format!("{mend}, or sysctl -w net.ipv4.ip_local_reserved_ports={names}");
-        Finding::bad(format!("{what}: any of them may take {names}, which baton listens on"), mend)
+        let fix = format!("{fix}, or sysctl -w net.ipv4.ip_local_reserved_ports={names}");
+        Finding::bad(format!("{what}: any of them may take {names}, which baton listens on"), fix)
     }]
 }
 
 /// Links that went down and up, and packets that were damaged or dropped.
-pub(super) fn links(patient: &Patient<'_>) -> Vec<Finding> {
-    let host = patient.host;
+pub(super) fn links(subject: &Subject<'_>) -> Vec<Finding> {
+    let host = subject.host;
     let finding = |(name, _): (String, Option<i64>)| {
         let path = format!("/sys/class/net/{name}");
         let changes = host.number(&format!("{path}/carrier_changes")).unwrap_or(0);
@@ -131,8 +131,8 @@ pub(super) fn links(patient: &Patient<'_>) -> Vec<Finding> {
 }
 
 /// Whether the interrupts of fast interfaces are spread over processors, and taken by some near them.
-pub(super) fn interrupts(patient: &Patient<'_>) -> Vec<Finding> {
-    let host = patient.host;
+pub(super) fn interrupts(subject: &Subject<'_>) -> Vec<Finding> {
+    let host = subject.host;
     let finding = |(name, _): (String, Option<i64>)| {
         let numbers = host.folder(&format!("/sys/class/net/{name}/device/msi_irqs"));
         let place = |number: &String| {

@@ -1,7 +1,7 @@
 //! The way between GPUs and NICs, and the GPU's driver.
 
 use super::rdma;
-use crate::doctor::Patient;
+use crate::doctor::Subject;
 use crate::doctor::finding::Finding;
 use crate::doctor::host::Fact;
 
@@ -11,8 +11,8 @@ const DRIVER_MIN: u32 = 580;
 const BRIDGE: &str = "0x0604";
 
 /// Whether what a NIC reads from a GPU is translated on the way.
-pub(super) fn iommu(patient: &Patient<'_>) -> Vec<Finding> {
-    let host = patient.host;
+pub(super) fn iommu(subject: &Subject<'_>) -> Vec<Finding> {
+    let host = subject.host;
     if host.folder("/sys/class/iommu").is_empty() {
         return vec![Finding::good("none, or off")];
     }
@@ -20,18 +20,18 @@ pub(super) fn iommu(patient: &Patient<'_>) -> Vec<Finding> {
     let kind = |group: &String| host.file(&format!("/sys/kernel/iommu_groups/{group}/type"));
     let translated = groups.iter().filter(|group| kind(group).is_some_and(|kind| kind != "identity")).count();
     let what = format!("on, {translated} of {} groups translated", groups.len());
-    let mend = "boot with iommu=pt (and intel_iommu=on or amd_iommu=on)";
+    let fix = "boot with iommu=pt (and intel_iommu=on or amd_iommu=on)";
     vec![match (translated, rdma::is_present(host)) {
         (0, _) => Finding::good(what),
-        (_, true) => Finding::bad(what, mend),
+        (_, true) => Finding::bad(what, fix),
         (_, false) => Finding::good(format!("{what}; without RDMA that costs nothing")),
     }]
 }
 
 /// Whether the PCIe links of NICs are as wide and as fast as both ends can: one that lost lanes, or sits in a slot that has fewer, brings less
 /// than its port.
-pub(super) fn links(patient: &Patient<'_>) -> Vec<Finding> {
-    let host = patient.host;
+pub(super) fn links(subject: &Subject<'_>) -> Vec<Finding> {
+    let host = subject.host;
     let link = |device: String| {
         let fact = |name: &str| host.file(&format!("{}/{device}/device/{name}", rdma::CLASS));
         // Such as `16.0 GT/s PCIe`.
@@ -51,8 +51,8 @@ pub(super) fn links(patient: &Patient<'_>) -> Vec<Finding> {
 }
 
 /// Whether bridges send what a NIC reads from a GPU up to the root and down again.
-pub(super) fn access_control(patient: &Patient<'_>) -> Vec<Finding> {
-    let host = patient.host;
+pub(super) fn access_control(subject: &Subject<'_>) -> Vec<Finding> {
+    let host = subject.host;
     if !rdma::is_present(host) || host.file("/proc/driver/nvidia/version").is_none() {
         return Vec::new();
     }
@@ -75,21 +75,21 @@ pub(super) fn access_control(patient: &Patient<'_>) -> Vec<Finding> {
 }
 
 /// The version of NVIDIA's driver.
-pub(super) fn driver(patient: &Patient<'_>) -> Vec<Finding> {
-    let Some(text) = patient.host.file("/proc/driver/nvidia/version") else {
+pub(super) fn driver(subject: &Subject<'_>) -> Vec<Finding> {
+    let Some(text) = subject.host.file("/proc/driver/nvidia/version") else {
         return vec![Finding::absent("no NVIDIA driver: the CPU engine is used")];
     };
     let version =
         text.split_whitespace().find(|word| word.split('.').count() >= 2 && word.starts_with(char::is_numeric));
     let Some(version) = version else { return vec![Finding::advice("a driver of unknown version", "nvidia-smi")] };
     let major: u32 = version.split('.').next().and_then(|major| major.parse().ok()).unwrap_or(0);
-    let mend = format!("install driver {DRIVER_MIN} or later: CUDA 13 needs it");
-    vec![Finding::of(major >= DRIVER_MIN, format!("driver {version}"), mend)]
+    let fix = format!("install driver {DRIVER_MIN} or later: CUDA 13 needs it");
+    vec![Finding::of(major >= DRIVER_MIN, format!("driver {version}"), fix)]
 }
 
 /// NCCL, which tensor parallelism needs.
-pub(super) fn nccl(patient: &Patient<'_>) -> Vec<Finding> {
-    let host = patient.host;
+pub(super) fn nccl(subject: &Subject<'_>) -> Vec<Finding> {
+    let host = subject.host;
     if host.file("/proc/driver/nvidia/version").is_none() {
         return Vec::new();
     }

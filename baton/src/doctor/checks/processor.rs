@@ -1,6 +1,6 @@
 //! Processors and clocks.
 
-use crate::doctor::Patient;
+use crate::doctor::Subject;
 use crate::doctor::finding::Finding;
 use crate::doctor::host::Fact;
 use std::collections::BTreeSet;
@@ -11,8 +11,8 @@ const INSTRUCTIONS: [(&str, &str); 4] =
     [("amx_bf16", "AMX"), ("avx512_bf16", "AVX-512 with bf16 dot products"), ("avx512f", "AVX-512"), ("avx2", "AVX2")];
 
 /// Whether processors run as fast as they can.
-pub(super) fn governor(patient: &Patient<'_>) -> Vec<Finding> {
-    let host = patient.host;
+pub(super) fn governor(subject: &Subject<'_>) -> Vec<Finding> {
+    let host = subject.host;
     let is_cpu = |name: &String| name.strip_prefix("cpu").is_some_and(|rest| rest.parse::<u32>().is_ok());
     let governors: BTreeSet<String> = host
         .folder(CPUS)
@@ -24,13 +24,13 @@ pub(super) fn governor(patient: &Patient<'_>) -> Vec<Finding> {
         return vec![Finding::absent("the host of this virtual machine decides")];
     }
     let what = governors.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
-    let mend = "cpupower frequency-set -g performance";
-    vec![if what == "performance" { Finding::good(what) } else { Finding::advice(what, mend) }]
+    let fix = "cpupower frequency-set -g performance";
+    vec![if what == "performance" { Finding::good(what) } else { Finding::advice(what, fix) }]
 }
 
 /// What the CPU engine can use.
-pub(super) fn instructions(patient: &Patient<'_>) -> Vec<Finding> {
-    let text = patient.host.file("/proc/cpuinfo").unwrap_or_default();
+pub(super) fn instructions(subject: &Subject<'_>) -> Vec<Finding> {
+    let text = subject.host.file("/proc/cpuinfo").unwrap_or_default();
     let line = |name: &str| text.lines().find(|line| line.starts_with(name)).and_then(|line| line.split(": ").nth(1));
     let Some(flags) = line("flags") else { return Vec::new() };
     let model = line("model name").unwrap_or("unknown processor");
@@ -46,13 +46,13 @@ pub(super) fn instructions(patient: &Patient<'_>) -> Vec<Finding> {
 
 /// Whether reading the clock is cheap, and whether it says what those of other hosts say: nothing waits for that, but what
 /// several hosts log is read by their clocks.
-pub(super) fn clock(patient: &Patient<'_>) -> Vec<Finding> {
+pub(super) fn clock(subject: &Subject<'_>) -> Vec<Finding> {
     let folder = "/sys/devices/system/clocksource/clocksource0";
-    let source = patient.host.file(&format!("{folder}/current_clocksource")).map(|source| {
+    let source = subject.host.file(&format!("{folder}/current_clocksource")).map(|source| {
         let cheap = ["tsc", "kvm-clock", "hyperv_clocksource_tsc_page", "arch_sys_counter"].contains(&source.as_str());
         Finding::of(cheap, format!("clock source {source}"), format!("echo tsc > {folder}/current_clocksource"))
     });
-    let kept = patient.host.look(Fact::ClockSync).map(|kept| match kept.as_str() {
+    let kept = subject.host.look(Fact::ClockSync).map(|kept| match kept.as_str() {
         "yes" => Finding::good("kept in step with other hosts"),
         "no" => Finding::advice(
             "nothing keeps it in step with other hosts, whose logs cannot be compared with this one's then",

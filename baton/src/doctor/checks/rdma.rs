@@ -1,6 +1,6 @@
 //! RDMA devices: whether they are there, up, addressed, and without errors.
 
-use crate::doctor::Patient;
+use crate::doctor::Subject;
 use crate::doctor::finding::Finding;
 use crate::doctor::host::{Fact, Host};
 
@@ -57,8 +57,8 @@ fn interfaces(host: &Host, device: &str) -> Vec<String> {
 }
 
 /// The devices, and the files that programs use them by.
-pub(super) fn devices(patient: &Patient<'_>) -> Vec<Finding> {
-    let host = patient.host;
+pub(super) fn devices(subject: &Subject<'_>) -> Vec<Finding> {
+    let host = subject.host;
     let devices = host.folder(CLASS);
     if devices.is_empty() {
         return vec![Finding::absent("no RDMA device: KV goes over shm within the host and over tcp beyond it")];
@@ -73,9 +73,9 @@ pub(super) fn devices(patient: &Patient<'_>) -> Vec<Finding> {
     for name in files {
         let path = format!("{FILES}/{name}");
         if let Some(refused) = host.look(Fact::Open(&path)).filter(|said| said != "yes") {
-            let mend =
+            let fix =
                 format!("chmod 666 {path}, or a udev rule for it; a container wants it in its cgroup: --device {path}");
-            findings.push(Finding::bad(format!("{path} cannot be opened: {refused}"), mend));
+            findings.push(Finding::bad(format!("{path} cannot be opened: {refused}"), fix));
         }
     }
     findings.push(match host.look(Fact::Verbs).as_deref() {
@@ -85,7 +85,7 @@ pub(super) fn devices(patient: &Patient<'_>) -> Vec<Finding> {
             "apt install libibverbs1 ibverbs-providers",
         ),
     });
-    if let Some(reason) = patient.settings.rdma_is_off() {
+    if let Some(reason) = subject.settings.rdma_is_off() {
         findings.push(Finding::advice(
             format!("the lane rdma is not taken: {reason}"),
             "change that where KV is to go over rdma",
@@ -95,25 +95,25 @@ pub(super) fn devices(patient: &Patient<'_>) -> Vec<Finding> {
 }
 
 /// Whether ports are up, and how fast.
-pub(super) fn ports(patient: &Patient<'_>) -> Vec<Finding> {
-    let host = patient.host;
+pub(super) fn ports(subject: &Subject<'_>) -> Vec<Finding> {
+    let host = subject.host;
     let port = |port: Port| {
         let state = host.file(&format!("{}/state", port.path)).unwrap_or_else(|| "unknown".to_owned());
         let physical = host.file(&format!("{}/phys_state", port.path)).unwrap_or_else(|| "unknown".to_owned());
         let rate = host.file(&format!("{}/rate", port.path)).unwrap_or_else(|| "unknown rate".to_owned());
         let what = format!("{}: {state}, {physical}, {rate}", port.name());
-        let mend = match interfaces(host, &port.device).first() {
+        let fix = match interfaces(host, &port.device).first() {
             Some(interface) => format!("ip link set {interface} up; then look at cable and switch port"),
             None => "look at cable and switch port; InfiniBand needs a subnet manager (opensm)".to_owned(),
         };
-        Finding::of(state.ends_with("ACTIVE"), what, mend)
+        Finding::of(state.ends_with("ACTIVE"), what, fix)
     };
     Port::all(host).into_iter().map(port).collect()
 }
 
 /// Whether RoCE ports have an address of the second version, which routers forward and switches can mark.
-pub(super) fn gids(patient: &Patient<'_>) -> Vec<Finding> {
-    let host = patient.host;
+pub(super) fn gids(subject: &Subject<'_>) -> Vec<Finding> {
+    let host = subject.host;
     let port = |port: Port| {
         let is_set = |gid: &str| gid.bytes().any(|digit| !matches!(digit, b'0' | b':'));
         let gids: Vec<(String, String)> = host
@@ -140,8 +140,8 @@ pub(super) fn gids(patient: &Patient<'_>) -> Vec<Finding> {
 }
 
 /// Errors that ports counted.
-pub(super) fn counters(patient: &Patient<'_>) -> Vec<Finding> {
-    let host = patient.host;
+pub(super) fn counters(subject: &Subject<'_>) -> Vec<Finding> {
+    let host = subject.host;
     let port = |port: Port| {
         let count = |name: &&str| {
             let count = host.number(&format!("{}/{name}", port.path)).filter(|&count| count > 0)?;
@@ -149,20 +149,20 @@ pub(super) fn counters(patient: &Patient<'_>) -> Vec<Finding> {
         };
         let counted: Vec<String> = COUNTERS.iter().filter_map(count).collect();
         let what = if counted.is_empty() { "no errors".to_owned() } else { counted.join(", ") };
-        let mend =
+        let fix =
             "replace the cable or the transceiver, then clear: perfquery -R; a link that went down often is flapping";
-        Finding::of(counted.is_empty(), format!("{}: {what}", port.name()), mend)
+        Finding::of(counted.is_empty(), format!("{}: {what}", port.name()), fix)
     };
     Port::all(host).into_iter().map(port).collect()
 }
 
 /// Whether RoCE devices answer congestion on the priority of the lane's packets: without marks (ECN) or pauses (PFC) a full queue drops,
 /// and a drop costs RDMA a timeout.
-pub(super) fn congestion(patient: &Patient<'_>) -> Vec<Finding> {
-    let host = patient.host;
+pub(super) fn congestion(subject: &Subject<'_>) -> Vec<Finding> {
+    let host = subject.host;
     let ethernet = Port::all(host).into_iter().filter(|port| port.is_ethernet(host));
     let interfaces = ethernet.filter_map(|port| interfaces(host, &port.device).into_iter().next());
-    let class = patient.settings.traffic_class;
+    let class = subject.settings.traffic_class;
     interfaces.flat_map(|interface| [marks(host, &interface, class), pauses(host, &interface, class)]).collect()
 }
 
@@ -207,8 +207,8 @@ fn marks(host: &Host, interface: &str, class: u8) -> Finding {
     match (0..PRIORITIES).find(|&priority| is_on(priority)) {
         Some(on) => {
             let class = class_of(on);
-            let mend = format!("transport.rdma_traffic_class = {class}, for priority {on} has it; or {turn_on}");
-            Finding::bad(what, mend)
+            let fix = format!("transport.rdma_traffic_class = {class}, for priority {on} has it; or {turn_on}");
+            Finding::bad(what, fix)
         }
         None => Finding::bad(what, turn_on),
     }
@@ -219,23 +219,23 @@ fn pauses(host: &Host, interface: &str, class: u8) -> Finding {
     let own = priority(class);
     let said = host.look(Fact::Pauses(interface)).unwrap_or_else(|| "it was not asked".to_owned());
     let each: Vec<&str> = (0..PRIORITIES).map(|priority| if priority == own { "1" } else { "0" }).collect();
-    let mend = format!(
+    let fix = format!(
         "dcb pfc set dev {interface} prio-pfc {own}:on (or mlnx_qos -i {interface} --pfc {}), and on the switch",
         each.join(",")
     );
     match said.parse::<u8>() {
         Ok(mask) if mask >> own & 1 == 1 => Finding::good(format!("{interface}: PFC is on for {}", in_words(class))),
-        Ok(_) => Finding::advice(format!("{interface}: PFC is off on {}: a burst is dropped", in_words(class)), mend),
+        Ok(_) => Finding::advice(format!("{interface}: PFC is off on {}: a burst is dropped", in_words(class)), fix),
         Err(_) => Finding::advice(
             format!("{interface}: whether PFC is on is not known: {said}"),
-            format!("ask the vendor's tool (mlnx_qos -i {interface}, niccli); {mend}"),
+            format!("ask the vendor's tool (mlnx_qos -i {interface}, niccli); {fix}"),
         ),
     }
 }
 
 /// Whether a NIC can read GPU memory.
-pub(super) fn peer_memory(patient: &Patient<'_>) -> Vec<Finding> {
-    let host = patient.host;
+pub(super) fn peer_memory(subject: &Subject<'_>) -> Vec<Finding> {
+    let host = subject.host;
     let Some(driver) = host.file("/proc/driver/nvidia/version") else { return Vec::new() };
     if host.folder(CLASS).is_empty() {
         return Vec::new();

@@ -1,12 +1,12 @@
 //! Disks, and the ways to read them.
 
-use crate::doctor::Patient;
+use crate::doctor::Subject;
 use crate::doctor::finding::Finding;
 use crate::doctor::host::Fact;
 
 /// Whether a process may make an io_uring.
-pub(super) fn io_uring(patient: &Patient<'_>) -> Vec<Finding> {
-    let host = patient.host;
+pub(super) fn io_uring(subject: &Subject<'_>) -> Vec<Finding> {
+    let host = subject.host;
     let disabled = host.number("/proc/sys/kernel/io_uring_disabled").unwrap_or(0);
     let Some(answer) = host.look(Fact::IoUring) else { return Vec::new() };
     vec![if answer == "yes" {
@@ -24,9 +24,9 @@ pub(super) fn io_uring(patient: &Patient<'_>) -> Vec<Finding> {
 }
 
 /// Whether a disk tier's folder can be read past the page cache.
-pub(super) fn direct_io(patient: &Patient<'_>) -> Vec<Finding> {
-    let Some(answer) = patient.host.look(Fact::DirectIo(patient.disk)) else { return Vec::new() };
-    let folder = patient.disk;
+pub(super) fn direct_io(subject: &Subject<'_>) -> Vec<Finding> {
+    let Some(answer) = subject.host.look(Fact::DirectIo(subject.disk)) else { return Vec::new() };
+    let folder = subject.disk;
     if answer.contains("os error 2)") {
         return vec![Finding::bad(
             format!("{folder}: there is no such folder"),
@@ -45,8 +45,8 @@ pub(super) fn direct_io(patient: &Patient<'_>) -> Vec<Finding> {
 }
 
 /// Whether NVMe devices are spared a scheduler: they have queues of their own.
-pub(super) fn scheduler(patient: &Patient<'_>) -> Vec<Finding> {
-    let host = patient.host;
+pub(super) fn scheduler(subject: &Subject<'_>) -> Vec<Finding> {
+    let host = subject.host;
     let finding = |device: String| {
         let all = host.file(&format!("/sys/block/{device}/queue/scheduler"))?;
         let chosen = all.split('[').nth(1).and_then(|rest| rest.split(']').next()).unwrap_or(&all).to_owned();
@@ -54,11 +54,11 @@ pub(super) fn scheduler(patient: &Patient<'_>) -> Vec<Finding> {
         let tells = !["vd", "xvd"].iter().any(|prefix| device.starts_with(prefix));
         let rotates = tells && host.number(&format!("/sys/block/{device}/queue/rotational")) == Some(1);
         let what = format!("{device}: {chosen}{}", if rotates { ", it rotates" } else { "" });
-        let mend = format!("echo none > /sys/block/{device}/queue/scheduler");
+        let fix = format!("echo none > /sys/block/{device}/queue/scheduler");
         Some(if rotates {
             Finding::advice(what, "a disk tier wants a solid-state device")
         } else if device.starts_with("nvme") && chosen != "none" {
-            Finding::advice(what, mend)
+            Finding::advice(what, fix)
         } else {
             Finding::good(what)
         })

@@ -3,8 +3,8 @@
 //! planning, as on a device.
 
 mod pins;
+mod router_reports;
 mod tiers;
-mod told;
 
 use super::*;
 use crate::tiers::{Tier, TierConfig, WritePolicy};
@@ -183,7 +183,7 @@ struct World {
     /// Of each block that a sequence had, which one it continues.
     parents: RefCell<BTreeMap<BlockHash, Option<BlockHash>>>,
     /// Where each identity is, as routers hear it.
-    told: told::Told,
+    told: router_reports::Reported,
     pins: pins::Pins,
     below: tiers::Below,
     refused: Option<Refused>,
@@ -229,7 +229,7 @@ impl World {
             leases: Vec::new(),
             answers: Vec::new(),
             parents: RefCell::default(),
-            told: told::Told::new(),
+            told: router_reports::Reported::new(),
             pins: pins::Pins::default(),
             below: tiers::Below::new(config.groups.len()),
             refused: None,

@@ -5,7 +5,7 @@
 //! time between is taken to be as it would have to be. Of a disk every write is seen.
 
 use crate::event::WorkerIndex;
-use crate::stock::Stock;
+use crate::slot_ownership::SlotOwnership;
 use crate::tenants::Meeting;
 use crate::world::World;
 use domain::{BlockId, BlockRef, Generation, GroupId, Tenant};
@@ -134,7 +134,7 @@ fn compare(before: &Pool, after: &Pool, quota: u32) -> Result<Vec<Meeting>, Stri
 
 /// A write of a tenant's takes a slot of a group of so many. What happened between tenants.
 pub(crate) fn written(
-    stock: &Stock,
+    stock: &SlotOwnership,
     slot: Slot,
     tenant: Tenant,
     slots: u32,

@@ -3,7 +3,7 @@
 
 use crate::client::Client;
 use crate::event::WorkerIndex;
-use crate::truth::Truth;
+use crate::expected::Expected;
 use crate::world::World;
 use domain::handoff::Offer;
 use domain::session::TokenRow;
@@ -58,7 +58,7 @@ pub(crate) fn moved(world: &World, w: WorkerIndex, block: BlockRef, record: Tena
 }
 
 /// A worker tells of cached tokens.
-pub(crate) fn told(truth: &Truth, client: &Client, row: &TokenRow) -> Result<(), String> {
+pub(crate) fn told(truth: &Expected, client: &Client, row: &TokenRow) -> Result<(), String> {
     if row.cached_tokens == 0 {
         return Ok(());
     }

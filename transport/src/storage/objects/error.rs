@@ -1,4 +1,4 @@
-//! Why an object transfer failed, in the words of whoever must mend it.
+//! Why an object transfer failed, in the words of whoever must fix it.
 
 use std::fmt;
 
@@ -16,7 +16,7 @@ pub enum ObjectError {
     #[error("what moves objects panicked, as the log says")]
     Panicked,
     /// The store did not do it, after all repetitions.
-    #[error("{endpoint}, bucket {bucket}, object {key}: {trouble} ({detail}). To mend it: {}", trouble.mend())]
+    #[error("{endpoint}, bucket {bucket}, object {key}: {trouble} ({detail}). To fix it: {}", trouble.fix())]
     Failed {
         /// Where the store is.
         endpoint: String,
@@ -54,7 +54,7 @@ pub enum ObjectTrouble {
 
 impl ObjectTrouble {
     /// What whoever runs the service can do about it.
-    fn mend(self) -> &'static str {
+    fn fix(self) -> &'static str {
         match self {
             Self::Unreachable => "see that the endpoint is right and answers on this network",
             Self::Broken => "see whether the store, or a proxy before it, ends connections",

@@ -4,7 +4,7 @@
 mod lifts;
 
 use super::{KvManager, TENANT, Tag, Watermarks, World, key, prompt, tags};
-use crate::tiers::{Place, ReadEnd, Shelves, Tier, TierLift, TierRead, TierWrite, WriteEnd};
+use crate::tiers::{Place, ReadEnd, Tier, TierLift, TierRead, TierSlots, TierWrite, WriteEnd};
 use domain::{BlockHash, BlockRef, Choice, Epoch, Generation, GroupId, SeqKey, Time};
 use proptest::prelude::*;
 use std::collections::btree_map::Entry;
@@ -266,7 +266,7 @@ impl World {
         let back: Vec<_> = self.kv.tiers.values().filter(|tier| tier.is_written_back()).cloned().collect();
         let mut cold: Vec<u32> = self.kv.stats().iter().map(|stats| stats.cold).collect();
         // Each block waits in a tier that lacks it; how many of those there are the blocks tell.
-        let mut room: Vec<usize> = back.iter().map(Shelves::room).collect();
+        let mut room: Vec<usize> = back.iter().map(TierSlots::room).collect();
         if back.is_empty() {
             return cold;
         }
@@ -309,7 +309,7 @@ impl World {
         let young: BTreeSet<_> = before.keys().copied().filter(is_young).collect();
         self.expect_parked(&before, |block, _| !young.contains(&block));
         let lowest = self.lowest();
-        let waits = |tier: &Shelves| tier.room() == 0;
+        let waits = |tier: &TierSlots| tier.room() == 0;
         if self.config.park_after.is_some() && lowest.is_some_and(|tier| !waits(&self.kv.tiers[&tier])) {
             for pool in &self.kv.pools {
                 let old = pool.longest_idle().filter(|&(_, since)| due(since.0));
@@ -335,7 +335,7 @@ impl World {
     }
 
     fn lowest(&self) -> Option<Tier> {
-        [Tier::Disk, Tier::Host].into_iter().find(|tier| self.kv.tiers.get(tier).is_some_and(Shelves::is_open))
+        [Tier::Disk, Tier::Host].into_iter().find(|tier| self.kv.tiers.get(tier).is_some_and(TierSlots::is_open))
     }
 
     /// The blocks that nobody uses, those among them that tiers read.

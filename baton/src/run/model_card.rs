@@ -11,7 +11,7 @@ use std::path::Path;
 use std::time::UNIX_EPOCH;
 
 /// Reads the tokenizer and the template. Errors: they cannot be read.
-pub(super) fn card(source: &Source) -> Result<ModelCard, Box<dyn Error>> {
+pub(super) fn model_card(source: &Source) -> Result<ModelCard, Box<dyn Error>> {
     let files = &source.files;
     let tokenizer = Tokenizer::open(&source.path)?;
     Ok(ModelCard {
@@ -60,7 +60,7 @@ mod tests {
             fs::write(dir.path().join("tokenizer_config.json"), config).expect("written");
             let files = ModelFiles::load(dir.path()).expect("it loads");
             let source = Source { path: dir.path().to_owned(), files, name: "tiny".to_owned() };
-            card(&source).expect("it can be read").eos
+            model_card(&source).expect("it can be read").eos
         };
         assert_eq!(ends_with("{}"), [3]);
         assert_eq!(ends_with(r#"{"eos_token": "<|end|>"}"#), [3], "each once");

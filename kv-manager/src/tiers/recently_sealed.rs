@@ -5,13 +5,13 @@ use std::collections::{HashSet, VecDeque};
 
 /// So many identities at most; the oldest is forgotten first.
 #[derive(Clone)]
-pub(super) struct Seen {
+pub(super) struct RecentlySealed {
     known: HashSet<(GroupId, BlockHash), ByIdentity>,
     order: VecDeque<(GroupId, BlockHash)>,
     max: usize,
 }
 
-impl Seen {
+impl RecentlySealed {
     pub(super) fn new(max: usize) -> Self {
         Self { known: HashSet::default(), order: VecDeque::new(), max }
     }

@@ -17,9 +17,9 @@ struct Taken {
 
 /// The slots that are taken in a life of a worker.
 #[derive(Default)]
-pub(crate) struct Stock(BTreeMap<Slot, Taken>);
+pub(crate) struct SlotOwnership(BTreeMap<Slot, Taken>);
 
-impl Stock {
+impl SlotOwnership {
     /// What a life begins with. Of what lies there twice the last counts.
     pub(crate) fn recovered<'a>(records: impl DoubleEndedIterator<Item = &'a TierRecord>) -> Self {
         let mut seen = BTreeSet::new();

@@ -1,4 +1,4 @@
-//! The slots of one tier: a shelf of them for each group.
+//! The slots of one tier, for each group.
 //!
 //! A slot is free, being written (from a block, or by a lift), or held; their sum is the tier, asserted at every
 //! change. A tier may be closed for a while or for ever: then nothing is found in it and nothing is written, and moves
@@ -7,9 +7,9 @@
 mod lifts;
 
 use super::backlog::{Backlog, Wanted};
-use super::seen::Seen;
+use super::recently_sealed::RecentlySealed;
 use super::{ReadEnd, Slot, TierConfig, TierRecord, TierStats, WriteEnd, WritePolicy};
-use crate::directory::Directory;
+use crate::change_tracking_map::ChangeTrackingMap;
 use crate::eviction::Queue;
 use crate::tenants::Tenants;
 use domain::{BlockHash, BlockLink, BlockRef, Generation, GroupId, Tenant};
@@ -44,10 +44,10 @@ impl Entry {
 
 /// The slots of one group.
 #[derive(Clone)]
-struct Shelf {
+struct GroupSlots {
     entries: Vec<Entry>,
     free: Vec<u32>,
-    index: Directory<u32>,
+    index: ChangeTrackingMap<u32>,
     /// Held slots that nobody reads, the one that was read or written last at the end.
     order: Queue,
     /// Whose the slots are that are not free.
@@ -66,34 +66,34 @@ const SEEN_BYTES: usize = 3 * size_of::<(GroupId, BlockHash)>();
 
 /// One tier of one worker.
 #[derive(Clone)]
-pub(crate) struct Shelves {
+pub(crate) struct TierSlots {
     config: TierConfig,
-    shelves: Vec<Shelf>,
+    groups: Vec<GroupSlots>,
     backlog: Backlog,
-    seen: Seen,
+    seen: RecentlySealed,
     /// Records being written.
     writing: Vec<(GroupId, BlockHash)>,
     closed: bool,
     stats: TierStats,
 }
 
-impl Shelves {
+impl TierSlots {
     /// A tier that holds nothing, of which each tenant has this share as its quota.
     pub(crate) fn new(config: TierConfig, quota_percent: u32) -> Self {
-        let shelf = |&slots: &u32| Shelf {
+        let group_slots = |&slots: &u32| GroupSlots {
             entries: vec![Entry::FREE; slots as usize],
             free: (0..slots).rev().collect(),
-            index: Directory::default(),
+            index: ChangeTrackingMap::default(),
             order: Queue::new(slots),
             tenants: Tenants::new(slots, quota_percent, 100),
             lifts: Lifts::new(slots),
         };
-        let shelves = config.slots.iter().map(shelf).collect();
+        let groups = config.slots.iter().map(group_slots).collect();
         let slots: u32 = config.slots.iter().sum();
         Self {
-            shelves,
+            groups,
             backlog: Backlog::default(),
-            seen: Seen::new(SEEN_PER_SLOT * slots as usize),
+            seen: RecentlySealed::new(SEEN_PER_SLOT * slots as usize),
             writing: Vec::new(),
             closed: false,
             stats: TierStats::default(),
@@ -151,22 +151,22 @@ impl Shelves {
     /// slot does not exist are left out; of those that name a slot or an identity twice, the last counts.
     pub(crate) fn recover(&mut self, records: &[TierRecord]) {
         for &TierRecord { slot: Slot { group, slot }, hash, tenant } in records.iter().rev() {
-            let Some(shelf) = self.shelves.get_mut(at(group)) else { continue };
-            let is_free = shelf.entries.get(slot as usize).is_some_and(|entry| entry.state == State::Free);
-            if is_free && !shelf.index.contains_key(&hash) {
-                shelf.entries[slot as usize] = Entry { state: State::Held, hash, ..Entry::FREE };
-                shelf.index.insert(hash, slot);
-                shelf.tenants.take(slot, tenant);
+            let Some(group_slots) = self.groups.get_mut(at(group)) else { continue };
+            let is_free = group_slots.entries.get(slot as usize).is_some_and(|entry| entry.state == State::Free);
+            if is_free && !group_slots.index.contains_key(&hash) {
+                group_slots.entries[slot as usize] = Entry { state: State::Held, hash, ..Entry::FREE };
+                group_slots.index.insert(hash, slot);
+                group_slots.tenants.take(slot, tenant);
             }
         }
         for &TierRecord { slot: Slot { group, slot }, hash, .. } in records {
-            let Some(shelf) = self.shelves.get_mut(at(group)) else { continue };
-            if shelf.index.get(&hash) == Some(&slot) && !shelf.order.contains(slot) {
-                shelf.rest(slot);
+            let Some(group_slots) = self.groups.get_mut(at(group)) else { continue };
+            if group_slots.index.get(&hash) == Some(&slot) && !group_slots.order.contains(slot) {
+                group_slots.rest(slot);
             }
         }
-        for shelf in &mut self.shelves {
-            let Shelf { free, entries, .. } = shelf;
+        for group_slots in &mut self.groups {
+            let GroupSlots { free, entries, .. } = group_slots;
             free.retain(|&slot| entries[slot as usize].state == State::Free);
         }
         self.assert_conserved();
@@ -178,12 +178,12 @@ impl Shelves {
         if self.is_coming(group, hash) {
             return;
         }
-        let Some(shelf) = self.shelves.get_mut(at(group)) else { return };
-        if !shelf.index.contains_key(&hash)
-            && let Some(slot) = shelf.free.pop()
+        let Some(group_slots) = self.groups.get_mut(at(group)) else { return };
+        if !group_slots.index.contains_key(&hash)
+            && let Some(slot) = group_slots.free.pop()
         {
-            shelf.tenants.take(slot, Tenant::UNKNOWN);
-            shelf.hold(slot, BlockLink { parent: None, hash });
+            group_slots.tenants.take(slot, Tenant::UNKNOWN);
+            group_slots.hold(slot, BlockLink { parent: None, hash });
             self.assert_conserved();
         }
     }
@@ -194,12 +194,12 @@ impl Shelves {
         if self.is_coming(group, hash) {
             return;
         }
-        let Some(shelf) = self.shelves.get_mut(at(group)) else { return };
-        match shelf.index.get(&hash).copied() {
-            Some(slot) => shelf.touch(slot),
+        let Some(group_slots) = self.groups.get_mut(at(group)) else { return };
+        match group_slots.index.get(&hash).copied() {
+            Some(slot) => group_slots.touch(slot),
             None => {
-                let Some(slot) = shelf.take(Tenant::UNKNOWN, &mut self.stats) else { return };
-                shelf.hold(slot, BlockLink { parent: None, hash });
+                let Some(slot) = group_slots.take(Tenant::UNKNOWN, &mut self.stats) else { return };
+                group_slots.hold(slot, BlockLink { parent: None, hash });
             }
         }
         self.assert_conserved();
@@ -207,12 +207,12 @@ impl Shelves {
 
     /// Others gave the record up.
     pub(crate) fn forget(&mut self, group: GroupId, hash: BlockHash) {
-        let Some(shelf) = self.shelves.get_mut(at(group)) else { return };
-        let Some(slot) = shelf.index.remove(&hash) else { return };
-        let entry = &mut shelf.entries[slot as usize];
+        let Some(group_slots) = self.groups.get_mut(at(group)) else { return };
+        let Some(slot) = group_slots.index.remove(&hash) else { return };
+        let entry = &mut group_slots.entries[slot as usize];
         if entry.readers == 0 {
-            shelf.stir(slot);
-            shelf.clear(slot);
+            group_slots.stir(slot);
+            group_slots.clear(slot);
         } else {
             entry.wrong = true;
         }
@@ -231,23 +231,23 @@ impl Shelves {
     }
 
     pub(crate) fn holds(&self, group: GroupId, hash: BlockHash) -> bool {
-        !self.closed && self.shelves[at(group)].index.contains_key(&hash)
+        !self.closed && self.groups[at(group)].index.contains_key(&hash)
     }
 
     /// The block that the record continues, if it is held and that is known.
     pub(crate) fn parent(&self, group: GroupId, hash: BlockHash) -> Option<BlockHash> {
-        let Shelf { entries, index, .. } = &self.shelves[at(group)];
+        let GroupSlots { entries, index, .. } = &self.groups[at(group)];
         entries[*index.get(&hash)? as usize].parent
     }
 
     /// Takes so many of the identities that came or went since they were taken last, at most.
     pub(crate) fn take_changed(&mut self, max: usize) -> impl Iterator<Item = BlockHash> {
-        self.shelves.iter_mut().flat_map(|shelf| shelf.index.take_changed(usize::MAX)).take(max)
+        self.groups.iter_mut().flat_map(|group_slots| group_slots.index.take_changed(usize::MAX)).take(max)
     }
 
     /// What is held of a group, what was used last first.
     pub(crate) fn newest_first(&self, group: GroupId) -> impl Iterator<Item = BlockHash> {
-        let Shelf { entries, order, .. } = &self.shelves[at(group)];
+        let GroupSlots { entries, order, .. } = &self.groups[at(group)];
         let read = entries.iter().filter(|entry| entry.readers > 0 && !entry.wrong).map(|entry| entry.hash);
         read.chain(order.newest_first().map(move |slot| entries[slot as usize].hash))
     }
@@ -285,7 +285,7 @@ impl Shelves {
     ) -> Option<(TierRecord, BlockRef)> {
         while self.writing.len() < self.config.writes_max {
             let Wanted { block, generation, hash } = self.backlog.pop()?;
-            let known = self.shelves[at(block.group)].index.contains_key(&hash) || self.is_coming(block.group, hash);
+            let known = self.groups[at(block.group)].index.contains_key(&hash) || self.is_coming(block.group, hash);
             if known {
                 continue;
             }
@@ -293,9 +293,9 @@ impl Shelves {
                 self.stats.late += 1;
                 continue;
             };
-            let shelf = &mut self.shelves[at(block.group)];
-            let Some(slot) = shelf.take(tenant, &mut self.stats) else { continue };
-            shelf.entries[slot as usize] = Entry { state: State::Writing(block), hash, parent, ..Entry::FREE };
+            let group_slots = &mut self.groups[at(block.group)];
+            let Some(slot) = group_slots.take(tenant, &mut self.stats) else { continue };
+            group_slots.entries[slot as usize] = Entry { state: State::Writing(block), hash, parent, ..Entry::FREE };
             self.writing.push((block.group, hash));
             self.assert_conserved();
             return Some((TierRecord { slot: Slot { group: block.group, slot }, hash, tenant }, block));
@@ -305,22 +305,22 @@ impl Shelves {
 
     /// A write ended. The block it was made from.
     pub(crate) fn wrote(&mut self, slot: Slot, end: WriteEnd) -> BlockRef {
-        let shelf = &mut self.shelves[at(slot.group)];
-        let Entry { state: State::Writing(block), hash, parent, .. } = shelf.entries[slot.slot as usize] else {
+        let group_slots = &mut self.groups[at(slot.group)];
+        let Entry { state: State::Writing(block), hash, parent, .. } = group_slots.entries[slot.slot as usize] else {
             panic!("{slot:?} is not being written");
         };
         self.writing.retain(|&writing| writing != (slot.group, hash));
         match end {
             WriteEnd::Failed => {
-                shelf.clear(slot.slot);
+                group_slots.clear(slot.slot);
                 self.stats.failed += 1;
             }
             WriteEnd::Written => {
-                shelf.hold(slot.slot, BlockLink { parent, hash });
+                group_slots.hold(slot.slot, BlockLink { parent, hash });
                 self.stats.written += 1;
             }
             WriteEnd::Existed => {
-                shelf.hold(slot.slot, BlockLink { parent, hash });
+                group_slots.hold(slot.slot, BlockLink { parent, hash });
                 self.stats.existed += 1;
             }
         }
@@ -333,23 +333,23 @@ impl Shelves {
         if self.closed {
             return None;
         }
-        let shelf = &mut self.shelves[at(group)];
-        let slot = *shelf.index.get(&hash)?;
-        let entry = &mut shelf.entries[slot as usize];
+        let group_slots = &mut self.groups[at(group)];
+        let slot = *group_slots.index.get(&hash)?;
+        let entry = &mut group_slots.entries[slot as usize];
         entry.readers += 1;
         if entry.readers == 1 {
-            shelf.stir(slot);
-            shelf.tenants.claim(slot, tenant);
+            group_slots.stir(slot);
+            group_slots.tenants.claim(slot, tenant);
         }
-        shelf.read_first(slot);
+        group_slots.read_first(slot);
         self.assert_conserved();
         Some(Slot { group, slot })
     }
 
     /// A read ended. A record that is not what it should be, or gone, or cannot be read, is given up.
     pub(crate) fn end_read(&mut self, slot: Slot, end: ReadEnd) {
-        let shelf = &mut self.shelves[at(slot.group)];
-        let entry = &mut shelf.entries[slot.slot as usize];
+        let group_slots = &mut self.groups[at(slot.group)];
+        let entry = &mut group_slots.entries[slot.slot as usize];
         assert!(entry.readers > 0 && entry.state == State::Held, "{slot:?} is not read");
         entry.readers -= 1;
         match end {
@@ -362,16 +362,16 @@ impl Shelves {
                 } += 1;
                 entry.wrong = true;
                 // Nobody finds it any more.
-                shelf.index.remove(&entry.hash);
+                group_slots.index.remove(&entry.hash);
             }
             ReadEnd::Wrong | ReadEnd::Missing | ReadEnd::Failed => {}
             ReadEnd::Unread | ReadEnd::Abandoned => {}
         }
         if entry.readers == 0 {
             if entry.wrong {
-                shelf.clear(slot.slot);
+                group_slots.clear(slot.slot);
             } else {
-                shelf.rest(slot.slot);
+                group_slots.rest(slot.slot);
             }
         }
         self.assert_conserved();
@@ -379,17 +379,18 @@ impl Shelves {
 
     /// The blocks that are being written.
     pub(crate) fn written_from(&self) -> impl Iterator<Item = BlockRef> {
-        let entries = self.shelves.iter().flat_map(|shelf| &shelf.entries);
+        let entries = self.groups.iter().flat_map(|group_slots| &group_slots.entries);
         entries.filter_map(|entry| if let State::Writing(block) = entry.state { Some(block) } else { None })
     }
 
     /// The counts.
     pub(crate) fn stats(&self) -> TierStats {
-        let total: usize = self.shelves.iter().map(|shelf| shelf.entries.len()).sum();
-        let free: usize = self.shelves.iter().map(|shelf| shelf.free.len()).sum();
-        let known: usize = self.shelves.iter().map(|shelf| shelf.index.bytes()).sum();
-        let lifts = |count: fn(&Lifts) -> u64| self.shelves.iter().map(|shelf| count(&shelf.lifts)).sum();
-        let writing = self.writing.len() + self.shelves.iter().map(|shelf| shelf.lifts.under_way()).sum::<usize>();
+        let total: usize = self.groups.iter().map(|group_slots| group_slots.entries.len()).sum();
+        let free: usize = self.groups.iter().map(|group_slots| group_slots.free.len()).sum();
+        let known: usize = self.groups.iter().map(|group_slots| group_slots.index.bytes()).sum();
+        let lifts = |count: fn(&Lifts) -> u64| self.groups.iter().map(|group_slots| count(&group_slots.lifts)).sum();
+        let writing =
+            self.writing.len() + self.groups.iter().map(|group_slots| group_slots.lifts.under_way()).sum::<usize>();
         TierStats {
             total: total as u32,
             free: free as u32,
@@ -399,23 +400,24 @@ impl Shelves {
             lifted_in_vain: lifts(Lifts::in_vain),
             backlog: self.backlog.len() as u32,
             index_bytes: (SLOT_BYTES * total + known + SEEN_BYTES * self.seen.len()) as u64,
-            index_bytes_max: (SLOT_BYTES * total + Directory::<u32>::bytes_max(total) + SEEN_BYTES * self.seen.max())
-                as u64,
+            index_bytes_max: (SLOT_BYTES * total
+                + ChangeTrackingMap::<u32>::bytes_max(total)
+                + SEEN_BYTES * self.seen.max()) as u64,
             ..self.stats
         }
     }
 
     /// Records that are held, of each group.
     pub(crate) fn held(&self) -> impl Iterator<Item = (GroupId, usize)> {
-        self.shelves.iter().enumerate().map(|(group, shelf)| (GroupId(group as u16), shelf.index.len()))
+        self.groups.iter().enumerate().map(|(group, group_slots)| (GroupId(group as u16), group_slots.index.len()))
     }
 
-    /// Asserts what can be asserted cheaply; [`Shelves::check`] looks at every slot.
+    /// Asserts what can be asserted cheaply; [`TierSlots::check`] looks at every slot.
     fn assert_conserved(&self) {
-        let held: usize = self.shelves.iter().map(|shelf| shelf.index.len()).sum();
+        let held: usize = self.groups.iter().map(|group_slots| group_slots.index.len()).sum();
         let stats = self.stats();
-        let taken: u32 = self.shelves.iter().map(|shelf| shelf.tenants.taken()).sum();
-        assert!(self.shelves.iter().all(|shelf| shelf.lifts.is_bounded()), "too much is lifted");
+        let taken: u32 = self.groups.iter().map(|group_slots| group_slots.tenants.taken()).sum();
+        assert!(self.groups.iter().all(|group_slots| group_slots.lifts.is_bounded()), "too much is lifted");
         // A record that turned out wrong is in no index while others still read it.
         assert!(
             self.writing.len() <= self.config.writes_max
@@ -429,10 +431,10 @@ impl Shelves {
     pub(crate) fn check(&self) {
         self.assert_conserved();
         let mut writing = 0;
-        for shelf in &self.shelves {
+        for group_slots in &self.groups {
             let (mut free, mut idle, mut indexed, mut lifting, mut unread) = (0, 0, 0, 0, 0);
-            for (slot, entry) in (0..).zip(&shelf.entries) {
-                let listed = shelf.free.iter().filter(|&&free| free == slot).count();
+            for (slot, entry) in (0..).zip(&group_slots.entries) {
+                let listed = group_slots.free.iter().filter(|&&free| free == slot).count();
                 assert_eq!(listed, usize::from(entry.state == State::Free), "slot {slot} and the free list");
                 assert!(entry.readers == 0 || entry.state == State::Held, "slot {slot} is read");
                 assert!(!entry.unread || entry.state == State::Held && entry.readers == 0, "slot {slot} is not read");
@@ -442,7 +444,7 @@ impl Shelves {
                     State::Writing(_) => writing += 1,
                     State::Lifting => lifting += 1,
                     State::Held => {
-                        let found = shelf.index.get(&entry.hash) == Some(&slot);
+                        let found = group_slots.index.get(&entry.hash) == Some(&slot);
                         assert_eq!(found, !entry.wrong, "slot {slot} and the index");
                         assert!(!entry.wrong || entry.readers > 0, "slot {slot} is wrong and held");
                         indexed += usize::from(found);
@@ -450,10 +452,10 @@ impl Shelves {
                     }
                 }
             }
-            assert_eq!((free, indexed), (shelf.free.len(), shelf.index.len()), "slots by state");
-            assert_eq!(idle, shelf.order.len(), "the queue has what nobody reads");
-            shelf.lifts.check(lifting, unread);
-            shelf.tenants.check(|slot| shelf.order.contains(slot));
+            assert_eq!((free, indexed), (group_slots.free.len(), group_slots.index.len()), "slots by state");
+            assert_eq!(idle, group_slots.order.len(), "the queue has what nobody reads");
+            group_slots.lifts.check(lifting, unread);
+            group_slots.tenants.check(|slot| group_slots.order.contains(slot));
         }
         assert_eq!(writing, self.writing.len(), "slots being written");
         self.backlog.check(self.config.backlog_max);
@@ -461,7 +463,7 @@ impl Shelves {
     }
 }
 
-impl Shelf {
+impl GroupSlots {
     /// The slot, which is in no list, holds the record.
     fn hold(&mut self, slot: u32, BlockLink { parent, hash }: BlockLink) {
         self.entries[slot as usize] = Entry { state: State::Held, hash, parent, ..Entry::FREE };

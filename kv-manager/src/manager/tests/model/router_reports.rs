@@ -7,7 +7,7 @@ use domain::{BlockHash, BlockLink, GroupId};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Where each identity is: 0 on the device, 1 in the host tier, 2 on disk.
-pub(super) type Told = BTreeMap<BlockHash, u8>;
+pub(super) type Reported = BTreeMap<BlockHash, u8>;
 
 impl World {
     /// A report.
@@ -51,7 +51,7 @@ impl World {
         let own: Vec<_> = [Tier::Host, Tier::Disk].iter().map(|tier| self.kv.tiers.get(tier)).collect();
         let place = |hash: BlockHash| {
             let places = groups.iter().map(|&group| {
-                let in_tier = |number: usize| own[number].is_some_and(|shelves| shelves.holds(group, hash));
+                let in_tier = |number: usize| own[number].is_some_and(|tier_slots| tier_slots.holds(group, hash));
                 match (self.kv.index.get(group, hash), in_tier(0), in_tier(1)) {
                     (Some(_), ..) => 0,
                     (None, true, _) => 1,
@@ -62,10 +62,12 @@ impl World {
             places.max().filter(|&place| place < 3)
         };
         let on_device = self.kv.sealed().map(|(.., hash)| hash);
-        let below =
-            own.iter().flatten().flat_map(|shelves| groups.iter().flat_map(move |&group| shelves.newest_first(group)));
+        let below = own
+            .iter()
+            .flatten()
+            .flat_map(|tier_slots| groups.iter().flat_map(move |&group| tier_slots.newest_first(group)));
         let all: BTreeSet<BlockHash> = on_device.chain(below).collect();
-        let is: Told = all.into_iter().filter_map(|hash| Some((hash, place(hash)?))).collect();
+        let is: Reported = all.into_iter().filter_map(|hash| Some((hash, place(hash)?))).collect();
         assert_eq!(self.told, is);
     }
 }

@@ -6,7 +6,7 @@
 use super::{KvManager, at};
 use crate::index::PrefixIndex;
 use crate::pool::Pool;
-use crate::tiers::{Shelves, Tier};
+use crate::tiers::{Tier, TierSlots};
 use domain::{BlockHash, BlockLink, ByIdentity, GroupId};
 use std::collections::{BTreeMap, HashSet};
 
@@ -57,9 +57,9 @@ impl KvManager {
         let mut changed: BTreeMap<BlockHash, bool> =
             self.index.take_changes().into_iter().map(|change| (change.hash, change.was_held)).collect();
         let index = &self.index;
-        for (tier, shelves) in &mut self.tiers {
+        for (tier, tier_slots) in &mut self.tiers {
             let own = OWN.iter().any(|(own, _)| own == tier);
-            for hash in shelves.take_changed(if own { TOLD_MAX } else { usize::MAX }).filter(|_| own) {
+            for hash in tier_slots.take_changed(if own { TOLD_MAX } else { usize::MAX }).filter(|_| own) {
                 changed.entry(hash).or_insert_with(|| index.held(&hash));
             }
         }
@@ -88,8 +88,9 @@ impl KvManager {
 
     /// Somebody knows nothing of what lies in tiers: the next changes tell it once more, what was used last first.
     pub fn tell_tiers_again(&mut self) {
-        let open = OWN.iter().filter_map(|(tier, _)| self.tiers.get(tier)).filter(|shelves| shelves.is_open());
-        let held = open.flat_map(|shelves| self.index.counting().flat_map(move |group| shelves.newest_first(group)));
+        let open = OWN.iter().filter_map(|(tier, _)| self.tiers.get(tier)).filter(|tier_slots| tier_slots.is_open());
+        let held =
+            open.flat_map(|tier_slots| self.index.counting().flat_map(move |group| tier_slots.newest_first(group)));
         self.told_again = held.take(TOLD_AGAIN_MAX).collect();
         self.told_again.reverse();
     }
@@ -103,7 +104,7 @@ impl KvManager {
     pub fn index_bytes_max(&self) -> u64 {
         let blocks: usize = self.pools.iter().map(|pool| pool.total() as usize).sum();
         let own = OWN.iter().filter_map(|(tier, _)| self.tiers.get(tier));
-        let told: usize = own.map(|shelves| shelves.stats().total as usize).sum();
+        let told: usize = own.map(|tier_slots| tier_slots.stats().total as usize).sum();
         (self.pool_bytes() + PrefixIndex::bytes_max(blocks) + size_of::<BlockHash>() * told.min(TOLD_AGAIN_MAX)) as u64
     }
 
@@ -130,7 +131,7 @@ impl KvManager {
         if self.index.get(group, hash).is_some() {
             return Some(Seat::Device);
         }
-        let holds = |shelves: &Shelves| shelves.holds(group, hash);
+        let holds = |tier_slots: &TierSlots| tier_slots.holds(group, hash);
         OWN.iter().find(|(tier, _)| self.tiers.get(tier).is_some_and(holds)).map(|&(_, seat)| seat)
     }
 }

@@ -5,20 +5,20 @@ use std::collections::{BTreeSet, HashMap};
 
 /// Identities and where their bytes are.
 #[derive(Clone, Debug)]
-pub(crate) struct Directory<V> {
+pub(crate) struct ChangeTrackingMap<V> {
     entries: HashMap<BlockHash, V, ByIdentity>,
     /// Identities that are in and were not, or were in and are not, when they were taken last. So there are no more than twice as
     /// many as there is room for, however long nobody takes them.
     changed: BTreeSet<BlockHash>,
 }
 
-impl<V> Default for Directory<V> {
+impl<V> Default for ChangeTrackingMap<V> {
     fn default() -> Self {
         Self { entries: HashMap::default(), changed: BTreeSet::new() }
     }
 }
 
-impl<V> Directory<V> {
+impl<V> ChangeTrackingMap<V> {
     /// What an identity takes that is in: in a map that is half full.
     const ENTRY_BYTES: usize = 2 * size_of::<(BlockHash, V)>();
     /// What one takes of which nobody was told yet that it came or went: in a tree that is half full.

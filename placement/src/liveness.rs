@@ -18,13 +18,13 @@ const BEATS_MISSED: u32 = 2;
 
 /// When to look, and what is too long.
 #[derive(Debug)]
-pub(crate) struct Vigil {
+pub(crate) struct Liveness {
     heartbeat: Duration,
     silence_max: Duration,
     last: Option<Time>,
 }
 
-impl Vigil {
+impl Liveness {
     pub(crate) fn new(heartbeat: Duration, silence_max: Duration) -> Self {
         Self { heartbeat, silence_max, last: None }
     }
@@ -80,7 +80,7 @@ mod tests {
     /// Who is asked for a sign of life at every millisecond of a while in which `hear` and `say` tell whether worker 1 speaks or
     /// is spoken to; worker 2 answers when asked. And who was silent in the end.
     fn asked(until: u32, hear: impl Fn(u32) -> bool, say: impl Fn(u32) -> bool) -> (Vec<(u32, u32)>, Vec<WorkerId>) {
-        let (mut vigil, mut workers, mut asked) = (Vigil::new(HEARTBEAT, SILENCE), workers(), Vec::new());
+        let (mut liveness, mut workers, mut asked) = (Liveness::new(HEARTBEAT, SILENCE), workers(), Vec::new());
         for at in 0..until {
             let now = Time::ZERO + MS * at;
             if let Some(worker) = workers.get_mut(WorkerId(1)) {
@@ -88,7 +88,7 @@ mod tests {
                 worker.said = if say(at) { now } else { worker.said };
             }
             let mut out = Vec::new();
-            let silent = vigil.look(now, &mut workers, &mut out);
+            let silent = liveness.look(now, &mut workers, &mut out);
             if !silent.is_empty() {
                 return (asked, silent);
             }
@@ -125,12 +125,12 @@ mod tests {
 
     #[test]
     fn whoever_stood_still_judges_nobody_by_it() {
-        let (mut vigil, mut workers) = (Vigil::new(HEARTBEAT, SILENCE), workers());
-        assert_eq!(vigil.look(Time::ZERO, &mut workers, &mut Vec::new()), []);
-        assert_eq!(vigil.look(Time::ZERO + SILENCE * 2, &mut workers, &mut Vec::new()), []);
+        let (mut liveness, mut workers) = (Liveness::new(HEARTBEAT, SILENCE), workers());
+        assert_eq!(liveness.look(Time::ZERO, &mut workers, &mut Vec::new()), []);
+        assert_eq!(liveness.look(Time::ZERO + SILENCE * 2, &mut workers, &mut Vec::new()), []);
         // From then on it looks as often as it should.
         let times = (1..=60).map(|step| Time::ZERO + SILENCE * 2 + SILENCE / 40 * step);
-        let mut silent = times.map(|now| vigil.look(now, &mut workers, &mut Vec::new())).skip_while(Vec::is_empty);
+        let mut silent = times.map(|now| liveness.look(now, &mut workers, &mut Vec::new())).skip_while(Vec::is_empty);
         assert_eq!(silent.next(), Some(vec![WorkerId(1), WorkerId(2)]));
     }
 }

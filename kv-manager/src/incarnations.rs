@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 /// The lives that a worker knows: its own and the last one of each peer that it heard of.
 #[derive(Clone, Debug, Hash)]
-pub struct Lives {
+pub struct Incarnations {
     own: Incarnation,
     peers: BTreeMap<WorkerId, Incarnation>,
 }
@@ -23,7 +23,7 @@ pub enum Heard {
     Stale,
 }
 
-impl Lives {
+impl Incarnations {
     /// A worker in its life `own`, which has heard nobody yet.
     pub fn new(own: Incarnation) -> Self {
         Self { own, peers: BTreeMap::new() }
@@ -76,7 +76,7 @@ mod tests {
 
     #[test]
     fn earlier_lives_are_stale_for_ever() {
-        let mut lives = Lives::new(Incarnation(5));
+        let mut lives = Incarnations::new(Incarnation(5));
         let (peer, body) = (WorkerId(1), PeerBody::Release { lease: LeaseId(1) });
         let mut hear = |from, to: Option<u64>| {
             let (from_incarnation, to_incarnation) = (Incarnation(from), to.map(Incarnation));

@@ -2,7 +2,7 @@
 //! address.
 
 use super::role_name;
-use super::seat::{Pool, Seat};
+use super::worker_setup::{Pool, WorkerSetup};
 use discovery::Address;
 use domain::session::{PeerAddress, Role};
 use router::{Listeners, ModelCard};
@@ -20,12 +20,12 @@ pub(super) fn serve(
     listeners: &Listeners,
     card: &ModelCard,
     pool: &Pool,
-    seats: &[Seat],
+    setups: &[WorkerSetup],
     lane: Option<&LaneStatus>,
     tiers: Option<String>,
 ) -> io::Result<String> {
     let address = listeners.api.local_addr()?.to_string();
-    let count = |role: Role| seats.iter().filter(|seat| seat.who.role == role).count();
+    let count = |role: Role| setups.iter().filter(|setup| setup.who.role == role).count();
     let workers = [Role::Prefill, Role::Decode].map(|role| match count(role) {
         1 => format!("1 {} worker", role_name(role)),
         many => format!("{many} {} workers", role_name(role)),
@@ -51,7 +51,7 @@ pub(super) fn serve(
         context = pool.context_tokens,
         prefill = workers[0],
         decode = workers[1],
-        device = seats[0].device(),
+        device = setups[0].device(),
         attempt = attempt(&address, card),
     ))
 }
@@ -79,11 +79,11 @@ pub(super) fn worker(
     address: &str,
     model: &str,
     pool: &Pool,
-    seat: &Seat,
+    setup: &WorkerSetup,
     ops_at: Option<SocketAddr>,
     tiers: Option<String>,
 ) -> String {
-    let peer = seat.peer();
+    let peer = setup.peer();
     format!(
         "baton {VERSION} {role} worker: listening for routers on {address}\n  \
          name     {name}, id {id}\n  \
@@ -100,7 +100,7 @@ pub(super) fn worker(
         name = peer.name,
         id = peer.id.0,
         context = pool.context_tokens,
-        device = seat.device(),
+        device = setup.device(),
     )
 }
 

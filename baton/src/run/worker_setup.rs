@@ -1,7 +1,7 @@
 //! A worker of the process: its device, its transport agent, its pools, and how it starts.
 
-use super::card::shape;
 use super::model::{Engine, Model};
+use super::model_card::shape;
 use super::tiers;
 use crate::config::{Config, EncodeKv, Pinning};
 use ::tiers::TierParts;
@@ -43,7 +43,7 @@ pub(super) enum Reach<'a> {
 }
 
 /// A worker that is ready to start.
-pub(super) struct Seat {
+pub(super) struct WorkerSetup {
     pub(super) who: Who,
     pub(super) agent: Agent,
     config: WorkerConfig,
@@ -54,7 +54,7 @@ pub(super) struct Seat {
     shape: ModelShape,
 }
 
-impl Seat {
+impl WorkerSetup {
     /// Makes its device and its agent. Errors name the setting to change.
     pub(super) fn new(
         config: &Config,
@@ -103,7 +103,7 @@ impl Seat {
 
     /// Starts its thread. Errors: [`StartError`].
     pub(super) fn start(self) -> Result<Worker, StartError> {
-        let Seat { who, config, device, inbox, agent, tiers, .. } = self;
+        let WorkerSetup { who, config, device, inbox, agent, tiers, .. } = self;
         match who.role {
             Role::Prefill => {
                 Worker::start(WorkerParts { config, role: Prefill::default(), device, agent, inbox, tiers })

@@ -6,12 +6,12 @@ use std::collections::BTreeMap;
 
 /// The events to come.
 #[derive(Default)]
-pub(crate) struct Agenda {
+pub(crate) struct EventQueue {
     events: BTreeMap<(Time, u64), Event>,
     entered: u64,
 }
 
-impl Agenda {
+impl EventQueue {
     pub(crate) fn enter(&mut self, at: Time, event: Event) {
         self.entered += 1;
         self.events.insert((at, self.entered), event);

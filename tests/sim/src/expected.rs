@@ -27,7 +27,7 @@ impl Undisturbed {
 }
 
 /// Everything that can be said in a world.
-pub(crate) struct Truth {
+pub(crate) struct Expected {
     layout: KvLayout,
     /// By the names of tenants.
     scopes: BTreeMap<String, Scope>,
@@ -45,7 +45,7 @@ struct Said {
     again: bool,
 }
 
-impl Truth {
+impl Expected {
     pub(crate) fn new(layout: KvLayout, tenants: &[String], vocabulary: Vocabulary) -> Self {
         let oracle = Oracle::new(&layout, vocabulary);
         let (weights, fingerprint) = (engine::sim::DIGEST, layout.fingerprint());

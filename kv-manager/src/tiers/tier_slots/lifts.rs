@@ -4,7 +4,7 @@
 //! do not push out what those that run use. Once it was read, or its prompt needs it no more, it is a record like any
 //! other.
 
-use super::{BlockHash, BlockLink, Entry, GroupId, Shelf, Shelves, Slot, State, Tenant, at};
+use super::{BlockHash, BlockLink, Entry, GroupId, GroupSlots, Slot, State, Tenant, TierSlots, at};
 use domain::planted::{self, Bug};
 
 /// The share of a group's slots that lifts may take, in percent.
@@ -53,10 +53,10 @@ impl Lifts {
     }
 }
 
-impl Shelves {
+impl TierSlots {
     /// Whether one more record of the group may be lifted, by the share of those that nobody read.
     pub(crate) fn may_lift(&self, group: GroupId) -> bool {
-        let lifts = &self.shelves[at(group)].lifts;
+        let lifts = &self.groups[at(group)].lifts;
         !self.closed && lifts.taken() < lifts.max
     }
 
@@ -67,59 +67,59 @@ impl Shelves {
         if !self.may_lift(group) || self.holds(group, hash) || self.is_coming(group, hash) {
             return None;
         }
-        let shelf = &mut self.shelves[at(group)];
-        let slot = shelf.take(tenant, &mut self.stats)?;
-        shelf.entries[slot as usize] = Entry { state: State::Lifting, hash, parent, ..Entry::FREE };
-        shelf.lifts.under_way.push(hash);
+        let group_slots = &mut self.groups[at(group)];
+        let slot = group_slots.take(tenant, &mut self.stats)?;
+        group_slots.entries[slot as usize] = Entry { state: State::Lifting, hash, parent, ..Entry::FREE };
+        group_slots.lifts.under_way.push(hash);
         self.assert_conserved();
         Some(Slot { group, slot })
     }
 
     /// A lift ended. `there`: the record is in its slot, for its prompt to read. Panics if none was under way there.
     pub(crate) fn end_lift(&mut self, Slot { group, slot }: Slot, there: bool) {
-        let shelf = &mut self.shelves[at(group)];
-        let Entry { state: State::Lifting, hash, parent, .. } = shelf.entries[slot as usize] else {
+        let group_slots = &mut self.groups[at(group)];
+        let Entry { state: State::Lifting, hash, parent, .. } = group_slots.entries[slot as usize] else {
             panic!("nothing is lifted to {slot} of {group}");
         };
-        shelf.lifts.under_way.retain(|&lifted| lifted != hash);
+        group_slots.lifts.under_way.retain(|&lifted| lifted != hash);
         if there {
-            shelf.hold(slot, BlockLink { parent, hash });
-            shelf.entries[slot as usize].unread = true;
-            shelf.lifts.unread += 1;
-            shelf.lifts.landed += 1;
+            group_slots.hold(slot, BlockLink { parent, hash });
+            group_slots.entries[slot as usize].unread = true;
+            group_slots.lifts.unread += 1;
+            group_slots.lifts.landed += 1;
         } else {
-            shelf.clear(slot);
+            group_slots.clear(slot);
         }
         self.assert_conserved();
     }
 
     /// The prompt that the record was lifted for, if it was, does not need it any more.
     pub(crate) fn forget_lift(&mut self, group: GroupId, hash: BlockHash) {
-        let shelf = &mut self.shelves[at(group)];
-        let Some(&slot) = shelf.index.get(&hash) else { return };
-        if planted::is(Bug::LiftFreedWhileRead) && shelf.entries[slot as usize].readers > 0 {
-            shelf.index.remove(&hash);
-            shelf.clear(slot);
+        let group_slots = &mut self.groups[at(group)];
+        let Some(&slot) = group_slots.index.get(&hash) else { return };
+        if planted::is(Bug::LiftFreedWhileRead) && group_slots.entries[slot as usize].readers > 0 {
+            group_slots.index.remove(&hash);
+            group_slots.clear(slot);
         }
-        shelf.drop_lift(slot);
+        group_slots.drop_lift(slot);
     }
 
     /// The record, if it is here, will be read soon: it is as good as used.
     pub(crate) fn keep(&mut self, group: GroupId, hash: BlockHash) {
-        let shelf = &mut self.shelves[at(group)];
-        if let Some(&slot) = shelf.index.get(&hash) {
-            shelf.touch(slot);
+        let group_slots = &mut self.groups[at(group)];
+        if let Some(&slot) = group_slots.index.get(&hash) {
+            group_slots.touch(slot);
         }
     }
 
     /// Whether the record is being written here, from a block or by a lift.
     pub(super) fn is_coming(&self, group: GroupId, hash: BlockHash) -> bool {
-        let lifted = |shelf: &Shelf| shelf.lifts.under_way.contains(&hash);
-        self.writing.contains(&(group, hash)) || self.shelves.get(at(group)).is_some_and(lifted)
+        let lifted = |group_slots: &GroupSlots| group_slots.lifts.under_way.contains(&hash);
+        self.writing.contains(&(group, hash)) || self.groups.get(at(group)).is_some_and(lifted)
     }
 }
 
-impl Shelf {
+impl GroupSlots {
     /// The slot is read: what was lifted to it was of use.
     pub(super) fn read_first(&mut self, slot: u32) {
         let unread = &mut self.entries[slot as usize].unread;
