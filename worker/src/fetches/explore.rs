@@ -11,7 +11,7 @@ impl Fetches {
         for (id, entry) in &self.open {
             entry.machine.digest(now, hasher);
             (id, entry.owner, entry.key, entry.kind as u8, entry.choices, &entry.missing).hash(hasher);
-            (entry.unposted.len(), &entry.transfers, entry.cancelling, entry.cancelled).hash(hasher);
+            (entry.unposted.len(), &entry.transfers, entry.cancelling, entry.cancelled, entry.failed_here).hash(hasher);
             (entry.asked, entry.tokens, entry.held, entry.completed.is_some()).hash(hasher);
         }
         self.leases.hash(hasher);
