@@ -6,7 +6,7 @@ ARGS ?=
 BINARY = $(or $(CARGO_TARGET_DIR),target)/release/baton
 
 .DEFAULT_GOAL := help
-.PHONY: help serve build test test-unit test-e2e test-kills test-sim test-doc test-rdma test-neon test-conformance test-fuzz bench-kernels bench-crew bench-placement soak soak-fuzz soak-miri soak-sim check check-format check-tidy check-lints check-deps fix ready
+.PHONY: help serve build test test-unit test-e2e test-kills test-sim test-doc test-rdma test-neon test-conformance test-fuzz bench-kernels bench-threads bench-placement soak soak-fuzz soak-miri soak-sim check check-format check-tidy check-lints check-deps fix ready
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -53,9 +53,9 @@ bench-kernels: ## single kernels of the CPU engine, one thread (ARGS=linear/Q8_0
 	@scripts/install-tools build
 	$(CARGO) bench --locked --package bench-lab --bench kernels -- $(ARGS)
 
-bench-crew: ## the CPU engine's threads beside rayon: sections that are nothing, and whole steps
+bench-threads: ## the CPU engine's threads beside rayon: sections that are nothing, and whole steps
 	@scripts/install-tools build
-	$(CARGO) bench --locked --package bench-lab --bench crew -- $(ARGS)
+	$(CARGO) bench --locked --package bench-lab --bench thread_pool -- $(ARGS)
 
 bench-placement: ## decisions among 1,000 workers: allocations and times, and instructions where valgrind is there
 	@scripts/install-tools build

@@ -1,7 +1,6 @@
 //! Executes plans, one after the other.
 
 use super::batch::{Batch, PART_ROWS_MAX, Part, Tiling};
-use super::crew::Crew;
 use super::division::KEPT_MAX;
 use super::kernels::{kept_numbers, queries_max};
 use super::memory::{Arena, Memory};
@@ -9,6 +8,7 @@ use super::model::CpuModel;
 use super::rotary::RotaryTables;
 use super::simd::Isa;
 use super::step::{Engine, Scene, Slot, Step, Trouble};
+use super::thread_pool::ThreadPool;
 use super::{CpuError, Taps};
 use crate::clock::now;
 use crate::device::DeviceLimits;
@@ -25,7 +25,7 @@ use std::time::Duration;
 /// All that a device needs to execute plans. Everything is allocated when it is made.
 pub(super) struct Leader {
     engine: Engine,
-    crew: Crew,
+    thread_pool: ThreadPool,
     batch: Batch,
     slots: Vec<Slot>,
     troubles: Vec<Trouble>,
@@ -44,7 +44,7 @@ impl Leader {
         limits: &DeviceLimits,
         isa: Isa,
         pools: Vec<Arc<Pool>>,
-        crew: Crew,
+        thread_pool: ThreadPool,
         progress: ProgressWord,
         taps: Taps,
     ) -> Result<Self, CpuError> {
@@ -68,12 +68,12 @@ impl Leader {
                 layers[usize::from(layer)] = (group, index);
             }
         }
-        let samplers = (0..crew.threads()).map(|_| Mutex::new(Sampler::new(spec.vocab))).collect();
+        let samplers = (0..thread_pool.threads()).map(|_| Mutex::new(Sampler::new(spec.vocab))).collect();
         let tiling = Tiling {
             group: spec.heads / spec.kv_heads,
             kv_heads: spec.kv_heads,
             queries_max: queries_max(isa, layout.dtype, spec.head_dim),
-            threads: crew.threads(),
+            threads: thread_pool.threads(),
             kept_numbers: kept_numbers(isa, layout.dtype, spec.head_dim),
         };
         let batch = Batch::new(limits, tiling, &layout);
@@ -81,7 +81,7 @@ impl Leader {
             Engine { model, layout, isa, pools, arena, layers, rotary, prepared, kept, samplers, progress, taps };
         Ok(Self {
             engine,
-            crew,
+            thread_pool,
             batch,
             slots: (0..limits.samples_max).map(|_| Mutex::new(None)).collect(),
             // A span has a row at least.
@@ -105,7 +105,7 @@ impl Leader {
     }
 
     fn compute(&mut self, plan: &StepPlan, in_kernels: &mut Duration) -> Result<Computed, String> {
-        let Self { engine, crew, batch, slots, troubles, previous } = self;
+        let Self { engine, thread_pool, batch, slots, troubles, previous } = self;
         batch.fill(plan, previous);
         let (slots, troubles) = (&slots[..plan.samples()], &troubles[..plan.spans.len()]);
         slots.iter().for_each(|slot| *lock(slot) = None);
@@ -115,7 +115,7 @@ impl Leader {
             *lock(trouble) = missing.then(|| "the step before, which sampled an input, failed".to_owned());
         }
         let scene = Scene { engine, plan, batch, slots, troubles };
-        let mut step = Step { scene, crew, part: Part::default(), in_kernels: Duration::ZERO };
+        let mut step = Step { scene, thread_pool, part: Part::default(), in_kernels: Duration::ZERO };
         step.copy(&plan.copies);
         if batch.rows.is_empty() {
             // A reader of what was copied waits for the whole step.

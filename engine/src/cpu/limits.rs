@@ -7,10 +7,10 @@ mod arm;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
+use super::cpu_topology::Host;
 use super::kernels::{Form, Prepared};
 use super::memory::Slabs;
 use super::numa;
-use super::places::Host;
 use super::simd::{Isa, LANES, Plain, Simd};
 use crate::clock::now;
 use crate::quant::WeightFormat;

@@ -1,8 +1,8 @@
-//! The CPU device: our own kernels over a small crew of threads.
+//! The CPU device: our own kernels over a small pool of threads.
 //!
 //! A plan that was checked and queued by `crate::plan_thread` is laid out in rows by `batch`, its attention is divided by
 //! `division`, and it runs as the operations of `step`, whose inner loops are in `kernels`, over the instruction sets of
-//! `simd`. One thread leads and executes plans in the order of submission; `crew` helps it. A step allocates nothing but the
+//! `simd`. One thread leads and executes plans in the order of submission; `thread_pool` helps it. A step allocates nothing but the
 //! list of its samples.
 //!
 //! The bits of a row depend on its own sequence and the instruction set alone: not on the batch, on chunks, on threads or on
@@ -11,7 +11,7 @@
 //! What is deliberately absent: which sequences run and which blocks they have; the plan says so.
 
 mod batch;
-mod crew;
+mod cpu_topology;
 mod division;
 mod exercise;
 mod kernels;
@@ -21,31 +21,31 @@ mod memory;
 mod model;
 mod numa;
 mod packed;
-mod places;
 mod rotary;
 mod simd;
 mod step;
 #[cfg(test)]
 mod tests;
+mod thread_pool;
 
-pub use crew::{Crew, Task};
+pub use cpu_topology::Pinning;
 pub use exercise::{AttentionShape, Exercise, Fork};
 pub use limits::{Arithmetic, Limits};
 pub use model::{CpuModel, LinearSize};
-pub use places::Pinning;
 pub use simd::Isa;
+pub use thread_pool::{Task, ThreadPool};
 
 use crate::check::Checker;
 use crate::device::{Device, DeviceLimits, PoolMemory, SubmitError};
 use crate::plan_thread::{PlanThread, lock};
 use crate::pool::Pool;
 use crate::timed::OperationTap;
-use crew::THREADS_MAX;
 use domain::plan::{StepOutput, StepPlan};
 use domain::{KvLayout, ProgressWord, SeqKey};
 use leader::Leader;
 use std::io;
 use std::sync::{Arc, Mutex, Once};
+use thread_pool::THREADS_MAX;
 
 /// How a CPU device is made.
 #[derive(Clone, Debug)]
@@ -121,7 +121,7 @@ impl CpuDevice {
             pools.push(Arc::new(memory));
         }
         let spec = model.spec();
-        let places = host.crew(threads, pinning);
+        let places = host.thread_places(threads, pinning);
         let how = if places.pinned { "pinned" } else { "not pinned" };
         tracing::info!("threads of the cpu device: {threads}, {how}, since {}", places.why);
         tracing::debug!(memory_nodes = ?host.memory_nodes(), threads = ?places.threads, "processors of the cpu device");
@@ -130,10 +130,11 @@ impl CpuDevice {
             model.format, layout.dtype, layout.block_tokens
         );
         let (leaders, settled) = (places.threads[0].clone(), Once::new());
-        let crew = Crew::new(places.threads, "baton-cpu").map_err(CpuError::Threads)?;
+        let thread_pool = ThreadPool::new(places.threads, "baton-cpu").map_err(CpuError::Threads)?;
         let (progress, taps) = (ProgressWord::new(), Taps::default());
         let checker = Checker::new(layout.clone(), limits.clone(), spec.vocab);
-        let mut leader = Leader::new(model, layout, &limits, isa, pools.clone(), crew, progress.clone(), taps.clone())?;
+        let mut leader =
+            Leader::new(model, layout, &limits, isa, pools.clone(), thread_pool, progress.clone(), taps.clone())?;
 
         let leader = PlanThread::start("baton-cpu-0", checker, move |submitted| {
             settled.call_once(|| numa::settle(&leaders));

@@ -3,11 +3,11 @@
 //! Matrices are packed once, at load (see `packed`), in their own number format. Norms and biases become f32. The checkpoint
 //! is not needed afterwards.
 
+use super::cpu_topology::Host;
 use super::kernels::HEAD_DIM_MAX;
 use super::memory::{Memory, Slabs};
 use super::numa;
 use super::packed::{PackedLinear, widen_tensor};
-use super::places::Host;
 use crate::checkpoint::{Checkpoint, LET_GO_BYTES, TensorView};
 use crate::models::bind::LoadError;
 use crate::models::decoder::Decoder;

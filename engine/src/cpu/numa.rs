@@ -2,7 +2,7 @@
 //!
 //! Nothing depends on an answer but speed: what the system refuses, as containers may, is told once and left.
 
-use super::places::{Host, PROCESSORS_MAX, Place};
+use super::cpu_topology::{Host, PROCESSORS_MAX, Place};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 use std::fs;
 use std::io;
@@ -86,14 +86,14 @@ fn set_interleaved(start: *mut u8, bytes: usize, nodes: &[usize]) -> io::Result<
 
 #[cfg(test)]
 mod tests {
-    use super::super::places::Pinning;
+    use super::super::cpu_topology::Pinning;
     use super::*;
     use crate::device::PoolMemory;
     use crate::pool::Pool;
 
     #[test]
     fn a_thread_stays_where_it_is_told_to() {
-        let last = host().crew(1, Pinning::On).threads[0].pop().expect("there is a processor");
+        let last = host().thread_places(1, Pinning::On).threads[0].pop().expect("there is a processor");
         std::thread::spawn(move || {
             settle(&vec![last]);
             let set = sched_getaffinity(None).expect("a thread may know its own");

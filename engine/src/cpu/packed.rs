@@ -1,9 +1,9 @@
 //! Linear layers whose weights are packed in panels; see [`super::kernels::Form`] for what a panel is.
 
+use super::cpu_topology::{Host, Place};
 use super::kernels::{Form, PANEL, Start};
 use super::memory::{Address, Memory, Slabs};
 use super::numa::settle;
-use super::places::{Host, Place};
 use crate::checkpoint::{LET_GO_BYTES, TensorView};
 use crate::ops::{LinearPart, StoreError};
 use crate::quant::WeightFormat;

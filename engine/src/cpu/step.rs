@@ -1,4 +1,4 @@
-//! The operations of a step on the CPU: each divides its work into tasks for the crew.
+//! The operations of a step on the CPU: each divides its work into tasks for the pool.
 //!
 //! The plan was checked when it was taken (`check`), which is why rows, tokens and blocks are in range here.
 
@@ -6,13 +6,13 @@ mod attention;
 
 use super::Taps;
 use super::batch::{Batch, Part, Row, Sampling};
-use super::crew::Crew;
 use super::kernels::{self, CacheRow, CapRow, Gated, PANEL, Preparation, Product, RmsNorm, RotaryRow};
 use super::memory::{Address, Arena, Memory, Rows};
 use super::model::CpuModel;
 use super::packed::PackedLinear;
 use super::rotary::RotaryTables;
 use super::simd::Isa;
+use super::thread_pool::ThreadPool;
 use crate::clock::now;
 use crate::device::PoolMemory;
 use crate::ops::{Axis, Buffer, Embedding, Linear, Norm, NormArgs, Ops, OpsResult};
@@ -36,7 +36,7 @@ const LINEAR_ROWS_MIN: usize = 32;
 /// together.
 const LINEAR_TASKS_PER_THREAD: usize = 8;
 
-/// Activations that the leader prepares alone, since telling the crew would take longer.
+/// Activations that the leader prepares alone, since telling the pool would take longer.
 const PREPARED_BY_LEADER: usize = 16 << 10;
 
 /// What stays the same from step to step.
@@ -80,7 +80,7 @@ pub(super) struct Scene<'a> {
 /// One step.
 pub(super) struct Step<'a> {
     pub(super) scene: Scene<'a>,
-    pub(super) crew: &'a mut Crew,
+    pub(super) thread_pool: &'a mut ThreadPool,
     /// The rows that operations are about.
     pub(super) part: Part,
     /// Time spent in kernels so far.
@@ -115,7 +115,7 @@ impl<'a> Step<'a> {
     /// Runs tasks and takes the time.
     fn run(&mut self, tasks: usize, task: &(dyn Fn(usize, usize) + Sync)) {
         let began = now();
-        self.crew.run(tasks, task);
+        self.thread_pool.run(tasks, task);
         self.in_kernels += now().duration_since(began);
     }
 
@@ -306,7 +306,7 @@ impl Ops for Step<'_> {
         let (x, out) = (self.rows(x), self.rows(out));
         let rows = self.count(x.axis);
         let (prepared, x_stride) = self.prepare_rows(linear, x, rows);
-        let wanted = (LINEAR_TASKS_PER_THREAD * self.crew.threads()).div_ceil(linear.panels());
+        let wanted = (LINEAR_TASKS_PER_THREAD * self.thread_pool.threads()).div_ceil(linear.panels());
         let rows_per_task =
             rows.div_ceil(wanted).next_multiple_of(LINEAR_ROWS_MIN).clamp(LINEAR_ROWS_MIN, LINEAR_ROWS_MAX);
         let parts = rows.div_ceil(rows_per_task);

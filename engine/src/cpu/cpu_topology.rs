@@ -1,8 +1,8 @@
-//! Where the threads of a crew run and where memory lies, on hosts with several memory nodes (NUMA) as on others.
+//! Where the threads of a pool run and where memory lies, on hosts with several memory nodes (NUMA) as on others.
 //!
-//! A thread reads the memory of its own node faster than that of another. A crew's threads are spread over the nodes in
+//! A thread reads the memory of its own node faster than that of another. A pool's threads are spread over the nodes in
 //! order, and each has the same share of a layer's panels in every step but for the last ones, which others may take
-//! (`crew`). So panels are packed, that is touched first, by threads on the node where they will be read: the system gives
+//! (`thread_pool`). So panels are packed, that is touched first, by threads on the node where they will be read: the system gives
 //! pages of the node that touches them (`packed`). Which sequences a thread attends to changes from step to step, so the pages
 //! of KV pools are dealt over the nodes in turn.
 //!
@@ -30,9 +30,9 @@ pub enum Pinning {
     Off,
 }
 
-/// Where the threads of a crew stay.
+/// Where the threads of a pool stay.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Places {
+pub(super) struct ThreadPlaces {
     /// A place for each thread.
     pub(super) threads: Vec<Place>,
     /// Their processors are their own.
@@ -117,8 +117,8 @@ impl Host {
         part.iter().filter(|processor| processor.node == part[0].node).map(|processor| processor.number).collect()
     }
 
-    /// Where the threads of a crew stay.
-    pub(super) fn crew(&self, threads: usize, pinning: Pinning) -> Places {
+    /// Where the threads of a pool stay.
+    pub(super) fn thread_places(&self, threads: usize, pinning: Pinning) -> ThreadPlaces {
         let (ours, running) = (self.processors.len(), self.running);
         let (pinned, why) = match pinning {
             Pinning::Off => (false, "pinning is off".to_owned()),
@@ -132,7 +132,7 @@ impl Host {
             Pinning::Auto { alone: true } => (true, format!("this process was given {ours} of {running} processors")),
         };
         let place = |thread| if pinned { self.own(thread, threads) } else { self.in_node(thread, threads) };
-        Places { threads: (0..threads).map(place).collect(), pinned, why }
+        ThreadPlaces { threads: (0..threads).map(place).collect(), pinned, why }
     }
 
     /// Nodes over which memory is dealt that any of the threads may use. Fewer than two: there is nothing to deal.

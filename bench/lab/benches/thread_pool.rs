@@ -1,4 +1,4 @@
-//! The engine's own crew of threads beside rayon, on two threads: `make bench-crew`.
+//! The engine's own pool of threads beside rayon, on two threads: `make bench-threads`.
 //!
 //! `section`: what it costs to divide work that is nothing. `step`: the divided work of whole steps of the shape `125m` in
 //! bf16, by the engine's own kernels, each layer on weights of its own: a token that is decoded after 128, and 256 rows of a
@@ -6,10 +6,10 @@
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use domain::Dtype;
-use engine::cpu::{AttentionShape, Crew, Exercise, Fork, Isa};
+use engine::cpu::{AttentionShape, Exercise, Fork, Isa, ThreadPool};
 use engine::quant::WeightFormat;
+use rayon::ThreadPoolBuilder;
 use rayon::prelude::*;
-use rayon::{ThreadPool, ThreadPoolBuilder};
 use std::hint::black_box;
 use std::sync::Mutex;
 
@@ -71,7 +71,7 @@ fn step(rows: usize, context: usize) -> Vec<Section> {
     sections
 }
 
-fn pool() -> ThreadPool {
+fn pool() -> rayon::ThreadPool {
     ThreadPoolBuilder::new().num_threads(THREADS).build().expect("threads start")
 }
 
@@ -80,10 +80,12 @@ fn with_rayon(tasks: usize, task: &(dyn Fn(usize) + Sync)) {
 }
 
 fn sections(criterion: &mut Criterion) {
-    let (mut crew, pool) = (Crew::anywhere(THREADS).expect("threads start"), pool());
+    let (mut thread_pool, pool) = (ThreadPool::anywhere(THREADS).expect("threads start"), pool());
     for tasks in TASKS {
         let mut group = criterion.benchmark_group(format!("section/{tasks}"));
-        group.bench_function("crew", |bencher| bencher.iter(|| crew.run(tasks, &|_, number| _ = black_box(number))));
+        group.bench_function("thread_pool", |bencher| {
+            bencher.iter(|| thread_pool.run(tasks, &|_, number| _ = black_box(number)))
+        });
         // From a thread of the pool, as a leader would.
         group.bench_function("rayon", |bencher| {
             pool.install(|| bencher.iter(|| with_rayon(tasks, &|number| _ = black_box(number))));
@@ -93,13 +95,13 @@ fn sections(criterion: &mut Criterion) {
 }
 
 fn steps(criterion: &mut Criterion) {
-    let (mut crew, pool) = (Crew::anywhere(THREADS).expect("threads start"), pool());
+    let (mut thread_pool, pool) = (ThreadPool::anywhere(THREADS).expect("threads start"), pool());
     for (name, rows, context) in [("decode", 1, 128), ("prompt", 256, 256)] {
         let mut sections = step(rows, context);
         let mut group = criterion.benchmark_group(format!("step/{name}"));
         let mut whole = |fork: &mut Fork<'_>| sections.iter_mut().for_each(|section| section.run(fork));
-        group.bench_function("crew", |bencher| {
-            bencher.iter(|| whole(&mut |tasks, task| crew.run(tasks, &|_, number| task(number))));
+        group.bench_function("thread_pool", |bencher| {
+            bencher.iter(|| whole(&mut |tasks, task| thread_pool.run(tasks, &|_, number| task(number))));
         });
         group.bench_function("rayon", |bencher| pool.install(|| bencher.iter(|| whole(&mut with_rayon))));
         group.finish();

@@ -58,7 +58,7 @@ fn all(processors: std::ops::Range<usize>) -> Vec<usize> {
 
 #[track_caller]
 fn check(host: &Host, threads: usize, pinning: Pinning, expected: &[&[usize]], why: &str) {
-    let places = host.crew(threads, pinning);
+    let places = host.thread_places(threads, pinning);
     assert_eq!(places.threads, expected);
     assert!(places.why.contains(why), "{}", places.why);
 }
@@ -89,11 +89,11 @@ fn threads_are_spread_over_nodes_in_order_and_cores_are_not_shared() {
     check(&whole, 2, Pinning::Off, &[first, second], "off");
     check(&whole, 4, Pinning::On, &[&[0, 8, 1, 9], &[2, 10, 3, 11], &[4, 12, 5, 13], &[6, 14, 7, 15]], "on");
     let cores: Vec<Vec<usize>> = (0..8).map(|core| vec![core, core + 8]).collect();
-    assert_eq!(whole.crew(8, Pinning::On).threads, cores);
+    assert_eq!(whole.thread_places(8, Pinning::On).threads, cores);
     assert_eq!(whole.memory_nodes(), [0, 1]);
     // Panels lie where the threads are that read them.
     for threads in [2, 4, 16] {
-        let places = whole.crew(threads, AUTO).threads;
+        let places = whole.thread_places(threads, AUTO).threads;
         let read = (0..64).map(|panel| places[panel * threads / 64].clone());
         assert!(read.eq((0..64).map(|panel| whole.in_node(panel, 64))));
     }
@@ -113,10 +113,10 @@ fn holes_absent_processors_and_nodes_without_memory_do_no_harm() {
     let whole = host(FOUR_NODES, &allowed);
     assert_eq!(whole.memory_nodes(), [0, 2, 7]);
     check(&whole, 4, AUTO, &[&[0, 1, 2], &[0, 1, 2], &[6, 7, 8], &[9, 10, 11]], "others may use all");
-    assert_eq!(whole.crew(11, Pinning::On).threads, allowed.map(|processor| vec![processor]));
+    assert_eq!(whole.thread_places(11, Pinning::On).threads, allowed.map(|processor| vec![processor]));
     // A part that reaches into the next node ends with its own.
     check(&whole, 4, Pinning::On, &[&[0, 1], &[2], &[6, 7, 8], &[9, 10, 11]], "on");
-    let places = host(FOUR_NODES, &[3, 9]).crew(2, AUTO);
+    let places = host(FOUR_NODES, &[3, 9]).thread_places(2, AUTO);
     assert_eq!(places.threads, [[3], [9]]);
 }
 

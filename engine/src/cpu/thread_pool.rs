@@ -9,8 +9,8 @@
 //! wake in time holds up nobody. One that it wakes on the leader's processor goes to another one, and may be moved from there as
 //! the system likes.
 
+use super::cpu_topology::Place;
 use super::numa::{leave, processor, settle};
-use super::places::Place;
 use crate::clock::now;
 use std::cell::UnsafeCell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -30,14 +30,14 @@ const OPEN: u64 = 1 << 15;
 const INSIDE: u64 = OPEN - 1;
 const NUMBER_SHIFT: u32 = 16;
 
-/// Threads of a crew, at most.
+/// Threads of a pool, at most.
 pub(super) const THREADS_MAX: usize = 1024;
 
-/// A task: the thread's index in the crew and the task's number.
+/// A task: the thread's index in the pool and the task's number.
 pub type Task<'a> = dyn Fn(usize, usize) + Sync + 'a;
 
 /// The leader's end. Dropping it ends the helpers.
-pub struct Crew {
+pub struct ThreadPool {
     shared: Arc<Shared>,
     helpers: Vec<(JoinHandle<()>, Thread)>,
 }
@@ -46,7 +46,7 @@ struct Shared {
     /// Number of the work, open or not, and helpers inside.
     gate: AtomicU64,
     /// What a task of the work does. Written by the leader while the gate is closed and nobody is inside; read by those
-    /// inside. The lifetime is erased: [`Crew::run`] returns only when nobody is inside any more.
+    /// inside. The lifetime is erased: [`ThreadPool::run`] returns only when nobody is inside any more.
     work: UnsafeCell<Option<*const Task<'static>>>,
     /// Tasks that nobody has taken, of each thread's share.
     shares: Vec<Share>,
@@ -102,13 +102,13 @@ unsafe impl Sync for Shared {}
 // SAFETY: as above.
 unsafe impl Send for Shared {}
 
-impl Crew {
-    /// A crew of so many threads, at least one, which go where the system puts them; for whoever measures one by itself.
+impl ThreadPool {
+    /// A pool of so many threads, at least one, which go where the system puts them; for whoever measures one by itself.
     pub fn anywhere(threads: usize) -> std::io::Result<Self> {
-        Self::new(vec![Place::new(); threads.clamp(1, THREADS_MAX)], "baton-crew")
+        Self::new(vec![Place::new(); threads.clamp(1, THREADS_MAX)], "baton-threads")
     }
 
-    /// A crew of a thread for each of `places`, at least one. The caller, or whoever it gives the crew to, leads at the first
+    /// A pool of a thread for each of `places`, at least one. The caller, or whoever it gives the pool to, leads at the first
     /// one and goes there itself.
     pub(super) fn new(places: Vec<Place>, name: &str) -> std::io::Result<Self> {
         let helpers = places.len() - 1;
@@ -121,7 +121,7 @@ impl Crew {
             asleep: (0..helpers).map(|_| AtomicBool::new(false)).collect(),
             leader_at: AtomicUsize::new(0),
         });
-        let mut crew = Self { shared: shared.clone(), helpers: Vec::with_capacity(helpers) };
+        let mut thread_pool = Self { shared: shared.clone(), helpers: Vec::with_capacity(helpers) };
         for (index, place) in places.into_iter().skip(1).enumerate() {
             let shared = shared.clone();
             let handle = std::thread::Builder::new().name(format!("{name}-{}", index + 1)).spawn(move || {
@@ -129,9 +129,9 @@ impl Crew {
                 shared.help(index);
             })?;
             let thread = handle.thread().clone();
-            crew.helpers.push((handle, thread));
+            thread_pool.helpers.push((handle, thread));
         }
-        Ok(crew)
+        Ok(thread_pool)
     }
 
     /// Threads, the leader included.
@@ -193,7 +193,7 @@ fn spin<T>(look: impl Fn() -> Option<T>) -> Option<T> {
     None
 }
 
-impl Drop for Crew {
+impl Drop for ThreadPool {
     fn drop(&mut self) {
         self.shared.ended.store(true, Ordering::SeqCst);
         for (handle, thread) in self.helpers.drain(..) {
@@ -244,7 +244,7 @@ impl Shared {
         }
     }
 
-    /// Waits for work that is not number `seen` and enters it. `None`: the crew ended.
+    /// Waits for work that is not number `seen` and enters it. `None`: the pool ended.
     fn enter(&self, index: usize, seen: u64) -> Option<u64> {
         loop {
             if let Some(number) = spin(|| self.try_enter(seen)) {
@@ -285,11 +285,11 @@ mod tests {
     #[test]
     fn every_task_runs_once_on_any_number_of_threads() {
         for threads in 1..6 {
-            let mut crew = Crew::anywhere(threads).unwrap();
-            assert_eq!(crew.threads(), threads);
+            let mut thread_pool = ThreadPool::anywhere(threads).unwrap();
+            assert_eq!(thread_pool.threads(), threads);
             for tasks in [0, 1, 2, 3, 7, 100, 1000] {
                 let counts: Vec<AtomicUsize> = (0..tasks).map(|_| AtomicUsize::new(0)).collect();
-                crew.run(tasks, &|thread, number| {
+                thread_pool.run(tasks, &|thread, number| {
                     assert!(thread < threads);
                     counts[number].fetch_add(1, Ordering::Relaxed);
                 });
@@ -300,10 +300,10 @@ mod tests {
 
     #[test]
     fn others_take_what_a_thread_does_not_come_to() {
-        let mut crew = Crew::anywhere(3).unwrap();
+        let mut thread_pool = ThreadPool::anywhere(3).unwrap();
         for stuck in [0, 5, 10, 29] {
             let done = AtomicUsize::new(0);
-            crew.run(30, &|_, number| {
+            thread_pool.run(30, &|_, number| {
                 while number == stuck && done.load(Ordering::Relaxed) < 29 {
                     std::thread::yield_now();
                 }
@@ -315,11 +315,11 @@ mod tests {
 
     #[test]
     fn work_after_a_sleep_is_done() {
-        let mut crew = Crew::anywhere(3).unwrap();
+        let mut thread_pool = ThreadPool::anywhere(3).unwrap();
         for _ in 0..20 {
             std::thread::sleep(SPIN * 4);
             let done = AtomicUsize::new(0);
-            crew.run(50, &|_, _| {
+            thread_pool.run(50, &|_, _| {
                 done.fetch_add(1, Ordering::Relaxed);
             });
             assert_eq!(done.load(Ordering::Relaxed), 50);
@@ -328,14 +328,14 @@ mod tests {
 
     #[test]
     fn a_panic_comes_out_and_the_crew_goes_on() {
-        let mut crew = Crew::anywhere(4).unwrap();
+        let mut thread_pool = ThreadPool::anywhere(4).unwrap();
         for guilty in [0, 17, 63] {
             let result = catch_unwind(AssertUnwindSafe(|| {
-                crew.run(64, &|_, number| assert_ne!(number, guilty, "the guilty one"));
+                thread_pool.run(64, &|_, number| assert_ne!(number, guilty, "the guilty one"));
             }));
             assert!(result.is_err());
             let done = AtomicUsize::new(0);
-            crew.run(64, &|_, _| {
+            thread_pool.run(64, &|_, _| {
                 done.fetch_add(1, Ordering::Relaxed);
             });
             assert_eq!(done.load(Ordering::Relaxed), 64);
