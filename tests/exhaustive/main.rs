@@ -20,7 +20,7 @@ mod rank;
 mod scope;
 mod world;
 
-use domain::planted::{Bug, plant};
+use domain::planted_bugs::{Bug, plant};
 use explore::{Ends, Report, explore};
 use scope::{ANY, EACH, Faults, NONE, Scope, Source};
 use std::sync::{Mutex, PoisonError};

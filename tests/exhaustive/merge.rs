@@ -5,7 +5,7 @@ use crate::rank::Rank;
 use crate::scope::ANY;
 use crate::world::{RANKS_MAX, READERS_MAX, World, reader_of};
 use domain::handoff::PeerBody as Body;
-use domain::planted::{self, Bug};
+use domain::planted_bugs::{self, Bug};
 use kv_manager::{Fetch, FetchState};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -78,7 +78,7 @@ impl World {
             let ended = |lease| ghosts.iter().any(|g| (g.life, g.lease) == (owner.life, lease) && g.ended.is_some());
             let nothing = match &message.body {
                 Body::Release { .. } | Body::Ask(_) => false,
-                _ if planted::is(Bug::NoIncarnationCheck) => false,
+                _ if planted_bugs::is(Bug::NoIncarnationCheck) => false,
                 _ if stale => true,
                 Body::Renew { lease, .. } => heard && ended(*lease) && !owner.kv.is_alive(owner.now, *lease),
                 Body::ReleaseAck { .. } => false,

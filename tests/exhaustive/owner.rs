@@ -10,7 +10,7 @@ use crate::network::Envelope;
 use crate::scope::{Scope, Source};
 use crate::world::{LAYERS, LEASE, reader_of};
 use domain::handoff::{Ask, Offer, PeerBody, PeerMessage};
-use domain::planted::{self, Bug};
+use domain::planted_bugs::{self, Bug};
 use domain::{
     BlockHash, Choice, Epoch, Incarnation, LeaseId, ProgressWord, RequestId, SeqKey, StepId, Tenant, Time, WorkerId,
 };
@@ -281,7 +281,7 @@ impl Owner {
             return self.send(rank, ranks, PeerBody::Decline { request, epoch }, out);
         };
         seen.push(Seen::Granted { lease, rank, at: self.now, in_flight: false });
-        if planted::is(Bug::CachedBlocksUnheld) {
+        if planted_bugs::is(Bug::CachedBlocksUnheld) {
             self.kv.release(self.now, lease);
         } else {
             self.readers.insert(lease, rank);
@@ -298,7 +298,7 @@ impl Owner {
 
     /// The prompt's step fails in the engine: the word stays where it is.
     pub(crate) fn fail_step(&mut self) {
-        if planted::is(Bug::FailedStepPassesWord) {
+        if planted_bugs::is(Bug::FailedStepPassesWord) {
             self.word = ProgressWord::mark(StepId(1), LAYERS - 1);
         }
         self.prompt = Stage::Failed;

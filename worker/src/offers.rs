@@ -6,7 +6,7 @@ use crate::core::Core;
 use crate::sequence::PROMPT;
 use crate::sessions::SessionId;
 use domain::handoff::{Ask, Offer, PeerBody};
-use domain::planted::{self, Bug};
+use domain::planted_bugs::{self, Bug};
 use domain::session::{Failure, FromWorker, Part};
 use domain::{Choice, Epoch, LeaseId, RequestId, SeqKey, StepId, Tenant, Time, Token, WorkerId};
 use kv_manager::{Admit, OfferParts};
@@ -137,7 +137,7 @@ impl Offers {
         let Some(OfferParts { lease, ready, groups }) = parts else {
             return core.send(from, PeerBody::Decline { request, epoch });
         };
-        if planted::is(Bug::CachedBlocksUnheld) {
+        if planted_bugs::is(Bug::CachedBlocksUnheld) {
             core.kv.release(now, lease);
         } else {
             self.readers.insert(lease, Reader { worker: from, handoff: None });

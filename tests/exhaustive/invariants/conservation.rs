@@ -3,11 +3,11 @@
 
 use super::Broken;
 use crate::world::World;
-use domain::planted::{self, Bug};
+use domain::planted_bugs::{self, Bug};
 
 pub(crate) fn check(world: &World) -> Result<(), Broken> {
     // The manager's own check sees this bug before anything comes of it; here its harm is to be found.
-    if !planted::is(Bug::ReuseUnderLease) {
+    if !planted_bugs::is(Bug::ReuseUnderLease) {
         world.owner.kv.check();
     }
     let stats = world.owner.kv.stats()[0];
