@@ -1,7 +1,7 @@
 //! Identity of blocks: which tokens under which model and encoding a block's bytes stand for.
 
 use crate::ids::{BlockId, GroupId, Token};
-use crate::planted::{self, Bug};
+use crate::planted_bugs::{self, Bug};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -96,7 +96,7 @@ impl Scope {
         let mut hasher = blake3::Hasher::new_derive_key("baton 2026 block identity v1");
         hasher.update(&parts.weights);
         hasher.update(&parts.layout.to_le_bytes());
-        let tenant = if planted::is(Bug::TenantsShareIdentities) { "" } else { parts.tenant };
+        let tenant = if planted_bugs::is(Bug::TenantsShareIdentities) { "" } else { parts.tenant };
         for text in [parts.adapter, tenant] {
             hasher.update(&(text.len() as u64).to_le_bytes());
             hasher.update(text.as_bytes());

@@ -10,7 +10,7 @@ mod hello;
 pub mod ids;
 pub mod layout;
 pub mod plan;
-pub mod planted;
+pub mod planted_bugs;
 pub mod progress;
 pub mod request;
 pub mod secret;

@@ -13,7 +13,7 @@
 
 use domain::handoff::{Offer, PeerBody};
 use domain::plan::BlockTable;
-use domain::planted::{self, Bug};
+use domain::planted_bugs::{self, Bug};
 use domain::session::Failure;
 use domain::{BlockId, Choice, GroupId, LeaseId, StepId, Time, Token};
 use std::ops::Range;
@@ -190,7 +190,8 @@ impl Fetch {
     /// A machine that expects an offer, for a request that must have ended by `deadline`. As long as the owner says that the prompt
     /// waits in its queue, it may do so until then.
     pub fn expect(now: Time, config: FetchConfig, deadline: Time) -> Self {
-        let wait_until = if planted::is(Bug::ExpectationWithoutDeadline) { Time::MAX } else { now + config.wait_max };
+        let wait_until =
+            if planted_bugs::is(Bug::ExpectationWithoutDeadline) { Time::MAX } else { now + config.wait_max };
         Self {
             deadline,
             state: FetchState::Expecting,
@@ -431,7 +432,7 @@ impl Fetch {
             out.push(FetchCommand::Send(PeerBody::Release { lease }));
             self.repeat_at = now + self.config.release_retry.max(REPEAT_MIN);
         } else {
-            if !planted::is(Bug::LeaseNotRenewed) {
+            if !planted_bugs::is(Bug::LeaseNotRenewed) {
                 out.push(FetchCommand::Send(PeerBody::Renew { lease, ticks }));
             }
             self.repeat_at = now + self.renewal_interval();
@@ -450,7 +451,7 @@ impl Fetch {
             self.wait_until = now + self.config.answer_max;
             self.repeat_at = now + self.config.release_retry.max(REPEAT_MIN);
             out.push(FetchCommand::Send(PeerBody::Release { lease }));
-            if planted::is(Bug::StartBeforeAnswer) {
+            if planted_bugs::is(Bug::StartBeforeAnswer) {
                 self.released(true, out);
             }
         }
@@ -462,7 +463,7 @@ impl Fetch {
             return;
         }
         out.extend(failure.map(FetchCommand::Fail));
-        if self.outstanding > 0 && !planted::is(Bug::FreeBeforeQuiesced) {
+        if self.outstanding > 0 && !planted_bugs::is(Bug::FreeBeforeQuiesced) {
             self.state = FetchState::Quiescing;
             out.push(FetchCommand::CancelReads);
         } else {

@@ -1,7 +1,7 @@
 //! Which life of each peer is known, and which messages are of an earlier one.
 
 use domain::handoff::PeerMessage;
-use domain::planted::{self, Bug};
+use domain::planted_bugs::{self, Bug};
 use domain::{Incarnation, WorkerId};
 use std::collections::BTreeMap;
 
@@ -58,7 +58,7 @@ impl Incarnations {
 
     /// Checks the lives that a message names, and learns the sender's.
     pub fn hear(&mut self, message: &PeerMessage) -> Heard {
-        if planted::is(Bug::NoIncarnationCheck) {
+        if planted_bugs::is(Bug::NoIncarnationCheck) {
             return Heard::Current;
         }
         if message.to_incarnation.is_some_and(|life| life != self.own) {

@@ -6,7 +6,7 @@
 //! Leases live by a clock of their own, which stands while their owner stands still: it hears no renewal meanwhile, and only it
 //! gives their blocks away. So a pause takes nothing from any lease, and one that was over before it stays over.
 
-use domain::planted::{self, Bug};
+use domain::planted_bugs::{self, Bug};
 use domain::{BlockRef, Generation, LeaseId, SeqKey, Time};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -70,7 +70,7 @@ impl LeaseTable {
 
     /// The owner stood still for so long.
     pub(crate) fn stand_still(&mut self, pause: Duration) {
-        if !planted::is(Bug::PauseEatsLeases) {
+        if !planted_bugs::is(Bug::PauseEatsLeases) {
             self.stood_still += pause;
         }
     }
@@ -121,7 +121,7 @@ impl LeaseTable {
     pub(crate) fn renew(&mut self, now: Time, id: LeaseId, ticks: u64) -> bool {
         let now = self.at(now);
         let Some(lease) = self.live.get_mut(&id) else { return false };
-        if now >= lease.expiry && !planted::is(Bug::LateRenewalRevives) {
+        if now >= lease.expiry && !planted_bugs::is(Bug::LateRenewalRevives) {
             return false;
         }
         if lease.ticks.is_none_or(|last| ticks > last) {

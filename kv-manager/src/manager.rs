@@ -21,7 +21,7 @@ use crate::sequence::{Copying, Sequence};
 use crate::tiers::{Tier, TierSlots};
 use domain::handoff::OfferedGroup;
 use domain::plan::{BlockCopy, BlockTable};
-use domain::planted::{self, Bug};
+use domain::planted_bugs::{self, Bug};
 use domain::{BlockHash, BlockRef, Generation, GroupId, LeaseId, SeqKey, Tenant, Time};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -183,7 +183,7 @@ impl KvManager {
             let fresh = (hit.max(first)..blocks).map(|_| pool.allocate(tenant, &mut self.index));
             tables.push(BlockTable { first, blocks: hits.iter().copied().chain(fresh).collect() });
         }
-        if fetch && planted::is(Bug::InFlightCountsAsHeld) {
+        if fetch && planted_bugs::is(Bug::InFlightCountsAsHeld) {
             for (table, pool) in tables.iter().zip(&mut self.pools) {
                 for (number, &block) in (table.first..candidates as u32).zip(&table.blocks).skip(hit as usize) {
                     pool.fill(block);
@@ -428,7 +428,7 @@ impl KvManager {
     pub fn release(&mut self, now: Time, lease: LeaseId) -> bool {
         match self.leases.get(lease) {
             None => {
-                if planted::is(Bug::DuplicateReleaseCounts) {
+                if planted_bugs::is(Bug::DuplicateReleaseCounts) {
                     let other = self.leases.iter().map(|(id, _)| id).next();
                     other.into_iter().for_each(|other| self.end_lease(other));
                 }
@@ -437,10 +437,10 @@ impl KvManager {
             // `expire` ends and reports it.
             Some(_) if !self.leases.is_alive(now, lease) => false,
             Some(held) => {
-                let valid = held.ready >= held.tokens || planted::is(Bug::ReleaseBeforeWritten);
+                let valid = held.ready >= held.tokens || planted_bugs::is(Bug::ReleaseBeforeWritten);
                 let key = held.key;
                 self.end_lease(lease);
-                if planted::is(Bug::FirstReleaseEndsBoth) {
+                if planted_bugs::is(Bug::FirstReleaseEndsBoth) {
                     let others = self.leases.iter().filter(|(_, other)| other.key == key).map(|(id, _)| id);
                     for other in others.collect::<Vec<_>>() {
                         self.end_lease(other);

@@ -7,7 +7,7 @@ use crate::config::Watermarks;
 use crate::eviction::Eviction;
 use crate::index::PrefixIndex;
 use crate::pins::PinTable;
-use domain::planted::{self, Bug};
+use domain::planted_bugs::{self, Bug};
 use domain::{BlockHash, BlockId, Generation, GroupId, LeaseId, Tenant, Time};
 use order::Order;
 
@@ -577,7 +577,7 @@ impl Pool {
     fn settle(&mut self, id: BlockId) {
         let block = &mut self.blocks[id.0 as usize];
         let held = block.users + block.holds > 0;
-        let leased = !block.leases.is_empty() && !planted::is(Bug::ReuseUnderLease);
+        let leased = !block.leases.is_empty() && !planted_bugs::is(Bug::ReuseUnderLease);
         let state = if !held && block.reads == 0 && !leased && !block.indexed {
             State::Free
         } else if !block.full {

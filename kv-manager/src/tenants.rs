@@ -13,7 +13,7 @@ mod accounts;
 
 use accounts::{Account, Accounts, Ends, Place};
 use domain::Tenant;
-use domain::planted::{self, Bug};
+use domain::planted_bugs::{self, Bug};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A slot.
@@ -163,7 +163,7 @@ impl Tenants {
         let Some(quota) = self.quota_of(tenant) else { return false };
         let account = self.accounts.of(tenant);
         let others = self.accounts.len() > usize::from(account.is_some());
-        others && account.map_or(0, |account| account.taken) >= quota && !planted::is(Bug::QuotaNotKept)
+        others && account.map_or(0, |account| account.taken) >= quota && !planted_bugs::is(Bug::QuotaNotKept)
     }
 
     /// The tenant's slot that goes first: of the cold ones, or else of the warm ones, the one that may be given up for longest.

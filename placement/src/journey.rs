@@ -4,7 +4,7 @@
 use crate::cost::{Contexts, Decision, Route};
 use crate::message::{Command, Usage};
 use crate::seats::Seats;
-use domain::planted::{self, Bug};
+use domain::planted_bugs::{self, Bug};
 use domain::session::TokenRow;
 use domain::{BlockHash, Choice, End, Epoch, Request, Time, Token, WorkerId};
 use std::collections::BTreeMap;
@@ -162,7 +162,7 @@ impl Journey {
         if sequence.end.is_some() || row.index >= last.max(next) {
             return Taken::Stale;
         }
-        if row.index < next && planted::is(Bug::TokenFrameReplayed) {
+        if row.index < next && planted_bugs::is(Bug::TokenFrameReplayed) {
             out.push(Command::Token { request: self.request.id, choice, row });
             return Taken::Committed;
         }
@@ -254,7 +254,7 @@ impl Journey {
     /// Begins the next attempt, or the same one elsewhere.
     pub(crate) fn go_elsewhere(&mut self, decision: Decision) {
         self.epoch = self.next_epoch();
-        self.attempts += u32::from(self.refused.is_empty() || planted::is(Bug::RefusalCounts));
+        self.attempts += u32::from(self.refused.is_empty() || planted_bugs::is(Bug::RefusalCounts));
         self.attempt = Attempt::new(decision.route);
         self.decision = decision;
         self.moving = None;
@@ -268,7 +268,7 @@ impl Journey {
 
     /// As what a worker may speak under an epoch; `None`: what it says is stale.
     pub(crate) fn seat(&self, worker: WorkerId, epoch: Epoch) -> Option<Seat> {
-        let stale = planted::is(Bug::StaleEpochTaken) && epoch < self.epoch;
+        let stale = planted_bugs::is(Bug::StaleEpochTaken) && epoch < self.epoch;
         if (epoch == self.epoch || stale) && self.attempt.has(worker) {
             Some(Seat::Current)
         } else if self.moving == Some((worker, epoch)) {

@@ -2,7 +2,7 @@
 //! takes the next one, nothing is computed and held that nobody goes on with, and a request that has its first token
 //! waits for no other.
 
-use domain::planted::{self, Bug};
+use domain::planted_bugs::{self, Bug};
 use domain::{BlockHash, Request, RequestId, Time};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -51,7 +51,7 @@ impl Waiting {
     pub(crate) fn take_first(&mut self, count: usize) -> Vec<(u64, Waits)> {
         let mut first: Vec<(u64, RequestId)> =
             self.order.iter().take(count).map(|(&number, waits)| (number, waits.request.id)).collect();
-        if planted::is(Bug::LastRequestFirst) {
+        if planted_bugs::is(Bug::LastRequestFirst) {
             first.reverse();
         }
         first.into_iter().filter_map(|(number, id)| Some((number, self.remove(id)?))).collect()

@@ -1,7 +1,7 @@
 //! All that wait: preempted ones first, by age, then the others by when their requests arrived.
 
 use crate::{Job, Kind};
-use domain::planted::{self, Bug};
+use domain::planted_bugs::{self, Bug};
 use domain::{SeqKey, Time};
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -19,12 +19,12 @@ pub(crate) struct Place {
 
 impl Place {
     fn of(job: &Job, new: bool) -> Self {
-        Self { new: new != planted::is(Bug::PreemptedLast), age: (job.arrived, job.key) }
+        Self { new: new != planted_bugs::is(Bug::PreemptedLast), age: (job.arrived, job.key) }
     }
 
     /// Whether the job ran before.
     pub(crate) fn is_preempted(self) -> bool {
-        self.new == planted::is(Bug::PreemptedLast)
+        self.new == planted_bugs::is(Bug::PreemptedLast)
     }
 }
 
@@ -50,7 +50,7 @@ impl Queue {
     /// The first job, or the next one behind that at `place`.
     pub(crate) fn behind(&self, place: Option<Place>) -> Option<(Place, Job)> {
         let from = place.map_or(Bound::Unbounded, Bound::Excluded);
-        if planted::is(Bug::LaterJobFirst) {
+        if planted_bugs::is(Bug::LaterJobFirst) {
             return self.jobs.range((Bound::Unbounded, from)).next_back().map(|(&place, &job)| (place, job));
         }
         self.jobs.range((from, Bound::Unbounded)).next().map(|(&place, &job)| (place, job))

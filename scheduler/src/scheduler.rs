@@ -5,7 +5,7 @@ mod explore;
 
 use crate::queue::{Age, Place, Queue};
 use crate::{Added, Admitted, Job, Kind, KvSpace, Opened, Reach, Schedule, SchedulerConfig, Work};
-use domain::planted::{self, Bug};
+use domain::planted_bugs::{self, Bug};
 use domain::{SeqKey, Time};
 use std::collections::{BTreeMap, HashMap};
 
@@ -159,7 +159,7 @@ impl Scheduler {
                     break;
                 }
                 Kind::TakeOver if !self.is_possible(&job) || self.has_running_room(&job, before) => {
-                    let before = if planted::is(Bug::HandoffFirst) { Before::default() } else { before };
+                    let before = if planted_bugs::is(Bug::HandoffFirst) { Before::default() } else { before };
                     match self.open(kv, place, &job, before) {
                         Opened::NoRoom => break,
                         Opened::Never => return Some(Admitted::Impossible(job.key)),
@@ -258,7 +258,7 @@ impl Scheduler {
             if budget.tokens == 0 || budget.samples == 0 {
                 return;
             }
-            if planted::is(Bug::YoungestStarve) && schedule.work.len() >= 2 {
+            if planted_bugs::is(Bug::YoungestStarve) && schedule.work.len() >= 2 {
                 return;
             }
             if !kv.is_held(age.1) && self.make_room(kv, age, known, schedule) {
@@ -407,7 +407,7 @@ impl Scheduler {
 
     /// The sequence is taken over no longer; `false`: it was not.
     fn end_taking_over(&mut self, key: SeqKey) -> bool {
-        if planted::is(Bug::RoomKeptForNobody) {
+        if planted_bugs::is(Bug::RoomKeptForNobody) {
             return self.taking_over.contains_key(&key);
         }
         self.taking_over.remove(&key).is_some()

@@ -24,7 +24,7 @@ mod scope;
 mod workers;
 mod world;
 
-use domain::planted::{Bug, plant};
+use domain::planted_bugs::{Bug, plant};
 use explore::{Ends, Report, explore};
 use scope::{ANY, EACH, Faults, NONE, Scope, Source};
 use std::sync::{Mutex, PoisonError};

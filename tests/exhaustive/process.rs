@@ -676,7 +676,7 @@ impl Process {
             }
         }
         // The manager's own check sees this bug before anything comes of it; here its harm is to be found.
-        if !domain::planted::is(domain::planted::Bug::ReuseUnderLease) {
+        if !domain::planted_bugs::is(domain::planted_bugs::Bug::ReuseUnderLease) {
             kv.check();
         }
         None

@@ -10,7 +10,7 @@ use crate::process::{Event, LAYERS, Read, Slice, View};
 use crate::scope::{ANY, FIRST, Faults, LATER, NEXT, NONE, OWNER, Scope, Source};
 use crate::workers::{Edge, StateId, Workers};
 use domain::handoff::PeerBody;
-use domain::planted::{self, Bug};
+use domain::planted_bugs::{self, Bug};
 use domain::{Incarnation, LeaseId, Token, WorkerId};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::rc::Rc;
@@ -386,7 +386,7 @@ impl World {
         match message.body {
             // These are answered all the same.
             PeerBody::Release { .. } | PeerBody::Renew { .. } | PeerBody::Ask(_) => false,
-            _ if stale && !planted::is(Bug::NoIncarnationCheck) => true,
+            _ if stale && !planted_bugs::is(Bug::NoIncarnationCheck) => true,
             PeerBody::Written { .. }
             | PeerBody::Complete { .. }
             | PeerBody::Withdraw { .. }

@@ -10,7 +10,7 @@ use crate::config::{EARLY_MESSAGES_MAX, EARLY_OFFERS_MAX, OVER_MAX};
 use crate::core::{Core, QUEUE_FULL};
 use crate::transport::ReadError;
 use domain::handoff::{Offer, PeerBody};
-use domain::planted::{self, Bug};
+use domain::planted_bugs::{self, Bug};
 use domain::session::Failure;
 use domain::{Epoch, KvLayout, LeaseId, ProgressWord, RequestId, SeqKey, StepId, Time, Token, WorkerId};
 use kv_manager::{Fetch, FetchCommand, FetchConfig, FetchEvent, FetchState, Piece};
@@ -133,7 +133,7 @@ impl Entry {
             FetchEvent::ReadsEnded { .. } => self.failed_here,
             _ => false,
         };
-        (own == planted::is(Bug::WrongPeerBlamed)).then_some(self.owner)
+        (own == planted_bugs::is(Bug::WrongPeerBlamed)).then_some(self.owner)
     }
 }
 

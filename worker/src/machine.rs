@@ -17,7 +17,7 @@ use crate::sessions::SessionId;
 use crate::transport::Transport;
 use domain::handoff::{Ask, PeerBody};
 use domain::plan::{BlockCopy, Sampled, StepOutput};
-use domain::planted::{self, Bug};
+use domain::planted_bugs::{self, Bug};
 use domain::session::{Failure, FromWorker, Part, Submit, ToWorker};
 use domain::{ProgressWord, SeqKey, StepId, Time};
 use engine::device::{Device, SubmitError};
@@ -109,7 +109,7 @@ impl<R: Role> Machine<R> {
         self.tick(now);
         self.go_on(now);
         self.admit(now);
-        let idles = planted::is(Bug::DeviceIdles) && self.core.ticks % 2 == 1;
+        let idles = planted_bugs::is(Bug::DeviceIdles) && self.core.ticks % 2 == 1;
         if self.running.is_none() && !idles {
             self.begin_step(now);
             // It may have been refused.
@@ -624,7 +624,7 @@ impl<R: Role> Machine<R> {
         }
         let word = &self.word;
         let retry = self.retry.get_or_insert_with(|| {
-            if !planted::is(Bug::FailedStepPassesWord) {
+            if !planted_bugs::is(Bug::FailedStepPassesWord) {
                 word.hold();
             }
             Retry::new(work.len())

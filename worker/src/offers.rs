@@ -9,7 +9,7 @@ use crate::core::Core;
 use crate::sequence::PROMPT;
 use crate::sessions::SessionId;
 use domain::handoff::{Ask, Offer, PeerBody};
-use domain::planted::{self, Bug};
+use domain::planted_bugs::{self, Bug};
 use domain::session::{Failure, FromWorker, Part};
 use domain::{Choice, Epoch, LeaseId, RequestId, SeqKey, StepId, Tenant, Time, Token, WorkerId};
 use kv_manager::{Admit, OfferParts};
@@ -141,7 +141,7 @@ impl Offers {
         let Some(OfferParts { lease, ready, groups }) = parts else {
             return core.send(from, PeerBody::Decline { request, epoch });
         };
-        if planted::is(Bug::CachedBlocksUnheld) {
+        if planted_bugs::is(Bug::CachedBlocksUnheld) {
             core.kv.release(now, lease);
         } else {
             self.readers.insert(lease, Reader { worker: from, handoff: None });
@@ -225,7 +225,7 @@ impl Offers {
             PeerBody::Renew { lease, ticks } => {
                 // Its reader reads for nothing, unless its release was faster than what it said before.
                 let is_over = !core.kv.renew(now, lease, ticks) && !core.kv.was_valid(lease);
-                if is_over && !planted::is(Bug::RenewalUnanswered) {
+                if is_over && !planted_bugs::is(Bug::RenewalUnanswered) {
                     tracing::trace!(target: "timeline", worker = core.config.name, %lease, "renewal refused");
                     core.send(from, PeerBody::Released { lease, valid: false });
                 }

@@ -7,7 +7,7 @@
 
 use crate::config::BACKLOG_BYTES_MAX;
 use domain::Time;
-use domain::planted::{self, Bug};
+use domain::planted_bugs::{self, Bug};
 use proto::queue::weight;
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -63,7 +63,7 @@ impl Outbox {
         while let Some(bytes) = self.backlog.pop_front() {
             let taken = weight(bytes.len());
             if let Err(bytes) = (self.send)(bytes) {
-                if planted::is(Bug::DroppedWhenFull) {
+                if planted_bugs::is(Bug::DroppedWhenFull) {
                     self.bytes -= taken;
                     return;
                 }

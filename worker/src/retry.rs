@@ -1,7 +1,7 @@
 //! A step that failed as a whole is computed again in parts, until the sequence that is at fault is alone in one: only that one
 //! fails. The others are computed as if nothing had happened.
 
-use domain::planted::{self, Bug};
+use domain::planted_bugs::{self, Bug};
 use scheduler::Work;
 
 /// Parts of a step that may fail beyond those on the way to one sequence that is at fault. Then what is left fails with them: the
@@ -27,7 +27,7 @@ impl Retry {
     /// A part failed: it is halved, if it can be. The sequences that fail: the one that was alone in it, or, where enough failed or
     /// it is `hopeless`, all that are left.
     pub(crate) fn failed(&mut self, mut part: Vec<Work>, hopeless: bool) -> Vec<Work> {
-        if hopeless || self.failures == 0 || planted::is(Bug::InnocentsFail) {
+        if hopeless || self.failures == 0 || planted_bugs::is(Bug::InnocentsFail) {
             part.extend(self.parts.drain(..).rev().flatten());
             return part;
         }

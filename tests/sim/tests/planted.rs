@@ -5,7 +5,7 @@
 //!
 //! What is planted is planted in the whole process, so these tests wait for each other where they share one.
 
-use domain::planted::{Bug, plant};
+use domain::planted_bugs::{Bug, plant};
 use sim::{Law, Violation, run_seeds};
 use std::sync::{Mutex, PoisonError};
 

@@ -5,7 +5,7 @@
 //! other.
 
 use super::{BlockHash, BlockLink, Entry, GroupId, GroupSlots, Slot, State, Tenant, TierSlots, at};
-use domain::planted::{self, Bug};
+use domain::planted_bugs::{self, Bug};
 
 /// The share of a group's slots that lifts may take, in percent.
 const LIFTED_PERCENT: u64 = 25;
@@ -97,7 +97,7 @@ impl TierSlots {
     pub(crate) fn forget_lift(&mut self, group: GroupId, hash: BlockHash) {
         let group_slots = &mut self.groups[at(group)];
         let Some(&slot) = group_slots.index.get(&hash) else { return };
-        if planted::is(Bug::LiftFreedWhileRead) && group_slots.entries[slot as usize].readers > 0 {
+        if planted_bugs::is(Bug::LiftFreedWhileRead) && group_slots.entries[slot as usize].readers > 0 {
             group_slots.index.remove(&hash);
             group_slots.clear(slot);
         }

@@ -184,7 +184,7 @@ fn what_a_killed_worker_wrote_is_read_and_what_it_was_writing_is_not() {
     let folder = host();
     let program = std::env::current_exe().expect("a test has a program");
     let mut killed = Command::new(program)
-        .args(["--exact", "tiers::host::reader::tests::the_other_process", "--nocapture"])
+        .args(["--exact", "host::reader::tests::the_other_process", "--nocapture"])
         .env(OTHER_PROCESS, folder.path())
         .stdout(Stdio::piped())
         .spawn()

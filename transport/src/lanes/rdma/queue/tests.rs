@@ -104,7 +104,7 @@ struct Owner {
 impl Owner {
     fn start(kind: &str) -> Self {
         let mut command = Command::new(std::env::current_exe().expect("a test has a program"));
-        command.args(["--exact", "rdma::queue::tests::an_owner", "--nocapture"]).env(OWNER_PROCESS, kind);
+        command.args(["--exact", "lanes::rdma::queue::tests::an_owner", "--nocapture"]).env(OWNER_PROCESS, kind);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it starts");
         let orders = child.stdin.take().expect("it is piped");
         let mut answers = BufReader::new(child.stdout.take().expect("it is piped"));
