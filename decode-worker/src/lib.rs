@@ -6,7 +6,7 @@ mod migration;
 mod tests;
 
 use domain::handoff::PeerBody;
-use domain::session::{Failure, Migrate, Part, Submit};
+use domain::session::{Assignment, Failure, Migrate, Submit};
 use domain::{Choice, Epoch, RequestId, SeqKey, StepId, Time, Token, WorkerId};
 use scheduler::Work;
 use std::time::Duration;
@@ -39,12 +39,12 @@ impl Role for Decode {
         let (request, epoch, part) = (submit.request, submit.epoch, submit.part);
         core.open(now, session, submit.clone());
         match part {
-            Part::Whole => self.fetches.queue(core, now, request, epoch),
-            Part::Decode { prefill: owner } | Part::TakeOver { from: owner } => {
+            Assignment::Whole => self.fetches.queue(core, now, request, epoch),
+            Assignment::Decode { prefill: owner } | Assignment::TakeOver { from: owner } => {
                 let key = core.expect(now, &submit);
-                self.fetches.expect(core, now, key, owner, matches!(part, Part::TakeOver { .. }));
+                self.fetches.expect(core, now, key, owner, matches!(part, Assignment::TakeOver { .. }));
             }
-            Part::Prefill { .. } => {
+            Assignment::Prefill { .. } => {
                 core.fail(request, epoch, Failure::Engine, "a decode worker does not compute prompts for others");
             }
         }

@@ -3,7 +3,7 @@
 use crate::Decode;
 use domain::handoff::{Offer, OfferedGroup, PeerBody, PeerMessage};
 use domain::plan::{StepOutput, StepPlan};
-use domain::session::{Failure, FromWorker, Part, PeerAddress, PeerInfo, Role, Submit, ToWorker};
+use domain::session::{Assignment, Failure, FromWorker, PeerAddress, PeerInfo, Role, Submit, ToWorker};
 use domain::{
     BlockId, Choice, Dtype, Encoding, Epoch, Generation, Incarnation, KvGroup, KvLayout, LeaseId, ProgressWord,
     RequestId, SamplingParams, Time, WorkerId,
@@ -149,7 +149,7 @@ fn submit(request: u64) -> Vec<u8> {
     proto::session::encode_to_worker(&ToWorker::Submit(Submit {
         request: RequestId(request),
         epoch: Epoch(1),
-        part: Part::Decode { prefill: WorkerId(1) },
+        part: Assignment::Decode { prefill: WorkerId(1) },
         choices: vec![(Choice(0), [].into())],
         prompt: [1, 2, 3, 4, 5].into(),
         params: Arc::new(SamplingParams::default()),

@@ -145,7 +145,7 @@ pub struct Submit {
     /// The attempt.
     pub epoch: Epoch,
     /// What this worker shall do.
-    pub part: Part,
+    pub part: Assignment,
     /// The sequences to make: choice and the tokens already committed to the client (all empty on the first attempt).
     pub choices: Vec<(Choice, Arc<[Token]>)>,
     /// Prompt of the client.
@@ -177,7 +177,7 @@ pub struct Holder {
 
 /// A worker's part in an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
+pub enum Assignment {
     /// Compute the prompt, sample the first token of each choice, hand off to the decode worker.
     Prefill {
         /// Who takes over.
@@ -197,7 +197,7 @@ pub enum Part {
     Whole,
 }
 
-impl Part {
+impl Assignment {
     /// The worker with the other part.
     pub fn peer(self) -> Option<WorkerId> {
         match self {

@@ -1,7 +1,7 @@
 //! What our own side writes, for targets whose format has an encoder here: so it never lags behind the format, as files would.
 
 use domain::handoff::{Ask, Offer, OfferedGroup, PeerBody, PeerMessage};
-use domain::session::{FromWorker, Holder, Part, RouterHello, Submit, ToWorker};
+use domain::session::{Assignment, FromWorker, Holder, RouterHello, Submit, ToWorker};
 use domain::{
     BlockHash, BlockId, Choice, Epoch, Generation, GroupId, Incarnation, LeaseId, RequestId, SamplingParams, StepId,
     Tenant, WorkerId,
@@ -40,7 +40,7 @@ fn session() -> Vec<Vec<u8>> {
     let submit = Submit {
         request: RequestId(1),
         epoch: Epoch(2),
-        part: Part::Prefill { decode: WorkerId(3) },
+        part: Assignment::Prefill { decode: WorkerId(3) },
         choices: vec![(Choice(0), vec![4, 5].into()), (Choice(1), vec![].into())],
         prompt: vec![6, 7, 8].into(),
         params: Arc::new(SamplingParams { max_tokens: 9, logit_bias: vec![(10, 0.5)], ..SamplingParams::default() }),

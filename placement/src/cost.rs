@@ -158,7 +158,7 @@ pub(crate) struct Contexts {
 
 /// What is to be placed.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Ask<'a> {
+pub(crate) struct PlacementQuery<'a> {
     /// Input tokens.
     pub(crate) tokens: u32,
     /// What of a sequence the one that computes the prompt holds for another, and what the one that decodes it holds at its end.
@@ -175,7 +175,7 @@ pub(crate) struct Ask<'a> {
     pub(crate) refused: &'a [WorkerId],
 }
 
-impl Ask<'_> {
+impl PlacementQuery<'_> {
     /// Whether a worker may be chosen at all: it is large enough, takes new work and did not refuse it.
     fn allows(&self, worker: &Worker) -> bool {
         let context = match worker.role {
@@ -191,7 +191,7 @@ pub(crate) fn decide(
     config: &PlacementConfig,
     workers: &Workers,
     held: &mut Vec<Held>,
-    ask: &Ask<'_>,
+    ask: &PlacementQuery<'_>,
 ) -> Option<Decision> {
     let pricing = Pricing::new(config, workers, held, ask);
     let decode = pricing.best(Role::Decode, Pricing::decode);
@@ -222,7 +222,7 @@ pub(crate) fn take_over(
     config: &PlacementConfig,
     workers: &mut Workers,
     held: &mut Vec<Held>,
-    ask: &Ask<'_>,
+    ask: &PlacementQuery<'_>,
 ) -> Option<WorkerId> {
     let costs = Pricing::new(config, workers, held, ask).best(Role::Decode, Pricing::decode);
     let taker = *costs.iter().find(|cost| cost.fits)?;
@@ -232,7 +232,7 @@ pub(crate) fn take_over(
 }
 
 /// Whether this decode worker would take a running sequence over, and has room for it.
-pub(crate) fn has_room(config: &PlacementConfig, workers: &Workers, ask: &Ask<'_>, id: WorkerId) -> bool {
+pub(crate) fn has_room(config: &PlacementConfig, workers: &Workers, ask: &PlacementQuery<'_>, id: WorkerId) -> bool {
     workers.get(id).is_some_and(|worker| {
         let blocks = ask.tokens.div_ceil(config.block_tokens).saturating_sub(workers.held(id, ask.chain).device);
         ask.allows(worker) && !worker.silent && !ask.failed.contains(&id) && worker.fits(blocks)
@@ -240,7 +240,7 @@ pub(crate) fn has_room(config: &PlacementConfig, workers: &Workers, ask: &Ask<'_
 }
 
 /// Books a decision, so that the next one sees it before the workers report it.
-pub(crate) fn book(config: &PlacementConfig, workers: &mut Workers, ask: &Ask<'_>, decision: &Decision) {
+pub(crate) fn book(config: &PlacementConfig, workers: &mut Workers, ask: &PlacementQuery<'_>, decision: &Decision) {
     let Decision { route, holder, .. } = *decision;
     let fetched = holder.map_or(0, |holder| holder.tokens);
     let computing = if route.prefill.is_some() { &decision.prefill } else { &decision.whole };
@@ -303,7 +303,7 @@ struct Pricing<'a> {
     workers: &'a Workers,
     /// Speeds of a worker that has not measured its own.
     assumed: Rates,
-    ask: &'a Ask<'a>,
+    ask: &'a PlacementQuery<'a>,
     /// What each worker has at the head of the prompt, in the order of their ids.
     held: &'a [Held],
     /// Of devices, and of workers that would load a part.
@@ -311,7 +311,12 @@ struct Pricing<'a> {
 }
 
 impl<'a> Pricing<'a> {
-    fn new(config: &'a PlacementConfig, workers: &'a Workers, held: &'a mut Vec<Held>, ask: &'a Ask<'a>) -> Self {
+    fn new(
+        config: &'a PlacementConfig,
+        workers: &'a Workers,
+        held: &'a mut Vec<Held>,
+        ask: &'a PlacementQuery<'a>,
+    ) -> Self {
         workers.held_by_all(ask.chain, held);
         let assumed = workers.assumed(&config.defaults);
         let mut pricing = Self { config, workers, assumed, ask, held, prefixes: Default::default() };

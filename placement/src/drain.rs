@@ -5,11 +5,11 @@
 //! drains and is needed no more is let go: its session is closed, which is what it waits for.
 
 use crate::config::HandoffPolicy;
-use crate::cost::{Ask, has_room, take_over};
+use crate::cost::{PlacementQuery, has_room, take_over};
 use crate::journey::Journey;
 use crate::message::{Closing, Command};
 use crate::placement::{Placement, submission};
-use domain::session::{Migrate, Part, Role, ToWorker};
+use domain::session::{Assignment, Migrate, Role, ToWorker};
 use domain::{RequestId, Time, WorkerId};
 
 /// Sequences that are tried at a report of a worker, of those that wait for room.
@@ -78,7 +78,7 @@ impl Placement {
             return;
         };
         let next = journey.begin_move(to);
-        let submit = submission(now, journey, next, Part::TakeOver { from: giver });
+        let submit = submission(now, journey, next, Assignment::TakeOver { from: giver });
         out.push(Command::Send { worker: to, message: ToWorker::Submit(submit) });
         let migrate = Migrate { request, epoch: journey.epoch, to, next, known, lease: journey.lease };
         out.push(Command::Send { worker: giver, message: ToWorker::Migrate(migrate) });
@@ -92,8 +92,8 @@ fn refused(journey: &Journey) -> Vec<WorkerId> {
 }
 
 /// What is to be taken over.
-fn ask<'a>(journey: &'a Journey, refused: &'a [WorkerId]) -> Ask<'a> {
-    Ask {
+fn ask<'a>(journey: &'a Journey, refused: &'a [WorkerId]) -> PlacementQuery<'a> {
+    PlacementQuery {
         tokens: journey.input_tokens(),
         contexts: journey.contexts(),
         sequences: 1,

@@ -80,7 +80,7 @@ impl Attempt {
 
 /// As what a worker works on a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Seat {
+pub(crate) enum Involvement {
     /// In the current attempt.
     Current,
     /// It takes the running sequence over.
@@ -267,14 +267,14 @@ impl Journey {
     }
 
     /// As what a worker may speak under an epoch; `None`: what it says is stale.
-    pub(crate) fn seat(&self, worker: WorkerId, epoch: Epoch) -> Option<Seat> {
+    pub(crate) fn seat(&self, worker: WorkerId, epoch: Epoch) -> Option<Involvement> {
         let stale = planted_bugs::is(Bug::StaleEpochTaken) && epoch < self.epoch;
         if (epoch == self.epoch || stale) && self.attempt.has(worker) {
-            Some(Seat::Current)
+            Some(Involvement::Current)
         } else if self.moving == Some((worker, epoch)) {
-            Some(Seat::Taker)
+            Some(Involvement::Taker)
         } else if self.before == Some((worker, epoch)) {
-            Some(Seat::Before)
+            Some(Involvement::Before)
         } else {
             None
         }

@@ -1,17 +1,17 @@
 //! The placement: takes events, keeps the journeys, gives commands.
 
 use crate::config::{HandoffPolicy, PlacementConfig};
-use crate::cost::{Ask, Contexts, Decision, book, decide};
+use crate::cost::{Contexts, Decision, PlacementQuery, book, decide};
 use crate::departures::Departures;
 use crate::index::{Held, PrefixIndex};
-use crate::journey::{Journey, Seat, Taken};
+use crate::journey::{Involvement, Journey, Taken};
 use crate::liveness::Liveness;
 use crate::message::{Closing, Command, Event, Rejected, Usage};
 use crate::overload::{AnswerLength, Load, retry_after};
 use crate::seats::{Seating, Seats};
 use crate::waiting::{Waiting, Waits};
 use crate::workers::{Reported, Worker, WorkerView, Workers};
-use domain::session::{Failure, FromWorker, Part, PeerInfo, Role, Submit, ToWorker, TokenRow};
+use domain::session::{Assignment, Failure, FromWorker, PeerInfo, Role, Submit, ToWorker, TokenRow};
 use domain::{BlockHash, Choice, End, Ender, Epoch, Finish, Incarnation, Request, RequestId, Time, WorkerId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -427,7 +427,7 @@ impl Placement {
             FromWorker::Failed { request, epoch, why, fault, detail } => {
                 let Some(journey) = self.current(id, request, epoch) else { return };
                 let attempt = journey.attempt;
-                if journey.seat(id, epoch) == Some(Seat::Before) {
+                if journey.seat(id, epoch) == Some(Involvement::Before) {
                     // All that was wanted of it are tokens that it sent before.
                     self.counters.stale_messages += 1;
                     return;
@@ -466,7 +466,7 @@ impl Placement {
             self.counters.stale_rows += 1;
             return;
         };
-        if journey.seat(id, row.key.epoch) == Some(Seat::Taker) {
+        if journey.seat(id, row.key.epoch) == Some(Involvement::Taker) {
             self.counters.moves += 1;
             journey.moved();
         }
@@ -578,7 +578,7 @@ impl Placement {
             HandoffPolicy::Auto if journey.lapsed => HandoffPolicy::Never,
             policy => policy,
         };
-        let ask = Ask {
+        let ask = PlacementQuery {
             tokens: journey.input_tokens(),
             contexts: journey.contexts(),
             sequences: journey.open_choices().len() as u32,
@@ -629,12 +629,12 @@ impl Placement {
         let submit = |part| ToWorker::Submit(submission(now, journey, journey.epoch, part));
         let Some(prefill) = route.prefill else {
             self.counters.wholes += 1;
-            return out.push(Command::Send { worker: route.decode, message: submit(Part::Whole) });
+            return out.push(Command::Send { worker: route.decode, message: submit(Assignment::Whole) });
         };
         self.counters.handoffs += 1;
         // First the expectation, so that the offer finds it.
-        out.push(Command::Send { worker: route.decode, message: submit(Part::Decode { prefill }) });
-        out.push(Command::Send { worker: prefill, message: submit(Part::Prefill { decode: route.decode }) });
+        out.push(Command::Send { worker: route.decode, message: submit(Assignment::Decode { prefill }) });
+        out.push(Command::Send { worker: prefill, message: submit(Assignment::Prefill { decode: route.decode }) });
     }
 
     fn finish_if_ended(&mut self, request: RequestId, out: &mut Vec<Command>) {
@@ -707,9 +707,9 @@ impl Placement {
 }
 
 /// What is to be placed, of a request that nobody has served yet.
-fn ask<'a>(config: &PlacementConfig, request: &Request, chain: &'a [BlockHash]) -> Ask<'a> {
+fn ask<'a>(config: &PlacementConfig, request: &Request, chain: &'a [BlockHash]) -> PlacementQuery<'a> {
     let prompt = request.prompt.len() as u32;
-    Ask {
+    PlacementQuery {
         tokens: prompt,
         contexts: Contexts { prefill: prompt, decode: prompt.saturating_add(request.params.max_tokens) },
         sequences: request.choices.into(),
@@ -721,8 +721,8 @@ fn ask<'a>(config: &PlacementConfig, request: &Request, chain: &'a [BlockHash]) 
 }
 
 /// What an attempt is told.
-pub(crate) fn submission(now: Time, journey: &Journey, epoch: Epoch, part: Part) -> Submit {
-    let computes = matches!(part, Part::Whole | Part::Prefill { .. });
+pub(crate) fn submission(now: Time, journey: &Journey, epoch: Epoch, part: Assignment) -> Submit {
+    let computes = matches!(part, Assignment::Whole | Assignment::Prefill { .. });
     Submit {
         request: journey.request.id,
         epoch,

@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 
 use domain::handoff::PeerBody;
-use domain::session::{Failure, Migrate, Part, Submit};
+use domain::session::{Assignment, Failure, Migrate, Submit};
 use domain::{Choice, Epoch, RequestId, SeqKey, StepId, Time, Token, WorkerId};
 use scheduler::Work;
 use std::time::Duration;
@@ -36,15 +36,15 @@ impl Role for Prefill {
         let shares_prompt = worker::shares_prompt(&submit);
         core.open(now, session, submit);
         match part {
-            Part::Prefill { decode } if shares_prompt => {
+            Assignment::Prefill { decode } if shares_prompt => {
                 // While the prompt waits, so that its offer does not.
                 core.transport.connect(decode);
                 self.fetches.queue(core, now, request, epoch);
             }
-            Part::Prefill { .. } => {
+            Assignment::Prefill { .. } => {
                 core.fail(request, epoch, Failure::Engine, "choices that differ already cannot share a handoff");
             }
-            Part::Decode { .. } | Part::TakeOver { .. } | Part::Whole => {
+            Assignment::Decode { .. } | Assignment::TakeOver { .. } | Assignment::Whole => {
                 core.fail(request, epoch, Failure::Engine, "a prefill worker does not decode");
             }
         }
@@ -67,7 +67,7 @@ impl Role for Prefill {
     /// The offer goes out before the first step, so that the reader can follow layer by layer.
     fn admitted(&mut self, core: &mut Core, now: Time, key: SeqKey) {
         let Some(attempt) = core.attempt(key.request, key.epoch) else { return };
-        let Part::Prefill { decode } = attempt.submit.part else { return };
+        let Assignment::Prefill { decode } = attempt.submit.part else { return };
         let known = committed(&attempt.submit);
         if attempt.submit.params.max_tokens <= known + 1 {
             // The first token is the last: nobody takes anything over.

@@ -7,7 +7,7 @@ use crate::checks::{
 use crate::generated as wire;
 use crate::generated::{from_worker, submit, to_worker};
 use domain::plan::TokenLogprobs;
-use domain::session::{Failure, FromWorker, Holder, Migrate, Part, Report, Submit, ToWorker, TokenRow};
+use domain::session::{Assignment, Failure, FromWorker, Holder, Migrate, Report, Submit, ToWorker, TokenRow};
 use domain::{
     BlockHash, BlockLink, Choice, End, Ender, Epoch, Finish, Incarnation, RequestId, SamplingParams, SeqKey, Token,
     WorkerId,
@@ -136,10 +136,10 @@ pub fn decode_from_worker(bytes: &[u8]) -> Result<FromWorker, WireError> {
 
 fn submit_to_wire(submit: &Submit) -> wire::Submit {
     let part = match submit.part {
-        Part::Prefill { decode } => submit::Part::PrefillFor(decode.0),
-        Part::Decode { prefill } => submit::Part::DecodeFrom(prefill.0),
-        Part::TakeOver { from } => submit::Part::TakeOverFrom(from.0),
-        Part::Whole => submit::Part::Whole(wire::Whole {}),
+        Assignment::Prefill { decode } => submit::Part::PrefillFor(decode.0),
+        Assignment::Decode { prefill } => submit::Part::DecodeFrom(prefill.0),
+        Assignment::TakeOver { from } => submit::Part::TakeOverFrom(from.0),
+        Assignment::Whole => submit::Part::Whole(wire::Whole {}),
     };
     let choices = submit
         .choices
@@ -168,10 +168,10 @@ fn submit_from_wire(submit: wire::Submit) -> Result<Submit, WireError> {
     not_empty(&submit.choices, "Submit.choices")?;
     not_empty(&submit.prompt, "Submit.prompt")?;
     let part = match required(submit.part, "Submit.part")? {
-        submit::Part::PrefillFor(decode) => Part::Prefill { decode: WorkerId(decode) },
-        submit::Part::DecodeFrom(prefill) => Part::Decode { prefill: WorkerId(prefill) },
-        submit::Part::TakeOverFrom(from) => Part::TakeOver { from: WorkerId(from) },
-        submit::Part::Whole(wire::Whole {}) => Part::Whole,
+        submit::Part::PrefillFor(decode) => Assignment::Prefill { decode: WorkerId(decode) },
+        submit::Part::DecodeFrom(prefill) => Assignment::Decode { prefill: WorkerId(prefill) },
+        submit::Part::TakeOverFrom(from) => Assignment::TakeOver { from: WorkerId(from) },
+        submit::Part::Whole(wire::Whole {}) => Assignment::Whole,
     };
     let sequence = |sequence: wire::Sequence| {
         Ok((choice(sequence.choice, "Sequence.choice")?, Arc::<[Token]>::from(sequence.committed)))

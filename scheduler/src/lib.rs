@@ -101,7 +101,7 @@ pub enum Opened {
 
 /// How far a prompt in progress is, and how far it may go for now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Reach {
+pub struct Headway {
     /// Leading tokens whose KV is there: a whole number of blocks more than the scheduler knew of, or none, and less than the job's
     /// tokens.
     pub computed: u32,
@@ -125,7 +125,7 @@ pub trait KvSpace {
 
     /// Before a chunk of an open prompt: what of it is there, at least `computed`, for others may have computed the same
     /// meanwhile, or it was loaded; and whether it should wait for more of that. `work` is what the step computes already.
-    fn reach(&mut self, key: SeqKey, computed: u32, work: &[Work]) -> Reach;
+    fn reach(&mut self, key: SeqKey, computed: u32, work: &[Work]) -> Headway;
 
     /// Slots for the first `tokens` positions of an open sequence, the last of them writable; `false`: no room.
     fn grow(&mut self, key: SeqKey, tokens: u32) -> bool;

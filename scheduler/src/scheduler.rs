@@ -4,7 +4,7 @@
 mod explore;
 
 use crate::queue::{Age, Place, Queue};
-use crate::{Added, Admitted, Job, Kind, KvSpace, Opened, Reach, Schedule, SchedulerConfig, Work};
+use crate::{Added, Admitted, Headway, Job, Kind, KvSpace, Opened, Schedule, SchedulerConfig, Work};
 use domain::planted_bugs::{self, Bug};
 use domain::{SeqKey, Time};
 use std::collections::{BTreeMap, HashMap};
@@ -385,7 +385,7 @@ impl Scheduler {
     }
 
     /// The next chunk of a prompt, taken from the budget, if that reaches its next block boundary or its end.
-    fn chunk(&self, job: &Job, Reach { computed, until }: Reach, budget: &mut Budget) -> Option<Work> {
+    fn chunk(&self, job: &Job, Headway { computed, until }: Headway, budget: &mut Budget) -> Option<Work> {
         let left = job.tokens.min(until) - computed;
         let reach = computed + left.min(self.config.chunk_tokens).min(budget.tokens);
         let ends = reach == job.tokens && u32::from(job.samples) <= budget.samples;

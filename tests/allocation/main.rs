@@ -3,7 +3,7 @@
 
 use decode_worker::Decode;
 use domain::handoff::{Offer, OfferedGroup, PeerBody};
-use domain::session::{Part, Role as Kind, ToWorker};
+use domain::session::{Assignment, Role as Kind, ToWorker};
 use domain::{BlockId, Choice, Dtype, Encoding, Generation, KvGroup, KvLayout, LeaseId, SamplingParams};
 use prefill_worker::Prefill;
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -63,7 +63,7 @@ fn decode_step(known: u32, penalty: f32) -> (usize, usize) {
     for id in 0..SEQUENCES as u64 {
         let plain = Asked::new(id, prompt(known, id as u32), 1000);
         let params = SamplingParams { presence_penalty: penalty, ..plain.params };
-        rig.submit(&Asked { params, ..plain }, Part::Whole);
+        rig.submit(&Asked { params, ..plain }, Assignment::Whole);
     }
     rig.turn();
     while rig.running().is_some_and(|plan| plan.rows() != SEQUENCES || plan.spans[0].start < known) {
@@ -77,7 +77,7 @@ fn decode_step(known: u32, penalty: f32) -> (usize, usize) {
 }
 
 /// What it costs to take a prompt.
-fn submit<R: Role>(mut rig: Rig<R>, part: Part, tokens: u32, choices: u16) -> (usize, usize) {
+fn submit<R: Role>(mut rig: Rig<R>, part: Assignment, tokens: u32, choices: u16) -> (usize, usize) {
     let request = Asked { choices, ..Asked::new(1, prompt(tokens, 1), 100) };
     let told = Rig::<R>::told(&ToWorker::Submit(request.submit(part)));
     let now = rig.now;
@@ -100,10 +100,10 @@ fn a_prompt() {
     let prefill = || Rig::new(Prefill::default(), Kind::Prefill, layout());
     let decode = || Rig::new(Decode::default(), Kind::Decode, layout());
     let submits = [
-        submit(prefill(), Part::Prefill { decode: PEER }, TOKENS, 1),
-        submit(decode(), Part::Decode { prefill: PEER }, TOKENS, 1),
-        submit(decode(), Part::Decode { prefill: PEER }, TOKENS, 4),
-        submit(decode(), Part::Whole, TOKENS, 1),
+        submit(prefill(), Assignment::Prefill { decode: PEER }, TOKENS, 1),
+        submit(decode(), Assignment::Decode { prefill: PEER }, TOKENS, 1),
+        submit(decode(), Assignment::Decode { prefill: PEER }, TOKENS, 4),
+        submit(decode(), Assignment::Whole, TOKENS, 1),
     ];
     for (count, bytes) in submits {
         // The list that its tokens are decoded into, which grows; what all share from then on; and an identity for each block.
@@ -122,10 +122,10 @@ fn taken_over(tokens: u32, choices: u16) -> (usize, usize) {
     let request = Asked { choices, ..Asked::new(1, prompt(tokens, 1), 100) };
     // All of it is here already: nothing is read.
     let whole = Asked { id: 2, choices: 1, ..request.clone() };
-    rig.submit(&whole, Part::Whole);
+    rig.submit(&whole, Assignment::Whole);
     rig.turn();
     while rig.step() {}
-    rig.submit(&request, Part::Decode { prefill: PEER });
+    rig.submit(&request, Assignment::Decode { prefill: PEER });
     let blocks: Vec<_> = (0..tokens.div_ceil(SIZE)).map(|n| (BlockId(n), Generation(1))).collect();
     let lease = LeaseId(1);
     rig.hear(PeerBody::Offer(Offer {

@@ -8,7 +8,7 @@ use crate::scope::{BEFORE, BLOCK, FIRST, NEXT, OWNER, Scope, Source};
 use decode_worker::Decode;
 use domain::handoff::{Offer, PeerBody, PeerMessage};
 use domain::plan::{BlockTable, Input, Sampled, StepOutput, StepPlan};
-use domain::session::{Holder, Part, PeerAddress, PeerInfo, Role, Submit, ToWorker};
+use domain::session::{Assignment, Holder, PeerAddress, PeerInfo, Role, Submit, ToWorker};
 use domain::{
     Choice, Dtype, Encoding, Epoch, Incarnation, KvGroup, KvLayout, LeaseId, ProgressWord, RequestId, SamplingParams,
     SeqKey, Time, Token, WorkerId,
@@ -378,11 +378,11 @@ impl Process {
     fn submit(&self, request: RequestId) -> Submit {
         let scope = self.scope;
         let (part, max_tokens) = match (scope.is_reader(self.worker), scope.source) {
-            (true, Source::Cached) => (Part::Whole, 1),
-            (true, _) => (Part::Decode { prefill: OWNER }, 2),
+            (true, Source::Cached) => (Assignment::Whole, 1),
+            (true, _) => (Assignment::Decode { prefill: OWNER }, 2),
             // Nobody takes anything over.
-            (false, _) if [NEXT, BEFORE].contains(&request) => (Part::Prefill { decode: WorkerId(1) }, 1),
-            (false, _) => (Part::Prefill { decode: scope.reader(request) }, 2),
+            (false, _) if [NEXT, BEFORE].contains(&request) => (Assignment::Prefill { decode: WorkerId(1) }, 1),
+            (false, _) => (Assignment::Prefill { decode: scope.reader(request) }, 2),
         };
         let holder = scope.holder().filter(|&holder| holder != self.worker && scope.requests().any(|of| of == request));
         Submit {

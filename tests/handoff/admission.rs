@@ -23,7 +23,7 @@ fn a_handoff_of_many_choices_gets_its_room_among_requests_that_come_all_the_time
     cluster.decode_knobs.layer_us.store(200, Ordering::Relaxed);
     let one = |id: u64| Asked::new(id, prompt(5, id as u32), 12 + (id % 7) as u32 * 4);
     let mut last = 100 + u64::from(RUNNING) + 4;
-    (100..last).for_each(|id| cluster.submit(DECODE, &one(id), Part::Whole));
+    (100..last).for_each(|id| cluster.submit(DECODE, &one(id), Assignment::Whole));
     let many = Asked { choices: RUNNING as u16, ..Asked::new(2, prompt(22, 1), 6) };
     cluster.hand_off(&many);
     let begun = |cluster: &tests::cluster::Cluster| {
@@ -35,7 +35,7 @@ fn a_handoff_of_many_choices_gets_its_room_among_requests_that_come_all_the_time
         assert!(cluster.failures.is_empty(), "{:?}", cluster.failures);
         assert!((ended as u64) < OVERTAKEN_MAX, "it is starved");
         for _ in ended..cluster.ends.len() {
-            cluster.submit(DECODE, &one(last), Part::Whole);
+            cluster.submit(DECODE, &one(last), Assignment::Whole);
             last += 1;
         }
     }
@@ -61,7 +61,7 @@ fn a_prompt_is_said_to_be_queued_to_its_reader_alone_and_until_it_is_offered() {
     let [mut reader, mut other] = [9, 11].map(|id| Peer::enter(&cluster.hub, &cluster.layout, WorkerId(id), 1));
     let (first, next) = (Asked::new(2, prompt(48, 1), 3), Asked::new(3, prompt(5, 2), 3));
     cluster.hand_off(&first);
-    cluster.submit(PREFILL, &next, Part::Prefill { decode: WorkerId(9) });
+    cluster.submit(PREFILL, &next, Assignment::Prefill { decode: WorkerId(9) });
     let expect = |id: u64| PeerBody::Expect { request: RequestId(id), epoch: Epoch(1) };
     // Of what is not there nothing is said, nor to anybody else.
     other.say(PREFILL, None, expect(3));
@@ -90,16 +90,16 @@ fn cached_blocks_are_offered_only_beside_all_who_wait_for_room() {
     for waits in [false, true] {
         let mut rig = Rig::new(Decode::default(), Role::Decode, options(None).layout);
         let asks = Asked::new(1, prompt(41, 1), 1);
-        rig.submit(&asks, Part::Whole);
+        rig.submit(&asks, Assignment::Whole);
         rig.turn();
         assert!(rig.step(), "ten blocks of it are cached from then on");
         // All but twenty of the others.
         let most = Asked { deadline: Duration::from_secs(3600), ..Asked::new(2, prompt((BLOCKS - 30) * 4, 2), 1000) };
-        rig.submit(&most, Part::Whole);
+        rig.submit(&most, Assignment::Whole);
         rig.turn();
         if waits {
             let next = Asked::new(3, prompt(25 * 4, 3), 10);
-            rig.submit(&next, Part::Whole);
+            rig.submit(&next, Assignment::Whole);
             // It has room as long as those ten may be given up, and waits for the step.
             rig.turn();
         }
@@ -125,7 +125,7 @@ fn who_waits_for_room_has_it_once_another_one_has_computed_the_same() {
     for id in [1, 2] {
         let request =
             Asked { deadline: Duration::from_secs(3600), ..Asked::new(id, prompt(BLOCKS / 3 * 2 * 4, 1), 100) };
-        rig.submit(&request, Part::Whole);
+        rig.submit(&request, Assignment::Whole);
     }
     rig.turn();
     let computes = |rig: &Rig<Decode>, id: u64| {
@@ -155,7 +155,7 @@ fn a_peer_is_not_parted_from_while_a_prompt_for_it_waits() {
     rig.machine.handle(now, Inbound::Agent(AgentEvent::Connected { peer: PEER, status }));
     let asked = |id: u64, decode: WorkerId, rig: &mut Rig<Prefill>| {
         let request = Asked { deadline: Duration::from_secs(3600), ..Asked::new(id, prompt(10, id as u32), 1) };
-        rig.submit(&request, Part::Prefill { decode });
+        rig.submit(&request, Assignment::Prefill { decode });
         rig.turn();
     };
     // Its first token is its last, so it is offered to nobody.

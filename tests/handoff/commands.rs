@@ -12,7 +12,7 @@ pub(crate) fn small() -> Cluster {
 
 /// Runs a request and checks its text. How much of its prompt was cached.
 pub(crate) fn ask(cluster: &mut Cluster, request: &Asked) -> u32 {
-    cluster.submit(DECODE, request, Part::Whole);
+    cluster.submit(DECODE, request, Assignment::Whole);
     cluster.wait_end(request);
     assert!(cluster.failures.is_empty(), "{:?}", cluster.failures);
     assert_eq!(cluster.text(request, 0), cluster.expected(request, 0), "request {}", request.id);

@@ -22,7 +22,7 @@ fn prompts_that_come_together_are_not_computed_for_want_of_room() {
         cluster.until("it to be parked", |cluster| cluster.command(DECODE, park()) == Answer::Parked { blocks: 0 });
     }
     let again: Vec<Asked> = (101..=100 + PROMPTS).map(asked).collect();
-    again.iter().for_each(|request| cluster.submit(DECODE, request, Part::Whole));
+    again.iter().for_each(|request| cluster.submit(DECODE, request, Assignment::Whole));
     finish(&mut cluster, &again);
     let cached: Vec<u32> = again.iter().map(|request| cluster.rows[&request.key(0)][0].1.cached_tokens).collect();
     // Tiers that are slow at times are helped by computing a part; what finds no room is computed as a whole.

@@ -2,7 +2,7 @@
 
 use crate::commands::prefix;
 use crate::{Cluster, finish, options};
-use domain::session::Part;
+use domain::session::Assignment;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::channel;
@@ -34,7 +34,7 @@ fn the_device_is_looked_at_between_events() {
     };
     *cluster.decode_knobs.submitted.lock().expect("nobody panicked") = Some(Box::new(crowd));
     let request = Asked::new(1, prompt(9, 1), 8);
-    cluster.submit(DECODE, &request, Part::Whole);
+    cluster.submit(DECODE, &request, Assignment::Whole);
     finish(&mut cluster, &[request]);
     let counts: Vec<u64> = counted.try_iter().collect();
     assert_eq!(counts.len(), 8, "a step for each token");

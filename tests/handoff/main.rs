@@ -20,7 +20,7 @@ mod store;
 mod tenants;
 
 use device::{Knobs, VOCABULARY, device, expected};
-use domain::session::{Failure, Part, ToWorker};
+use domain::session::{Assignment, Failure, ToWorker};
 use domain::{Choice, Dtype, Encoding, End, Epoch, KvGroup, KvLayout, RequestId, SamplingParams, Token};
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -166,7 +166,7 @@ fn prefix_hits_change_nothing() {
     assert_eq!(cluster.rows[&again.key(0)][0].1.cached_tokens, 60, "P had all full blocks");
     // A prompt that D knows from a whole run of its own, and P does not.
     let other = Asked::new(3, prompt(37, 9), 10);
-    cluster.submit(DECODE, &other, Part::Whole);
+    cluster.submit(DECODE, &other, Assignment::Whole);
     finish(&mut cluster, std::slice::from_ref(&other));
     let longer = Asked { id: 4, prompt: [other.prompt.clone(), prompt(30, 5)].concat(), ..other.clone() };
     check(&mut cluster, std::slice::from_ref(&longer));
@@ -194,7 +194,7 @@ fn choices_fork_from_one_prompt() {
         let handed_off = Asked { choices: 4, ..Asked::new(1, prompt(22, 1), 15) };
         check(&mut cluster, std::slice::from_ref(&handed_off));
         let whole = Asked { choices: 3, ..Asked::new(2, prompt(26, 2), 15) };
-        cluster.submit(DECODE, &whole, Part::Whole);
+        cluster.submit(DECODE, &whole, Assignment::Whole);
         finish(&mut cluster, std::slice::from_ref(&whole));
     }
 }
@@ -222,7 +222,7 @@ fn a_replay_continues_after_the_committed_tokens() {
 fn running_sequences_that_run_out_of_blocks_are_preempted() {
     let mut cluster = Cluster::new(&Options { blocks: [40; 2], reserve: 2, chunk: 16, ..options(None) });
     let requests: Vec<_> = (0..8).map(|i| Asked::new(i, prompt(17, i as u32), 40)).collect();
-    requests.iter().for_each(|request| cluster.submit(DECODE, request, Part::Whole));
+    requests.iter().for_each(|request| cluster.submit(DECODE, request, Assignment::Whole));
     finish(&mut cluster, &requests);
 }
 
@@ -331,7 +331,7 @@ fn a_token_that_the_model_does_not_have_fails_its_attempt_alone() {
     let committed = Asked { committed: vec![Token::MAX], ..Asked::new(6, prompt(3, 6), 20) };
     good.iter().for_each(|request| cluster.hand_off(request));
     for bad in [&in_prompt, &committed] {
-        cluster.submit(DECODE, bad, Part::Whole);
+        cluster.submit(DECODE, bad, Assignment::Whole);
     }
     cluster.until("the refusals", |cluster| cluster.failures.len() == 2);
     for (_, _, why, detail) in std::mem::take(&mut cluster.failures) {
@@ -371,7 +371,7 @@ fn a_lease_that_lapses_gives_no_wrong_tokens() {
 fn a_prompt_beyond_the_pool_is_refused() {
     let mut cluster = Cluster::new(&Options { blocks: [16; 2], ..options(None) });
     let request = Asked::new(1, prompt(100, 1), 10);
-    cluster.submit(DECODE, &request, Part::Whole);
+    cluster.submit(DECODE, &request, Assignment::Whole);
     cluster.until("the refusal", |cluster| !cluster.failures.is_empty());
     assert_eq!(cluster.failures.pop().map(|(_, _, why, _)| why), Some(Failure::TooLarge));
     cluster.wait_idle();
@@ -381,7 +381,7 @@ fn a_prompt_beyond_the_pool_is_refused() {
 fn more_choices_than_run_at_once_are_refused_as_such() {
     let mut cluster = Cluster::new(&Options { running_max: 2, ..options(None) });
     let request = Asked { choices: 3, ..Asked::new(1, prompt(20, 1), 10) };
-    for (at, part) in [(DECODE, Part::Whole), (DECODE, Part::Decode { prefill: PREFILL })] {
+    for (at, part) in [(DECODE, Assignment::Whole), (DECODE, Assignment::Decode { prefill: PREFILL })] {
         cluster.submit(at, &request, part);
         cluster.until("the refusal", |cluster| !cluster.failures.is_empty());
         let (_, _, why, detail) = cluster.failures.pop().unwrap();

@@ -1,7 +1,7 @@
 //! Running sequences move from one decode worker to another, and nobody can tell from their text.
 
 use super::{Cluster, options};
-use domain::session::{Part, ToWorker};
+use domain::session::{Assignment, ToWorker};
 use domain::{RequestId, WorkerId};
 use std::sync::atomic::Ordering;
 use tests::cluster::{Asked, DECODE, Options, prompt};
@@ -17,7 +17,7 @@ fn cluster(options: Options) -> Cluster {
 }
 
 fn decoding(cluster: &mut Cluster, request: &Asked, tokens: usize) {
-    cluster.submit(DECODE, request, Part::Whole);
+    cluster.submit(DECODE, request, Assignment::Whole);
     let key = request.key(0);
     cluster.until("some tokens", |cluster| cluster.rows.get(&key).is_some_and(|rows| rows.len() >= tokens));
 }

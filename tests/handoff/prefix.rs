@@ -4,7 +4,7 @@ use crate::commands::prefix;
 use crate::peer::Peer;
 use crate::{Cluster, check, finish, options, settle_cancelled};
 use domain::handoff::{Ask, Offer, PeerBody};
-use domain::session::{Holder, Part};
+use domain::session::{Assignment, Holder};
 use domain::{Epoch, Incarnation, LeaseId, SamplingParams, WorkerId};
 use std::time::Duration;
 use tests::cluster::{Asked, DECODE, Options, PREFILL, prompt};
@@ -42,7 +42,7 @@ fn parked_at_decode(cluster: &mut Cluster) -> Asked {
     // They have heard of each other; P has not measured how long prompts take, so that nothing seems faster to it than what is known.
     check(cluster, &[Asked::new(1, prompt(10, 8), 5)]);
     let first = Asked::new(2, prompt(61, 1), 10);
-    cluster.submit(DECODE, &first, Part::Whole);
+    cluster.submit(DECODE, &first, Assignment::Whole);
     finish(cluster, std::slice::from_ref(&first));
     let said = [first.prompt.clone(), cluster.expected(&first, 0)].concat();
     let park = || Command::Park { prefix: prefix("", &said) };
@@ -89,7 +89,7 @@ fn whoever_is_gone_while_a_holder_loads_costs_no_text() {
         let mut cluster = with_tiers(None);
         let second = parked_at_decode(&mut cluster);
         let second = Asked { params: SamplingParams { max_tokens: 1, ..second.params.clone() }, ..second };
-        cluster.submit(PREFILL, &second, Part::Prefill { decode: DECODE });
+        cluster.submit(PREFILL, &second, Assignment::Prefill { decode: DECODE });
         cluster.during(Duration::from_millis(ms));
         cluster.end(DECODE);
         finish(&mut cluster, std::slice::from_ref(&second));
@@ -104,11 +104,11 @@ fn a_decode_worker_takes_from_a_prefill_worker_what_it_computes_on() {
         check(&mut cluster, &[Asked::new(1, prompt(10, 8), 5)]);
         // With one token to say, nobody takes anything over.
         let first = Asked::new(2, prompt(40, 1), 1);
-        cluster.submit(PREFILL, &first, Part::Prefill { decode: DECODE });
+        cluster.submit(PREFILL, &first, Assignment::Prefill { decode: DECODE });
         finish(&mut cluster, std::slice::from_ref(&first));
         let longer = [first.prompt.clone(), prompt(9, 7)].concat();
         let second = Asked { holder: held_by(PREFILL, 40), ..Asked::new(3, longer, 5) };
-        cluster.submit(DECODE, &second, Part::Whole);
+        cluster.submit(DECODE, &second, Assignment::Whole);
         finish(&mut cluster, std::slice::from_ref(&second));
         assert_eq!(cached(&cluster, &second), 40);
     }

@@ -238,7 +238,7 @@ fn while_a_router_stands_still_its_clients_alone_wait_and_get_all_of_it_later() 
         others += 1;
         let before = rows(&cluster);
         let request = Asked::new(CLIENTS + others, prompt(12, 50 + others as u32), 50);
-        cluster.submit(DECODE, &request, Part::Whole);
+        cluster.submit(DECODE, &request, Assignment::Whole);
         cluster.wait_end(&request);
         assert_eq!(cluster.text(&request, 0), cluster.expected(&request, 0));
         if rows(&cluster) - before == OTHERS_ROWS {

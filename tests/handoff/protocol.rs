@@ -5,7 +5,7 @@ use crate::device::device;
 use crate::peer::Peer;
 use crate::{Cluster, check, finish, options};
 use domain::handoff::PeerBody;
-use domain::session::{Failure, Part, ToWorker};
+use domain::session::{Assignment, Failure, ToWorker};
 use domain::{Choice, Incarnation, LeaseId, RequestId, WorkerId};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -29,7 +29,7 @@ fn blame(cluster: &mut Cluster) -> (Failure, Option<WorkerId>) {
 
 fn expecting(cluster: &Cluster, id: u64) -> Asked {
     let request = Asked::new(id, prompt(20, id as u32), 5);
-    cluster.submit(DECODE, &request, Part::Decode { prefill: STRANGER });
+    cluster.submit(DECODE, &request, Assignment::Decode { prefill: STRANGER });
     request
 }
 
@@ -58,7 +58,7 @@ fn a_reader_that_cannot_be_reached_fails_the_handoff() {
     let mut cluster = Cluster::new(&Options { chunk: 8, ..options(None) });
     cluster.prefill_knobs.layer_us.store(20_000, Ordering::Relaxed);
     let request = Asked::new(1, prompt(60, 1), 10);
-    cluster.submit(PREFILL, &request, Part::Prefill { decode: STRANGER });
+    cluster.submit(PREFILL, &request, Assignment::Prefill { decode: STRANGER });
     assert_eq!(blame(&mut cluster), (Failure::HandoffLapsed, Some(STRANGER)));
     assert!(cluster.rows.is_empty(), "it computes on");
     cluster.prefill_knobs.layer_us.store(0, Ordering::Relaxed);
@@ -70,10 +70,10 @@ fn a_reader_that_cannot_be_reached_fails_the_handoff() {
 fn an_offer_that_comes_before_its_submit_is_taken() {
     let mut cluster = Cluster::new(&options(None));
     let request = Asked::new(1, prompt(30, 1), 10);
-    cluster.submit(PREFILL, &request, Part::Prefill { decode: DECODE });
+    cluster.submit(PREFILL, &request, Assignment::Prefill { decode: DECODE });
     cluster.until("the first token", |cluster| cluster.rows.contains_key(&request.key(0)));
     cluster.during(Duration::from_millis(20));
-    cluster.submit(DECODE, &request, Part::Decode { prefill: PREFILL });
+    cluster.submit(DECODE, &request, Assignment::Decode { prefill: PREFILL });
     finish(&mut cluster, &[request]);
 }
 
@@ -86,7 +86,7 @@ fn an_early_offer_that_came_twice_is_read_once() {
     owner.say(DECODE, None, PeerBody::Offer(offer.clone()));
     owner.say(DECODE, None, PeerBody::Offer(offer));
     cluster.during(Duration::from_secs(4));
-    cluster.submit(DECODE, &request, Part::Decode { prefill: STRANGER });
+    cluster.submit(DECODE, &request, Assignment::Decode { prefill: STRANGER });
     // The copy's time ends while the fetch still waits for its prompt.
     assert!(owner.hears_nothing(Duration::from_secs(5)));
     owner.say(DECODE, None, complete());
@@ -231,7 +231,7 @@ fn a_lease_that_nobody_renews_frees_the_blocks() {
     let reader = Peer::enter(&cluster.hub, &cluster.layout, STRANGER, 1);
     let lease = Duration::from_secs(3);
     let request = Asked { lease, ..Asked::new(1, prompt(30, 1), 10) };
-    cluster.submit(PREFILL, &request, Part::Prefill { decode: STRANGER });
+    cluster.submit(PREFILL, &request, Assignment::Prefill { decode: STRANGER });
     let PeerBody::Offer(offer) = reader.hear() else { panic!("the offer comes first") };
     cluster.until("the first token", |cluster| cluster.rows.contains_key(&request.key(0)));
     let held = |cluster: &tests::cluster::Cluster| {
@@ -261,7 +261,7 @@ fn a_prompt_whose_reader_does_not_renew_is_computed_no_further() {
     let reader = Peer::enter(&cluster.hub, &cluster.layout, STRANGER, 1);
     let lease = Duration::from_millis(300);
     let request = Asked { lease, ..Asked::new(1, prompt(400, 1), 10) };
-    cluster.submit(PREFILL, &request, Part::Prefill { decode: STRANGER });
+    cluster.submit(PREFILL, &request, Assignment::Prefill { decode: STRANGER });
     let PeerBody::Offer(offer) = reader.hear() else { panic!("the offer comes first") };
     assert_eq!(blame(&mut cluster), (Failure::HandoffLapsed, Some(STRANGER)));
     while reader.hear() != (PeerBody::Withdraw { lease: offer.lease }) {}
@@ -275,7 +275,7 @@ fn only_its_reader_ends_a_lease_and_asking_again_gives_the_same_answer() {
     let mut reader = Peer::enter(&cluster.hub, &cluster.layout, STRANGER, 1);
     let mut other = Peer::enter(&cluster.hub, &cluster.layout, WorkerId(11), 1);
     let request = Asked::new(1, prompt(30, 1), 10);
-    cluster.submit(PREFILL, &request, Part::Prefill { decode: STRANGER });
+    cluster.submit(PREFILL, &request, Assignment::Prefill { decode: STRANGER });
     let PeerBody::Offer(offer) = reader.hear() else { panic!("the offer comes first") };
     while !matches!(reader.hear(), PeerBody::Complete { .. }) {}
     let lease = offer.lease;
@@ -331,10 +331,10 @@ fn a_reader_without_room_blames_nobody() {
     let mut cluster = Cluster::new(&options);
     cluster.decode_knobs.layer_us.store(20_000, Ordering::Relaxed);
     let (first, second) = (Asked::new(2, prompt(20, 1), 60), Asked::new(4, prompt(20, 2), 5));
-    cluster.submit(DECODE, &first, Part::Whole);
+    cluster.submit(DECODE, &first, Assignment::Whole);
     cluster.until("it decodes", |cluster| cluster.rows.contains_key(&first.key(0)));
     let mut owner = Peer::enter(&cluster.hub, &cluster.layout, STRANGER, 1);
-    cluster.submit(DECODE, &second, Part::Decode { prefill: STRANGER });
+    cluster.submit(DECODE, &second, Assignment::Decode { prefill: STRANGER });
     owner.say(DECODE, None, PeerBody::Offer(Peer::offer(&cluster.layout, &second, 1)));
     assert_eq!(blame(&mut cluster), (Failure::HandoffTimeout, None));
     cluster.cancel(&first);
@@ -346,7 +346,7 @@ fn a_choice_cancelled_during_its_handoff_is_not_decoded() {
     let mut cluster = Cluster::new(&options(None));
     let mut owner = Peer::enter(&cluster.hub, &cluster.layout, STRANGER, 1);
     let request = Asked { choices: 2, ..Asked::new(1, prompt(20, 1), 6) };
-    cluster.submit(DECODE, &request, Part::Decode { prefill: STRANGER });
+    cluster.submit(DECODE, &request, Assignment::Decode { prefill: STRANGER });
     owner.say(DECODE, None, PeerBody::Offer(Peer::offer(&cluster.layout, &request, 1)));
     cluster.tell(DECODE, &ToWorker::Cancel { request: RequestId(1), epoch: request.epoch, choice: Some(Choice(1)) });
     cluster.during(Duration::from_millis(50));

@@ -3,7 +3,7 @@
 use crate::{Cluster, finish, options};
 use decode_worker::Decode;
 use domain::handoff::PeerBody;
-use domain::session::{Failure, FromWorker, Part, Role, ToWorker};
+use domain::session::{Assignment, Failure, FromWorker, Role, ToWorker};
 use domain::{Epoch, ProgressWord, RequestId, StepId, WorkerId};
 use prefill_worker::Prefill;
 use std::sync::atomic::Ordering;
@@ -33,7 +33,7 @@ fn of_a_step_that_fails_only_the_culprits_do() {
         let asked =
             |id| Asked { choices: 1 + id as u16 % 2, ..Asked::new(id, prompt(9 + 3 * id as u32, id as u32), 60) };
         let requests: Vec<_> = (0..7).map(asked).collect();
-        requests.iter().for_each(|request| cluster.submit(DECODE, request, Part::Whole));
+        requests.iter().for_each(|request| cluster.submit(DECODE, request, Assignment::Whole));
         cluster
             .until("all decode", |cluster| requests.iter().all(|request| cluster.rows.contains_key(&request.key(0))));
         cluster.decode_knobs.refuses.store(refused, Ordering::Relaxed);
@@ -66,7 +66,7 @@ fn what_a_step_copies_on_write_is_there_when_it_is_computed_again() {
         cluster.decode_knobs.refuses.store(refused, Ordering::Relaxed);
         cluster.decode_knobs.failing_step.store(failing, Ordering::Relaxed);
         let request = Asked { choices: 5, ..Asked::new(1, prompt(22, 1), 15) };
-        cluster.submit(DECODE, &request, Part::Whole);
+        cluster.submit(DECODE, &request, Assignment::Whole);
         finish(&mut cluster, std::slice::from_ref(&request));
         assert_eq!(cluster.decode_knobs.failed_steps.load(Ordering::Relaxed), 1);
     }
@@ -77,7 +77,7 @@ fn a_sequence_that_moves_away_survives_the_failures_of_others() {
     let mut cluster = Cluster::new(&Options { pairs: 2, ..options(None) });
     cluster.decode_knobs.layer_us.store(1_000, Ordering::Relaxed);
     let requests: Vec<_> = (0..4).map(|id| Asked::new(id, prompt(40, id as u32), 80)).collect();
-    requests.iter().for_each(|request| cluster.submit(DECODE, request, Part::Whole));
+    requests.iter().for_each(|request| cluster.submit(DECODE, request, Assignment::Whole));
     cluster.until("all decode", |cluster| requests.iter().all(|request| cluster.rows.contains_key(&request.key(0))));
     cluster.decode_knobs.fail_with(&[1]);
     let moved = cluster.migrate(&requests[0], DECODE, WorkerId(3));
@@ -93,7 +93,7 @@ fn a_sequence_that_moves_away_survives_the_failures_of_others() {
 /// A decode worker that decodes `count` sequences.
 fn decoding(count: u64) -> Rig<Decode> {
     let mut rig = Rig::new(Decode::default(), Role::Decode, options(None).layout);
-    (0..count).for_each(|id| rig.submit(&Asked::new(id, prompt(9, id as u32), 50), Part::Whole));
+    (0..count).for_each(|id| rig.submit(&Asked::new(id, prompt(9, id as u32), 50), Assignment::Whole));
     rig.turn();
     assert!(rig.step());
     assert_eq!(requests(&rig).len() as u64, count);
@@ -120,7 +120,7 @@ fn whoever_is_gone_before_its_part_is_computed_is_no_part_of_it() {
         rig.tell(&ToWorker::Cancel { request: RequestId(request), epoch: Epoch(1), choice: None });
     }
     // A new request waits until the failed step is done with.
-    rig.submit(&Asked::new(9, prompt(9, 9), 50), Part::Whole);
+    rig.submit(&Asked::new(9, prompt(9, 9), 50), Assignment::Whole);
     rig.turn();
     assert_eq!(requests(&rig), [1]);
     rig.step();
@@ -156,7 +156,7 @@ fn a_device_that_fails_every_step_fails_all_after_a_while() {
     assert_eq!(failed.len(), 64, "each fails once");
     assert!(failed.iter().all(|(_, why)| *why == Failure::Engine));
     // And the next step is one as any other.
-    rig.submit(&Asked::new(100, prompt(9, 1), 3), Part::Whole);
+    rig.submit(&Asked::new(100, prompt(9, 1), 3), Assignment::Whole);
     rig.turn();
     while rig.step() {}
     assert_eq!(failures(&mut rig), []);
@@ -166,7 +166,7 @@ fn a_device_that_fails_every_step_fails_all_after_a_while() {
 #[test]
 fn readers_do_not_see_the_word_pass_a_failed_step_before_all_of_it_is_written_again() {
     let mut rig = Rig::new(Prefill::default(), Role::Prefill, options(None).layout);
-    (0..3).for_each(|id| rig.submit(&Asked::new(id, prompt(9, id as u32), 50), Part::Prefill { decode: PEER }));
+    (0..3).for_each(|id| rig.submit(&Asked::new(id, prompt(9, id as u32), 50), Assignment::Prefill { decode: PEER }));
     rig.turn();
     let step = rig.running().expect("it computes the prompts").step;
     let gates: Vec<StepId> = rig

@@ -31,7 +31,7 @@ fn a_router_that_stops_reading_slows_its_own_work_alone_and_gets_all_of_it_later
         others += 1;
         let before = rows(&cluster);
         let request = Asked::new(SEQUENCES + others, prompt(12, 50 + others as u32), 50);
-        cluster.submit(DECODE, &request, Part::Whole);
+        cluster.submit(DECODE, &request, Assignment::Whole);
         cluster.wait_end(&request);
         assert_eq!(cluster.text(&request, 0), cluster.expected(&request, 0));
         if rows(&cluster) - before == OTHERS_ROWS {

@@ -4,7 +4,7 @@
 use crate::options;
 use decode_worker::Decode;
 use domain::handoff::{Offer, OfferedGroup, PeerBody};
-use domain::session::{Failure, FromWorker, Part, Role, ToWorker};
+use domain::session::{Assignment, Failure, FromWorker, Role, ToWorker};
 use domain::{BlockId, Epoch, Generation, LeaseId, RequestId, WorkerId};
 use kv_manager::FetchState;
 use prefill_worker::Prefill;
@@ -23,7 +23,7 @@ const TICK: Duration = Duration::from_millis(100);
 fn leased(lease: Duration) -> (Rig<Prefill>, LeaseId) {
     let mut rig = Rig::new(Prefill::default(), Role::Prefill, options(None).layout);
     let request = Asked { lease, deadline: Duration::from_secs(3600), ..Asked::new(1, prompt(30, 1), 10) };
-    rig.submit(&request, Part::Prefill { decode: PEER });
+    rig.submit(&request, Assignment::Prefill { decode: PEER });
     rig.turn();
     while rig.step() {}
     let offers: Vec<_> = rig
@@ -142,7 +142,7 @@ const TOKENS: u32 = 30;
 fn expecting() -> Rig<Decode> {
     let mut rig = Rig::new(Decode::default(), Role::Decode, options(None).layout);
     let request = Asked { deadline: Duration::from_secs(3600), ..Asked::new(1, prompt(TOKENS, 1), 10) };
-    rig.submit(&request, Part::Decode { prefill: PEER });
+    rig.submit(&request, Assignment::Decode { prefill: PEER });
     rig.turn();
     rig
 }

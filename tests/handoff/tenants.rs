@@ -22,7 +22,7 @@ fn cluster(options: Options) -> Cluster {
 /// Has the worker compute a prompt for the tenant. How much of it was cached.
 fn ask(cluster: &mut Cluster, worker: WorkerId, id: u64, tenant: &str, number: u32) -> u32 {
     let request = Asked { tenant: tenant.to_owned(), ..Asked::new(id, prompt(30, number), 2) };
-    cluster.submit(worker, &request, Part::Whole);
+    cluster.submit(worker, &request, Assignment::Whole);
     cluster.wait_end(&request);
     assert!(cluster.failures.is_empty(), "{:?}", cluster.failures);
     assert_eq!(cluster.text(&request, 0), cluster.expected(&request, 0), "{tenant}, prompt {number}");

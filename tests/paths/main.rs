@@ -1,7 +1,7 @@
 //! Correctness is tokens: every path gives the same text as the plain one, on the real CPU engine. The plain one is a
 //! decode worker that computes a prompt alone, in one chunk, on one thread.
 
-use domain::session::{Holder, Part};
+use domain::session::{Assignment, Holder};
 use domain::{Dtype, Incarnation, SamplingParams, Token, WorkerId};
 use engine::cpu::{CpuConfig, CpuDevice, CpuModel, Isa, Pinning};
 use engine::models::ModelFiles;
@@ -71,7 +71,7 @@ impl Model {
     fn plain(&self, requests: &[Asked]) -> Vec<Vec<Token>> {
         let mut cluster = self.cluster(&Options { chunk: 512, ..self.options() }, 1);
         let text = |request: &Asked| {
-            cluster.submit(DECODE, request, Part::Whole);
+            cluster.submit(DECODE, request, Assignment::Whole);
             cluster.wait_end(request);
             let text = cluster.text(request, 0);
             assert_eq!(text.len(), OUTPUT as usize);
@@ -100,7 +100,7 @@ fn again(requests: &[Asked], offset: u64) -> Vec<Asked> {
 }
 
 fn whole(cluster: &Cluster, request: &Asked) {
-    cluster.submit(DECODE, request, Part::Whole);
+    cluster.submit(DECODE, request, Assignment::Whole);
 }
 
 fn check_model(model: &Model) {
@@ -128,7 +128,7 @@ fn check_model(model: &Model) {
             let singles: Vec<_> = again(requests, 300).into_iter().map(single).collect();
             let firsts: Vec<_> = plain.iter().map(|text| text[..1].to_vec()).collect();
             check(&mut cluster, &what("first tokens"), &singles, &firsts, |cluster, request| {
-                cluster.submit(PREFILL, request, Part::Prefill { decode: DECODE });
+                cluster.submit(PREFILL, request, Assignment::Prefill { decode: DECODE });
             });
             check(&mut cluster, &what("handed off, cached on P"), requests, plain, Cluster::hand_off);
         }
@@ -143,7 +143,7 @@ fn check_model(model: &Model) {
     for request in &requests[..4] {
         let request = long(request);
         let undisturbed = Asked { id: request.id + 1000, ..request.clone() };
-        cluster.submit(DECODE, &undisturbed, Part::Whole);
+        cluster.submit(DECODE, &undisturbed, Assignment::Whole);
         cluster.wait_end(&undisturbed);
         cluster.hand_off(&request);
         let key = request.key(0);
@@ -172,7 +172,7 @@ fn check_asked(model: &Model) {
         let hello = Asked { prompt: request.prompt[..10].to_vec(), ..Asked::new(100, Vec::new(), 2) };
         cluster.hand_off(&hello);
         cluster.wait_end(&hello);
-        cluster.submit(DECODE, request, Part::Whole);
+        cluster.submit(DECODE, request, Assignment::Whole);
         cluster.wait_end(request);
         let said = [request.prompt.clone(), cluster.text(request, 0)].concat();
         let prefix = Prefix { tenant: String::new(), tokens: said.clone() };

@@ -1,7 +1,7 @@
 //! Prefill and decode workers in one process, and a router that does what the test says.
 
 use decode_worker::Decode;
-use domain::session::{Failure, FromWorker, Holder, Migrate, Part, Report, Role, Submit, ToWorker, TokenRow};
+use domain::session::{Assignment, Failure, FromWorker, Holder, Migrate, Report, Role, Submit, ToWorker, TokenRow};
 use domain::{Choice, End, Epoch, Incarnation, KvLayout, RequestId, SamplingParams, SeqKey, Time, Token, WorkerId};
 use engine::device::{Device, DeviceLimits};
 use kv_manager::tiers::WritePolicy;
@@ -285,7 +285,7 @@ impl Cluster {
     }
 
     /// Begins an attempt on one worker.
-    pub fn submit(&self, to: WorkerId, request: &Asked, part: Part) {
+    pub fn submit(&self, to: WorkerId, request: &Asked, part: Assignment) {
         self.tell(to, &ToWorker::Submit(request.submit(part)));
     }
 
@@ -296,7 +296,7 @@ impl Cluster {
 
     /// Submits to these two, the decode worker first or last.
     pub fn hand_off_between(&self, request: &Asked, prefill: WorkerId, decode: WorkerId) {
-        let (decode, prefill) = ((decode, Part::Decode { prefill }), (prefill, Part::Prefill { decode }));
+        let (decode, prefill) = ((decode, Assignment::Decode { prefill }), (prefill, Assignment::Prefill { decode }));
         let order = if request.id.is_multiple_of(2) { [decode, prefill] } else { [prefill, decode] };
         order.into_iter().for_each(|(to, part)| self.submit(to, request, part));
     }
@@ -307,8 +307,8 @@ impl Cluster {
         let committed: Vec<Token> = request.committed.iter().copied().chain(heard).collect();
         let (known, next) = (committed.len() as u32, Epoch(request.epoch.0 + 1));
         let moved = Asked { epoch: next, committed, ..request.clone() };
-        self.submit(to, &moved, Part::TakeOver { from });
-        let (id, epoch, lease) = (RequestId(request.id), request.epoch, moved.submit(Part::Whole).lease);
+        self.submit(to, &moved, Assignment::TakeOver { from });
+        let (id, epoch, lease) = (RequestId(request.id), request.epoch, moved.submit(Assignment::Whole).lease);
         self.tell(from, &ToWorker::Migrate(Migrate { request: id, epoch, to, next, known, lease }));
         moved
     }
@@ -504,7 +504,7 @@ impl Asked {
     }
 
     /// What a router says to begin an attempt at it.
-    pub fn submit(&self, part: Part) -> Submit {
+    pub fn submit(&self, part: Assignment) -> Submit {
         Submit {
             request: RequestId(self.id),
             epoch: self.epoch,

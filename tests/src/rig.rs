@@ -3,7 +3,7 @@
 
 use domain::handoff::{PeerBody, PeerMessage};
 use domain::plan::{Sampled, StepOutput, StepPlan};
-use domain::session::{FromWorker, Part, PeerInfo, Role as Kind, ToWorker};
+use domain::session::{Assignment, FromWorker, PeerInfo, Role as Kind, ToWorker};
 use domain::{Incarnation, KvLayout, ProgressWord, StepId, Time, Token, WorkerId};
 use engine::device::{Device, DeviceLimits, PoolMemory, SubmitError};
 use kv_manager::{EvictionPolicy, Quotas, Watermarks};
@@ -104,7 +104,7 @@ impl<R: Role> Rig<R> {
     }
 
     /// A router begins an attempt.
-    pub fn submit(&mut self, request: &Asked, part: Part) {
+    pub fn submit(&mut self, request: &Asked, part: Assignment) {
         self.tell(&ToWorker::Submit(request.submit(part)));
     }
 

@@ -2,7 +2,7 @@
 //! once it is written again.
 
 use crate::agent::metadata;
-use crate::agent::peers::Known;
+use crate::agent::peers::KnownPeer;
 use crate::lanes::rdma::fuzzing::{exchange, seeds as exchange_seeds};
 use crate::lanes::rdma::fuzzing_ends as rdma_ends;
 use crate::lanes::tcp::fuzzing::{seeds as wire_seeds, wire};
@@ -142,9 +142,9 @@ pub fn metadata(bytes: &[u8]) {
     }
 }
 
-pub(crate) fn known() -> Known {
+pub(crate) fn known() -> KnownPeer {
     let address = PeerAddress { process: 7, unix: "\0baton".to_owned(), tcp: "host:1".to_owned() };
-    Known { id: WorkerId(1), incarnation: Incarnation(2), name: "one".to_owned(), address }
+    KnownPeer { id: WorkerId(1), incarnation: Incarnation(2), name: "one".to_owned(), address }
 }
 
 /// What peers say on good days, to begin from.

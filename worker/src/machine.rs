@@ -18,7 +18,7 @@ use crate::transport::Transport;
 use domain::handoff::{Ask, PeerBody};
 use domain::plan::{BlockCopy, Sampled, StepOutput};
 use domain::planted_bugs::{self, Bug};
-use domain::session::{Failure, FromWorker, Part, Submit, ToWorker};
+use domain::session::{Assignment, Failure, FromWorker, Submit, ToWorker};
 use domain::{ProgressWord, SeqKey, StepId, Time};
 use engine::device::{Device, SubmitError};
 use kv_manager::Heard;
@@ -261,8 +261,12 @@ impl<R: Role> Machine<R> {
         }
         let (prompt, context) = (submit.prompt.len(), self.device.limits().context_max);
         let made = match submit.part {
-            Part::Prefill { .. } => submit.choices.iter().map(|(_, committed)| committed.len()).max().unwrap_or(0),
-            Part::Decode { .. } | Part::TakeOver { .. } | Part::Whole => submit.params.max_tokens as usize,
+            Assignment::Prefill { .. } => {
+                submit.choices.iter().map(|(_, committed)| committed.len()).max().unwrap_or(0)
+            }
+            Assignment::Decode { .. } | Assignment::TakeOver { .. } | Assignment::Whole => {
+                submit.params.max_tokens as usize
+            }
         };
         if prompt + made > context {
             let detail =

@@ -10,7 +10,7 @@ use crate::sequence::PROMPT;
 use crate::sessions::SessionId;
 use domain::handoff::{Ask, Offer, PeerBody};
 use domain::planted_bugs::{self, Bug};
-use domain::session::{Failure, FromWorker, Part};
+use domain::session::{Assignment, Failure, FromWorker};
 use domain::{Choice, Epoch, LeaseId, RequestId, SeqKey, StepId, Tenant, Time, Token, WorkerId};
 use kv_manager::{Admit, OfferParts};
 use std::collections::BTreeMap;
@@ -97,7 +97,7 @@ impl Offers {
     fn expected(&mut self, core: &mut Core, from: WorkerId, request: RequestId, epoch: Epoch) {
         let part = core.attempt(request, epoch).map(|attempt| attempt.submit.part);
         let offered = self.open.contains_key(&SeqKey { request, epoch, choice: PROMPT });
-        if part == Some(Part::Prefill { decode: from }) && !offered {
+        if part == Some(Assignment::Prefill { decode: from }) && !offered {
             core.send(from, PeerBody::Queued { request, epoch });
         }
     }

@@ -7,7 +7,7 @@ use crate::sessions::Sessions;
 use domain::plan::BlockCopy;
 use domain::{BlockHash, SeqKey, Tenant, Time};
 use kv_manager::{Admit, CaughtUp, Grow, KvManager};
-use scheduler::{KvSpace, Opened, Reach, Work};
+use scheduler::{Headway, KvSpace, Opened, Work};
 use std::collections::HashMap;
 
 pub(crate) struct Space<'a> {
@@ -72,8 +72,8 @@ impl KvSpace for Space<'_> {
         self.kv.given_back() + self.turns
     }
 
-    fn reach(&mut self, key: SeqKey, mut computed: u32, work: &[Work]) -> Reach {
-        let Some(sequence) = self.sequences.get(&key) else { return Reach { computed, until: u32::MAX } };
+    fn reach(&mut self, key: SeqKey, mut computed: u32, work: &[Work]) -> Headway {
+        let Some(sequence) = self.sequences.get(&key) else { return Headway { computed, until: u32::MAX } };
         let caught_up = self.kv.catch_up(key, &sequence.chain, sequence.tokens.len() as u32);
         if let Some(CaughtUp { tokens, copies }) = caught_up {
             self.copies.extend(copies.into_iter().map(|copy| (key, copy)));
@@ -85,7 +85,7 @@ impl KvSpace for Space<'_> {
         } else {
             self.loads.until(key, self.now, computed, self.pace).unwrap_or(u32::MAX)
         };
-        Reach { computed, until }
+        Headway { computed, until }
     }
 
     fn grow(&mut self, key: SeqKey, tokens: u32) -> bool {

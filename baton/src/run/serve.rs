@@ -6,7 +6,7 @@ use super::model_card::model_card;
 use super::router::router_config;
 use super::runtime::{END_MAX, listen, runtime};
 use super::worker::{WORKER_FAILED, has_failed};
-use super::worker_setup::{Pool, Reach, Who, WorkerSetup};
+use super::worker_setup::{Pool, Readers, Who, WorkerSetup};
 use super::{ops, role_name, shutdown, startup_banner, tiers};
 use crate::config::Config;
 use crate::output::print;
@@ -26,7 +26,7 @@ pub(crate) fn serve(config: &Config) -> Result<(), Box<dyn Error>> {
     let (card, model) = open(config)?;
 
     let (pool, hub) = (Pool::of(config, &model)?, Hub::new());
-    let setups = everyone(config).map(|who| WorkerSetup::new(config, &model, &pool, who, &hub, Reach::Process));
+    let setups = everyone(config).map(|who| WorkerSetup::new(config, &model, &pool, who, &hub, Readers::Process));
     let mut setups = setups.collect::<Result<Vec<WorkerSetup>, _>>()?;
     let lane = connect(&mut setups);
     if lane.is_none() && config.serve.prefill > 0 {

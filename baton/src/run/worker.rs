@@ -3,7 +3,7 @@
 use super::model::{Model, Source};
 use super::runtime::{END_MAX, listen, runtime};
 use super::secret::is_of_this_host;
-use super::worker_setup::{Pool, Reach, Who, WorkerSetup};
+use super::worker_setup::{Pool, Readers, Who, WorkerSetup};
 use super::{ops, role_name, secrets, shutdown, startup_banner, tiers};
 use crate::config::Config;
 use crate::output::print;
@@ -47,7 +47,7 @@ pub(crate) fn worker(config: &Config, role: Role) -> Result<(), Box<dyn Error>> 
     let model = Model::load(config, &Source::open(config)?)?;
     let pool = Pool::of(config, &model)?;
     let setup =
-        WorkerSetup::new(config, &model, &pool, who(config, role, address), &Hub::new(), Reach::Cluster(&secrets))?;
+        WorkerSetup::new(config, &model, &pool, who(config, role, address), &Hub::new(), Readers::Cluster(&secrets))?;
     let ops_at = ops.as_ref().map(TcpListener::local_addr).transpose()?;
     let identity = Identity { peer: setup.peer(), served: setup.served(), secrets };
     let banner =

@@ -35,7 +35,7 @@ pub(super) struct Who {
 
 /// Who may read a worker's KV.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Reach<'a> {
+pub(super) enum Readers<'a> {
     /// Workers of the same process.
     Process,
     /// Whoever knows one of the secrets.
@@ -62,7 +62,7 @@ impl WorkerSetup {
         pool: &Pool,
         who: Who,
         hub: &Hub,
-        reach: Reach<'_>,
+        reach: Readers<'_>,
     ) -> Result<Self, Box<dyn Error>> {
         let worker = worker_config(config, model, pool, &who);
         let device = device(config, model, pool, reach)?;
@@ -153,7 +153,7 @@ impl Pool {
     }
 }
 
-fn device(config: &Config, model: &Model, pool: &Pool, reach: Reach<'_>) -> Result<Box<dyn Device>, Box<dyn Error>> {
+fn device(config: &Config, model: &Model, pool: &Pool, reach: Readers<'_>) -> Result<Box<dyn Device>, Box<dyn Error>> {
     let cores = || std::thread::available_parallelism().map_or(1, usize::from);
     let layout = model.layout.clone();
     let limits = DeviceLimits {
@@ -188,10 +188,10 @@ fn device(config: &Config, model: &Model, pool: &Pool, reach: Reach<'_>) -> Resu
 }
 
 /// Whether the threads of a worker stay on processors of their own, as configured.
-fn pinning(config: &Config, reach: Reach<'_>) -> engine::cpu::Pinning {
+fn pinning(config: &Config, reach: Readers<'_>) -> engine::cpu::Pinning {
     let alone = match reach {
-        Reach::Process => config.serve.prefill + config.serve.decode == 1,
-        Reach::Cluster(_) => true,
+        Readers::Process => config.serve.prefill + config.serve.decode == 1,
+        Readers::Cluster(_) => true,
     };
     match config.engine.pinning {
         Pinning::Auto => engine::cpu::Pinning::Auto { alone },
@@ -206,11 +206,11 @@ fn samples_max(config: &Config) -> u32 {
 }
 
 /// The agent's settings, as configured. Errors: the files for TLS are of no use.
-fn agent(config: &Config, agent: AgentConfig, reach: Reach<'_>) -> Result<AgentConfig, TlsError> {
+fn agent(config: &Config, agent: AgentConfig, reach: Readers<'_>) -> Result<AgentConfig, TlsError> {
     let transport = &config.transport;
     let (listen, secrets) = match reach {
-        Reach::Process => (None, Secrets::default()),
-        Reach::Cluster(secrets) => {
+        Readers::Process => (None, Secrets::default()),
+        Readers::Cluster(secrets) => {
             let (bind, advertise) = (transport.listen.clone(), transport.advertise.clone());
             (Some(ListenConfig { bind, advertise }), secrets.clone())
         }

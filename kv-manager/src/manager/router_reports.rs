@@ -39,14 +39,14 @@ impl IndexChanges {
 
 /// Where an identity is, the fastest first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Seat {
+enum Storage {
     Device,
     Host,
     Disk,
 }
 
 /// The tiers that are a worker's alone.
-const OWN: [(Tier, Seat); 2] = [(Tier::Host, Seat::Host), (Tier::Disk, Seat::Disk)];
+const OWN: [(Tier, Storage); 2] = [(Tier::Host, Storage::Host), (Tier::Disk, Storage::Disk)];
 
 impl KvManager {
     /// Identities whose place changed since the last call. One counts as being in a place when every full group has it there or in a
@@ -70,10 +70,10 @@ impl KvManager {
         let mut changes = IndexChanges::default();
         for (hash, was_on_device) in changed {
             match self.seat(hash) {
-                Some(Seat::Device) if was_on_device => {}
-                Some(Seat::Device) => changes.device.push(self.link(hash)),
-                Some(Seat::Host) => changes.host.push(self.link(hash)),
-                Some(Seat::Disk) => changes.disk.push(self.link(hash)),
+                Some(Storage::Device) if was_on_device => {}
+                Some(Storage::Device) => changes.device.push(self.link(hash)),
+                Some(Storage::Host) => changes.host.push(self.link(hash)),
+                Some(Storage::Disk) => changes.disk.push(self.link(hash)),
                 None => changes.gone.push(hash),
             }
         }
@@ -122,14 +122,14 @@ impl KvManager {
     }
 
     /// Where all groups that count have the identity.
-    fn seat(&self, hash: BlockHash) -> Option<Seat> {
-        self.index.counting().try_fold(Seat::Device, |slowest, group| Some(slowest.max(self.seat_in(group, hash)?)))
+    fn seat(&self, hash: BlockHash) -> Option<Storage> {
+        self.index.counting().try_fold(Storage::Device, |slowest, group| Some(slowest.max(self.seat_in(group, hash)?)))
     }
 
     /// The fastest place where the group has the identity.
-    fn seat_in(&self, group: GroupId, hash: BlockHash) -> Option<Seat> {
+    fn seat_in(&self, group: GroupId, hash: BlockHash) -> Option<Storage> {
         if self.index.get(group, hash).is_some() {
-            return Some(Seat::Device);
+            return Some(Storage::Device);
         }
         let holds = |tier_slots: &TierSlots| tier_slots.holds(group, hash);
         OWN.iter().find(|(tier, _)| self.tiers.get(tier).is_some_and(holds)).map(|&(_, seat)| seat)

@@ -4,7 +4,7 @@
 use super::support::{D1, D2, P1, P2, STOP, chain, config, key, links, request, row};
 use crate::journey::Journey;
 use crate::{Closing, Command, Event, HandoffPolicy, Placement, PlacementConfig, Usage};
-use domain::session::{Failure, FromWorker, Part, Report, Role, Submit, ToWorker};
+use domain::session::{Assignment, Failure, FromWorker, Report, Role, Submit, ToWorker};
 use domain::{Choice, End, Ender, Epoch, Finish, Incarnation, Request, RequestId, Time, Token, WorkerId};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -263,8 +263,8 @@ impl Cluster {
         let part = self.workers[&id].tasks[&at].submit.part;
         let waits = self.workers[&id].tasks[&at].waits;
         let source = match part {
-            Part::Decode { prefill } if !complete => Some((prefill, at)),
-            Part::TakeOver { from } if waits => Some((from, (at.0, Epoch(at.1.0 - 1)))),
+            Assignment::Decode { prefill } if !complete => Some((prefill, at)),
+            Assignment::TakeOver { from } if waits => Some((from, (at.0, Epoch(at.1.0 - 1)))),
             _ => None,
         };
         if let Some((from, their)) = source {
@@ -295,7 +295,7 @@ impl Cluster {
             // A choice that its first token ended does not come to the decode worker.
             *index < answer.len()
         });
-        let done = task.next.is_empty() || matches!(part, Part::Prefill { .. }) || task.hand_over.is_some();
+        let done = task.next.is_empty() || matches!(part, Assignment::Prefill { .. }) || task.hand_over.is_some();
         if done && let Some(Task { next, hand_over: Some((to, epoch)), .. }) = worker.tasks.remove(&at) {
             let taker = self.workers.get_mut(&to).and_then(|taker| taker.tasks.get_mut(&(at.0, epoch)));
             if let Some(taker) = taker.filter(|_| !next.is_empty()) {
@@ -305,7 +305,7 @@ impl Cluster {
         let worker = self.workers.get_mut(&id).unwrap();
         worker.outbox.push(FromWorker::Tokens(rows));
         worker.outbox.append(&mut ended);
-        if matches!(part, Part::Prefill { .. }) {
+        if matches!(part, Assignment::Prefill { .. }) {
             self.complete.insert(at);
         }
     }
@@ -381,9 +381,9 @@ impl Cluster {
     fn submit(&mut self, id: WorkerId, submit: Submit) {
         let attempts_max = self.config.attempts_max;
         let client = self.open_client(submit.request);
-        let second_part = submit.epoch.0 == client.epoch && matches!(submit.part, Part::Prefill { .. });
+        let second_part = submit.epoch.0 == client.epoch && matches!(submit.part, Assignment::Prefill { .. });
         assert!(second_part || submit.epoch.0 == client.epoch + 1, "epochs grow by one");
-        let waits = matches!(submit.part, Part::TakeOver { .. });
+        let waits = matches!(submit.part, Assignment::TakeOver { .. });
         client.attempts += u32::from(!second_part && !waits);
         // Each attempt may be refused by every worker once.
         assert!(client.attempts <= attempts_max * (1 + WORKERS.len() as u32) && !submit.deadline.is_zero());
@@ -392,18 +392,18 @@ impl Cluster {
         let expect: Vec<_> =
             open.map(|(number, _)| (Choice(number as u16), client.got[number].as_slice().into())).collect();
         assert_eq!(submit.choices, expect, "an attempt goes on from what the client has");
-        let skip = usize::from(matches!(submit.part, Part::Decode { .. }));
+        let skip = usize::from(matches!(submit.part, Assignment::Decode { .. }));
         let request = Arc::clone(&client.request);
         let mut next: BTreeMap<Choice, usize> =
             submit.choices.iter().map(|(choice, tokens)| (*choice, tokens.len() + skip)).collect();
         next.retain(|choice, index| *index < answer(&request, choice.0).len());
-        if let Part::Prefill { decode: other } | Part::Decode { prefill: other } = submit.part {
+        if let Assignment::Prefill { decode: other } | Assignment::Decode { prefill: other } = submit.part {
             assert!(self.workers[&other].up);
             let inputs: BTreeSet<_> = submit.choices.iter().map(|(_, tokens)| tokens).collect();
             assert!(inputs.len() == 1, "one offer carries one input");
         }
         if let Some(holder) = submit.holder {
-            assert!(matches!(submit.part, Part::Prefill { .. } | Part::Whole) && holder.worker != id);
+            assert!(matches!(submit.part, Assignment::Prefill { .. } | Assignment::Whole) && holder.worker != id);
             let other = &self.workers[&holder.worker];
             assert!(other.up && holder.incarnation == Incarnation(other.life), "{holder:?} is not up");
             let input = request.prompt.len() + submit.choices.iter().map(|(_, tokens)| tokens.len()).max().unwrap_or(0);

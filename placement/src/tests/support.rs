@@ -1,7 +1,7 @@
 //! Short words for the tests.
 
 use crate::{Command, Event, FetchPolicy, HandoffPolicy, Placement, PlacementConfig, Rates};
-use domain::session::{Failure, FromWorker, Part, PeerAddress, PeerInfo, Report, Role, ToWorker, TokenRow};
+use domain::session::{Assignment, Failure, FromWorker, PeerAddress, PeerInfo, Report, Role, ToWorker, TokenRow};
 use domain::{
     BlockHash, BlockLink, Choice, End, Epoch, Incarnation, Request, RequestId, SamplingParams, SeqKey, Time, Token,
     WorkerId,
@@ -150,10 +150,10 @@ fn word(command: &Command) -> String {
     match command {
         Command::Send { worker, message: ToWorker::Submit(submit) } => {
             let part = match submit.part {
-                Part::Prefill { decode } => format!("prefill for {decode}"),
-                Part::Decode { prefill } => format!("decode after {prefill}"),
-                Part::TakeOver { from } => format!("take over from {from}"),
-                Part::Whole => "whole".into(),
+                Assignment::Prefill { decode } => format!("prefill for {decode}"),
+                Assignment::Decode { prefill } => format!("decode after {prefill}"),
+                Assignment::TakeOver { from } => format!("take over from {from}"),
+                Assignment::Whole => "whole".into(),
             };
             let committed: usize = submit.choices.iter().map(|(_, tokens)| tokens.len()).sum();
             format!("{worker} {part} {}+{committed}", submit.epoch)

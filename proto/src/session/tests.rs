@@ -65,10 +65,10 @@ prop_compose! {
     fn submits()(
         key in key(),
         part in prop_oneof![
-            any::<u32>().prop_map(|id| Part::Prefill { decode: WorkerId(id) }),
-            any::<u32>().prop_map(|id| Part::Decode { prefill: WorkerId(id) }),
-            any::<u32>().prop_map(|id| Part::TakeOver { from: WorkerId(id) }),
-            Just(Part::Whole),
+            any::<u32>().prop_map(|id| Assignment::Prefill { decode: WorkerId(id) }),
+            any::<u32>().prop_map(|id| Assignment::Decode { prefill: WorkerId(id) }),
+            any::<u32>().prop_map(|id| Assignment::TakeOver { from: WorkerId(id) }),
+            Just(Assignment::Whole),
         ],
         choices in vec((any::<u16>(), vec(any::<u32>(), 0..4)), 1..4),
         prompt in vec(any::<u32>(), 1..40),
@@ -261,7 +261,7 @@ fn golden_to_worker() {
     let submit = ToWorker::Submit(Submit {
         request: RequestId(0x0102),
         epoch: Epoch(3),
-        part: Part::Decode { prefill: WorkerId(4) },
+        part: Assignment::Decode { prefill: WorkerId(4) },
         choices: vec![(Choice(1), Arc::from([300]))],
         prompt: Arc::from([5, 6]),
         params: Arc::new(SamplingParams { logprobs: Some(0), ..SamplingParams::default() }),

@@ -1,7 +1,7 @@
 //! An HTTP request's sequences while their updates come in.
 
 use super::text::{Piece, SequenceText};
-use crate::api::Ask;
+use crate::api::ParsedRequest;
 use crate::brain::{Note, Update};
 use crate::config::ModelCard;
 use crate::error::ApiError;
@@ -64,7 +64,7 @@ struct Sequence {
 
 impl Run {
     /// Of `ask`, which `waiting` waits for.
-    pub(crate) fn new(ask: &Ask, card: &ModelCard, waiting: Waiting) -> Self {
+    pub(crate) fn new(ask: &ParsedRequest, card: &ModelCard, waiting: Waiting) -> Self {
         let choices = usize::from(ask.options.choices);
         let mut sequences = Vec::with_capacity(choices * ask.prompts.len());
         for prompt in &ask.prompts {

@@ -72,7 +72,7 @@ pub(crate) struct Prompt {
 
 /// A request after parsing.
 #[derive(Clone, PartialEq, Debug)]
-pub(crate) struct Ask {
+pub(crate) struct ParsedRequest {
     /// Which API was called.
     pub(crate) endpoint: Endpoint,
     /// The prompts, at least one; each makes `options.choices` sequences.
@@ -81,7 +81,7 @@ pub(crate) struct Ask {
     pub(crate) options: Options,
 }
 
-impl Ask {
+impl ParsedRequest {
     /// Most updates of an answer beside the ends of prompts: each sequence's tokens, and its end.
     pub(crate) fn updates_max(&self) -> usize {
         let sequence = |prompt: &Prompt| prompt.params.max_tokens as usize + 1;
@@ -97,7 +97,12 @@ pub(crate) fn is_quick(endpoint: Endpoint, body: &[u8]) -> bool {
 
 /// Parses the body of a request to `endpoint`, tokenizes it and checks it against every limit. Takes time with the
 /// length of the body. Errors: what the client has to fix.
-pub(crate) fn ask(endpoint: Endpoint, body: &[u8], card: &ModelCard, limits: &Limits) -> Result<Ask, ApiError> {
+pub(crate) fn ask(
+    endpoint: Endpoint,
+    body: &[u8],
+    card: &ModelCard,
+    limits: &Limits,
+) -> Result<ParsedRequest, ApiError> {
     let fields = Fields::of_body(body)?;
     let (prompts, options) = match endpoint {
         Endpoint::Chat => chat::parse(fields, card, limits)?,
@@ -111,7 +116,7 @@ pub(crate) fn ask(endpoint: Endpoint, body: &[u8], card: &ModelCard, limits: &Li
             Ok(Prompt { tokens: tokens.into(), params })
         })
         .collect::<Result<_, ApiError>>()?;
-    Ok(Ask { endpoint, prompts, options })
+    Ok(ParsedRequest { endpoint, prompts, options })
 }
 
 /// The sampling of a prompt: as asked, with `max_tokens` as the context has room.

@@ -8,7 +8,7 @@ mod completion;
 mod fields;
 mod options;
 
-pub(crate) use ask::{Ask, Endpoint, Limits, ask, is_quick};
+pub(crate) use ask::{Endpoint, Limits, ParsedRequest, ask, is_quick};
 
 #[cfg(test)]
 mod tests;

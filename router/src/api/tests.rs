@@ -1,6 +1,6 @@
 //! From bodies to requests.
 
-use super::{Ask, Endpoint, Limits, ask, is_quick};
+use super::{Endpoint, Limits, ParsedRequest, ask, is_quick};
 use crate::ModelCard;
 use crate::error::ApiError;
 use crate::sessions::Service;
@@ -12,11 +12,11 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-fn parse(endpoint: Endpoint, body: &str) -> Result<Ask, ApiError> {
+fn parse(endpoint: Endpoint, body: &str) -> Result<ParsedRequest, ApiError> {
     ask(endpoint, body.as_bytes(), &card(), &Limits::of(&config(), &SERVICE))
 }
 
-fn completion(more: &Value) -> Ask {
+fn completion(more: &Value) -> ParsedRequest {
     let mut body = json!({ "model": "tiny-rust", "prompt": "Ownership is" });
     body.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
     parse(Endpoint::Completion, &body.to_string()).expect("it is valid")

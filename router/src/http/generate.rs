@@ -7,7 +7,7 @@ use super::body;
 use super::connections::{Admitted, Connection};
 use super::routes::App;
 use crate::answer::{Head, Run, Waiting, events, whole};
-use crate::api::{Ask, Endpoint, Limits, ask, is_quick};
+use crate::api::{Endpoint, Limits, ParsedRequest, ask, is_quick};
 use crate::brain::{Client, Held, Note, Updates};
 use crate::clock::unix_seconds;
 use crate::error::ApiError;
@@ -52,7 +52,7 @@ pub(super) async fn generate(app: Arc<App>, endpoint: Endpoint, request: Request
 
 /// A request that the brain may have.
 struct Accepted {
-    ask: Ask,
+    ask: ParsedRequest,
     /// A place for each of its prompts.
     places: OwnedSemaphorePermit,
     /// Its connection, which is not closed for another meanwhile.
@@ -107,7 +107,12 @@ async fn no_place(app: &App) -> ApiError {
 }
 
 /// Gives the prompts of a request to the brain; the first has the id that the client knows.
-async fn submit(app: &App, name: RequestId, accepted: Accepted, arrived: Time) -> Result<(Waiting, Ask), ApiError> {
+async fn submit(
+    app: &App,
+    name: RequestId,
+    accepted: Accepted,
+    arrived: Time,
+) -> Result<(Waiting, ParsedRequest), ApiError> {
     let Accepted { ask, mut places, admitted, served } = accepted;
     let scope = served.scope("");
     let prompts = ask.prompts.len();

@@ -34,9 +34,9 @@ struct Taken {
     context: u32,
 }
 
-/// A worker's place in the roster, given back when dropped.
+/// A worker in the roster, given back when dropped.
 #[derive(Debug)]
-pub(super) struct Seat {
+pub(super) struct RosterEntry {
     id: WorkerId,
     seats: Arc<Mutex<Seats>>,
 }
@@ -48,7 +48,7 @@ impl Roster {
     }
 
     /// Takes the worker at `address`. Errors: why not, for people.
-    pub(super) fn admit(&self, address: &str, peer: &PeerInfo, served: Served) -> Result<Seat, String> {
+    pub(super) fn admit(&self, address: &str, peer: &PeerInfo, served: Served) -> Result<RosterEntry, String> {
         let mut seats = lock(&self.seats);
         if let Some(Taken { address: other, .. }) = seats.taken.get(&peer.id) {
             let name = &peer.name;
@@ -75,7 +75,7 @@ impl Roster {
         let taken = Taken { address: address.to_owned(), role: peer.role, context: served.context_tokens };
         seats.taken.insert(peer.id, taken);
         seats.take_contexts();
-        Ok(Seat { id: peer.id, seats: self.seats.clone() })
+        Ok(RosterEntry { id: peer.id, seats: self.seats.clone() })
     }
 }
 
@@ -101,7 +101,7 @@ impl Seats {
     }
 }
 
-impl Drop for Seat {
+impl Drop for RosterEntry {
     fn drop(&mut self) {
         let mut seats = lock(&self.seats);
         seats.taken.remove(&self.id);

@@ -4,7 +4,7 @@ use super::http::{Http, PATIENCE};
 use crate::sessions::{Service, WorkerLink};
 use crate::{Listeners, ModelCard, RouterConfig, Sessions, serve};
 use domain::session::{
-    FromWorker, ModelShape, Part, PeerAddress, PeerInfo, Report, Role, Served, Submit, ToWorker, TokenRow,
+    Assignment, FromWorker, ModelShape, PeerAddress, PeerInfo, Report, Role, Served, Submit, ToWorker, TokenRow,
 };
 use domain::{Choice, End, Incarnation, SeqKey, Token, WorkerId};
 use engine::text::{ChatTemplate, Tokenizer};
@@ -246,7 +246,7 @@ impl Played {
         loop {
             match self.next_or_end().await? {
                 ToWorker::Submit(submit) => {
-                    assert_eq!(submit.part, Part::Whole);
+                    assert_eq!(submit.part, Assignment::Whole);
                     return Some(submit);
                 }
                 ToWorker::Cancel { .. } | ToWorker::Heartbeat | ToWorker::Peer(_) => {}

@@ -1,6 +1,6 @@
 //! Memory that counts blocks and nothing else.
 
-use crate::{Admitted, Job, Kind, KvSpace, Opened, Reach, Schedule, Scheduler, Work};
+use crate::{Admitted, Headway, Job, Kind, KvSpace, Opened, Schedule, Scheduler, Work};
 use domain::{Choice, Epoch, RequestId, SeqKey, Time};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +17,7 @@ pub(crate) struct ToyKv {
     pub(crate) comes: Vec<(u32, u32)>,
     asked: usize,
     /// Tokens of each open prompt, and how far it was said to be last.
-    pub(crate) prompts: BTreeMap<SeqKey, (u32, Reach)>,
+    pub(crate) prompts: BTreeMap<SeqKey, (u32, Headway)>,
     /// How often room was looked for.
     pub(crate) looked: u32,
     /// Sequences of which nobody takes what they made.
@@ -69,7 +69,7 @@ impl KvSpace for ToyKv {
         }
         assert!(self.open.insert(key, need).is_none(), "{key} opened twice");
         let computed = self.cached_tokens.min(self.whole(tokens));
-        self.prompts.insert(key, (tokens, Reach { computed, until: u32::MAX }));
+        self.prompts.insert(key, (tokens, Headway { computed, until: u32::MAX }));
         Opened::Ready { cached_tokens: computed }
     }
 
@@ -89,7 +89,7 @@ impl KvSpace for ToyKv {
         self.held.contains(&key)
     }
 
-    fn reach(&mut self, key: SeqKey, computed: u32, _work: &[Work]) -> Reach {
+    fn reach(&mut self, key: SeqKey, computed: u32, _work: &[Work]) -> Headway {
         let (blocks, ahead) = self.comes[self.asked % self.comes.len()];
         self.asked += 1;
         let (tokens, _) = self.prompts[&key];
@@ -97,7 +97,7 @@ impl KvSpace for ToyKv {
         let whole = if computed.is_multiple_of(self.block_tokens) { blocks * self.block_tokens } else { 0 };
         let computed = (computed + whole).min(self.whole(tokens)).max(computed);
         let until = (computed / self.block_tokens).saturating_add(ahead).saturating_mul(self.block_tokens);
-        let reach = Reach { computed, until };
+        let reach = Headway { computed, until };
         self.prompts.insert(key, (tokens, reach));
         reach
     }

@@ -40,4 +40,4 @@ mod world;
 
 pub use coverage::Coverage;
 pub use invariants::{Law, Violation};
-pub use run::{Batch, Found, Outcome, Part, replay, run_seed, run_seeds, shrink, trace_of};
+pub use run::{Batch, Found, Outcome, Subset, replay, run_seed, run_seeds, shrink, trace_of};

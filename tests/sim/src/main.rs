@@ -1,6 +1,6 @@
 //! `sim`: runs seeds of the simulator. `cargo xtask sim` calls it.
 
-use sim::{Found, Part, replay, run_seeds, shrink};
+use sim::{Found, Subset, replay, run_seeds, shrink};
 use std::process::ExitCode;
 
 const USAGE: &str = "usage: cargo xtask sim --seed N [--verbose] [--faults 0,2] [--requests 1,5]
@@ -26,7 +26,7 @@ fn main() -> ExitCode {
 struct Arguments {
     seed: Option<u64>,
     verbose: bool,
-    part: Part,
+    part: Subset,
     seeds: Option<u64>,
     from: u64,
     threads: Option<usize>,

@@ -8,7 +8,7 @@ use crate::session::SessionKey;
 use crate::shell::Shell;
 use decode_worker::Decode;
 use domain::plan::StepPlan;
-use domain::session::{Part, Role};
+use domain::session::{Assignment, Role};
 use domain::{Epoch, ProgressWord, RequestId, Time, WorkerId};
 use engine::sim::{SimModel, StepTime};
 use placement::Placement;
@@ -166,7 +166,7 @@ pub(crate) struct WorkerLife {
     /// By what the machine calls them.
     pub(crate) session_keys: BTreeMap<SessionId, SessionKey>,
     /// What it was asked to do, while a world may still ask.
-    pub(crate) parts: BTreeMap<(RequestId, Epoch), Part>,
+    pub(crate) parts: BTreeMap<(RequestId, Epoch), Assignment>,
     /// Attempts whose copy an owner called valid.
     pub(crate) validated: BTreeSet<(RequestId, Epoch)>,
     /// How many more of its reads fail.

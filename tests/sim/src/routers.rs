@@ -8,7 +8,7 @@ use crate::process::{Inmail, RouterLife, RouterMail};
 use crate::reach::Reached;
 use crate::session::{Direction, Frame, Session, SessionKey, Way};
 use crate::world::World;
-use domain::session::{FromWorker, Part, PeerAddress, PeerInfo, Submit, ToWorker};
+use domain::session::{Assignment, FromWorker, PeerAddress, PeerInfo, Submit, ToWorker};
 use domain::{End, Ender, Incarnation};
 use placement::{Command, EARLY_ROWS_MAX, Placement, PlacementConfig, Rates};
 use std::collections::{BTreeMap, VecDeque};
@@ -396,7 +396,7 @@ impl World {
                     }
                 }
                 if let ToWorker::Submit(submit) = &message
-                    && !matches!(submit.part, Part::TakeOver { .. })
+                    && !matches!(submit.part, Assignment::TakeOver { .. })
                     && let Some(client) = self.clients.get_mut(&submit.request)
                 {
                     client.epoch = submit.epoch;

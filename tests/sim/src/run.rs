@@ -21,7 +21,7 @@ thread_local! {
 
 /// The part of a seed's faults and requests that is run; `None`: all.
 #[derive(Clone, Debug, Default)]
-pub struct Part {
+pub struct Subset {
     /// Numbers of faults.
     pub faults: Option<Vec<usize>>,
     /// Numbers of requests.
@@ -65,17 +65,17 @@ pub struct Batch {
 
 /// Runs a seed.
 pub fn run_seed(seed: u64) -> Outcome {
-    run(seed, &Part::default(), Trace::Off).0
+    run(seed, &Subset::default(), Trace::Off).0
 }
 
 /// Runs a seed, or a part of it, and prints what happens where `verbose`.
-pub fn replay(seed: u64, part: &Part, verbose: bool) -> Outcome {
+pub fn replay(seed: u64, part: &Subset, verbose: bool) -> Outcome {
     run(seed, part, if verbose { Trace::Printed } else { Trace::Off }).0
 }
 
 /// Everything that happens in a seed, a line each.
 pub fn trace_of(seed: u64) -> Vec<String> {
-    match run(seed, &Part::default(), Trace::Kept(Vec::new())).1 {
+    match run(seed, &Subset::default(), Trace::Kept(Vec::new())).1 {
         Trace::Kept(lines) => lines,
         Trace::Off | Trace::Printed => Vec::new(),
     }
@@ -112,9 +112,9 @@ pub fn run_seeds(seeds: Range<u64>, threads: usize) -> Batch {
 }
 
 /// Takes away, one by one, the faults and requests without which the seed still violates the same.
-pub fn shrink(found: &Found) -> Part {
+pub fn shrink(found: &Found) -> Subset {
     let scenario = Scenario::draw(found.seed);
-    let still = |part: &Part| {
+    let still = |part: &Subset| {
         let violation = run(found.seed, part, Trace::Off).0.violation;
         violation.is_some_and(|violation| violation.law == found.violation.law)
     };
@@ -122,20 +122,20 @@ pub fn shrink(found: &Found) -> Part {
     let mut requests: Vec<u64> = scenario.asks.iter().map(|ask| ask.request.id.0).collect();
     for fault in faults.clone() {
         let fewer: Vec<usize> = faults.iter().copied().filter(|&other| other != fault).collect();
-        if still(&Part { faults: Some(fewer.clone()), requests: Some(requests.clone()) }) {
+        if still(&Subset { faults: Some(fewer.clone()), requests: Some(requests.clone()) }) {
             faults = fewer;
         }
     }
     for request in requests.clone() {
         let fewer: Vec<u64> = requests.iter().copied().filter(|&other| other != request).collect();
-        if still(&Part { faults: Some(faults.clone()), requests: Some(fewer.clone()) }) {
+        if still(&Subset { faults: Some(faults.clone()), requests: Some(fewer.clone()) }) {
             requests = fewer;
         }
     }
-    Part { faults: Some(faults), requests: Some(requests) }
+    Subset { faults: Some(faults), requests: Some(requests) }
 }
 
-fn run(seed: u64, part: &Part, trace: Trace) -> (Outcome, Trace) {
+fn run(seed: u64, part: &Subset, trace: Trace) -> (Outcome, Trace) {
     hear_panics();
     let mut scenario = Scenario::draw(seed);
     if let Trace::Printed = trace {

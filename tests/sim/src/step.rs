@@ -1,7 +1,7 @@
 //! The steps of the protocol, as one worker sees those of its attempts: what a fault can hit.
 
 use crate::process::Machine;
-use domain::session::Part;
+use domain::session::Assignment;
 use domain::{Choice, Epoch, RequestId, SeqKey};
 use kv_manager::FetchState;
 use transport::TransferId;
@@ -116,8 +116,8 @@ pub(crate) fn steps_at(machine: &Machine, has_read: impl Fn(TransferId) -> bool)
         let is_open = |choice: Choice| core.kv.is_open(key(choice));
         let step = match attempt.submit.part {
             _ if machine.fetches(request, epoch).is_some() => continue,
-            Part::Prefill { .. } if offered(request, epoch) => Step::Offering,
-            Part::Prefill { .. } if is_open(PROMPT) => Step::Computing,
+            Assignment::Prefill { .. } if offered(request, epoch) => Step::Offering,
+            Assignment::Prefill { .. } if is_open(PROMPT) => Step::Computing,
             _ if offered(request, epoch) => Step::Giving,
             _ if attempt.live.iter().any(|&choice| core.decodes(key(choice))) => Step::Decoding,
             _ if attempt.live.iter().chain([&PROMPT]).any(|&choice| is_open(choice)) => Step::Computing,

@@ -1,6 +1,6 @@
 //! A connected peer: the way to its bytes, and whether it is still there.
 
-use crate::agent::peers::Known;
+use crate::agent::peers::KnownPeer;
 use crate::agent::shared::AgentShared;
 use crate::lanes::Lane;
 use crate::lanes::rdma::RdmaWay;
@@ -82,12 +82,12 @@ impl Source {
 
 impl Link {
     /// `fair_shares`: of the agent's lanes.
-    pub(crate) fn new(known: &Known, way: Way, fair_shares: &FairShares) -> Self {
+    pub(crate) fn new(known: &KnownPeer, way: Way, fair_shares: &FairShares) -> Self {
         let pace = Arc::new(Mutex::new(LinkSpeed::among(fair_shares[way.lane() as usize].clone())));
         if let Way::Tcp(way) = &way {
             way.tell(pace.clone());
         }
-        let Known { id: peer, incarnation, ref name, .. } = *known;
+        let KnownPeer { id: peer, incarnation, ref name, .. } = *known;
         Self { peer, incarnation, name: name.clone(), way, gone: AtomicBool::new(false), pace }
     }
 

@@ -3,7 +3,7 @@
 //! What is deliberately absent: regions. A peer hears of those over its connection, as they are registered and deregistered,
 //! so that what was exported never grows stale.
 
-use crate::agent::peers::Known;
+use crate::agent::peers::KnownPeer;
 use crate::net::control::hello::{MAGIC, Rest, VERSION, put_text};
 use domain::session::PeerAddress;
 
@@ -32,7 +32,7 @@ pub enum ImportError {
 }
 
 /// Where an agent is, and the layout of its regions.
-pub(crate) fn export(own: &Known, fingerprint: u64) -> Vec<u8> {
+pub(crate) fn export(own: &KnownPeer, fingerprint: u64) -> Vec<u8> {
     let mut bytes = [MAGIC.as_slice(), &VERSION.to_le_bytes(), &fingerprint.to_le_bytes()].concat();
     bytes.extend_from_slice(&own.id.0.to_le_bytes());
     bytes.extend_from_slice(&own.incarnation.0.to_le_bytes());
@@ -42,7 +42,7 @@ pub(crate) fn export(own: &Known, fingerprint: u64) -> Vec<u8> {
 }
 
 /// The agent that `bytes` tell of, if it has the layout `ours`.
-pub(crate) fn import(bytes: &[u8], ours: u64) -> Result<Known, ImportError> {
+pub(crate) fn import(bytes: &[u8], ours: u64) -> Result<KnownPeer, ImportError> {
     let mut rest = Rest(bytes);
     let theirs = rest.version().map_err(ImportError::Foreign)?;
     if theirs != VERSION {
@@ -55,13 +55,13 @@ pub(crate) fn import(bytes: &[u8], ours: u64) -> Result<Known, ImportError> {
     Ok(known)
 }
 
-fn decode(rest: &mut Rest<'_>) -> Result<(u64, Known), String> {
+fn decode(rest: &mut Rest<'_>) -> Result<(u64, KnownPeer), String> {
     let fingerprint = u64::from_le_bytes(rest.take()?);
     let (id, incarnation) = rest.who()?;
     let process = u64::from_le_bytes(rest.take()?);
     let (name, unix, tcp) = (rest.text()?, rest.text()?, rest.text()?);
     rest.end()?;
-    Ok((fingerprint, Known { id, incarnation, name, address: PeerAddress { process, unix, tcp } }))
+    Ok((fingerprint, KnownPeer { id, incarnation, name, address: PeerAddress { process, unix, tcp } }))
 }
 
 #[cfg(test)]
@@ -70,9 +70,9 @@ mod tests {
     use domain::{Incarnation, WorkerId};
     use proptest::prelude::*;
 
-    fn known() -> Known {
+    fn known() -> KnownPeer {
         let address = PeerAddress { process: 7, unix: "u".to_owned(), tcp: "h:1".to_owned() };
-        Known { id: WorkerId(1), incarnation: Incarnation(2), name: "näme".to_owned(), address }
+        KnownPeer { id: WorkerId(1), incarnation: Incarnation(2), name: "näme".to_owned(), address }
     }
 
     #[test]

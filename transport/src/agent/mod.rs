@@ -12,7 +12,7 @@ use crate::agent::config::{AgentConfig, ListenConfig};
 use crate::agent::counts::AgentCounts;
 use crate::agent::event::{AgentEvent, TransferId};
 use crate::agent::metadata::ImportError;
-use crate::agent::peers::{Known, SendError};
+use crate::agent::peers::{KnownPeer, SendError};
 use crate::agent::shared::{AgentParts, AgentShared};
 use crate::lanes::local::Hub;
 use crate::lanes::rdma::Verbs;
@@ -273,7 +273,7 @@ impl Agent {
     /// ```
     pub fn introduce(&self, peer: PeerInfo) {
         let PeerInfo { id, incarnation, name, address, role: _ } = peer;
-        self.shared.introduce(Known { id, incarnation, name, address });
+        self.shared.introduce(KnownPeer { id, incarnation, name, address });
     }
 
     /// Connects a peer and chooses the lane, if it is not connected: at once if it is in this process, else in the

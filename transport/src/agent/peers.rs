@@ -45,7 +45,7 @@ pub enum SendError {
 
 /// A life of a peer, and where it is.
 #[derive(Clone, Debug)]
-pub(crate) struct Known {
+pub(crate) struct KnownPeer {
     pub(crate) id: WorkerId,
     pub(crate) incarnation: Incarnation,
     pub(crate) name: String,
@@ -55,7 +55,7 @@ pub(crate) struct Known {
 /// An attempt to connect a peer, and what was known of it. Who forgets the peer ends the attempt: what comes of it is nobody's.
 #[derive(Clone, Debug)]
 pub(crate) struct Attempt {
-    pub(crate) peer: Known,
+    pub(crate) peer: KnownPeer,
     pub(crate) number: u64,
     /// Whether the attempt before this one failed.
     pub(crate) again: bool,
@@ -77,7 +77,7 @@ struct Inner {
 
 #[derive(Default)]
 struct Peer {
-    known: Option<Known>,
+    known: Option<KnownPeer>,
     state: State,
     messages: VecDeque<Vec<u8>>,
     message_bytes: usize,
@@ -192,7 +192,7 @@ impl Peers {
     }
 
     /// What is known of the peer behind `link`, if that is its current link.
-    pub(crate) fn behind(&self, link: &Arc<Link>) -> Option<Known> {
+    pub(crate) fn behind(&self, link: &Arc<Link>) -> Option<KnownPeer> {
         let inner = self.lock();
         let peer = inner.peers.get(&link.peer)?;
         peer.known.clone().filter(|_| peer.link().is_some_and(|current| Arc::ptr_eq(current, link)))
@@ -274,7 +274,7 @@ impl Peers {
 
 impl AgentShared {
     /// A life of a peer is there. An older one is replaced; what is older than what is known is ignored.
-    pub(crate) fn introduce(&self, new: Known) {
+    pub(crate) fn introduce(&self, new: KnownPeer) {
         let mut inner = self.peers.lock();
         let peer = inner.peers.entry(new.id).or_default();
         if peer.known.as_ref().is_some_and(|known| known.incarnation > new.incarnation) {
@@ -482,7 +482,7 @@ mod tests {
         let config = AgentConfig::in_process(WorkerId(1), Incarnation(1), "reader".to_owned(), 1);
         let agent = AgentShared::without_threads(config, None, Box::new(|_| true));
         let (id, name, incarnation) = (WorkerId(0), "owner".to_owned(), Incarnation(1));
-        let known = Known { id, incarnation, name: name.clone(), address: PeerAddress::default() };
+        let known = KnownPeer { id, incarnation, name: name.clone(), address: PeerAddress::default() };
         let link =
             || Arc::new(Link::new(&known, Way::Tcp(TcpWay::new(BTreeMap::new(), Vec::new())), &agent.fair_shares));
         let status = LaneStatus {

@@ -4,7 +4,7 @@ use crate::agent::config::AgentConfig;
 use crate::agent::counts::Counts;
 use crate::agent::event::{AgentEvent, Completion, TransferError, TransferId, TransferReport};
 use crate::agent::link::{FairShares, Link, Way};
-use crate::agent::peers::{Known, Peers};
+use crate::agent::peers::{KnownPeer, Peers};
 use crate::lanes::Lane;
 use crate::lanes::copy_threads::{CopyThreads, copy_at_once};
 use crate::lanes::local::Hub;
@@ -115,9 +115,9 @@ impl AgentShared {
     }
 
     /// What others must know of it.
-    pub(crate) fn known(&self) -> Known {
+    pub(crate) fn known(&self) -> KnownPeer {
         let AgentConfig { id, incarnation, name, .. } = &self.config;
-        Known { id: *id, incarnation: *incarnation, name: name.clone(), address: self.address.clone() }
+        KnownPeer { id: *id, incarnation: *incarnation, name: name.clone(), address: self.address.clone() }
     }
 
     // -- memory

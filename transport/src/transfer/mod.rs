@@ -416,7 +416,7 @@ mod tests {
     use super::*;
     use crate::agent::config::TcpConfig;
     use crate::agent::link::FairShares;
-    use crate::agent::peers::Known;
+    use crate::agent::peers::KnownPeer;
     use crate::lanes::shm::peer_mapping::PeerMapping;
     use crate::lanes::shm::progress_page::{ProgressPage, ProgressView};
     use crate::memory::sealed::SealedMemory;
@@ -476,7 +476,7 @@ mod tests {
         let regions = Mutex::new(BTreeMap::from([(RegionId(0), Some(mapped(LARGE)))]));
         let way = Way::Shm { progress, regions };
         let (id, incarnation, name) = (WorkerId(0), Incarnation(1), "liar".to_owned());
-        let known = Known { id, incarnation, name, address: PeerAddress::default() };
+        let known = KnownPeer { id, incarnation, name, address: PeerAddress::default() };
         let link = Arc::new(Link::new(&known, way, &FairShares::default()));
         // Own regions are looked up after the peer's length, and before its bytes are.
         let own: Arc<dyn Memory> = Arc::new(SealedMemory::new("test", LARGE).expect("memory"));

@@ -38,7 +38,7 @@ enum Connection {
 }
 
 /// A link that this agent reads over.
-pub(super) struct Reach {
+pub(super) struct OpenLink {
     pub(super) link: Arc<Link>,
     /// The connection of each rail that is used.
     pub(super) connections: Vec<Option<u64>>,
@@ -50,7 +50,7 @@ pub(super) struct State {
     connections: HashMap<u64, Connection>,
     next: u64,
     /// By the address of the link.
-    pub(super) links: HashMap<usize, Reach>,
+    pub(super) links: HashMap<usize, OpenLink>,
     /// Whether some link has several rails, or one that is put aside.
     pub(super) attends: bool,
     pub(super) actives: Actives,
@@ -238,7 +238,7 @@ impl<'a> Engine<'a> {
     fn adopt(&mut self, link: &Arc<Link>) {
         let Way::Tcp(way) = &link.way else { return };
         let rails = way.askers().len();
-        let reach = Reach { link: link.clone(), connections: vec![None; rails] };
+        let reach = OpenLink { link: link.clone(), connections: vec![None; rails] };
         self.state.links.insert(Arc::as_ptr(link) as usize, reach);
         for rail in 0..rails {
             // One that cannot be listened to is put aside.

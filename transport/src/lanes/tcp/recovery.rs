@@ -113,7 +113,7 @@ mod tests {
     use super::super::{Order, Streams, TcpWay};
     use super::*;
     use crate::agent::config::{AgentConfig, TcpConfig};
-    use crate::agent::peers::Known;
+    use crate::agent::peers::KnownPeer;
     use crate::agent::shared::AgentShared;
     use crate::memory::{Memory, RegionId};
     use crate::net::socket::Socket;
@@ -142,7 +142,7 @@ mod tests {
             (UnixStream::pair().expect("there are descriptors"), UnixStream::pair().expect("there are descriptors"));
         let rails = [own, other].map(|socket| ("rail".to_owned(), Ok((Socket::plain(socket.into()), None))));
         let (id, name, incarnation) = (WorkerId(0), "owner".to_owned(), Incarnation(1));
-        let known = Known { id, incarnation, name, address: PeerAddress::default() };
+        let known = KnownPeer { id, incarnation, name, address: PeerAddress::default() };
         let regions = BTreeMap::from([(RegionId(0), 64)]);
         let way = Way::Tcp(TcpWay::new(regions, rails.into_iter().collect()));
         let link = Arc::new(Link::new(&known, way, &agent.fair_shares));
@@ -177,7 +177,7 @@ mod tests {
         let joined = [well.into(), file].map(|socket| Ok((Socket::plain(socket), None)));
         let rails = ["well", "ill"].map(str::to_owned).into_iter().zip(joined).collect();
         let (id, name, incarnation) = (WorkerId(0), "owner".to_owned(), Incarnation(1));
-        let known = Known { id, incarnation, name, address: PeerAddress::default() };
+        let known = KnownPeer { id, incarnation, name, address: PeerAddress::default() };
         let way = Way::Tcp(TcpWay::new(BTreeMap::new(), rails));
         let link = Arc::new(Link::new(&known, way, &agent.fair_shares));
         let Way::Tcp(way) = &link.way else { panic!("it is of tcp") };

@@ -5,7 +5,7 @@ use super::connect_error::ConnectError;
 use super::reach::{self, Connected, Patience};
 use super::sockets::ANSWER_MAX;
 use crate::agent::link::Link;
-use crate::agent::peers::Known;
+use crate::agent::peers::KnownPeer;
 use crate::agent::shared::AgentShared;
 use crate::lanes::{Lane, LaneStatus, PassedOver, WhyPassed};
 use crate::speed::ranking;
@@ -25,7 +25,7 @@ pub(crate) struct Dialled {
 
 /// Connects to `peer` by the best of the lanes that work, each of which is reached and probed where there are several. `taken`: the
 /// lane by which it is reached already, where only faster ones are wanted. Errors: why none does, for people.
-pub(crate) fn dial(agent: &AgentShared, peer: &Known, taken: Option<Lane>) -> Result<Dialled, String> {
+pub(crate) fn dial(agent: &AgentShared, peer: &KnownPeer, taken: Option<Lane>) -> Result<Dialled, String> {
     let config = &agent.config;
     let mut passed_over: Vec<PassedOver> = Vec::new();
     let mut reached: Vec<Connected> = Vec::new();

@@ -50,13 +50,13 @@ impl Dials {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::agent::peers::Known;
+    use crate::agent::peers::KnownPeer;
     use domain::session::PeerAddress;
     use domain::{Incarnation, WorkerId};
 
     fn attempt(id: u32, again: bool) -> Attempt {
         let (id, incarnation, address) = (WorkerId(id), Incarnation(1), PeerAddress::default());
-        Attempt { peer: Known { id, incarnation, name: String::new(), address }, number: 0, again }
+        Attempt { peer: KnownPeer { id, incarnation, name: String::new(), address }, number: 0, again }
     }
 
     /// Begins all that have a place.

@@ -60,7 +60,7 @@ pub(crate) fn serving(input: &[u8]) {
         let proof = both.prove(&Secret::default(), Proof::Dialer, &introduction.encode());
         said(&theirs, &frame(kind::PROOF, &proof));
         assert!(channel.fill().is_ok());
-        assert!(matches!(serving.handle(&agent, &mut channel, true), Ok(Next::Known)));
+        assert!(matches!(serving.handle(&agent, &mut channel, true), Ok(Next::KnownPeer)));
     }
     for part in bytes.chunks(how.piece) {
         said(&theirs, part);
@@ -68,7 +68,7 @@ pub(crate) fn serving(input: &[u8]) {
             match serving.handle(&agent, &mut channel, true) {
                 Ok(Next::Stay | Next::Greeted) => {}
                 // Without the challenge's nonce there is no proof.
-                Ok(Next::Known | Next::Lane { .. }) => panic!("a stranger is taken for a peer"),
+                Ok(Next::KnownPeer | Next::Lane { .. }) => panic!("a stranger is taken for a peer"),
                 Err(_) => return,
             }
         }

@@ -14,7 +14,7 @@
 
 use super::connect_error::ConnectError;
 use crate::agent::counts::Refusal;
-use crate::agent::peers::Known;
+use crate::agent::peers::KnownPeer;
 use crate::memory::RegionId;
 use domain::session::PeerAddress;
 use domain::{Incarnation, Secret, Secrets, WorkerId};
@@ -201,7 +201,7 @@ pub(crate) fn check_opening(bytes: &[u8]) -> Result<&[u8], Unspoken> {
 #[derive(Clone, Debug)]
 pub(crate) struct Introduction {
     pub(crate) purpose: Purpose,
-    pub(crate) from: Known,
+    pub(crate) from: KnownPeer,
     /// Who is meant.
     pub(crate) to: (WorkerId, Incarnation),
     /// Of the layout that its regions have: an agent whose regions have another turns it away.
@@ -240,7 +240,7 @@ impl Introduction {
         let process = u64::from_le_bytes(rest.take()?);
         let (name, unix, tcp) = (rest.text()?, rest.text()?, rest.text()?);
         rest.end()?;
-        let from = Known { id, incarnation, name, address: PeerAddress { process, unix, tcp } };
+        let from = KnownPeer { id, incarnation, name, address: PeerAddress { process, unix, tcp } };
         Ok(Self { purpose, from, to, fingerprint })
     }
 }
@@ -347,7 +347,7 @@ mod tests {
 
     fn introduction() -> Introduction {
         let address = PeerAddress { process: 7, unix: "u".to_owned(), tcp: "h:1".to_owned() };
-        let from = Known { id: WorkerId(1), incarnation: Incarnation(2), name: "näme".to_owned(), address };
+        let from = KnownPeer { id: WorkerId(1), incarnation: Incarnation(2), name: "näme".to_owned(), address };
         Introduction { purpose: Purpose::Bytes, from, to: (WorkerId(3), Incarnation(4)), fingerprint: 8 }
     }
 

@@ -414,7 +414,7 @@ impl<'a> Loop<'a> {
                 self.strangers.greet(number);
                 self.flush(number);
             }
-            serve::Next::Known => {
+            serve::Next::KnownPeer => {
                 self.strangers.remove(number);
                 let Some(Connection { channel, .. }) = self.connections.get_mut(&number) else { return };
                 match channel.change_watch(self.strangers_epoll, self.epoll, number) {

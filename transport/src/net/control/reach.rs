@@ -7,7 +7,7 @@ use super::sockets::{ANSWER_MAX, connect_tcp, connect_unix};
 use crate::agent::config::TcpConfig;
 use crate::agent::event::TransferReport;
 use crate::agent::link::{Link, Way};
-use crate::agent::peers::Known;
+use crate::agent::peers::KnownPeer;
 use crate::agent::shared::AgentShared;
 use crate::lanes::Probe;
 use crate::lanes::lane_queue::now;
@@ -66,7 +66,7 @@ impl Patience {
 /// A link that was made and measured, and its connection for messages.
 pub(super) type Connected = (Arc<Link>, Probe, Channel);
 
-pub(super) fn shm(agent: &AgentShared, peer: &Known) -> Result<Connected, ConnectError> {
+pub(super) fn shm(agent: &AgentShared, peer: &KnownPeer) -> Result<Connected, ConnectError> {
     if peer.address.unix.is_empty() {
         return Err("the peer offers no Unix socket".into());
     }
@@ -107,7 +107,7 @@ pub(super) fn shm(agent: &AgentShared, peer: &Known) -> Result<Connected, Connec
     Ok((Arc::new(Link::new(peer, way, &agent.fair_shares)), probe, channel))
 }
 
-pub(super) fn tcp(agent: &AgentShared, peer: &Known, patience: Patience) -> Result<Connected, ConnectError> {
+pub(super) fn tcp(agent: &AgentShared, peer: &KnownPeer, patience: Patience) -> Result<Connected, ConnectError> {
     let Some(streams) = &agent.streams else { return Err("this worker listens to no other process".into()) };
     let (channel, regions) = control_over_tcp(agent, peer, patience)?;
     let connections = usize::from(agent.config.tcp.connections.max(1));
@@ -132,7 +132,7 @@ pub(super) fn tcp(agent: &AgentShared, peer: &Known, patience: Patience) -> Resu
 /// What its owner does wrong is counted.
 fn rail(
     agent: &AgentShared,
-    peer: &Known,
+    peer: &KnownPeer,
     address: &str,
     measured: Option<(RegionId, u64)>,
     patience: Patience,
@@ -142,7 +142,7 @@ fn rail(
 
 fn connect_rail(
     agent: &AgentShared,
-    peer: &Known,
+    peer: &KnownPeer,
     address: &str,
     measured: Option<(RegionId, u64)>,
     patience: Patience,
@@ -166,7 +166,7 @@ pub(crate) fn join(agent: &Arc<AgentShared>, link: &Arc<Link>, rail_number: usiz
         let Way::Tcp(way) = &its.way else { return Ok(()) };
         let address = way.address(rail_number).to_owned();
         let known = PeerAddress { tcp: address.clone(), ..PeerAddress::default() };
-        let peer = Known { id: its.peer, incarnation: its.incarnation, name: its.name.clone(), address: known };
+        let peer = KnownPeer { id: its.peer, incarnation: its.incarnation, name: its.name.clone(), address: known };
         let measured = its.any_region();
         let joined = rail(&own, &peer, &address, measured, Patience::new(ANSWER_MAX));
         tell(&own, its.clone(), joined);
@@ -177,7 +177,7 @@ pub(crate) fn join(agent: &Arc<AgentShared>, link: &Arc<Link>, rail_number: usiz
     }
 }
 
-pub(super) fn rdma(agent: &AgentShared, peer: &Known, patience: Patience) -> Result<Connected, ConnectError> {
+pub(super) fn rdma(agent: &AgentShared, peer: &KnownPeer, patience: Patience) -> Result<Connected, ConnectError> {
     let verbs = agent.verbs.as_ref().map_err(Clone::clone)?;
     if let Some(reason) = verbs.failed() {
         return Err(reason.into());
@@ -215,14 +215,14 @@ fn keep(
 }
 
 /// Where a peer listens, one address for each of its networks.
-fn addresses(peer: &Known) -> impl Iterator<Item = &str> {
+fn addresses(peer: &KnownPeer) -> impl Iterator<Item = &str> {
     peer.address.tcp.split(',').map(str::trim).filter(|address| !address.is_empty())
 }
 
 /// What works with the first of a peer's addresses with which it does. What is wrong with others is counted.
 fn first_address<T>(
     agent: &AgentShared,
-    peer: &Known,
+    peer: &KnownPeer,
     connect: impl Fn(&str) -> Result<T, ConnectError>,
 ) -> Result<T, String> {
     let mut result = Err("the peer offers no address for it".to_owned());
@@ -238,7 +238,7 @@ fn first_address<T>(
 /// Connects a peer that knows this worker then.
 fn connect(
     agent: &AgentShared,
-    peer: &Known,
+    peer: &KnownPeer,
     address: &str,
     purpose: Purpose,
     patience: Patience,
@@ -266,7 +266,7 @@ fn persist<T>(attempt: impl Fn() -> Result<T, ConnectError>) -> Result<T, Connec
 /// A link's connection for messages, and the bytes of each region of the peer.
 fn control_over_tcp(
     agent: &AgentShared,
-    peer: &Known,
+    peer: &KnownPeer,
     patience: Patience,
 ) -> Result<(Channel, BTreeMap<RegionId, u64>), ConnectError> {
     let mut channel = first_address(agent, peer, |address| connect(agent, peer, address, Purpose::Control, patience))?;
@@ -287,7 +287,7 @@ fn control_over_tcp(
 /// A connection that is a lane's own.
 fn lane_over_tcp(
     agent: &AgentShared,
-    peer: &Known,
+    peer: &KnownPeer,
     address: &str,
     purpose: Purpose,
     patience: Patience,
@@ -327,7 +327,7 @@ fn probe_reads(
 }
 
 /// Proves to the other end that this one belongs to the cluster, and who it is, and then has it prove the same.
-fn greet(agent: &AgentShared, peer: &Known, purpose: Purpose, channel: Channel) -> Result<Channel, ConnectError> {
+fn greet(agent: &AgentShared, peer: &KnownPeer, purpose: Purpose, channel: Channel) -> Result<Channel, ConnectError> {
     let config = &agent.config;
     let (secret, mut channel) = (config.secrets.own(), channel.of_stranger());
     let binding = channel.binding().map_err(|error| ConnectError::failed(&error, error.to_string()))?;

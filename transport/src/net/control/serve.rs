@@ -40,7 +40,7 @@ pub(super) enum Next {
     /// It knocked. It has not proven itself yet.
     Greeted,
     /// It is a peer now.
-    Known,
+    KnownPeer,
     /// It is a peer's, for a lane: not this thread's business.
     Lane {
         purpose: Purpose,
@@ -102,7 +102,7 @@ impl Serving {
                         channel.push(kind::PROGRESS, &[], Some(to_send(file)?));
                     }
                     channel.push(kind::READY, &[], None);
-                    next = Next::Known;
+                    next = Next::KnownPeer;
                 }
                 (Stage::Peer { peer, .. }, kind::MESSAGE) => {
                     let message = AgentEvent::Message { from: *peer, bytes: frame.body };

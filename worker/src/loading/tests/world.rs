@@ -11,7 +11,7 @@ use crate::sessions::SessionId;
 use crate::transport::{ReadError, Transport};
 use domain::handoff::{PeerBody, PeerMessage};
 use domain::plan::{Sampled, StepOutput, StepPlan};
-use domain::session::{FromWorker, Migrate, Part, PeerInfo, Submit, ToWorker};
+use domain::session::{Assignment, FromWorker, Migrate, PeerInfo, Submit, ToWorker};
 use domain::{
     Dtype, Encoding, Epoch, GroupId, Incarnation, KvGroup, KvLayout, ProgressWord, RequestId, SamplingParams, StepId,
     Token, WorkerId,
@@ -320,7 +320,7 @@ impl World {
         self.tell(&ToWorker::Submit(Submit {
             request: RequestId(request),
             epoch: Epoch(1),
-            part: Part::Whole,
+            part: Assignment::Whole,
             choices: vec![(Choice(0), [].into())],
             prompt: prompt.into(),
             params: Arc::new(SamplingParams { max_tokens, ..SamplingParams::default() }),

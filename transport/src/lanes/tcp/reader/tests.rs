@@ -4,7 +4,7 @@ use super::super::engine::Engine;
 use super::super::{Order, Streams, TcpWay};
 use super::*;
 use crate::agent::config::{AgentConfig, TcpConfig};
-use crate::agent::peers::Known;
+use crate::agent::peers::KnownPeer;
 use crate::agent::shared::AgentShared;
 use crate::memory::sealed::SealedMemory;
 use crate::memory::{Memory, RegionId};
@@ -32,7 +32,7 @@ fn what_was_not_sent_yet_cannot_be_answered() {
     let rails = vec![("a rail".to_owned(), Ok((Socket::plain(own.into()), None)))];
     let way = Way::Tcp(TcpWay::new(BTreeMap::from([(RegionId(0), LEN as u64)]), rails));
     let (name, address) = ("owner".to_owned(), PeerAddress::default());
-    let owner = Known { id: WorkerId(0), incarnation: Incarnation(1), name, address };
+    let owner = KnownPeer { id: WorkerId(0), incarnation: Incarnation(1), name, address };
     let link = Arc::new(Link::new(&owner, way, &agent.fair_shares));
     streams.lane_queue().ask(Order::Adopt(link.clone()));
     let (region, copies) = (RegionId(0), Copies::List(vec![Copy { from: 0, to: 0 }]));
