@@ -9,6 +9,7 @@ mod ratchet;
 mod stale;
 mod style;
 mod unused;
+mod words;
 
 use crate::source::Tree;
 use std::fmt;
@@ -56,6 +57,7 @@ pub(crate) fn run(root: &Path) -> Result<String, String> {
     findings.extend(prose::check(&tree));
     findings.extend(ratchet::check(&tree)?);
     findings.extend(unused::check(&tree)?);
+    findings.extend(words::check(&tree));
     findings.sort();
     findings.dedup();
     if findings.is_empty() {
