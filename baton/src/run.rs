@@ -1,5 +1,5 @@
-//! The commands that serve: `baton serve`, `router`, `prefill-worker` and `decode-worker`. Each file named like a command is
-//! the order of things; the parts that they share are beside them.
+//! The commands that serve: `baton serve`, `router`, `prefill-worker` and `decode-worker`. Each file named like a
+//! command is the order of things; the parts that they share are beside them.
 
 mod local;
 mod model;

@@ -1,6 +1,8 @@
 //! `baton topo`: who reads from whom over which lane, how fast that is, and for each faster lane why it was not taken.
 //!
-//! Of a cluster it is told by its processes ([`scrape`]): by their metrics, and, in words, why lanes were passed over; without any, the lanes of this host are measured ([`host`]). What is deliberately absent: the choice of a lane, which is the transport's.
+//! Of a cluster it is told by its processes ([`scrape`]): by their metrics, and, in words, why lanes were passed
+//! over; without any, the lanes of this host are measured ([`host`]). What is deliberately absent: the choice of a
+//! lane, which is the transport's.
 
 mod host;
 mod map;
@@ -14,7 +16,8 @@ use map::{Failure, Map};
 /// What `baton topo` was asked.
 #[derive(Debug, clap::Args)]
 pub(crate) struct TopoArgs {
-    /// Processes to ask: `baton serve`, or workers at their `worker.ops_listen`. Without any, this host's lanes are measured.
+    /// Processes to ask: `baton serve`, or workers at their `worker.ops_listen`. Without any, this host's lanes
+    /// are measured.
     #[arg(value_name = "URL")]
     urls: Vec<String>,
     /// Print JSON instead of lines.

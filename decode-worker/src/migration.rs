@@ -1,8 +1,8 @@
 //! Handing a running sequence over: a handoff whose sender decodes.
 //!
-//! The sequence is offered up to a position a little ahead of where it is. What is written is read while it decodes on; when
-//! it has the token at that position it stops, and the other goes on from there under a new epoch. The two never make the
-//! same token, so nothing has to be undone.
+//! The sequence is offered up to a position a little ahead of where it is. What is written is read while it
+//! decodes on; when it has the token at that position it stops, and the other goes on from there under a new
+//! epoch. The two never make the same token, so nothing has to be undone.
 
 use domain::session::Migrate;
 use domain::{SeqKey, Time};

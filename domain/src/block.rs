@@ -5,10 +5,10 @@ use crate::planted_bugs::{self, Bug};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Identity of a full block: a keyed 128-bit BLAKE3 over its parent's identity and its tokens. Equal identities mean
-/// equal bytes (on the same device and dtype), in every tier and on every worker; where tiers keep them in an encoding that loses
-/// something, bytes that are as near as that says. The same identity serves all KV
-/// groups; an index keeps it per group.
+/// Identity of a full block: a keyed 128-bit BLAKE3 over its parent's identity and its tokens. Equal identities
+/// mean equal bytes (on the same device and dtype), in every tier and on every worker; where tiers keep them in an
+/// encoding that loses something, bytes that are as near as that says. The same identity serves all KV groups; an
+/// index keeps it per group.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize)]
 pub struct BlockHash(pub [u8; 16]);
 
@@ -24,7 +24,8 @@ impl fmt::Debug for BlockHash {
 /// A block and the one that it continues.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct BlockLink {
-    /// The block that it continues. `None`: it is the first of its sequences, or it is not known which block it continues.
+    /// The block that it continues. `None`: it is the first of its sequences, or it is not known which block it
+    /// continues.
     pub parent: Option<BlockHash>,
     /// The block.
     pub hash: BlockHash,
@@ -60,8 +61,8 @@ pub struct ScopeParts<'a> {
     pub tenant: &'a str,
 }
 
-/// Whose blocks are counted together: a digest of the tenant's name, short enough to be noted with every record. Tenants of one
-/// number would share a quota, never a block.
+/// Whose blocks are counted together: a digest of the tenant's name, short enough to be noted with every record.
+/// Tenants of one number would share a quota, never a block.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Tenant(pub u32);
 

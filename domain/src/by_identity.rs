@@ -2,16 +2,17 @@
 
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// Builds the hasher of a map whose keys are identities, alone or beside a group or a worker. Without a key of its own: the same calls
-/// leave the same state in every run.
+/// Builds the hasher of a map whose keys are identities, alone or beside a group or a worker. Without a key of its
+/// own: the same calls leave the same state in every run.
 pub type ByIdentity = BuildHasherDefault<IdentityHasher>;
 
-/// Takes eight bytes of the identity as they are: an identity is the output of a keyed cryptographic hash, so its bytes are as even as
-/// those of any other hash of it.
+/// Takes eight bytes of the identity as they are: an identity is the output of a keyed cryptographic hash, so its
+/// bytes are as even as those of any other hash of it.
 ///
-/// Who knows the weights and the name of its tenant can compute identities, and look for texts whose identities begin alike. That makes
-/// look-ups of these slower by comparisons, never wrong, and they are in a map only once a worker computed the KV of each of the
-/// texts: it is a dear way to slow a cache down, and one that any hash whose key is known gives as well.
+/// Who knows the weights and the name of its tenant can compute identities, and look for texts whose identities
+/// begin alike. That makes look-ups of these slower by comparisons, never wrong, and they are in a map only once a
+/// worker computed the KV of each of the texts: it is a dear way to slow a cache down, and one that any hash whose
+/// key is known gives as well.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct IdentityHasher(u64);
 

@@ -1,16 +1,17 @@
-//! How records are kept in the tiers below the device, and may travel: as they are, or smaller, with one byte for each number.
+//! How records are kept in the tiers below the device, and may travel: as they are, or smaller, with one byte for
+//! each number.
 //!
-//! A smaller record is `[layer][kv_head][k|v]` too. Of each of these come first the scales of its groups, little-endian `f32`, then
-//! the codes, `[token][head_dim]`, a byte each. A group is the numbers of [`GROUP_TOKENS`] consecutive tokens, or of those that are left;
-//! a number is the value of its code times the scale of its group. So a layer slice is contiguous here as well, and a range of heads in it
-//! is one piece.
+//! A smaller record is `[layer][kv_head][k|v]` too. Of each of these come first the scales of its groups,
+//! little-endian `f32`, then the codes, `[token][head_dim]`, a byte each. A group is the numbers of
+//! [`GROUP_TOKENS`] consecutive tokens, or of those that are left; a number is the value of its code times the
+//! scale of its group. So a layer slice is contiguous here as well, and a range of heads in it is one piece.
 //!
-//! What is finite comes back finite and about as it was, zeros as zeros. A group with an infinity in it, or with what is no number,
-//! comes back as no numbers at all: what is broken does not get to look sound. What comes back and goes down again loses nothing more, but
-//! for numbers that are subnormal in the format of the pool.
+//! What is finite comes back finite and about as it was, zeros as zeros. A group with an infinity in it, or with
+//! what is no number, comes back as no numbers at all: what is broken does not get to look sound. What comes back
+//! and goes down again loses nothing more, but for numbers that are subnormal in the format of the pool.
 //!
-//! What is deliberately absent: who does this, and when; and instructions that not every processor has. Everything is inlined, so that
-//! it is compiled for the instructions of its caller.
+//! What is deliberately absent: who does this, and when; and instructions that not every processor has. Everything
+//! is inlined, so that it is compiled for the instructions of its caller.
 
 mod number;
 mod small;
@@ -37,10 +38,12 @@ pub enum Encoding {
     /// As they are.
     #[default]
     Exact,
-    /// Whole numbers from -127 to 127, the largest number of a group being one of these two: none is off by more than half a step.
+    /// Whole numbers from -127 to 127, the largest number of a group being one of these two: none is off by more
+    /// than half a step.
     Int8,
-    /// Floats of 8 bits, E4M3 (the form without infinities of the Open Compute Project's specification), the largest number of a group
-    /// being 448: none but the very small ones is off by more than a sixteenth of itself.
+    /// Floats of 8 bits, E4M3 (the form without infinities of the Open Compute Project's specification), the
+    /// largest number of a group being 448: none but the very small ones is off by more than a sixteenth of
+    /// itself.
     Fp8,
 }
 
@@ -105,8 +108,8 @@ impl KvLayout {
     }
 }
 
-/// The keys, or the values, of one head in one layer of a block: what is encoded by itself. A layer slice is some of them, one behind the
-/// other, and so are a record and a pool.
+/// The keys, or the values, of one head in one layer of a block: what is encoded by itself. A layer slice is some
+/// of them, one behind the other, and so are a record and a pool.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct KvPart {
     dtype: Dtype,
@@ -192,7 +195,8 @@ trait Code {
     /// The largest value.
     const LARGEST: f32;
 
-    /// The code of the nearest value, ties to even, of a number that is no larger than [`Code::LARGEST`] but for rounding.
+    /// The code of the nearest value, ties to even, of a number that is no larger than [`Code::LARGEST`] but for
+    /// rounding.
     fn of(number: f32) -> u8;
 
     /// What the code stands for.
@@ -206,7 +210,8 @@ impl Code for Int8 {
 
     #[inline(always)]
     fn of(number: f32) -> u8 {
-        // The last bit of a float of this size is worth 1, so adding rounds, and the last byte is the number in two's complement.
+        // The last bit of a float of this size is worth 1, so adding rounds, and the last byte is the number in
+        // two's complement.
         const WHOLE: f32 = 12_582_912.0;
         (number + WHOLE).to_bits() as u8
     }
@@ -302,8 +307,8 @@ fn decode_group<N: Number, C: Code>(scale: f32, codes: &[u8], numbers: &mut [N::
     }
 }
 
-/// What the largest code times makes about `largest`, and no more. It has so few bits that the product with any code is exact: so the
-/// largest number of a group that came back has the same scale again.
+/// What the largest code times makes about `largest`, and no more. It has so few bits that the product with any
+/// code is exact: so the largest number of a group that came back has the same scale again.
 #[inline(always)]
 fn scale(largest: f32, code: f32) -> f32 {
     const DROPPED: u32 = 0x7F;

@@ -61,8 +61,8 @@ pub enum PeerBody {
     Complete {
         /// The lease.
         lease: LeaseId,
-        /// Output tokens that the offer covers and the reader was not told of by its router, in order: those that a migrating
-        /// sequence got meanwhile. Empty for a prompt.
+        /// Output tokens that the offer covers and the reader was not told of by its router, in order: those that
+        /// a migrating sequence got meanwhile. Empty for a prompt.
         missing: Vec<Token>,
         /// The next token of each choice; a choice that it ended already is not among them.
         first: Vec<(Choice, Token)>,
@@ -84,7 +84,8 @@ pub enum PeerBody {
         /// The lease.
         lease: LeaseId,
     },
-    /// Owner to reader: whether what was read under the lease is valid. Unasked for, that it is not: a renewal came too late.
+    /// Owner to reader: whether what was read under the lease is valid. Unasked for, that it is not: a renewal
+    /// came too late.
     Released {
         /// The lease.
         lease: LeaseId,
@@ -149,8 +150,8 @@ pub struct Offer {
     pub duration: Duration,
     /// Layout fingerprint; a reader with another refuses.
     pub layout: u64,
-    /// Positions that the blocks will hold in the end: the length of the attempt's prompt, or of the part of it that was asked
-    /// for and is cached.
+    /// Positions that the blocks will hold in the end: the length of the attempt's prompt, or of the part of it
+    /// that was asked for and is cached.
     pub tokens: u32,
     /// Positions below this are written and validated already.
     pub ready: u32,

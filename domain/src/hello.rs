@@ -1,5 +1,6 @@
-//! How a session begins. The router dials, so it proves first that it knows the cluster's secret; a stranger learns nothing of the
-//! worker. Only then the worker says who it is, and proves all that it says by the secret that the router used.
+//! How a session begins. The router dials, so it proves first that it knows the cluster's secret; a stranger
+//! learns nothing of the worker. Only then the worker says who it is, and proves all that it says by the secret
+//! that the router used.
 //!
 //! Each proof covers what both ends said, so it is good for this session only and cannot be sent back to its maker.
 
@@ -25,7 +26,8 @@ pub struct RouterHello {
     pub nonce: [u8; 32],
 }
 
-/// By what a router tells whether a worker computes the model that the router tokenizes for. The same in every file format.
+/// By what a router tells whether a worker computes the model that the router tokenizes for. The same in every
+/// file format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ModelShape {
     /// Rows of the embedding.
@@ -86,8 +88,8 @@ pub struct Hello {
     pub proof: [u8; 32],
 }
 
-/// What both ends said before either has proven anything. It tells a session from every other, so a proof over it is good for this
-/// session only.
+/// What both ends said before either has proven anything. It tells a session from every other, so a proof over it
+/// is good for this session only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Opening {
     /// The router's first message.

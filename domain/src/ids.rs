@@ -20,7 +20,8 @@ macro_rules! id {
     };
 }
 
-/// A request, unique over all routers of a cluster: drawn by the router that accepted it. Clients are told it in the same words as logs.
+/// A request, unique over all routers of a cluster: drawn by the router that accepted it. Clients are told it in
+/// the same words as logs.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default, Serialize, Deserialize)]
 pub struct RequestId(pub u64);
 

@@ -1,8 +1,8 @@
 //! Record layout: where in a block's bytes each layer, head and token lies. The one definition of it.
 //!
-//! A record is `[layer][kv_head][k|v][token][head_dim]`, little endian, and has the same bytes on every device and on
-//! the wire. A layer slice is contiguous; inside it the heads are in order, so a range of heads is one piece. The tiers below the
-//! device keep it as its [`Encoding`] says.
+//! A record is `[layer][kv_head][k|v][token][head_dim]`, little endian, and has the same bytes on every device and
+//! on the wire. A layer slice is contiguous; inside it the heads are in order, so a range of heads is one piece.
+//! The tiers below the device keep it as its [`Encoding`] says.
 
 use crate::encoding::Encoding;
 use serde::{Deserialize, Serialize};

@@ -86,8 +86,9 @@ pub struct Sample {
 pub struct StepOutput {
     /// The step.
     pub step: StepId,
-    /// One entry per sample of the plan, in plan order, but for those of spans that failed alone; or why the step failed (then
-    /// none of its KV counts as written and the progress word was not raised beyond the layer that failed).
+    /// One entry per sample of the plan, in plan order, but for those of spans that failed alone; or why the step
+    /// failed (then none of its KV counts as written and the progress word was not raised beyond the layer that
+    /// failed).
     pub sampled: Result<Vec<Sampled>, String>,
     /// Spans that failed alone, in plan order: what they wrote does not count, what the others did does.
     pub failed: Vec<FailedSpan>,

@@ -19,8 +19,8 @@ type Bell = Box<dyn Fn(u64) + Send + Sync>;
 ///
 /// Who carries the word to readers may hang a bell on it ([`ProgressWord::on_raise`]); without one, readers look again.
 ///
-/// Where a step failed that readers wait for, the word is held ([`ProgressWord::hold`]): the steps that write the same again have
-/// other numbers, and readers see none of them before all of it is written.
+/// Where a step failed that readers wait for, the word is held ([`ProgressWord::hold`]): the steps that write the
+/// same again have other numbers, and readers see none of them before all of it is written.
 #[derive(Clone, Debug, Default)]
 pub struct ProgressWord(Arc<Shared>);
 
@@ -96,8 +96,8 @@ impl ProgressWord {
         self.0.word.load(Ordering::SeqCst)
     }
 
-    /// Calls `bell` with the word after every raise, on the engine's thread: it must be quick. `false`: the word has a bell
-    /// already.
+    /// Calls `bell` with the word after every raise, on the engine's thread: it must be quick. `false`: the word
+    /// has a bell already.
     pub fn on_raise(&self, bell: Box<dyn Fn(u64) + Send + Sync>) -> bool {
         self.0.bell.set(bell).is_ok()
     }

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-/// What the processes of a cluster share and nobody else knows. It is never sent: an end proves that it knows the secret by a
-/// keyed hash over what the other end drew at random.
+/// What the processes of a cluster share and nobody else knows. It is never sent: an end proves that it knows the
+/// secret by a keyed hash over what the other end drew at random.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct Secret(String);
 
@@ -45,9 +45,9 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// The secrets that a process knows while its cluster's secret is being replaced: the one that it proves itself by, and one more
-/// that it accepts. So the processes of a cluster can be restarted one by one: first the new secret is accepted everywhere, then it
-/// is used everywhere, then the old one goes.
+/// The secrets that a process knows while its cluster's secret is being replaced: the one that it proves itself
+/// by, and one more that it accepts. So the processes of a cluster can be restarted one by one: first the new
+/// secret is accepted everywhere, then it is used everywhere, then the old one goes.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Secrets {
     own: Secret,

@@ -70,7 +70,8 @@ pub enum ToWorker {
     Hello(RouterHello),
     /// That the router knows the cluster's secret. Nothing is taken from it before.
     Proof([u8; 32]),
-    /// The router, which proved itself, does without this worker, since it does not belong to the others. Nothing follows.
+    /// The router, which proved itself, does without this worker, since it does not belong to the others. Nothing
+    /// follows.
     Refused {
         /// Why, and what fixes it, for people.
         why: String,
@@ -164,7 +165,8 @@ pub struct Submit {
     pub holder: Option<Holder>,
 }
 
-/// A worker that is said to have the beginning of a prompt cached. A hint: what is not there, or does not come, is computed.
+/// A worker that is said to have the beginning of a prompt cached. A hint: what is not there, or does not come, is
+/// computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Holder {
     /// The worker.
@@ -321,11 +323,11 @@ pub struct Report {
     pub host_tokens_per_s: f32,
     /// Tokens a second whose KV lately came from its disk; 0: not known yet.
     pub disk_tokens_per_s: f32,
-    /// Blocks that are on the device now. In this list and the next two, a block comes after the one that it continues, where
-    /// both are in the list.
+    /// Blocks that are on the device now. In this list and the next two, a block comes after the one that it
+    /// continues, where both are in the list.
     pub added: Vec<BlockLink>,
-    /// Blocks that are not on the device, but in the worker's own host tier. After a snapshot they follow, with `disk`, in the
-    /// next reports.
+    /// Blocks that are not on the device, but in the worker's own host tier. After a snapshot they follow, with
+    /// `disk`, in the next reports.
     pub host: Vec<BlockLink>,
     /// Blocks that are not on the device, and of which a part is on the worker's own disk alone.
     pub disk: Vec<BlockLink>,

@@ -127,8 +127,8 @@ impl Checker {
         }
     }
 
-    /// Checks that each block is written by one span at most, and that no span reads a block that another one writes. The
-    /// spans are sound each for itself.
+    /// Checks that each block is written by one span at most, and that no span reads a block that another one
+    /// writes. The spans are sound each for itself.
     fn blocks_are_apart(&mut self, plan: &StepPlan) -> Result<(), Refusal> {
         self.written.iter_mut().for_each(BlockSet::clear);
         for (number, span) in plan.spans.iter().enumerate() {
@@ -199,7 +199,8 @@ fn written<'a>(layout: &KvLayout, group: usize, span: &'a Span) -> &'a [BlockId]
     &table.blocks[(span.start / layout.block_tokens - table.first) as usize..end - table.first as usize]
 }
 
-/// The blocks of group `group` that a sound span reads and does not write: those before its inputs, as far as the window reaches.
+/// The blocks of group `group` that a sound span reads and does not write: those before its inputs, as far as the
+/// window reaches.
 fn read<'a>(layout: &KvLayout, group: usize, span: &'a Span) -> &'a [BlockId] {
     let table = &span.tables[group];
     let from = layout.window_start(group, span.start) / layout.block_tokens;

@@ -1,5 +1,5 @@
-//! Checkpoints on disk: Hugging Face directories with safetensors in one or many files, and GGUF files; memory-mapped, and
-//! with a digest of what they hold. Tensors have their Hugging Face names in both.
+//! Checkpoints on disk: Hugging Face directories with safetensors in one or many files, and GGUF files;
+//! memory-mapped, and with a digest of what they hold. Tensors have their Hugging Face names in both.
 //!
 //! What is deliberately absent: what the tensors mean (`models` knows their names and shapes) and config.json, of which
 //! only the bytes are read, for the digest.
@@ -37,7 +37,8 @@ pub(crate) const LET_GO_BYTES: usize = 1 << 20;
 pub struct TensorView<'a> {
     /// Number format.
     pub format: WeightFormat,
-    /// Slowest dimension first: a linear layer's weight is `[outputs, inputs]`. Rows are whole blocks of the number format.
+    /// Slowest dimension first: a linear layer's weight is `[outputs, inputs]`. Rows are whole blocks of the
+    /// number format.
     pub shape: Vec<usize>,
     /// The file, and which bytes of it: row-major, without gaps.
     map: &'a Mmap,
@@ -46,8 +47,8 @@ pub struct TensorView<'a> {
 }
 
 impl<'a> TensorView<'a> {
-    /// The rows, in order: the numbers of the last dimension, or single ones where there is no other; the one number of a tensor
-    /// without dimensions. Little endian, not necessarily aligned to the number format.
+    /// The rows, in order: the numbers of the last dimension, or single ones where there is no other; the one
+    /// number of a tensor without dimensions. Little endian, not necessarily aligned to the number format.
     pub fn rows(&self) -> impl ExactSizeIterator<Item = &'a [u8]> + use<'a> {
         let (map, order) = (self.map, self.order);
         let (rows, bytes) = self.rows_of_bytes();
@@ -58,9 +59,9 @@ impl<'a> TensorView<'a> {
         })
     }
 
-    /// Says that rows have been read: their part of the map takes no memory of this process any more. Who reads them again gets
-    /// them from the file. Systems map what lies around a page that is read, so pieces of [`LET_GO_BYTES`] leave less behind than
-    /// small ones, and all rows at once leave nothing.
+    /// Says that rows have been read: their part of the map takes no memory of this process any more. Who reads
+    /// them again gets them from the file. Systems map what lies around a page that is read, so pieces of
+    /// [`LET_GO_BYTES`] leave less behind than small ones, and all rows at once leave nothing.
     pub fn let_go(&self, rows: Range<usize>) {
         // Rows of another order stay within their head: what is let go here is about what was read.
         let (_, bytes) = self.rows_of_bytes();
@@ -425,8 +426,8 @@ fn map(path: &Path) -> io::Result<(Mmap, FileIdentity)> {
 /// Has the pages of these bytes leave the process's memory; the file and the system's cache of it keep them.
 fn let_go(map: &Mmap, bytes: Range<usize>) {
     #[cfg(target_os = "linux")]
-    // SAFETY: the map is private and nobody wrote to it, so what is read there again is the file's, as before. A hint that is
-    // refused costs memory, nothing else.
+    // SAFETY: the map is private and nobody wrote to it, so what is read there again is the file's, as before. A
+    // hint that is refused costs memory, nothing else.
     let _ = unsafe { map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, bytes.start, bytes.len()) };
     #[cfg(not(target_os = "linux"))]
     let _ = (map, bytes);

@@ -57,9 +57,10 @@ pub trait Device: Send {
 /// Host memory of a KV pool.
 ///
 /// # Safety
-/// Others copy out of it and into it by address. For as long as the value lives, [`PoolMemory::as_ptr`] and [`PoolMemory::len`]
-/// always answer the same, so many bytes from there on are mapped, readable and writable, and no reference to any is alive
-/// while somebody else may write it. What [`PoolMemory::file`] tells of has as many bytes from there on, and cannot shrink.
+/// Others copy out of it and into it by address. For as long as the value lives, [`PoolMemory::as_ptr`] and
+/// [`PoolMemory::len`] always answer the same, so many bytes from there on are mapped, readable and writable, and
+/// no reference to any is alive while somebody else may write it. What [`PoolMemory::file`] tells of has as many
+/// bytes from there on, and cannot shrink.
 pub unsafe trait PoolMemory: Send + Sync {
     /// First byte.
     fn as_ptr(&self) -> *mut u8;
@@ -84,7 +85,8 @@ pub enum SubmitError {
     Invalid {
         /// The step.
         step: StepId,
-        /// The number in the plan of the span that is at fault: without it the plan may be sound. `None`: the plan as a whole.
+        /// The number in the plan of the span that is at fault: without it the plan may be sound. `None`: the plan
+        /// as a whole.
         span: Option<usize>,
         /// Why.
         reason: String,

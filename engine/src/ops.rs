@@ -1,8 +1,8 @@
 //! The operations that a model's forward pass is made of, between the model definitions and the devices.
 //!
-//! A definition binds its weights to handles once ([`WeightStore`]), plans its activations once ([`ArenaPlan`]) and then
-//! says, for every step, which operation reads and writes which handle ([`Ops`]). Which tokens, positions and blocks
-//! the step is about is the device's to know: it took the plan.
+//! A definition binds its weights to handles once ([`WeightStore`]), plans its activations once ([`ArenaPlan`])
+//! and then says, for every step, which operation reads and writes which handle ([`Ops`]). Which tokens, positions
+//! and blocks the step is about is the device's to know: it took the plan.
 //!
 //! What is deliberately absent: memory. A handle is a number, so that the same definition runs on a device whose
 //! buffers the host cannot see, and a device may pack, fuse and place weights and activations as it likes.
@@ -153,9 +153,9 @@ pub struct MlpArgs {
     pub out: Buffer,
 }
 
-/// The operations on the step that the device holds. They run in the order of the calls; a device may only queue them.
-/// A device that has little room for activations cuts a step's input rows into parts: an operation is about the rows of the
-/// part that was begun last, but for those on the sampling axis.
+/// The operations on the step that the device holds. They run in the order of the calls; a device may only queue
+/// them. A device that has little room for activations cuts a step's input rows into parts: an operation is about
+/// the rows of the part that was begun last, but for those on the sampling axis.
 ///
 /// The constants in them (scales, caps, epsilon, windows, frequencies, the activation) are those of the
 /// [`ModelSpec`](crate::spec::ModelSpec).
@@ -181,8 +181,8 @@ pub trait Ops {
     /// RMS norm of queries (first norm) and keys (second), in place: of every run of numbers as long as the weights.
     fn head_norm(&mut self, query: Norm, key: Norm, qkv: Buffer) -> OpsResult;
 
-    /// Rotary embedding by the rows' positions; then queries into `queries`, keys and values into the cache. The positions
-    /// of a block that no token has yet are zeroed when its first position is written.
+    /// Rotary embedding by the rows' positions; then queries into `queries`, keys and values into the cache. The
+    /// positions of a block that no token has yet are zeroed when its first position is written.
     fn rope_cache(&mut self, layer: u16, qkv: Buffer, queries: Buffer) -> OpsResult;
 
     /// Keys and values of this layer are written for all rows of all parts: raises the progress word.

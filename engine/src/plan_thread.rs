@@ -42,8 +42,8 @@ pub(crate) struct PlanThread {
 }
 
 impl PlanThread {
-    /// Starts a thread called `name`, which hands every plan that `checker` takes to `execute`. A panic there ends the thread, and with it the
-    /// device: nobody knows what it left half done.
+    /// Starts a thread called `name`, which hands every plan that `checker` takes to `execute`. A panic there ends
+    /// the thread, and with it the device: nobody knows what it left half done.
     pub(crate) fn start(
         name: &str,
         checker: Checker,

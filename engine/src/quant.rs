@@ -1,5 +1,6 @@
-//! The number formats that weights are stored in, those of GGUF that quantise included, and what their bytes mean: the one
-//! definition of it. The formats and their names are ggml's (`ggml-common.h` and `ggml-quants.c` of llama.cpp).
+//! The number formats that weights are stored in, those of GGUF that quantise included, and what their bytes mean:
+//! the one definition of it. The formats and their names are ggml's (`ggml-common.h` and `ggml-quants.c` of
+//! llama.cpp).
 //!
 //! A row of a quantised matrix is a sequence of blocks. Each holds small integers and scales:
 //!
@@ -11,8 +12,8 @@
 //!
 //! `d` and `dmin` are f16.
 //!
-//! What is deliberately absent: how kernels keep weights (`cpu::kernels` packs them into an order of its own), and making
-//! quantised weights from others.
+//! What is deliberately absent: how kernels keep weights (`cpu::kernels` packs them into an order of its own), and
+//! making quantised weights from others.
 
 #[cfg(test)]
 mod tests;
@@ -155,8 +156,8 @@ impl Q4K {
     /// Parts of a block.
     pub(crate) const PARTS: usize = 8;
 
-    /// Reads a block's bytes: `d`, `dmin`, 12 bytes of scales and minima in 6 bits each, 128 bytes of integers. In these, 32
-    /// bytes hold two parts, one in their low and one in their high halves.
+    /// Reads a block's bytes: `d`, `dmin`, 12 bytes of scales and minima in 6 bits each, 128 bytes of integers. In
+    /// these, 32 bytes hold two parts, one in their low and one in their high halves.
     pub(crate) fn read(bytes: &[u8]) -> Self {
         assert_eq!(bytes.len(), Self::BYTES);
         let (packed, integers) = (&bytes[4..16], &bytes[16..]);
@@ -207,9 +208,9 @@ impl Q6K {
     /// Parts of a block.
     pub(crate) const PARTS: usize = 16;
 
-    /// Reads a block's bytes: 128 bytes of the integers' low 4 bits, 64 of their high 2 bits, the scales, `d`. Each half of
-    /// the integers has half of the bytes; in it, number `32 * k + l` has its low bits in byte `32 * (k % 2) + l`, in the
-    /// low half for the first two `k`, and its high bits in bits `2 * k` of byte `l`.
+    /// Reads a block's bytes: 128 bytes of the integers' low 4 bits, 64 of their high 2 bits, the scales, `d`.
+    /// Each half of the integers has half of the bytes; in it, number `32 * k + l` has its low bits in byte `32 *
+    /// (k % 2) + l`, in the low half for the first two `k`, and its high bits in bits `2 * k` of byte `l`.
     pub(crate) fn read(bytes: &[u8]) -> Self {
         assert_eq!(bytes.len(), Self::BYTES);
         let (low, high, scales) = (&bytes[..128], &bytes[128..192], &bytes[192..208]);

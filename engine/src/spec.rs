@@ -1,4 +1,5 @@
-//! What a decoder-only model is, after config.json was understood: plain data that a device and a model definition read.
+//! What a decoder-only model is, after config.json was understood: plain data that a device and a model definition
+//! read.
 
 use domain::{Dtype, Encoding, KvGroup, KvLayout, Token};
 

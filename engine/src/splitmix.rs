@@ -1,7 +1,7 @@
 //! The two parts of SplitMix64: what its state grows by, and what makes a number of a state.
 //!
-//! Source: Steele, Lea, Flood, "Fast splittable pseudorandom number generators" (OOPSLA 2014), with the finalizer of Vigna's
-//! public-domain `splitmix64.c`.
+//! Source: Steele, Lea, Flood, "Fast splittable pseudorandom number generators" (OOPSLA 2014), with the finalizer
+//! of Vigna's public-domain `splitmix64.c`.
 
 /// The odd number next to 2^64 divided by the golden ratio.
 pub(crate) const GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;

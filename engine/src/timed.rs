@@ -1,4 +1,5 @@
-//! How long each operation of a step takes, for measurements: [`Timed`] stands between a model's definition and a device.
+//! How long each operation of a step takes, for measurements: [`Timed`] stands between a model's definition and a
+//! device.
 //!
 //! What is deliberately absent: what an operation should take (whoever measures knows the limits of the machine).
 

@@ -1,9 +1,9 @@
-//! Fuzz targets: everything here that reads bytes from outside, each as a function that must neither panic nor take what it
-//! should not.
+//! Fuzz targets: everything here that reads bytes from outside, each as a function that must neither panic nor
+//! take what it should not.
 //!
-//! Ordinary tests run each over its corpus, over what our own side writes, and over some thousands of changes of both that a
-//! seed decides (tests/corpora.rs). `cargo fuzz`, with a nightly compiler, looks for more; what it finds is mended and kept in
-//! `corpus/`, one folder a target.
+//! Ordinary tests run each over its corpus, over what our own side writes, and over some thousands of changes of
+//! both that a seed decides (tests/corpora.rs). `cargo fuzz`, with a nightly compiler, looks for more; what it
+//! finds is mended and kept in `corpus/`, one folder a target.
 //!
 //! What is deliberately absent: chat templates, which are programs and come with the model that is trusted.
 

@@ -1,4 +1,5 @@
-//! What our own side writes, for targets whose format has an encoder here: so it never lags behind the format, as files would.
+//! What our own side writes, for targets whose format has an encoder here: so it never lags behind the format, as
+//! files would.
 
 use domain::handoff::{Ask, Offer, OfferedGroup, PeerBody, PeerMessage};
 use domain::session::{Assignment, FromWorker, Holder, RouterHello, Submit, ToWorker};

@@ -109,7 +109,8 @@ pub fn safetensors(bytes: &[u8]) {
     }
 }
 
-/// Indexes of safetensors files, config.json and generation_config.json, and what tokenizer_config.json says of templates.
+/// Indexes of safetensors files, config.json and generation_config.json, and what tokenizer_config.json says of
+/// templates.
 pub fn config(bytes: &[u8]) {
     let folder = folder();
     for name in ["model.safetensors.index.json", "tokenizer_config.json"] {

@@ -1,4 +1,5 @@
-//! Where the bytes of each identity are, in one place and group, and of which identities that changed since it was last asked.
+//! Where the bytes of each identity are, in one place and group, and of which identities that changed since it was
+//! last asked.
 
 use domain::{BlockHash, ByIdentity};
 use std::collections::{BTreeSet, HashMap};
@@ -7,8 +8,8 @@ use std::collections::{BTreeSet, HashMap};
 #[derive(Clone, Debug)]
 pub(crate) struct ChangeTrackingMap<V> {
     entries: HashMap<BlockHash, V, ByIdentity>,
-    /// Identities that are in and were not, or were in and are not, when they were taken last. So there are no more than twice as
-    /// many as there is room for, however long nobody takes them.
+    /// Identities that are in and were not, or were in and are not, when they were taken last. So there are no
+    /// more than twice as many as there is room for, however long nobody takes them.
     changed: BTreeSet<BlockHash>,
 }
 

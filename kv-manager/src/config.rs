@@ -58,12 +58,12 @@ impl Watermarks {
     }
 }
 
-/// What share of a place is a tenant's quota, in percent. A tenant that has as much gives up its own before anybody else's
-/// when room is needed; what nobody else wants it may use all the same. 100: there are no quotas.
+/// What share of a place is a tenant's quota, in percent. A tenant that has as much gives up its own before
+/// anybody else's when room is needed; what nobody else wants it may use all the same. 100: there are no quotas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quotas {
-    /// Of each pool of the device, whatever state the blocks are in. Only those that are cached and used by nobody can be given
-    /// up, so what a tenant uses at once is not bounded by it.
+    /// Of each pool of the device, whatever state the blocks are in. Only those that are cached and used by nobody
+    /// can be given up, so what a tenant uses at once is not bounded by it.
     pub device_percent: u32,
     /// Of the slots of the host tier.
     pub host_percent: u32,
@@ -102,17 +102,19 @@ pub struct KvConfig {
     pub eviction: EvictionPolicy,
     /// When blocks go to tiers that are written back.
     pub watermarks: Watermarks,
-    /// Most of a group's blocks that pins may name, in percent of its pool. So much less is left to the longest sequence.
+    /// Most of a group's blocks that pins may name, in percent of its pool. So much less is left to the longest
+    /// sequence.
     pub pinned_percent: u32,
     /// What tenants take from each other, in every group.
     pub quotas: Quotas,
-    /// A block that nobody used for so long is parked: it leaves the device for the lowest tier of this host. `None`: never.
+    /// A block that nobody used for so long is parked: it leaves the device for the lowest tier of this host.
+    /// `None`: never.
     pub park_after: Option<Duration>,
     /// Blocks per group that opening a sequence leaves available, so that running sequences can grow. Waived while no
     /// sequence is open: then there is nobody to keep them for.
     pub reserve_blocks: u32,
-    /// Bound of the release answers kept until acknowledged. When full, the oldest is forgotten, and a repeated release of
-    /// that lease is answered as invalid.
+    /// Bound of the release answers kept until acknowledged. When full, the oldest is forgotten, and a repeated
+    /// release of that lease is answered as invalid.
     pub answers_max: usize,
     /// Bound of live leases. When full, nothing more is offered.
     pub leases_max: usize,

@@ -16,17 +16,17 @@ use tree::Tree;
 
 /// Order of the blocks of one pool that may be evicted.
 pub(crate) trait Eviction: Send {
-    /// The block may be evicted from now on. It holds the bytes of `hash`, which no other block that is in holds, and
-    /// continues the block of identity `parent` (`None`: it is the first of its sequences). Blocks that come together come
-    /// in the order in which they shall go.
+    /// The block may be evicted from now on. It holds the bytes of `hash`, which no other block that is in holds,
+    /// and continues the block of identity `parent` (`None`: it is the first of its sequences). Blocks that come
+    /// together come in the order in which they shall go.
     fn insert(&mut self, block: BlockId, hash: BlockHash, parent: Option<BlockHash>);
 
-    /// The block, which is in, may no longer be evicted: it is used again. It comes back by [`insert`](Self::insert), as
-    /// what it was, before its memory is given to another use.
+    /// The block, which is in, may no longer be evicted: it is used again. It comes back by
+    /// [`insert`](Self::insert), as what it was, before its memory is given to another use.
     fn remove(&mut self, block: BlockId);
 
-    /// Takes out the block that goes first. Where it is used again before its memory is given to another use, it comes back by
-    /// [`insert`](Self::insert), as what it was.
+    /// Takes out the block that goes first. Where it is used again before its memory is given to another use, it
+    /// comes back by [`insert`](Self::insert), as what it was.
     fn pop(&mut self) -> Option<BlockId>;
 
     /// Takes out this block, which is in, as [`pop`](Self::pop) does the one that goes first.

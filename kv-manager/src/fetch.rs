@@ -33,8 +33,8 @@ pub struct FetchConfig {
     pub layout: u64,
     /// Tokens per block.
     pub block_tokens: u32,
-    /// Longest wait for the offer, or for the next word that the prompt is still queued; for room; and, while reading, for the
-    /// next sign that the owner or the reads go on.
+    /// Longest wait for the offer, or for the next word that the prompt is still queued; for room; and, while
+    /// reading, for the next sign that the owner or the reads go on.
     pub wait_max: Duration,
     /// Longest wait for the answer to the release, or to an ask.
     pub answer_max: Duration,
@@ -79,8 +79,8 @@ pub enum FetchEvent {
     },
     /// After [`FetchCommand::CancelReads`]: no read touches the destination any more.
     Quiesced,
-    /// The owner's [`PeerBody::Released`] for the lease: the answer to its release, or, where it is not valid, to a renewal that
-    /// came too late.
+    /// The owner's [`PeerBody::Released`] for the lease: the answer to its release, or, where it is not valid, to
+    /// a renewal that came too late.
     Released {
         /// Whether what was read is valid.
         valid: bool,
@@ -187,8 +187,8 @@ pub struct Fetch {
 }
 
 impl Fetch {
-    /// A machine that expects an offer, for a request that must have ended by `deadline`. As long as the owner says that the prompt
-    /// waits in its queue, it may do so until then.
+    /// A machine that expects an offer, for a request that must have ended by `deadline`. As long as the owner
+    /// says that the prompt waits in its queue, it may do so until then.
     pub fn expect(now: Time, config: FetchConfig, deadline: Time) -> Self {
         let wait_until =
             if planted_bugs::is(Bug::ExpectationWithoutDeadline) { Time::MAX } else { now + config.wait_max };
@@ -211,8 +211,8 @@ impl Fetch {
         }
     }
 
-    /// A machine that expects an offer of blocks which it asked for, and waits for it as long as for any answer. The owner has
-    /// all of them, so the offer is complete; one that is not is refused.
+    /// A machine that expects an offer of blocks which it asked for, and waits for it as long as for any answer.
+    /// The owner has all of them, so the offer is complete; one that is not is refused.
     pub fn ask(now: Time, config: FetchConfig, deadline: Time) -> Self {
         let wait_until = now + config.answer_max;
         let complete = Some(Vec::new());
@@ -242,8 +242,8 @@ impl Fetch {
         self.release_when_read(now, out);
     }
 
-    /// The reader stood still for so long: what came meanwhile it has not heard yet, so nothing of it is late. To be told before anything
-    /// else is. The request's deadline is its client's, and stays.
+    /// The reader stood still for so long: what came meanwhile it has not heard yet, so nothing of it is late. To
+    /// be told before anything else is. The request's deadline is its client's, and stays.
     pub fn stood_still(&mut self, pause: Duration) {
         self.wait_until = self.wait_until + pause;
     }
@@ -483,8 +483,8 @@ impl Fetch {
         out.push(FetchCommand::Done);
     }
 
-    /// Blocks below `to` are written once `step` is: reads those that were not covered, now or when there is room. Whether
-    /// there were any.
+    /// Blocks below `to` are written once `step` is: reads those that were not covered, now or when there is room.
+    /// Whether there were any.
     fn cover(&mut self, to: u32, step: Option<StepId>, out: &mut Vec<FetchCommand>) -> bool {
         let from = self.covered;
         if to <= from {
@@ -501,8 +501,8 @@ impl Fetch {
         true
     }
 
-    /// Appends the pieces of those blocks, all groups of a block range together; what is held or needed by neither side's
-    /// window is left out.
+    /// Appends the pieces of those blocks, all groups of a block range together; what is held or needed by neither
+    /// side's window is left out.
     fn pieces(&self, blocks: Range<u32>, step: Option<StepId>, pieces: &mut Vec<Piece>) {
         let (Some(offer), Some(tables)) = (&self.offer, &self.room) else { return };
         for (number, (table, offered)) in tables.iter().zip(&offer.groups).enumerate() {
@@ -544,7 +544,8 @@ impl Fetch {
         self.offer.as_ref().map_or(0, |offer| offer.tokens.div_ceil(self.config.block_tokens))
     }
 
-    /// Blocks that are written once the positions below `tokens` are: the full ones, and the tail with the last position.
+    /// Blocks that are written once the positions below `tokens` are: the full ones, and the tail with the last
+    /// position.
     fn blocks_written(&self, tokens: u32) -> u32 {
         match &self.offer {
             Some(offer) if tokens >= offer.tokens => self.blocks(),

@@ -1,8 +1,8 @@
 //! The prefix index: which cached or used block of each group holds the bytes of an identity, and what changed since
 //! routers were last told.
 //!
-//! An identity has at most one indexed block per group. Finding how long a prefix is usable needs the windows and is the
-//! manager's; which block goes when room is needed is the eviction policy's.
+//! An identity has at most one indexed block per group. Finding how long a prefix is usable needs the windows and
+//! is the manager's; which block goes when room is needed is the eviction policy's.
 
 use crate::change_tracking_map::ChangeTrackingMap;
 use domain::{BlockHash, BlockId, GroupId};
@@ -10,8 +10,8 @@ use std::collections::BTreeSet;
 
 /// Identities and the blocks that hold them, per group.
 ///
-/// To the outside an identity is *held* when every full group indexes it, or, for a model whose groups all have windows,
-/// when every group does. With mixed groups that is an upper estimate (a windowed group may have evicted
+/// To the outside an identity is *held* when every full group indexes it, or, for a model whose groups all have
+/// windows, when every group does. With mixed groups that is an upper estimate (a windowed group may have evicted
 /// its part); opening a sequence looks at all groups and decides.
 #[derive(Clone, Debug)]
 pub(crate) struct PrefixIndex {

@@ -3,8 +3,9 @@
 //! A lease is live, then released or lapsed, for ever. This table knows times, ids and answers; the pools
 //! know which blocks a live lease covers, and the manager keeps the two in step.
 //!
-//! Leases live by a clock of their own, which stands while their owner stands still: it hears no renewal meanwhile, and only it
-//! gives their blocks away. So a pause takes nothing from any lease, and one that was over before it stays over.
+//! Leases live by a clock of their own, which stands while their owner stands still: it hears no renewal
+//! meanwhile, and only it gives their blocks away. So a pause takes nothing from any lease, and one that was over
+//! before it stays over.
 
 use domain::planted_bugs::{self, Bug};
 use domain::{BlockRef, Generation, LeaseId, SeqKey, Time};
@@ -20,15 +21,15 @@ pub(crate) struct Lease {
     pub(crate) tokens: u32,
     /// Positions of those that are written and valid.
     pub(crate) ready: u32,
-    /// When positions below this are written, a copy into its blocks that was planned before the offer has been made; until
-    /// then `ready` stays.
+    /// When positions below this are written, a copy into its blocks that was planned before the offer has been
+    /// made; until then `ready` stays.
     pub(crate) copied_until: u32,
     /// The blocks it covers, with their generations at the offer.
     pub(crate) blocks: Vec<(BlockRef, Generation)>,
     /// How long it lives without renewal.
     pub(crate) duration: Duration,
-    /// It lives no longer than this, however often it is renewed. By the owner's clock until the table takes it, and by that of
-    /// leases from then on.
+    /// It lives no longer than this, however often it is renewed. By the owner's clock until the table takes it,
+    /// and by that of leases from then on.
     pub(crate) until: Time,
     /// It has lapsed at this time, by the clock of leases. The table sets it.
     pub(crate) expiry: Time,
@@ -40,12 +41,12 @@ pub(crate) struct Lease {
 #[derive(Clone, Debug)]
 pub(crate) struct LeaseTable {
     live: BTreeMap<LeaseId, Lease>,
-    /// `(expiry, lease)` of every live lease. Ordered, so that the earliest is at hand and a renewal moves its own entry:
-    /// no stale entries that would need a bound.
+    /// `(expiry, lease)` of every live lease. Ordered, so that the earliest is at hand and a renewal moves its own
+    /// entry: no stale entries that would need a bound.
     deadlines: BTreeSet<(Time, LeaseId)>,
-    /// Leases whose release was answered as valid and not acknowledged yet, oldest answer first. An invalid answer needs no
-    /// memory: it is also the answer to a lease that is not known. Acknowledgements come soon and about in order, so
-    /// searching from the front is short.
+    /// Leases whose release was answered as valid and not acknowledged yet, oldest answer first. An invalid answer
+    /// needs no memory: it is also the answer to a lease that is not known. Acknowledgements come soon and about
+    /// in order, so searching from the front is short.
     valid: VecDeque<LeaseId>,
     answers_max: usize,
     leases_max: usize,

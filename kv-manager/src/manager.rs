@@ -102,14 +102,14 @@ impl KvManager {
         }
     }
 
-    /// Length in tokens of the longest cached prefix of `chain` (the identities of a sequence's full blocks) from which a
-    /// prompt could go on. Takes nothing.
+    /// Length in tokens of the longest cached prefix of `chain` (the identities of a sequence's full blocks) from
+    /// which a prompt could go on. Takes nothing.
     pub fn cached_tokens(&self, chain: &[BlockHash]) -> u32 {
         self.usable_blocks(chain, None) * self.config.block_tokens
     }
 
-    /// Whether so many more tokens could have slots now in a sequence that takes over what is cached of `chain`: of that nothing
-    /// is given up for them.
+    /// Whether so many more tokens could have slots now in a sequence that takes over what is cached of `chain`:
+    /// of that nothing is given up for them.
     pub fn has_room(&self, chain: &[BlockHash], tokens: u32) -> bool {
         let size = self.config.block_tokens;
         let blocks = tokens.div_ceil(size).saturating_add(self.config.reserve_blocks);
@@ -120,8 +120,8 @@ impl KvManager {
         })
     }
 
-    /// A count of whatever gave room back: as long as it stands still, there is none for whoever found none. But for what others
-    /// have cached of the same meanwhile: they close their sequences later, which counts.
+    /// A count of whatever gave room back: as long as it stands still, there is none for whoever found none. But
+    /// for what others have cached of the same meanwhile: they close their sequences later, which counts.
     pub fn given_back(&self) -> u64 {
         self.pools.iter().map(Pool::given_back).sum::<u64>() + self.ended
     }
@@ -131,14 +131,14 @@ impl KvManager {
         self.sequences.contains_key(&key)
     }
 
-    /// Opens a sequence of `tenant` whose first `tokens` positions shall have slots. It takes over the longest cached prefix that
-    /// `chain` (identities of its full blocks) finds and that leaves at least `leave` positions out, and allocates all
-    /// other blocks, or takes nothing.
+    /// Opens a sequence of `tenant` whose first `tokens` positions shall have slots. It takes over the longest
+    /// cached prefix that `chain` (identities of its full blocks) finds and that leaves at least `leave` positions
+    /// out, and allocates all other blocks, or takes nothing.
     ///
-    /// `leave = 1`: a prompt, whose last position at least must be computed to have logits; in windowed groups its slots
-    /// begin with the window of the first position computed. `leave = 0`: the destination of a fetch, after which the
-    /// next position computed is `tokens`; in windowed groups its slots begin with that position's window, and nothing
-    /// of it can be offered or forked before [`written`](Self::written) covers `tokens`.
+    /// `leave = 1`: a prompt, whose last position at least must be computed to have logits; in windowed groups its
+    /// slots begin with the window of the first position computed. `leave = 0`: the destination of a fetch, after
+    /// which the next position computed is `tokens`; in windowed groups its slots begin with that position's
+    /// window, and nothing of it can be offered or forked before [`written`](Self::written) covers `tokens`.
     ///
     /// Panics if the key is open already or if `leave > tokens`.
     pub fn open(&mut self, key: SeqKey, tenant: Tenant, chain: &[BlockHash], tokens: u32, leave: u32) -> Admit {
@@ -364,9 +364,10 @@ impl KvManager {
 
 /// The owner's side of a fetch.
 impl KvManager {
-    /// Grants a lease on the blocks that a query at position `tokens` needs (all of them; in windowed groups, those from
-    /// its window on), which hold the sequence's positions below `tokens` now or will. It lives for `duration` after each
-    /// renewal but not beyond `until`. No step planned from now on writes a position from `tokens` on into these blocks.
+    /// Grants a lease on the blocks that a query at position `tokens` needs (all of them; in windowed groups,
+    /// those from its window on), which hold the sequence's positions below `tokens` now or will. It lives for
+    /// `duration` after each renewal but not beyond `until`. No step planned from now on writes a position from
+    /// `tokens` on into these blocks.
     ///
     /// `None`: [`KvConfig::leases_max`] leases are live, or the sequence is a copy not validated yet. Panics if the
     /// positions have no slots (`tokens` beyond them, or so far behind what is written that its window is gone).
@@ -410,21 +411,21 @@ impl KvManager {
         Some(OfferParts { lease, ready, groups })
     }
 
-    /// Prolongs a live lease to `duration` from now, at most to its `until`. Whether it is alive: a lease that ended stays
-    /// ended. A tick count that did not rise since the last renewal renews nothing.
+    /// Prolongs a live lease to `duration` from now, at most to its `until`. Whether it is alive: a lease that
+    /// ended stays ended. A tick count that did not rise since the last renewal renews nothing.
     pub fn renew(&mut self, now: Time, lease: LeaseId, ticks: u64) -> bool {
         self.leases.renew(now, lease, ticks)
     }
 
-    /// The owner stood still for so long, and heard no renewal: no lease is nearer to its end for it, neither to its next renewal
-    /// nor to its `until`. To be told before anything else is done with leases.
+    /// The owner stood still for so long, and heard no renewal: no lease is nearer to its end for it, neither to
+    /// its next renewal nor to its `until`. To be told before anything else is done with leases.
     pub fn stood_still(&mut self, pause: Duration) {
         self.leases.stand_still(pause);
     }
 
-    /// Ends a lease at its reader's word. Whether what was read is valid: the lease was alive until now, and all that was
-    /// promised had been written. Repeating it gives the same answer until [`ack`](Self::ack); a
-    /// lease that is not known was never valid.
+    /// Ends a lease at its reader's word. Whether what was read is valid: the lease was alive until now, and all
+    /// that was promised had been written. Repeating it gives the same answer until [`ack`](Self::ack); a lease
+    /// that is not known was never valid.
     pub fn release(&mut self, now: Time, lease: LeaseId) -> bool {
         match self.leases.get(lease) {
             None => {

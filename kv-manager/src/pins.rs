@@ -1,7 +1,8 @@
 //! Pins: prefixes whose blocks stay on the device until a deadline.
 //!
-//! A pin names identities, so a block counts from when it is cached, whether before the pin or after. This table knows the
-//! prefixes, their deadlines and how many blocks they may name; the pools know which of their blocks are pinned.
+//! A pin names identities, so a block counts from when it is cached, whether before the pin or after. This table
+//! knows the prefixes, their deadlines and how many blocks they may name; the pools know which of their blocks are
+//! pinned.
 
 use domain::{BlockHash, ByIdentity, GroupId, Time};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -37,8 +38,8 @@ impl PinTable {
         Self { pins: BTreeMap::new(), deadlines: BTreeSet::new(), counts, blocks_max }
     }
 
-    /// Pins the prefix that ends with `last`, or gives its pin another deadline. `false`: too many blocks would be named, and
-    /// nothing changed. What no pin named before is told to `begin`.
+    /// Pins the prefix that ends with `last`, or gives its pin another deadline. `false`: too many blocks would be
+    /// named, and nothing changed. What no pin named before is told to `begin`.
     pub(crate) fn pin(
         &mut self,
         last: BlockHash,
@@ -72,7 +73,8 @@ impl PinTable {
         true
     }
 
-    /// Ends the pin of the prefix that ends with `last`. What no pin names any more is told to `end`. Whether there was one.
+    /// Ends the pin of the prefix that ends with `last`. What no pin names any more is told to `end`. Whether
+    /// there was one.
     pub(crate) fn unpin(&mut self, last: BlockHash, mut end: impl FnMut(GroupId, BlockHash)) -> bool {
         let Some(Pin { until, named }) = self.pins.remove(&last) else { return false };
         self.deadlines.remove(&(until, last));

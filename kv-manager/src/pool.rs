@@ -1,7 +1,7 @@
 //! The pool of one KV group: the state of each block, and the law that the states' sum is the pool.
 //!
-//! A block's state follows from who holds it and what it holds; [`Pool::settle`] is the one place that derives it. Which
-//! sequence uses which block, and what a lease is, the manager knows.
+//! A block's state follows from who holds it and what it holds; [`Pool::settle`] is the one place that derives it.
+//! Which sequence uses which block, and what a lease is, the manager knows.
 
 use crate::config::Watermarks;
 use crate::eviction::Eviction;
@@ -20,8 +20,8 @@ pub(crate) enum State {
     Filling,
     /// All written, and a sequence uses it, or a reader or a tier does and no index knows it.
     InUse,
-    /// All written and indexed, and no sequence uses it. May be evicted once no live lease covers it, no pin names it and no
-    /// tier reads it.
+    /// All written and indexed, and no sequence uses it. May be evicted once no live lease covers it, no pin names
+    /// it and no tier reads it.
     Cached,
 }
 
@@ -198,9 +198,10 @@ impl Pool {
         self.blocks.len() * (size_of::<Block>() + size_of::<BlockId>() + self.order.block_bytes())
     }
 
-    /// Takes a block for a sequence of the tenant, under a new generation; where none is free, one is given up: the one that a
-    /// quota names, or else the eviction policy. One that a tier reads is given up when it is its turn, but is free only
-    /// then when that has read it, so another one goes with it. Panics where none is available.
+    /// Takes a block for a sequence of the tenant, under a new generation; where none is free, one is given up:
+    /// the one that a quota names, or else the eviction policy. One that a tier reads is given up when it is its
+    /// turn, but is free only then when that has read it, so another one goes with it. Panics where none is
+    /// available.
     pub(crate) fn allocate(&mut self, tenant: Tenant, index: &mut PrefixIndex) -> BlockId {
         while self.free.is_empty() {
             let named = self.order.pop_by_quota(tenant);
@@ -312,9 +313,10 @@ impl Pool {
         self.settle(id);
     }
 
-    /// Gives a full block its identity, tells whose block it continues, and enters it into the index; a pin may name that. Where another block has the identity already, that
-    /// one stays indexed, and this one is good for its own sequences and goes with them: their tables may
-    /// be part of a step that runs, so the two cannot be exchanged. `false`: it had its identity already.
+    /// Gives a full block its identity, tells whose block it continues, and enters it into the index; a pin may
+    /// name that. Where another block has the identity already, that one stays indexed, and this one is good for
+    /// its own sequences and goes with them: their tables may be part of a step that runs, so the two cannot be
+    /// exchanged. `false`: it had its identity already.
     pub(crate) fn seal(
         &mut self,
         id: BlockId,
@@ -346,8 +348,8 @@ impl Pool {
         }
     }
 
-    /// Whether write-back is to take blocks down: there were more warm ones than above the high watermark, and are more than the
-    /// low one allows. A block is warm that is neither free nor cold.
+    /// Whether write-back is to take blocks down: there were more warm ones than above the high watermark, and are
+    /// more than the low one allows. A block is warm that is neither free nor cold.
     pub(crate) fn is_cooling(&mut self, watermarks: Watermarks) -> bool {
         let (high, low) = watermarks.blocks(self.total());
         let warm = self.total() - self.free.len() as u32 - self.order.cold_blocks();
@@ -355,14 +357,15 @@ impl Pool {
         self.cooling
     }
 
-    /// Takes the block that goes first out of the policy: it is cold now, and shall be written. What it is: its generation and
-    /// identity.
+    /// Takes the block that goes first out of the policy: it is cold now, and shall be written. What it is: its
+    /// generation and identity.
     pub(crate) fn cool(&mut self) -> Option<(BlockId, Generation, BlockHash)> {
         let id = self.order.cool()?;
         Some((id, self.generation(id), self.hash(id)))
     }
 
-    /// The same with the block that goes first of a tenant that has more warm ones than the high watermark allows of its quota.
+    /// The same with the block that goes first of a tenant that has more warm ones than the high watermark allows
+    /// of its quota.
     pub(crate) fn cool_by_quota(&mut self) -> Option<(BlockId, Generation, BlockHash)> {
         let id = self.order.cool_by_quota()?;
         Some((id, self.generation(id), self.hash(id)))

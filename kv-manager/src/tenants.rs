@@ -1,13 +1,15 @@
-//! Whose the slots of a store are (the blocks of a pool, or what a tier holds of a group): how many each tenant has, against its
-//! quota, which of its own it would miss least, and which of them are to be written to a lower place before they go.
+//! Whose the slots of a store are (the blocks of a pool, or what a tier holds of a group): how many each tenant
+//! has, against its quota, which of its own it would miss least, and which of them are to be written to a lower
+//! place before they go.
 //!
-//! A quota bounds what a tenant takes from others, not what it uses while nobody else wants it. Whoever has as much as its quota
-//! gives up its own before anybody else's, the one first that was used longest ago; whoever has more gives that back first. A
-//! tenant that is alone is bound by nothing. So as long as the quotas of those who are there fit the store together, and
-//! nobody holds on to more than its quota at once, none of them loses what is within its quota to another.
+//! A quota bounds what a tenant takes from others, not what it uses while nobody else wants it. Whoever has as
+//! much as its quota gives up its own before anybody else's, the one first that was used longest ago; whoever has
+//! more gives that back first. A tenant that is alone is bound by nothing. So as long as the quotas of those who
+//! are there fit the store together, and nobody holds on to more than its quota at once, none of them loses what
+//! is within its quota to another.
 //!
-//! What is deliberately absent: which slots may be given up at all, which the owner of the slots knows, and which one goes where no
-//! quota says so, which is the eviction policy's.
+//! What is deliberately absent: which slots may be given up at all, which the owner of the slots knows, and which
+//! one goes where no quota says so, which is the eviction policy's.
 
 mod accounts;
 
@@ -33,8 +35,8 @@ struct Node {
 
 const FREE: Node = Node { tenant: None, account: None, cold: false, idle: false, older: None, newer: None };
 
-/// The slots and their tenants. Taking and giving up a slot take time that is logarithmic in the number of tenants; what happens to it
-/// meanwhile does only where it makes a tenant have more than it may, or no more.
+/// The slots and their tenants. Taking and giving up a slot take time that is logarithmic in the number of
+/// tenants; what happens to it meanwhile does only where it makes a tenant have more than it may, or no more.
 #[derive(Clone, Debug)]
 pub(crate) struct Tenants {
     /// Slots that are a tenant's quota. `None`: there are no quotas, and no accounts.
@@ -55,8 +57,8 @@ impl Tenants {
     /// Bytes that each slot takes.
     pub(crate) const SLOT_BYTES: usize = size_of::<Node>();
 
-    /// So many slots, none of which is taken, of which each tenant has this share as its quota (100: there are no quotas), and that
-    /// share of its quota for warm ones.
+    /// So many slots, none of which is taken, of which each tenant has this share as its quota (100: there are no
+    /// quotas), and that share of its quota for warm ones.
     pub(crate) fn new(slots: u32, percent: u32, high_percent: u32) -> Self {
         let share = |of: u32, percent: u32| (u64::from(of) * u64::from(percent) / 100) as u32;
         let quota = (percent < 100).then(|| share(slots, percent));
@@ -166,13 +168,15 @@ impl Tenants {
         others && account.map_or(0, |account| account.taken) >= quota && !planted_bugs::is(Bug::QuotaNotKept)
     }
 
-    /// The tenant's slot that goes first: of the cold ones, or else of the warm ones, the one that may be given up for longest.
+    /// The tenant's slot that goes first: of the cold ones, or else of the warm ones, the one that may be given up
+    /// for longest.
     pub(crate) fn oldest(&self, tenant: Tenant) -> Option<u32> {
         let [warm, cold] = self.accounts.of(tenant)?.idle;
         cold.oldest.or(warm.oldest)
     }
 
-    /// The warm slot that may be given up for longest, of a tenant that is not alone and has more warm ones than it may.
+    /// The warm slot that may be given up for longest, of a tenant that is not alone and has more warm ones than
+    /// it may.
     pub(crate) fn oldest_warm(&self) -> Option<u32> {
         let mut crowded = self.crowded.iter().filter(|_| self.accounts.len() > 1);
         crowded.find_map(|&tenant| self.accounts.of(tenant)?.idle[0].oldest)

@@ -1,9 +1,9 @@
 //! The tiers below the device: which of them holds which record, and which records are worth having there.
 //!
-//! `host` is memory, `neighbours` that of other workers of the host, `disk` files of this host, `object` a store that others share. They decide alike ([`TierSlots`]); the log
-//! of what a disk holds ([`log`]) and the bytes of records ([`header`]) are read and written by a shell, which says how each
-//! move ended. What is read is verified by the shell before anybody relies on it, so an entry that is wrong costs time, never
-//! tokens.
+//! `host` is memory, `neighbours` that of other workers of the host, `disk` files of this host, `object` a store
+//! that others share. They decide alike ([`TierSlots`]); the log of what a disk holds ([`log`]) and the bytes of
+//! records ([`header`]) are read and written by a shell, which says how each move ended. What is read is verified
+//! by the shell before anybody relies on it, so an entry that is wrong costs time, never tokens.
 
 mod backlog;
 pub mod header;
@@ -47,12 +47,12 @@ impl Tier {
 pub enum WritePolicy {
     /// When it is sealed.
     Through,
-    /// When it is used a second time, out of the cache or because it had to be computed again: a block that nobody asks for
-    /// again never takes the tier's time.
+    /// When it is used a second time, out of the cache or because it had to be computed again: a block that nobody
+    /// asks for again never takes the tier's time.
     #[default]
     SecondUse,
-    /// When the device gets fuller than its high watermark: those go down that would be given up first, until it is no fuller
-    /// than its low one. They stay on the device too, as the first to be given up there.
+    /// When the device gets fuller than its high watermark: those go down that would be given up first, until it
+    /// is no fuller than its low one. They stay on the device too, as the first to be given up there.
     Back,
     /// By others alone.
     Never,
@@ -163,7 +163,8 @@ pub enum ReadEnd {
     Failed,
     /// It was not read; nothing is known of it.
     Unread,
-    /// It was given up while it was under way: nothing is read into its block any more, whenever its tier is done with it.
+    /// It was given up while it was under way: nothing is read into its block any more, whenever its tier is done
+    /// with it.
     Abandoned,
 }
 

@@ -15,8 +15,8 @@ pub struct PlacementConfig {
     pub lease: Duration,
     /// Requests open at once; beyond it they are rejected.
     pub requests_max: usize,
-    /// Entries of the prefix index over all workers; beyond it the worker with the most of them loses the end of the prefix that was
-    /// used longest ago.
+    /// Entries of the prefix index over all workers; beyond it the worker with the most of them loses the end of
+    /// the prefix that was used longest ago.
     pub index_blocks_max: usize,
     /// Whether prompts go through prefill workers.
     pub handoff: HandoffPolicy,

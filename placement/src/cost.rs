@@ -16,11 +16,12 @@
 //! stands for the next to arrive. So on idle workers a prompt goes through a prefill worker once computing it takes
 //! longer than handing it off, and a prompt that the decode worker has cached does not.
 //!
-//! Who computes a prompt may fetch a prefix that another worker has more of: the next turn of a conversation finds the KV of
-//! the last answer, which its decode worker has, wherever it goes. And it may load what left its device for its own tiers, as a
-//! holder may. So there are several ways for the same candidate: computing what its device does not have, loading what its tiers have of
-//! that, and fetching what the devices of others have, or their tiers too. It is priced every way and takes the cheapest one, so that nobody
-//! is sent to where loading would take longer than computing.
+//! Who computes a prompt may fetch a prefix that another worker has more of: the next turn of a conversation finds
+//! the KV of the last answer, which its decode worker has, wherever it goes. And it may load what left its device
+//! for its own tiers, as a holder may. So there are several ways for the same candidate: computing what its device
+//! does not have, loading what its tiers have of that, and fetching what the devices of others have, or their
+//! tiers too. It is priced every way and takes the cheapest one, so that nobody is sent to where loading would
+//! take longer than computing.
 
 use crate::config::{FetchPolicy, HandoffPolicy, PlacementConfig, Rates};
 use crate::index::Held;
@@ -52,8 +53,8 @@ pub struct Cost {
     pub slowdown_s: f64,
     /// Its memory has room now. One that has none is chosen only where none has.
     pub fits: bool,
-    /// What it takes over, or computes alone, would soon run there. One where that is not so is chosen only where it is so of none,
-    /// and the request waits.
+    /// What it takes over, or computes alone, would soon run there. One where that is not so is chosen only where
+    /// it is so of none, and the request waits.
     pub takes: bool,
     /// Its speed is measured, not assumed.
     pub measured: bool,
@@ -103,8 +104,9 @@ pub struct Decision {
     pub holder: Option<Holder>,
     /// Its cost in seconds.
     pub cost_s: f64,
-    /// Predicted seconds to the first token; `None` while the speed behind it is assumed, and where nothing waits before it:
-    /// waiting would change nothing, and an idle worker's work is what corrects a measurement that was wrong.
+    /// Predicted seconds to the first token; `None` while the speed behind it is assumed, and where nothing waits
+    /// before it: waiting would change nothing, and an idle worker's work is what corrects a measurement that was
+    /// wrong.
     pub first_token_s: Option<f64>,
 }
 
@@ -161,7 +163,8 @@ pub(crate) struct Contexts {
 pub(crate) struct PlacementQuery<'a> {
     /// Input tokens.
     pub(crate) tokens: u32,
-    /// What of a sequence the one that computes the prompt holds for another, and what the one that decodes it holds at its end.
+    /// What of a sequence the one that computes the prompt holds for another, and what the one that decodes it
+    /// holds at its end.
     pub(crate) contexts: Contexts,
     /// Sequences that will decode.
     pub(crate) sequences: u32,
@@ -343,8 +346,8 @@ impl<'a> Pricing<'a> {
         self.workers.iter().zip(self.held.iter().copied())
     }
 
-    /// The best of a role, the best first; of equals, those with lower ids. May be chosen: those who speak and did not fail it, else those
-    /// who speak, else, of those who decode, all: prompts can do without a prefill worker.
+    /// The best of a role, the best first; of equals, those with lower ids. May be chosen: those who speak and did
+    /// not fail it, else those who speak, else, of those who decode, all: prompts can do without a prefill worker.
     fn best(&self, role: Role, price: impl Fn(&Self, &Worker, Held) -> Cost) -> Vec<Cost> {
         let allowed = || self.each().filter(|(worker, _)| worker.role == role && self.ask.allows(worker));
         let fresh = |worker: &Worker| !worker.silent && !self.ask.failed.contains(&worker.id);

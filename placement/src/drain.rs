@@ -1,8 +1,9 @@
 //! Moving running sequences away from workers that drain.
 //!
-//! The taker gets the attempt of a new epoch, its giver is told whom to offer to; both speak until the taker has said its
-//! first token, and the giver until none of its tokens is missing. Whatever goes wrong in between is a replay. A worker that
-//! drains and is needed no more is let go: its session is closed, which is what it waits for.
+//! The taker gets the attempt of a new epoch, its giver is told whom to offer to; both speak until the taker has
+//! said its first token, and the giver until none of its tokens is missing. Whatever goes wrong in between is a
+//! replay. A worker that drains and is needed no more is let go: its session is closed, which is what it waits
+//! for.
 
 use crate::config::HandoffPolicy;
 use crate::cost::{PlacementQuery, has_room, take_over};

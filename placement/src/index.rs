@@ -1,9 +1,10 @@
 //! Which blocks each worker has, and where, as far as its reports say. A hint, never a promise: an entry that is wrong
 //! costs time, not correctness.
 //!
-//! The index is bounded. At the bound a new block takes the place of another one: of its own worker if no other one has more entries,
-//! or else of the worker that has the most. So a worker with many blocks pushes out its own, and never those of one with fewer. Of that
-//! worker's blocks the leaf goes that was used longest ago, never a block before those that continue it ([`worker`]).
+//! The index is bounded. At the bound a new block takes the place of another one: of its own worker if no other
+//! one has more entries, or else of the worker that has the most. So a worker with many blocks pushes out its own,
+//! and never those of one with fewer. Of that worker's blocks the leaf goes that was used longest ago, never a
+//! block before those that continue it ([`worker`]).
 
 mod worker;
 
@@ -62,7 +63,8 @@ impl PrefixIndex {
         self.workers.get(&worker).map_or(Held::default(), |blocks| blocks.held(chain, guess))
     }
 
-    /// The worker has these blocks on its device. One comes after the block that it continues, or is of no use at the bound.
+    /// The worker has these blocks on its device. One comes after the block that it continues, or is of no use at
+    /// the bound.
     pub(crate) fn insert(&mut self, worker: WorkerId, links: &[BlockLink]) {
         for &link in links {
             if self.has(worker, link.hash) || self.make_room(worker, link.parent) {
@@ -71,8 +73,8 @@ impl PrefixIndex {
         }
     }
 
-    /// The worker has these blocks in a tier, and not on its device. That is no use of them: those that were not known take no other's
-    /// room, and go first.
+    /// The worker has these blocks in a tier, and not on its device. That is no use of them: those that were not
+    /// known take no other's room, and go first.
     pub(crate) fn lower(&mut self, worker: WorkerId, links: &[BlockLink], place: Place) {
         for &link in links {
             if self.has(worker, link.hash) || self.entries < self.entries_max {
@@ -81,7 +83,8 @@ impl PrefixIndex {
         }
     }
 
-    /// The worker's blocks at the head of `chain` are about to be used. Which block each continues is known from then on.
+    /// The worker's blocks at the head of `chain` are about to be used. Which block each continues is known from
+    /// then on.
     pub(crate) fn refresh(&mut self, worker: WorkerId, chain: &[BlockHash]) {
         let held = self.held(worker, chain).all as usize;
         self.change(worker, |blocks| BlockLink::run(None, &chain[..held]).rev().for_each(|link| blocks.touch(link)));
@@ -116,8 +119,8 @@ impl PrefixIndex {
         self.workers.get(&worker).is_some_and(|blocks| blocks.place(block).is_some())
     }
 
-    /// Makes room for one more block of the worker, which continues `parent`. `false`: there is none for it. What cannot be found, for
-    /// its parent is not here, takes no other's room; and a parent does not go for its child.
+    /// Makes room for one more block of the worker, which continues `parent`. `false`: there is none for it. What
+    /// cannot be found, for its parent is not here, takes no other's room; and a parent does not go for its child.
     fn make_room(&mut self, worker: WorkerId, parent: Option<BlockHash>) -> bool {
         if self.entries < self.entries_max {
             return true;

@@ -1,7 +1,7 @@
 //! Signs of life: every worker hears of this router and is heard of, or it is lost.
 //!
-//! The router says them, and a worker answers, so that idle workers are asked and heard together and nobody is woken for one alone.
-//! Answers come from a worker's step loop: one that is alive but stuck falls silent too.
+//! The router says them, and a worker answers, so that idle workers are asked and heard together and nobody is
+//! woken for one alone. Answers come from a worker's step loop: one that is alive but stuck falls silent too.
 
 use crate::message::Command;
 use crate::workers::Workers;
@@ -9,8 +9,8 @@ use domain::session::ToWorker;
 use domain::{Time, WorkerId};
 use std::time::Duration;
 
-/// Looks in the time of a heartbeat. A sign of life is said at the last look before it is due, so that an idle worker costs
-/// one message each way in that time and not one at every look.
+/// Looks in the time of a heartbeat. A sign of life is said at the last look before it is due, so that an idle
+/// worker costs one message each way in that time and not one at every look.
 const LOOKS: u32 = 8;
 
 /// Times of a heartbeat without a sign of life after which work goes to others, if there are any.
@@ -34,8 +34,8 @@ impl Liveness {
         self.last.map(|last| last + self.heartbeat / LOOKS)
     }
 
-    /// Looks at all workers, if it is time to: says a sign of life to whom nothing was said of late, or who said nothing, and
-    /// gives those that have been silent for too long.
+    /// Looks at all workers, if it is time to: says a sign of life to whom nothing was said of late, or who said
+    /// nothing, and gives those that have been silent for too long.
     pub(crate) fn look(&mut self, now: Time, workers: &mut Workers, out: &mut Vec<Command>) -> Vec<WorkerId> {
         if self.due().is_some_and(|due| now < due) {
             return Vec::new();
@@ -77,8 +77,8 @@ mod tests {
         workers
     }
 
-    /// Who is asked for a sign of life at every millisecond of a while in which `hear` and `say` tell whether worker 1 speaks or
-    /// is spoken to; worker 2 answers when asked. And who was silent in the end.
+    /// Who is asked for a sign of life at every millisecond of a while in which `hear` and `say` tell whether
+    /// worker 1 speaks or is spoken to; worker 2 answers when asked. And who was silent in the end.
     fn asked(until: u32, hear: impl Fn(u32) -> bool, say: impl Fn(u32) -> bool) -> (Vec<(u32, u32)>, Vec<WorkerId>) {
         let (mut liveness, mut workers, mut asked) = (Liveness::new(HEARTBEAT, SILENCE), workers(), Vec::new());
         for at in 0..until {

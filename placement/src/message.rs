@@ -27,7 +27,8 @@ pub enum Event {
         /// What.
         message: FromWorker,
     },
-    /// A worker was not told of an attempt, for too much waits for it already: it is as full as one that says so itself.
+    /// A worker was not told of an attempt, for too much waits for it already: it is as full as one that says so
+    /// itself.
     Unsent {
         /// The worker.
         worker: WorkerId,

@@ -351,8 +351,8 @@ impl Placement {
         self.note(id);
     }
 
-    /// Begins what waits, the first one first, until one has to wait on. One that is too long for some workers keeps nobody from those: so many
-    /// are looked at behind it.
+    /// Begins what waits, the first one first, until one has to wait on. One that is too long for some workers
+    /// keeps nobody from those: so many are looked at behind it.
     fn begin_waiting(&mut self, now: Time, out: &mut Vec<Command>) {
         // The shortest that has to wait on.
         let mut waits_on: Option<u32> = None;
@@ -476,7 +476,8 @@ impl Placement {
                 journey.settle_move();
                 let (decode, is_stuck) = (journey.attempt.decode, journey.stuck.is_some());
                 self.finish_if_ended(request, out);
-                // Whatever kept it from being moved when its worker began to drain may be over; of room, a report tells.
+                // Whatever kept it from being moved when its worker began to drain may be over; of room, a report
+                // tells.
                 if !is_stuck && self.drains(decode) {
                     self.move_away(now, request, out);
                 }
@@ -518,8 +519,8 @@ impl Placement {
     pub(crate) fn lost(&mut self, now: Time, id: WorkerId, out: &mut Vec<Command>) {
         for request in self.seating.of(id) {
             let Some(journey) = self.journeys.get_mut(&request) else { continue };
-            // Of a move, the one may have stopped already and the other not begun; of one who was taken over from, tokens
-            // are missing that will not come.
+            // Of a move, the one may have stopped already and the other not begun; of one who was taken over from,
+            // tokens are missing that will not come.
             if journey.attempt.prefill != Some(id) || journey.attempt.decode == id || journey.awaits_first() {
                 let detail = format!("the session with {id} was lost");
                 self.replay(now, request, Trouble { worker: id, why: None, detail }, out);

@@ -1,6 +1,6 @@
-//! Requests that no decode worker would soon get to: they wait here, the first one first, and not there. So whoever is free first
-//! takes the next one, nothing is computed and held that nobody goes on with, and a request that has its first token
-//! waits for no other.
+//! Requests that no decode worker would soon get to: they wait here, the first one first, and not there. So
+//! whoever is free first takes the next one, nothing is computed and held that nobody goes on with, and a request
+//! that has its first token waits for no other.
 
 use domain::planted_bugs::{self, Bug};
 use domain::{BlockHash, Request, RequestId, Time};

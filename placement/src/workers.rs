@@ -62,8 +62,9 @@ pub(crate) struct Worker {
     submits: u64,
 }
 
-/// What may wait at a decode worker, for a place or for memory: this part of what runs there at once. It is enough that no place stays
-/// empty until the next report; more would wait there for long, computed already and holding the memory of others.
+/// What may wait at a decode worker, for a place or for memory: this part of what runs there at once. It is enough
+/// that no place stays empty until the next report; more would wait there for long, computed already and holding
+/// the memory of others.
 const AHEAD: u32 = 4;
 
 /// Sequences that go to a worker before its first report.
@@ -181,8 +182,8 @@ impl Worker {
         self.load.blocks_total == 0 || self.given.blocks.saturating_add(blocks) <= self.load.blocks_available
     }
 
-    /// Whether so many more sequences, which need these blocks, would soon run there; what is not known counts as yes, and so does
-    /// an idle worker. A request of many sequences goes as soon as a smaller one would.
+    /// Whether so many more sequences, which need these blocks, would soon run there; what is not known counts as
+    /// yes, and so does an idle worker. A request of many sequences goes as soon as a smaller one would.
     pub(crate) fn takes(&self, sequences: u32, blocks: u32) -> bool {
         let Report { running_max, blocks_available, blocks_total, blocks_wanted, .. } = self.load;
         if self.load.number == 0 {
@@ -393,7 +394,8 @@ impl Workers {
             worker.snapshot_asked = false;
             self.index.clear(id);
         }
-        // Reports say what changed on balance, so no block is in two lists; were one, it would count as held in the faster place.
+        // Reports say what changed on balance, so no block is in two lists; were one, it would count as held in
+        // the faster place.
         self.index.remove(id, &removed);
         self.index.lower(id, &disk, Place::Disk);
         self.index.lower(id, &host, Place::Host);

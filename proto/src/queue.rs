@@ -1,8 +1,9 @@
-//! Queues of messages between tasks, bounded in bytes: what carries a session within a process, and at both ends of a connection.
+//! Queues of messages between tasks, bounded in bytes: what carries a session within a process, and at both ends
+//! of a connection.
 //!
-//! A queue is full when the bytes that wait in it are as many as it takes. Whoever sends then waits, or keeps its message. A message that is
-//! larger than a queue goes alone. What is deliberately absent: a bound on the number of messages, which follows from what each takes
-//! at least ([`weight`]).
+//! A queue is full when the bytes that wait in it are as many as it takes. Whoever sends then waits, or keeps its
+//! message. A message that is larger than a queue goes alone. What is deliberately absent: a bound on the number
+//! of messages, which follows from what each takes at least ([`weight`]).
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -107,7 +108,8 @@ impl<T> Clone for Sender<T> {
 }
 
 impl<T: Weigh> Sender<T> {
-    /// Queues a message, if `spare` bytes of room are left then. Errors: the message, for it has no room or nobody receives.
+    /// Queues a message, if `spare` bytes of room are left then. Errors: the message, for it has no room or nobody
+    /// receives.
     pub fn try_send(&self, message: T, spare: usize) -> Result<(), T> {
         match self.room.try_take(message.bytes(), spare) {
             Some(share) => self.sender.send((message, share)).map_err(|error| error.0.0),

@@ -1,14 +1,14 @@
 //! The service `baton.v1.Session` over gRPC: how the bytes of a session travel between processes.
 //!
-//! Messages come here as bytes and leave as bytes, so that a worker encodes a step's tokens once. All that wait are written
-//! together. A connection carries one session.
+//! Messages come here as bytes and leave as bytes, so that a worker encodes a step's tokens once. All that wait
+//! are written together. A connection carries one session.
 //!
-//! Whoever dials a port is a stranger until it has proven itself, and so is whoever answers. Little is read from a stranger
-//! ([`Gate`]), it does not stay for long ([`BEGIN_WAIT`]), and it makes room for others ([`PortLimits`]).
+//! Whoever dials a port is a stranger until it has proven itself, and so is whoever answers. Little is read from a
+//! stranger ([`Gate`]), it does not stay for long ([`BEGIN_WAIT`]), and it makes room for others ([`PortLimits`]).
 //!
-//! What is deliberately absent: what proves somebody; TLS. The ends prove to each other that they know the cluster's secret, but whoever can listen on
-//! the network can read prompts and tokens, and whoever sits on it can change them: it must be trusted, or be made so by a
-//! tunnel.
+//! What is deliberately absent: what proves somebody; TLS. The ends prove to each other that they know the
+//! cluster's secret, but whoever can listen on the network can read prompts and tokens, and whoever sits on it can
+//! change them: it must be trusted, or be made so by a tunnel.
 
 mod client;
 mod codec;
@@ -29,7 +29,8 @@ use std::time::Duration;
 /// Messages of the other end, in order; an error, or the end, is the end of the session.
 pub type Incoming = tonic::Streaming<Vec<u8>>;
 
-/// Largest message, in bytes: a submit of a million tokens, or the snapshot of a cache with as many blocks, several times.
+/// Largest message, in bytes: a submit of a million tokens, or the snapshot of a cache with as many blocks,
+/// several times.
 pub const MESSAGE_BYTES_MAX: usize = 64 << 20;
 /// Time for a connection to be made, and for each end to prove itself on it.
 pub const BEGIN_WAIT: Duration = Duration::from_secs(5);

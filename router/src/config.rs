@@ -23,15 +23,15 @@ pub struct RouterConfig {
     pub prompts_max: usize,
     /// Sequences of a prompt (`n`). Above: 400.
     pub choices_max: u16,
-    /// Open connections, more than requests may be. Above: the one that has been without an open request for the longest
-    /// time is closed.
+    /// Open connections, more than requests may be. Above: the one that has been without an open request for the
+    /// longest time is closed.
     pub connections_max: usize,
     /// Whether clients of the API may read `/metrics` and `/lanes`, too.
     pub metrics_on_api: bool,
     /// Time from arrival to the end that a client must have. After: the request ends by its limit.
     pub deadline: Duration,
-    /// Updates (tokens, ends of choices) that wait for the client of a stream, for each of its sequences. Above: it reads
-    /// too slowly and is ended.
+    /// Updates (tokens, ends of choices) that wait for the client of a stream, for each of its sequences. Above:
+    /// it reads too slowly and is ended.
     pub stream_buffer: usize,
     /// A stream that has nothing to say for so long gets a comment. `None`: it gets none.
     pub keepalive: Option<Duration>,
@@ -44,7 +44,8 @@ pub struct RouterConfig {
     pub placement: PlacementConfig,
 }
 
-/// The model as clients see it, and what turns their text into its tokens and back. How long its contexts are, workers say.
+/// The model as clients see it, and what turns their text into its tokens and back. How long its contexts are,
+/// workers say.
 #[derive(Debug)]
 pub struct ModelCard {
     /// Name that requests give.

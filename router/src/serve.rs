@@ -28,9 +28,10 @@ pub struct Listeners {
     pub ops: Option<TcpListener>,
 }
 
-/// Serves the API on `listeners`, over `sessions` as they begin, until `shutdown` is ready; then refuses new requests with 503, lets open ones end
-/// within [`RouterConfig::drain`], ends the rest, and closes the sessions with the workers. Returns when all of it is
-/// over. Errors: the brain failed, which it never should; nothing is served then.
+/// Serves the API on `listeners`, over `sessions` as they begin, until `shutdown` is ready; then refuses new
+/// requests with 503, lets open ones end within [`RouterConfig::drain`], ends the rest, and closes the sessions
+/// with the workers. Returns when all of it is over. Errors: the brain failed, which it never should; nothing is
+/// served then.
 pub async fn serve(
     listeners: Listeners,
     config: RouterConfig,

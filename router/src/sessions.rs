@@ -1,9 +1,10 @@
 //! Sessions with workers: how they come to be, and again after they were lost.
 //!
 //! A [`Dialer`] keeps a session with each worker that it is told of. A worker is admitted by what its hello says
-//! (the roster), and its link goes to the brain, which owns it from then on. What waits either way is bounded in bytes: a worker that takes
-//! too little gets no attempts until it does, and one that says too much is read more slowly. What is deliberately absent: whether a worker
-//! does what it should while its session is open (`placement` judges that).
+//! (the roster), and its link goes to the brain, which owns it from then on. What waits either way is bounded in
+//! bytes: a worker that takes too little gets no attempts until it does, and one that says too much is read more
+//! slowly. What is deliberately absent: whether a worker does what it should while its session is open
+//! (`placement` judges that).
 
 mod dialer;
 mod link;

@@ -9,7 +9,8 @@ pub struct SchedulerConfig {
     pub chunk_tokens: u32,
     /// Sequences that run at once; a prompt counts once for each token that it will sample.
     pub running_max: u32,
-    /// New jobs of all kinds that wait at once; beyond it they are refused. Preempted ones, bounded by `running_max`, do not count.
+    /// New jobs of all kinds that wait at once; beyond it they are refused. Preempted ones, bounded by
+    /// `running_max`, do not count.
     pub waiting_max: u32,
     /// Tokens per KV block.
     pub block_tokens: u32,

@@ -90,7 +90,8 @@ pub enum Admitted {
 pub enum Opened {
     /// All its prompt has slots.
     Ready {
-        /// Leading tokens whose KV was there already: a whole number of blocks, less than the job's tokens if it is to be computed.
+        /// Leading tokens whose KV was there already: a whole number of blocks, less than the job's tokens if it
+        /// is to be computed.
         cached_tokens: u32,
     },
     /// Not now.
@@ -102,35 +103,38 @@ pub enum Opened {
 /// How far a prompt in progress is, and how far it may go for now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Headway {
-    /// Leading tokens whose KV is there: a whole number of blocks more than the scheduler knew of, or none, and less than the job's
-    /// tokens.
+    /// Leading tokens whose KV is there: a whole number of blocks more than the scheduler knew of, or none, and
+    /// less than the job's tokens.
     pub computed: u32,
-    /// Its next chunk ends here at the latest: on a block boundary, or behind the job's tokens. Not beyond `computed`: it has no
-    /// chunk in this step, and others go on.
+    /// Its next chunk ends here at the latest: on a block boundary, or behind the job's tokens. Not beyond
+    /// `computed`: it has no chunk in this step, and others go on.
     pub until: u32,
 }
 
 /// KV memory as the scheduler sees it.
 pub trait KvSpace {
-    /// Slots for the first `tokens` positions of `key`, all or nothing, so that a prompt in progress never runs out; and only if
-    /// there is room for `before` more tokens beside them.
+    /// Slots for the first `tokens` positions of `key`, all or nothing, so that a prompt in progress never runs
+    /// out; and only if there is room for `before` more tokens beside them.
     fn open(&mut self, key: SeqKey, tokens: u32, before: u64) -> Opened;
 
-    /// Whether [`open`](Self::open) would find room, or waiting for some is of no use: nobody is to have any before, and nothing is
-    /// under way that gives any back.
+    /// Whether [`open`](Self::open) would find room, or waiting for some is of no use: nobody is to have any
+    /// before, and nothing is under way that gives any back.
     fn has_room(&mut self, key: SeqKey, tokens: u32, before: u64) -> bool;
 
-    /// A count of whatever gave room back. As long as it stands still, those who found no room are not worth another look.
+    /// A count of whatever gave room back. As long as it stands still, those who found no room are not worth
+    /// another look.
     fn given_back(&mut self) -> u64;
 
-    /// Before a chunk of an open prompt: what of it is there, at least `computed`, for others may have computed the same
-    /// meanwhile, or it was loaded; and whether it should wait for more of that. `work` is what the step computes already.
+    /// Before a chunk of an open prompt: what of it is there, at least `computed`, for others may have computed
+    /// the same meanwhile, or it was loaded; and whether it should wait for more of that. `work` is what the step
+    /// computes already.
     fn reach(&mut self, key: SeqKey, computed: u32, work: &[Work]) -> Headway;
 
     /// Slots for the first `tokens` positions of an open sequence, the last of them writable; `false`: no room.
     fn grow(&mut self, key: SeqKey, tokens: u32) -> bool;
 
-    /// Whether a decoding sequence gets no token for now, since nobody takes what it made. It keeps its memory, and may be preempted.
+    /// Whether a decoding sequence gets no token for now, since nobody takes what it made. It keeps its memory,
+    /// and may be preempted.
     fn is_held(&self, _key: SeqKey) -> bool {
         false
     }

@@ -50,11 +50,13 @@ pub struct Scheduler {
     prompts: Vec<Prompt>,
     /// Tokens that each decoding sequence knows; the KV of all but the last is there.
     decoding: BTreeMap<Age, u32>,
-    /// Sequences that are fetched, with how many will decode from there: they have their memory, and will be added running.
+    /// Sequences that are fetched, with how many will decode from there: they have their memory, and will be added
+    /// running.
     taking_over: HashMap<SeqKey, u16>,
     /// Every sequence that waits, is taken over or runs.
     arrivals: HashMap<SeqKey, Time>,
-    /// Who found no memory, and the count of what was given back until then: nobody behind it gets any before that has changed.
+    /// Who found no memory, and the count of what was given back until then: nobody behind it gets any before that
+    /// has changed.
     short: Option<(Place, u64)>,
     /// The count at which there was nothing to admit between steps; `None` since anything else changed.
     settled: Option<u64>,
@@ -135,8 +137,8 @@ impl Scheduler {
         true
     }
 
-    /// Admits the first job that needs no step and has room beside all that stand before it. `None`: there is none, or one before it has
-    /// no memory. To be called until then.
+    /// Admits the first job that needs no step and has room beside all that stand before it. `None`: there is
+    /// none, or one before it has no memory. To be called until then.
     pub fn admit(&mut self, kv: &mut dyn KvSpace) -> Option<Admitted> {
         if self.settled == Some(kv.given_back()) {
             return None;
@@ -250,8 +252,9 @@ impl Scheduler {
         before.map(|(_, job)| job.room_tokens(self.config.block_tokens)).sum()
     }
 
-    /// Gives each decoding sequence its token, the oldest first. Where memory is short, those that are held yield, which get none, and then the
-    /// youngest; as that is never older than the one that needs room, no work already planned is lost.
+    /// Gives each decoding sequence its token, the oldest first. Where memory is short, those that are held yield,
+    /// which get none, and then the youngest; as that is never older than the one that needs room, no work already
+    /// planned is lost.
     fn decode(&mut self, kv: &mut dyn KvSpace, budget: &mut Budget, schedule: &mut Schedule) {
         let mut next = self.decoding.first_key_value().map(|(&age, &known)| (age, known));
         while let Some((age, known)) = next {
@@ -270,7 +273,8 @@ impl Scheduler {
         }
     }
 
-    /// Grows a sequence to `known` slots, preempting from the youngest on, first of those that are held; `false`: it had to yield itself.
+    /// Grows a sequence to `known` slots, preempting from the youngest on, first of those that are held; `false`:
+    /// it had to yield itself.
     fn make_room(&mut self, kv: &mut dyn KvSpace, age: Age, known: u32, schedule: &mut Schedule) -> bool {
         while !kv.grow(age.1, known) {
             let held = self.decoding.keys().rev().find(|age| kv.is_held(age.1)).copied();
@@ -296,8 +300,8 @@ impl Scheduler {
         }
     }
 
-    /// Gives a prompt its next chunk, unless it waits for what others compute or load. `false`: the budget does not reach
-    /// the prompt's next block boundary or its end, and nobody behind it may overtake.
+    /// Gives a prompt its next chunk, unless it waits for what others compute or load. `false`: the budget does
+    /// not reach the prompt's next block boundary or its end, and nobody behind it may overtake.
     fn advance(&mut self, at: usize, kv: &mut dyn KvSpace, budget: &mut Budget, schedule: &mut Schedule) -> bool {
         let Prompt { job, computed } = self.prompts[at];
         let reach = kv.reach(job.key, computed, &schedule.work);
@@ -311,8 +315,8 @@ impl Scheduler {
         work.is_some()
     }
 
-    /// Admits prompts in the order of the queue. Not in a step that preempted: what was just taken away would go to the one
-    /// that lost it, and be taken away again.
+    /// Admits prompts in the order of the queue. Not in a step that preempted: what was just taken away would go
+    /// to the one that lost it, and be taken away again.
     fn admit_prompts(&mut self, kv: &mut dyn KvSpace, budget: &mut Budget, schedule: &mut Schedule) {
         let mut before = Before::default();
         let mut next = if schedule.preempted.is_empty() { self.waiting.behind(None) } else { None };

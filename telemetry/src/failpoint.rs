@@ -1,8 +1,8 @@
 //! Named steps at which a test has a process die or stand still.
 //!
 //! With the feature `failpoints`, which only tests build with, `FAILPOINT=PLACE:KIND:COUNT:ACTION` arms one: the
-//! process is killed (`kill`, as by SIGKILL) or stopped (`stop`, as by SIGSTOP) when it passes that step for the COUNTth
-//! time. Without the feature nothing of it is in the binary.
+//! process is killed (`kill`, as by SIGKILL) or stopped (`stop`, as by SIGSTOP) when it passes that step for the
+//! COUNTth time. Without the feature nothing of it is in the binary.
 
 /// Where a process passes messages and reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,5 +1,5 @@
-//! Why lanes to peers are passed over, in words: what `baton topo` shows. Metrics have the kinds of reasons alone, for words are as many as
-//! there are addresses and errors.
+//! Why lanes to peers are passed over, in words: what `baton topo` shows. Metrics have the kinds of reasons alone,
+//! for words are as many as there are addresses and errors.
 
 use domain::WorkerId;
 use serde_json::{Value, json};

@@ -45,8 +45,8 @@ const QUIET: &str = "object_store=warn";
 /// Levels, as `tracing` reads them.
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
-/// Errors: [`LogError::Filter`]: it cannot be read, or has a word that is no level; `tracing` alone would take it for the name of a part of the
-/// program, and say nothing of all others.
+/// Errors: [`LogError::Filter`]: it cannot be read, or has a word that is no level; `tracing` alone would take it
+/// for the name of a part of the program, and say nothing of all others.
 pub fn check(filter: &str) -> Result<(), LogError> {
     parse(filter).map(drop)
 }
@@ -64,7 +64,8 @@ fn parse(filter: &str) -> Result<EnvFilter, LogError> {
 }
 
 /// Sends the process's events to stderr. `filter` is a level (`info`) or directives in the form of `tracing`
-/// (`info,router=debug`). `ansi` colours the text format. `timeline` is the file that the timeline goes to, if it is wanted.
+/// (`info,router=debug`). `ansi` colours the text format. `timeline` is the file that the timeline goes to, if it
+/// is wanted.
 pub fn init(filter: &str, format: LogFormat, ansi: bool, timeline: Option<&Path>) -> Result<(), LogError> {
     let parsed = parse(filter)?;
     let timeline = timeline

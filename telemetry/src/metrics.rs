@@ -77,7 +77,8 @@ macro_rules! declare {
         }),+];
         $(declare! { @function $kind [$(#[doc = $help])+] $name $function($($label: $type),*) })+
 
-        /// The names of the metrics, for readers of the rendered text. A constant has the name of its recording function.
+        /// The names of the metrics, for readers of the rendered text. A constant has the name of its recording
+        /// function.
         pub mod name {
             $(
                 #[expect(non_upper_case_globals, reason = "they are called like the functions")]

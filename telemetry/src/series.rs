@@ -1,6 +1,7 @@
 //! Series that are shown for as long as somebody holds them: of what comes and goes, such as peers.
 //!
-//! A recorder keeps every series that was ever touched. What has as many values as there ever were peers is kept here instead.
+//! A recorder keeps every series that was ever touched. What has as many values as there ever were peers is kept
+//! here instead.
 
 use crate::metrics::Declared;
 use metrics::SharedString;

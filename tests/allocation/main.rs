@@ -1,5 +1,5 @@
-//! What the thread of a worker allocates, counted: a step of sequences that decode, and a prompt that comes. What is copied is
-//! allocated first, so bytes count as well.
+//! What the thread of a worker allocates, counted: a step of sequences that decode, and a prompt that comes. What
+//! is copied is allocated first, so bytes count as well.
 
 use decode_worker::Decode;
 use domain::handoff::{Offer, OfferedGroup, PeerBody};
@@ -56,8 +56,8 @@ fn layout() -> KvLayout {
 /// Sequences that decode at once.
 const SEQUENCES: usize = 64;
 
-/// What one step costs of 64 sequences that know so many tokens: the least of 30 steps, in some of which a block is full or a list
-/// grows.
+/// What one step costs of 64 sequences that know so many tokens: the least of 30 steps, in some of which a block
+/// is full or a list grows.
 fn decode_step(known: u32, penalty: f32) -> (usize, usize) {
     let mut rig = Rig::new(Decode::default(), Kind::Decode, layout());
     for id in 0..SEQUENCES as u64 {
@@ -106,7 +106,8 @@ fn a_prompt() {
         submit(decode(), Assignment::Whole, TOKENS, 1),
     ];
     for (count, bytes) in submits {
-        // The list that its tokens are decoded into, which grows; what all share from then on; and an identity for each block.
+        // The list that its tokens are decoded into, which grows; what all share from then on; and an identity for
+        // each block.
         assert!(count <= 40 && bytes <= 16 * TOKENS as usize, "{count} allocations, {bytes} bytes");
     }
     // Each choice has a block table, and shares the tokens and identities.

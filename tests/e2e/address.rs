@@ -1,4 +1,5 @@
-//! Addresses that are a test's alone. A port that is asked for, given back and bound later is somebody else's by then, now and then.
+//! Addresses that are a test's alone. A port that is asked for, given back and bound later is somebody else's by
+//! then, now and then.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -1,5 +1,5 @@
-//! What no client should send: every request of it gets a 4xx in OpenAI's form or has its connection closed, and nothing
-//! of it stays.
+//! What no client should send: every request of it gets a 4xx in OpenAI's form or has its connection closed, and
+//! nothing of it stays.
 
 use crate::asks::{Ask, CHAT, COMPLETION};
 use crate::http::{Answer, post, request};

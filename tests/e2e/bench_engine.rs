@@ -1,4 +1,5 @@
-//! `baton bench engine`: a run of the real binary leaves its report in every form, and says what is wrong with a command line.
+//! `baton bench engine`: a run of the real binary leaves its report in every form, and says what is wrong with a
+//! command line.
 
 use crate::models::Folder;
 use crate::server::{baton, drained, ended};

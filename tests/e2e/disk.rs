@@ -1,5 +1,5 @@
-//! The disk tier: what left the device comes back from disk, over kills and restarts, and never wrong. The text is always that
-//! of a server without one.
+//! The disk tier: what left the device comes back from disk, over kills and restarts, and never wrong. The text is
+//! always that of a server without one.
 
 use crate::asks::{Ask, Said};
 use crate::models::Folder;
@@ -16,7 +16,8 @@ pub(crate) const ASKS: u32 = 12;
 pub(crate) const TOKENS: u32 = 300;
 /// Tokens of a block of the bundled model.
 pub(crate) const BLOCK_TOKENS: u32 = 32;
-/// Prompt tokens that at least one of them loads: where the disk turns out to be slower than computing, the others do not.
+/// Prompt tokens that at least one of them loads: where the disk turns out to be slower than computing, the others
+/// do not.
 pub(crate) const LOADED_MIN: u64 = 256;
 
 /// A device with too few blocks for two of the prompts together.
@@ -57,8 +58,8 @@ pub(crate) fn round(server: &Server, expected: &[Said]) -> u64 {
     asks().into_iter().zip(expected).map(heard).sum()
 }
 
-/// Asks everything for the first time, and compares; each prompt once the disk, which is given all that is computed, has the one before it. What is
-/// not written when the device needs its room is given up.
+/// Asks everything for the first time, and compares; each prompt once the disk, which is given all that is
+/// computed, has the one before it. What is not written when the device needs its room is given up.
 pub(crate) fn fill(server: &Server, expected: &[Said]) {
     for (before, (ask, expected)) in (0..).zip(asks().iter().zip(expected)) {
         let (said, cached) = ask.whole(server);

@@ -1,5 +1,6 @@
-//! Tiers that keep KV smaller than the device has it: what is computed is what a server without tiers says, what comes back from a tier
-//! is about that, and nobody takes it who was not told of the encoding. The same of what travels encoded between workers.
+//! Tiers that keep KV smaller than the device has it: what is computed is what a server without tiers says, what
+//! comes back from a tier is about that, and nobody takes it who was not told of the encoding. The same of what
+//! travels encoded between workers.
 
 use crate::address::own_place;
 use crate::asks::Said;
@@ -10,12 +11,12 @@ use crate::models::Folder;
 use crate::process::Process;
 use crate::server::{Server, until};
 
-/// Bytes of a record of the bundled model: 8 layers, keys and values of 2 heads of 64 numbers, 32 tokens; in two bytes a number, or in
-/// one and a scale for every four tokens.
+/// Bytes of a record of the bundled model: 8 layers, keys and values of 2 heads of 64 numbers, 32 tokens; in two
+/// bytes a number, or in one and a scale for every four tokens.
 const EXACT_BYTES: f64 = (8 * 2 * 2 * 32 * 64 * 2) as f64;
 const SMALL_BYTES: f64 = (8 * 2 * 2 * (32 * 64 + 8 * 4)) as f64;
-/// Of the answers to prompts that came back from a tier: as many at least are the ones that were computed. What comes back wrong makes
-/// none of them.
+/// Of the answers to prompts that came back from a tier: as many at least are the ones that were computed. What
+/// comes back wrong makes none of them.
 const SAME_MIN: usize = ASKS as usize / 3;
 
 fn start(flags: &[&str], folder: &Folder, encoding: &str) -> Server {
@@ -97,8 +98,9 @@ fn workers_that_keep_floats_of_a_byte() {
     check(&["--prefill", "1", "--decode", "1"], "fp8", "int8");
 }
 
-/// Has a prefill and a decode worker of two processes answer everything, with an encoding of KV, in which it also travels or not. How many
-/// answers are the expected ones, and the bytes that were read and that came over the wire for them.
+/// Has a prefill and a decode worker of two processes answer everything, with an encoding of KV, in which it also
+/// travels or not. How many answers are the expected ones, and the bytes that were read and that came over the
+/// wire for them.
 fn over_the_wire(expected: &[Said], encode: &str) -> (usize, [f64; 2]) {
     let free = own_place();
     let (encode, metrics) = (format!("transport.encode_kv={encode}"), format!("worker.ops_listen={free}"));

@@ -1,4 +1,5 @@
-//! A model in a GGUF file is served as its twin in safetensors is: the same name, tokens, chats and answers, bit for bit.
+//! A model in a GGUF file is served as its twin in safetensors is: the same name, tokens, chats and answers, bit
+//! for bit.
 
 use crate::asks::Ask;
 use crate::gguf_writer::model;

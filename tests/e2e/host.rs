@@ -1,5 +1,5 @@
-//! The host tier, alone, above a disk, and shared by the workers of a host: what left the device comes back from memory, and the text
-//! is always that of a server without tiers.
+//! The host tier, alone, above a disk, and shared by the workers of a host: what left the device comes back from
+//! memory, and the text is always that of a server without tiers.
 
 use crate::asks::{Ask, Said, check_all};
 use crate::disk::{ASKS, BLOCK_TOKENS, LOADED_MIN, SMALL, TOKENS, asks, expected, fill, round};
@@ -147,8 +147,8 @@ fn until_known(server: &Server) {
     until("others' blocks to be known", || (held() >= blocks).then_some(()));
 }
 
-/// Asks for all prompts as [`round`] does, each when all blocks of those before it are held in the worker's own slab: what is given up
-/// before it is written is written no more.
+/// Asks for all prompts as [`round`] does, each when all blocks of those before it are held in the worker's own
+/// slab: what is given up before it is written is written no more.
 fn fill_memory(server: &Server, expected: &[Said]) -> u64 {
     let held = || server.metrics().sum("baton_tier_records", &[("tier", "host"), ("state", "held")]);
     let blocks = WHOLE as f64 / f64::from(BLOCK_TOKENS);

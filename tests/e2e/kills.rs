@@ -1,5 +1,6 @@
-//! Real processes that are killed, stand still, or are cut off, while requests run: every answer is the one of the undisturbed
-//! run, or, where nobody is left to give it, a clear error in time. Only in builds with the feature `failpoints`.
+//! Real processes that are killed, stand still, or are cut off, while requests run: every answer is the one of the
+//! undisturbed run, or, where nobody is left to give it, a clear error in time. Only in builds with the feature
+//! `failpoints`.
 
 mod fleet;
 mod hosts;

@@ -1,8 +1,8 @@
 //! The real binary, from outside: `baton` as a process, spoken to over sockets and signals like by anybody else.
 //!
-//! What is deliberately absent: timed assertions. Whoever waits here does so with [`server::PATIENCE`], which is generous;
-//! a machine that is busy with something else makes these tests slow, not red. How the workers compute is shown by the
-//! targets beside this one; here it only counts what a client, an operator or an attacker can see.
+//! What is deliberately absent: timed assertions. Whoever waits here does so with [`server::PATIENCE`], which is
+//! generous; a machine that is busy with something else makes these tests slow, not red. How the workers compute
+//! is shown by the targets beside this one; here it only counts what a client, an operator or an attacker can see.
 
 mod address;
 mod asks;

@@ -48,7 +48,8 @@ fn a_token_without_numbers_ends_its_own_requests_alone() {
     std::thread::scope(|scope| {
         scope.spawn(|| check_all(&server, &told, 4, true));
         for i in 1..4 {
-            // The others' prompts as far as they go, so that nothing of them may be cached that was computed beside the token.
+            // The others' prompts as far as they go, so that nothing of them may be cached that was computed
+            // beside the token.
             let bad = ask([prompt(i * 50, i * 20), vec![TOKEN]].concat());
             let answer = server.post(bad.path, &bad.body);
             assert_eq!(answer.head.status, 500, "{}", answer.text());

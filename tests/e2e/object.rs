@@ -1,5 +1,6 @@
-//! The object tier against a store that others wrote: workers share what they computed, over a store's death and return, and bytes
-//! that somebody flipped there are never used. The text is always that of a server without tiers.
+//! The object tier against a store that others wrote: workers share what they computed, over a store's death and
+//! return, and bytes that somebody flipped there are never used. The text is always that of a server without
+//! tiers.
 
 use crate::asks::{Ask, check_all};
 use crate::disk::{ASKS, BLOCK_TOKENS, SMALL, TOKENS, asks, expected, round};
@@ -49,7 +50,8 @@ fn until_known(server: &Server) {
     until("all blocks to be in the store", || (held() >= f64::from(BLOCKS)).then_some(()));
 }
 
-/// The body of an answer to a request that nobody signed: this store wants a name, and does not look whether it is right.
+/// The body of an answer to a request that nobody signed: this store wants a name, and does not look whether it is
+/// right.
 fn raw(store: &Store, method: &str, key: &str, body: &[u8]) -> Vec<u8> {
     let mut stream = TcpStream::connect(store.address).expect("it listens");
     let len = body.len();
@@ -96,7 +98,8 @@ fn workers_share_a_store_that_may_die_and_return() {
     second.settled();
 }
 
-/// Prompts of which the first blocks are on the device, and the next ones only in another worker's memory, only on disk, and only in the store.
+/// Prompts of which the first blocks are on the device, and the next ones only in another worker's memory, only on
+/// disk, and only in the store.
 #[test]
 fn one_prompt_comes_from_every_place_at_once() {
     const PROMPTS: u32 = 6;
@@ -154,7 +157,8 @@ fn one_prompt_comes_from_every_place_at_once() {
 /// Objects that a worker remembers here: fewer than there are, and more than three prompts have.
 const KNOWN_MAX: u32 = 70;
 
-/// The store has more than a worker remembers: what a prompt needs is looked up beside its computation, and there for the next one.
+/// The store has more than a worker remembers: what a prompt needs is looked up beside its computation, and there
+/// for the next one.
 #[test]
 fn what_a_store_has_beyond_what_is_remembered_is_found_by_who_needs_it() {
     let (expected, store) = (expected(&FLAGS), Store::start());

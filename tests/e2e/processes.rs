@@ -76,8 +76,8 @@ fn three_processes_say_what_one_says() {
     assert!(ends.iter().all(|code| *code == Some(0)), "{ends:?}");
 }
 
-/// Tokens that the worker with its metrics here fetched from others before it computed prompts, and those of them that prompts
-/// are said to have come from.
+/// Tokens that the worker with its metrics here fetched from others before it computed prompts, and those of them
+/// that prompts are said to have come from.
 fn fetched(worker: SocketAddr) -> [f64; 2] {
     let metrics = Metrics::at(worker);
     let fetched = metrics.sum("baton_prefix_fetch_tokens_total", &[("result", "fetched")]);

@@ -1,5 +1,5 @@
-//! The serving path over RDMA: the same tokens as in one process, which takes a device, such as that of `tests/rdma/run`. And what is
-//! said where libibverbs cannot be used, which takes none.
+//! The serving path over RDMA: the same tokens as in one process, which takes a device, such as that of
+//! `tests/rdma/run`. And what is said where libibverbs cannot be used, which takes none.
 
 use crate::address::own_place;
 use crate::asks::{Ask, check_all};
@@ -83,7 +83,8 @@ fn reads_over_rdma_are_measured_and_compared() {
     assert_eq!(outcome.out.lines().filter(|line| line.starts_with("rdma ")).count(), 4, "{}", outcome.out);
 }
 
-/// What `baton topo` says of the lane where the loader finds this in place of libibverbs. The process that it starts as a peer does as well.
+/// What `baton topo` says of the lane where the loader finds this in place of libibverbs. The process that it
+/// starts as a peer does as well.
 fn said_with(library: &std::path::Path) -> String {
     let mut command = baton(&["topo"]);
     command.env("LD_LIBRARY_PATH", library.parent().expect("it is in a folder"));

@@ -96,7 +96,8 @@ impl Subject {
         Server::start_with(&flags, &[("BATON_PLACEMENT__HANDOFF", variant.handoff)])
     }
 
-    /// What is said in a conversation, turn by turn. Whoever computes a turn finds in its cache what it computed before.
+    /// What is said in a conversation, turn by turn. Whoever computes a turn finds in its cache what it computed
+    /// before.
     fn converse(&self, server: &Server, places: usize) -> Vec<Said> {
         let mut turns: Vec<(&str, String)> = Vec::new();
         let mut answers: Vec<Said> = Vec::new();

@@ -1,5 +1,5 @@
-//! Clients that have proven nothing, in numbers and at a pace that fill every place there is. Others are served meanwhile, from the
-//! attackers' own address too.
+//! Clients that have proven nothing, in numbers and at a pace that fill every place there is. Others are served
+//! meanwhile, from the attackers' own address too.
 //!
 //! Attacks are bounded in count and end with the test.
 
@@ -88,7 +88,8 @@ fn attack(address: SocketAddr, bytes: &[u8], over: &AtomicBool, opened: &AtomicU
     }
 }
 
-/// A session that never begins: HTTP/2's preface, settings that say nothing, and a request for a path that there is not.
+/// A session that never begins: HTTP/2's preface, settings that say nothing, and a request for a path that there
+/// is not.
 fn no_session() -> Vec<u8> {
     let settings = [0, 0, 0, 4, 0, 0, 0, 0, 0];
     // HEADERS, with END_STREAM and END_HEADERS, on stream 1: POST http /

@@ -17,8 +17,8 @@ const STATES_MAX: usize = 4_000_000;
 /// What a check found.
 #[derive(Debug)]
 pub(crate) struct Report {
-    /// States visited. Told apart by 64 bits of hash: that two of four million are taken for one has a chance of one in two
-    /// million.
+    /// States visited. Told apart by 64 bits of hash: that two of four million are taken for one has a chance of
+    /// one in two million.
     pub(crate) states: usize,
     /// States of single workers among them.
     workers: usize,

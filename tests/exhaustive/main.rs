@@ -1,17 +1,18 @@
-//! Workers that hand blocks to each other, visited in every state that they can reach together, in small scopes: an owner of a block
-//! or two of two layer slices, and readers with a request or two each, over a network that loses, repeats and reorders messages,
-//! with leases that lapse at any instant, connections that break, and processes that crash and come back.
+//! Workers that hand blocks to each other, visited in every state that they can reach together, in small scopes:
+//! an owner of a block or two of two layer slices, and readers with a request or two each, over a network that
+//! loses, repeats and reorders messages, with leases that lapse at any instant, connections that break, and
+//! processes that crash and come back.
 //!
-//! The workers are the real ones: [`worker::Machine`] in both of its roles, with its offers and fetches, its scheduler and its KV
-//! manager. What is played is the device, the transport and the router (`process.rs`). `ghost.rs` says a second time what a
-//! lease is.
+//! The workers are the real ones: [`worker::Machine`] in both of its roles, with its offers and fetches, its
+//! scheduler and its KV manager. What is played is the device, the transport and the router (`process.rs`).
+//! `ghost.rs` says a second time what a lease is.
 //!
-//! Prompts are offered before they are computed, or when the owner has fetched their beginning from a third worker; or blocks are
-//! cached, and readers ask for them, and the owner offers them, or declines, since it was given to another use or since it has lost
-//! its memory.
+//! Prompts are offered before they are computed, or when the owner has fetched their beginning from a third
+//! worker; or blocks are cached, and readers ask for them, and the owner offers them, or declines, since it was
+//! given to another use or since it has lost its memory.
 //!
-//! Deliberately absent: later attempts at a request (placement is not here), tiers, migrations, and pauses of a whole process; the
-//! simulation (`tests/sim`) has them.
+//! Deliberately absent: later attempts at a request (placement is not here), tiers, migrations, and pauses of a
+//! whole process; the simulation (`tests/sim`) has them.
 #![cfg(test)]
 
 mod action;

@@ -1,5 +1,5 @@
-//! A worker's process: the real machine of its role, with all that it consists of. What is played is what lies around that: the
-//! device with its memory, the transport, and the router's end of its session.
+//! A worker's process: the real machine of its role, with all that it consists of. What is played is what lies
+//! around that: the device with its memory, the transport, and the router's end of its session.
 //!
 //! A slice of a block in memory is the first token of that block, so that it is known whose it is.
 
@@ -170,8 +170,8 @@ struct Notes {
     transfers: BTreeSet<u64>,
     submitted: Option<Arc<StepPlan>>,
     ended: Option<StepOutput>,
-    /// Turns in which leases were renewed, and the tick count of the last: an owner asks of that only whether it rose, so that
-    /// renewals are counted instead.
+    /// Turns in which leases were renewed, and the tick count of the last: an owner asks of that only whether it
+    /// rose, so that renewals are counted instead.
     renewals: u64,
     ticks: u64,
 }
@@ -346,8 +346,8 @@ impl Process {
         process
     }
 
-    /// It has its router, is told who else is there, and has computed before what it is to have cached. What is asked of it before
-    /// anything else happens waits for its first turn.
+    /// It has its router, is told who else is there, and has computed before what it is to have cached. What is
+    /// asked of it before anything else happens waits for its first turn.
     fn begin(&mut self) {
         let (scope, own) = (self.scope, self.worker);
         let send = Box::new(|_| Ok(()));
@@ -489,8 +489,8 @@ impl Process {
 
     // -- the device
 
-    /// Looks at what the machine asked of its device and its transport. Steps of readers, and of later lives, of which nobody
-    /// reads, end at once.
+    /// Looks at what the machine asked of its device and its transport. Steps of readers, and of later lives, of
+    /// which nobody reads, end at once.
     fn settle(&mut self, out: &mut Outcome) {
         loop {
             let mut notes = self.played.notes();

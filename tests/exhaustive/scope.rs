@@ -61,7 +61,8 @@ pub(crate) struct Faults {
     pub(crate) reader_crashes: u8,
     /// Steps that fail, in any layer.
     pub(crate) failed_steps: u8,
-    /// Timers of fetches that fire: an inquiry before the offer, a renewal before the release, a repeated release after it.
+    /// Timers of fetches that fire: an inquiry before the offer, a renewal before the release, a repeated release
+    /// after it.
     pub(crate) ticks: u8,
     /// Waits of fetches that end.
     pub(crate) timeouts: u8,
@@ -154,7 +155,8 @@ impl Scope {
         if self.source == Source::Fetched { 2 * BLOCK } else { BLOCK }
     }
 
-    /// Blocks of a worker's memory. The owner has as few as its prompts take, so that they are used again as soon as may be.
+    /// Blocks of a worker's memory. The owner has as few as its prompts take, so that they are used again as soon
+    /// as may be.
     pub(crate) fn blocks(self, worker: WorkerId) -> u32 {
         let requests = u32::from(self.requests);
         match self.source {

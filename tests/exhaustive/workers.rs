@@ -1,8 +1,8 @@
 //! Every state that a worker was seen in, and what came of what happened to it there.
 //!
-//! A machine does the same again where it is in the same state and the same happens to it. So each does everything once, however many
-//! states of the world it is met in, and the world is made of numbers of states. A machine that is needed again is made anew, by what
-//! happened to it.
+//! A machine does the same again where it is in the same state and the same happens to it. So each does everything
+//! once, however many states of the world it is met in, and the world is made of numbers of states. A machine that
+//! is needed again is made anew, by what happened to it.
 
 use crate::action::Seen;
 use crate::network::Envelope;

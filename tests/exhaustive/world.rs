@@ -1,7 +1,7 @@
 //! The world: the workers and the messages between them. What may happen next, and what happens then.
 //!
-//! Workers have clocks of their own that nothing ties to each other: any of them may stand still or run ahead, so a lease may
-//! lapse at any instant of its reader's work. Nothing but durations crosses between them.
+//! Workers have clocks of their own that nothing ties to each other: any of them may stand still or run ahead, so
+//! a lease may lapse at any instant of its reader's work. Nothing but durations crosses between them.
 
 use crate::action::{Action, Seen};
 use crate::ghost::{Ended, Ghost};
@@ -133,7 +133,8 @@ impl World {
         may && workers.after(at, Event::Turn).to != at
     }
 
-    /// Whether the next slice may be read: the owner's word lets it through. Reads of a memory that is gone fail at once.
+    /// Whether the next slice may be read: the owner's word lets it through. Reads of a memory that is gone fail
+    /// at once.
     pub(crate) fn can_read(&self, read: &Read, workers: &Workers) -> bool {
         let owner = self.view(read.owner, workers);
         owner.life != read.life || owner.word >= read.next().gate
@@ -338,10 +339,10 @@ impl World {
         (self.ghosts, self.ghosts_digest) = (Rc::new(ghosts), hasher.finish());
     }
 
-    /// Where nothing can go wrong any more, some messages may come at once: whenever they come, the receiver does the same,
-    /// and nothing that could happen before is hindered by it. Not a release or a renewal, which race with the owner's
-    /// time, nor an ask, which races with the next use of the block, and neither a withdrawal nor the
-    /// answer to a renewal that came too late, which race with reads that were posted.
+    /// Where nothing can go wrong any more, some messages may come at once: whenever they come, the receiver does
+    /// the same, and nothing that could happen before is hindered by it. Not a release or a renewal, which race
+    /// with the owner's time, nor an ask, which races with the next use of the block, and neither a withdrawal nor
+    /// the answer to a renewal that came too late, which race with reads that were posted.
     fn hurry(&mut self, workers: &mut Workers) {
         loop {
             let sure = |at: &usize| {

@@ -43,7 +43,8 @@ fn a_handoff_of_many_choices_gets_its_room_among_requests_that_come_all_the_time
     finish(&mut cluster, &all);
 }
 
-/// Who waits in the queue of the worker that computes prompts is not sent elsewhere, where computing it would only move the overload.
+/// Who waits in the queue of the worker that computes prompts is not sent elsewhere, where computing it would only
+/// move the overload.
 #[test]
 fn a_queue_that_is_longer_than_a_handoff_waits_fails_none() {
     let wait = Duration::from_secs(2);

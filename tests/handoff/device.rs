@@ -1,5 +1,5 @@
-//! The simulated device, with knobs for what a test does to it while it runs. A lost, swapped, torn or early-reused block
-//! changes its text.
+//! The simulated device, with knobs for what a test does to it while it runs. A lost, swapped, torn or
+//! early-reused block changes its text.
 
 use domain::plan::{StepOutput, StepPlan};
 use domain::{KvLayout, ProgressWord, Token};

@@ -8,8 +8,9 @@ const PROMPTS: u64 = 6;
 /// Tokens that a prompt of 40 can have from a cache: full blocks of four, and the last token is computed.
 const LOADABLE: u32 = 36;
 
-/// What is loaded for one is not given up for what is loaded for the next before its prompt was admitted, nor is a prompt computed
-/// because there was no room to load its prefix when it came: each waits for room, and then for the tier.
+/// What is loaded for one is not given up for what is loaded for the next before its prompt was admitted, nor is a
+/// prompt computed because there was no room to load its prefix when it came: each waits for room, and then for
+/// the tier.
 #[test]
 fn prompts_that_come_together_are_not_computed_for_want_of_room() {
     let mut cluster = small();

@@ -37,9 +37,11 @@ fn the_next_turn_takes_what_the_last_one_generated_from_its_decode_worker() {
     }
 }
 
-/// The first turn of a conversation at D alone, whose KV left D's device for its lowest tier since; and the next turn, for P.
+/// The first turn of a conversation at D alone, whose KV left D's device for its lowest tier since; and the next
+/// turn, for P.
 fn parked_at_decode(cluster: &mut Cluster) -> Asked {
-    // They have heard of each other; P has not measured how long prompts take, so that nothing seems faster to it than what is known.
+    // They have heard of each other; P has not measured how long prompts take, so that nothing seems faster to it
+    // than what is known.
     check(cluster, &[Asked::new(1, prompt(10, 8), 5)]);
     let first = Asked::new(2, prompt(61, 1), 10);
     cluster.submit(DECODE, &first, Assignment::Whole);

@@ -1,5 +1,5 @@
-//! A real router before a real worker: what waits when the router takes nothing for a while, waits for its clients alone, and reaches
-//! them as a whole.
+//! A real router before a real worker: what waits when the router takes nothing for a while, waits for its clients
+//! alone, and reaches them as a whole.
 
 use super::*;
 use domain::session::{ModelShape, PeerAddress, PeerInfo, Role, Served};

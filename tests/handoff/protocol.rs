@@ -1,5 +1,5 @@
-//! Peers that are late, gone, restarted, or wrong: whatever they say, nothing leaks, nothing waits for ever, and no text
-//! is made of what they did not vouch for.
+//! Peers that are late, gone, restarted, or wrong: whatever they say, nothing leaks, nothing waits for ever, and
+//! no text is made of what they did not vouch for.
 
 use crate::device::device;
 use crate::peer::Peer;
@@ -52,7 +52,8 @@ fn two_prefill_and_two_decode_workers_serve_each_other() {
     finish(&mut cluster, &requests);
 }
 
-/// Who computes for a reader that it cannot reach says so at once: the reader hears of nothing, and would wait for all of it.
+/// Who computes for a reader that it cannot reach says so at once: the reader hears of nothing, and would wait for
+/// all of it.
 #[test]
 fn a_reader_that_cannot_be_reached_fails_the_handoff() {
     let mut cluster = Cluster::new(&Options { chunk: 8, ..options(None) });

@@ -10,8 +10,8 @@ use std::sync::atomic::Ordering;
 use tests::cluster::{Asked, DECODE, Options, prompt};
 use tests::rig::{PEER, Rig};
 
-/// Waits until every attempt of `requests` has ended. Those of the culprits failed, once at each worker that had them, and the
-/// others said what they say undisturbed.
+/// Waits until every attempt of `requests` has ended. Those of the culprits failed, once at each worker that had
+/// them, and the others said what they say undisturbed.
 fn check_culprits(cluster: &mut Cluster, requests: &[Asked], culprits: &[u64], failures: usize) {
     requests.iter().for_each(|request| cluster.wait_end(request));
     cluster.until("the culprits' failures", |cluster| cluster.failures.len() == failures);
@@ -59,8 +59,8 @@ fn prompts_that_are_read_while_they_are_computed_survive_the_failures_of_others(
 
 #[test]
 fn what_a_step_copies_on_write_is_there_when_it_is_computed_again() {
-    // The choices fork in the middle of a block, which the next step copies. It is refused, or fails before its first layer is
-    // written, or later.
+    // The choices fork in the middle of a block, which the next step copies. It is refused, or fails before its
+    // first layer is written, or later.
     for (chunk, failing, refused) in [(32, 2, true), (32, 2, false), (16, 3, false), (8, 4, false)] {
         let mut cluster = Cluster::new(&Options { chunk, ..options(None) });
         cluster.decode_knobs.refuses.store(refused, Ordering::Relaxed);

@@ -1,5 +1,5 @@
-//! A router that does not read for a while: its worker computes no further for it than there is room for what waits, goes on for others,
-//! and says everything once it reads again.
+//! A router that does not read for a while: its worker computes no further for it than there is room for what
+//! waits, goes on for others, and says everything once it reads again.
 
 use super::*;
 use proto::queue::weight;

@@ -1,5 +1,5 @@
-//! A worker that stood still holds that against nobody, no lease against its reader and no offer against its owner; and a lease that is
-//! over is no secret.
+//! A worker that stood still holds that against nobody, no lease against its reader and no offer against its
+//! owner; and a lease that is over is no secret.
 
 use crate::options;
 use decode_worker::Decode;

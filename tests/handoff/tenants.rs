@@ -1,5 +1,5 @@
-//! Tenants and the tiers below the device, where what one computed lies beside what others did: on disk, in slabs of other workers of the
-//! host, and in a store.
+//! Tenants and the tiers below the device, where what one computed lies beside what others did: on disk, in slabs
+//! of other workers of the host, and in a store.
 
 use super::commands::prefix;
 use super::*;
@@ -29,7 +29,8 @@ fn ask(cluster: &mut Cluster, worker: WorkerId, id: u64, tenant: &str, number: u
     cluster.rows[&request.key(0)][0].1.cached_tokens
 }
 
-/// What `first` computed for one tenant comes back for that one at `then`, when it has left the device there, and for no other.
+/// What `first` computed for one tenant comes back for that one at `then`, when it has left the device there, and
+/// for no other.
 fn check(options: Options, first: WorkerId, then: WorkerId) {
     let mut cluster = cluster(options);
     let mut ids = 1..;

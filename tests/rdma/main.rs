@@ -1,5 +1,5 @@
-//! Two processes that read each other's memory over RDMA: real verbs, so it takes a device (`tests/rdma/run` boots a virtual
-//! machine that has one). This program starts itself once more as the owner.
+//! Two processes that read each other's memory over RDMA: real verbs, so it takes a device (`tests/rdma/run` boots
+//! a virtual machine that has one). This program starts itself once more as the owner.
 //!
 //! What is deliberately absent: speed, of which that machine says nothing, and what all lanes have in common, which
 //! `transport/tests/lanes` shows on every lane, this one included.

@@ -18,8 +18,8 @@ const REGION: RegionId = RegionId(0);
 pub(crate) const LEN: usize = 8 << 20;
 /// Fingerprint of what lies there.
 pub(crate) const LAYOUT: u64 = 0xBA70;
-/// How long a test waits for what must happen: the machine is emulated, and with Soft-RoCE it may stand still for half a minute
-/// as a whole when a device goes down amid reads.
+/// How long a test waits for what must happen: the machine is emulated, and with Soft-RoCE it may stand still for
+/// half a minute as a whole when a device goes down amid reads.
 const PATIENCE: Duration = Duration::from_secs(150);
 /// Long enough to see what should not happen.
 const MOMENT: Duration = Duration::from_millis(300);

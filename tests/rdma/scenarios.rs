@@ -262,8 +262,8 @@ fn the_owner_is_killed_and_returns() {
     reader.check(PART, &[(PART, 0)]);
 }
 
-/// Its device refuses what is registered no more, which ends the queue pair for every read over it. The owner counts that; the
-/// peer is reached anew at once, and what else it has is read.
+/// Its device refuses what is registered no more, which ends the queue pair for every read over it. The owner
+/// counts that; the peer is reached anew at once, and what else it has is read.
 fn a_region_is_withdrawn_while_it_is_read() {
     const POSTED: usize = 8;
     let mut owner = Owner::start(1, LAYOUT);

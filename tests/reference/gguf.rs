@@ -26,8 +26,8 @@ fn logits(spec: &ModelSpec, files: &ModelFiles, prompt: &[Token]) -> Outcome {
     Run::new(Arc::new(model), prompt.len(), CUT).sequence(prompt, &[], CUT.chunk)
 }
 
-/// The random model of this shape says the same from safetensors and from a GGUF file of this architecture. `exact`: bit
-/// for bit; else its rotary embedding is rounded otherwise.
+/// The random model of this shape says the same from safetensors and from a GGUF file of this architecture.
+/// `exact`: bit for bit; else its rotary embedding is rounded otherwise.
 fn check(family: &str, shape: &str, dtype: Dtype, architecture: &str, exact: bool) {
     let what = format!("{family} {shape} {dtype:?}");
     let dir = TempDir::new().expect("a directory");
@@ -116,9 +116,10 @@ fn quantised_formats_compute_what_transformers_computes_with_widened_weights() {
     assert!(error <= MIXED_TOLERANCE * largest, "error {error:e} of {largest}");
 }
 
-/// Error of the logits of `mixed.gguf` as a share of the largest. Activations that quantised weights are multiplied with are
-/// rounded to 8 bits, in blocks: by up to a 254th of the block's largest, about 0.4% of a typical one. Six such layers
-/// follow each other at most, whose errors are independent: 1%. A row or a scale in the wrong place is beyond 10%.
+/// Error of the logits of `mixed.gguf` as a share of the largest. Activations that quantised weights are
+/// multiplied with are rounded to 8 bits, in blocks: by up to a 254th of the block's largest, about 0.4% of a
+/// typical one. Six such layers follow each other at most, whose errors are independent: 1%. A row or a scale in
+/// the wrong place is beyond 10%.
 const MIXED_TOLERANCE: f32 = 3e-2;
 
 /// A text that tokenizers stumble over, with the tokens it has.

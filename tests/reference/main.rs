@@ -21,8 +21,8 @@ use tempfile::TempDir;
 /// Error that f32 models may have, as a share of the largest absolute logit.
 const TOLERANCE_F32: f32 = 1e-4;
 
-/// Prompts are longer than each chunk but the last (which some exceed as well), than each block and than each window, and
-/// multiples of none.
+/// Prompts are longer than each chunk but the last (which some exceed as well), than each block and than each
+/// window, and multiples of none.
 const CUTS: [Cut; 3] = [
     Cut { chunk: 16, block_tokens: 16, threads: 1 },
     Cut { chunk: 64, block_tokens: 64, threads: 2 },

@@ -92,8 +92,8 @@ impl Run {
         output.sampled.expect("the step succeeds")[0].token
     }
 
-    /// The blocks that a span needs and no others. Each pool is used from its end, and over again: a group with a window
-    /// finds what an earlier position left in its blocks.
+    /// The blocks that a span needs and no others. Each pool is used from its end, and over again: a group with a
+    /// window finds what an earlier position left in its blocks.
     fn tables(&self, start: u32, tokens: u32) -> Vec<BlockTable> {
         let layout = self.device.layout();
         let table = |group: usize| {

@@ -1,5 +1,5 @@
-//! The machine of a worker, without its thread, clock, device and network: a test says what time it is and when a step ends, and
-//! sees everything that was planned and said.
+//! The machine of a worker, without its thread, clock, device and network: a test says what time it is and when a
+//! step ends, and sees everything that was planned and said.
 
 use domain::handoff::{PeerBody, PeerMessage};
 use domain::plan::{Sampled, StepOutput, StepPlan};
@@ -33,8 +33,8 @@ pub const BLOCKS: u32 = 16_384;
 const SESSION: SessionId = SessionId(1);
 const VOCABULARY: u32 = 1000;
 
-/// What the machine did, and what it will be told. Messages are kept as they come: whoever counts what a machine allocates counts
-/// nothing of the rig's.
+/// What the machine did, and what it will be told. Messages are kept as they come: whoever counts what a machine
+/// allocates counts nothing of the rig's.
 #[derive(Default)]
 struct Notes {
     said: Vec<Vec<u8>>,
@@ -167,7 +167,8 @@ impl<R: Role> Rig<R> {
         self.turn();
     }
 
-    /// The step that runs fails as a whole once so many layers are written; the loop sees that, and has not had its turn.
+    /// The step that runs fails as a whole once so many layers are written; the loop sees that, and has not had
+    /// its turn.
     pub fn fail_step(&mut self, layers: u16) {
         let plan = self.running().expect("a step runs");
         for layer in 0..layers {

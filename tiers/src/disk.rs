@@ -1,4 +1,5 @@
-//! A disk tier in folders of this host: preallocated files of slots, and beside them a log of which slot got which record.
+//! A disk tier in folders of this host: preallocated files of slots, and beside them a log of which slot got which
+//! record.
 
 mod log;
 mod slot_layout;
@@ -77,8 +78,9 @@ pub enum DiskError {
     },
 }
 
-/// Opens a tier for this worker, whose pools have this layout. Where a device fails, the tier is off
-/// from the beginning, as it would be had that happened later. Errors: [`DiskError`], of what its settings or its user can fix.
+/// Opens a tier for this worker, whose pools have this layout. Where a device fails, the tier is off from the
+/// beginning, as it would be had that happened later. Errors: [`DiskError`], of what its settings or its user can
+/// fix.
 pub fn open_disk_tier(config: &DiskConfig, layout: &KvLayout, owner: &TierOwner) -> Result<TierParts, DiskError> {
     let ends = owner.ends.clone();
     let opened = over(config, layout, owner.pools.clone(), &owner.failure, move |end| ends(end));
@@ -125,14 +127,16 @@ impl DiskError {
         let Self::System { source, .. } = self else { return false };
         let of_a_device = |errno: Errno| match source.raw_os_error() {
             Some(raw) => raw == errno.raw_os_error(),
-            // The mover of files tells the path in place of the number. Files that do not fit are too large by their setting.
+            // The mover of files tells the path in place of the number. Files that do not fit are too large by
+            // their setting.
             None => errno != Errno::NOSPC && source.kind() == io::Error::from(errno).kind(),
         };
         OF_DEVICES.into_iter().any(of_a_device)
     }
 }
 
-/// The same for pools in any memory. `sink` gets the end of each move, from the tier's thread; it may wait, but not for ever.
+/// The same for pools in any memory. `sink` gets the end of each move, from the tier's thread; it may wait, but
+/// not for ever.
 fn over(
     config: &DiskConfig,
     layout: &KvLayout,

@@ -1,8 +1,8 @@
-//! The thread of a tier whose records move through frames: memory that a store's mover knows, since a block need not be aligned as
-//! the store wants it, and what is read is verified before it gets into a block.
+//! The thread of a tier whose records move through frames: memory that a store's mover knows, since a block need
+//! not be aligned as the store wants it, and what is read is verified before it gets into a block.
 //!
-//! What the store does is never relied on: a record that is not what it should be is told so, and a store that fails is not asked
-//! until it answers again, or never, as the [`Store`] says.
+//! What the store does is never relied on: a record that is not what it should be is told so, and a store that
+//! fails is not asked until it answers again, or never, as the [`Store`] says.
 
 use super::TierEnd;
 use super::mover_thread::{Direction, Ended, Ends, Move, Order, Waiting, What};
@@ -35,14 +35,15 @@ pub(super) trait Store: Send {
     const RECORD_AT: usize;
     /// So many failures to read one after the other, or to write, and the tier is off.
     const FAILURES_MAX: u32;
-    /// So many records that could not be read are remembered. That they fail again says nothing of the store, and that they are there is no
-    /// use before the next look. 0: none fails again, for none is found again where it was.
+    /// So many records that could not be read are remembered. That they fail again says nothing of the store, and
+    /// that they are there is no use before the next look. 0: none fails again, for none is found again where it
+    /// was.
     const UNREADABLE_MAX: usize;
     /// So long is waited for one more of the moves that are under way to end, when the tier is closed.
     const CLOSE_WAIT_MAX: Duration = Duration::from_secs(10);
 
-    /// Begins to move a frame, whose bytes begin at `at` of the frames' memory; a record there has `len` bytes, its header and what
-    /// is between them included. Errors: why it did not begin.
+    /// Begins to move a frame, whose bytes begin at `at` of the frames' memory; a record there has `len` bytes,
+    /// its header and what is between them included. Errors: why it did not begin.
     fn begin(&mut self, what: &What, at: u64, len: usize) -> Result<TransferId, String>;
 
     /// What was begun shall end soon.
@@ -133,8 +134,8 @@ impl<S: Store> FramedStore<S> {
         Self { name, records, ends: Ends::new(sink), inbox, store, memory, frame_bytes, state }
     }
 
-    /// Returns once the tier is dropped and nothing is under way any more, or what is has taken too long: the store keeps the frames mapped
-    /// for as long as anybody may write them.
+    /// Returns once the tier is dropped and nothing is under way any more, or what is has taken too long: the
+    /// store keeps the frames mapped for as long as anybody may write them.
     pub(super) fn run(mut self) {
         while !self.state.closed || !self.state.under_way.is_empty() {
             let patience = if self.state.closed { Some(S::CLOSE_WAIT_MAX) } else { self.store.patience() };
@@ -198,8 +199,8 @@ impl<S: Store> FramedStore<S> {
                 continue;
             }
             if let What::Write(write) = &one.what {
-                // SAFETY: the frame has room for the record of any group, and is nobody else's now. The core keeps the block as
-                // it is until this write has ended.
+                // SAFETY: the frame has room for the record of any group, and is nobody else's now. The core keeps
+                // the block as it is until this write has ended.
                 unsafe { self.records.put(write, self.spot(frame)) };
             }
             let len = S::RECORD_AT + self.records.len(one.place().slot.group);
@@ -309,7 +310,8 @@ impl<S: Store> FramedStore<S> {
             }
             // Records come to the host tier alone.
             What::Land(..) => return Ok(one.failed()),
-            // SAFETY: the frame was read into and is nobody else's now; the core keeps the block for this read until it has ended.
+            // SAFETY: the frame was read into and is nobody else's now; the core keeps the block for this read
+            // until it has ended.
             What::Read(_, read) => (read.hash, unsafe { self.records.take(read, spot) }.map(|()| None)),
             // SAFETY: the frame was read into and is nobody else's now.
             What::Lift(_, lift) => (lift.hash, unsafe { self.records.lift(lift, spot) }.map(Some)),

@@ -4,8 +4,8 @@ use super::{LOAD_WAIT_MAX, Record, TierEnd, TierMover};
 use domain::{BlockHash, SeqKey, Time};
 use kv_manager::tiers::{ReadEnd, TierLift, TierRead, TierWrite, WriteEnd};
 
-/// A tier. It is relied on unless it says itself that it fails, or says nothing at all: a device that hangs, or a thread that is gone,
-/// ends no move, and a prompt that waited for it in vain shall be the last one.
+/// A tier. It is relied on unless it says itself that it fails, or says nothing at all: a device that hangs, or a
+/// thread that is gone, ends no move, and a prompt that waited for it in vain shall be the last one.
 pub struct TierHandle {
     mover: Box<dyn TierMover>,
     /// Moves that have not ended.
@@ -65,12 +65,14 @@ impl TierHandle {
         }
     }
 
-    /// A prompt waited for this tier in vain. Where nothing is under way, nothing hangs; nor would an end ever be heard.
+    /// A prompt waited for this tier in vain. Where nothing is under way, nothing hangs; nor would an end ever be
+    /// heard.
     pub fn overdue(&mut self, now: Time) {
         self.silent |= self.under_way > 0 && now.since(self.moved) >= LOAD_WAIT_MAX;
     }
 
-    /// Something of it ended. A tier that was silent is heard of once it moved something, or once nothing hangs in it any more.
+    /// Something of it ended. A tier that was silent is heard of once it moved something, or once nothing hangs in
+    /// it any more.
     pub fn ended(&mut self, now: Time, end: &TierEnd) {
         let moved = match end {
             TierEnd::Wrote { end, .. } => *end != WriteEnd::Failed,

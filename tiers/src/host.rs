@@ -1,9 +1,9 @@
-//! A host tier: memory of this host that one worker writes and that describes itself, so that others read it without asking; and what
-//! this worker reads of theirs, dead ones' included.
+//! A host tier: memory of this host that one worker writes and that describes itself, so that others read it
+//! without asking; and what this worker reads of theirs, dead ones' included.
 //!
-//! The [`shape`] says where what lies in a [`slab`]; here is the thread that copies records into it and out of it, so that the
-//! step loop waits for no copy. Where workers share a folder a slab is a [`file`] there, of which others have a [`view`]; what
-//! they hold is a tier of its own ([`reader`]).
+//! The [`shape`] says where what lies in a [`slab`]; here is the thread that copies records into it and out of it,
+//! so that the step loop waits for no copy. Where workers share a folder a slab is a [`file`] there, of which
+//! others have a [`view`]; what they hold is a tier of its own ([`reader`]).
 
 mod file;
 #[cfg(feature = "fuzzing")]
@@ -96,7 +96,8 @@ pub enum HostError {
     System(#[from] io::Error),
 }
 
-/// Opens a tier for this worker, whose pools have this layout; where it is shared, also the one of what others hold. Errors: [`HostError`].
+/// Opens a tier for this worker, whose pools have this layout; where it is shared, also the one of what others
+/// hold. Errors: [`HostError`].
 pub fn open_host_tier(config: &HostConfig, layout: &KvLayout, owner: &TierOwner) -> Result<Vec<TierParts>, HostError> {
     let sink = || {
         let ends = owner.ends.clone();
@@ -112,8 +113,8 @@ pub fn open_host_tier(config: &HostConfig, layout: &KvLayout, owner: &TierOwner)
     Ok(tiers)
 }
 
-/// The same for pools in any memory, and the slab's. `sink` gets the end of each move, from the tier's thread; it may wait, but not for
-/// ever.
+/// The same for pools in any memory, and the slab's. `sink` gets the end of each move, from the tier's thread; it
+/// may wait, but not for ever.
 fn over(
     config: &HostConfig,
     layout: &KvLayout,

@@ -26,8 +26,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use transport::{Failure, Memory};
 
-/// The longest that a prompt waits for a tier that brings no record of its load, nor of those before it; then it is computed, and a tier
-/// that moved nothing meanwhile is off until it does.
+/// The longest that a prompt waits for a tier that brings no record of its load, nor of those before it; then it
+/// is computed, and a tier that moved nothing meanwhile is off until it does.
 pub const LOAD_WAIT_MAX: Duration = Duration::from_secs(5);
 /// Blocks that wait to be written to a tier.
 const BACKLOG_MAX: usize = 4096;
@@ -66,8 +66,8 @@ pub trait TierMover: Send {
     /// The reads of the load, or of lifts for the prompt, shall end soon.
     fn cancel(&mut self, key: SeqKey);
 
-    /// The prompt needs these records, from the first on, and nobody knows them to be there. A tier that others write to too looks for
-    /// them and tells what it [found](TierEnd::Found); elsewhere there is nothing to find.
+    /// The prompt needs these records, from the first on, and nobody knows them to be there. A tier that others
+    /// write to too looks for them and tells what it [found](TierEnd::Found); elsewhere there is nothing to find.
     fn seek(&mut self, _prompt: SeqKey, _chain: &[BlockHash]) {}
 }
 

@@ -1,4 +1,5 @@
-//! What all movers have in common: the worker's end of the thread of a tier, the moves that wait in it, and how their ends get back.
+//! What all movers have in common: the worker's end of the thread of a tier, the moves that wait in it, and how
+//! their ends get back.
 
 use super::records::Record;
 use super::{TierEnd, TierMover};
@@ -13,12 +14,12 @@ use transport::{BoundedThread, Failure, Late, TransferId};
 /// Ends that are told together while there is more to do: to wake the step loop for each costs as much as half a copy.
 const ENDS_MAX: usize = 16;
 
-/// How long a tier that is dropped waits for its thread: longer than a mover in it waits for its own, unless something hangs, such as a disk
-/// that a log is written to.
+/// How long a tier that is dropped waits for its thread: longer than a mover in it waits for its own, unless
+/// something hangs, such as a disk that a log is written to.
 const CLOSE_WAIT_MAX: Duration = Duration::from_secs(15);
 
-/// What a tier's thread is asked for. Reads are no more than the device has blocks, writes and lifts no more than the core has under way at
-/// once, ends no more than what was begun: the queue is bounded by them.
+/// What a tier's thread is asked for. Reads are no more than the device has blocks, writes and lifts no more than
+/// the core has under way at once, ends no more than what was begun: the queue is bounded by them.
 pub(super) enum Order {
     Move(Move),
     Cancel(SeqKey),
@@ -211,8 +212,8 @@ pub(super) fn orders() -> (Sender<Order>, Receiver<Order>) {
 }
 
 impl MoverThread {
-    /// Starts the thread, which returns once it got [`Order::Close`] and nothing is under way any more. A panic of it is reported. Errors: of
-    /// the system.
+    /// Starts the thread, which returns once it got [`Order::Close`] and nothing is under way any more. A panic of
+    /// it is reported. Errors: of the system.
     pub(super) fn start(
         name: String,
         failure: &Failure,

@@ -1,10 +1,11 @@
 //! An object tier in a store that speaks the S3 API, shared by all workers that are told of the same bucket and prefix.
 //!
-//! A record is an object of its own, its header and then its bytes, under a key that its identity, group and model make: so whoever
-//! has the same block names it alike, and a store that is asked to take an object only if there is none has each once. What
-//! others wrote is found by listing the store in the background, a page at a time, at start and every so often. A store may have more
-//! than is remembered, so what a prompt needs and nobody knows of is looked up too, beside its computation. No prompt waits for
-//! either. While the store is away nobody waits for it either: moves fail at once, and it is listed again after pauses that grow.
+//! A record is an object of its own, its header and then its bytes, under a key that its identity, group and model
+//! make: so whoever has the same block names it alike, and a store that is asked to take an object only if there
+//! is none has each once. What others wrote is found by listing the store in the background, a page at a time, at
+//! start and every so often. A store may have more than is remembered, so what a prompt needs and nobody knows of
+//! is looked up too, beside its computation. No prompt waits for either. While the store is away nobody waits for
+//! it either: moves fail at once, and it is listed again after pauses that grow.
 
 mod lookup;
 mod rounds;
@@ -32,8 +33,8 @@ const WRITES_MAX: usize = 4;
 const CHORES_MAX: usize = 64;
 /// Digits of what keys say of the model.
 const MODEL_DIGITS: usize = 16;
-/// How long the store may say nothing before a request is repeated, and how long a request may take with its repetitions: less
-/// than a prompt waits for its load.
+/// How long the store may say nothing before a request is repeated, and how long a request may take with its
+/// repetitions: less than a prompt waits for its load.
 const SILENCE_MAX: Duration = Duration::from_secs(2);
 const GIVE_UP: Duration = Duration::from_secs(4);
 

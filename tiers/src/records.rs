@@ -1,5 +1,6 @@
-//! Records between blocks of the device and wherever else they are put: encoded as their layout says, with their headers, and verified
-//! on the way back, before they are decoded. What encodes and decodes is [`domain::encoding`]; here it runs on the thread of a tier.
+//! Records between blocks of the device and wherever else they are put: encoded as their layout says, with their
+//! headers, and verified on the way back, before they are decoded. What encodes and decodes is
+//! [`domain::encoding`]; here it runs on the thread of a tier.
 
 use domain::{BlockHash, BlockRef, GroupId, KvLayout};
 use kv_manager::tiers::header::{HEADER, RecordHeader};
@@ -78,8 +79,8 @@ impl Records {
         unsafe { std::ptr::copy_nonoverlapping(header.encode().as_ptr(), spot.header, HEADER) };
     }
 
-    /// Decodes the record that lies at the spot into the read's block. Errors: why it is not the right one; then the block's bytes are
-    /// nobody's.
+    /// Decodes the record that lies at the spot into the read's block. Errors: why it is not the right one; then
+    /// the block's bytes are nobody's.
     ///
     /// # Safety
     ///

@@ -112,8 +112,8 @@ impl Rig {
         }
     }
 
-    /// Writes block 1 of each group to slot 3 of a tier with this encoding, and reads it back into block 2, twice: what came back is
-    /// written again.
+    /// Writes block 1 of each group to slot 3 of a tier with this encoding, and reads it back into block 2, twice:
+    /// what came back is written again.
     #[track_caller]
     pub(super) fn check_what_is_encoded_comes_back(&mut self, encoding: Encoding) {
         let layout = encoded(encoding);

@@ -1,5 +1,6 @@
-//! What workers of a host share without a lock, in every order of loads and stores that memory allows: a slot of a slab that its owner
-//! writes while another process reads it. That loom would find a record of two halves is shown by leaving out what prevents it.
+//! What workers of a host share without a lock, in every order of loads and stores that memory allows: a slot of a
+//! slab that its owner writes while another process reads it. That loom would find a record of two halves is shown
+//! by leaving out what prevents it.
 //!
 //! The file is that of the crate; the record is two numbers here.
 

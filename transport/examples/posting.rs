@@ -1,6 +1,6 @@
-//! What it costs to post a transfer of 1,000 slices over the lane that was chosen: where both ends have that lane alone, and where they
-//! know several, and there also of slices that lie in no order, which nothing shorter than a list describes. Prints the median and
-//! the ninth decile of each.
+//! What it costs to post a transfer of 1,000 slices over the lane that was chosen: where both ends have that lane
+//! alone, and where they know several, and there also of slices that lie in no order, which nothing shorter than a
+//! list describes. Prints the median and the ninth decile of each.
 
 use domain::session::{PeerInfo, Role};
 use domain::{Incarnation, ProgressWord, Secret, WorkerId};
@@ -37,7 +37,8 @@ fn end(id: u32, lanes: &[Lane]) -> Result<End, Box<dyn std::error::Error>> {
     Ok(End { agent, info, events })
 }
 
-/// A reader to which `lanes` are known and which took `taken`, and a transfer of slices that are apart: all by as much, or in no order.
+/// A reader to which `lanes` are known and which took `taken`, and a transfer of slices that are apart: all by as
+/// much, or in no order.
 fn reader(
     owner: &End,
     taken: Lane,
@@ -79,8 +80,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             rows.push((of, reader(&owner, taken, lanes, in_order)?, Vec::with_capacity(ROUNDS)));
         }
     }
-    // In turns, so that whatever else the machine does disturbs all alike; and who comes first changes, since the next finds more in
-    // the caches.
+    // In turns, so that whatever else the machine does disturbs all alike; and who comes first changes, since the
+    // next finds more in the caches.
     for round in 0..ROUNDS {
         for place in 0..rows.len() {
             let at = (place + round) % rows.len();

@@ -24,7 +24,8 @@ impl fmt::Display for Fault {
     }
 }
 
-/// Whether a worker has failed, as all its threads share it. The first fault counts and stays. Clones are the same failure.
+/// Whether a worker has failed, as all its threads share it. The first fault counts and stays. Clones are the same
+/// failure.
 ///
 /// ```
 /// use transport::Failure;
@@ -82,8 +83,8 @@ impl Failure {
         self.raise();
     }
 
-    /// Runs a thread's body, or a part of it, and reports a panic or an error in it. Whether there was neither. What a panic leaves half
-    /// done is the caller's matter.
+    /// Runs a thread's body, or a part of it, and reports a panic or an error in it. Whether there was neither.
+    /// What a panic leaves half done is the caller's matter.
     pub fn watch<E: fmt::Display>(&self, thread: &str, body: impl FnOnce() -> Result<(), E>) -> bool {
         let outcome = caught(body).and_then(|outcome| outcome.map_err(|error| error.to_string()));
         outcome.map_err(|cause| self.report(thread, cause)).is_ok()

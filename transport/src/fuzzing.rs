@@ -1,5 +1,5 @@
-//! What a fuzzer feeds here: bytes as a peer may send them, to everything that reads them. What can be read must be read alike
-//! once it is written again.
+//! What a fuzzer feeds here: bytes as a peer may send them, to everything that reads them. What can be read must
+//! be read alike once it is written again.
 
 use crate::agent::metadata;
 use crate::agent::peers::KnownPeer;

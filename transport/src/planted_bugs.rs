@@ -1,5 +1,5 @@
-//! Bugs in what threads share without a lock. There are none here: `tests/shuttle.rs`, which runs those files in thousands of orders
-//! of their steps, has a module of this name that plants them, to show that it finds each.
+//! Bugs in what threads share without a lock. There are none here: `tests/shuttle.rs`, which runs those files in
+//! thousands of orders of their steps, has a module of this name that plants them, to show that it finds each.
 
 /// A bug that may be planted.
 #[derive(Clone, Copy)]

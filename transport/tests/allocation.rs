@@ -113,7 +113,8 @@ fn posting_allocates_nothing() {
         reader.connect(WorkerId(0));
         let connected = events.recv_timeout(PATIENCE).expect("it is connected");
         assert!(matches!(connected, AgentEvent::Connected { .. }), "{connected:?}");
-        // Small ones that are copied at once, larger ones, some that wait at their gates, and many slices: by one distance, and in no order.
+        // Small ones that are copied at once, larger ones, some that wait at their gates, and many slices: by one
+        // distance, and in no order.
         let many = LEN / 2048;
         let cases = [
             (16, 4, 0, true),

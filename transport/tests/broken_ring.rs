@@ -1,5 +1,5 @@
-//! When the system takes nothing more of a mover of files, what is open ends and what comes is refused. In a process of its own,
-//! for the descriptor of its ring is taken away from it.
+//! When the system takes nothing more of a mover of files, what is open ends and what comes is refused. In a
+//! process of its own, for the descriptor of its ring is taken away from it.
 
 use std::fs;
 use std::os::fd::{AsRawFd, RawFd};
@@ -47,7 +47,8 @@ fn a_mover_of_which_the_system_takes_nothing_more_says_so() {
     ends.recv_timeout(PATIENCE).expect("it ends").result.expect("it succeeds");
 
     let nothing = fs::File::open("/dev/null").expect("it is there");
-    // SAFETY: both are descriptors of this process; the mover's ring is somewhere else from now on, which is what is tested.
+    // SAFETY: both are descriptors of this process; the mover's ring is somewhere else from now on, which is what
+    // is tested.
     assert!(unsafe { libc::dup2(nothing.as_raw_fd(), ring()) } >= 0);
     let id = mover.post(&transfer).expect("nobody knows yet");
     let end = ends.recv_timeout(PATIENCE).expect("it ends");

@@ -1,5 +1,5 @@
-//! Random interleavings of whatever may happen to transfers of files: nothing is written into memory, and nothing read from it,
-//! once its transfer has ended, and files hold what the writes that ended say.
+//! Random interleavings of whatever may happen to transfers of files: nothing is written into memory, and nothing
+//! read from it, once its transfer has ended, and files hold what the writes that ended say.
 
 use proptest::prelude::*;
 use std::collections::{BTreeSet, HashMap};

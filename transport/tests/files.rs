@@ -116,7 +116,8 @@ fn both(test: impl Fn(bool)) {
     }
 }
 
-/// A mover that tells `sink` and has one operation under way, with memory and a file of its own; and what prepares for it.
+/// A mover that tells `sink` and has one operation under way, with memory and a file of its own; and what prepares
+/// for it.
 fn one_by_one(
     io_uring: bool,
     posted_max: usize,
@@ -233,7 +234,8 @@ fn nobody_who_posts_while_all_is_taken_is_forgotten() {
 #[test]
 fn a_transfer_is_posted_again_once_it_has_ended() {
     both(|io_uring| {
-        // The mover's thread is kept where it tells of the first end, so that the second transfer is under way until then.
+        // The mover's thread is kept where it tells of the first end, so that the second transfer is under way
+        // until then.
         let (goes_on, waits) = sync_channel::<()>(0);
         let (says, ends) = sync_channel(8);
         let waits = std::sync::Mutex::new(waits);
@@ -355,7 +357,8 @@ fn cancelled_transfers_end_once_and_a_mover_ends_with_its_transfers() {
 #[test]
 fn a_sink_that_panics_leaves_no_transfer_open() {
     both(|io_uring| {
-        // The mover's thread is kept where it tells of the first end until more is posted, and panics then; and again with each end.
+        // The mover's thread is kept where it tells of the first end until more is posted, and panics then; and
+        // again with each end.
         let (goes_on, waits) = sync_channel::<()>(0);
         let (says, ends) = sync_channel(8);
         let waits = std::sync::Mutex::new(Some(waits));

@@ -1,5 +1,6 @@
-//! What threads share without a lock, in thousands of orders of their steps. A wake that is lost leaves a thread asleep for ever,
-//! which shuttle finds, and tells by which schedule. That it does is shown by bugs that are planted here, one at a time.
+//! What threads share without a lock, in thousands of orders of their steps. A wake that is lost leaves a thread
+//! asleep for ever, which shuttle finds, and tells by which schedule. That it does is shown by bugs that are
+//! planted here, one at a time.
 //!
 //! The files are those of the crate; what threads sleep on is a model here: an eventfd that tells edges, and a futex.
 
@@ -215,7 +216,8 @@ fn word() {
     raiser.join().expect("it raised every step");
 }
 
-/// A progress word, and two readers in other processes, to which its page is shown at any moment. Only what is shown there wakes them.
+/// A progress word, and two readers in other processes, to which its page is shown at any moment. Only what is
+/// shown there wakes them.
 fn page() {
     let shared = Arc::new((AtomicU64::new(0), Board::new(), AtomicU64::new(0), Futex::default()));
     let show = |shared: &(AtomicU64, Board, AtomicU64, Futex), word: u64| {
@@ -272,8 +274,8 @@ fn no_raise_is_slept_through_in_another_process() {
     shuttle::check_random(page, SCHEDULES);
 }
 
-/// Every bug is found by the run that it is in, as a thread that sleeps for ever. The orders are the same each time: of others, which
-/// are new each time, one in some hundred times 5,000 has none that finds the rarest.
+/// Every bug is found by the run that it is in, as a thread that sleeps for ever. The orders are the same each
+/// time: of others, which are new each time, one in some hundred times 5,000 has none that finds the rarest.
 #[test]
 fn what_is_planted_is_found() {
     let planted: [(Bug, fn()); 4] = [

@@ -1,5 +1,5 @@
-//! Which peers are connected and since when nobody needed them, and which have left. Peers are connected when they are needed: a worker
-//! of a large cluster has to do with few of the others at a time.
+//! Which peers are connected and since when nobody needed them, and which have left. Peers are connected when they
+//! are needed: a worker of a large cluster has to do with few of the others at a time.
 
 use crate::sessions::SessionId;
 use domain::{Incarnation, Time, WorkerId};

@@ -1,5 +1,5 @@
-//! What an operator asks of a worker: prefixes, such as system prompts, are pinned to the device or let go, and conversations are
-//! parked. Over which interface that is asked is not known here.
+//! What an operator asks of a worker: prefixes, such as system prompts, are pinned to the device or let go, and
+//! conversations are parked. Over which interface that is asked is not known here.
 
 use crate::core::Core;
 use domain::{BlockHash, Time, Token};
@@ -21,7 +21,8 @@ pub struct Prefix {
 /// What a worker is asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// Keep the prefix on the device for so long, at most [`PIN_MAX`], once it is there. The worker does not compute it for that.
+    /// Keep the prefix on the device for so long, at most [`PIN_MAX`], once it is there. The worker does not
+    /// compute it for that.
     Pin {
         /// Which.
         prefix: Prefix,
@@ -55,8 +56,8 @@ pub enum Answer {
         /// It was.
         was_pinned: bool,
     },
-    /// So many blocks left the device, or will unless somebody uses them before. None: nothing that nobody uses is there, or
-    /// there is no tier.
+    /// So many blocks left the device, or will unless somebody uses them before. None: nothing that nobody uses is
+    /// there, or there is no tier.
     Parked {
         /// Of all KV groups.
         blocks: u32,

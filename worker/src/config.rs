@@ -35,7 +35,8 @@ pub struct WorkerConfig {
     pub park_after: Option<Duration>,
     /// Settings of the scheduler.
     pub scheduler: scheduler::SchedulerConfig,
-    /// How long a reader waits for an offer, or the next word that its prompt is queued still, and then for room of its own.
+    /// How long a reader waits for an offer, or the next word that its prompt is queued still, and then for room
+    /// of its own.
     pub handoff_wait: Duration,
     /// How long a reader waits for the answer to its release, or to its asking for a prefix.
     pub answer_wait: Duration,
@@ -64,7 +65,8 @@ pub(crate) const PREFIXES_MAX: usize = 256;
 pub(crate) const ASKED_MAX: usize = 256;
 /// The longest that a prompt waits for its prefix from another worker; then it is computed.
 pub(crate) const PREFIX_WAIT_MAX: Duration = Duration::from_secs(5);
-/// Leases given and not ended; beyond it a prompt is not offered and its attempt fails, and whoever asks for blocks is declined.
+/// Leases given and not ended; beyond it a prompt is not offered and its attempt fails, and whoever asks for
+/// blocks is declined.
 pub(crate) const LEASES_MAX: usize = 65_536;
 /// Release answers kept until acknowledged; beyond it the oldest is forgotten and would be answered invalid.
 pub(crate) const ANSWERS_MAX: usize = 65_536;
@@ -74,13 +76,14 @@ pub(crate) const SESSIONS_MAX: usize = 4096;
 pub(crate) const MIGRATION_LEAD_TOKENS: u32 = 16;
 /// Transfers posted and not ended; beyond it a fetch fails and the router replays.
 pub(crate) const TRANSFERS_MAX: usize = 4096;
-/// Bytes of routers' messages in a worker's inbox; beyond it the sessions they come from are not read. A message that is larger goes
-/// alone.
+/// Bytes of routers' messages in a worker's inbox; beyond it the sessions they come from are not read. A message
+/// that is larger goes alone.
 pub(crate) const INBOX_BYTES_MAX: usize = 16 << 20;
-/// Bytes of the agent's events there; beyond it messages of peers are dropped and counted, and the deadlines of the protocol cover the
-/// loss. What else the agent tells, it offers again.
+/// Bytes of the agent's events there; beyond it messages of peers are dropped and counted, and the deadlines of
+/// the protocol cover the loss. What else the agent tells, it offers again.
 pub(crate) const INBOX_AGENT_BYTES_MAX: usize = 16 << 20;
-/// Bytes that wait for a router whose sequences wait already: the largest message, twice. Beyond it the session is closed.
+/// Bytes that wait for a router whose sequences wait already: the largest message, twice. Beyond it the session is
+/// closed.
 pub(crate) const BACKLOG_BYTES_MAX: usize = 128 << 20;
 /// How often they are tried again.
 pub(crate) const BACKLOG_RETRY: Duration = Duration::from_millis(1);

@@ -153,14 +153,15 @@ impl Core {
         (self.scheduler.waiting_len(), self.scheduler.waiting_tokens())
     }
 
-    /// Whether there is room for so many tokens of a prompt with this chain beside what is cached of it, and beside all who wait for
-    /// room: for what wants some and does not wait.
+    /// Whether there is room for so many tokens of a prompt with this chain beside what is cached of it, and
+    /// beside all who wait for room: for what wants some and does not wait.
     pub(crate) fn has_room_beside(&self, chain: &[BlockHash], tokens: u32) -> bool {
         has_room(&self.kv, chain, tokens, self.scheduler.queued_tokens())
     }
 
-    /// Blocks that sequences of a decode worker lack which have no memory yet: those that wait, and those that other workers still compute.
-    /// Routers let only a few of them wait here; what waits for a prefill worker is nobody's question.
+    /// Blocks that sequences of a decode worker lack which have no memory yet: those that wait, and those that
+    /// other workers still compute. Routers let only a few of them wait here; what waits for a prefill worker is
+    /// nobody's question.
     pub(crate) fn blocks_wanted(&self) -> u32 {
         let size = self.config.layout.block_tokens;
         let is_outside = |key: SeqKey| self.config.role == Role::Decode && !self.kv.is_open(key);
@@ -200,8 +201,8 @@ impl Core {
         self.attempts.open(now, session, submit, scope, self.config.layout.block_tokens)
     }
 
-    /// Whether it drains, nothing is open here, nobody holds a lease, and its routers need nothing of it, for they closed their
-    /// sessions: it may end.
+    /// Whether it drains, nothing is open here, nobody holds a lease, and its routers need nothing of it, for they
+    /// closed their sessions: it may end.
     pub fn is_drained(&self) -> bool {
         self.draining && self.attempts.is_empty() && self.kv.leases_live() == 0 && self.sessions.len() == 0
     }
@@ -248,8 +249,8 @@ impl Core {
         key
     }
 
-    /// A sequence of an open attempt, with the prompt and its identities, which are nobody's copy, and what is committed of the first
-    /// of these choices.
+    /// A sequence of an open attempt, with the prompt and its identities, which are nobody's copy, and what is
+    /// committed of the first of these choices.
     fn sequence_of(&self, now: Time, request: RequestId, epoch: Epoch, choices: Vec<Choice>) -> Option<Sequence> {
         let Attempt { submit, scope, chain, .. } = self.attempts.get(request, epoch)?;
         let committed = submit.choices.iter().find(|(choice, _)| *choice == choices[0]);
@@ -337,8 +338,8 @@ impl Core {
         }
     }
 
-    /// The KV of a fetched prompt, with the output tokens in `missing` behind what was known of it, is validated: its blocks
-    /// belong to the sequence from now on.
+    /// The KV of a fetched prompt, with the output tokens in `missing` behind what was known of it, is validated:
+    /// its blocks belong to the sequence from now on.
     pub fn fetched_prompt(&mut self, key: SeqKey, missing: &[Token]) {
         if let Some(sequence) = self.sequences.get_mut(&key) {
             sequence.fetching = false;
@@ -363,8 +364,8 @@ impl Core {
         self.close(key);
     }
 
-    /// Makes room for a running sequence to be offered a little ahead of where it is, and says up to which position: one whose
-    /// token it does not have yet. `None`: it does not decode.
+    /// Makes room for a running sequence to be offered a little ahead of where it is, and says up to which
+    /// position: one whose token it does not have yet. `None`: it does not decode.
     pub fn lead(&mut self, key: SeqKey) -> Option<u32> {
         let sequence = self.sequences.get(&key)?;
         let running = key.choice != PROMPT && sequence.outputs() > 0 && self.kv.is_open(key);

@@ -1,6 +1,6 @@
-//! The reader's side of handoffs: for each expected prompt a fetch machine, and its transfers. Room to read into it gets in
-//! its turn among all that wait for some ([`scheduler`]). Prefixes that other workers hold come by the same machine; what is their own
-//! is in [`prefix`].
+//! The reader's side of handoffs: for each expected prompt a fetch machine, and its transfers. Room to read into
+//! it gets in its turn among all that wait for some ([`scheduler`]). Prefixes that other workers hold come by the
+//! same machine; what is their own is in [`prefix`].
 
 #[cfg(feature = "explore")]
 mod explore;
@@ -43,8 +43,8 @@ pub struct Fetches {
     deadlines: BTreeSet<(Time, (RequestId, Epoch))>,
     /// Offers, and what followed them, that came before their submit.
     early: VecDeque<Early>,
-    /// The last attempts that take no offer, oldest first: it was still to come when they were over, or was given back before they
-    /// began. It is given back whenever it comes.
+    /// The last attempts that take no offer, oldest first: it was still to come when they were over, or was given
+    /// back before they began. It is given back whenever it comes.
     over: VecDeque<(RequestId, Epoch)>,
 }
 
@@ -124,8 +124,8 @@ impl Entry {
         }
     }
 
-    /// Who did not do its part, if this ends the fetch: the owner, but where the wait was for room here, where a read failed here, or where
-    /// the owner says that its lease was not renewed.
+    /// Who did not do its part, if this ends the fetch: the owner, but where the wait was for room here, where a
+    /// read failed here, or where the owner says that its lease was not renewed.
     fn fault(&self, event: &FetchEvent) -> Option<WorkerId> {
         let own = match event {
             FetchEvent::Tick { .. } => self.machine.state() == FetchState::WaitingRoom,
@@ -145,8 +145,8 @@ struct Early {
 }
 
 impl Fetches {
-    /// The KV of an attempt will be offered by `owner`: of its prompt, or (`running`) of a sequence that decodes there. Its
-    /// sequence is in `core` already ([`Core::expect`]).
+    /// The KV of an attempt will be offered by `owner`: of its prompt, or (`running`) of a sequence that decodes
+    /// there. Its sequence is in `core` already ([`Core::expect`]).
     pub fn expect(&mut self, core: &mut Core, now: Time, key: SeqKey, owner: WorkerId, running: bool) {
         let Some(attempt) = core.attempt(key.request, key.epoch) else { return };
         let machine = Fetch::expect(now, config(core, core.config.handoff_wait), attempt.deadline);
@@ -248,7 +248,8 @@ impl Fetches {
                 self.leases.insert((from, offer.lease), id);
                 self.event(core, now, id, FetchEvent::Offer(offer));
             }
-            // What was asked for twice is offered twice, under two leases; and an offer that was given back may come twice.
+            // What was asked for twice is offered twice, under two leases; and an offer that was given back may
+            // come twice.
             Some(_) if !self.leases.contains_key(&(from, offer.lease)) => {
                 core.meters.stale_lease.increment(1);
                 core.send(from, PeerBody::Release { lease: offer.lease });
@@ -286,8 +287,9 @@ impl Fetches {
         }
     }
 
-    /// The owner of some fetches is not connected, or no more: what waited for it failed, and what it offered before it was computed
-    /// has no end, for what it said of that is lost ([`Offers::reader_lost`](crate::Offers::reader_lost) is the other side of it).
+    /// The owner of some fetches is not connected, or no more: what waited for it failed, and what it offered
+    /// before it was computed has no end, for what it said of that is lost
+    /// ([`Offers::reader_lost`](crate::Offers::reader_lost) is the other side of it).
     pub fn owner_lost(&mut self, core: &mut Core, now: Time, owner: WorkerId) {
         let of_it: Vec<_> = self.open.iter().filter(|(_, entry)| entry.owner == owner).map(|(&id, _)| id).collect();
         for id in of_it {
@@ -302,7 +304,8 @@ impl Fetches {
         self.holder_lost(core, now, owner);
     }
 
-    /// Begins to read, or keeps in mind to do so when the owner is connected; what the machine must hear at once, if anything.
+    /// Begins to read, or keeps in mind to do so when the owner is connected; what the machine must hear at once,
+    /// if anything.
     fn read(&mut self, core: &mut Core, id: (RequestId, Epoch), pieces: Vec<Piece>) -> Option<FetchEvent> {
         let entry = self.open.get_mut(&id)?;
         let count = pieces.len() as u32;
@@ -536,7 +539,8 @@ impl Fetches {
         }
     }
 
-    /// Gives an offer back that came early. Its lease is over from now on, so that a copy of it must not be taken either.
+    /// Gives an offer back that came early. Its lease is over from now on, so that a copy of it must not be taken
+    /// either.
     fn give_back(&mut self, core: &mut Core, early: Early) {
         self.takes_none((early.offer.request, early.offer.epoch));
         core.send(early.from, PeerBody::Release { lease: early.offer.lease });
@@ -582,7 +586,8 @@ fn config(core: &Core, wait_max: Duration) -> FetchConfig {
     }
 }
 
-/// The batches of one transfer for `pieces`: whole records of what is ready, and layer by layer what a step still writes.
+/// The batches of one transfer for `pieces`: whole records of what is ready, and layer by layer what a step still
+/// writes.
 fn batches(layout: &KvLayout, pieces: &[Piece]) -> Vec<ReadBatch> {
     let mut by_step: BTreeMap<Option<StepId>, Vec<&Piece>> = BTreeMap::new();
     for piece in pieces {

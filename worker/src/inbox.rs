@@ -79,16 +79,16 @@ pub struct WorkerInput {
     failure: Failure,
 }
 
-/// The router's end of its session with a worker. Dropping it ends the session: the worker gives up all that it does for
-/// it within a tick of its loop, even if its inbox is full.
+/// The router's end of its session with a worker. Dropping it ends the session: the worker gives up all that it
+/// does for it within a tick of its loop, even if its inbox is full.
 pub struct SessionInput {
     id: SessionId,
     worker: WorkerInput,
     ended: Arc<AtomicBool>,
 }
 
-/// An inbox that holds a bounded number of bytes: of routers' messages, and of what the agent tells. Of other events there are as many
-/// as there are sessions, moves of tiers and steps under way.
+/// An inbox that holds a bounded number of bytes: of routers' messages, and of what the agent tells. Of other
+/// events there are as many as there are sessions, moves of tiers and steps under way.
 pub fn inbox() -> Inbox {
     let (sender, receiver) = channel();
     let (routers, agent) = (Room::new(INBOX_BYTES_MAX), Room::new(INBOX_AGENT_BYTES_MAX));
@@ -128,8 +128,8 @@ impl WorkerInput {
         &self.failure
     }
 
-    /// Begins a session with a router. `send` takes what is said to it, and is dropped when the worker ends the session.
-    /// `None`: the worker has ended.
+    /// Begins a session with a router. `send` takes what is said to it, and is dropped when the worker ends the
+    /// session. `None`: the worker has ended.
     pub fn open_session(&self, send: SessionSend) -> Option<SessionInput> {
         let id = SessionId(self.sessions.fetch_add(1, Ordering::Relaxed));
         let ended = Arc::<AtomicBool>::default();
@@ -148,8 +148,8 @@ impl WorkerInput {
         self.put(Inbound::Tier(end), None);
     }
 
-    /// Asks for something; `reply` takes the answer in the worker's thread, and must not wait there. `false`: there is no room, or
-    /// the worker has ended.
+    /// Asks for something; `reply` takes the answer in the worker's thread, and must not wait there. `false`:
+    /// there is no room, or the worker has ended.
     pub fn command(&self, command: Command, reply: impl FnOnce(Answer) + Send + 'static) -> bool {
         let command = Inbound::Command { command, reply: Box::new(reply) };
         self.routers.try_take(0, 0).is_some_and(|share| self.put(command, Some(share)))

@@ -167,7 +167,8 @@ mod tests {
         let (idle, words, _) = shown();
         meters.taken(WorkerId(5_000_000), &status(1_000_000));
         let (with_one, words_with_one, _) = shown();
-        // Peers that come in many lives, of which the worker hears now that they are lost, and now that they are there anew.
+        // Peers that come in many lives, of which the worker hears now that they are lost, and now that they are
+        // there anew.
         for life in 1_000_000..1_002_000 {
             let peer = WorkerId(5_000_000 + life % 7);
             meters.taken(peer, &status(life));

@@ -1,8 +1,9 @@
-//! Loading: prompts whose prefix lies in tiers below the device wait for it instead of being computed, or are computed towards it
-//! while it is loaded from its end on, whichever is predicted to be fastest; and blocks are written as `kv-manager` wants
-//! them to be.
+//! Loading: prompts whose prefix lies in tiers below the device wait for it instead of being computed, or are
+//! computed towards it while it is loaded from its end on, whichever is predicted to be fastest; and blocks are
+//! written as `kv-manager` wants them to be.
 //!
-//! What is deliberately absent: what moves the bytes, which is the crate `tiers`, and which blocks are worth keeping, which is the core's.
+//! What is deliberately absent: what moves the bytes, which is the crate `tiers`, and which blocks are worth
+//! keeping, which is the core's.
 
 mod ahead;
 mod asked;
@@ -57,7 +58,8 @@ impl Core {
         }
     }
 
-    /// A prompt came: tiers are asked for what nobody here knows them to have of it, and what it will need is lifted while it waits.
+    /// A prompt came: tiers are asked for what nobody here knows them to have of it, and what it will need is
+    /// lifted while it waits.
     pub(crate) fn look_below(&mut self, prompt: SeqKey) {
         let Some(sequence) = self.sequences.get(&prompt).filter(|_| !self.tiers.is_empty()) else { return };
         let size = self.config.layout.block_tokens;
@@ -69,12 +71,12 @@ impl Core {
         self.lifts.wait(prompt);
     }
 
-    /// A prompt has room beside so many tokens of those before it. Begins to load its prefix, where tiers have more of it than the
-    /// device and reading that, or a part of it, is predicted to save time; it goes on when that is there, or is computed meanwhile.
-    /// `false`: not yet, for what is lifted for it has to end first.
+    /// A prompt has room beside so many tokens of those before it. Begins to load its prefix, where tiers have
+    /// more of it than the device and reading that, or a part of it, is predicted to save time; it goes on when
+    /// that is there, or is computed meanwhile. `false`: not yet, for what is lifted for it has to end first.
     ///
-    /// A prefix that were loaded before there is room for all of its prompt would lie in the cache until that is admitted, and be given up
-    /// for the prefixes of those that come after it.
+    /// A prefix that were loaded before there is room for all of its prompt would lie in the cache until that is
+    /// admitted, and be given up for the prefixes of those that come after it.
     pub(crate) fn decide_load(&mut self, now: Time, job: Job, before: u64) -> bool {
         if !self.stop_lifts(now, job.key) {
             return false;
@@ -86,15 +88,15 @@ impl Core {
         true
     }
 
-    /// Begins to load what tiers have of a prompt that waits for nothing but steps, or of a sequence that was preempted and is computed
-    /// again: it comes towards that.
+    /// Begins to load what tiers have of a prompt that waits for nothing but steps, or of a sequence that was
+    /// preempted and is computed again: it comes towards that.
     pub(crate) fn load_towards(&mut self, now: Time, prompt: SeqKey) {
         let waits = self.load(now, prompt, Stage::Queued, self.scheduler.queued_tokens());
         assert!(!waits, "a prompt that is queued does not wait for a load");
     }
 
-    /// Begins to load what tiers have of a prompt, if that is worth it, beside room for so many tokens that it and others will have. Whether
-    /// it waits for that.
+    /// Begins to load what tiers have of a prompt, if that is worth it, beside room for so many tokens that it and
+    /// others will have. Whether it waits for that.
     fn load(&mut self, now: Time, prompt: SeqKey, stage: Stage, claimed: u64) -> bool {
         let Some(sequence) = self.sequences.get(&prompt).filter(|_| !self.tiers.is_empty()) else { return false };
         let (size, tokens) = (self.config.layout.block_tokens, sequence.tokens.len() as u32);
@@ -159,8 +161,8 @@ impl Core {
         waits
     }
 
-    /// Length in tokens of the prefix of `chain` to load beside room for so many tokens: all of the first `loadable`, or of what lacks
-    /// behind the first `cached` a half, a quarter, and so on, as there is room.
+    /// Length in tokens of the prefix of `chain` to load beside room for so many tokens: all of the first
+    /// `loadable`, or of what lacks behind the first `cached` a half, a quarter, and so on, as there is room.
     fn loadable_beside(&self, claimed: u64, chain: &[BlockHash], cached: u32, loadable: u32) -> u32 {
         let size = self.config.layout.block_tokens;
         let mut blocks = (loadable - cached) / size;
@@ -170,7 +172,8 @@ impl Core {
         self.kv.loadable_tokens(&chain[..(cached / size + blocks) as usize], cached)
     }
 
-    /// How long loading is predicted to take of what the device does not have of the first `tokens` positions of `chain`.
+    /// How long loading is predicted to take of what the device does not have of the first `tokens` positions of
+    /// `chain`.
     pub(crate) fn load_s(&self, chain: &[BlockHash], tokens: u32) -> f32 {
         let sources = self.kv.sources(chain, tokens);
         let bytes = |tier| {
@@ -180,8 +183,8 @@ impl Core {
         self.rates.load_s(&Tier::ALL.map(|tier| (tier, bytes(tier))))
     }
 
-    /// Begins a load, which is predicted to take so long, and says what is to be read for it, with its bytes; `None`: there is no room for
-    /// it.
+    /// Begins a load, which is predicted to take so long, and says what is to be read for it, with its bytes;
+    /// `None`: there is no room for it.
     fn begin_load(
         &mut self,
         now: Time,
@@ -251,8 +254,8 @@ impl Core {
         self.write_to_tiers();
     }
 
-    /// A read of the load ended, or it has none: what came was cached block by block, and prompts go on that waited for it alone. After
-    /// the last read the load is closed.
+    /// A read of the load ended, or it has none: what came was cached block by block, and prompts go on that
+    /// waited for it alone. After the last read the load is closed.
     fn end_load(&mut self, key: SeqKey) {
         let (served, over) = self.loads.served(key);
         if over {
@@ -309,7 +312,8 @@ impl Core {
         }
     }
 
-    /// Something happens to a tier. If it is relied on no more, for this reason, or is again, the manager and people are told.
+    /// Something happens to a tier. If it is relied on no more, for this reason, or is again, the manager and
+    /// people are told.
     fn rely(&mut self, tier: Tier, reason: &str, happens: impl FnOnce(&mut TierHandle)) {
         let handle = self.tier(tier);
         let before = handle.is_relied_on();

@@ -1,5 +1,6 @@
-//! A worker as a machine: what happened goes in with the time, and everything it decides goes out through its device, its
-//! transport and its sessions. It has no thread and no clock, so a simulation runs it as a process does.
+//! A worker as a machine: what happened goes in with the time, and everything it decides goes out through its
+//! device, its transport and its sessions. It has no thread and no clock, so a simulation runs it as a process
+//! does.
 
 #[cfg(feature = "explore")]
 mod explore;
@@ -100,8 +101,8 @@ impl<R: Role> Machine<R> {
         &self.role
     }
 
-    /// One round: deadlines, the next step where none runs, reports. Due after events, and after [`Self::patience`] at the
-    /// latest.
+    /// One round: deadlines, the next step where none runs, reports. Due after events, and after
+    /// [`Self::patience`] at the latest.
     pub fn turn(&mut self, now: Time) {
         self.wake(now);
         self.ended = false;
@@ -130,7 +131,8 @@ impl<R: Role> Machine<R> {
         }
     }
 
-    /// Why the device takes no more steps, if it takes none: whoever went on would fail all that comes, and look idle to routers.
+    /// Why the device takes no more steps, if it takes none: whoever went on would fail all that comes, and look
+    /// idle to routers.
     pub fn lost_device(&self) -> Option<&str> {
         self.device.lost()
     }
@@ -250,8 +252,8 @@ impl<R: Role> Machine<R> {
         self.core.sessions.flush(self.core.now);
     }
 
-    /// Why an attempt cannot be computed here, if so. A router may not know yet how long a context is here, or take its model for
-    /// another.
+    /// Why an attempt cannot be computed here, if so. A router may not know yet how long a context is here, or
+    /// take its model for another.
     fn impossible(&self, submit: &Submit) -> Option<(Failure, String)> {
         let (choices, running) = (submit.choices.len(), self.core.config.scheduler.running_max);
         if choices > running as usize {
@@ -338,7 +340,8 @@ impl<R: Role> Machine<R> {
             ToWorker::Heartbeat if self.core.sessions.is_full(session) => {}
             // So the many workers of a router are heard together, when it looks after them, and wake it once.
             ToWorker::Heartbeat => self.core.tell(session, &FromWorker::Heartbeat),
-            // Of an attempt that ended meanwhile its router learns by itself. How a session begins is its carrier's matter.
+            // Of an attempt that ended meanwhile its router learns by itself. How a session begins is its
+            // carrier's matter.
             ToWorker::Peer(_)
             | ToWorker::Migrate(_)
             | ToWorker::Hello(_)
@@ -377,13 +380,13 @@ impl<R: Role> Machine<R> {
         self.role.peer(&mut self.core, now, message.from, message.body);
     }
 
-    /// The time is told, before anything is judged by it. If this process stood still, nobody else pays for that: what they said
-    /// meanwhile lies in the inbox, or in sockets.
+    /// The time is told, before anything is judged by it. If this process stood still, nobody else pays for that:
+    /// what they said meanwhile lies in the inbox, or in sockets.
     fn wake(&mut self, now: Time) {
         let pause = now.since(self.awake.replace(now).unwrap_or(now));
         self.core.now = now;
-        // Its loop wakes by itself after a tick: what is beyond that is no time in which a reader could have renewed its lease, or an owner
-        // said what is waited for.
+        // Its loop wakes by itself after a tick: what is beyond that is no time in which a reader could have
+        // renewed its lease, or an owner said what is waited for.
         if let Some(still) = pause.checked_sub(TICK) {
             self.core.kv.stood_still(still);
             self.role.stood_still(still);
@@ -494,15 +497,15 @@ impl<R: Role> Machine<R> {
         }
     }
 
-    /// Submits what was scheduled, and the copies that it needs, as the next step. A sequence that the device refuses alone fails
-    /// alone, and the others go without it.
+    /// Submits what was scheduled, and the copies that it needs, as the next step. A sequence that the device
+    /// refuses alone fails alone, and the others go without it.
     fn submit(&mut self, now: Time, mut work: Vec<Work>, mut copies: Vec<(SeqKey, BlockCopy)>) {
         // Each try is the same step: readers of what it writes are told its number before it runs.
         let step = StepId(self.step.0 + 1);
         loop {
             let core = &mut self.core;
-            // An attempt that failed just now (its offer could not be made, say) is not computed, nor one that was closed since
-            // the step failed of which this is a part.
+            // An attempt that failed just now (its offer could not be made, say) is not computed, nor one that was
+            // closed since the step failed of which this is a part.
             work.retain(|work| match core.sequences.get(&work.key).map(|sequence| sequence.closing) {
                 Some(true) => {
                     core.in_step.remove(&work.key);
@@ -511,7 +514,8 @@ impl<R: Role> Machine<R> {
                 }
                 is_there => is_there.is_some(),
             });
-            // What such an attempt held is free, and may be another's while the step runs: nothing is copied into it either.
+            // What such an attempt held is free, and may be another's while the step runs: nothing is copied into
+            // it either.
             copies.retain(|(key, _)| core.sequences.contains_key(key));
             // Only a step that contains a sequence keeps its blocks until it has ended; so its copies go with it.
             let in_step = |key: &SeqKey| work.iter().any(|work| work.key == *key);
@@ -558,8 +562,8 @@ impl<R: Role> Machine<R> {
     fn apply(&mut self, now: Time, output: StepOutput) {
         let Some(running) = self.running.take() else { return };
         failpoint::pass(Place::Step, "ended");
-        // A step that the process stood still in says nothing of its speed; placement would give it no work for it, and it
-        // would never measure again.
+        // A step that the process stood still in says nothing of its speed; placement would give it no work for
+        // it, and it would never measure again.
         let core = &mut self.core;
         core.meters.step_time.record(output.elapsed.as_secs_f64());
         core.meters.step_overhead.record(output.elapsed.saturating_sub(output.in_kernels).as_secs_f64());
@@ -616,8 +620,8 @@ impl<R: Role> Machine<R> {
         self.core.flush_rows();
     }
 
-    /// A step failed as a whole: nothing of it counts, and its sequences are computed again in parts. Readers that wait for its
-    /// word see no later one before all that it was to write is written, or withdrawn.
+    /// A step failed as a whole: nothing of it counts, and its sequences are computed again in parts. Readers that
+    /// wait for its word see no later one before all that it was to write is written, or withdrawn.
     fn step_failed(&mut self, now: Time, Running { work, copies }: Running, reason: &str) {
         let core = &mut self.core;
         tracing::error!(worker = core.config.name, sequences = work.len(), reason, "a step failed");

@@ -1,5 +1,5 @@
-//! The owner's side of handoffs: offers, what is written, completes, and the answers to releases; and offers of cached blocks to
-//! those who ask for them, once what tiers have of them is on the device too.
+//! The owner's side of handoffs: offers, what is written, completes, and the answers to releases; and offers of
+//! cached blocks to those who ask for them, once what tiers have of them is on the device too.
 
 #[cfg(feature = "explore")]
 mod explore;
@@ -68,8 +68,8 @@ struct Open {
 }
 
 impl Offers {
-    /// Offers a sequence, whose blocks for all of `taker.tokens` positions are there; `false` if there are too many leases,
-    /// or its own KV is not validated yet.
+    /// Offers a sequence, whose blocks for all of `taker.tokens` positions are there; `false` if there are too
+    /// many leases, or its own KV is not validated yet.
     pub fn begin(&mut self, core: &mut Core, now: Time, key: SeqKey, taker: Taker) -> bool {
         let Taker { to, epoch, lease: duration, tokens, .. } = taker;
         let Some(attempt) = core.attempt(key.request, key.epoch) else { return false };
@@ -127,8 +127,8 @@ impl Offers {
         }
     }
 
-    /// Offers what is cached of a prefix, if there is room for all who wait for some beside it, or declines. The lease alone keeps the blocks:
-    /// what it covers could have been given up for others.
+    /// Offers what is cached of a prefix, if there is room for all who wait for some beside it, or declines. The
+    /// lease alone keeps the blocks: what it covers could have been given up for others.
     fn offer_cached(&mut self, core: &mut Core, now: Time, from: WorkerId, ask: &Ask) {
         let &Ask { request, epoch, lease: duration, ref chain, .. } = ask;
         let key = SeqKey { request, epoch, choice: ASKED };
@@ -152,8 +152,8 @@ impl Offers {
         core.send(from, PeerBody::Offer(Offer { request, epoch, lease, duration, layout, tokens, ready, groups }));
     }
 
-    /// Step `step` is about to write the positions of `key` below `tokens`. Said where it finishes a block or the offer: a
-    /// part of a block is not read.
+    /// Step `step` is about to write the positions of `key` below `tokens`. Said where it finishes a block or the
+    /// offer: a part of a block is not read.
     pub fn writes(&mut self, core: &mut Core, step: StepId, key: SeqKey, tokens: u32) {
         let size = core.config.layout.block_tokens;
         if let Some(open) = self.open.get_mut(&key)
@@ -172,8 +172,8 @@ impl Offers {
         self.open.get(&key).map(|open| open.taker)
     }
 
-    /// The sequence is computed as far as it was offered; the reader goes on from `first`, and was not told of the output
-    /// tokens `missing`.
+    /// The sequence is computed as far as it was offered; the reader goes on from `first`, and was not told of the
+    /// output tokens `missing`.
     pub fn complete(&mut self, core: &mut Core, key: SeqKey, missing: Vec<Token>, first: Vec<(Choice, Token)>) {
         if let Some(open) = self.open.remove(&key) {
             let (worker, request) = (&core.config.name, key.request);
@@ -257,8 +257,8 @@ impl Offers {
         self.offer_loaded(core, now);
     }
 
-    /// A handoff's reader did not renew its lease: it may never have heard of it, so that nobody but its owner can say that it came to
-    /// nothing.
+    /// A handoff's reader did not renew its lease: it may never have heard of it, so that nobody but its owner can
+    /// say that it came to nothing.
     fn unread(&mut self, core: &mut Core, session: SessionId, key: SeqKey, lease: LeaseId, reader: WorkerId) {
         let (request, epoch, why) = (key.request, key.epoch, Failure::HandoffLapsed);
         let detail = format!("worker {reader} did not renew the lease under which it was to take it over");
@@ -286,8 +286,8 @@ impl Offers {
         }
     }
 
-    /// The connection to a reader was lost, and with it maybe what the reader was told of offers that are not complete. It would
-    /// wait for the rest of those in vain.
+    /// The connection to a reader was lost, and with it maybe what the reader was told of offers that are not
+    /// complete. It would wait for the rest of those in vain.
     pub fn reader_lost(&mut self, core: &mut Core, reader: WorkerId) {
         let keys: Vec<SeqKey> =
             self.open.iter().filter(|(_, open)| open.taker.to == reader).map(|(&key, _)| key).collect();

@@ -1,9 +1,9 @@
 //! What goes to the router: in order, and never lost in silence.
 //!
-//! Messages that the session does not take now wait here. When they are too many bytes, the outbox is full until the router has taken most
-//! of them: meanwhile nothing is computed that would make more. A router that takes nothing for too long, or lets
-//! [`BACKLOG_BYTES_MAX`] wait all the same, is taken for lost: the session is closed, which it sees as the loss of this worker, and
-//! replays elsewhere what ran here.
+//! Messages that the session does not take now wait here. When they are too many bytes, the outbox is full until
+//! the router has taken most of them: meanwhile nothing is computed that would make more. A router that takes
+//! nothing for too long, or lets [`BACKLOG_BYTES_MAX`] wait all the same, is taken for lost: the session is
+//! closed, which it sees as the loss of this worker, and replays elsewhere what ran here.
 
 use crate::config::BACKLOG_BYTES_MAX;
 use domain::Time;

@@ -33,8 +33,8 @@ pub(crate) struct Rates {
     computed: u32,
 }
 
-/// How fast a tier is read. What waits for others in it is no slower for that, so bytes are counted over the time in which it had
-/// anything to do.
+/// How fast a tier is read. What waits for others in it is no slower for that, so bytes are counted over the time
+/// in which it had anything to do.
 #[derive(Clone, Copy, Debug, Default)]
 struct Flow {
     bytes_per_s: f32,
@@ -116,8 +116,8 @@ impl Rates {
         if positions.is_empty() { 0.0 } else { self.cost().seconds(positions) }
     }
 
-    /// How long loading so many bytes takes, from tiers that are read side by side, behind what they were asked for before. What was
-    /// never measured is tried: it is predicted to take no time.
+    /// How long loading so many bytes takes, from tiers that are read side by side, behind what they were asked
+    /// for before. What was never measured is tried: it is predicted to take no time.
     pub(crate) fn load_s(&self, bytes: &[(Tier, u64)]) -> f32 {
         let seconds = |&(tier, bytes): &(Tier, u64)| {
             let Flow { bytes_per_s, asked, .. } = self.flows[tier as usize];
@@ -131,7 +131,8 @@ impl Rates {
         self.flows[tier as usize].bytes_per_s / token_bytes
     }
 
-    /// How long fetching so many bytes from another worker takes. What was never measured is tried: it is predicted to take no time.
+    /// How long fetching so many bytes from another worker takes. What was never measured is tried: it is
+    /// predicted to take no time.
     pub(crate) fn fetch_s(&self, bytes: u64) -> f32 {
         if self.fetch_bytes_per_s == 0.0 { 0.0 } else { bytes as f32 / self.fetch_bytes_per_s }
     }
@@ -152,8 +153,8 @@ impl Rates {
         if self.decode_step_s == 0.0 { f32::INFINITY } else { self.decode_step_s }
     }
 
-    /// A prompt is to be computed, since its tiers are slower. Whether they are tried all the same, beside that: what is never read
-    /// is never measured again either, however fast it has become.
+    /// A prompt is to be computed, since its tiers are slower. Whether they are tried all the same, beside that:
+    /// what is never read is never measured again either, however fast it has become.
     pub(crate) fn tries_slower(&mut self) -> bool {
         self.computed = (self.computed + 1) % TRIED_EVERY;
         self.computed == 0

@@ -7,10 +7,10 @@ use domain::session::{FromWorker, Report};
 use kv_manager::IndexChanges;
 use kv_manager::tiers::Tier;
 
-/// Numbers the reports and says when one is due. Every router gets every report; one that asked for it, or whose session is
-/// new, gets everything that is on the device in place of the changes. What tiers hold all routers are told again then, in the reports
-/// that follow: there may be far more of it than a message has room for. A router that lets too much wait gets none for that time, and then
-/// everything.
+/// Numbers the reports and says when one is due. Every router gets every report; one that asked for it, or whose
+/// session is new, gets everything that is on the device in place of the changes. What tiers hold all routers are
+/// told again then, in the reports that follow: there may be far more of it than a message has room for. A router
+/// that lets too much wait gets none for that time, and then everything.
 #[derive(Default)]
 pub(crate) struct Reports {
     number: u64,

@@ -1,12 +1,12 @@
-//! A step that failed as a whole is computed again in parts, until the sequence that is at fault is alone in one: only that one
-//! fails. The others are computed as if nothing had happened.
+//! A step that failed as a whole is computed again in parts, until the sequence that is at fault is alone in one:
+//! only that one fails. The others are computed as if nothing had happened.
 
 use domain::planted_bugs::{self, Bug};
 use scheduler::Work;
 
-/// Parts of a step that may fail beyond those on the way to one sequence that is at fault. Then what is left fails with them: the
-/// device fails whatever it is given, or so many sequences that all others have waited long enough. With 256 sequences it is
-/// enough for three that are at fault.
+/// Parts of a step that may fail beyond those on the way to one sequence that is at fault. Then what is left fails
+/// with them: the device fails whatever it is given, or so many sequences that all others have waited long enough.
+/// With 256 sequences it is enough for three that are at fault.
 const FAILURES_MORE: u32 = 16;
 
 /// What is left of a step that failed.
@@ -24,8 +24,8 @@ impl Retry {
         Self { parts: Vec::new(), failures: halvings + 1 + FAILURES_MORE }
     }
 
-    /// A part failed: it is halved, if it can be. The sequences that fail: the one that was alone in it, or, where enough failed or
-    /// it is `hopeless`, all that are left.
+    /// A part failed: it is halved, if it can be. The sequences that fail: the one that was alone in it, or, where
+    /// enough failed or it is `hopeless`, all that are left.
     pub(crate) fn failed(&mut self, mut part: Vec<Work>, hopeless: bool) -> Vec<Work> {
         if hopeless || self.failures == 0 || planted_bugs::is(Bug::InnocentsFail) {
             part.extend(self.parts.drain(..).rev().flatten());
@@ -60,8 +60,8 @@ mod tests {
         work.iter().map(|work| work.key.request.0).collect()
     }
 
-    /// A step of `count` sequences on a device that fails each step with one of `culprits`: which fail, which are computed, and how
-    /// many steps it takes after the first.
+    /// A step of `count` sequences on a device that fails each step with one of `culprits`: which fail, which are
+    /// computed, and how many steps it takes after the first.
     fn run(count: u64, culprits: &[u64]) -> (Vec<u64>, Vec<u64>, u32) {
         let (mut failed, mut computed, mut steps) = (Vec::new(), Vec::new(), 0);
         let mut retry = Retry::new(count as usize);

@@ -1,9 +1,9 @@
-//! Sessions with routers of other processes: who may begin one, and the way of its messages between the connection and the
-//! worker's thread.
+//! Sessions with routers of other processes: who may begin one, and the way of its messages between the connection
+//! and the worker's thread.
 //!
-//! A router is a stranger until it has proven that it knows the cluster's secret. A stranger is told nothing but one sentence, which
-//! is the same for all. The one part of a worker that runs on tokio. A session ends when either end drops it; what becomes of its
-//! attempts is [`crate::Machine`]'s matter.
+//! A router is a stranger until it has proven that it knows the cluster's secret. A stranger is told nothing but
+//! one sentence, which is the same for all. The one part of a worker that runs on tokio. A session ends when
+//! either end drops it; what becomes of its attempts is [`crate::Machine`]'s matter.
 
 use crate::inbox::WorkerInput;
 use domain::Secrets;
@@ -18,7 +18,8 @@ use tokio::sync::oneshot;
 #[cfg(test)]
 mod tests;
 
-/// Bytes of a session on their way to the router, beside those in the connection; what is beyond it waits in the worker.
+/// Bytes of a session on their way to the router, beside those in the connection; what is beyond it waits in the
+/// worker.
 const SESSION_BYTES_MAX: usize = 1 << 20;
 /// What every router is told that has not proven itself.
 const STRANGER: &str =
@@ -42,8 +43,8 @@ struct Entrance {
     told: Mutex<Told>,
 }
 
-/// What the log was told since a session last began. A router that is refused, or refuses, tries again every second, and the log is
-/// told once.
+/// What the log was told since a session last began. A router that is refused, or refuses, tries again every
+/// second, and the log is told once.
 #[derive(Default)]
 struct Told {
     /// That a router speaks another protocol.
@@ -100,8 +101,8 @@ impl Entrance {
     }
 }
 
-/// Serves sessions with `worker` on `listener` until `shutdown` is ready and those that are open have ended, or a short time
-/// after it.
+/// Serves sessions with `worker` on `listener` until `shutdown` is ready and those that are open have ended, or a
+/// short time after it.
 pub async fn serve(listener: TcpListener, worker: WorkerInput, identity: Identity, shutdown: impl Future<Output = ()>) {
     let entrance = Arc::new(Entrance { worker, identity, told: Mutex::default() });
     let session = move |stranger, incoming| begin(entrance.clone(), stranger, incoming);
@@ -168,7 +169,8 @@ async fn session(
                 }
                 entrance.begun();
             }
-            // While the inbox is full, nothing more is read: the connection's window closes, and the router keeps the rest.
+            // While the inbox is full, nothing more is read: the connection's window closes, and the router keeps
+            // the rest.
             if !input.send(bytes).await {
                 return Err(Status::unavailable("the worker has ended"));
             }

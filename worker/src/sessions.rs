@@ -1,7 +1,7 @@
 //! Sessions with routers: who is connected, what waits to be said to each, and who has gone silent.
 //!
-//! A session ends when its router ends it, or when it says or takes nothing for too long; a worker works only for attempts of sessions that
-//! are open, and lets those wait whose router lets too much wait.
+//! A session ends when its router ends it, or when it says or takes nothing for too long; a worker works only for
+//! attempts of sessions that are open, and lets those wait whose router lets too much wait.
 
 use crate::outbox::Outbox;
 use domain::Time;

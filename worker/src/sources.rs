@@ -1,6 +1,8 @@
-//! Where the tokens of a prompt came from, and how long that took: of each prompt once, when its first token is sampled.
+//! Where the tokens of a prompt came from, and how long that took: of each prompt once, when its first token is
+//! sampled.
 //!
-//! What is deliberately absent: what came over a handoff. A prompt is accounted for by the worker that computes its last token.
+//! What is deliberately absent: what came over a handoff. A prompt is accounted for by the worker that computes
+//! its last token.
 
 use domain::Time;
 use kv_manager::tiers::Tier;
@@ -43,8 +45,8 @@ impl Source {
     }
 }
 
-/// Tokens that came from a source, and how long that took: from a peer or a tier since the prompt came, and computed since it was begun.
-/// What lies on the device takes no time.
+/// Tokens that came from a source, and how long that took: from a peer or a tier since the prompt came, and
+/// computed since it was begun. What lies on the device takes no time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Share {
     pub(crate) tokens: u32,
@@ -56,7 +58,8 @@ pub(crate) struct Share {
 pub(crate) struct Sources {
     /// When it was begun; `None`: it was not, or was told of already.
     begun: Option<Time>,
-    /// Blocks that a peer or tiers brought for it and it did not take yet, by number, with the slowest source that each came from.
+    /// Blocks that a peer or tiers brought for it and it did not take yet, by number, with the slowest source that
+    /// each came from.
     brought: BTreeMap<u32, Source>,
     shares: BTreeMap<Source, Share>,
 }
@@ -111,8 +114,8 @@ mod tests {
     fn every_token_has_one_source() {
         let mut sources = Sources::default();
         assert!(!sources.is_open());
-        // Of ten blocks the first lies on the device; another worker has the next, and the others are loaded, but for two that never
-        // come.
+        // Of ten blocks the first lies on the device; another worker has the next, and the others are loaded, but
+        // for two that never come.
         let (host, disk) = (Source::Tier(Tier::Host), Source::Tier(Tier::Disk));
         sources.brought(1, Source::Peer, Duration::from_millis(3));
         (2..4).for_each(|number| sources.brought(number, host, Duration::from_millis(5)));

@@ -26,14 +26,15 @@ pub(crate) struct Space<'a> {
     pub(crate) now: Time,
 }
 
-/// Whether there is room for so many tokens of a prompt with this chain beside what is cached of it, and for `before` more.
+/// Whether there is room for so many tokens of a prompt with this chain beside what is cached of it, and for
+/// `before` more.
 pub(crate) fn has_room(kv: &KvManager, chain: &[BlockHash], tokens: u32, before: u64) -> bool {
     u32::try_from(before).is_ok_and(|before| kv.has_room(chain, before.saturating_add(tokens)))
 }
 
 impl Space<'_> {
-    /// Whether the step computes block `number` of the prompt already, for another one: then it is there for both in the next
-    /// step. Its last token is no reason to wait, for each prompt computes that itself.
+    /// Whether the step computes block `number` of the prompt already, for another one: then it is there for both
+    /// in the next step. Its last token is no reason to wait, for each prompt computes that itself.
     fn is_coming(&self, sequence: &Sequence, number: u32, work: &[Work]) -> bool {
         let size = self.pace.block_tokens;
         let wanted = sequence.chain.get(number as usize);

@@ -15,8 +15,8 @@ use std::time::Duration;
 use tiers::TierParts;
 use transport::{Agent, AgentConfig, Failure, Hub};
 
-/// Events are handled for so long before the loop has its turn, unless a step ends: then it has it at once, so that the device does
-/// not stand still.
+/// Events are handled for so long before the loop has its turn, unless a step ends: then it has it at once, so
+/// that the device does not stand still.
 const EVENTS_TIME_MAX: Duration = Duration::from_millis(1);
 
 /// A running worker. Ends when [`Worker::shutdown`] is called or the value is dropped.
@@ -72,8 +72,8 @@ pub fn agent_config(config: &WorkerConfig) -> AgentConfig {
     AgentConfig { fingerprint: config.layout.fingerprint(), ..agent }
 }
 
-/// Makes the transport agent of a worker, which lends others the pools of `device` for reading. It enters the hub, where the
-/// other workers of the process find it. Errors: no thread could be started, no socket bound.
+/// Makes the transport agent of a worker, which lends others the pools of `device` for reading. It enters the hub,
+/// where the other workers of the process find it. Errors: no thread could be started, no socket bound.
 pub fn join(
     hub: &Hub,
     config: &WorkerConfig,
@@ -194,8 +194,8 @@ impl<R: Role> StepLoop<R> {
 
 impl<R: Role> Drop for StepLoop<R> {
     fn drop(&mut self) {
-        // After a panic the state is not to be trusted, and a second panic would end the process with all its workers; the
-        // end of the sessions tells the routers.
+        // After a panic the state is not to be trusted, and a second panic would end the process with all its
+        // workers; the end of the sessions tells the routers.
         if !std::thread::panicking() {
             self.machine.end();
         }

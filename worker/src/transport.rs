@@ -13,8 +13,8 @@ pub trait Transport: Send {
     /// Begins to connect a peer.
     fn connect(&mut self, peer: WorkerId);
 
-    /// Ends the connection to a peer that nobody needs now: no event tells of it. It is connected again when it is used again. A
-    /// simulation keeps its links.
+    /// Ends the connection to a peer that nobody needs now: no event tells of it. It is connected again when it is
+    /// used again. A simulation keeps its links.
     fn disconnect(&mut self, _: WorkerId) {}
 
     /// Forgets where a peer is, which left. A simulation keeps its links.

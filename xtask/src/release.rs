@@ -7,8 +7,9 @@ const MANIFEST: &str = "Cargo.toml";
 const CHANGELOG: &str = "CHANGELOG.md";
 const UNRELEASED: &str = "## Unreleased";
 
-/// Numbers the version, dates its part of the changelog, commits and tags both, builds the binary, and writes it beside its checksum to
-/// `target/release/dist`. Nothing leaves this machine. Errors: what stands in the way; before the commit nothing was changed then.
+/// Numbers the version, dates its part of the changelog, commits and tags both, builds the binary, and writes it
+/// beside its checksum to `target/release/dist`. Nothing leaves this machine. Errors: what stands in the way;
+/// before the commit nothing was changed then.
 pub(crate) fn run(root: &Path, version: &str, date: &str) -> Result<String, String> {
     let tag = format!("v{version}");
     if !output(root, "git", &["status", "--porcelain"])?.is_empty() {

@@ -86,7 +86,8 @@ pub(crate) enum BenchCommand {
     /// Measure the transport alone: reads between two processes over each lane, beside the limits of the machine.
     #[command(after_help = TRANSFER_EXAMPLES)]
     Transfer(Box<TransferBench>),
-    /// Measure the tiers of the KV cache: first tokens of prompts that come back from each, beside the limits of the machine.
+    /// Measure the tiers of the KV cache: first tokens of prompts that come back from each, beside the limits of
+    /// the machine.
     #[command(after_help = TIERS_EXAMPLES)]
     Tiers(Box<TiersBench>),
 }
@@ -112,7 +113,8 @@ pub(crate) struct TiersBench {
     /// host, disk and object [default: host,disk, and object where object.endpoint is set]
     #[arg(long, value_name = "TIER,..", value_delimiter = ',')]
     pub(crate) tiers: Vec<String>,
-    /// Where the files of the disk tier lie meanwhile, in a folder of their own [default: the system's temporary folder]
+    /// Where the files of the disk tier lie meanwhile, in a folder of their own [default: the system's temporary
+    /// folder]
     #[arg(long, value_name = "DIR")]
     pub(crate) folder: Option<PathBuf>,
     /// TOML file with settings of the server
@@ -170,7 +172,8 @@ pub(crate) struct EngineBench {
 /// What `bench transfer` reads, and where the report goes.
 #[derive(Debug, Args)]
 pub(crate) struct TransferBench {
-    /// Lanes (local, which is within one process, shm, rdma, tcp, file, object), and after a plus that they bring KV encoded (int8), and that they carry checksums
+    /// Lanes (local, which is within one process, shm, rdma, tcp, file, object), and after a plus that they bring
+    /// KV encoded (int8), and that they carry checksums
     #[arg(long, value_name = "LANE,..", value_delimiter = ',', default_value = "shm,tcp,tcp+checksums")]
     pub(crate) lanes: Vec<String>,
     /// Bytes of a block

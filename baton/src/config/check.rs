@@ -12,15 +12,16 @@ use transport::{Lane, RdmaService};
 
 /// Most workers of `baton serve`.
 const WORKERS_MAX: usize = 1024;
-/// Bounds of the object tier: requests at once, objects that are remembered, and seconds between listings, which are a week.
+/// Bounds of the object tier: requests at once, objects that are remembered, and seconds between listings, which
+/// are a week.
 const OBJECT_REQUESTS_MAX: u64 = 1024;
 const OBJECT_KNOWN_MAX: u64 = 1 << 24;
 const OBJECT_LIST_S_MAX: u64 = 7 * 24 * 3600;
 /// Most memory of dead workers' tiers that a worker keeps, beside its own.
 const ADOPTED_PERCENT_MAX: u32 = 10_000;
 
-/// Bytes of a worker's name, at most: a folder may have the same one, and what a worker says of itself must fit into what routers read
-/// before they know it.
+/// Bytes of a worker's name, at most: a folder may have the same one, and what a worker says of itself must fit
+/// into what routers read before they know it.
 pub(crate) const NAME_BYTES_MAX: usize = 255;
 /// Fewest bytes of a secret, so that nobody finds it by trying.
 pub(crate) const SECRET_BYTES_MIN: usize = 16;

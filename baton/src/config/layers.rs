@@ -318,7 +318,8 @@ impl Layers {
     }
 }
 
-/// Whether it is a variable that Kubernetes tells pods of a service by, one that is called `baton` or `baton-router`, say.
+/// Whether it is a variable that Kubernetes tells pods of a service by, one that is called `baton` or
+/// `baton-router`, say.
 fn is_of_kubernetes(name: &str) -> bool {
     let port = |rest: &str| ["_TCP", "_UDP", "_SCTP"].iter().any(|kind| rest.contains(kind));
     let of_port = name.split_once("_PORT_").is_some_and(|(_, rest)| port(rest));

@@ -1,7 +1,7 @@
 //! What the checks see of a host: facts, each under a name. They come from this host, or from a recording of another.
 //!
-//! The one place of the doctor that asks the system. A recording holds every fact that a run of all checks asked for, so it
-//! is small, and what it holds can be read before it is sent to anybody.
+//! The one place of the doctor that asks the system. A recording holds every fact that a run of all checks asked
+//! for, so it is small, and what it holds can be read before it is sent to anybody.
 
 mod pauses;
 
@@ -218,8 +218,8 @@ fn direct_io(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Reads the control register of the capability Access Control Services (PCI Express Base Specification, 7.7.11) out of a
-/// bridge's configuration space, whose extended part takes root.
+/// Reads the control register of the capability Access Control Services (PCI Express Base Specification, 7.7.11)
+/// out of a bridge's configuration space, whose extended part takes root.
 fn access_control(device: &str) -> io::Result<String> {
     const EXTENDED: u64 = 0x100;
     const CAPABILITY: u32 = 0x000d;

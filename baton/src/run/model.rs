@@ -37,8 +37,8 @@ impl Source {
 pub(super) enum Engine {
     /// Its weights, for all workers.
     Cpu(Arc<CpuModel>),
-    /// The times of another model on a card, and the tokens that it says: those that its tokenizer knows but for the ones
-    /// that end a sequence.
+    /// The times of another model on a card, and the tokens that it says: those that its tokenizer knows but for
+    /// the ones that end a sequence.
     Sim(CostModel, Vocabulary),
 }
 
@@ -53,8 +53,8 @@ pub(super) struct Model {
 }
 
 impl Model {
-    /// Loads what workers need; says on the terminal how far it is. Errors: the weights cannot be read, or a setting does not
-    /// suit them.
+    /// Loads what workers need; says on the terminal how far it is. Errors: the weights cannot be read, or a
+    /// setting does not suit them.
     pub(super) fn load(config: &Config, source: &Source) -> Result<Self, Box<dyn Error>> {
         let spec = source.files.spec.clone();
         let block_tokens = Some(config.engine.block_tokens).filter(|&tokens| tokens > 0);

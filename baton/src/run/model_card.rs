@@ -37,7 +37,8 @@ pub(super) fn shape(spec: &ModelSpec) -> ModelShape {
     ModelShape { vocab: number(spec.vocab), layers: number(spec.layers), hidden: number(spec.hidden) }
 }
 
-/// When the model's directory or file was written, in seconds since the Unix epoch; 0 where the file system does not say.
+/// When the model's directory or file was written, in seconds since the Unix epoch; 0 where the file system does
+/// not say.
 fn created(path: &Path) -> u64 {
     let modified = path.metadata().and_then(|metadata| metadata.modified()).ok();
     modified.and_then(|time| time.duration_since(UNIX_EPOCH).ok()).map_or(0, |age| age.as_secs())

@@ -30,8 +30,8 @@ pub(super) fn of_worker(
     listen_at(runtime, "worker.ops_listen", setting, next)
 }
 
-/// Listens where the setting `key` says: nowhere, at `default` or at a free port if that is taken, or at an address. Errors:
-/// the address is taken, or is none of this machine's.
+/// Listens where the setting `key` says: nowhere, at `default` or at a free port if that is taken, or at an
+/// address. Errors: the address is taken, or is none of this machine's.
 fn listen_at(
     runtime: &Runtime,
     key: &str,
@@ -53,8 +53,8 @@ fn listen_at(
     Ok(Some(listener))
 }
 
-/// Keeps the metrics of a worker's process, and serves them with its probes on `listener` if there is one. Never ends by
-/// itself.
+/// Keeps the metrics of a worker's process, and serves them with its probes on `listener` if there is one. Never
+/// ends by itself.
 pub(super) async fn keep(metrics: MetricsHandle, listener: Option<TcpListener>, draining: watch::Receiver<bool>) {
     let serve = async {
         if let Some(listener) = listener {

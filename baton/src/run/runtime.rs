@@ -1,4 +1,5 @@
-//! What every serving process has: threads for its sockets, and addresses that it takes before anything that takes time.
+//! What every serving process has: threads for its sockets, and addresses that it takes before anything that takes
+//! time.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::error::Error;
@@ -9,17 +10,18 @@ use tokio::runtime::{Builder, Runtime};
 /// Threads for sockets, at most: they only carry tokens, the cores are the engine's.
 const THREADS_MAX: usize = 4;
 
-/// How long what the runtime's threads are amid may take when the process ends. A name that no server resolves takes far longer.
+/// How long what the runtime's threads are amid may take when the process ends. A name that no server resolves
+/// takes far longer.
 pub(super) const END_MAX: Duration = Duration::from_secs(1);
 
-/// Buffers of so many bytes and more are the system's again when they are freed. Left to itself, the C library raises this to
-/// the largest buffer that it saw freed; what is made for the worst case and hardly ever used, queues above all, then gets
-/// memory that loading a model left behind, and keeps it resident.
+/// Buffers of so many bytes and more are the system's again when they are freed. Left to itself, the C library
+/// raises this to the largest buffer that it saw freed; what is made for the worst case and hardly ever used,
+/// queues above all, then gets memory that loading a model left behind, and keeps it resident.
 #[cfg(target_env = "gnu")]
 const MAPPED_BYTES_MIN: i32 = 128 << 10;
 
-/// The runtime of the process. Sockets are files: it may open as many as it is allowed to, where the usual limit for old
-/// programs is 1,024.
+/// The runtime of the process. Sockets are files: it may open as many as it is allowed to, where the usual limit
+/// for old programs is 1,024.
 pub(super) fn runtime() -> std::io::Result<Runtime> {
     // SAFETY: the call sets a number of the allocator, which may be done at any time.
     #[cfg(target_env = "gnu")]
@@ -34,8 +36,8 @@ pub(super) fn runtime() -> std::io::Result<Runtime> {
     Builder::new_multi_thread().worker_threads(threads).enable_all().build()
 }
 
-/// Listens on the address that the setting `key` names. Whoever waits for a model to load should learn before that it is
-/// taken. Errors: it is, or is none of this machine's.
+/// Listens on the address that the setting `key` names. Whoever waits for a model to load should learn before that
+/// it is taken. Errors: it is, or is none of this machine's.
 pub(super) fn listen(runtime: &Runtime, key: &str, address: &str) -> Result<TcpListener, Box<dyn Error>> {
     let listener = runtime.block_on(TcpListener::bind(address));
     listener.map_err(|error| format!("cannot listen on {address} ({key}): {error}").into())

@@ -1,5 +1,5 @@
-//! The secrets by which the processes of a cluster know each other: as configured, or, where a cluster is of one host alone, one that
-//! the processes of this user make and share.
+//! The secrets by which the processes of a cluster know each other: as configured, or, where a cluster is of one
+//! host alone, one that the processes of this user make and share.
 
 use crate::config::{Cluster, SECRET_BYTES_MIN};
 use domain::{Secret, Secrets};
@@ -60,8 +60,8 @@ pub(crate) enum SecretError {
     },
 }
 
-/// Finds the secrets of a cluster of which this process uses `addresses`: those that it listens on, or dials. Each comes with the setting
-/// that names it. Errors: [`SecretError`].
+/// Finds the secrets of a cluster of which this process uses `addresses`: those that it listens on, or dials. Each
+/// comes with the setting that names it. Errors: [`SecretError`].
 pub(crate) fn secrets(cluster: &Cluster, addresses: &[(&'static str, &str)]) -> Result<Secrets, SecretError> {
     if let Some(own) = configured(&cluster.secret.0, "cluster.secret_file", &cluster.secret_file)? {
         let also = configured(&cluster.accept_secret.0, "cluster.accept_secret_file", &cluster.accept_secret_file)?;
@@ -129,8 +129,9 @@ pub(super) fn is_of_this_host(address: &str) -> bool {
     host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.to_canonical().is_loopback())
 }
 
-/// Reads the secret in `folder`, which is of this user alone; where there is none, makes it. Others can neither read it nor put another one
-/// there: nothing is followed, and folder and file must be of this user and closed to others.
+/// Reads the secret in `folder`, which is of this user alone; where there is none, makes it. Others can neither
+/// read it nor put another one there: nothing is followed, and folder and file must be of this user and closed to
+/// others.
 fn of_host(folder: &Path) -> io::Result<Secret> {
     match mkdir(folder, Mode::RWXU) {
         Ok(()) | Err(Errno::EXIST) => {}

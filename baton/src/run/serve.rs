@@ -52,7 +52,8 @@ pub(crate) fn serve(config: &Config) -> Result<(), Box<dyn Error>> {
         }
     };
     runtime.block_on(router::serve(listeners, router_config(config), card, sessions, metrics, end))?;
-    // Nobody asks the workers any more; they end with their threads. All know of it before the first has left the others.
+    // Nobody asks the workers any more; they end with their threads. All know of it before the first has left the
+    // others.
     workers.iter().for_each(|worker| worker.input().drain());
     drop(workers);
     runtime.shutdown_timeout(END_MAX);

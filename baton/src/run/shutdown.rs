@@ -16,7 +16,8 @@ pub(super) async fn signal() {
             _ = interrupt.recv() => tracing::info!("Ctrl-C: what is open may end; again to end at once"),
             _ = terminate.recv() => tracing::info!("SIGTERM: what is open may end"),
         }
-        // Where nobody waits for it any more, the process is ending for another reason already, and takes too long for somebody.
+        // Where nobody waits for it any more, the process is ending for another reason already, and takes too long
+        // for somebody.
         if tell.send(()).is_ok() {
             interrupt.recv().await;
         }
@@ -27,8 +28,8 @@ pub(super) async fn signal() {
     let _ = told.await;
 }
 
-/// Does as Ctrl-C does when the input is closed. Whoever started this process holds the other end of it, so whatever that one dies of, this
-/// process does not outlive it, also while it starts and looks at no signal yet.
+/// Does as Ctrl-C does when the input is closed. Whoever started this process holds the other end of it, so
+/// whatever that one dies of, this process does not outlive it, also while it starts and looks at no signal yet.
 pub(crate) fn end_with_input() {
     std::thread::spawn(|| {
         // An error is an end.

@@ -78,7 +78,8 @@ pub(crate) fn worker(config: &Config, role: Role) -> Result<(), Box<dyn Error>> 
     Ok(())
 }
 
-/// Lists where others reach this worker who know no more than the secret. Where they need a certificate as well does not count.
+/// Lists where others reach this worker who know no more than the secret. Where they need a certificate as well
+/// does not count.
 fn open_addresses(config: &Config) -> Vec<(&'static str, &str)> {
     let transport = &config.transport;
     let agent = transport.listen.split(',').map(str::trim).filter(|address| !address.is_empty());
@@ -86,8 +87,8 @@ fn open_addresses(config: &Config) -> Vec<(&'static str, &str)> {
     std::iter::once(("worker.listen", config.worker.listen.as_str())).chain(agent).collect()
 }
 
-/// Ready when the thread of one of these has ended though nobody asked it to. A process that goes on without it serves nobody;
-/// one that ends is started again by whoever looks after it.
+/// Ready when the thread of one of these has ended though nobody asked it to. A process that goes on without it
+/// serves nobody; one that ends is started again by whoever looks after it.
 pub(super) async fn has_failed(workers: &[Worker]) {
     while !workers.iter().any(Worker::has_ended) {
         sleep(LIFE_GLANCE).await;

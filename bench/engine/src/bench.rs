@@ -32,8 +32,8 @@ pub struct Bench {
 }
 
 impl Bench {
-    /// Loads the model; `progress` is called with the share of it that is done. KV has the number format of the weights.
-    /// Errors: the settings do not suit the model, or there is no memory.
+    /// Loads the model; `progress` is called with the share of it that is done. KV has the number format of the
+    /// weights. Errors: the settings do not suit the model, or there is no memory.
     pub fn open(
         files: &ModelFiles,
         name: &str,

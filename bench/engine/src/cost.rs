@@ -15,8 +15,8 @@ pub(crate) struct Cost {
     pub(crate) bytes: f64,
 }
 
-/// The operations of a work that are bound by the machine's limits: linear layers and attention. Others have no entry: their
-/// time is told, and what they could do at best is not known here.
+/// The operations of a work that are bound by the machine's limits: linear layers and attention. Others have no
+/// entry: their time is told, and what they could do at best is not known here.
 pub(crate) type Costs = BTreeMap<Operation, Cost>;
 
 /// What a sample of `work` costs.

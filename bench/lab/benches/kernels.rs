@@ -1,5 +1,6 @@
-//! Single kernels on one thread, each on numbers of its own: `make bench-kernels`, or with a part of a name,
-//! `make bench-kernels ARGS=linear/Q8_0`. What a whole step takes beside the limits of the machine is `baton bench engine`'s.
+//! Single kernels on one thread, each on numbers of its own: `make bench-kernels`, or with a part of a name, `make
+//! bench-kernels ARGS=linear/Q8_0`. What a whole step takes beside the limits of the machine is `baton bench
+//! engine`'s.
 
 use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};

@@ -1,7 +1,8 @@
 //! What decisions cost a router of 1,000 workers whose 10 million blocks are in its index: `make bench-placement`.
 //!
-//! Allocations and their bytes are counted and are the same in each run; times are there to give an idea. With `--pause` it waits for a
-//! line of its input before and after each kind of event, so that `scripts/count-instructions` counts what is between.
+//! Allocations and their bytes are counted and are the same in each run; times are there to give an idea. With
+//! `--pause` it waits for a line of its input before and after each kind of event, so that
+//! `scripts/count-instructions` counts what is between.
 
 use domain::session::{FromWorker, PeerAddress, PeerInfo, Report, Role, TokenRow};
 use domain::{

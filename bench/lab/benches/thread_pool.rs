@@ -1,8 +1,8 @@
 //! The engine's own pool of threads beside rayon, on two threads: `make bench-threads`.
 //!
-//! `section`: what it costs to divide work that is nothing. `step`: the divided work of whole steps of the shape `125m` in
-//! bf16, by the engine's own kernels, each layer on weights of its own: a token that is decoded after 128, and 256 rows of a
-//! prompt. Both run the same tasks; how they are dealt to threads is what differs.
+//! `section`: what it costs to divide work that is nothing. `step`: the divided work of whole steps of the shape
+//! `125m` in bf16, by the engine's own kernels, each layer on weights of its own: a token that is decoded after
+//! 128, and 256 rows of a prompt. Both run the same tasks; how they are dealt to threads is what differs.
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use domain::Dtype;

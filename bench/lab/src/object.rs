@@ -1,5 +1,6 @@
-//! Reads of objects by a plain client, beside which the mover of objects is measured: threads that each send requests without a
-//! signature over a socket of their own, and have the system write what comes to where it belongs.
+//! Reads of objects by a plain client, beside which the mover of objects is measured: threads that each send
+//! requests without a signature over a socket of their own, and have the system write what comes to where it
+//! belongs.
 
 use clap::Args;
 use serde_json::json;

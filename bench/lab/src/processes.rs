@@ -17,8 +17,8 @@ impl Drop for Process {
 }
 
 impl Process {
-    /// Starts it and reads its address, which ends its first line. It ends with its input, so that it does not outlive this process, whatever
-    /// that dies of.
+    /// Starts it and reads its address, which ends its first line. It ends with its input, so that it does not
+    /// outlive this process, whatever that dies of.
     pub(crate) fn start(mut command: Command) -> Result<(Self, String), Box<dyn Error>> {
         let mut process = Self(command.arg("--until-closed").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?);
         let stdout = process.0.stdout.take().ok_or("its output is not piped")?;

@@ -1,5 +1,5 @@
-//! Waking up on time. The runtime's timer counts whole milliseconds and is up to two of them late, which a generator would
-//! report as the server's; the kernel's timers are good for some tens of microseconds.
+//! Waking up on time. The runtime's timer counts whole milliseconds and is up to two of them late, which a
+//! generator would report as the server's; the kernel's timers are good for some tens of microseconds.
 
 use rustix::fd::OwnedFd;
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
@@ -35,7 +35,8 @@ async fn exact(moment: Instant) -> io::Result<()> {
     let value = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
     let once = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value: value };
     rustix::time::timerfd_settime(&timer, TimerfdTimerFlags::empty(), &once)?;
-    // SAFETY: the descriptor is owned, here alone, and stays open and the same until the registration is dropped with it.
+    // SAFETY: the descriptor is owned, here alone, and stays open and the same until the registration is dropped
+    // with it.
     let timer = unsafe { AsyncFd::register_with_interest(timer, Interest::READABLE)? };
     // It was never read: readable means that it rang.
     let _ = timer.readable().await?;

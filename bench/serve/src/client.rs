@@ -80,9 +80,9 @@ impl Client {
         format!("{}{path}", self.base)
     }
 
-    /// Sends a POST; the answer's body is still to be read. Some servers close a connection after an answer without saying so
-    /// (llama-server after a stream), and the next request may be under way by then: one that gets not a byte of an answer is
-    /// sent once more, on a connection of its own, and counted.
+    /// Sends a POST; the answer's body is still to be read. Some servers close a connection after an answer
+    /// without saying so (llama-server after a stream), and the next request may be under way by then: one that
+    /// gets not a byte of an answer is sent once more, on a connection of its own, and counted.
     pub(crate) async fn post(&self, path: &str, body: Bytes) -> Result<Response<Incoming>, Error> {
         match self.pool.request(self.request(Method::POST, path, body.clone())).await {
             Err(error) if closed_unanswered(&error) => {

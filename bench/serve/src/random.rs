@@ -1,5 +1,5 @@
-//! Where a run's randomness comes from: one seed, and a stream of its own for every purpose, so that what one request draws
-//! never depends on when another was sent.
+//! Where a run's randomness comes from: one seed, and a stream of its own for every purpose, so that what one
+//! request draws never depends on when another was sent.
 
 /// SplitMix64 (Steele, Lea and Flood, 2014): small, and equal on every machine.
 #[derive(Clone, Debug)]

@@ -111,8 +111,8 @@ impl Record {
         ms(self.end_us.saturating_sub(self.sent_us))
     }
 
-    /// Milliseconds from the first token to the end, by tokens after the first; where the server does not count them, by
-    /// events. Right also where an event carries several tokens, or a token has no text.
+    /// Milliseconds from the first token to the end, by tokens after the first; where the server does not count
+    /// them, by events. Right also where an event carries several tokens, or a token has no text.
     pub fn tpot_ms(&self) -> Option<f64> {
         let after_first = self.output_tokens.map_or(self.gaps_us.len() as u64, |tokens| tokens.saturating_sub(1));
         let spent = self.end_us.saturating_sub(self.first_us?);

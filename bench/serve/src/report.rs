@@ -100,8 +100,8 @@ pub struct Throughput {
     pub input_tokens_per_s: f64,
     /// Tokens of answers.
     pub output_tokens_per_s: f64,
-    /// Tokens of answers until the last request was sent: without the end of the run, at which ever fewer are in flight.
-    /// `None` where that is less than half of the run.
+    /// Tokens of answers until the last request was sent: without the end of the run, at which ever fewer are in
+    /// flight. `None` where that is less than half of the run.
     pub loaded_output_tokens_per_s: Option<f64>,
 }
 

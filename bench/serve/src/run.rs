@@ -25,8 +25,8 @@ use tokio::time::{sleep, timeout};
 const WARM_UP_AT_ONCE: u32 = 8;
 /// How long before it is due a request is made ready: longer than the longest prompt takes.
 const LEAD_US: u64 = 50_000;
-/// Conversations of a rate or a trace that were begun and have not ended, those that wait included. At this bound the next
-/// ones are begun late, and their lateness is reported.
+/// Conversations of a rate or a trace that were begun and have not ended, those that wait included. At this bound
+/// the next ones are begun late, and their lateness is reported.
 const BEGUN_MAX: usize = 50_000;
 /// How long a user of the closed loop waits after a failure: a server that refuses at once is not hammered.
 const FAILURE_PAUSE: Duration = Duration::from_millis(100);
@@ -115,8 +115,8 @@ impl Run {
         self.inner.stop(why);
     }
 
-    /// Sends everything and returns what came of it, with the records in the order in which requests ended. To be called
-    /// once, on a runtime of one thread.
+    /// Sends everything and returns what came of it, with the records in the order in which requests ended. To be
+    /// called once, on a runtime of one thread.
     pub async fn measure(&self) -> (Report, Vec<Record>) {
         LocalSet::new().run_until(self.inner.clone().measure()).await
     }

@@ -1,5 +1,6 @@
-//! Server-sent events, as the HTML standard has them: lines end with LF, CRLF or CR, a blank line ends an event, several
-//! `data` lines are one text, lines that begin with a colon are comments. Events may be cut anywhere into pieces.
+//! Server-sent events, as the HTML standard has them: lines end with LF, CRLF or CR, a blank line ends an event,
+//! several `data` lines are one text, lines that begin with a colon are comments. Events may be cut anywhere into
+//! pieces.
 //!
 //! What is deliberately absent: the fields `event`, `id` and `retry`, which no server of this API uses.
 

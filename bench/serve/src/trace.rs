@@ -1,6 +1,6 @@
 //! Traces in Mooncake's format: one JSON object a line with `timestamp` (milliseconds from the trace's begin),
-//! `input_length` and `output_length` (tokens), and `hash_ids`: one id per block of the prompt, the last of which may be
-//! partial. Equal ids stand for equal tokens after equal tokens.
+//! `input_length` and `output_length` (tokens), and `hash_ids`: one id per block of the prompt, the last of which
+//! may be partial. Equal ids stand for equal tokens after equal tokens.
 
 use crate::error::BenchError;
 use crate::{REQUESTS_MAX, TOKENS_MAX};
@@ -60,7 +60,8 @@ impl Trace {
                 return Err(wrong(index + 1, format!("more than {REQUESTS_MAX} requests")));
             }
         }
-        // Recorded from several frontends, lines may be out of order. The sort is stable: those due at once keep theirs.
+        // Recorded from several frontends, lines may be out of order. The sort is stable: those due at once keep
+        // theirs.
         entries.sort_by_key(|entry| entry.due_ms);
         let Some(begin) = entries.first().map(|entry| entry.due_ms) else {
             return Err(wrong(1, "the trace has no requests".to_owned()));

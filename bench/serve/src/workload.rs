@@ -1,5 +1,5 @@
-//! What a run asks for: conversations, their turns, and of which texts their prompts are made. Pure: settings and a seed in,
-//! plans out, in one order whatever the server does.
+//! What a run asks for: conversations, their turns, and of which texts their prompts are made. Pure: settings and
+//! a seed in, plans out, in one order whatever the server does.
 
 use crate::random::{Purpose, Random};
 use crate::settings::{Arrivals, Settings, Shape};

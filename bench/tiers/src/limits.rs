@@ -1,5 +1,5 @@
-//! What moving the bytes of a prompt takes at best: a plain copy of one thread, and plain reads past the page cache by the mover that
-//! the disk tier has.
+//! What moving the bytes of a prompt takes at best: a plain copy of one thread, and plain reads past the page
+//! cache by the mover that the disk tier has.
 
 use crate::TURNS;
 use crate::error::BenchError;
@@ -37,7 +37,8 @@ pub(crate) fn copies(records: &[(usize, u32)], rounds: usize) -> io::Result<Vec<
     let room = bytes.max(COPIED_BYTES_MIN) + longest;
     let (from, to) = (SealedMemory::new("bench-from", room)?, SealedMemory::new("bench-to", room)?);
     for memory in [&from, &to] {
-        // SAFETY: the memory is that long, and nobody else has it. A page that was never touched is given out while it is copied.
+        // SAFETY: the memory is that long, and nobody else has it. A page that was never touched is given out
+        // while it is copied.
         unsafe { std::ptr::write_bytes(memory.as_ptr(), 1, room) };
     }
     let mut at = 0;
@@ -56,8 +57,8 @@ pub(crate) fn copies(records: &[(usize, u32)], rounds: usize) -> io::Result<Vec<
     Ok((0..rounds).map(|_| pass()).collect())
 }
 
-/// Plain reads of as many bytes as a prompt has, from a file that lasts as long as this value: each turn those of another prompt, like the
-/// tier's, since what was read just now comes back faster.
+/// Plain reads of as many bytes as a prompt has, from a file that lasts as long as this value: each turn those of
+/// another prompt, like the tier's, since what was read just now comes back faster.
 pub(crate) struct RawReads {
     mover: FileMover,
     ends: Receiver<FileEnd>,

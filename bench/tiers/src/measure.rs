@@ -1,5 +1,6 @@
-//! A run: each length by itself, with a server that computes the prompts and has every tier, and one more for each tier that outlives
-//! it. Of host memory nothing outlives a server, and the fastest tier answers first; so each is asked while no faster one is there.
+//! A run: each length by itself, with a server that computes the prompts and has every tier, and one more for each
+//! tier that outlives it. Of host memory nothing outlives a server, and the fastest tier answers first; so each is
+//! asked while no faster one is there.
 
 use crate::error::BenchError;
 use crate::limits::{RawReads, copies, now, seconds_since};
@@ -126,7 +127,8 @@ impl Run<'_> {
         self.tell(format!("plain copies and reads of as much as {tokens} tokens have"));
         let memcpy = Spread::of(&copies(&records, settings.rounds + 1)?[1..]);
         let raw = self.raw_reads(tokens, folder)?;
-        // Others use the disk too, by the second: so where there is a disk tier, each of its reads has a raw one right before it.
+        // Others use the disk too, by the second: so where there is a disk tier, each of its reads has a raw one
+        // right before it.
         let mut reads = Vec::new();
         if !settings.tiers.contains(&Tier::Disk) {
             reads = (0..settings.rounds).map(|round| raw.read(round % TURNS)).collect::<Result<_, _>>()?;
@@ -269,8 +271,8 @@ impl Run<'_> {
 }
 
 impl Prompts {
-    /// Asks for the first token of a prompt that should come from the place; the answer. Errors: it is another than when the prompt was
-    /// computed.
+    /// Asks for the first token of a prompt that should come from the place; the answer. Errors: it is another
+    /// than when the prompt was computed.
     fn ask(
         &self,
         server: &Server,

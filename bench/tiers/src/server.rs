@@ -55,8 +55,8 @@ pub(crate) struct Answer {
 pub(crate) struct Counts(String);
 
 impl Server {
-    /// One for prompts of the length, with these tiers, which take all that is computed. Its log and the files of its disk tier
-    /// lie in the folder. Errors: it does not start.
+    /// One for prompts of the length, with these tiers, which take all that is computed. Its log and the files of
+    /// its disk tier lie in the folder. Errors: it does not start.
     pub(crate) fn start(subject: &Subject, tokens: u32, tiers: &[Tier], folder: &Path) -> Result<Self, BenchError> {
         let log = folder.join("log");
         let mut command = Command::new(&subject.program);
@@ -140,7 +140,8 @@ impl Server {
         }
     }
 
-    /// By HTTP/1.1, over a connection that is kept. The server closes one that was idle for long: then over another one.
+    /// By HTTP/1.1, over a connection that is kept. The server closes one that was idle for long: then over
+    /// another one.
     fn exchange(&self, method: &str, path: &str, body: &str) -> io::Result<(u16, String)> {
         let head = format!(
             "{method} {path} HTTP/1.1\r\nHost: bench-tiers\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",

@@ -14,8 +14,8 @@ const BESIDE_RECORD: u64 = 8192;
 /// What to measure.
 #[derive(Clone, Debug, Serialize)]
 pub struct Settings {
-    /// Lengths of prompts, in tokens that a cache can have. Each has one more: it is computed in any case, since the first token of the
-    /// answer depends on it.
+    /// Lengths of prompts, in tokens that a cache can have. Each has one more: it is computed in any case, since
+    /// the first token of the answer depends on it.
     pub prompts: Vec<u32>,
     /// How often each prompt comes back.
     pub rounds: usize,
@@ -75,8 +75,8 @@ impl Subject {
         tokens / self.layout.block_tokens
     }
 
-    /// What comes from a tier for a prompt: the length of each record, and how many there are. Of a group with a window only what
-    /// the last token sees is needed.
+    /// What comes from a tier for a prompt: the length of each record, and how many there are. Of a group with a
+    /// window only what the last token sees is needed.
     pub(crate) fn records(&self, tokens: u32) -> Vec<(usize, u32)> {
         let blocks = self.blocks(tokens);
         let seen = |window: u32| window.div_ceil(self.layout.block_tokens).min(blocks);
@@ -97,7 +97,8 @@ impl Subject {
         u64::from(self.whole(tokens)) * TURNS as u64 * each * 5 / 4
     }
 
-    /// The prompt of so many tokens, and one more, that has this turn: ids from the middle of the vocabulary, drawn from turn and length.
+    /// The prompt of so many tokens, and one more, that has this turn: ids from the middle of the vocabulary,
+    /// drawn from turn and length.
     pub(crate) fn prompt(&self, tokens: u32, turn: usize) -> Vec<u32> {
         let quarter = (self.vocab as u64 / 4).max(1);
         let mut state = (u64::from(tokens) << 8) + turn as u64;

@@ -109,8 +109,8 @@ impl Reader {
         }
     }
 
-    /// The transfers of a pass over the pool, and how long it took to prepare them. The blocks of a transfer are apart, as those of
-    /// a KV cache are, so that none can be merged.
+    /// The transfers of a pass over the pool, and how long it took to prepare them. The blocks of a transfer are
+    /// apart, as those of a KV cache are, so that none can be merged.
     pub(crate) fn prepare(&self, cell: Cell) -> Result<(Vec<Prepared>, Duration), BenchError> {
         let blocks = self.bytes / cell.bytes;
         let transfers = blocks.div_ceil(cell.batch);

@@ -22,8 +22,8 @@ pub struct LaneOfHost {
     pub is_taken: bool,
 }
 
-/// Measures each lane to `owner`, another process of this host which knows what `trust` says; `local` within this one. Errors: of the
-/// system, or no lane reaches the owner.
+/// Measures each lane to `owner`, another process of this host which knows what `trust` says; `local` within this
+/// one. Errors: of the system, or no lane reaches the owner.
 pub fn lanes(owner: &Place, trust: &Trust) -> Result<Vec<LaneOfHost>, BenchError> {
     let across = Lane::all().map(|(lane, _)| lane).filter(|&lane| lane != Lane::Local).collect();
     let taken = connect(&Hub::new(), across, owner, trust)?.lane;

@@ -20,7 +20,8 @@ const REPEATS: usize = 4000;
 const PATIENCE: Duration = Duration::from_secs(10);
 const OWNER: WorkerId = WorkerId(0);
 
-/// Two agents that are to each other as those of two processes, but over `local`, so that wake-ups can be timed by one clock.
+/// Two agents that are to each other as those of two processes, but over `local`, so that wake-ups can be timed by
+/// one clock.
 struct Pair {
     reader: Agent,
     events: Receiver<AgentEvent>,

@@ -12,7 +12,8 @@ use transport::{
 
 /// Objects that are written and read in a pass, at most.
 pub(crate) const OBJECTS_MAX: usize = 1024;
-/// How long the store may say nothing, and how long a request may take with its repetitions: less than a transfer is waited for.
+/// How long the store may say nothing, and how long a request may take with its repetitions: less than a transfer
+/// is waited for.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
 const GIVE_UP: Duration = Duration::from_secs(30);
 /// What the keys of all objects begin with.

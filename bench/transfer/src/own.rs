@@ -1,9 +1,10 @@
 //! Blocks that this process writes to files or objects and reads again.
 //!
-//! Memory is as large as what is in flight, used again and again, and of this process alone, like the frames of a tier: so caches and huge pages
-//! hold it as they do there. So it cannot be compared as a whole after a pass. In the first pass, which does not count, each block is full of bytes of its
-//! own, and all of them are compared when it was read. In those that count, its first and its last word say which block and
-//! which pass it is of; they are compared, and cleared for the next block, as soon as it was read.
+//! Memory is as large as what is in flight, used again and again, and of this process alone, like the frames of a
+//! tier: so caches and huge pages hold it as they do there. So it cannot be compared as a whole after a pass. In
+//! the first pass, which does not count, each block is full of bytes of its own, and all of them are compared when
+//! it was read. In those that count, its first and its last word say which block and which pass it is of; they are
+//! compared, and cleared for the next block, as soon as it was read.
 
 use crate::error::BenchError;
 use crate::pool::word;
@@ -53,8 +54,8 @@ struct Turn<'a, S: Storage> {
 }
 
 impl Own {
-    /// Of the pool's blocks, no more than `blocks_max`, drawn at random: a device must not guess which one comes next. They are
-    /// the same in every run. Errors: of the system.
+    /// Of the pool's blocks, no more than `blocks_max`, drawn at random: a device must not guess which one comes
+    /// next. They are the same in every run. Errors: of the system.
     pub(crate) fn new(settings: &Settings, cell: Cell, blocks_max: usize) -> Result<Self, BenchError> {
         let memory = Arc::new(PrivateMemory::new(cell.bytes * cell.batch * cell.in_flight)?);
         let blocks = draw(settings.pool_bytes / cell.bytes, blocks_max);

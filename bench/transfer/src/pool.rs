@@ -14,7 +14,8 @@ static PART: LazyLock<KvPart> = LazyLock::new(|| {
 });
 /// Words of those numbers that share a scale, the first of which is the largest of them.
 const GROUP_WORDS: usize = 4 * 128 / 4;
-/// The number of each code, as it is after it was encoded beside the largest: so that it comes as it is however it comes.
+/// The number of each code, as it is after it was encoded beside the largest: so that it comes as it is however it
+/// comes.
 static NUMBERS: LazyLock<[u16; 256]> = LazyLock::new(|| {
     let exact = |code: usize| f32::from((code as u8 as i8).max(-127)) / 127.0;
     let numbers = (0..PART.bytes() / 2).map(|at| (exact(at % 256).to_bits() >> 16) as u16);
@@ -49,8 +50,8 @@ pub(crate) fn word(n: usize) -> u64 {
     codes.into_iter().rev().fold(0, |word, code| word << 16 | u64::from(NUMBERS[code]))
 }
 
-/// The place of each word of a pool. Only this thread touches it then: the reader between its passes, the owner before it
-/// says where it is.
+/// The place of each word of a pool. Only this thread touches it then: the reader between its passes, the owner
+/// before it says where it is.
 fn places(pool: &Pool) -> impl Iterator<Item = (usize, *mut u64)> {
     let first = pool.as_ptr().cast::<u64>();
     (0..pool.len() / 8).map(move |n| (n, first.wrapping_add(n)))

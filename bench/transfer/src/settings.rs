@@ -180,7 +180,8 @@ fn names<S: serde::Serializer>(over: &[Over], serializer: S) -> Result<S::Ok, S:
 }
 
 impl Settings {
-    /// All cells that fit the pool, in the order in which they are measured. Errors: a number is out of its bounds, or nothing fits.
+    /// All cells that fit the pool, in the order in which they are measured. Errors: a number is out of its
+    /// bounds, or nothing fits.
     pub(crate) fn cells(&self) -> Result<Vec<Cell>, BenchError> {
         let refuse = |why: String| Err(BenchError::Settings(why));
         let pool = self.pool_bytes;

@@ -36,8 +36,9 @@ struct Sweep<'a> {
     notes: Vec<String>,
 }
 
-/// Measures reads from `owner`, which the lane `local` does not need, and the limits of this machine where `limits` says so: they mean nothing beside an owner of
-/// another. Writes and reads files and objects, which no owner has. Errors: [`BenchError`].
+/// Measures reads from `owner`, which the lane `local` does not need, and the limits of this machine where
+/// `limits` says so: they mean nothing beside an owner of another. Writes and reads files and objects, which no
+/// owner has. Errors: [`BenchError`].
 pub fn sweep(
     settings: &Settings,
     owner: Option<&Place>,
@@ -169,8 +170,8 @@ fn measure(settings: &Settings, reader: &Reader, over: Wire, cell: Cell, ours: &
     Ok(passes.row(over.to_string(), READ, cell, ours.len() / cell.bytes))
 }
 
-/// A pass over a pool that is cleared before, so that one which moves nothing is noticed, and compared after, both outside of the
-/// pass's time. `None`: what is there is not the owner's.
+/// A pass over a pool that is cleared before, so that one which moves nothing is noticed, and compared after, both
+/// outside of the pass's time. `None`: what is there is not the owner's.
 fn compared<T>(ours: &Pool, pass: impl FnOnce() -> Result<T, BenchError>) -> Result<Option<T>, BenchError> {
     clear(ours);
     let passed = pass()?;

@@ -1,12 +1,12 @@
-//! Small floats: a sign, `EXPONENT` bits of exponent with the usual bias, `MANTISSA` bits, and subnormal numbers, as IEEE 754 has them.
-//! Without branches, so that many are done at once.
+//! Small floats: a sign, `EXPONENT` bits of exponent with the usual bias, `MANTISSA` bits, and subnormal numbers,
+//! as IEEE 754 has them. Without branches, so that many are done at once.
 //!
 //! What is deliberately absent: infinities and what is no number. Callers have none.
 
 const SIGN: u32 = 1 << 31;
 
-/// The bits of the small float that is nearest to `value`, ties to even. `value` is finite and not beyond the largest of them but for
-/// rounding.
+/// The bits of the small float that is nearest to `value`, ties to even. `value` is finite and not beyond the
+/// largest of them but for rounding.
 #[inline(always)]
 pub(super) fn narrow<const EXPONENT: u32, const MANTISSA: u32>(value: f32) -> u32 {
     let (lift, dropped) = (lift(EXPONENT), 23 - MANTISSA);

@@ -205,7 +205,8 @@ fn records_shrink_and_their_layouts_differ() {
     );
 }
 
-/// As a record is encoded, so is any part of it by itself: whoever sends some layers of a block sends what a tier has of them.
+/// As a record is encoded, so is any part of it by itself: whoever sends some layers of a block sends what a tier
+/// has of them.
 #[test]
 fn any_run_of_parts_is_encoded_as_in_the_record() {
     for (dtype, encoding) in DTYPES.into_iter().flat_map(|dtype| LOSSY.map(|encoding| (dtype, encoding))) {

@@ -13,8 +13,8 @@ const PIECE_BYTES: usize = 16 * 1024 * 1024;
 /// Files that a cache remembers; the oldest entries make room.
 const CACHE_ENTRIES_MAX: usize = 4096;
 
-/// What tells one version of a file from another without reading it. A write changes `mtime` and `ctime`; `ctime` cannot
-/// be set back by programs.
+/// What tells one version of a file from another without reading it. A write changes `mtime` and `ctime`; `ctime`
+/// cannot be set back by programs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct FileIdentity {
     device: u64,
@@ -52,9 +52,10 @@ struct CacheEntry {
 }
 
 impl Checkpoint {
-    /// BLAKE3 over config.json and all weights files, of which a GGUF file is both: equal digests mean the same model. `cache`: a file that remembers
-    /// the weights files' digests; it is made if missing, may serve several checkpoints, and a cache that cannot be
-    /// read or written only costs time. `progress` gets hashed and total bytes; it is not called for remembered files.
+    /// BLAKE3 over config.json and all weights files, of which a GGUF file is both: equal digests mean the same
+    /// model. `cache`: a file that remembers the weights files' digests; it is made if missing, may serve several
+    /// checkpoints, and a cache that cannot be read or written only costs time. `progress` gets hashed and total
+    /// bytes; it is not called for remembered files.
     pub fn digest(
         &self,
         cache: Option<&Path>,

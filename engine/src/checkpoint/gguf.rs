@@ -197,7 +197,8 @@ impl GgufFile {
         })
     }
 
-    /// The whole number of `key`, not negative; where it is a list with one number for each layer, the one that all have.
+    /// The whole number of `key`, not negative; where it is a list with one number for each layer, the one that
+    /// all have.
     pub fn count(&self, key: &str) -> Result<Option<u64>, GgufError> {
         self.typed(key, "a whole number from 0, the same for all layers", |value| match value {
             Value::Integer(integer) => u64::try_from(*integer).ok(),

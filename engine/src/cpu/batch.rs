@@ -8,9 +8,9 @@ use domain::plan::{Input, StepPlan};
 use domain::{KvGroup, KvLayout, Token};
 use std::ops::Range;
 
-/// Rows of a part, at most. With fewer of them activations take less room and stay in caches, but weights are read more often:
-/// on the `125m` shape prompts are as fast as without parts with 256, and 5% slower with 128. Some more than that, so that a chunk of 256
-/// or 512 and the sequences that decode beside it are no part more.
+/// Rows of a part, at most. With fewer of them activations take less room and stay in caches, but weights are read
+/// more often: on the `125m` shape prompts are as fast as without parts with 256, and 5% slower with 128. Some
+/// more than that, so that a chunk of 256 or 512 and the sequences that decode beside it are no part more.
 pub(super) const PART_ROWS_MAX: usize = 288;
 /// Rows of a part are a multiple of this, but for the last part: linear layers multiply so many at a time.
 const PART_ROWS_STEP: usize = 32;
@@ -97,7 +97,8 @@ pub(super) struct Batch {
 impl Batch {
     /// Room for the limits.
     pub(super) fn new(limits: &DeviceLimits, tiling: Tiling, layout: &KvLayout) -> Self {
-        // n rows of a span and a part have n * group / QUERY_TILE tiles, rounded up: at most n times those of a single row.
+        // n rows of a span and a part have n * group / QUERY_TILE tiles, rounded up: at most n times those of a
+        // single row.
         let tiles_max = limits.rows_max * tiling.group.div_ceil(QUERY_TILE);
         let parts_max = limits.rows_max.div_ceil(PART_ROWS_MAX);
         let division = |group: &KvGroup| Division::new(tiling, group.window, tiles_max, parts_max);
@@ -112,8 +113,8 @@ impl Batch {
         }
     }
 
-    /// Lays out `plan`, a valid one. `previous`: what the step before sampled. For a token that it did not, any will do: the span
-    /// fails.
+    /// Lays out `plan`, a valid one. `previous`: what the step before sampled. For a token that it did not, any
+    /// will do: the span fails.
     pub(super) fn fill(&mut self, plan: &StepPlan, previous: &[Option<Token>]) {
         self.rows.clear();
         self.tiles.clear();

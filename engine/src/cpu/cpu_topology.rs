@@ -1,10 +1,10 @@
 //! Where the threads of a pool run and where memory lies, on hosts with several memory nodes (NUMA) as on others.
 //!
-//! A thread reads the memory of its own node faster than that of another. A pool's threads are spread over the nodes in
-//! order, and each has the same share of a layer's panels in every step but for the last ones, which others may take
-//! (`thread_pool`). So panels are packed, that is touched first, by threads on the node where they will be read: the system gives
-//! pages of the node that touches them (`packed`). Which sequences a thread attends to changes from step to step, so the pages
-//! of KV pools are dealt over the nodes in turn.
+//! A thread reads the memory of its own node faster than that of another. A pool's threads are spread over the
+//! nodes in order, and each has the same share of a layer's panels in every step but for the last ones, which
+//! others may take (`thread_pool`). So panels are packed, that is touched first, by threads on the node where they
+//! will be read: the system gives pages of the node that touches them (`packed`). Which sequences a thread attends
+//! to changes from step to step, so the pages of KV pools are dealt over the nodes in turn.
 //!
 //! Where the processors are this process's own, threads stay on parts of them that do not overlap. Everything here is
 //! computed from what the system says of a host; asking it is `numa`'s.
@@ -14,12 +14,13 @@ use std::collections::BTreeMap;
 /// Processors of a host, at most; what is beyond is as if it were not there.
 pub(super) const PROCESSORS_MAX: usize = rustix::thread::CpuSet::MAX_CPU;
 
-/// Whether each thread of a device stays on processors that no other one of its threads has. On hosts with several memory
-/// nodes, threads stay in their node in any case.
+/// Whether each thread of a device stays on processors that no other one of its threads has. On hosts with several
+/// memory nodes, threads stay in their node in any case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pinning {
-    /// Where the processors are the device's own: this process was given some of the host's, enough for all threads, and no
-    /// other device of the process computes (`alone`). Where a process may run on all processors, so may others.
+    /// Where the processors are the device's own: this process was given some of the host's, enough for all
+    /// threads, and no other device of the process computes (`alone`). Where a process may run on all processors,
+    /// so may others.
     Auto {
         /// No other device of the process computes.
         alone: bool,
@@ -67,8 +68,8 @@ struct Processor {
 }
 
 impl Host {
-    /// The host that `file` tells of: the text of a file under `/sys/devices/system`, if there is one. `allowed`: processors
-    /// that this process may use.
+    /// The host that `file` tells of: the text of a file under `/sys/devices/system`, if there is one. `allowed`:
+    /// processors that this process may use.
     pub(super) fn read(allowed: &[usize], file: impl Fn(&str) -> Option<String>) -> Self {
         let list = |path: &str| file(path).and_then(|text| parse_list(&text));
         let nodes = list("node/online").unwrap_or_default();
@@ -102,7 +103,8 @@ impl Host {
         index * self.processors.len() / of
     }
 
-    /// Where panel `index` of `of` is touched first, and where the thread stays that reads it. Empty on hosts with one node.
+    /// Where panel `index` of `of` is touched first, and where the thread stays that reads it. Empty on hosts with
+    /// one node.
     pub(super) fn in_node(&self, index: usize, of: usize) -> Place {
         if self.nodes().nth(1).is_none() {
             return Place::new();

@@ -1,9 +1,9 @@
 //! How the attention of a step is divided into tasks.
 //!
-//! A tile of queries and a KV head are one task, unless that would be too much of all the work: where few sequences decode after
-//! long contexts, there are fewer of them than threads. Such a tile is cut between stretches of its context; what is known
-//! after each is kept, and joined in a second round of tasks. That leaves the bits as they are, so that which tiles are cut, and
-//! where, may depend on anything.
+//! A tile of queries and a KV head are one task, unless that would be too much of all the work: where few
+//! sequences decode after long contexts, there are fewer of them than threads. Such a tile is cut between
+//! stretches of its context; what is known after each is kept, and joined in a second round of tasks. That leaves
+//! the bits as they are, so that which tiles are cut, and where, may depend on anything.
 
 use super::batch::{QueryTile, Tiling};
 use super::kernels::{KEPT_QUERIES, STRETCH};

@@ -59,8 +59,8 @@ pub struct AttentionShape {
 }
 
 impl Exercise {
-    /// A linear layer whose weights are in this format. `inputs` are whole blocks of the format; `outputs` are rounded up to
-    /// panels of 64. Errors, here and below: there is no memory.
+    /// A linear layer whose weights are in this format. `inputs` are whole blocks of the format; `outputs` are
+    /// rounded up to panels of 64. Errors, here and below: there is no memory.
     pub fn linear(isa: Isa, format: WeightFormat, rows: usize, inputs: usize, outputs: usize) -> io::Result<Self> {
         assert!(inputs.is_multiple_of(format.block_numbers()), "{inputs} inputs of {format}");
         let (form, panels) = (Form::of(format), outputs.div_ceil(PANEL));
@@ -148,7 +148,8 @@ impl Exercise {
         }
     }
 
-    /// Runs the kernel once, divided as steps divide it. Only linear layers are divided. Panics if a task is called twice.
+    /// Runs the kernel once, divided as steps divide it. Only linear layers are divided. Panics if a task is
+    /// called twice.
     pub fn run_divided(&mut self, fork: &mut Fork<'_>) {
         let Kernel::Linear { form, rows, inputs, panels } = self.kernel else {
             return self.run();
@@ -159,7 +160,8 @@ impl Exercise {
         unsafe { this.prepare(form, rows, inputs) };
         fork(panels, &|panel| {
             assert!(!called[panel].swap(true, Ordering::Relaxed), "task {panel} was called before");
-            // SAFETY: `linear` made room for all panels, `self` is borrowed alone, and this panel's task is called once.
+            // SAFETY: `linear` made room for all panels, `self` is borrowed alone, and this panel's task is called
+            // once.
             unsafe { this.multiply(form, rows, inputs, panel, panels) };
         });
     }

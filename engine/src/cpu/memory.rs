@@ -28,8 +28,8 @@ pub(super) struct Memory {
 }
 
 impl Memory {
-    /// `bytes` zero bytes, at least one page. In small pages: what is never used of activations is most of them, and what is
-    /// used stays in the caches.
+    /// `bytes` zero bytes, at least one page. In small pages: what is never used of activations is most of them,
+    /// and what is used stays in the caches.
     pub(super) fn zeroed(bytes: usize) -> io::Result<Self> {
         let map = MmapOptions::new().len(bytes.max(1)).map_anon()?;
         Ok(Self { map: Arc::new(map.into()), offset: 0 })
@@ -41,8 +41,9 @@ impl Memory {
     }
 }
 
-/// Memory of weights, in huge pages where the system has them to give: parts of large mappings, one behind the other. A mapping of its own for each tensor would begin and
-/// end within huge pages, which the system then does not give; small tensors would have none at all.
+/// Memory of weights, in huge pages where the system has them to give: parts of large mappings, one behind the
+/// other. A mapping of its own for each tensor would begin and end within huge pages, which the system then does
+/// not give; small tensors would have none at all.
 #[derive(Debug, Default)]
 pub(super) struct Slabs {
     map: Option<Arc<MmapRaw>>,

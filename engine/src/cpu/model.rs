@@ -1,7 +1,7 @@
 //! A model's weights in the form the kernels read, shared by all CPU devices of a process.
 //!
-//! Matrices are packed once, at load (see `packed`), in their own number format. Norms and biases become f32. The checkpoint
-//! is not needed afterwards.
+//! Matrices are packed once, at load (see `packed`), in their own number format. Norms and biases become f32. The
+//! checkpoint is not needed afterwards.
 
 use super::cpu_topology::Host;
 use super::kernels::HEAD_DIM_MAX;

@@ -1,4 +1,5 @@
-//! What is asked of the system about processors and memory nodes: who this process is, where a thread stays, where pages go.
+//! What is asked of the system about processors and memory nodes: who this process is, where a thread stays, where
+//! pages go.
 //!
 //! Nothing depends on an answer but speed: what the system refuses, as containers may, is told once and left.
 
@@ -37,8 +38,9 @@ pub(super) fn processor() -> usize {
     sched_getcpu()
 }
 
-/// Moves the calling thread elsewhere, if it runs on that processor and may run on others, and lets it run on all of them again: some
-/// systems wake threads that shall work side by side on one processor while another one sleeps, and part them only after milliseconds.
+/// Moves the calling thread elsewhere, if it runs on that processor and may run on others, and lets it run on all
+/// of them again: some systems wake threads that shall work side by side on one processor while another one
+/// sleeps, and part them only after milliseconds.
 pub(super) fn leave(processor: usize) {
     if sched_getcpu() != processor {
         return;
@@ -49,19 +51,20 @@ pub(super) fn leave(processor: usize) {
     if others.count() == 0 || sched_setaffinity(None, &others).is_err() {
         return;
     }
-    // All that the host could have: the system takes those of the process's cpuset, and goes on to when that changes. Where somebody asked
-    // for fewer than those, as `taskset` and `settle` do, it is told so.
+    // All that the host could have: the system takes those of the process's cpuset, and goes on to when that
+    // changes. Where somebody asked for fewer than those, as `taskset` and `settle` do, it is told so.
     let mut every = CpuSet::new();
     (0..PROCESSORS_MAX).for_each(|processor| every.set(processor));
     let is_back = sched_setaffinity(None, &every).is_ok() && sched_getaffinity(None) == Ok(allowed);
     if !is_back {
-        // They were allowed a moment ago; where they are not any more, the system has put the thread elsewhere by itself.
+        // They were allowed a moment ago; where they are not any more, the system has put the thread elsewhere by
+        // itself.
         let _ = sched_setaffinity(None, &allowed);
     }
 }
 
-/// Deals the pages of `bytes` at `start`, none of which was touched yet, over `nodes` in turn. `start` is where a page begins;
-/// nothing is done for fewer than two nodes.
+/// Deals the pages of `bytes` at `start`, none of which was touched yet, over `nodes` in turn. `start` is where a
+/// page begins; nothing is done for fewer than two nodes.
 pub(super) fn interleave(start: *mut u8, bytes: usize, nodes: &[usize]) {
     static TOLD: Once = Once::new();
     if nodes.len() < 2 {
@@ -79,7 +82,8 @@ fn set_interleaved(start: *mut u8, bytes: usize, nodes: &[usize]) -> io::Result<
     }
     // The kernel counts one bit less than it is told.
     let bits = NODES_MAX + 1;
-    // SAFETY: the call changes where pages come from that are not there yet, and no byte of memory; the mask has these bits.
+    // SAFETY: the call changes where pages come from that are not there yet, and no byte of memory; the mask has
+    // these bits.
     let done = unsafe { libc::syscall(libc::SYS_mbind, start, bytes, libc::MPOL_INTERLEAVE, mask.as_ptr(), bits, 0) };
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

@@ -36,9 +36,9 @@ pub(super) struct Panel {
 }
 
 impl PackedLinear {
-    /// Packs the outputs of all parts, in the forms of their number formats. A layer whose parts differ in it is kept in
-    /// f32, unless they take the same activations and their outputs are whole panels. On a host with several memory nodes a
-    /// panel lies in the node whose threads read it.
+    /// Packs the outputs of all parts, in the forms of their number formats. A layer whose parts differ in it is
+    /// kept in f32, unless they take the same activations and their outputs are whole panels. On a host with
+    /// several memory nodes a panel lies in the node whose threads read it.
     pub(super) fn pack(parts: &[LinearPart<'_>], slabs: &mut Slabs, host: &Host) -> Result<Self, StoreError> {
         let inputs = parts[0].weight.shape[1];
         let form = |part: &LinearPart<'_>| Form::of(part.weight.format);
@@ -91,7 +91,8 @@ impl PackedLinear {
     /// The weights of one output, widened.
     ///
     /// # Safety
-    /// The layer has this output; as many numbers as it has inputs can be written behind `out`, and nobody else uses it.
+    /// The layer has this output; as many numbers as it has inputs can be written behind `out`, and nobody else
+    /// uses it.
     pub(super) unsafe fn widen(&self, output: usize, out: *mut f32) {
         let panel = self.panel(output / PANEL);
         // SAFETY: as the caller says.

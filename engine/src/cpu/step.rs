@@ -28,12 +28,14 @@ use std::time::Duration;
 
 /// Rows of one task of the operations that go row by row.
 const ROWS_PER_TASK: usize = 8;
-/// Rows of one task of a linear layer, at most: they share what is unpacked of a panel, and more would not fit the L2 cache.
+/// Rows of one task of a linear layer, at most: they share what is unpacked of a panel, and more would not fit the
+/// L2 cache.
 const LINEAR_ROWS_MAX: usize = 256;
-/// Rows of one task of a linear layer, at least, if there are so many: two tiles. A multiple of it, since the tiles are.
+/// Rows of one task of a linear layer, at least, if there are so many: two tiles. A multiple of it, since the
+/// tiles are.
 const LINEAR_ROWS_MIN: usize = 32;
-/// Tasks of a linear layer for each thread, if rows can be divided so far: as many as let threads of different speed end
-/// together.
+/// Tasks of a linear layer for each thread, if rows can be divided so far: as many as let threads of different
+/// speed end together.
 const LINEAR_TASKS_PER_THREAD: usize = 8;
 
 /// Activations that the leader prepares alone, since telling the pool would take longer.
@@ -172,9 +174,9 @@ impl<'a> Step<'a> {
         &self.scene.batch.rows[self.part.rows.clone()]
     }
 
-    /// Spans of which a row is not finite in the residual stream fail, whether they sample or not: no later layer mends such a
-    /// row, and what attends to it must not be cached for others. By a weight of zero it reaches earlier rows of its span too,
-    /// so that all of them count and none is blamed.
+    /// Spans of which a row is not finite in the residual stream fail, whether they sample or not: no later layer
+    /// mends such a row, and what attends to it must not be cached for others. By a weight of zero it reaches
+    /// earlier rows of its span too, so that all of them count and none is blamed.
     fn look_for_trouble(&mut self, residual: Buffer) {
         let (scene, residual, inputs) = (self.scene, self.rows(residual), self.inputs());
         self.each_row(inputs.len(), &|index| {
@@ -341,8 +343,8 @@ impl Ops for Step<'_> {
             let (queries, keys) = (spec.heads * spec.head_dim, spec.kv_heads * spec.head_dim);
             for (first, numbers, weight) in [(0, queries, query), (queries, keys, key)] {
                 for from in (first..first + numbers).step_by(weight.len()) {
-                    // SAFETY: the numbers are in the row, which is this task's: the weights are as many as a head has, or as
-                    // all heads together.
+                    // SAFETY: the numbers are in the row, which is this task's: the weights are as many as a head
+                    // has, or as all heads together.
                     unsafe {
                         let x = qkv.row(index).add(from);
                         let norm = RmsNorm {
@@ -370,8 +372,8 @@ impl Ops for Step<'_> {
         let (qkv, queries) = (self.rows(qkv), self.rows(queries));
         let (first, inputs) = (self.part.rows.start, self.inputs());
         self.each_row(inputs.len(), &|row| {
-            // SAFETY: the heads are in the row, which is this task's, as are its queries and its positions in its block: spans
-            // of a plan write different blocks, and rows of a span different positions.
+            // SAFETY: the heads are in the row, which is this task's, as are its queries and its positions in its
+            // block: spans of a plan write different blocks, and rows of a span different positions.
             unsafe {
                 let heads = qkv.row(row);
                 let keys = heads.add(spec.heads * spec.head_dim);

@@ -1,13 +1,13 @@
 //! The threads of a device: one leads, the others help it with one piece of work at a time.
 //!
-//! Work is a number of tasks that do not depend on each other and write to different places. Each thread has a share of
-//! consecutive ones, takes them in order, and then the last ones of others' shares: so a thread mostly goes on in memory
-//! where it was. Which thread takes which cannot be seen in the result.
+//! Work is a number of tasks that do not depend on each other and write to different places. Each thread has a
+//! share of consecutive ones, takes them in order, and then the last ones of others' shares: so a thread mostly
+//! goes on in memory where it was. Which thread takes which cannot be seen in the result.
 //!
-//! A helper that looks for work spins for some microseconds, since between two operations of a step there is almost
-//! nothing, and then sleeps. The leader waits only for helpers that have entered the work: one that the system did not
-//! wake in time holds up nobody. One that it wakes on the leader's processor goes to another one, and may be moved from there as
-//! the system likes.
+//! A helper that looks for work spins for some microseconds, since between two operations of a step there is
+//! almost nothing, and then sleeps. The leader waits only for helpers that have entered the work: one that the
+//! system did not wake in time holds up nobody. One that it wakes on the leader's processor goes to another one,
+//! and may be moved from there as the system likes.
 
 use super::cpu_topology::Place;
 use super::numa::{leave, processor, settle};
@@ -19,8 +19,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread::{JoinHandle, Thread};
 use std::time::Duration;
 
-/// How long a helper looks for work before it sleeps, and the leader for the end of it before it offers its processor to
-/// whoever may run there.
+/// How long a helper looks for work before it sleeps, and the leader for the end of it before it offers its
+/// processor to whoever may run there.
 const SPIN: Duration = Duration::from_micros(30);
 /// Looks between two glances at the clock.
 const SPINS_PER_GLANCE: u32 = 64;
@@ -103,13 +103,14 @@ unsafe impl Sync for Shared {}
 unsafe impl Send for Shared {}
 
 impl ThreadPool {
-    /// A pool of so many threads, at least one, which go where the system puts them; for whoever measures one by itself.
+    /// A pool of so many threads, at least one, which go where the system puts them; for whoever measures one by
+    /// itself.
     pub fn anywhere(threads: usize) -> std::io::Result<Self> {
         Self::new(vec![Place::new(); threads.clamp(1, THREADS_MAX)], "baton-threads")
     }
 
-    /// A pool of a thread for each of `places`, at least one. The caller, or whoever it gives the pool to, leads at the first
-    /// one and goes there itself.
+    /// A pool of a thread for each of `places`, at least one. The caller, or whoever it gives the pool to, leads
+    /// at the first one and goes there itself.
     pub(super) fn new(places: Vec<Place>, name: &str) -> std::io::Result<Self> {
         let helpers = places.len() - 1;
         let shared = Arc::new(Shared {
@@ -139,8 +140,8 @@ impl ThreadPool {
         self.helpers.len() + 1
     }
 
-    /// Runs `task(thread, number)` for all numbers below `tasks` and returns when all have ended. A panic in any of them
-    /// comes out here, after that.
+    /// Runs `task(thread, number)` for all numbers below `tasks` and returns when all have ended. A panic in any
+    /// of them comes out here, after that.
     pub fn run(&mut self, tasks: usize, task: &Task<'_>) {
         if self.helpers.is_empty() || tasks <= 1 {
             (0..tasks).for_each(|number| task(0, number));

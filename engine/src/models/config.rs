@@ -333,8 +333,8 @@ impl Config {
         }
     }
 
-    /// The sliding window of every layer of a family that has `use_sliding_window` and says by `layer_types`, or else by
-    /// `max_window_layers`, which layers have it.
+    /// The sliding window of every layer of a family that has `use_sliding_window` and says by `layer_types`, or
+    /// else by `max_window_layers`, which layers have it.
     pub fn windows_by_layer(&self, layers: usize, first_default: usize) -> Result<Vec<Option<u32>>, ConfigError> {
         let used = self.flag("use_sliding_window", false)?;
         let window = if used { self.window("sliding_window")? } else { None };

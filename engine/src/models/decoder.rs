@@ -92,8 +92,9 @@ impl Decoder {
         self.weights.layers.iter().find_map(of_layer).unwrap_or(LinearRole::Head)
     }
 
-    /// The step that `ops` holds, from tokens to sampled tokens. A part that has attended to a layer's keys goes on up to the
-    /// keys of the next one, so that nothing but the residual stream and the queries waits for other parts.
+    /// The step that `ops` holds, from tokens to sampled tokens. A part that has attended to a layer's keys goes
+    /// on up to the keys of the next one, so that nothing but the residual stream and the queries waits for other
+    /// parts.
     pub fn forward(&self, ops: &mut impl Ops) -> OpsResult {
         let &Buffers { residual, delta, sampling, logits, .. } = &self.buffers;
         for part in 0..ops.parts() {

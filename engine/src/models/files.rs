@@ -59,8 +59,8 @@ pub enum ModelError {
 }
 
 impl ModelFiles {
-    /// Opens the model in a GGUF file or in a directory: config.json, generation_config.json where there is one, and the
-    /// weights.
+    /// Opens the model in a GGUF file or in a directory: config.json, generation_config.json where there is one,
+    /// and the weights.
     pub fn load(path: &Path) -> Result<Self, ModelError> {
         let named = path.canonicalize().ok().and_then(|path| {
             let name = if path.is_dir() { path.file_name() } else { path.file_stem() };
@@ -98,8 +98,8 @@ impl ModelFiles {
     }
 }
 
-/// What generation_config.json recommends: `do_sample: false` and a temperature of 0 are greedy, a `top_k` of -1 or 0 is off, and a
-/// value that is not there is the API's.
+/// What generation_config.json recommends: `do_sample: false` and a temperature of 0 are greedy, a `top_k` of -1
+/// or 0 is off, and a value that is not there is the API's.
 pub(super) fn sampling_defaults(generation: Option<&Config>) -> Result<SamplingParams, ConfigError> {
     let mut params = SamplingParams::default();
     let Some(generation) = generation else { return Ok(params) };

@@ -1,5 +1,5 @@
-//! Gemma 2 (`Gemma2ForCausalLM`): norms before and after attention and feed-forward, GELU, soft caps on attention scores
-//! and logits, and a sliding window in every other layer.
+//! Gemma 2 (`Gemma2ForCausalLM`): norms before and after attention and feed-forward, GELU, soft caps on attention
+//! scores and logits, and a sliding window in every other layer.
 
 use super::config::{Config, ConfigError, RopeForm};
 use super::{Defaults, Family, common};

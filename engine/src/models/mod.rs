@@ -1,7 +1,7 @@
 //! Model families: what config.json says, which tensors a model has, and the forward pass.
 //!
-//! [`FAMILIES`] is the table of what is supported. A family's file only reads its config into a [`ModelSpec`]; the forward
-//! pass is one definition that follows the spec, and no family knows which device runs it.
+//! [`FAMILIES`] is the table of what is supported. A family's file only reads its config into a [`ModelSpec`]; the
+//! forward pass is one definition that follows the spec, and no family knows which device runs it.
 
 pub mod bind;
 pub mod config;
@@ -106,8 +106,8 @@ impl Family {
     }
 }
 
-/// The spec that config.json and, where there is one, generation_config.json describe. The number format is the one that
-/// config.json names, f32 where it names none.
+/// The spec that config.json and, where there is one, generation_config.json describe. The number format is the
+/// one that config.json names, f32 where it names none.
 pub fn read_spec(config: &Config, generation: Option<&Config>) -> Result<ModelSpec, ConfigError> {
     let family = Family::of(config)?;
     config.refuse_unsupported()?;
@@ -127,8 +127,8 @@ pub fn read_spec(config: &Config, generation: Option<&Config>) -> Result<ModelSp
     Ok(spec)
 }
 
-/// What all families read alike; norms before attention and feed-forward only, no biases, norms on heads, windows, scales
-/// and caps yet.
+/// What all families read alike; norms before attention and feed-forward only, no biases, norms on heads, windows,
+/// scales and caps yet.
 fn common(family: &Family, config: &Config, defaults: Defaults) -> Result<ModelSpec, ConfigError> {
     let vocab = config.count("vocab_size", 1..=WIDTH_MAX)?;
     let hidden = config.count("hidden_size", 1..=WIDTH_MAX)?;

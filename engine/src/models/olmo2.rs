@@ -1,5 +1,5 @@
-//! OLMo 2 (`Olmo2ForCausalLM`): Llama's form with norms after attention and feed-forward instead of before, and norms on
-//! queries and keys over all heads together.
+//! OLMo 2 (`Olmo2ForCausalLM`): Llama's form with norms after attention and feed-forward instead of before, and
+//! norms on queries and keys over all heads together.
 
 use super::config::{Config, ConfigError, RopeForm};
 use super::{Defaults, Family, common};

@@ -1,5 +1,6 @@
-//! Phi-3 and Phi-4 (`Phi3ForCausalLM`): Llama's form with fused projections, one sliding window for all layers or none, and
-//! a rotary embedding that may be scaled by a factor for each frequency and leave a part of each head as it is.
+//! Phi-3 and Phi-4 (`Phi3ForCausalLM`): Llama's form with fused projections, one sliding window for all layers or
+//! none, and a rotary embedding that may be scaled by a factor for each frequency and leave a part of each head as
+//! it is.
 
 use super::config::{Config, ConfigError, RopeForm};
 use super::{Defaults, Family, common};

@@ -1,5 +1,5 @@
-//! Random numbers that are the same everywhere: integer arithmetic and one multiplication and addition in f32, none of it
-//! from a platform's mathematics library.
+//! Random numbers that are the same everywhere: integer arithmetic and one multiplication and addition in f32,
+//! none of it from a platform's mathematics library.
 
 use crate::splitmix::{GAMMA, mix};
 use domain::Dtype;

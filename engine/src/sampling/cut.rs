@@ -73,8 +73,8 @@ pub(super) fn last_kept(keys: &mut Vec<Key>, row: &[f32], weights: &[f32], top_k
     }
 }
 
-/// The last key of the shortest beginning of `keys`, in order, that weighs at least `mass`; at least one key. Halves the
-/// range that holds it, so that the work is linear.
+/// The last key of the shortest beginning of `keys`, in order, that weighs at least `mass`; at least one key.
+/// Halves the range that holds it, so that the work is linear.
 fn nucleus(keys: &mut [Key], weights: &[f32], mass: f64) -> Option<Key> {
     let mut before = 0.0;
     let mut range = keys;

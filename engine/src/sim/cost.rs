@@ -1,9 +1,9 @@
 //! How long a card takes for a plan: a roofline per kind of work, a pure function of the plan.
 //!
-//! Work is either bound by what the tensor cores compute or by what memory delivers, whichever takes longer. The linear
-//! layers run over all rows of a step at once and read the weights once: a decode step waits for memory, a long chunk
-//! computes. Attention is counted span by span: each query computes on every position before it, and each span reads the
-//! KV of its context once.
+//! Work is either bound by what the tensor cores compute or by what memory delivers, whichever takes longer. The
+//! linear layers run over all rows of a step at once and read the weights once: a decode step waits for memory, a
+//! long chunk computes. Attention is counted span by span: each query computes on every position before it, and
+//! each span reads the KV of its context once.
 //!
 //! What is deliberately absent: windows (no preset has one), collectives between cards, and interference between what
 //! runs at the same time.

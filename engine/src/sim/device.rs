@@ -152,7 +152,8 @@ struct Runner {
 impl Runner {
     fn execute(&mut self, submitted: &Submitted) -> StepOutput {
         let plan = &*submitted.plan;
-        // Deadlines count from when the card could begin, not from when this thread woke up: late wake-ups do not add up.
+        // Deadlines count from when the card could begin, not from when this thread woke up: late wake-ups do not
+        // add up.
         let begin = submitted.at.max(self.free_at);
         let course = (self.course)(plan);
         let (sampled, failed) = match self.compute(plan, &course, begin) {

@@ -1,15 +1,16 @@
 //! The simulated device: a fake model on real KV memory, and a cost model for time.
 //!
-//! Three parts that know nothing of each other: `model` writes tags into KV pools and makes tokens out of the tags that
-//! it reads back, so that a lost, swapped, torn or early-reused block changes the text; `cost` says how long a card of a
-//! data centre would take for a plan; `device` joins the two in real time. `oracle` tells from the tokens alone what an
-//! undisturbed run says. Who simulates in virtual time takes the first two and leaves `device` aside.
+//! Three parts that know nothing of each other: `model` writes tags into KV pools and makes tokens out of the tags
+//! that it reads back, so that a lost, swapped, torn or early-reused block changes the text; `cost` says how long
+//! a card of a data centre would take for a plan; `device` joins the two in real time. `oracle` tells from the
+//! tokens alone what an undisturbed run says. Who simulates in virtual time takes the first two and leaves
+//! `device` aside.
 //!
 //! The layout is the preset's in its layers alone: tags are two words, so a layer slice is far smaller than a model's,
 //! pools are small, and what a transfer moves is not what it would be.
 //!
-//! What is deliberately absent: weights, logits and everything that sampling does with them. The model is certain of each
-//! of its tokens; temperature, penalties and biases change nothing.
+//! What is deliberately absent: weights, logits and everything that sampling does with them. The model is certain
+//! of each of its tokens; temperature, penalties and biases change nothing.
 
 mod cost;
 mod device;

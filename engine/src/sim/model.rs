@@ -28,8 +28,8 @@ pub struct SimModel {
 }
 
 impl SimModel {
-    /// A model on these pools, one per KV group. `None` where there is not one pool per group, aligned to words, or where
-    /// the layout has no layers, or slots that are no two words: one head of 8 bytes.
+    /// A model on these pools, one per KV group. `None` where there is not one pool per group, aligned to words,
+    /// or where the layout has no layers, or slots that are no two words: one head of 8 bytes.
     pub fn new(layout: KvLayout, vocabulary: Vocabulary, pools: Vec<Arc<dyn PoolMemory>>) -> Option<Self> {
         let mut places = vec![None; layout.layers()];
         for (group, shape) in layout.groups.iter().enumerate() {
@@ -61,8 +61,9 @@ impl SimModel {
         self.previous.clear();
     }
 
-    /// Begins a step: copies the records that the plan wants copied. Spans fail alone whose inputs the step before should have
-    /// sampled and did not, and `fails`: what they write is wrong, and nothing is sampled of them. Comes before the first layer.
+    /// Begins a step: copies the records that the plan wants copied. Spans fail alone whose inputs the step before
+    /// should have sampled and did not, and `fails`: what they write is wrong, and nothing is sampled of them.
+    /// Comes before the first layer.
     pub fn begin(&mut self, plan: &StepPlan, fails: Option<usize>) {
         self.failing.clear();
         for (number, span) in plan.spans.iter().enumerate() {
@@ -116,8 +117,8 @@ impl SimModel {
         }
     }
 
-    /// The samples of the plan, in plan order, and the spans that failed alone. Comes after its last layer. The model is certain
-    /// of what it says: the log probability of a token is 0, and there are no alternatives.
+    /// The samples of the plan, in plan order, and the spans that failed alone. Comes after its last layer. The
+    /// model is certain of what it says: the log probability of a token is 0, and there are no alternatives.
     pub fn sample(&mut self, plan: &StepPlan) -> (Vec<Sampled>, Vec<FailedSpan>) {
         let mut sampled = Vec::with_capacity(plan.samples());
         self.previous.clear();
@@ -189,8 +190,8 @@ impl SimModel {
     }
 
     fn read(&self, group: usize, at: usize) -> u64 {
-        // SAFETY: `word` is a valid word of the pool. What others write meanwhile, who read or copy it wrongly, shows in
-        // the text; volatile keeps the compiler from assuming that nobody does.
+        // SAFETY: `word` is a valid word of the pool. What others write meanwhile, who read or copy it wrongly,
+        // shows in the text; volatile keeps the compiler from assuming that nobody does.
         unsafe { self.word(group, at).read_volatile() }
     }
 

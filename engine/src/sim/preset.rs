@@ -31,7 +31,8 @@ pub struct Shape {
     pub vocab: u32,
 }
 
-/// Number format of the layers' weights and of the products with them. KV, attention and the output projection are bf16.
+/// Number format of the layers' weights and of the products with them. KV, attention and the output projection are
+/// bf16.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Precision {
     /// Two bytes a weight.

@@ -23,8 +23,8 @@ pub enum SpecialTokens {
     Shown,
 }
 
-/// Turns the tokens of one sequence into text as they come. All that was given out is the same as [`Tokenizer::decode`] of all
-/// tokens, whatever the tokens are, where special tokens are hidden.
+/// Turns the tokens of one sequence into text as they come. All that was given out is the same as
+/// [`Tokenizer::decode`] of all tokens, whatever the tokens are, where special tokens are hidden.
 #[derive(Clone, Debug)]
 pub struct Detokenizer {
     tokenizer: Tokenizer,

@@ -1,7 +1,8 @@
 //! The tokenizer and the chat template of a GGUF file, as the files of a Hugging Face directory would say them.
 //!
-//! Two kinds of tokenizers are read: `gpt2`, byte-level BPE with a list of merges, and `llama`, SentencePiece's BPE, where
-//! pieces have scores. What is deliberately absent: tokenizing; that is [`super::tokenizer`]'s, with what is made here.
+//! Two kinds of tokenizers are read: `gpt2`, byte-level BPE with a list of merges, and `llama`, SentencePiece's
+//! BPE, where pieces have scores. What is deliberately absent: tokenizing; that is [`super::tokenizer`]'s, with
+//! what is made here.
 
 use super::config::TextConfig;
 use crate::checkpoint::gguf::{GgufError, GgufFile};
@@ -62,8 +63,8 @@ const CUTS: [(&str, Cut); 17] = [
     ("smollm", Cut::Digits),
     ("command-r", Cut::Digits),
 ];
-/// Those of them whose tokens are taken whole where a part of a text is one, before any merge, and that begin a text with
-/// BOS where the file does not say.
+/// Those of them whose tokens are taken whole where a part of a text is one, before any merge, and that begin a
+/// text with BOS where the file does not say.
 const WHOLE_FIRST: [&str; 5] = ["llama-bpe", "llama3", "llama-v3", "pixtral", "tekken"];
 
 /// What the file at `path` says of text: tokenizer.json, and what its companions would say.

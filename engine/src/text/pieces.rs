@@ -111,8 +111,8 @@ enum Piece {
 }
 
 impl Pieces {
-    /// From the vocabulary (token, text, special) and the decoder; without one, tokens are joined by spaces. Errors, in words:
-    /// the decoder is not supported.
+    /// From the vocabulary (token, text, special) and the decoder; without one, tokens are joined by spaces.
+    /// Errors, in words: the decoder is not supported.
     pub(super) fn new(vocab: &[(Token, String, bool)], decoder: Option<&Decoder>) -> Result<Self, String> {
         let mut stages = Vec::new();
         let beginning = match decoder {

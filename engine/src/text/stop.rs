@@ -4,7 +4,8 @@
 //! not depend on how the text was cut into pieces. Where several are complete at the same character, the longest
 //! counts. The stop string itself is not shown; text that may yet become one is held back.
 //!
-//! Source of the matching: Knuth, Morris, Pratt, "Fast pattern matching in strings", 1977; one automaton per stop string.
+//! Source of the matching: Knuth, Morris, Pratt, "Fast pattern matching in strings", 1977; one automaton per stop
+//! string.
 
 #[cfg(test)]
 mod tests;

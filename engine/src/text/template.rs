@@ -27,8 +27,8 @@ const DEFAULT: &str = "default";
 /// The template that renders a chat with tools, where a model keeps one apart.
 const TOOL_USE: &str = "tool_use";
 
-/// Variables that say what the messages and the special tokens are, and how the prompt ends: a client's variables cannot take their
-/// place.
+/// Variables that say what the messages and the special tokens are, and how the prompt ends: a client's variables
+/// cannot take their place.
 pub const RESERVED: [&str; 17] = [
     "messages",
     "tools",
@@ -120,8 +120,8 @@ impl ChatTemplate {
         if templates.is_empty() { Ok(None) } else { Self::build(templates, config.named).map(Some) }
     }
 
-    /// The prompt for `messages`. `extra` holds more variables (`tools`, `enable_thinking`, ...); it may replace special
-    /// tokens, but not `messages` and `add_generation_prompt`. Errors: [`TemplateError::Raised`],
+    /// The prompt for `messages`. `extra` holds more variables (`tools`, `enable_thinking`, ...); it may replace
+    /// special tokens, but not `messages` and `add_generation_prompt`. Errors: [`TemplateError::Raised`],
     /// [`TemplateError::Render`], [`TemplateError::NoOpenEnd`].
     pub fn render(
         &self,

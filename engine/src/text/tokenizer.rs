@@ -1,5 +1,5 @@
-//! The tokenizer of a model directory (tokenizer.json, with what tokenizer_config.json and special_tokens_map.json add) or
-//! of a GGUF file.
+//! The tokenizer of a model directory (tokenizer.json, with what tokenizer_config.json and special_tokens_map.json
+//! add) or of a GGUF file.
 
 #[cfg(test)]
 pub(super) mod tests;
@@ -64,8 +64,8 @@ struct Extra {
 }
 
 impl Tokenizer {
-    /// Opens the tokenizer of a model directory or a GGUF file. Errors: no tokenizer.json, or a file is not understood, or
-    /// its decoder is of a kind that text generation does not use.
+    /// Opens the tokenizer of a model directory or a GGUF file. Errors: no tokenizer.json, or a file is not
+    /// understood, or its decoder is of a kind that text generation does not use.
     pub fn open(path: &Path) -> Result<Tokenizer, TokenizerError> {
         let built = if GgufFile::is_at(path) {
             let (json, config) = gguf::read(path)?;
@@ -126,7 +126,8 @@ impl Tokenizer {
         self.0.pieces.len()
     }
 
-    /// Bytes of `token` in the middle of a text, where a special token is shown by its name; none where there is no such token.
+    /// Bytes of `token` in the middle of a text, where a special token is shown by its name; none where there is
+    /// no such token.
     pub fn token_bytes(&self, token: Token) -> &[u8] {
         self.0.pieces.bytes(token)
     }
@@ -146,7 +147,8 @@ impl Tokenizer {
         self.0.encoder.token_to_id(text)
     }
 
-    /// The token that ends a text, as the tokenizer's own files name it. config.json and generation_config.json may name others.
+    /// The token that ends a text, as the tokenizer's own files name it. config.json and generation_config.json
+    /// may name others.
     pub fn eos(&self) -> Option<Token> {
         self.0.eos
     }
@@ -162,8 +164,8 @@ impl Tokenizer {
     }
 }
 
-/// The tokens that `config` adds to those of tokenizer.json, or describes otherwise. A token that is special by its name alone
-/// keeps the flags that it has.
+/// The tokens that `config` adds to those of tokenizer.json, or describes otherwise. A token that is special by
+/// its name alone keeps the flags that it has.
 ///
 /// Source: Hugging Face transformers, `tokenization_utils_tokenizers.py`, `TokenizersBackend.__init__`.
 fn added_tokens(encoder: &tokenizers::Tokenizer, config: &TextConfig) -> Vec<AddedToken> {

@@ -1,5 +1,5 @@
-//! Identities of blocks that were given up: a bounded queue that is also searched. It holds no bytes of any block. Every
-//! operation takes constant time, and none allocates.
+//! Identities of blocks that were given up: a bounded queue that is also searched. It holds no bytes of any block.
+//! Every operation takes constant time, and none allocates.
 
 use super::queue::Queue;
 use domain::{BlockHash, ByIdentity};

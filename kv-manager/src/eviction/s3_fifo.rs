@@ -1,13 +1,13 @@
-//! S3-FIFO (Yang, Zhang, Qiu, Yue, Vigfusson: FIFO queues are all you need for cache eviction, SOSP 2023): what is used once
-//! passes through a small queue and goes early; what is used again, or is computed again soon after it went, lives in the
-//! main one.
+//! S3-FIFO (Yang, Zhang, Qiu, Yue, Vigfusson: FIFO queues are all you need for cache eviction, SOSP 2023): what is
+//! used once passes through a small queue and goes early; what is used again, or is computed again soon after it
+//! went, lives in the main one.
 //!
-//! Two things differ from the paper. It leaves a block where it is when it is used, counts the use, and gives it another
-//! round when it is the oldest. Here a block in use is in no queue, since it may not go, and comes back at the newest end
-//! of the main queue at once: that is its round, so nothing is left to be counted. It also keeps blocks together that are
-//! used together: the tail of a prefix, which comes first, goes first. And the small queue is larger than the paper's tenth,
-//! because a conversation that pauses sends all blocks of a turn at once. docs/performance/lab/eviction.md has the
-//! figures.
+//! Two things differ from the paper. It leaves a block where it is when it is used, counts the use, and gives it
+//! another round when it is the oldest. Here a block in use is in no queue, since it may not go, and comes back at
+//! the newest end of the main queue at once: that is its round, so nothing is left to be counted. It also keeps
+//! blocks together that are used together: the tail of a prefix, which comes first, goes first. And the small
+//! queue is larger than the paper's tenth, because a conversation that pauses sends all blocks of a turn at once.
+//! docs/performance/lab/eviction.md has the figures.
 //!
 //! Every operation takes constant time, and none allocates.
 

@@ -1,8 +1,9 @@
-//! Leaves before their prefix: among the blocks that may go and that none of these continues, the least recently used goes. A
-//! block is worth nothing without those before it, so that it never outlives them here, in whichever order they were used.
+//! Leaves before their prefix: among the blocks that may go and that none of these continues, the least recently
+//! used goes. A block is worth nothing without those before it, so that it never outlives them here, in whichever
+//! order they were used.
 //!
-//! An operation takes two look-ups by identity, and logarithmic time in the number of leaves where a block begins or ceases
-//! to be one.
+//! An operation takes two look-ups by identity, and logarithmic time in the number of leaves where a block begins
+//! or ceases to be one.
 
 use super::Eviction;
 use domain::{BlockHash, BlockId, ByIdentity};

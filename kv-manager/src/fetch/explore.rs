@@ -5,8 +5,8 @@ use domain::Time;
 use std::hash::{Hash, Hasher};
 
 impl Fetch {
-    /// Feeds everything that its future depends on, but for its configuration. Times count from `now`. Taken to hold: that the
-    /// request's deadline is far.
+    /// Feeds everything that its future depends on, but for its configuration. Times count from `now`. Taken to
+    /// hold: that the request's deadline is far.
     pub fn digest(&self, now: Time, hasher: &mut impl Hasher) {
         (self.state as u8, self.owes_release, self.covered, &self.waiting, self.held, self.outstanding).hash(hasher);
         [self.wait_until, self.repeat_at].map(|time| time.since(now)).hash(hasher);

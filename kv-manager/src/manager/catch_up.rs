@@ -1,5 +1,5 @@
-//! Prompts that catch up with the cache in the middle of their way: what others computed meanwhile, or a lower tier brought back,
-//! need not be computed again.
+//! Prompts that catch up with the cache in the middle of their way: what others computed meanwhile, or a lower
+//! tier brought back, need not be computed again.
 
 use super::{KvManager, at, groups, not_open};
 use crate::sequence::Copying;
@@ -16,13 +16,13 @@ pub struct CaughtUp {
 }
 
 impl KvManager {
-    /// Takes cached blocks for positions of a prompt of `tokens` positions that are not computed: the longest run from which it can
-    /// go on, with at least one position left to compute. `None`: there is none. `chain` has the identities of its full blocks.
-    /// No step in flight contains the sequence.
+    /// Takes cached blocks for positions of a prompt of `tokens` positions that are not computed: the longest run
+    /// from which it can go on, with at least one position left to compute. `None`: there is none. `chain` has the
+    /// identities of its full blocks. No step in flight contains the sequence.
     ///
-    /// Its own blocks there are given back, so this never needs room. Those that an offer of it promised stay, as their reader
-    /// knows them by number: they are filled by the copies returned, whose sources stay as they are until
-    /// [`written`](Self::written) says that a position behind them is.
+    /// Its own blocks there are given back, so this never needs room. Those that an offer of it promised stay, as
+    /// their reader knows them by number: they are filled by the copies returned, whose sources stay as they are
+    /// until [`written`](Self::written) says that a position behind them is.
     pub fn catch_up(&mut self, key: SeqKey, chain: &[BlockHash], tokens: u32) -> Option<CaughtUp> {
         let size = self.config.block_tokens;
         let hit = self.reachable_ahead(key, chain, tokens)?;

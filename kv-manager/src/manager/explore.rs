@@ -5,9 +5,9 @@ use domain::Time;
 use std::hash::{Hash, Hasher};
 
 impl KvManager {
-    /// Feeds everything that its future depends on, but for its configuration and counts. Times count from `now`. Taken to hold:
-    /// that neither bound of [`crate::KvConfig`] on leases and answers is reached, that no lease lives until its `until`, and that
-    /// the order in which blocks go makes no difference.
+    /// Feeds everything that its future depends on, but for its configuration and counts. Times count from `now`.
+    /// Taken to hold: that neither bound of [`crate::KvConfig`] on leases and answers is reached, that no lease
+    /// lives until its `until`, and that the order in which blocks go makes no difference.
     pub fn digest(&self, now: Time, hasher: &mut impl Hasher) {
         self.pools.iter().for_each(|pool| pool.digest(hasher));
         for (key, sequence) in &self.sequences {

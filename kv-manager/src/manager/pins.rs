@@ -1,5 +1,5 @@
-//! The manager's side of pins: prefixes, such as the system prompt of many conversations, that stay on the device whoever else
-//! wants the room.
+//! The manager's side of pins: prefixes, such as the system prompt of many conversations, that stay on the device
+//! whoever else wants the room.
 
 use super::{KvManager, at};
 use domain::{BlockHash, Time};
@@ -17,8 +17,9 @@ pub enum Pinned {
 }
 
 impl KvManager {
-    /// Keeps the blocks of `chain` (in windowed groups those that a prompt needs which goes on behind it) on the device until
-    /// `until`, from now on or from when they are cached. A prefix that is pinned already gets the new deadline.
+    /// Keeps the blocks of `chain` (in windowed groups those that a prompt needs which goes on behind it) on the
+    /// device until `until`, from now on or from when they are cached. A prefix that is pinned already gets the
+    /// new deadline.
     pub fn pin(&mut self, chain: &[BlockHash], until: Time) -> Pinned {
         let size = self.config.block_tokens;
         let blocks = chain.len() as u32;

@@ -1,7 +1,7 @@
 //! What routers are told: which identities are here, and how fast the place is that they are in.
 //!
-//! Of the tiers only those count that are this worker's alone: what others have in memory of the host or in a store is found from
-//! everywhere.
+//! Of the tiers only those count that are this worker's alone: what others have in memory of the host or in a
+//! store is found from everywhere.
 
 use super::{KvManager, at};
 use crate::index::PrefixIndex;
@@ -10,14 +10,14 @@ use crate::tiers::{Tier, TierSlots};
 use domain::{BlockHash, BlockLink, ByIdentity, GroupId};
 use std::collections::{BTreeMap, HashSet};
 
-/// Identities that [`KvManager::take_index_changes`] tells at once of those that came or went in tiers, and as many of those that are
-/// told again; more follow with the next calls.
+/// Identities that [`KvManager::take_index_changes`] tells at once of those that came or went in tiers, and as
+/// many of those that are told again; more follow with the next calls.
 const TOLD_MAX: usize = 16_384;
 /// Identities in tiers that are told again when somebody knows nothing; more are not, those used longest ago.
 const TOLD_AGAIN_MAX: usize = 1 << 20;
 
-/// Blocks whose place changed, each in one of the lists. In the first three a block comes after the one that it continues, where
-/// both are in the list, and right after it where it can, so that a list is a few long chains.
+/// Blocks whose place changed, each in one of the lists. In the first three a block comes after the one that it
+/// continues, where both are in the list, and right after it where it can, so that a list is a few long chains.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct IndexChanges {
     /// They are on the device now.
@@ -49,9 +49,10 @@ enum Storage {
 const OWN: [(Tier, Storage); 2] = [(Tier::Host, Storage::Host), (Tier::Disk, Storage::Disk)];
 
 impl KvManager {
-    /// Identities whose place changed since the last call. One counts as being in a place when every full group has it there or in a
-    /// faster one, or, where all groups have windows, every group has. What a tier that is [closed](Self::close_tier) holds is not
-    /// there, but nothing changes as it closes: after that everything is to be [told again](Self::tell_tiers_again).
+    /// Identities whose place changed since the last call. One counts as being in a place when every full group
+    /// has it there or in a faster one, or, where all groups have windows, every group has. What a tier that is
+    /// [closed](Self::close_tier) holds is not there, but nothing changes as it closes: after that everything is
+    /// to be [told again](Self::tell_tiers_again).
     pub fn take_index_changes(&mut self) -> IndexChanges {
         // Of each, whether it was on the device.
         let mut changed: BTreeMap<BlockHash, bool> =
@@ -95,7 +96,8 @@ impl KvManager {
         self.told_again.reverse();
     }
 
-    /// Bytes that are needed to know what the device holds and what goes first, and for what is still to be told again of tiers, about.
+    /// Bytes that are needed to know what the device holds and what goes first, and for what is still to be told
+    /// again of tiers, about.
     pub fn index_bytes(&self) -> u64 {
         (self.pool_bytes() + self.index.bytes() + size_of_val(&self.told_again[..])) as u64
     }

@@ -293,7 +293,8 @@ fn only_a_rising_tick_count_renews_and_nothing_revives() {
 
 #[test]
 fn a_pause_of_its_owner_takes_nothing_from_a_live_lease_and_revives_none() {
-    // Each lease with what is left of it when the owner stands still, and the pause: just under it, just over it, and far over.
+    // Each lease with what is left of it when the owner stands still, and the pause: just under it, just over it,
+    // and far over.
     let (left, just) = (SECOND * 3, Duration::from_nanos(1));
     for pause in [left - just, left, left + just, left * 100] {
         let mut kv = full(4);

@@ -1,5 +1,5 @@
-//! The manager's side of the tiers: blocks go down when a tier's policy wants them there, and come back into a sequence of
-//! their own, one by one, which is closed when all of them have.
+//! The manager's side of the tiers: blocks go down when a tier's policy wants them there, and come back into a
+//! sequence of their own, one by one, which is closed when all of them have.
 
 use super::{Admit, KvManager, at, groups, parent};
 use crate::tiers::{Place, ReadEnd, Tier, TierConfig, TierRead, TierRecord, TierSlots, TierStats, TierWrite, WriteEnd};
@@ -13,8 +13,8 @@ impl KvManager {
         self.tiers.insert(tier, tier_slots);
     }
 
-    /// The tier is not to be relied on: nothing is found there from now on, and nothing is written, until it is opened again.
-    /// Moves under way end as ever.
+    /// The tier is not to be relied on: nothing is found there from now on, and nothing is written, until it is
+    /// opened again. Moves under way end as ever.
     pub fn close_tier(&mut self, tier: Tier) {
         self.tiers.get_mut(&tier).into_iter().for_each(TierSlots::close);
     }
@@ -31,7 +31,8 @@ impl KvManager {
         }
     }
 
-    /// A prompt looks for these records, which others wrote to the tier: they are remembered in place of what was used longest ago.
+    /// A prompt looks for these records, which others wrote to the tier: they are remembered in place of what was
+    /// used longest ago.
     pub fn find(&mut self, tier: Tier, records: &[(GroupId, BlockHash)]) {
         if let Some(tier_slots) = self.tiers.get_mut(&tier) {
             records.iter().for_each(|&(group, hash)| tier_slots.find(group, hash));
@@ -57,8 +58,8 @@ impl KvManager {
             .flat_map(|(&tier, tier_slots)| tier_slots.held().map(move |(group, held)| (tier, group, held)))
     }
 
-    /// The next record to write, if another may be under way. Its block stays as it is until [`wrote`](Self::wrote), even
-    /// where it is given up before.
+    /// The next record to write, if another may be under way. Its block stays as it is until
+    /// [`wrote`](Self::wrote), even where it is given up before.
     pub fn next_write(&mut self) -> Option<TierWrite> {
         self.cool();
         let (pools, index) = (&self.pools, &self.index);
@@ -78,8 +79,9 @@ impl KvManager {
         Some(write)
     }
 
-    /// Where a pool is fuller than its watermarks allow, or what a tenant has of it than they allow of its quota, and a tier is
-    /// written back, the blocks go down that go first. What is needed before it was written is lost to the tier, and counted.
+    /// Where a pool is fuller than its watermarks allow, or what a tenant has of it than they allow of its quota,
+    /// and a tier is written back, the blocks go down that go first. What is needed before it was written is lost
+    /// to the tier, and counted.
     fn cool(&mut self) {
         if !self.tiers.values().any(TierSlots::is_written_back) {
             return;
@@ -103,8 +105,9 @@ impl KvManager {
         self.assert_conserved();
     }
 
-    /// Length in tokens of the longest prefix of `chain` that a prompt could go on from once [`load`](Self::load) brought back
-    /// what tiers have of it, of which the device has `cached_tokens` ([`cached_tokens`](Self::cached_tokens)); at least these.
+    /// Length in tokens of the longest prefix of `chain` that a prompt could go on from once [`load`](Self::load)
+    /// brought back what tiers have of it, of which the device has `cached_tokens`
+    /// ([`cached_tokens`](Self::cached_tokens)); at least these.
     pub fn loadable_tokens(&self, chain: &[BlockHash], cached_tokens: u32) -> u32 {
         let cached = cached_tokens / self.config.block_tokens;
         let loadable = self.reachable_blocks(chain, None, |number, group, hash| {
@@ -130,7 +133,8 @@ impl KvManager {
         self.tiers.iter().find(|(_, tier_slots)| tier_slots.holds(group, hash)).map(|(&tier, _)| tier)
     }
 
-    /// Counts what tiers have of a prompt's `chain`, and what they do not have, behind the `cached_tokens` that the device has.
+    /// Counts what tiers have of a prompt's `chain`, and what they do not have, behind the `cached_tokens` that
+    /// the device has.
     pub fn count_lookups(&mut self, chain: &[BlockHash], cached_tokens: u32) {
         let cached = cached_tokens / self.config.block_tokens;
         for group in self.groups() {
@@ -140,9 +144,10 @@ impl KvManager {
         }
     }
 
-    /// Opens a sequence of `tenant` for the first `tokens` positions of `chain` and says what to read into it from tiers: of whatever the
-    /// device does not have. Each read ends with [`read_ended`](Self::read_ended), and after all of them the sequence is
-    /// [closed](Self::close). `None`: it does not fit now, or not all of it is there; nothing was taken.
+    /// Opens a sequence of `tenant` for the first `tokens` positions of `chain` and says what to read into it from
+    /// tiers: of whatever the device does not have. Each read ends with [`read_ended`](Self::read_ended), and
+    /// after all of them the sequence is [closed](Self::close). `None`: it does not fit now, or not all of it is
+    /// there; nothing was taken.
     pub fn load(&mut self, key: SeqKey, tenant: Tenant, chain: &[BlockHash], tokens: u32) -> Option<Vec<TierRead>> {
         let Admit::Ready { cached_tokens } = self.open(key, tenant, chain, tokens, 0) else { return None };
         let first = cached_tokens / self.config.block_tokens;
@@ -174,8 +179,8 @@ impl KvManager {
         Some(reads)
     }
 
-    /// A read of [`load`](Self::load) ended. If it was good, its block is cached from now on, whatever becomes of those before it.
-    /// Panics if none was under way there.
+    /// A read of [`load`](Self::load) ended. If it was good, its block is cached from now on, whatever becomes of
+    /// those before it. Panics if none was under way there.
     pub fn read_ended(&mut self, read: &TierRead, chain: &[BlockHash], end: ReadEnd) {
         let Place { tier, slot } = read.place;
         self.tiers.get_mut(&tier).expect("there is the tier, for it was read").end_read(slot, end);

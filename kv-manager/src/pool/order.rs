@@ -1,7 +1,7 @@
 //! The blocks of a pool that may be given up: in which order they go, and for how long nobody used each.
 //!
-//! Those that are cold go first, in the order in which they became so, and then the others as the eviction policy says; unless a
-//! tenant's quota names another one. Which blocks may be given up the pool knows.
+//! Those that are cold go first, in the order in which they became so, and then the others as the eviction policy
+//! says; unless a tenant's quota names another one. Which blocks may be given up the pool knows.
 
 use super::Quota;
 use crate::eviction::{Eviction, Queue};
@@ -34,7 +34,8 @@ pub(super) struct Order {
     cold: Queue,
     /// Cold blocks, those among them that may not be given up.
     cold_blocks: u32,
-    /// Blocks that may be given up and are not on their way to be parked, the one that may be for longest at the old end.
+    /// Blocks that may be given up and are not on their way to be parked, the one that may be for longest at the
+    /// old end.
     idle: Queue,
     /// Whose all blocks are that are not free.
     tenants: Tenants,
@@ -157,8 +158,9 @@ impl Order {
         Some(id)
     }
 
-    /// Takes out the block that a quota names when `tenant` needs one, for good: the one of its own that may be given up for longest,
-    /// if it has its quota, or else that of another tenant that has more. `None`: no quota says which.
+    /// Takes out the block that a quota names when `tenant` needs one, for good: the one of its own that may be
+    /// given up for longest, if it has its quota, or else that of another tenant that has more. `None`: no quota
+    /// says which.
     pub(super) fn pop_by_quota(&mut self, tenant: Tenant) -> Option<BlockId> {
         let own = if self.tenants.is_full(tenant) { self.tenants.oldest(tenant) } else { None };
         let id = own.or_else(|| self.tenants.oldest_over(tenant)).map(BlockId)?;

@@ -1,5 +1,5 @@
-//! The accounts of tenants: each has a place of its own for as long as it is there, so that a slot finds the account of its tenant
-//! without a search.
+//! The accounts of tenants: each has a place of its own for as long as it is there, so that a slot finds the
+//! account of its tenant without a search.
 
 use domain::Tenant;
 use std::collections::BTreeMap;

@@ -76,8 +76,8 @@ impl RecordHeader {
         if *bytes == header.encode() { Ok(header) } else { Err(HeaderError::Corrupt) }
     }
 
-    /// Checks that `bytes` are the header of this record, and returns the checksum that its bytes must have; that of `self`
-    /// is not looked at. Errors: [`HeaderError`].
+    /// Checks that `bytes` are the header of this record, and returns the checksum that its bytes must have; that
+    /// of `self` is not looked at. Errors: [`HeaderError`].
     pub fn checksum_in(&self, bytes: &[u8; HEADER]) -> Result<u64, HeaderError> {
         let found = Self::decode(bytes)?;
         let same = Self { checksum: found.checksum, ..*self } == found;

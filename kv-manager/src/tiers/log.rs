@@ -1,9 +1,10 @@
-//! The log of a disk tier: an append-only list of which slot got which record, so that a tier is known again after a restart
-//! without reading its records.
+//! The log of a disk tier: an append-only list of which slot got which record, so that a tier is known again after
+//! a restart without reading its records.
 //!
-//! An entry is appended once its record is written, and overruled by any later one for the same slot or identity. So whatever
-//! the process was doing when it was killed, the log names at worst a record that is gone, which its reader notices. A log
-//! begins with a head that says what it is of; one of something else, or of another version, is not used at all.
+//! An entry is appended once its record is written, and overruled by any later one for the same slot or identity.
+//! So whatever the process was doing when it was killed, the log names at worst a record that is gone, which its
+//! reader notices. A log begins with a head that says what it is of; one of something else, or of another version,
+//! is not used at all.
 //!
 //! An entry says whose its record is, which the identity does not tell: a quota holds over restarts.
 

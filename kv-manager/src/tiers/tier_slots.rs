@@ -27,7 +27,8 @@ enum State {
 struct Entry {
     state: State,
     hash: BlockHash,
-    /// The block that this one continues. `None`: none, or it is not known, as of what was written in an earlier life or by others.
+    /// The block that this one continues. `None`: none, or it is not known, as of what was written in an earlier
+    /// life or by others.
     parent: Option<BlockHash>,
     /// Reads under way.
     readers: u32,
@@ -58,8 +59,8 @@ struct GroupSlots {
 /// Identities that are remembered for each slot.
 const SEEN_PER_SLOT: usize = 2;
 
-/// What a slot takes here, whatever it holds: its entry, its place on the list of free ones, in the order of uses and in the accounts of
-/// tenants.
+/// What a slot takes here, whatever it holds: its entry, its place on the list of free ones, in the order of uses
+/// and in the accounts of tenants.
 const SLOT_BYTES: usize = size_of::<Entry>() + size_of::<u32>() + Queue::SLOT_BYTES + Tenants::SLOT_BYTES;
 /// What an identity that was seen takes: in a set that is half full, and in the order.
 const SEEN_BYTES: usize = 3 * size_of::<(GroupId, BlockHash)>();
@@ -147,8 +148,9 @@ impl TierSlots {
         }
     }
 
-    /// The records that were written in an earlier life, the oldest first; nothing was written in this one yet. Those whose
-    /// slot does not exist are left out; of those that name a slot or an identity twice, the last counts.
+    /// The records that were written in an earlier life, the oldest first; nothing was written in this one yet.
+    /// Those whose slot does not exist are left out; of those that name a slot or an identity twice, the last
+    /// counts.
     pub(crate) fn recover(&mut self, records: &[TierRecord]) {
         for &TierRecord { slot: Slot { group, slot }, hash, tenant } in records.iter().rev() {
             let Some(group_slots) = self.groups.get_mut(at(group)) else { continue };
@@ -172,8 +174,8 @@ impl TierSlots {
         self.assert_conserved();
     }
 
-    /// Others wrote the record: it is held, if a slot is free. What is held already was of use here, and is not given up for
-    /// what others may need.
+    /// Others wrote the record: it is held, if a slot is free. What is held already was of use here, and is not
+    /// given up for what others may need.
     pub(crate) fn learn(&mut self, group: GroupId, hash: BlockHash) {
         if self.is_coming(group, hash) {
             return;
@@ -188,7 +190,8 @@ impl TierSlots {
         }
     }
 
-    /// Others wrote the record, and a prompt looks for it: it is held, in place of what was used longest ago if no slot is free.
+    /// Others wrote the record, and a prompt looks for it: it is held, in place of what was used longest ago if no
+    /// slot is free.
     pub(crate) fn find(&mut self, group: GroupId, hash: BlockHash) {
         self.stats.found += 1;
         if self.is_coming(group, hash) {
@@ -277,8 +280,8 @@ impl TierSlots {
         self.backlog.push(Wanted { block, generation, hash });
     }
 
-    /// The next record to write, and from where, if another may be under way. `owner` says whose a block is that still holds what
-    /// was wanted of it, and which block it continues.
+    /// The next record to write, and from where, if another may be under way. `owner` says whose a block is that
+    /// still holds what was wanted of it, and which block it continues.
     pub(crate) fn next_write(
         &mut self,
         owner: impl Fn(BlockRef, Generation, BlockHash) -> Option<(Tenant, Option<BlockHash>)>,
@@ -328,7 +331,8 @@ impl TierSlots {
         block
     }
 
-    /// A read of a record that is held begins, for this tenant: it is its own, for nobody else has that identity. Where it is.
+    /// A read of a record that is held begins, for this tenant: it is its own, for nobody else has that identity.
+    /// Where it is.
     pub(crate) fn begin_read(&mut self, group: GroupId, hash: BlockHash, tenant: Tenant) -> Option<Slot> {
         if self.closed {
             return None;

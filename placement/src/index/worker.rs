@@ -1,11 +1,12 @@
 //! The blocks of one worker as the trees that their chains make, and which of them goes first.
 //!
-//! Leaves go before their prefix: a block is of no use without those before it. Among the leaves the one goes that was used longest
-//! ago. A block whose parent is not known counts as the first of its sequences until somebody says which block it continues.
+//! Leaves go before their prefix: a block is of no use without those before it. Among the leaves the one goes that
+//! was used longest ago. A block whose parent is not known counts as the first of its sequences until somebody
+//! says which block it continues.
 //!
-//! A block on the device is there with all before it, as a rule: so the end of what the device has of a prompt is searched for, and not
-//! walked to. Blocks that break the rule are counted, and as long as there is one, it is walked. Of a block whose first one is not known
-//! the search takes no notice.
+//! A block on the device is there with all before it, as a rule: so the end of what the device has of a prompt is
+//! searched for, and not walked to. Blocks that break the rule are counted, and as long as there is one, it is
+//! walked. Of a block whose first one is not known the search takes no notice.
 
 use super::{Held, Place};
 use domain::{BlockHash, BlockLink, ByIdentity};
@@ -36,7 +37,8 @@ pub(super) struct WorkerBlocks {
     leaves: BTreeSet<(i64, BlockHash)>,
     /// Blocks that it has.
     len: usize,
-    /// Blocks on the device that continue one which is not; and those of which it was known what they continue, and is no more.
+    /// Blocks on the device that continue one which is not; and those of which it was known what they continue,
+    /// and is no more.
     upturned: usize,
     /// The newest place in the order of uses, and the oldest.
     newest: i64,

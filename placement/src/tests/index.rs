@@ -193,8 +193,8 @@ fn tree_chain(number: u8) -> Vec<BlockHash> {
 }
 
 proptest! {
-    /// The index is what the model is, after whatever changes, and never larger than its bound. What the bound took had nothing
-    /// that continues it.
+    /// The index is what the model is, after whatever changes, and never larger than its bound. What the bound
+    /// took had nothing that continues it.
     #[test]
     fn it_is_what_a_plain_one_would_be(
         entries_max in 0usize..40,

@@ -21,8 +21,8 @@ pub(crate) const D3: WorkerId = WorkerId(13);
 /// Ends a sequence in tests.
 pub(crate) const STOP: Token = 99;
 
-/// A millisecond of compute per token, a hundredth of that to move it, a twentieth to load it from memory and a fifth from disk, and
-/// 20 to hand off.
+/// A millisecond of compute per token, a hundredth of that to move it, a twentieth to load it from memory and a
+/// fifth from disk, and 20 to hand off.
 pub(crate) fn config() -> PlacementConfig {
     PlacementConfig {
         block_tokens: 16,

@@ -1,8 +1,8 @@
 //! What may be read from the other end of a connection before it has proven itself.
 //!
-//! The bound is on the bytes of the socket, so it covers whatever HTTP/2 makes of them: headers, pings, messages. What is beyond it
-//! waits in the system until the gate is opened. Nothing else has to know of it, but for one thing: a few bytes may announce a
-//! message of 64 MiB, for which gRPC sets memory aside at once ([`Announced`]).
+//! The bound is on the bytes of the socket, so it covers whatever HTTP/2 makes of them: headers, pings, messages.
+//! What is beyond it waits in the system until the gate is opened. Nothing else has to know of it, but for one
+//! thing: a few bytes may announce a message of 64 MiB, for which gRPC sets memory aside at once ([`Announced`]).
 
 use bytes::Bytes;
 use futures_util::task::AtomicWaker;

@@ -1,6 +1,7 @@
-//! The connections of a port. There are so many places for those that have proven nothing, and so many for the others. A new
-//! connection always gets a place: where there is none, the oldest that has proven nothing makes room. So nobody who may come in is
-//! kept out by those who may not, and a connection that has proven itself is never closed for others.
+//! The connections of a port. There are so many places for those that have proven nothing, and so many for the
+//! others. A new connection always gets a place: where there is none, the oldest that has proven nothing makes
+//! room. So nobody who may come in is kept out by those who may not, and a connection that has proven itself is
+//! never closed for others.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -49,7 +50,8 @@ impl Places {
         Self { limits, taken: Arc::default() }
     }
 
-    /// Gives a place to a connection that has proven nothing, and what tells it to make room; an error of that says that it never has to.
+    /// Gives a place to a connection that has proven nothing, and what tells it to make room; an error of that
+    /// says that it never has to.
     pub(super) fn enter(&self) -> (Place, oneshot::Receiver<()>) {
         let mut taken = self.lock();
         if taken.unproven.len() >= self.limits.unproven_max {
@@ -83,7 +85,8 @@ impl Taken {
 }
 
 impl Place {
-    /// Counts it among those that have proven themselves. False: it had to make room before, or there are too many of them.
+    /// Counts it among those that have proven themselves. False: it had to make room before, or there are too many
+    /// of them.
     pub(super) fn prove(&self) -> bool {
         let mut taken = self.places.lock();
         if taken.proven.len() >= self.places.limits.proven_max || taken.unproven.remove(&self.number).is_none() {

@@ -30,8 +30,8 @@ const CLOSE_WAIT: Duration = Duration::from_secs(2);
 /// What goes out over a session; an error is its last message.
 pub type Outgoing = queue::Receiver<Result<Vec<u8>, Status>>;
 
-/// The client of a session that is being opened. It has proven nothing: little is read from it, and its connection is closed
-/// [`BEGIN_WAIT`] after it was made, or sooner where newer ones need its place.
+/// The client of a session that is being opened. It has proven nothing: little is read from it, and its connection
+/// is closed [`BEGIN_WAIT`] after it was made, or sooner where newer ones need its place.
 #[derive(Debug)]
 pub struct Stranger {
     /// Where it is.
@@ -41,8 +41,8 @@ pub struct Stranger {
 }
 
 impl Stranger {
-    /// Lets it in, since it has proven itself: from now on its messages may be long, and its connection lasts as long as its session. False:
-    /// it is too late, or there are as many sessions as the port takes.
+    /// Lets it in, since it has proven itself: from now on its messages may be long, and its connection lasts as
+    /// long as its session. False: it is too late, or there are as many sessions as the port takes.
     #[must_use]
     pub fn has_proven_itself(self) -> bool {
         let taken = self.place.prove();
@@ -53,8 +53,9 @@ impl Stranger {
     }
 }
 
-/// Serves sessions on `listener`: `session` is called with the client and the messages of each and says what goes out, or refuses.
-/// Once `shutdown` is ready nobody is let in any more; it returns when the sessions have ended, or after a short time.
+/// Serves sessions on `listener`: `session` is called with the client and the messages of each and says what goes
+/// out, or refuses. Once `shutdown` is ready nobody is let in any more; it returns when the sessions have ended,
+/// or after a short time.
 pub async fn serve<S, F>(listener: TcpListener, limits: PortLimits, session: S, shutdown: impl Future<Output = ()>)
 where
     S: Fn(Stranger, Incoming) -> F + Clone + Send + Sync + 'static,
@@ -104,7 +105,8 @@ where
     }
 }
 
-/// Waits until a connection that has proven nothing has lasted too long, or has to make room; of one that has, for ever.
+/// Waits until a connection that has proven nothing has lasted too long, or has to make room; of one that has, for
+/// ever.
 async fn overdue(evicted: oneshot::Receiver<()>) {
     if let Ok(Err(_)) = timeout(BEGIN_WAIT, evicted).await {
         std::future::pending().await

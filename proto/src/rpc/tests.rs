@@ -198,7 +198,8 @@ async fn a_stranger_that_announces_a_long_message_is_refused_before_it_comes() {
     assert!(status.expect_err("it is too long").message().contains("too long"));
 }
 
-/// Strangers fill every place of a port, from the address of a client that then proves itself; and a session from before goes on.
+/// Strangers fill every place of a port, from the address of a client that then proves itself; and a session from
+/// before goes on.
 async fn check_strangers_make_room(limits: PortLimits, strangers: usize) {
     let echo = Echo::within(limits).await;
     let (sender, mut incoming) = echo.open(b"before").await.expect("it is let in");

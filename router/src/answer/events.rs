@@ -17,8 +17,8 @@ use tokio::time::{Instant, sleep_until};
 /// Bytes that the buffer has at first: some events.
 const BUFFER_BYTES: usize = 4096;
 
-/// The events of `run`'s answer. `logprobs`, `usage`: the client asked for them. `keepalive`: a comment is sent where there
-/// was no event for so long.
+/// The events of `run`'s answer. `logprobs`, `usage`: the client asked for them. `keepalive`: a comment is sent
+/// where there was no event for so long.
 pub(crate) fn events(
     run: Run,
     head: Head,

@@ -107,8 +107,8 @@ impl Run {
         }
     }
 
-    /// Waits until workers have every prompt. Errors: a prompt was refused or failed before, so that the client can still
-    /// be told by the status.
+    /// Waits until workers have every prompt. Errors: a prompt was refused or failed before, so that the client
+    /// can still be told by the status.
     pub(crate) async fn placed(&mut self) -> Result<(), ApiError> {
         let mut placed = 0;
         while placed < self.waiting.ids.len() {

@@ -47,8 +47,8 @@ impl From<Full> for Broken {
     }
 }
 
-/// Reads the whole body, which must be declared as JSON. Errors: it is not, is too large, comes too slowly, or breaks, or
-/// there is no room for it.
+/// Reads the whole body, which must be declared as JSON. Errors: it is not, is too large, comes too slowly, or
+/// breaks, or there is no room for it.
 pub(super) async fn read(headers: &HeaderMap, body: Body, app: &App) -> Result<Whole, ApiError> {
     check_type(headers)?;
     let config = &app.config;

@@ -55,8 +55,8 @@ impl Connections {
         Arc::new(Self { most, state: Mutex::default(), freed: Notify::new() })
     }
 
-    /// Takes a place for a new connection. Where there is none, closes the connection that has waited longest; where none
-    /// waits, waits until one does. One task at a time may ask.
+    /// Takes a place for a new connection. Where there is none, closes the connection that has waited longest;
+    /// where none waits, waits until one does. One task at a time may ask.
     pub(super) async fn enter(self: &Arc<Self>) -> Arc<Connection> {
         loop {
             if let Some(connection) = self.try_enter() {

@@ -61,8 +61,8 @@ struct Accepted {
     served: Served,
 }
 
-/// Reads the body, takes a place and parses it; then takes the places of further prompts. Where there is no place to take,
-/// the body is not read.
+/// Reads the body, takes a place and parses it; then takes the places of further prompts. Where there is no place
+/// to take, the body is not read.
 async fn accept(app: &Arc<App>, endpoint: Endpoint, request: Request) -> Result<Accepted, ApiError> {
     app.open()?;
     let service = app.service()?;

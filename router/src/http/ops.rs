@@ -1,4 +1,5 @@
-//! What operators and their tools ask of a process: `/live`, `/ready`, `/metrics`, `/lanes`. Their listener is not the clients'.
+//! What operators and their tools ask of a process: `/live`, `/ready`, `/metrics`, `/lanes`. Their listener is not
+//! the clients'.
 
 use super::server::Server;
 use axum::Router;
@@ -17,7 +18,8 @@ pub(crate) const OPS_CONNECTIONS_MAX: usize = 64;
 /// A scraper that takes nothing for so long is gone.
 pub(crate) const OPS_WRITE_WAIT: Duration = Duration::from_secs(30);
 
-/// Serves `/live`, `/ready`, `/metrics` and `/lanes` of a worker on `listener`, until dropped. `draining`: it takes nothing new.
+/// Serves `/live`, `/ready`, `/metrics` and `/lanes` of a worker on `listener`, until dropped. `draining`: it
+/// takes nothing new.
 pub async fn serve_ops(listener: TcpListener, metrics: MetricsHandle, draining: watch::Receiver<bool>) -> Infallible {
     let ready = move || {
         let draining = *draining.borrow();

@@ -28,8 +28,8 @@ const FIRST_HEAD_WAIT: Duration = Duration::from_secs(10);
 const HEAD_WAIT: Duration = Duration::from_secs(75);
 /// Bytes of a request's head. Above: 431. As much gets a head with more than 100 headers, which is hyper's bound.
 const HEAD_BYTES_MAX: usize = 32 << 10;
-/// Bytes that are read and not looked at yet, and bytes that wait to be written to a client (beside those that the kernel
-/// holds).
+/// Bytes that are read and not looked at yet, and bytes that wait to be written to a client (beside those that the
+/// kernel holds).
 const CONNECTION_BUFFER_BYTES: usize = 64 << 10;
 /// Pause after `accept` failed for want of files, so that it does not spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -46,8 +46,8 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// On `listener`, with `connections_max` connections at once; above, one that has no open request is closed for each
-    /// that comes.
+    /// On `listener`, with `connections_max` connections at once; above, one that has no open request is closed
+    /// for each that comes.
     pub(crate) fn new(listener: TcpListener, app: Router, connections_max: usize, write_wait: Duration) -> Self {
         let connections = Connections::new(connections_max);
         Self { listener, app, connections, write_wait, graceful: GracefulShutdown::new() }

@@ -1,8 +1,8 @@
 //! What becomes of a body that a handler did not read.
 //!
-//! A client may send its whole request before it reads the answer. If the connection were closed while bytes of it are
-//! underway, the client would get a reset in place of an answer that came early, such as 429. So the rest of the body is
-//! read and thrown away, within bounds, while the answer is on its way.
+//! A client may send its whole request before it reads the answer. If the connection were closed while bytes of it
+//! are underway, the client would get a reset in place of an answer that came early, such as 429. So the rest of
+//! the body is read and thrown away, within bounds, while the answer is on its way.
 
 use axum::body::Body;
 use axum::http::Request;

@@ -18,8 +18,8 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep, timeout};
 
-/// Pause before a worker is dialed again; doubles with every failure up to [`PAUSE_MAX`]. A session that lasted longer than
-/// that was a good one, and is begun again at once.
+/// Pause before a worker is dialed again; doubles with every failure up to [`PAUSE_MAX`]. A session that lasted
+/// longer than that was a good one, and is begun again at once.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 /// The longest pause: a worker that returns is used after it at the latest.
 const PAUSE_MAX: Duration = Duration::from_secs(1);

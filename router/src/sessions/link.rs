@@ -26,8 +26,8 @@ pub(crate) struct WorkerLink {
 
 /// Bytes that wait for a worker at most.
 pub const TO_WORKER_BYTES_MAX: usize = 16 << 20;
-/// The part of them that attempts leave to what is small and must be said all the same: that attempts are over, who the worker's peers are,
-/// signs of life. A worker for which more waits is full.
+/// The part of them that attempts leave to what is small and must be said all the same: that attempts are over,
+/// who the worker's peers are, signs of life. A worker for which more waits is full.
 const SPARE: usize = 8;
 /// Bytes of a worker's messages that wait for the brain; beyond it they wait in the connection, and then in the worker.
 pub const FROM_WORKER_BYTES_MAX: usize = 4 << 20;
@@ -46,7 +46,8 @@ pub(crate) struct LinkFull;
 #[derive(Default)]
 pub(crate) struct Links {
     open: BTreeMap<WorkerId, Open>,
-    /// What comes from them. Sessions that have something are heard in turn, so that a busy worker does not hide the others.
+    /// What comes from them. Sessions that have something are heard in turn, so that a busy worker does not hide
+    /// the others.
     messages: SelectAll<Abortable<Messages>>,
 }
 
@@ -72,7 +73,8 @@ impl Links {
         self.open.insert(peer.id, Open { send, deaf, _up: up });
     }
 
-    /// Queues an attempt for the worker; where its session is not open, nothing. Errors: it is full, until it has taken some of what waits.
+    /// Queues an attempt for the worker; where its session is not open, nothing. Errors: it is full, until it has
+    /// taken some of what waits.
     pub(crate) fn submit(&self, id: WorkerId, bytes: Vec<u8>) -> Result<(), LinkFull> {
         let Some(Open { send, .. }) = self.open.get(&id) else { return Ok(()) };
         send.try_send(bytes, send.bytes_max() / SPARE).map_err(|_| LinkFull)
@@ -83,12 +85,14 @@ impl Links {
         self.open.get(&id).is_some_and(|open| open.send.is_closed())
     }
 
-    /// Queues what is small for the worker; where its session is not open, nothing. Errors: not even for that there is room.
+    /// Queues what is small for the worker; where its session is not open, nothing. Errors: not even for that
+    /// there is room.
     pub(crate) fn send(&self, id: WorkerId, bytes: Vec<u8>) -> Result<(), LinkFull> {
         self.open.get(&id).map_or(Ok(()), |open| open.send.try_send(bytes, 0).map_err(|_| LinkFull))
     }
 
-    /// Closes the session: the worker sees the end of its messages and gives up what it does for this router. Whether it was open.
+    /// Closes the session: the worker sees the end of its messages and gives up what it does for this router.
+    /// Whether it was open.
     pub(crate) fn close(&mut self, id: WorkerId) -> bool {
         let open = self.open.remove(&id);
         open.inspect(|open| open.deaf.abort()).is_some()

@@ -17,8 +17,8 @@ pub(super) struct Roster {
 
 #[derive(Debug)]
 struct Seats {
-    /// What the first worker served; it decides for the router's life, for requests are tokenized for it. But for contexts, which are
-    /// those of the decode workers that are here; when all have left, those of before.
+    /// What the first worker served; it decides for the router's life, for requests are tokenized for it. But for
+    /// contexts, which are those of the decode workers that are here; when all have left, those of before.
     service: watch::Sender<Option<Service>>,
     /// Where the first worker was.
     first: String,
@@ -80,8 +80,8 @@ impl Roster {
 }
 
 impl Seats {
-    /// Requests are to fit a worker that decodes: it has all of a sequence at its end. Which workers are too small for one, `placement`
-    /// knows.
+    /// Requests are to fit a worker that decodes: it has all of a sequence at its end. Which workers are too small
+    /// for one, `placement` knows.
     fn take_contexts(&self) {
         let decode = || self.taken.values().filter(|taken| taken.role == Role::Decode);
         let (longest, shortest) =
@@ -114,7 +114,8 @@ fn lock(seats: &Mutex<Seats>) -> MutexGuard<'_, Seats> {
     seats.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Errors: `served` is not what `first` was. Pools, and with them contexts, may be of different sizes ([`Seats::take_contexts`]).
+/// Errors: `served` is not what `first` was. Pools, and with them contexts, may be of different sizes
+/// ([`Seats::take_contexts`]).
 fn check(first_address: &str, first: Served, address: &str, served: Served) -> Result<(), String> {
     let both = |what: &str, first: String, other: String| {
         format!("the worker at {address} has other {what} ({other}) than the one at {first_address} ({first})")

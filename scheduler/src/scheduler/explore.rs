@@ -6,8 +6,8 @@ use std::hash::{Hash, Hasher};
 use std::mem::discriminant;
 
 impl Scheduler {
-    /// Feeds everything that its future depends on, but for its limits and when requests arrived, of which the order counts. So much
-    /// memory was given back until now.
+    /// Feeds everything that its future depends on, but for its limits and when requests arrived, of which the
+    /// order counts. So much memory was given back until now.
     pub fn digest(&self, given_back: u64, hasher: &mut impl Hasher) {
         for (_, job) in self.waiting.iter() {
             (job.key, discriminant(&job.kind), job.tokens, job.samples).hash(hasher);

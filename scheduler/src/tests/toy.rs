@@ -12,8 +12,8 @@ pub(crate) struct ToyKv {
     /// Leading tokens of every prompt that count as cached.
     pub(crate) cached_tokens: u32,
     pub(crate) open: BTreeMap<SeqKey, u32>,
-    /// What comes to prompts from elsewhere, asked for it after another, in a cycle: blocks that are there beyond what was
-    /// computed, and blocks that may be computed next.
+    /// What comes to prompts from elsewhere, asked for it after another, in a cycle: blocks that are there beyond
+    /// what was computed, and blocks that may be computed next.
     pub(crate) comes: Vec<(u32, u32)>,
     asked: usize,
     /// Tokens of each open prompt, and how far it was said to be last.
@@ -124,8 +124,8 @@ pub(crate) fn job(request: u64, tokens: u32) -> Job {
     Job { key: key(request), kind: Kind::Compute, tokens, samples: 1, arrived: Time(request) }
 }
 
-/// Gives room between steps to all who get some; what came of it, on one line: `r1(0) loads r2 never r3`. Loads begin at once, and
-/// all but four tokens of the prompt come by them.
+/// Gives room between steps to all who get some; what came of it, on one line: `r1(0) loads r2 never r3`. Loads
+/// begin at once, and all but four tokens of the prompt come by them.
 pub(crate) fn admit(scheduler: &mut Scheduler, kv: &mut ToyKv) -> String {
     let mut all = Vec::new();
     while let Some(admitted) = scheduler.admit(kv) {

@@ -55,8 +55,8 @@ pub(super) enum Action {
     Stop,
 }
 
-/// No process is given up because it is silent for a moment, as all of a machine that is busy may be: who is killed is missed at once, for its
-/// connections break. Only who stands still has to be found by its silence.
+/// No process is given up because it is silent for a moment, as all of a machine that is busy may be: who is
+/// killed is missed at once, for its connections break. Only who stands still has to be found by its silence.
 pub(super) const PATIENT: &str = "session.silence_ms=15000";
 
 impl Action {
@@ -257,7 +257,8 @@ impl Process {
 }
 
 impl Fleet {
-    /// So many routers and workers. `armed`: which of them falls when, by its name: `router-1`, `prefill-1`, `decode-1`.
+    /// So many routers and workers. `armed`: which of them falls when, by its name: `router-1`, `prefill-1`,
+    /// `decode-1`.
     pub(super) fn start(counts: [usize; 3], settings: &[&str], armed: Option<(&str, Step, Action)>) -> Self {
         let settings: Vec<String> = settings.iter().map(|&setting| setting.to_owned()).collect();
         let seats = |role, what: &str, count| -> Vec<Seat> {

@@ -45,8 +45,8 @@ pub(super) fn long_questions(device: &str) -> Vec<Question> {
     ask_undisturbed(device, (0..8).map(|at| (at + 100, 20 + at * 30, tokens + at * 10, 1)))
 }
 
-/// Conversations, answered by an undisturbed monolithic service: for each turn a question of each of them, which repeats all that was
-/// said before.
+/// Conversations, answered by an undisturbed monolithic service: for each turn a question of each of them, which
+/// repeats all that was said before.
 pub(super) fn conversations(count: usize, turns: usize) -> Vec<Vec<Question>> {
     let server = Server::start(&["--prefill", "0", "--threads", "1", "--set", "engine.block_tokens=16"]);
     let begin =

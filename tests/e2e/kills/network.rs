@@ -1,5 +1,5 @@
-//! Two hosts as network namespaces, with a cable between them that can be cut, and one from each to the test. Needs root and the
-//! program `ip`.
+//! Two hosts as network namespaces, with a cable between them that can be cut, and one from each to the test.
+//! Needs root and the program `ip`.
 
 use super::fleet::{Role, Seat};
 use std::net::{Ipv4Addr, SocketAddr};

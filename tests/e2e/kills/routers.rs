@@ -1,5 +1,5 @@
-//! Routers that are killed or stand still while they have requests: the other router's clients notice nothing, and the workers
-//! give up what nobody waits for.
+//! Routers that are killed or stand still while they have requests: the other router's clients notice nothing, and
+//! the workers give up what nobody waits for.
 
 use super::fleet::{Action, Fleet, Step};
 use super::load::{Outcome, ask_all, check_all, check_excused, questions};
@@ -35,7 +35,8 @@ fn check(action: Action) {
                     let broken = |outcome: &Outcome| matches!(outcome, Outcome::Broken(_));
                     assert!(check_excused(&questions, &outcomes, broken) > 0, "somebody must have noticed");
                 }
-                // Its workers have given it up. What it has when it goes on, and nobody to give it to, it ends with an error.
+                // Its workers have given it up. What it has when it goes on, and nobody to give it to, it ends
+                // with an error.
                 Action::Stop => {
                     let known = |outcome: &Outcome| matches!(outcome, Outcome::Error(code) if ["worker_failed", "no_workers"].contains(&code.as_str()));
                     check_excused(&questions, &outcomes, known);

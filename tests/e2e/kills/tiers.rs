@@ -1,5 +1,5 @@
-//! Workers with every tier are killed again and again while conversations go on: whatever a kill left in memory, on disk and in a
-//! store, each answer is that of the undisturbed run.
+//! Workers with every tier are killed again and again while conversations go on: whatever a kill left in memory,
+//! on disk and in a store, each answer is that of the undisturbed run.
 
 use super::fleet::{Fleet, PATIENT, Process, Role, Seat};
 use super::load::{ask_all, check_all, check_answers, conversations};
@@ -33,8 +33,9 @@ fn records(worker: &Process, tier: &str) -> (f64, f64) {
     (of("held"), of("held") + of("free") + of("writing"))
 }
 
-/// Two decode workers with these settings, one of which is killed in each turn of the conversations. What all lives read from each of the
-/// tiers; a restart finds what is in the `lasting` one, and has as much room as ever in those of its `own`.
+/// Two decode workers with these settings, one of which is killed in each turn of the conversations. What all
+/// lives read from each of the tiers; a restart finds what is in the `lasting` one, and has as much room as ever
+/// in those of its `own`.
 fn killed<const N: usize>(settings: &[String], tiers: [&str; N], own: &[&str], lasting: &str) -> (Fleet, [f64; N]) {
     let turns = conversations(CONVERSATIONS, TURNS);
     let worker = |name: &str| Seat::new(Role::Decode, name, settings);

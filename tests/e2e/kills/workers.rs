@@ -83,7 +83,8 @@ fn alone(questions: &[Question], role: Role, victim: &str, step: Step, action: A
     comes_back(fleet, questions, victim, action);
 }
 
-/// Those who are left hold nothing of the one that fell; it comes back, is used at once, and in the end nobody holds anything.
+/// Those who are left hold nothing of the one that fell; it comes back, is used at once, and in the end nobody
+/// holds anything.
 fn comes_back(mut fleet: Fleet, questions: &[Question], victim: &str, action: Action) {
     let router = fleet.routers[0].seat.http;
     fleet.at_rest(victim);

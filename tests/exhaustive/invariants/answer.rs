@@ -1,5 +1,6 @@
-//! A release is answered as valid only if the lease was alive and all that it covers was written, and the answer stays
-//! the same until it is acknowledged. Whoever renews a lease that is over is told so, unless its release was answered as valid.
+//! A release is answered as valid only if the lease was alive and all that it covers was written, and the answer
+//! stays the same until it is acknowledged. Whoever renews a lease that is over is told so, unless its release was
+//! answered as valid.
 
 use super::Broken;
 use crate::world::World;

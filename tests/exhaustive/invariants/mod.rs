@@ -1,6 +1,7 @@
-//! What holds in every state, one invariant per file. Each looks at a state and at what the action before it brought
-//! about. What holds in a worker by itself is looked at where that is ([`crate::process`]): its blocks are accounted for, a
-//! destination is not given back under a read, what it offers as written is right, and so is what its steps go on from.
+//! What holds in every state, one invariant per file. Each looks at a state and at what the action before it
+//! brought about. What holds in a worker by itself is looked at where that is ([`crate::process`]): its blocks are
+//! accounted for, a destination is not given back under a read, what it offers as written is right, and so is what
+//! its steps go on from.
 
 mod answer;
 mod lease;

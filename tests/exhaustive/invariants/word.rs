@@ -1,5 +1,5 @@
-//! Whoever reads a slice under a live lease, as soon as the progress word lets it, reads what the owner's step wrote. (Once
-//! the lease has ended, the word of later steps lets the read through, and it may find anything.)
+//! Whoever reads a slice under a live lease, as soon as the progress word lets it, reads what the owner's step
+//! wrote. (Once the lease has ended, the word of later steps lets the read through, and it may find anything.)
 
 use super::Broken;
 use crate::ghost::Ghost;

@@ -1,5 +1,5 @@
-//! The limits of numbers that a cluster is set up with, low in some worlds so that they are reached, and what is asked of its memory
-//! beside requests: pins, parking, write-back.
+//! The limits of numbers that a cluster is set up with, low in some worlds so that they are reached, and what is
+//! asked of its memory beside requests: pins, parking, write-back.
 
 use crate::random::Random;
 use kv_manager::Watermarks;
@@ -28,7 +28,8 @@ pub(crate) struct Caps {
 }
 
 impl Caps {
-    /// In most worlds one or two of them are low. `shortest`: a context that is enough for what is asked at the end of a world.
+    /// In most worlds one or two of them are low. `shortest`: a context that is enough for what is asked at the
+    /// end of a world.
     pub(crate) fn draw(random: &mut Random, workers: usize, shortest: usize, longest: usize) -> Self {
         let low = |random: &mut Random, from: &[usize]| if random.chance(80) { random.pick(from) } else { PLENTY };
         let context = |random: &mut Random| {

@@ -1,5 +1,5 @@
-//! Which faults hit which steps of the protocol, and which messages between workers, and what happened between tenants, and which limits
-//! were reached, counted over runs.
+//! Which faults hit which steps of the protocol, and which messages between workers, and what happened between
+//! tenants, and which limits were reached, counted over runs.
 
 use crate::fault::{AIMED, FaultKind, OF_MESSAGES};
 use crate::reach::Reached;

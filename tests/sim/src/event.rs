@@ -1,4 +1,5 @@
-//! What can happen in a world. Whatever happens to a life of a process names it: of a life that is over nothing happens.
+//! What can happen in a world. Whatever happens to a life of a process names it: of a life that is over nothing
+//! happens.
 
 use crate::disk::Move;
 use crate::session::{Direction, SessionKey};

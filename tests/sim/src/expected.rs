@@ -1,5 +1,5 @@
-//! What is right: the text of every sequence and the bytes of every block, told by the oracle from tokens alone; and which tenant
-//! said what.
+//! What is right: the text of every sequence and the bytes of every block, told by the oracle from tokens alone;
+//! and which tenant said what.
 
 use crate::pool::{Pool, WORD};
 use domain::{BlockHash, KvLayout, Request, RequestId, Scope, ScopeParts, Tenant, Token};
@@ -94,8 +94,8 @@ impl Expected {
         self.said.contains_key(&(tenant, hash))
     }
 
-    /// How many of these tokens, from the first, a request of the tenant could find cached if nobody else were there. `own`: it has
-    /// been tried before, and may find its own.
+    /// How many of these tokens, from the first, a request of the tenant could find cached if nobody else were
+    /// there. `own`: it has been tried before, and may find its own.
     pub(crate) fn cached_alone(&self, request: &Request, tokens: &[Token], own: bool) -> u32 {
         let tenant = self.tenant(&request.tenant);
         let may_be_cached = |hash: &BlockHash| {

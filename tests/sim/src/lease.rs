@@ -1,7 +1,7 @@
 //! Leases as the world sees them, from the messages alone: what an owner's answers are held against.
 //!
-//! Times are kept twice where the world cannot know them exactly: `surely` errs on the side of a lease that is over, and
-//! `perhaps` on that of one that lives.
+//! Times are kept twice where the world cannot know them exactly: `surely` errs on the side of a lease that is
+//! over, and `perhaps` on that of one that lives.
 
 use crate::event::{Life, WorkerIndex};
 use domain::handoff::Offer;
@@ -78,8 +78,8 @@ impl Lease {
 pub(crate) struct Leases(BTreeMap<LeaseKey, Lease>);
 
 impl Leases {
-    /// An owner offers. `latest`: when the lease ends, however often it is renewed. `deadline`: of the attempt, where it is known
-    /// still.
+    /// An owner offers. `latest`: when the lease ends, however often it is renewed. `deadline`: of the attempt,
+    /// where it is known still.
     pub(crate) fn offered(
         &mut self,
         now: Time,

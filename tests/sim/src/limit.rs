@@ -1,5 +1,5 @@
-//! The limits of time that a cluster is set up with: what stands still for a little less than one is to be no matter to it, and for a
-//! little more may be.
+//! The limits of time that a cluster is set up with: what stands still for a little less than one is to be no
+//! matter to it, and for a little more may be.
 
 use crate::random::Random;
 use crate::scenario::Scenario;

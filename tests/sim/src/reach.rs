@@ -1,5 +1,5 @@
-//! What is to be reached somewhere in so many seeds, beside faults in steps: pauses beside every limit of time, and every limit of a
-//! number.
+//! What is to be reached somewhere in so many seeds, beside faults in steps: pauses beside every limit of time,
+//! and every limit of a number.
 
 use crate::limit::{Beside, LIMITS};
 

@@ -1,5 +1,5 @@
-//! Reads in progress: bytes are copied out of the owner's memory when their time comes, a few at a time, so that whatever
-//! the owner does too early shows.
+//! Reads in progress: bytes are copied out of the owner's memory when their time comes, a few at a time, so that
+//! whatever the owner does too early shows.
 
 use crate::event::{Event, Life, ReadKey, WorkerIndex};
 use crate::invariants::destination;

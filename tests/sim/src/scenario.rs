@@ -390,8 +390,8 @@ fn crowd(random: &mut Random, asks: &mut Vec<Ask>, hurts: Duration) {
     }
 }
 
-/// Some of the requests are the next turn of an earlier one: they begin with its prompt and what was answered, as far as there
-/// is room, and come once that can have been said.
+/// Some of the requests are the next turn of an earlier one: they begin with its prompt and what was answered, as
+/// far as there is room, and come once that can have been said.
 fn go_on(random: &mut Random, asks: &mut [Ask], layout: &KvLayout, hurts: Duration) {
     let oracle = Oracle::new(layout, Scenario::vocabulary());
     for number in 1..asks.len() {

@@ -1,5 +1,5 @@
-//! The shell of a simulated worker: the device, the transport and the ends of sessions that its machine speaks to. What the
-//! machine asks of them is noted here; the world does it when the machine has had its say.
+//! The shell of a simulated worker: the device, the transport and the ends of sessions that its machine speaks to.
+//! What the machine asks of them is noted here; the world does it when the machine has had its say.
 
 use crate::caps::Caps;
 use crate::disk::Move;

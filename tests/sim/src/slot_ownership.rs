@@ -28,7 +28,8 @@ impl SlotOwnership {
         Self(new.map(|record| (record.slot, taken(record))).collect())
     }
 
-    /// A move takes the slot, which belongs to the tenant of what is written from now on. Of what is lifted nobody says whose it is.
+    /// A move takes the slot, which belongs to the tenant of what is written from now on. Of what is lifted nobody
+    /// says whose it is.
     pub(crate) fn takes(&mut self, slot: Slot, what: &Move) {
         let tenant = if let Move::Write(write) = what { write.tenant } else { Tenant::UNKNOWN };
         self.0.insert(slot, Taken { tenant, writing: true, readers: 0, wrong: false });

@@ -1,5 +1,5 @@
-//! What a router remembers of a worker at the bound of its index, when it hears of blocks as a real KV manager tells of them: a prompt's
-//! head in an earlier report than its tail.
+//! What a router remembers of a worker at the bound of its index, when it hears of blocks as a real KV manager
+//! tells of them: a prompt's head in an earlier report than its tail.
 
 use domain::session::{FromWorker, PeerAddress, PeerInfo, Report, Role};
 use domain::{
@@ -21,7 +21,8 @@ const CHUNK_TOKENS: u32 = 3 * BLOCK_TOKENS;
 const INDEX_BLOCKS_MAX: usize = 200;
 const WORKER: WorkerId = WorkerId(1);
 
-/// What an index of plain design would know: of blocks that no other one continues, the one goes that was used longest ago.
+/// What an index of plain design would know: of blocks that no other one continues, the one goes that was used
+/// longest ago.
 #[derive(Default)]
 struct ByUse {
     blocks: BTreeMap<BlockHash, (Option<BlockHash>, u64)>,
@@ -127,8 +128,8 @@ impl World {
         self.event(Event::Worker { id: WORKER, message: FromWorker::Report(report) });
     }
 
-    /// Of how many of these prompts, which are asked at once, the router knows that the worker has them whole, and of how many it would by
-    /// use. The worker computes what it does not have, a chunk of each prompt in a step.
+    /// Of how many of these prompts, which are asked at once, the router knows that the worker has them whole, and
+    /// of how many it would by use. The worker computes what it does not have, a chunk of each prompt in a step.
     fn ask(&mut self, prompts: &[u32]) -> [usize; 2] {
         let mut found = [0, 0];
         let mut open = Vec::new();

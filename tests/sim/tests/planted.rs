@@ -1,7 +1,7 @@
 //! The simulation bites: the bugs that can be planted in the cores are found, and by what they violate.
 //!
-//! One is left to the package `exhaustive`, which comes upon it at once: that the release of the first of two leases that were given
-//! for the same ends both.
+//! One is left to the package `exhaustive`, which comes upon it at once: that the release of the first of two
+//! leases that were given for the same ends both.
 //!
 //! What is planted is planted in the whole process, so these tests wait for each other where they share one.
 
@@ -32,7 +32,8 @@ fn check(bug: Bug, invariants: &[&'static str]) {
     assert!(right, "{bug:?} is found by {law}, not by {invariants:?}: {what}");
 }
 
-/// As [`check`], or an assertion of the core that has the bug finds it before any harm is done: in words that have these in them.
+/// As [`check`], or an assertion of the core that has the bug finds it before any harm is done: in words that have
+/// these in them.
 #[track_caller]
 fn check_or_asserted(bug: Bug, invariant: &'static str, says: &str) {
     let Violation { law, what, .. } = find(bug);
@@ -131,7 +132,8 @@ fn cached_blocks_are_offered_without_being_kept() {
 
 #[test]
 fn what_was_lifted_is_freed_while_it_is_read() {
-    // The slot is another's once something else is lifted there. Its tier counts who reads it, and may see the end of that before.
+    // The slot is another's once something else is lifted there. Its tier counts who reads it, and may see the end
+    // of that before.
     check_or_asserted(Bug::LiftFreedWhileRead, "no slot is used twice at once", "is not read");
 }
 

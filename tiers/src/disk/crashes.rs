@@ -1,5 +1,5 @@
-//! Files as a kill leaves them, at every boundary of what a tier writes: what is found in them is right, or it is not found; and what
-//! is written from there on is found by the next life.
+//! Files as a kill leaves them, at every boundary of what a tier writes: what is found in them is right, or it is
+//! not found; and what is written from there on is found by the next life.
 
 use super::tests::{config, open};
 use super::*;
@@ -55,8 +55,9 @@ impl Crash {
         self.config.folders[0].join(name)
     }
 
-    /// Opens the tier over this log and these records. Each record that it says it has is the right one, or is found to be wrong. How
-    /// many are right. What is written then is right in the next life, with all that was right before.
+    /// Opens the tier over this log and these records. Each record that it says it has is the right one, or is
+    /// found to be wrong. How many are right. What is written then is right in the next life, with all that was
+    /// right before.
     #[track_caller]
     fn check(&self, log: &[u8], records: &[u8], what: &str) -> usize {
         for (name, bytes) in [("log", log), ("records", records)] {
@@ -161,7 +162,8 @@ fn records_that_end_early_are_not_read() {
     assert_eq!(crash.check(&crash.log, &[], "there are no records"), 0);
 }
 
-/// A kill between the next log's bytes and its name leaves the old log, which counts; one behind that leaves the new one.
+/// A kill between the next log's bytes and its name leaves the old log, which counts; one behind that leaves the
+/// new one.
 #[test]
 fn a_log_that_was_being_written_anew_does_not_count_before_it_has_its_name() {
     let crash = Crash::new();

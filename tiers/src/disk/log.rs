@@ -1,7 +1,7 @@
 //! The file of a tier's log: read at start, appended to, and written anew when most of it is overruled.
 //!
-//! Its room on the device is taken beforehand, like that of the records, and as much again for the next log beside it: a file system
-//! that others fill keeps no record from being noted.
+//! Its room on the device is taken beforehand, like that of the records, and as much again for the next log beside
+//! it: a file system that others fill keeps no record from being noted.
 
 use domain::{BlockHash, GroupId};
 use kv_manager::tiers::log::{self, Replay};
@@ -69,8 +69,8 @@ impl Held {
 }
 
 impl LogFile {
-    /// Opens the log at `path` of a tier with this shape and so many slots; made where there is none. What it says. Errors: of the
-    /// system.
+    /// Opens the log at `path` of a tier with this shape and so many slots; made where there is none. What it
+    /// says. Errors: of the system.
     pub(super) fn open(path: PathBuf, shape: u64, slots: usize) -> io::Result<(Self, Replay)> {
         let mut bytes = Vec::new();
         match open_own_file(&path, OFlags::RDONLY) {
@@ -134,7 +134,8 @@ impl LogFile {
     }
 }
 
-/// The log's bytes at most, of a tier with so many slots: its head, and an entry more than [`OVERRULED_MAX`] beyond the slots.
+/// The log's bytes at most, of a tier with so many slots: its head, and an entry more than [`OVERRULED_MAX`]
+/// beyond the slots.
 fn bytes_max(slots: usize) -> u64 {
     (log::HEAD + (slots + OVERRULED_MAX + 1) * log::ENTRY) as u64
 }
@@ -232,7 +233,8 @@ mod tests {
         (log, replay.records)
     }
 
-    /// Rewriting keeps the order of writes, and an identity is where it was written last, whichever slot has the higher number.
+    /// Rewriting keeps the order of writes, and an identity is where it was written last, whichever slot has the
+    /// higher number.
     #[test]
     fn a_log_that_is_written_anew_says_the_same() {
         let folder = tempfile::tempdir().expect("a folder");

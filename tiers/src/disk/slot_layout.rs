@@ -51,8 +51,8 @@ impl SlotLayout {
         group.begin + group.slot_bytes as u64 * u64::from(slot.slot)
     }
 
-    /// A digest of all that the meaning of a slot's number, and what lies there, depends on: the model, and with the folders and their
-    /// order also where its bytes are.
+    /// A digest of all that the meaning of a slot's number, and what lies there, depends on: the model, and with
+    /// the folders and their order also where its bytes are.
     pub(super) fn shape(&self, layout: &KvLayout, config: &DiskConfig) -> u64 {
         let mut hasher = blake3::Hasher::new();
         hasher.update(&layout.fingerprint().to_le_bytes());

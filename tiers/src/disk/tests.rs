@@ -199,8 +199,8 @@ fn reads_that_are_cancelled_end_each_once() {
     assert!(rig.ends.try_recv().is_err(), "something ended twice");
 }
 
-/// What lies in the files is of the folders that it was written to, in their order: with others every record would be read from
-/// elsewhere.
+/// What lies in the files is of the folders that it was written to, in their order: with others every record would
+/// be read from elsewhere.
 #[test]
 fn folders_that_are_others_or_in_another_order_hold_nothing() {
     let folder = tempfile::tempdir().expect("a folder");

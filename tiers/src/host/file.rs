@@ -1,9 +1,9 @@
-//! The file of a slab that workers of a host share: in memory, locked by whoever answers for it, readable by its user alone and
-//! writable by nobody who opens it.
+//! The file of a slab that workers of a host share: in memory, locked by whoever answers for it, readable by its
+//! user alone and writable by nobody who opens it.
 //!
-//! The lock is the proof of life: the system gives it back when its holder ends, however it ends. A file gets its name when it is
-//! whole and locked, so one that is not locked is a dead worker's. It goes with the value that holds its lock, or when a new one has no
-//! room beside it.
+//! The lock is the proof of life: the system gives it back when its holder ends, however it ends. A file gets its
+//! name when it is whole and locked, so one that is not locked is a dead worker's. It goes with the value that
+//! holds its lock, or when a new one has no room beside it.
 
 use super::shape::{HEAD, MAGIC};
 use rustix::fs::{AtFlags, CWD, FallocateFlags, FlockOperation, Mode, OFlags, Timespec, Timestamps};
@@ -55,9 +55,9 @@ pub enum FolderError {
 }
 
 impl SlabFile {
-    /// A file of `len` bytes in the folder, which is made where there is none: this head and zeros. All of its memory is taken
-    /// now, for who wrote to memory that is not there would be killed. Where there is no room for it, slabs of the dead that nobody
-    /// answers for give way. Errors: [`FolderError`].
+    /// A file of `len` bytes in the folder, which is made where there is none: this head and zeros. All of its
+    /// memory is taken now, for who wrote to memory that is not there would be killed. Where there is no room for
+    /// it, slabs of the dead that nobody answers for give way. Errors: [`FolderError`].
     pub(super) fn create(folder: &Path, name: &str, len: usize, head: &[u8]) -> Result<Self, FolderError> {
         Self::create_by(folder, name, len, head, |file| {
             rustix::fs::fallocate(file, FallocateFlags::empty(), 0, len as u64)
@@ -137,8 +137,8 @@ impl SlabFile {
         true
     }
 
-    /// Maps the file of another worker for reading. `None`: it is gone, or none of this user's, or too short for a head of so many
-    /// bytes.
+    /// Maps the file of another worker for reading. `None`: it is gone, or none of this user's, or too short for a
+    /// head of so many bytes.
     pub(super) fn open(path: PathBuf, head: usize) -> Option<Self> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let file = rustix::fs::open(&path, flags, Mode::empty()).ok()?;
@@ -181,7 +181,8 @@ impl SlabFile {
         let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
     }
 
-    /// Says to whoever answers for the file that it is read: the time of its last change is now, which its mapping does not touch.
+    /// Says to whoever answers for the file that it is read: the time of its last change is now, which its mapping
+    /// does not touch.
     pub(super) fn touch(&self) {
         let omit = Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_OMIT };
         let now = Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_NOW };
@@ -203,8 +204,9 @@ impl SlabFile {
     }
 }
 
-// SAFETY: the mapping is this value's own and stays as it is until it is dropped. It is writable where the file was made here; what
-// others made is only read. Such a file has no seals: processes of one user trust each other not to cut them.
+// SAFETY: the mapping is this value's own and stays as it is until it is dropped. It is writable where the file
+// was made here; what others made is only read. Such a file has no seals: processes of one user trust each other
+// not to cut them.
 unsafe impl Memory for SlabFile {
     fn as_ptr(&self) -> *mut u8 {
         self.base

@@ -1,5 +1,6 @@
-//! How a slot of a slab that changes is told from one that does not, without a lock: a number that is odd while the slot is written. (A
-//! sequence lock; H.-J. Boehm, "Can seqlocks get along with programming language memory models?", 2012.)
+//! How a slot of a slab that changes is told from one that does not, without a lock: a number that is odd while
+//! the slot is written. (A sequence lock; H.-J. Boehm, "Can seqlocks get along with programming language memory
+//! models?", 2012.)
 //!
 //! It stands alone, so that a test runs it in every order that memory allows (`tests/loom.rs`).
 
@@ -23,7 +24,8 @@ pub(super) fn change(generation: &AtomicU64, write: impl FnOnce()) {
     generation.store(changed + 1, Ordering::Release);
 }
 
-/// Has a slot looked at. Whether it was in the generation `seen`, which is an even one, all the time; otherwise what was seen is anything.
+/// Has a slot looked at. Whether it was in the generation `seen`, which is an even one, all the time; otherwise
+/// what was seen is anything.
 pub(super) fn look(generation: &AtomicU64, seen: u64, look: impl FnOnce()) -> bool {
     if seen % 2 == 1 || now(generation) != seen {
         return false;

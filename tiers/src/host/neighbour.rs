@@ -154,8 +154,8 @@ impl Neighbour {
         }
     }
 
-    /// Reads a record by way of the frame, where it cannot change any more. Nothing of what is wrong, or changed, gets into the
-    /// block.
+    /// Reads a record by way of the frame, where it cannot change any more. Nothing of what is wrong, or changed,
+    /// gets into the block.
     ///
     /// # Safety
     ///

@@ -1,8 +1,9 @@
 //! The slabs of other workers in a folder: which there are, whose owners are dead, and who answers for those.
 //!
-//! Whoever gets the lock of a slab has the proof that its owner is dead. A worker keeps the lock of as many as it has room for: it
-//! has adopted them, and removes them when nothing was read from them for long, when a later one needs the room, or when it ends.
-//! One that nobody has room for is removed in the end, so that whatever workers die of, their memory comes back.
+//! Whoever gets the lock of a slab has the proof that its owner is dead. A worker keeps the lock of as many as it
+//! has room for: it has adopted them, and removes them when nothing was read from them for long, when a later one
+//! needs the room, or when it ends. One that nobody has room for is removed in the end, so that whatever workers
+//! die of, their memory comes back.
 
 use super::Shared;
 use super::file::{SUFFIX, SlabFile};
@@ -20,12 +21,13 @@ use transport::Memory;
 
 /// Slabs that are read at once; what is beyond them is not looked at.
 pub(super) const NEIGHBOURS_MAX: usize = 32;
-/// Slots of the slabs that are read, all together: what is remembered of their directories takes memory. A slab that has more than are
-/// left is not looked at.
+/// Slots of the slabs that are read, all together: what is remembered of their directories takes memory. A slab
+/// that has more than are left is not looked at.
 pub(super) const ENTRIES_MAX: usize = 1 << 22;
 /// Slabs that are passed over at once, of other models or versions.
 const FOREIGN_MAX: usize = 64;
-/// How often all is told once more where slabs hold more than the worker remembers: something may have been forgotten meanwhile.
+/// How often all is told once more where slabs hold more than the worker remembers: something may have been
+/// forgotten meanwhile.
 pub(super) const RETELL_EVERY: Duration = Duration::from_secs(60);
 /// Records that a look tells of, at most: the step loop takes note of them one by one.
 const FOUND_MAX: usize = 1024;
@@ -134,7 +136,8 @@ impl Neighbours {
         (found, more)
     }
 
-    /// Tells of what slabs hold once more, every so often, where there is more than is remembered. Whether there is more to tell.
+    /// Tells of what slabs hold once more, every so often, where there is more than is remembered. Whether there
+    /// is more to tell.
     fn tell_again(&mut self, now: Instant, found: &mut Found) -> bool {
         let slots: usize = self.known.values().map(|neighbour| neighbour.view.shape.slots as usize).sum();
         if slots <= self.known_max {
@@ -193,8 +196,8 @@ impl Neighbours {
         self.shared.folder.join(name)
     }
 
-    /// Makes the acquaintance of a slab; of one that holds nothing for this worker, from time to time, so that it goes when nobody
-    /// has it any more.
+    /// Makes the acquaintance of a slab; of one that holds nothing for this worker, from time to time, so that it
+    /// goes when nobody has it any more.
     fn meet(&mut self, name: String, now: Instant) {
         let due = self.foreign.get(&name).is_none_or(|foreign| now >= foreign.due);
         if self.known.contains_key(&name) || !due {
@@ -236,8 +239,8 @@ impl Neighbours {
         }
     }
 
-    /// Removes a slab of another model or version that was there a while ago already and whose owner is dead; what is no slab
-    /// stays.
+    /// Removes a slab of another model or version that was there a while ago already and whose owner is dead; what
+    /// is no slab stays.
     fn clear(&self, mut file: SlabFile, error: HeadError, seen_before: bool) {
         if error == HeadError::Foreign && seen_before && matches!(file.hold(), Ok(true)) {
             tracing::info!(tier = self.name, "a dead worker's slab of another model or version is removed");

@@ -1,4 +1,5 @@
-//! The thread that reads what other workers of the host hold, and looks for that between reads, so that no prompt waits for a look.
+//! The thread that reads what other workers of the host hold, and looks for that between reads, so that no prompt
+//! waits for a look.
 
 use super::neighbours::{Counts, ENTRIES_MAX, NEIGHBOURS_MAX, Neighbours};
 use super::{HostConfig, Shared};
@@ -19,8 +20,8 @@ use transport::{Failure, Memory};
 /// How often others' slabs are looked at, and how soon again where one look did not see all.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 const LOOK_ON: Duration = Duration::from_millis(5);
-/// Records of others that are remembered, for each slot of one's own, and at most: all that as many slabs of one's own size hold as
-/// are read.
+/// Records of others that are remembered, for each slot of one's own, and at most: all that as many slabs of one's
+/// own size hold as are read.
 const KNOWN_PER_SLOT: u32 = NEIGHBOURS_MAX as u32;
 const KNOWN_MAX: u32 = 1 << 18;
 

@@ -1,12 +1,13 @@
 //! What lies where in a slab.
 //!
-//! It begins with a head of [`HEAD`] bytes: [`MAGIC`], then as little-endian words of 8 bytes a version, the worker and its life; the digest
-//! of the weights; as words again the fingerprint of the layout, the groups, the slots of each, and for each group where its records
-//! begin and how many bytes one takes. At [`CHANGES_AT`] is a word that grows whenever a slot has changed, so that who looks again
-//! knows whether there is something new. Behind the head is the directory: for each group and slot [`ENTRY`] bytes, a generation
-//! of 8 and at [`HEADER_AT`] the record's header, as on a disk. While a slot changes its generation is odd. So who maps the slab finds a record by
-//! its header, copies it, and has it if the generation is even and the same before and after; the checksum in the header says
-//! whether it is whole.
+//! It begins with a head of [`HEAD`] bytes: [`MAGIC`], then as little-endian words of 8 bytes a version, the
+//! worker and its life; the digest of the weights; as words again the fingerprint of the layout, the groups, the
+//! slots of each, and for each group where its records begin and how many bytes one takes. At [`CHANGES_AT`] is a
+//! word that grows whenever a slot has changed, so that who looks again knows whether there is something new.
+//! Behind the head is the directory: for each group and slot [`ENTRY`] bytes, a generation of 8 and at
+//! [`HEADER_AT`] the record's header, as on a disk. While a slot changes its generation is odd. So who maps the
+//! slab finds a record by its header, copies it, and has it if the generation is even and the same before and
+//! after; the checksum in the header says whether it is whole.
 
 use domain::KvLayout;
 use kv_manager::tiers::Slot;
@@ -85,7 +86,8 @@ impl Shape {
         Self { slots, model, groups: (0..layout.groups.len()).map(group).collect() }
     }
 
-    /// That of the slab of `len` bytes that begins so, if it is one of the layout and the weights. Errors: [`HeadError`].
+    /// That of the slab of `len` bytes that begins so, if it is one of the layout and the weights. Errors:
+    /// [`HeadError`].
     pub(super) fn of(head: &[u8; HEAD], len: usize, layout: &KvLayout, weights: [u8; 32]) -> Result<Self, HeadError> {
         if head[..MAGIC.len()] != MAGIC {
             return Err(HeadError::NoSlab);

@@ -12,7 +12,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use transport::{Memory, SealedMemory};
 
-/// Bytes that get their pages at once, a multiple of a page: nobody who wants to move a record waits for longer than that takes.
+/// Bytes that get their pages at once, a multiple of a page: nobody who wants to move a record waits for longer
+/// than that takes.
 const PAGED_BYTES: usize = 2 << 20;
 
 /// The slab of one worker.
@@ -46,8 +47,8 @@ impl Slab {
         Ok(Self { memory, shape, paged: 0 })
     }
 
-    /// Has the kernel find pages for the next part of it, which the first record there would else wait for: that takes several times as
-    /// long as to copy it. `false`: there is no such part.
+    /// Has the kernel find pages for the next part of it, which the first record there would else wait for: that
+    /// takes several times as long as to copy it. `false`: there is no such part.
     pub(super) fn page(&mut self) -> bool {
         let len = PAGED_BYTES.min(self.memory.len() - self.paged);
         if len == 0 {
@@ -102,12 +103,14 @@ impl Slab {
     ///
     /// As of [`Records::take`], for the block.
     pub(super) unsafe fn take(&self, records: &Records, read: &TierRead) -> Result<(), String> {
-        // SAFETY: the slot is inside the slab, which is written by `put` and `land` alone, through `&mut`; for the block the caller speaks.
+        // SAFETY: the slot is inside the slab, which is written by `put` and `land` alone, through `&mut`; for the
+        // block the caller speaks.
         unsafe { records.take(read, self.spot(read.place.slot)) }
     }
 
     fn word(&self, at: usize) -> &AtomicU64 {
-        // SAFETY: the head and the entries are inside the memory, their words aligned and only ever used as atomic numbers.
+        // SAFETY: the head and the entries are inside the memory, their words aligned and only ever used as atomic
+        // numbers.
         unsafe { AtomicU64::from_ptr(self.memory.as_ptr().add(at).cast()) }
     }
 

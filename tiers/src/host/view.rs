@@ -1,4 +1,5 @@
-//! A slab that another worker writes, or wrote, as one reads it: nothing of it is believed that changed while it was looked at.
+//! A slab that another worker writes, or wrote, as one reads it: nothing of it is believed that changed while it
+//! was looked at.
 
 use super::file::SlabFile;
 use super::generation;

@@ -1,8 +1,10 @@
-//! What prompts look for in a store and nobody here knows to be there: a store has more objects than a worker remembers.
+//! What prompts look for in a store and nobody here knows to be there: a store has more objects than a worker
+//! remembers.
 //!
-//! A lookup follows the identities of a prompt from the first unknown one on: it asks for one block, then for twice as many, and so
-//! on, as long as all of them are there. So a prompt that nobody computed before costs one question a group, and one that is in the
-//! store few rounds. No prompt waits for an answer. Here is which questions there are; asking is the tier's.
+//! A lookup follows the identities of a prompt from the first unknown one on: it asks for one block, then for
+//! twice as many, and so on, as long as all of them are there. So a prompt that nobody computed before costs one
+//! question a group, and one that is in the store few rounds. No prompt waits for an answer. Here is which
+//! questions there are; asking is the tier's.
 
 use domain::{BlockHash, GroupId, SeqKey};
 use std::collections::{BTreeSet, HashMap, VecDeque};
@@ -113,7 +115,8 @@ impl Lookups {
         self.under_way.contains_key(&id)
     }
 
-    /// A question was answered: whether it is there; `None`: the store failed, and the lookup is lost. What a round found, if that was its end.
+    /// A question was answered: whether it is there; `None`: the store failed, and the lookup is lost. What a
+    /// round found, if that was its end.
     pub(super) fn answered(&mut self, id: TransferId, there: Option<bool>) -> Option<Found> {
         let question = self.under_way.remove(&id)?;
         let at = self.lookups.iter().position(|lookup| lookup.number == question.lookup)?;
@@ -172,8 +175,8 @@ mod tests {
         BlockHash((number as u128).to_le_bytes())
     }
 
-    /// Follows a chain of so many blocks with a store that has the first `there` of them, in all groups or only in the last. The
-    /// records found, and the questions asked.
+    /// Follows a chain of so many blocks with a store that has the first `there` of them, in all groups or only in
+    /// the last. The records found, and the questions asked.
     fn follow(groups: u16, blocks: usize, there: usize, last_alone: bool) -> (usize, usize) {
         let mut lookups = Lookups::new(groups);
         lookups.follow(key(), (0..blocks).map(hash).collect());

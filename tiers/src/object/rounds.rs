@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 /// Keys of a listing.
 pub(super) const PAGE_KEYS: usize = 1000;
-/// How long a store that failed is left alone; twice as long each time, up to the longest. Once it did well for as long as that, the
-/// pauses begin anew.
+/// How long a store that failed is left alone; twice as long each time, up to the longest. Once it did well for as
+/// long as that, the pauses begin anew.
 const PAUSE_MIN: Duration = Duration::from_millis(500);
 const PAUSE_MAX: Duration = Duration::from_secs(60);
 
@@ -43,7 +43,8 @@ impl Rounds {
         }
     }
 
-    /// The store failed. That it answers a listing does not say that it does anything else: only what it did for a while counts.
+    /// The store failed. That it answers a listing does not say that it does anything else: only what it did for a
+    /// while counts.
     pub(super) fn rest(&mut self, now: Instant) {
         if now > self.back + PAUSE_MAX {
             self.pause = PAUSE_MIN;

@@ -1,5 +1,5 @@
-// What the examples of the documentation begin with: an owner with a region of a megabyte, all sevens, and a reader with
-// one of its own, connected to the owner.
+// What the examples of the documentation begin with: an owner with a region of a megabyte, all sevens, and a
+// reader with one of its own, connected to the owner.
 use domain::{Incarnation, ProgressWord, WorkerId};
 use std::sync::Arc;
 use transport::{Agent, AgentConfig, Hub, Memory, RegionId, SealedMemory};

@@ -6,7 +6,8 @@ use crate::net::tls::Tls;
 use domain::{Incarnation, Secrets, WorkerId};
 use std::time::Duration;
 
-/// How often faster lanes are looked for: seldom enough to cost nothing, and soon beside how long a device or a cable is down.
+/// How often faster lanes are looked for: seldom enough to cost nothing, and soon beside how long a device or a
+/// cable is down.
 const SURVEY_EVERY: Duration = Duration::from_secs(60);
 
 /// Settings of an agent.
@@ -26,34 +27,35 @@ pub struct AgentConfig {
     pub lanes: Vec<Lane>,
     /// What proves that a peer belongs to the cluster.
     pub secrets: Secrets,
-    /// Whether it may listen to other hosts, or to other users of this one, with neither a secret nor TLS: then whoever reaches it
-    /// may read its regions.
+    /// Whether it may listen to other hosts, or to other users of this one, with neither a secret nor TLS: then
+    /// whoever reaches it may read its regions.
     pub insecure: bool,
     /// Where peers of other processes reach it; `None`: only the process' own agents do.
     pub listen: Option<ListenConfig>,
-    /// What encrypts the connections between hosts, of every kind; peers that have none are refused. Then only lanes that stay
-    /// on the host, and `tcp`, are taken. `None`: they are not encrypted, and peers that want it are refused.
+    /// What encrypts the connections between hosts, of every kind; peers that have none are refused. Then only
+    /// lanes that stay on the host, and `tcp`, are taken. `None`: they are not encrypted, and peers that want it
+    /// are refused.
     pub tls: Option<Tls>,
     /// Settings of the lane `tcp`.
     pub tcp: TcpConfig,
     /// Settings of the lane `rdma`.
     pub rdma: RdmaConfig,
-    /// Bytes a second that every link to a peer is expected to bring; far less is told of. `None`: what the ports of `rdma` promise, and nothing
-    /// of other lanes.
+    /// Bytes a second that every link to a peer is expected to bring; far less is told of. `None`: what the ports
+    /// of `rdma` promise, and nothing of other lanes.
     pub expect_bytes_per_s: Option<f64>,
     /// How often faster lanes to a peer are looked for, than the one that is taken, where one may come or come back.
     pub survey_every: Duration,
     /// Of the layout that its regions have: the same number where the same offsets mean the same. Peers of another are
     /// refused.
     pub fingerprint: u64,
-    /// Where its threads report what they cannot handle. Once anything is reported there, by whomever, the agent ends all that is open and
-    /// refuses what comes.
+    /// Where its threads report what they cannot handle. Once anything is reported there, by whomever, the agent
+    /// ends all that is open and refuses what comes.
     pub failure: Failure,
 }
 
 impl AgentConfig {
-    /// An agent that only those of the same process reach, by any lane, with up to `posted_max` open transfers. Shown at
-    /// [`Agent::start`](crate::Agent::start).
+    /// An agent that only those of the same process reach, by any lane, with up to `posted_max` open transfers.
+    /// Shown at [`Agent::start`](crate::Agent::start).
     pub fn in_process(id: WorkerId, incarnation: Incarnation, name: String, posted_max: usize) -> Self {
         Self {
             id,
@@ -79,8 +81,8 @@ impl AgentConfig {
 /// Where peers of other processes reach an agent. Those of the same host use a Unix socket, which needs no setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListenConfig {
-    /// `host:port` to listen on; port 0: any. Several, with commas between them, are the rails by which peers read, one for each
-    /// network. Empty: no TCP.
+    /// `host:port` to listen on; port 0: any. Several, with commas between them, are the rails by which peers
+    /// read, one for each network. Empty: no TCP.
     pub bind: String,
     /// Host that peers are told, as many as are listened on. Empty: those listened on.
     pub advertise: String,
@@ -93,7 +95,8 @@ pub struct TcpConfig {
     pub connections: u16,
     /// Whether bytes that are read carry a checksum. The reader decides.
     pub checksums: bool,
-    /// Whether KV is read encoded, as its parts say ([`crate::Memory::part`]), where whole parts are read. The reader decides.
+    /// Whether KV is read encoded, as its parts say ([`crate::Memory::part`]), where whole parts are read. The
+    /// reader decides.
     pub encoded: bool,
 }
 
@@ -106,8 +109,8 @@ impl Default for TcpConfig {
 /// Settings of the lane `rdma`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RdmaConfig {
-    /// Names of the devices that are used, or of one port of a device (`mlx5_0:1`), the reads of each transfer spread over them. Empty: all
-    /// that have an active port.
+    /// Names of the devices that are used, or of one port of a device (`mlx5_0:1`), the reads of each transfer
+    /// spread over them. Empty: all that have an active port.
     pub devices: Vec<String>,
     /// Which entry of a port's table of GIDs it speaks by; `None`: the one that suits best.
     pub gid_index: Option<u8>,
@@ -128,15 +131,18 @@ impl Default for RdmaConfig {
 /// How the network treats packets of the lane `rdma`, and how long a device waits for those of others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RdmaService {
-    /// Of RoCE: the byte of the IP header by which switches tell classes of traffic apart, the DSCP above two bits for ECN.
+    /// Of RoCE: the byte of the IP header by which switches tell classes of traffic apart, the DSCP above two bits
+    /// for ECN.
     pub traffic_class: u8,
     /// Of InfiniBand: the service level, 0 to 15.
     pub service_level: u8,
-    /// Of RoCE: from what the source port is made by which switches choose among ways; 0: the device's own choice. 20 bits.
+    /// Of RoCE: from what the source port is made by which switches choose among ways; 0: the device's own choice.
+    /// 20 bits.
     pub flow_label: u32,
     /// Which entry of a port's table of partition keys it speaks by.
     pub pkey_index: u16,
-    /// How long a device waits for an answer before it asks again: 4.096 microseconds, doubled so often; 1 to [`Self::TIMEOUT_MAX`].
+    /// How long a device waits for an answer before it asks again: 4.096 microseconds, doubled so often; 1 to
+    /// [`Self::TIMEOUT_MAX`].
     pub timeout: u8,
     /// How often it asks again, until the read ends with an error; 0 to 7.
     pub retries: u8,

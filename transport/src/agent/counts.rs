@@ -55,7 +55,8 @@ pub struct Reads {
 /// Why a connection was refused or closed, or a read refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// It does not speak our protocol, speaks another version of it, or says more than it may before it has proven itself.
+    /// It does not speak our protocol, speaks another version of it, or says more than it may before it has proven
+    /// itself.
     Protocol,
     /// It does not know the secret, is another user's, of an earlier life, or means another worker.
     Identity,
@@ -69,13 +70,13 @@ pub enum Refusal {
     Layout,
     /// It answered what it was not asked, or in a way that no owner does.
     Answer,
-    /// It speaks without TLS where that is demanded, or the other way round, or its certificate is not of the authorities, or it
-    /// breaks the rules of TLS.
+    /// It speaks without TLS where that is demanded, or the other way round, or its certificate is not of the
+    /// authorities, or it breaks the rules of TLS.
     Encryption,
     /// It asked for bytes of a region that is registered no more. That read is refused, and its connection goes on.
     Region,
-    /// A device refused what it asked for: by a key or a place that it may not read, or what is registered no more. Seen when its
-    /// connection ends, or makes its queue pairs anew.
+    /// A device refused what it asked for: by a key or a place that it may not read, or what is registered no
+    /// more. Seen when its connection ends, or makes its queue pairs anew.
     Key,
 }
 

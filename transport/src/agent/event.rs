@@ -54,7 +54,8 @@ pub struct TransferReport {
     pub rails: u16,
     /// Bytes read.
     pub bytes: u64,
-    /// Bytes that came over the lane for them: fewer where KV came encoded, more where a rail failed and its part was read again.
+    /// Bytes that came over the lane for them: fewer where KV came encoded, more where a rail failed and its part
+    /// was read again.
     pub wire_bytes: u64,
     /// From post to the first byte: gates and other transfers.
     pub queued: Duration,
@@ -76,7 +77,8 @@ pub enum TransferError {
     /// Its owner deregistered the region that it reads.
     #[error("the owner of the source has withdrawn the region")]
     Withdrawn,
-    /// A thread of the agent, or of the worker whose agent it is, failed ([`crate::Failure`]), and nothing is read any more.
+    /// A thread of the agent, or of the worker whose agent it is, failed ([`crate::Failure`]), and nothing is read
+    /// any more.
     #[error("the worker has failed, as its log says")]
     Failed,
     /// Bytes that arrived did not match their checksum.

@@ -1,7 +1,7 @@
 //! What an agent tells others of itself, as bytes that anything may carry: a file, a message, a key-value store.
 //!
-//! What is deliberately absent: regions. A peer hears of those over its connection, as they are registered and deregistered,
-//! so that what was exported never grows stale.
+//! What is deliberately absent: regions. A peer hears of those over its connection, as they are registered and
+//! deregistered, so that what was exported never grows stale.
 
 use crate::agent::peers::KnownPeer;
 use crate::net::control::hello::{MAGIC, Rest, VERSION, put_text};

@@ -42,11 +42,12 @@ pub struct Agent {
 }
 
 impl Agent {
-    /// Starts an agent and enters the hub. `progress`: the word of the engine that writes its regions; `sink` gets its
-    /// events from the agent's threads, from its callers and from peers. The sink must not block and not call the agent,
-    /// and says whether it took the event: a message that it does not take is lost; any other event is offered again. The
-    /// end of a transfer may come before [`Agent::post`] returns. Errors: it would listen on TCP without a secret or TLS, no
-    /// socket can be bound, no thread started, or the lane `rdma` is required and cannot be taken here.
+    /// Starts an agent and enters the hub. `progress`: the word of the engine that writes its regions; `sink` gets
+    /// its events from the agent's threads, from its callers and from peers. The sink must not block and not call
+    /// the agent, and says whether it took the event: a message that it does not take is lost; any other event is
+    /// offered again. The end of a transfer may come before [`Agent::post`] returns. Errors: it would listen on
+    /// TCP without a secret or TLS, no socket can be bound, no thread started, or the lane `rdma` is required and
+    /// cannot be taken here.
     ///
     /// ```
     /// use std::sync::{Arc, mpsc};
@@ -149,8 +150,9 @@ impl Agent {
         self.shared.register(memory)
     }
 
-    /// Whether peers can be reached over the lane that is required, with the memory that is registered by now: devices of `rdma` pin it,
-    /// which the system may refuse. To be asked once all of it is registered. Errors: why not, and what fixes it.
+    /// Whether peers can be reached over the lane that is required, with the memory that is registered by now:
+    /// devices of `rdma` pin it, which the system may refuse. To be asked once all of it is registered. Errors:
+    /// why not, and what fixes it.
     ///
     /// ```
     /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/reading/ends.rs"));
@@ -165,10 +167,10 @@ impl Agent {
         check_required(&self.shared.config, &self.shared.verbs)
     }
 
-    /// Ends the registration of a region and gives its memory back. Peers are told; one that asks for it all the same is refused
-    /// and counted. One that has it mapped (`shm`) may go on reading what is there by transfers that it has prepared, so what
-    /// is written there later is read, torn, by whoever has no lease on it: as ever, who reads without one throws it away.
-    /// Errors: [`DeregisterError`]; the region stays as it is.
+    /// Ends the registration of a region and gives its memory back. Peers are told; one that asks for it all the
+    /// same is refused and counted. One that has it mapped (`shm`) may go on reading what is there by transfers
+    /// that it has prepared, so what is written there later is read, torn, by whoever has no lease on it: as ever,
+    /// who reads without one throws it away. Errors: [`DeregisterError`]; the region stays as it is.
     ///
     /// ```
     /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/reading/ends.rs"));
@@ -190,8 +192,8 @@ impl Agent {
         self.shared.deregister(region)
     }
 
-    /// What others must know of this agent to read from it, as bytes that anything may carry. Its regions are not among it:
-    /// peers hear of them, and of changes, over their connections.
+    /// What others must know of this agent to read from it, as bytes that anything may carry. Its regions are not
+    /// among it: peers hear of them, and of changes, over their connections.
     ///
     /// ```
     /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/reading/ends.rs"));
@@ -208,8 +210,8 @@ impl Agent {
         metadata::export(&self.shared.known(), self.shared.config.fingerprint)
     }
 
-    /// Remembers where an agent is, by what it exported: [`Agent::introduce`] by bytes. Errors: [`ImportError`]. Shown at
-    /// [`Agent::export`].
+    /// Remembers where an agent is, by what it exported: [`Agent::introduce`] by bytes. Errors: [`ImportError`].
+    /// Shown at [`Agent::export`].
     pub fn import(&self, metadata: &[u8]) -> Result<WorkerId, ImportError> {
         let known = metadata::import(metadata, self.shared.config.fingerprint)?;
         let id = known.id;
@@ -235,8 +237,8 @@ impl Agent {
         self.shared.let_go(peer);
     }
 
-    /// Ends the connection to a peer, with all transfers over it, and remembers where the peer is. No event tells of it; it is connected
-    /// again when it is used again.
+    /// Ends the connection to a peer, with all transfers over it, and remembers where the peer is. No event tells
+    /// of it; it is connected again when it is used again.
     ///
     /// ```
     /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/reading/ends.rs"));
@@ -252,8 +254,8 @@ impl Agent {
         self.shared.disconnect(peer);
     }
 
-    /// Remembers where a peer is. A newer life of it replaces an older one and its connections; an older one is ignored.
-    /// Agents of the same hub need no introduction.
+    /// Remembers where a peer is. A newer life of it replaces an older one and its connections; an older one is
+    /// ignored. Agents of the same hub need no introduction.
     ///
     /// ```
     /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/reading/ends.rs"));
@@ -310,7 +312,8 @@ impl Agent {
         self.shared.peers.lanes()
     }
 
-    /// What reading from a connected peer costs: as the probe measured when it was connected, and as reads have done since.
+    /// What reading from a connected peer costs: as the probe measured when it was connected, and as reads have
+    /// done since.
     ///
     /// ```
     /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/reading/ends.rs"));
@@ -377,8 +380,8 @@ impl Agent {
         Prepared::check(reader, link, batches, &config.tcp, claims, |id| self.shared.region(id))
     }
 
-    /// Starts a transfer without waiting for it; its end comes as [`AgentEvent::Ended`], and can be asked or waited for. Once
-    /// it has ended it may be posted again. Allocates nothing. Errors: [`PostError`].
+    /// Starts a transfer without waiting for it; its end comes as [`AgentEvent::Ended`], and can be asked or
+    /// waited for. Once it has ended it may be posted again. Allocates nothing. Errors: [`PostError`].
     ///
     /// ```
     /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/reading/ends.rs"));

@@ -52,7 +52,8 @@ pub(crate) struct KnownPeer {
     pub(crate) address: PeerAddress,
 }
 
-/// An attempt to connect a peer, and what was known of it. Who forgets the peer ends the attempt: what comes of it is nobody's.
+/// An attempt to connect a peer, and what was known of it. Who forgets the peer ends the attempt: what comes of it
+/// is nobody's.
 #[derive(Clone, Debug)]
 pub(crate) struct Attempt {
     pub(crate) peer: KnownPeer,
@@ -174,8 +175,9 @@ impl Peers {
         Some(message)
     }
 
-    /// An attempt to connect succeeded: whether the peer had been connected before. `None`: it is no longer wanted, since the
-    /// attempt was given up, or a newer life of the peer is known; or the link is gone already, and the peer wanted as before.
+    /// An attempt to connect succeeded: whether the peer had been connected before. `None`: it is no longer
+    /// wanted, since the attempt was given up, or a newer life of the peer is known; or the link is gone already,
+    /// and the peer wanted as before.
     pub(crate) fn connected(&self, attempt: &Attempt, link: &Arc<Link>, status: LaneStatus) -> Option<bool> {
         let mut inner = self.lock();
         let peer = inner.peers.get_mut(&link.peer)?;
@@ -198,8 +200,8 @@ impl Peers {
         peer.known.clone().filter(|_| peer.link().is_some_and(|current| Arc::ptr_eq(current, link)))
     }
 
-    /// `new` takes the place of `old`, whose transfers go on. Errors: `old` is not the current link any more, or `new` is gone. Else the link
-    /// that was retired before, which ends now.
+    /// `new` takes the place of `old`, whose transfers go on. Errors: `old` is not the current link any more, or
+    /// `new` is gone. Else the link that was retired before, which ends now.
     pub(crate) fn switch(&self, old: &Arc<Link>, new: &Arc<Link>, status: LaneStatus) -> Result<Option<Arc<Link>>, ()> {
         let mut inner = self.lock();
         let peer = inner.peers.get_mut(&old.peer).ok_or(())?;
@@ -229,8 +231,8 @@ impl Peers {
         true
     }
 
-    /// Nothing goes over a link any more. Whether it was the peer's current one, and the one before it that ends with it. `None`:
-    /// somebody has seen to that.
+    /// Nothing goes over a link any more. Whether it was the peer's current one, and the one before it that ends
+    /// with it. `None`: somebody has seen to that.
     pub(crate) fn forget(&self, link: &Arc<Link>) -> Option<(bool, Option<Arc<Link>>)> {
         let mut inner = self.lock();
         // Under the lock, or whoever wants the peer meanwhile would take what is left of the link for nothing.

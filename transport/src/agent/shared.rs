@@ -336,7 +336,8 @@ impl AgentShared {
         self.config.failure.watch(thread.name().unwrap_or("unnamed"), body)
     }
 
-    /// Runs the last part of a thread, which ends one after the other of what is open, as often as it panics: each time less is open.
+    /// Runs the last part of a thread, which ends one after the other of what is open, as often as it panics: each
+    /// time less is open.
     pub(crate) fn finish(&self, mut end: impl FnMut()) {
         let mut ended = || {
             end();
@@ -350,7 +351,8 @@ impl AgentShared {
         self.config.failure.get().is_some()
     }
 
-    /// How a transfer ends that did not bring its bytes for this reason: what the end of a failed agent takes along, it failed for.
+    /// How a transfer ends that did not bring its bytes for this reason: what the end of a failed agent takes
+    /// along, it failed for.
     pub(crate) fn outcome(&self, error: TransferError) -> TransferError {
         if self.has_failed() { TransferError::Failed } else { error }
     }

@@ -1,9 +1,10 @@
-//! The copy threads: threads of an agent that watch progress words and copy, where this process can. One thread copies by far less than
-//! memory gives, so there are several; a transfer is one thread's from its post to its end.
+//! The copy threads: threads of an agent that watch progress words and copy, where this process can. One thread
+//! copies by far less than memory gives, so there are several; a transfer is one thread's from its post to its
+//! end.
 //!
-//! A copy thread goes round the posted transfers and copies a bounded share of each whose gate is open. When no gate is open it sleeps
-//! until a word is raised, here or in another process, so that waiting for layers costs the cores it shares nothing;
-//! without transfers it sleeps until one is posted.
+//! A copy thread goes round the posted transfers and copies a bounded share of each whose gate is open. When no
+//! gate is open it sleeps until a word is raised, here or in another process, so that waiting for layers costs the
+//! cores it shares nothing; without transfers it sleeps until one is posted.
 
 use crate::agent::event::{TransferError, TransferId, TransferReport};
 use crate::agent::shared::AgentShared;
@@ -19,8 +20,8 @@ use std::time::{Duration, Instant};
 
 /// Bytes that are copied for a transfer before it is the next one's turn, and cancels are looked at.
 const TURN_BYTES: usize = 4 << 20;
-/// Larger reads are not copied by who posts them: it has other things to do. So many take some 25 microseconds, and to wake
-/// a copy thread and be woken by it takes as long at least, where cores are idle twice that.
+/// Larger reads are not copied by who posts them: it has other things to do. So many take some 25 microseconds,
+/// and to wake a copy thread and be woken by it takes as long at least, where cores are idle twice that.
 const AT_ONCE_BYTES_MAX: u64 = 256 << 10;
 /// Cores for each copy thread: they are the engine's before they are anybody's, and few threads fill what memory gives.
 const CORES_EACH: usize = 4;
@@ -109,8 +110,8 @@ pub(crate) fn copy_at_once(id: TransferId, transfer: &Transfer) -> Option<Transf
 fn copy(batch: &Batch, piece: usize, offset: usize, len: usize) {
     let piece = &batch.pieces[piece];
     debug_assert!(offset + len <= piece.len);
-    // SAFETY: `Prepared::check` checked the piece against both regions, which the batch holds mapped; the destination is
-    // the caller's own and lent to this transfer until it ends.
+    // SAFETY: `Prepared::check` checked the piece against both regions, which the batch holds mapped; the
+    // destination is the caller's own and lent to this transfer until it ends.
     unsafe {
         let from = batch.source.as_ptr().add(piece.from as usize + offset);
         let to = batch.destination.as_ptr().add(piece.to as usize + offset);
@@ -245,8 +246,8 @@ impl CopyThread {
     }
 
     fn cancel(&self, id: TransferId) {
-        // Never refused, or a destination would stay lent until its gates open. Emptied in every round, and callers cancel
-        // a transfer once, so it holds about `posted_max` at most.
+        // Never refused, or a destination would stay lent until its gates open. Emptied in every round, and
+        // callers cancel a transfer once, so it holds about `posted_max` at most.
         self.lock().cancelled.push(id);
         self.wake();
     }
@@ -256,7 +257,8 @@ impl CopyThread {
         self.wake();
     }
 
-    /// The thread's body. Returns after `close`, with every open transfer ended as cancelled, or after a panic, with every one failed.
+    /// The thread's body. Returns after `close`, with every open transfer ended as cancelled, or after a panic,
+    /// with every one failed.
     pub(crate) fn run(&self, agent: &AgentShared) -> io::Result<()> {
         let mut active = self.active.lock().unwrap_or_else(PoisonError::into_inner);
         agent.watch(|| {
@@ -335,8 +337,8 @@ impl CopyThread {
     }
 }
 
-/// Asks to be woken when the peer's word is raised: by its bell, or by the word in `futexes`. `false`: the gate of the next
-/// batch is open already.
+/// Asks to be woken when the peer's word is raised: by its bell, or by the word in `futexes`. `false`: the gate of
+/// the next batch is open already.
 fn closed_gate(posted: &Posted, wake: &Arc<dyn Wake>, futexes: &mut Vec<SharedFutex>) -> bool {
     let link = &posted.transfer.link;
     let gate = posted.gate().unwrap_or(0);

@@ -1,6 +1,8 @@
-//! The queue of a lane's thread: where other threads lay what it is to do, and how whoever posted a transfer hears of its end.
+//! The queue of a lane's thread: where other threads lay what it is to do, and how whoever posted a transfer hears
+//! of its end.
 //!
-//! What is deliberately absent: how bytes come. That is each lane's, which takes the orders from here, one batch at a time.
+//! What is deliberately absent: how bytes come. That is each lane's, which takes the orders from here, one batch
+//! at a time.
 
 use crate::agent::event::{TransferError, TransferId, TransferReport};
 use crate::agent::link::Link;
@@ -28,8 +30,8 @@ pub(crate) struct LaneQueue<O, S> {
 pub(crate) struct Orders<O, S> {
     /// Bounded by [`crate::AgentConfig::posted_max`], but for reads of probes, of which a link has one at a time.
     pub(crate) posted: VecDeque<Posted>,
-    /// Never refused, or a destination would stay lent until its gates open. Emptied in every round, and callers cancel a
-    /// transfer once, so it holds about as many as may be posted.
+    /// Never refused, or a destination would stay lent until its gates open. Emptied in every round, and callers
+    /// cancel a transfer once, so it holds about as many as may be posted.
     pub(crate) cancelled: Vec<TransferId>,
     /// What this lane alone is asked for.
     pub(crate) own: Vec<O>,
@@ -104,8 +106,8 @@ impl<O, S> LaneQueue<O, S> {
         std::mem::swap(carried_out, &mut *self.orders());
     }
 
-    /// Lays a transfer. `begin` may begin it at once, and says whether the thread is to be woken for it. Gives it back if the thread
-    /// takes none any more.
+    /// Lays a transfer. `begin` may begin it at once, and says whether the thread is to be woken for it. Gives it
+    /// back if the thread takes none any more.
     pub(crate) fn post(
         &self,
         id: TransferId,
@@ -225,7 +227,8 @@ impl Open {
         self.wire += wire;
     }
 
-    /// Takes it to its one end; its plan goes back to where it was prepared. `rails`: what its bytes came over side by side.
+    /// Takes it to its one end; its plan goes back to where it was prepared. `rails`: what its bytes came over
+    /// side by side.
     pub(crate) fn end<P: Reusable>(
         self,
         agent: &AgentShared,

@@ -1,9 +1,9 @@
-//! Which rail of a link the next bytes come by, and which rails are put aside and taken back: decisions without a clock, a
-//! socket or a device.
+//! Which rail of a link the next bytes come by, and which rails are put aside and taken back: decisions without a
+//! clock, a socket or a device.
 //!
-//! The rails of a link are ways to the bytes of one peer that fail and slow one by one: connections over `tcp`, devices over
-//! `rdma`. Time is an argument. What is deliberately absent: how a rail is ended, tried, or its reads repeated, which is each
-//! lane's.
+//! The rails of a link are ways to the bytes of one peer that fail and slow one by one: connections over `tcp`,
+//! devices over `rdma`. Time is an argument. What is deliberately absent: how a rail is ended, tried, or its reads
+//! repeated, which is each lane's.
 
 use crate::speed::link_speed::LinkSpeed;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -38,7 +38,8 @@ const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 /// A rail that did well for so long is tried as soon as at first when it is put aside again.
 const STEADY: Duration = Duration::from_secs(20);
-/// A link none of whose rails can be used for so long is lost. Longer than a pause: the last one is tried once more at least.
+/// A link none of whose rails can be used for so long is lost. Longer than a pause: the last one is tried once
+/// more at least.
 const NONE_UP_MAX: Duration = Duration::from_secs(10);
 /// What a rail is taken for that was not measured, in bytes a second.
 const UNMEASURED: f64 = 1e9;
@@ -174,8 +175,8 @@ impl Rail {
 }
 
 impl Rails {
-    /// The rails of a link that was just made. `trials`: how each one did, in bytes a second where that could be measured;
-    /// `None`: it could not be connected.
+    /// The rails of a link that was just made. `trials`: how each one did, in bytes a second where that could be
+    /// measured; `None`: it could not be connected.
     pub(crate) fn new(trials: &[Option<Option<f64>>], now: Instant) -> Self {
         let rails: Vec<Rail> = trials.iter().map(|&outcome| Rail::new(outcome, now)).collect();
         let none_up = (!rails.iter().any(Rail::is_up)).then_some(now);
@@ -275,8 +276,9 @@ impl Rails {
         self.say(|pace, due| pace.due(due, now));
     }
 
-    /// Judges the rails, if it is time to: one that has to be put aside, and why. Whoever asks puts it aside and asks again. Who
-    /// asks so late that it must have stood still itself heard nothing of any rail meanwhile, and none is blamed for that.
+    /// Judges the rails, if it is time to: one that has to be put aside, and why. Whoever asks puts it aside and
+    /// asks again. Who asks so late that it must have stood still itself heard nothing of any rail meanwhile, and
+    /// none is blamed for that.
     pub(crate) fn judge(&mut self, now: Instant) -> Option<(usize, RailFault)> {
         if now < self.judged_at || self.up() < 2 {
             return None;
@@ -315,8 +317,8 @@ impl Rails {
         slow.then_some(RailFault::Slow)
     }
 
-    /// The rail that has brought nothing of what is due for the longest, and since when. Over `tcp` the kernel ends such a
-    /// connection.
+    /// The rail that has brought nothing of what is due for the longest, and since when. Over `tcp` the kernel
+    /// ends such a connection.
     pub(crate) fn mute(&self) -> Option<(usize, Instant)> {
         let due = self.rails.iter().enumerate().filter(|(_, rail)| rail.is_up() && rail.due > 0);
         due.map(|(place, rail)| (place, rail.heard)).min_by_key(|&(_, heard)| heard)
@@ -348,8 +350,8 @@ impl Rails {
         Some(place)
     }
 
-    /// A rail was tried: how it did, in bytes a second where that could be measured. Whether it is taken back; else it is put
-    /// aside again.
+    /// A rail was tried: how it did, in bytes a second where that could be measured. Whether it is taken back;
+    /// else it is put aside again.
     pub(crate) fn tried(&mut self, rail: usize, outcome: Option<Option<f64>>, now: Instant) -> bool {
         let best = self.rails.iter().filter_map(|rail| rail.certain(now)).fold(0.0, f64::max);
         match outcome {

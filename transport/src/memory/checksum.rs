@@ -1,10 +1,10 @@
 //! The checksum of bytes on their way: fast on vectors, equal everywhere.
 //!
-//! The bytes are taken as little-endian 32-bit words, the last one filled up with zeros. Word `i` goes to lane `i % LANES`,
-//! and a lane takes its words in order: `lane = scramble((lane + word) * FACTOR)` modulo 2^32, `scramble(x) = x ^ (x >> 15)`,
-//! from the initial value `lane's number + 1`. In a last round that is not full, the lanes without a word keep their value.
-//! At the end the lanes are folded in order into 64 bits that begin as the number of bytes:
-//! `sum = (sum ^ lane) * FOLD`, then `sum ^ (sum >> 29)`.
+//! The bytes are taken as little-endian 32-bit words, the last one filled up with zeros. Word `i` goes to lane `i
+//! % LANES`, and a lane takes its words in order: `lane = scramble((lane + word) * FACTOR)` modulo 2^32,
+//! `scramble(x) = x ^ (x >> 15)`, from the initial value `lane's number + 1`. In a last round that is not full,
+//! the lanes without a word keep their value. At the end the lanes are folded in order into 64 bits that begin as
+//! the number of bytes: `sum = (sum ^ lane) * FOLD`, then `sum ^ (sum >> 29)`.
 //!
 //! Each step is a bijection of the lane for a given word and of the word for a given lane, so one changed word always
 //! changes the sum; more of them are missed once in 2^32 at most. It is no defence against an adversary. A GPU computes
@@ -25,13 +25,13 @@ const FOLD: u64 = 0x9FB2_1C65_1E98_DF25;
 /// Pages of a group.
 const PAGES: usize = GROUP / PAGE;
 
-/// Bytes of memory that may be written meanwhile are copied by the group, page by page, and the copy is summed up: a page is whole
-/// rounds. Aligned, so that it may be copied on past the caches.
+/// Bytes of memory that may be written meanwhile are copied by the group, page by page, and the copy is summed up:
+/// a page is whole rounds. Aligned, so that it may be copied on past the caches.
 #[repr(align(64))]
 struct Copied([u8; GROUP]);
 
-/// Calls a function with the widest vectors that the processor has: the one of [`avx512`], or one that is inlined and compiled for AVX2.
-/// It takes no closure, whose one body would be compiled for neither.
+/// Calls a function with the widest vectors that the processor has: the one of [`avx512`], or one that is inlined
+/// and compiled for AVX2. It takes no closure, whose one body would be compiled for neither.
 macro_rules! on_vectors {
     ($wide:ident, $plain:ident($($name:ident: $type:ty),*)) => {{
         #[cfg(target_arch = "x86_64")]
@@ -75,8 +75,8 @@ pub(crate) unsafe fn checksum_racing(from: *const u8, len: usize) -> u64 {
     on_vectors!(racing, plain_racing(from: *const u8, len: usize))
 }
 
-/// Copies bytes and sums up what arrived, in one pass over memory: what another thread or process writes meanwhile arrives torn, and
-/// the checksum is that of what did. Returns the checksum.
+/// Copies bytes and sums up what arrived, in one pass over memory: what another thread or process writes meanwhile
+/// arrives torn, and the checksum is that of what did. Returns the checksum.
 ///
 /// # Safety
 /// `from` must be readable and `to` writable for `len` bytes, the two must not overlap, and nobody else may access the
@@ -159,8 +159,8 @@ unsafe fn sum_parts(from: *const u8, len: usize, mut take: impl FnMut(usize, &[u
     for group in (0..len).step_by(GROUP) {
         let copied = &mut copied.0[..GROUP.min(len - group)];
         for (number, page) in copied.chunks_mut(PAGE).enumerate() {
-            // A quarter of the lines of each page of the next group: more reads are under way at once then than the order of
-            // addresses would allow.
+            // A quarter of the lines of each page of the next group: more reads are under way at once then than
+            // the order of addresses would allow.
             let next = group + GROUP + number * (PAGE / PAGES);
             for line in (0..PAGE / PAGES).step_by(LINE) {
                 for ahead in 0..PAGES {

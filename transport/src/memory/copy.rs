@@ -3,9 +3,9 @@
 //! A reader whose lease lapsed may read bytes that the owner is overwriting. It will throw them away, but the copy
 //! itself must not be undefined behaviour: so the compiler sees no access, only an opaque instruction.
 
-/// Copies of so many bytes and more go past the caches. They are read out of memory, and would only push out of the caches
-/// what the threads that compute have there; and memory then need not be read before it is written, which is a third of
-/// the traffic.
+/// Copies of so many bytes and more go past the caches. They are read out of memory, and would only push out of
+/// the caches what the threads that compute have there; and memory then need not be read before it is written,
+/// which is a third of the traffic.
 #[cfg(target_arch = "x86_64")]
 const STREAM_BYTES_MIN: usize = 64 << 10;
 
@@ -32,16 +32,16 @@ pub(crate) unsafe fn copy_racing(from: *const u8, to: *mut u8, len: usize) {
     unsafe { copy_racing_cached(from, to, len) }
 }
 
-/// Copies `len` bytes that are looked at next, and so are left in the caches; bytes that another thread or process writes meanwhile
-/// arrive torn.
+/// Copies `len` bytes that are looked at next, and so are left in the caches; bytes that another thread or process
+/// writes meanwhile arrive torn.
 ///
 /// # Safety
 /// `from` must be readable and `to` writable for `len` bytes, the two must not overlap, and nobody else may access the
 /// destination meanwhile.
 pub unsafe fn copy_racing_cached(from: *const u8, to: *mut u8, len: usize) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: the caller's promise covers both ranges; `rep movsb` with the direction flag clear (the ABI guarantees it)
-    // reads and writes exactly these.
+    // SAFETY: the caller's promise covers both ranges; `rep movsb` with the direction flag clear (the ABI
+    // guarantees it) reads and writes exactly these.
     unsafe {
         std::arch::asm!(
             "rep movsb",
@@ -130,8 +130,9 @@ pub(crate) fn order_stores() {
     unsafe { std::arch::asm!("sfence", options(nostack, preserves_flags)) };
 }
 
-/// Copies whole groups of pages past the caches: after all stores before it, and before all that follow. `to` is aligned to lines. A
-/// line of each page in turn: so many more reads are under way at once than the order of addresses would allow.
+/// Copies whole groups of pages past the caches: after all stores before it, and before all that follow. `to` is
+/// aligned to lines. A line of each page in turn: so many more reads are under way at once than the order of
+/// addresses would allow.
 ///
 /// # Safety
 /// As [`copy_racing`], for `groups * GROUP` bytes.
@@ -139,8 +140,8 @@ pub(crate) fn order_stores() {
 unsafe fn stream_groups(from: *const u8, to: *mut u8, groups: usize) {
     order_stores();
     for group in 0..groups {
-        // SAFETY: the caller's promise covers both ranges; each round reads and writes one line of each page of the group,
-        // and stores of this kind need the alignment that the caller promises. SSE2 is part of x86-64.
+        // SAFETY: the caller's promise covers both ranges; each round reads and writes one line of each page of
+        // the group, and stores of this kind need the alignment that the caller promises. SSE2 is part of x86-64.
         unsafe {
             std::arch::asm!(
                 "2:",

@@ -1,13 +1,14 @@
-//! Records, and parts of them, in the encoding of their layout, there and back, with the widest vectors that the processor has. The
-//! bytes are the same with all of them.
+//! Records, and parts of them, in the encoding of their layout, there and back, with the widest vectors that the
+//! processor has. The bytes are the same with all of them.
 //!
-//! What an encoding is says [`domain::encoding`], whose loops are compiled here for several instruction sets; a closure would be too large
-//! to be inlined into the function that has them.
+//! What an encoding is says [`domain::encoding`], whose loops are compiled here for several instruction sets; a
+//! closure would be too large to be inlined into the function that has them.
 
 use crate::memory::checksum::{checksum, copy_summed};
 use domain::{Encoding, KvLayout, KvPart};
 
-/// [`encode_record`], and the checksum of what it wrote; where nothing is encoded both take one pass over memory. Shown there.
+/// [`encode_record`], and the checksum of what it wrote; where nothing is encoded both take one pass over memory.
+/// Shown there.
 ///
 /// # Panics
 /// As that does.
@@ -19,8 +20,8 @@ pub fn encode_summed(layout: &KvLayout, group: usize, record: &[u8], stored: &mu
     checksum(stored)
 }
 
-/// [`decode_record`], if `sum` is the checksum of `stored`; where nothing is encoded both take one pass over memory. Whether it is; where
-/// it is not, the bytes of `record` are any.
+/// [`decode_record`], if `sum` is the checksum of `stored`; where nothing is encoded both take one pass over
+/// memory. Whether it is; where it is not, the bytes of `record` are any.
 ///
 /// # Panics
 /// As that does.

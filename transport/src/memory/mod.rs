@@ -32,14 +32,15 @@ pub enum DeviceMemory<'a> {
 /// Lanes copy by address, and check offsets against [`Memory::len`] alone. For as long as the value lives:
 ///
 /// - [`Memory::as_ptr`] and [`Memory::len`] always answer the same, from any thread;
-/// - so many bytes from there on are mapped and readable, and writable if anything reads into them; by network cards alone if
-///   [`Memory::device`] says so, which always answers the same, too;
-/// - no reference to any of them is alive while a transfer reads into it. Bytes that are read while their owner writes them arrive
-///   torn, which whoever reads expects;
+/// - so many bytes from there on are mapped and readable, and writable if anything reads into them; by network
+///   cards alone if [`Memory::device`] says so, which always answers the same, too;
+/// - no reference to any of them is alive while a transfer reads into it. Bytes that are read while their owner
+///   writes them arrive torn, which whoever reads expects;
 /// - what [`Memory::file`] tells of has as many bytes from there on, and cannot shrink.
 ///
 /// # What cannot be done wrong
-/// Whoever registers memory gives it away for as long as a transfer may hold it, so what ends sooner cannot be registered:
+/// Whoever registers memory gives it away for as long as a transfer may hold it, so what ends sooner cannot be
+/// registered:
 ///
 /// ```compile_fail,E0597
 /// # use std::sync::Arc;
@@ -60,8 +61,8 @@ pub enum DeviceMemory<'a> {
 /// }
 /// ```
 ///
-/// Nobody gets a reference to bytes that a transfer may be reading into. There is their address alone, and who uses it promises, by `unsafe`,
-/// that no such transfer is under way:
+/// Nobody gets a reference to bytes that a transfer may be reading into. There is their address alone, and who
+/// uses it promises, by `unsafe`, that no such transfer is under way:
 ///
 /// ```compile_fail,E0133
 /// # use transport::*;
@@ -94,12 +95,13 @@ pub unsafe trait Memory: Send + Sync {
     fn file(&self) -> Option<(BorrowedFd<'_>, u64)> {
         None
     }
-    /// How network cards get at it, if it is a device's. Nobody else does then, so that lanes other than `rdma` neither read out of it nor
-    /// into it. `None`: it is the host's.
+    /// How network cards get at it, if it is a device's. Nobody else does then, so that lanes other than `rdma`
+    /// neither read out of it nor into it. `None`: it is the host's.
     fn device(&self) -> Option<DeviceMemory<'_>> {
         None
     }
-    /// What it is made of, where that is KV which may travel encoded; alike at both ends of a read. `None`: it travels as it is.
+    /// What it is made of, where that is KV which may travel encoded; alike at both ends of a read. `None`: it
+    /// travels as it is.
     fn part(&self) -> Option<KvPart> {
         None
     }
@@ -108,8 +110,8 @@ pub unsafe trait Memory: Send + Sync {
 /// Regions of one agent, at one time, that others take note of.
 pub(crate) const REGIONS_MAX: usize = 4096;
 
-/// A region of one agent, in the order of registration from 0; peers of one layout register alike. A number is never given
-/// twice in a life, so whoever knows an old one does not read what came after it.
+/// A region of one agent, in the order of registration from 0; peers of one layout register alike. A number is
+/// never given twice in a life, so whoever knows an old one does not read what came after it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
 pub struct RegionId(pub u32);
 

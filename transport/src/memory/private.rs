@@ -1,4 +1,5 @@
-//! Memory that nobody else maps. The kernel gives it huge pages where it may, without being asked to for memory that is shared.
+//! Memory that nobody else maps. The kernel gives it huge pages where it may, without being asked to for memory
+//! that is shared.
 
 use crate::memory::Memory;
 use crate::memory::writable_mapping::WritableMapping;
@@ -26,8 +27,8 @@ impl PrivateMemory {
     }
 }
 
-// SAFETY: the mapping is this value's own, stays as it is until it is dropped, and is readable and writable. No reference to its bytes
-// is ever made here.
+// SAFETY: the mapping is this value's own, stays as it is until it is dropped, and is readable and writable. No
+// reference to its bytes is ever made here.
 unsafe impl Memory for PrivateMemory {
     fn as_ptr(&self) -> *mut u8 {
         self.0.as_ptr()

@@ -59,8 +59,8 @@ fn memfd(create: impl Fn(MemfdFlags) -> rustix::io::Result<OwnedFd>) -> rustix::
     }
 }
 
-// SAFETY: the mapping is this value's own, stays as it is until it is dropped, and is readable and writable; the seals keep the size
-// of its file. No reference to its bytes is ever made here.
+// SAFETY: the mapping is this value's own, stays as it is until it is dropped, and is readable and writable; the
+// seals keep the size of its file. No reference to its bytes is ever made here.
 unsafe impl Memory for SealedMemory {
     fn as_ptr(&self) -> *mut u8 {
         self.mapping.as_ptr()

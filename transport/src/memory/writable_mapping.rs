@@ -22,11 +22,12 @@ unsafe impl Send for WritableMapping {}
 unsafe impl Sync for WritableMapping {}
 
 impl WritableMapping {
-    /// The first `len` bytes of the file, which has as many; `None`: zeroed ones that nobody else maps. At least one. Errors: of the
-    /// system.
+    /// The first `len` bytes of the file, which has as many; `None`: zeroed ones that nobody else maps. At least
+    /// one. Errors: of the system.
     pub(crate) fn new(len: usize, file: Option<impl AsFd>) -> io::Result<Self> {
         let (protection, anywhere) = (ProtFlags::READ | ProtFlags::WRITE, std::ptr::null_mut());
-        // All of it lies in huge pages: pages are given where memory is touched, so room to begin and to end with a whole one costs addresses.
+        // All of it lies in huge pages: pages are given where memory is touched, so room to begin and to end with
+        // a whole one costs addresses.
         let is_huge = file.is_none() && len >= HUGE_PAGE;
         let room = if is_huge {
             len.checked_next_multiple_of(HUGE_PAGE).and_then(|len| len.checked_add(HUGE_PAGE))
@@ -47,7 +48,8 @@ impl WritableMapping {
         let mapping = Self { base: start.wrapping_add(before), len, mapped: (start, room) };
         // SAFETY: the range is the mapping's.
         unsafe {
-            // A child that lived on would keep a mapping to write with, or share private pages that a device was told of.
+            // A child that lived on would keep a mapping to write with, or share private pages that a device was
+            // told of.
             rustix::mm::madvise(start.cast(), room, Advice::LinuxDontFork)?;
             // A hint; nothing depends on it but speed.
             let _ = rustix::mm::madvise(start.cast(), room, Advice::LinuxHugepage);

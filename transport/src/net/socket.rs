@@ -1,5 +1,5 @@
-//! The socket of a connection, as whoever speaks over it sees it: plain, where the kernel takes bytes from where they are and
-//! puts them where they belong, or with TLS in between.
+//! The socket of a connection, as whoever speaks over it sees it: plain, where the kernel takes bytes from where
+//! they are and puts them where they belong, or with TLS in between.
 //!
 //! Who may speak is not decided here: see `tls` and `control`.
 
@@ -14,7 +14,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Bytes to be sent. Others may write them meanwhile, and what arrives of those is torn: so there is their address, and no reference to them.
+/// Bytes to be sent. Others may write them meanwhile, and what arrives of those is torn: so there is their
+/// address, and no reference to them.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub(crate) struct SendBuffer<'a>(libc::iovec, PhantomData<&'a [u8]>);
@@ -62,8 +63,8 @@ impl Socket {
         Self::new(descriptor, tls.map(Tls::accepting))
     }
 
-    /// The end that connected. With TLS, it knows the other when this returns, after `patience` at most, or as much more as the
-    /// socket blocks for.
+    /// The end that connected. With TLS, it knows the other when this returns, after `patience` at most, or as
+    /// much more as the socket blocks for.
     pub(crate) fn connected(descriptor: OwnedFd, tls: Option<&Tls>, patience: Duration) -> io::Result<Self> {
         let socket = Self::new(descriptor, tls.map(Tls::connecting))?;
         if let Some(mut session) = socket.session() {
@@ -120,8 +121,8 @@ impl Socket {
         if self.has_tls() { session::RECORD_BYTES_MAX } else { 0 }
     }
 
-    /// What tells this connection from all others, alike at both ends: what TLS exports for it (RFC 9266), or nothing. Both ends
-    /// know each other already where there is TLS. Errors: they do not.
+    /// What tells this connection from all others, alike at both ends: what TLS exports for it (RFC 9266), or
+    /// nothing. Both ends know each other already where there is TLS. Errors: they do not.
     pub(crate) fn binding(&self) -> io::Result<Vec<u8>> {
         self.session().map_or(Ok(Vec::new()), |session| session.binding())
     }
@@ -162,8 +163,8 @@ impl io::Write for &Socket {
     }
 }
 
-/// Whether a connection begins like one of TLS: a record of its handshake, or of an alert. What agents say without TLS does
-/// not: its length, of four bytes, is never so large.
+/// Whether a connection begins like one of TLS: a record of its handshake, or of an alert. What agents say without
+/// TLS does not: its length, of four bytes, is never so large.
 pub(crate) fn is_tls(first: &[u8]) -> bool {
     matches!(first, [0x15 | 0x16, 3, 1..=4, ..])
 }
@@ -173,7 +174,8 @@ fn send(descriptor: &OwnedFd, buffers: &[SendBuffer<'_>]) -> io::Result<usize> {
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
     message.msg_iov = buffers.as_ptr().cast_mut().cast();
     message.msg_iovlen = buffers.len() as _;
-    // SAFETY: the descriptor is open, each buffer is an `iovec`, and what it names is readable for as long as this call.
+    // SAFETY: the descriptor is open, each buffer is an `iovec`, and what it names is readable for as long as this
+    // call.
     let sent = unsafe { libc::sendmsg(descriptor.as_raw_fd(), &raw const message, libc::MSG_NOSIGNAL) };
     usize::try_from(sent).map_err(|_| io::Error::last_os_error())
 }

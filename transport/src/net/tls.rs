@@ -1,9 +1,9 @@
 //! TLS between agents: the certificate by which this one is known, and those whom it takes.
 //!
-//! Both ends of a connection show a certificate, and each wants the other's to come from one of its authorities, so these
-//! are best the cluster's own. What TLS says to the wire is in `socket`. What is deliberately absent: names of hosts in
-//! certificates, since workers come and go with their addresses, and earlier versions than 1.3, since all ends are this
-//! program.
+//! Both ends of a connection show a certificate, and each wants the other's to come from one of its authorities,
+//! so these are best the cluster's own. What TLS says to the wire is in `socket`. What is deliberately absent:
+//! names of hosts in certificates, since workers come and go with their addresses, and earlier versions than 1.3,
+//! since all ends are this program.
 
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::client::{Resumption, verify_server_name};
@@ -56,8 +56,8 @@ pub enum TlsError {
 }
 
 impl Tls {
-    /// Reads PEM files, once: the agent's certificate, followed by those that link it to an authority, if there are such; its
-    /// private key; and the certificates of the authorities.
+    /// Reads PEM files, once: the agent's certificate, followed by those that link it to an authority, if there
+    /// are such; its private key; and the certificates of the authorities.
     pub fn load(certificate: &Path, key: &Path, authorities: &Path) -> Result<Self, TlsError> {
         let chain = certificates(certificate)?;
         let private =
@@ -97,7 +97,8 @@ fn name() -> Result<ServerName<'static>, rustls::Error> {
     ServerName::try_from(TLS_NAME).map_err(|_| rustls::Error::General("a name that is none".to_owned()))
 }
 
-/// Those who may connect: of an authority, as rustls checks it, and for [`TLS_NAME`], which it checks of the other end alone.
+/// Those who may connect: of an authority, as rustls checks it, and for [`TLS_NAME`], which it checks of the other
+/// end alone.
 #[derive(Debug)]
 struct Readers {
     issued: Arc<dyn ClientCertVerifier>,

@@ -1,4 +1,5 @@
-//! How much of a lane each of the links that read at once can be expected to have: the part that falls to it if they share it alike.
+//! How much of a lane each of the links that read at once can be expected to have: the part that falls to it if
+//! they share it alike.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};

@@ -1,4 +1,5 @@
-//! How fast a lane to a peer is lately, and when it has become too slow: decisions over what others measured. Time is an argument.
+//! How fast a lane to a peer is lately, and when it has become too slow: decisions over what others measured. Time
+//! is an argument.
 
 use crate::lanes::Probe;
 use crate::speed::fair_share::FairShare;
@@ -18,15 +19,18 @@ const CALIBRATING: u32 = 64;
 /// A lane is too slow under this share of what it is expected to do, and is no longer above the other.
 const FLOOR: f64 = 0.25;
 const RECOVERED: f64 = 0.5;
-/// A lane is held against what it was promised to bring from this measurement on: the first ones say more of how it began.
+/// A lane is held against what it was promised to bring from this measurement on: the first ones say more of how
+/// it began.
 const JUDGED: u32 = 16;
-/// A measurement counts as no more than this share: what was in a buffer already is there at once, and would hide a fall.
+/// A measurement counts as no more than this share: what was in a buffer already is there at once, and would hide
+/// a fall.
 const SHARE_MAX: f64 = 2.0;
 
-/// How fast a lane to a peer is lately, beside how fast it was when it was first read over. What counts is what the link as a whole
-/// brought in the time in which bytes were due, however many transfers took turns; and beside it, what it would have brought if
-/// the other links of the lane had not read at the same time. A lane has become slow if both have fallen: the first also
-/// falls where many peers are read at once, the second also where one is read alone that never needed the whole lane.
+/// How fast a lane to a peer is lately, beside how fast it was when it was first read over. What counts is what
+/// the link as a whole brought in the time in which bytes were due, however many transfers took turns; and beside
+/// it, what it would have brought if the other links of the lane had not read at the same time. A lane has become
+/// slow if both have fallen: the first also falls where many peers are read at once, the second also where one is
+/// read alone that never needed the whole lane.
 #[derive(Debug, Default)]
 pub(crate) struct LinkSpeed {
     /// As measured when the peer was connected.
@@ -112,7 +116,8 @@ impl LinkSpeed {
         self.turn(now, Duration::ZERO);
     }
 
-    /// From now on so many bytes are due, of which some were asked for just now: they cannot be there before the latency has passed.
+    /// From now on so many bytes are due, of which some were asked for just now: they cannot be there before the
+    /// latency has passed.
     pub(crate) fn asked(&mut self, bytes: u64, now: Instant) {
         self.pass(now);
         self.due = bytes;
@@ -230,7 +235,8 @@ impl LinkSpeed {
         self.short_untold.take()
     }
 
-    /// Whether it has become slow and nobody was told. It stays slow until it recovers, so this is said once for each fall.
+    /// Whether it has become slow and nobody was told. It stays slow until it recovers, so this is said once for
+    /// each fall.
     pub(crate) fn take_slow(&mut self) -> Option<Slow> {
         self.untold.take()
     }

@@ -25,7 +25,8 @@ impl Scratch {
     }
 }
 
-// SAFETY: the box is never exchanged or resized, its bytes may be written through a shared reference, and there are no others.
+// SAFETY: the box is never exchanged or resized, its bytes may be written through a shared reference, and there
+// are no others.
 unsafe impl Memory for Scratch {
     fn as_ptr(&self) -> *mut u8 {
         self.0.as_ptr().cast_mut().cast()

@@ -4,8 +4,8 @@ use crate::lanes::Probe;
 
 /// Lanes are ranked by the predicted time of a read of so many bytes: what a layer of some blocks has.
 const TYPICAL_BYTES: f64 = (1 << 20) as f64;
-/// A lane that is the faster one by nature is passed over only for one that takes less than this share of its time: probes
-/// are short, and what else the machine does disturbs them.
+/// A lane that is the faster one by nature is passed over only for one that takes less than this share of its
+/// time: probes are short, and what else the machine does disturbs them.
 const CLEARLY: f64 = 0.7;
 
 /// Predicted seconds of a read of so many bytes.

@@ -48,8 +48,8 @@ pub(crate) struct StorageSpeed {
 }
 
 impl StorageSpeed {
-    /// A transfer of so many bytes ended now that began at `begun`. Several that are under way share the devices, or the store, so that
-    /// the time of each begins where the one before it ended.
+    /// A transfer of so many bytes ended now that began at `begun`. Several that are under way share the devices,
+    /// or the store, so that the time of each begins where the one before it ended.
     fn ended(&mut self, bytes: u64, begun: Instant, now: Instant) {
         let since = self.last.map_or(begun, |last| last.max(begun));
         self.last = Some(now);

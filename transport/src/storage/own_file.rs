@@ -1,5 +1,5 @@
-//! Files and folders of this user alone: what is in them is nobody else's to read, and not relied on where somebody else could have put it
-//! there.
+//! Files and folders of this user alone: what is in them is nobody else's to read, and not relied on where
+//! somebody else could have put it there.
 
 use rustix::fs::{FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
@@ -10,8 +10,8 @@ use std::path::Path;
 /// What nobody but its owner may do.
 const OTHERS: u32 = 0o077;
 
-/// Opens a file of this user, which is made with mode 0600 if `flags` say so. One that others may read or write is taken away from them.
-/// Errors: it is a link, or no file, or somebody else's; of the system.
+/// Opens a file of this user, which is made with mode 0600 if `flags` say so. One that others may read or write is
+/// taken away from them. Errors: it is a link, or no file, or somebody else's; of the system.
 ///
 /// ```
 /// # fn main() -> std::io::Result<()> {
@@ -35,8 +35,8 @@ pub fn open_own_file(path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
     Ok(file)
 }
 
-/// Makes a folder of mode 0700, or takes one that is there and this user's away from others. Errors: it is a link, or no folder, or
-/// somebody else's; of the system.
+/// Makes a folder of mode 0700, or takes one that is there and this user's away from others. Errors: it is a link,
+/// or no folder, or somebody else's; of the system.
 ///
 /// ```
 /// # fn main() -> std::io::Result<()> {

@@ -1,4 +1,5 @@
-//! The bytes that transfers under way write: two that would write the same ones are never under way together, over whatever lanes.
+//! The bytes that transfers under way write: two that would write the same ones are never under way together, over
+//! whatever lanes.
 //!
 //! What is deliberately absent: who may write a region at all. That is its owner's matter.
 
@@ -60,8 +61,8 @@ impl Claim {
         Ok(Self { claims: claims.clone(), ranges: ranges.into() })
     }
 
-    /// Holds it. `false`: another one that is held has some of its bytes. Allocates nothing; takes as many steps as ranges are held, and
-    /// a search for each of its own.
+    /// Holds it. `false`: another one that is held has some of its bytes. Allocates nothing; takes as many steps
+    /// as ranges are held, and a search for each of its own.
     pub(crate) fn hold(&self) -> bool {
         let mut state = self.claims.lock();
         let held = &mut state.held;

@@ -66,8 +66,8 @@ pub enum Copies {
     Strided {
         /// The first.
         first: Copy,
-        /// Bytes from the beginning of one to that of the next. What one writes, the next does not: `step.to` is no less than the
-        /// length of each.
+        /// Bytes from the beginning of one to that of the next. What one writes, the next does not: `step.to` is
+        /// no less than the length of each.
         step: Copy,
         /// How many.
         count: u64,
@@ -213,8 +213,8 @@ impl Transfer {
     }
 }
 
-/// The regions of a peer that a transfer reads. What is copied out of is looked up once: a peer may exchange it at any time, and
-/// what was checked must be what is read.
+/// The regions of a peer that a transfer reads. What is copied out of is looked up once: a peer may exchange it at
+/// any time, and what was checked must be what is read.
 struct Sources<'a> {
     link: &'a Link,
     held: BTreeMap<RegionId, Source>,
@@ -365,8 +365,8 @@ pub enum PrepareError {
         /// The lane taken to the peer.
         lane: Lane,
     },
-    /// Memory that the devices of `rdma` were not lent: it cannot be read into over that lane, which was taken for the sake of other
-    /// regions.
+    /// Memory that the devices of `rdma` were not lent: it cannot be read into over that lane, which was taken for
+    /// the sake of other regions.
     #[error("region {region:?} cannot be read into over rdma: its devices refused it, and this worker's log says why")]
     NotLent {
         /// The caller's region.

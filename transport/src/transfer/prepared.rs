@@ -16,8 +16,9 @@ use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// A transfer, prepared: checked against the bounds of its regions, which it holds mapped. It is posted as often as its caller
-/// likes, one time after the other. Who drops it while it is under way hears of its end all the same.
+/// A transfer, prepared: checked against the bounds of its regions, which it holds mapped. It is posted as often
+/// as its caller likes, one time after the other. Who drops it while it is under way hears of its end all the
+/// same.
 pub struct Prepared {
     slot: Arc<Slot>,
     /// Who reads.
@@ -80,9 +81,9 @@ impl Prepared {
         self.link.lane()
     }
 
-    /// How long it would take if it were posted now and alone, by the same estimate that ranks lanes: what the probe measured
-    /// when the peer was connected, and what reads have done since. Gates and other transfers come on top. `None`: nothing has
-    /// been measured, since the peer had no memory when it was connected.
+    /// How long it would take if it were posted now and alone, by the same estimate that ranks lanes: what the
+    /// probe measured when the peer was connected, and what reads have done since. Gates and other transfers come
+    /// on top. `None`: nothing has been measured, since the peer had no memory when it was connected.
     ///
     /// ```
     /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/reading/ends.rs"));
@@ -125,9 +126,9 @@ impl Prepared {
         self.slot.state()
     }
 
-    /// Waits until it is not under way, for `at_most`. How far it is then. Over `tcp`, who waits for the one read that is under
-    /// way brings its bytes home on its own thread while they come, which saves waking others; the agent's sink may hear of the
-    /// end on it.
+    /// Waits until it is not under way, for `at_most`. How far it is then. Over `tcp`, who waits for the one read
+    /// that is under way brings its bytes home on its own thread while they come, which saves waking others; the
+    /// agent's sink may hear of the end on it.
     ///
     /// ```
     /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/reading/ends.rs"));
@@ -178,8 +179,8 @@ impl Prepared {
         self.slot.ended().await
     }
 
-    /// Takes its plan, to be carried out, and holds what it writes until that goes back. Errors: it is under way, or another one is that
-    /// writes the same.
+    /// Takes its plan, to be carried out, and holds what it writes until that goes back. Errors: it is under way,
+    /// or another one is that writes the same.
     pub(crate) fn take(&self) -> Result<Transfer, PostError> {
         let plan = self.slot.take().ok_or(PostError::UnderWay)?;
         if !self.claim.hold() {

@@ -1,7 +1,7 @@
 //! What a transfer adds to the timeline: when slices begin to move, and when they are there.
 //!
-//! What is deliberately absent: where the timeline goes. These are events of `tracing`, and nothing is computed for them
-//! unless somebody asks for them.
+//! What is deliberately absent: where the timeline goes. These are events of `tracing`, and nothing is computed
+//! for them unless somebody asks for them.
 
 use crate::agent::event::TransferId;
 use crate::agent::link::Link;

@@ -36,8 +36,8 @@ pub(crate) struct SharedFutex {
 
 /// Words of other processes that one sleep can wait for: the kernel's limit less the own counter.
 pub(crate) const SHARED_FUTEXES_MAX: usize = 127;
-/// How long a sleep lasts at most where the system does not let a thread wait for several words: a kernel before 5.16, or a filter of
-/// system calls (seccomp) that does not know the call.
+/// How long a sleep lasts at most where the system does not let a thread wait for several words: a kernel before
+/// 5.16, or a filter of system calls (seccomp) that does not know the call.
 const NAP: Duration = Duration::from_micros(100);
 
 impl Signal {
@@ -45,8 +45,8 @@ impl Signal {
         self.0.now()
     }
 
-    /// Sleeps until the counter differs from `seen`, one of `others` (of which the first `SHARED_FUTEXES_MAX` count) from
-    /// what is expected, or for `at_most`; or, rarely, for nothing.
+    /// Sleeps until the counter differs from `seen`, one of `others` (of which the first `SHARED_FUTEXES_MAX`
+    /// count) from what is expected, or for `at_most`; or, rarely, for nothing.
     pub(crate) fn sleep(&self, seen: u32, others: &[SharedFutex], at_most: Option<Duration>) {
         self.sleep_by(seen, others, at_most, |others| self.sleep_on_all(seen, others, at_most));
     }
@@ -107,8 +107,8 @@ impl Wake for Signal {
     }
 }
 
-/// An eventfd that a thread waits for beside its sockets or files. Edge-triggered it need not be read, since every ring is an
-/// edge. Only a thread that sleeps is rung for: one that is awake sees that there is news.
+/// An eventfd that a thread waits for beside its sockets or files. Edge-triggered it need not be read, since every
+/// ring is an edge. Only a thread that sleeps is rung for: one that is awake sees that there is news.
 pub(crate) struct Doorbell {
     event: OwnedFd,
     sleep_flag: SleepFlag,
@@ -140,8 +140,8 @@ impl Doorbell {
         self.sleep_flag.is_rung()
     }
 
-    /// Looks for events by `wait`, which is told whether it may sleep until the eventfd becomes readable: not if somebody
-    /// rang already.
+    /// Looks for events by `wait`, which is told whether it may sleep until the eventfd becomes readable: not if
+    /// somebody rang already.
     pub(crate) fn sleep<T>(&self, wait: impl FnOnce(bool) -> T) -> T {
         let waited = wait(self.sleep_flag.lie_down());
         self.sleep_flag.get_up();

@@ -1,5 +1,5 @@
-//! KV that travels encoded: it arrives as its encoding has it, bit for bit, in fewer bytes; what cannot travel so arrives as it is. What
-//! every way of reading does alike is tested with the others.
+//! KV that travels encoded: it arrives as its encoding has it, bit for bit, in fewer bytes; what cannot travel so
+//! arrives as it is. What every way of reading does alike is tested with the others.
 
 use crate::ends::*;
 use crate::tcp::{Relay, between};
@@ -8,8 +8,8 @@ use proptest::prelude::*;
 use std::sync::atomic::Ordering;
 use transport::{AgentConfig, Hub, Lane, RailFault, Refusal, TransferError};
 
-/// Parts of all number formats and both encodings: of one group, of several, and with one that is not full; the last is larger than
-/// what is copied at once to be encoded.
+/// Parts of all number formats and both encodings: of one group, of several, and with one that is not full; the
+/// last is larger than what is copied at once to be encoded.
 fn parts() -> Vec<KvPart> {
     let shapes = [(4, 4), (16, 64), (18, 67), (64, 160)];
     let formats = [Dtype::F32, Dtype::F16, Dtype::Bf16].map(|dtype| [(dtype, Encoding::Int8), (dtype, Encoding::Fp8)]);

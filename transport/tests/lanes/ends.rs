@@ -13,8 +13,8 @@ use transport::{
     SealedMemory, TransferId,
 };
 
-/// How long a test waits for what must happen. An emulated machine with Soft-RoCE may stand still for half a minute as a whole, every
-/// thread of it, when a device goes down amid reads.
+/// How long a test waits for what must happen. An emulated machine with Soft-RoCE may stand still for half a
+/// minute as a whole, every thread of it, when a device goes down amid reads.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(150);
 /// Long enough to see what should not happen.
 pub(crate) const MOMENT: Duration = Duration::from_millis(30);
@@ -255,7 +255,8 @@ impl End {
         }
     }
 
-    /// Bytes of which no two neighbours of a distance below 64 Ki are alike for long; they come as they are, encoded or not.
+    /// Bytes of which no two neighbours of a distance below 64 Ki are alike for long; they come as they are,
+    /// encoded or not.
     pub(crate) fn fill(&self) {
         let mut bytes: Vec<u8> =
             (0..self.memory.len() as u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();

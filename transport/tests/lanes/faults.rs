@@ -1,4 +1,5 @@
-//! Threads that panic, one of each kind: the agent fails as a whole, with everything that it has open, and nobody waits for it for ever.
+//! Threads that panic, one of each kind: the agent fails as a whole, with everything that it has open, and nobody
+//! waits for it for ever.
 
 use crate::ends::*;
 use domain::{Incarnation, ProgressWord, Secret, StepId};

@@ -1,5 +1,6 @@
-//! Random interleavings of whatever may happen to transfers, over every lane: nothing is written into a destination once its
-//! transfer has ended, and what is read under a lease that lived all the while is right, so that nothing wrong is ever sealed.
+//! Random interleavings of whatever may happen to transfers, over every lane: nothing is written into a
+//! destination once its transfer has ended, and what is read under a lease that lived all the while is right, so
+//! that nothing wrong is ever sealed.
 //!
 //! The owner keeps to the rules of leases, as `kv-manager` does: it writes a block anew only when no lease on it lives.
 

@@ -27,7 +27,8 @@ fn two(reader: impl FnOnce(&mut AgentConfig), owner: impl FnOnce(&mut AgentConfi
     pair
 }
 
-/// Who sleeps until a gate opens hears that it never will, though the link was given up for the sake of another connection.
+/// Who sleeps until a gate opens hears that it never will, though the link was given up for the sake of another
+/// connection.
 #[test]
 fn who_waits_at_a_gate_of_one_that_leaves_hears_of_it() {
     for _ in 0..20 {

@@ -1,5 +1,5 @@
-//! Agents over every lane: what each lane must do alike, and what is one lane's own. Agents of two hubs are to each other as
-//! those of two processes.
+//! Agents over every lane: what each lane must do alike, and what is one lane's own. Agents of two hubs are to
+//! each other as those of two processes.
 
 mod certificates;
 mod encoded;

@@ -1,5 +1,5 @@
-//! Two hosts with two cables between them, as network namespaces: one cable is slowed to a tenth, or cut, and heals. Needs root, and
-//! the programs `ip` and `tc`.
+//! Two hosts with two cables between them, as network namespaces: one cable is slowed to a tenth, or cut, and
+//! heals. Needs root, and the programs `ip` and `tc`.
 
 use crate::ends::*;
 use domain::session::{PeerAddress, PeerInfo, Role};
@@ -255,7 +255,8 @@ fn a_slow_cable_of_two_is_put_aside_and_taken_back_when_it_heals() {
     let took = reader.says("up 1 aside 1 failed 0 slow 1");
     let passed = hosts.passed(1) - before;
     println!("put aside after {took:?} and {passed} bytes");
-    // It is found within a second, told by what the cable passed: a machine that is busy, or stands still, passes less in its time.
+    // It is found within a second, told by what the cable passed: a machine that is busy, or stands still, passes
+    // less in its time.
     assert!(passed < ILL_SECOND, "{passed} bytes were read over a slow cable");
     hosts.pass(1, WELL).expect("cables can heal");
     println!("taken back after {:?}", reader.says("up 2 aside 0"));

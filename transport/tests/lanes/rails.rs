@@ -26,7 +26,8 @@ pub(crate) struct CableState {
 }
 
 impl Cable {
-    /// A cable, and the address at its other end. Its threads end with the connections, and the last with the test's process.
+    /// A cable, and the address at its other end. Its threads end with the connections, and the last with the
+    /// test's process.
     pub(crate) fn new(to: &str) -> (Self, String) {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
         let address = listener.local_addr().expect("it is bound").to_string();
@@ -165,7 +166,8 @@ fn a_broken_connection_is_made_anew_and_no_read_is_lost_or_comes_twice() {
 fn a_rail_that_breaks_leaves_its_reads_to_the_others() {
     let (pair, [_, second]) = cabled();
     let (mut sent, mut id) = (second.sent(), pair.post(LEN, 0, &[(0, 0)]));
-    // How much of a read a rail has depends on how fast it was so far. It may be less than that, and nothing left to cut.
+    // How much of a read a rail has depends on how fast it was so far. It may be less than that, and nothing left
+    // to cut.
     while second.sent() < sent + LEN as u64 / 8 {
         if let Some(end) = pair.reader.ended_by_now() {
             assert!(end.result.is_ok());

@@ -1,4 +1,5 @@
-//! Strangers: however many they are and whatever they say, peers connect and read. And they learn nothing, and change nothing.
+//! Strangers: however many they are and whatever they say, peers connect and read. And they learn nothing, and
+//! change nothing.
 
 use crate::certificates::{authority, good};
 use crate::ends::*;
@@ -26,7 +27,8 @@ const LEN: usize = 1 << 20;
 const RECORDER: WorkerId = WorkerId(9);
 /// Connections that one thread of an attack opens at most: no attack goes on for ever.
 const ATTEMPTS_MAX: usize = 1_000_000;
-/// Of those that the agent closes first, after a word, the system remembers the port for a while, of which readers of the same host want some.
+/// Of those that the agent closes first, after a word, the system remembers the port for a while, of which readers
+/// of the same host want some.
 const WORDS_MAX: usize = 5_000;
 /// How long a connection takes at most where the queue of the listener is full.
 const CONNECT_MAX: Duration = Duration::from_secs(1);

@@ -189,7 +189,8 @@ fn a_flipped_byte_in_a_header_ends_the_connection_and_what_it_carried_comes_anew
 #[test]
 fn a_request_that_lies_is_refused_counted_and_harms_nobody() {
     const LEN: usize = 1 << 20;
-    // Its kind; its region; how many series; where the first begins, how far apart they are, their bytes, and how many they are.
+    // Its kind; its region; how many series; where the first begins, how far apart they are, their bytes, and how
+    // many they are.
     for byte in
         [0, 1, 2, 3, 24, 25, 26, 27, 33, 34, 35, 40 + 3, 40 + 5, 40 + 7, 40 + 11, 40 + 18, 40 + 19, 40 + 22, 40 + 23]
     {

@@ -1,5 +1,5 @@
-//! TLS between agents: who is refused and why, and that nobody on the way reads or changes what is said. What goes over it is
-//! tested with every other lane.
+//! TLS between agents: who is refused and why, and that nobody on the way reads or changes what is said. What goes
+//! over it is tested with every other lane.
 
 use crate::certificates::{Authority, authority, good, load};
 use crate::ends::*;

@@ -136,7 +136,8 @@ fn an_upload_that_is_not_finished_leaves_nothing_behind() {
     let bench = Bench::new(config(relay.address));
     let under_way = || store.ask("GET", "?uploads").contains("<UploadId>");
     let begin = || {
-        // A look and the beginning go through; a part does not, nor do those after it. Who asks for one knows of the beginning.
+        // A look and the beginning go through; a part does not, nor do those after it. Who asks for one knows of
+        // the beginning.
         let begun = relay.begun();
         relay.fare(&[Day::Good, Day::Good], Day::Silence);
         let id = bench.post(write("a", 3 * PART));
@@ -172,7 +173,8 @@ fn a_store_may_die_and_return() {
     for work in [read("a", 0, 1000), write("b", 1000), look("a")] {
         assert_eq!(bench.trouble(work), ObjectTrouble::Unreachable);
     }
-    // Who waits longer than it is away notices nothing. The relay ends all connections until the store has its bucket again.
+    // Who waits longer than it is away notices nothing. The relay ends all connections until the store has its
+    // bucket again.
     relay.fare(&[], Day::CutAfter(0));
     let waits = patient.post(write("b", 1000));
     // Its old port may be somebody else's by now.
@@ -217,7 +219,8 @@ fn a_sink_that_panics_leaves_no_transfer_open() {
     // Nobody is asked behind it.
     let relay = Relay::start("127.0.0.1:1".parse().expect("an address"));
     relay.fare(&[], Day::Silence);
-    // The mover's thread is kept where it tells of the first end until more is posted, and panics then; and again with each end.
+    // The mover's thread is kept where it tells of the first end until more is posted, and panics then; and again
+    // with each end.
     let (goes_on, waits) = sync_channel::<()>(0);
     let (says, ends) = sync_channel(8);
     let waits: Mutex<Option<Receiver<()>>> = Mutex::new(Some(waits));

@@ -1,5 +1,5 @@
-//! Random interleavings of whatever may happen to transfers of objects: nothing is written into memory, and nothing read from it,
-//! once its transfer has ended, and an object that is read is what was written as its key.
+//! Random interleavings of whatever may happen to transfers of objects: nothing is written into memory, and
+//! nothing read from it, once its transfer has ended, and an object that is read is what was written as its key.
 
 use crate::bench::{Bench, POSTED_MAX, config, delete, look, write_from};
 use crate::relay::{Day, Relay};

@@ -1,8 +1,9 @@
-//! Prefixes that other workers hold: the beginning of a prompt is fetched before the prompt is queued, which then finds it in the
-//! cache. Whatever goes wrong, the prompt is computed as if nobody had been asked.
+//! Prefixes that other workers hold: the beginning of a prompt is fetched before the prompt is queued, which then
+//! finds it in the cache. Whatever goes wrong, the prompt is computed as if nobody had been asked.
 //!
-//! A prefix comes by the machine of handoffs, with the same validation. It is deliberately not waited for like a handoff: it
-//! gets room at once, beside all who wait for some, or not at all, and is not waited for longer than [`PREFIX_WAIT_MAX`].
+//! A prefix comes by the machine of handoffs, with the same validation. It is deliberately not waited for like a
+//! handoff: it gets room at once, beside all who wait for some, or not at all, and is not waited for longer than
+//! [`PREFIX_WAIT_MAX`].
 
 use super::{Entry, FetchKind, Fetches, config};
 use crate::config::{PREFIX_WAIT_MAX, PREFIXES_MAX};
@@ -15,8 +16,8 @@ use std::time::Duration;
 use telemetry::metrics::{self as declared, PrefixResult};
 
 impl Fetches {
-    /// Queues the prompt of an open attempt; where another worker is said to hold more of it than this one, once that was
-    /// fetched, or was not.
+    /// Queues the prompt of an open attempt; where another worker is said to hold more of it than this one, once
+    /// that was fetched, or was not.
     pub fn queue(&mut self, core: &mut Core, now: Time, request: RequestId, epoch: Epoch) {
         if !self.ask(core, now, request, epoch) {
             core.queue(request, epoch);
@@ -115,9 +116,9 @@ impl Entry {
     }
 }
 
-/// Identities of what the holder is said to have of a prompt, if the device here does not have as much and it is not faster to load
-/// what tiers here have of that, and compute what they have not; and for how many seconds it is worth waiting for what the holder may
-/// have to load itself.
+/// Identities of what the holder is said to have of a prompt, if the device here does not have as much and it is
+/// not faster to load what tiers here have of that, and compute what they have not; and for how many seconds it is
+/// worth waiting for what the holder may have to load itself.
 fn wanted(core: &Core, key: SeqKey, holder: Holder) -> Option<(Vec<BlockHash>, f32)> {
     let layout = &core.config.layout;
     let sequence = core.sequences.get(&key)?;
@@ -136,7 +137,8 @@ fn wanted(core: &Core, key: SeqKey, holder: Holder) -> Option<(Vec<BlockHash>, f
     (here == cached || fetch_s < own_s).then(|| (chain.to_vec(), (own_s - fetch_s).max(0.0)))
 }
 
-/// Whether an offer of so many tokens can be the beginning of a prompt of `known`, the last of which is computed in any case.
+/// Whether an offer of so many tokens can be the beginning of a prompt of `known`, the last of which is computed
+/// in any case.
 pub(super) fn fits(core: &Core, tokens: u32, known: u32) -> bool {
     (1..known).contains(&tokens) && tokens.is_multiple_of(core.config.layout.block_tokens)
 }

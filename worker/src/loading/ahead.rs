@@ -1,6 +1,6 @@
-//! A load that comes towards its prompt: records are read from the end of the prefix on, while the prompt is computed from its
-//! beginning, and where the two meet the prompt goes on behind the prefix. Whichever is faster than was predicted does more of the
-//! work, and a record that does not come is computed like any other block.
+//! A load that comes towards its prompt: records are read from the end of the prefix on, while the prompt is
+//! computed from its beginning, and where the two meet the prompt goes on behind the prefix. Whichever is faster
+//! than was predicted does more of the work, and a record that does not come is computed like any other block.
 //!
 //! What is here is how far the prompt should be computed for now; moving it there is the scheduler's.
 
@@ -9,8 +9,8 @@ use domain::Time;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// A head, or a tail, of fewer tokens than one part in so many of a chunk is not worth it: a step takes its time however little it
-/// computes.
+/// A head, or a tail, of fewer tokens than one part in so many of a chunk is not worth it: a step takes its time
+/// however little it computes.
 const CHUNK_PART: u32 = 4;
 /// Nor is a tail of a smaller part of the prefix than one in so many: what was predicted is not that exact.
 const TAIL_PART: u32 = 8;
@@ -124,8 +124,9 @@ impl Ahead {
         blocks.start < blocks.end && self.absent.range(blocks).any(|(_, absent)| absent.reads > 0)
     }
 
-    /// How far a prompt should be computed in its next steps, of which the first positions are there and the load is to bring these:
-    /// the positions behind are expected to come before these steps have ended. Where `wanted` begins: it had better wait.
+    /// How far a prompt should be computed in its next steps, of which the first positions are there and the load
+    /// is to bring these: the positions behind are expected to come before these steps have ended. Where `wanted`
+    /// begins: it had better wait.
     pub(crate) fn until(&self, now: Time, wanted: Range<u32>, pace: Pace) -> u32 {
         let Pace { block_tokens, chunk_tokens, cost } = pace;
         let computed = wanted.start;

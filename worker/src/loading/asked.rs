@@ -1,4 +1,5 @@
-//! Prefixes that other workers ask for: what tiers have of them is loaded before it is offered, if that is there in time.
+//! Prefixes that other workers ask for: what tiers have of them is loaded before it is offered, if that is there
+//! in time.
 
 use super::LOADS_MAX;
 use super::loads::{Loads, Want};
@@ -7,8 +8,9 @@ use domain::handoff::Ask;
 use domain::{SeqKey, Time};
 
 impl Core {
-    /// Begins to load what another worker asks for and tiers have of it beyond what the device has, in the name of `key`, if that is
-    /// predicted to be worth waiting for and there is room for it now. Whether it comes; it is what `key` wants until it came.
+    /// Begins to load what another worker asks for and tiers have of it beyond what the device has, in the name of
+    /// `key`, if that is predicted to be worth waiting for and there is room for it now. Whether it comes; it is
+    /// what `key` wants until it came.
     pub(crate) fn load_asked(&mut self, now: Time, key: SeqKey, ask: &Ask) -> bool {
         let (size, chain) = (self.config.layout.block_tokens, ask.chain.as_slice());
         let cached = self.kv.cached_tokens(chain);

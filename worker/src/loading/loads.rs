@@ -80,7 +80,8 @@ impl Load {
         owing.map(|owed| owed.brought).min().unwrap_or(self.begun) + LOAD_WAIT_MAX
     }
 
-    /// The slowest tier that the block came from, if all of it came, and the prompts that it is for, with since when they want it.
+    /// The slowest tier that the block came from, if all of it came, and the prompts that it is for, with since
+    /// when they want it.
     pub(crate) fn brought(&self, number: u32) -> impl Iterator<Item = (SeqKey, Tier, Time)> {
         let tier = self.sources.get(&number).copied().filter(|_| !self.ahead.is_absent(number));
         let wants = self.wants.iter().filter(move |(_, want)| number < want.blocks);
@@ -120,8 +121,8 @@ impl Loads {
         self.loads.insert(key, (load, deadline));
     }
 
-    /// The load that brings blocks of the prompt, which has this chain, among these: the one that it wants already, if that does. Also how
-    /// many of its blocks are the prompt's too, and whether prompts wait for it.
+    /// The load that brings blocks of the prompt, which has this chain, among these: the one that it wants
+    /// already, if that does. Also how many of its blocks are the prompt's too, and whether prompts wait for it.
     pub(crate) fn coming(
         &self,
         prompt: SeqKey,
@@ -137,7 +138,8 @@ impl Loads {
         })
     }
 
-    /// The prompt wants what the load brings, and no other one any more. The load that it wanted before, if nobody else does.
+    /// The prompt wants what the load brings, and no other one any more. The load that it wanted before, if nobody
+    /// else does.
     #[must_use]
     pub(crate) fn want(&mut self, key: SeqKey, prompt: SeqKey, want: Want) -> Option<SeqKey> {
         let before = if self.wanted.get(&prompt) == Some(&key) { None } else { self.leave(prompt) };
@@ -164,14 +166,16 @@ impl Loads {
         self.loads.get(self.wanted.get(&prompt)?)?.0.wants.get(&prompt)
     }
 
-    /// How far the prompt should be computed towards the load that it wants, as [`Ahead::until`] says. `None`: it wants none.
+    /// How far the prompt should be computed towards the load that it wants, as [`Ahead::until`] says. `None`: it
+    /// wants none.
     pub(crate) fn until(&self, prompt: SeqKey, now: Time, computed: u32, pace: Pace) -> Option<u32> {
         let (load, _) = self.loads.get(self.wanted.get(&prompt)?)?;
         let want = load.wants.get(&prompt)?;
         Some(load.ahead.until(now, computed..want.tokens, pace))
     }
 
-    /// A record of the load came from the tier, which is not silent then for those either that were begun later: their reads come behind.
+    /// A record of the load came from the tier, which is not silent then for those either that were begun later:
+    /// their reads come behind.
     pub(crate) fn came(&mut self, now: Time, key: SeqKey, tier: Tier) {
         let Some(begun) = self.loads.get(&key).map(|(load, _)| load.begun) else { return };
         let behind = self.loads.values_mut().filter(|(load, _)| load.begun >= begun);

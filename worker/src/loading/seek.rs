@@ -1,5 +1,5 @@
-//! Prompts whose blocks nobody here knows of, though others may have written them: they are looked for beside the prompt's
-//! computation, and what is found is loaded towards it.
+//! Prompts whose blocks nobody here knows of, though others may have written them: they are looked for beside the
+//! prompt's computation, and what is found is loaded towards it.
 
 use crate::core::Core;
 use domain::{BlockHash, SeqKey, Time};
@@ -16,8 +16,9 @@ pub(super) fn seek(tiers: &mut BTreeMap<Tier, TierHandle>, prompt: SeqKey, unkno
 }
 
 impl Core {
-    /// All that was looked for was found, or was not. If the prompt is still to be computed, or some of it, what there is of that is loaded
-    /// towards it; a prompt that waits for room, or for a load, is looked at anew when it has that.
+    /// All that was looked for was found, or was not. If the prompt is still to be computed, or some of it, what
+    /// there is of that is loaded towards it; a prompt that waits for room, or for a load, is looked at anew when
+    /// it has that.
     pub(super) fn load_beside(&mut self, now: Time, prompt: SeqKey) {
         match self.scheduler.waits_for(prompt) {
             Some(Kind::Load | Kind::TakeOver) => {}

@@ -74,8 +74,8 @@ fn a_prompt_waits_for_room_beside_what_is_cached_of_it() {
     world.check_idle();
 }
 
-/// Small prompts that would fit at any time do not keep one waiting that is to be loaded, nor does that one overtake those that came before
-/// it.
+/// Small prompts that would fit at any time do not keep one waiting that is to be loaded, nor does that one
+/// overtake those that came before it.
 #[test]
 fn prompts_that_need_no_tier_and_prompts_that_do_keep_their_places() {
     let held = [tokens(5, 41)];

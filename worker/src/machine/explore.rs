@@ -6,9 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
 
 impl<R> Machine<R> {
-    /// Feeds everything that its future depends on, but for its role, what it was given from outside, and reports. Times count from
-    /// `now`. Taken to hold: that there are no tiers, that sessions take what is said, that deadlines of requests are far, and that
-    /// it was not left alone for long.
+    /// Feeds everything that its future depends on, but for its role, what it was given from outside, and reports.
+    /// Times count from `now`. Taken to hold: that there are no tiers, that sessions take what is said, that
+    /// deadlines of requests are far, and that it was not left alone for long.
     pub fn digest(&self, now: Time, hasher: &mut impl Hasher) {
         let core = &self.core;
         core.kv.digest(now, hasher);

@@ -1,11 +1,13 @@
-//! What computing prompts costs: something for each token, and something for each position that it attends to, so that the end of a long
-//! prompt is dearer than its beginning. Both are fitted to measured steps, by least squares that forget.
+//! What computing prompts costs: something for each token, and something for each position that it attends to, so
+//! that the end of a long prompt is dearer than its beginning. Both are fitted to measured steps, by least squares
+//! that forget.
 
 use std::ops::Range;
 
 /// What is left of the weight of a measurement after the next one: enough for the steps of a long prompt or two.
 const KEPT: f64 = 0.97;
-/// Steps in which tokens and attended positions are in a proportion more even than that say nothing of what either costs.
+/// Steps in which tokens and attended positions are in a proportion more even than that say nothing of what either
+/// costs.
 const SPREAD_MIN: f64 = 0.01;
 
 /// What computing prompts costs.
@@ -30,7 +32,8 @@ fn attended(positions: &Range<u32>) -> f64 {
     (end - start) * (start + end) / 2.0
 }
 
-/// Steps that were measured: moments of their tokens, the positions that these attend to, and the seconds that they took.
+/// Steps that were measured: moments of their tokens, the positions that these attend to, and the seconds that
+/// they took.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Steps {
     tokens: [f64; 2],

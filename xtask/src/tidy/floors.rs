@@ -1,5 +1,5 @@
-//! A crate depends only on crates of lower floors, and every folder at the top has a place in the house. A crate is named
-//! like its folder: `bench/serve` is `bench-serve`.
+//! A crate depends only on crates of lower floors, and every folder at the top has a place in the house. A crate
+//! is named like its folder: `bench/serve` is `bench-serve`.
 
 use super::Finding;
 use crate::source::{File, Tree};
@@ -88,7 +88,8 @@ pub(super) fn check(tree: &Tree) -> Result<Vec<Finding>, String> {
     Ok(findings)
 }
 
-/// The folder that needs a place for this file: one at the top, or in a home of crates. `None`: the file lies at the top itself.
+/// The folder that needs a place for this file: one at the top, or in a home of crates. `None`: the file lies at
+/// the top itself.
 fn folder(path: &Path) -> Option<PathBuf> {
     let parts: Vec<_> = path.parent()?.components().collect();
     let at_home = HOMES.iter().any(|home| path.starts_with(home));

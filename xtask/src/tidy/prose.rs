@@ -58,7 +58,8 @@ fn check_paper(file: &File, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Paragraphs and items of lists with the line, from 1, at which each begins. Code, tables, headings, pictures and quoted words are left out.
+/// Paragraphs and items of lists with the line, from 1, at which each begins. Code, tables, headings, pictures and
+/// quoted words are left out.
 fn paragraphs(text: &str) -> Vec<(usize, String)> {
     let mut found: Vec<(usize, String)> = Vec::new();
     let (mut fenced, mut open) = (false, false);

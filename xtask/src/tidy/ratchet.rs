@@ -87,8 +87,8 @@ fn is_test(file: &File) -> bool {
     file.path.iter().any(in_tests)
 }
 
-/// Lines, from 1, at which functions begin that are too long. The layout is rustfmt's: the brace that closes a function stands
-/// where its first line begins.
+/// Lines, from 1, at which functions begin that are too long. The layout is rustfmt's: the brace that closes a
+/// function stands where its first line begins.
 fn long_functions(file: &File) -> Vec<usize> {
     let lines: Vec<&str> = file.code.lines().collect();
     let mut found = Vec::new();

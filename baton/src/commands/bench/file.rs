@@ -12,8 +12,8 @@ pub(super) struct ReportFile {
 }
 
 impl ReportFile {
-    /// The file at `path`, empty; `None` where none is asked for. Errors: it cannot be written, which is better known before a
-    /// run than after it.
+    /// The file at `path`, empty; `None` where none is asked for. Errors: it cannot be written, which is better
+    /// known before a run than after it.
     pub(super) fn create(path: Option<&PathBuf>) -> Result<Option<Self>, CommandError> {
         let Some(path) = path else { return Ok(None) };
         let wrong = |error| CommandError::Usage(format!("cannot write {}: {error}", path.display()).into());

@@ -85,8 +85,8 @@ pub(crate) fn transfer(asked: &TransferBench) -> Result<(), CommandError> {
     Ok(print(&report.to_string())?)
 }
 
-/// Reads and writes of files under way, and the store. Errors: objects are asked for, and no store is known; something is said that
-/// no lane looks at.
+/// Reads and writes of files under way, and the store. Errors: objects are asked for, and no store is known;
+/// something is said that no lane looks at.
 fn stores(asked: &TransferBench, config: Config, over: &[Over]) -> Result<(u32, Option<Store>), CommandError> {
     let objects = over.contains(&Over::Object);
     if !objects && !over.contains(&Over::File) {
@@ -139,7 +139,8 @@ fn tls(asked: &TransferBench) -> Result<Option<Tls>, CommandError> {
     Tls::load(certificate, key, authorities).map(Some).map_err(|error| CommandError::Usage(error.into()))
 }
 
-/// Finds what both ends of the cluster know, of which one is at `address`. Errors: they have no secret, and other hosts reach that.
+/// Finds what both ends of the cluster know, of which one is at `address`. Errors: they have no secret, and other
+/// hosts reach that.
 fn of_cluster(config: &Config, flag: &'static str, address: &str) -> Result<Secrets, CommandError> {
     secrets(&config.cluster, &[(flag, address)]).map_err(|error| CommandError::Usage(error.into()))
 }

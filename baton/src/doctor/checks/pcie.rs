@@ -28,8 +28,8 @@ pub(super) fn iommu(subject: &Subject<'_>) -> Vec<Finding> {
     }]
 }
 
-/// Whether the PCIe links of NICs are as wide and as fast as both ends can: one that lost lanes, or sits in a slot that has fewer, brings less
-/// than its port.
+/// Whether the PCIe links of NICs are as wide and as fast as both ends can: one that lost lanes, or sits in a slot
+/// that has fewer, brings less than its port.
 pub(super) fn links(subject: &Subject<'_>) -> Vec<Finding> {
     let host = subject.host;
     let link = |device: String| {

@@ -44,8 +44,8 @@ pub(super) fn instructions(subject: &Subject<'_>) -> Vec<Finding> {
     }]
 }
 
-/// Whether reading the clock is cheap, and whether it says what those of other hosts say: nothing waits for that, but what
-/// several hosts log is read by their clocks.
+/// Whether reading the clock is cheap, and whether it says what those of other hosts say: nothing waits for that,
+/// but what several hosts log is read by their clocks.
 pub(super) fn clock(subject: &Subject<'_>) -> Vec<Finding> {
     let folder = "/sys/devices/system/clocksource/clocksource0";
     let source = subject.host.file(&format!("{folder}/current_clocksource")).map(|source| {

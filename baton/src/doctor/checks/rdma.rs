@@ -156,8 +156,8 @@ pub(super) fn counters(subject: &Subject<'_>) -> Vec<Finding> {
     Port::all(host).into_iter().map(port).collect()
 }
 
-/// Whether RoCE devices answer congestion on the priority of the lane's packets: without marks (ECN) or pauses (PFC) a full queue drops,
-/// and a drop costs RDMA a timeout.
+/// Whether RoCE devices answer congestion on the priority of the lane's packets: without marks (ECN) or pauses
+/// (PFC) a full queue drops, and a drop costs RDMA a timeout.
 pub(super) fn congestion(subject: &Subject<'_>) -> Vec<Finding> {
     let host = subject.host;
     let ethernet = Port::all(host).into_iter().filter(|port| port.is_ethernet(host));
@@ -166,8 +166,8 @@ pub(super) fn congestion(subject: &Subject<'_>) -> Vec<Finding> {
     interfaces.flat_map(|interface| [marks(host, &interface, class), pauses(host, &interface, class)]).collect()
 }
 
-/// The priority of packets of a traffic class, as cards and switches that trust the DSCP map it unless they were told otherwise: the
-/// DSCP over eight.
+/// The priority of packets of a traffic class, as cards and switches that trust the DSCP map it unless they were
+/// told otherwise: the DSCP over eight.
 fn priority(traffic_class: u8) -> u32 {
     u32::from(traffic_class >> 2 >> 3)
 }

@@ -1,4 +1,5 @@
-//! What the page draws: rates by length and by batch, the shares of the limits, and where kernels stand under both limits.
+//! What the page draws: rates by length and by batch, the shares of the limits, and where kernels stand under both
+//! limits.
 
 use crate::report::{Report, WorkFigures};
 use bench_report::{Axis, Chart, Colour, Form, Series};

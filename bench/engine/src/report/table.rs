@@ -27,7 +27,8 @@ impl Report {
         text
     }
 
-    /// The works whose kernels are told in the text: the last prompt, and the first and last batch after the first context.
+    /// The works whose kernels are told in the text: the last prompt, and the first and last batch after the first
+    /// context.
     fn told(&self) -> Vec<&WorkFigures> {
         let prompt = self.works.iter().rfind(|work| work.prompt.is_some());
         let mut decodes = self.works.iter().filter(|work| work.prompt.is_none());

@@ -1,8 +1,9 @@
-//! What encodings of KV cost: how far the next token's distribution is from the one with KV as it was computed, and how long
-//! encoding and decoding take.
+//! What encodings of KV cost: how far the next token's distribution is from the one with KV as it was computed,
+//! and how long encoding and decoding take.
 //!
-//! A context is computed once. Its blocks are copied to a sequence for each encoding, there and back as a tier would have them, and
-//! then all sequences go on side by side: over the text that follows, and freely, each by its own most probable tokens.
+//! A context is computed once. Its blocks are copied to a sequence for each encoding, there and back as a tier
+//! would have them, and then all sequences go on side by side: over the text that follows, and freely, each by its
+//! own most probable tokens.
 
 mod distance;
 mod sequences;
@@ -19,7 +20,8 @@ use std::error::Error;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// The first is beside which the others are measured. It goes the same way as they do: it shows that nothing else differs.
+/// The first is beside which the others are measured. It goes the same way as they do: it shows that nothing else
+/// differs.
 const ENCODINGS: [Encoding; 3] = [Encoding::Exact, Encoding::Int8, Encoding::Fp8];
 
 /// What to measure.

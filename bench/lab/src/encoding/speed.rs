@@ -1,4 +1,5 @@
-//! How fast records are encoded and decoded by one thread, as the thread of a tier does it, beside plain copies of them.
+//! How fast records are encoded and decoded by one thread, as the thread of a tier does it, beside plain copies of
+//! them.
 
 use domain::{Dtype, KvLayout};
 use std::error::Error;

@@ -1,5 +1,5 @@
-//! How much of what was computed before each policy of eviction still has when it is asked for again, and what it costs:
-//! a made-up trace, the real manager, and neither an engine nor a clock that the trace depends on.
+//! How much of what was computed before each policy of eviction still has when it is asked for again, and what it
+//! costs: a made-up trace, the real manager, and neither an engine nor a clock that the trace depends on.
 
 pub(crate) mod quotas;
 mod trace;

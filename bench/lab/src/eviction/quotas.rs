@@ -1,5 +1,5 @@
-//! What it costs to know whose each block is: the trace with tenants who share nothing, without quotas, with quotas that
-//! never name a block, and with quotas that do.
+//! What it costs to know whose each block is: the trace with tenants who share nothing, without quotas, with
+//! quotas that never name a block, and with quotas that do.
 
 use super::trace::Trace;
 use super::{CONVERSATIONS_PER_POOL, Outcome, POOL_BLOCKS, Setting, play};

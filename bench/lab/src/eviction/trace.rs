@@ -1,5 +1,5 @@
-//! A made-up trace of prompts: conversations that share system prompts and go on after pauses, and documents that are sent
-//! once. Equal settings give equal traces on every machine.
+//! A made-up trace of prompts: conversations that share system prompts and go on after pauses, and documents that
+//! are sent once. Equal settings give equal traces on every machine.
 
 use domain::{BlockHash, Tenant};
 use std::cmp::Reverse;
@@ -16,11 +16,13 @@ const ANSWER_BLOCKS: (u32, u32) = (8, 32);
 const SCAN_BLOCKS: (u32, u32) = (64, 512);
 /// Turns of a conversation, from and to.
 const TURNS: (u32, u32) = (1, 12);
-/// The shortest pause between two turns. Half of the pauses are up to twice as long, a quarter up to four times, and so on.
+/// The shortest pause between two turns. Half of the pauses are up to twice as long, a quarter up to four times,
+/// and so on.
 const PAUSE_MS: u64 = 10_000;
 /// So often at most does a pause double: 85 minutes.
 const DOUBLINGS_MAX: u32 = 9;
-/// Odd, so that no two numbers become one. (The multiplier of a linear congruential generator of 128 bits: P. L'Ecuyer, 1999.)
+/// Odd, so that no two numbers become one. (The multiplier of a linear congruential generator of 128 bits: P.
+/// L'Ecuyer, 1999.)
 const SPREAD: u128 = 0x2360_ED05_1FC6_5DA4_4385_DF64_9FCC_F645;
 
 /// A prompt and the answer to it.
@@ -168,8 +170,8 @@ impl Iterator for Trace {
     }
 }
 
-/// Adds the identities of `blocks` blocks of a text that has this name: no two have the same, and each of their bytes differs between
-/// blocks, as those of digests do.
+/// Adds the identities of `blocks` blocks of a text that has this name: no two have the same, and each of their
+/// bytes differs between blocks, as those of digests do.
 fn extend(chain: &mut Vec<BlockHash>, name: u64, blocks: u32) {
     let identity = |number: u32| {
         let spread = (u128::from(name) | u128::from(number) << 64).wrapping_mul(SPREAD);

@@ -88,8 +88,8 @@ impl Cluster {
         }
     }
 
-    /// What the worker that computes prompts, and the worker that decodes, did so far; in a monolithic cluster they are one.
-    /// Errors: a timeline cannot be read.
+    /// What the worker that computes prompts, and the worker that decodes, did so far; in a monolithic cluster
+    /// they are one. Errors: a timeline cannot be read.
     pub(super) fn timeline(&self) -> Result<Timeline, Box<dyn Error>> {
         let (first, last) = self.timelines.first().zip(self.timelines.last()).ok_or("there are no workers")?;
         Ok(Timeline { prefill: Events::read(first)?, decode: Events::read(last)? })

@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 use std::error::Error;
 use std::fmt::Write;
 
-/// A round: a handoff, the same length without one on the same workers, and on a monolithic worker. Times are milliseconds.
+/// A round: a handoff, the same length without one on the same workers, and on a monolithic worker. Times are
+/// milliseconds.
 pub(super) struct Sample {
     pub(super) passage: Passage,
     /// Such a prompt is computed for so long while nobody reads.
@@ -33,8 +34,8 @@ pub(super) struct Row {
 }
 
 impl Sample {
-    /// `unread`, `monolithic`: when such a prompt was computed while nobody read, and by the monolithic worker. Errors: an
-    /// answer has no second token.
+    /// `unread`, `monolithic`: when such a prompt was computed while nobody read, and by the monolithic worker.
+    /// Errors: an answer has no second token.
     pub(super) fn new(
         passage: Passage,
         handoff: Asked,

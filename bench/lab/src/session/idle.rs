@@ -1,7 +1,8 @@
-//! What many sessions cost that have nothing to say: the CPU time of a router with so many workers, and of the workers' ends.
+//! What many sessions cost that have nothing to say: the CPU time of a router with so many workers, and of the
+//! workers' ends.
 //!
-//! The router is a real process. The workers are played by this one: each has a listener of its own and does on its session what
-//! a worker without requests does, without the step loop behind it.
+//! The router is a real process. The workers are played by this one: each has a listener of its own and does on
+//! its session what a worker without requests does, without the step loop behind it.
 
 use crate::processes::{Process, binary};
 use domain::session::{

@@ -1,5 +1,5 @@
-//! Tokens carried for each second of CPU time. Both ends are in this process and meet over loopback, so its CPU time is that of
-//! both, with that of the kernel in between.
+//! Tokens carried for each second of CPU time. Both ends are in this process and meet over loopback, so its CPU
+//! time is that of both, with that of the kernel in between.
 
 use domain::session::{FromWorker, ToWorker, TokenRow};
 use domain::{Choice, Epoch, RequestId, SeqKey};

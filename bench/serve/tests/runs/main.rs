@@ -12,7 +12,8 @@ use tokio::net::TcpListener;
 
 const NOW: Duration = Duration::ZERO;
 
-/// Bodies in the order in which they came; those of the first questions, which find out what the server takes, left out.
+/// Bodies in the order in which they came; those of the first questions, which find out what the server takes,
+/// left out.
 type Asked = Arc<Mutex<Vec<Value>>>;
 
 fn settings(requests: u64) -> Settings {

@@ -12,8 +12,8 @@ pub(in crate::checkpoint) struct Place {
     pub(in crate::checkpoint) order: RowOrder,
 }
 
-/// The place of the tensor `name` in files of this architecture whose heads have `head_dim` numbers. `None`: it belongs to
-/// no layer's operations.
+/// The place of the tensor `name` in files of this architecture whose heads have `head_dim` numbers. `None`: it
+/// belongs to no layer's operations.
 pub(in crate::checkpoint) fn place(architecture: &str, name: &str, head_dim: usize) -> Option<Place> {
     let (stem, end) = name.rsplit_once('.').filter(|(_, end)| ["weight", "bias"].contains(end))?;
     let plain = |name: &str| Some(Place { name: format!("{name}.{end}"), order: RowOrder::AsStored });

@@ -33,7 +33,8 @@ const TWO_SOCKETS: &str = "
     cpu/cpu14/topology/thread_siblings_list: 6,14
     cpu/cpu15/topology/thread_siblings_list: 7,15
 ";
-/// Four nodes with holes in their numbers: node 2 lost a processor, node 5 has processors and no memory, node 9 memory alone.
+/// Four nodes with holes in their numbers: node 2 lost a processor, node 5 has processors and no memory, node 9
+/// memory alone.
 const FOUR_NODES: &str = "
     cpu/online: 0-4,6-11
     node/online: 0,2,5,7,9

@@ -20,7 +20,8 @@ dispatch! {
     /// Activates.
     ///
     /// # Safety
-    /// `2 * width` numbers can be read behind `gate_up` and `width` written behind `out`, which nobody else uses meanwhile.
+    /// `2 * width` numbers can be read behind `gate_up` and `width` written behind `out`, which nobody else uses
+    /// meanwhile.
     fn gated(Gated) = activate, plain numbers
 }
 
@@ -61,8 +62,8 @@ fn gate<S: Simd>(s: S, gate: S::V, up: S::V, x: &impl Fn(S::V) -> S::V) -> S::V 
     s.mul(s.div(gate, s.add(s.splat(1.0), e)), up)
 }
 
-/// `(1 + tanh(u)) / 2 = 1 / (1 + e^-2u)`: this is `2u` of the approximation of GELU (Hendrycks and Gimpel, "Gaussian error
-/// linear units", 2016), `u = sqrt(2 / pi) * (x + 0.044715 x^3)`.
+/// `(1 + tanh(u)) / 2 = 1 / (1 + e^-2u)`: this is `2u` of the approximation of GELU (Hendrycks and Gimpel,
+/// "Gaussian error linear units", 2016), `u = sqrt(2 / pi) * (x + 0.044715 x^3)`.
 #[inline(always)]
 fn gelu_exponent<S: Simd>(s: S, x: S::V) -> S::V {
     const TWICE_ROOT: f32 = std::f32::consts::FRAC_2_SQRT_PI * std::f32::consts::SQRT_2;

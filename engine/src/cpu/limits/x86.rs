@@ -93,8 +93,8 @@ macro_rules! tiles {
         /// The process may use AMX.
         unsafe fn $name(rounds: usize) {
             let tiles = Tiles::new(&[(TILE_ROWS as u8, TILE_BYTES as u16); 8]);
-            // SAFETY: as the caller says; whole tiles are configured, and nobody uses them after this. Zeros take as long as
-            // other numbers.
+            // SAFETY: as the caller says; whole tiles are configured, and nobody uses them after this. Zeros take
+            // as long as other numbers.
             unsafe {
                 tiles.load();
                 asm!(

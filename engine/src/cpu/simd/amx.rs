@@ -1,7 +1,7 @@
 //! Whether this process may use AMX: registers of 8 tiles of 16 rows of 64 bytes, and products of tiles.
 //!
-//! Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 1, chapter "Programming with Intel AMX";
-//! Documentation/arch/x86/xstate.rst of Linux.
+//! Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 1, chapter "Programming with Intel
+//! AMX"; Documentation/arch/x86/xstate.rst of Linux.
 
 use std::sync::OnceLock;
 
@@ -14,8 +14,8 @@ const XFEATURE_XTILEDATA: libc::c_long = 18;
 /// Bits of leaf 7, EDX, of `cpuid`: products of bf16, tiles, products of bytes.
 const FEATURES: u32 = 1 << 22 | 1 << 24 | 1 << 25;
 
-/// Whether the CPU has tiles with products of bf16 and of bytes, and the system lets this process use them. The first call
-/// asks the system, for all threads that there are and will be.
+/// Whether the CPU has tiles with products of bf16 and of bytes, and the system lets this process use them. The
+/// first call asks the system, for all threads that there are and will be.
 pub(super) fn permitted() -> bool {
     static PERMITTED: OnceLock<bool> = OnceLock::new();
     *PERMITTED.get_or_init(|| {

@@ -5,8 +5,9 @@ use super::{Avx2, LANES, Simd};
 use half::{bf16, f16};
 use std::arch::x86_64::*;
 
-/// AVX-512 of some level. Made by [`Avx512::detect`] alone: who holds one knows that the CPU has what its level says and
-/// AVX-512 F, AVX2, FMA and F16C, which is the one condition of every intrinsic called here that touches no memory.
+/// AVX-512 of some level. Made by [`Avx512::detect`] alone: who holds one knows that the CPU has what its level
+/// says and AVX-512 F, AVX2, FMA and F16C, which is the one condition of every intrinsic called here that touches
+/// no memory.
 #[derive(Clone, Copy)]
 pub struct Avx512 {
     level: Avx512Level,

@@ -1,5 +1,6 @@
-//! Vectors of 16 f32 lanes on AVX-512, on AVX2 with FMA, on NEON, and in plain Rust; which of them, is chosen at run time.
-//! Of AVX-512 there are levels, and NEON is with dot products of bytes or without, since kernels use more than vectors of f32.
+//! Vectors of 16 f32 lanes on AVX-512, on AVX2 with FMA, on NEON, and in plain Rust; which of them, is chosen at
+//! run time. Of AVX-512 there are levels, and NEON is with dot products of bytes or without, since kernels use
+//! more than vectors of f32.
 //!
 //! All vectors compute the same bits: every operation is either exact data movement or one correctly rounded IEEE
 //! operation per lane, and folds over lanes have one order. So a kernel written over [`Simd`] gives the same result on
@@ -211,7 +212,8 @@ pub(crate) trait Simd: Copy {
         }
     }
 
-    /// `e^x` with a relative error under 1.2e-7; exactly zero below [`EXP_MIN`], that of [`EXP_MAX`] above it, NaN for NaN.
+    /// `e^x` with a relative error under 1.2e-7; exactly zero below [`EXP_MIN`], that of [`EXP_MAX`] above it, NaN
+    /// for NaN.
     ///
     /// Source: Cephes, `expf`: `x = n ln 2 + r`, a polynomial of degree 7 in `r`, and `n` into the exponent.
     #[inline(always)]

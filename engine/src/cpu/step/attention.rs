@@ -1,4 +1,5 @@
-//! The attention of a layer: its pieces, and what was cut joined. How it is divided is [`super::super::division`]'s matter.
+//! The attention of a layer: its pieces, and what was cut joined. How it is divided is
+//! [`super::super::division`]'s matter.
 
 use super::{Scene, Step};
 use crate::cpu::kernels::{self, Attention, Kept};
@@ -34,9 +35,10 @@ impl Step<'_> {
             // From the end, since the last queries of a prompt have most to do.
             let task = tasks - 1 - task;
             let (piece, head) = (&pieces[task / kv_heads], task % kv_heads);
-            // SAFETY: the table covers what the queries attend to, and it is written: what is older than the span by the
-            // plan's promise, the rest by `rope_cache`. Of a tile that is whole, only this task uses these heads of these rows;
-            // of one that was cut, tasks only read them, and each keeps what it knows at a place of its own.
+            // SAFETY: the table covers what the queries attend to, and it is written: what is older than the span
+            // by the plan's promise, the rest by `rope_cache`. Of a tile that is whole, only this task uses these
+            // heads of these rows; of one that was cut, tasks only read them, and each keeps what it knows at a
+            // place of its own.
             unsafe {
                 let attention = layer.attention(piece.tile, head);
                 match piece.kept {
@@ -53,7 +55,8 @@ impl Step<'_> {
         }
         self.run(cuts.len() * kv_heads, &|_, task| {
             let (cut, head) = (&cuts[task / kv_heads], task % kv_heads);
-            // SAFETY: all pieces of the tile have kept what they know; only this task uses it, and these heads of these rows.
+            // SAFETY: all pieces of the tile have kept what they know; only this task uses it, and these heads of
+            // these rows.
             unsafe {
                 let kept = layer.kept(cut.tile, cut.kept, head);
                 kernels::join(isa, dtype, &layer.attention(cut.tile, head), cut.stretches, kept);

@@ -2,8 +2,8 @@
 
 use proptest::prelude::*;
 
-/// Cases of a property: one where others have `share`, since each takes long. `PROPTEST_CASES` counts as it does for the others.
-/// Under Miri a few; there are no files to note failures in, either.
+/// Cases of a property: one where others have `share`, since each takes long. `PROPTEST_CASES` counts as it does
+/// for the others. Under Miri a few; there are no files to note failures in, either.
 pub(in crate::cpu) fn cases(share: u32) -> ProptestConfig {
     let usual = ProptestConfig::default();
     if cfg!(miri) {

@@ -30,7 +30,8 @@ fn bits(logits: &[f32]) -> Vec<u32> {
     logits.iter().map(|logit| logit.to_bits()).collect()
 }
 
-/// A model, and what it says on an instruction set when every token of every sequence is a step of its own, on one thread.
+/// A model, and what it says on an instruction set when every token of every sequence is a step of its own, on one
+/// thread.
 fn expected(index: usize, isa: usize) -> &'static (Arc<CpuModel>, Expected) {
     type Case = OnceLock<(Arc<CpuModel>, Expected)>;
     static CASES: [[Case; ISAS_MAX]; MODELS.len()] = [const { [const { OnceLock::new() }; ISAS_MAX] }; MODELS.len()];
@@ -91,8 +92,8 @@ proptest! {
     }
 }
 
-/// Tokens of sequences that decode together: two go on behind the first stretch of their context. That kernels on all instruction
-/// sets give the same bits in pieces is tested with them.
+/// Tokens of sequences that decode together: two go on behind the first stretch of their context. That kernels on
+/// all instruction sets give the same bits in pieces is tested with them.
 const LONG: [usize; 3] = [STRETCH + 40, 70, STRETCH + 20];
 /// How many of them are steps of their own, at most.
 const DECODED: usize = 12;

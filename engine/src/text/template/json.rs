@@ -1,5 +1,5 @@
-//! JSON as Python's `json.dumps` writes it, which is what templates and the models trained on them expect: a space after
-//! each separator, and keys in the order given.
+//! JSON as Python's `json.dumps` writes it, which is what templates and the models trained on them expect: a space
+//! after each separator, and keys in the order given.
 
 use serde_json::{Number, Value};
 use std::fmt::Write;
@@ -103,8 +103,8 @@ impl Writer<'_> {
     }
 }
 
-/// A number as Python writes it. Rust changes to an exponent at the same magnitudes; Python's has a sign and two digits at
-/// least.
+/// A number as Python writes it. Rust changes to an exponent at the same magnitudes; Python's has a sign and two
+/// digits at least.
 fn python_number(number: &Number) -> String {
     let Some(float) = number.as_f64().filter(|_| number.is_f64()) else { return number.to_string() };
     let text = format!("{float:?}");

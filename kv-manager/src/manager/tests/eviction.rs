@@ -8,8 +8,8 @@ fn policy(eviction: EvictionPolicy, groups: &[(u32, Option<u32>)]) -> KvManager 
     KvManager::new(KvConfig { eviction, ..config(groups) })
 }
 
-/// A prefix of two blocks that is used three times, then prompts of three blocks that nobody sends again: five times the
-/// pool. How much of the prefix is cached at the end, in tokens.
+/// A prefix of two blocks that is used three times, then prompts of three blocks that nobody sends again: five
+/// times the pool. How much of the prefix is cached at the end, in tokens.
 fn cached_after_a_scan(eviction: EvictionPolicy) -> u32 {
     let mut kv = policy(eviction, &[(12, None)]);
     (0..3).for_each(|_| cache(&mut kv, 0, 2));
@@ -49,8 +49,8 @@ fn a_windowed_group_loses_heads_first_under_every_policy() {
     }
 }
 
-/// Three prompts of three blocks that are cached one after the other and then, where a tier is there, written. What is left of
-/// each when a fourth one comes that needs as much room, in tokens.
+/// Three prompts of three blocks that are cached one after the other and then, where a tier is there, written.
+/// What is left of each when a fourth one comes that needs as much room, in tokens.
 fn left_of_three(eviction: EvictionPolicy, is_written: bool) -> Vec<u32> {
     let mut kv = policy(eviction, &[(9, None)]);
     if is_written {

@@ -1,6 +1,6 @@
-//! Random runs against a world that remembers: the memory of every block as steps, copies and fetches would leave it, what
-//! each sequence's tokens are, what each lease promised, what is pinned, and what every place of the tiers holds. Steps run late, behind the
-//! planning, as on a device.
+//! Random runs against a world that remembers: the memory of every block as steps, copies and fetches would leave
+//! it, what each sequence's tokens are, what each lease promised, what is pinned, and what every place of the
+//! tiers holds. Steps run late, behind the planning, as on a device.
 
 mod pins;
 mod router_reports;
@@ -447,7 +447,8 @@ impl World {
         let (expected, copying) = (self.expected_catch_up(stream, &chain), !stream.copies.is_empty());
         let (before, tables) = (self.kv.stats(), self.kv.tables(key));
         let Some(CaughtUp { tokens: hit, copies }) = self.kv.catch_up(key, &chain, tokens) else {
-            // A block that was promised, and that somebody shares or froze, cannot be filled, and one that will be is not dropped.
+            // A block that was promised, and that somebody shares or froze, cannot be filled, and one that will be
+            // is not dropped.
             let promised = self.leases.iter().any(|held| held.live && held.key == key);
             assert!(expected.is_none() || promised || copying, "{key} could have gone on at {expected:?}");
             assert_eq!((self.kv.stats(), self.kv.tables(key)), (before, tables), "a refusal takes something");

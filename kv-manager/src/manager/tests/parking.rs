@@ -3,7 +3,8 @@
 use super::*;
 use crate::tiers::{ReadEnd, TierConfig, WriteEnd, WritePolicy};
 
-/// Eight blocks over these tiers, to which nothing is written but what is parked. Idle is what nobody used for ten seconds.
+/// Eight blocks over these tiers, to which nothing is written but what is parked. Idle is what nobody used for ten
+/// seconds.
 fn over(tiers: &[Tier], backlog_max: usize) -> KvManager {
     let mut kv = KvManager::new(KvConfig { park_after: Some(SECOND * 10), ..config(&[(8, None)]) });
     for &tier in tiers {

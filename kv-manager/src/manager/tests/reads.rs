@@ -3,8 +3,8 @@
 use super::*;
 use crate::tiers::{ReadEnd, Slot, TierConfig, TierRecord, WritePolicy};
 
-/// Loads a prefix of three blocks, of which the read of the last ends so. How much of it is loadable afterwards, and what was counted to
-/// have failed.
+/// Loads a prefix of three blocks, of which the read of the last ends so. How much of it is loadable afterwards,
+/// and what was counted to have failed.
 #[track_caller]
 fn check(end: ReadEnd, loadable: u32, failed: u64) {
     let mut kv = KvManager::new(config(&[(10, None)]));

@@ -1,5 +1,5 @@
-//! Tenants who say the same: none takes over what another one has, and none loses to another what is within its quota, against a
-//! reference that knows of each block and each record whose it is.
+//! Tenants who say the same: none takes over what another one has, and none loses to another what is within its
+//! quota, against a reference that knows of each block and each record whose it is.
 
 use super::*;
 use crate::tiers::{Place, ReadEnd, TierConfig, TierRecord, WriteEnd, WritePolicy};

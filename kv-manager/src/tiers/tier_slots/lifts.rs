@@ -60,8 +60,8 @@ impl TierSlots {
         !self.closed && lifts.taken() < lifts.max
     }
 
-    /// The record of a block shall be lifted, for this tenant. Where to. `None`: it is here or on its way, or no slot is to be had
-    /// for it.
+    /// The record of a block shall be lifted, for this tenant. Where to. `None`: it is here or on its way, or no
+    /// slot is to be had for it.
     pub(crate) fn begin_lift(&mut self, group: GroupId, link: BlockLink, tenant: Tenant) -> Option<Slot> {
         let BlockLink { parent, hash } = link;
         if !self.may_lift(group) || self.holds(group, hash) || self.is_coming(group, hash) {

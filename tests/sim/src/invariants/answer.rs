@@ -1,5 +1,5 @@
-//! What an owner answers to a release: valid only if the lease was alive and the blocks hold what the tokens demand, and not
-//! invalid if it was surely alive and complete.
+//! What an owner answers to a release: valid only if the lease was alive and the blocks hold what the tokens
+//! demand, and not invalid if it was surely alive and complete.
 
 use crate::event::WorkerIndex;
 use crate::lease::Lease;

@@ -1,4 +1,5 @@
-//! Nobody is blamed for what another one lacked: a handoff that found no room at its reader in time is not its owner's fault.
+//! Nobody is blamed for what another one lacked: a handoff that found no room at its reader in time is not its
+//! owner's fault.
 
 use crate::event::WorkerIndex;
 use crate::world::World;
@@ -8,7 +9,8 @@ use worker::PROMPT;
 
 pub(crate) const NAME: &str = "nobody is blamed for what another one lacked";
 
-/// A worker says something to a router. It gives room in its turns only, and was looked at after the last one ([`super::line`]).
+/// A worker says something to a router. It gives room in its turns only, and was looked at after the last one
+/// ([`super::line`]).
 pub(crate) fn check(world: &World, w: WorkerIndex, message: &FromWorker) -> Result<(), String> {
     let &FromWorker::Failed { request, epoch, why: Failure::HandoffTimeout, fault: Some(peer), .. } = message else {
         return Ok(());

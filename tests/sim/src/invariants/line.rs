@@ -1,8 +1,8 @@
-//! Who came earlier is not overtaken: what waits for room of a device gets it in the order in which it came, what lost its room
-//! before what never had any.
+//! Who came earlier is not overtaken: what waits for room of a device gets it in the order in which it came, what
+//! lost its room before what never had any.
 //!
-//! A prompt gets its room when a step begins, a handoff at any time. So a handoff may have its room before a prompt that came earlier, as
-//! long as it leaves room and places for all who came earlier.
+//! A prompt gets its room when a step begins, a handoff at any time. So a handoff may have its room before a
+//! prompt that came earlier, as long as it leaves room and places for all who came earlier.
 //!
 //! A worker is looked at after each of its turns, so that of two which get room in one turn nothing is known.
 

@@ -1,5 +1,6 @@
-//! Nothing fails, is refused or is tried twice without a reason: in worlds where nothing goes wrong ([`Scenario::is_harmless`]), a request
-//! ends regularly in its first attempt, unless it asks for what cannot be had.
+//! Nothing fails, is refused or is tried twice without a reason: in worlds where nothing goes wrong
+//! ([`Scenario::is_harmless`]), a request ends regularly in its first attempt, unless it asks for what cannot be
+//! had.
 //!
 //! [`Scenario::is_harmless`]: crate::scenario::Scenario::is_harmless
 

@@ -1,5 +1,5 @@
-//! A request waits no longer than all work that was there meanwhile takes, one after the other: where nothing goes wrong, a device that
-//! could work works, and whoever waits is served in the end.
+//! A request waits no longer than all work that was there meanwhile takes, one after the other: where nothing goes
+//! wrong, a device that could work works, and whoever waits is served in the end.
 
 use crate::client::Client;
 use crate::scenario::Ask;
@@ -26,8 +26,8 @@ pub(crate) fn check(world: &World, client: &Client) -> Result<(), String> {
     }
 }
 
-/// How long a request takes alone, at the most: each step is as long as the longest that there was, and its prompt is computed twice, for
-/// it may lose its room once it has come to be the oldest.
+/// How long a request takes alone, at the most: each step is as long as the longest that there was, and its prompt
+/// is computed twice, for it may lose its room once it has come to be the oldest.
 fn work(world: &World, ask: &Ask) -> Duration {
     let (scenario, request) = (&world.scenario, &ask.request);
     let tokens = request.prompt.len() as u32 + request.params.max_tokens;

@@ -1,8 +1,8 @@
-//! Quotas hold: who has as much of a place as its quota gives up its own before anybody else's, and nothing that is within a quota
-//! goes while somebody has more than theirs to give up.
+//! Quotas hold: who has as much of a place as its quota gives up its own before anybody else's, and nothing that
+//! is within a quota goes while somebody has more than theirs to give up.
 //!
-//! Blocks of a device are compared between a worker's turns, in which several may go. What is not sure to have been so all the
-//! time between is taken to be as it would have to be. Of a disk every write is seen.
+//! Blocks of a device are compared between a worker's turns, in which several may go. What is not sure to have
+//! been so all the time between is taken to be as it would have to be. Of a disk every write is seen.
 
 use crate::event::WorkerIndex;
 use crate::slot_ownership::SlotOwnership;

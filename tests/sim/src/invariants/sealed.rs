@@ -1,5 +1,5 @@
-//! Every block that has an identity holds what the identity stands for: nobody seals torn, foreign or unfinished bytes, and
-//! nobody writes into them later.
+//! Every block that has an identity holds what the identity stands for: nobody seals torn, foreign or unfinished
+//! bytes, and nobody writes into them later.
 
 use crate::event::WorkerIndex;
 use crate::world::World;

@@ -1,5 +1,5 @@
-//! The tokens that a worker sends, wherever they go: the text of an undisturbed run, of validated copies only, and with no more
-//! cached tokens than the tenant has itself to thank for.
+//! The tokens that a worker sends, wherever they go: the text of an undisturbed run, of validated copies only, and
+//! with no more cached tokens than the tenant has itself to thank for.
 
 use super::{tenants, text, validated};
 use crate::event::WorkerIndex;

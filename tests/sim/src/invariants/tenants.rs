@@ -1,5 +1,5 @@
-//! No block is two tenants': what a tenant's sequence uses, what is offered for it and what moves for it is its own, and it is told of
-//! no more cached tokens than if nobody else were there.
+//! No block is two tenants': what a tenant's sequence uses, what is offered for it and what moves for it is its
+//! own, and it is told of no more cached tokens than if nobody else were there.
 
 use crate::client::Client;
 use crate::event::WorkerIndex;

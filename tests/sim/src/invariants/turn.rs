@@ -1,4 +1,5 @@
-//! Who waits in a router is not overtaken: it is begun before all that came later, unless it is too long for the worker that these go to.
+//! Who waits in a router is not overtaken: it is begun before all that came later, unless it is too long for the
+//! worker that these go to.
 
 use crate::event::WorkerIndex;
 use crate::world::World;

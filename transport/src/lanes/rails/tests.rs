@@ -192,8 +192,8 @@ fn rails_are_used_once_they_proved_to_be_there() {
 }
 
 proptest! {
-    /// Whatever happens to the rails: bytes are asked only of those that are up, the last one is never put aside for what it
-    /// does, nothing is lost, and once all is well every rail is back.
+    /// Whatever happens to the rails: bytes are asked only of those that are up, the last one is never put aside
+    /// for what it does, nothing is lost, and once all is well every rail is back.
     #[test]
     fn nothing_is_lost(
         changes in proptest::collection::vec((0_usize..3, 0_u8..4, 1_u64..1500), 1..12),

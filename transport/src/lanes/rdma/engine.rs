@@ -1,5 +1,5 @@
-//! The lane's thread: it serves the connections of both ends. What it does for transfers is in `transfers`, for rails that fail in
-//! `recovery`.
+//! The lane's thread: it serves the connections of both ends. What it does for transfers is in `transfers`, for
+//! rails that fail in `recovery`.
 
 use super::owner::OwnerConnection;
 use super::owner_state::FRAME_BYTES_MAX;
@@ -58,8 +58,8 @@ pub(super) struct Engine<'a> {
     pub(super) ended: Vec<EndedRead>,
 }
 
-/// The thread's body. Returns after [`crate::lanes::lane_queue::LaneQueue::close`], with every open transfer ended as cancelled, or when it cannot go on,
-/// with every one failed.
+/// The thread's body. Returns after [`crate::lanes::lane_queue::LaneQueue::close`], with every open transfer ended
+/// as cancelled, or when it cannot go on, with every one failed.
 pub(crate) fn run(agent: &AgentShared) -> io::Result<()> {
     let Ok(verbs) = &agent.verbs else { return Ok(()) };
     let mut engine = Engine::new(agent, verbs);
@@ -186,7 +186,8 @@ impl<'a> Engine<'a> {
         self.orders = orders;
     }
 
-    /// A link is this thread's from now on. `lacks`: the rails that it has not got, and why. `false`: it is gone already.
+    /// A link is this thread's from now on. `lacks`: the rails that it has not got, and why. `false`: it is gone
+    /// already.
     fn adopt(&mut self, number: u64, reader: ReaderConnection, lacks: Vec<(usize, String)>) -> bool {
         if let Err(error) = self.watch(reader.socket(), READER | number) {
             self.agent.lose(&reader.link, &format!("its connection cannot be watched: {error}"));

@@ -5,8 +5,8 @@ use super::wire::{
 };
 use crate::memory::RegionId;
 
-/// What two agents say to each other about queue pairs and keys: the first byte says how many rails are agreed on, the others are
-/// the body of a frame of any kind.
+/// What two agents say to each other about queue pairs and keys: the first byte says how many rails are agreed on,
+/// the others are the body of a frame of any kind.
 pub(crate) fn exchange(bytes: &[u8]) {
     let Some((&rails, body)) = bytes.split_first() else { return };
     if let Ok(queues) = Queues::decode(body) {

@@ -1,5 +1,5 @@
-//! The machines at both ends of a connection by which the lane `rdma` is agreed on, as a fuzzer feeds them: what the other end says,
-//! in pieces, to devices that are not there.
+//! The machines at both ends of a connection by which the lane `rdma` is agreed on, as a fuzzer feeds them: what
+//! the other end says, in pieces, to devices that are not there.
 
 use super::owner::OwnerConnection;
 use super::owner_state::{FRAME_BYTES_MAX, OwnerState, answer};
@@ -66,8 +66,8 @@ impl Heard {
     }
 }
 
-/// A reader speaks to the machine that serves it: whatever it asks, it gets no more queue pairs than it may have, and a reader
-/// understands every answer: of rails, so many.
+/// A reader speaks to the machine that serves it: whatever it asks, it gets no more queue pairs than it may have,
+/// and a reader understands every answer: of rails, so many.
 pub(crate) fn owner(input: &[u8]) -> usize {
     let Some((how, asked)) = How::of(input) else { return 0 };
     let config = AgentConfig::in_process(WorkerId(0), Incarnation(1), "owner".to_owned(), 1);
@@ -112,7 +112,8 @@ pub(crate) fn owner(input: &[u8]) -> usize {
     heard.answers
 }
 
-/// An owner speaks to the machine that reads over the link. How many answers for rails it took; `None`: it refused something.
+/// An owner speaks to the machine that reads over the link. How many answers for rails it took; `None`: it refused
+/// something.
 pub(crate) fn reader(input: &[u8]) -> Option<usize> {
     let (how, told) = How::of(input)?;
     let (ours, theirs) = pair();

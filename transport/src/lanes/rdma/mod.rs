@@ -1,18 +1,19 @@
-//! The lane `rdma`: the reader's device reads the owner's memory, over reliably connected queue pairs of libibverbs; the
-//! owner's processor has no part in it.
+//! The lane `rdma`: the reader's device reads the owner's memory, over reliably connected queue pairs of
+//! libibverbs; the owner's processor has no part in it.
 //!
-//! One thread of the agent posts reads and takes their completions for all peers. A connection beside each link carries
-//! what both ends must know: queue pairs and keys at first, then the owner's progress word while the reader waits for it.
-//! That connection, like every other, is made and proven to be a peer's by `control`; the queue pairs of both ends live as
-//! long as it.
+//! One thread of the agent posts reads and takes their completions for all peers. A connection beside each link
+//! carries what both ends must know: queue pairs and keys at first, then the owner's progress word while the
+//! reader waits for it. That connection, like every other, is made and proven to be a peer's by `control`; the
+//! queue pairs of both ends live as long as it.
 //!
-//! A link has queue pairs on each device that is configured: its rails (see [`crate::lanes::rails`]). A rail is used once it has read
-//! something: it may be that its device, or the owner's, is down. The queue pairs of one that fails or
-//! slows are ended, what they had not brought is read over the others once it is certain that nothing of it comes late, and
-//! both ends make new ones later. The link ends with its last rail: the peer is reached over another lane then.
+//! A link has queue pairs on each device that is configured: its rails (see [`crate::lanes::rails`]). A rail is
+//! used once it has read something: it may be that its device, or the owner's, is down. The queue pairs of one
+//! that fails or slows are ended, what they had not brought is read over the others once it is certain that
+//! nothing of it comes late, and both ends make new ones later. The link ends with its last rail: the peer is
+//! reached over another lane then.
 //!
-//! What is deliberately absent: writing. No key allows it, and no queue pair of ours is made for it. And checksums: links
-//! check each packet, and a read that was damaged is repeated by the device.
+//! What is deliberately absent: writing. No key allows it, and no queue pair of ours is made for it. And
+//! checksums: links check each packet, and a read that was damaged is repeated by the device.
 
 mod engine;
 #[cfg(feature = "fuzzing")]
@@ -55,7 +56,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use verbs::CompletionQueue;
 use wire::kind;
 
-/// Whether libibverbs is there and has what the lane needs; devices are not looked for. Errors: what is wrong with it, in words.
+/// Whether libibverbs is there and has what the lane needs; devices are not looked for. Errors: what is wrong with
+/// it, in words.
 ///
 /// ```
 /// if let Err(reason) = transport::rdma_library() {
@@ -70,7 +72,8 @@ pub fn rdma_library() -> Result<(), String> {
 pub(crate) struct Verbs {
     config: RdmaConfig,
     lane_queue: LaneQueue<Order, Channel>,
-    /// What the thread waits on. It is there before the thread is, which could tell nobody that the system had none left.
+    /// What the thread waits on. It is there before the thread is, which could tell nobody that the system had
+    /// none left.
     epoll: OwnedFd,
     /// What the queue pairs of owners never use.
     unused: Vec<Arc<CompletionQueue>>,
@@ -192,8 +195,8 @@ impl Verbs {
         &self.lane_queue
     }
 
-    /// Agrees with the owner at the other end of `channel` on queue pairs, and hears of its regions. `wait` sends what waits
-    /// and waits for a frame.
+    /// Agrees with the owner at the other end of `channel` on queue pairs, and hears of its regions. `wait` sends
+    /// what waits and waits for a frame.
     pub(crate) fn meet(
         &self,
         mut channel: Channel,

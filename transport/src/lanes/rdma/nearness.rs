@@ -1,4 +1,5 @@
-//! How near network cards are to the memory of this process, by what the system tells of both: a decision over recorded facts.
+//! How near network cards are to the memory of this process, by what the system tells of both: a decision over
+//! recorded facts.
 //!
 //! What is deliberately absent: how near they are to the memory of another device, which does not say where it is.
 
@@ -12,8 +13,8 @@ pub(super) struct Nearness {
 }
 
 impl Nearness {
-    /// For a process that may run on the processors `allowed`, of which each of `nodes` has some; both are lists such as `0-3,8`. `distances`
-    /// is what a node tells of all.
+    /// For a process that may run on the processors `allowed`, of which each of `nodes` has some; both are lists
+    /// such as `0-3,8`. `distances` is what a node tells of all.
     fn new<'a>(allowed: &str, nodes: impl Iterator<Item = (&'a str, &'a str)>) -> Self {
         let allowed = ranges(allowed);
         let has_some = |processors: &str| {

@@ -1,8 +1,8 @@
-//! The owner's end of a connection that a peer reads over: its queue pairs, which do nothing by themselves, and what it is
-//! told meanwhile.
+//! The owner's end of a connection that a peer reads over: its queue pairs, which do nothing by themselves, and
+//! what it is told meanwhile.
 //!
-//! It knows devices by [`Devices`] alone, so that it is fed without one what peers may say. What is deliberately absent: how
-//! queue pairs are made, which is in `serving`.
+//! It knows devices by [`Devices`] alone, so that it is fed without one what peers may say. What is deliberately
+//! absent: how queue pairs are made, which is in `serving`.
 
 use super::wire::{Queues, RailAddress, RailAnew, RailQueues, Region, decode_word, kind};
 use crate::agent::counts::Refusal;
@@ -19,8 +19,8 @@ const FRAME_BYTES_MAX: usize = 4096;
 /// Bytes that wait at a socket, beyond which raises of the word are not told one by one.
 const UNSENT_MAX: usize = 4096;
 
-/// Bytes that wait at a socket, beyond which nobody is answered for a rail: all regions there may be, and some. A reader waits for
-/// its answer before it asks again.
+/// Bytes that wait at a socket, beyond which nobody is answered for a rail: all regions there may be, and some. A
+/// reader waits for its answer before it asks again.
 const ANSWERS_MAX: usize = 1 << 20;
 
 /// What is told as the key on a rail that nothing here fits, over which nothing is read.
@@ -31,8 +31,8 @@ pub(super) trait Devices {
     /// A queue pair that lets one peer read.
     type Pair;
 
-    /// The rail that fits a peer's at `address` best, and is not `taken` by another of its rails if that can be. Errors: none
-    /// fits.
+    /// The rail that fits a peer's at `address` best, and is not `taken` by another of its rails if that can be.
+    /// Errors: none fits.
     fn best_rail(&self, address: &RailAddress, taken: &[usize]) -> Result<usize, String>;
 
     /// A queue pair on rail `rail` for each of the reader's; none where that cannot be now.
@@ -162,8 +162,8 @@ impl<D: Devices> OwnerConnection<D> {
         matches!(&self.stage, Stage::Reading { watched, told, .. } if watched > told)
     }
 
-    /// Tells of the word, if it waits for it, as soon as there is room: `flush` sends what waits, now and whenever the socket
-    /// takes more.
+    /// Tells of the word, if it waits for it, as soon as there is room: `flush` sends what waits, now and whenever
+    /// the socket takes more.
     pub(super) fn tell(
         &mut self,
         word: u64,
@@ -188,8 +188,8 @@ impl<D: Devices> OwnerConnection<D> {
     }
 }
 
-/// Makes a queue pair for each that is offered, on the rail that fits it best, where that can be now. Errors, in words: no rail fits
-/// any.
+/// Makes a queue pair for each that is offered, on the rail that fits it best, where that can be now. Errors, in
+/// words: no rail fits any.
 fn serve<D: Devices>(devices: &D, offer: &Queues) -> Result<(Vec<RailQueues>, Stage<D::Pair>), String> {
     let (mut answer, mut pairs, mut rails) = (Vec::new(), Vec::new(), Vec::new());
     let mut reason = None;

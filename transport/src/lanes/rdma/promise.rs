@@ -1,13 +1,14 @@
-//! What a port promises to bring, by what the system tells of its link and of the card's way to the processor: a decision over recorded
-//! facts.
+//! What a port promises to bring, by what the system tells of its link and of the card's way to the processor: a
+//! decision over recorded facts.
 
 use std::path::Path;
 
 /// What of a PCIe link's bits is left for bytes of memory, beside the heads of packets and what is acknowledged.
 const PCIE_PAYLOAD: f64 = 0.85;
 
-/// Bytes a second of a link of this `rate` (such as `100 Gb/sec (4X EDR)`), on a card whose PCIe link has this `speed` (such as
-/// `16.0 GT/s PCIe`) and `width` (lanes): what the narrower of both brings. `None`: the rate is not known.
+/// Bytes a second of a link of this `rate` (such as `100 Gb/sec (4X EDR)`), on a card whose PCIe link has this
+/// `speed` (such as `16.0 GT/s PCIe`) and `width` (lanes): what the narrower of both brings. `None`: the rate is
+/// not known.
 fn promised(rate: &str, speed: &str, width: &str) -> Option<f64> {
     let first = |text: &str| text.split_whitespace().next()?.parse::<f64>().ok().filter(|number| *number > 0.0);
     let link = first(rate).filter(|_| rate.contains("Gb/sec"))? * 1e9 / 8.0;

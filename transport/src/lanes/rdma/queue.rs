@@ -12,7 +12,8 @@ use std::mem::MaybeUninit;
 use std::ptr::null_mut;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// How often a device asks again where the other end is not ready: only receivers of messages say so, and there are none.
+/// How often a device asks again where the other end is not ready: only receivers of messages say so, and there
+/// are none.
 const NOT_READY_RETRIES: u8 = 0;
 /// Routers that a packet may pass.
 const HOPS_MAX: u8 = 64;
@@ -21,8 +22,8 @@ pub(super) const CHAIN_MAX: usize = 16;
 
 /// Completions that are taken by one call.
 const TAKEN_AT_ONCE: usize = 32;
-/// Reads that one completion queue of a port has room for. A port has one queue, and another whenever links have spoken for all of it:
-/// a queue must not overflow, and not every driver enlarges one.
+/// Reads that one completion queue of a port has room for. A port has one queue, and another whenever links have
+/// spoken for all of it: a queue must not overflow, and not every driver enlarges one.
 const QUEUE_ENTRIES: u32 = 16 << 10;
 
 /// What a completion says.
@@ -201,8 +202,9 @@ impl QueuePair {
         self.modify((PairAttributes { state: STATE_ERROR, ..PairAttributes::default() }, OF_STATE))
     }
 
-    /// Whether it ended by itself. An owner's sends nothing that could fail: its device refused what the peer asked for. The state is
-    /// looked at when it is of no use any more, so that nobody has to listen for a device's events, which not every driver tells.
+    /// Whether it ended by itself. An owner's sends nothing that could fail: its device refused what the peer
+    /// asked for. The state is looked at when it is of no use any more, so that nobody has to listen for a
+    /// device's events, which not every driver tells.
     pub(super) fn has_failed(&self) -> bool {
         self.pair.state().is_ok_and(|state| state == STATE_ERROR)
     }
@@ -211,11 +213,12 @@ impl QueuePair {
         self.pair.modify(attributes, which).map_err(|error| error.to_string())
     }
 
-    /// Posts reads, of which the last one's completion is told; if they fail, each one's. Errors, in words: none, or some, of
-    /// them were posted.
+    /// Posts reads, of which the last one's completion is told; if they fail, each one's. Errors, in words: none,
+    /// or some, of them were posted.
     ///
     /// # Safety
-    /// The local ranges are registered memory that nobody else uses until the reads completed or the queue pair is gone.
+    /// The local ranges are registered memory that nobody else uses until the reads completed or the queue pair is
+    /// gone.
     pub(super) unsafe fn read(&mut self, reads: &[Read]) -> Result<(), String> {
         let chains = reads.chunks(CHAIN_MAX);
         let last_chain = chains.len().saturating_sub(1);
@@ -240,7 +243,8 @@ impl QueuePair {
                 };
                 next = request;
             }
-            // SAFETY: the chain goes from the first of the requests to the last that was filled, and the caller says so of the memory.
+            // SAFETY: the chain goes from the first of the requests to the last that was filled, and the caller
+            // says so of the memory.
             unsafe { self.pair.post(&mut *next) }.map_err(|error| error.to_string())?;
         }
         Ok(())

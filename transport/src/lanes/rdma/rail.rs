@@ -24,7 +24,8 @@ const FIRST_PORT: u8 = 1;
 const NOT_ACTIVE: &str = "its port is not active";
 const NO_GID: &str = "its port has no GID that could be used";
 
-/// Reads that one queue pair has under way at most, whatever the devices could: more brings nothing once the wire is full.
+/// Reads that one queue pair has under way at most, whatever the devices could: more brings nothing once the wire
+/// is full.
 const READS_UNDER_WAY_MAX: i32 = 16;
 
 /// A port that queue pairs are made on. Dropped after them.
@@ -76,8 +77,9 @@ pub(super) struct Keys {
     pub(super) remote: u32,
 }
 
-/// Opens the ports that `config` wants: all that are active, or those of the devices that it names, of which some may be down and
-/// come up later, but one is needed to begin with. Those nearest to this process' memory come first. Errors: why there is none, in words.
+/// Opens the ports that `config` wants: all that are active, or those of the devices that it names, of which some
+/// may be down and come up later, but one is needed to begin with. Those nearest to this process' memory come
+/// first. Errors: why there is none, in words.
 pub(super) fn open(config: &RdmaConfig) -> Result<Vec<Rail>, String> {
     open_by(&Library::of_system()?, Path::new(SYSTEM), config)
 }
@@ -248,7 +250,8 @@ impl Rail {
         self.channel.fd()
     }
 
-    /// Lends the device a memory, which is pinned until it was taken back as often as it was lent, or the rail ends. Errors, in words.
+    /// Lends the device a memory, which is pinned until it was taken back as often as it was lent, or the rail
+    /// ends. Errors, in words.
     pub(super) fn register(&self, memory: &Arc<dyn Memory>) -> Result<(), String> {
         let mut registered = self.registered.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(again) = registered.iter_mut().find(|registered| is_same(&registered.memory, memory)) {
@@ -264,7 +267,8 @@ impl Rail {
                     "memory of a device cannot be registered: libibverbs lacks ibv_reg_dmabuf_mr (rdma-core 34)",
                 )?
             }
-            // SAFETY: the memory is mapped as long as the value, which is held beside the registration and dropped after it.
+            // SAFETY: the memory is mapped as long as the value, which is held beside the registration and dropped
+            // after it.
             Some(DeviceMemory::Peer) | None => unsafe { self.domain.register(address, bytes, access) },
         };
         let region = region.map_err(|error| {
@@ -319,7 +323,8 @@ fn gids(
         let said = std::fs::read_to_string(folder.join("gid_attrs/types").join(index.to_string()));
         let kind = match said.as_deref().map(str::trim) {
             Ok("RoCE v2") => GidKind::RoceV2,
-            // Of one name with those of InfiniBand; and before the kernel told kinds apart, all were of the first version.
+            // Of one name with those of InfiniBand; and before the kernel told kinds apart, all were of the first
+            // version.
             _ if ethernet => GidKind::RoceV1,
             _ => GidKind::InfiniBand,
         };
@@ -328,8 +333,8 @@ fn gids(
     (0..count).filter_map(entry).collect()
 }
 
-/// The best entry to speak by, or the one that is `wanted`. Of RoCE the second version, which routers forward; of that an
-/// IPv4 address before a global one of IPv6, and one of the link alone last.
+/// The best entry to speak by, or the one that is `wanted`. Of RoCE the second version, which routers forward; of
+/// that an IPv4 address before a global one of IPv6, and one of the link alone last.
 fn choose_gid(gids: &[(u8, GidKind, [u8; 16])], wanted: Option<u8>) -> Option<(u8, GidKind, [u8; 16])> {
     if let Some(wanted) = wanted {
         return gids.iter().find(|(index, ..)| *index == wanted).copied();
@@ -382,7 +387,8 @@ mod tests {
     const SECOND: PretendedDevice = PretendedDevice { name: c"b", ports_up: &[false, true] };
     const DOWN: PretendedDevice = PretendedDevice { name: c"c", ports_up: &[false] };
 
-    /// The names of the rails of these devices, as the system tells of them, where `named` are wanted. Errors: why there is none.
+    /// The names of the rails of these devices, as the system tells of them, where `named` are wanted. Errors: why
+    /// there is none.
     fn opened(devices: &[PretendedDevice], system: &Path, named: &[&str]) -> Result<Vec<String>, String> {
         let devices_named = named.iter().map(ToString::to_string).collect();
         let config = RdmaConfig { devices: devices_named, ..RdmaConfig::default() };

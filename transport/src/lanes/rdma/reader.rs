@@ -1,7 +1,7 @@
 //! The reading end of a link: its queue pairs, and which reads they have.
 //!
-//! Every read that was posted is accounted for until its completion was taken or its queue pair is gone, whatever became of
-//! its transfer: only then is the destination quiesced.
+//! Every read that was posted is accounted for until its completion was taken or its queue pair is gone, whatever
+//! became of its transfer: only then is the destination quiesced.
 
 use super::plan::Part;
 use super::queue::{CHAIN_MAX, Completed, Depth, QueuePair, Read, Room};
@@ -16,14 +16,15 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Reads that are posted to a queue pair at once. The device has fewer of them under way, and begins the next by itself.
+/// Reads that are posted to a queue pair at once. The device has fewer of them under way, and begins the next by
+/// itself.
 const QUEUE_READS_MAX: usize = 64;
-/// Bytes that one rail is asked for at once: twice what a fast one has on the wire. Many senders do not drown a reader, and
-/// what was cancelled is soon over.
+/// Bytes that one rail is asked for at once: twice what a fast one has on the wire. Many senders do not drown a
+/// reader, and what was cancelled is soon over.
 const RAIL_BYTES_MAX: usize = 4 << 20;
 
-/// A read is named by its number in its queue pair, below that one's place among those of its rail, below what these are told by.
-/// Numbers begin anew far beyond what is posted at once.
+/// A read is named by its number in its queue pair, below that one's place among those of its rail, below what
+/// these are told by. Numbers begin anew far beyond what is posted at once.
 const PLACE_SHIFT: u32 = u16::BITS;
 const TOLD_AS_SHIFT: u32 = PLACE_SHIFT + 3;
 /// A rail's queue pairs are told by how often it was made, above its place in the link, below the number of that.
@@ -31,8 +32,8 @@ const ATTEMPT_SHIFT: u32 = 3;
 const LINK_SHIFT: u32 = ATTEMPT_SHIFT + 6;
 const _: () = assert!(QUEUES_MAX <= 1 << (TOLD_AS_SHIFT - PLACE_SHIFT) && RAILS_MAX <= 1 << ATTEMPT_SHIFT);
 
-/// As what the completions of a link's rail are told, of those that it was made with by so many attempts. What is left of an earlier
-/// one is not taken for its own.
+/// As what the completions of a link's rail are told, of those that it was made with by so many attempts. What is
+/// left of an earlier one is not taken for its own.
 pub(super) fn told_as(link: u64, place: usize, attempts: u32) -> u64 {
     let attempt = u64::from(attempts) & ((1 << (LINK_SHIFT - ATTEMPT_SHIFT)) - 1);
     (link << LINK_SHIFT) | (attempt << ATTEMPT_SHIFT) | place as u64
@@ -127,7 +128,8 @@ pub(crate) struct ReaderConnection {
 }
 
 impl LinkRail {
-    /// Queue pairs on rail `rail` of `verbs`, to be connected; their completions are told as `told_as`. Errors, in words.
+    /// Queue pairs on rail `rail` of `verbs`, to be connected; their completions are told as `told_as`. Errors, in
+    /// words.
     pub(super) fn new(verbs: &Verbs, rail: usize, told_as: u64) -> Result<Self, String> {
         let count = verbs.queues();
         let rail_at = &verbs.rails[rail];
@@ -178,8 +180,8 @@ impl LinkRail {
         self.stage == Stage::Used && self.free_place().is_some()
     }
 
-    /// Posts what `next` gives, as a chain on the queue pair with the fewest reads; their bytes. Errors, in words: the queue
-    /// pair is of no use any more.
+    /// Posts what `next` gives, as a chain on the queue pair with the fewest reads; their bytes. Errors, in words:
+    /// the queue pair is of no use any more.
     ///
     /// # Safety
     /// As for [`QueuePair::read`].
@@ -243,8 +245,8 @@ impl LinkRail {
         self.queues.iter().all(|queue| queue.posted.is_empty())
     }
 
-    /// The reads that end with the queue pairs, which are destroyed; and the room that their completions had, which may still be
-    /// there.
+    /// The reads that end with the queue pairs, which are destroyed; and the room that their completions had,
+    /// which may still be there.
     pub(super) fn destroy(self) -> (Vec<EndedRead>, Room) {
         let mut posted = Vec::new();
         for Queue { pair, posted: own, .. } in self.queues {

@@ -1,5 +1,6 @@
-//! Rails of `rdma` that fail or slow: their queue pairs are ended, what they had not brought is read over the others, and both
-//! ends make new ones, which are tried before they are used. When is decided by [`crate::lanes::rails`].
+//! Rails of `rdma` that fail or slow: their queue pairs are ended, what they had not brought is read over the
+//! others, and both ends make new ones, which are tried before they are used. When is decided by
+//! [`crate::lanes::rails`].
 
 use super::engine::Engine;
 use super::plan::{Part, READ_BYTES_MAX};
@@ -13,8 +14,8 @@ use std::time::{Duration, Instant};
 
 /// How long the reads of a queue pair that was ended may take to complete, until it is destroyed.
 const FLUSH_MAX: Duration = Duration::from_secs(1);
-/// How long a rail may bring nothing of what it is asked for, whatever the others do: longer than its device asks again for what
-/// is not answered. One that gives up neither then holds no transfer for longer.
+/// How long a rail may bring nothing of what it is asked for, whatever the others do: longer than its device asks
+/// again for what is not answered. One that gives up neither then holds no transfer for longer.
 const MUTE_MAX: Duration = Duration::from_secs(5);
 /// How long the owner may take to answer for a rail, and then the reads by which it is tried.
 const TRIAL_MAX: Duration = Duration::from_secs(2);
@@ -108,7 +109,8 @@ impl Engine<'_> {
         }
     }
 
-    /// Gives back the room of completions that queue pairs had which were destroyed, once all that they completed was taken.
+    /// Gives back the room of completions that queue pairs had which were destroyed, once all that they completed
+    /// was taken.
     pub(super) fn give_back_room(&mut self) {
         for (rail, room) in std::mem::take(&mut self.given_up) {
             self.take(rail);
@@ -142,8 +144,8 @@ impl Engine<'_> {
         }
     }
 
-    /// A rail is not used any more. What it had not brought is read over others as soon as it is certain not to come. The last
-    /// one takes the link along: the peer is reached over another lane.
+    /// A rail is not used any more. What it had not brought is read over others as soon as it is certain not to
+    /// come. The last one takes the link along: the peer is reached over another lane.
     pub(super) fn put_aside(&mut self, connection: u64, place: usize, fault: RailFault, reason: &str) {
         let now = now();
         let Some(reader) = self.readers.get_mut(&connection).filter(|reader| reader.ended.is_none()) else { return };
@@ -247,8 +249,8 @@ impl Engine<'_> {
                 left = left.checked_sub(1)?;
                 Some((part, read(id)))
             };
-            // SAFETY: the scratch is registered, longer than a read, held as long as the devices, and nobody looks at what is
-            // in it.
+            // SAFETY: the scratch is registered, longer than a read, held as long as the devices, and nobody looks
+            // at what is in it.
             if unsafe { rail.post(TRIAL, next)? } == 0 {
                 return Err("there is no room for the reads that try it".to_owned());
             }

@@ -30,7 +30,8 @@ pub(super) struct Active {
 }
 
 impl Active {
-    /// A read of it is over. `again`: if it did not bring its bytes, they are read once more. Whether the transfer is over.
+    /// A read of it is over. `again`: if it did not bring its bytes, they are read once more. Whether the transfer
+    /// is over.
     fn account(&mut self, part: Part, arrived: bool, again: bool) -> bool {
         self.under_way -= 1;
         if arrived {
@@ -107,8 +108,8 @@ impl Engine<'_> {
             let Some(place) = choice.pick(READ_BYTES_MAX as u64, has_room) else { break };
             let Some(rail) = &mut rails[place] else { break };
             let (plan, id, link) = (&mut active.plan, active.open.id(), &active.open.link);
-            // SAFETY: the destination is inside memory that the rail has registered, is the caller's own, and is lent to this
-            // transfer until it ends, which it does not before each of its reads is accounted for.
+            // SAFETY: the destination is inside memory that the rail has registered, is the caller's own, and is
+            // lent to this transfer until it ends, which it does not before each of its reads is accounted for.
             let posted = unsafe {
                 rail.post(number, |read| {
                     if plan.peek(word) != Next::Open {

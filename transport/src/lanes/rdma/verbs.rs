@@ -1,8 +1,10 @@
-//! libibverbs, by bindings of our own: the library is loaded when devices are first looked for, so that one binary starts with it and
-//! without it. Where it is not there, or lacks a function, that is the reason why the lane cannot be taken.
+//! libibverbs, by bindings of our own: the library is loaded when devices are first looked for, so that one binary
+//! starts with it and without it. Where it is not there, or lacks a function, that is the reason why the lane
+//! cannot be taken.
 //!
-//! What is made by it is ended when its value is dropped, and holds what it was made of. What is deliberately absent: the extended
-//! interface, for a read is one request and a chain of them takes one doorbell either way; receives, and every call that writes.
+//! What is made by it is ended when its value is dropped, and holds what it was made of. What is deliberately
+//! absent: the extended interface, for a read is one request and a chain of them takes one doorbell either way;
+//! receives, and every call that writes.
 
 pub(super) mod layout;
 #[cfg(test)]
@@ -111,10 +113,10 @@ fn outcome(code: c_int) -> io::Result<()> {
     }
 }
 
-/// Something was ended. Where it was not, that is told, and it is left to the kernel: of a queue pair libibverbs says EBUSY while it
-/// is in a multicast group, which a connected one cannot be, of a completion queue while queue pairs use it, which hold it; and of
-/// all EIO once the device was unplugged, reset or its driver unloaded. Then the kernel has taken all of them back, so nothing is read
-/// any more.
+/// Something was ended. Where it was not, that is told, and it is left to the kernel: of a queue pair libibverbs
+/// says EBUSY while it is in a multicast group, which a connected one cannot be, of a completion queue while queue
+/// pairs use it, which hold it; and of all EIO once the device was unplugged, reset or its driver unloaded. Then
+/// the kernel has taken all of them back, so nothing is read any more.
 fn ended(what: &str, code: c_int) {
     if let Err(error) = outcome(code) {
         tracing::error!(
@@ -290,7 +292,8 @@ impl Domain {
         Ok(Region { domain: self.clone(), raw: NonNull::new(raw).ok_or_else(last_error)? })
     }
 
-    /// Lends the device a memory of another device, by its dma-buf, as if it were at `address`. `None`: the library cannot.
+    /// Lends the device a memory of another device, by its dma-buf, as if it were at `address`. `None`: the
+    /// library cannot.
     pub(crate) fn register_dma_buf(
         self: &Arc<Self>,
         (file, offset): (RawFd, u64),
@@ -518,8 +521,8 @@ impl Pair {
     /// Posts a chain of requests. Errors: none, or some, of them were posted.
     ///
     /// # Safety
-    /// The chain ends, each of its pieces is there, and their local ranges are registered memory that nobody else uses until the
-    /// requests completed or the queue pair is gone.
+    /// The chain ends, each of its pieces is there, and their local ranges are registered memory that nobody else
+    /// uses until the requests completed or the queue pair is gone.
     pub(crate) unsafe fn post(&self, first: &mut Request) -> io::Result<()> {
         // SAFETY: the device is open as long as this value, and its calls do not change.
         let post = unsafe { (*(*self.raw.as_ptr()).context).calls.post }.ok_or_else(no_call)?;

@@ -1,9 +1,9 @@
 //! What two agents say to each other about queue pairs and keys, over a connection of its own.
 //!
-//! The reader offers its rails with a queue pair for each; the owner answers with one of its own for each of those, and
-//! with the keys of its regions. Later the owner tells of new regions and, while the reader watches, of its progress; and for
-//! a rail that failed, both make new queue pairs.
-//! All numbers are little endian. What the other end says is checked here as far as it can be without looking at devices.
+//! The reader offers its rails with a queue pair for each; the owner answers with one of its own for each of
+//! those, and with the keys of its regions. Later the owner tells of new regions and, while the reader watches, of
+//! its progress; and for a rail that failed, both make new queue pairs. All numbers are little endian. What the
+//! other end says is checked here as far as it can be without looking at devices.
 
 use crate::memory::RegionId;
 
@@ -30,7 +30,8 @@ pub(super) mod kind {
     pub(crate) const WORD: u8 = 36;
     /// A region is registered no more: its number.
     pub(crate) const WITHDRAWN: u8 = 37;
-    /// New queue pairs for one rail, of either end, where there are none or those that there were failed: [`super::RailAnew`].
+    /// New queue pairs for one rail, of either end, where there are none or those that there were failed:
+    /// [`super::RailAnew`].
     pub(crate) const RAIL: u8 = 38;
 }
 

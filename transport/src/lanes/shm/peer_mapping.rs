@@ -4,8 +4,8 @@ use rustix::fs::SealFlags;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 use std::os::fd::BorrowedFd;
 
-/// A read-only mapping of a sealed memfd. It stays valid memory whatever becomes of the peer: the kernel keeps the file as
-/// long as it is mapped, and the seals keep its size.
+/// A read-only mapping of a sealed memfd. It stays valid memory whatever becomes of the peer: the kernel keeps the
+/// file as long as it is mapped, and the seals keep its size.
 pub(crate) struct PeerMapping {
     base: *const u8,
     len: usize,

@@ -66,7 +66,8 @@ impl ProgressView {
 
     /// The word now.
     pub(crate) fn get(&self) -> u64 {
-        // SAFETY: the mapping begins with eight aligned bytes that its owner accesses as an atomic, and they are only loaded here.
+        // SAFETY: the mapping begins with eight aligned bytes that its owner accesses as an atomic, and they are
+        // only loaded here.
         shown(unsafe { &*self.0.as_ptr().cast::<AtomicU64>() })
     }
 

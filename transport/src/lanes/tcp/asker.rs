@@ -1,8 +1,8 @@
 //! What a reader says over a connection for bytes: requests, and what it takes back.
 //!
-//! Whoever posts a transfer asks for its bytes at once, on its own thread; only what the socket does not take then is left
-//! to the thread of the lane. A connection that breaks is taken from here, and one that is made anew is put in its place: each
-//! is a life of its own, and what was asked for in an earlier one is not answered any more.
+//! Whoever posts a transfer asks for its bytes at once, on its own thread; only what the socket does not take then
+//! is left to the thread of the lane. A connection that breaks is taken from here, and one that is made anew is
+//! put in its place: each is a life of its own, and what was asked for in an earlier one is not answered any more.
 
 use super::plan::{Request, StreamPlan};
 use super::wire::{Asked, PIECES_OPEN_MAX, REQUEST_HEAD};
@@ -144,8 +144,8 @@ impl Asker {
         self.lock().open_pieces -= pieces;
     }
 
-    /// The transfer ended before all its pieces landed: what is still to be asked for is not, and what was asked for is taken
-    /// back.
+    /// The transfer ended before all its pieces landed: what is still to be asked for is not, and what was asked
+    /// for is taken back.
     pub(super) fn give_up(&self, plan: &StreamPlan) {
         let of_it = |asking: &Asking| matches!(asking, Asking::Read(transfer, _) if *transfer == plan.number);
         let mut state = self.lock();

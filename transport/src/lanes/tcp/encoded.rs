@@ -1,5 +1,5 @@
-//! KV that travels encoded: an owner encodes a run before it is sent, and its reader decodes one that has come as a whole, each by way of
-//! memory of the connection's own.
+//! KV that travels encoded: an owner encodes a run before it is sent, and its reader decodes one that has come as
+//! a whole, each by way of memory of the connection's own.
 //!
 //! What an encoding is says [`domain::encoding`], and which pieces travel so the plan of a transfer.
 
@@ -14,8 +14,8 @@ use domain::KvPart;
 /// Bytes of a region that are copied out of it, to be encoded from a cache.
 const COPIED_BYTES: usize = 16 << 10;
 
-/// What the pieces of a memory may be encoded by. `None`: they travel as they are, since it is not made of parts, or those are no
-/// smaller encoded, or larger than a piece.
+/// What the pieces of a memory may be encoded by. `None`: they travel as they are, since it is not made of parts,
+/// or those are no smaller encoded, or larger than a piece.
 pub(crate) fn part_of(memory: &dyn Memory) -> Option<KvPart> {
     memory.part().filter(|part| part.stored_bytes() < part.bytes() && part.bytes() <= PIECE_BYTES_MAX)
 }
@@ -31,7 +31,8 @@ impl Encoder {
     /// The pieces of a run, encoded. What their owner writes meanwhile is encoded torn.
     ///
     /// # Safety
-    /// Each piece must be readable, and whole parts that [`part_of`] its memory names; together they are no longer than a run.
+    /// Each piece must be readable, and whole parts that [`part_of`] its memory names; together they are no longer
+    /// than a run.
     pub(super) unsafe fn encode(&mut self, part: KvPart, pieces: &[Part]) -> &[u8] {
         let step = (COPIED_BYTES / part.bytes()).max(1) * part.bytes();
         grow(&mut self.copied, step);
@@ -56,7 +57,8 @@ impl Encoder {
     }
 }
 
-/// Where the encoded run that arrives over a reader's connection is put together. Its memory is there from the first one on.
+/// Where the encoded run that arrives over a reader's connection is put together. Its memory is there from the
+/// first one on.
 #[derive(Default)]
 pub(super) struct Arrived(Vec<u8>);
 

@@ -1,5 +1,6 @@
-//! What the lane has open, and what is done with it: requests are sent and answered, answers are read, transfers end. Who does
-//! it, and when, is decided by `thread` and `driver`; what becomes of connections that fail or slow, in `recovery`.
+//! What the lane has open, and what is done with it: requests are sent and answered, answers are read, transfers
+//! end. Who does it, and when, is decided by `thread` and `driver`; what becomes of connections that fail or slow,
+//! in `recovery`.
 
 use super::owner::{OwnerConnection, Turn};
 use super::plan::Begun;
@@ -23,7 +24,8 @@ use std::sync::Arc;
 
 /// Connections of both directions. Beyond so many, one more that a peer would read over is closed.
 const CONNECTIONS_MAX: usize = 16 << 10;
-/// Answers in a row to transfers that are not under way. There are no more to those that have just ended than could be asked for.
+/// Answers in a row to transfers that are not under way. There are no more to those that have just ended than
+/// could be asked for.
 const UNKNOWN_MAX: usize = 1 << 16;
 /// Where bytes go whose transfer ended.
 const WASTE_BYTES: usize = 64 << 10;
@@ -160,8 +162,8 @@ impl<'a> Engine<'a> {
         self.rails_deadline().map(|at| timespec(at.saturating_duration_since(now())))
     }
 
-    /// Takes the connection of `link` out of the hands of the thread, if what is under way is one read over it, whose bytes come
-    /// without waiting for a gate.
+    /// Takes the connection of `link` out of the hands of the thread, if what is under way is one read over it,
+    /// whose bytes come without waiting for a gate.
     pub(super) fn take_over(&mut self, link: &Arc<Link>) -> Option<u64> {
         // It may have been posted just now.
         self.carry_out();
@@ -376,7 +378,8 @@ impl<'a> Engine<'a> {
     /// Ends a reader's connection for both ends.
     pub(super) fn end_reader(&mut self, number: u64) {
         if let Some(Connection::Reader(reader)) = self.state.connections.remove(&number) {
-            // Transfers that nobody posted hold the link, and whoever posts may hold the socket, which must not be heard of.
+            // Transfers that nobody posted hold the link, and whoever posts may hold the socket, which must not be
+            // heard of.
             let _ = epoll::delete(self.streams.epoll(), reader.socket());
             reader.close();
         }

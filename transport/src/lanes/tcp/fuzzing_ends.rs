@@ -56,7 +56,8 @@ fn bytes(memory: &SealedMemory) -> &[u8] {
     unsafe { std::slice::from_raw_parts(memory.as_ptr(), LEN) }
 }
 
-/// A reader speaks to the machine that serves it. It gets nothing but bytes of the region, however it asks: so many answers.
+/// A reader speaks to the machine that serves it. It gets nothing but bytes of the region, however it asks: so
+/// many answers.
 pub(crate) fn owner(input: &[u8]) -> usize {
     let Some((how, asked)) = How::of(input) else { return 0 };
     let config = AgentConfig::in_process(WorkerId(0), Incarnation(1), "owner".to_owned(), 1);
@@ -110,8 +111,8 @@ fn hear(socket: &OwnedFd, heard: &mut Vec<u8>) -> bool {
     heard.len() > before
 }
 
-/// An owner answers the machine that reads over the lane, which has one transfer under way: nothing lands beside its pieces or after
-/// its end, of which there is one. That, unless it had to be cancelled.
+/// An owner answers the machine that reads over the lane, which has one transfer under way: nothing lands beside
+/// its pieces or after its end, of which there is one. That, unless it had to be cancelled.
 pub(crate) fn reader(input: &[u8]) -> Option<Result<(), TransferError>> {
     let (how, answers) = How::of(input)?;
     let memory = memory(UNTOUCHED, how);

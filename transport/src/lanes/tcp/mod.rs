@@ -2,12 +2,14 @@
 //!
 //! KV that comes encoded takes a way round, by memory of the connection (`encoded`).
 //!
-//! One thread of the agent does it for all peers, in both directions: no socket ever makes it wait for another. Only a caller
-//! that waits for a read may take its bytes instead (`driver`). Connections are made, and proven to be a peer's, by `control`.
+//! One thread of the agent does it for all peers, in both directions: no socket ever makes it wait for another.
+//! Only a caller that waits for a read may take its bytes instead (`driver`). Connections are made, and proven to
+//! be a peer's, by `control`.
 //!
-//! A link's connections are its rails (see [`crate::lanes::rails`]). One that fails or slows is closed, so that nothing of it can
-//! land late, what it was asked for is asked of the others, and it is made anew later; where it was the only one, transfers
-//! wait for it. The link itself ends with the connection that `control` has, or when no rail can be made for a while.
+//! A link's connections are its rails (see [`crate::lanes::rails`]). One that fails or slows is closed, so that
+//! nothing of it can land late, what it was asked for is asked of the others, and it is made anew later; where it
+//! was the only one, transfers wait for it. The link itself ends with the connection that `control` has, or when
+//! no rail can be made for a while.
 
 mod asker;
 mod driver;

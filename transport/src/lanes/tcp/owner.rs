@@ -72,9 +72,10 @@ struct Sending {
     encoder: Encoder,
 }
 
-/// Bytes of a region, or of a run that is encoded. Nothing keeps the owner of a region from writing them while they are summed up and sent, and nothing needs to: by
-/// the rules of leases it does so only after the reader's lapsed, and the reader, who is told so when it releases, throws away
-/// what it read. With a checksum, its read fails before that if the bytes changed between being summed up and being sent.
+/// Bytes of a region, or of a run that is encoded. Nothing keeps the owner of a region from writing them while
+/// they are summed up and sent, and nothing needs to: by the rules of leases it does so only after the reader's
+/// lapsed, and the reader, who is told so when it releases, throws away what it read. With a checksum, its read
+/// fails before that if the bytes changed between being summed up and being sent.
 pub(super) struct Part {
     pub(super) from: *const u8,
     pub(super) len: usize,
@@ -296,8 +297,8 @@ impl OwnerConnection {
     }
 }
 
-/// What the pieces of a request that is to be answered encoded are made of. Errors, in words: the region is not made of what was
-/// asked for, or they are not whole parts.
+/// What the pieces of a request that is to be answered encoded are made of. Errors, in words: the region is not
+/// made of what was asked for, or they are not whole parts.
 fn encodable(region: u32, memory: &dyn Memory, fingerprint: u32, series: &[Series]) -> Result<KvPart, String> {
     let part = part_of(memory).filter(|part| part.fingerprint() == fingerprint);
     let part = part.ok_or_else(|| format!("region {region} is not made of the parts that are asked for encoded"))?;

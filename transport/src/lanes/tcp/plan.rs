@@ -14,8 +14,8 @@ use domain::KvPart;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Bytes of a bucket: what one request asks for, and so what one rail is given at once, and what is read again where a rail
-/// fails.
+/// Bytes of a bucket: what one request asks for, and so what one rail is given at once, and what is read again
+/// where a rail fails.
 const BUCKET_BYTES: usize = 1 << 20;
 
 /// Of the memory that bytes will go to, so much is brought into the caches while they are on their way.
@@ -172,7 +172,8 @@ impl StreamPlan {
         if way.ask(self) { Begun::All } else { Begun::Some }
     }
 
-    /// What was asked for in a life of a rail that `is_over`, and has not come as a whole, is as if it had not been asked for.
+    /// What was asked for in a life of a rail that `is_over`, and has not come as a whole, is as if it had not
+    /// been asked for.
     pub(super) fn forget(&mut self, is_over: impl Fn(usize, u32) -> bool) {
         let Self { requests, landings, missing, .. } = self;
         let is_stale =
@@ -263,9 +264,9 @@ impl StreamPlan {
     }
 }
 
-/// Asks for the bytes of a transfer, if the sockets take it now. Whether the thread is to be woken: for what they do not take,
-/// and to look out for bytes that come soon; for those behind a gate, their arrival wakes it, and where callers wait for their
-/// reads themselves, nobody need be woken.
+/// Asks for the bytes of a transfer, if the sockets take it now. Whether the thread is to be woken: for what they
+/// do not take, and to look out for bytes that come soon; for those behind a gate, their arrival wakes it, and
+/// where callers wait for their reads themselves, nobody need be woken.
 pub(crate) fn begin(link: &Link, work: &mut Work) -> bool {
     let (Way::Tcp(way), Work::Stream(plan)) = (&link.way, work) else { return true };
     plan.begun = plan.begin(link, way);

@@ -25,12 +25,12 @@ use std::time::{Duration, Instant};
 
 /// Bytes that are read over one connection before it is another's turn.
 const TURN_BYTES: usize = 1 << 20;
-/// While a run arrives, a reader that sleeps is woken for no fewer bytes than these or what is left of it: a wake-up for each
-/// segment costs both ends more than the bytes do.
+/// While a run arrives, a reader that sleeps is woken for no fewer bytes than these or what is left of it: a
+/// wake-up for each segment costs both ends more than the bytes do.
 const WAKE_BYTES: usize = 128 << 10;
 
-/// How long the thread looks for the next bytes of a run, which its owner is sending, before it looks after others; and for how
-/// long in all before it does, however they come.
+/// How long the thread looks for the next bytes of a run, which its owner is sending, before it looks after
+/// others; and for how long in all before it does, however they come.
 const RUN_SPIN: Duration = Duration::from_micros(20);
 const RUN_SPIN_MAX: Duration = Duration::from_micros(400);
 
@@ -138,9 +138,9 @@ impl ReaderConnection {
         }
     }
 
-    /// Reads what is there, up to a turn's bytes; `ended` gets the transfers that end by it. `Unknown`: the next answer is
-    /// for a transfer that is not among `actives`; if it is still not the next time, its bytes go nowhere. Errors:
-    /// the connection is of no use any more.
+    /// Reads what is there, up to a turn's bytes; `ended` gets the transfers that end by it. `Unknown`: the next
+    /// answer is for a transfer that is not among `actives`; if it is still not the next time, its bytes go
+    /// nowhere. Errors: the connection is of no use any more.
     pub(super) fn receive(
         &mut self,
         actives: &mut Actives,
@@ -226,7 +226,8 @@ impl ReaderConnection {
         }
     }
 
-    /// Reads once: the rest of the run, as far as it fits, and the header behind it. What came, and what would have fit.
+    /// Reads once: the rest of the run, as far as it fits, and the header behind it. What came, and what would
+    /// have fit.
     fn read(&mut self, actives: &Actives, waste: &mut [u8]) -> (io::Result<usize>, usize) {
         let mut buffers: [IoSliceMut<'_>; RUN_PIECES_MAX + 1] = std::array::from_fn(|_| IoSliceMut::new(&mut []));
         let (mut count, mut asked_for) = (0, 0);
@@ -248,8 +249,8 @@ impl ReaderConnection {
                 let mut offset = run.offset;
                 for landing in &landings[run.piece as usize..(run.head.first + run.head.count) as usize] {
                     let len = landing.len as usize - offset;
-                    // SAFETY: `Prepared::check` checked that the piece is inside its region, which the plan holds. This transfer
-                    // alone writes it (`Claim`), until it ends, and no other piece of it is there.
+                    // SAFETY: `Prepared::check` checked that the piece is inside its region, which the plan holds.
+                    // This transfer alone writes it (`Claim`), until it ends, and no other piece of it is there.
                     let bytes = unsafe { std::slice::from_raw_parts_mut(landing.to.add(offset), len) };
                     buffers[count] = IoSliceMut::new(bytes);
                     (count, asked_for, offset) = (count + 1, asked_for + len, 0);

@@ -1,5 +1,5 @@
-//! Rails of `tcp` that fail or slow: their connections are closed, what they were asked for is asked of others, and they are
-//! made anew. When is decided by [`crate::lanes::rails`].
+//! Rails of `tcp` that fail or slow: their connections are closed, what they were asked for is asked of others,
+//! and they are made anew. When is decided by [`crate::lanes::rails`].
 
 use super::engine::Engine;
 use super::plan::Begun;

@@ -1,7 +1,7 @@
 //! Series: pieces of one length at one distance from each other, which is how requests name pieces.
 //!
-//! So a strided read, however many slices it has, is asked for in a few bytes; and pieces that follow no rule, in no more
-//! than one by one.
+//! So a strided read, however many slices it has, is asked for in a few bytes; and pieces that follow no rule, in
+//! no more than one by one.
 
 use crate::transfer::Piece;
 

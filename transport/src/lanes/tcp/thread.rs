@@ -13,8 +13,8 @@ use std::sync::Arc;
 /// Events that are taken at once.
 const EVENTS_MAX: usize = 256;
 
-/// The thread's body. Returns after [`crate::lanes::lane_queue::LaneQueue::close`], with every open transfer ended as cancelled, or when it cannot go on,
-/// with every one failed.
+/// The thread's body. Returns after [`crate::lanes::lane_queue::LaneQueue::close`], with every open transfer ended
+/// as cancelled, or when it cannot go on, with every one failed.
 pub(crate) fn run(agent: &Arc<AgentShared>) -> io::Result<()> {
     let Some(streams) = &agent.streams else { return Ok(()) };
     let mut thread = Thread { agent, streams, events: Vec::with_capacity(EVENTS_MAX) };
@@ -49,8 +49,8 @@ impl<'a> Thread<'a> {
         }
     }
 
-    /// Waits for something to do: not at all where there is something, a moment without sleeping where bytes or requests may
-    /// come soon.
+    /// Waits for something to do: not at all where there is something, a moment without sleeping where bytes or
+    /// requests may come soon.
     fn wait(&mut self, outlook: &Outlook) -> io::Result<()> {
         let at_once = Timespec::default();
         if self.poll(Some(&at_once))? || matches!(outlook, Outlook::More) {

@@ -18,8 +18,8 @@ const READS: usize = 4;
 /// No further read after so long.
 const READS_MAX: Duration = Duration::from_millis(100);
 
-/// Reads from a region of the owner, of `len` bytes, over a connection that was just made and blocks for a limited time, for
-/// `at_most` in all. Bytes a second. Errors: the connection is of no use.
+/// Reads from a region of the owner, of `len` bytes, over a connection that was just made and blocks for a limited
+/// time, for `at_most` in all. Bytes a second. Errors: the connection is of no use.
 pub(crate) fn try_out(mut socket: &Socket, region: RegionId, len: u64, at_most: Duration) -> Result<f64, ConnectError> {
     let piece = len.min(PIECE_BYTES_MAX as u64) as usize;
     let count = (len.min(READ_BYTES) as usize / piece.max(1)).max(1);
@@ -51,7 +51,8 @@ pub(crate) fn try_out(mut socket: &Socket, region: RegionId, len: u64, at_most: 
     Ok(len as f64 / fastest)
 }
 
-/// Reads as many bytes, until then. A time limit of the socket's own holds for each read alone, however little that brings.
+/// Reads as many bytes, until then. A time limit of the socket's own holds for each read alone, however little
+/// that brings.
 fn fill(mut socket: &Socket, mut buffer: &mut [u8], until: Instant) -> io::Result<()> {
     while !buffer.is_empty() {
         if now() > until {

@@ -1,5 +1,5 @@
-//! What a link over `tcp` is to whoever prepares and posts transfers: the owner's regions, and the rails, each of which is a
-//! connection that is made anew when it breaks.
+//! What a link over `tcp` is to whoever prepares and posts transfers: the owner's regions, and the rails, each of
+//! which is a connection that is made anew when it breaks.
 
 use super::asker::Asker;
 use super::plan::{Request, StreamPlan};
@@ -26,7 +26,8 @@ pub(crate) struct TcpWay {
     driven: AtomicBool,
 }
 
-/// A rail that was connected, or why it could not be: its socket, non-blocking, and bytes a second where that was measured.
+/// A rail that was connected, or why it could not be: its socket, non-blocking, and bytes a second where that was
+/// measured.
 pub(crate) type Joined = Result<(Socket, Option<f64>), String>;
 
 impl TcpWay {
@@ -97,8 +98,8 @@ impl TcpWay {
         &self.askers
     }
 
-    /// Gives each request of a transfer that has none the rail by which it is answered first, and asks. `false`: some wait for
-    /// a rail, or for room in a socket.
+    /// Gives each request of a transfer that has none the rail by which it is answered first, and asks. `false`:
+    /// some wait for a rail, or for room in a socket.
     pub(super) fn ask(&self, plan: &mut StreamPlan) -> bool {
         self.spread(plan);
         // Each rail has a share of its own, whatever becomes of the others'.
@@ -122,8 +123,8 @@ impl TcpWay {
         }
     }
 
-    /// Whether something of a transfer has still to be asked for. What was asked for over connections that are not there any
-    /// more, and has not come as a whole, has.
+    /// Whether something of a transfer has still to be asked for. What was asked for over connections that are not
+    /// there any more, and has not come as a whole, has.
     pub(super) fn is_unasked(&self, plan: &mut StreamPlan) -> bool {
         plan.forget(|rail, life| self.askers[rail].life() != life);
         plan.requests.iter().any(|request| request.life == 0)

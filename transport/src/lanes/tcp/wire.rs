@@ -1,12 +1,13 @@
 //! What a reader and an owner say to each other over a connection for bytes. All numbers are little endian.
 //!
-//! The reader asks: a request names a transfer, a gate and series of pieces of one region; a cancel takes back all requests of a
-//! transfer. The owner answers with runs: a header, and behind it the bytes of successive pieces of one request; or, where
-//! the region is registered no more, with a refusal. Requests are answered as their gates open, so in any order; the pieces
-//! of a request are answered in theirs.
+//! The reader asks: a request names a transfer, a gate and series of pieces of one region; a cancel takes back all
+//! requests of a transfer. The owner answers with runs: a header, and behind it the bytes of successive pieces of
+//! one request; or, where the region is registered no more, with a refusal. Requests are answered as their gates
+//! open, so in any order; the pieces of a request are answered in theirs.
 //!
-//! Bytes are those of the region, or, where a request says so, its parts of KV encoded by themselves, one behind the other
-//! ([`domain::KvPart`]): then all its pieces are whole parts, and what a run says of bytes is of encoded ones.
+//! Bytes are those of the region, or, where a request says so, its parts of KV encoded by themselves, one behind
+//! the other ([`domain::KvPart`]): then all its pieces are whole parts, and what a run says of bytes is of encoded
+//! ones.
 
 use super::series::SERIES_BYTES;
 

@@ -1,6 +1,6 @@
-//! The checksum, and the copy that is summed up, on processors with AVX-512: each byte is read once, into the register from which it
-//! is both written and summed up. In two passes over some pages, which stay in the caches in between, reads and writes of memory
-//! would take turns.
+//! The checksum, and the copy that is summed up, on processors with AVX-512: each byte is read once, into the
+//! register from which it is both written and summed up. In two passes over some pages, which stay in the caches
+//! in between, reads and writes of memory would take turns.
 
 use super::{FACTOR, LANES, Sum};
 use crate::memory::copy::{GROUP, LINE, PAGE, copy_racing_cached, fetch_ahead, order_stores};
@@ -55,7 +55,8 @@ unsafe fn pass<const TO: u8>(from: *const u8, to: *mut u8, len: usize) -> u64 {
         let factor = _mm512_set1_epi32(FACTOR.cast_signed());
         let mut lanes: [__m512i; VECTORS] = std::array::from_fn(|v| load(sum.lanes.as_ptr().add(v * LINE / 4).cast()));
         for at in (0..whole).step_by(ROUND) {
-            // A line of each page of the next group: more reads are under way at once then than the order of addresses would allow.
+            // A line of each page of the next group: more reads are under way at once then than the order of
+            // addresses would allow.
             let next = at - at % GROUP + GROUP + at % GROUP / PAGES;
             for page in 0..PAGES {
                 fetch_ahead(from.wrapping_add(next + page * PAGE));

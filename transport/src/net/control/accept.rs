@@ -1,5 +1,5 @@
-//! Who connects, where strangers have every place, or where the system has nothing left to take anybody in with: listeners stay readable
-//! then, and would be tried without end. And who is closed, where that may take long.
+//! Who connects, where strangers have every place, or where the system has nothing left to take anybody in with:
+//! listeners stay readable then, and would be tried without end. And who is closed, where that may take long.
 
 use super::channel::Channel;
 use super::serve::Serving;
@@ -23,7 +23,8 @@ use std::time::{Duration, Instant};
 pub(super) const ACCEPTS_PER_TURN: usize = 16;
 /// Where nobody can be taken in, nobody is for so long. Who connects waits meanwhile.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// Connections that wait to be closed, where that may take long. As many more as are open may join them; nobody else is taken in meanwhile.
+/// Connections that wait to be closed, where that may take long. As many more as are open may join them; nobody
+/// else is taken in meanwhile.
 const CLOSING_MAX: usize = 1024;
 
 /// Whether somebody is taken in now, and who is closed.
@@ -48,8 +49,8 @@ impl Accepting {
         self.paused.values().min().copied()
     }
 
-    /// Closes a connection to the Unix socket without waiting for that: descriptors may wait in it, and whatever they are of is closed,
-    /// too, which may take as long as who sent them likes.
+    /// Closes a connection to the Unix socket without waiting for that: descriptors may wait in it, and whatever
+    /// they are of is closed, too, which may take as long as who sent them likes.
     pub(super) fn throw_away(&self, connection: Channel) {
         if let Some(closer) = &self.closer {
             closer.close(connection);
@@ -138,8 +139,8 @@ impl Loop<'_> {
         Ok(())
     }
 
-    /// A stranger is closed for the sake of another. It is told nothing: closed without a word, a peer tries again. Nor does the
-    /// system keep anything of it, such as its port, which peers of this host want.
+    /// A stranger is closed for the sake of another. It is told nothing: closed without a word, a peer tries
+    /// again. Nor does the system keep anything of it, such as its port, which peers of this host want.
     fn give_way(&mut self, number: u64) {
         self.agent.counts.refused(Refusal::Crowd);
         if let Some(Connection { channel, .. }) = self.connections.get(&number) {

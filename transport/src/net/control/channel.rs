@@ -106,13 +106,15 @@ impl Channel {
         }
     }
 
-    /// The same, of a Unix socket whose other end may send descriptors that are not wanted: it is refused when it does, and none of
-    /// them is taken. Closing the socket closes them, which may take as long as the other end likes.
+    /// The same, of a Unix socket whose other end may send descriptors that are not wanted: it is refused when it
+    /// does, and none of them is taken. Closing the socket closes them, which may take as long as the other end
+    /// likes.
     pub(crate) fn wary(self) -> Self {
         Self { wary: true, ..self }
     }
 
-    /// The same, whose other end has not proven itself: no more than [`HELLO_BYTES_MAX`] are received of it until it is trusted.
+    /// The same, whose other end has not proven itself: no more than [`HELLO_BYTES_MAX`] are received of it until
+    /// it is trusted.
     pub(crate) fn of_stranger(self) -> Self {
         Self { allowance: Some(HELLO_BYTES_MAX), ..self }
     }
@@ -263,7 +265,8 @@ impl Channel {
         Ok(self.socket.flush()?)
     }
 
-    /// Sends what waits, now and whenever the socket takes more, for which `epoll` waits as for what comes: the event is `token`.
+    /// Sends what waits, now and whenever the socket takes more, for which `epoll` waits as for what comes: the
+    /// event is `token`.
     pub(crate) fn flush_on(&mut self, epoll: &OwnedFd, token: u64) -> Result<(), ChannelError> {
         let done = self.flush()?;
         if done == self.waits_to_write {

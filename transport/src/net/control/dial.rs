@@ -12,7 +12,8 @@ use crate::speed::ranking;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Where a peer is reached already, how long each step of reaching it over another lane may take, for the sake of comparing.
+/// Where a peer is reached already, how long each step of reaching it over another lane may take, for the sake of
+/// comparing.
 const COMPARING_MAX: Duration = Duration::from_millis(200);
 
 /// A peer that was reached.
@@ -23,8 +24,9 @@ pub(crate) struct Dialled {
     pub(crate) channel: Channel,
 }
 
-/// Connects to `peer` by the best of the lanes that work, each of which is reached and probed where there are several. `taken`: the
-/// lane by which it is reached already, where only faster ones are wanted. Errors: why none does, for people.
+/// Connects to `peer` by the best of the lanes that work, each of which is reached and probed where there are
+/// several. `taken`: the lane by which it is reached already, where only faster ones are wanted. Errors: why none
+/// does, for people.
 pub(crate) fn dial(agent: &AgentShared, peer: &KnownPeer, taken: Option<Lane>) -> Result<Dialled, String> {
     let config = &agent.config;
     let mut passed_over: Vec<PassedOver> = Vec::new();

@@ -5,7 +5,8 @@ use std::collections::VecDeque;
 
 /// Peers that are being connected, or compared, at once; others wait their turn.
 const DIALS_MAX: usize = 8;
-/// Of those, peers that could not be connected the last time, so that however many of them there are others have a place.
+/// Of those, peers that could not be connected the last time, so that however many of them there are others have a
+/// place.
 const DIALS_AGAIN_MAX: usize = DIALS_MAX / 2;
 
 /// Peers that are being connected, and those that wait for it.

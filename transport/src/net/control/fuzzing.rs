@@ -37,7 +37,8 @@ fn hello() -> (Said, Vec<u8>) {
     (said, hello)
 }
 
-/// Somebody speaks to the machine that serves it, as a stranger or, where its first byte says so, as a peer who proved who it is.
+/// Somebody speaks to the machine that serves it, as a stranger or, where its first byte says so, as a peer who
+/// proved who it is.
 pub(crate) fn serving(input: &[u8]) {
     let Some((how, bytes)) = How::of(input) else { return };
     let agent = agent();

@@ -5,12 +5,13 @@
 //! 3. The dialer introduces itself ([`Introduction`]), with a proof over all that was said.
 //! 4. Now the listener says who it is ([`Identity`]), with a proof over all that was said.
 //!
-//! A proof is a keyed hash over all messages up to its own, and over the TLS channel where there is one ([`Said`]). So it is good
-//! for nothing else, and nobody can relay it over another channel. What follows is neither encrypted nor authenticated byte by
-//! byte without TLS: the network is trusted not to alter it.
+//! A proof is a keyed hash over all messages up to its own, and over the TLS channel where there is one
+//! ([`Said`]). So it is good for nothing else, and nobody can relay it over another channel. What follows is
+//! neither encrypted nor authenticated byte by byte without TLS: the network is trusted not to alter it.
 //!
-//! Until the dialer has proven itself, it hears one word whatever is wrong ([`REFUSAL`]), but for the version, which is no secret.
-//! A proof shows that its maker belongs to the cluster, not which member it is: members trust each other.
+//! Until the dialer has proven itself, it hears one word whatever is wrong ([`REFUSAL`]), but for the version,
+//! which is no secret. A proof shows that its maker belongs to the cluster, not which member it is: members trust
+//! each other.
 
 use super::connect_error::ConnectError;
 use crate::agent::counts::Refusal;
@@ -144,8 +145,8 @@ impl Said {
         [content, &secret.prove(proof.purpose(), &self.parts())].concat()
     }
 
-    /// Adds the content of a message of the other end, and returns it with the secret that its proof was made with. `None`: it was
-    /// made with no accepted one.
+    /// Adds the content of a message of the other end, and returns it with the secret that its proof was made
+    /// with. `None`: it was made with no accepted one.
     pub(crate) fn check<'a>(
         &mut self,
         accepted: &Secrets,
@@ -394,7 +395,8 @@ mod tests {
         assert!(withdrawn(&[0; 3]).is_err() && withdrawn(&[0; 5]).is_err());
     }
 
-    /// What the dialer has said once it has introduced itself over `channel`: hello, challenge, introduction, as messages.
+    /// What the dialer has said once it has introduced itself over `channel`: hello, challenge, introduction, as
+    /// messages.
     fn dialled(secret: &Secret, channel: &[u8], introduction: &[u8]) -> (Said, [Vec<u8>; 3]) {
         let (mut said, challenge) = (Said::over(channel.to_vec()), opening([6; 32]));
         let hello = said.prove(secret, Proof::Knock, &opening([5; 32]));

@@ -1,7 +1,8 @@
 //! The control thread of an agent: it takes in who connects, carries messages and regions, notices who leaves, and has
 //! peers connected. Idle connections cost it nothing.
 //!
-//! What is deliberately absent: bytes of regions. They are the copy threads', and those of `lanes::rdma` and `lanes::tcp`.
+//! What is deliberately absent: bytes of regions. They are the copy threads', and those of `lanes::rdma` and
+//! `lanes::tcp`.
 
 mod accept;
 pub(crate) mod channel;
@@ -53,8 +54,8 @@ const TELL_AGAIN: Duration = Duration::from_millis(1);
 const UNSENT_MAX: usize = 1 << 20;
 /// Connections of peers, of either direction. One more that a peer opens is closed. Strangers have places of their own.
 const CONNECTIONS_MAX: usize = 16 << 10;
-/// Connections of strangers that are heard before it is others' turn: as many as all listeners accept in a turn, so that
-/// what is accepted is heard soon.
+/// Connections of strangers that are heard before it is others' turn: as many as all listeners accept in a turn,
+/// so that what is accepted is heard soon.
 const STRANGERS_PER_TURN: usize = ACCEPTS_PER_TURN * (1 + sockets::LISTENERS_MAX);
 /// Reads of one connection before it is another's turn.
 const READS_PER_TURN: usize = 16;
@@ -71,9 +72,11 @@ const FIRST_CONNECTION: u64 = TCP + sockets::LISTENERS_MAX as u64;
 /// How others reach the control thread.
 pub(crate) struct Control {
     bell: Doorbell,
-    /// What the thread waits on. It is there before the thread is, which could tell nobody that the system had none left.
+    /// What the thread waits on. It is there before the thread is, which could tell nobody that the system had
+    /// none left.
     epoll: OwnedFd,
-    /// What it waits on for strangers, itself waited on, so that however many of them speak they take one event of a turn.
+    /// What it waits on for strangers, itself waited on, so that however many of them speak they take one event of
+    /// a turn.
     strangers: OwnedFd,
     orders: Mutex<Orders>,
 }

@@ -1,4 +1,5 @@
-//! Reaching a peer over one lane: connecting, agreeing on what the lane needs, and measuring. Which lane is kept is `dial`'s.
+//! Reaching a peer over one lane: connecting, agreeing on what the lane needs, and measuring. Which lane is kept
+//! is `dial`'s.
 
 use super::channel::{Channel, ChannelError, Frame};
 use super::connect_error::ConnectError;
@@ -27,10 +28,11 @@ use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-/// Attempts to reach a peer begin no further step after so long, whatever its addresses and lanes: others wait for its place.
+/// Attempts to reach a peer begin no further step after so long, whatever its addresses and lanes: others wait for
+/// its place.
 const DIAL_MAX: Duration = Duration::from_secs(10);
-/// After so long a connection is tried again that the other end closed before it knew who this is, as it does for the sake of others
-/// while strangers connect at full pace; no more often.
+/// After so long a connection is tried again that the other end closed before it knew who this is, as it does for
+/// the sake of others while strangers connect at full pace; no more often.
 const PAUSES_MS: [u64; 5] = [10, 20, 40, 80, 160];
 /// What an end may be refused for that has not proven itself: the other end does not tell.
 const NOT_PROVEN: &str = "the peer refuses this worker as a stranger: both want the same cluster.secret, TLS \
@@ -128,8 +130,8 @@ pub(super) fn tcp(agent: &AgentShared, peer: &KnownPeer, patience: Patience) -> 
     keep(agent, link, probe, channel)
 }
 
-/// Connects a rail of the lane `tcp`, and reads over it alone from the region `measured`, of so many bytes, if there is one.
-/// What its owner does wrong is counted.
+/// Connects a rail of the lane `tcp`, and reads over it alone from the region `measured`, of so many bytes, if
+/// there is one. What its owner does wrong is counted.
 fn rail(
     agent: &AgentShared,
     peer: &KnownPeer,
@@ -352,8 +354,8 @@ fn expect(channel: &mut Channel, kind: u8) -> Result<Vec<u8>, ConnectError> {
     if answer.kind == kind { Ok(answer.body) } else { Err(unexpected(&answer)) }
 }
 
-/// Sends what waits and waits for a frame of an answer that was asked for at `begin`: for [`ANSWER_MAX`] in all, however slowly
-/// frames come, and however many. One that says why this end is not served is an error.
+/// Sends what waits and waits for a frame of an answer that was asked for at `begin`: for [`ANSWER_MAX`] in all,
+/// however slowly frames come, and however many. One that says why this end is not served is an error.
 fn wait(channel: &mut Channel, begin: Instant) -> Result<Frame, ConnectError> {
     let late = || ChannelError::Failed(io::ErrorKind::TimedOut.into());
     let frame = |channel: &mut Channel| {

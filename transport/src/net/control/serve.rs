@@ -115,7 +115,8 @@ impl Serving {
         }
     }
 
-    /// Tells a peer of the regions that it does not know yet, and of those that are no more. An error: no descriptor is left.
+    /// Tells a peer of the regions that it does not know yet, and of those that are no more. An error: no
+    /// descriptor is left.
     pub(super) fn show_regions(&mut self, agent: &AgentShared, channel: &mut Channel) -> Result<(), ChannelError> {
         let Stage::Peer { regions_shown, .. } = &mut self.0 else { return Ok(()) };
         let news = agent.regions_news(regions_shown);

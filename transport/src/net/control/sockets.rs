@@ -23,15 +23,16 @@ static LOOKUPS: AtomicUsize = AtomicUsize::new(0);
 /// How long each answer of the other end may take until both know each other.
 pub(crate) const ANSWER_MAX: Duration = Duration::from_secs(3);
 
-/// How a connection within the host avoids congestion, of which there is none: by what every kernel has and any user may
-/// take. One that paces what it sends (`bbr`) halves the bandwidth there. Between hosts it is the operator's choice, as for
-/// the rest of the system.
+/// How a connection within the host avoids congestion, of which there is none: by what every kernel has and any
+/// user may take. One that paces what it sends (`bbr`) halves the bandwidth there. Between hosts it is the
+/// operator's choice, as for the rest of the system.
 const LOOPBACK_CONGESTION: &str = "reno";
 
 /// Whether descriptors that are sent to a socket get there: Linux from 6.16 on.
 const SO_PASSRIGHTS: libc::c_int = 83;
-/// Connections to a listener that wait to be accepted, or as many as the system allows (`net.core.somaxconn`, 4096 unless it was
-/// changed). They wait in their order: at 50,000 accepted a second, the last one for less than a tenth of a second.
+/// Connections to a listener that wait to be accepted, or as many as the system allows (`net.core.somaxconn`, 4096
+/// unless it was changed). They wait in their order: at 50,000 accepted a second, the last one for less than a
+/// tenth of a second.
 const BACKLOG: i32 = 4096;
 
 /// Networks on which an agent listens.
@@ -76,8 +77,8 @@ impl Listeners {
     }
 }
 
-/// Has the system refuse descriptors that are sent to a Unix socket, and to those that are accepted from it. `false`: it does not
-/// know how.
+/// Has the system refuse descriptors that are sent to a Unix socket, and to those that are accepted from it.
+/// `false`: it does not know how.
 fn refuse_descriptors(socket: &OwnedFd) -> bool {
     let pass: libc::c_int = 0;
     // SAFETY: the descriptor is open and the value has the size that is said.
@@ -118,8 +119,8 @@ pub(crate) fn connect_tcp(address: &str, patience: Duration) -> io::Result<Owned
     Err(last)
 }
 
-/// Looks up the addresses of `host:port`, for `patience` at most: the system's resolver takes as long as it likes, so it has a thread of
-/// its own, unless there is nothing to look up.
+/// Looks up the addresses of `host:port`, for `patience` at most: the system's resolver takes as long as it likes,
+/// so it has a thread of its own, unless there is nothing to look up.
 fn resolve(address: &str, patience: Duration) -> io::Result<Vec<SocketAddr>> {
     if let Ok(address) = address.parse() {
         return Ok(vec![address]);

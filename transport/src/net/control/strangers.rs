@@ -5,10 +5,11 @@ use std::time::{Duration, Instant};
 
 /// Connections whose other ends have not proven themselves; one more closes the oldest of them.
 ///
-/// How long one lives while strangers connect at full pace: the control thread accepts and closes at most some 50,000 a second, so
-/// one that has said nothing yet gives way after 2,048 others at the earliest, which is 40 ms. Its hello comes half a round trip
-/// after it was accepted. From then on it gives way only to others that knocked, which strangers cannot do, and has
-/// [`STRANGER_MAX`] in all for the other round trip. A dialer whose connection gave way all the same tries again.
+/// How long one lives while strangers connect at full pace: the control thread accepts and closes at most some
+/// 50,000 a second, so one that has said nothing yet gives way after 2,048 others at the earliest, which is 40 ms.
+/// Its hello comes half a round trip after it was accepted. From then on it gives way only to others that knocked,
+/// which strangers cannot do, and has [`STRANGER_MAX`] in all for the other round trip. A dialer whose connection
+/// gave way all the same tries again.
 pub(super) const STRANGERS_MAX: usize = 4096;
 /// Of the descriptors that the process may have, one in so many may be a stranger's.
 pub(super) const DESCRIPTORS_SHARE: usize = 4;
@@ -63,7 +64,8 @@ impl Strangers {
         }
     }
 
-    /// The one that gives way: the oldest that has said nothing, or that knocked, where those have more than half of all places.
+    /// The one that gives way: the oldest that has said nothing, or that knocked, where those have more than half
+    /// of all places.
     pub(super) fn oldest(&self) -> Option<u64> {
         let (silent, greeted) = (self.silent.keys().next(), self.greeted.keys().next());
         let oldest = if self.greeted.len() > self.places / 2 { greeted.or(silent) } else { silent.or(greeted) };

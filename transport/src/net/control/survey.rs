@@ -1,5 +1,5 @@
-//! A lane that has become slow, or for which a faster one may have come: its peer's lanes are compared anew, and the best one is taken
-//! from then on.
+//! A lane that has become slow, or for which a faster one may have come: its peer's lanes are compared anew, and
+//! the best one is taken from then on.
 
 use super::dial::{self, Dialled};
 use super::{Loop, Role, now};
@@ -54,8 +54,8 @@ impl Loop<'_> {
         }
     }
 
-    /// Has the lanes to a peer compared again in a while, where that may change something: if the one that is taken is slow, or a
-    /// faster one may come.
+    /// Has the lanes to a peer compared again in a while, where that may change something: if the one that is
+    /// taken is slow, or a faster one may come.
     pub(super) fn look_later(&mut self, link: &Arc<Link>) {
         let faster = Lane::all().filter(|&(lane, _)| lane < link.lane()).any(|(lane, _)| may_come(self.agent, lane));
         let is_noted = self.looks.iter().any(|(_, noted)| noted.as_ptr() == Arc::as_ptr(link));
@@ -74,8 +74,8 @@ impl Loop<'_> {
         }
     }
 
-    /// The lanes were compared. Transfers under way go on over the link that they began with; messages on their way over it may
-    /// arrive after later ones.
+    /// The lanes were compared. Transfers under way go on over the link that they began with; messages on their
+    /// way over it may arrive after later ones.
     pub(super) fn surveyed(&mut self, link: &Arc<Link>, result: Result<Dialled, String>) {
         let Dialled { link: new, status, channel } = match result {
             Ok(dialled) if dialled.link.lane() != link.lane() => dialled,

@@ -79,7 +79,8 @@ impl End {
     }
 }
 
-/// Plays an owner at the Unix socket `name`, to whoever connects: with one region, of which it then tells once more, and smaller.
+/// Plays an owner at the Unix socket `name`, to whoever connects: with one region, of which it then tells once
+/// more, and smaller.
 fn liar(listener: &UnixListener) {
     let (socket, _) = listener.accept().expect("somebody connects");
     let mut channel = Channel::new(Socket::plain(socket.into()), true);

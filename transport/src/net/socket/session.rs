@@ -1,7 +1,7 @@
 //! TLS over a socket. What waits in it, in either direction, is bounded, and an idle one holds no memory for it.
 //!
-//! The end of a connection is not announced by `close_notify`: what agents say to each other has lengths, so nothing is taken
-//! for whole that was cut off.
+//! The end of a connection is not announced by `close_notify`: what agents say to each other has lengths, so
+//! nothing is taken for whole that was cut off.
 
 use super::{SendBuffer, is_tls, receive, send};
 use crate::lanes::lane_queue::now;
@@ -28,8 +28,8 @@ const BINDING_LABEL: &[u8] = b"EXPORTER-Channel-Binding";
 const BINDING_BYTES: usize = 32;
 /// Bytes by which a connection with TLS is told from one without.
 const GREETING_BYTES: usize = 3;
-/// Reads from the socket, one after the other, that bring records with nothing in them, or parts of one: a whole one of 16 KiB comes
-/// in 31 of the smallest segments that there are.
+/// Reads from the socket, one after the other, that bring records with nothing in them, or parts of one: a whole
+/// one of 16 KiB comes in 31 of the smallest segments that there are.
 const EMPTY_READS_MAX: usize = 128;
 
 pub(super) struct Session {
@@ -73,8 +73,8 @@ impl Session {
         self.connection.export_keying_material(bytes, BINDING_LABEL, None).map_err(failure)
     }
 
-    /// Goes on until both ends know each other, over a socket that blocks; for `patience` at most, however slowly the other end
-    /// speaks, or as much more as the socket blocks for.
+    /// Goes on until both ends know each other, over a socket that blocks; for `patience` at most, however slowly
+    /// the other end speaks, or as much more as the socket blocks for.
     pub(super) fn shake_hands(&mut self, socket: &OwnedFd, patience: Duration) -> io::Result<()> {
         let begin = now();
         while self.connection.is_handshaking() || self.connection.wants_write() {
@@ -108,8 +108,8 @@ impl Session {
         let mut bytes = Vec::<u8>::with_capacity(len);
         for buffer in buffers {
             let part = buffer.len().min(len - bytes.len());
-            // SAFETY: the buffer is readable for as long as this call, there is room for the part behind what is there, and
-            // that many bytes are written then.
+            // SAFETY: the buffer is readable for as long as this call, there is room for the part behind what is
+            // there, and that many bytes are written then.
             unsafe {
                 copy_racing_cached(buffer.as_ptr(), bytes.as_mut_ptr().add(bytes.len()), part);
                 bytes.set_len(bytes.len() + part);
@@ -198,8 +198,8 @@ impl Session {
         }
         self.taken += self.connection.read_tls(&mut &self.input[self.taken..])?;
         let state = self.connection.process_new_packets();
-        // Answers of a handshake, or why there is an error. What the socket does not take goes with what is sent next, or
-        // when it takes more.
+        // Answers of a handshake, or why there is an error. What the socket does not take goes with what is sent
+        // next, or when it takes more.
         let flushed = self.flush(socket);
         let state = state.map_err(failure)?;
         self.plaintext = state.plaintext_bytes_to_read();

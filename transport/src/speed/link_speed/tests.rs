@@ -23,8 +23,8 @@ impl World {
         Self { now: now(), links: (0..links).map(|_| LinkSpeed::among(fair_share.clone())).collect() }
     }
 
-    /// Links bring so many gigabytes a second at once, for some milliseconds; those of 0 are not read. How often each is said to
-    /// have become slow.
+    /// Links bring so many gigabytes a second at once, for some milliseconds; those of 0 are not read. How often
+    /// each is said to have become slow.
     fn read(&mut self, speeds: &[f64], milliseconds: u32) -> Vec<usize> {
         let mut slow = vec![0; speeds.len()];
         let is_read = |speed: f64| speed > 0.0;

@@ -1,15 +1,17 @@
-//! The lane `file`: a [`FileMover`] reads files of this host into registered memory, and writes registered memory into them.
+//! The lane `file`: a [`FileMover`] reads files of this host into registered memory, and writes registered memory
+//! into them.
 //!
-//! It is the mover of the disk tier. Other lanes read a peer's bytes, behind gates, over a connection that may break; here both
-//! ends are the caller's own and both directions exist, so transfers are of a type of their own and cannot be mixed up with
-//! those. The rest is alike: prepare once, post without waiting, one end for each, which says that memory and files are not
-//! touched any more.
+//! It is the mover of the disk tier. Other lanes read a peer's bytes, behind gates, over a connection that may
+//! break; here both ends are the caller's own and both directions exist, so transfers are of a type of their own
+//! and cannot be mixed up with those. The rest is alike: prepare once, post without waiting, one end for each,
+//! which says that memory and files are not touched any more.
 //!
-//! Operations go through io_uring with memory that was registered once, past the page cache (O_DIRECT), with a bounded number
-//! under way; on hosts that do not allow io_uring through threads that block. Which of the ways ([`FileWay`]) was taken, and why
-//! none that is faster by nature, is told.
+//! Operations go through io_uring with memory that was registered once, past the page cache (O_DIRECT), with a
+//! bounded number under way; on hosts that do not allow io_uring through threads that block. Which of the ways
+//! ([`FileWay`]) was taken, and why none that is faster by nature, is told.
 //!
-//! What is deliberately absent: what the bytes mean, whether they are valid, and which are worth keeping (`kv-manager`'s).
+//! What is deliberately absent: what the bytes mean, whether they are valid, and which are worth keeping
+//! (`kv-manager`'s).
 
 mod operation;
 mod plan;
@@ -46,7 +48,8 @@ use work::{Posted, Work};
 
 /// Bytes of an operation, at most: several of a large copy are under way at once.
 const OPERATION_BYTES_MAX: usize = 1 << 20;
-/// Operations that are started together, at most, and their bytes, about: the device begins with these while more are made.
+/// Operations that are started together, at most, and their bytes, about: the device begins with these while more
+/// are made.
 const STARTED_OPERATIONS: usize = 4;
 const STARTED_BYTES: usize = 1 << 20;
 
@@ -93,7 +96,8 @@ impl fmt::Display for FileStatus {
 pub struct FileEnd {
     /// Which.
     pub id: TransferId,
-    /// All bytes are where they belong, or why not. What was written is in the files then, not yet safe from a loss of power.
+    /// All bytes are where they belong, or why not. What was written is in the files then, not yet safe from a
+    /// loss of power.
     pub result: Result<FileReport, FileError>,
 }
 
@@ -125,23 +129,24 @@ pub enum FileError {
     /// A file ends before its share does.
     #[error("a file was cut short by somebody else")]
     CutShort,
-    /// The system takes nothing more of the mover, and does not say what became of what was under way. That may come still, so
-    /// the memory and the files stay as they are for as long as the process lives, and are good for nothing else.
+    /// The system takes nothing more of the mover, and does not say what became of what was under way. That may
+    /// come still, so the memory and the files stay as they are for as long as the process lives, and are good for
+    /// nothing else.
     #[error("files cannot be read or written any more: {}", io::Error::from_raw_os_error(*errno))]
     Broken {
         /// Its error number.
         errno: i32,
     },
-    /// The mover's thread panicked, of a bug or in the caller's sink, and nobody knows what is under way. Memory and files stay as they
-    /// are, as in [`FileError::Broken`].
+    /// The mover's thread panicked, of a bug or in the caller's sink, and nobody knows what is under way. Memory
+    /// and files stay as they are, as in [`FileError::Broken`].
     #[error("the thread that moves files panicked, as the log says: start another mover, with other memory and files")]
     Panicked,
 }
 
 type Sink = Box<dyn Fn(FileEnd) + Send + Sync>;
 
-/// Moves bytes between files and memory. Dropping it ends its transfers, which takes no longer than devices take, and 10 seconds at
-/// most: what hangs for longer ends when it ends.
+/// Moves bytes between files and memory. Dropping it ends its transfers, which takes no longer than devices take,
+/// and 10 seconds at most: what hangs for longer ends when it ends.
 pub struct FileMover {
     shared: Arc<Shared>,
     thread: Option<BoundedThread>,
@@ -183,9 +188,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl FileMover {
-    /// Starts a mover. `sink` gets the end of each transfer, from the mover's thread; it must not block. The end may come before
-    /// [`FileMover::post`] returns. A panic of one of its threads is reported to `failure`. Errors: of the system. Shown at
-    /// [`FileMover::post`].
+    /// Starts a mover. `sink` gets the end of each transfer, from the mover's thread; it must not block. The end
+    /// may come before [`FileMover::post`] returns. A panic of one of its threads is reported to `failure`.
+    /// Errors: of the system. Shown at [`FileMover::post`].
     pub fn start(config: FileConfig, failure: &Failure, sink: Box<dyn Fn(FileEnd) + Send + Sync>) -> io::Result<Self> {
         let bell = Arc::new(Doorbell::new()?);
         let config = FileConfig { depth: config.depth.max(1), ..config };
@@ -229,8 +234,8 @@ impl FileMover {
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// Registers memory that transfers may read and write. Done once, at start; it stays mapped as long as the mover lives. Shown at
-    /// [`FileMover::post`].
+    /// Registers memory that transfers may read and write. Done once, at start; it stays mapped as long as the
+    /// mover lives. Shown at [`FileMover::post`].
     pub fn register(&self, memory: Arc<dyn Memory>) -> RegionId {
         let (id, is_ours) = (lock(&self.shared.memory).add(memory.clone()), memory.device().is_none());
         if is_ours {
@@ -239,7 +244,8 @@ impl FileMover {
         id
     }
 
-    /// Opens a region of files, and takes its room on the devices. Errors: of the system, with the path; a spec that is none.
+    /// Opens a region of files, and takes its room on the devices. Errors: of the system, with the path; a spec
+    /// that is none.
     ///
     /// ```
     /// # fn main() -> std::io::Result<()> {
@@ -323,8 +329,8 @@ impl FileMover {
         Ok(FileTransfer::new(plan, self.shared.speeds.clone()))
     }
 
-    /// Starts a transfer without waiting for it; its end comes to the sink, and can be asked or waited for. Once it has ended it
-    /// may be posted again. Allocates nothing. Errors: [`PostError`].
+    /// Starts a transfer without waiting for it; its end comes to the sink, and can be asked or waited for. Once
+    /// it has ended it may be posted again. Allocates nothing. Errors: [`PostError`].
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -368,7 +374,8 @@ impl FileMover {
         shared.open.fetch_add(1, Ordering::AcqRel);
         let id = TransferId(shared.next_id.fetch_add(1, Ordering::Relaxed));
         orders.posted.push_back(Posted::new(id, plan, transfer.slot.clone(), now()));
-        // The thread looks here before it begins another one. To wake it for nothing takes time from whatever else runs.
+        // The thread looks here before it begins another one. To wake it for nothing takes time from whatever else
+        // runs.
         let is_full = orders.is_full;
         drop(orders);
         if !is_full {
@@ -385,7 +392,8 @@ impl FileMover {
     /// # use transport::*;
     /// # let config = FileConfig { name: "example".to_owned(), depth: 8, posted_max: 2, io_uring: true };
     /// let (sender, ends) = channel();
-    /// let mover = FileMover::start(config, &Failure::new(), Box::new(move |end| sender.send(end).expect("it is listened to")))?;
+    /// let sink = Box::new(move |end| sender.send(end).expect("it is listened to"));
+    /// let mover = FileMover::start(config, &Failure::new(), sink)?;
     /// println!("files are moved by {}", mover.status().way);
     /// # let memory = mover.register(Arc::new(SealedMemory::new("example", 1 << 20)?));
     /// # let path = std::env::temp_dir().join(format!("baton-example-cancel-{}", std::process::id()));

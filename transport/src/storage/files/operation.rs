@@ -4,8 +4,8 @@ use super::stripes::Place;
 use crate::memory::RegionId;
 use std::io;
 
-/// One read or write. What `memory` points to is lent to it until it has ended: the transfer that it is part of ends after it,
-/// and keeps the region mapped.
+/// One read or write. What `memory` points to is lent to it until it has ended: the transfer that it is part of
+/// ends after it, and keeps the region mapped.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Operation {
     pub(super) place: Place,

@@ -9,8 +9,9 @@ use std::time::Duration;
 
 pub(super) type FileSlot = PlanSlot<FilePlan, Result<FileReport, FileError>>;
 
-/// A prepared file transfer: checked against the bounds of its regions, which it holds open and mapped. It is posted as often as
-/// its caller likes, one time after the other. Who drops it while it is under way hears of its end all the same.
+/// A prepared file transfer: checked against the bounds of its regions, which it holds open and mapped. It is
+/// posted as often as its caller likes, one time after the other. Who drops it while it is under way hears of its
+/// end all the same.
 pub struct FileTransfer {
     pub(super) slot: Arc<FileSlot>,
     /// Those of the mover that prepared it.
@@ -29,8 +30,8 @@ impl FileTransfer {
         self.bytes.sum()
     }
 
-    /// How long it would take if it were posted now and alone, by what the mover's transfers did lately. Transfers that are much
-    /// smaller than those took longer than that for each byte. `None`: there was none. Shown at
+    /// How long it would take if it were posted now and alone, by what the mover's transfers did lately. Transfers
+    /// that are much smaller than those took longer than that for each byte. `None`: there was none. Shown at
     /// [`post`](super::FileMover::post).
     pub fn estimate(&self) -> Option<Duration> {
         lock(&self.speeds).predict(self.bytes)

@@ -1,5 +1,5 @@
-//! Operations through io_uring: one system call starts many and takes in many that ended, and memory that is registered is not
-//! pinned anew for each.
+//! Operations through io_uring: one system call starts many and takes in many that ended, and memory that is
+//! registered is not pinned anew for each.
 
 use super::operation::{Done, Operation};
 use crate::memory::{Memory, RegionId};
@@ -39,7 +39,8 @@ impl Ring {
     pub(super) fn new(depth: u32, bell: Arc<Doorbell>) -> io::Result<Self> {
         // One more for the bell.
         let entries = (depth + 1).next_power_of_two();
-        // What ended is worked off when the thread asks, all at once, and never interrupts it. Before Linux 6.1: as it ends.
+        // What ended is worked off when the thread asks, all at once, and never interrupts it. Before Linux 6.1:
+        // as it ends.
         let ring =
             match IoUring::builder().setup_r_disabled().setup_single_issuer().setup_defer_taskrun().build(entries) {
                 Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
@@ -57,8 +58,8 @@ impl Ring {
         self.ring.submitter().register_enable_rings()
     }
 
-    /// Registers memory, so that operations on it cost less. It must outlive the ring. Where that fails they work all the same;
-    /// why it did is kept.
+    /// Registers memory, so that operations on it cost less. It must outlive the ring. Where that fails they work
+    /// all the same; why it did is kept.
     pub(super) fn register(&mut self, id: RegionId, memory: &dyn Memory) {
         if self.unregistered.is_some() {
             return;
@@ -75,7 +76,8 @@ impl Ring {
         }
     }
 
-    /// Registers pieces one behind the other, all of them or none, and returns the number of the first. Errors: why not.
+    /// Registers pieces one behind the other, all of them or none, and returns the number of the first. Errors:
+    /// why not.
     ///
     /// # Safety
     ///

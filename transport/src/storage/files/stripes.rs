@@ -13,8 +13,8 @@ pub const FILE_ALIGN: u64 = 4096;
 /// What a region of files is made of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileSpec {
-    /// The files, of this user alone ([`crate::open_own_file`]); made where they do not exist, and as long as their share from then on. One for each device, and none twice, under
-    /// whatever name.
+    /// The files, of this user alone ([`crate::open_own_file`]); made where they do not exist, and as long as
+    /// their share from then on. One for each device, and none twice, under whatever name.
     pub paths: Vec<PathBuf>,
     /// Bytes of the region, a multiple of [`FILE_ALIGN`].
     pub bytes: u64,

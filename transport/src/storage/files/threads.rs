@@ -22,8 +22,8 @@ pub(super) struct Threads {
 }
 
 impl Threads {
-    /// Threads for up to `depth` operations at once, which `carry_out` carries out; the end of each rings `bell`. A panic of one is
-    /// reported. Errors: of the system.
+    /// Threads for up to `depth` operations at once, which `carry_out` carries out; the end of each rings `bell`.
+    /// A panic of one is reported. Errors: of the system.
     pub(super) fn new(
         name: &str,
         depth: u32,

@@ -49,7 +49,8 @@ impl Work {
         Self { shared, engine, active, slots: vec![None; depth], free: (0..depth).collect(), closed: false }
     }
 
-    /// Returns once the mover is dropped and nothing is under way any more, or when the system takes nothing more, or after a panic.
+    /// Returns once the mover is dropped and nothing is under way any more, or when the system takes nothing more,
+    /// or after a panic.
     pub(super) fn run(mut self) {
         match caught(|| self.carry_on()) {
             Ok(Ok(())) => {}
@@ -64,8 +65,8 @@ impl Work {
         }
     }
 
-    /// Ends what is open, and refuses what comes. The system refused a call that nothing here makes wrong, or a panic left who knows what;
-    /// so it is not known what becomes of what is under way.
+    /// Ends what is open, and refuses what comes. The system refused a call that nothing here makes wrong, or a
+    /// panic left who knows what; so it is not known what becomes of what is under way.
     fn break_off(mut self, why: String, error: FileError, refusal: PostError) {
         let mover = &self.shared.config.name;
         tracing::error!(mover, why, "files cannot be read or written any more");
@@ -107,8 +108,9 @@ impl Work {
         }
     }
 
-    /// Starts what is queued, and what there is room for since more ended, as long as that goes on, but no more than may be under way: to wake
-    /// those who are told of ends takes as long as some reads do, and a device ends many together, of which the first wakes this thread.
+    /// Starts what is queued, and what there is room for since more ended, as long as that goes on, but no more
+    /// than may be under way: to wake those who are told of ends takes as long as some reads do, and a device ends
+    /// many together, of which the first wakes this thread.
     fn keep_busy(&mut self, done: &mut Vec<Done>) -> io::Result<()> {
         let mut ended = 0;
         while ended < self.slots.len() {
@@ -157,8 +159,9 @@ impl Work {
         }
     }
 
-    /// Begins operations, as many as may be under way: of the transfer that was posted first, then of the next. Took they turns, those
-    /// that were posted together would end together, and the devices would have nothing to do until their callers post more.
+    /// Begins operations, as many as may be under way: of the transfer that was posted first, then of the next.
+    /// Took they turns, those that were posted together would end together, and the devices would have nothing to
+    /// do until their callers post more.
     fn fill(&mut self) -> io::Result<()> {
         let (mut made, mut bytes) = (0, 0);
         for posted in &mut self.active {
@@ -238,7 +241,8 @@ impl Posted {
     fn next(&mut self, engine: &Engine) -> Option<Operation> {
         let len_max = |offset| engine.at_once(offset);
         let operation = if self.exhausted { None } else { self.plan.next(&mut self.cursor, len_max) };
-        // Seen now and not when it is asked for the next, for which there may be no slot for long, so that its end is told in time.
+        // Seen now and not when it is asked for the next, for which there may be no slot for long, so that its end
+        // is told in time.
         self.exhausted |= self.plan.is_over(&self.cursor);
         operation
     }

@@ -1,7 +1,7 @@
 //! HTTP for the S3 client: connections that are kept, bounds on silence, and a journal of what a request met.
 //!
-//! What repeats a request, and after which pause, is the S3 client's matter; here it is told what may be repeated, which is
-//! everything: whoever writes a key writes the same bytes.
+//! What repeats a request, and after which pause, is the S3 client's matter; here it is told what may be repeated,
+//! which is everything: whoever writes a key writes the same bytes.
 
 use async_trait::async_trait;
 use bytes::Bytes;

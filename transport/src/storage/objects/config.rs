@@ -22,8 +22,8 @@ pub struct ObjectConfig {
     pub posted_max: usize,
     /// Longer reads and writes are cut into requests of so many bytes; at least [`ObjectConfig::PART_BYTES_MIN`].
     pub part_bytes: usize,
-    /// How long a connection may take, and how long the store may say nothing while it is waited for, before the request is
-    /// repeated.
+    /// How long a connection may take, and how long the store may say nothing while it is waited for, before the
+    /// request is repeated.
     pub silence_max: Duration,
     /// How long a request may take with its repetitions.
     pub give_up: Duration,

@@ -11,8 +11,8 @@ pub enum ObjectError {
     /// The caller cancelled it, or the mover ended.
     #[error("cancelled")]
     Cancelled,
-    /// What carried it out panicked, of a bug or in the caller's sink. Its memory is not touched any more; what it wrote may have
-    /// reached the store.
+    /// What carried it out panicked, of a bug or in the caller's sink. Its memory is not touched any more; what it
+    /// wrote may have reached the store.
     #[error("what moves objects panicked, as the log says")]
     Panicked,
     /// The store did not do it, after all repetitions.

@@ -1,14 +1,15 @@
-//! The lane `object`: an [`ObjectMover`] reads objects of a store that speaks the S3 API into registered memory, and writes
-//! registered memory as objects.
+//! The lane `object`: an [`ObjectMover`] reads objects of a store that speaks the S3 API into registered memory,
+//! and writes registered memory as objects.
 //!
-//! It is the mover of the object tier, and like the mover of files: both ends are the caller's own, transfers are of a type of
-//! their own, prepared, posted without waiting, and ended exactly once, after which memory is not touched any more. A transfer
-//! is about one object, so that each has an end of its own: that an object is missing is no failure of its neighbours. A key is
-//! written once: whoever finds it taken leaves it as it is, and is told.
+//! It is the mover of the object tier, and like the mover of files: both ends are the caller's own, transfers are
+//! of a type of their own, prepared, posted without waiting, and ended exactly once, after which memory is not
+//! touched any more. A transfer is about one object, so that each has an end of its own: that an object is missing
+//! is no failure of its neighbours. A key is written once: whoever finds it taken leaves it as it is, and is told.
 //!
-//! Requests run on a thread of the mover's own, with a runtime of one thread, in place of a runtime that it is lent: its owners
-//! have none to lend, dropping it then waits for no task of others, and copying megabytes holds up nobody's tokens. Bytes are
-//! copied once, from what a response brought to where they belong, or from memory into a request.
+//! Requests run on a thread of the mover's own, with a runtime of one thread, in place of a runtime that it is
+//! lent: its owners have none to lend, dropping it then waits for no task of others, and copying megabytes holds
+//! up nobody's tokens. Bytes are copied once, from what a response brought to where they belong, or from memory
+//! into a request.
 //!
 //! What is deliberately absent: what bytes mean, whether they are valid and which are worth keeping (`kv-manager`'s).
 
@@ -89,7 +90,8 @@ pub enum ObjectOutcome {
     Listed(Vec<String>),
 }
 
-/// Moves bytes between objects and memory. Dropping it ends its transfers, and waits for no store and no name server that hangs.
+/// Moves bytes between objects and memory. Dropping it ends its transfers, and waits for no store and no name
+/// server that hangs.
 pub struct ObjectMover {
     shared: Arc<Shared>,
     /// `None`: the thread shall end.
@@ -114,9 +116,9 @@ fn now() -> Instant {
 }
 
 impl ObjectMover {
-    /// Starts a mover. `sink` gets the end of each transfer, from the mover's thread; it must not block. The end may come before
-    /// [`ObjectMover::post`] returns. Nothing is asked of the store yet. A panic of its thread is reported to `failure`. Errors: settings
-    /// that cannot be; of the system. Shown at [`ObjectMover::post`].
+    /// Starts a mover. `sink` gets the end of each transfer, from the mover's thread; it must not block. The end
+    /// may come before [`ObjectMover::post`] returns. Nothing is asked of the store yet. A panic of its thread is
+    /// reported to `failure`. Errors: settings that cannot be; of the system. Shown at [`ObjectMover::post`].
     pub fn start(
         config: ObjectConfig,
         failure: &Failure,
@@ -147,8 +149,9 @@ impl ObjectMover {
         Ok(ObjectTransfer::new(plan, self.shared.speeds.clone()))
     }
 
-    /// Starts a transfer without waiting for it; its end comes to the sink, and can be asked or waited for. Once it has ended it
-    /// may be posted again. What it writes from must not change until its end. Errors: [`PostError`].
+    /// Starts a transfer without waiting for it; its end comes to the sink, and can be asked or waited for. Once
+    /// it has ended it may be posted again. What it writes from must not change until its end. Errors:
+    /// [`PostError`].
     ///
     /// ```no_run
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -207,8 +210,8 @@ impl ObjectMover {
         }
     }
 
-    /// Asks a transfer to end. Its end (as cancelled, or regular if it came first) still comes, exactly once. A write that is
-    /// cancelled may have reached the store; then its key is taken.
+    /// Asks a transfer to end. Its end (as cancelled, or regular if it came first) still comes, exactly once. A
+    /// write that is cancelled may have reached the store; then its key is taken.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -229,7 +232,8 @@ impl ObjectMover {
     /// #     give_up: Duration::from_secs(30),
     /// # };
     /// let (sender, ends) = channel();
-    /// let mover = ObjectMover::start(config, &Failure::new(), Box::new(move |end| sender.send(end).expect("it is listened to")))?;
+    /// let sink = Box::new(move |end| sender.send(end).expect("it is listened to"));
+    /// let mover = ObjectMover::start(config, &Failure::new(), sink)?;
     /// let look = mover.prepare(ObjectWork::Look { key: "example".to_owned() })?;
     /// assert_eq!((look.bytes(), look.state()), (0, TransferState::Unposted));
     /// let id = mover.post(&look)?;
@@ -284,8 +288,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Runs it to its end, and waits for nothing that blocks beyond that: the system resolves names on threads of the runtime, for
-/// as long as its name servers say nothing.
+/// Runs it to its end, and waits for nothing that blocks beyond that: the system resolves names on threads of the
+/// runtime, for as long as its name servers say nothing.
 fn run_to_end(runtime: Runtime, work: impl FnOnce(&Runtime)) {
     work(&runtime);
     runtime.shutdown_background();

@@ -10,8 +10,9 @@ use std::time::Duration;
 /// The plan is shared with the task that carries it out.
 pub(super) type ObjectSlot = PlanSlot<Arc<ObjectPlan>, Result<ObjectReport, ObjectError>>;
 
-/// A prepared object transfer: checked against the bounds of its memory, which it keeps mapped. It is posted as often as its
-/// caller likes, one time after the other. Who drops it while it is under way hears of its end all the same.
+/// A prepared object transfer: checked against the bounds of its memory, which it keeps mapped. It is posted as
+/// often as its caller likes, one time after the other. Who drops it while it is under way hears of its end all
+/// the same.
 pub struct ObjectTransfer {
     pub(super) slot: Arc<ObjectSlot>,
     /// Those of the mover that prepared it.
@@ -30,9 +31,9 @@ impl ObjectTransfer {
         self.bytes.map_or(0, |bytes| bytes.sum())
     }
 
-    /// How long it would take if it were posted now and alone, by what the mover's reads or writes did lately. Transfers that are
-    /// much smaller than those took longer than that for each byte. `None`: there was none, or it moves no bytes.
-    /// Shown at [`post`](super::ObjectMover::post).
+    /// How long it would take if it were posted now and alone, by what the mover's reads or writes did lately.
+    /// Transfers that are much smaller than those took longer than that for each byte. `None`: there was none, or
+    /// it moves no bytes. Shown at [`post`](super::ObjectMover::post).
     pub fn estimate(&self) -> Option<Duration> {
         let bytes = self.bytes?;
         lock(&self.speeds).predict(bytes)
@@ -48,7 +49,8 @@ impl ObjectTransfer {
         self.slot.wait(at_most)
     }
 
-    /// Ready once it is not under way, with how far it is then, as [`ended`](crate::FileTransfer::ended) of a transfer of files.
+    /// Ready once it is not under way, with how far it is then, as [`ended`](crate::FileTransfer::ended) of a
+    /// transfer of files.
     pub async fn ended(&self) -> TransferState<Result<ObjectReport, ObjectError>> {
         self.slot.ended().await
     }

@@ -29,7 +29,8 @@ const REPEATS_MAX: usize = 32;
 /// The pause before the first repetition; later ones are drawn between it and twice the last.
 const PAUSE_FIRST: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
-/// Before objects of so many bytes are sent, the store is asked whether it has them: it says so of what is sent only at its end.
+/// Before objects of so many bytes are sent, the store is asked whether it has them: it says so of what is sent
+/// only at its end.
 const LOOKED_FIRST_BYTES: usize = 1 << 20;
 
 /// An upload that was begun and shall not be finished: its parts would lie in the store for ever.
@@ -219,7 +220,8 @@ impl Requests {
         }
     }
 
-    /// Looks first: the store cannot be asked to finish an upload only if the key is free. Two that find it so write the same.
+    /// Looks first: the store cannot be asked to finish an upload only if the key is free. Two that find it so
+    /// write the same.
     async fn put_in_parts(
         &self,
         key: &Path,
@@ -278,7 +280,8 @@ impl Requests {
     }
 }
 
-/// A copy of memory, which may change as soon as its transfer has ended: a connection may hold what it sends for longer.
+/// A copy of memory, which may change as soon as its transfer has ended: a connection may hold what it sends for
+/// longer.
 fn bytes(memory: &dyn Memory, piece: ObjectPiece) -> Bytes {
     // SAFETY: the piece is inside the memory, which is mapped and does not change while its transfer is open.
     Bytes::copy_from_slice(unsafe { std::slice::from_raw_parts(memory.as_ptr().add(piece.memory as usize), piece.len) })

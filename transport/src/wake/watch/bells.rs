@@ -5,8 +5,8 @@
 use super::sync::{AtomicBool, Mutex, Ordering, PoisonError};
 use crate::planted_bugs::{self, Bug};
 
-/// Those who wait for a raise. Whoever raises changes the word first, and rings then; whoever waits hangs its bell first, and
-/// looks at the word then.
+/// Those who wait for a raise. Whoever raises changes the word first, and rings then; whoever waits hangs its bell
+/// first, and looks at the word then.
 pub(crate) struct Bells<W> {
     /// Whether there are any: a raise that nobody waits for costs one load.
     any: AtomicBool,

@@ -1,6 +1,8 @@
-//! Where a word is shown to those who cannot hang a bell on it: other processes, which look there and sleep until it is another.
+//! Where a word is shown to those who cannot hang a bell on it: other processes, which look there and sleep until
+//! it is another.
 //!
-//! It stands alone, so that tests run it in every order of its steps (`tests/shuttle.rs`): the word and the place are others'.
+//! It stands alone, so that tests run it in every order of its steps (`tests/shuttle.rs`): the word and the place
+//! are others'.
 
 use super::sync::{AtomicBool, Ordering};
 use crate::planted_bugs::{self, Bug};

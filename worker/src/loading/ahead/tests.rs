@@ -1,4 +1,5 @@
-//! How far to compute, by example: blocks of 16 tokens, a byte each, computed at 1,000 tokens a second in chunks of 512.
+//! How far to compute, by example: blocks of 16 tokens, a byte each, computed at 1,000 tokens a second in chunks
+//! of 512.
 
 use super::*;
 use std::time::Duration;

@@ -1,11 +1,12 @@
 //! Attention over a cache of bf16 with queries as columns, on AMX.
 //!
-//! Scores are keys times queries. Keys are the rows of tiles as they lie in the cache, so nothing of them is packed; 16 queries
-//! are the lanes of a vector, so the softmax folds whole vectors; and the weights of two positions are a row of pairs, as the
-//! second product takes its columns. Its rows are the numbers of a head: values alone are turned, once for all queries of a
-//! call, which is why a call takes more of them than elsewhere.
+//! Scores are keys times queries. Keys are the rows of tiles as they lie in the cache, so nothing of them is
+//! packed; 16 queries are the lanes of a vector, so the softmax folds whole vectors; and the weights of two
+//! positions are a row of pairs, as the second product takes its columns. Its rows are the numbers of a head:
+//! values alone are turned, once for all queries of a call, which is why a call takes more of them than elsewhere.
 //!
-//! A query is a lane from beginning to end. Lanes that no query is in have queries of zeros; nobody reads what becomes of them.
+//! A query is a lane from beginning to end. Lanes that no query is in have queries of zeros; nobody reads what
+//! becomes of them.
 
 mod known;
 mod parts;
@@ -129,7 +130,8 @@ pub(super) unsafe fn join(s: Avx512, a: &Attention<'_>, stretches: usize, kept: 
     }
 }
 
-/// Attends to a stretch, of which something is known already or nothing. What is before `last` will be attended to after it.
+/// Attends to a stretch, of which something is known already or nothing. What is before `last` will be attended to
+/// after it.
 ///
 /// # Safety
 /// As [`attend`]; the scratch has queries and lanes, and [`TILES`] are configured.
@@ -145,8 +147,8 @@ unsafe fn attend_stretch(
     let (depth, groups) = (padded(a.head_dim), a.count.div_ceil(COLUMNS));
     let numbers = depth * COLUMNS;
     let (begin, end) = a.seen(stretch);
-    // SAFETY: every part of the scratch has room for the queries of a call, and the blocks hold the positions of each tile that
-    // are attended to.
+    // SAFETY: every part of the scratch has room for the queries of a call, and the blocks hold the positions of
+    // each tile that are attended to.
     unsafe {
         let queries = (&raw mut (*scratch).queries).cast::<u32>();
         let values = (&raw mut (*scratch).values).cast::<u32>();

@@ -1,5 +1,5 @@
-//! What is known of the queries of a tile after some of their positions: how it begins, how what is known after two stretches
-//! is joined, and the result that it becomes.
+//! What is known of the queries of a tile after some of their positions: how it begins, how what is known after
+//! two stretches is joined, and the result that it becomes.
 //!
 //! Source: Milakov and Gimelshein, "Online normalizer calculation for softmax" (2018), whose parallel form this is.
 

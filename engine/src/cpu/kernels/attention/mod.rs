@@ -1,11 +1,11 @@
-//! Paged attention of a tile of queries over one KV head: on AMX, of a cache of bf16, with queries as [`columns`]; else with
-//! keys and values in [`panels`].
+//! Paged attention of a tile of queries over one KV head: on AMX, of a cache of bf16, with queries as [`columns`];
+//! else with keys and values in [`panels`].
 //!
-//! Keys come in tiles of 64 absolute positions, whatever the block size. A context is attended to in stretches, which begin at
-//! multiples of [`STRETCH`]: a query goes through the tiles of a stretch in rising order and knows nothing when it begins one;
-//! what it learns there is joined to what is known after all before, in rising order too. So its bits depend on its own position
-//! and the cache alone, and are the same where threads share its stretches ([`attend_stretches`], then [`join`]) and where one
-//! goes through all of them ([`attention`]).
+//! Keys come in tiles of 64 absolute positions, whatever the block size. A context is attended to in stretches,
+//! which begin at multiples of [`STRETCH`]: a query goes through the tiles of a stretch in rising order and knows
+//! nothing when it begins one; what it learns there is joined to what is known after all before, in rising order
+//! too. So its bits depend on its own position and the cache alone, and are the same where threads share its
+//! stretches ([`attend_stretches`], then [`join`]) and where one goes through all of them ([`attention`]).
 
 #[cfg(target_arch = "x86_64")]
 mod columns;
@@ -26,8 +26,8 @@ use tile::POSITIONS;
 pub(in crate::cpu) const HEAD_DIM_MAX: usize = 256;
 /// Queries of a tile that every kernel takes.
 pub(in crate::cpu) const QUERY_TILE: usize = 64;
-/// Positions of a stretch. With fewer of them more threads can share a context, but to join stretches takes a larger part of
-/// the time of prompts.
+/// Positions of a stretch. With fewer of them more threads can share a context, but to join stretches takes a
+/// larger part of the time of prompts.
 pub(in crate::cpu) const STRETCH: usize = 1024;
 const _: () = assert!(STRETCH.is_multiple_of(POSITIONS), "a tile is in one stretch");
 /// Of so many queries together the numbers are kept: see [`kept_numbers`].
@@ -91,7 +91,8 @@ impl Kept {
     }
 }
 
-/// Queries of a tile, at most, but never fewer than [`QUERY_TILE`]: the more there are, the less often keys and values are read.
+/// Queries of a tile, at most, but never fewer than [`QUERY_TILE`]: the more there are, the less often keys and
+/// values are read.
 pub(in crate::cpu) fn queries_max(isa: Isa, dtype: Dtype, head_dim: usize) -> usize {
     match (isa, dtype) {
         #[cfg(target_arch = "x86_64")]
@@ -112,8 +113,8 @@ pub(in crate::cpu) fn kept_numbers(isa: Isa, dtype: Dtype, head_dim: usize) -> u
 /// Attends.
 ///
 /// # Safety
-/// The blocks are in the pool and cover every position that the queries attend to, and those are written; the queries can
-/// be read and their places in `out` written, and nobody else uses those.
+/// The blocks are in the pool and cover every position that the queries attend to, and those are written; the
+/// queries can be read and their places in `out` written, and nobody else uses those.
 pub(in crate::cpu) unsafe fn attention(isa: Isa, dtype: Dtype, a: &Attention<'_>) {
     // SAFETY: as the caller says.
     unsafe { attend(isa, dtype, a, a.stretches(), None) }
@@ -122,8 +123,8 @@ pub(in crate::cpu) unsafe fn attention(isa: Isa, dtype: Dtype, a: &Attention<'_>
 /// Attends to some stretches alone, and keeps what is known after each. Nothing is written to `out`.
 ///
 /// # Safety
-/// As [`attention`], but others may read the queries; and each stretch has room for [`kept_numbers`] of all queries in `kept`,
-/// which nobody else uses.
+/// As [`attention`], but others may read the queries; and each stretch has room for [`kept_numbers`] of all
+/// queries in `kept`, which nobody else uses.
 pub(in crate::cpu) unsafe fn attend_stretches(
     isa: Isa,
     dtype: Dtype,
@@ -178,8 +179,8 @@ impl Attention<'_> {
         (position + 1).saturating_sub(self.window)
     }
 
-    /// From where to where there are positions of a stretch that any of the queries attends to: the first query is the earliest,
-    /// the last one the latest.
+    /// From where to where there are positions of a stretch that any of the queries attends to: the first query is
+    /// the earliest, the last one the latest.
     fn seen(&self, stretch: usize) -> (usize, usize) {
         let (begin, end) =
             (self.window_start(self.position(self.first)), self.position(self.first + self.count - 1) + 1);

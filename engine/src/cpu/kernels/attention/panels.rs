@@ -1,8 +1,8 @@
 //! Attention with keys and values as panels of weights.
 //!
-//! The keys of a tile and its values are packed as panels, once for all queries of the tile that share the KV head: so scores
-//! are a linear layer's product, and so are sums of values, and both are the kernels of [`linear`]. Between them stands the
-//! softmax.
+//! The keys of a tile and its values are packed as panels, once for all queries of the tile that share the KV
+//! head: so scores are a linear layer's product, and so are sums of values, and both are the kernels of
+//! [`linear`]. Between them stands the softmax.
 //!
 //! [`linear`]: crate::cpu::kernels::linear
 
@@ -90,8 +90,8 @@ unsafe fn attend_stretch(
 ) {
     let form = form(dtype);
     let (begin, end) = a.seen(stretch);
-    // SAFETY: every part of the scratch has room for the queries of a tile and the largest head, and the blocks hold the
-    // positions of each tile that are attended to.
+    // SAFETY: every part of the scratch has room for the queries of a tile and the largest head, and the blocks
+    // hold the positions of each tile that are attended to.
     unsafe {
         let (keys, values) = ((&raw mut (*scratch).keys).cast::<f32>(), (&raw mut (*scratch).values).cast::<f32>());
         let scores = (&raw mut (*scratch).scores).cast::<f32>();
@@ -158,7 +158,8 @@ impl Attention<'_> {
         Known { first, count: self.count, width: self.head_dim.next_multiple_of(PANEL) }
     }
 
-    /// The queries, as `form` multiplies them, and the bytes from one to the next; in bf16, what rounding left out follows.
+    /// The queries, as `form` multiplies them, and the bytes from one to the next; in bf16, what rounding left out
+    /// follows.
     ///
     /// # Safety
     /// The queries can be read, and `to` has room for them.

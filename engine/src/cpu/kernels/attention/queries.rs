@@ -1,5 +1,5 @@
-//! Queries as two numbers of bf16 each: rounded, and what that left out, rounded. So scores with keys of bf16 are as exact as
-//! with queries of f32, where a rounded query would be off by as much as a large score is large.
+//! Queries as two numbers of bf16 each: rounded, and what that left out, rounded. So scores with keys of bf16 are
+//! as exact as with queries of f32, where a rounded query would be off by as much as a large score is large.
 
 use crate::cpu::kernels::dispatch;
 use crate::cpu::simd::{LANES, Number, Simd};

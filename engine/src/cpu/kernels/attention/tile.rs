@@ -26,8 +26,8 @@ pub(super) struct Tile {
     pub(super) values: *mut f32,
 }
 
-/// Loads a tile: in pairs of bf16 out of a cache of bf16, else in f32. Numbers of the last panel of values that no head has
-/// are left as they are.
+/// Loads a tile: in pairs of bf16 out of a cache of bf16, else in f32. Numbers of the last panel of values that no
+/// head has are left as they are.
 ///
 /// # Safety
 /// Keys and values can be read behind every row; there is room for the panels, which nobody else uses.

@@ -1,9 +1,9 @@
 //! The product of bf16 pairs on AMX: see [`super::pairs`] for the panel.
 //!
-//! A tile of rows is 16 rows by 32 inputs, one of weights 32 inputs by 16 outputs; their product is added to a tile of 16 x
-//! 16 sums. Up to 16 rows go through all four tiles of weights at a time; more go by 32 rows and two tiles of weights, so
-//! that each loaded tile is used twice. The inputs of a sum come in the same order either way. A single row is
-//! [`super::amx_row`]'s.
+//! A tile of rows is 16 rows by 32 inputs, one of weights 32 inputs by 16 outputs; their product is added to a
+//! tile of 16 x 16 sums. Up to 16 rows go through all four tiles of weights at a time; more go by 32 rows and two
+//! tiles of weights, so that each loaded tile is used twice. The inputs of a sum come in the same order either
+//! way. A single row is [`super::amx_row`]'s.
 
 use super::pairs::padded;
 use super::tiles::Tiles;
@@ -25,8 +25,8 @@ const STEP_BYTES: usize = TILE_INPUTS / 2 * PAIR_BYTES;
 /// sums wait in the output meanwhile, unrounded, since they are f32 either way.
 const INPUTS_BLOCK: usize = 512;
 
-/// How far ahead of the weights that up to 16 rows are multiplied with others are asked for, in bytes: more rows take longer
-/// than the memory does.
+/// How far ahead of the weights that up to 16 rows are multiplied with others are asked for, in bytes: more rows
+/// take longer than the memory does.
 const AHEAD: usize = 8 << 10;
 
 /// Asks for a quarter of a tile of inputs' weights, [`AHEAD`] of those that are multiplied.
@@ -81,8 +81,8 @@ pub(super) unsafe fn multiply(p: &Product) {
         let steps = (inputs - from).min(INPUTS_BLOCK) / TILE_INPUTS;
         for row in (0..p.rows).step_by(2 * TILE_ROWS) {
             let rows = (p.rows - row).min(2 * TILE_ROWS);
-            // SAFETY: rows, outputs and inputs are inside what the fields of `p` describe, and the tiles have the shape that
-            // the block takes.
+            // SAFETY: rows, outputs and inputs are inside what the fields of `p` describe, and the tiles have the
+            // shape that the block takes.
             unsafe {
                 if configured != rows {
                     tiles(rows).load();

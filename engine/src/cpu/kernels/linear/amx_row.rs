@@ -1,11 +1,12 @@
 //! A single row times a panel of bf16 pairs, with the bits that tiles give it: see [`super::amx`].
 //!
-//! A tile of one row leaves most of itself unused, and what it loads is asked for 16 lines at a time and not before, so that
-//! memory has pauses. Vectors of AVX-512 keep more lines under way.
+//! A tile of one row leaves most of itself unused, and what it loads is asked for 16 lines at a time and not
+//! before, so that memory has pauses. Vectors of AVX-512 keep more lines under way.
 //!
-//! A tile sums 32 inputs before it adds them to what was there: those with even numbers and those with odd ones for
-//! themselves, each product added with one rounding. `vdpbf16ps` rounds and flushes small numbers to zero likewise, but adds
-//! two products to one sum. So one of the two is made -0, which changes no sum, not even one that is not finite.
+//! A tile sums 32 inputs before it adds them to what was there: those with even numbers and those with odd ones
+//! for themselves, each product added with one rounding. `vdpbf16ps` rounds and flushes small numbers to zero
+//! likewise, but adds two products to one sum. So one of the two is made -0, which changes no sum, not even one
+//! that is not finite.
 //!
 //! What is deliberately absent: the same for two rows or more, which tiles multiply at the cost of one.
 //!

@@ -1,8 +1,9 @@
 //! Weights in f32 or f16, widened on load and multiplied in f32.
 //!
 //! A panel is `[inputs][64 outputs]`: one load gives 16 outputs' weights for one input, which are multiplied by
-//! that input's activation in all lanes. Every output is one accumulator that runs over the inputs in order, so that its
-//! bits depend on nothing but its own row. Register tiles of several rows use each loaded weight several times.
+//! that input's activation in all lanes. Every output is one accumulator that runs over the inputs in order, so
+//! that its bits depend on nothing but its own row. Register tiles of several rows use each loaded weight several
+//! times.
 
 use super::{PANEL, Product};
 use crate::cpu::kernels::dispatch;

@@ -8,9 +8,10 @@
 //! 3. [`Form::multiply`], once per panel and some rows: a task of a thread.
 //! 4. [`Form::widen`]: one output's weights as f32, for embedding tables that are the output projection as well.
 //!
-//! A new form is a variant here, a file beside the others with these four, and its name in the tests' list of forms. On one
-//! instruction set the bits of a row's outputs depend on the row and the weights alone: not on how many rows or panels a
-//! call has. Between instruction sets they are the same, but for bf16, where processors have dot products of their own.
+//! A new form is a variant here, a file beside the others with these four, and its name in the tests' list of
+//! forms. On one instruction set the bits of a row's outputs depend on the row and the weights alone: not on how
+//! many rows or panels a call has. Between instruction sets they are the same, but for bf16, where processors have
+//! dot products of their own.
 //!
 //! What is deliberately absent: who calls which task (`step`), and where packed weights lie (`packed`).
 
@@ -91,13 +92,14 @@ pub(in crate::cpu) struct Product {
 }
 
 impl Product {
-    /// What the products from input (or block of inputs) `from` on are added to: partial sums of those before are in `out`.
+    /// What the products from input (or block of inputs) `from` on are added to: partial sums of those before are
+    /// in `out`.
     fn start_at(&self, from: usize) -> Start {
         if from > 0 { Start::Out } else { self.start }
     }
 
-    /// 16 sums that the products from input `from` on are added to, of the outputs from `column` on; `out` is where these sums
-    /// go.
+    /// 16 sums that the products from input `from` on are added to, of the outputs from `column` on; `out` is
+    /// where these sums go.
     ///
     /// # Safety
     /// The panel has these outputs, and 16 numbers behind `out` can be read.
@@ -198,7 +200,8 @@ impl Form {
     /// Multiplies.
     ///
     /// # Safety
-    /// All that the fields describe can be read; `out` can be written, 64 numbers in every row, and nobody else uses it.
+    /// All that the fields describe can be read; `out` can be written, 64 numbers in every row, and nobody else
+    /// uses it.
     pub(in crate::cpu) unsafe fn multiply(self, isa: Isa, product: &Product) {
         // SAFETY: as the caller says.
         unsafe {

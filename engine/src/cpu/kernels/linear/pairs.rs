@@ -1,8 +1,9 @@
 //! Weights in bf16, multiplied with activations that are rounded to bf16; sums are f32.
 //!
-//! A panel is `[pairs of inputs][64 outputs][2]`: 32 bits hold two neighbouring inputs' weights of one output, which is
-//! what the bf16 dot products of AVX-512 and AMX take. The other instruction sets widen both halves and do one multiply-add
-//! after the other. Inputs are padded with zeros, in panels and in prepared rows, so that no kernel has a remainder.
+//! A panel is `[pairs of inputs][64 outputs][2]`: 32 bits hold two neighbouring inputs' weights of one output,
+//! which is what the bf16 dot products of AVX-512 and AMX take. The other instruction sets widen both halves and
+//! do one multiply-add after the other. Inputs are padded with zeros, in panels and in prepared rows, so that no
+//! kernel has a remainder.
 
 use super::{PANEL, Preparation, Product};
 use crate::cpu::kernels::dispatch;

@@ -9,7 +9,8 @@ use domain::Dtype;
 use half::bf16;
 use proptest::prelude::*;
 
-/// Every form but the quantised ones, which have tests of their own, and the number format of the checkpoint that it comes from.
+/// Every form but the quantised ones, which have tests of their own, and the number format of the checkpoint that
+/// it comes from.
 const FORMS: [(Form, Dtype); 3] = [(Form::F32, Dtype::F32), (Form::F16, Dtype::F16), (Form::Bf16, Dtype::Bf16)];
 
 /// One panel and rows of activations for it.

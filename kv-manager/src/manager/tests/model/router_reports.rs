@@ -29,8 +29,8 @@ impl World {
         self.kv.tell_tiers_again();
     }
 
-    /// Each block is listed once, after the one that it continues. Which one that is, is known of all that is on the device, and of
-    /// the others it is not known or right.
+    /// Each block is listed once, after the one that it continues. Which one that is, is known of all that is on
+    /// the device, and of the others it is not known or right.
     fn check_links(&self, links: &[BlockLink], on_device: bool) {
         for (number, link) in links.iter().enumerate() {
             let later: Vec<BlockHash> = links[number..].iter().map(|link| link.hash).collect();

@@ -1,5 +1,5 @@
-//! The tiers in the world that remembers: what each place holds, and moves that take their time, fail, and find bytes that somebody
-//! flipped; a store that others write to and take from; and tiers that are closed for a while.
+//! The tiers in the world that remembers: what each place holds, and moves that take their time, fail, and find
+//! bytes that somebody flipped; a store that others write to and take from; and tiers that are closed for a while.
 
 mod lifts;
 
@@ -318,7 +318,8 @@ impl World {
         }
     }
 
-    /// Of the blocks that could be given up, those that went are the lowest tier's, and are among what was to go. How many.
+    /// Of the blocks that could be given up, those that went are the lowest tier's, and are among what was to go.
+    /// How many.
     fn expect_parked(
         &self,
         before: &BTreeMap<BlockRef, BlockHash>,

@@ -1,5 +1,6 @@
-//! What a device is told, by one that is not there; and what a device refuses, whoever asks: shown with requests that this crate has no call for, between two processes. They need a
-//! device, such as that of `tests/rdma/vm`. This program starts itself once more as the owner.
+//! What a device is told, by one that is not there; and what a device refuses, whoever asks: shown with requests
+//! that this crate has no call for, between two processes. They need a device, such as that of `tests/rdma/vm`.
+//! This program starts itself once more as the owner.
 
 use super::super::rail;
 use super::super::verbs::pretended::{self, END_ERROR, PAIRS, POSTED, PretendedDevice, TOLD};
@@ -15,7 +16,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 const LEN: usize = 4096;
-/// What a device says where a key, or a queue pair, does not allow what was asked: `IBV_WC_REM_ACCESS_ERR` and `IBV_WC_REM_INV_REQ_ERR`.
+/// What a device says where a key, or a queue pair, does not allow what was asked: `IBV_WC_REM_ACCESS_ERR` and
+/// `IBV_WC_REM_INV_REQ_ERR`.
 const REFUSED: [u32; 2] = [10, 9];
 /// Bytes of the owner's memory, and of the peer's.
 const OWNERS: u8 = 1;
@@ -57,8 +59,8 @@ const CAREFUL: &str = "careful";
 /// One that lets its peer write.
 const CARELESS: &str = "careless";
 
-/// Not a test of its own: what the owner's process of those below does. Each line of its input is an order, and it says a line for
-/// each.
+/// Not a test of its own: what the owner's process of those below does. Each line of its input is an order, and it
+/// says a line for each.
 #[test]
 fn an_owner() {
     #[expect(clippy::disallowed_methods, reason = "the test says by it which process this is")]

@@ -1,7 +1,8 @@
-//! What libibverbs and this crate hand each other, as `infiniband/verbs.h` lays it out: what is read or written of it, and what is
-//! before that. A test compares every offset, size and number with the header, where there is one.
+//! What libibverbs and this crate hand each other, as `infiniband/verbs.h` lays it out: what is read or written of
+//! it, and what is before that. A test compares every offset, size and number with the header, where there is one.
 //!
-//! Structures that the library makes are only pointed at, so their ends are left out. Those that are made here are whole.
+//! Structures that the library makes are only pointed at, so their ends are left out. Those that are made here are
+//! whole.
 
 use std::ffi::{c_int, c_uint, c_void};
 

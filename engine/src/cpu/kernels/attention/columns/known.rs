@@ -1,12 +1,12 @@
-//! What is known of 16 queries after some of their positions: how it begins, and how what is known after two stretches is joined.
-//! The result that it becomes is turned: [`super::turn::finish`].
+//! What is known of 16 queries after some of their positions: how it begins, and how what is known after two
+//! stretches is joined. The result that it becomes is turned: [`super::turn::finish`].
 
 use super::softmax::exp2;
 use crate::cpu::simd::LANES;
 use std::arch::x86_64::*;
 
-/// Vectors, with a lane for each query: the unit, which is the score that is weighed as 1; the sum of the weights; and sums of
-/// values by their weights, one for each number of a head.
+/// Vectors, with a lane for each query: the unit, which is the score that is weighed as 1; the sum of the weights;
+/// and sums of values by their weights, one for each number of a head.
 #[derive(Clone, Copy)]
 pub(super) struct Known {
     /// The first vector, at the beginning of a cache line.
@@ -46,8 +46,9 @@ impl Known {
         }
     }
 
-    /// Joins what is known after a stretch alone to what is known after all before it. A query that attended to nothing on one side
-    /// has the bits of the other; weights that are no numbers have a sum that is none, and count.
+    /// Joins what is known after a stretch alone to what is known after all before it. A query that attended to
+    /// nothing on one side has the bits of the other; weights that are no numbers have a sum that is none, and
+    /// count.
     ///
     /// # Safety
     /// Both are there, apart, and nobody else uses them.

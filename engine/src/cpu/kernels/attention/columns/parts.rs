@@ -21,8 +21,8 @@ pub(super) struct Ahead {
 }
 
 impl Attention<'_> {
-    /// The 64 positions from `base` on, 16 each: as they lie where the cache has all 16 in a row, else copied. In place of
-    /// positions before `from` and from `to` on, which may not be there, stand the nearest that are.
+    /// The 64 positions from `base` on, 16 each: as they lie where the cache has all 16 in a row, else copied. In
+    /// place of positions before `from` and from `to` on, which may not be there, stand the nearest that are.
     ///
     /// # Safety
     /// The positions `from..to` are covered by the blocks, and there is room for 64 keys and 64 values behind `copied`.

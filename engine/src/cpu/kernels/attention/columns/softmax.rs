@@ -1,8 +1,8 @@
 //! The online softmax of 16 queries over 64 positions, a query in each lane: see [`super`].
 //!
-//! Scores come in units of ln 2, so that weights are powers of 2. The unit of a query's sums is changed only where a score is larger
-//! than the one it was chosen by, by [`LEAD`] or more: until then weights are at most 2^[`LEAD`], which bf16 and f32 hold as
-//! exactly as those below 1.
+//! Scores come in units of ln 2, so that weights are powers of 2. The unit of a query's sums is changed only where
+//! a score is larger than the one it was chosen by, by [`LEAD`] or more: until then weights are at most
+//! 2^[`LEAD`], which bf16 and f32 hold as exactly as those below 1.
 //!
 //! Sources: Milakov and Gimelshein, "Online normalizer calculation for softmax" (2018); the lead is FlashAttention-4's.
 
@@ -48,7 +48,8 @@ pub(super) struct Weigh {
 /// Makes weights of scores.
 ///
 /// # Safety
-/// The CPU has what AMX asks for here ([`super::attend`]), the memory is there that the fields describe, and nobody else uses it.
+/// The CPU has what AMX asks for here ([`super::attend`]), the memory is there that the fields describe, and
+/// nobody else uses it.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512bf16")]
 pub(super) unsafe fn weigh(s: Avx512, p: &Weigh) {
     // SAFETY: rows are below 64, and the rest as the caller says.
@@ -94,8 +95,8 @@ pub(super) unsafe fn weigh(s: Avx512, p: &Weigh) {
     }
 }
 
-/// The unit by which scores of which `most` are the largest are weighed: a new one, for totals and sums too, in the lanes that need it.
-/// A lane that has seen no position is weighed by 0, which leaves its weights 0.
+/// The unit by which scores of which `most` are the largest are weighed: a new one, for totals and sums too, in
+/// the lanes that need it. A lane that has seen no position is weighed by 0, which leaves its weights 0.
 ///
 /// # Safety
 /// As [`weigh`].
@@ -120,10 +121,11 @@ unsafe fn change_unit(p: &Weigh, most: __m512) -> __m512 {
     }
 }
 
-/// `2^x` with a relative error under 4e-6, far below what rounding to bf16 leaves; 1 for 0, exactly zero for minus infinity,
-/// NaN for NaN.
+/// `2^x` with a relative error under 4e-6, far below what rounding to bf16 leaves; 1 for 0, exactly zero for minus
+/// infinity, NaN for NaN.
 ///
-/// Source: what is above the next lower integer goes through a polynomial by the exchange algorithm of Remez, exact for 0.
+/// Source: what is above the next lower integer goes through a polynomial by the exchange algorithm of Remez,
+/// exact for 0.
 #[inline]
 #[target_feature(enable = "avx512f,avx512dq")]
 pub(super) fn exp2(x: __m512) -> __m512 {

@@ -1,7 +1,7 @@
 //! The two products of attention on AMX, with queries as columns: see [`super`].
 //!
-//! All tiles are 16 rows of 64 bytes. A sum comes out the same whether 16 or 32 queries are multiplied at a time: for every 32
-//! numbers of a head the rounded query goes first and its rest next.
+//! All tiles are 16 rows of 64 bytes. A sum comes out the same whether 16 or 32 queries are multiplied at a time:
+//! for every 32 numbers of a head the rounded query goes first and its rest next.
 
 use crate::cpu::kernels::linear::Tiles;
 use std::arch::asm;

@@ -1,5 +1,5 @@
-//! What is turned, since tiles take queries as columns and numbers of a head as rows: queries before the products, values
-//! between them, and the result behind them.
+//! What is turned, since tiles take queries as columns and numbers of a head as rows: queries before the products,
+//! values between them, and the result behind them.
 
 use super::known::Known;
 use super::parts::Part;
@@ -10,7 +10,8 @@ use crate::cpu::simd::{Avx512, Isa, LANES, Simd};
 use half::bf16;
 use std::arch::x86_64::*;
 
-/// Makes columns of 16 queries, in two parts: rounded, and what that left out. Scores come in units of ln 2, but for those that are capped.
+/// Makes columns of 16 queries, in two parts: rounded, and what that left out. Scores come in units of ln 2, but
+/// for those that are capped.
 ///
 /// # Safety
 /// The queries can be read, `rows` has room for 16 of them in two parts, `to` for their columns.

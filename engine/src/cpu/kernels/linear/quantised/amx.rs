@@ -1,8 +1,9 @@
 //! The kernel for 16 rows at once, on the tiles of AMX: for prompts and large batches.
 //!
-//! A tile multiplies 16 rows of 32 activations with the weights of 16 outputs, which are in a panel's order already; formats
-//! that are narrower than a byte are unpacked first, a part of a panel that the L1 cache holds. The sums come out as integers,
-//! and are scaled and added as everywhere else, while the tiles work on the next block.
+//! A tile multiplies 16 rows of 32 activations with the weights of 16 outputs, which are in a panel's order
+//! already; formats that are narrower than a byte are unpacked first, a part of a panel that the L1 cache holds.
+//! The sums come out as integers, and are scaled and added as everywhere else, while the tiles work on the next
+//! block.
 
 use super::super::tiles::Tiles;
 use super::block::Block;
@@ -139,7 +140,8 @@ unsafe fn tile<F: Weights>(d: Vnni, part: &Part<'_>, unpacked: *const Unpacked, 
                 work(index + AHEAD);
             }
             if row == 0 {
-                // This vector's share of the part after this one, or of the next panel's first: on its way while we multiply.
+                // This vector's share of the part after this one, or of the next panel's first: on its way while
+                // we multiply.
                 let next = p.weights.wrapping_add(place::<F>(part.blocks.start + index + BLOCKS).1);
                 let share = F::SLAB / (PANEL / LANES);
                 for line in (0..share).step_by(LINE) {

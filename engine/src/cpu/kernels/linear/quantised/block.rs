@@ -1,8 +1,8 @@
 //! Activations: a row as blocks of 8-bit integers.
 //!
-//! A block of 32 numbers has one scale, the largest of them divided by 127: their error is at most half of that. This is
-//! llama.cpp's Q8_0. Its K formats take one scale for 256 activations; ours have the finer one as well, which costs the same
-//! here and has about half the error where some activations are much larger than others.
+//! A block of 32 numbers has one scale, the largest of them divided by 127: their error is at most half of that.
+//! This is llama.cpp's Q8_0. Its K formats take one scale for 256 activations; ours have the finer one as well,
+//! which costs the same here and has about half the error where some activations are much larger than others.
 
 use super::super::Preparation;
 use super::INPUTS;

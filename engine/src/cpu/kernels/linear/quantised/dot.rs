@@ -1,7 +1,8 @@
-//! Dot products of bytes on each instruction set: four weights of each of 16 outputs at a time, with the same four activations.
+//! Dot products of bytes on each instruction set: four weights of each of 16 outputs at a time, with the same four
+//! activations.
 //!
-//! All of them compute the same integers. Weights in -128..=127 or 0..64, activations in -127..=127 and 32 inputs overflow
-//! nothing.
+//! All of them compute the same integers. Weights in -128..=127 or 0..64, activations in -127..=127 and 32 inputs
+//! overflow nothing.
 
 #[cfg(target_arch = "aarch64")]
 mod arm;
@@ -315,7 +316,8 @@ mod x86 {
             self.splat(0)
         }
 
-        /// The instruction takes weights without a sign: that of the weights goes to the activations. Two products fit 16 bits.
+        /// The instruction takes weights without a sign: that of the weights goes to the activations. Two products
+        /// fit 16 bits.
         #[inline(always)]
         fn dot<const SIGNED: bool>(self, sums: Two, w: Two, x: [i8; 4]) -> Two {
             let half = |sums, w| unsafe {

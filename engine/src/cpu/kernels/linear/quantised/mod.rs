@@ -1,9 +1,9 @@
 //! Quantised weights, multiplied with activations that are quantised to 8 bits.
 //!
-//! Weights keep the integers and scales of their format ([`crate::quant`]), in the order in which the kernels read them.
-//! Activations are quantised once per call, in blocks of 32 with a scale each ([`block`]). The integers of a block are
-//! multiplied and summed exactly, and only these sums are scaled and added in f32, block after block, each step rounded
-//! once. So all instruction sets, AMX included, give the same bits for any number of rows.
+//! Weights keep the integers and scales of their format ([`crate::quant`]), in the order in which the kernels read
+//! them. Activations are quantised once per call, in blocks of 32 with a scale each ([`block`]). The integers of a
+//! block are multiplied and summed exactly, and only these sums are scaled and added in f32, block after block,
+//! each step rounded once. So all instruction sets, AMX included, give the same bits for any number of rows.
 //!
 //! | file | |
 //! | --- | --- |

@@ -1,9 +1,10 @@
 //! Weights: what a panel of each format looks like.
 //!
-//! A panel is a sequence of groups: one block of the format, of all 64 outputs. A group begins with the outputs' f16 scales, and
-//! goes on with one *slab* per 32 inputs: 64 bytes of small scales where the format has them, then the integers in
-//! `[step][64 outputs][4]`, where a step is 4 consecutive inputs: 32 bits hold what dot products of bytes take at once.
-//! Narrow integers share bytes, in such a way that shifting and masking 64 bytes gives a step of 16 outputs.
+//! A panel is a sequence of groups: one block of the format, of all 64 outputs. A group begins with the outputs'
+//! f16 scales, and goes on with one *slab* per 32 inputs: 64 bytes of small scales where the format has them, then
+//! the integers in `[step][64 outputs][4]`, where a step is 4 consecutive inputs: 32 bits hold what dot products
+//! of bytes take at once. Narrow integers share bytes, in such a way that shifting and masking 64 bytes gives a
+//! step of 16 outputs.
 //!
 //! Nothing is added to what the format has but the bits above Q4_K's 6-bit scales.
 
@@ -71,7 +72,8 @@ pub(super) enum Kind {
     Bytes,
     /// 4 bits, not negative: in 64 bytes, a step in the low halves and the one four steps later in the high halves.
     Nibbles,
-    /// 6 bits, 32 too large: the low 4 as nibbles, then the high 2: in 64 bytes, four consecutive steps from the lowest bits up.
+    /// 6 bits, 32 too large: the low 4 as nibbles, then the high 2: in 64 bytes, four consecutive steps from the
+    /// lowest bits up.
     Six,
 }
 

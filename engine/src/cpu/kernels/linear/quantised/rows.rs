@@ -6,7 +6,8 @@ use super::panels::{Kind, Scales, Weights, place, step};
 use super::{LINE, Part};
 use crate::cpu::simd::{LANES, Simd};
 
-/// How far ahead of the weights that are multiplied others are asked for, in bytes: the processor's own guesses stop at pages.
+/// How far ahead of the weights that are multiplied others are asked for, in bytes: the processor's own guesses
+/// stop at pages.
 const AHEAD: usize = 8 << 10;
 
 /// Multiplies the rows from `row` on.
@@ -53,7 +54,8 @@ unsafe fn wide_tile<D: Dot, F: Weights, const R: usize>(d: D, part: &Part<'_>, r
 unsafe fn tile<D: Dot, F: Weights, const R: usize, const V: usize>(d: D, part: &Part<'_>, row: usize, vector: usize) {
     let (p, s) = (part.product, d.simd());
     let mut outs = [[s.splat(0.0); V]; R];
-    // SAFETY: rows `row..row + R`, vectors `vector..vector + V` and the blocks exist in `x`, `out`, biases and the panel.
+    // SAFETY: rows `row..row + R`, vectors `vector..vector + V` and the blocks exist in `x`, `out`, biases and the
+    // panel.
     unsafe {
         let x = p.x.add(row * p.x_stride);
         let out = p.out.add(row * p.out_stride + vector * LANES);

@@ -1,5 +1,5 @@
-//! Quantised layers against a plain reference in double precision; outputs are poisoned before. Every instruction set gives
-//! the same bits, for a row by itself as among others.
+//! Quantised layers against a plain reference in double precision; outputs are poisoned before. Every instruction
+//! set gives the same bits, for a row by itself as among others.
 
 use super::super::{Form, PANEL, Preparation, Product, Start};
 use super::INPUTS;

@@ -7,8 +7,9 @@ use crate::cpu::simd::{Neon, Simd};
 use std::arch::aarch64::*;
 use std::arch::asm;
 
-/// NEON, with dot products of bytes (the feature `dotprod`) or without. As with [`Simd`], a value is the proof that the CPU has
-/// what it says, which is the one condition of every intrinsic called here that touches no memory.
+/// NEON, with dot products of bytes (the feature `dotprod`) or without. As with [`Simd`], a value is the proof
+/// that the CPU has what it says, which is the one condition of every intrinsic called here that touches no
+/// memory.
 #[derive(Clone, Copy)]
 pub(in super::super) struct Bytes<const DOTPROD: bool>(Neon);
 
