@@ -251,9 +251,9 @@ fn handoffs_that_wait_for_room_are_bounded_as_all_that_wait() {
 fn an_offer_that_was_given_back_is_not_taken_when_it_comes_again() {
     let mut machine = machine();
     machine.handle(Time::ZERO, offer(&machine, 1));
-    // Nobody submitted what it is for.
-    let now = Time::ZERO + Duration::from_secs(61);
-    machine.turn(now);
+    // Nobody submitted what it is for, while the loop went on: a pause of its own would not count.
+    let turns = (0..=610).map(|turn| Time::ZERO + Duration::from_millis(100) * turn);
+    let now = turns.inspect(|&now| machine.turn(now)).last().unwrap();
     let session = SessionId(1);
     machine.handle(now, Inbound::Opened { session, send: Box::new(|_| Ok(())), ended: Arc::default() });
     machine.handle(now, Inbound::Session { session, bytes: submit(1) });

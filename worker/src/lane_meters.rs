@@ -51,8 +51,8 @@ impl LaneMeters {
         }
     }
 
-    /// Publishes what was counted, and by `pace` what reading from a peer costs.
-    pub(crate) fn publish(&self, counts: &AgentCounts, pace: impl Fn(WorkerId) -> Option<Probe>) {
+    /// Publishes what was counted, and by `speed` what reading from a peer costs.
+    pub(crate) fn publish(&self, counts: &AgentCounts, speed: impl Fn(WorkerId) -> Option<Probe>) {
         for (lane, reads) in counts.reads.iter().filter(|(_, reads)| reads.transfers > 0) {
             declared::transfers(self.worker, lane.name()).absolute(reads.transfers);
         }
@@ -74,8 +74,8 @@ impl LaneMeters {
         self.lost.absolute(counts.lost);
         self.reconnected.absolute(counts.reconnected);
         for (&peer, taken) in &self.taken {
-            if let Some(pace) = pace(peer) {
-                taken.show(pace);
+            if let Some(speed) = speed(peer) {
+                taken.show(speed);
             }
         }
     }
@@ -127,9 +127,9 @@ impl LaneMeters {
 }
 
 impl Taken {
-    fn show(&self, pace: Probe) {
-        self.speed.set(pace.bytes_per_s);
-        self.latency.set(pace.latency_s);
+    fn show(&self, speed: Probe) {
+        self.speed.set(speed.bytes_per_s);
+        self.latency.set(speed.latency_s);
     }
 }
 

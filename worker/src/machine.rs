@@ -125,7 +125,7 @@ impl<R: Role> Machine<R> {
             self.core.meters.publish(&self.core.kv, waiting, running, &self.core.config.layout);
             self.core.meters.session_backlog.set(self.core.sessions.backlog() as f64);
             let transport = &self.core.transport;
-            self.core.meters.lanes.publish(&transport.counts(), |peer| transport.pace(peer));
+            self.core.meters.lanes.publish(&transport.counts(), |peer| transport.speed(peer));
             let role = &self.role;
             self.core.part(now, |peer| role.deals_with(peer));
         }

@@ -30,7 +30,7 @@ pub trait Transport: Send {
     fn cancel(&mut self, id: TransferId);
 
     /// What reading from a connected peer costs. A simulation does not measure.
-    fn pace(&self, _: WorkerId) -> Option<Probe> {
+    fn speed(&self, _: WorkerId) -> Option<Probe> {
         None
     }
 
@@ -88,8 +88,8 @@ impl Transport for Agent {
         Agent::cancel(self, id);
     }
 
-    fn pace(&self, peer: WorkerId) -> Option<Probe> {
-        Agent::pace(self, peer)
+    fn speed(&self, peer: WorkerId) -> Option<Probe> {
+        Agent::speed(self, peer)
     }
 
     fn counts(&self) -> AgentCounts {

@@ -24,7 +24,7 @@ pub(crate) struct Link {
     pub(crate) name: String,
     pub(crate) way: Way,
     gone: AtomicBool,
-    pace: Arc<Mutex<LinkSpeed>>,
+    speed: Arc<Mutex<LinkSpeed>>,
 }
 
 /// How the peer's bytes are read.
@@ -83,12 +83,12 @@ impl Source {
 impl Link {
     /// `fair_shares`: of the agent's lanes.
     pub(crate) fn new(known: &KnownPeer, way: Way, fair_shares: &FairShares) -> Self {
-        let pace = Arc::new(Mutex::new(LinkSpeed::among(fair_shares[way.lane() as usize].clone())));
+        let speed = Arc::new(Mutex::new(LinkSpeed::among(fair_shares[way.lane() as usize].clone())));
         if let Way::Tcp(way) = &way {
-            way.tell(pace.clone());
+            way.tell(speed.clone());
         }
         let KnownPeer { id: peer, incarnation, ref name, .. } = *known;
-        Self { peer, incarnation, name: name.clone(), way, gone: AtomicBool::new(false), pace }
+        Self { peer, incarnation, name: name.clone(), way, gone: AtomicBool::new(false), speed }
     }
 
     pub(crate) fn lane(&self) -> Lane {
@@ -100,18 +100,18 @@ impl Link {
     }
 
     /// How fast it is.
-    pub(crate) fn pace(&self) -> MutexGuard<'_, LinkSpeed> {
-        self.pace.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn speed(&self) -> MutexGuard<'_, LinkSpeed> {
+        self.speed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The same, for whoever accounts for what it brings.
-    pub(crate) fn shared_pace(&self) -> Arc<Mutex<LinkSpeed>> {
-        self.pace.clone()
+    pub(crate) fn shared_speed(&self) -> Arc<Mutex<LinkSpeed>> {
+        self.speed.clone()
     }
 
     /// The peer left. `false`: that was known.
     pub(crate) fn leave(&self) -> bool {
-        self.pace().end();
+        self.speed().end();
         !self.gone.swap(true, Ordering::AcqRel)
     }
 

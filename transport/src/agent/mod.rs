@@ -319,12 +319,12 @@ impl Agent {
     /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/reading/ends.rs"));
     /// # fn main() {
     /// # let (_owner, reader, _region) = ends();
-    /// let pace = reader.pace(OWNER).expect("it is connected");
-    /// println!("{:.1} GB/s, {:.1} us for a small read", pace.bytes_per_s / 1e9, pace.latency_s * 1e6);
+    /// let speed = reader.speed(OWNER).expect("it is connected");
+    /// println!("{:.1} GB/s, {:.1} us for a small read", speed.bytes_per_s / 1e9, speed.latency_s * 1e6);
     /// # }
     /// ```
-    pub fn pace(&self, peer: WorkerId) -> Option<Probe> {
-        self.shared.peers.link(peer).map(|link| link.pace().lately())
+    pub fn speed(&self, peer: WorkerId) -> Option<Probe> {
+        self.shared.peers.link(peer).map(|link| link.speed().lately())
     }
 
     /// Whether the peer is connected and has not left.

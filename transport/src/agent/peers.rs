@@ -387,8 +387,8 @@ impl AgentShared {
                     passed_over: Vec::new(),
                 };
                 let link = Link::new(&agent.known(), Way::Local(agent), &self.fair_shares);
-                link.pace().promise(self.config.expect_bytes_per_s);
-                link.pace().probed(probe);
+                link.speed().promise(self.config.expect_bytes_per_s);
+                link.speed().probed(probe);
                 peer.state = State::Connected(Arc::new(link), status.clone());
                 Outcome::Event(AgentEvent::Connected { peer: id, status })
             }

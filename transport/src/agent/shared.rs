@@ -265,11 +265,11 @@ impl AgentShared {
     /// A transfer brought all its bytes, and those.
     pub(crate) fn read(&self, link: &Arc<Link>, report: &TransferReport) {
         self.counts.read(report);
-        let slow = link.pace().take_slow();
+        let slow = link.speed().take_slow();
         if let Some(slow) = slow {
             self.control.slow(link.clone(), slow);
         }
-        let short = link.pace().take_short();
+        let short = link.speed().take_short();
         if let Some(short) = short {
             Counts::add(&self.counts.short);
             tracing::warn!(

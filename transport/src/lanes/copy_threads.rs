@@ -138,7 +138,7 @@ impl Posted {
             }
             if left == TURN_BYTES {
                 self.begun.get_or_insert(begin);
-                self.transfer.link.pace().begin_copy(begin);
+                self.transfer.link.speed().begin_copy(begin);
             }
             let Cursor { piece, offset, .. } = self.next;
             if piece == 0 && offset == 0 {
@@ -159,7 +159,7 @@ impl Posted {
         if left < TURN_BYTES {
             let end = now();
             self.wire += end.duration_since(begin);
-            self.transfer.link.pace().end_copy((TURN_BYTES - left) as u64, end);
+            self.transfer.link.speed().end_copy((TURN_BYTES - left) as u64, end);
         }
         left < TURN_BYTES
     }

@@ -78,7 +78,7 @@ pub(crate) struct Rails {
     /// Since when none is up.
     none_up: Option<Instant>,
     /// What is told of all that is due and comes.
-    pace: Option<Arc<Mutex<LinkSpeed>>>,
+    speed: Option<Arc<Mutex<LinkSpeed>>>,
 }
 
 #[derive(Debug)]
@@ -180,18 +180,18 @@ impl Rails {
     pub(crate) fn new(trials: &[Option<Option<f64>>], now: Instant) -> Self {
         let rails: Vec<Rail> = trials.iter().map(|&outcome| Rail::new(outcome, now)).collect();
         let none_up = (!rails.iter().any(Rail::is_up)).then_some(now);
-        Self { rails, judged_at: now + JUDGED_EVERY, none_up, pace: None }
+        Self { rails, judged_at: now + JUDGED_EVERY, none_up, speed: None }
     }
 
-    /// Says to `pace` from now on what is due over all rails, and what comes.
-    pub(crate) fn tell(&mut self, pace: Arc<Mutex<LinkSpeed>>) {
-        self.pace = Some(pace);
+    /// Says to `speed` from now on what is due over all rails, and what comes.
+    pub(crate) fn tell(&mut self, speed: Arc<Mutex<LinkSpeed>>) {
+        self.speed = Some(speed);
     }
 
     fn say(&self, say: impl FnOnce(&mut LinkSpeed, u64)) {
-        if let Some(pace) = &self.pace {
+        if let Some(speed) = &self.speed {
             let due = self.rails.iter().map(|rail| rail.due).sum();
-            say(&mut pace.lock().unwrap_or_else(PoisonError::into_inner), due);
+            say(&mut speed.lock().unwrap_or_else(PoisonError::into_inner), due);
         }
     }
 
@@ -229,14 +229,14 @@ impl Rails {
         self.rails[rail].asked += bytes;
         if due {
             self.add_due(rail, bytes, now);
-            self.say(|pace, due| pace.asked(due, now));
+            self.say(|speed, due| speed.asked(due, now));
         }
     }
 
     /// Nothing else keeps bytes from coming that a rail was asked for before.
     pub(crate) fn due(&mut self, rail: usize, bytes: u64, now: Instant) {
         self.add_due(rail, bytes, now);
-        self.say(|pace, due| pace.due(due, now));
+        self.say(|speed, due| speed.due(due, now));
     }
 
     fn add_due(&mut self, rail: usize, bytes: u64, now: Instant) {
@@ -261,9 +261,9 @@ impl Rails {
         rail.due = rail.due.saturating_sub(bytes);
         rail.heard = now;
         rail.pass(now);
-        self.say(|pace, due| {
-            pace.brought(bytes, now);
-            pace.due(due, now);
+        self.say(|speed, due| {
+            speed.brought(bytes, now);
+            speed.due(due, now);
         });
     }
 
@@ -273,7 +273,7 @@ impl Rails {
         rail.asked = rail.asked.saturating_sub(bytes);
         rail.due = rail.due.saturating_sub(if due { bytes } else { 0 });
         rail.pass(now);
-        self.say(|pace, due| pace.due(due, now));
+        self.say(|speed, due| speed.due(due, now));
     }
 
     /// Judges the rails, if it is time to: one that has to be put aside, and why. Whoever asks puts it aside and
@@ -336,7 +336,7 @@ impl Rails {
         rail.pause = (rail.pause * 2).min(PAUSE_MAX);
         (rail.asked, rail.due, rail.brought, rail.busy, rail.busy_since) = (0, 0, 0, Duration::ZERO, None);
         (rail.samples, rail.sampled_at) = (0, None);
-        self.say(|pace, due| pace.due(due, now));
+        self.say(|speed, due| speed.due(due, now));
         if self.up() == 0 {
             self.none_up.get_or_insert(now);
         }

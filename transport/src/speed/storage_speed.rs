@@ -75,26 +75,26 @@ mod tests {
     #[expect(clippy::disallowed_methods, reason = "any instant will do")]
     fn what_ends_together_shares_the_time() {
         const STEP: Duration = Duration::from_millis(10);
-        let (mut pace, mut now) = (StorageSpeed::default(), Instant::now());
-        assert_eq!(pace.predict(0), Some(Duration::ZERO));
-        assert_eq!(pace.predict(1), None);
-        let is_about = |pace: StorageSpeed, bytes, expected: Duration| {
-            let found = pace.predict(bytes).expect("it was measured");
+        let (mut speed, mut now) = (StorageSpeed::default(), Instant::now());
+        assert_eq!(speed.predict(0), Some(Duration::ZERO));
+        assert_eq!(speed.predict(1), None);
+        let is_about = |speed: StorageSpeed, bytes, expected: Duration| {
+            let found = speed.predict(bytes).expect("it was measured");
             assert!(found > expected.mul_f64(0.9) && found < expected.mul_f64(1.1), "{found:?}, not {expected:?}");
         };
         // Four at a time, which began together and end together.
         for _ in 0..50 {
             let begun = now;
             now += STEP;
-            (0..4).for_each(|_| pace.ended(1000, begun, now));
+            (0..4).for_each(|_| speed.ended(1000, begun, now));
         }
-        is_about(pace, 4000, STEP);
+        is_about(speed, 4000, STEP);
         // One at a time with pauses in between, each four times as fast.
         for _ in 0..200 {
             let begun = now + 3 * STEP;
             now = begun + STEP;
-            pace.ended(16_000, begun, now);
+            speed.ended(16_000, begun, now);
         }
-        is_about(pace, 4000, STEP / 4);
+        is_about(speed, 4000, STEP / 4);
     }
 }

@@ -99,7 +99,7 @@ impl Prepared {
     /// # }
     /// ```
     pub fn estimate(&self) -> Option<Duration> {
-        self.link.pace().predict(self.bytes)
+        self.link.speed().predict(self.bytes)
     }
 
     /// How far it is.

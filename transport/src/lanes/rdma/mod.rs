@@ -231,7 +231,7 @@ impl Verbs {
         let Met { number, way, channel, rails, lacks } = met;
         let there: Vec<bool> = rails.iter().map(Option::is_some).collect();
         let mut choice = Rails::untried(&there, now());
-        choice.tell(link.shared_pace());
+        choice.tell(link.shared_speed());
         let connection = ReaderConnection {
             link,
             way,

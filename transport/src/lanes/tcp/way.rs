@@ -71,9 +71,9 @@ impl TcpWay {
         self.regions().remove(&id);
     }
 
-    /// Has its rails say to `pace` what they bring.
-    pub(crate) fn tell(&self, pace: Arc<Mutex<LinkSpeed>>) {
-        self.rails().tell(pace);
+    /// Has its rails say to `speed` what they bring.
+    pub(crate) fn tell(&self, speed: Arc<Mutex<LinkSpeed>>) {
+        self.rails().tell(speed);
     }
 
     /// Where a rail connects to.

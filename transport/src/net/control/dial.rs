@@ -68,8 +68,8 @@ pub(crate) fn dial(agent: &AgentShared, peer: &KnownPeer, taken: Option<Lane>) -
         let (link, probe, channel) = reached.swap_remove(ranking::best(&probes));
         let lane = link.lane();
         let expected_bytes_per_s = agent.expected(&link);
-        link.pace().promise(expected_bytes_per_s);
-        link.pace().probed(probe);
+        link.speed().promise(expected_bytes_per_s);
+        link.speed().probed(probe);
         for (other, ..) in reached {
             let reason = "slower, when both were probed".to_owned();
             passed_over.push(PassedOver { lane: other.lane(), why: WhyPassed::Slower, reason });

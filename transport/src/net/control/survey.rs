@@ -40,7 +40,7 @@ impl Loop<'_> {
         let survey = move || {
             let result = dial::dial(&agent, &peer, taken).and_then(|dialled| {
                 // One that is faster by nature may have been passed over since it was slower, and be so still.
-                if taken.is_none() || ranking::best(&[dialled.status.probe, own.pace().lately()]) == 0 {
+                if taken.is_none() || ranking::best(&[dialled.status.probe, own.speed().lately()]) == 0 {
                     return Ok(dialled);
                 }
                 dial::let_go(&agent, &dialled.link);
@@ -59,7 +59,7 @@ impl Loop<'_> {
     pub(super) fn look_later(&mut self, link: &Arc<Link>) {
         let faster = Lane::all().filter(|&(lane, _)| lane < link.lane()).any(|(lane, _)| may_come(self.agent, lane));
         let is_noted = self.looks.iter().any(|(_, noted)| noted.as_ptr() == Arc::as_ptr(link));
-        if (faster || link.pace().is_slow()) && !is_noted {
+        if (faster || link.speed().is_slow()) && !is_noted {
             self.looks.push_back((now() + self.agent.config.survey_every, Arc::downgrade(link)));
         }
     }
@@ -68,7 +68,7 @@ impl Loop<'_> {
     pub(super) fn look_again(&mut self) {
         while let Some((_, link)) = self.looks.pop_front_if(|(at, _)| *at <= now()) {
             if let Some(link) = link.upgrade() {
-                let taken = (!link.pace().is_slow()).then_some(link.lane());
+                let taken = (!link.speed().is_slow()).then_some(link.lane());
                 self.compare(&link, taken);
             }
         }

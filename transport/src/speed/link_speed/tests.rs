@@ -79,10 +79,10 @@ fn a_pause_and_what_is_small_say_nothing() {
 #[test]
 fn transfers_that_take_turns_are_no_fall() {
     const PIECE: u64 = 1 << 20;
-    let pace = Arc::new(Mutex::new(LinkSpeed::default()));
+    let speed = Arc::new(Mutex::new(LinkSpeed::default()));
     let mut now = now();
     let mut rails = Rails::new(&[Some(None)], now);
-    rails.tell(pace.clone());
+    rails.tell(speed.clone());
     let mut rounds = |at_once: usize| {
         for _ in 0..LONG {
             (0..at_once).for_each(|_| rails.ask(0, PIECE, true, now));
@@ -91,11 +91,11 @@ fn transfers_that_take_turns_are_no_fall() {
                 rails.brought(0, PIECE, now);
             }
         }
-        pace.lock().expect("nobody panics").take_slow()
+        speed.lock().expect("nobody panics").take_slow()
     };
     assert_eq!(rounds(1), None);
     assert_eq!(rounds(8), None);
-    let bytes_per_s = pace.lock().expect("nobody panics").lately().bytes_per_s;
+    let bytes_per_s = speed.lock().expect("nobody panics").lately().bytes_per_s;
     assert!((PIECE as f64 * 999.0..PIECE as f64 * 1001.0).contains(&bytes_per_s), "{bytes_per_s}");
 }
 
@@ -159,14 +159,14 @@ fn a_link_that_is_gone_has_no_part_of_the_lane() {
 
 #[test]
 fn latency_is_no_slowness() {
-    let (mut now, mut pace) = (now(), LinkSpeed::default());
-    pace.probed(probe(1.0, 1000.0));
+    let (mut now, mut speed) = (now(), LinkSpeed::default());
+    speed.probed(probe(1.0, 1000.0));
     let mut round = |bytes: u64| {
-        pace.asked(bytes, now);
+        speed.asked(bytes, now);
         now += MILLISECOND + Duration::from_nanos(bytes);
-        pace.brought(bytes, now);
-        pace.due(0, now);
-        pace.take_slow()
+        speed.brought(bytes, now);
+        speed.due(0, now);
+        speed.take_slow()
     };
     for bytes in [64 << 20, BULK_BYTES] {
         assert!((0..LONG).all(|_| round(bytes).is_none()), "{bytes} bytes at a time");
