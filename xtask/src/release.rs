@@ -30,8 +30,9 @@ pub(crate) fn run(root: &Path, version: &str, date: &str) -> Result<String, Stri
     output(root, "git", &["commit", "--quiet", "--all", "--message", &format!("Release {version}")])?;
     output(root, "git", &["tag", "--annotate", &tag, "--message", &format!("Baton {version}")])?;
     eprintln!("{tag} is committed and tagged; building the binary");
-    output(root, env!("CARGO"), &["build", "--quiet", "--release", "--locked", "--package", "baton"])?;
-    let target = std::env::var("CARGO_TARGET_DIR").map_or_else(|_| root.join("target"), Into::into).join("release");
+    let build = ["build", "--quiet", "--release", "--locked", "--package", "baton", "--target-dir", "target"];
+    output(root, env!("CARGO"), &build)?;
+    let target = root.join("target/release");
     let (dist, name) = (target.join("dist"), format!("baton-{version}-{}-linux", std::env::consts::ARCH));
     let copied = std::fs::create_dir_all(&dist).and_then(|()| std::fs::copy(target.join("baton"), dist.join(&name)));
     copied.map_err(|error| format!("{}: {error}", dist.display()))?;
