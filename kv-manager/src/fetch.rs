@@ -11,10 +11,13 @@
 //! counts. Only the owner's answer makes it valid, never the reader's own clock. It moves no bytes, holds no blocks
 //! and sends nothing itself: the worker does what the commands say and tells it what happened.
 
+mod error;
+
+pub use error::FetchError;
+
 use domain::handoff::{Offer, PeerBody};
 use domain::plan::BlockTable;
 use domain::planted_bugs::{self, Bug};
-use domain::session::Failure;
 use domain::{BlockId, Choice, GroupId, LeaseId, StepId, Time, Token};
 use std::ops::Range;
 use std::time::Duration;
@@ -119,7 +122,7 @@ pub enum FetchCommand {
         first: Vec<(Choice, Token)>,
     },
     /// The attempt cannot go on here. At most once, never after a cancel, never with a start.
-    Fail(Failure),
+    Fail(FetchError),
     /// The destination's blocks may be freed: no read touches them. Exactly once if room was given and nothing started.
     Free,
     /// Nothing is left to do: the machine may be dropped. Room that is given all the same is freed at once.
@@ -226,7 +229,7 @@ impl Fetch {
             FetchEvent::Offer(offer) => self.offered(now, offer, out),
             FetchEvent::Written { step, tokens } => self.written(now, step, tokens, out),
             FetchEvent::Complete { first } => self.completed(now, first, out),
-            FetchEvent::Withdraw if self.offer.is_some() => self.end(Some(Failure::HandoffLapsed), out),
+            FetchEvent::Withdraw if self.offer.is_some() => self.end(Some(FetchError::Withdrawn), out),
             FetchEvent::Withdraw => self.ignored += 1,
             FetchEvent::Room { tables, held_tokens } => self.room_given(now, tables, held_tokens, out),
             FetchEvent::ReadsEnded { pieces, ok } => self.reads_ended(now, pieces, ok, out),
@@ -235,7 +238,7 @@ impl Fetch {
             FetchEvent::Cancel => self.end(None, out),
             FetchEvent::OwnerLost => {
                 self.owes_release = false;
-                self.end(Some(Failure::HandoffLapsed), out);
+                self.end(Some(FetchError::OwnerLost), out);
             }
             FetchEvent::Tick { ticks } => self.tick(now, ticks, out),
         }
@@ -307,9 +310,11 @@ impl Fetch {
         let whole =
             offer.groups.iter().all(|group| u64::from(group.first) + group.blocks.len() as u64 == blocks.into());
         let complete = offer.ready == offer.tokens || self.complete.is_none();
-        if offer.layout != self.config.layout || !whole || !complete {
-            self.end(Some(Failure::HandoffLapsed), out);
-            return;
+        if offer.layout != self.config.layout {
+            return self.end(Some(FetchError::LayoutDiffers), out);
+        }
+        if !whole || !complete {
+            return self.end(Some(FetchError::OfferIncomplete), out);
         }
         let (tokens, ready) = (offer.tokens, offer.ready);
         self.state = FetchState::WaitingRoom;
@@ -344,7 +349,7 @@ impl Fetch {
         if self.is_reading() && !valid {
             // The lease is over: whatever else is read under it is for nothing, and there is nothing to give back.
             self.owes_release = false;
-            return self.end(Some(Failure::HandoffLapsed), out);
+            return self.end(Some(FetchError::LeaseOver), out);
         }
         let Some(lease) = self.lease().filter(|_| self.state == FetchState::Answering) else {
             self.ignored += 1;
@@ -357,7 +362,7 @@ impl Fetch {
             self.state = FetchState::Done;
             out.extend([FetchCommand::Start { first }, FetchCommand::Done]);
         } else {
-            self.end(Some(Failure::HandoffLapsed), out);
+            self.end(Some(FetchError::NotValid), out);
         }
     }
 }
@@ -381,7 +386,7 @@ impl Fetch {
         let fits = tables.len() == offer.groups.len() && tables.iter().zip(&offer.groups).all(fits);
         self.room = Some(tables);
         if !fits {
-            self.end(Some(Failure::HandoffLapsed), out);
+            self.end(Some(FetchError::RoomDiffers), out);
             return;
         }
         self.state = FetchState::Reading;
@@ -400,7 +405,7 @@ impl Fetch {
         self.outstanding -= pieces;
         self.progressed(now);
         if !ok {
-            self.end(Some(Failure::HandoffLapsed), out);
+            self.end(Some(FetchError::ReadFailed), out);
         }
     }
 
@@ -415,10 +420,10 @@ impl Fetch {
             return;
         }
         if now >= self.deadline {
-            return self.end(Some(Failure::Deadline), out);
+            return self.end(Some(FetchError::Deadline), out);
         }
         if now >= self.wait_until {
-            return self.end(Some(Failure::HandoffTimeout), out);
+            return self.end(Some(FetchError::TimedOut { waiting_for: self.state }), out);
         }
         if now < self.repeat_at {
             return;
@@ -458,11 +463,11 @@ impl Fetch {
     }
 
     /// Ends without a start, told or (after a cancel, and where nothing is to be decoded) untold; waits for reads.
-    fn end(&mut self, failure: Option<Failure>, out: &mut Vec<FetchCommand>) {
+    fn end(&mut self, error: Option<FetchError>, out: &mut Vec<FetchCommand>) {
         if matches!(self.state, FetchState::Quiescing | FetchState::Done) {
             return;
         }
-        out.extend(failure.map(FetchCommand::Fail));
+        out.extend(error.map(FetchCommand::Fail));
         if self.outstanding > 0 && !planted_bugs::is(Bug::FreeBeforeQuiesced) {
             self.state = FetchState::Quiescing;
             out.push(FetchCommand::CancelReads);

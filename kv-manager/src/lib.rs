@@ -16,7 +16,7 @@ mod tenants;
 pub mod tiers;
 
 pub use config::{EvictionPolicy, GroupConfig, KvConfig, Quotas, Watermarks};
-pub use fetch::{Fetch, FetchCommand, FetchConfig, FetchEvent, FetchState, Piece};
+pub use fetch::{Fetch, FetchCommand, FetchConfig, FetchError, FetchEvent, FetchState, Piece};
 pub use incarnations::{Heard, Incarnations};
 pub use manager::{Admit, CaughtUp, Grow, IndexChanges, KvManager, OfferParts, Pinned};
 pub use pool::GroupStats;

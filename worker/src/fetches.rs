@@ -13,7 +13,7 @@ use domain::handoff::{Offer, PeerBody};
 use domain::planted_bugs::{self, Bug};
 use domain::session::Failure;
 use domain::{Epoch, KvLayout, LeaseId, ProgressWord, RequestId, SeqKey, StepId, Time, Token, WorkerId};
-use kv_manager::{Fetch, FetchCommand, FetchConfig, FetchEvent, FetchState, Piece};
+use kv_manager::{Fetch, FetchCommand, FetchConfig, FetchError, FetchEvent, FetchState, Piece};
 use scheduler::{Added, Job, Kind};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::ops::Range;
@@ -124,13 +124,13 @@ impl Entry {
         }
     }
 
-    /// Who did not do its part, if this ends the fetch: the owner, but where the wait was for room here, where a
-    /// read failed here, or where the owner says that its lease was not renewed.
-    fn fault(&self, event: &FetchEvent) -> Option<WorkerId> {
-        let own = match event {
-            FetchEvent::Tick { .. } => self.machine.state() == FetchState::WaitingRoom,
-            FetchEvent::Released { .. } => true,
-            FetchEvent::ReadsEnded { .. } => self.failed_here,
+    /// Returns the worker that did not do its part, if another one did not: the owner, except where the wait was for
+    /// room here, a read failed here, or the lease was not renewed in time.
+    fn fault(&self, error: FetchError) -> Option<WorkerId> {
+        let own = match error {
+            FetchError::TimedOut { waiting_for } => waiting_for == FetchState::WaitingRoom,
+            FetchError::LeaseOver | FetchError::NotValid => true,
+            FetchError::ReadFailed => self.failed_here,
             _ => false,
         };
         (own == planted_bugs::is(Bug::WrongPeerBlamed)).then_some(self.owner)
@@ -446,7 +446,6 @@ impl Fetches {
         let mut commands = Vec::new();
         while let Some(event) = events.pop_front() {
             let Some(entry) = self.open.get_mut(&id) else { return };
-            let fault = entry.fault(&event);
             entry.machine.handle(now, event, &mut commands);
             for command in commands.drain(..) {
                 let Some(entry) = self.open.get_mut(&id) else { return };
@@ -495,14 +494,14 @@ impl Fetches {
                         core.start(entry.key, &first);
                     }
                     FetchCommand::Fail(_) if entry.kind == FetchKind::Prefix => entry.count(core, PrefixResult::Failed),
-                    FetchCommand::Fail(why) => {
-                        let result = match why {
-                            Failure::HandoffTimeout | Failure::Deadline => HandoffResult::TimedOut,
+                    FetchCommand::Fail(error) => {
+                        let result = match error {
+                            FetchError::TimedOut { .. } | FetchError::Deadline => HandoffResult::TimedOut,
                             _ => HandoffResult::Lapsed,
                         };
                         declared::handoffs(entry.lane, result).increment(1);
-                        let detail = format!("the handoff from worker {} did not come to its end", entry.owner);
-                        core.fail_by(fault, id.0, id.1, why, detail);
+                        let detail = format!("the handoff from worker {} failed: {error}", entry.owner);
+                        core.fail_by(entry.fault(error), id.0, id.1, error.failure(), detail);
                     }
                     FetchCommand::Free => core.kv.close(entry.key),
                     FetchCommand::Done if entry.kind == FetchKind::Prefix => {

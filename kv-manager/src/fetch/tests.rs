@@ -180,34 +180,37 @@ fn a_destination_that_needs_more_than_is_offered_fails_and_is_freed() {
     short.groups[0].first = 1;
     short.groups[0].blocks.remove(0);
     run.check(FetchEvent::Offer(short), &[FetchCommand::WantRoom { tokens: 16 }]);
-    let failed = [FetchCommand::Fail(Failure::HandoffLapsed), release(), FetchCommand::Free, FetchCommand::Done];
+    let failed = [FetchCommand::Fail(FetchError::RoomDiffers), release(), FetchCommand::Free, FetchCommand::Done];
     run.check(room(16, 0), &failed);
 }
 
 #[test]
 fn an_offer_of_another_shape_is_refused_and_released() {
-    let shapes: [fn(&mut Offer); 3] =
-        [|offer| offer.layout += 1, |offer| offer.tokens += SIZE, |offer| offer.groups[0].blocks.truncate(1)];
-    for spoil in shapes {
+    let shapes: [(fn(&mut Offer), FetchError); 3] = [
+        (|offer| offer.layout += 1, FetchError::LayoutDiffers),
+        (|offer| offer.tokens += SIZE, FetchError::OfferIncomplete),
+        (|offer| offer.groups[0].blocks.truncate(1), FetchError::OfferIncomplete),
+    ];
+    for (spoil, error) in shapes {
         let mut run = Run::new();
         let mut offer = offer(8, 0);
         spoil(&mut offer);
-        let refused = [FetchCommand::Fail(Failure::HandoffLapsed), release(), FetchCommand::Done];
+        let refused = [FetchCommand::Fail(error), release(), FetchCommand::Done];
         run.check(FetchEvent::Offer(offer), &refused);
     }
 }
 
 #[test]
 fn waits_for_an_offer_and_for_room_are_bounded() {
-    let timeout = FetchCommand::Fail(Failure::HandoffTimeout);
+    let timeout = |waiting_for| FetchCommand::Fail(FetchError::TimedOut { waiting_for });
     let mut run = Run::new();
     run.at(999).tick(&[FetchCommand::Inquire]);
     run.due_at(1000);
-    run.at(1000).tick(&[timeout.clone(), FetchCommand::Done]);
+    run.at(1000).tick(&[timeout(FetchState::Expecting), FetchCommand::Done]);
 
     let mut run = Run::new();
     run.at(900).check(FetchEvent::Offer(offer(8, 0)), &[FetchCommand::WantRoom { tokens: 8 }]);
-    run.at(1900).tick(&[timeout, release(), FetchCommand::Done]);
+    run.at(1900).tick(&[timeout(FetchState::WaitingRoom), release(), FetchCommand::Done]);
     // Room that crossed the failure goes back.
     run.check(room(8, 0), &[FetchCommand::Free]);
 }
@@ -222,12 +225,12 @@ fn signs_of_life_prolong_reading_up_to_the_requests_deadline() {
     run.at(3600).check(written(3, 12), &[]);
     assert_eq!(run.fetch.ignored(), 1);
     let failed = |why| [FetchCommand::Fail(why), release(), FetchCommand::Free, FetchCommand::Done];
-    run.at(3700).tick(&failed(Failure::HandoffTimeout));
+    run.at(3700).tick(&failed(FetchError::TimedOut { waiting_for: FetchState::Reading }));
 
     let mut run = Run::reading(16);
     run.at(4500).check(written(1, 4), &[read(0..1, Some(1))]);
     run.check(ended(1), &[]);
-    run.at(5000).tick(&failed(Failure::Deadline));
+    run.at(5000).tick(&failed(FetchError::Deadline));
 }
 
 #[test]
@@ -246,7 +249,8 @@ fn a_lease_is_renewed_thrice_in_its_duration_until_it_is_released() {
     run.due_at(280);
     run.at(280).tick(&[release()]);
     run.at(310).tick(&[release()]);
-    let failed = [FetchCommand::Fail(Failure::HandoffTimeout), FetchCommand::Free, FetchCommand::Done];
+    let error = FetchError::TimedOut { waiting_for: FetchState::Answering };
+    let failed = [FetchCommand::Fail(error), FetchCommand::Free, FetchCommand::Done];
     run.at(350).tick(&failed);
 }
 
@@ -255,7 +259,7 @@ fn an_invalid_answer_starts_nothing() {
     let mut run = Run::reading(4);
     run.check(complete(), &[read(0..1, None)]);
     run.check(ended(1), &[release()]);
-    let failed = [ack(), FetchCommand::Fail(Failure::HandoffLapsed), FetchCommand::Free, FetchCommand::Done];
+    let failed = [ack(), FetchCommand::Fail(FetchError::NotValid), FetchCommand::Free, FetchCommand::Done];
     run.check(FetchEvent::Released { valid: false }, &failed);
     run.check(FetchEvent::Released { valid: true }, &[]);
     assert_eq!(run.fetch.ignored(), 1);
@@ -263,7 +267,7 @@ fn an_invalid_answer_starts_nothing() {
 
 #[test]
 fn a_lease_that_is_over_ends_it_wherever_it_stands() {
-    let (over, failed) = (FetchEvent::Released { valid: false }, FetchCommand::Fail(Failure::HandoffLapsed));
+    let (over, failed) = (FetchEvent::Released { valid: false }, FetchCommand::Fail(FetchError::LeaseOver));
     // Before its offer it has no lease that could be over.
     let mut run = Run::new();
     run.check(over.clone(), &[]);
@@ -290,9 +294,9 @@ fn a_lease_that_is_over_ends_it_wherever_it_stands() {
 fn whatever_ends_it_waits_for_its_reads() {
     let failed = |why| vec![FetchCommand::Fail(why), FetchCommand::CancelReads];
     let ends = [
-        (FetchEvent::Withdraw, failed(Failure::HandoffLapsed), true),
-        (FetchEvent::ReadsEnded { pieces: 1, ok: false }, failed(Failure::HandoffLapsed), true),
-        (FetchEvent::OwnerLost, failed(Failure::HandoffLapsed), false),
+        (FetchEvent::Withdraw, failed(FetchError::Withdrawn), true),
+        (FetchEvent::ReadsEnded { pieces: 1, ok: false }, failed(FetchError::ReadFailed), true),
+        (FetchEvent::OwnerLost, failed(FetchError::OwnerLost), false),
         (FetchEvent::Cancel, vec![FetchCommand::CancelReads], true),
         (FetchEvent::Complete { first: vec![] }, vec![FetchCommand::CancelReads], true),
     ];
@@ -332,7 +336,7 @@ fn blocks_that_were_asked_for_are_complete_with_their_offer() {
     run.check(room(8, 8), &[release()]);
     // What is still to be written was not asked for.
     let mut run = asked();
-    let refused = [FetchCommand::Fail(Failure::HandoffLapsed), release(), FetchCommand::Done];
+    let refused = [FetchCommand::Fail(FetchError::OfferIncomplete), release(), FetchCommand::Done];
     run.check(FetchEvent::Offer(offer(16, 12)), &refused);
 }
 
@@ -362,7 +366,11 @@ fn an_owner_whose_queue_is_long_is_waited_for_as_long_as_it_says_so() {
     run.check(FetchEvent::Queued, &[]);
     assert_eq!(run.fetch.ignored(), 1);
     run.at(3599).tick(&[FetchCommand::Send(PeerBody::Renew { lease: LEASE, ticks: 5 })]);
-    run.at(3600).tick(&[FetchCommand::Fail(Failure::HandoffTimeout), release(), FetchCommand::Done]);
+    run.at(3600).tick(&[
+        FetchCommand::Fail(FetchError::TimedOut { waiting_for: FetchState::WaitingRoom }),
+        release(),
+        FetchCommand::Done,
+    ]);
 }
 
 #[test]
@@ -370,11 +378,12 @@ fn an_owner_that_does_not_say_that_it_has_the_prompt_is_waited_for_so_long() {
     let mut run = Run::new();
     run.at(500).check(FetchEvent::Queued, &[]);
     run.at(1499).tick(&[FetchCommand::Inquire]);
-    run.at(1500).tick(&[FetchCommand::Fail(Failure::HandoffTimeout), FetchCommand::Done]);
+    run.at(1500)
+        .tick(&[FetchCommand::Fail(FetchError::TimedOut { waiting_for: FetchState::Expecting }), FetchCommand::Done]);
     // The client's deadline bounds it all.
     let mut run = Run::new();
     for ms in (300..5000).step_by(300) {
         run.at(ms).check(FetchEvent::Queued, &[]);
     }
-    run.at(5000).tick(&[FetchCommand::Fail(Failure::Deadline), FetchCommand::Done]);
+    run.at(5000).tick(&[FetchCommand::Fail(FetchError::Deadline), FetchCommand::Done]);
 }
