@@ -652,6 +652,8 @@ impl Placement {
             let usage = Usage { prompt_tokens: waits.request.prompt.len() as u32, ..Usage::default() };
             out.push(Command::End { request, end, usage });
         } else if let Some(journey) = self.close(request, out) {
+            // Its place does not stay empty until the next report. What a worker refused had none.
+            self.looks |= self.workers.ended(journey.attempt.decode) && self.waiting.len() > 0;
             let usage = journey.usage();
             if end.finish != Finish::Error {
                 self.answers.count(f64::from(usage.output_tokens) / f64::from(journey.request.choices));
@@ -674,8 +676,6 @@ impl Placement {
         self.seating.change(request, &journey.seated, &Seats::default());
         self.deadlines.remove(&(journey.deadline, request));
         cancel(&self.workers, &journey, None, out);
-        // Its place does not stay empty until the next report.
-        self.looks |= self.workers.ended(journey.attempt.decode) && self.waiting.len() > 0;
         Some(journey)
     }
 

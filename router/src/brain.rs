@@ -16,7 +16,7 @@ use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use placement::{Closing, Command, Counters, Event, Placement, PlacementConfig};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 use telemetry::failpoint::{self, Place};
@@ -256,15 +256,9 @@ impl Brain {
             for command in commands.drain(..) {
                 self.obey(now, command, &mut slow, &mut told);
             }
-            next = told.unsent.pop();
+            next = told.unsent.pop_front();
         }
         self.commands = commands;
-        // Those that were refused since are here no more: their clients learn that by the status.
-        for (request, prompt_tokens) in told.attempts {
-            if self.clients.get_mut(&request).is_some_and(Client::placed) {
-                metrics::prompt_tokens().increment(prompt_tokens);
-            }
-        }
         self.count();
         self.tell_fleet();
         for request in slow {
@@ -274,6 +268,12 @@ impl Brain {
         for worker in told.stuck {
             tracing::error!(%worker, "the worker takes no messages; the session is closed");
             self.worker_down(worker);
+        }
+        // Those that were refused since are here no more: their clients learn that by the status.
+        for (request, prompt_tokens) in told.attempts {
+            if self.clients.get_mut(&request).is_some_and(Client::placed) {
+                metrics::prompt_tokens().increment(prompt_tokens);
+            }
         }
     }
 
@@ -332,7 +332,7 @@ impl Brain {
                 if self.links.is_over(worker) {
                     return told.stuck.push(worker);
                 }
-                told.unsent.push(Event::Unsent { worker, request, epoch });
+                told.unsent.push_back(Event::Unsent { worker, request, epoch });
                 return;
             }
             told.attempts.push((request, prompt.len() as u64));
@@ -385,7 +385,7 @@ struct Told {
     /// Requests of which a worker was told of an attempt, and the tokens of their prompts.
     attempts: Vec<(RequestId, u64)>,
     /// Attempts that a full worker was not told of.
-    unsent: Vec<Event>,
+    unsent: VecDeque<Event>,
     /// Workers that take nothing at all.
     stuck: Vec<WorkerId>,
 }

@@ -121,8 +121,8 @@ pub trait KvSpace {
     /// before, and nothing is under way that gives any back.
     fn has_room(&mut self, key: SeqKey, tokens: u32, before: u64) -> bool;
 
-    /// A count of whatever gave room back. As long as it stands still, those who found no room are not worth
-    /// another look.
+    /// Returns a count of whatever gave room back, and of times that sequences began or ceased to be held. While it
+    /// stands still, jobs that found no room are not worth another look.
     fn given_back(&mut self) -> u64;
 
     /// Before a chunk of an open prompt: what of it is there, at least `computed`, for others may have computed
@@ -133,8 +133,9 @@ pub trait KvSpace {
     /// Slots for the first `tokens` positions of an open sequence, the last of them writable; `false`: no room.
     fn grow(&mut self, key: SeqKey, tokens: u32) -> bool;
 
-    /// Whether a decoding sequence gets no token for now, since nobody takes what it made. It keeps its memory,
-    /// and may be preempted.
+    /// Returns whether a decoding sequence gets no token for now, since its router takes no output. It keeps its
+    /// memory until others need that: it is preempted before those that are not held. Until it is held no more,
+    /// nothing of it is computed again and no job waits behind it.
     fn is_held(&self, _key: SeqKey) -> bool {
         false
     }

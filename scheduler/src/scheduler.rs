@@ -241,15 +241,19 @@ impl Scheduler {
         computed.map(|(_, job)| u64::from(job.roomless_tokens())).sum::<u64>() + begun
     }
 
-    /// Tokens that all who wait will take room for.
-    pub fn queued_tokens(&self) -> u64 {
-        self.waiting.iter().map(|(_, job)| job.room_tokens(self.config.block_tokens)).sum()
+    /// Returns for how many tokens the waiting jobs will take room. Preempted sequences that are held wait for none.
+    pub fn queued_tokens(&self, is_held: impl Fn(SeqKey) -> bool) -> u64 {
+        self.room_tokens(self.waiting.iter(), is_held)
     }
 
-    /// Tokens that those will take room for who stand before the job.
-    pub fn tokens_before(&self, key: SeqKey) -> u64 {
-        let before = self.waiting.iter().take_while(|(_, job)| job.key != key);
-        before.map(|(_, job)| job.room_tokens(self.config.block_tokens)).sum()
+    /// Returns for how many tokens the jobs before this one will take room, those that are held aside.
+    pub fn tokens_before(&self, key: SeqKey, is_held: impl Fn(SeqKey) -> bool) -> u64 {
+        self.room_tokens(self.waiting.iter().take_while(|(_, job)| job.key != key), is_held)
+    }
+
+    fn room_tokens<'a>(&self, jobs: impl Iterator<Item = (Place, &'a Job)>, is_held: impl Fn(SeqKey) -> bool) -> u64 {
+        let wants = jobs.filter(|&(place, job)| !(place.is_preempted() && is_held(job.key)));
+        wants.map(|(_, job)| job.room_tokens(self.config.block_tokens)).sum()
     }
 
     /// Gives each decoding sequence its token, the oldest first. Where memory is short, those that are held yield,

@@ -156,16 +156,22 @@ impl Core {
     /// Whether there is room for so many tokens of a prompt with this chain beside what is cached of it, and
     /// beside all who wait for room: for what wants some and does not wait.
     pub(crate) fn has_room_beside(&self, chain: &[BlockHash], tokens: u32) -> bool {
-        has_room(&self.kv, chain, tokens, self.scheduler.queued_tokens())
+        has_room(&self.kv, chain, tokens, self.queued_tokens())
+    }
+
+    /// Returns for how many tokens the waiting jobs will take room.
+    pub(crate) fn queued_tokens(&self) -> u64 {
+        self.scheduler.queued_tokens(|key| self.is_held(key))
     }
 
     /// Blocks that sequences of a decode worker lack which have no memory yet: those that wait, and those that
-    /// other workers still compute. Routers let only a few of them wait here; what waits for a prefill worker is
+    /// other workers still compute. One that was preempted and is held lacks none. Routers let only a few of them wait here; what waits for a prefill worker is
     /// nobody's question.
     pub(crate) fn blocks_wanted(&self) -> u32 {
         let size = self.config.layout.block_tokens;
+        let rests = |key: SeqKey, sequence: &Sequence| !sequence.tokens.output().is_empty() && self.is_held(key);
         let is_outside = |key: SeqKey| self.config.role == Role::Decode && !self.kv.is_open(key);
-        let outside = self.sequences.iter().filter(|(key, _)| is_outside(**key));
+        let outside = self.sequences.iter().filter(|&(&key, sequence)| is_outside(key) && !rests(key, sequence));
         let lacks = |tokens: u32, chain| tokens.saturating_sub(self.kv.cached_tokens(chain)).div_ceil(size);
         outside.map(|(_, sequence)| lacks(sequence.tokens.len() as u32, &sequence.chain)).sum()
     }

@@ -125,11 +125,11 @@ impl Entry {
     }
 
     /// Returns the worker that did not do its part, if another one did not: the owner, except where the wait was for
-    /// room here, a read failed here, or the lease was not renewed in time.
+    /// room here, a read failed here, the lease was not renewed in time, or the client's time is over.
     fn fault(&self, error: FetchError) -> Option<WorkerId> {
         let own = match error {
             FetchError::TimedOut { waiting_for } => waiting_for == FetchState::WaitingRoom,
-            FetchError::LeaseOver | FetchError::NotValid => true,
+            FetchError::LeaseOver | FetchError::NotValid | FetchError::Deadline => true,
             FetchError::ReadFailed => self.failed_here,
             _ => false,
         };

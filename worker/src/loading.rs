@@ -91,7 +91,7 @@ impl Core {
     /// Begins to load what tiers have of a prompt that waits for nothing but steps, or of a sequence that was
     /// preempted and is computed again: it comes towards that.
     pub(crate) fn load_towards(&mut self, now: Time, prompt: SeqKey) {
-        let waits = self.load(now, prompt, Stage::Queued, self.scheduler.queued_tokens());
+        let waits = self.load(now, prompt, Stage::Queued, self.queued_tokens());
         assert!(!waits, "a prompt that is queued does not wait for a load");
     }
 

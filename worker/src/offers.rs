@@ -127,14 +127,14 @@ impl Offers {
         }
     }
 
-    /// Offers what is cached of a prefix, if there is room for all who wait for some beside it, or declines. The
-    /// lease alone keeps the blocks: what it covers could have been given up for others.
+    /// Offers what is cached of a prefix, or declines: jobs wait for room, and there is not enough beside it. The
+    /// lease keeps its blocks, which could have been evicted for those jobs.
     fn offer_cached(&mut self, core: &mut Core, now: Time, from: WorkerId, ask: &Ask) {
         let &Ask { request, epoch, lease: duration, ref chain, .. } = ask;
         let key = SeqKey { request, epoch, choice: ASKED };
         let tokens = core.kv.cached_tokens(chain);
         let chain = &chain[..(tokens / core.config.layout.block_tokens) as usize];
-        let room = core.has_room_beside(chain, 0);
+        let room = core.queued_tokens() == 0 || core.has_room_beside(chain, 0);
         let opened = tokens > 0 && room && core.kv.open(key, Tenant::UNKNOWN, chain, tokens, 0) != Admit::NoRoom;
         let parts = opened.then(|| core.kv.offer(now, key, tokens, duration, now + core.config.offer_max)).flatten();
         core.kv.close(key);

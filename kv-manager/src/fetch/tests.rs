@@ -186,12 +186,10 @@ fn a_destination_that_needs_more_than_is_offered_fails_and_is_freed() {
 
 #[test]
 fn an_offer_of_another_shape_is_refused_and_released() {
-    let shapes: [(fn(&mut Offer), FetchError); 3] = [
-        (|offer| offer.layout += 1, FetchError::LayoutDiffers),
-        (|offer| offer.tokens += SIZE, FetchError::OfferIncomplete),
-        (|offer| offer.groups[0].blocks.truncate(1), FetchError::OfferIncomplete),
-    ];
-    for (spoil, error) in shapes {
+    let shapes: [fn(&mut Offer); 3] =
+        [|offer| offer.layout += 1, |offer| offer.tokens += SIZE, |offer| offer.groups[0].blocks.truncate(1)];
+    let errors = [FetchError::LayoutDiffers, FetchError::OfferIncomplete, FetchError::OfferIncomplete];
+    for (spoil, error) in shapes.into_iter().zip(errors) {
         let mut run = Run::new();
         let mut offer = offer(8, 0);
         spoil(&mut offer);

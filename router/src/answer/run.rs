@@ -107,8 +107,8 @@ impl Run {
         }
     }
 
-    /// Waits until workers have every prompt. Errors: a prompt was refused or failed before, so that the client
-    /// can still be told by the status.
+    /// Waits until workers have every prompt, or something was computed: an answer that has begun waits for no
+    /// prompt. Errors: a prompt was refused or failed before, so that the client can still be told by the status.
     pub(crate) async fn placed(&mut self) -> Result<(), ApiError> {
         let mut placed = 0;
         while placed < self.waiting.ids.len() {
@@ -119,7 +119,7 @@ impl Run {
                     Update::Placed => placed += 1,
                     Update::Rejected { why, detail } => return Err(ApiError::rejected(*why, detail)),
                     Update::End { end, .. } if end.finish == Finish::Error => return Err(ApiError::ended(end)),
-                    Update::End { .. } | Update::Token { .. } | Update::SequenceEnd { .. } => {}
+                    Update::End { .. } | Update::Token { .. } | Update::SequenceEnd { .. } => return Ok(()),
                 }
             }
         }

@@ -45,6 +45,7 @@ impl Fetches {
         // The holder is to answer before it is not listened to any more, and what it offers is still to be read.
         let wait_max_there = wait_max.min(core.config.answer_wait) / 2;
         let wait = Duration::try_from_secs_f32(worth).map_or(wait_max_there, |worth| worth.min(wait_max_there));
+        // It bounds the fetch as a deadline does, so a pause of this worker counts: the prompt is computed then.
         let machine = Fetch::ask(now, config(core, wait_max), deadline.min(now + wait_max));
         let id = (request, epoch);
         let asked = chain.len() as u32 * core.config.layout.block_tokens;
