@@ -165,8 +165,8 @@ impl Core {
     }
 
     /// Blocks that sequences of a decode worker lack which have no memory yet: those that wait, and those that
-    /// other workers still compute. One that was preempted and is held lacks none. Routers let only a few of them wait here; what waits for a prefill worker is
-    /// nobody's question.
+    /// other workers still compute. One that was preempted and is held lacks none. Routers let only a few of them
+    /// wait here; what waits for a prefill worker is nobody's question.
     pub(crate) fn blocks_wanted(&self) -> u32 {
         let size = self.config.layout.block_tokens;
         let rests = |key: SeqKey, sequence: &Sequence| !sequence.tokens.output().is_empty() && self.is_held(key);

@@ -18,8 +18,8 @@ pub(crate) fn markdown(loaded: &Loaded) -> Result<(), CommandError> {
 /// What the reference says before its first section.
 const HEAD: &str = r#"# Configuration
 
-Baton reads settings from four places. A later place overrides an earlier one: the defaults, a TOML file (`--config`), the
-environment, flags.
+Baton reads settings from four places. A later place overrides an earlier one: the defaults, a TOML file
+(`--config`), the environment, flags.
 
 | place | example |
 | --- | --- |

@@ -100,8 +100,8 @@ tree! {
         /// Tokens per sequence that may wait for a client to read its stream. If the client falls further behind, the
         /// router ends its request.
         stream_buffer: usize = 1024,
-        /// Seconds without output after which a stream that has begun gets a comment, so that proxies keep it open. 0: no comments.
-        /// Set it below the idle timeout of your proxies.
+        /// Seconds without output after which a stream that has begun gets a comment, so that proxies keep it
+        /// open. 0: no comments. Set it below the idle timeout of your proxies.
         keepalive_s: u64 = 15,
         /// Seconds for which a connection may accept no bytes. After that the router closes it.
         write_wait_s: u64 = 30,

@@ -765,6 +765,19 @@ fn what_was_not_sent_is_not_waited_for() {
 }
 
 #[test]
+fn a_refused_request_gives_no_place_to_the_next() {
+    let mut bench = Bench::new(config(), &[D1]);
+    bench.report(D1, open(1, 5));
+    (1..=3).for_each(|id| bench.arrive(request(id, 10, 1, 8)));
+    assert_eq!(bench.placement.phases().waiting, 3);
+    // A place for one, which does not get through: nothing ended there, so the others wait for the next report.
+    bench.report(D1, open(2, 4));
+    check(&bench, "w11 whole e1+0");
+    bench.event(Event::Unsent { worker: D1, request: RequestId(1), epoch: Epoch(1) });
+    assert_eq!(bench.placement.phases().waiting, 2);
+}
+
+#[test]
 fn a_worker_that_has_said_nothing_gets_a_few() {
     let mut bench = Bench::new(PlacementConfig { requests_max: 100, ..config() }, &[D1]);
     bench.report(D1, open(1, 5));
