@@ -3,9 +3,10 @@
 
 use crate::cost::{Contexts, Decision, Route};
 use crate::message::{Command, Usage};
+use crate::retry::{AttemptFailure, Standing};
 use crate::seats::Seats;
 use domain::planted_bugs::{self, Bug};
-use domain::session::TokenRow;
+use domain::session::{Failure, TokenRow};
 use domain::{BlockHash, Choice, End, Epoch, Request, Time, Token, WorkerId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -237,18 +238,37 @@ impl Journey {
         }
     }
 
-    /// A worker does not take the current attempt, which is made by others then; `false`: too many have said so.
-    pub(crate) fn refused_by(&mut self, worker: WorkerId) -> bool {
-        self.refused.push(worker);
-        self.refused.len() <= REFUSALS_MAX
-    }
-
-    /// The current attempt failed, and whoever refused it may take the next one; `false`: it was the last one.
-    pub(crate) fn failed_by(&mut self, worker: WorkerId, attempts_max: u32) -> bool {
-        self.failed.push(worker);
+    /// Notes why the current attempt ended. Workers that refused a failed attempt may take the next one.
+    pub(crate) fn note_failure(&mut self, failure: &AttemptFailure) {
+        match failure.why {
+            Some(Failure::Invalid | Failure::Deadline) => return,
+            Some(Failure::TooLarge) => return self.refused.push(failure.worker),
+            Some(Failure::QueueFull | Failure::Draining) => {
+                self.full = Some(failure.detail.clone());
+                return self.refused.push(failure.worker);
+            }
+            Some(Failure::HandoffLapsed | Failure::HandoffTimeout) => {
+                self.lapsed = true;
+                self.lease = self.lease.saturating_mul(2);
+            }
+            Some(Failure::Engine) => self.engine = Some(failure.detail.clone()),
+            None => {}
+        }
+        self.failed.push(failure.worker);
         self.refused.clear();
         self.full = None;
-        self.attempts < attempts_max
+    }
+
+    /// Returns how far the request is, for the decision what follows a failure.
+    pub(crate) fn standing(&self, attempts_max: u32) -> Standing<'_> {
+        Standing {
+            emitted: self.emitted(),
+            attempts: self.attempts,
+            attempts_max,
+            refusals: self.refused.len(),
+            full: self.full.as_deref(),
+            engine: self.engine.as_deref(),
+        }
     }
 
     /// Begins the next attempt, or the same one elsewhere.

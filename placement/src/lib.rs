@@ -11,6 +11,7 @@ mod liveness;
 mod message;
 mod overload;
 mod placement;
+mod retry;
 mod seats;
 #[cfg(test)]
 mod tests;

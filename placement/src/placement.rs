@@ -8,6 +8,7 @@ use crate::journey::{Involvement, Journey, Taken};
 use crate::liveness::Liveness;
 use crate::message::{Closing, Command, Event, Rejected, Usage};
 use crate::overload::{AnswerLength, Load, retry_after};
+use crate::retry::{AttemptFailure, NextAttempt, after_failure, give_up};
 use crate::seats::{Seating, Seats};
 use crate::waiting::{Waiting, Waits};
 use crate::workers::{Reported, Worker, WorkerView, Workers};
@@ -84,15 +85,6 @@ pub struct Placement {
     liveness: Liveness,
     answers: AnswerLength,
     counters: Counters,
-}
-
-/// Why an attempt is over before its request.
-struct Trouble {
-    /// Whose fault.
-    worker: WorkerId,
-    /// As a kind; `None`: the worker is gone, or lost a token.
-    why: Option<Failure>,
-    detail: String,
 }
 
 impl Placement {
@@ -437,7 +429,7 @@ impl Placement {
                     self.counters.stale_messages += 1;
                     return;
                 }
-                self.replay(now, request, Trouble { worker: fault.unwrap_or(id), why: Some(why), detail }, out);
+                self.replay(now, request, AttemptFailure { worker: fault.unwrap_or(id), why: Some(why), detail }, out);
             }
             FromWorker::Draining => {
                 self.workers.drain(id);
@@ -488,7 +480,7 @@ impl Placement {
             Taken::Overflow => {
                 let worker = journey.attempt.prefill.unwrap_or(id);
                 let detail = format!("{worker} never sent a token that {id} went on from");
-                self.replay(now, request, Trouble { worker, why: None, detail }, out);
+                self.replay(now, request, AttemptFailure { worker, why: None, detail }, out);
             }
         }
         self.note(request);
@@ -523,7 +515,7 @@ impl Placement {
             // tokens are missing that will not come.
             if journey.attempt.prefill != Some(id) || journey.attempt.decode == id || journey.awaits_first() {
                 let detail = format!("the session with {id} was lost");
-                self.replay(now, request, Trouble { worker: id, why: None, detail }, out);
+                self.replay(now, request, AttemptFailure { worker: id, why: None, detail }, out);
             } else {
                 // Whether the handoff was complete, the decode worker knows and will say. Of a choice that its first
                 // token ended it knows nothing.
@@ -536,43 +528,20 @@ impl Placement {
     }
 
     /// Ends the current attempt, and begins another where that makes sense.
-    fn replay(&mut self, now: Time, request: RequestId, trouble: Trouble, out: &mut Vec<Command>) {
+    fn replay(&mut self, now: Time, request: RequestId, failure: AttemptFailure, out: &mut Vec<Command>) {
         let Some(journey) = self.journeys.get_mut(&request) else { return };
         journey.rewind(out);
         if journey.ended().is_some() {
             return self.finish_if_ended(request, out);
         }
-        let attempts_max = self.config.attempts_max;
-        let goes_on = match trouble.why {
-            Some(Failure::Invalid) if !journey.emitted() => {
-                return self.refuse(request, Rejected::Invalid, trouble.detail, out);
-            }
-            Some(Failure::Invalid) => return self.finish(request, End::error(Ender::Worker, trouble.detail), out),
-            Some(Failure::Deadline) => return self.finish(request, End::error(Ender::Limit, trouble.detail), out),
-            // Others may be larger.
-            Some(Failure::TooLarge) => journey.refused_by(trouble.worker),
-            Some(Failure::QueueFull) => {
-                journey.full = Some(trouble.detail.clone());
-                journey.refused_by(trouble.worker)
-            }
-            Some(Failure::Draining) => {
-                self.workers.drain(trouble.worker);
-                journey.full = Some(trouble.detail.clone());
-                journey.refused_by(trouble.worker)
-            }
-            Some(Failure::HandoffLapsed | Failure::HandoffTimeout) => {
-                journey.lapsed = true;
-                journey.lease = journey.lease.saturating_mul(2);
-                journey.failed_by(trouble.worker, attempts_max)
-            }
-            Some(Failure::Engine) => {
-                journey.engine = Some(trouble.detail.clone());
-                journey.failed_by(trouble.worker, attempts_max)
-            }
-            None => journey.failed_by(trouble.worker, attempts_max),
-        };
-        if !goes_on {
-            return self.give_up(request, trouble, out);
+        if failure.why == Some(Failure::Draining) {
+            self.workers.drain(failure.worker);
+        }
+        journey.note_failure(&failure);
+        let standing = journey.standing(self.config.attempts_max);
+        match after_failure(&failure, &standing) {
+            NextAttempt::Retry => {}
+            last => return self.end_with(request, last, out),
         }
         let handoff = match self.config.handoff {
             _ if !journey.one_input() => HandoffPolicy::Never,
@@ -589,7 +558,8 @@ impl Placement {
             refused: &journey.refused,
         };
         let Some(decision) = decide(&self.config, &self.workers, &mut self.held, &ask) else {
-            return self.give_up(request, trouble, out);
+            let last = give_up(&failure, &standing);
+            return self.end_with(request, last, out);
         };
         book(&self.config, &mut self.workers, &ask, &decision);
         cancel(&self.workers, journey, None, out);
@@ -603,25 +573,15 @@ impl Placement {
         self.note(request);
     }
 
-    /// No further attempt makes sense.
-    fn give_up(&mut self, request: RequestId, trouble: Trouble, out: &mut Vec<Command>) {
-        let Some(journey) = self.journeys.get_mut(&request) else { return };
-        let emitted = journey.emitted();
-        let end = match trouble.why {
-            Some(Failure::QueueFull | Failure::Draining | Failure::TooLarge) => match journey.full.take() {
-                // Whoever is large enough has no time.
-                Some(full) if !emitted => return self.refuse(request, self.overloaded(), full, out),
-                Some(full) => End::error(Ender::Us, full),
-                None if !emitted => return self.refuse(request, Rejected::TooLarge, trouble.detail, out),
-                None => End::error(Ender::Worker, trouble.detail),
-            },
-            // Of an attempt that an engine failed, a decode worker may say first that its handoff came to nothing.
-            Some(Failure::HandoffLapsed | Failure::HandoffTimeout) => {
-                End::error(Ender::Worker, journey.engine.take().unwrap_or(trouble.detail))
-            }
-            _ => End::error(Ender::Worker, trouble.detail),
-        };
-        self.finish(request, end, out);
+    /// Ends a request that gets no further attempt.
+    fn end_with(&mut self, request: RequestId, last: NextAttempt, out: &mut Vec<Command>) {
+        match last {
+            NextAttempt::RefuseInvalid(detail) => self.refuse(request, Rejected::Invalid, detail, out),
+            NextAttempt::RefuseTooLarge(detail) => self.refuse(request, Rejected::TooLarge, detail, out),
+            NextAttempt::RefuseOverloaded(detail) => self.refuse(request, self.overloaded(), detail, out),
+            NextAttempt::End(by, detail) => self.finish(request, End::error(by, detail), out),
+            NextAttempt::Retry => {}
+        }
     }
 
     /// Tells the workers of a journey's current attempt.

@@ -6,4 +6,5 @@ mod journeys;
 mod overload;
 mod properties;
 mod reports;
+mod retry;
 mod support;
