@@ -1,5 +1,5 @@
 //! A device does not idle while something could run: after a turn it has a step where a sequence decodes or a
-//! prompt is in progress, and nothing waits for room of a pool that is all to be had. What decodes is in each
+//! prompt is in progress, and nothing waits for room of a pool that is all to be had, but what rests. What decodes is in each
 //! step, or misses a few after one that failed.
 
 use super::line::Stand;
@@ -27,7 +27,7 @@ pub(crate) fn check(world: &World, w: WorkerIndex) -> Result<(), String> {
         return Err(format!("{key} could run, and nothing does"));
     }
     let all_free = core.kv.stats().iter().all(|stats| stats.available() == stats.total);
-    match alive.line.iter().find(|(_, stand)| all_free && stand.waits.is_some()) {
+    match alive.line.iter().find(|(_, stand)| all_free && stand.waits.is_some() && !stand.rests) {
         Some((key, _)) => Err(format!("{key} waits for room, and all of it is to be had")),
         None => Ok(()),
     }

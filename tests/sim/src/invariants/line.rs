@@ -4,6 +4,8 @@
 //! A prompt gets its room when a step begins, a handoff at any time. So a handoff may have its room before a
 //! prompt that came earlier, as long as it leaves room and places for all who came earlier.
 //!
+//! A sequence that lost its room and is held waits for nothing: its router takes no output, so it keeps none waiting.
+//!
 //! A worker is looked at after each of its turns, so that of two which get room in one turn nothing is known.
 
 use crate::event::WorkerIndex;
@@ -38,6 +40,8 @@ pub(crate) struct Stand {
     had_room: bool,
     /// It lost its room itself.
     lost: bool,
+    /// It was preempted, and its router takes no output.
+    pub(crate) rests: bool,
     /// Something was loaded or lifted while it waited, maybe for it.
     loads: bool,
     /// What it knows, which is what it needs room for.
@@ -68,8 +72,9 @@ pub(crate) fn check(world: &mut World, w: WorkerIndex) -> Result<(), String> {
         let waited = alive.line.iter().filter_map(|(key, stand)| Some((key, stand, stand.waits?)));
         let earlier = waited.filter(|&(other, stand, since)| {
             let earlier = stand.lost && since < now || stand.arrived < new.arrived && since < came;
-            // It waited when the worker had its turn before.
-            !stand.loads && earlier && before.contains_key(other)
+            // It waited when the worker had its turn before, and did not rest at the beginning of this one or at its end.
+            let waited = before.get(other).is_some_and(|last| !last.rests) && !stand.rests;
+            !stand.loads && earlier && waited
         });
         let earlier: Vec<_> = earlier.collect();
         let left = new.handoff && leaves_room(alive, now, &scheduler, earlier.iter().map(|(_, stand, _)| *stand));
@@ -121,6 +126,7 @@ fn stands(alive: &WorkerLife, now: Time, before: &Line) -> Line {
             let last = before.get(&key);
             let since = last.map_or(now, |last| last.waits.unwrap_or(now));
             let lost = choice != PROMPT && wants && last.is_some_and(|last| last.lost || last.is_open);
+            let rests = lost && core.is_held(key);
             let loads = wants && (tiers_move || last.is_some_and(|last| last.loads));
             let stand = Stand {
                 arrived: sequence.arrived,
@@ -129,6 +135,7 @@ fn stands(alive: &WorkerLife, now: Time, before: &Line) -> Line {
                 waits: wants.then_some(since),
                 had_room: had_room(before, key),
                 lost,
+                rests,
                 loads,
                 tokens: sequence.tokens.len() as u32,
                 places: if choice == PROMPT { attempt.live.len() as u32 } else { 1 },
