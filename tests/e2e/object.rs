@@ -228,9 +228,12 @@ fn what_prompts_that_wait_will_need_is_lifted_from_the_store_to_memory() {
     let second = start(&store, &more);
     until_known(&second);
     let asked: Vec<_> = asks().into_iter().zip(expected).collect();
-    check_all(&second, &asked, asked.len(), false);
     let in_memory = |result| second.metrics().sum("baton_tier_moves_total", &[("tier", "host"), ("result", result)]);
-    until("lifts", || (in_memory("lifted") > 0.0).then_some(()));
+    // Whether prompts wait on the worker for long enough depends on how fast it is, so they are asked again.
+    until("lifts", || {
+        check_all(&second, &asked, asked.len(), false);
+        (in_memory("lifted") > 0.0).then_some(())
+    });
     let metrics = second.settled();
     assert!(
         metrics.sum("baton_prompt_source_tokens_sum", &[("source", "host")]) > 0.0,
