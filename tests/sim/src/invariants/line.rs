@@ -72,7 +72,8 @@ pub(crate) fn check(world: &mut World, w: WorkerIndex) -> Result<(), String> {
         let waited = alive.line.iter().filter_map(|(key, stand)| Some((key, stand, stand.waits?)));
         let earlier = waited.filter(|&(other, stand, since)| {
             let earlier = stand.lost && since < now || stand.arrived < new.arrived && since < came;
-            // It waited when the worker had its turn before, and did not rest at the beginning of this one or at its end.
+            // It waited when the worker had its turn before, and did not rest at the beginning of this one or at
+            // its end.
             let waited = before.get(other).is_some_and(|last| !last.rests) && !stand.rests;
             !stand.loads && earlier && waited
         });
