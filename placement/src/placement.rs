@@ -8,7 +8,7 @@ use crate::journey::{Involvement, Journey, Taken};
 use crate::liveness::Liveness;
 use crate::message::{Closing, Command, Event, Rejected, Usage};
 use crate::overload::{AnswerLength, Load, retry_after};
-use crate::retry::{AttemptFailure, NextAttempt, after_failure, give_up};
+use crate::retry::{AttemptFailure, Ending, after_failure, give_up};
 use crate::seats::{Seating, Seats};
 use crate::waiting::{Waiting, Waits};
 use crate::workers::{Reported, Worker, WorkerView, Workers};
@@ -539,9 +539,8 @@ impl Placement {
         }
         journey.note_failure(&failure);
         let standing = journey.standing(self.config.attempts_max);
-        match after_failure(&failure, &standing) {
-            NextAttempt::Retry => {}
-            last => return self.end_with(request, last, out),
+        if let Some(ending) = after_failure(&failure, &standing) {
+            return self.end_with(request, ending, out);
         }
         let handoff = match self.config.handoff {
             _ if !journey.one_input() => HandoffPolicy::Never,
@@ -558,8 +557,8 @@ impl Placement {
             refused: &journey.refused,
         };
         let Some(decision) = decide(&self.config, &self.workers, &mut self.held, &ask) else {
-            let last = give_up(&failure, &standing);
-            return self.end_with(request, last, out);
+            let ending = give_up(&failure, &standing);
+            return self.end_with(request, ending, out);
         };
         book(&self.config, &mut self.workers, &ask, &decision);
         cancel(&self.workers, journey, None, out);
@@ -574,13 +573,12 @@ impl Placement {
     }
 
     /// Ends a request that gets no further attempt.
-    fn end_with(&mut self, request: RequestId, last: NextAttempt, out: &mut Vec<Command>) {
-        match last {
-            NextAttempt::RefuseInvalid(detail) => self.refuse(request, Rejected::Invalid, detail, out),
-            NextAttempt::RefuseTooLarge(detail) => self.refuse(request, Rejected::TooLarge, detail, out),
-            NextAttempt::RefuseOverloaded(detail) => self.refuse(request, self.overloaded(), detail, out),
-            NextAttempt::End(by, detail) => self.finish(request, End::error(by, detail), out),
-            NextAttempt::Retry => {}
+    fn end_with(&mut self, request: RequestId, ending: Ending, out: &mut Vec<Command>) {
+        match ending {
+            Ending::RefuseInvalid(detail) => self.refuse(request, Rejected::Invalid, detail, out),
+            Ending::RefuseTooLarge(detail) => self.refuse(request, Rejected::TooLarge, detail, out),
+            Ending::RefuseOverloaded(detail) => self.refuse(request, self.overloaded(), detail, out),
+            Ending::End(by, detail) => self.finish(request, End::error(by, detail), out),
         }
     }
 

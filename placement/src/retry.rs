@@ -32,11 +32,9 @@ pub(crate) struct Standing<'a> {
     pub(crate) engine: Option<&'a str>,
 }
 
-/// What follows.
+/// How a request ends that gets no further attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum NextAttempt {
-    /// Another worker is tried, if there is one.
-    Retry,
+pub(crate) enum Ending {
     /// The client gets a status: the request itself is wrong.
     RefuseInvalid(String),
     /// The client gets a status: no worker is large enough.
@@ -47,8 +45,8 @@ pub(crate) enum NextAttempt {
     End(Ender, String),
 }
 
-/// Decides what follows a failure. A worker that refuses costs no attempt.
-pub(crate) fn after_failure(failure: &AttemptFailure, standing: &Standing<'_>) -> NextAttempt {
+/// Decides what follows a failure. `None`: another attempt, if a worker is left for it. A refusal costs no attempt.
+pub(crate) fn after_failure(failure: &AttemptFailure, standing: &Standing<'_>) -> Option<Ending> {
     let is_over = match failure.why {
         Some(Failure::Invalid | Failure::Deadline) => true,
         Some(Failure::QueueFull | Failure::Draining | Failure::TooLarge) => standing.refusals > REFUSALS_MAX,
@@ -56,27 +54,26 @@ pub(crate) fn after_failure(failure: &AttemptFailure, standing: &Standing<'_>) -
             standing.attempts >= standing.attempts_max
         }
     };
-    if is_over { give_up(failure, standing) } else { NextAttempt::Retry }
+    is_over.then(|| give_up(failure, standing))
 }
 
-/// Decides how a request ends for which no further attempt makes sense, or no worker is left. Never
-/// [`NextAttempt::Retry`].
-pub(crate) fn give_up(failure: &AttemptFailure, standing: &Standing<'_>) -> NextAttempt {
+/// Decides how a request ends for which no further attempt makes sense, or no worker is left.
+pub(crate) fn give_up(failure: &AttemptFailure, standing: &Standing<'_>) -> Ending {
     let detail = failure.detail.clone();
     match failure.why {
-        Some(Failure::Invalid) if !standing.emitted => NextAttempt::RefuseInvalid(detail),
-        Some(Failure::Deadline) => NextAttempt::End(Ender::Limit, detail),
+        Some(Failure::Invalid) if !standing.emitted => Ending::RefuseInvalid(detail),
+        Some(Failure::Deadline) => Ending::End(Ender::Limit, detail),
         Some(Failure::QueueFull | Failure::Draining | Failure::TooLarge) => match (standing.full, standing.emitted) {
             // The workers that are large enough have no time.
-            (Some(full), false) => NextAttempt::RefuseOverloaded(full.to_owned()),
-            (Some(full), true) => NextAttempt::End(Ender::Us, full.to_owned()),
-            (None, false) => NextAttempt::RefuseTooLarge(detail),
-            (None, true) => NextAttempt::End(Ender::Worker, detail),
+            (Some(full), false) => Ending::RefuseOverloaded(full.to_owned()),
+            (Some(full), true) => Ending::End(Ender::Us, full.to_owned()),
+            (None, false) => Ending::RefuseTooLarge(detail),
+            (None, true) => Ending::End(Ender::Worker, detail),
         },
         // If an engine failed the attempt, a decode worker may report first that its handoff came to nothing.
         Some(Failure::HandoffLapsed | Failure::HandoffTimeout) => {
-            NextAttempt::End(Ender::Worker, standing.engine.map_or(detail, str::to_owned))
+            Ending::End(Ender::Worker, standing.engine.map_or(detail, str::to_owned))
         }
-        Some(Failure::Invalid | Failure::Engine) | None => NextAttempt::End(Ender::Worker, detail),
+        Some(Failure::Invalid | Failure::Engine) | None => Ending::End(Ender::Worker, detail),
     }
 }

@@ -1,5 +1,5 @@
 use crate::journey::REFUSALS_MAX;
-use crate::retry::{AttemptFailure, NextAttempt, Standing, after_failure, give_up};
+use crate::retry::{AttemptFailure, Ending, Standing, after_failure};
 use domain::WorkerId;
 use domain::session::Failure;
 
@@ -11,13 +11,13 @@ fn failure(why: Option<Failure>) -> AttemptFailure {
 }
 
 /// What follows is written as a word, with the words that the client gets.
-fn word(next: NextAttempt) -> String {
+fn word(next: Option<Ending>) -> String {
     match next {
-        NextAttempt::Retry => "retry".to_owned(),
-        NextAttempt::RefuseInvalid(detail) => format!("invalid: {detail}"),
-        NextAttempt::RefuseTooLarge(detail) => format!("too large: {detail}"),
-        NextAttempt::RefuseOverloaded(detail) => format!("overloaded: {detail}"),
-        NextAttempt::End(by, detail) => format!("end by {by:?}: {detail}"),
+        None => "retry".to_owned(),
+        Some(Ending::RefuseInvalid(detail)) => format!("invalid: {detail}"),
+        Some(Ending::RefuseTooLarge(detail)) => format!("too large: {detail}"),
+        Some(Ending::RefuseOverloaded(detail)) => format!("overloaded: {detail}"),
+        Some(Ending::End(by, detail)) => format!("end by {by:?}: {detail}"),
     }
 }
 
@@ -57,22 +57,5 @@ fn what_follows_a_failure() {
     ];
     for (why, standing, expect) in table {
         assert_eq!(word(after_failure(&failure(why), &standing)), expect, "{why:?} of {standing:?}");
-    }
-}
-
-#[test]
-fn a_request_without_a_worker_left_is_given_up() {
-    let all = [
-        Failure::HandoffLapsed,
-        Failure::HandoffTimeout,
-        Failure::Engine,
-        Failure::Deadline,
-        Failure::Invalid,
-        Failure::QueueFull,
-        Failure::Draining,
-        Failure::TooLarge,
-    ];
-    for why in all.map(Some).into_iter().chain([None]) {
-        assert_ne!(give_up(&failure(why), &FRESH), NextAttempt::Retry, "{why:?}");
     }
 }
