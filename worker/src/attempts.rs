@@ -1,8 +1,8 @@
 //! Attempts: what the router asked of this worker and has not ended.
 
-use crate::sessions::SessionId;
+use crate::sessions::{SessionId, Sessions};
 use domain::session::Submit;
-use domain::{BlockHash, Choice, Epoch, RequestId, Scope, Time, Token};
+use domain::{BlockHash, Choice, Epoch, RequestId, Scope, SeqKey, Time, Token};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -63,6 +63,11 @@ impl Attempts {
 
     pub(crate) fn get(&self, request: RequestId, epoch: Epoch) -> Option<&Attempt> {
         self.open.get(&(request, epoch))
+    }
+
+    /// Returns whether the outbox of the sequence's router is full, so that the sequence makes no tokens.
+    pub(crate) fn is_held(&self, sessions: &Sessions, key: SeqKey) -> bool {
+        self.get(key.request, key.epoch).is_some_and(|attempt| sessions.is_full(attempt.session))
     }
 
     /// Takes a choice off the attempt; `None`: it was not live. `Some(true)`: it was the last.

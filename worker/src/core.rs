@@ -123,7 +123,7 @@ impl Core {
 
     /// Whether the outbox of the sequence's router is full, so that it makes no tokens.
     pub fn is_held(&self, key: SeqKey) -> bool {
-        self.attempts.get(key.request, key.epoch).is_some_and(|attempt| self.sessions.is_full(attempt.session))
+        self.attempts.is_held(&self.sessions, key)
     }
 
     /// Whether it takes nothing new.

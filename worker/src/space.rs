@@ -100,8 +100,7 @@ impl KvSpace for Space<'_> {
     }
 
     fn is_held(&self, key: SeqKey) -> bool {
-        let Some((sessions, attempts)) = self.full else { return false };
-        attempts.get(key.request, key.epoch).is_some_and(|attempt| sessions.is_full(attempt.session))
+        self.full.is_some_and(|(sessions, attempts)| attempts.is_held(sessions, key))
     }
 
     fn close(&mut self, key: SeqKey) {
