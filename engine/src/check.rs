@@ -1,6 +1,6 @@
 //! What a plan must fulfil before a device takes it. The unsafe code of a step stands on this.
 
-use crate::device::{DeviceLimits, SubmitError};
+use crate::device::{BlockError, DeviceLimits, LimitError, PlanError, SpanError, SubmitError};
 use domain::plan::{BlockCopy, Input, Span, StepPlan};
 use domain::{BlockId, KvLayout, SeqKey, StepId};
 
@@ -24,10 +24,10 @@ pub(crate) struct Checker {
 #[derive(Debug)]
 struct BlockSet(Vec<u64>);
 
-/// Why a plan is refused.
+/// The rule that a plan breaks, and the number of the span that alone is at fault.
 struct Refusal {
     span: Option<usize>,
-    reason: String,
+    reason: PlanError,
 }
 
 impl Checker {
@@ -50,58 +50,62 @@ impl Checker {
     }
 
     fn plan(&mut self, plan: &StepPlan) -> Result<(), Refusal> {
-        let whole = |reason| Refusal { span: None, reason };
-        if plan.step <= self.last {
-            return Err(whole(format!("step {} was submitted before", self.last)));
-        }
-        if plan.spans.is_empty() && plan.copies.is_empty() {
-            return Err(whole("there is nothing to do".to_owned()));
-        }
-        at_most("rows", plan.rows(), self.limits.rows_max).map_err(whole)?;
-        at_most("samples", plan.samples(), self.limits.samples_max).map_err(whole)?;
-        plan.copies.iter().try_for_each(|copy| self.copy(copy)).map_err(whole)?;
+        self.whole(plan).map_err(|reason| Refusal { span: None, reason })?;
         let mut spans = plan.spans.iter().enumerate();
         spans.try_for_each(|(number, span)| self.span(span).map_err(|reason| refusal(plan, number, reason)))?;
         self.keys_differ(plan)?;
         self.blocks_are_apart(plan)
     }
 
-    fn copy(&self, copy: &BlockCopy) -> Result<(), String> {
+    /// Checks what is no single span's.
+    fn whole(&self, plan: &StepPlan) -> Result<(), PlanError> {
+        if plan.step <= self.last {
+            return Err(PlanError::OldStep { last: self.last });
+        }
+        if plan.spans.is_empty() && plan.copies.is_empty() {
+            return Err(PlanError::Empty);
+        }
+        at_most("rows", plan.rows(), self.limits.rows_max)?;
+        at_most("samples", plan.samples(), self.limits.samples_max)?;
+        plan.copies.iter().try_for_each(|copy| self.copy(copy))
+    }
+
+    fn copy(&self, copy: &BlockCopy) -> Result<(), PlanError> {
         let group = usize::from(copy.group.0);
         if group >= self.layout.groups.len() {
-            return Err(format!("a copy in {}, of {} groups", copy.group, self.layout.groups.len()));
+            return Err(PlanError::UnknownGroup { group: copy.group, groups: self.layout.groups.len() });
         }
         if copy.from == copy.to {
-            return Err(format!("a copy of {} onto itself", copy.from));
+            return Err(PlanError::CopyOntoItself { block: copy.from });
         }
         self.block(group, copy.from)?;
-        self.block(group, copy.to)
+        Ok(self.block(group, copy.to)?)
     }
 
-    fn block(&self, group: usize, block: BlockId) -> Result<(), String> {
+    fn block(&self, group: usize, block: BlockId) -> Result<(), BlockError> {
         let blocks = self.limits.blocks[group];
-        if block.0 < blocks { Ok(()) } else { Err(format!("{block} of group {group}, which has {blocks} blocks")) }
+        if block.0 < blocks { Ok(()) } else { Err(BlockError { group, block, blocks }) }
     }
 
-    fn span(&self, span: &Span) -> Result<(), String> {
+    fn span(&self, span: &Span) -> Result<(), SpanError> {
         if span.inputs.is_empty() {
-            return Err("a span without inputs".to_owned());
+            return Err(SpanError::NoInputs);
         }
         let end = span.start as usize + span.inputs.len();
         at_most("positions", end, self.limits.context_max)?;
         for input in &span.inputs {
             match *input {
                 Input::Token(token) if token as usize >= self.vocab => {
-                    return Err(format!("token {token} of a vocabulary of {}", self.vocab));
+                    return Err(SpanError::UnknownToken { token, vocab: self.vocab });
                 }
                 Input::Sampled(sample) if sample as usize >= self.last_samples => {
-                    return Err(format!("sample {sample} of a step that has {}", self.last_samples));
+                    return Err(SpanError::UnknownSample { sample, samples: self.last_samples });
                 }
                 _ => {}
             }
         }
         if span.tables.len() != self.layout.groups.len() {
-            return Err(format!("{} block tables for {} groups", span.tables.len(), self.layout.groups.len()));
+            return Err(SpanError::Tables { tables: span.tables.len(), groups: self.layout.groups.len() });
         }
         let size = self.layout.block_tokens as usize;
         for (group, table) in span.tables.iter().enumerate() {
@@ -110,7 +114,7 @@ impl Checker {
             let to = from + table.blocks.len() * size;
             let needed = self.layout.window_start(group, span.start) as usize;
             if needed < from || end > to {
-                return Err(format!("group {group} needs positions {needed}..{end}, its blocks hold {from}..{to}"));
+                return Err(SpanError::Uncovered { group, needed: needed..end, held: from..to });
             }
         }
         Ok(())
@@ -123,7 +127,7 @@ impl Checker {
         self.keys.sort_unstable();
         match self.keys.windows(2).find(|pair| pair[0].0 == pair[1].0) {
             None => Ok(()),
-            Some(pair) => Err(refusal(plan, pair[1].1, "a second span of the same sequence".to_owned())),
+            Some(pair) => Err(refusal(plan, pair[1].1, SpanError::SecondOfSequence)),
         }
     }
 
@@ -135,8 +139,7 @@ impl Checker {
             for group in 0..self.layout.groups.len() {
                 for &block in written(&self.layout, group, span) {
                     if !self.written[group].insert(block) {
-                        let reason = format!("{block} of group {group} is written twice");
-                        return Err(refusal(plan, number, reason));
+                        return Err(refusal(plan, number, SpanError::WrittenTwice { group, block }));
                     }
                 }
             }
@@ -144,15 +147,11 @@ impl Checker {
         for span in &plan.spans {
             for group in 0..self.layout.groups.len() {
                 let read = read(&self.layout, group, span);
-                let Some(block) = read.iter().find(|block| self.written[group].contains(**block)) else { continue };
+                let Some(&block) = read.iter().find(|block| self.written[group].contains(**block)) else { continue };
                 // Only the writer harms others: the block may be one that many sequences share.
-                let writes = |span: &Span| written(&self.layout, group, span).contains(block);
+                let writes = |span: &Span| written(&self.layout, group, span).contains(&block);
                 let writer = plan.spans.iter().position(writes).expect("a span that writes the block was found above");
-                return Err(refusal(
-                    plan,
-                    writer,
-                    format!("{block} of group {group} is written, and {} reads it", span.key),
-                ));
+                return Err(refusal(plan, writer, SpanError::WritesWhatIsRead { group, block, reader: span.key }));
             }
         }
         Ok(())
@@ -188,8 +187,8 @@ impl BlockSet {
 }
 
 /// A span alone is at fault.
-fn refusal(plan: &StepPlan, span: usize, reason: String) -> Refusal {
-    Refusal { span: Some(span), reason: format!("{}: {reason}", plan.spans[span].key) }
+fn refusal(plan: &StepPlan, span: usize, reason: SpanError) -> Refusal {
+    Refusal { span: Some(span), reason: PlanError::Span { key: plan.spans[span].key, reason } }
 }
 
 /// The blocks of group `group` that a sound span writes: those of its inputs.
@@ -207,6 +206,6 @@ fn read<'a>(layout: &KvLayout, group: usize, span: &'a Span) -> &'a [BlockId] {
     &table.blocks[(from - table.first) as usize..(span.start / layout.block_tokens - table.first) as usize]
 }
 
-fn at_most(what: &str, count: usize, limit: usize) -> Result<(), String> {
-    if count <= limit { Ok(()) } else { Err(format!("{count} {what}, the limit is {limit}")) }
+fn at_most(what: &'static str, count: usize, limit: usize) -> Result<(), LimitError> {
+    if count <= limit { Ok(()) } else { Err(LimitError { what, count, limit }) }
 }

@@ -1,7 +1,8 @@
 //! What every device offers: it takes a plan and, later, has an output.
 
 use domain::plan::{StepOutput, StepPlan};
-use domain::{KvLayout, ProgressWord, StepId};
+use domain::{BlockId, GroupId, KvLayout, ProgressWord, SeqKey, StepId, Token};
+use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
@@ -88,10 +89,147 @@ pub enum SubmitError {
         /// The number in the plan of the span that is at fault: without it the plan may be sound. `None`: the plan
         /// as a whole.
         span: Option<usize>,
-        /// Why.
-        reason: String,
+        /// The rule that it breaks.
+        #[source]
+        reason: PlanError,
     },
     /// The device is lost.
     #[error("the device is lost: {0}")]
     Lost(String),
+}
+
+/// The rule that a plan breaks.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PlanError {
+    /// Its number is not above that of the last plan.
+    #[error("step {last} was submitted before")]
+    OldStep {
+        /// The last plan that was taken.
+        last: StepId,
+    },
+    /// It has neither spans nor copies.
+    #[error("there is nothing to do")]
+    Empty,
+    /// It is larger than the device's arena.
+    #[error(transparent)]
+    Limit(#[from] LimitError),
+    /// A copy in a KV group that the model does not have.
+    #[error("a copy in {group}, of {groups} groups")]
+    UnknownGroup {
+        /// The group of the copy.
+        group: GroupId,
+        /// KV groups of the model.
+        groups: usize,
+    },
+    /// A copy whose source is its destination.
+    #[error("a copy of {block} onto itself")]
+    CopyOntoItself {
+        /// The block.
+        block: BlockId,
+    },
+    /// A copy of a block outside of its pool.
+    #[error(transparent)]
+    Block(#[from] BlockError),
+    /// One span is at fault.
+    #[error("{key}: {reason}")]
+    Span {
+        /// The sequence of the span.
+        key: SeqKey,
+        /// The rule that the span breaks.
+        #[source]
+        reason: SpanError,
+    },
+}
+
+/// The rule that a span breaks.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SpanError {
+    /// It has no rows.
+    #[error("a span without inputs")]
+    NoInputs,
+    /// It ends beyond the longest context.
+    #[error(transparent)]
+    Limit(#[from] LimitError),
+    /// A token that the model does not have.
+    #[error("token {token} of a vocabulary of {vocab}")]
+    UnknownToken {
+        /// The token.
+        token: Token,
+        /// Size of the vocabulary.
+        vocab: usize,
+    },
+    /// A sample that the step before did not take.
+    #[error("sample {sample} of a step that has {samples}")]
+    UnknownSample {
+        /// The number of the sample, from 0.
+        sample: u32,
+        /// Samples of the step before.
+        samples: usize,
+    },
+    /// Not one block table for each KV group.
+    #[error("{tables} block tables for {groups} groups")]
+    Tables {
+        /// Block tables of the span.
+        tables: usize,
+        /// KV groups of the model.
+        groups: usize,
+    },
+    /// A block outside of its pool.
+    #[error(transparent)]
+    Block(#[from] BlockError),
+    /// The blocks do not hold all positions that the span reads and writes.
+    #[error("group {group} needs positions {}..{}, its blocks hold {}..{}", needed.start, needed.end, held.start, held.end)]
+    Uncovered {
+        /// The number of the KV group.
+        group: usize,
+        /// Positions that the span reads or writes.
+        needed: Range<usize>,
+        /// Positions that its blocks have room for.
+        held: Range<usize>,
+    },
+    /// Another span of the plan is of the same sequence.
+    #[error("a second span of the same sequence")]
+    SecondOfSequence,
+    /// Another span of the plan writes the same block.
+    #[error("{block} of group {group} is written twice")]
+    WrittenTwice {
+        /// The number of the KV group.
+        group: usize,
+        /// The block.
+        block: BlockId,
+    },
+    /// Another span of the plan reads a block that this one writes.
+    #[error("{block} of group {group} is written, and {reader} reads it")]
+    WritesWhatIsRead {
+        /// The number of the KV group.
+        group: usize,
+        /// The block.
+        block: BlockId,
+        /// The sequence that reads it.
+        reader: SeqKey,
+    },
+}
+
+/// A plan or a span is larger than one of [`DeviceLimits`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{count} {what}, the limit is {limit}")]
+pub struct LimitError {
+    /// What is counted, in plural.
+    pub what: &'static str,
+    /// How many there are.
+    pub count: usize,
+    /// How many there may be.
+    pub limit: usize,
+}
+
+/// A block that its pool does not have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{block} of group {group}, which has {blocks} blocks")]
+pub struct BlockError {
+    /// The number of the KV group.
+    pub group: usize,
+    /// The block.
+    pub block: BlockId,
+    /// Blocks of the group's pool.
+    pub blocks: u32,
 }

@@ -3,7 +3,7 @@
 
 use domain::plan::{StepOutput, StepPlan};
 use domain::{KvLayout, ProgressWord, Token};
-use engine::device::{Device, DeviceLimits, PoolMemory, SubmitError};
+use engine::device::{Device, DeviceLimits, PlanError, PoolMemory, SubmitError};
 use engine::sim::{Course, Oracle, SimConfig, SimDevice, StepTime, Vocabulary};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -87,10 +87,10 @@ impl Device for Refusing {
     fn submit(&mut self, plan: Arc<StepPlan>) -> Result<(), SubmitError> {
         if plan.spans.len() > 1 && self.knobs.one_refused.swap(false, Ordering::Relaxed) {
             let span = Some(plan.spans.len() - 1);
-            return Err(SubmitError::Invalid { step: plan.step, span, reason: "the test says so".to_owned() });
+            return Err(SubmitError::Invalid { step: plan.step, span, reason: PlanError::Empty });
         }
         if self.knobs.refuses.load(Ordering::Relaxed) && self.knobs.fails(&plan) {
-            return Err(SubmitError::Invalid { step: plan.step, span: None, reason: "the test says so".to_owned() });
+            return Err(SubmitError::Invalid { step: plan.step, span: None, reason: PlanError::Empty });
         }
         self.device.submit(plan)?;
         if let Some(submitted) = &mut *self.knobs.submitted.lock().unwrap_or_else(PoisonError::into_inner) {

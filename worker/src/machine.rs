@@ -548,7 +548,7 @@ impl<R: Role> Machine<R> {
                 Err(SubmitError::Invalid { span: Some(span), reason, .. }) => {
                     core.meters.sequences_failed.increment(1);
                     let refused = work.remove(span);
-                    self.fail(now, slice::from_ref(&refused), &reason);
+                    self.fail(now, slice::from_ref(&refused), &reason.to_string());
                 }
                 Err(error) => {
                     core.copies = later;

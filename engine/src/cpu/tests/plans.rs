@@ -20,7 +20,7 @@ fn check(span: Option<usize>, words: &str, change: impl FnOnce(&mut StepPlan)) {
     match rig.device.submit(Arc::new(plan.clone())) {
         Err(SubmitError::Invalid { step, span: at_fault, reason }) => {
             assert_eq!((step, at_fault), (plan.step, span), "{reason}");
-            assert!(reason.contains(words), "{reason}");
+            assert!(reason.to_string().contains(words), "{reason}");
         }
         other => panic!("{other:?}"),
     }
