@@ -131,12 +131,20 @@ struct WeightsFile {
 #[derive(Debug)]
 struct Tensor {
     file: usize,
-    /// As the file spells it where it is not one that is read.
-    format: Result<WeightFormat, String>,
+    format: StoredFormat,
     shape: Vec<usize>,
     /// Bytes of the file.
     range: Range<usize>,
     order: RowOrder,
+}
+
+/// The number format of a tensor in its file.
+#[derive(Debug)]
+enum StoredFormat {
+    /// One that can be run.
+    Supported(WeightFormat),
+    /// Another one, as the file spells it.
+    Unsupported(String),
 }
 
 /// The tensors of a checkpoint that are in one number format.
@@ -166,7 +174,7 @@ pub enum CheckpointError {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The system's answer.
         #[source]
         source: io::Error,
     },
@@ -191,8 +199,9 @@ pub enum CheckpointError {
     BadIndex {
         /// The index.
         path: PathBuf,
-        /// What is wrong.
-        reason: String,
+        /// What is wrong with it.
+        #[source]
+        reason: IndexError,
     },
     /// A file is shorter or longer than its header says.
     #[error("{path} has {bytes} bytes and its header describes {described}: it was cut off or changed, fetch it again")]
@@ -239,6 +248,31 @@ pub enum CheckpointError {
     },
 }
 
+/// What is wrong with the table that says which file holds which tensor.
+#[derive(Debug, thiserror::Error)]
+pub enum IndexError {
+    /// It is not JSON with a `weight_map`.
+    #[error(transparent)]
+    Json(#[from] serde_json::Error),
+    /// It has no tensors.
+    #[error("it names no tensor")]
+    NoTensor,
+    /// A name with a path in it, which could reach any file of the host.
+    #[error("{name:?} is not the name of a file beside it")]
+    Elsewhere {
+        /// The name.
+        name: String,
+    },
+    /// A file does not hold a tensor that the index says it holds.
+    #[error("tensor {tensor:?} is not in {shard:?}, where it says it is")]
+    Misplaced {
+        /// The tensor.
+        tensor: String,
+        /// The file that the index names.
+        shard: String,
+    },
+}
+
 impl Checkpoint {
     /// Opens a GGUF file, or a Hugging Face directory: `model.safetensors`, or the files that
     /// `model.safetensors.index.json` names. Reads headers only; weights are read where they are used.
@@ -255,17 +289,16 @@ impl Checkpoint {
             return Err(CheckpointError::NoWeights { dir: dir.to_owned(), hint: no_weights_hint(dir) });
         }
         let bytes = read(&index_path)?;
-        let bad = |reason: String| CheckpointError::BadIndex { path: index_path.clone(), reason };
-        let index: Index = serde_json::from_slice(&bytes).map_err(|error| bad(error.to_string()))?;
+        let bad = |reason| CheckpointError::BadIndex { path: index_path.clone(), reason };
+        let index: Index = serde_json::from_slice(&bytes).map_err(|error| bad(error.into()))?;
         let mut shards: Vec<String> = index.weight_map.values().cloned().collect();
         shards.sort();
         shards.dedup();
         if shards.is_empty() {
-            return Err(bad("it names no tensor".to_owned()));
+            return Err(bad(IndexError::NoTensor));
         }
-        // A name with a path in it could reach any file of the host.
         if let Some(name) = shards.iter().find(|name| Path::new(name).file_name() != Some(name.as_ref())) {
-            return Err(bad(format!("{name:?} is not the name of a file beside it")));
+            return Err(bad(IndexError::Elsewhere { name: name.clone() }));
         }
         if let Some(shard) = shards.iter().find(|name| !dir.join(name).is_file()) {
             return Err(CheckpointError::MissingShard { dir: dir.to_owned(), shard: shard.clone() });
@@ -274,7 +307,7 @@ impl Checkpoint {
         for (tensor, shard) in &index.weight_map {
             match checkpoint.tensors.get(tensor) {
                 Some(found) if checkpoint.files[found.file].name == *shard => {}
-                _ => return Err(bad(format!("tensor {tensor:?} is not in {shard:?}, where it says it is"))),
+                _ => return Err(bad(IndexError::Misplaced { tensor: tensor.clone(), shard: shard.clone() })),
             }
         }
         Ok(checkpoint)
@@ -304,7 +337,10 @@ impl Checkpoint {
             {
                 return Err(file.value_error(name, tensor.shape[0], format!("rows of heads of {head_dim}")));
             }
-            let format = gguf::format(tensor.kind).ok_or_else(|| gguf::format_name(tensor.kind));
+            let format = match gguf::format(tensor.kind) {
+                Some(format) => StoredFormat::Supported(format),
+                None => StoredFormat::Unsupported(gguf::format_name(tensor.kind)),
+            };
             let (shape, range) = (tensor.shape.clone(), tensor.range.clone());
             tensors.insert(place.name, Tensor { file: 0, format, shape, range, order: place.order });
         }
@@ -321,11 +357,16 @@ impl Checkpoint {
             .get(name)
             .ok_or_else(|| CheckpointError::NoTensor { path: self.path.clone(), tensor: name.to_owned() })?;
         let file = &self.files[tensor.file];
-        let format = tensor.format.clone().map_err(|format| CheckpointError::UnsupportedFormat {
-            path: if self.has_config { self.path.join(&file.name) } else { self.path.clone() },
-            tensor: name.to_owned(),
-            format,
-        })?;
+        let format = match &tensor.format {
+            StoredFormat::Supported(format) => *format,
+            StoredFormat::Unsupported(format) => {
+                return Err(CheckpointError::UnsupportedFormat {
+                    path: if self.has_config { self.path.join(&file.name) } else { self.path.clone() },
+                    tensor: name.to_owned(),
+                    format: format.clone(),
+                });
+            }
+        };
         let (shape, range) = (tensor.shape.clone(), tensor.range.clone());
         Ok(TensorView { format, shape, map: &file.map, range, order: tensor.order })
     }
@@ -354,8 +395,11 @@ impl Checkpoint {
     pub fn formats(&self) -> Vec<FormatShare> {
         let mut shares: BTreeMap<(String, bool), (usize, u64)> = BTreeMap::new();
         for tensor in self.tensors.values() {
-            let format = tensor.format.as_ref().map_or_else(String::clone, WeightFormat::to_string);
-            let (tensors, bytes) = shares.entry((format, tensor.format.is_ok())).or_default();
+            let format = match &tensor.format {
+                StoredFormat::Supported(format) => (format.to_string(), true),
+                StoredFormat::Unsupported(format) => (format.clone(), false),
+            };
+            let (tensors, bytes) = shares.entry(format).or_default();
             *tensors += 1;
             *bytes += tensor.range.len() as u64;
         }
@@ -369,7 +413,7 @@ impl Checkpoint {
     pub fn format(&self) -> Option<WeightFormat> {
         let mut bytes: HashMap<WeightFormat, usize> = HashMap::new();
         for tensor in self.tensors.values() {
-            if let Ok(format) = tensor.format {
+            if let StoredFormat::Supported(format) = tensor.format {
                 *bytes.entry(format).or_default() += tensor.range.len();
             }
         }
@@ -433,13 +477,14 @@ fn let_go(map: &Mmap, bytes: Range<usize>) {
     let _ = (map, bytes);
 }
 
-/// The number format in our words; where it is not one that is read, its name.
-fn format(dtype: safetensors::Dtype) -> Result<WeightFormat, String> {
+/// The number format of a tensor in a safetensors file.
+fn format(dtype: safetensors::Dtype) -> StoredFormat {
+    let plain = |dtype| StoredFormat::Supported(WeightFormat::Plain(dtype));
     match dtype {
-        safetensors::Dtype::F32 => Ok(WeightFormat::Plain(Dtype::F32)),
-        safetensors::Dtype::F16 => Ok(WeightFormat::Plain(Dtype::F16)),
-        safetensors::Dtype::BF16 => Ok(WeightFormat::Plain(Dtype::Bf16)),
-        other => Err(format!("{other:?}")),
+        safetensors::Dtype::F32 => plain(Dtype::F32),
+        safetensors::Dtype::F16 => plain(Dtype::F16),
+        safetensors::Dtype::BF16 => plain(Dtype::Bf16),
+        other => StoredFormat::Unsupported(format!("{other:?}")),
     }
 }
 

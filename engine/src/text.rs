@@ -10,7 +10,9 @@ pub mod stop;
 pub mod template;
 pub mod tokenizer;
 
+pub use config::TextConfigError;
 pub use detokenizer::{Detokenizer, SpecialTokens};
+pub use pieces::DecoderError;
 pub use stop::{StopStrings, Watched};
-pub use template::{ChatTemplate, PromptEnd, TemplateError};
-pub use tokenizer::{Tokenizer, TokenizerError};
+pub use template::{ChatTemplate, InvalidTemplate, PromptEnd, TemplateError};
+pub use tokenizer::{InvalidTokenizer, Tokenizer, TokenizerError};

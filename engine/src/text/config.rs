@@ -2,13 +2,52 @@
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::{fs, io};
 use tokenizers::AddedToken;
 
 /// Names under which the two files keep one special token each.
 const SPECIAL_NAMES: [&str; 7] =
     ["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"];
+
+/// A file beside tokenizer.json cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum TextConfigError {
+    /// It is there and cannot be read.
+    #[error("cannot read {path}: {source}")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// It is not a JSON object.
+    #[error("{path} is not a JSON object: {source}")]
+    Json {
+        /// The file.
+        path: PathBuf,
+        /// What the reader of JSON found.
+        source: serde_json::Error,
+    },
+    /// Its `added_tokens_decoder` is not an object.
+    #[error("{path}: added_tokens_decoder: {source}")]
+    AddedTokens {
+        /// The file.
+        path: PathBuf,
+        /// What the reader of JSON found.
+        source: serde_json::Error,
+    },
+    /// An entry of its `added_tokens_decoder` is not a token.
+    #[error("{path}: added_tokens_decoder, token {id}: {source}")]
+    AddedToken {
+        /// The file.
+        path: PathBuf,
+        /// The key of the entry: the token's number, as the file writes it.
+        id: String,
+        /// What the reader of JSON found.
+        source: serde_json::Error,
+    },
+}
 
 /// Both files together; empty where they are missing.
 #[derive(Debug, Default)]
@@ -51,13 +90,14 @@ impl From<TokenEntry> for AddedToken {
 }
 
 impl TextConfig {
-    /// Reads the files of the model directory `dir`. Errors, in words: one is there but is not understood.
-    pub(super) fn open(dir: &Path) -> Result<Self, String> {
+    /// Reads the files of the model directory `dir`. Errors: one is there but is not understood.
+    pub(super) fn open(dir: &Path) -> Result<Self, TextConfigError> {
         let mut config = Self::default();
         // The first file that names a token decides.
         for file in ["tokenizer_config.json", "special_tokens_map.json"] {
-            if let Some(mut object) = read_object(&dir.join(file))? {
-                config.take(&mut object).map_err(|error| format!("{file}: {error}"))?;
+            let path = dir.join(file);
+            if let Some(mut object) = read_object(&path)? {
+                config.take(&mut object, &path)?;
             }
         }
         Ok(config)
@@ -73,7 +113,8 @@ impl TextConfig {
         self.named.get("eos_token").and_then(Value::as_str)
     }
 
-    fn take(&mut self, object: &mut Map<String, Value>) -> Result<(), String> {
+    /// Adds what the object in the file `path` says and no earlier file said.
+    fn take(&mut self, object: &mut Map<String, Value>, path: &Path) -> Result<(), TextConfigError> {
         for name in SPECIAL_NAMES {
             if let Some(token) = object.get(name).and_then(special_token) {
                 self.named.entry(name).or_insert_with(|| Value::from(token.content.as_str()));
@@ -92,11 +133,12 @@ impl TextConfig {
             self.special.extend(tokens);
         }
         if let Some(added) = object.remove("added_tokens_decoder") {
-            let added: Map<String, Value> =
-                serde_json::from_value(added).map_err(|error| format!("added_tokens_decoder: {error}"))?;
+            let path = || path.to_owned();
+            let added: Map<String, Value> = serde_json::from_value(added)
+                .map_err(|source| TextConfigError::AddedTokens { path: path(), source })?;
             for (id, token) in added {
-                let token: TokenEntry =
-                    serde_json::from_value(token).map_err(|error| format!("added_tokens_decoder {id}: {error}"))?;
+                let token: TokenEntry = serde_json::from_value(token)
+                    .map_err(|source| TextConfigError::AddedToken { path: path(), id, source })?;
                 self.added.push(token.into());
             }
         }
@@ -116,16 +158,16 @@ fn special_token(value: &Value) -> Option<AddedToken> {
 }
 
 /// The object in a JSON file; `None`: no file.
-pub(super) fn read_object(path: &Path) -> Result<Option<Map<String, Value>>, String> {
+fn read_object(path: &Path) -> Result<Option<Map<String, Value>>, TextConfigError> {
     let Some(text) = read_text(path)? else { return Ok(None) };
-    serde_json::from_str(&text).map(Some).map_err(|error| format!("{}: {error}", path.display()))
+    serde_json::from_str(&text).map(Some).map_err(|source| TextConfigError::Json { path: path.to_owned(), source })
 }
 
 /// The text in a file; `None`: no file.
-pub(super) fn read_text(path: &Path) -> Result<Option<String>, String> {
+pub(super) fn read_text(path: &Path) -> Result<Option<String>, TextConfigError> {
     match fs::read_to_string(path) {
         Ok(text) => Ok(Some(text)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(format!("{}: {error}", path.display())),
+        Err(source) => Err(TextConfigError::Read { path: path.to_owned(), source }),
     }
 }

@@ -24,9 +24,9 @@ pub(super) enum Decoder {
     },
     /// Replaces text inside tokens.
     Replace {
-        /// What.
+        /// The text that is replaced.
         pattern: Pattern,
-        /// By what.
+        /// The text that takes its place.
         content: String,
     },
     /// Strips a character at the ends.
@@ -104,6 +104,23 @@ pub(super) struct Pieces {
     pub(super) beginning: Beginning,
 }
 
+/// The decoder of tokenizer.json does not give each token bytes of its own.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DecoderError {
+    /// It replaces by a regular expression.
+    #[error("its decoder replaces the regular expression {regex:?}, which is not supported")]
+    Regex {
+        /// The expression.
+        regex: String,
+    },
+    /// Its stages come in an order in which decoding is not concatenation.
+    #[error("its decoders are combined in a way that is not supported")]
+    Order,
+    /// The bytes of all tokens have no room.
+    #[error("the vocabulary is over 4 GiB")]
+    TooLarge,
+}
+
 /// A token on its way through the decoders.
 enum Piece {
     Text(String),
@@ -112,8 +129,8 @@ enum Piece {
 
 impl Pieces {
     /// From the vocabulary (token, text, special) and the decoder; without one, tokens are joined by spaces.
-    /// Errors, in words: the decoder is not supported.
-    pub(super) fn new(vocab: &[(Token, String, bool)], decoder: Option<&Decoder>) -> Result<Self, String> {
+    /// Errors: the decoder is not supported.
+    pub(super) fn new(vocab: &[(Token, String, bool)], decoder: Option<&Decoder>) -> Result<Self, DecoderError> {
         let mut stages = Vec::new();
         let beginning = match decoder {
             Some(decoder) => {
@@ -134,7 +151,7 @@ impl Pieces {
                 let stages = if *special { &[][..] } else { &stages[..] };
                 pieces.bytes.extend(bytes_of(text, stages));
             }
-            pieces.ends.push(u32::try_from(pieces.bytes.len()).map_err(|_| "the vocabulary is over 4 GiB")?);
+            pieces.ends.push(u32::try_from(pieces.bytes.len()).map_err(|_| DecoderError::TooLarge)?);
             pieces.special.push(entry.is_some_and(|entry| entry.2));
         }
         Ok(pieces)
@@ -168,7 +185,7 @@ fn flatten<'a>(decoder: &'a Decoder, stages: &mut Vec<&'a Decoder>) {
 }
 
 /// Refuses orders in which decoding would not be concatenation; else says what happens at the beginning.
-fn check(stages: &[&Decoder]) -> Result<Beginning, String> {
+fn check(stages: &[&Decoder]) -> Result<Beginning, DecoderError> {
     let mut beginning = Beginning::AsIs;
     let (mut bytes, mut fused) = (false, false);
     for stage in stages {
@@ -178,7 +195,7 @@ fn check(stages: &[&Decoder]) -> Result<Beginning, String> {
             Decoder::ByteFallback {} if !bytes && !fused => bytes = true,
             Decoder::Replace { pattern: Pattern::String(_), .. } if !bytes && !fused => {}
             Decoder::Replace { pattern: Pattern::Regex(regex), .. } => {
-                return Err(format!("its decoder replaces the regular expression {regex:?}, which is not supported"));
+                return Err(DecoderError::Regex { regex: regex.clone() });
             }
             Decoder::Metaspace { prepend_scheme, add_prefix_space, .. } if !bytes && !fused => {
                 if *prepend_scheme != PrependScheme::Never && *add_prefix_space != Some(false) {
@@ -188,7 +205,7 @@ fn check(stages: &[&Decoder]) -> Result<Beginning, String> {
             Decoder::Strip { content, start, stop: 0 } if fused && content.is_ascii() => {
                 beginning = Beginning::Strip { byte: *content as u8, count: *start };
             }
-            _ => return Err("its decoders are combined in a way that is not supported".to_owned()),
+            _ => return Err(DecoderError::Order),
         }
     }
     Ok(beginning)

@@ -8,19 +8,18 @@ mod strftime;
 #[cfg(test)]
 mod tests;
 
-use super::config::{TextConfig, read_text};
+use super::config::{TextConfig, TextConfigError, read_text};
 use super::gguf;
-use crate::checkpoint::gguf::GgufFile;
+use crate::checkpoint::gguf::{GgufError, GgufFile};
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Kwargs, Serde, Value as Jinja};
 use minijinja::{Environment, ErrorKind};
 use minijinja_contrib::pycompat;
 use serde_json::{Map, Value};
 use std::error::Error as _;
-use std::fmt;
-use std::fs;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
+use std::{fmt, fs, io};
 
 /// The template that renders a chat unless another is asked for.
 const DEFAULT: &str = "default";
@@ -87,7 +86,38 @@ pub enum TemplateError {
     NoOpenEnd,
     /// A file cannot be read, or the template is not valid.
     #[error("the chat template cannot be used: {0}")]
-    Invalid(String),
+    Invalid(#[source] InvalidTemplate),
+}
+
+/// What is wrong with the files of a chat template.
+#[derive(Debug, thiserror::Error)]
+pub enum InvalidTemplate {
+    /// The GGUF file cannot be used.
+    #[error(transparent)]
+    Gguf(#[from] GgufError),
+    /// A file of the model directory cannot be used.
+    #[error(transparent)]
+    Config(#[from] TextConfigError),
+    /// The folder of further templates cannot be listed.
+    #[error("additional_chat_templates: {0}")]
+    Folder(#[source] io::Error),
+    /// `chat_template` has another type.
+    #[error("chat_template is neither a string nor a list")]
+    NoTemplate,
+    /// An entry of the list `chat_template` lacks a field.
+    #[error("chat_template: an entry without name or template")]
+    Entry,
+    /// A template is no Jinja.
+    #[error("{name}: {source:#}")]
+    Syntax {
+        /// The template's name.
+        name: String,
+        /// Where it goes wrong.
+        source: minijinja::Error,
+    },
+    /// There are named templates, and none that renders a chat without tools.
+    #[error("none is named {DEFAULT:?}")]
+    NoDefault,
 }
 
 /// What a template gave to `raise_exception`: the source by which such an error is told from others.
@@ -107,17 +137,18 @@ impl ChatTemplate {
     /// `additional_chat_templates`), else `chat_template` of tokenizer_config.json, a string or a list of named ones.
     /// `None`: it has none. Errors: [`TemplateError::Invalid`].
     pub fn open(path: &Path) -> Result<Option<ChatTemplate>, TemplateError> {
-        let (config, templates) = if GgufFile::is_at(path) {
-            let config = gguf::read_template(path).map_err(|error| TemplateError::Invalid(error.to_string()))?;
-            let templates = configured_templates(config.chat_template.clone());
-            (config, templates)
+        Self::read(path).map_err(TemplateError::Invalid)
+    }
+
+    fn read(path: &Path) -> Result<Option<ChatTemplate>, InvalidTemplate> {
+        let (templates, special) = if GgufFile::is_at(path) {
+            let config = gguf::read_template(path)?;
+            (configured_templates(config.chat_template)?, config.named)
         } else {
-            let config = TextConfig::open(path).map_err(TemplateError::Invalid)?;
-            let templates = templates_of(path, config.chat_template.clone());
-            (config, templates)
+            let config = TextConfig::open(path)?;
+            (templates_of(path, config.chat_template)?, config.named)
         };
-        let templates = templates.map_err(TemplateError::Invalid)?;
-        if templates.is_empty() { Ok(None) } else { Self::build(templates, config.named).map(Some) }
+        if templates.is_empty() { Ok(None) } else { Self::build(templates, special).map(Some) }
     }
 
     /// The prompt for `messages`. `extra` holds more variables (`tools`, `enable_thinking`, ...); it may replace
@@ -146,10 +177,10 @@ impl ChatTemplate {
     }
 
     /// From templates by name, and special tokens by name.
-    fn build(templates: Vec<(String, String)>, special: Map<String, Value>) -> Result<Self, TemplateError> {
+    fn build(templates: Vec<(String, String)>, special: Map<String, Value>) -> Result<Self, InvalidTemplate> {
         let mut environment = Environment::new();
         let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
-        environment.set_syntax(syntax.map_err(|error| TemplateError::Invalid(error.to_string()))?);
+        environment.set_syntax(syntax.expect("the delimiters are Jinja's own"));
         environment.set_unknown_method_callback(pycompat::unknown_method_callback);
         environment.add_filter("tojson", tojson);
         environment.add_function("raise_exception", raise_exception);
@@ -158,10 +189,10 @@ impl ChatTemplate {
             let source = without_generation_tags(&source);
             environment
                 .add_template_owned(name.clone(), source)
-                .map_err(|error| TemplateError::Invalid(format!("{name}: {error:#}")))?;
+                .map_err(|source| InvalidTemplate::Syntax { name, source })?;
         }
         if environment.get_template(DEFAULT).is_err() {
-            return Err(TemplateError::Invalid(format!("none is named {DEFAULT:?}")));
+            return Err(InvalidTemplate::NoDefault);
         }
         Ok(Self { environment, special })
     }
@@ -183,12 +214,12 @@ fn until_mark(mut prompt: String) -> Option<String> {
 }
 
 /// The templates of the model directory `dir`, by name. `configured`: what tokenizer_config.json says.
-fn templates_of(dir: &Path, configured: Option<Value>) -> Result<Vec<(String, String)>, String> {
+fn templates_of(dir: &Path, configured: Option<Value>) -> Result<Vec<(String, String)>, InvalidTemplate> {
     if let Some(source) = read_text(&dir.join("chat_template.jinja"))? {
         let mut templates = vec![(DEFAULT.to_owned(), source)];
         let Ok(files) = fs::read_dir(dir.join("additional_chat_templates")) else { return Ok(templates) };
         for file in files {
-            let path = file.map_err(|error| format!("additional_chat_templates: {error}"))?.path();
+            let path = file.map_err(InvalidTemplate::Folder)?.path();
             if let (Some("jinja"), Some(name)) =
                 (path.extension().and_then(|e| e.to_str()), path.file_stem().and_then(|n| n.to_str()))
             {
@@ -201,16 +232,16 @@ fn templates_of(dir: &Path, configured: Option<Value>) -> Result<Vec<(String, St
 }
 
 /// The templates that `chat_template` holds, by name.
-fn configured_templates(configured: Option<Value>) -> Result<Vec<(String, String)>, String> {
+fn configured_templates(configured: Option<Value>) -> Result<Vec<(String, String)>, InvalidTemplate> {
     let named = |entry: &Value| {
         let text = |key| Some(entry.get(key)?.as_str()?.to_owned());
-        text("name").zip(text("template")).ok_or("chat_template: an entry without name or template".to_owned())
+        text("name").zip(text("template")).ok_or(InvalidTemplate::Entry)
     };
     match configured {
         None => Ok(Vec::new()),
         Some(Value::String(source)) => Ok(vec![(DEFAULT.to_owned(), source)]),
         Some(Value::Array(entries)) => entries.iter().map(named).collect(),
-        Some(_) => Err("chat_template is neither a string nor a list".to_owned()),
+        Some(_) => Err(InvalidTemplate::NoTemplate),
     }
 }
 
@@ -234,7 +265,9 @@ fn raise_exception(message: String) -> Result<Jinja, minijinja::Error> {
 #[expect(clippy::disallowed_methods, reason = "the date in a prompt is the wall clock's")]
 fn strftime_now(format: &str) -> Result<String, minijinja::Error> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    strftime::strftime(format, now).map_err(|message| minijinja::Error::new(ErrorKind::InvalidOperation, message))
+    let refused =
+        |error: strftime::StrftimeError| minijinja::Error::new(ErrorKind::InvalidOperation, error.to_string());
+    strftime::strftime(format, now).map_err(refused)
 }
 
 fn tojson(value: &Jinja, options: Kwargs) -> Result<String, minijinja::Error> {

@@ -4,10 +4,10 @@
 #[cfg(test)]
 pub(super) mod tests;
 
-use super::config::TextConfig;
+use super::config::{TextConfig, TextConfigError};
 use super::detokenizer::{Detokenizer, SpecialTokens};
 use super::gguf;
-use super::pieces::{Beginning, Decoder, Pieces};
+use super::pieces::{Beginning, Decoder, DecoderError, Pieces};
 use crate::checkpoint::gguf::{GgufError, GgufFile};
 use domain::Token;
 use serde::Deserialize;
@@ -38,7 +38,7 @@ pub enum TokenizerError {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The system's answer.
         source: std::io::Error,
     },
     /// A GGUF file is not understood.
@@ -49,12 +49,30 @@ pub enum TokenizerError {
     Invalid {
         /// The model directory or the GGUF file.
         path: PathBuf,
-        /// Why.
-        reason: String,
+        /// What is wrong with it.
+        #[source]
+        reason: InvalidTokenizer,
     },
     /// A text has no tokens.
     #[error("the text cannot be tokenized: {0}")]
-    Encode(String),
+    Encode(#[source] tokenizers::Error),
+}
+
+/// What is wrong with the files of a tokenizer.
+#[derive(Debug, thiserror::Error)]
+pub enum InvalidTokenizer {
+    /// A companion of tokenizer.json cannot be used.
+    #[error(transparent)]
+    Config(#[from] TextConfigError),
+    /// The crate `tokenizers` does not take tokenizer.json, or the tokens that its companions add.
+    #[error("tokenizer.json: {0}")]
+    Json(#[source] tokenizers::Error),
+    /// The decoder in tokenizer.json is of a kind that is not supported.
+    #[error("its decoder: {0}")]
+    UnknownDecoder(#[source] serde_json::Error),
+    /// The decoder in tokenizer.json does not concatenate.
+    #[error(transparent)]
+    Decoder(#[from] DecoderError),
 }
 
 /// The part of tokenizer.json that the crate `tokenizers` keeps to itself.
@@ -73,20 +91,20 @@ impl Tokenizer {
         } else {
             let json = path.join("tokenizer.json");
             let json = fs::read(&json).map_err(|source| TokenizerError::Read { path: json, source })?;
-            TextConfig::open(path).and_then(|config| Self::build(&json, &config))
+            TextConfig::open(path).map_err(InvalidTokenizer::from).and_then(|config| Self::build(&json, &config))
         };
         built.map_err(|reason| TokenizerError::Invalid { path: path.to_owned(), reason })
     }
 
-    fn build(json: &[u8], config: &TextConfig) -> Result<Tokenizer, String> {
-        let mut encoder = tokenizers::Tokenizer::from_bytes(json).map_err(|error| error.to_string())?;
+    fn build(json: &[u8], config: &TextConfig) -> Result<Tokenizer, InvalidTokenizer> {
+        let mut encoder = tokenizers::Tokenizer::from_bytes(json).map_err(InvalidTokenizer::Json)?;
         // Some files keep the settings of their training; a prompt is never cut or padded.
-        encoder.with_truncation(None).map_err(|error| error.to_string())?;
+        encoder.with_truncation(None).map_err(InvalidTokenizer::Json)?;
         encoder.with_padding(None);
         let added = added_tokens(&encoder, config);
-        encoder.add_tokens(added).map_err(|error| error.to_string())?;
+        encoder.add_tokens(added).map_err(InvalidTokenizer::Json)?;
 
-        let extra: Extra = serde_json::from_slice(json).map_err(|error| format!("its decoder: {error}"))?;
+        let extra: Extra = serde_json::from_slice(json).map_err(InvalidTokenizer::UnknownDecoder)?;
         let added = encoder.get_added_tokens_decoder();
         let is_special = |token: &Token| added.get(token).is_some_and(|added| added.special);
         let vocab = encoder.get_vocab(true).into_iter().map(|(text, token)| (token, text, is_special(&token)));
@@ -100,8 +118,7 @@ impl Tokenizer {
     /// the tokenizer puts around a plain text (BOS); without them for the output of a chat template, which writes its
     /// own.
     pub fn encode(&self, text: &str, add_special: bool) -> Result<Vec<Token>, TokenizerError> {
-        let encoding = self.0.encoder.encode_fast(text, add_special);
-        let encoding = encoding.map_err(|error| TokenizerError::Encode(error.to_string()))?;
+        let encoding = self.0.encoder.encode_fast(text, add_special).map_err(TokenizerError::Encode)?;
         let mut tokens = encoding.get_ids().to_vec();
         if let (true, Some((bos, add))) = (add_special, self.0.bos) {
             match (add, tokens.first() == Some(&bos)) {

@@ -19,9 +19,17 @@ const MONTHS: [&str; 12] = [
 const WEEKDAYS: [&str; 7] = ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
 const SECONDS_PER_DAY: u64 = 86_400;
 
-/// The time `unix_s` seconds after the beginning of 1970, written by `format`. Errors, in words: a directive that is
-/// not supported.
-pub(super) fn strftime(format: &str, unix_s: u64) -> Result<String, String> {
+/// A format that is not supported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum StrftimeError {
+    #[error("strftime_now: %{0} is not supported")]
+    UnknownDirective(char),
+    #[error("strftime_now: the format ends in %")]
+    Unfinished,
+}
+
+/// Writes the time `unix_s` seconds after the beginning of 1970, written by `format`.
+pub(super) fn strftime(format: &str, unix_s: u64) -> Result<String, StrftimeError> {
     let (days, second) = (unix_s / SECONDS_PER_DAY, unix_s % SECONDS_PER_DAY);
     let (year, month, day) = civil(days);
     let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
@@ -63,8 +71,8 @@ pub(super) fn strftime(format: &str, unix_s: u64) -> Result<String, String> {
             Some('Z') => out += "UTC",
             Some('z') => out += "+0000",
             Some('%') => out.push('%'),
-            Some(other) => return Err(format!("strftime_now: %{other} is not supported")),
-            None => return Err("strftime_now: the format ends in %".to_owned()),
+            Some(other) => return Err(StrftimeError::UnknownDirective(other)),
+            None => return Err(StrftimeError::Unfinished),
         }
     }
     Ok(out)
