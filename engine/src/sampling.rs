@@ -17,10 +17,31 @@ mod weights;
 
 use cut::Key;
 use domain::plan::{Sample, Sampled, TokenLogprobs};
-use domain::{SamplingParams, Token, Tokens};
+use domain::{SamplingParams, SeqKey, Token, Tokens};
 
 /// In a mark: the token is in the prompt or in the output. The other bits count it in the output.
 const SEEN: u32 = 1 << 31;
+
+/// A row of logits has no token in it. The model failed; the parameters are not at fault.
+#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
+pub enum SampleError {
+    /// The row has another length.
+    #[error("{logits} logits for a vocabulary of {vocab}")]
+    Length {
+        /// Logits of the row.
+        logits: usize,
+        /// Size of the vocabulary.
+        vocab: usize,
+    },
+    /// No logit is above minus infinity, or some are infinite.
+    #[error("the logits of {key} cannot be sampled: their maximum is {max}")]
+    Maximum {
+        /// The sequence.
+        key: SeqKey,
+        /// The largest logit.
+        max: f32,
+    },
+}
 
 /// Samples tokens. Owns the scratch for one vocabulary, so that a call allocates nothing but the log probabilities
 /// that it returns.
@@ -54,15 +75,14 @@ impl Sampler {
     /// A logit that is no number counts as minus infinity, and tokens outside the vocabulary in biases, stop tokens and
     /// history are passed over. Where the mask leaves no token at all it is void.
     ///
-    /// Errors, in words: the row has another length, none of it is above minus infinity, or some of it is infinite.
-    /// They mean that the model failed, never that the parameters are odd.
-    pub fn sample(&mut self, logits: &[f32], sample: &Sample) -> Result<Sampled, String> {
+    /// Errors: [`SampleError`].
+    pub fn sample(&mut self, logits: &[f32], sample: &Sample) -> Result<Sampled, SampleError> {
         if logits.len() != self.vocab {
-            return Err(format!("{} logits for a vocabulary of {}", logits.len(), self.vocab));
+            return Err(SampleError::Length { logits: logits.len(), vocab: self.vocab });
         }
         let max = weights::max(logits);
         if !max.is_finite() {
-            return Err(format!("the logits of {} cannot be sampled: their maximum is {max}", sample.key));
+            return Err(SampleError::Maximum { key: sample.key, max });
         }
         let token = if is_adjusted(sample) {
             self.adjust(logits, sample);

@@ -7,12 +7,12 @@ use super::memory::{Arena, Memory};
 use super::model::CpuModel;
 use super::rotary::RotaryTables;
 use super::simd::Isa;
-use super::step::{Engine, Scene, Slot, Step, Trouble};
+use super::step::{Engine, Scene, Slot, SpanFailure, Step, Trouble};
 use super::thread_pool::ThreadPool;
 use super::{CpuError, Taps};
 use crate::clock::now;
 use crate::device::DeviceLimits;
-use crate::ops::Axis;
+use crate::ops::{Axis, OpsError};
 use crate::plan_thread::{Submitted, lock};
 use crate::pool::Pool;
 use crate::sampling::Sampler;
@@ -96,15 +96,15 @@ impl Leader {
         let mut in_kernels = Duration::ZERO;
         let (sampled, failed) = match self.compute(plan, &mut in_kernels) {
             Ok((sampled, failed)) => (Ok(sampled), failed),
-            Err(reason) => {
+            Err(error) => {
                 self.previous.clear();
-                (Err(reason), Vec::new())
+                (Err(error.to_string()), Vec::new())
             }
         };
         StepOutput { step: plan.step, sampled, failed, elapsed: now().duration_since(submitted.at), in_kernels }
     }
 
-    fn compute(&mut self, plan: &StepPlan, in_kernels: &mut Duration) -> Result<Computed, String> {
+    fn compute(&mut self, plan: &StepPlan, in_kernels: &mut Duration) -> Result<Computed, OpsError> {
         let Self { engine, thread_pool, batch, slots, troubles, previous } = self;
         batch.fill(plan, previous);
         let (slots, troubles) = (&slots[..plan.samples()], &troubles[..plan.spans.len()]);
@@ -112,7 +112,7 @@ impl Leader {
         for (trouble, span) in troubles.iter().zip(&plan.spans) {
             let is_missing = |input: &Input| matches!(*input, Input::Sampled(n) if sampled(previous, n).is_none());
             let missing = span.inputs.iter().any(is_missing);
-            *lock(trouble) = missing.then(|| "the step before, which sampled an input, failed".to_owned());
+            *lock(trouble) = missing.then_some(SpanFailure::Input);
         }
         let scene = Scene { engine, plan, batch, slots, troubles };
         let mut step = Step { scene, thread_pool, part: Part::default(), in_kernels: Duration::ZERO };
@@ -131,14 +131,14 @@ impl Leader {
             None => decoder.forward(&mut step),
         };
         *in_kernels = step.in_kernels;
-        done.map_err(|error| error.to_string())?;
+        done?;
         previous.clear();
         let (mut sampled, mut failed) = (Vec::with_capacity(slots.len()), Vec::new());
         let mut slots = slots.iter();
         for (number, span) in plan.spans.iter().enumerate() {
             let own = slots.by_ref().take(span.samples.len()).map(|slot| lock(slot).take());
-            if let Some(reason) = lock(&troubles[number]).take() {
-                failed.push(FailedSpan { span: number, reason });
+            if let Some(failure) = lock(&troubles[number]).take() {
+                failed.push(FailedSpan { span: number, reason: failure.to_string() });
                 previous.extend(own.map(|_| None));
             } else {
                 for slot in own {

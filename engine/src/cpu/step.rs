@@ -18,7 +18,7 @@ use crate::device::PoolMemory;
 use crate::ops::{Axis, Buffer, Embedding, Linear, Norm, NormArgs, Ops, OpsResult};
 use crate::plan_thread::lock;
 use crate::pool::Pool;
-use crate::sampling::Sampler;
+use crate::sampling::{SampleError, Sampler};
 use crate::spec::ModelSpec;
 use domain::plan::{BlockCopy, Sampled, Span, StepPlan};
 use domain::{KvLayout, ProgressWord};
@@ -65,7 +65,26 @@ pub(super) struct Engine {
 /// Where a sampled token goes.
 pub(super) type Slot = Mutex<Option<Sampled>>;
 /// Why a span failed, if it did.
-pub(super) type Trouble = Mutex<Option<String>>;
+pub(super) type Trouble = Mutex<Option<SpanFailure>>;
+
+/// Why a span failed in a step whose other spans did not.
+#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
+pub(super) enum SpanFailure {
+    /// An input is a token that the step before was to sample and did not.
+    #[error("the step before, which sampled an input, failed")]
+    Input,
+    /// Numbers that the model computed are infinite or NaN.
+    #[error("what the model computes for positions {first} to {last} is not finite")]
+    NotFinite {
+        /// Position of the span's first row.
+        first: u32,
+        /// Position of its last row.
+        last: usize,
+    },
+    /// No token could be sampled.
+    #[error(transparent)]
+    Sample(#[from] SampleError),
+}
 
 /// What all tasks of a step see.
 #[derive(Clone, Copy)]
@@ -248,23 +267,20 @@ impl Scene<'_> {
         for (i, sample) in self.plan.spans[sampling.span].samples.iter().enumerate() {
             match sampler.sample(logits, sample) {
                 Ok(sampled) => *lock(&self.slots[sampling.first_sample + i]) = Some(sampled),
-                Err(reason) => self.fail(sampling.span, || reason),
+                Err(error) => self.fail(sampling.span, error.into()),
             }
         }
     }
 
     /// A span fails alone; the first reason counts.
-    fn fail(&self, span: usize, reason: impl FnOnce() -> String) {
-        lock(&self.troubles[span]).get_or_insert_with(reason);
+    fn fail(&self, span: usize, failure: SpanFailure) {
+        lock(&self.troubles[span]).get_or_insert(failure);
     }
 
     /// A span fails, since the model has no numbers for it.
     fn is_not_finite(&self, span: usize) {
-        self.fail(span, || {
-            let Span { start, inputs, .. } = &self.plan.spans[span];
-            let last = *start as usize + inputs.len() - 1;
-            format!("what the model computes for positions {start} to {last} is not finite")
-        });
+        let &Span { start: first, ref inputs, .. } = &self.plan.spans[span];
+        self.fail(span, SpanFailure::NotFinite { first, last: first as usize + inputs.len() - 1 });
     }
 
     /// Logits of sampling row `index`.

@@ -53,9 +53,9 @@ pub enum SimError {
     /// No memory.
     #[error("cannot allocate {bytes} bytes for KV blocks")]
     Memory {
-        /// How much.
+        /// Bytes of the pool of one KV group.
         bytes: usize,
-        /// Why.
+        /// The system's answer.
         #[source]
         source: io::Error,
     },
@@ -139,6 +139,13 @@ impl Device for SimDevice {
     }
 }
 
+/// A step failed, since [`Course::fails_in`] says so.
+#[derive(Debug, thiserror::Error)]
+#[error("the step was made to fail in layer {layer}")]
+struct MadeToFail {
+    layer: u16,
+}
+
 /// What the thread owns.
 struct Runner {
     model: SimModel,
@@ -164,7 +171,7 @@ impl Runner {
             }
             Err(reason) => {
                 self.model.fail();
-                (Err(reason), Vec::new())
+                (Err(reason.to_string()), Vec::new())
             }
         };
         self.torn.store(self.model.torn(), Ordering::Relaxed);
@@ -178,12 +185,12 @@ impl Runner {
         plan: &StepPlan,
         course: &Course,
         begin: Instant,
-    ) -> Result<(Vec<Sampled>, Vec<FailedSpan>), String> {
+    ) -> Result<(Vec<Sampled>, Vec<FailedSpan>), MadeToFail> {
         self.model.begin(plan, course.span_fails);
         for layer in 0..self.model.layers() {
             sleep_until(begin + course.time.written(layer));
             if course.fails_in == Some(layer) {
-                return Err(format!("the step was made to fail in layer {layer}"));
+                return Err(MadeToFail { layer });
             }
             self.model.write_layer(plan, layer);
             self.progress.raise(plan.step, layer);
