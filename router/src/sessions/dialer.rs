@@ -11,7 +11,6 @@ use futures_util::future::BoxFuture;
 use proto::queue::{Receiver, Sender};
 use std::collections::BTreeMap;
 use std::convert::Infallible;
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
@@ -54,11 +53,13 @@ pub struct Dialed {
 }
 
 /// Why no session began.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DialError {
     /// Nobody answers there now.
+    #[error("the worker is not reached: {0}")]
     Unreachable(String),
     /// Somebody answers, and either end will have none of the other.
+    #[error("no session: {0}")]
     Refused(String),
 }
 
@@ -68,17 +69,6 @@ impl DialError {
         !matches!((self, before), (Self::Unreachable(_), Self::Unreachable(_))) && self != before
     }
 }
-
-impl fmt::Display for DialError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unreachable(why) => write!(f, "the worker is not reached: {why}"),
-            Self::Refused(why) => write!(f, "no session: {why}"),
-        }
-    }
-}
-
-impl std::error::Error for DialError {}
 
 /// Begins sessions and hands them to the brain. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -152,7 +142,8 @@ impl Dialer {
         let Dialed { peer, served, send, receive, until_over } = worker.dial().await?;
         let _place = match self.roster.admit(&worker.name(), &peer, served) {
             Ok(place) => place,
-            Err(why) => {
+            Err(error) => {
+                let why = error.to_string();
                 // An error says that the session is over, and then the worker does without the reason.
                 let _ = send.try_send(proto::session::encode_to_worker(&ToWorker::Refused { why: why.clone() }), 0);
                 // What it was told is on its way until it ends the session.

@@ -34,6 +34,69 @@ struct Taken {
     context: u32,
 }
 
+/// Why a worker is not taken.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum AdmitError {
+    /// Another worker has its id, which follows from its name.
+    #[error("{name} at {address} has the id {id} of the worker at {other}: give one another name (worker.name)")]
+    IdTaken {
+        /// Its name.
+        name: String,
+        /// Its address.
+        address: String,
+        /// The id of both.
+        id: WorkerId,
+        /// The other worker's address.
+        other: String,
+    },
+    /// It computes another model than requests are tokenized for.
+    #[error(
+        "the worker at {address} computes another model ({served}) than this router tokenizes for ({wanted}): give both the \
+         same one (--model)"
+    )]
+    Model {
+        /// Its address.
+        address: String,
+        /// Its model.
+        served: ModelShape,
+        /// The router's model.
+        wanted: ModelShape,
+    },
+    /// Its model has other weights than the first worker's.
+    #[error(
+        "the worker at {address} has other weights ({}) than the one at {first_address} ({})",
+        digest(served),
+        digest(first)
+    )]
+    Weights {
+        /// Its address.
+        address: String,
+        /// What it serves.
+        served: Served,
+        /// The first worker's address.
+        first_address: String,
+        /// What the first worker served.
+        first: Served,
+    },
+    /// It keeps KV otherwise than the first worker.
+    #[error(
+        "the worker at {address} has other KV ({}) than the one at {first_address} ({}): give both the same model.kv_dtype, \
+         engine.block_tokens and kv.encoding",
+        layout_text(served),
+        layout_text(first)
+    )]
+    Layout {
+        /// Its address.
+        address: String,
+        /// What it serves.
+        served: Served,
+        /// The first worker's address.
+        first_address: String,
+        /// What the first worker served.
+        first: Served,
+    },
+}
+
 /// A worker in the roster, given back when dropped.
 #[derive(Debug)]
 pub(super) struct RosterEntry {
@@ -47,21 +110,15 @@ impl Roster {
         Self { shape, seats: Arc::new(Mutex::new(seats)) }
     }
 
-    /// Takes the worker at `address`. Errors: why not, for people.
-    pub(super) fn admit(&self, address: &str, peer: &PeerInfo, served: Served) -> Result<RosterEntry, String> {
+    /// Takes the worker at `address`. Errors: it does not serve what the router and the other workers do.
+    pub(super) fn admit(&self, address: &str, peer: &PeerInfo, served: Served) -> Result<RosterEntry, AdmitError> {
         let mut seats = lock(&self.seats);
         if let Some(Taken { address: other, .. }) = seats.taken.get(&peer.id) {
-            let name = &peer.name;
-            return Err(format!(
-                "{name} at {address} has the id {} of the worker at {other}: give one another name (worker.name)",
-                peer.id
-            ));
+            let (name, address, other) = (peer.name.clone(), address.to_owned(), other.clone());
+            return Err(AdmitError::IdTaken { name, address, id: peer.id, other });
         }
         if served.shape != self.shape {
-            return Err(format!(
-                "the worker at {address} computes another model ({}) than this router tokenizes for ({}): give both the same one (--model)",
-                served.shape, self.shape
-            ));
+            return Err(AdmitError::Model { address: address.to_owned(), served: served.shape, wanted: self.shape });
         }
         let first = *seats.service.borrow();
         match first {
@@ -116,26 +173,27 @@ fn lock(seats: &Mutex<Seats>) -> MutexGuard<'_, Seats> {
 
 /// Errors: `served` is not what `first` was. Pools, and with them contexts, may be of different sizes
 /// ([`Seats::take_contexts`]).
-fn check(first_address: &str, first: Served, address: &str, served: Served) -> Result<(), String> {
-    let both = |what: &str, first: String, other: String| {
-        format!("the worker at {address} has other {what} ({other}) than the one at {first_address} ({first})")
-    };
+fn check(first_address: &str, first: Served, address: &str, served: Served) -> Result<(), AdmitError> {
+    let addresses = || (address.to_owned(), first_address.to_owned());
     if served.weights != first.weights {
-        return Err(both("weights", digest(&first), digest(&served)));
+        let (address, first_address) = addresses();
+        return Err(AdmitError::Weights { address, served, first_address, first });
     }
     let layout = |served: Served| {
         let Served { layout, block_tokens, token_bytes, .. } = served;
         (layout, block_tokens, token_bytes)
     };
     if layout(served) != layout(first) {
-        let text = |served: Served| {
-            let Served { layout, block_tokens, token_bytes, .. } = served;
-            format!("layout {layout:016x}, blocks of {block_tokens} tokens, {token_bytes} bytes a token")
-        };
-        let fix = "give both the same model.kv_dtype, engine.block_tokens and kv.encoding";
-        return Err(format!("{}: {fix}", both("KV", text(first), text(served))));
+        let (address, first_address) = addresses();
+        return Err(AdmitError::Layout { address, served, first_address, first });
     }
     Ok(())
+}
+
+/// What has to be the same for one worker to read another one's blocks.
+fn layout_text(served: &Served) -> String {
+    let Served { layout, block_tokens, token_bytes, .. } = served;
+    format!("layout {layout:016x}, blocks of {block_tokens} tokens, {token_bytes} bytes a token")
 }
 
 /// The first bytes of the weights' digest.
@@ -172,20 +230,21 @@ mod tests {
         assert_eq!(*seen.borrow(), Some(Service { served: SERVED, common_context: 512 }));
         let other = Served { weights: [2; 32], ..SERVED };
         assert_eq!(
-            roster.admit("b:2", &peer(2), other).expect_err("other weights"),
+            roster.admit("b:2", &peer(2), other).expect_err("other weights").to_string(),
             "the worker at b:2 has other weights (digest 020202020202…) than the one at a:1 (digest 010101010101…)"
         );
         let shape = ModelShape { vocab: 512, ..SHAPE };
         assert_eq!(
-            roster.admit("b:2", &peer(2), Served { shape, ..SERVED }).expect_err("another model"),
+            roster.admit("b:2", &peer(2), Served { shape, ..SERVED }).expect_err("another model").to_string(),
             "the worker at b:2 computes another model (2 layers of width 64, 512 tokens in the vocabulary) than this router \
              tokenizes for (2 layers of width 64, 4096 tokens in the vocabulary): give both the same one (--model)"
         );
         let other = Served { layout: 8, block_tokens: 32, ..SERVED };
-        let error = roster.admit("b:2", &peer(2), other).expect_err("another layout");
+        let error = roster.admit("b:2", &peer(2), other).expect_err("another layout").to_string();
         assert!(error.contains("blocks of 32 tokens") && error.contains("blocks of 16 tokens"), "{error}");
         // So has one that keeps KV in another encoding, though all else is the same.
-        let error = roster.admit("b:2", &peer(2), Served { layout: 8, ..SERVED }).expect_err("another encoding");
+        let error =
+            roster.admit("b:2", &peer(2), Served { layout: 8, ..SERVED }).expect_err("another encoding").to_string();
         assert!(error.contains("layout 0000000000000008") && error.contains("kv.encoding"), "{error}");
     }
 
@@ -214,7 +273,7 @@ mod tests {
         let (roster, _seen) = roster();
         let seat = roster.admit("a:1", &peer(1), SERVED).expect("nobody has it");
         assert_eq!(
-            roster.admit("b:2", &peer(1), SERVED).expect_err("it is taken"),
+            roster.admit("b:2", &peer(1), SERVED).expect_err("it is taken").to_string(),
             "worker-1 at b:2 has the id w1 of the worker at a:1: give one another name (worker.name)"
         );
         drop(seat);
