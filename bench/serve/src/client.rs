@@ -43,6 +43,20 @@ pub(crate) struct Plain {
     pub(crate) server: Option<String>,
 }
 
+/// A request for a whole answer has none.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum PlainError {
+    /// The request was not sent, or nothing came back.
+    #[error("{}", with_causes(.0))]
+    Request(#[from] Error),
+    /// The answer takes too long.
+    #[error("no answer in {} s", .0.as_secs_f64())]
+    Timeout(Duration),
+    /// The answer broke off, or has more than [`ANSWER_BYTES_MAX`].
+    #[error("{0}")]
+    Body(#[source] Box<dyn std::error::Error + Send + Sync>),
+}
+
 impl Client {
     /// Of the server at `url`, for example `http://127.0.0.1:8000` or `http://host/prefix`; `/v1` at its end is
     /// understood. `headers`: `name: value`, sent with every request.
@@ -99,9 +113,8 @@ impl Client {
     }
 
     /// Sends a request and reads the whole answer.
-    pub(crate) async fn plain(&self, method: Method, path: &str, body: Bytes) -> Result<Plain, String> {
-        let response = self.pool.request(self.request(method, path, body)).await;
-        let response = response.map_err(|error| with_causes(&error))?;
+    pub(crate) async fn plain(&self, method: Method, path: &str, body: Bytes) -> Result<Plain, PlainError> {
+        let response = self.pool.request(self.request(method, path, body)).await?;
         let server = response.headers().get("server").and_then(|value| value.to_str().ok()).map(str::to_owned);
         Ok(Plain { status: response.status(), text: text(response.into_body()).await?, server })
     }
@@ -116,14 +129,14 @@ impl Client {
 }
 
 /// The whole text of a body.
-async fn text(body: Incoming) -> Result<String, String> {
-    let bytes = Limited::new(body, ANSWER_BYTES_MAX).collect().await.map_err(|error| error.to_string())?.to_bytes();
+async fn text(body: Incoming) -> Result<String, PlainError> {
+    let bytes = Limited::new(body, ANSWER_BYTES_MAX).collect().await.map_err(PlainError::Body)?.to_bytes();
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// What an error answer says, in one short line.
 pub(crate) async fn complaint(body: Incoming) -> String {
-    text(body).await.map_or_else(|why| why, |text| brief(&text))
+    text(body).await.map_or_else(|error| error.to_string(), |text| brief(&text))
 }
 
 /// The message of an error in OpenAI's form, or the begin of whatever it is, in one line.

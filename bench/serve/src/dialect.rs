@@ -1,7 +1,7 @@
 //! What a server understands: found out by asking, once, before anything is measured.
 
 use crate::answer::{Answer, Usage};
-use crate::client::Client;
+use crate::client::{Client, PlainError};
 use crate::clock::Clock;
 use crate::error::BenchError;
 use crate::prompt::{Medium, Prompt, words};
@@ -108,8 +108,8 @@ async fn model(client: &Client, settings: &Settings) -> Result<(String, Option<S
     const MODELS: &str = "/v1/models";
     let url = client.url(MODELS);
     let answer = tokio::time::timeout(settings.timeout, client.plain(Method::GET, MODELS, Bytes::new())).await;
-    let answer = answer.unwrap_or_else(|_| Err(format!("no answer in {} s", settings.timeout.as_secs_f64())));
-    let answer = answer.map_err(|why| BenchError::Unreachable { url: client.url(""), why })?;
+    let answer = answer.unwrap_or(Err(PlainError::Timeout(settings.timeout)));
+    let answer = answer.map_err(|error| BenchError::Unreachable { url: client.url(""), why: error.to_string() })?;
     if let Some(model) = &settings.model {
         return Ok((model.clone(), answer.server));
     }
