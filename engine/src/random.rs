@@ -89,7 +89,7 @@ pub enum RandomError {
     Write {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The system's answer.
         #[source]
         source: io::Error,
     },
@@ -226,6 +226,13 @@ impl RandomSpec {
                 Dtype::Bf16 => "bfloat16",
             },
         });
+        self.add_family_fields(&mut config);
+        config
+    }
+
+    /// Adds the fields of config.json that only some families have.
+    fn add_family_fields(&self, config: &mut Value) {
+        let shape = self.shape;
         // A layer without a window where the family has them: one that no context outgrows.
         let window = json!(shape.window.unwrap_or(shape.context as u32));
         match self.family.model_type {
@@ -273,7 +280,6 @@ impl RandomSpec {
                 config["mlp_bias"] = json!(shape.biases);
             }
         }
-        config
     }
 }
 

@@ -56,7 +56,7 @@ pub async fn serve(
             }
         }
     });
-    let (connections_max, write_wait, drain) = (config.connections_max, config.write_wait, config.drain);
+    let (connections_max, write_wait, drain_wait) = (config.connections_max, config.write_wait, config.drain);
     let bodies = Bodies::new(config.bodies_bytes_max);
     let app = Arc::new(App {
         config,
@@ -80,19 +80,9 @@ pub async fn serve(
         }
     };
 
-    // All places free: no request is open.
-    let all_ended = || async {
-        let _ = places.acquire_many(requests_max).await;
-    };
     let life = async {
         shutdown.await;
-        tracing::info!("draining: new requests are refused, open ones may end");
-        phase.send_replace(Phase::Draining);
-        if timeout(drain, all_ended()).await.is_err() {
-            tracing::warn!("the time for draining is over; open requests are ended");
-            phase.send_replace(Phase::Ending);
-            let _ = timeout(ENDING_WAIT, all_ended()).await;
-        }
+        drain(&phase, &places, requests_max, drain_wait).await;
     };
     let failed = tokio::select! {
         never = server.accept() => match never {},
@@ -108,6 +98,21 @@ pub async fn serve(
         return Err(io::Error::other("the router's brain failed"));
     }
     Ok(())
+}
+
+/// Refuses new requests, lets open ones end within `wait`, and ends the rest. No request is open when all of its
+/// `requests_max` places are free.
+async fn drain(phase: &watch::Sender<Phase>, places: &Semaphore, requests_max: u32, wait: Duration) {
+    let all_ended = || async {
+        let _ = places.acquire_many(requests_max).await;
+    };
+    tracing::info!("draining: new requests are refused, open ones may end");
+    phase.send_replace(Phase::Draining);
+    if timeout(wait, all_ended()).await.is_err() {
+        tracing::warn!("the time for draining is over; open requests are ended");
+        phase.send_replace(Phase::Ending);
+        let _ = timeout(ENDING_WAIT, all_ended()).await;
+    }
 }
 
 /// Folds the samples of histograms every few seconds, until dropped.

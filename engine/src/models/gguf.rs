@@ -62,8 +62,6 @@ fn config(file: &GgufFile) -> Result<Value, GgufError> {
         file.value_error("general.architecture", format!("{architecture:?}"), format!("one of {known}"))
     })?;
     let key = |key: &str| format!("{architecture}.{key}");
-    let number = |name: &str| file.number(&key(name));
-    let (hidden, layers) = (file.required("embedding_length")?, file.required("block_count")?);
     let (heads, head_dim) = (file.required("attention.head_count")?, file.head_dim()? as u64);
     if let Some(values) = file.hyperparameter("attention.value_length")?.filter(|values| *values != head_dim) {
         return Err(file.value_error(&key("attention.value_length"), values, format!("that of keys, {head_dim}")));
@@ -73,8 +71,8 @@ fn config(file: &GgufFile) -> Result<Value, GgufError> {
     let mut config = json!({
         "model_type": model_type,
         "vocab_size": vocab,
-        "hidden_size": hidden,
-        "num_hidden_layers": layers,
+        "hidden_size": file.required("embedding_length")?,
+        "num_hidden_layers": file.required("block_count")?,
         "num_attention_heads": heads,
         "num_key_value_heads": file.hyperparameter("attention.head_count_kv")?.unwrap_or(heads),
         "head_dim": head_dim,
@@ -89,9 +87,17 @@ fn config(file: &GgufFile) -> Result<Value, GgufError> {
         "partial_rotary_factor": partial_rotary_factor(file, head_dim)?,
         "rope_scaling": rope_scaling(file)?,
     });
-    if let Some(theta) = number("rope.freq_base")? {
+    if let Some(theta) = file.number(&key("rope.freq_base"))? {
         config["rope_theta"] = json!(theta);
     }
+    add_family_fields(file, architecture, &mut config)?;
+    Ok(without_nulls(config, architecture))
+}
+
+/// Adds the fields of config.json that only some families have.
+fn add_family_fields(file: &GgufFile, architecture: &str, config: &mut Value) -> Result<(), GgufError> {
+    let key = |key: &str| format!("{architecture}.{key}");
+    let number = |name: &str| file.number(&key(name));
     let window = file.hyperparameter("attention.sliding_window")?.filter(|window| *window > 0);
     match architecture {
         "gemma2" | "gemma3" => {
@@ -100,9 +106,7 @@ fn config(file: &GgufFile) -> Result<Value, GgufError> {
             config["rope_local_base_freq"] = json!(number("rope.freq_base_swa")?);
             config["attn_logit_softcapping"] = json!(number("attn_logit_softcapping")?);
             config["final_logit_softcapping"] = json!(number("final_logit_softcapping")?);
-            // The file does not say it; those with 27 billion parameters, told by their layers, differ.
-            let large = [("gemma2", 46), ("gemma3", 62)].contains(&(architecture, layers));
-            config["query_pre_attn_scalar"] = json!(if large { hidden / heads } else { head_dim });
+            config["query_pre_attn_scalar"] = json!(query_scalar(file, architecture)?);
         }
         "phi3" => config["sliding_window"] = json!(window),
         "olmo2" => {
@@ -127,7 +131,18 @@ fn config(file: &GgufFile) -> Result<Value, GgufError> {
         }
         _ => {}
     }
-    Ok(without_nulls(config, architecture))
+    Ok(())
+}
+
+/// `query_pre_attn_scalar` of a Gemma. The file does not say it; the models with 27 billion parameters, told by their
+/// layers, differ.
+fn query_scalar(file: &GgufFile, architecture: &str) -> Result<u64, GgufError> {
+    let is_large = [("gemma2", 46), ("gemma3", 62)].contains(&(architecture, file.required("block_count")?));
+    if is_large {
+        Ok(file.required("embedding_length")? / file.required("attention.head_count")?)
+    } else {
+        Ok(file.head_dim()? as u64)
+    }
 }
 
 /// The config without what the file does not say; only where `null` says that there is none, it stays.
