@@ -10,13 +10,13 @@ use std::time::Duration;
 /// A message between two workers, with the lives of both ends: a message to or from an earlier life is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerMessage {
-    /// Who sends.
+    /// The sender.
     pub from: WorkerId,
     /// Which life of the sender.
     pub from_incarnation: Incarnation,
     /// Which life of the receiver the sender means; `None` before it knows one.
     pub to_incarnation: Option<Incarnation>,
-    /// What.
+    /// The message itself.
     pub body: PeerBody,
 }
 

@@ -79,7 +79,7 @@ pub struct LinearPart<'a> {
 pub struct StoreError {
     /// Bytes asked for.
     pub bytes: usize,
-    /// Why.
+    /// The system's answer.
     #[source]
     pub source: std::io::Error,
 }

@@ -56,7 +56,7 @@ pub(crate) enum ConfigError {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The system's answer.
         source: io::Error,
     },
     /// The file is no TOML.

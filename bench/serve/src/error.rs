@@ -44,7 +44,7 @@ pub enum BenchError {
     TraceFile {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The system's answer.
         source: std::io::Error,
     },
     /// A line of a trace is no request.

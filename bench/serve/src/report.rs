@@ -62,7 +62,7 @@ pub struct Report {
 pub struct FailureCount {
     /// Such as `timeout` or `http 429`.
     pub kind: String,
-    /// How many.
+    /// Requests that failed so.
     pub count: usize,
     /// What was said about the first of them.
     pub example: String,

@@ -64,7 +64,7 @@ pub enum Api {
 pub enum Arrivals {
     /// So many users, each of whom sends the next request when the last has ended.
     Closed {
-        /// How many.
+        /// Users, at least 1.
         concurrency: u32,
     },
     /// Whether or not others have ended: a Poisson process.

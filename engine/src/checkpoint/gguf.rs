@@ -46,7 +46,7 @@ pub enum GgufError {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The system's answer.
         #[source]
         source: io::Error,
     },

@@ -78,11 +78,11 @@ pub enum CpuError {
     /// No memory.
     #[error("cannot allocate {bytes} bytes for {what}")]
     Memory {
-        /// What for.
+        /// What the memory is for, in plural or as a mass noun.
         what: &'static str,
-        /// How much.
+        /// Bytes asked for.
         bytes: usize,
-        /// Why.
+        /// The system's answer.
         #[source]
         source: io::Error,
     },

@@ -38,7 +38,7 @@ pub enum ModelError {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The system's answer.
         #[source]
         source: io::Error,
     },

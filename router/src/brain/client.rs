@@ -31,12 +31,12 @@ pub(crate) enum Update {
     SequenceEnd {
         /// The sequence.
         sequence: usize,
-        /// How.
+        /// The party that ended it, and the finish reason.
         end: End,
     },
     /// A prompt's request ended: nothing more of it comes.
     End {
-        /// How.
+        /// The party that ended it, and the finish reason.
         end: End,
         /// Prompt tokens that a cache had.
         cached_tokens: u32,
