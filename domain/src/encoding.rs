@@ -18,7 +18,7 @@ mod small;
 #[cfg(test)]
 mod tests;
 
-use crate::layout::{Dtype, KvLayout};
+use crate::dtype::Dtype;
 use number::{Bf16, Bytes, F16, F32, Number};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -64,50 +64,6 @@ impl fmt::Display for Encoding {
     }
 }
 
-impl KvLayout {
-    /// Bytes of a record of group `group` in the tiers below the device.
-    pub fn stored_bytes(&self, group: usize) -> usize {
-        self.part(group).stored_bytes_of(self.record_bytes(group))
-    }
-
-    /// Bytes of one token over all groups in the tiers below the device.
-    pub fn stored_token_bytes(&self) -> f32 {
-        (0..self.groups.len()).map(|group| self.stored_bytes(group)).sum::<usize>() as f32 / self.block_tokens as f32
-    }
-
-    /// Writes the record of group `group` as the tiers below the device keep it.
-    ///
-    /// # Panics
-    /// `record` is not of [`KvLayout::record_bytes`] bytes, or `stored` not of [`KvLayout::stored_bytes`].
-    #[inline(always)]
-    pub fn encode(&self, group: usize, record: &[u8], stored: &mut [u8]) {
-        self.check_record(group, record);
-        self.part(group).encode(record, stored);
-    }
-
-    /// Writes the record of group `group` as the device has it. Any bytes are some record.
-    ///
-    /// # Panics
-    /// As [`KvLayout::encode`].
-    #[inline(always)]
-    pub fn decode(&self, group: usize, stored: &[u8], record: &mut [u8]) {
-        self.check_record(group, record);
-        self.part(group).decode(stored, record);
-    }
-
-    /// Panics unless `record` is as long as one of group `group`.
-    pub fn check_record(&self, group: usize, record: &[u8]) {
-        assert_eq!(record.len(), self.record_bytes(group), "a record of group {group}");
-    }
-
-    /// What records of group `group` are made of.
-    pub fn part(&self, group: usize) -> KvPart {
-        let head_dim = self.groups[group].head_dim as usize;
-        let numbers = self.block_tokens as usize * head_dim;
-        KvPart { dtype: self.dtype, encoding: self.encoding, numbers, group: GROUP_TOKENS as usize * head_dim }
-    }
-}
-
 /// The keys, or the values, of one head in one layer of a block: what is encoded by itself. A layer slice is some
 /// of them, one behind the other, and so are a record and a pool.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -120,6 +76,11 @@ pub struct KvPart {
 }
 
 impl KvPart {
+    /// Parts of `numbers` numbers, of which `group` share a scale.
+    pub(crate) fn new(dtype: Dtype, encoding: Encoding, numbers: usize, group: usize) -> Self {
+        Self { dtype, encoding, numbers, group }
+    }
+
     /// Bytes of one on the device.
     pub fn bytes(self) -> usize {
         self.numbers * self.dtype.bytes()

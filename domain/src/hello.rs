@@ -5,8 +5,8 @@
 //! Each proof covers what both ends said, so it is good for this session only and cannot be sent back to its maker.
 
 use crate::block::{Scope, ScopeParts};
+use crate::peer::{PeerAddress, PeerInfo, Role};
 use crate::secret::{Secret, Secrets};
-use crate::session::{PeerAddress, PeerInfo, Role};
 use std::fmt;
 
 /// Version of the session's messages. Ends of different versions refuse each other.

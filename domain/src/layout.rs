@@ -4,7 +4,8 @@
 //! on the wire. A layer slice is contiguous; inside it the heads are in order, so a range of heads is one piece.
 //! The tiers below the device keep it as its [`Encoding`] says.
 
-use crate::encoding::Encoding;
+use crate::dtype::Dtype;
+use crate::encoding::{Encoding, GROUP_TOKENS, KvPart};
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
@@ -17,28 +18,6 @@ pub const SLICE_BYTES_MIN: usize = 16 * 1024;
 pub const BLOCK_TOKENS_DEFAULT: u32 = 16;
 /// Tokens per block are not raised beyond this to reach [`SLICE_BYTES_MIN`].
 pub const BLOCK_TOKENS_MAX: u32 = 64;
-
-/// Number format of weights or of KV.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Dtype {
-    /// IEEE 754 single precision.
-    F32,
-    /// IEEE 754 half precision.
-    F16,
-    /// bfloat16.
-    Bf16,
-}
-
-impl Dtype {
-    /// Bytes of one number.
-    pub fn bytes(self) -> usize {
-        match self {
-            Dtype::F32 => 4,
-            Dtype::F16 | Dtype::Bf16 => 2,
-        }
-    }
-}
 
 /// The layers that share a cache shape.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
@@ -108,6 +87,48 @@ impl KvLayout {
     /// First position that a query at `position` attends to in group `group`.
     pub fn window_start(&self, group: usize, position: u32) -> u32 {
         self.groups[group].window.map_or(0, |window| (position + 1).saturating_sub(window))
+    }
+
+    /// Bytes of a record of group `group` in the tiers below the device.
+    pub fn stored_bytes(&self, group: usize) -> usize {
+        self.part(group).stored_bytes_of(self.record_bytes(group))
+    }
+
+    /// Bytes of one token over all groups in the tiers below the device.
+    pub fn stored_token_bytes(&self) -> f32 {
+        (0..self.groups.len()).map(|group| self.stored_bytes(group)).sum::<usize>() as f32 / self.block_tokens as f32
+    }
+
+    /// Writes the record of group `group` as the tiers below the device keep it.
+    ///
+    /// # Panics
+    /// `record` is not of [`KvLayout::record_bytes`] bytes, or `stored` not of [`KvLayout::stored_bytes`].
+    #[inline(always)]
+    pub fn encode(&self, group: usize, record: &[u8], stored: &mut [u8]) {
+        self.check_record(group, record);
+        self.part(group).encode(record, stored);
+    }
+
+    /// Writes the record of group `group` as the device has it. Any bytes are some record.
+    ///
+    /// # Panics
+    /// As [`KvLayout::encode`].
+    #[inline(always)]
+    pub fn decode(&self, group: usize, stored: &[u8], record: &mut [u8]) {
+        self.check_record(group, record);
+        self.part(group).decode(stored, record);
+    }
+
+    /// Panics unless `record` is as long as one of group `group`.
+    pub fn check_record(&self, group: usize, record: &[u8]) {
+        assert_eq!(record.len(), self.record_bytes(group), "a record of group {group}");
+    }
+
+    /// What records of group `group` are made of.
+    pub fn part(&self, group: usize) -> KvPart {
+        let head_dim = self.groups[group].head_dim as usize;
+        let numbers = self.block_tokens as usize * head_dim;
+        KvPart::new(self.dtype, self.encoding, numbers, GROUP_TOKENS as usize * head_dim)
     }
 
     /// Tells layouts apart that two workers must not mix. Equal on every machine for equal layouts.

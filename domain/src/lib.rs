@@ -3,12 +3,14 @@
 
 pub mod block;
 mod by_identity;
+mod dtype;
 pub mod encoding;
 pub mod end;
 pub mod handoff;
 mod hello;
 pub mod ids;
 pub mod layout;
+mod peer;
 pub mod plan;
 pub mod planted_bugs;
 pub mod progress;
@@ -20,12 +22,13 @@ mod tokens;
 
 pub use block::{BlockHash, BlockLink, BlockRef, Scope, ScopeParts, Tenant};
 pub use by_identity::{ByIdentity, IdentityHasher};
+pub use dtype::Dtype;
 pub use encoding::{Encoding, KvPart};
 pub use end::{End, Ender, Finish};
 pub use ids::{
     BlockId, Choice, Epoch, Generation, GroupId, Incarnation, LeaseId, RequestId, SeqKey, StepId, Token, WorkerId,
 };
-pub use layout::{Dtype, KvGroup, KvLayout};
+pub use layout::{KvGroup, KvLayout};
 pub use progress::ProgressWord;
 pub use request::{Request, SamplingParams};
 pub use secret::{Secret, Secrets};

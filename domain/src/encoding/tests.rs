@@ -1,7 +1,7 @@
 //! Records there and back, in every format of the pool.
 
 use super::*;
-use crate::layout::KvGroup;
+use crate::layout::{KvGroup, KvLayout};
 use proptest::prelude::*;
 
 const DTYPES: [Dtype; 3] = [Dtype::F32, Dtype::F16, Dtype::Bf16];
