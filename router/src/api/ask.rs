@@ -1,11 +1,11 @@
 //! A request after parsing: prompts in tokens, options within their limits, everything inside the context.
 
 use super::fields::Fields;
+use super::limits::Limits;
 use super::options::Options;
 use super::{chat, completion};
-use crate::config::{ModelCard, RouterConfig};
+use crate::config::ModelCard;
 use crate::error::ApiError;
-use crate::sessions::Service;
 use domain::{SamplingParams, Token};
 use std::sync::Arc;
 
@@ -29,35 +29,6 @@ impl Endpoint {
         match self {
             Self::Chat => "messages",
             Self::Completion => "prompt",
-        }
-    }
-}
-
-/// The limits of [`RouterConfig`] that parsing knows.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Limits {
-    /// Tokens of a prompt and its completion together.
-    pub(crate) context_tokens: u32,
-    /// What of that a completion takes which nobody bounds, if its prompt leaves room in it: more than that not
-    /// every worker has.
-    pub(crate) common_context: u32,
-    /// Tokens of a prompt.
-    pub(crate) prompt_tokens_max: u32,
-    /// Prompts of a request.
-    pub(crate) prompts_max: usize,
-    /// Sequences of a prompt.
-    pub(crate) choices_max: u16,
-}
-
-impl Limits {
-    /// Those of the router and of what its workers serve.
-    pub(crate) fn of(config: &RouterConfig, service: &Service) -> Self {
-        Self {
-            context_tokens: service.served.context_tokens,
-            common_context: service.common_context,
-            prompt_tokens_max: config.prompt_tokens_max,
-            prompts_max: config.prompts_max,
-            choices_max: config.choices_max,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The body of `POST /v1/completions`.
 
-use super::ask::Limits;
 use super::fields::{Fields, sort, typed};
+use super::limits::Limits;
 use super::options::{self, Options};
 use crate::config::ModelCard;
 use crate::error::ApiError;

@@ -6,9 +6,11 @@ mod ask;
 mod chat;
 mod completion;
 mod fields;
+mod limits;
 mod options;
 
-pub(crate) use ask::{Endpoint, Limits, ParsedRequest, ask, is_quick};
+pub(crate) use ask::{Endpoint, ParsedRequest, ask, is_quick};
+pub(crate) use limits::Limits;
 
 #[cfg(test)]
 mod tests;

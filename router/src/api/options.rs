@@ -1,7 +1,7 @@
 //! The fields that chats and completions share: how to sample, when to stop, what to report.
 
-use super::ask::Limits;
 use super::fields::{Fields, sort, typed};
+use super::limits::Limits;
 use crate::config::ModelCard;
 use crate::error::ApiError;
 use domain::{SamplingParams, Token};

@@ -1,7 +1,7 @@
 //! Reading a request's body within its limits.
 
+use super::app::App;
 use super::bodies::{Bodies, Full, Share};
-use super::routes::App;
 use crate::config::RouterConfig;
 use crate::error::ApiError;
 use axum::body::Body;

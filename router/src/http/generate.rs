@@ -3,9 +3,9 @@
 //! Whatever stops a handler - the client's connection ended, at any moment - drops its [`Waiting`], and that is how the
 //! brain learns that the client is gone.
 
+use super::app::App;
 use super::body;
 use super::connections::{Admitted, Connection};
-use super::routes::App;
 use crate::answer::{Head, Run, Waiting, events, whole};
 use crate::api::{Endpoint, Limits, ParsedRequest, ask, is_quick};
 use crate::brain::{Client, Held, Note, Updates};

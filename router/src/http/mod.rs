@@ -1,5 +1,6 @@
 //! The HTTP surface: paths, bodies, connections. Handlers parse, wait and answer; they decide nothing.
 
+mod app;
 mod bodies;
 mod body;
 mod connections;
@@ -10,9 +11,10 @@ mod routes;
 mod server;
 mod unread;
 
+pub(crate) use app::App;
 pub(crate) use bodies::Bodies;
 pub(crate) use connections::Admitted;
 pub use ops::serve_ops;
 pub(crate) use ops::{OPS_CONNECTIONS_MAX, OPS_WRITE_WAIT};
-pub(crate) use routes::{App, ops_routes, routes};
+pub(crate) use routes::{ops_routes, routes};
 pub(crate) use server::Server;

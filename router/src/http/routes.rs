@@ -1,14 +1,11 @@
 //! The paths, and those of them that are not about generation.
 
-use super::bodies::Bodies;
+use super::app::App;
 use super::generate::generate;
 use super::ops;
 use crate::api::Endpoint;
-use crate::brain::{Fleet, Note, Phase};
-use crate::clock::{Clock, Draw};
-use crate::config::{ModelCard, RouterConfig};
+use crate::brain::Phase;
 use crate::error::ApiError;
-use crate::sessions::Service;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, Request, State};
 use axum::http::{HeaderName, HeaderValue, Method, StatusCode, Uri};
@@ -17,59 +14,11 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use domain::RequestId;
-use placement::RETRY_AFTER_MIN;
 use serde_json::{Value, json};
 use std::sync::Arc;
-use telemetry::MetricsHandle;
-use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 
 /// Names the request in answers and logs.
 static REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
-
-/// What the handlers share.
-#[derive(Debug)]
-pub(crate) struct App {
-    pub(crate) config: RouterConfig,
-    pub(crate) card: ModelCard,
-    pub(crate) clock: Clock,
-    pub(crate) draw: Draw,
-    /// One permit per prompt that may be open.
-    pub(crate) places: Arc<Semaphore>,
-    /// The bodies that are being read or parsed.
-    pub(crate) bodies: Arc<Bodies>,
-    pub(crate) notes: mpsc::Sender<Note>,
-    pub(crate) phase: watch::Receiver<Phase>,
-    pub(crate) fleet: watch::Receiver<Fleet>,
-    /// What the workers serve, once one has said it.
-    pub(crate) service: watch::Receiver<Option<Service>>,
-    pub(crate) metrics: MetricsHandle,
-}
-
-impl App {
-    /// Errors: the service is shutting down.
-    pub(super) fn open(&self) -> Result<(), ApiError> {
-        match *self.phase.borrow() {
-            Phase::Serving => Ok(()),
-            Phase::Draining | Phase::Ending | Phase::Over => {
-                Err(ApiError::unavailable("shutting_down", "The service is shutting down."))
-            }
-        }
-    }
-
-    /// What the workers serve. Errors: none was up yet.
-    pub(super) fn service(&self) -> Result<Service, ApiError> {
-        let none = || ApiError::unavailable("no_workers", "No worker is there: none was up yet.");
-        self.service.borrow().ok_or_else(none)
-    }
-
-    /// The error of a request that there is no room for, with the time that the brain predicts until there is some.
-    pub(super) async fn overloaded(&self, message: String) -> ApiError {
-        let (reply, predicted) = oneshot::channel();
-        // A brain that is over predicts nothing, and takes no request either.
-        let _ = self.notes.send(Note::Predict { reply }).await;
-        ApiError::overloaded(message, predicted.await.unwrap_or(RETRY_AFTER_MIN))
-    }
-}
 
 /// All paths of the API's listener.
 pub(crate) fn routes(app: Arc<App>) -> Router {

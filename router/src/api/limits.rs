@@ -1,0 +1,33 @@
+//! The limits that a request is parsed against.
+
+use crate::config::RouterConfig;
+use crate::sessions::Service;
+
+/// The limits of [`RouterConfig`] that parsing knows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Limits {
+    /// Tokens of a prompt and its completion together.
+    pub(crate) context_tokens: u32,
+    /// What of that a completion takes which nobody bounds, if its prompt leaves room in it: more than that not
+    /// every worker has.
+    pub(crate) common_context: u32,
+    /// Tokens of a prompt.
+    pub(crate) prompt_tokens_max: u32,
+    /// Prompts of a request.
+    pub(crate) prompts_max: usize,
+    /// Sequences of a prompt.
+    pub(crate) choices_max: u16,
+}
+
+impl Limits {
+    /// Those of the router and of what its workers serve.
+    pub(crate) fn of(config: &RouterConfig, service: &Service) -> Self {
+        Self {
+            context_tokens: service.served.context_tokens,
+            common_context: service.common_context,
+            prompt_tokens_max: config.prompt_tokens_max,
+            prompts_max: config.prompts_max,
+            choices_max: config.choices_max,
+        }
+    }
+}
