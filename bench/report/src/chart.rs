@@ -1,6 +1,6 @@
 //! A chart as SVG: axes with round ticks, lines, areas and dots. Knows nothing of what it shows.
 
-use super::{escape, short};
+use crate::text::{escape, short};
 use std::fmt::Write;
 
 /// Units of the picture; the page scales it.

@@ -1,6 +1,6 @@
 //! A table: names, and figures or texts beside them.
 
-use super::escape;
+use crate::text::escape;
 use std::fmt::Write;
 
 /// Columns of figures that fit beside another table.

@@ -7,21 +7,12 @@ use crate::error::BenchError;
 use crate::prompt::{Medium, Prompt, words};
 use crate::random::Purpose;
 use crate::record::Failure;
-use crate::request;
+use crate::request::{self, Dialect};
 use crate::settings::{Api, Settings};
 use crate::workload::Segment;
 use bytes::Bytes;
 use hyper::Method;
 use serde_json::Value;
-
-/// Fields of the API that not all servers know.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Dialect {
-    /// `ignore_eos`: answers have the length that was asked for.
-    pub(crate) ignore_eos: bool,
-    /// `stream_options.include_usage`: the server says how many tokens there were.
-    pub(crate) usage: bool,
-}
 
 /// What was found out.
 #[derive(Debug)]

@@ -4,6 +4,7 @@ use crate::random::Random;
 use crate::settings::TokenIds;
 use crate::workload::Segment;
 use serde::Serialize;
+use std::fmt;
 
 /// What prompts are made of.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -17,6 +18,17 @@ pub(crate) enum Medium {
         /// Tokens of a prompt without words: a template, a mark of the begin.
         overhead: f64,
     },
+}
+
+impl fmt::Display for Medium {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ids(range) => write!(f, "token ids {range}"),
+            Self::Words { tokens_per_word, overhead } => {
+                write!(f, "words of {tokens_per_word:.2} tokens each, and {overhead:.0} tokens besides")
+            }
+        }
+    }
 }
 
 /// A prompt as the API has it.

@@ -4,7 +4,6 @@ mod table;
 
 use crate::dialect::Found;
 use crate::record::{Record, ms};
-use crate::run::medium_name;
 use crate::settings::{Arrivals, Settings};
 use crate::summary::Summary;
 use serde::Serialize;
@@ -155,7 +154,7 @@ impl Report {
             version: env!("CARGO_PKG_VERSION"),
             server: found.server.clone(),
             model: found.model.clone(),
-            prompts: medium_name(found.medium),
+            prompts: found.medium.to_string(),
             settings: settings.clone(),
             elapsed_s,
             stopped: outcome.stopped,

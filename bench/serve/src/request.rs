@@ -1,6 +1,5 @@
 //! The body of a request.
 
-use crate::dialect::Dialect;
 use crate::prompt::{Medium, Message, Prompt, ids, words};
 use crate::settings::{Api, Settings};
 use crate::workload::Turn;
@@ -36,6 +35,15 @@ impl History {
     pub(crate) fn answer(&mut self, content: String) {
         self.messages.push(Message { role: "assistant", content });
     }
+}
+
+/// Fields of the API that not all servers know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Dialect {
+    /// `ignore_eos`: answers have the length that was asked for.
+    pub(crate) ignore_eos: bool,
+    /// `stream_options.include_usage`: the server says how many tokens there were.
+    pub(crate) usage: bool,
 }
 
 /// The body that asks `model` for exactly `output_tokens` tokens after `prompt`, as a stream.

@@ -7,7 +7,6 @@ use crate::clock::{Clock, processor_time};
 use crate::dialect::{self, Found};
 use crate::error::BenchError;
 use crate::live::Live;
-use crate::prompt::Medium;
 use crate::record::{Failure, Record};
 use crate::report::{Outcome, Report};
 use crate::request::{self, History};
@@ -345,16 +344,6 @@ impl Inner {
         tokio::select! {
             () = alarm::at(self.clock.get().at(us)) => true,
             () = self.reached(Phase::Stopping) => false,
-        }
-    }
-}
-
-/// The medium in words.
-pub(crate) fn medium_name(medium: Medium) -> String {
-    match medium {
-        Medium::Ids(range) => format!("token ids {range}"),
-        Medium::Words { tokens_per_word, overhead } => {
-            format!("words of {tokens_per_word:.2} tokens each, and {overhead:.0} tokens besides")
         }
     }
 }
