@@ -1,8 +1,8 @@
 //! A plan laid out in rows: what the kernels of a step go by. Planned for the limits, refilled for every step.
 
 use super::division::Division;
-use super::kernels::{KEPT_QUERIES, QUERY_TILE};
-use super::leader::sampled;
+use super::kernels::QUERY_TILE;
+use super::tiling::{QueryTile, Tiling};
 use crate::device::DeviceLimits;
 use domain::plan::{Input, StepPlan};
 use domain::{KvGroup, KvLayout, Token};
@@ -14,25 +14,6 @@ use std::ops::Range;
 pub(super) const PART_ROWS_MAX: usize = 288;
 /// Rows of a part are a multiple of this, but for the last part: linear layers multiply so many at a time.
 const PART_ROWS_STEP: usize = 32;
-/// Tasks of attention for each thread, if queries can be divided so far: as many as let threads end together, for later
-/// queries attend to more.
-const ATTENTION_TASKS_PER_THREAD: usize = 4;
-
-/// What decides how many queries are a tile, and whether tiles are cut.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Tiling {
-    /// Query heads per KV head.
-    pub(super) group: usize,
-    /// KV heads: each is a task of every tile.
-    pub(super) kv_heads: usize,
-    /// Queries that the kernel takes, at most.
-    pub(super) queries_max: usize,
-    /// Threads that share the tasks.
-    pub(super) threads: usize,
-    /// Numbers that the kernel keeps of [`KEPT_QUERIES`] queries after a stretch.
-    pub(super) kept_numbers: usize,
-}
-
 /// An input row.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Row {
@@ -44,21 +25,6 @@ pub(super) struct Row {
     pub(super) span: usize,
     /// Positions after it, in its block, that have no token yet and are this step's to zero.
     pub(super) zeroed: u32,
-}
-
-/// Queries of a span that one task attends with, for each KV head.
-#[derive(Clone, Debug)]
-pub(super) struct QueryTile {
-    /// The span.
-    pub(super) span: usize,
-    /// Its first input row.
-    pub(super) row: usize,
-    /// The first query; see `kernels::Attention`.
-    pub(super) first: usize,
-    /// Queries.
-    pub(super) count: usize,
-    /// Absolute positions of their rows.
-    pub(super) positions: Range<usize>,
 }
 
 /// A span that samples.
@@ -169,25 +135,9 @@ impl Batch {
     }
 }
 
-impl Tiling {
-    /// Tasks that there are to be, at least.
-    pub(super) fn tasks_wanted(&self) -> usize {
-        ATTENTION_TASKS_PER_THREAD * self.threads
-    }
-
-    /// Numbers that are kept after a stretch of a tile of so many queries, of all KV heads.
-    pub(super) fn kept(&self, queries: usize) -> usize {
-        queries.div_ceil(KEPT_QUERIES) * self.kept_numbers * self.kv_heads
-    }
-
-    /// Queries of a tile in a part of so many rows.
-    fn tile(&self, rows: usize) -> usize {
-        let mut tile = self.queries_max;
-        while tile / 2 >= QUERY_TILE && (rows * self.group).div_ceil(tile) * self.kv_heads < self.tasks_wanted() {
-            tile /= 2;
-        }
-        tile
-    }
+/// The token that the step before sampled as its `n`-th, if its span did not fail.
+pub(super) fn sampled(previous: &[Option<Token>], n: u32) -> Option<Token> {
+    previous.get(n as usize).copied().flatten()
 }
 
 /// Rows of a part where there are so many in all.

@@ -5,8 +5,8 @@
 //! stretches of its context; what is known after each is kept, and joined in a second round of tasks. That leaves
 //! the bits as they are, so that which tiles are cut, and where, may depend on anything.
 
-use super::batch::{QueryTile, Tiling};
 use super::kernels::{KEPT_QUERIES, STRETCH};
+use super::tiling::{QueryTile, Tiling};
 use std::ops::Range;
 
 /// Numbers of f32 that are kept at once, at most: of as many tiles as that is room for. The others stay whole.

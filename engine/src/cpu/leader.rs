@@ -1,6 +1,6 @@
 //! Executes plans, one after the other.
 
-use super::batch::{Batch, PART_ROWS_MAX, Part, Tiling};
+use super::batch::{Batch, PART_ROWS_MAX, Part, sampled};
 use super::division::KEPT_MAX;
 use super::kernels::{kept_numbers, queries_max};
 use super::memory::{Arena, Memory};
@@ -9,6 +9,7 @@ use super::rotary::RotaryTables;
 use super::simd::Isa;
 use super::step::{Engine, Scene, Slot, SpanFailure, Step, Trouble};
 use super::thread_pool::ThreadPool;
+use super::tiling::Tiling;
 use super::{CpuError, Taps};
 use crate::clock::now;
 use crate::device::DeviceLimits;
@@ -150,9 +151,4 @@ impl Leader {
         }
         Ok((sampled, failed))
     }
-}
-
-/// The token that the step before sampled as its `n`-th, if its span did not fail.
-pub(super) fn sampled(previous: &[Option<Token>], n: u32) -> Option<Token> {
-    previous.get(n as usize).copied().flatten()
 }

@@ -27,6 +27,7 @@ mod step;
 #[cfg(test)]
 mod tests;
 mod thread_pool;
+mod tiling;
 
 pub use cpu_topology::Pinning;
 pub use exercise::{AttentionShape, Exercise, Fork};

@@ -1,14 +1,14 @@
 //! A model's directory or GGUF file: what it is and its open weights.
 
 use super::config::{Config, ConfigError};
+use super::error::ModelError;
 use super::gguf;
 use super::read_spec;
-use crate::checkpoint::gguf::{GgufError, GgufFile};
-use crate::checkpoint::{CONFIG_FILE, Checkpoint, CheckpointError};
+use crate::checkpoint::gguf::GgufFile;
+use crate::checkpoint::{CONFIG_FILE, Checkpoint};
 use crate::quant::WeightFormat;
 use crate::spec::ModelSpec;
 use domain::{Dtype, SamplingParams};
-use std::io;
 use std::path::{Path, PathBuf};
 
 /// Name of the file with the tokens that end a generation.
@@ -28,34 +28,6 @@ pub struct ModelFiles {
     pub sampling: SamplingParams,
     /// Its weights.
     pub checkpoint: Checkpoint,
-}
-
-/// Why a model cannot be opened.
-#[derive(Debug, thiserror::Error)]
-pub enum ModelError {
-    /// A file of it cannot be read.
-    #[error("cannot read {path}")]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// The system's answer.
-        #[source]
-        source: io::Error,
-    },
-    /// A file of it describes something that cannot be run.
-    #[error("{path}: {source}")]
-    Config {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong.
-        source: ConfigError,
-    },
-    /// Its GGUF file cannot be read.
-    #[error(transparent)]
-    Gguf(#[from] GgufError),
-    /// Its weights cannot be read.
-    #[error(transparent)]
-    Checkpoint(#[from] CheckpointError),
 }
 
 impl ModelFiles {

@@ -3,7 +3,7 @@
 //! Source: llama.cpp, the converters in `conversion` and what `src/models` reads.
 
 use super::config::{Config, ConfigError};
-use super::files::ModelError;
+use super::error::ModelError;
 use crate::checkpoint::gguf::{GgufError, GgufFile};
 use crate::spec::{ModelSpec, RopeScaling};
 use serde_json::{Map, Value, json};

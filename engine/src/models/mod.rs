@@ -6,6 +6,7 @@
 pub mod bind;
 pub mod config;
 pub mod decoder;
+mod error;
 mod files;
 mod gemma2;
 mod gemma3;
@@ -22,7 +23,8 @@ pub mod tensors;
 #[cfg(test)]
 mod tests;
 
-pub use files::{ModelError, ModelFiles};
+pub use error::ModelError;
+pub use files::ModelFiles;
 pub use info::{ModelInfo, TensorRow};
 
 use crate::spec::{Activation, ModelSpec, NormPlacement, QkNorm};

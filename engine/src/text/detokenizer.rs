@@ -99,6 +99,16 @@ impl Detokenizer {
     }
 }
 
+impl Tokenizer {
+    /// Text of `tokens` without special tokens. Bytes that are no UTF-8 become U+FFFD.
+    pub fn decode(&self, tokens: &[Token]) -> String {
+        let mut detokenizer = Detokenizer::new(self.clone(), &[], SpecialTokens::Hidden);
+        let mut text: String = tokens.iter().map(|&token| detokenizer.push(token)).collect();
+        text += &detokenizer.finish();
+        text
+    }
+}
+
 /// Takes from `bytes` all but the beginning of a character at their end. What is no UTF-8 becomes U+FFFD, by the same
 /// rule as in [`String::from_utf8_lossy`], which does not depend on where the bytes are cut.
 fn take_text(bytes: &mut Vec<u8>) -> String {

@@ -5,7 +5,6 @@
 pub(super) mod tests;
 
 use super::config::{TextConfig, TextConfigError};
-use super::detokenizer::{Detokenizer, SpecialTokens};
 use super::gguf;
 use super::pieces::{Beginning, Decoder, DecoderError, Pieces};
 use crate::checkpoint::gguf::{GgufError, GgufFile};
@@ -128,14 +127,6 @@ impl Tokenizer {
             }
         }
         Ok(tokens)
-    }
-
-    /// Text of `tokens` without special tokens. Bytes that are no UTF-8 become U+FFFD.
-    pub fn decode(&self, tokens: &[Token]) -> String {
-        let mut detokenizer = Detokenizer::new(self.clone(), &[], SpecialTokens::Hidden);
-        let mut text: String = tokens.iter().map(|&token| detokenizer.push(token)).collect();
-        text += &detokenizer.finish();
-        text
     }
 
     /// One more than the highest token. The model may have more rows, which stand for nothing.

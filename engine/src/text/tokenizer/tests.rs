@@ -1,4 +1,5 @@
 use super::*;
+use crate::text::{Detokenizer, SpecialTokens};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use std::sync::LazyLock;
