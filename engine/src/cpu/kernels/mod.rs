@@ -20,8 +20,8 @@ mod tests;
 
 pub(super) use activation::{Gated, gated};
 pub(super) use attention::{
-    Attention, HEAD_DIM_MAX, KEPT_QUERIES, Kept, QUERY_TILE, STRETCH, attend_stretches, attention, join, kept_numbers,
-    queries_max,
+    Attention, HEAD_DIM_MAX, KEPT_QUERIES, KeptStates, QUERY_TILE, STRETCH, attend_stretches, attention, join,
+    kept_numbers, queries_max,
 };
 pub(super) use cap::{CapRow, cap_row};
 #[cfg(target_arch = "x86_64")]

@@ -2,7 +2,7 @@
 //! [`super::super::division`]'s matter.
 
 use super::{Scene, Step};
-use crate::cpu::kernels::{self, Attention, Kept};
+use crate::cpu::kernels::{self, Attention, KeptStates};
 use crate::cpu::memory::Rows;
 use crate::device::PoolMemory;
 use crate::ops::Buffer;
@@ -108,12 +108,12 @@ impl Layer<'_> {
     ///
     /// # Safety
     /// The division has it so.
-    unsafe fn kept(&self, tile: usize, first: usize, head: usize) -> Kept {
+    unsafe fn kept(&self, tile: usize, first: usize, head: usize) -> KeptStates {
         let Scene { engine, batch, .. } = self.scene;
         let stride = batch.tiling.kept(batch.tiles[tile].count);
         let kv_heads = engine.model.spec.kv_heads;
         // SAFETY: as the caller says.
         let first = unsafe { engine.kept.as_ptr().cast::<f32>().add(first + stride / kv_heads * head) };
-        Kept { first, stride }
+        KeptStates { first, stride }
     }
 }

@@ -3,41 +3,36 @@
 //! Scores are keys times queries. Keys are the rows of tiles as they lie in the cache, so nothing of them is
 //! packed; 16 queries are the lanes of a vector, so the softmax folds whole vectors; and the weights of two
 //! positions are a row of pairs, as the second product takes its columns. Its rows are the numbers of a head:
-//! values alone are turned, once for all queries of a call, which is why a call takes more of them than elsewhere.
+//! values alone are transposed, once for all queries of a call, which is why a call takes more of them than elsewhere.
 //!
 //! A query is a lane from beginning to end. Lanes that no query is in have queries of zeros; nobody reads what
 //! becomes of them.
 
-mod known;
-mod parts;
+mod exp2;
+mod kv_rows;
+mod lane_states;
+mod shapes;
 mod softmax;
 mod tiles;
-mod turn;
+mod transpose;
 
+use super::arguments::{Attention, HEAD_DIM_MAX, KeptStates};
 use super::tile::POSITIONS;
-use super::{Attention, Kept};
 use crate::cpu::kernels::linear::Tiles;
 use crate::cpu::simd::{Avx512, LANES};
 use half::bf16;
-use known::Known;
+use lane_states::LaneStates;
+use shapes::{COLUMNS, DEPTH, GROUPS, padded};
 use softmax::{Lanes, Weigh};
 use std::mem::MaybeUninit;
 use std::ops::Range;
 use tiles::{Scores, Sums, TILES};
-use turn::{finish, turn_queries, turn_values};
+use transpose::{finish, transpose_queries, transpose_values};
 
-/// Queries of a group: columns of a tile, lanes of a vector.
-const COLUMNS: usize = LANES;
-/// Groups that are multiplied at a time.
-const GROUPS: usize = 2;
-/// Positions that are rows of a tile.
-const ROWS: usize = 16;
-/// Numbers of a head, or positions, that are a row of a tile.
-const DEPTH: usize = 32;
 /// Numbers of all queries of a call, at most: with their sums they leave a processor's own cache room for more.
 const NUMBERS_MAX: usize = 16 << 10;
-/// How far ahead of the positions that are read others are asked for: the memory takes about as long as a tile does.
-const AHEAD: usize = 2 * POSITIONS;
+/// How many positions ahead of those that are read others are prefetched: the memory takes about as long as a tile does.
+const PREFETCHED: usize = 2 * POSITIONS;
 /// Queries of a call, at most.
 const QUERIES_MAX: usize = 256;
 
@@ -46,14 +41,9 @@ pub(super) fn queries_max(head_dim: usize) -> usize {
     (NUMBERS_MAX / padded(head_dim) / (GROUPS * COLUMNS) * (GROUPS * COLUMNS)).min(QUERIES_MAX)
 }
 
-/// Numbers that are known of a query: unit, total and sums.
-pub(super) fn known_numbers(head_dim: usize) -> usize {
+/// Numbers of the state of a query: unit, total and sums.
+pub(super) fn state_numbers(head_dim: usize) -> usize {
     2 + padded(head_dim)
-}
-
-/// Numbers of a head with their padding.
-fn padded(head_dim: usize) -> usize {
-    head_dim.next_multiple_of(DEPTH)
 }
 
 /// What a call works on; large, so left uninitialised where it is not used.
@@ -61,16 +51,16 @@ fn padded(head_dim: usize) -> usize {
 struct Scratch {
     /// Of 16 queries and 32 numbers of a head each: a tile of rounded ones, and one of what rounding left out.
     queries: [MaybeUninit<u32>; NUMBERS_MAX],
-    /// Keys and values of positions that do not lie as tiles take them; queries before they are turned.
-    copied: [MaybeUninit<bf16>; 2 * POSITIONS * super::HEAD_DIM_MAX],
-    /// Turned: of 16 numbers of a head, a tile of 32 positions and one of the next 32.
-    values: [MaybeUninit<u32>; POSITIONS / 2 * super::HEAD_DIM_MAX],
+    /// Keys and values of positions that do not lie as tiles take them; queries before they are transposed.
+    copied: [MaybeUninit<bf16>; 2 * POSITIONS * HEAD_DIM_MAX],
+    /// Transposed: of 16 numbers of a head, a tile of 32 positions and one of the next 32.
+    values: [MaybeUninit<u32>; POSITIONS / 2 * HEAD_DIM_MAX],
     /// `[64 positions][32 queries]`.
     scores: [MaybeUninit<f32>; POSITIONS * GROUPS * COLUMNS],
     /// What becomes of them: of 16 queries, `[32 pairs of positions][queries]`.
     weights: [MaybeUninit<u32>; GROUPS * POSITIONS / 2 * COLUMNS],
-    /// What is known of 16 queries each, after all stretches that are behind and after the one that is not.
-    known: [[MaybeUninit<f32>; 2 * QUERIES_MAX + NUMBERS_MAX]; 2],
+    /// States of 16 queries each, after all stretches that are behind and after the one that is not.
+    states: [[MaybeUninit<f32>; 2 * QUERIES_MAX + NUMBERS_MAX]; 2],
     /// Of 16 queries each.
     lanes: [MaybeUninit<Lanes>; QUERIES_MAX / COLUMNS],
 }
@@ -80,7 +70,7 @@ struct Scratch {
 /// # Safety
 /// As [`super::attend`], for at most [`queries_max`] queries; and the process may use AMX.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512bf16")]
-pub(super) unsafe fn attend(s: Avx512, a: &Attention<'_>, stretches: Range<usize>, kept: Option<Kept>) {
+pub(super) unsafe fn attend(s: Avx512, a: &Attention<'_>, stretches: Range<usize>, kept: Option<KeptStates>) {
     let (depth, groups) = (padded(a.head_dim), a.count.div_ceil(COLUMNS));
     let mut scratch = MaybeUninit::<Scratch>::uninit();
     let scratch = scratch.as_mut_ptr();
@@ -89,27 +79,27 @@ pub(super) unsafe fn attend(s: Avx512, a: &Attention<'_>, stretches: Range<usize
         let queries = (&raw mut (*scratch).queries).cast::<u32>();
         let lanes = (&raw mut (*scratch).lanes).cast::<Lanes>();
         for group in 0..groups {
-            turn_queries(s, a, group, (&raw mut (*scratch).copied).cast(), queries.add(group * depth * COLUMNS));
+            transpose_queries(s, a, group, (&raw mut (*scratch).copied).cast(), queries.add(group * depth * COLUMNS));
             lanes.add(group).write(a.lanes(group));
         }
-        let [behind, present] = [0, 1].map(|i| (&raw mut (*scratch).known[i]).cast::<f32>());
+        let [behind, present] = [0, 1].map(|i| (&raw mut (*scratch).states[i]).cast::<f32>());
         let (_, last) = a.seen(stretches.end - 1);
         TILES.load();
         for (index, stretch) in stretches.enumerate() {
-            let known = match kept {
+            let states = match kept {
                 Some(kept) => kept.of(index),
                 None if index == 0 => behind,
                 None => present,
             };
-            (0..groups).for_each(|group| a.known_of(group, known).begin());
-            attend_stretch(s, a, stretch, last, scratch, known);
+            (0..groups).for_each(|group| a.states_of(group, states).begin());
+            attend_stretch(s, a, stretch, last, scratch, states);
             if kept.is_none() && index > 0 {
-                (0..groups).for_each(|group| a.known_of(group, behind).join(a.known_of(group, present)));
+                (0..groups).for_each(|group| a.states_of(group, behind).join(a.states_of(group, present)));
             }
         }
         Tiles::release();
         if kept.is_none() {
-            (0..groups).for_each(|group| finish(s, a, group, a.known_of(group, behind)));
+            (0..groups).for_each(|group| finish(s, a, group, a.states_of(group, behind)));
         }
     }
 }
@@ -119,19 +109,18 @@ pub(super) unsafe fn attend(s: Avx512, a: &Attention<'_>, stretches: Range<usize
 /// # Safety
 /// As [`super::join`].
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512bf16")]
-pub(super) unsafe fn join(s: Avx512, a: &Attention<'_>, stretches: usize, kept: Kept) {
+pub(super) unsafe fn join(s: Avx512, a: &Attention<'_>, stretches: usize, kept: KeptStates) {
     for group in 0..a.count.div_ceil(COLUMNS) {
         // SAFETY: as the caller says.
         unsafe {
-            let known = a.known_of(group, kept.of(0));
-            (1..stretches).for_each(|stretch| known.join(a.known_of(group, kept.of(stretch))));
-            finish(s, a, group, known);
+            let states = a.states_of(group, kept.of(0));
+            (1..stretches).for_each(|stretch| states.join(a.states_of(group, kept.of(stretch))));
+            finish(s, a, group, states);
         }
     }
 }
 
-/// Attends to a stretch, of which something is known already or nothing. What is before `last` will be attended to
-/// after it.
+/// Attends to a stretch, from `states` on. What is before `last` will be attended to after it.
 ///
 /// # Safety
 /// As [`attend`]; the scratch has queries and lanes, and [`TILES`] are configured.
@@ -142,7 +131,7 @@ unsafe fn attend_stretch(
     stretch: usize,
     last: usize,
     scratch: *mut Scratch,
-    known: *mut f32,
+    states: *mut f32,
 ) {
     let (depth, groups) = (padded(a.head_dim), a.count.div_ceil(COLUMNS));
     let numbers = depth * COLUMNS;
@@ -157,9 +146,9 @@ unsafe fn attend_stretch(
         let lanes = (&raw mut (*scratch).lanes).cast::<Lanes>();
         for base in (begin / POSITIONS * POSITIONS..end).step_by(POSITIONS) {
             let (from, to) = (begin.max(base), end.min(base + POSITIONS));
-            let parts = a.parts(base, from, to, (&raw mut (*scratch).copied).cast());
-            let mut ahead = a.ahead(base + AHEAD, last);
-            turn_values(s, &parts, depth, values);
+            let rows = a.kv_rows(base, from, to, (&raw mut (*scratch).copied).cast());
+            let mut prefetch = a.prefetch(base + PREFETCHED, last);
+            transpose_values(s, &rows, depth, values);
             for group in (0..groups).step_by(GROUPS) {
                 let both = group + 1 < groups;
                 let (first, last) = a.range(group, GROUPS);
@@ -168,7 +157,7 @@ unsafe fn attend_stretch(
                 }
                 let next = group + usize::from(both);
                 let product = Scores {
-                    keys: parts.map(|part| part.keys.cast()),
+                    keys: rows.map(|rows| rows.keys.cast()),
                     key_stride: depth * size_of::<bf16>(),
                     queries: [queries.add(group * numbers).cast_const(), queries.add(next * numbers).cast_const()],
                     steps: depth / DEPTH,
@@ -188,15 +177,15 @@ unsafe fn attend_stretch(
                         masked: base + POSITIONS > first + 1 || base < a.window_start(last),
                         cap: a.cap,
                         weights: weights.add(column * POSITIONS / 2 * COLUMNS),
-                        known: a.known_of(group, known),
-                        ahead: std::mem::take(&mut ahead),
+                        states: a.states_of(group, states),
+                        prefetch: std::mem::take(&mut prefetch),
                     };
                     softmax::weigh(s, &weigh);
                 }
                 let product = Sums {
                     values,
                     weights: [weights.cast_const(), weights.add(POSITIONS / 2 * COLUMNS).cast_const()],
-                    sums: [group, next].map(|group| a.known_of(group, known).sums()),
+                    sums: [group, next].map(|group| a.states_of(group, states).sums()),
                     steps: depth / DEPTH,
                 };
                 if both { product.add_both() } else { product.add_first() }
@@ -222,13 +211,13 @@ impl Attention<'_> {
         lanes
     }
 
-    /// What is known of 16 queries, where that of all begins here.
+    /// The states of 16 queries, where those of all begin here.
     ///
     /// # Safety
     /// There is room for it.
-    unsafe fn known_of(&self, group: usize, first: *mut f32) -> Known {
+    unsafe fn states_of(&self, group: usize, first: *mut f32) -> LaneStates {
         // SAFETY: as the caller says.
-        let first = unsafe { first.add(group * COLUMNS * known_numbers(self.head_dim)) };
-        Known { first, sums: padded(self.head_dim) }
+        let first = unsafe { first.add(group * COLUMNS * state_numbers(self.head_dim)) };
+        LaneStates { first, sums: padded(self.head_dim) }
     }
 }

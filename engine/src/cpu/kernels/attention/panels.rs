@@ -6,11 +6,12 @@
 //!
 //! [`linear`]: crate::cpu::kernels::linear
 
-use super::known::{self, Finish, Join, Known};
+use super::arguments::{Attention, KeptStates};
 use super::queries::{Split, split};
+use super::row_states::{self, Finish, Join, RowStates};
+use super::scratch::Scratch;
 use super::softmax::{self, Softmax};
 use super::tile::{self, POSITIONS, Tile};
-use super::{Attention, HEAD_DIM_MAX, Kept, QUERY_TILE};
 use crate::cpu::kernels::linear::{Form, PANEL, Product, Start};
 use crate::cpu::simd::{Isa, LANES};
 use domain::Dtype;
@@ -18,33 +19,22 @@ use half::bf16;
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
-/// Numbers that are known of a query.
-pub(super) fn known_numbers(head_dim: usize) -> usize {
+/// Numbers of the state of a query.
+pub(super) fn state_numbers(head_dim: usize) -> usize {
     head_dim.next_multiple_of(PANEL) + LANES
-}
-
-/// What a tile of queries works on; large, so left uninitialised where it is not used.
-#[repr(C, align(64))]
-pub(super) struct Scratch {
-    /// Prepared queries: f32, or two parts in bf16, all queries' first ones first.
-    queries: [MaybeUninit<f32>; QUERY_TILE * HEAD_DIM_MAX],
-    /// A panel with 64 positions as outputs.
-    keys: [MaybeUninit<f32>; HEAD_DIM_MAX * POSITIONS],
-    /// Panels with 64 positions as inputs.
-    values: [MaybeUninit<f32>; POSITIONS * HEAD_DIM_MAX],
-    /// `[queries][64 positions]`.
-    pub(super) scores: [MaybeUninit<f32>; QUERY_TILE * POSITIONS],
-    /// What becomes of the scores where values are bf16.
-    pub(super) weights: [MaybeUninit<bf16>; QUERY_TILE * POSITIONS],
-    /// What is known of the queries after all stretches that are behind, and after the one that is not.
-    known: [[MaybeUninit<f32>; QUERY_TILE * (HEAD_DIM_MAX + LANES)]; 2],
 }
 
 /// Attends.
 ///
 /// # Safety
-/// As [`super::attend`], for at most [`QUERY_TILE`] queries.
-pub(super) unsafe fn attend(isa: Isa, dtype: Dtype, a: &Attention<'_>, stretches: Range<usize>, kept: Option<Kept>) {
+/// As [`super::attend`], for at most [`super::QUERY_TILE`] queries.
+pub(super) unsafe fn attend(
+    isa: Isa,
+    dtype: Dtype,
+    a: &Attention<'_>,
+    stretches: Range<usize>,
+    kept: Option<KeptStates>,
+) {
     let form = form(dtype);
     let width = a.head_dim.next_multiple_of(PANEL);
     let mut scratch = MaybeUninit::<Scratch>::uninit();
@@ -56,21 +46,21 @@ pub(super) unsafe fn attend(isa: Isa, dtype: Dtype, a: &Attention<'_>, stretches
             (&raw mut (*scratch).values).cast::<f32>().write_bytes(0, POSITIONS * width);
         }
         let queries = a.prepare_queries(isa, form, (&raw mut (*scratch).queries).cast());
-        let [behind, present] = [0, 1].map(|i| a.known((&raw mut (*scratch).known[i]).cast()));
+        let [behind, present] = [0, 1].map(|i| a.states((&raw mut (*scratch).states[i]).cast()));
         for (index, stretch) in stretches.enumerate() {
-            let known = match kept {
-                Some(kept) => a.known(kept.of(index)),
+            let states = match kept {
+                Some(kept) => a.states(kept.of(index)),
                 None if index == 0 => behind,
                 None => present,
             };
-            known.begin();
-            attend_stretch(isa, dtype, a, stretch, queries, scratch, known);
+            states.begin();
+            attend_stretch(isa, dtype, a, stretch, queries, scratch, states);
             if kept.is_none() && index > 0 {
-                known::join(isa, &Join { into: behind, from: present });
+                row_states::join(isa, &Join { into: behind, from: present });
             }
         }
         if kept.is_none() {
-            known::finish(isa, &Finish { attention: a, known: behind });
+            row_states::finish(isa, &Finish { attention: a, states: behind });
         }
     }
 }
@@ -86,7 +76,7 @@ unsafe fn attend_stretch(
     stretch: usize,
     (queries, query_bytes): (*const u8, usize),
     scratch: *mut Scratch,
-    known: Known,
+    states: RowStates,
 ) {
     let form = form(dtype);
     let (begin, end) = a.seen(stretch);
@@ -114,15 +104,15 @@ unsafe fn attend_stretch(
                 (product.x, product.start) = (queries.add(a.count * query_bytes), Start::Out);
                 form.multiply(isa, &product);
             }
-            softmax::weigh(isa, &Softmax { attention: a, base, scratch, rounded: form == Form::Bf16, known });
+            softmax::weigh(isa, &Softmax { attention: a, base, scratch, rounded: form == Form::Bf16, states });
             (product.x, product.x_stride) = match form {
                 Form::Bf16 => ((&raw const (*scratch).weights).cast(), POSITIONS * size_of::<bf16>()),
                 _ => (scores.cast_const().cast(), POSITIONS * size_of::<f32>()),
             };
-            (product.inputs, product.start, product.out_stride) = (POSITIONS, Start::Out, known.stride());
-            for panel in 0..known.width / PANEL {
+            (product.inputs, product.start, product.out_stride) = (POSITIONS, Start::Out, states.stride());
+            for panel in 0..states.width / PANEL {
                 product.weights = values.cast::<u8>().add(panel * form.panel_bytes(POSITIONS));
-                product.out = known.sums(0).add(panel * PANEL);
+                product.out = states.sums(0).add(panel * PANEL);
                 form.multiply(isa, &product);
             }
         }
@@ -141,21 +131,21 @@ fn form(dtype: Dtype) -> Form {
 ///
 /// # Safety
 /// As [`super::join`].
-pub(super) unsafe fn join(isa: Isa, a: &Attention<'_>, stretches: usize, kept: Kept) {
+pub(super) unsafe fn join(isa: Isa, a: &Attention<'_>, stretches: usize, kept: KeptStates) {
     // SAFETY: as the caller says.
     unsafe {
-        let known = a.known(kept.of(0));
+        let states = a.states(kept.of(0));
         for stretch in 1..stretches {
-            known::join(isa, &Join { into: known, from: a.known(kept.of(stretch)) });
+            row_states::join(isa, &Join { into: states, from: a.states(kept.of(stretch)) });
         }
-        known::finish(isa, &Finish { attention: a, known });
+        row_states::finish(isa, &Finish { attention: a, states });
     }
 }
 
 impl Attention<'_> {
-    /// What is known of the queries, at this place.
-    fn known(&self, first: *mut f32) -> Known {
-        Known { first, count: self.count, width: self.head_dim.next_multiple_of(PANEL) }
+    /// The states of the queries, at this place.
+    fn states(&self, first: *mut f32) -> RowStates {
+        RowStates { first, count: self.count, width: self.head_dim.next_multiple_of(PANEL) }
     }
 
     /// The queries, as `form` multiplies them, and the bytes from one to the next; in bf16, what rounding left out

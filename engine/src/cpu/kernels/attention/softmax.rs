@@ -2,9 +2,9 @@
 //!
 //! Source: Milakov and Gimelshein, "Online normalizer calculation for softmax" (2018).
 
-use super::Attention;
-use super::known::Known;
-use super::panels::Scratch;
+use super::arguments::Attention;
+use super::row_states::RowStates;
+use super::scratch::Scratch;
 use super::tile::POSITIONS;
 use crate::cpu::kernels::dispatch;
 use crate::cpu::simd::{LANES, Simd};
@@ -23,15 +23,15 @@ pub(super) struct Softmax<'a> {
     pub(super) scratch: *mut Scratch,
     /// Weights are bf16.
     pub(super) rounded: bool,
-    /// What is known of the queries so far.
-    pub(super) known: Known,
+    /// The states of the queries, which go on.
+    pub(super) states: RowStates,
 }
 
 dispatch! {
     /// Makes weights of scores. Sums and totals so far change their unit where a larger score came.
     ///
     /// # Safety
-    /// The scratch has scores of all queries, something is known of each, and nobody else uses either.
+    /// The scratch has scores of all queries, each has a state, and nobody else uses either.
     fn weigh(Softmax<'_>) = weigh_all, plain numbers
 }
 
@@ -45,7 +45,7 @@ unsafe fn weigh_all<S: Simd>(s: S, p: &Softmax<'_>) {
         // SAFETY: query `i` is one of `count`.
         unsafe {
             let scores = (&raw mut (*p.scratch).scores).cast::<f32>().add(i * POSITIONS);
-            let (largest, total) = (p.known.largest(i), p.known.total(i));
+            let (largest, total) = (p.states.largest(i), p.states.total(i));
             let mut weights = [s.splat(0.0); VECTORS];
             if from < to {
                 let mut most = s.splat(f32::NEG_INFINITY);
@@ -71,8 +71,8 @@ unsafe fn weigh_all<S: Simd>(s: S, p: &Softmax<'_>) {
                 let sum = s.add(s.add(weights[0], weights[1]), s.add(weights[2], weights[3]));
                 let shrink = if now == before { 1.0 } else { s.first(s.exp(s.splat(before - now))) };
                 if shrink != 1.0 {
-                    let sums = p.known.sums(i);
-                    for d in (0..p.known.width).step_by(LANES) {
+                    let sums = p.states.sums(i);
+                    for d in (0..p.states.width).step_by(LANES) {
                         s.store(sums.add(d), s.mul(s.load(sums.add(d)), s.splat(shrink)));
                     }
                 }

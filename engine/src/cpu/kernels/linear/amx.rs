@@ -1,13 +1,13 @@
-//! The product of bf16 pairs on AMX: see [`super::pairs`] for the panel.
+//! The product of bf16 pairs on AMX: see [`super::pair_panel`] for the panel.
 //!
 //! A tile of rows is 16 rows by 32 inputs, one of weights 32 inputs by 16 outputs; their product is added to a
 //! tile of 16 x 16 sums. Up to 16 rows go through all four tiles of weights at a time; more go by 32 rows and two
 //! tiles of weights, so that each loaded tile is used twice. The inputs of a sum come in the same order either
 //! way. A single row is [`super::amx_row`]'s.
 
-use super::pairs::padded;
+use super::pair_panel::padded;
+use super::product::{PANEL, Product, Start};
 use super::tiles::Tiles;
-use super::{PANEL, Product, Start};
 use half::bf16;
 use std::arch::asm;
 

@@ -12,8 +12,8 @@
 //!
 //! Source: Intel 64 and IA-32 Architectures Software Developer's Manual, `TDPBF16PS` and `VDPBF16PS`.
 
-use super::pairs::{INPUTS, padded};
-use super::{PANEL, Product, Start};
+use super::pair_panel::{INPUTS, padded};
+use super::product::{PANEL, Product, Start};
 use crate::cpu::simd::LANES;
 use std::arch::x86_64::*;
 

@@ -5,7 +5,7 @@
 //! that its bits depend on nothing but its own row. Register tiles of several rows use each loaded weight several
 //! times.
 
-use super::{PANEL, Product};
+use super::product::{PANEL, Product};
 use crate::cpu::kernels::dispatch;
 use crate::cpu::simd::{LANES, Number, Simd};
 

@@ -20,21 +20,21 @@ mod amx;
 #[cfg(target_arch = "x86_64")]
 mod amx_row;
 mod dense;
+mod pair_panel;
 mod pairs;
+mod product;
 mod quantised;
 #[cfg(target_arch = "x86_64")]
 mod tiles;
 
-use crate::cpu::simd::{Isa, LANES, Simd};
+use crate::cpu::simd::Isa;
 use crate::quant::WeightFormat;
 use domain::Dtype;
 use half::{bf16, f16};
+pub(in crate::cpu) use product::{PANEL, Preparation, Product, Start};
 use quantised::Quantised;
 #[cfg(target_arch = "x86_64")]
 pub(in crate::cpu) use tiles::Tiles;
-
-/// Outputs of a panel.
-pub(in crate::cpu) const PANEL: usize = 4 * LANES;
 
 /// Form of packed weights, with that of the activations that they are multiplied with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,76 +54,10 @@ pub(in crate::cpu) enum Form {
 pub(in crate::cpu) enum Prepared {
     /// Nothing: the kernel reads the f32 rows as they are.
     AsTheyAre,
-    /// bf16, padded with zeros to [`pairs::INPUTS`].
+    /// bf16, padded with zeros to [`pair_panel::INPUTS`].
     Bf16,
     /// Blocks of 32 integers with a scale.
     Blocks,
-}
-
-/// What products are added to. A sum begins with it.
-#[derive(Clone, Copy)]
-pub(in crate::cpu) enum Start {
-    /// Nothing.
-    Zero,
-    /// 64 biases, the same for every row.
-    Bias(*const f32),
-    /// What is in `out`, row by row.
-    Out,
-}
-
-/// Rows of activations, prepared, times one panel: `out[r][..64] = start + x[r] * panel`.
-pub(in crate::cpu) struct Product {
-    /// The first prepared row; aligned to 64 bytes, or to f32 where rows are taken as they are.
-    pub(in crate::cpu) x: *const u8,
-    /// Bytes from one prepared row to the next.
-    pub(in crate::cpu) x_stride: usize,
-    /// Rows.
-    pub(in crate::cpu) rows: usize,
-    /// Inputs, as the layer has them: without padding.
-    pub(in crate::cpu) inputs: usize,
-    /// The panel; aligned to 64 bytes.
-    pub(in crate::cpu) weights: *const u8,
-    /// What products are added to.
-    pub(in crate::cpu) start: Start,
-    /// The first row of outputs of this panel.
-    pub(in crate::cpu) out: *mut f32,
-    /// Numbers from one row of outputs to the next.
-    pub(in crate::cpu) out_stride: usize,
-}
-
-impl Product {
-    /// What the products from input (or block of inputs) `from` on are added to: partial sums of those before are
-    /// in `out`.
-    fn start_at(&self, from: usize) -> Start {
-        if from > 0 { Start::Out } else { self.start }
-    }
-
-    /// 16 sums that the products from input `from` on are added to, of the outputs from `column` on; `out` is
-    /// where these sums go.
-    ///
-    /// # Safety
-    /// The panel has these outputs, and 16 numbers behind `out` can be read.
-    #[inline(always)]
-    unsafe fn begin<S: Simd>(&self, s: S, from: usize, column: usize, out: *const f32) -> S::V {
-        // SAFETY: as the caller says; there are as many biases as outputs.
-        unsafe {
-            match self.start_at(from) {
-                Start::Zero => s.splat(0.0),
-                Start::Bias(bias) => s.load(bias.add(column)),
-                Start::Out => s.load(out),
-            }
-        }
-    }
-}
-
-/// One row of activations and where it is prepared.
-pub(in crate::cpu) struct Preparation {
-    /// The row.
-    pub(in crate::cpu) x: *const f32,
-    /// Its numbers.
-    pub(in crate::cpu) inputs: usize,
-    /// As many bytes as [`Form::prepared_bytes`] says, aligned to 64.
-    pub(in crate::cpu) to: *mut u8,
 }
 
 impl Form {
@@ -152,7 +86,7 @@ impl Form {
     pub(in crate::cpu) fn prepared_bytes(self, inputs: usize) -> usize {
         match self.prepared() {
             Prepared::AsTheyAre => 0,
-            Prepared::Bf16 => pairs::padded(inputs) * size_of::<bf16>(),
+            Prepared::Bf16 => pair_panel::padded(inputs) * size_of::<bf16>(),
             Prepared::Blocks => quantised::prepared_bytes(inputs),
         }
     }
@@ -162,7 +96,7 @@ impl Form {
         match self {
             Self::F32 => inputs * PANEL * size_of::<f32>(),
             Self::F16 => inputs * PANEL * size_of::<f16>(),
-            Self::Bf16 => pairs::padded(inputs) * PANEL * size_of::<bf16>(),
+            Self::Bf16 => pair_panel::padded(inputs) * PANEL * size_of::<bf16>(),
             Self::Quantised(form) => form.panel_bytes(inputs),
         }
     }

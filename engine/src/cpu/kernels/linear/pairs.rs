@@ -1,27 +1,18 @@
-//! Weights in bf16, multiplied with activations that are rounded to bf16; sums are f32.
-//!
-//! A panel is `[pairs of inputs][64 outputs][2]`: 32 bits hold two neighbouring inputs' weights of one output,
-//! which is what the bf16 dot products of AVX-512 and AMX take. The other instruction sets widen both halves and
-//! do one multiply-add after the other. Inputs are padded with zeros, in panels and in prepared rows, so that no
-//! kernel has a remainder.
+//! Weights in bf16, multiplied with activations that are rounded to bf16; sums are f32. [`super::pair_panel`] says how
+//! a panel lies. Instruction sets without dot products of pairs widen both halves and do one multiply-add after the
+//! other.
 
-use super::{PANEL, Preparation, Product};
+use super::pair_panel::{INPUTS, padded};
+use super::product::{PANEL, Preparation, Product};
 use crate::cpu::kernels::dispatch;
 #[cfg(target_arch = "x86_64")]
 use crate::cpu::simd::Avx512Level;
 use crate::cpu::simd::{Isa, LANES, Simd};
 use half::bf16;
 
-/// Inputs are padded to a multiple of this: what a tile of AMX multiplies at once.
-pub(super) const INPUTS: usize = 32;
 /// Pairs of inputs that all rows go through before any goes on: as many as keep a panel's part in the L1 cache beside
 /// rows. The partial sums wait in the output meanwhile, unrounded, since they are f32 either way.
 const PAIRS_BLOCK: usize = 128;
-
-/// The inputs with their padding.
-pub(super) fn padded(inputs: usize) -> usize {
-    inputs.next_multiple_of(INPUTS)
-}
 
 /// See [`super::Form::pack`].
 ///
@@ -198,7 +189,7 @@ unsafe fn tile<S: Simd, const R: usize, const V: usize>(
 /// The dot product of AVX512-BF16.
 #[cfg(target_arch = "x86_64")]
 mod dot {
-    use super::super::Start;
+    use super::super::product::Start;
     use super::{LANES, PAIRS_BLOCK, PANEL, Product, padded};
     use std::arch::x86_64::*;
 

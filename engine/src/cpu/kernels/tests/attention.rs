@@ -135,7 +135,7 @@ impl Scene {
         // What nobody kept is poison.
         let mut memory = lines(stretches.len() * stride * size_of::<f32>(), 0xff);
         let first = memory.as_mut_ptr().cast::<f32>();
-        let kept = |stretch: usize| Kept { first: first.wrapping_add(stretch * stride), stride };
+        let kept = |stretch: usize| KeptStates { first: first.wrapping_add(stretch * stride), stride };
         // SAFETY: as for `attend`; there is room for every stretch.
         unsafe {
             for begin in stretches.clone().step_by(piece).rev() {

@@ -6,9 +6,11 @@
 //!
 //! Sources: Milakov and Gimelshein, "Online normalizer calculation for softmax" (2018); the lead is FlashAttention-4's.
 
-use super::known::Known;
-use super::parts::Ahead;
-use super::{COLUMNS, GROUPS, POSITIONS};
+use super::exp2::exp2;
+use super::kv_rows::Prefetch;
+use super::lane_states::LaneStates;
+use super::shapes::{COLUMNS, GROUPS};
+use crate::cpu::kernels::attention::tile::POSITIONS;
 use crate::cpu::simd::{Avx512, LANES, Simd};
 use std::arch::x86_64::*;
 
@@ -39,10 +41,10 @@ pub(super) struct Weigh {
     pub(super) cap: Option<f32>,
     /// The weights, `[32 pairs of positions][16 queries]`.
     pub(super) weights: *mut u32,
-    /// What is known of the queries so far.
-    pub(super) known: Known,
-    /// What is asked for meanwhile.
-    pub(super) ahead: Ahead,
+    /// The states of the queries, which go on.
+    pub(super) states: LaneStates,
+    /// What is prefetched meanwhile.
+    pub(super) prefetch: Prefetch,
 }
 
 /// Makes weights of scores.
@@ -72,7 +74,8 @@ pub(super) unsafe fn weigh(s: Avx512, p: &Weigh) {
         let mut most = [_mm512_set1_ps(f32::NEG_INFINITY); 4];
         for row in (0..POSITIONS).step_by(most.len()) {
             for (i, most) in most.iter_mut().enumerate() {
-                // What is no number does not count here, and makes no number of its weight.
+                // The maximum ignores NaN scores. Their weights stay NaN, so the step's check for finite numbers
+                // finds them.
                 *most = _mm512_max_ps(_mm512_load_ps(p.scores.add((row + i) * STRIDE)), *most);
             }
         }
@@ -82,7 +85,7 @@ pub(super) unsafe fn weigh(s: Avx512, p: &Weigh) {
         let mut totals = [_mm512_setzero_ps(); 2];
         let interleaved = interleaved();
         for pair in 0..POSITIONS / 2 {
-            p.ahead.ask_for(pair);
+            p.prefetch.issue(pair);
             let scores = p.scores.add(2 * pair * STRIDE);
             let even = exp2(_mm512_sub_ps(_mm512_load_ps(scores), unit));
             let odd = exp2(_mm512_sub_ps(_mm512_load_ps(scores.add(STRIDE)), unit));
@@ -90,7 +93,7 @@ pub(super) unsafe fn weigh(s: Avx512, p: &Weigh) {
             let rounded = std::mem::transmute::<__m512bh, __m512i>(_mm512_cvtne2ps_pbh(odd, even));
             _mm512_store_si512(p.weights.add(pair * LANES).cast(), _mm512_permutexvar_epi16(interleaved, rounded));
         }
-        let total = p.known.total();
+        let total = p.states.total();
         _mm512_store_ps(total, _mm512_add_ps(_mm512_load_ps(total), _mm512_add_ps(totals[0], totals[1])));
     }
 }
@@ -105,7 +108,7 @@ pub(super) unsafe fn weigh(s: Avx512, p: &Weigh) {
 unsafe fn change_unit(p: &Weigh, most: __m512) -> __m512 {
     // SAFETY: as the caller says.
     unsafe {
-        let at = p.known.unit();
+        let at = p.states.unit();
         let before = _mm512_load_ps(at);
         let grown = _mm512_cmp_ps_mask::<_CMP_GT_OQ>(most, _mm512_add_ps(before, _mm512_set1_ps(LEAD)));
         let unit = _mm512_mask_mov_ps(before, grown, most);
@@ -113,30 +116,12 @@ unsafe fn change_unit(p: &Weigh, most: __m512) -> __m512 {
             _mm512_store_ps(at, unit);
             let shrink = _mm512_mask_mov_ps(_mm512_set1_ps(1.0), grown, exp2(_mm512_sub_ps(before, unit)));
             let shrinks = |at: *mut f32| _mm512_store_ps(at, _mm512_mul_ps(_mm512_load_ps(at), shrink));
-            shrinks(p.known.total());
-            (0..p.known.sums).for_each(|number| shrinks(p.known.sums().add(number * LANES)));
+            shrinks(p.states.total());
+            (0..p.states.sums).for_each(|number| shrinks(p.states.sums().add(number * LANES)));
         }
         let nothing = _mm512_cmp_ps_mask::<_CMP_EQ_OQ>(unit, _mm512_set1_ps(f32::NEG_INFINITY));
         _mm512_mask_mov_ps(unit, nothing, _mm512_setzero_ps())
     }
-}
-
-/// `2^x` with a relative error under 4e-6, far below what rounding to bf16 leaves; 1 for 0, exactly zero for minus
-/// infinity, NaN for NaN.
-///
-/// Source: what is above the next lower integer goes through a polynomial by the exchange algorithm of Remez,
-/// exact for 0.
-#[inline]
-#[target_feature(enable = "avx512f,avx512dq")]
-pub(super) fn exp2(x: __m512) -> __m512 {
-    /// Of `_mm512_reduce_ps`: what is left above the integer below; no exception.
-    const ABOVE_FLOOR: i32 = 0b1001;
-    let above = _mm512_reduce_ps::<ABOVE_FLOOR>(x);
-    let mut power = _mm512_set1_ps(0.013_426_684);
-    for coefficient in [0.052_242_473, 0.241_280_2, 0.693_044_84, 1.0] {
-        power = _mm512_fmadd_ps(power, above, _mm512_set1_ps(coefficient));
-    }
-    _mm512_scalef_ps(power, x)
 }
 
 /// Which of 16 even and then 16 odd numbers goes where, so that the two of a query are neighbours.

@@ -28,7 +28,7 @@ pub(super) struct Scores {
     pub(super) out: *mut f32,
 }
 
-/// Turned values of 64 positions times weights, added to sums.
+/// Transposed values of 64 positions times weights, added to sums.
 pub(super) struct Sums {
     /// For every 16 numbers of a head a tile of 32 positions and one of the next 32.
     pub(super) values: *const u32,

@@ -9,7 +9,8 @@ use super::super::tiles::Tiles;
 use super::block::Block;
 use super::dot::{Dot, Vnni};
 use super::panels::{Kind, STEP_BYTES, STEPS, Scales, Weights, place, step};
-use super::{BLOCKS, LINE, PANEL, Part};
+use super::pass::{BLOCKS, LINE, Pass};
+use crate::cpu::kernels::linear::product::PANEL;
 use crate::cpu::simd::{LANES, Simd};
 use std::arch::asm;
 use std::arch::x86_64::*;
@@ -43,20 +44,20 @@ struct Sums([[[i32; LANES]; ROWS]; 2]);
 /// # Safety
 /// As for [`super::super::Form::multiply`]; this is compiled for AVX-512.
 #[inline(always)]
-pub(super) unsafe fn multiply<F: Weights>(d: Vnni, part: &Part<'_>) -> usize {
-    let rows = part.product.rows / ROWS * ROWS;
+pub(super) unsafe fn multiply<F: Weights>(d: Vnni, pass: &Pass<'_>) -> usize {
+    let rows = pass.product.rows / ROWS * ROWS;
     if rows == 0 || !d.has_tiles() {
         return 0;
     }
     let mut unpacked = MaybeUninit::<Unpacked>::uninit();
     // SAFETY: the CPU has tiles, and we may use them; the rest as the caller says.
     unsafe {
-        unpack::<F>(d, part, unpacked.as_mut_ptr());
+        unpack::<F>(d, pass, unpacked.as_mut_ptr());
         let unpacked = unpacked.as_ptr();
         TILES.load();
         for row in (0..rows).step_by(ROWS) {
             for vector in 0..PANEL / LANES {
-                tile::<F>(d, part, unpacked, row, vector);
+                tile::<F>(d, pass, unpacked, row, vector);
             }
         }
         Tiles::release();
@@ -67,15 +68,15 @@ pub(super) unsafe fn multiply<F: Weights>(d: Vnni, part: &Part<'_>) -> usize {
 /// Tiles 0 and 1: sums. 2 and 3: activations and weights. 4 and 5: of half a block.
 static TILES: Tiles = Tiles::new(&[(16, 64), (16, 64), (16, 32), (8, 64), (16, 16), (4, 64)]);
 
-/// Unpacks the part's scales, and its weights where they are narrower than bytes.
+/// Unpacks the pass's scales, and its weights where they are narrower than bytes.
 #[inline(always)]
-unsafe fn unpack<F: Weights>(d: Vnni, part: &Part<'_>, to: *mut Unpacked) {
+unsafe fn unpack<F: Weights>(d: Vnni, pass: &Pass<'_>, to: *mut Unpacked) {
     let s = d.simd();
-    for (index, block) in part.blocks.clone().enumerate() {
+    for (index, block) in pass.blocks.clone().enumerate() {
         let (group, slab) = place::<F>(block);
         // SAFETY: the blocks are in the panel, and there are no more than are unpacked at once.
         unsafe {
-            let (group, slab) = (part.product.weights.add(group), part.product.weights.add(slab));
+            let (group, slab) = (pass.product.weights.add(group), pass.product.weights.add(slab));
             let (scales, others) = (&raw mut (*to).scales[index], &raw mut (*to).others[index]);
             for vector in 0..PANEL / LANES {
                 let at = vector * LANES;
@@ -109,21 +110,21 @@ unsafe fn unpack<F: Weights>(d: Vnni, part: &Part<'_>, to: *mut Unpacked) {
 
 /// 16 rows and 16 outputs. While the sums of one block are scaled and added, the tiles work on those after it.
 #[inline(always)]
-unsafe fn tile<F: Weights>(d: Vnni, part: &Part<'_>, unpacked: *const Unpacked, row: usize, vector: usize) {
-    let (p, s) = (part.product, d.simd());
+unsafe fn tile<F: Weights>(d: Vnni, pass: &Pass<'_>, unpacked: *const Unpacked, row: usize, vector: usize) {
+    let (p, s) = (pass.product, d.simd());
     let mut outs = [s.splat(0.0); ROWS];
     let mut sums = MaybeUninit::<[Sums; RING]>::uninit();
     let sums = sums.as_mut_ptr().cast::<Sums>();
-    let count = part.blocks.len();
+    let count = pass.blocks.len();
     // SAFETY: the rows, the outputs and the blocks exist; the tiles are configured.
     unsafe {
-        let x = p.x.add(row * p.x_stride).cast::<Block>().add(part.blocks.start);
+        let x = p.x.add(row * p.x_stride).cast::<Block>().add(pass.blocks.start);
         let out = p.out.add(row * p.out_stride + vector * LANES);
         for (r, value) in outs.iter_mut().enumerate() {
-            *value = p.begin(s, part.blocks.start, vector * LANES, out.add(r * p.out_stride));
+            *value = p.begin(s, pass.blocks.start, vector * LANES, out.add(r * p.out_stride));
         }
         let weights = |index: usize| match F::KIND {
-            Kind::Bytes => p.weights.add(place::<F>(part.blocks.start + index).1 + F::INTEGERS + vector * STEP_BYTES),
+            Kind::Bytes => p.weights.add(place::<F>(pass.blocks.start + index).1 + F::INTEGERS + vector * STEP_BYTES),
             _ => (&raw const (*unpacked).weights[index]).cast::<u8>().add(vector * STEP_BYTES),
         };
         let work = |index: usize| {
@@ -140,9 +141,9 @@ unsafe fn tile<F: Weights>(d: Vnni, part: &Part<'_>, unpacked: *const Unpacked, 
                 work(index + AHEAD);
             }
             if row == 0 {
-                // This vector's share of the part after this one, or of the next panel's first: on its way while
+                // This vector's share of the pass after this one, or of the next panel's first: on its way while
                 // we multiply.
-                let next = p.weights.wrapping_add(place::<F>(part.blocks.start + index + BLOCKS).1);
+                let next = p.weights.wrapping_add(place::<F>(pass.blocks.start + index + BLOCKS).1);
                 let share = F::SLAB / (PANEL / LANES);
                 for line in (0..share).step_by(LINE) {
                     _mm_prefetch::<_MM_HINT_T1>(next.wrapping_add(vector * share + line).cast());

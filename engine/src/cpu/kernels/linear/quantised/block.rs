@@ -4,11 +4,12 @@
 //! This is llama.cpp's Q8_0. Its K formats take one scale for 256 activations; ours have the finer one as well,
 //! which costs the same here and has about half the error where some activations are much larger than others.
 
-use super::super::Preparation;
-use super::INPUTS;
+use super::super::product::Preparation;
 use crate::cpu::kernels::dispatch;
 use crate::cpu::simd::Simd;
 
+/// Inputs of a block of activations. Rows of quantised weights consist of whole blocks.
+pub(super) const INPUTS: usize = 32;
 /// Smallest largest magnitude of a block that is not taken for zero: the quotient by it stays finite.
 const LARGEST_MIN: f32 = 1e-35;
 

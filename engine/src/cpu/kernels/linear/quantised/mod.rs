@@ -9,6 +9,7 @@
 //! | --- | --- |
 //! | [`block`] | activations: a quantised block, and how rows become blocks |
 //! | [`panels`] | weights: what a panel of each format looks like, and reading parts of it |
+//! | [`pass`] | which blocks of a panel all rows go through together |
 //! | [`dot`] | dot products of bytes on each instruction set |
 //! | [`rows`] | the kernel for some rows, on any instruction set |
 //! | [`amx`] | the kernel for 16 rows at once, on tiles |
@@ -18,29 +19,22 @@ mod amx;
 mod block;
 mod dot;
 mod panels;
+mod pass;
 mod rows;
 #[cfg(test)]
 mod tests;
 
-use super::{PANEL, Product};
+use super::product::Product;
 use crate::cpu::simd::Isa;
+use block::INPUTS;
 #[cfg(target_arch = "aarch64")]
 use dot::Bytes;
 #[cfg(target_arch = "x86_64")]
 use dot::Vnni;
 use panels::{Q4KPanel, Q6KPanel, Q8Panel, Weights};
-use std::ops::Range;
+use pass::{BLOCKS, Pass};
 
 pub(super) use block::prepare;
-
-/// Inputs of a block of activations. Rows of quantised weights consist of whole blocks.
-const INPUTS: usize = 32;
-/// Blocks that all rows go through before any goes on: as many as keep a panel's part in the L1 cache, unpacked, beside
-/// rows. The partial sums wait in the output meanwhile, unrounded, since they are f32 either way.
-const BLOCKS: usize = 16;
-
-/// Bytes of a cache line.
-const LINE: usize = 64;
 
 /// Bytes of a prepared row.
 pub(super) fn prepared_bytes(inputs: usize) -> usize {
@@ -118,61 +112,55 @@ impl Quantised {
     }
 }
 
-/// Goes through the panel in parts of [`BLOCKS`].
+/// Goes through the panel in passes of [`BLOCKS`].
 ///
 /// # Safety
 /// See [`super::Form::multiply`]
 unsafe fn multiply<F: Weights>(isa: Isa, product: &Product) {
     let blocks = product.inputs / INPUTS;
     for from in (0..blocks).step_by(BLOCKS) {
-        let part = Part { product, blocks: from..blocks.min(from + BLOCKS) };
+        let pass = Pass { product, blocks: from..blocks.min(from + BLOCKS) };
         // SAFETY: as the caller says; the value inside `isa` proves that the CPU has the features.
         unsafe {
             match isa {
                 #[cfg(target_arch = "x86_64")]
                 Isa::Avx512(s) => match Vnni::of(s) {
-                    Some(d) => avx512::<F>(d, &part),
-                    None => avx2::<F>(s.avx2(), &part),
+                    Some(d) => avx512::<F>(d, &pass),
+                    None => avx2::<F>(s.avx2(), &pass),
                 },
                 #[cfg(target_arch = "x86_64")]
-                Isa::Avx2(s) => avx2::<F>(s, &part),
+                Isa::Avx2(s) => avx2::<F>(s, &pass),
                 #[cfg(target_arch = "aarch64")]
                 Isa::Neon(s) => match Bytes::with_dotprod(s) {
-                    Some(d) => dotprod::<F>(d, &part),
-                    None => rows::multiply::<_, F>(Bytes::of(s), &part, 0),
+                    Some(d) => dotprod::<F>(d, &pass),
+                    None => rows::multiply::<_, F>(Bytes::of(s), &pass, 0),
                 },
-                Isa::Plain(s) => rows::multiply::<_, F>(s, &part, 0),
+                Isa::Plain(s) => rows::multiply::<_, F>(s, &pass, 0),
             }
         }
     }
 }
 
-/// Some blocks of all rows and of the panel.
-struct Part<'a> {
-    product: &'a Product,
-    blocks: Range<usize>,
-}
-
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]
-unsafe fn avx512<F: Weights>(d: Vnni, part: &Part<'_>) {
+unsafe fn avx512<F: Weights>(d: Vnni, pass: &Pass<'_>) {
     // SAFETY: as the caller says.
     unsafe {
-        let row = amx::multiply::<F>(d, part);
-        rows::multiply::<_, F>(d, part, row);
+        let row = amx::multiply::<F>(d, pass);
+        rows::multiply::<_, F>(d, pass, row);
     }
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma,f16c")]
-unsafe fn avx2<F: Weights>(d: crate::cpu::simd::Avx2, part: &Part<'_>) {
+unsafe fn avx2<F: Weights>(d: crate::cpu::simd::Avx2, pass: &Pass<'_>) {
     // SAFETY: as the caller says.
-    unsafe { rows::multiply::<_, F>(d, part, 0) }
+    unsafe { rows::multiply::<_, F>(d, pass, 0) }
 }
 
 #[cfg(target_arch = "aarch64")]
 #[target_feature(enable = "dotprod")]
-unsafe fn dotprod<F: Weights>(d: Bytes<true>, part: &Part<'_>) {
+unsafe fn dotprod<F: Weights>(d: Bytes<true>, pass: &Pass<'_>) {
     // SAFETY: as the caller says.
-    unsafe { rows::multiply::<_, F>(d, part, 0) }
+    unsafe { rows::multiply::<_, F>(d, pass, 0) }
 }

@@ -8,8 +8,9 @@
 //!
 //! Nothing is added to what the format has but the bits above Q4_K's 6-bit scales.
 
+use super::block::INPUTS;
 use super::dot::Dot;
-use super::{INPUTS, PANEL};
+use crate::cpu::kernels::linear::product::PANEL;
 use crate::cpu::simd::{LANES, Simd};
 use crate::quant::{Q4K, Q6K, Q8_0};
 use half::f16;

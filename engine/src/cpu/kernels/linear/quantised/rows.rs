@@ -3,7 +3,7 @@
 use super::block::Block;
 use super::dot::Dot;
 use super::panels::{Kind, Scales, Weights, place, step};
-use super::{LINE, Part};
+use super::pass::{LINE, Pass};
 use crate::cpu::simd::{LANES, Simd};
 
 /// How far ahead of the weights that are multiplied others are asked for, in bytes: the processor's own guesses
@@ -15,18 +15,18 @@ const AHEAD: usize = 8 << 10;
 /// # Safety
 /// As for [`super::super::Form::multiply`]; the CPU has what `d` proves, and this is compiled for it.
 #[inline(always)]
-pub(super) unsafe fn multiply<D: Dot, F: Weights>(d: D, part: &Part<'_>, mut row: usize) {
-    while row < part.product.rows {
-        let rows = (part.product.rows - row).min(D::TILE.0);
+pub(super) unsafe fn multiply<D: Dot, F: Weights>(d: D, pass: &Pass<'_>, mut row: usize) {
+    while row < pass.product.rows {
+        let rows = (pass.product.rows - row).min(D::TILE.0);
         // SAFETY: the rows `row..row + rows` exist.
         unsafe {
             match rows {
-                1 => wide_tile::<D, F, 1>(d, part, row),
-                2 => wide_tile::<D, F, 2>(d, part, row),
-                3 => wide_tile::<D, F, 3>(d, part, row),
-                4 => wide_tile::<D, F, 4>(d, part, row),
-                5 => wide_tile::<D, F, 5>(d, part, row),
-                _ => wide_tile::<D, F, 6>(d, part, row),
+                1 => wide_tile::<D, F, 1>(d, pass, row),
+                2 => wide_tile::<D, F, 2>(d, pass, row),
+                3 => wide_tile::<D, F, 3>(d, pass, row),
+                4 => wide_tile::<D, F, 4>(d, pass, row),
+                5 => wide_tile::<D, F, 5>(d, pass, row),
+                _ => wide_tile::<D, F, 6>(d, pass, row),
             }
         }
         row += rows;
@@ -35,24 +35,24 @@ pub(super) unsafe fn multiply<D: Dot, F: Weights>(d: D, part: &Part<'_>, mut row
 
 /// The whole width of the panel, for `R` rows from `row` on.
 #[inline(always)]
-unsafe fn wide_tile<D: Dot, F: Weights, const R: usize>(d: D, part: &Part<'_>, row: usize) {
+unsafe fn wide_tile<D: Dot, F: Weights, const R: usize>(d: D, pass: &Pass<'_>, row: usize) {
     if R > D::TILE.0 {
         return;
     }
     // SAFETY: as the caller says; a panel has four vectors.
     unsafe {
         match D::TILE.1 {
-            1 => (0..4).for_each(|vector| tile::<D, F, R, 1>(d, part, row, vector)),
-            2 => (0..4).step_by(2).for_each(|vector| tile::<D, F, R, 2>(d, part, row, vector)),
-            _ => tile::<D, F, R, 4>(d, part, row, 0),
+            1 => (0..4).for_each(|vector| tile::<D, F, R, 1>(d, pass, row, vector)),
+            2 => (0..4).step_by(2).for_each(|vector| tile::<D, F, R, 2>(d, pass, row, vector)),
+            _ => tile::<D, F, R, 4>(d, pass, row, 0),
         }
     }
 }
 
 /// `R` rows and `V` vectors of outputs.
 #[inline(always)]
-unsafe fn tile<D: Dot, F: Weights, const R: usize, const V: usize>(d: D, part: &Part<'_>, row: usize, vector: usize) {
-    let (p, s) = (part.product, d.simd());
+unsafe fn tile<D: Dot, F: Weights, const R: usize, const V: usize>(d: D, pass: &Pass<'_>, row: usize, vector: usize) {
+    let (p, s) = (pass.product, d.simd());
     let mut outs = [[s.splat(0.0); V]; R];
     // SAFETY: rows `row..row + R`, vectors `vector..vector + V` and the blocks exist in `x`, `out`, biases and the
     // panel.
@@ -62,10 +62,10 @@ unsafe fn tile<D: Dot, F: Weights, const R: usize, const V: usize>(d: D, part: &
         for (r, outs) in outs.iter_mut().enumerate() {
             for (v, value) in outs.iter_mut().enumerate() {
                 let out = out.add(r * p.out_stride + v * LANES);
-                *value = p.begin(s, part.blocks.start, (vector + v) * LANES, out);
+                *value = p.begin(s, pass.blocks.start, (vector + v) * LANES, out);
             }
         }
-        for block in part.blocks.clone() {
+        for block in pass.blocks.clone() {
             let (group, slab) = place::<F>(block);
             let (group, slab) = (p.weights.add(group), p.weights.add(slab));
             let integers = slab.add(F::INTEGERS);

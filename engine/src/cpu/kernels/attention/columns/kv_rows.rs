@@ -1,22 +1,23 @@
-//! Positions of the cache as the tiles of AMX take them, and as they are asked for ahead of that.
+//! Keys and values of the cache as the tiles of AMX take them, and their prefetch.
 
-use super::{DEPTH, POSITIONS, ROWS, padded};
-use crate::cpu::kernels::attention::Attention;
+use super::shapes::{DEPTH, ROWS, padded};
+use crate::cpu::kernels::attention::arguments::Attention;
+use crate::cpu::kernels::attention::tile::POSITIONS;
 use half::bf16;
 use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
 
 /// Keys and values of 16 positions as they lie: `depth` numbers from one position to the next.
 #[derive(Clone, Copy)]
-pub(super) struct Part {
+pub(super) struct KvRows {
     pub(super) keys: *const bf16,
     pub(super) values: *const bf16,
 }
 
-/// What is asked for while scores are weighed: the positions of a later tile, 16 each, as far as they lie in rows.
+/// What is prefetched while scores are weighed: the positions of a later tile, 16 each, as far as they lie in rows.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Ahead {
-    parts: [Option<Part>; POSITIONS / ROWS],
-    /// Bytes of a part's keys, and of its values.
+pub(super) struct Prefetch {
+    rows: [Option<KvRows>; POSITIONS / ROWS],
+    /// Bytes of the keys of 16 positions, and of their values.
     bytes: usize,
 }
 
@@ -26,21 +27,21 @@ impl Attention<'_> {
     ///
     /// # Safety
     /// The positions `from..to` are covered by the blocks, and there is room for 64 keys and 64 values behind `copied`.
-    pub(super) unsafe fn parts(
+    pub(super) unsafe fn kv_rows(
         &self,
         base: usize,
         from: usize,
         to: usize,
         copied: *mut bf16,
-    ) -> [Part; POSITIONS / ROWS] {
+    ) -> [KvRows; POSITIONS / ROWS] {
         let depth = padded(self.head_dim);
-        let mut parts = [Part { keys: std::ptr::null(), values: std::ptr::null() }; POSITIONS / ROWS];
-        for (i, part) in parts.iter_mut().enumerate() {
+        let mut tiles = [KvRows { keys: std::ptr::null(), values: std::ptr::null() }; POSITIONS / ROWS];
+        for (i, rows) in tiles.iter_mut().enumerate() {
             let begin = base + i * ROWS;
             // SAFETY: as the caller says.
             unsafe {
                 if self.lies_in_rows(begin, from, to) {
-                    *part = self.at(begin);
+                    *rows = self.at(begin);
                     continue;
                 }
                 let (keys, values) = (copied.add(2 * i * ROWS * depth), copied.add((2 * i + 1) * ROWS * depth));
@@ -51,10 +52,10 @@ impl Attention<'_> {
                         to.add(row * depth + self.head_dim).write_bytes(0, depth - self.head_dim);
                     }
                 }
-                *part = Part { keys, values };
+                *rows = KvRows { keys, values };
             }
         }
-        parts
+        tiles
     }
 
     /// Whether tiles can take the 16 positions from `begin` on as they lie: those `from..to` are there.
@@ -67,41 +68,41 @@ impl Attention<'_> {
     ///
     /// # Safety
     /// The blocks cover the position.
-    unsafe fn at(&self, position: usize) -> Part {
+    unsafe fn at(&self, position: usize) -> KvRows {
         let (block, offset) = (position / self.block_tokens, position % self.block_tokens);
         // SAFETY: the block is in the table and in the pool, as the caller says.
         unsafe {
             let block = self.blocks.get_unchecked(block - self.first_block).0 as usize;
             let keys = self.pool.add(block * self.record_bytes).cast::<bf16>().add(offset * self.head_dim);
-            Part { keys, values: keys.add(self.block_tokens * self.head_dim) }
+            KvRows { keys, values: keys.add(self.block_tokens * self.head_dim) }
         }
     }
 
-    /// The 64 positions from `base` on, to be asked for, as far as they are before `end`.
+    /// The prefetch of the 64 positions from `base` on, as far as they are before `end`.
     ///
     /// # Safety
     /// The blocks cover what is before `end`.
-    pub(super) unsafe fn ahead(&self, base: usize, end: usize) -> Ahead {
-        let mut ahead = Ahead { bytes: ROWS * self.head_dim * size_of::<bf16>(), ..Ahead::default() };
-        for (i, part) in ahead.parts.iter_mut().enumerate() {
+    pub(super) unsafe fn prefetch(&self, base: usize, end: usize) -> Prefetch {
+        let mut prefetch = Prefetch { bytes: ROWS * self.head_dim * size_of::<bf16>(), ..Prefetch::default() };
+        for (i, rows) in prefetch.rows.iter_mut().enumerate() {
             let begin = base + i * ROWS;
             // SAFETY: as the caller says.
-            *part = self.lies_in_rows(begin, base, end).then(|| unsafe { self.at(begin) });
+            *rows = self.lies_in_rows(begin, base, end).then(|| unsafe { self.at(begin) });
         }
-        ahead
+        prefetch
     }
 }
 
-impl Ahead {
-    /// Asks for one of [`POSITIONS`]` / 2` shares: all at once would wait for each other.
+impl Prefetch {
+    /// Prefetches one of [`POSITIONS`]` / 2` shares: all at once would wait for each other.
     ///
     /// # Safety
-    /// The parts are in the pool.
+    /// The rows are in the pool.
     #[inline]
     #[target_feature(enable = "avx512f")]
-    pub(super) unsafe fn ask_for(&self, share: usize) {
+    pub(super) unsafe fn issue(&self, share: usize) {
         const SHARES: usize = ROWS / 2;
-        let Some(Part { keys, values }) = self.parts[share / SHARES] else { return };
+        let Some(KvRows { keys, values }) = self.rows[share / SHARES] else { return };
         let bytes = self.bytes / SHARES;
         for line in (share % SHARES * bytes..(share % SHARES + 1) * bytes).step_by(64) {
             // SAFETY: the lines are in the block.

@@ -1,15 +1,16 @@
-//! What is known of the queries of a tile after some of their positions: how it begins, how what is known after
-//! two stretches is joined, and the result that it becomes.
+//! The softmax state of the queries of a tile, a row for each: how it begins, how the states after two stretches are
+//! joined, and the result that it becomes.
 //!
 //! Source: Milakov and Gimelshein, "Online normalizer calculation for softmax" (2018), whose parallel form this is.
 
-use super::Attention;
+use super::arguments::Attention;
 use crate::cpu::kernels::dispatch;
 use crate::cpu::simd::{LANES, Simd};
 
-/// Of each query: sums of values by their weights, the largest score, and the sum of the weights.
+/// The softmax state of each query after some of its positions: sums of values by their weights, the largest score,
+/// and the sum of the weights.
 #[derive(Clone, Copy)]
-pub(super) struct Known {
+pub(super) struct RowStates {
     /// The first query's.
     pub(super) first: *mut f32,
     /// Queries.
@@ -18,7 +19,7 @@ pub(super) struct Known {
     pub(super) width: usize,
 }
 
-impl Known {
+impl RowStates {
     /// Numbers from one query to the next.
     #[inline(always)]
     pub(super) fn stride(&self) -> usize {
@@ -38,7 +39,7 @@ impl Known {
     /// The largest score of query `i`.
     ///
     /// # Safety
-    /// See [`Known::sums`].
+    /// See [`RowStates::sums`].
     #[inline(always)]
     pub(super) unsafe fn largest(&self, i: usize) -> *mut f32 {
         // SAFETY: as the caller says.
@@ -48,14 +49,14 @@ impl Known {
     /// The sum of the weights of query `i`; zero: it attended to nothing.
     ///
     /// # Safety
-    /// See [`Known::sums`].
+    /// See [`RowStates::sums`].
     #[inline(always)]
     pub(super) unsafe fn total(&self, i: usize) -> *mut f32 {
         // SAFETY: as the caller says.
         unsafe { self.sums(i).add(self.width + 1) }
     }
 
-    /// Nothing is known.
+    /// Writes the state of queries that have attended to nothing.
     ///
     /// # Safety
     /// There is room for the queries, and nobody else uses it.
@@ -71,20 +72,20 @@ impl Known {
     }
 }
 
-/// What is known of the same queries, after a stretch and after all before it.
+/// States of the same queries, after a stretch and after all before it.
 pub(super) struct Join {
     /// Before it, and then after it too.
-    pub(super) into: Known,
+    pub(super) into: RowStates,
     /// After it alone.
-    pub(super) from: Known,
+    pub(super) from: RowStates,
 }
 
 /// What becomes the result.
 pub(super) struct Finish<'a> {
     /// Says where that goes.
     pub(super) attention: &'a Attention<'a>,
-    /// What is known after all positions.
-    pub(super) known: Known,
+    /// The states after all positions.
+    pub(super) states: RowStates,
 }
 
 dispatch! {
@@ -99,7 +100,7 @@ dispatch! {
     /// Divides the sums by the sums of the weights.
     ///
     /// # Safety
-    /// It is known; the queries' places in `out` can be written, and nobody else uses them.
+    /// The states are there; the queries' places in `out` can be written, and nobody else uses them.
     fn finish(Finish<'_>) = divide, plain numbers
 }
 
@@ -139,11 +140,11 @@ fn unit<S: Simd>(s: S, largest: f32, now: f32) -> f32 {
 
 #[inline(always)]
 unsafe fn divide<S: Simd>(s: S, p: &Finish<'_>) {
-    let (a, known) = (p.attention, p.known);
+    let (a, states) = (p.attention, p.states);
     for i in 0..a.count {
         // SAFETY: query `i` has `head_dim` numbers in `out` and `width` sums.
         unsafe {
-            let (total, sums) = (s.splat(known.total(i).read()), known.sums(i));
+            let (total, sums) = (s.splat(states.total(i).read()), states.sums(i));
             let out = a.out.add(a.offset(a.first + i, a.out_stride));
             for d in (0..a.head_dim).step_by(LANES) {
                 let result = s.div(s.load(sums.add(d)), total);

@@ -1,21 +1,21 @@
-//! What is known of 16 queries after some of their positions: how it begins, and how what is known after two
-//! stretches is joined. The result that it becomes is turned: [`super::turn::finish`].
+//! The softmax states of 16 queries, a lane of vectors for each: how they begin, and how the states after two stretches
+//! are joined. The result that they become is transposed: [`super::transpose::finish`].
 
-use super::softmax::exp2;
+use super::exp2::exp2;
 use crate::cpu::simd::LANES;
 use std::arch::x86_64::*;
 
-/// Vectors, with a lane for each query: the unit, which is the score that is weighed as 1; the sum of the weights;
+/// The softmax states of 16 queries after some of their positions. Vectors, with a lane for each query: the unit, which is the score that is weighed as 1; the sum of the weights;
 /// and sums of values by their weights, one for each number of a head.
 #[derive(Clone, Copy)]
-pub(super) struct Known {
+pub(super) struct LaneStates {
     /// The first vector, at the beginning of a cache line.
     pub(super) first: *mut f32,
     /// Vectors of sums.
     pub(super) sums: usize,
 }
 
-impl Known {
+impl LaneStates {
     /// The units.
     pub(super) fn unit(&self) -> *mut f32 {
         self.first
@@ -31,7 +31,7 @@ impl Known {
         self.first.wrapping_add(2 * LANES)
     }
 
-    /// Nothing is known.
+    /// Writes the states of queries that have attended to nothing.
     ///
     /// # Safety
     /// There is room for it, and nobody else uses that.
@@ -46,7 +46,7 @@ impl Known {
         }
     }
 
-    /// Joins what is known after a stretch alone to what is known after all before it. A query that attended to
+    /// Joins the states after a stretch alone to those after all before it. A query that attended to
     /// nothing on one side has the bits of the other; weights that are no numbers have a sum that is none, and
     /// count.
     ///
@@ -54,7 +54,7 @@ impl Known {
     /// Both are there, apart, and nobody else uses them.
     #[inline]
     #[target_feature(enable = "avx512f,avx512dq")]
-    pub(super) unsafe fn join(&self, from: Known) {
+    pub(super) unsafe fn join(&self, from: LaneStates) {
         // SAFETY: as the caller says.
         unsafe {
             let (before, more) = (_mm512_load_ps(self.total()), _mm512_load_ps(from.total()));

@@ -1,11 +1,12 @@
-//! What is turned, since tiles take queries as columns and numbers of a head as rows: queries before the products,
-//! values between them, and the result behind them.
+//! Transposes, since tiles take queries as columns and numbers of a head as rows: queries before the products, values
+//! between them, and the result behind them.
 
-use super::known::Known;
-use super::parts::Part;
-use super::{COLUMNS, DEPTH, POSITIONS, ROWS, padded};
-use crate::cpu::kernels::attention::Attention;
+use super::kv_rows::KvRows;
+use super::lane_states::LaneStates;
+use super::shapes::{COLUMNS, DEPTH, ROWS, padded};
+use crate::cpu::kernels::attention::arguments::Attention;
 use crate::cpu::kernels::attention::queries::{Split, split};
+use crate::cpu::kernels::attention::tile::POSITIONS;
 use crate::cpu::simd::{Avx512, Isa, LANES, Simd};
 use half::bf16;
 use std::arch::x86_64::*;
@@ -16,7 +17,7 @@ use std::arch::x86_64::*;
 /// # Safety
 /// The queries can be read, `rows` has room for 16 of them in two parts, `to` for their columns.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512bf16")]
-pub(super) unsafe fn turn_queries(s: Avx512, a: &Attention<'_>, group: usize, rows: *mut bf16, to: *mut u32) {
+pub(super) unsafe fn transpose_queries(s: Avx512, a: &Attention<'_>, group: usize, rows: *mut bf16, to: *mut u32) {
     let depth = padded(a.head_dim);
     let scale = if a.cap.is_some() { a.scale } else { a.scale * std::f32::consts::LOG2_E };
     // SAFETY: as the caller says; lanes are below 16 and numbers below `depth`.
@@ -46,13 +47,13 @@ pub(super) unsafe fn turn_queries(s: Avx512, a: &Attention<'_>, group: usize, ro
     }
 }
 
-/// Turns the values of 64 positions: numbers of a head become rows, pairs of positions columns.
+/// Transposes the values of 64 positions: numbers of a head become rows, pairs of positions columns.
 ///
 /// # Safety
-/// The parts can be read, and `to` has room for them.
+/// The rows can be read, and `to` has room for them.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512bf16")]
-pub(super) unsafe fn turn_values(s: Avx512, parts: &[Part; POSITIONS / ROWS], depth: usize, to: *mut u32) {
-    for (half, parts) in parts.chunks_exact(2).enumerate() {
+pub(super) unsafe fn transpose_values(s: Avx512, rows: &[KvRows; POSITIONS / ROWS], depth: usize, to: *mut u32) {
+    for (half, rows) in rows.chunks_exact(2).enumerate() {
         for number in (0..depth).step_by(DEPTH) {
             // In each quarter of a vector the low halves of two rows' numbers are zipped, or the high ones.
             let (mut low, mut high) = ([s.splat(0.0); LANES], [s.splat(0.0); LANES]);
@@ -60,7 +61,7 @@ pub(super) unsafe fn turn_values(s: Avx512, parts: &[Part; POSITIONS / ROWS], de
                 let row = pair % (LANES / 2) * 2;
                 // SAFETY: rows are below 16 and numbers below `depth`.
                 unsafe {
-                    let even = parts[pair / (LANES / 2)].values.add(row * depth + number);
+                    let even = rows[pair / (LANES / 2)].values.add(row * depth + number);
                     let (even, odd) = (_mm512_loadu_si512(even.cast()), _mm512_loadu_si512(even.add(depth).cast()));
                     low[pair] = _mm512_castsi512_ps(_mm512_unpacklo_epi16(even, odd));
                     high[pair] = _mm512_castsi512_ps(_mm512_unpackhi_epi16(even, odd));
@@ -78,19 +79,19 @@ pub(super) unsafe fn turn_values(s: Avx512, parts: &[Part; POSITIONS / ROWS], de
     }
 }
 
-/// Divides the sums of 16 queries by their totals, and turns them into rows of the result.
+/// Divides the sums of 16 queries by their totals, and transposes them into rows of the result.
 ///
 /// # Safety
-/// The queries' places in `out` can be written, what is known of them read.
+/// The queries' places in `out` can be written, their states read.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512bf16")]
-pub(super) unsafe fn finish(s: Avx512, a: &Attention<'_>, group: usize, known: Known) {
+pub(super) unsafe fn finish(s: Avx512, a: &Attention<'_>, group: usize, states: LaneStates) {
     // SAFETY: as the caller says; what is stored is below `head_dim`.
     unsafe {
-        let total = s.load(known.total());
+        let total = s.load(states.total());
         for number in (0..a.head_dim).step_by(LANES) {
             let mut square = [s.splat(0.0); LANES];
             for (i, row) in square.iter_mut().enumerate() {
-                *row = s.div(s.load(known.sums().add((number + i) * LANES)), total);
+                *row = s.div(s.load(states.sums().add((number + i) * LANES)), total);
             }
             let rows = s.transpose(square);
             for (query, row) in (group * COLUMNS..a.count).zip(rows) {
