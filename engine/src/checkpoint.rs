@@ -331,8 +331,8 @@ impl Checkpoint {
         let (architecture, head_dim) = (file.architecture()?.to_owned(), file.head_dim()?);
         let mut tensors = BTreeMap::new();
         for (name, tensor) in &file.tensors {
-            let Some(place) = gguf::place(&architecture, name, head_dim) else { continue };
-            if let RowOrder::Interleaved { head_dim } = place.order
+            let Some(hf) = gguf::hf_tensor(&architecture, name, head_dim) else { continue };
+            if let RowOrder::Interleaved { head_dim } = hf.order
                 && (head_dim % 2 != 0 || !tensor.shape[0].is_multiple_of(head_dim))
             {
                 return Err(file.value_error(name, tensor.shape[0], format!("rows of heads of {head_dim}")));
@@ -342,7 +342,7 @@ impl Checkpoint {
                 None => StoredFormat::Unsupported(gguf::format_name(tensor.kind)),
             };
             let (shape, range) = (tensor.shape.clone(), tensor.range.clone());
-            tensors.insert(place.name, Tensor { file: 0, format, shape, range, order: place.order });
+            tensors.insert(hf.name, Tensor { file: 0, format, shape, range, order: hf.order });
         }
         let path = file.path().to_owned();
         let name = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());

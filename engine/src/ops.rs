@@ -30,8 +30,8 @@ pub struct Buffer(pub usize);
 pub enum Axis {
     /// One row per input token of the step.
     Inputs,
-    /// One row per input token of a part of the step. What they hold is gone when another part begins.
-    Part,
+    /// One row per input token of a micro-batch. What they hold is gone when another micro-batch begins.
+    MicroBatch,
     /// One row per span that samples, in span order.
     Sampling,
 }
@@ -66,7 +66,7 @@ impl ArenaPlan {
 
 /// One matrix of a linear layer, `[outputs, inputs]`, with its bias `[outputs]`.
 #[derive(Clone, Debug)]
-pub struct LinearPart<'a> {
+pub struct LinearMatrix<'a> {
     /// The matrix.
     pub weight: TensorView<'a>,
     /// The bias.
@@ -92,8 +92,8 @@ pub trait WeightStore {
     /// An embedding table that is the output projection as well.
     fn tied_embedding(&mut self, table: &TensorView<'_>) -> Result<(Embedding, Linear), StoreError>;
 
-    /// A linear layer whose outputs are those of `parts`, one after the other. All parts have the same inputs.
-    fn linear(&mut self, parts: &[LinearPart<'_>]) -> Result<Linear, StoreError>;
+    /// A linear layer whose outputs are those of `matrices`, one after the other. All have the same inputs.
+    fn linear(&mut self, matrices: &[LinearMatrix<'_>]) -> Result<Linear, StoreError>;
 
     /// Weights of a norm, `[width]`, with `offset` added to each.
     fn norm(&mut self, weight: &TensorView<'_>, offset: f32) -> Result<Norm, StoreError>;
@@ -154,8 +154,8 @@ pub struct MlpArgs {
 }
 
 /// The operations on the step that the device holds. They run in the order of the calls; a device may only queue
-/// them. A device that has little room for activations cuts a step's input rows into parts: an operation is about
-/// the rows of the part that was begun last, but for those on the sampling axis.
+/// them. A device that has little room for activations cuts a step's input rows into micro-batches: an operation
+/// is about the rows of the micro-batch that was begun last, but for those on the sampling axis.
 ///
 /// The constants in them (scales, caps, epsilon, windows, frequencies, the activation) are those of the
 /// [`ModelSpec`](crate::spec::ModelSpec).
@@ -163,11 +163,11 @@ pub struct MlpArgs {
 /// A row's results depend on that row's own sequence alone, bit for bit: not on the other rows, nor on how a prompt
 /// was cut into chunks.
 pub trait Ops {
-    /// Parts of the step, at least one.
-    fn parts(&self) -> usize;
+    /// Micro-batches of the step, at least one.
+    fn micro_batches(&self) -> usize;
 
-    /// Operations are about this part from now on.
-    fn begin_part(&mut self, part: usize);
+    /// Begins a micro-batch: operations are about its rows from now on.
+    fn begin_micro_batch(&mut self, index: usize);
 
     /// Rows of the table for the input tokens, times the embedding's scale.
     fn embed(&mut self, table: Embedding, out: Buffer) -> OpsResult;
@@ -185,7 +185,7 @@ pub trait Ops {
     /// positions of a block that no token has yet are zeroed when its first position is written.
     fn rope_cache(&mut self, layer: u16, qkv: Buffer, queries: Buffer) -> OpsResult;
 
-    /// Keys and values of this layer are written for all rows of all parts: raises the progress word.
+    /// Keys and values of this layer are written for all rows of all micro-batches: raises the progress word.
     fn kv_written(&mut self, layer: u16) -> OpsResult;
 
     /// Causal attention of the queries over the cache, within the layer's window. The result takes their place.
@@ -197,7 +197,7 @@ pub trait Ops {
     /// Sum over the ranks of a tensor-parallel group, in place; nothing on a single rank.
     fn all_reduce(&mut self, x: Buffer) -> OpsResult;
 
-    /// [`Ops::rms_norm`] of the last row of each span that samples, if the part has it; `out` has the sampling axis.
+    /// [`Ops::rms_norm`] of the last row of each span that samples, if the micro-batch has it; `out` has the sampling axis.
     fn sampling_norm(&mut self, args: NormArgs) -> OpsResult;
 
     /// Logits of all sampling rows, scaled and capped.

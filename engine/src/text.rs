@@ -5,14 +5,14 @@
 mod config;
 pub mod detokenizer;
 mod gguf;
-mod pieces;
 pub mod stop;
 pub mod template;
+mod token_bytes;
 pub mod tokenizer;
 
 pub use config::TextConfigError;
 pub use detokenizer::{Detokenizer, SpecialTokens};
-pub use pieces::DecoderError;
 pub use stop::{StopStrings, Watched};
 pub use template::{ChatTemplate, InvalidTemplate, PromptEnd, TemplateError};
+pub use token_bytes::DecoderError;
 pub use tokenizer::{InvalidTokenizer, Tokenizer, TokenizerError};

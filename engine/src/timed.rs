@@ -71,12 +71,12 @@ impl<'a, O: Ops, R: Fn(Linear) -> LinearRole> Timed<'a, O, R> {
 }
 
 impl<O: Ops, R: Fn(Linear) -> LinearRole> Ops for Timed<'_, O, R> {
-    fn parts(&self) -> usize {
-        self.ops.parts()
+    fn micro_batches(&self) -> usize {
+        self.ops.micro_batches()
     }
 
-    fn begin_part(&mut self, part: usize) {
-        self.ops.begin_part(part);
+    fn begin_micro_batch(&mut self, index: usize) {
+        self.ops.begin_micro_batch(index);
     }
 
     fn embed(&mut self, table: Embedding, out: Buffer) -> OpsResult {

@@ -14,7 +14,7 @@ mod tests;
 mod value;
 
 pub(super) use format::{format, format_name};
-pub(super) use names::place;
+pub(super) use names::hf_tensor;
 pub use value::Value;
 
 use super::digest::FileIdentity;

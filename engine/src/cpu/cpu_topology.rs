@@ -33,9 +33,9 @@ pub enum Pinning {
 
 /// Where the threads of a pool stay.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct ThreadPlaces {
+pub(super) struct ThreadAffinities {
     /// A place for each thread.
-    pub(super) threads: Vec<Place>,
+    pub(super) threads: Vec<Affinity>,
     /// Their processors are their own.
     pub(super) pinned: bool,
     /// Why they are, or are not.
@@ -43,7 +43,7 @@ pub(super) struct ThreadPlaces {
 }
 
 /// Processors that a thread stays on; none: it goes where the system puts it.
-pub(super) type Place = Vec<usize>;
+pub(super) type Affinity = Vec<usize>;
 
 /// The processors that this process may use, those of a node next to each other, and in a node those of a core.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -105,22 +105,22 @@ impl Host {
 
     /// Where panel `index` of `of` is touched first, and where the thread stays that reads it. Empty on hosts with
     /// one node.
-    pub(super) fn in_node(&self, index: usize, of: usize) -> Place {
+    pub(super) fn in_node(&self, index: usize, of: usize) -> Affinity {
         if self.nodes().nth(1).is_none() {
-            return Place::new();
+            return Affinity::new();
         }
         let node = self.processors[self.first(index, of)].node;
         self.processors.iter().filter(|processor| processor.node == node).map(|processor| processor.number).collect()
     }
 
     /// Processors that no other one of `of` threads has, all in one node. There are no more threads than processors.
-    fn own(&self, index: usize, of: usize) -> Place {
+    fn own(&self, index: usize, of: usize) -> Affinity {
         let part = &self.processors[self.first(index, of)..self.first(index + 1, of)];
         part.iter().filter(|processor| processor.node == part[0].node).map(|processor| processor.number).collect()
     }
 
     /// Where the threads of a pool stay.
-    pub(super) fn thread_places(&self, threads: usize, pinning: Pinning) -> ThreadPlaces {
+    pub(super) fn thread_places(&self, threads: usize, pinning: Pinning) -> ThreadAffinities {
         let (ours, running) = (self.processors.len(), self.running);
         let (pinned, why) = match pinning {
             Pinning::Off => (false, "pinning is off".to_owned()),
@@ -134,7 +134,7 @@ impl Host {
             Pinning::Auto { alone: true } => (true, format!("this process was given {ours} of {running} processors")),
         };
         let place = |thread| if pinned { self.own(thread, threads) } else { self.in_node(thread, threads) };
-        ThreadPlaces { threads: (0..threads).map(place).collect(), pinned, why }
+        ThreadAffinities { threads: (0..threads).map(place).collect(), pinned, why }
     }
 
     /// Nodes over which memory is dealt that any of the threads may use. Fewer than two: there is nothing to deal.

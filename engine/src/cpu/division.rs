@@ -2,7 +2,7 @@
 //!
 //! A tile of queries and a KV head are one task, unless that would be too much of all the work: where few
 //! sequences decode after long contexts, there are fewer of them than threads. Such a tile is cut between
-//! stretches of its context; what is known after each is kept, and joined in a second round of tasks. That leaves
+//! stretches of its context; the softmax states after each are kept, and joined in a second round of tasks. That leaves
 //! the bits as they are, so that which tiles are cut, and where, may depend on anything.
 
 use super::kernels::{KEPT_QUERIES, STRETCH};
@@ -14,12 +14,12 @@ pub(super) const KEPT_MAX: usize = 8 << 20;
 
 /// Some stretches of a tile, or a whole one: a task for each KV head.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Piece {
+pub(super) struct TileTask {
     /// Number of the tile in the batch.
     pub(super) tile: usize,
     /// Its stretches.
     pub(super) stretches: Range<usize>,
-    /// Where what is known after them is kept, of the first KV head; `None`: the tile is whole.
+    /// Where the states after them are kept, as an index of f32, of the first KV head; `None`: the tile is whole.
     pub(super) kept: Option<usize>,
 }
 
@@ -30,7 +30,7 @@ pub(super) struct Cut {
     pub(super) tile: usize,
     /// How many stretches it has.
     pub(super) stretches: usize,
-    /// Where what is known after the first of them is kept, of the first KV head.
+    /// Where the states after the first of them are kept, as an index of f32, of the first KV head.
     pub(super) kept: usize,
 }
 
@@ -40,35 +40,35 @@ pub(super) struct Division {
     tiling: Tiling,
     /// Position `p` attends to `p - window + 1 ..= p`.
     window: usize,
-    /// Pieces that all tiles of a part are cut into, about.
+    /// Tasks that all tiles of a micro-batch are cut into, about.
     wanted: usize,
-    pieces: Vec<Piece>,
+    tasks: Vec<TileTask>,
     cuts: Vec<Cut>,
 }
 
 impl Division {
-    /// Room for so many tiles and parts of a step.
-    pub(super) fn new(tiling: Tiling, window: Option<u32>, tiles_max: usize, parts_max: usize) -> Self {
+    /// Room for so many tiles and micro-batches of a step.
+    pub(super) fn new(tiling: Tiling, window: Option<u32>, tiles_max: usize, micro_batches_max: usize) -> Self {
         // One thread joins for nobody.
         let wanted = if tiling.threads == 1 { 1 } else { tiling.tasks_wanted().div_ceil(tiling.kv_heads) };
         Self {
             tiling,
             window: window.map_or(usize::MAX, |window| window as usize),
             wanted,
-            // As many pieces as are wanted, and at most one more of every tile, since shares are rounded.
-            pieces: Vec::with_capacity(tiles_max + parts_max * wanted),
+            // As many tasks as are wanted, and at most one more of every tile, since shares are rounded.
+            tasks: Vec::with_capacity(tiles_max + micro_batches_max * wanted),
             // Only a tile of more than one share is cut.
-            cuts: Vec::with_capacity(parts_max * wanted),
+            cuts: Vec::with_capacity(micro_batches_max * wanted),
         }
     }
 
     /// Nothing is divided.
     pub(super) fn clear(&mut self) {
-        self.pieces.clear();
+        self.tasks.clear();
         self.cuts.clear();
     }
 
-    /// Divides the tiles of one more part, from number `first` on.
+    /// Divides the tiles of one more micro-batch, from number `first` on.
     pub(super) fn divide(&mut self, first: usize, tiles: &[QueryTile]) {
         let total: usize = tiles.iter().map(|tile| self.work(tile)).sum();
         let mut free = 0;
@@ -79,11 +79,11 @@ impl Division {
             let pieces = share.clamp(1, stretches.len());
             let numbers = self.tiling.kept(tile.count);
             if pieces == 1 || free + stretches.len() * numbers > KEPT_MAX {
-                self.pieces.push(Piece { tile: number, stretches, kept: None });
+                self.tasks.push(TileTask { tile: number, stretches, kept: None });
                 continue;
             }
             let begin = |piece: usize| piece * stretches.len() / pieces;
-            self.pieces.extend((0..pieces).map(|piece| Piece {
+            self.tasks.extend((0..pieces).map(|piece| TileTask {
                 tile: number,
                 stretches: stretches.start + begin(piece)..stretches.start + begin(piece + 1),
                 kept: Some(free + begin(piece) * numbers),
@@ -93,10 +93,10 @@ impl Division {
         }
     }
 
-    /// The pieces of these tiles.
-    pub(super) fn pieces(&self, tiles: &Range<usize>) -> &[Piece] {
-        let begin = |tile: usize| self.pieces.partition_point(|piece| piece.tile < tile);
-        &self.pieces[begin(tiles.start)..begin(tiles.end)]
+    /// The tasks of these tiles.
+    pub(super) fn tasks(&self, tiles: &Range<usize>) -> &[TileTask] {
+        let begin = |tile: usize| self.tasks.partition_point(|task| task.tile < tile);
+        &self.tasks[begin(tiles.start)..begin(tiles.end)]
     }
 
     /// Those of these tiles that were cut.
@@ -129,13 +129,13 @@ mod tests {
 
     fn division(tiling: Tiling, window: Option<u32>, parts: &[Vec<QueryTile>]) -> Division {
         let mut division = Division::new(tiling, window, parts.iter().map(Vec::len).sum(), parts.len());
-        let room = (division.pieces.capacity(), division.cuts.capacity());
+        let room = (division.tasks.capacity(), division.cuts.capacity());
         let mut first = 0;
         for tiles in parts {
             division.divide(first, tiles);
             first += tiles.len();
         }
-        assert_eq!(room, (division.pieces.capacity(), division.cuts.capacity()), "a step allocates nothing");
+        assert_eq!(room, (division.tasks.capacity(), division.cuts.capacity()), "a step allocates nothing");
         division
     }
 
@@ -154,22 +154,22 @@ mod tests {
                 let mut first = 0;
                 for tiles in &parts {
                     let numbers = first..first + tiles.len();
-                    let (pieces, cuts) = (division.pieces(&numbers), division.cuts(&numbers));
+                    let (tasks, cuts) = (division.tasks(&numbers), division.cuts(&numbers));
                     let mut kept = 0;
                     for (tile, number) in tiles.iter().zip(numbers.clone()) {
-                        let own: Vec<_> = pieces.iter().filter(|piece| piece.tile == number).collect();
+                        let own: Vec<_> = tasks.iter().filter(|task| task.tile == number).collect();
                         let seen = division.seen(tile);
                         assert_eq!(own[0].stretches.start, seen.start / STRETCH);
                         assert_eq!(own[own.len() - 1].stretches.end, (seen.end - 1) / STRETCH + 1);
-                        assert!(own.iter().all(|piece| !piece.stretches.is_empty()));
+                        assert!(own.iter().all(|task| !task.stretches.is_empty()));
                         assert!(own.windows(2).all(|pair| pair[0].stretches.end == pair[1].stretches.start));
                         let cut: Vec<_> = cuts.iter().filter(|cut| cut.tile == number).collect();
                         assert_eq!(cut.len(), usize::from(own.len() > 1), "what is cut is joined");
-                        for piece in &own {
-                            assert_eq!(piece.kept, cut.first().map(|_| kept));
-                            kept += cut.len() * piece.stretches.len() * tiling.kept(tile.count);
+                        for task in &own {
+                            assert_eq!(task.kept, cut.first().map(|_| kept));
+                            kept += cut.len() * task.stretches.len() * tiling.kept(tile.count);
                         }
-                        let stretches: usize = own.iter().map(|piece| piece.stretches.len()).sum();
+                        let stretches: usize = own.iter().map(|task| task.stretches.len()).sum();
                         assert!(cut.iter().all(|cut| cut.stretches == stretches));
                     }
                     assert!(kept <= KEPT_MAX);
@@ -185,7 +185,7 @@ mod tests {
         let pieces = |threads: usize, kv_heads: usize, positions: &[usize]| {
             let tiles = tiles(4, positions);
             let division = division(Tiling { threads, kv_heads, ..TILING }, None, std::slice::from_ref(&tiles));
-            let of = |number: &usize| division.pieces.iter().filter(|piece| piece.tile == *number).count();
+            let of = |number: &usize| division.tasks.iter().filter(|task| task.tile == *number).count();
             (0..tiles.len()).collect::<Vec<_>>().iter().map(of).collect::<Vec<_>>()
         };
         // As many tasks as are wanted, if there are so many stretches.
@@ -205,6 +205,6 @@ mod tests {
         let division = division(Tiling { threads: 1024, ..TILING }, None, std::slice::from_ref(&tiles));
         let one = 128 * TILING.kept(64);
         assert_eq!(division.cuts.len(), KEPT_MAX / one);
-        assert_eq!(division.pieces.len() - division.pieces(&(0..division.cuts.len())).len(), 200 - division.cuts.len());
+        assert_eq!(division.tasks.len() - division.tasks(&(0..division.cuts.len())).len(), 200 - division.cuts.len());
     }
 }

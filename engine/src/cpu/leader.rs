@@ -1,13 +1,13 @@
 //! Executes plans, one after the other.
 
-use super::batch::{Batch, PART_ROWS_MAX, Part, sampled};
+use super::batch::{Batch, MICRO_BATCH_ROWS_MAX, MicroBatch, sampled};
 use super::division::KEPT_MAX;
 use super::kernels::{kept_numbers, queries_max};
 use super::memory::{Arena, Memory};
 use super::model::CpuModel;
 use super::rotary::RotaryTables;
 use super::simd::Isa;
-use super::step::{Engine, Scene, Slot, SpanFailure, Step, Trouble};
+use super::step::{Engine, FailureSlot, SampleSlot, SpanFailure, Step, StepContext};
 use super::thread_pool::ThreadPool;
 use super::tiling::Tiling;
 use super::{CpuError, Taps};
@@ -28,8 +28,8 @@ pub(super) struct Leader {
     engine: Engine,
     thread_pool: ThreadPool,
     batch: Batch,
-    slots: Vec<Slot>,
-    troubles: Vec<Trouble>,
+    slots: Vec<SampleSlot>,
+    failures: Vec<FailureSlot>,
     /// What the step before sampled: nothing where a span failed, no entry where all of it did.
     previous: Vec<Option<Token>>,
 }
@@ -50,14 +50,14 @@ impl Leader {
         taps: Taps,
     ) -> Result<Self, CpuError> {
         let spec = model.spec();
-        let part_rows = limits.rows_max.min(PART_ROWS_MAX);
+        let micro_batch_rows = limits.rows_max.min(MICRO_BATCH_ROWS_MAX);
         let arena = Arena::new(model.decoder.arena(), |axis| match axis {
             Axis::Inputs => limits.rows_max,
-            Axis::Part => part_rows,
+            Axis::MicroBatch => micro_batch_rows,
             Axis::Sampling => limits.samples_max,
         })?;
         let rotary = RotaryTables::new(&spec.ropes, limits.rows_max)?;
-        let bytes = part_rows.max(limits.samples_max) * model.weights.prepared_bytes_max();
+        let bytes = micro_batch_rows.max(limits.samples_max) * model.weights.prepared_bytes_max();
         let prepared =
             Memory::zeroed(bytes).map_err(|source| CpuError::Memory { what: "prepared activations", bytes, source })?;
         // In small pages, which are not there until something is kept.
@@ -86,7 +86,7 @@ impl Leader {
             batch,
             slots: (0..limits.samples_max).map(|_| Mutex::new(None)).collect(),
             // A span has a row at least.
-            troubles: (0..limits.rows_max).map(|_| Mutex::new(None)).collect(),
+            failures: (0..limits.rows_max).map(|_| Mutex::new(None)).collect(),
             previous: Vec::with_capacity(limits.samples_max),
         })
     }
@@ -106,17 +106,17 @@ impl Leader {
     }
 
     fn compute(&mut self, plan: &StepPlan, in_kernels: &mut Duration) -> Result<Computed, OpsError> {
-        let Self { engine, thread_pool, batch, slots, troubles, previous } = self;
+        let Self { engine, thread_pool, batch, slots, failures, previous } = self;
         batch.fill(plan, previous);
-        let (slots, troubles) = (&slots[..plan.samples()], &troubles[..plan.spans.len()]);
+        let (slots, failures) = (&slots[..plan.samples()], &failures[..plan.spans.len()]);
         slots.iter().for_each(|slot| *lock(slot) = None);
-        for (trouble, span) in troubles.iter().zip(&plan.spans) {
+        for (failure, span) in failures.iter().zip(&plan.spans) {
             let is_missing = |input: &Input| matches!(*input, Input::Sampled(n) if sampled(previous, n).is_none());
             let missing = span.inputs.iter().any(is_missing);
-            *lock(trouble) = missing.then_some(SpanFailure::Input);
+            *lock(failure) = missing.then_some(SpanFailure::Input);
         }
-        let scene = Scene { engine, plan, batch, slots, troubles };
-        let mut step = Step { scene, thread_pool, part: Part::default(), in_kernels: Duration::ZERO };
+        let context = StepContext { engine, plan, batch, slots, failures };
+        let mut step = Step { context, thread_pool, micro_batch: MicroBatch::default(), in_kernels: Duration::ZERO };
         step.copy(&plan.copies);
         if batch.rows.is_empty() {
             // A reader of what was copied waits for the whole step.
@@ -138,12 +138,12 @@ impl Leader {
         let mut slots = slots.iter();
         for (number, span) in plan.spans.iter().enumerate() {
             let own = slots.by_ref().take(span.samples.len()).map(|slot| lock(slot).take());
-            if let Some(failure) = lock(&troubles[number]).take() {
+            if let Some(failure) = lock(&failures[number]).take() {
                 failed.push(FailedSpan { span: number, reason: failure.to_string() });
                 previous.extend(own.map(|_| None));
             } else {
                 for slot in own {
-                    let one = slot.expect("every sample of a span without trouble was taken");
+                    let one = slot.expect("every sample of a span without failure was taken");
                     previous.push(Some(one.token));
                     sampled.push(one);
                 }

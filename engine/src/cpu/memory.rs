@@ -97,12 +97,12 @@ impl Address {
 #[derive(Debug)]
 pub(super) struct Arena {
     memory: Memory,
-    buffers: Vec<Place>,
+    buffers: Vec<BufferExtent>,
 }
 
 /// A buffer in the arena.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct BufferExtent {
     /// In numbers.
     offset: usize,
     stride: usize,
@@ -145,9 +145,9 @@ impl Arena {
             .iter()
             .map(|shape| {
                 let stride = shape.width.next_multiple_of(ROW_ALIGN);
-                let place = Place { offset: numbers, stride, axis: shape.axis };
+                let extent = BufferExtent { offset: numbers, stride, axis: shape.axis };
                 numbers += rows(shape.axis) * stride;
-                place
+                extent
             })
             .collect();
         let bytes = numbers * size_of::<f32>();
@@ -157,7 +157,7 @@ impl Arena {
 
     /// The rows of a buffer; of one of input rows, those from `first` on.
     pub(super) fn rows(&self, buffer: Buffer, first: usize) -> Rows {
-        let Place { offset, stride, axis } = self.buffers[buffer.0];
+        let BufferExtent { offset, stride, axis } = self.buffers[buffer.0];
         let skipped = if axis == Axis::Inputs { first * stride } else { 0 };
         // SAFETY: the offset is inside the memory that was made for all buffers, and so is the row.
         Rows { first: unsafe { self.memory.as_ptr().cast::<f32>().add(offset + skipped) }, stride, axis }

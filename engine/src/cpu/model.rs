@@ -11,7 +11,7 @@ use super::packed::{PackedLinear, widen_tensor};
 use crate::checkpoint::{Checkpoint, LET_GO_BYTES, TensorView};
 use crate::models::bind::LoadError;
 use crate::models::decoder::Decoder;
-use crate::ops::{Embedding, Linear, LinearPart, Norm, StoreError, WeightStore};
+use crate::ops::{Embedding, Linear, LinearMatrix, Norm, StoreError, WeightStore};
 use crate::quant::WeightFormat;
 use crate::spec::ModelSpec;
 use crate::timed::LinearRole;
@@ -160,13 +160,13 @@ impl WeightStore for Weights {
     }
 
     fn tied_embedding(&mut self, table: &TensorView<'_>) -> Result<(Embedding, Linear), StoreError> {
-        let head = self.linear(&[LinearPart { weight: table.clone(), bias: None }])?;
+        let head = self.linear(&[LinearMatrix { weight: table.clone(), bias: None }])?;
         self.tables.push(Table::Tied(head));
         Ok((Embedding(self.tables.len() - 1), head))
     }
 
-    fn linear(&mut self, parts: &[LinearPart<'_>]) -> Result<Linear, StoreError> {
-        self.linears.push(PackedLinear::pack(parts, &mut self.slabs, &self.host)?);
+    fn linear(&mut self, matrices: &[LinearMatrix<'_>]) -> Result<Linear, StoreError> {
+        self.linears.push(PackedLinear::pack(matrices, &mut self.slabs, &self.host)?);
         Ok(Linear(self.linears.len() - 1))
     }
 

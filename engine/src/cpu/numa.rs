@@ -3,7 +3,7 @@
 //!
 //! Nothing depends on an answer but speed: what the system refuses, as containers may, is told once and left.
 
-use super::cpu_topology::{Host, PROCESSORS_MAX, Place};
+use super::cpu_topology::{Affinity, Host, PROCESSORS_MAX};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 use std::fs;
 use std::io;
@@ -21,7 +21,7 @@ pub(super) fn host() -> Host {
 }
 
 /// Keeps the calling thread on the processors of its place.
-pub(super) fn settle(place: &Place) {
+pub(super) fn settle(place: &Affinity) {
     static TOLD: Once = Once::new();
     if place.is_empty() {
         return;

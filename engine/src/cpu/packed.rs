@@ -1,22 +1,22 @@
 //! Linear layers whose weights are packed in panels; see [`super::kernels::Form`] for what a panel is.
 
-use super::cpu_topology::{Host, Place};
+use super::cpu_topology::{Affinity, Host};
 use super::kernels::{Form, PANEL, Start};
 use super::memory::{Address, Memory, Slabs};
 use super::numa::settle;
 use crate::checkpoint::{LET_GO_BYTES, TensorView};
-use crate::ops::{LinearPart, StoreError};
+use crate::ops::{LinearMatrix, StoreError};
 use crate::quant::WeightFormat;
 use std::thread;
 
 /// A linear layer: the outputs of its groups, one group after the other.
 pub(super) struct PackedLinear {
-    groups: Vec<Group>,
+    groups: Vec<PanelGroup>,
     pub(super) inputs: usize,
 }
 
 /// Outputs whose weights have one form.
-struct Group {
+struct PanelGroup {
     form: Form,
     panels: Memory,
     /// Padded to whole panels; empty: none.
@@ -36,21 +36,22 @@ pub(super) struct Panel {
 }
 
 impl PackedLinear {
-    /// Packs the outputs of all parts, in the forms of their number formats. A layer whose parts differ in it is
+    /// Packs the outputs of all matrices, in the forms of their number formats. A layer whose matrices differ in it is
     /// kept in f32, unless they take the same activations and their outputs are whole panels. On a host with
     /// several memory nodes a panel lies in the node whose threads read it.
-    pub(super) fn pack(parts: &[LinearPart<'_>], slabs: &mut Slabs, host: &Host) -> Result<Self, StoreError> {
-        let inputs = parts[0].weight.shape[1];
-        let form = |part: &LinearPart<'_>| Form::of(part.weight.format);
-        let (first, last) = (form(&parts[0]), parts.len() - 1);
-        let whole = |part: &LinearPart<'_>| part.weight.shape[0].is_multiple_of(PANEL);
-        let as_they_are = parts.iter().all(|part| form(part) == first)
-            || parts.iter().all(|part| form(part).prepared() == first.prepared()) && parts[..last].iter().all(whole);
-        let all = parts.iter().map(|part| part.weight.shape[0]).sum::<usize>().div_ceil(PANEL);
+    pub(super) fn pack(matrices: &[LinearMatrix<'_>], slabs: &mut Slabs, host: &Host) -> Result<Self, StoreError> {
+        let inputs = matrices[0].weight.shape[1];
+        let form = |matrix: &LinearMatrix<'_>| Form::of(matrix.weight.format);
+        let (first, last) = (form(&matrices[0]), matrices.len() - 1);
+        let whole = |matrix: &LinearMatrix<'_>| matrix.weight.shape[0].is_multiple_of(PANEL);
+        let as_they_are = matrices.iter().all(|matrix| form(matrix) == first)
+            || matrices.iter().all(|matrix| form(matrix).prepared() == first.prepared())
+                && matrices[..last].iter().all(whole);
+        let all = matrices.iter().map(|matrix| matrix.weight.shape[0]).sum::<usize>().div_ceil(PANEL);
         let (mut groups, mut first) = (Vec::new(), 0);
-        for parts in parts.chunk_by(|a, b| !as_they_are || form(a) == form(b)) {
-            let form = if as_they_are { form(&parts[0]) } else { Form::F32 };
-            let group = Group::pack(parts, form, inputs, slabs, &|panel| host.in_node(first + panel, all))?;
+        for matrices in matrices.chunk_by(|a, b| !as_they_are || form(a) == form(b)) {
+            let form = if as_they_are { form(&matrices[0]) } else { Form::F32 };
+            let group = PanelGroup::pack(matrices, form, inputs, slabs, &|panel| host.in_node(first + panel, all))?;
             first += group.panels();
             groups.push(group);
         }
@@ -59,7 +60,7 @@ impl PackedLinear {
 
     /// Panels of 64 outputs.
     pub(super) fn panels(&self) -> usize {
-        self.groups.iter().map(Group::panels).sum()
+        self.groups.iter().map(PanelGroup::panels).sum()
     }
 
     /// Outputs.
@@ -100,22 +101,22 @@ impl PackedLinear {
     }
 }
 
-impl Group {
+impl PanelGroup {
     /// `place`: where a panel is touched first.
     fn pack(
-        parts: &[LinearPart<'_>],
+        matrices: &[LinearMatrix<'_>],
         form: Form,
         inputs: usize,
         slabs: &mut Slabs,
-        place: &dyn Fn(usize) -> Place,
+        place: &dyn Fn(usize) -> Affinity,
     ) -> Result<Self, StoreError> {
-        let outputs: usize = parts.iter().map(|part| part.weight.shape[0]).sum();
+        let outputs: usize = matrices.iter().map(|matrix| matrix.weight.shape[0]).sum();
         let (panels, panel_bytes) = (outputs.div_ceil(PANEL), form.panel_bytes(inputs));
         let bytes = panels * panel_bytes;
         let memory = slabs.part(bytes).map_err(|source| StoreError { bytes, source })?;
 
         // Every thread packs panels of its own: consecutive ones, as many as the others.
-        let rows: Vec<Row<'_>> = parts.iter().flat_map(|part| Row::all(&part.weight)).collect();
+        let rows: Vec<OutputRow<'_>> = matrices.iter().flat_map(|matrix| OutputRow::all(&matrix.weight)).collect();
         let threads = thread::available_parallelism().map_or(1, usize::from).min(panels);
         let run_panels = (LET_GO_BYTES / (rows[0].bytes.len() * PANEL)).max(1);
         let base = Address::new(memory.as_ptr());
@@ -130,19 +131,19 @@ impl Group {
                             // SAFETY: the panel is inside the memory, and only this thread writes it.
                             unsafe { pack_panel(rows, form, inputs, base.add(panel * panel_bytes)) };
                         }
-                        Row::let_go(run);
+                        OutputRow::let_go(run);
                     }
                 });
             }
         });
-        parts.iter().for_each(|part| part.weight.let_go(0..part.weight.shape[0]));
+        matrices.iter().for_each(|matrix| matrix.weight.let_go(0..matrix.weight.shape[0]));
 
         let mut bias = Vec::new();
-        if parts.iter().any(|part| part.bias.is_some()) {
-            for part in parts {
-                match &part.bias {
+        if matrices.iter().any(|matrix| matrix.bias.is_some()) {
+            for matrix in matrices {
+                match &matrix.bias {
                     Some(tensor) => bias.extend(widen_tensor(tensor)),
-                    None => bias.resize(bias.len() + part.weight.shape[0], 0.0),
+                    None => bias.resize(bias.len() + matrix.weight.shape[0], 0.0),
                 }
             }
             bias.resize(panels * PANEL, 0.0);
@@ -165,7 +166,7 @@ impl Group {
 
 /// One output's weights in the checkpoint.
 #[derive(Clone, Copy)]
-struct Row<'a> {
+struct OutputRow<'a> {
     bytes: &'a [u8],
     format: WeightFormat,
     /// The matrix, and which of its rows this is.
@@ -173,11 +174,11 @@ struct Row<'a> {
     index: usize,
 }
 
-impl<'a> Row<'a> {
+impl<'a> OutputRow<'a> {
     /// The rows of a matrix.
-    fn all(matrix: &'a TensorView<'a>) -> impl Iterator<Item = Row<'a>> {
+    fn all(matrix: &'a TensorView<'a>) -> impl Iterator<Item = OutputRow<'a>> {
         let format = matrix.format;
-        matrix.rows().enumerate().map(move |(index, bytes)| Row { bytes, format, matrix, index })
+        matrix.rows().enumerate().map(move |(index, bytes)| OutputRow { bytes, format, matrix, index })
     }
 
     /// Lets consecutive rows go, which were read: while a model is loaded, its weights are in memory once.
@@ -193,7 +194,7 @@ impl<'a> Row<'a> {
 ///
 /// # Safety
 /// A panel can be written behind `to`, which nobody else uses.
-unsafe fn pack_panel(rows: &[Row<'_>], form: Form, inputs: usize, to: *mut u8) {
+unsafe fn pack_panel(rows: &[OutputRow<'_>], form: Form, inputs: usize, to: *mut u8) {
     let mut widened = Vec::new();
     let mut panel: Vec<&[u8]> = Vec::with_capacity(PANEL);
     if rows.iter().all(|row| Form::of(row.format) == form) {

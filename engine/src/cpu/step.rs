@@ -5,7 +5,7 @@
 mod attention;
 
 use super::Taps;
-use super::batch::{Batch, Part, Row, Sampling};
+use super::batch::{Batch, InputRow, MicroBatch, Sampling};
 use super::kernels::{self, CacheRow, CapRow, Gated, PANEL, Preparation, Product, RmsNorm, RotaryRow};
 use super::memory::{Address, Arena, Memory, Rows};
 use super::model::CpuModel;
@@ -54,7 +54,7 @@ pub(super) struct Engine {
     pub(super) rotary: RotaryTables,
     /// Rows of activations, prepared for the linear layer that runs.
     pub(super) prepared: Memory,
-    /// What is known of queries whose attention was cut.
+    /// Softmax states of queries whose attention was cut.
     pub(super) kept: Memory,
     /// One for each thread.
     pub(super) samplers: Vec<Mutex<Sampler>>,
@@ -63,9 +63,9 @@ pub(super) struct Engine {
 }
 
 /// Where a sampled token goes.
-pub(super) type Slot = Mutex<Option<Sampled>>;
+pub(super) type SampleSlot = Mutex<Option<Sampled>>;
 /// Why a span failed, if it did.
-pub(super) type Trouble = Mutex<Option<SpanFailure>>;
+pub(super) type FailureSlot = Mutex<Option<SpanFailure>>;
 
 /// Why a span failed in a step whose other spans did not.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
@@ -86,24 +86,24 @@ pub(super) enum SpanFailure {
     Sample(#[from] SampleError),
 }
 
-/// What all tasks of a step see.
+/// What all tasks of a step read.
 #[derive(Clone, Copy)]
-pub(super) struct Scene<'a> {
+pub(super) struct StepContext<'a> {
     pub(super) engine: &'a Engine,
     pub(super) plan: &'a StepPlan,
     pub(super) batch: &'a Batch,
     /// One for each sample of the plan.
-    pub(super) slots: &'a [Slot],
+    pub(super) slots: &'a [SampleSlot],
     /// One for each span of the plan.
-    pub(super) troubles: &'a [Trouble],
+    pub(super) failures: &'a [FailureSlot],
 }
 
 /// One step.
 pub(super) struct Step<'a> {
-    pub(super) scene: Scene<'a>,
+    pub(super) context: StepContext<'a>,
     pub(super) thread_pool: &'a mut ThreadPool,
     /// The rows that operations are about.
-    pub(super) part: Part,
+    pub(super) micro_batch: MicroBatch,
     /// Time spent in kernels so far.
     pub(super) in_kernels: Duration,
 }
@@ -114,7 +114,8 @@ impl<'a> Step<'a> {
         let began = now();
         for copy in copies {
             let group = usize::from(copy.group.0);
-            let (pool, bytes) = (self.scene.engine.pools[group].as_ptr(), self.scene.engine.layout.record_bytes(group));
+            let (pool, bytes) =
+                (self.context.engine.pools[group].as_ptr(), self.context.engine.layout.record_bytes(group));
             // SAFETY: both blocks are in the pool and differ; nobody else writes either of them while the plan runs.
             unsafe {
                 let from = pool.add(copy.from.0 as usize * bytes);
@@ -126,7 +127,7 @@ impl<'a> Step<'a> {
 
     /// Computes the rotary tables of the step's positions.
     pub(super) fn prepare(&mut self) {
-        let Scene { engine, batch, .. } = self.scene;
+        let StepContext { engine, batch, .. } = self.context;
         self.each_row(batch.rows.len(), &|index| {
             // SAFETY: the row is in the batch, and only this task writes its tables.
             unsafe { engine.rotary.fill(index, batch.rows[index].position) };
@@ -150,7 +151,7 @@ impl<'a> Step<'a> {
 
     /// Prepares rows of activations for a linear layer: the first of them, and the bytes from one to the next.
     fn prepare_rows(&mut self, linear: &PackedLinear, x: Rows, rows: usize) -> (Address, usize) {
-        let engine = self.scene.engine;
+        let engine = self.context.engine;
         let (form, inputs) = (linear.form(), linear.inputs);
         let stride = form.prepared_bytes(inputs);
         if stride == 0 {
@@ -178,38 +179,38 @@ impl<'a> Step<'a> {
     /// How many rows of this axis an operation is about.
     fn count(&self, axis: Axis) -> usize {
         match axis {
-            Axis::Inputs | Axis::Part => self.part.rows.len(),
-            Axis::Sampling => self.scene.batch.sampling.len(),
+            Axis::Inputs | Axis::MicroBatch => self.micro_batch.rows.len(),
+            Axis::Sampling => self.context.batch.sampling.len(),
         }
     }
 
-    /// The rows of a buffer: those of the part, or all that sample.
+    /// The rows of a buffer: those of the micro-batch, or all that sample.
     fn rows(&self, buffer: Buffer) -> Rows {
-        self.scene.engine.arena.rows(buffer, self.part.rows.start)
+        self.context.engine.arena.rows(buffer, self.micro_batch.rows.start)
     }
 
-    /// The input rows of the part.
-    fn inputs(&self) -> &'a [Row] {
-        &self.scene.batch.rows[self.part.rows.clone()]
+    /// The input rows of the micro-batch.
+    fn inputs(&self) -> &'a [InputRow] {
+        &self.context.batch.rows[self.micro_batch.rows.clone()]
     }
 
     /// Spans of which a row is not finite in the residual stream fail, whether they sample or not: no later layer
     /// mends such a row, and what attends to it must not be cached for others. By a weight of zero it reaches
     /// earlier rows of its span too, so that all of them count and none is blamed.
-    fn look_for_trouble(&mut self, residual: Buffer) {
-        let (scene, residual, inputs) = (self.scene, self.rows(residual), self.inputs());
+    fn fail_spans_not_finite(&mut self, residual: Buffer) {
+        let (context, residual, inputs) = (self.context, self.rows(residual), self.inputs());
         self.each_row(inputs.len(), &|index| {
             // SAFETY: the row is in the arena, is `hidden` wide, and nobody writes it now.
-            let row = unsafe { slice::from_raw_parts(residual.row(index), scene.engine.model.spec.hidden) };
+            let row = unsafe { slice::from_raw_parts(residual.row(index), context.engine.model.spec.hidden) };
             if !all_finite(row) {
-                scene.is_not_finite(inputs[index].span);
+                context.is_not_finite(inputs[index].span);
             }
         });
     }
 
-    /// RMS norm of `count` rows of the residual stream: of each, which row of the part it is and which of the result.
+    /// RMS norm of `count` rows of the residual stream: of each, which row of the micro-batch it is and which of the result.
     fn norm_rows(&mut self, args: NormArgs, count: usize, rows: &(dyn Fn(usize) -> (usize, usize) + Sync)) {
-        let engine = self.scene.engine;
+        let engine = self.context.engine;
         let (residual, out) = (self.rows(args.residual), self.rows(args.out));
         let add = args.add.map(|add| self.rows(add));
         let spec = &engine.model.spec;
@@ -233,12 +234,12 @@ impl<'a> Step<'a> {
     }
 }
 
-impl Scene<'_> {
+impl StepContext<'_> {
     /// Writes keys or values of a row into its block.
     ///
     /// # Safety
     /// `from` has `kv_heads * head_dim` numbers; nobody else uses the row's positions of the block.
-    unsafe fn cache(&self, group: usize, layer: usize, row: &Row, values: bool, from: *const f32) {
+    unsafe fn cache(&self, group: usize, layer: usize, row: &InputRow, values: bool, from: *const f32) {
         let Engine { layout, isa, pools, model, .. } = self.engine;
         let table = &self.plan.spans[row.span].tables[group];
         let block = table.blocks[(row.position / layout.block_tokens - table.first) as usize];
@@ -274,7 +275,7 @@ impl Scene<'_> {
 
     /// A span fails alone; the first reason counts.
     fn fail(&self, span: usize, failure: SpanFailure) {
-        lock(&self.troubles[span]).get_or_insert(failure);
+        lock(&self.failures[span]).get_or_insert(failure);
     }
 
     /// A span fails, since the model has no numbers for it.
@@ -291,16 +292,16 @@ impl Scene<'_> {
 }
 
 impl Ops for Step<'_> {
-    fn parts(&self) -> usize {
-        self.scene.batch.parts.len()
+    fn micro_batches(&self) -> usize {
+        self.context.batch.micro_batches.len()
     }
 
-    fn begin_part(&mut self, part: usize) {
-        self.part = self.scene.batch.parts[part].clone();
+    fn begin_micro_batch(&mut self, index: usize) {
+        self.micro_batch = self.context.batch.micro_batches[index].clone();
     }
 
     fn embed(&mut self, table: Embedding, out: Buffer) -> OpsResult {
-        let engine = self.scene.engine;
+        let engine = self.context.engine;
         let (inputs, out) = (self.inputs(), self.rows(out));
         self.each_row(inputs.len(), &|index| {
             // SAFETY: the token is in the vocabulary, and only this task writes this row, which is `hidden` wide.
@@ -314,12 +315,12 @@ impl Ops for Step<'_> {
     }
 
     fn rms_norm(&mut self, args: NormArgs) -> OpsResult {
-        self.norm_rows(args, self.part.rows.len(), &|index| (index, index));
+        self.norm_rows(args, self.micro_batch.rows.len(), &|index| (index, index));
         Ok(())
     }
 
     fn linear(&mut self, weights: Linear, x: Buffer, out: Buffer) -> OpsResult {
-        let engine = self.scene.engine;
+        let engine = self.context.engine;
         let linear = engine.model.weights.linear(weights);
         let (x, out) = (self.rows(x), self.rows(out));
         let rows = self.count(x.axis);
@@ -351,11 +352,11 @@ impl Ops for Step<'_> {
     }
 
     fn head_norm(&mut self, query: Norm, key: Norm, qkv: Buffer) -> OpsResult {
-        let engine = self.scene.engine;
+        let engine = self.context.engine;
         let spec = &engine.model.spec;
         let qkv = self.rows(qkv);
         let (query, key) = (engine.model.weights.norm(query), engine.model.weights.norm(key));
-        self.each_row(self.part.rows.len(), &|index| {
+        self.each_row(self.micro_batch.rows.len(), &|index| {
             let (queries, keys) = (spec.heads * spec.head_dim, spec.kv_heads * spec.head_dim);
             for (first, numbers, weight) in [(0, queries, query), (queries, keys, key)] {
                 for from in (first..first + numbers).step_by(weight.len()) {
@@ -381,12 +382,12 @@ impl Ops for Step<'_> {
     }
 
     fn rope_cache(&mut self, layer: u16, qkv: Buffer, queries: Buffer) -> OpsResult {
-        let scene = self.scene;
-        let engine = scene.engine;
+        let context = self.context;
+        let engine = context.engine;
         let spec = &engine.model.spec;
         let (group, index) = engine.layers[usize::from(layer)];
         let (qkv, queries) = (self.rows(qkv), self.rows(queries));
-        let (first, inputs) = (self.part.rows.start, self.inputs());
+        let (first, inputs) = (self.micro_batch.rows.start, self.inputs());
         self.each_row(inputs.len(), &|row| {
             // SAFETY: the heads are in the row, which is this task's, as are its queries and its positions in its
             // block: spans of a plan write different blocks, and rows of a span different positions.
@@ -398,16 +399,16 @@ impl Ops for Step<'_> {
                 let (count, head_dim) = (spec.heads + spec.kv_heads, spec.head_dim);
                 kernels::rotary(engine.isa, &RotaryRow { heads, count, head_dim, dims, table });
                 queries.row(row).copy_from_nonoverlapping(heads, spec.heads * head_dim);
-                scene.cache(group, index, &inputs[row], false, keys);
-                scene.cache(group, index, &inputs[row], true, values);
+                context.cache(group, index, &inputs[row], false, keys);
+                context.cache(group, index, &inputs[row], true, values);
             }
         });
         Ok(())
     }
 
     fn kv_written(&mut self, layer: u16) -> OpsResult {
-        let step = self.scene.plan.step;
-        self.scene.engine.progress.raise(step, layer);
+        let step = self.context.plan.step;
+        self.context.engine.progress.raise(step, layer);
         tracing::trace!(target: "timeline", step = step.0, layer, "layer written");
         Ok(())
     }
@@ -418,10 +419,10 @@ impl Ops for Step<'_> {
     }
 
     fn gated(&mut self, gate_up: Buffer) -> OpsResult {
-        let engine = self.scene.engine;
+        let engine = self.context.engine;
         let spec = &engine.model.spec;
         let gate_up = self.rows(gate_up);
-        self.each_row(self.part.rows.len(), &|index| {
+        self.each_row(self.micro_batch.rows.len(), &|index| {
             // SAFETY: the row is in the arena, and only this task uses it.
             unsafe {
                 let row = gate_up.row(index);
@@ -438,9 +439,9 @@ impl Ops for Step<'_> {
     }
 
     fn sampling_norm(&mut self, args: NormArgs) -> OpsResult {
-        let batch = self.scene.batch;
-        let Part { rows, sampling, .. } = self.part.clone();
-        self.look_for_trouble(args.residual);
+        let batch = self.context.batch;
+        let MicroBatch { rows, sampling, .. } = self.micro_batch.clone();
+        self.fail_spans_not_finite(args.residual);
         self.norm_rows(args, sampling.len(), &|index| {
             let index = sampling.start + index;
             (batch.sampling[index].row - rows.start, index)
@@ -450,7 +451,7 @@ impl Ops for Step<'_> {
 
     fn logits(&mut self, head: Linear, x: Buffer, out: Buffer) -> OpsResult {
         self.linear(head, x, out)?;
-        let Scene { engine, batch, .. } = self.scene;
+        let StepContext { engine, batch, .. } = self.context;
         let &ModelSpec { vocab, logits_scale, logits_cap, .. } = &engine.model.spec;
         if logits_scale != 1.0 || logits_cap.is_some() {
             let out = self.rows(out);
@@ -466,16 +467,16 @@ impl Ops for Step<'_> {
     }
 
     fn sample(&mut self, logits: Buffer) -> OpsResult {
-        let scene = self.scene;
-        let Scene { engine, batch, plan, .. } = scene;
+        let context = self.context;
+        let StepContext { engine, batch, plan, .. } = context;
         let logits = self.rows(logits);
         if let Some(tap) = lock(&engine.taps.logits).as_mut() {
             for (index, sampling) in batch.sampling.iter().enumerate() {
-                tap.logits(plan.spans[sampling.span].key, scene.logits_row(logits, index));
+                tap.logits(plan.spans[sampling.span].key, context.logits_row(logits, index));
             }
         }
         self.run(batch.sampling.len(), &|thread, index| {
-            scene.sample_row(thread, &batch.sampling[index], scene.logits_row(logits, index));
+            context.sample_row(thread, &batch.sampling[index], context.logits_row(logits, index));
         });
         Ok(())
     }

@@ -9,7 +9,7 @@
 //! system did not wake in time holds up nobody. One that it wakes on the leader's processor goes to another one,
 //! and may be moved from there as the system likes.
 
-use super::cpu_topology::Place;
+use super::cpu_topology::Affinity;
 use super::numa::{leave, processor, settle};
 use crate::clock::now;
 use std::cell::UnsafeCell;
@@ -106,12 +106,12 @@ impl ThreadPool {
     /// A pool of so many threads, at least one, which go where the system puts them; for whoever measures one by
     /// itself.
     pub fn anywhere(threads: usize) -> std::io::Result<Self> {
-        Self::new(vec![Place::new(); threads.clamp(1, THREADS_MAX)], "baton-threads")
+        Self::new(vec![Affinity::new(); threads.clamp(1, THREADS_MAX)], "baton-threads")
     }
 
     /// A pool of a thread for each of `places`, at least one. The caller, or whoever it gives the pool to, leads
     /// at the first one and goes there itself.
-    pub(super) fn new(places: Vec<Place>, name: &str) -> std::io::Result<Self> {
+    pub(super) fn new(places: Vec<Affinity>, name: &str) -> std::io::Result<Self> {
         let helpers = places.len() - 1;
         let shared = Arc::new(Shared {
             gate: AtomicU64::new(0),

@@ -48,7 +48,7 @@ impl Tiling {
         queries.div_ceil(KEPT_QUERIES) * self.kept_numbers * self.kv_heads
     }
 
-    /// Queries of a tile in a part of so many rows.
+    /// Queries of a tile in a micro-batch of so many rows.
     pub(super) fn tile(&self, rows: usize) -> usize {
         let mut tile = self.queries_max;
         while tile / 2 >= QUERY_TILE && (rows * self.group).div_ceil(tile) * self.kv_heads < self.tasks_wanted() {

@@ -6,7 +6,7 @@
 use super::decoder::{Decoder, DecoderWeights, LayerWeights};
 use super::tensors::{NormNames, qk_norm_widths};
 use crate::checkpoint::{Checkpoint, CheckpointError, TensorView};
-use crate::ops::{Linear, LinearPart, Norm, StoreError, WeightStore};
+use crate::ops::{Linear, LinearMatrix, Norm, StoreError, WeightStore};
 use crate::spec::ModelSpec;
 
 /// Why a model cannot be loaded.
@@ -122,7 +122,7 @@ impl<'a, S: WeightStore> Binder<'a, S> {
             .map(|&(ref name, outputs)| {
                 let weight = self.tensor(&format!("{name}.weight"), &[outputs, inputs])?;
                 let bias = bias.then(|| self.tensor(&format!("{name}.bias"), &[outputs])).transpose()?;
-                Ok(LinearPart { weight, bias })
+                Ok(LinearMatrix { weight, bias })
             })
             .collect::<Result<Vec<_>, LoadError>>()?;
         Ok(self.store.linear(&parts)?)

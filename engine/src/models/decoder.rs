@@ -65,8 +65,8 @@ impl Decoder {
         let buffers = Buffers {
             residual: arena.add(Axis::Inputs, spec.hidden),
             queries: arena.add(Axis::Inputs, spec.heads * spec.head_dim),
-            delta: arena.add(Axis::Part, spec.hidden),
-            wide: arena.add(Axis::Part, qkv.max(2 * spec.ffn)),
+            delta: arena.add(Axis::MicroBatch, spec.hidden),
+            wide: arena.add(Axis::MicroBatch, qkv.max(2 * spec.ffn)),
             sampling: arena.add(Axis::Sampling, spec.hidden),
             logits: arena.add(Axis::Sampling, spec.vocab),
         };
@@ -92,13 +92,13 @@ impl Decoder {
         self.weights.layers.iter().find_map(of_layer).unwrap_or(LinearRole::Head)
     }
 
-    /// The step that `ops` holds, from tokens to sampled tokens. A part that has attended to a layer's keys goes
-    /// on up to the keys of the next one, so that nothing but the residual stream and the queries waits for other
-    /// parts.
+    /// The step that `ops` holds, from tokens to sampled tokens. A micro-batch that has attended to a layer's
+    /// keys goes on up to the keys of the next one, so that nothing but the residual stream and the queries waits for
+    /// other micro-batches.
     pub fn forward(&self, ops: &mut impl Ops) -> OpsResult {
         let &Buffers { residual, delta, sampling, logits, .. } = &self.buffers;
-        for part in 0..ops.parts() {
-            ops.begin_part(part);
+        for index in 0..ops.micro_batches() {
+            ops.begin_micro_batch(index);
             ops.embed(self.weights.embedding, residual)?;
             // The first norm has nothing to add: the embedding is the residual stream.
             self.project(ops, 0, &self.weights.layers[0], None)?;
@@ -106,8 +106,8 @@ impl Decoder {
         ops.kv_written(0)?;
         for (next, weights) in (1..).zip(&self.weights.layers) {
             let next_weights = self.weights.layers.get(usize::from(next));
-            for part in 0..ops.parts() {
-                ops.begin_part(part);
+            for index in 0..ops.micro_batches() {
+                ops.begin_micro_batch(index);
                 self.attend(ops, next - 1, weights)?;
                 match next_weights {
                     Some(weights) => self.project(ops, next, weights, Some(delta))?,
@@ -125,7 +125,7 @@ impl Decoder {
         ops.sample(logits)
     }
 
-    /// A layer up to its keys and values, for the rows of a part.
+    /// A layer up to its keys and values, for the rows of a micro-batch.
     fn project(&self, ops: &mut impl Ops, layer: u16, weights: &LayerWeights, add: Option<Buffer>) -> OpsResult {
         let &Buffers { residual, queries, delta, wide, .. } = &self.buffers;
         ops.norm_qkv_rope_cache(QkvArgs {
@@ -138,7 +138,7 @@ impl Decoder {
         })
     }
 
-    /// A layer from its attention on, for the rows of a part. Its last contribution is not added yet.
+    /// A layer from its attention on, for the rows of a micro-batch. Its last contribution is not added yet.
     fn attend(&self, ops: &mut impl Ops, layer: u16, weights: &LayerWeights) -> OpsResult {
         let &Buffers { residual, queries, delta, wide, .. } = &self.buffers;
         ops.attention(layer, queries)?;

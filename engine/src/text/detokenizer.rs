@@ -7,7 +7,7 @@
 #[cfg(test)]
 mod tests;
 
-use super::pieces::Beginning;
+use super::token_bytes::Beginning;
 use super::tokenizer::Tokenizer;
 use domain::Token;
 

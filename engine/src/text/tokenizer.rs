@@ -6,7 +6,7 @@ pub(super) mod tests;
 
 use super::config::{TextConfig, TextConfigError};
 use super::gguf;
-use super::pieces::{Beginning, Decoder, DecoderError, Pieces};
+use super::token_bytes::{Beginning, Decoder, DecoderError, TokenBytes};
 use crate::checkpoint::gguf::{GgufError, GgufFile};
 use domain::Token;
 use serde::Deserialize;
@@ -22,7 +22,7 @@ pub struct Tokenizer(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     encoder: tokenizers::Tokenizer,
-    pieces: Pieces,
+    token_bytes: TokenBytes,
     /// BOS, and whether a plain text begins with it, where the configuration overrides tokenizer.json.
     bos: Option<(Token, bool)>,
     /// The EOS token that the configuration names.
@@ -107,10 +107,10 @@ impl Tokenizer {
         let added = encoder.get_added_tokens_decoder();
         let is_special = |token: &Token| added.get(token).is_some_and(|added| added.special);
         let vocab = encoder.get_vocab(true).into_iter().map(|(text, token)| (token, text, is_special(&token)));
-        let pieces = Pieces::new(&vocab.collect::<Vec<_>>(), extra.decoder.as_ref())?;
+        let token_bytes = TokenBytes::new(&vocab.collect::<Vec<_>>(), extra.decoder.as_ref())?;
         let bos = config.bos().and_then(|text| encoder.token_to_id(text)).zip(config.add_bos);
         let eos = config.eos().and_then(|text| encoder.token_to_id(text));
-        Ok(Self(Arc::new(Inner { encoder, pieces, bos, eos })))
+        Ok(Self(Arc::new(Inner { encoder, token_bytes, bos, eos })))
     }
 
     /// Tokens of `text`. Special tokens that are written in it become special tokens. `add_special`: with those that
@@ -131,13 +131,13 @@ impl Tokenizer {
 
     /// One more than the highest token. The model may have more rows, which stand for nothing.
     pub fn vocab_size(&self) -> usize {
-        self.0.pieces.len()
+        self.0.token_bytes.len()
     }
 
     /// Bytes of `token` in the middle of a text, where a special token is shown by its name; none where there is
     /// no such token.
     pub fn token_bytes(&self, token: Token) -> &[u8] {
-        self.0.pieces.bytes(token)
+        self.0.token_bytes.bytes(token)
     }
 
     /// [`Self::token_bytes`] as text. Bytes that are no UTF-8 become U+FFFD.
@@ -147,7 +147,7 @@ impl Tokenizer {
 
     /// Whether `token` is special: left out of text.
     pub fn is_special(&self, token: Token) -> bool {
-        self.0.pieces.is_special(token)
+        self.0.token_bytes.is_special(token)
     }
 
     /// The token that the vocabulary spells `text`.
@@ -163,7 +163,7 @@ impl Tokenizer {
 
     /// What happens at the beginning of a text.
     pub(super) fn beginning(&self) -> Beginning {
-        self.0.pieces.beginning
+        self.0.token_bytes.beginning
     }
 
     /// Whether the client wrote the special token `token` at the beginning of `text` itself.

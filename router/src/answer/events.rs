@@ -2,7 +2,7 @@
 
 use super::form::{ChatChunk, CompletionChoice, Delta, Head, Logged, Object, Usage};
 use super::run::{Run, Sink};
-use super::text::Piece;
+use super::text::TextDelta;
 use crate::api::Endpoint;
 use crate::error::ApiError;
 use bytes::{BufMut, Bytes, BytesMut};
@@ -76,17 +76,17 @@ struct Writer {
 }
 
 impl Sink for Writer {
-    fn piece(&mut self, sequence: usize, piece: &Piece) {
-        if piece.text.is_empty() && piece.logprobs.is_empty() {
+    fn delta(&mut self, sequence: usize, delta: &TextDelta) {
+        if delta.text.is_empty() && delta.logprobs.is_empty() {
             return;
         }
         self.begin(sequence);
-        self.chunk(sequence, Some(&piece.text), piece, None);
+        self.chunk(sequence, Some(&delta.text), delta, None);
     }
 
     fn finish(&mut self, sequence: usize, finish: &'static str) {
         self.begin(sequence);
-        self.chunk(sequence, None, &Piece::default(), Some(finish));
+        self.chunk(sequence, None, &TextDelta::default(), Some(finish));
     }
 }
 
@@ -100,9 +100,9 @@ impl Writer {
         }
     }
 
-    fn chunk(&mut self, index: usize, text: Option<&str>, piece: &Piece, finish_reason: Option<&'static str>) {
+    fn chunk(&mut self, index: usize, text: Option<&str>, delta: &TextDelta, finish_reason: Option<&'static str>) {
         let logged =
-            (self.logprobs && text.is_some()).then_some(Logged { tokenizer: &self.tokenizer, tokens: &piece.logprobs });
+            (self.logprobs && text.is_some()).then_some(Logged { tokenizer: &self.tokenizer, tokens: &delta.logprobs });
         let usage = self.usage.then_some(None);
         match self.head.endpoint {
             Endpoint::Chat => {

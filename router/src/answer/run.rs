@@ -1,6 +1,6 @@
 //! An HTTP request's sequences while their updates come in.
 
-use super::text::{Piece, SequenceText};
+use super::text::{SequenceText, TextDelta};
 use crate::api::ParsedRequest;
 use crate::brain::{Note, Update};
 use crate::config::ModelCard;
@@ -12,10 +12,10 @@ use tokio::sync::mpsc;
 /// Most updates that are turned into bytes at once.
 const BATCH_MAX: usize = 256;
 
-/// Where pieces of an answer go.
+/// Where deltas of an answer go.
 pub(super) trait Sink {
     /// More of a sequence.
-    fn piece(&mut self, sequence: usize, piece: &Piece);
+    fn delta(&mut self, sequence: usize, delta: &TextDelta);
     /// A sequence ended for the reason `finish`.
     fn finish(&mut self, sequence: usize, finish: &'static str);
 }
@@ -160,21 +160,21 @@ impl Run {
                 let sequence = &mut self.sequences[at];
                 // What comes after a stop string, until the workers know of it.
                 if !sequence.finished {
-                    let piece = sequence.text.push(token, logprobs);
-                    if piece.stopped {
+                    let delta = sequence.text.push(token, logprobs);
+                    if delta.stopped {
                         self.stopped.push(at);
-                        self.finish(at, &piece, "stop", sink);
+                        self.finish(at, &delta, "stop", sink);
                     } else {
-                        sink.piece(at, &piece);
+                        sink.delta(at, &delta);
                     }
                 }
                 Ok(())
             }
             Update::SequenceEnd { sequence: at, end } => {
                 if !self.sequences[at].finished {
-                    let piece = self.sequences[at].text.finish();
-                    let finish = if piece.stopped { "stop" } else { finish_reason(&end) };
-                    self.finish(at, &piece, finish, sink);
+                    let delta = self.sequences[at].text.finish();
+                    let finish = if delta.stopped { "stop" } else { finish_reason(&end) };
+                    self.finish(at, &delta, finish, sink);
                 }
                 Ok(())
             }
@@ -188,9 +188,9 @@ impl Run {
         }
     }
 
-    fn finish(&mut self, at: usize, piece: &Piece, finish: &'static str, sink: &mut impl Sink) {
+    fn finish(&mut self, at: usize, delta: &TextDelta, finish: &'static str, sink: &mut impl Sink) {
         self.sequences[at].finished = true;
-        sink.piece(at, piece);
+        sink.delta(at, delta);
         sink.finish(at, finish);
     }
 }

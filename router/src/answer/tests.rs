@@ -1,6 +1,6 @@
 //! Text of a sequence against the text of all its tokens at once; and streams that have nothing to say.
 
-use super::text::{Piece, SequenceText};
+use super::text::{SequenceText, TextDelta};
 use super::{Head, Run, Waiting, events};
 use crate::api::{Endpoint, Limits, ask};
 use crate::brain::Update;
@@ -22,26 +22,26 @@ fn sequence(stops: &[&str], params: SamplingParams) -> SequenceText {
     SequenceText::new(detokenizer, stops.iter().map(|&stop| stop.to_owned()).collect(), Arc::new(params))
 }
 
-/// All pieces of a sequence of `tokens`, up to a stop string or the end.
-fn pieces(sequence: &mut SequenceText, tokens: &[Token]) -> Vec<Piece> {
-    let mut pieces = Vec::new();
+/// All deltas of a sequence of `tokens`, up to a stop string or the end.
+fn deltas(sequence: &mut SequenceText, tokens: &[Token]) -> Vec<TextDelta> {
+    let mut deltas = Vec::new();
     for &token in tokens {
-        pieces.push(sequence.push(token, Some(TokenLogprobs { logprob: -1.0, top: Vec::new() })));
-        if pieces.last().is_some_and(|piece| piece.stopped) {
-            return pieces;
+        deltas.push(sequence.push(token, Some(TokenLogprobs { logprob: -1.0, top: Vec::new() })));
+        if deltas.last().is_some_and(|delta| delta.stopped) {
+            return deltas;
         }
     }
-    pieces.push(sequence.finish());
-    pieces
+    deltas.push(sequence.finish());
+    deltas
 }
 
-fn text(pieces: &[Piece]) -> String {
-    pieces.iter().map(|piece| piece.text.as_str()).collect()
+fn text(deltas: &[TextDelta]) -> String {
+    deltas.iter().map(|delta| delta.text.as_str()).collect()
 }
 
 /// `(token, characters before it)` of all log probabilities.
-fn logged(pieces: &[Piece]) -> Vec<(Token, usize)> {
-    pieces.iter().flat_map(|piece| &piece.logprobs).map(|logged| (logged.token, logged.offset_chars)).collect()
+fn logged(deltas: &[TextDelta]) -> Vec<(Token, usize)> {
+    deltas.iter().flat_map(|delta| &delta.logprobs).map(|logged| (logged.token, logged.offset_chars)).collect()
 }
 
 #[test]
@@ -50,10 +50,10 @@ fn stop_tokens_are_counted_and_not_shown() {
     let params = SamplingParams { stop_tokens: vec![newline], ..Default::default() };
     let mut sequence = sequence(&[], params);
     let word = tokens("word");
-    let pieces = pieces(&mut sequence, &[&word[..], &[newline]].concat());
-    assert_eq!(text(&pieces), "word");
+    let deltas = deltas(&mut sequence, &[&word[..], &[newline]].concat());
+    assert_eq!(text(&deltas), "word");
     assert_eq!(sequence.tokens() as usize, word.len() + 1);
-    assert_eq!(logged(&pieces).len(), word.len(), "nor are their log probabilities");
+    assert_eq!(logged(&deltas).len(), word.len(), "nor are their log probabilities");
 }
 
 #[test]
@@ -61,17 +61,17 @@ fn no_stop_string_counts_before_min_tokens() {
     let tokens = tokens("one two three two");
     let params = SamplingParams { min_tokens: 3, ..Default::default() };
     let mut first = sequence(&["two"], SamplingParams::default());
-    assert_eq!(text(&pieces(&mut first, &tokens)), "one ");
+    assert_eq!(text(&deltas(&mut first, &tokens)), "one ");
     let mut later = sequence(&["two"], params);
-    assert_eq!(text(&pieces(&mut later, &tokens)), "one two three ");
+    assert_eq!(text(&deltas(&mut later, &tokens)), "one two three ");
 }
 
 #[test]
 fn log_probabilities_wait_for_their_text_and_go_with_what_a_stop_string_cut() {
     let all = tokens("Ask the borrow checker");
     let mut sequence = sequence(&["row che"], SamplingParams::default());
-    let pieces = pieces(&mut sequence, &all);
-    let shown = text(&pieces);
+    let deltas = deltas(&mut sequence, &all);
+    let shown = text(&deltas);
     assert_eq!(shown, "Ask the bor");
     let mut offset = 0;
     let mut wanted = Vec::new();
@@ -81,9 +81,9 @@ fn log_probabilities_wait_for_their_text_and_go_with_what_a_stop_string_cut() {
         }
         offset += tokenizer().token_text(token).chars().count();
     }
-    assert_eq!(logged(&pieces), wanted);
-    for piece in &pieces {
-        assert!(piece.text.is_empty() || !piece.logprobs.is_empty() || shown.ends_with(&piece.text), "{piece:?}");
+    assert_eq!(logged(&deltas), wanted);
+    for delta in &deltas {
+        assert!(delta.text.is_empty() || !delta.logprobs.is_empty() || shown.ends_with(&delta.text), "{delta:?}");
     }
 }
 
@@ -92,8 +92,8 @@ fn half_a_character_is_never_shown() {
     let crab = tokens("🦀");
     assert!(crab.len() > 1, "the bundled vocabulary spells it in bytes");
     let mut sequence = sequence(&[], SamplingParams::default());
-    let whole = pieces(&mut sequence, &crab);
-    assert!(whole[..crab.len() - 1].iter().all(|piece| piece.text.is_empty()));
+    let whole = deltas(&mut sequence, &crab);
+    assert!(whole[..crab.len() - 1].iter().all(|delta| delta.text.is_empty()));
     assert_eq!(text(&whole), "🦀");
     assert_eq!(logged(&whole).iter().map(|&(token, _)| token).collect::<Vec<_>>(), crab);
 }
@@ -108,14 +108,14 @@ proptest! {
         let tokens = tokens(&whole);
         let stops: Vec<&str> = stops.iter().map(String::as_str).collect();
         let mut sequence = sequence(&stops, SamplingParams::default());
-        let pieces = pieces(&mut sequence, &tokens);
+        let deltas = deltas(&mut sequence, &tokens);
         // The stop string that is complete first; of several at once, the longest.
         let found = stops.iter().filter_map(|stop| whole.find(stop).map(|begin| (begin + stop.len(), begin)));
         let cut = found.min().map(|(_, begin)| begin);
-        prop_assert_eq!(text(&pieces), &whole[..cut.unwrap_or(whole.len())]);
-        prop_assert_eq!(pieces.iter().any(|piece| piece.stopped), cut.is_some());
+        prop_assert_eq!(text(&deltas), &whole[..cut.unwrap_or(whole.len())]);
+        prop_assert_eq!(deltas.iter().any(|delta| delta.stopped), cut.is_some());
         if cut.is_none() {
-            let logged: Vec<Token> = logged(&pieces).iter().map(|&(token, _)| token).collect();
+            let logged: Vec<Token> = logged(&deltas).iter().map(|&(token, _)| token).collect();
             prop_assert_eq!(logged, tokens);
         }
     }

@@ -24,7 +24,7 @@ pub(super) struct SequenceText {
 
 /// Part of an answer that can be shown.
 #[derive(Clone, PartialEq, Debug, Default)]
-pub(super) struct Piece {
+pub(super) struct TextDelta {
     /// Its text; whole characters.
     pub(super) text: String,
     /// Where asked for: the tokens whose text ends here.
@@ -78,56 +78,56 @@ impl SequenceText {
     }
 
     /// Takes the next token.
-    pub(super) fn push(&mut self, token: Token, logprobs: Option<TokenLogprobs>) -> Piece {
+    pub(super) fn push(&mut self, token: Token, logprobs: Option<TokenLogprobs>) -> TextDelta {
         self.tokens += 1;
         // A stop token ends the sequence and is no part of its text. It cannot be sampled before `min_tokens`.
         if self.params.stop_tokens.contains(&token) {
-            return Piece::default();
+            return TextDelta::default();
         }
         let before = self.produced;
         let text = self.detokenizer.push(token);
-        let piece = self.show(&text, false);
+        let delta = self.show(&text, false);
         if let Some(logprobs) = logprobs {
             let range = Range { begin: before.bytes, end: self.produced.bytes };
             self.held.push_back((LoggedToken { token, offset_chars: before.chars, logprobs }, range));
         }
-        self.with_logprobs(piece)
+        self.with_logprobs(delta)
     }
 
     /// The sequence ended: what was held back.
-    pub(super) fn finish(&mut self) -> Piece {
+    pub(super) fn finish(&mut self) -> TextDelta {
         let text = self.detokenizer.finish();
-        let piece = self.show(&text, true);
-        self.with_logprobs(piece)
+        let delta = self.show(&text, true);
+        self.with_logprobs(delta)
     }
 
     /// Passes `text` by the stop strings.
-    fn show(&mut self, text: &str, last: bool) -> Piece {
+    fn show(&mut self, text: &str, last: bool) -> TextDelta {
         self.produced.bytes += text.len();
         self.produced.chars += text.chars().count();
-        let mut piece = Piece::default();
+        let mut delta = TextDelta::default();
         if self.tokens < self.params.min_tokens {
             // Nothing may end the sequence yet.
-            piece.text.push_str(text);
+            delta.text.push_str(text);
         } else {
             let watched = self.stops.push(text);
-            piece.text = watched.text;
-            piece.stopped = watched.stopped.is_some();
+            delta.text = watched.text;
+            delta.stopped = watched.stopped.is_some();
         }
-        if last && !piece.stopped {
-            piece.text.push_str(&self.stops.finish());
+        if last && !delta.stopped {
+            delta.text.push_str(&self.stops.finish());
         }
-        self.shown_bytes += piece.text.len();
-        piece
+        self.shown_bytes += delta.text.len();
+        delta
     }
 
     /// Adds the tokens whose text is shown now. Where a stop string cut a token's text, what is left of it counts.
-    fn with_logprobs(&mut self, mut piece: Piece) -> Piece {
+    fn with_logprobs(&mut self, mut delta: TextDelta) -> TextDelta {
         while let Some((_, range)) = self.held.front()
-            && (range.end <= self.shown_bytes || (piece.stopped && range.begin < self.shown_bytes))
+            && (range.end <= self.shown_bytes || (delta.stopped && range.begin < self.shown_bytes))
         {
-            piece.logprobs.extend(self.held.pop_front().map(|(logged, _)| logged));
+            delta.logprobs.extend(self.held.pop_front().map(|(logged, _)| logged));
         }
-        piece
+        delta
     }
 }

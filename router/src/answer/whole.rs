@@ -2,7 +2,7 @@
 
 use super::form::{ChatChoice, CompletionChoice, Head, Logged, Message};
 use super::run::{Run, Sink};
-use super::text::{LoggedToken, Piece};
+use super::text::{LoggedToken, TextDelta};
 use crate::api::Endpoint;
 use crate::error::ApiError;
 use engine::text::Tokenizer;
@@ -21,9 +21,9 @@ impl Whole {
 }
 
 impl Sink for Vec<Whole> {
-    fn piece(&mut self, sequence: usize, piece: &Piece) {
-        self[sequence].text.push_str(&piece.text);
-        self[sequence].logprobs.extend_from_slice(&piece.logprobs);
+    fn delta(&mut self, sequence: usize, delta: &TextDelta) {
+        self[sequence].text.push_str(&delta.text);
+        self[sequence].logprobs.extend_from_slice(&delta.logprobs);
     }
 
     fn finish(&mut self, sequence: usize, finish: &'static str) {

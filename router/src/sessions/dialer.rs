@@ -88,14 +88,14 @@ impl Dialer {
     /// Keeps a session with every worker that `source` names, until dropped.
     pub async fn follow(&self, mut source: impl Discovery, secrets: Secrets) -> Infallible {
         let router = Draw::new().random();
-        let mut kept = BTreeMap::<Address, Kept>::new();
+        let mut kept = BTreeMap::<Address, SessionTask>::new();
         loop {
             while let Some(change) = source.poll() {
                 match change {
                     Change::Up(address) => {
                         let (dialer, remote) = (self.clone(), Remote::new(address.clone(), secrets.clone(), router));
                         let task = tokio::spawn(async move { dialer.keep(&remote).await });
-                        kept.insert(address, Kept(task.abort_handle()));
+                        kept.insert(address, SessionTask(task.abort_handle()));
                     }
                     Change::Down(address) => drop(kept.remove(&address)),
                 }
@@ -160,9 +160,9 @@ impl Dialer {
 }
 
 /// The task that keeps a session; it ends with this.
-struct Kept(AbortHandle);
+struct SessionTask(AbortHandle);
 
-impl Drop for Kept {
+impl Drop for SessionTask {
     fn drop(&mut self) {
         self.0.abort();
     }

@@ -4,19 +4,19 @@
 
 use crate::checkpoint::RowOrder;
 
-/// A tensor's place in a Hugging Face checkpoint.
-pub(in crate::checkpoint) struct Place {
+/// A tensor as a Hugging Face checkpoint has it.
+pub(in crate::checkpoint) struct HfTensor {
     /// Its name there.
     pub(in crate::checkpoint) name: String,
     /// How its rows are ordered in the GGUF file.
     pub(in crate::checkpoint) order: RowOrder,
 }
 
-/// The place of the tensor `name` in files of this architecture whose heads have `head_dim` numbers. `None`: it
+/// The tensor `name` in files of this architecture whose heads have `head_dim` numbers. `None`: it
 /// belongs to no layer's operations.
-pub(in crate::checkpoint) fn place(architecture: &str, name: &str, head_dim: usize) -> Option<Place> {
+pub(in crate::checkpoint) fn hf_tensor(architecture: &str, name: &str, head_dim: usize) -> Option<HfTensor> {
     let (stem, end) = name.rsplit_once('.').filter(|(_, end)| ["weight", "bias"].contains(end))?;
-    let plain = |name: &str| Some(Place { name: format!("{name}.{end}"), order: RowOrder::AsStored });
+    let plain = |name: &str| Some(HfTensor { name: format!("{name}.{end}"), order: RowOrder::AsStored });
     let Some(rest) = stem.strip_prefix("blk.") else {
         return match stem {
             "token_embd" => plain("model.embed_tokens"),
@@ -49,5 +49,5 @@ pub(in crate::checkpoint) fn place(architecture: &str, name: &str, head_dim: usi
         "ffn_down" => "mlp.down_proj",
         _ => return None,
     };
-    Some(Place { name: format!("model.layers.{layer}.{part}.{end}"), order })
+    Some(HfTensor { name: format!("model.layers.{layer}.{part}.{end}"), order })
 }

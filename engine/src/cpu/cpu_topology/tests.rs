@@ -78,7 +78,7 @@ fn threads_of_a_host_with_one_node_are_pinned_where_the_process_was_given_proces
     check(&given, 2, Pinning::Off, &[&[], &[]], "off");
     check(&given, 2, Pinning::Auto { alone: false }, &[&[], &[]], "share");
     assert!(whole.memory_nodes().len() < 2);
-    assert_eq!(whole.in_node(3, 4), Place::new());
+    assert_eq!(whole.in_node(3, 4), Affinity::new());
 }
 
 #[test]
@@ -105,7 +105,7 @@ fn threads_are_spread_over_nodes_in_order_and_cores_are_not_shared() {
     let one_socket = host(TWO_SOCKETS, second);
     check(&one_socket, 2, AUTO, &[&[4, 12, 5, 13], &[6, 14, 7, 15]], "8 of 16 processors");
     assert_eq!(one_socket.memory_nodes(), [1]);
-    assert_eq!(one_socket.in_node(0, 2), Place::new());
+    assert_eq!(one_socket.in_node(0, 2), Affinity::new());
 }
 
 #[test]

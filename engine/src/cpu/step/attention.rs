@@ -1,7 +1,7 @@
-//! The attention of a layer: its pieces, and what was cut joined. How it is divided is
+//! The attention of a layer: its tasks, and the joining of tiles that were cut. How it is divided is
 //! [`super::super::division`]'s matter.
 
-use super::{Scene, Step};
+use super::{Step, StepContext};
 use crate::cpu::kernels::{self, Attention, KeptStates};
 use crate::cpu::memory::Rows;
 use crate::device::PoolMemory;
@@ -9,7 +9,7 @@ use crate::ops::Buffer;
 
 /// A layer, for the tasks of its attention.
 struct Layer<'a> {
-    scene: Scene<'a>,
+    context: StepContext<'a>,
     /// Of all rows of the step.
     queries: Rows,
     /// Its KV group.
@@ -19,33 +19,33 @@ struct Layer<'a> {
 }
 
 impl Step<'_> {
-    /// Attends with the queries of the part. The result takes their place.
+    /// Attends with the queries of the micro-batch. The result takes their place.
     pub(super) fn attend(&mut self, layer: u16, queries: Buffer) {
-        let scene = self.scene;
-        let engine = scene.engine;
+        let context = self.context;
+        let engine = context.engine;
         let (group, index) = engine.layers[usize::from(layer)];
         let slice = engine.layout.slice_range(group, index).start;
-        // Of all parts, since a tile is told by the first row of its span.
-        let layer = Layer { scene, queries: engine.arena.rows(queries, 0), group, slice };
-        let division = &scene.batch.divisions[group];
-        let (pieces, cuts) = (division.pieces(&self.part.tiles), division.cuts(&self.part.tiles));
+        // Of all micro-batches, since a tile is told by the first row of its span.
+        let layer = Layer { context, queries: engine.arena.rows(queries, 0), group, slice };
+        let division = &context.batch.divisions[group];
+        let (tile_tasks, cuts) = (division.tasks(&self.micro_batch.tiles), division.cuts(&self.micro_batch.tiles));
         let (isa, dtype, kv_heads) = (engine.isa, engine.layout.dtype, engine.model.spec.kv_heads);
-        let tasks = pieces.len() * kv_heads;
+        let tasks = tile_tasks.len() * kv_heads;
         self.run(tasks, &|_, task| {
             // From the end, since the last queries of a prompt have most to do.
             let task = tasks - 1 - task;
-            let (piece, head) = (&pieces[task / kv_heads], task % kv_heads);
+            let (tile_task, head) = (&tile_tasks[task / kv_heads], task % kv_heads);
             // SAFETY: the table covers what the queries attend to, and it is written: what is older than the span
             // by the plan's promise, the rest by `rope_cache`. Of a tile that is whole, only this task uses these
-            // heads of these rows; of one that was cut, tasks only read them, and each keeps what it knows at a
+            // heads of these rows; of one that was cut, tasks only read them, and each keeps its states at a
             // place of its own.
             unsafe {
-                let attention = layer.attention(piece.tile, head);
-                match piece.kept {
+                let attention = layer.attention(tile_task.tile, head);
+                match tile_task.kept {
                     None => kernels::attention(isa, dtype, &attention),
                     Some(kept) => {
-                        let kept = layer.kept(piece.tile, kept, head);
-                        kernels::attend_stretches(isa, dtype, &attention, piece.stretches.clone(), kept);
+                        let kept = layer.kept(tile_task.tile, kept, head);
+                        kernels::attend_stretches(isa, dtype, &attention, tile_task.stretches.clone(), kept);
                     }
                 }
             }
@@ -55,7 +55,7 @@ impl Step<'_> {
         }
         self.run(cuts.len() * kv_heads, &|_, task| {
             let (cut, head) = (&cuts[task / kv_heads], task % kv_heads);
-            // SAFETY: all pieces of the tile have kept what they know; only this task uses it, and these heads of
+            // SAFETY: all tasks of the tile have kept their states; only this task uses it, and these heads of
             // these rows.
             unsafe {
                 let kept = layer.kept(cut.tile, cut.kept, head);
@@ -71,7 +71,7 @@ impl Layer<'_> {
     /// # Safety
     /// The tile is one of the batch, and the head one of the model.
     unsafe fn attention(&self, tile: usize, head: usize) -> Attention<'_> {
-        let Scene { engine, batch, plan, .. } = self.scene;
+        let StepContext { engine, batch, plan, .. } = self.context;
         let (spec, layout) = (&engine.model.spec, &engine.layout);
         let tile = &batch.tiles[tile];
         let span = &plan.spans[tile.span];
@@ -104,12 +104,12 @@ impl Layer<'_> {
         }
     }
 
-    /// Where what is known of a tile is kept, where that of the first KV head is kept from number `first` on.
+    /// Where the states of a tile are kept for KV head `head`; those of the first KV head begin at number `first`.
     ///
     /// # Safety
     /// The division has it so.
     unsafe fn kept(&self, tile: usize, first: usize, head: usize) -> KeptStates {
-        let Scene { engine, batch, .. } = self.scene;
+        let StepContext { engine, batch, .. } = self.context;
         let stride = batch.tiling.kept(batch.tiles[tile].count);
         let kv_heads = engine.model.spec.kv_heads;
         // SAFETY: as the caller says.

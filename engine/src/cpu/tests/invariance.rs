@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
-/// Tokens of each sequence: together more than a part of a step has rows.
+/// Tokens of each sequence: together more than a micro-batch has rows.
 const LENGTHS: [usize; 3] = [150, 90, 48];
 
 /// Instruction sets that a CPU has, at most.

@@ -95,7 +95,7 @@ const JOINT: u8 = b' ';
 
 /// The bytes of all tokens.
 #[derive(Debug)]
-pub(super) struct Pieces {
+pub(super) struct TokenBytes {
     bytes: Vec<u8>,
     /// Where in `bytes` each token's end.
     ends: Vec<u32>,
@@ -122,12 +122,12 @@ pub enum DecoderError {
 }
 
 /// A token on its way through the decoders.
-enum Piece {
+enum Decoding {
     Text(String),
     Bytes(Vec<u8>),
 }
 
-impl Pieces {
+impl TokenBytes {
     /// From the vocabulary (token, text, special) and the decoder; without one, tokens are joined by spaces.
     /// Errors: the decoder is not supported.
     pub(super) fn new(vocab: &[(Token, String, bool)], decoder: Option<&Decoder>) -> Result<Self, DecoderError> {
@@ -143,18 +143,18 @@ impl Pieces {
         let size = vocab.iter().map(|entry| entry.0 as usize + 1).max().unwrap_or(0);
         let mut by_token: Vec<Option<&(Token, String, bool)>> = vec![None; size];
         vocab.iter().for_each(|entry| by_token[entry.0 as usize] = Some(entry));
-        let mut pieces =
+        let mut all =
             Self { bytes: Vec::new(), ends: Vec::with_capacity(size), special: Vec::with_capacity(size), beginning };
         for entry in by_token {
             if let Some((_, text, special)) = entry {
-                pieces.bytes.extend(decoder.is_none().then_some(JOINT));
+                all.bytes.extend(decoder.is_none().then_some(JOINT));
                 let stages = if *special { &[][..] } else { &stages[..] };
-                pieces.bytes.extend(bytes_of(text, stages));
+                all.bytes.extend(bytes_of(text, stages));
             }
-            pieces.ends.push(u32::try_from(pieces.bytes.len()).map_err(|_| DecoderError::TooLarge)?);
-            pieces.special.push(entry.is_some_and(|entry| entry.2));
+            all.ends.push(u32::try_from(all.bytes.len()).map_err(|_| DecoderError::TooLarge)?);
+            all.special.push(entry.is_some_and(|entry| entry.2));
         }
-        Ok(pieces)
+        Ok(all)
     }
 
     /// One more than the highest token.
@@ -213,26 +213,26 @@ fn check(stages: &[&Decoder]) -> Result<Beginning, DecoderError> {
 
 /// Bytes of the token written `text`.
 fn bytes_of(text: &str, stages: &[&Decoder]) -> Vec<u8> {
-    let mut piece = Piece::Text(text.to_owned());
+    let mut decoding = Decoding::Text(text.to_owned());
     for stage in stages {
-        let Piece::Text(text) = &piece else { break };
+        let Decoding::Text(text) = &decoding else { break };
         let next = match stage {
-            Decoder::ByteLevel {} => Piece::Bytes(byte_level(text)),
+            Decoder::ByteLevel {} => Decoding::Bytes(byte_level(text)),
             Decoder::ByteFallback {} => match fallback_byte(text) {
-                Some(byte) => Piece::Bytes(vec![byte]),
+                Some(byte) => Decoding::Bytes(vec![byte]),
                 None => continue,
             },
             Decoder::Replace { pattern: Pattern::String(pattern), content } => {
-                Piece::Text(text.replace(pattern.as_str(), content))
+                Decoding::Text(text.replace(pattern.as_str(), content))
             }
-            Decoder::Metaspace { replacement, .. } => Piece::Text(text.replace(*replacement, " ")),
+            Decoder::Metaspace { replacement, .. } => Decoding::Text(text.replace(*replacement, " ")),
             _ => continue,
         };
-        piece = next;
+        decoding = next;
     }
-    match piece {
-        Piece::Text(text) => text.into_bytes(),
-        Piece::Bytes(bytes) => bytes,
+    match decoding {
+        Decoding::Text(text) => text.into_bytes(),
+        Decoding::Bytes(bytes) => bytes,
     }
 }
 
