@@ -6,34 +6,17 @@
 //! slowly. What is deliberately absent: whether a worker does what it should while its session is open
 //! (`placement` judges that).
 
+mod dial;
 mod dialer;
 mod link;
 mod remote;
 mod roster;
+mod service;
 #[cfg(test)]
 mod tests;
 
-pub use dialer::{Dial, DialError, Dialed, Dialer};
+pub use dial::{Dial, DialError, Dialed};
+pub use dialer::{Dialer, Sessions};
 pub use link::{FROM_WORKER_BYTES_MAX, TO_WORKER_BYTES_MAX};
 pub(crate) use link::{LinkFull, Links, WorkerLink};
-
-use domain::session::Served;
-use tokio::sync::{mpsc, watch};
-
-/// Sessions as they begin, for [`crate::serve`].
-#[derive(Debug)]
-pub struct Sessions {
-    /// The links of those that begin.
-    pub(crate) links: mpsc::Receiver<WorkerLink>,
-    /// What the workers serve, once the first has said it.
-    pub(crate) service: watch::Receiver<Option<Service>>,
-}
-
-/// What the workers serve together.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Service {
-    /// The same for all, but for the context: that is the longest that a decode worker takes.
-    pub(crate) served: Served,
-    /// The context that each decode worker takes.
-    pub(crate) common_context: u32,
-}
+pub(crate) use service::Service;

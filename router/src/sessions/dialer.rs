@@ -1,14 +1,14 @@
 //! Keeping a session with each worker.
 
+use super::dial::{Dial, DialError, Dialed};
+use super::link::WorkerLink;
 use super::remote::Remote;
 use super::roster::Roster;
-use super::{Sessions, WorkerLink};
+use super::service::Service;
 use crate::clock::Draw;
 use discovery::{Address, Change, Discovery};
 use domain::Secrets;
-use domain::session::{ModelShape, PeerInfo, Served, ToWorker};
-use futures_util::future::BoxFuture;
-use proto::queue::{Receiver, Sender};
+use domain::session::{ModelShape, ToWorker};
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -29,45 +29,13 @@ const DISCOVERY_EVERY: Duration = Duration::from_millis(500);
 /// Links that wait for the brain.
 const LINKS_MAX: usize = 64;
 
-/// A way to begin a session with one worker.
-pub trait Dial: Send + Sync + 'static {
-    /// Begins a session. Errors: [`DialError`].
-    fn dial(&self) -> impl Future<Output = Result<Dialed, DialError>> + Send;
-
-    /// What people call it in logs: its address.
-    fn name(&self) -> String;
-}
-
-/// A session that has begun.
-pub struct Dialed {
-    /// Who the worker is; it has proven all of it.
-    pub peer: PeerInfo,
-    /// What it serves.
-    pub served: Served,
-    /// What waits for it, up to [`super::TO_WORKER_BYTES_MAX`]. Dropping it ends the session.
-    pub send: Sender<Vec<u8>>,
-    /// Its messages. Closed: the session is over.
-    pub receive: Receiver<Vec<u8>>,
-    /// Carries the messages until the session is over, and says why it is.
-    pub until_over: BoxFuture<'static, String>,
-}
-
-/// Why no session began.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum DialError {
-    /// Nobody answers there now.
-    #[error("the worker is not reached: {0}")]
-    Unreachable(String),
-    /// Somebody answers, and either end will have none of the other.
-    #[error("no session: {0}")]
-    Refused(String),
-}
-
-impl DialError {
-    /// Whether it says more than an error before it: a worker that is not there is so in several ways.
-    fn is_news(&self, before: &Self) -> bool {
-        !matches!((self, before), (Self::Unreachable(_), Self::Unreachable(_))) && self != before
-    }
+/// Sessions as they begin, for [`crate::serve`].
+#[derive(Debug)]
+pub struct Sessions {
+    /// The links of those that begin.
+    pub(crate) links: mpsc::Receiver<WorkerLink>,
+    /// What the workers serve, once the first has said it.
+    pub(crate) service: watch::Receiver<Option<Service>>,
 }
 
 /// Begins sessions and hands them to the brain. Cheap to clone.

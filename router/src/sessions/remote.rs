@@ -1,6 +1,7 @@
 //! Workers of other processes.
 
-use super::{Dial, DialError, Dialed, FROM_WORKER_BYTES_MAX, TO_WORKER_BYTES_MAX};
+use super::dial::{Dial, DialError, Dialed};
+use super::link::{FROM_WORKER_BYTES_MAX, TO_WORKER_BYTES_MAX};
 use discovery::Address;
 use domain::Secrets;
 use domain::session::{FromWorker, Hello, Opening, PROTOCOL, RouterHello, ToWorker};

@@ -1,6 +1,6 @@
 //! Which workers a router takes: those that serve what the first one serves, each once.
 
-use super::Service;
+use super::service::Service;
 use domain::WorkerId;
 use domain::session::{ModelShape, PeerInfo, Role, Served};
 use std::collections::BTreeMap;

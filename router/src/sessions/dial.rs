@@ -1,0 +1,46 @@
+//! A way to begin a session with a worker, and what comes of it.
+
+use domain::session::{PeerInfo, Served};
+use futures_util::future::BoxFuture;
+use proto::queue::{Receiver, Sender};
+
+/// A way to begin a session with one worker.
+pub trait Dial: Send + Sync + 'static {
+    /// Begins a session. Errors: [`DialError`].
+    fn dial(&self) -> impl Future<Output = Result<Dialed, DialError>> + Send;
+
+    /// What people call it in logs: its address.
+    fn name(&self) -> String;
+}
+
+/// A session that has begun.
+pub struct Dialed {
+    /// Who the worker is; it has proven all of it.
+    pub peer: PeerInfo,
+    /// What it serves.
+    pub served: Served,
+    /// What waits for it, up to [`super::TO_WORKER_BYTES_MAX`]. Dropping it ends the session.
+    pub send: Sender<Vec<u8>>,
+    /// Its messages. Closed: the session is over.
+    pub receive: Receiver<Vec<u8>>,
+    /// Carries the messages until the session is over, and says why it is.
+    pub until_over: BoxFuture<'static, String>,
+}
+
+/// Why no session began.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DialError {
+    /// Nobody answers there now.
+    #[error("the worker is not reached: {0}")]
+    Unreachable(String),
+    /// Somebody answers, and either end will have none of the other.
+    #[error("no session: {0}")]
+    Refused(String),
+}
+
+impl DialError {
+    /// Whether it says more than an error before it: a worker that is not there is so in several ways.
+    pub(super) fn is_news(&self, before: &Self) -> bool {
+        !matches!((self, before), (Self::Unreachable(_), Self::Unreachable(_))) && self != before
+    }
+}
