@@ -5,105 +5,29 @@
 //! only the bytes are read, for the digest.
 
 mod digest;
+mod error;
+mod files;
 pub mod gguf;
+mod tensor;
 #[cfg(test)]
 mod tests;
 
+pub use error::{CheckpointError, IndexError};
+pub(crate) use files::{CONFIG_FILE, INDEX_FILE, WEIGHTS_FILE};
+pub(crate) use tensor::LET_GO_BYTES;
+pub use tensor::TensorView;
+
 use crate::quant::WeightFormat;
-use digest::FileIdentity;
 use domain::Dtype;
+use files::{FileIdentity, map, read};
 use gguf::{GgufError, GgufFile};
 use memmap2::Mmap;
 use safetensors::{SafeTensorError, SafeTensors};
 use serde::Deserialize;
 use std::collections::{BTreeMap, HashMap};
-use std::fs::File;
-use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-
-/// Name of the weights where they are one file.
-pub(crate) const WEIGHTS_FILE: &str = "model.safetensors";
-/// Name of the table that says which file holds which tensor, where they are many.
-pub(crate) const INDEX_FILE: &str = "model.safetensors.index.json";
-/// Name of the model's description.
-pub(crate) const CONFIG_FILE: &str = "config.json";
-
-/// Bytes of a tensor that are read before they are let go: much more than what a system maps around a page (64 KiB).
-pub(crate) const LET_GO_BYTES: usize = 1 << 20;
-
-/// A tensor of a checkpoint, in place.
-#[derive(Clone, Debug)]
-pub struct TensorView<'a> {
-    /// Number format.
-    pub format: WeightFormat,
-    /// Slowest dimension first: a linear layer's weight is `[outputs, inputs]`. Rows are whole blocks of the
-    /// number format.
-    pub shape: Vec<usize>,
-    /// The file, and which bytes of it: row-major, without gaps.
-    map: &'a Mmap,
-    range: Range<usize>,
-    order: RowOrder,
-}
-
-impl<'a> TensorView<'a> {
-    /// The rows, in order: the numbers of the last dimension, or single ones where there is no other; the one
-    /// number of a tensor without dimensions. Little endian, not necessarily aligned to the number format.
-    pub fn rows(&self) -> impl ExactSizeIterator<Item = &'a [u8]> + use<'a> {
-        let (map, order) = (self.map, self.order);
-        let (rows, bytes) = self.rows_of_bytes();
-        let data = &map[self.range.clone()];
-        (0..rows).map(move |row| {
-            let stored = order.stored(row);
-            &data[stored * bytes..(stored + 1) * bytes]
-        })
-    }
-
-    /// Says that rows have been read: their part of the map takes no memory of this process any more. Who reads
-    /// them again gets them from the file. Systems map what lies around a page that is read, so pieces of
-    /// [`LET_GO_BYTES`] leave less behind than small ones, and all rows at once leave nothing.
-    pub fn let_go(&self, rows: Range<usize>) {
-        // Rows of another order stay within their head: what is let go here is about what was read.
-        let (_, bytes) = self.rows_of_bytes();
-        let_go(self.map, self.range.start + rows.start * bytes..self.range.start + rows.end * bytes);
-    }
-
-    /// Numbers of a row.
-    pub fn width(&self) -> usize {
-        self.shape.iter().skip(1).product()
-    }
-
-    /// How many rows, and the bytes of each.
-    fn rows_of_bytes(&self) -> (usize, usize) {
-        let rows = self.shape.first().copied().unwrap_or(1);
-        (rows, self.range.len().checked_div(rows).unwrap_or(0))
-    }
-}
-
-/// In which order a file has the rows of a tensor.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum RowOrder {
-    /// In order.
-    AsStored,
-    /// In each head, row `i` of the second half follows row `i` of the first half.
-    Interleaved {
-        /// Rows of a head, even.
-        head_dim: usize,
-    },
-}
-
-impl RowOrder {
-    /// Where row `row` is.
-    fn stored(self, row: usize) -> usize {
-        match self {
-            Self::AsStored => row,
-            Self::Interleaved { head_dim } => {
-                let (head, half) = (row / head_dim * head_dim, head_dim / 2);
-                head + row % head_dim % half * 2 + row % head_dim / half
-            }
-        }
-    }
-}
+use tensor::RowOrder;
 
 /// An open checkpoint. Its files stay mapped as long as it lives; they must not be changed in place meanwhile (a new
 /// version belongs in new files), since the maps would change with them.
@@ -164,113 +88,6 @@ pub struct FormatShare {
 #[derive(Deserialize)]
 struct Index {
     weight_map: BTreeMap<String, String>,
-}
-
-/// Why a checkpoint cannot be read.
-#[derive(Debug, thiserror::Error)]
-pub enum CheckpointError {
-    /// A file cannot be read.
-    #[error("cannot read {path}")]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// The system's answer.
-        #[source]
-        source: io::Error,
-    },
-    /// The directory holds no weights in a form that is read.
-    #[error("{dir} has neither {WEIGHTS_FILE} nor {INDEX_FILE}{hint}")]
-    NoWeights {
-        /// The directory.
-        dir: PathBuf,
-        /// What is there instead and what to do about it; begins with punctuation, or empty.
-        hint: String,
-    },
-    /// The index names a file that is not there.
-    #[error("{dir}/{INDEX_FILE} names {shard:?}, which is missing: the download is incomplete, fetch that file again")]
-    MissingShard {
-        /// The directory.
-        dir: PathBuf,
-        /// The file.
-        shard: String,
-    },
-    /// The index cannot be understood.
-    #[error("{path} is not a valid index: {reason}")]
-    BadIndex {
-        /// The index.
-        path: PathBuf,
-        /// What is wrong with it.
-        #[source]
-        reason: IndexError,
-    },
-    /// A file is shorter or longer than its header says.
-    #[error("{path} has {bytes} bytes and its header describes {described}: it was cut off or changed, fetch it again")]
-    Truncated {
-        /// The file.
-        path: PathBuf,
-        /// Its bytes.
-        bytes: u64,
-        /// What its header describes.
-        described: String,
-    },
-    /// A file is no safetensors file.
-    #[error("{path} is not a valid safetensors file")]
-    BadFile {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong.
-        #[source]
-        source: SafeTensorError,
-    },
-    /// A GGUF file cannot be used.
-    #[error(transparent)]
-    Gguf(#[from] GgufError),
-    /// No file holds the tensor.
-    #[error("the checkpoint {path} has no tensor {tensor:?}")]
-    NoTensor {
-        /// The checkpoint.
-        path: PathBuf,
-        /// The tensor.
-        tensor: String,
-    },
-    /// The tensor is in a number format that is not read.
-    #[error(
-        "tensor {tensor:?} in {path} is stored as {format}; supported are F32, F16, BF16 and, in GGUF files, Q8_0, Q4_K and \
-         Q6_K: fetch the model in one of them"
-    )]
-    UnsupportedFormat {
-        /// The file.
-        path: PathBuf,
-        /// The tensor.
-        tensor: String,
-        /// Its number format, as the file spells it.
-        format: String,
-    },
-}
-
-/// What is wrong with the table that says which file holds which tensor.
-#[derive(Debug, thiserror::Error)]
-pub enum IndexError {
-    /// It is not JSON with a `weight_map`.
-    #[error(transparent)]
-    Json(#[from] serde_json::Error),
-    /// It has no tensors.
-    #[error("it names no tensor")]
-    NoTensor,
-    /// A name with a path in it, which could reach any file of the host.
-    #[error("{name:?} is not the name of a file beside it")]
-    Elsewhere {
-        /// The name.
-        name: String,
-    },
-    /// A file does not hold a tensor that the index says it holds.
-    #[error("tensor {tensor:?} is not in {shard:?}, where it says it is")]
-    Misplaced {
-        /// The tensor.
-        tensor: String,
-        /// The file that the index names.
-        shard: String,
-    },
 }
 
 impl Checkpoint {
@@ -456,27 +273,6 @@ impl WeightsFile {
     }
 }
 
-/// Maps the file at `path`.
-fn map(path: &Path) -> io::Result<(Mmap, FileIdentity)> {
-    let file = File::open(path)?;
-    let identity = FileIdentity::of(&file.metadata()?);
-    // SAFETY: the map is read-only and private to its holder. Rust asks that the bytes under it do not change;
-    // `Checkpoint` documents that files must not be written in place while it lives, which no part of this
-    // program does, and a file that is replaced (the usual way to update one) leaves the mapped one as it is.
-    let map = unsafe { Mmap::map(&file) }?;
-    Ok((map, identity))
-}
-
-/// Has the pages of these bytes leave the process's memory; the file and the system's cache of it keep them.
-fn let_go(map: &Mmap, bytes: Range<usize>) {
-    #[cfg(target_os = "linux")]
-    // SAFETY: the map is private and nobody wrote to it, so what is read there again is the file's, as before. A
-    // hint that is refused costs memory, nothing else.
-    let _ = unsafe { map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, bytes.start, bytes.len()) };
-    #[cfg(not(target_os = "linux"))]
-    let _ = (map, bytes);
-}
-
 /// The number format of a tensor in a safetensors file.
 fn format(dtype: safetensors::Dtype) -> StoredFormat {
     let plain = |dtype| StoredFormat::Supported(WeightFormat::Plain(dtype));
@@ -502,8 +298,4 @@ fn no_weights_hint(dir: &Path) -> String {
     } else {
         "; fetch the weights".to_owned()
     }
-}
-
-fn read(path: &Path) -> Result<Vec<u8>, CheckpointError> {
-    std::fs::read(path).map_err(|source| CheckpointError::Read { path: path.to_owned(), source })
 }

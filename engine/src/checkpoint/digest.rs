@@ -1,42 +1,17 @@
 //! Digest of a checkpoint's config and weights. What a weights file hashes to is remembered by the file's identity, so
 //! that no start-up reads a terabyte again.
 
-use super::{CONFIG_FILE, Checkpoint, CheckpointError, let_go, read};
+use super::Checkpoint;
+use super::error::CheckpointError;
+use super::files::{CONFIG_FILE, FileIdentity, let_go, read};
 use serde::{Deserialize, Serialize};
-use std::fs::Metadata;
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 /// Bytes hashed between two reports of progress.
 const PIECE_BYTES: usize = 16 * 1024 * 1024;
 /// Files that a cache remembers; the oldest entries make room.
 const CACHE_ENTRIES_MAX: usize = 4096;
-
-/// What tells one version of a file from another without reading it. A write changes `mtime` and `ctime`; `ctime`
-/// cannot be set back by programs.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct FileIdentity {
-    device: u64,
-    inode: u64,
-    size: u64,
-    mtime_ns: i64,
-    ctime_ns: i64,
-}
-
-impl FileIdentity {
-    /// Of a file's metadata.
-    pub(super) fn of(metadata: &Metadata) -> Self {
-        let ns = |seconds: i64, ns: i64| seconds.wrapping_mul(1_000_000_000).wrapping_add(ns);
-        Self {
-            device: metadata.dev(),
-            inode: metadata.ino(),
-            size: metadata.size(),
-            mtime_ns: ns(metadata.mtime(), metadata.mtime_nsec()),
-            ctime_ns: ns(metadata.ctime(), metadata.ctime_nsec()),
-        }
-    }
-}
 
 /// The cache file, as JSON. Losing it costs time, nothing else.
 #[derive(Default, Serialize, Deserialize)]

@@ -5,6 +5,7 @@
 //! file may be cut off or made to do harm. What is deliberately absent: what the values mean (`models::gguf` and
 //! `text::gguf` know), and weights, which stay where they are in the map.
 
+mod error;
 mod format;
 mod header;
 mod names;
@@ -13,20 +14,17 @@ mod reader;
 mod tests;
 mod value;
 
+pub use error::GgufError;
 pub(super) use format::{format, format_name};
 pub(super) use names::hf_tensor;
 pub use value::Value;
 
-use super::digest::FileIdentity;
-use super::map;
-use header::{GgufTensor, parse};
+use super::files::{FileIdentity, map};
+use header::{GgufTensor, MAGIC, parse};
 use memmap2::Mmap;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
-
-/// The four bytes that a GGUF file begins with.
-const MAGIC: &[u8; 4] = b"GGUF";
 
 /// An open GGUF file.
 #[derive(Debug)]
@@ -36,58 +34,6 @@ pub struct GgufFile {
     pub(super) identity: FileIdentity,
     values: BTreeMap<String, Value>,
     pub(super) tensors: BTreeMap<String, GgufTensor>,
-}
-
-/// Why a GGUF file cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum GgufError {
-    /// It cannot be read.
-    #[error("cannot read {path}")]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// The system's answer.
-        #[source]
-        source: io::Error,
-    },
-    /// It is something else.
-    #[error("{path} is not a GGUF file of version 2 or 3: {found}")]
-    Other {
-        /// The file.
-        path: PathBuf,
-        /// What it begins with.
-        found: String,
-    },
-    /// It is cut off or damaged.
-    #[error("{path} is cut off or damaged, fetch it again: {what}: {reason}")]
-    Broken {
-        /// The file.
-        path: PathBuf,
-        /// The part of it.
-        what: String,
-        /// What is wrong.
-        reason: String,
-    },
-    /// A metadata value is missing.
-    #[error("{path} has no {key}: convert the model again with a newer converter")]
-    Missing {
-        /// The file.
-        path: PathBuf,
-        /// The key.
-        key: String,
-    },
-    /// A metadata value is not what it must be.
-    #[error("{path}: {key} is {found}, but must be {expected}")]
-    Value {
-        /// The file.
-        path: PathBuf,
-        /// The key.
-        key: String,
-        /// What stands there.
-        found: String,
-        /// What would be understood.
-        expected: String,
-    },
 }
 
 impl GgufFile {

@@ -1,5 +1,6 @@
 use super::*;
 use safetensors::tensor::TensorView as FileTensor;
+use std::fs::File;
 use tempfile::TempDir;
 
 /// A tensor to write: name, number format, shape. Its bytes are derived from its name.

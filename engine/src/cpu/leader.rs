@@ -2,15 +2,16 @@
 
 use super::batch::{Batch, MICRO_BATCH_ROWS_MAX, MicroBatch, sampled};
 use super::division::KEPT_MAX;
+use super::error::CpuError;
 use super::kernels::{kept_numbers, queries_max};
 use super::memory::{Arena, Memory};
 use super::model::CpuModel;
 use super::rotary::RotaryTables;
 use super::simd::Isa;
 use super::step::{Engine, FailureSlot, SampleSlot, SpanFailure, Step, StepContext};
+use super::taps::Taps;
 use super::thread_pool::ThreadPool;
 use super::tiling::Tiling;
-use super::{CpuError, Taps};
 use crate::clock::now;
 use crate::device::DeviceLimits;
 use crate::ops::{Axis, OpsError};

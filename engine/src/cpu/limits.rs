@@ -2,18 +2,19 @@
 //!
 //! What is deliberately absent: a verdict. Whoever measures a step beside its limits draws it.
 
+mod arithmetic;
 #[cfg(target_arch = "aarch64")]
 mod arm;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
 use super::cpu_topology::Host;
-use super::kernels::{Form, Prepared};
 use super::memory::Slabs;
 use super::numa;
 use super::simd::{Isa, LANES, Plain, Simd};
 use crate::clock::now;
-use crate::quant::WeightFormat;
+pub use arithmetic::Arithmetic;
+use arithmetic::{Products, sum_words};
 use std::hint::black_box;
 use std::io;
 use std::slice;
@@ -26,28 +27,6 @@ const READ_BYTES: usize = 384 << 20;
 const ROUNDS: usize = 200_000;
 /// As many as let some fall into a quiet moment of the host.
 const REPEATS: usize = 20;
-
-/// Numbers that a kernel multiplies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Arithmetic {
-    /// f32: what is stored in f32 or f16.
-    F32,
-    /// bf16.
-    Bf16,
-    /// Integers of 8 bits: quantised weights.
-    Int8,
-}
-
-impl Arithmetic {
-    /// What numbers of this format are multiplied in.
-    pub fn of(format: WeightFormat) -> Self {
-        match Form::of(format).prepared() {
-            Prepared::AsTheyAre => Self::F32,
-            Prepared::Bf16 => Self::Bf16,
-            Prepared::Blocks => Self::Int8,
-        }
-    }
-}
 
 /// The machine's limits, with as many threads as were asked for.
 #[derive(Clone, Copy, Debug)]
@@ -84,7 +63,7 @@ impl Limits {
         let fastest = |work: &(dyn Fn(usize) + Sync)| fastest(threads, &host, work);
         let read = fastest(&|thread| parts.get(thread).into_iter().for_each(|part| sum(isa, part)));
         let rate = |arithmetic| {
-            let products = Products::of(isa, arithmetic)?;
+            let products = products_of(isa, arithmetic)?;
             let seconds = fastest(&|_| products.run(ROUNDS));
             Some((products.operations * ROUNDS * threads) as f64 / seconds)
         };
@@ -117,32 +96,17 @@ impl Limits {
     }
 }
 
-/// Multiplications in registers.
-struct Products {
-    /// Operations of a round.
-    operations: usize,
-    /// Runs so many rounds.
-    rounds: unsafe fn(usize),
-}
-
-impl Products {
-    /// Those that kernels of this instruction set use.
-    fn of(isa: Isa, arithmetic: Arithmetic) -> Option<Self> {
-        match isa {
-            #[cfg(target_arch = "x86_64")]
-            Isa::Avx512(s) => x86::products_of_avx512(s, arithmetic),
-            #[cfg(target_arch = "x86_64")]
-            Isa::Avx2(_) => x86::products_of_avx2(arithmetic),
-            #[cfg(target_arch = "aarch64")]
-            Isa::Neon(s) => arm::products_of_neon(s, arithmetic),
-            Isa::Plain(_) => (arithmetic == Arithmetic::F32)
-                .then_some(Self { operations: 2 * LANES * PLAIN_VECTORS, rounds: plain_multiply_adds }),
-        }
-    }
-
-    fn run(&self, rounds: usize) {
-        // SAFETY: `of` asks for the proof that the CPU has what is needed.
-        unsafe { (self.rounds)(rounds) }
+/// The multiplications that kernels of this instruction set use.
+fn products_of(isa: Isa, arithmetic: Arithmetic) -> Option<Products> {
+    match isa {
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512(s) => x86::products_of_avx512(s, arithmetic),
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx2(_) => x86::products_of_avx2(arithmetic),
+        #[cfg(target_arch = "aarch64")]
+        Isa::Neon(s) => arm::products_of_neon(s, arithmetic),
+        Isa::Plain(_) => (arithmetic == Arithmetic::F32)
+            .then_some(Products { operations: 2 * LANES * PLAIN_VECTORS, rounds: plain_multiply_adds }),
     }
 }
 
@@ -172,17 +136,6 @@ fn sum(isa: Isa, bytes: &[u8]) {
         Isa::Plain(_) => sum_words(bytes),
     };
     black_box(sum);
-}
-
-#[inline(always)]
-fn sum_words(bytes: &[u8]) -> u64 {
-    let mut sums = [0_u64; 64];
-    for chunk in bytes.chunks_exact(64 * 8) {
-        for (sum, word) in sums.iter_mut().zip(chunk.chunks_exact(8)) {
-            *sum ^= u64::from_ne_bytes([word[0], word[1], word[2], word[3], word[4], word[5], word[6], word[7]]);
-        }
-    }
-    sums.into_iter().fold(0, |all, sum| all ^ sum)
 }
 
 /// Seconds that `work` takes when all threads do it at once, those of the slowest of them; the best of some repeats.

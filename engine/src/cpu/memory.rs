@@ -3,7 +3,7 @@
 //! Pages are zero and not there until they are touched. All access is through raw pointers: parts of one mapping are
 //! written by several threads. (Memory of KV pools, which others may read, is [`crate::pool`]'s.)
 
-use super::CpuError;
+use super::error::CpuError;
 use crate::ops::{ArenaPlan, Axis, Buffer};
 use memmap2::{MmapOptions, MmapRaw};
 use std::io;

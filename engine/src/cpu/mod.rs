@@ -13,6 +13,7 @@
 mod batch;
 mod cpu_topology;
 mod division;
+mod error;
 mod exercise;
 mod kernels;
 mod leader;
@@ -24,16 +25,19 @@ mod packed;
 mod rotary;
 mod simd;
 mod step;
+mod taps;
 #[cfg(test)]
 mod tests;
 mod thread_pool;
 mod tiling;
 
 pub use cpu_topology::Pinning;
+pub use error::CpuError;
 pub use exercise::{AttentionShape, Exercise, Fork};
 pub use limits::{Arithmetic, Limits};
 pub use model::{CpuModel, LinearSize};
 pub use simd::Isa;
+pub use taps::LogitsTap;
 pub use thread_pool::{Task, ThreadPool};
 
 use crate::check::Checker;
@@ -42,10 +46,10 @@ use crate::plan_thread::{PlanThread, lock};
 use crate::pool::Pool;
 use crate::timed::OperationTap;
 use domain::plan::{StepOutput, StepPlan};
-use domain::{KvLayout, ProgressWord, SeqKey};
+use domain::{KvLayout, ProgressWord};
 use leader::Leader;
-use std::io;
-use std::sync::{Arc, Mutex, Once};
+use std::sync::{Arc, Once};
+use taps::Taps;
 use thread_pool::THREADS_MAX;
 
 /// How a CPU device is made.
@@ -61,42 +65,6 @@ pub struct CpuConfig {
     pub pinning: Pinning,
     /// Instruction set of the kernels. It makes a difference to the last bits of bf16 models alone.
     pub isa: Isa,
-}
-
-/// Sees the logits that samples are taken from; for tests and measurements.
-pub trait LogitsTap: Send {
-    /// The logits (`[vocab]`) of the last row of the span of sequence `key`. Called once for each span that samples, in
-    /// plan order, on the device's thread.
-    fn logits(&mut self, key: SeqKey, logits: &[f32]);
-}
-
-/// Why a device cannot be made.
-#[derive(Debug, thiserror::Error)]
-pub enum CpuError {
-    /// The configuration contradicts itself or the model.
-    #[error("the cpu device cannot be made so: {0}")]
-    Config(String),
-    /// No memory.
-    #[error("cannot allocate {bytes} bytes for {what}")]
-    Memory {
-        /// What the memory is for, in plural or as a mass noun.
-        what: &'static str,
-        /// Bytes asked for.
-        bytes: usize,
-        /// The system's answer.
-        #[source]
-        source: io::Error,
-    },
-    /// No threads.
-    #[error("cannot start the device's threads")]
-    Threads(#[source] io::Error),
-}
-
-/// What watches the steps, where something does.
-#[derive(Clone, Default)]
-struct Taps {
-    logits: Arc<Mutex<Option<Box<dyn LogitsTap>>>>,
-    operations: Arc<Mutex<Option<Box<dyn OperationTap>>>>,
 }
 
 /// A device on the CPU.

@@ -1,6 +1,6 @@
 //! Cosines and sines of a step's positions: one table for each rotary embedding that the model's layers have.
 
-use super::CpuError;
+use super::error::CpuError;
 use super::kernels::rotary_angles;
 use super::memory::Memory;
 use crate::spec::{Rope, RopeScaling};

@@ -4,7 +4,6 @@
 
 mod attention;
 
-use super::Taps;
 use super::batch::{Batch, InputRow, MicroBatch, Sampling};
 use super::kernels::{self, CacheRow, CapRow, Gated, PANEL, Preparation, Product, RmsNorm, RotaryRow};
 use super::memory::{Address, Arena, Memory, Rows};
@@ -12,6 +11,7 @@ use super::model::CpuModel;
 use super::packed::PackedLinear;
 use super::rotary::RotaryTables;
 use super::simd::Isa;
+use super::taps::Taps;
 use super::thread_pool::ThreadPool;
 use crate::clock::now;
 use crate::device::PoolMemory;

@@ -2,8 +2,8 @@
 
 use super::config::{Config, ConfigError};
 use super::error::ModelError;
+use super::families::read_spec;
 use super::gguf;
-use super::read_spec;
 use crate::checkpoint::gguf::GgufFile;
 use crate::checkpoint::{CONFIG_FILE, Checkpoint};
 use crate::quant::WeightFormat;

@@ -2,7 +2,7 @@
 //! scores and logits, and a sliding window in every other layer.
 
 use super::config::{Config, ConfigError, RopeForm};
-use super::{Defaults, Family, common};
+use super::family::{Defaults, Family, common};
 use crate::spec::{Activation, ModelSpec, NormPlacement};
 use serde_json::Value;
 

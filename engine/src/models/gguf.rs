@@ -4,6 +4,7 @@
 
 use super::config::{Config, ConfigError};
 use super::error::ModelError;
+use super::families;
 use crate::checkpoint::gguf::{GgufError, GgufFile};
 use crate::spec::{ModelSpec, RopeScaling};
 use serde_json::{Map, Value, json};
@@ -37,7 +38,7 @@ const ENDS: [&str; 9] = [
 pub(super) fn read_spec(file: &GgufFile) -> Result<ModelSpec, ModelError> {
     let config = Config::parse(config(file)?.to_string().as_bytes());
     let refused = |source: ConfigError| ModelError::Config { path: file.path().to_owned(), source };
-    let spec = config.and_then(|config| super::read_spec(&config, None)).map_err(refused)?;
+    let spec = config.and_then(|config| families::read_spec(&config, None)).map_err(refused)?;
     let mut spec = ModelSpec { norm_offset: 0.0, ..spec };
     // Llama 3.1's scaling is kept as a factor for each frequency.
     if let Some(factors) = file.widened("rope_freqs.weight") {

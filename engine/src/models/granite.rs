@@ -2,7 +2,7 @@
 //! stream, of attention scores and of logits.
 
 use super::config::{Config, ConfigError, RopeForm};
-use super::{Defaults, Family, common};
+use super::family::{Defaults, Family, common};
 use crate::spec::ModelSpec;
 
 /// The family.

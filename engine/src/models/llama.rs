@@ -1,7 +1,7 @@
 //! Llama 2 and 3.x (`LlamaForCausalLM`), and the many models that share its form.
 
 use super::config::{Config, ConfigError, RopeForm};
-use super::{Defaults, Family, common};
+use super::family::{Defaults, Family, common};
 use crate::spec::ModelSpec;
 
 /// The family.

@@ -1,7 +1,7 @@
 //! Mistral (`MistralForCausalLM`): Llama's form with one sliding window for all layers, or none.
 
 use super::config::{Config, ConfigError, RopeForm};
-use super::{Defaults, Family, common};
+use super::family::{Defaults, Family, common};
 use crate::spec::ModelSpec;
 
 /// KV heads where a config names none.

@@ -2,7 +2,7 @@
 //! norms on queries and keys over all heads together.
 
 use super::config::{Config, ConfigError, RopeForm};
-use super::{Defaults, Family, common};
+use super::family::{Defaults, Family, common};
 use crate::spec::{ModelSpec, NormPlacement, QkNorm};
 
 /// The family.

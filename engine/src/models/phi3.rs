@@ -3,7 +3,7 @@
 //! it is.
 
 use super::config::{Config, ConfigError, RopeForm};
-use super::{Defaults, Family, common};
+use super::family::{Defaults, Family, common};
 use crate::spec::ModelSpec;
 
 /// The family.

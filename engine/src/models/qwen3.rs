@@ -2,7 +2,7 @@
 //! sliding windows in the upper layers where they are switched on.
 
 use super::config::{Config, ConfigError, RopeForm};
-use super::{Defaults, Family, common};
+use super::family::{Defaults, Family, common};
 use crate::spec::{ModelSpec, QkNorm};
 
 /// KV heads where a config names none.

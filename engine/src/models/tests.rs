@@ -1,6 +1,8 @@
+use super::config::Config;
 use super::*;
 use crate::random::RandomSpec;
-use crate::spec::{Rope, RopeScaling};
+use crate::spec::{ModelSpec, QkNorm, Rope, RopeScaling};
+use domain::Dtype;
 use serde_json::{Value, json};
 
 /// A small config of `model_type` with `changes` on top; a change to `null` under the key `-key` removes the key.

@@ -2,9 +2,12 @@
 
 use super::format::format;
 use super::reader::{Broken, Reader};
-use super::{MAGIC, Value};
+use super::value::Value;
 use std::collections::BTreeMap;
 use std::ops::Range;
+
+/// The four bytes that a GGUF file begins with.
+pub(super) const MAGIC: &[u8; 4] = b"GGUF";
 
 /// Versions that are read: 3 differs from 2 in nothing but that big-endian files exist.
 const VERSIONS: [u32; 2] = [2, 3];

@@ -2,7 +2,7 @@
 //!
 //! Source: llama.cpp, `gguf-py/gguf/tensor_mapping.py` and the converters in `conversion`.
 
-use crate::checkpoint::RowOrder;
+use crate::checkpoint::tensor::RowOrder;
 
 /// A tensor as a Hugging Face checkpoint has it.
 pub(in crate::checkpoint) struct HfTensor {

@@ -1,6 +1,6 @@
 //! Reads little-endian values one after the other; nothing is read, and no memory taken, beyond what is there.
 
-use super::GgufError;
+use super::error::GgufError;
 use std::fmt::Display;
 use std::path::Path;
 

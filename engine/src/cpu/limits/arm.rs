@@ -1,6 +1,6 @@
 //! The loops for instruction sets of ARM: as the parent's, with as many registers as there are.
 
-use super::{Arithmetic, Products};
+use super::arithmetic::{Arithmetic, Products};
 use crate::cpu::simd::Neon;
 use std::arch::aarch64::*;
 use std::arch::asm;

@@ -1,6 +1,6 @@
 //! The loops for instruction sets of x86-64: as the parent's, with as many registers as there are.
 
-use super::{Arithmetic, Products, sum_words};
+use super::arithmetic::{Arithmetic, Products, sum_words};
 use crate::cpu::kernels::Tiles;
 use crate::cpu::simd::{Avx512, Avx512Level};
 use std::arch::asm;

@@ -1,7 +1,7 @@
 //! The lanes as two 256-bit registers.
 #![allow(clippy::undocumented_unsafe_blocks)] // Every block calls an intrinsic; see `Avx2`.
 
-use super::{LANES, Simd};
+use super::vector::{LANES, Simd};
 use half::{bf16, f16};
 use std::arch::x86_64::*;
 

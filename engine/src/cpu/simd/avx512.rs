@@ -1,7 +1,8 @@
 //! The lanes as one 512-bit register.
 #![allow(clippy::undocumented_unsafe_blocks)] // Every block calls an intrinsic; see `Avx512`.
 
-use super::{Avx2, LANES, Simd};
+use super::avx2::Avx2;
+use super::vector::{LANES, Simd};
 use half::{bf16, f16};
 use std::arch::x86_64::*;
 

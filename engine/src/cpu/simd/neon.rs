@@ -1,7 +1,7 @@
 //! The lanes as four 128-bit registers.
 #![allow(clippy::undocumented_unsafe_blocks)] // Every block calls an intrinsic; see `Neon`.
 
-use super::{LANES, Simd};
+use super::vector::{LANES, Simd};
 use half::{bf16, f16};
 use std::arch::aarch64::*;
 use std::arch::is_aarch64_feature_detected;

@@ -1,6 +1,6 @@
 //! The lanes as an array: for CPUs without AVX2, and the definition of what the others compute.
 
-use super::{LANES, Simd};
+use super::vector::{LANES, Simd};
 use half::{bf16, f16};
 
 /// Plain Rust.

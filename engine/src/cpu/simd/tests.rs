@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::cpu::tests::effort::{cases, size};
+use half::{bf16, f16};
 use proptest::prelude::*;
 
 /// Results of every operation on these numbers, as bits; a NaN is one value, whatever its payload.

@@ -1,0 +1,68 @@
+//! The files of a checkpoint: their names, their maps, and what tells one version of a file from another.
+
+use super::error::CheckpointError;
+use memmap2::Mmap;
+use serde::{Deserialize, Serialize};
+use std::fs::{File, Metadata};
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+/// Name of the weights where they are one file.
+pub(crate) const WEIGHTS_FILE: &str = "model.safetensors";
+/// Name of the table that says which file holds which tensor, where they are many.
+pub(crate) const INDEX_FILE: &str = "model.safetensors.index.json";
+/// Name of the model's description.
+pub(crate) const CONFIG_FILE: &str = "config.json";
+
+/// What tells one version of a file from another without reading it. A write changes `mtime` and `ctime`; `ctime`
+/// cannot be set back by programs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct FileIdentity {
+    pub(super) device: u64,
+    pub(super) inode: u64,
+    size: u64,
+    mtime_ns: i64,
+    ctime_ns: i64,
+}
+
+impl FileIdentity {
+    /// Of a file's metadata.
+    pub(super) fn of(metadata: &Metadata) -> Self {
+        let ns = |seconds: i64, ns: i64| seconds.wrapping_mul(1_000_000_000).wrapping_add(ns);
+        Self {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            size: metadata.size(),
+            mtime_ns: ns(metadata.mtime(), metadata.mtime_nsec()),
+            ctime_ns: ns(metadata.ctime(), metadata.ctime_nsec()),
+        }
+    }
+}
+
+/// Maps the file at `path`.
+pub(super) fn map(path: &Path) -> io::Result<(Mmap, FileIdentity)> {
+    let file = File::open(path)?;
+    let identity = FileIdentity::of(&file.metadata()?);
+    // SAFETY: the map is read-only and private to its holder. Rust asks that the bytes under it do not change;
+    // `super::Checkpoint` documents that files must not be written in place while it lives, which no part of this
+    // program does, and a file that is replaced (the usual way to update one) leaves the mapped one as it is.
+    let map = unsafe { Mmap::map(&file) }?;
+    Ok((map, identity))
+}
+
+/// Has the pages of these bytes leave the process's memory; the file and the system's cache of it keep them.
+pub(super) fn let_go(map: &Mmap, bytes: Range<usize>) {
+    #[cfg(target_os = "linux")]
+    // SAFETY: the map is private and nobody wrote to it, so what is read there again is the file's, as before. A
+    // hint that is refused costs memory, nothing else.
+    let _ = unsafe { map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, bytes.start, bytes.len()) };
+    #[cfg(not(target_os = "linux"))]
+    let _ = (map, bytes);
+}
+
+/// Reads all of a small file.
+pub(super) fn read(path: &Path) -> Result<Vec<u8>, CheckpointError> {
+    std::fs::read(path).map_err(|source| CheckpointError::Read { path: path.to_owned(), source })
+}

@@ -1,0 +1,19 @@
+//! What watches the steps of a device, for tests and measurements.
+
+use crate::timed::OperationTap;
+use domain::SeqKey;
+use std::sync::{Arc, Mutex};
+
+/// Sees the logits that samples are taken from; for tests and measurements.
+pub trait LogitsTap: Send {
+    /// The logits (`[vocab]`) of the last row of the span of sequence `key`. Called once for each span that samples, in
+    /// plan order, on the device's thread.
+    fn logits(&mut self, key: SeqKey, logits: &[f32]);
+}
+
+/// What watches the steps, where something does.
+#[derive(Clone, Default)]
+pub(super) struct Taps {
+    pub(super) logits: Arc<Mutex<Option<Box<dyn LogitsTap>>>>,
+    pub(super) operations: Arc<Mutex<Option<Box<dyn OperationTap>>>>,
+}
