@@ -197,7 +197,8 @@ pub trait Ops {
     /// Sum over the ranks of a tensor-parallel group, in place; nothing on a single rank.
     fn all_reduce(&mut self, x: Buffer) -> OpsResult;
 
-    /// [`Ops::rms_norm`] of the last row of each span that samples, if the micro-batch has it; `out` has the sampling axis.
+    /// [`Ops::rms_norm`] of the last row of each span that samples, if the micro-batch has it; `out` has the sampling
+    /// axis.
     fn sampling_norm(&mut self, args: NormArgs) -> OpsResult;
 
     /// Logits of all sampling rows, scaled and capped.

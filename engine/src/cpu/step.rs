@@ -208,7 +208,8 @@ impl<'a> Step<'a> {
         });
     }
 
-    /// RMS norm of `count` rows of the residual stream: of each, which row of the micro-batch it is and which of the result.
+    /// RMS norm of `count` rows of the residual stream: of each, which row of the micro-batch it is and which of the
+    /// result.
     fn norm_rows(&mut self, args: NormArgs, count: usize, rows: &(dyn Fn(usize) -> (usize, usize) + Sync)) {
         let engine = self.context.engine;
         let (residual, out) = (self.rows(args.residual), self.rows(args.out));

@@ -1,7 +1,8 @@
 //! Model families: what config.json says, which tensors a model has, and the forward pass.
 //!
-//! [`FAMILIES`] is the table of what is supported. A family's file only reads its config into a [`crate::spec::ModelSpec`]; the
-//! forward pass is one definition that follows the spec, and no family knows which device runs it.
+//! [`FAMILIES`] is the table of what is supported. A family's file only reads its config into a
+//! [`crate::spec::ModelSpec`]; the forward pass is one definition that follows the spec, and no family knows which
+//! device runs it.
 
 pub mod bind;
 pub mod config;

@@ -31,7 +31,7 @@ use transpose::{finish, transpose_queries, transpose_values};
 
 /// Numbers of all queries of a call, at most: with their sums they leave a processor's own cache room for more.
 const NUMBERS_MAX: usize = 16 << 10;
-/// How many positions ahead of those that are read others are prefetched: the memory takes about as long as a tile does.
+/// How many positions ahead of those that are read others are prefetched: the memory takes about as long as a tile.
 const PREFETCHED: usize = 2 * POSITIONS;
 /// Queries of a call, at most.
 const QUERIES_MAX: usize = 256;

@@ -5,8 +5,9 @@ use super::exp2::exp2;
 use crate::cpu::simd::LANES;
 use std::arch::x86_64::*;
 
-/// The softmax states of 16 queries after some of their positions. Vectors, with a lane for each query: the unit, which is the score that is weighed as 1; the sum of the weights;
-/// and sums of values by their weights, one for each number of a head.
+/// The softmax states of 16 queries after some of their positions. Vectors, with a lane for each query: the unit, which
+/// is the score that is weighed as 1; the sum of the weights; and sums of values by their weights, one for each number
+/// of a head.
 #[derive(Clone, Copy)]
 pub(super) struct LaneStates {
     /// The first vector, at the beginning of a cache line.
