@@ -4,6 +4,7 @@ use super::service::Service;
 use domain::WorkerId;
 use domain::session::{ModelShape, PeerInfo, Role, Served};
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
 
@@ -71,30 +72,52 @@ pub(super) enum AdmitError {
     Weights {
         /// Its address.
         address: String,
-        /// What it serves.
-        served: Served,
+        /// The digest of its weights.
+        served: [u8; 32],
         /// The first worker's address.
         first_address: String,
-        /// What the first worker served.
-        first: Served,
+        /// The digest of the first worker's weights.
+        first: [u8; 32],
     },
     /// It keeps KV otherwise than the first worker.
     #[error(
-        "the worker at {address} has other KV ({}) than the one at {first_address} ({}): give both the same model.kv_dtype, \
-         engine.block_tokens and kv.encoding",
-        layout_text(served),
-        layout_text(first)
+        "the worker at {address} has other KV ({served}) than the one at {first_address} ({first}): give both the same \
+         model.kv_dtype, engine.block_tokens and kv.encoding"
     )]
-    Layout {
+    Kv {
         /// Its address.
         address: String,
-        /// What it serves.
-        served: Served,
+        /// How it keeps KV.
+        served: KvForm,
         /// The first worker's address.
         first_address: String,
-        /// What the first worker served.
-        first: Served,
+        /// How the first worker keeps KV.
+        first: KvForm,
     },
+}
+
+/// How a worker keeps KV, as far as it has to be the same for others to read its blocks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct KvForm {
+    /// Fingerprint of the layout.
+    layout: u64,
+    /// Tokens of a block.
+    block_tokens: u32,
+    /// Bytes of a token, over all layers.
+    token_bytes: u64,
+}
+
+impl From<Served> for KvForm {
+    fn from(Served { layout, block_tokens, token_bytes, .. }: Served) -> Self {
+        Self { layout, block_tokens, token_bytes }
+    }
+}
+
+impl fmt::Display for KvForm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { layout, block_tokens, token_bytes } = self;
+        write!(f, "layout {layout:016x}, blocks of {block_tokens} tokens, {token_bytes} bytes a token")
+    }
 }
 
 /// A worker in the roster, given back when dropped.
@@ -171,34 +194,23 @@ fn lock(seats: &Mutex<Seats>) -> MutexGuard<'_, Seats> {
     seats.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Errors: `served` is not what `first` was. Pools, and with them contexts, may be of different sizes
+/// Checks that `served` is what `first` was. Pools, and with them contexts, may be of different sizes
 /// ([`Seats::take_contexts`]).
 fn check(first_address: &str, first: Served, address: &str, served: Served) -> Result<(), AdmitError> {
-    let addresses = || (address.to_owned(), first_address.to_owned());
+    let (address, first_address) = (address.to_owned(), first_address.to_owned());
     if served.weights != first.weights {
-        let (address, first_address) = addresses();
-        return Err(AdmitError::Weights { address, served, first_address, first });
+        return Err(AdmitError::Weights { address, served: served.weights, first_address, first: first.weights });
     }
-    let layout = |served: Served| {
-        let Served { layout, block_tokens, token_bytes, .. } = served;
-        (layout, block_tokens, token_bytes)
-    };
-    if layout(served) != layout(first) {
-        let (address, first_address) = addresses();
-        return Err(AdmitError::Layout { address, served, first_address, first });
+    let (served, first) = (KvForm::from(served), KvForm::from(first));
+    if served != first {
+        return Err(AdmitError::Kv { address, served, first_address, first });
     }
     Ok(())
 }
 
-/// What has to be the same for one worker to read another one's blocks.
-fn layout_text(served: &Served) -> String {
-    let Served { layout, block_tokens, token_bytes, .. } = served;
-    format!("layout {layout:016x}, blocks of {block_tokens} tokens, {token_bytes} bytes a token")
-}
-
 /// The first bytes of the weights' digest.
-fn digest(served: &Served) -> String {
-    let start: String = served.weights[..6].iter().map(|byte| format!("{byte:02x}")).collect();
+fn digest(weights: &[u8; 32]) -> String {
+    let start: String = weights[..6].iter().map(|byte| format!("{byte:02x}")).collect();
     format!("digest {start}…")
 }
 
