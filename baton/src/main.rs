@@ -7,6 +7,8 @@ mod doctor;
 mod error;
 mod model_dir;
 mod output;
+#[cfg(test)]
+mod pages;
 mod progress;
 mod run;
 mod topo;
