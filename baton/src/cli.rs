@@ -29,7 +29,7 @@ Examples:
   baton bench tiers                           how soon prompts come back from memory and disk
   baton topo http://127.0.0.1:8000            which lanes workers read each other over, and why
 
-Exit status: 0 done; 1 failed; 2 the command line or the configuration is wrong.";
+Exit status: 0 done; 1 failed; 2 the command line or the configuration is wrong; 130 a second Ctrl-C ended it.";
 
 const SERVE_EXAMPLES: &str = "\
 Examples:

@@ -1,6 +1,4 @@
-//! Pages of figures: tiles, charts and tables as one HTML file without script or network, in light and in dark.
-//!
-//! What is deliberately absent: what the figures are. Whoever measured knows.
+#![doc = include_str!("../README.md")]
 
 mod chart;
 mod table;
