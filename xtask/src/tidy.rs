@@ -9,6 +9,7 @@ mod ratchet;
 mod stale;
 mod style;
 mod unused;
+mod versions;
 mod words;
 
 use crate::source::Tree;
@@ -57,6 +58,7 @@ pub(crate) fn run(root: &Path) -> Result<String, String> {
     findings.extend(prose::check(&tree));
     findings.extend(ratchet::check(&tree)?);
     findings.extend(unused::check(&tree)?);
+    findings.extend(versions::check(&tree));
     findings.extend(words::check(&tree));
     findings.sort();
     findings.dedup();
