@@ -67,10 +67,10 @@ pub struct ScopeParts<'a> {
 pub struct Tenant(pub u32);
 
 impl Tenant {
-    /// Of blocks that nobody knows whose they are.
+    /// The tenant of blocks whose tenant is not known.
     pub const UNKNOWN: Self = Self(0);
 
-    /// The tenant of this name; the empty one stands for all who share.
+    /// Returns the tenant of this name. The empty name stands for all clients that share.
     pub fn named(name: &str) -> Self {
         let digest = blake3::derive_key("baton 2026 tenant v1", name.as_bytes());
         let number = u32::from_le_bytes([digest[0], digest[1], digest[2], digest[3]]);

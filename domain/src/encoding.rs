@@ -10,8 +10,8 @@
 //! what is no number, comes back as no numbers at all: what is broken does not get to look sound. What comes back
 //! and goes down again loses nothing more, but for numbers that are subnormal in the format of the pool.
 //!
-//! What is deliberately absent: who does this, and when; and instructions that not every processor has. Everything
-//! is inlined, so that it is compiled for the instructions of its caller.
+//! What is deliberately absent: which part of a worker encodes, and when; and instructions that not every processor
+//! has. Everything is inlined, so that it is compiled for the instructions of its caller.
 
 mod number;
 mod small;

@@ -1,8 +1,8 @@
-//! How a request or a sequence ended, and who ended it.
+//! How a request or a sequence ended, and which party ended it.
 
 use serde::{Deserialize, Serialize};
 
-/// Who ended it.
+/// The party that ended a request or a sequence.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum Ender {
     /// The model: a stop token or a stop string.
@@ -31,7 +31,7 @@ pub enum Finish {
 /// The one end of a sequence.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct End {
-    /// Who ended it.
+    /// The party that ended it.
     pub by: Ender,
     /// What the client is told.
     pub finish: Finish,

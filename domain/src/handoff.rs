@@ -10,7 +10,7 @@ use std::time::Duration;
 /// A message between two workers, with the lives of both ends: a message to or from an earlier life is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerMessage {
-    /// Who sends.
+    /// The sender.
     pub from: WorkerId,
     /// Which life of the sender.
     pub from_incarnation: Incarnation,
@@ -39,7 +39,8 @@ pub enum PeerBody {
         /// The attempt.
         epoch: Epoch,
     },
-    /// Owner to reader: I have it, and it waits for its turn. Who has it not, or offered it, says nothing.
+    /// Owner to reader: the owner has the prompt, and the prompt waits for its turn. An owner that does not have it,
+    /// or that has offered it, does not answer.
     Queued {
         /// The request.
         request: RequestId,

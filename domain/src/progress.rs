@@ -17,7 +17,8 @@ type Bell = Box<dyn Fn(u64) + Send + Sync>;
 /// A reader that sees the word at or above [`ProgressWord::mark`]`(step, layer)` also sees the bytes of that layer
 /// written by that step (release on the raise, acquire on the look).
 ///
-/// Who carries the word to readers may hang a bell on it ([`ProgressWord::on_raise`]); without one, readers look again.
+/// Code that carries the word to readers may hang a bell on it ([`ProgressWord::on_raise`]). Without a bell, readers
+/// look again.
 ///
 /// Where a step failed that readers wait for, the word is held ([`ProgressWord::hold`]): the steps that write the
 /// same again have other numbers, and readers see none of them before all of it is written.

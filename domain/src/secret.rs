@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// What the processes of a cluster share and nobody else knows. It is never sent: an end proves that it knows the
+/// What the processes of a cluster share and no other process knows. It is never sent: an end proves that it knows the
 /// secret by a keyed hash over what the other end drew at random.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct Secret(String);

@@ -5,8 +5,8 @@ use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// The prompt of the client, shared by all who have it, and the output behind it. A clone copies neither; of a
-/// clone whose output is appended to, that is copied once.
+/// The prompt of the client, shared by all its holders, and the output behind it. A clone copies neither. Appending to
+/// the output of a clone copies the output once.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Tokens {
     prompt: Arc<[Token]>,

@@ -8,8 +8,8 @@ use std::collections::{BTreeSet, HashMap};
 #[derive(Clone, Debug)]
 pub(crate) struct ChangeTrackingMap<V> {
     entries: HashMap<BlockHash, V, ByIdentity>,
-    /// Identities that are in and were not, or were in and are not, when they were taken last. So there are no
-    /// more than twice as many as there is room for, however long nobody takes them.
+    /// Identities that are in and were not, or were in and are not, when they were taken last. So there are no more
+    /// than twice as many as there is room for, however long they are not taken.
     changed: BTreeSet<BlockHash>,
 }
 
@@ -22,7 +22,7 @@ impl<V> Default for ChangeTrackingMap<V> {
 impl<V> ChangeTrackingMap<V> {
     /// What an identity takes that is in: in a map that is half full.
     const ENTRY_BYTES: usize = 2 * size_of::<(BlockHash, V)>();
-    /// What one takes of which nobody was told yet that it came or went: in a tree that is half full.
+    /// Bytes of an identity whose coming or going was not reported yet: in a tree that is half full.
     const CHANGED_BYTES: usize = 2 * size_of::<BlockHash>();
 
     /// Bytes that it takes, about.

@@ -24,7 +24,7 @@ impl GroupConfig {
     }
 }
 
-/// Which of the cached blocks that nobody uses goes first when room is needed.
+/// Which of the cached blocks that no sequence uses goes first when room is needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EvictionPolicy {
     /// The least recently used.
@@ -58,12 +58,13 @@ impl Watermarks {
     }
 }
 
-/// What share of a place is a tenant's quota, in percent. A tenant that has as much gives up its own before
-/// anybody else's when room is needed; what nobody else wants it may use all the same. 100: there are no quotas.
+/// The share of a place that is a tenant's quota, in percent. When room is needed, a tenant that has as much as its
+/// quota gives up its own blocks before those of others. It may use more as long as no other tenant wants the room.
+/// 100: there are no quotas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quotas {
-    /// Of each pool of the device, whatever state the blocks are in. Only those that are cached and used by nobody
-    /// can be given up, so what a tenant uses at once is not bounded by it.
+    /// Of each pool of the device, whatever state the blocks are in. Only blocks that are cached and that no sequence
+    /// uses can be given up. So the quota does not bound what a tenant uses at once.
     pub device_percent: u32,
     /// Of the slots of the host tier.
     pub host_percent: u32,
@@ -107,11 +108,11 @@ pub struct KvConfig {
     pub pinned_percent: u32,
     /// What tenants take from each other, in every group.
     pub quotas: Quotas,
-    /// A block that nobody used for so long is parked: it leaves the device for the lowest tier of this host.
-    /// `None`: never.
+    /// A block that was not used for so long is parked: it leaves the device for the lowest tier of this host. `None`:
+    /// never.
     pub park_after: Option<Duration>,
     /// Blocks per group that opening a sequence leaves available, so that running sequences can grow. Waived while no
-    /// sequence is open: then there is nobody to keep them for.
+    /// sequence is open: then there is none to keep them for.
     pub reserve_blocks: u32,
     /// Bound of the release answers kept until acknowledged. When full, the oldest is forgotten, and a repeated
     /// release of that lease is answered as invalid.

@@ -24,7 +24,7 @@ pub enum Heard {
 }
 
 impl Incarnations {
-    /// A worker in its life `own`, which has heard nobody yet.
+    /// Makes the table of a worker in its life `own`, which has heard of no peer yet.
     pub fn new(own: Incarnation) -> Self {
         Self { own, peers: BTreeMap::new() }
     }

@@ -3,9 +3,9 @@
 //! Every call that changes something asserts the conservation law. Calls about a sequence that is not open panic
 //! unless they say otherwise: the one thread that owns the manager also knows what it opened.
 //!
-//! A block may be written by steps and read by copies that are still in flight. The manager relies on the engine to run
-//! steps in order and on its caller to close a sequence only after all steps that contain it and all reads into
-//! it have ended.
+//! A block may be written by steps and read by copies that are still in flight. The manager relies on two promises.
+//! The engine runs steps in order. The caller closes a sequence only after all steps that contain it, and all reads
+//! into it, have ended.
 
 pub use catch_up::CaughtUp;
 pub use pins::Pinned;
@@ -120,8 +120,9 @@ impl KvManager {
         })
     }
 
-    /// A count of whatever gave room back: as long as it stands still, there is none for whoever found none. But
-    /// for what others have cached of the same meanwhile: they close their sequences later, which counts.
+    /// Returns a count of events that gave room back. While it stands still, there is no room for a job that found
+    /// none. The exception are blocks that others cached of the same text meanwhile: they close their sequences later,
+    /// which counts.
     pub fn given_back(&self) -> u64 {
         self.pools.iter().map(Pool::given_back).sum::<u64>() + self.ended
     }
@@ -208,9 +209,9 @@ impl KvManager {
         Admit::Ready { cached_tokens }
     }
 
-    /// Gives the positions below `tokens` slots, and makes those that no step writes yet writable: a block that another
-    /// sequence shares, or that an offer froze at or below such a position, is replaced, and the copies returned belong
-    /// into the step that writes the positions (they are returned once). The sources stay as they are until
+    /// Gives the positions below `tokens` slots, and makes those writable that no step writes yet. A block that
+    /// another sequence shares, or that an offer froze at or below such a position, is replaced. The copies returned
+    /// belong in the step that writes the positions; they are returned once. The sources stay as they are until
     /// [`written`](Self::written) says that those positions are, or the sequence closes. Uses the reserve.
     ///
     /// An offer of this sequence that promised such a position in a block that is now replaced (it was

@@ -1,7 +1,7 @@
 //! The pool of one KV group: the state of each block, and the law that the states' sum is the pool.
 //!
-//! A block's state follows from who holds it and what it holds; [`Pool::settle`] is the one place that derives it.
-//! Which sequence uses which block, and what a lease is, the manager knows.
+//! A block's state follows from its holders and its content; [`Pool::settle`] is the one place that derives it. The
+//! manager knows which sequence uses which block, and what a lease is.
 
 use crate::config::Watermarks;
 use crate::eviction::Eviction;
@@ -14,7 +14,7 @@ use order::Order;
 /// The state of a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum State {
-    /// Nobody holds it and it holds nothing.
+    /// It has no holder and no content.
     Free,
     /// Taken, and not all of its positions are written.
     Filling,
@@ -55,7 +55,7 @@ struct Block {
     pinned: bool,
 }
 
-/// Who holds a block.
+/// The holders of a block.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub(crate) struct Holders {
     /// Sequences.
@@ -73,7 +73,7 @@ pub(crate) struct Holders {
 pub struct GroupStats {
     /// Blocks of the pool: always `free + filling + in_use + cached`.
     pub total: u32,
-    /// Held by nobody.
+    /// Blocks without a holder.
     pub free: u32,
     /// Taken, not all positions written.
     pub filling: u32,
@@ -93,7 +93,7 @@ pub struct GroupStats {
     pub evictions: u64,
     /// Those among them that a tenant's quota named, and not the policy.
     pub quota_evictions: u64,
-    /// Blocks that left the device because nobody used them for long, or somebody said so, since the start.
+    /// Blocks that left the device because they were not used for long, or by command, since the start.
     pub parked: u64,
     /// Blocks that sequences took over from the cache, when they were opened or later, since the start.
     pub hits: u64,
@@ -244,7 +244,7 @@ impl Pool {
         }
     }
 
-    /// A copy will read the block, whoever leaves it before.
+    /// Notes that a copy will read the block, even if all its holders leave it before.
     pub(crate) fn hold(&mut self, id: BlockId) {
         self.order.warm(id);
         self.block(id).holds += 1;
@@ -487,7 +487,7 @@ impl Pool {
         );
     }
 
-    /// Asserts everything about the pool, block by block, given who holds what: `holders[b]` block `b`.
+    /// Asserts everything about the pool, block by block. `holders[b]` are the holders of block `b`.
     pub(crate) fn check(&self, holders: &[Holders], index: &PrefixIndex, pins: &PinTable) {
         self.assert_conserved();
         let mut counts = [0; STATES];

@@ -2,11 +2,11 @@
 //! has, against its quota, which of its own it would miss least, and which of them are to be written to a lower
 //! place before they go.
 //!
-//! A quota bounds what a tenant takes from others, not what it uses while nobody else wants it. Whoever has as
-//! much as its quota gives up its own before anybody else's, the one first that was used longest ago; whoever has
-//! more gives that back first. A tenant that is alone is bound by nothing. So as long as the quotas of those who
-//! are there fit the store together, and nobody holds on to more than its quota at once, none of them loses what
-//! is within its quota to another.
+//! A quota bounds what a tenant takes from others, not what it uses while no other tenant wants it. A tenant that has
+//! as much as its quota gives up its own blocks before those of others, and the one first that was used longest ago. A
+//! tenant that has more gives the excess back first. A tenant that is alone is not bound. So no tenant loses what is
+//! within its quota to another, under two conditions: the quotas of the tenants fit the store together, and no tenant
+//! holds on to more than its quota at once.
 //!
 //! What is deliberately absent: which slots may be given up at all, which the owner of the slots knows, and which
 //! one goes where no quota says so, which is the eviction policy's.
@@ -45,7 +45,8 @@ pub(crate) struct Tenants {
     high: u32,
     nodes: Vec<Node>,
     taken: u32,
-    /// Of those that have a slot: no more than there are slots. What is nobody knows whose has none.
+    /// Accounts of the tenants that have a slot: no more than there are slots. Slots whose tenant is not known have
+    /// none.
     accounts: Accounts,
     /// Those that have more than their quota.
     over: BTreeSet<Tenant>,
@@ -93,7 +94,7 @@ impl Tenants {
         });
     }
 
-    /// The slot, which may not be given up, is this tenant's, if nobody knew whose it is.
+    /// Gives the slot, which may not be given up, to this tenant, if its tenant was not known.
     pub(crate) fn claim(&mut self, slot: u32, tenant: Tenant) {
         let node = *self.node(slot);
         assert!(!node.idle, "slot {slot} is claimed and may be given up");
@@ -274,7 +275,7 @@ impl Tenants {
         self.change(account, |account| if cold { account.cold += 1 } else { account.cold -= 1 });
     }
 
-    /// The tenant's quota; `None`: it has none, for there are none, or since nobody knows who it is.
+    /// Returns the tenant's quota. `None`: there are no quotas, or the tenant is not known.
     fn quota_of(&self, tenant: Tenant) -> Option<u32> {
         self.quota.filter(|_| tenant != Tenant::UNKNOWN)
     }

@@ -1,9 +1,9 @@
 //! Queues of messages between tasks, bounded in bytes: what carries a session within a process, and at both ends
 //! of a connection.
 //!
-//! A queue is full when the bytes that wait in it are as many as it takes. Whoever sends then waits, or keeps its
-//! message. A message that is larger than a queue goes alone. What is deliberately absent: a bound on the number
-//! of messages, which follows from what each takes at least ([`weight`]).
+//! A queue is full when the bytes that wait in it are as many as it takes. A sender then waits, or keeps its message.
+//! A message that is larger than a queue goes alone. What is deliberately absent: a bound on the number of messages,
+//! which follows from the least bytes that each takes ([`weight`]).
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -51,7 +51,7 @@ impl Room {
         Some(Share { _permit: Some(permit) })
     }
 
-    /// Waits for room for a message of `len` bytes. Those who wait get it in turn.
+    /// Waits for room for a message of `len` bytes. Senders get room in the order in which they began to wait.
     pub async fn take(&self, len: usize) -> Share {
         let bytes = weight(len).min(self.bytes_max);
         // An error says that it was closed, which nobody does.
@@ -108,8 +108,8 @@ impl<T> Clone for Sender<T> {
 }
 
 impl<T: Weigh> Sender<T> {
-    /// Queues a message, if `spare` bytes of room are left then. Errors: the message, for it has no room or nobody
-    /// receives.
+    /// Queues a message, if `spare` bytes of room are left then. Errors: the message, because it has no room or the
+    /// receiver is gone.
     pub fn try_send(&self, message: T, spare: usize) -> Result<(), T> {
         match self.room.try_take(message.bytes(), spare) {
             Some(share) => self.sender.send((message, share)).map_err(|error| error.0.0),
@@ -117,18 +117,18 @@ impl<T: Weigh> Sender<T> {
         }
     }
 
-    /// Queues a message as soon as there is room. Errors: the message, for nobody receives.
+    /// Queues a message as soon as there is room. Errors: the message, because the receiver is gone.
     pub async fn send(&self, message: T) -> Result<(), T> {
         let share = self.room.take(message.bytes()).await;
         self.sender.send((message, share)).map_err(|error| error.0.0)
     }
 
-    /// Whether nobody receives any more.
+    /// Returns whether the receiver is gone.
     pub fn is_closed(&self) -> bool {
         self.sender.is_closed()
     }
 
-    /// Ready once nobody receives any more.
+    /// Waits until the receiver is gone.
     pub async fn closed(&self) {
         self.sender.closed().await;
     }
@@ -145,7 +145,7 @@ impl<T: Weigh> Sender<T> {
 }
 
 impl<T> Receiver<T> {
-    /// The next message; `None`: there is none, and nobody sends any more.
+    /// Waits for the next message. `None`: the queue is empty, and all senders are gone.
     pub async fn recv(&mut self) -> Option<T> {
         self.receiver.recv().await.map(|(message, _)| message)
     }

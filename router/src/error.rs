@@ -147,7 +147,7 @@ impl ApiError {
         error
     }
 
-    /// Nobody is there to do it, for now.
+    /// Makes the error for a request that no worker can serve now.
     pub(crate) fn unavailable(code: &'static str, message: impl Into<String>) -> Self {
         let mut error = Self::new(StatusCode::SERVICE_UNAVAILABLE, Kind::Service, Some(code), message);
         error.retry_after = Some(RETRY_AFTER_UNKNOWN);

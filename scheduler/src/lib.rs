@@ -117,8 +117,8 @@ pub trait KvSpace {
     /// out; and only if there is room for `before` more tokens beside them.
     fn open(&mut self, key: SeqKey, tokens: u32, before: u64) -> Opened;
 
-    /// Whether [`open`](Self::open) would find room, or waiting for some is of no use: nobody is to have any
-    /// before, and nothing is under way that gives any back.
+    /// Returns whether [`open`](Self::open) would find room. Also `true` if waiting is of no use: no job is to have
+    /// room before, and nothing is under way that gives any back.
     fn has_room(&mut self, key: SeqKey, tokens: u32, before: u64) -> bool;
 
     /// Returns a count of whatever gave room back, and of times that sequences began or ceased to be held. While it

@@ -41,7 +41,7 @@ impl Before {
     }
 }
 
-/// Decides what each step computes, and who gets memory.
+/// Decides what each step computes, and which job gets memory.
 #[derive(Debug)]
 pub struct Scheduler {
     config: SchedulerConfig,
@@ -55,8 +55,8 @@ pub struct Scheduler {
     taking_over: HashMap<SeqKey, u16>,
     /// Every sequence that waits, is taken over or runs.
     arrivals: HashMap<SeqKey, Time>,
-    /// Who found no memory, and the count of what was given back until then: nobody behind it gets any before that
-    /// has changed.
+    /// The job that found no memory, and the count of what was given back until then. No job behind it gets any before
+    /// that count has changed.
     short: Option<(Place, u64)>,
     /// The count at which there was nothing to admit between steps; `None` since anything else changed.
     settled: Option<u64>,
@@ -304,8 +304,8 @@ impl Scheduler {
         }
     }
 
-    /// Gives a prompt its next chunk, unless it waits for what others compute or load. `false`: the budget does
-    /// not reach the prompt's next block boundary or its end, and nobody behind it may overtake.
+    /// Gives a prompt its next chunk, unless it waits for what others compute or load. `false`: the budget does not
+    /// reach the prompt's next block boundary or its end, and no job behind it may overtake.
     fn advance(&mut self, at: usize, kv: &mut dyn KvSpace, budget: &mut Budget, schedule: &mut Schedule) -> bool {
         let Prompt { job, computed } = self.prompts[at];
         let reach = kv.reach(job.key, computed, &schedule.work);

@@ -1,4 +1,4 @@
-//! Series that are shown for as long as somebody holds them: of what comes and goes, such as peers.
+//! Series that are shown while a handle of them exists: of what comes and goes, such as peers.
 //!
 //! A recorder keeps every series that was ever touched. What has as many values as there ever were peers is kept
 //! here instead.

@@ -1,10 +1,10 @@
 //! The timeline: what the parts of a worker did when, to the nanosecond, one JSON object a line, in a file.
 //!
 //! Its events are those of `tracing` with the target [`TARGET`], wherever they are in the code;
-//! docs/reference/timeline.md lists them. Without a file nobody asks for them, and each costs one comparison.
+//! docs/reference/timeline.md lists them. Without a file no event is recorded, and each costs one comparison.
 //!
-//! What is deliberately absent: what they mean together. Times are of the clock that all processes of a host share, so
-//! whoever reads the files of several workers can lay them beside each other.
+//! What is deliberately absent: what the events mean together. Times are of the clock that all processes of a host
+//! share, so the files of several workers can be compared line by line.
 
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Map, Value};

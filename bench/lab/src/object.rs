@@ -19,7 +19,7 @@ const SOMEBODY: &str =
 /// What to measure.
 #[derive(Args)]
 pub(crate) struct Options {
-    /// Address of a server of S3's API that does not check who one is: HOST:PORT.
+    /// Address of a server of S3's API that does not check credentials: HOST:PORT.
     #[arg(long)]
     server: String,
     /// Its bucket.

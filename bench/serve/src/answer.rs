@@ -22,7 +22,7 @@ pub(crate) struct Answer {
     pub(crate) gaps_us: Vec<u32>,
     /// Tokens, as the server counts them.
     pub(crate) usage: Option<Usage>,
-    /// The text, where somebody wants it.
+    /// The text, if it is wanted.
     pub(crate) text: Option<String>,
     /// The stream said that it ends.
     ended: bool,

@@ -55,7 +55,7 @@ pub enum Failure {
         /// Tokens that came.
         got: u64,
     },
-    /// The run was abandoned while it was in flight: nobody's fault, and counted on its own.
+    /// The run was abandoned while it was in flight. It is counted on its own, and not as a failure.
     Abandoned,
 }
 

@@ -1,4 +1,5 @@
-//! A run: who sends what when, and the note of what became of it. Everything happens on the thread that polls it.
+//! A run: which requests are sent when, and the note of what became of each. Everything happens on the thread that
+//! polls it.
 
 use crate::alarm;
 use crate::answer::Answer;

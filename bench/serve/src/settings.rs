@@ -62,7 +62,7 @@ pub enum Api {
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub enum Arrivals {
-    /// So many users, each of whom sends the next request when the last has ended.
+    /// So many users. Each sends its next request when its last one has ended.
     Closed {
         /// How many.
         concurrency: u32,

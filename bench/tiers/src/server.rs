@@ -35,7 +35,7 @@ pub(crate) const SOURCES: [&str; 5] = ["device", "host", "disk", "object", "comp
 /// A running server. Dropping it ends it.
 pub(crate) struct Server {
     process: Child,
-    /// Nobody reads it after the welcome, which fits the pipe; it is open so that nothing breaks.
+    /// It is not read after the welcome, which fits the pipe. It is open so that nothing breaks.
     _output: BufReader<ChildStdout>,
     address: SocketAddr,
     /// Stays open between requests, as a client's does.

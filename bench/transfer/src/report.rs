@@ -82,7 +82,7 @@ impl Row {
         }
     }
 
-    /// Who read over what, or wrote.
+    /// Returns the system and the lane, and whether it wrote, as tables name them.
     pub(crate) fn who(&self) -> String {
         match (self.peer, self.operation) {
             ("baton", WRITE) => format!("{}, {WRITE}", self.lane),

@@ -65,7 +65,7 @@ pub struct Store {
     pub region: String,
     /// Bucket of all objects.
     pub bucket: String,
-    /// Who asks.
+    /// Credentials of the requests.
     #[serde(skip)]
     pub credentials: ObjectCredentials,
     /// Requests under way at once, whatever is in flight.

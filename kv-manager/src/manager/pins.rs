@@ -1,5 +1,5 @@
-//! The manager's side of pins: prefixes, such as the system prompt of many conversations, that stay on the device
-//! whoever else wants the room.
+//! The manager's side of pins: prefixes, such as the system prompt of many conversations, that stay on the device even
+//! if others want the room.
 
 use super::{KvManager, at};
 use domain::{BlockHash, Time};

@@ -13,11 +13,12 @@ use std::collections::{BTreeMap, HashSet};
 /// Identities that [`KvManager::take_index_changes`] tells at once of those that came or went in tiers, and as
 /// many of those that are told again; more follow with the next calls.
 const TOLD_MAX: usize = 16_384;
-/// Identities in tiers that are told again when somebody knows nothing; more are not, those used longest ago.
+/// Identities in tiers that are reported again to a router that knows nothing. Of more than these, those used longest
+/// ago are left out.
 const TOLD_AGAIN_MAX: usize = 1 << 20;
 
-/// Blocks whose place changed, each in one of the lists. In the first three a block comes after the one that it
-/// continues, where both are in the list, and right after it where it can, so that a list is a few long chains.
+/// Blocks whose place changed, each in one of the lists. In the first three, a block comes after the one that it
+/// continues, if both are in the list. It comes right after it if possible, so that a list is a few long chains.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct IndexChanges {
     /// They are on the device now.
@@ -87,7 +88,8 @@ impl KvManager {
         in_chains(self.index.all_held().map(|hash| self.link(hash)).collect())
     }
 
-    /// Somebody knows nothing of what lies in tiers: the next changes tell it once more, what was used last first.
+    /// Reports what lies in tiers once more with the next changes, because a router knows nothing of it. What was used
+    /// last comes first.
     pub fn tell_tiers_again(&mut self) {
         let open = OWN.iter().filter_map(|(tier, _)| self.tiers.get(tier)).filter(|tier_slots| tier_slots.is_open());
         let held =

@@ -79,9 +79,9 @@ impl KvManager {
         Some(write)
     }
 
-    /// Where a pool is fuller than its watermarks allow, or what a tenant has of it than they allow of its quota,
-    /// and a tier is written back, the blocks go down that go first. What is needed before it was written is lost
-    /// to the tier, and counted.
+    /// Writes blocks down to a tier that is written back, if a pool is fuller than its watermarks allow, or a tenant
+    /// has more of it than they allow of its quota. The blocks go down in the order of eviction. A block that is
+    /// needed before it was written is lost to the tier, and counted.
     fn cool(&mut self) {
         if !self.tiers.values().any(TierSlots::is_written_back) {
             return;

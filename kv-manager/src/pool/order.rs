@@ -1,4 +1,4 @@
-//! The blocks of a pool that may be given up: in which order they go, and for how long nobody used each.
+//! The blocks of a pool that may be given up: in which order they go, and for how long each was not used.
 //!
 //! Those that are cold go first, in the order in which they became so, and then the others as the eviction policy
 //! says; unless a tenant's quota names another one. Which blocks may be given up the pool knows.

@@ -65,7 +65,7 @@ impl Accounts {
         place
     }
 
-    /// Nobody has this account any more.
+    /// Closes an account that no slot has any more.
     pub(super) fn close(&mut self, place: Place) {
         let tenant = self[place].tenant;
         let closed = self.places.remove(&tenant);

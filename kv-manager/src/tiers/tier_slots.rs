@@ -49,7 +49,7 @@ struct GroupSlots {
     entries: Vec<Entry>,
     free: Vec<u32>,
     index: ChangeTrackingMap<u32>,
-    /// Held slots that nobody reads, the one that was read or written last at the end.
+    /// Held slots that are not being read. The one that was read or written last is at the end.
     order: Queue,
     /// Whose the slots are that are not free.
     tenants: Tenants,
@@ -331,8 +331,8 @@ impl TierSlots {
         block
     }
 
-    /// A read of a record that is held begins, for this tenant: it is its own, for nobody else has that identity.
-    /// Where it is.
+    /// Begins to read a record that is held, for this tenant. The record becomes its own, because no other tenant has
+    /// that identity. Returns its slot.
     pub(crate) fn begin_read(&mut self, group: GroupId, hash: BlockHash, tenant: Tenant) -> Option<Slot> {
         if self.closed {
             return None;
@@ -475,13 +475,13 @@ impl GroupSlots {
         self.rest(slot);
     }
 
-    /// Nobody reads the slot, which holds a record.
+    /// Puts the slot, which holds a record and is not being read, into the order of eviction.
     fn rest(&mut self, slot: u32) {
         self.order.push(slot);
         self.tenants.enter(slot);
     }
 
-    /// The slot, which nobody reads, is used.
+    /// Takes the slot, which is not being read, out of the order of eviction.
     fn stir(&mut self, slot: u32) {
         self.order.remove(slot);
         self.tenants.exit(slot);

@@ -38,8 +38,8 @@ impl Endpoint {
 pub(crate) struct Limits {
     /// Tokens of a prompt and its completion together.
     pub(crate) context_tokens: u32,
-    /// What of that a completion takes which nobody bounds, if its prompt leaves room in it: more than that not
-    /// every worker has.
+    /// How much of that context every worker has. A completion without a limit of its own takes no more, if its prompt
+    /// leaves room in it.
     pub(crate) common_context: u32,
     /// Tokens of a prompt.
     pub(crate) prompt_tokens_max: u32,

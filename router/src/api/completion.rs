@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 /// Most alternatives per token in a completion's log probabilities.
 const LOGPROBS_MAX: i64 = 5;
 
-/// Tokens of an answer where nobody says how many: as the API has it.
+/// Tokens of an answer if the request has no limit, as in OpenAI's API.
 const MAX_TOKENS_DEFAULT: u32 = 16;
 
 /// Prompts and options in the fields of a completion.

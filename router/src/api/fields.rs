@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use std::fmt;
 use std::ops::RangeInclusive;
 
-/// An object's fields that nobody took yet, as unparsed JSON. `null` counts as absent.
+/// An object's fields that were not taken yet, as unparsed JSON. `null` counts as absent.
 #[derive(Debug)]
 pub(crate) struct Fields<'a> {
     /// Before the names of its fields in errors: empty, or `messages[2].`.
@@ -123,7 +123,7 @@ impl<'a> Fields<'a> {
         Err(ApiError::unsupported(&name, message))
     }
 
-    /// The end: a field that nobody took is one that the API does not have.
+    /// Ends the object: a field that was not taken is one that the API does not have.
     pub(crate) fn finish(self) -> Result<(), ApiError> {
         match self.fields.first() {
             None => Ok(()),

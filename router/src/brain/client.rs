@@ -116,8 +116,8 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// The client of a prompt with `choices` sequences, which follow `sequence_base` others in the answer. `None` if
-    /// nobody set room aside for its beginning and end.
+    /// Makes the client of a prompt with `choices` sequences, which follow `sequence_base` others in the answer.
+    /// `None` if no room was set aside for its beginning and end.
     pub(crate) fn new(
         updates: &Updates,
         sequence_base: usize,

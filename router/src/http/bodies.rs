@@ -1,7 +1,7 @@
 //! The bytes of all bodies that are held at once, and which body is given up when they are too many.
 //!
-//! The largest of those that are not complete is given up. So bodies that somebody begins and does not end never
-//! keep out a smaller one.
+//! The largest of those that are not complete is given up. So bodies that a client begins and does not end never keep
+//! out a smaller one.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,8 +1,8 @@
 //! Which connections of a listener are open, and which of them is closed to make room for a new one.
 //!
-//! A connection waits while no request of it is open: it is idle, or its request is not complete, or its answer is only
-//! being written. When all places are taken, the connection that has waited longest is closed. So whoever holds
-//! connections without using them never keeps out somebody who comes later.
+//! A connection waits while no request of it is open: it is idle, or its request is not complete, or its answer is
+//! only being written. When all places are taken, the connection that has waited longest is closed. So clients that
+//! hold connections without using them never keep out later ones.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -106,7 +106,7 @@ impl Connection {
         self.close.notified().await;
     }
 
-    /// Says that a request was answered: the connection waits anew.
+    /// Notes that a request was answered: the connection waits again.
     pub(super) fn answered(&self) {
         self.all.state().wait(self.number);
     }

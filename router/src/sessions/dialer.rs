@@ -41,7 +41,7 @@ pub trait Dial: Send + Sync + 'static {
 
 /// A session that has begun.
 pub struct Dialed {
-    /// Who the worker is; it has proven all of it.
+    /// The worker's identity; it has proven all of it.
     pub peer: PeerInfo,
     /// What it serves.
     pub served: Served,
@@ -56,9 +56,9 @@ pub struct Dialed {
 /// Why no session began.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DialError {
-    /// Nobody answers there now.
+    /// No process answers there now.
     Unreachable(String),
-    /// Somebody answers, and either end will have none of the other.
+    /// A process answers, and one end refuses the other.
     Refused(String),
 }
 

@@ -1,5 +1,5 @@
-//! Sessions that are open, as byte messages in order. Who carries them (a channel, a stream over the network) is the
-//! dialer's matter.
+//! Sessions that are open, as byte messages in order. The dialer decides what carries them: a channel, or a stream
+//! over the network.
 
 use domain::WorkerId;
 use domain::session::PeerInfo;
@@ -26,8 +26,8 @@ pub(crate) struct WorkerLink {
 
 /// Bytes that wait for a worker at most.
 pub const TO_WORKER_BYTES_MAX: usize = 16 << 20;
-/// The part of them that attempts leave to what is small and must be said all the same: that attempts are over,
-/// who the worker's peers are, signs of life. A worker for which more waits is full.
+/// Attempts leave one in so many of these bytes free, for small messages that must be sent in any case: ends of
+/// attempts, the worker's peers, signs of life. A worker for which more waits is full.
 const SPARE: usize = 8;
 /// Bytes of a worker's messages that wait for the brain; beyond it they wait in the connection, and then in the worker.
 pub const FROM_WORKER_BYTES_MAX: usize = 4 << 20;

@@ -27,11 +27,12 @@ struct Kind {
     find: fn(&File) -> Vec<usize>,
 }
 
-const KINDS: [Kind; 4] = [
+const KINDS: [Kind; 5] = [
     Kind { name: "long-functions", fix: "give its parts names, so that it reads on one page", find: long_functions },
     Kind { name: "wide-comments", fix: "wrap it at 120 columns", find: wide_comments },
     Kind { name: "string-errors", fix: "make the error an enum with a variant per cause", find: string_errors },
     Kind { name: "empty-docs", fix: "say the unit, the range or the meaning of `None`", find: empty_docs },
+    Kind { name: "doc-prose", fix: "sentences of at most 32 words, and words of the field", find: doc_prose },
 ];
 
 pub(super) fn check(tree: &Tree) -> Result<Vec<Finding>, String> {
@@ -157,6 +158,11 @@ fn empty_docs(file: &File) -> Vec<usize> {
         })
     };
     file.text.lines().enumerate().filter(|(_, line)| empty(line)).map(|(at, _)| at + 1).collect()
+}
+
+/// Doc comments that break the rules for prose. Those of tests are left out.
+fn doc_prose(file: &File) -> Vec<usize> {
+    if is_test(file) { Vec::new() } else { super::prose::doc_comments(file) }
 }
 
 #[cfg(test)]

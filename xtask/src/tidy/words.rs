@@ -26,7 +26,7 @@ const RETIRED: [(&str, &str); 15] = [
     ("mend", "fix"),
 ];
 
-/// Folders whose types are nobody's interface.
+/// Folders whose types belong to no interface.
 const PRIVATE: [&str; 4] = ["tests", "bench", "fuzz", "proto/src/generated"];
 
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {

@@ -38,7 +38,7 @@ pub(super) struct Turn {
 }
 
 impl Turn {
-    /// Nobody else has the identities of its blocks.
+    /// Gives its blocks identities that no other tenant has.
     pub(super) fn belong_to(&mut self, tenant: Tenant) {
         self.chain.iter_mut().for_each(|hash| hash.0[12..].copy_from_slice(&tenant.0.to_le_bytes()));
     }
@@ -56,7 +56,7 @@ struct Conversation {
 /// The trace, without end.
 pub(super) struct Trace {
     random: u64,
-    /// Out of 100 prompts so many are documents that nobody sends again.
+    /// Out of 100 prompts, documents that are never sent again.
     scans_percent: u64,
     names: u64,
     speakers: u64,

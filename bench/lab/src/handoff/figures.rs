@@ -12,7 +12,7 @@ use std::fmt::Write;
 /// milliseconds.
 pub(super) struct Sample {
     pub(super) passage: Passage,
-    /// Such a prompt is computed for so long while nobody reads.
+    /// Milliseconds that such a prompt is computed for while no worker reads.
     unread_ms: f64,
     handoff: Answer,
     monolithic: Answer,
@@ -34,8 +34,8 @@ pub(super) struct Row {
 }
 
 impl Sample {
-    /// `unread`, `monolithic`: when such a prompt was computed while nobody read, and by the monolithic worker.
-    /// Errors: an answer has no second token.
+    /// Makes the figures. `unread`, `monolithic`: when such a prompt was computed while no worker read, and by the
+    /// monolithic worker. Errors: an answer has no second token.
     pub(super) fn new(
         passage: Passage,
         handoff: Asked,

@@ -1,8 +1,8 @@
 //! Records of slower tiers that are lifted here, from no block of the device, for prompts that wait for room.
 //!
-//! What is being lifted, or was and is not read yet, takes no more than a share of the slots, so that prompts that wait
-//! do not push out what those that run use. Once it was read, or its prompt needs it no more, it is a record like any
-//! other.
+//! Records that are being lifted, or that were lifted and are not read yet, take no more than a share of the slots. So
+//! prompts that wait do not push out what running ones use. A record that was read, or that its prompt does not need
+//! any more, is like any other.
 
 use super::{BlockHash, BlockLink, Entry, GroupId, GroupSlots, Slot, State, Tenant, TierSlots, at};
 use domain::planted_bugs::{self, Bug};
@@ -54,7 +54,8 @@ impl Lifts {
 }
 
 impl TierSlots {
-    /// Whether one more record of the group may be lifted, by the share of those that nobody read.
+    /// Returns whether one more record of the group may be lifted, by the share of lifted records that were not read
+    /// yet.
     pub(crate) fn may_lift(&self, group: GroupId) -> bool {
         let lifts = &self.groups[at(group)].lifts;
         !self.closed && lifts.taken() < lifts.max
