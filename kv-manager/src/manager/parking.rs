@@ -25,8 +25,8 @@ impl KvManager {
         self.assert_conserved();
     }
 
-    /// Parks what the device has of `chain`, as far as no sequence uses it, and as many blocks as may wait to be written.
-    /// Returns how many blocks left or will leave, unless a sequence uses them before.
+    /// Parks what the device has of `chain`, as far as no sequence uses it, and as many blocks as may wait to be
+    /// written. Returns how many blocks left or will leave, unless a sequence uses them before.
     pub fn park(&mut self, chain: &[BlockHash]) -> u32 {
         let Some(tier) = self.parking_tier() else { return 0 };
         let mut parked = 0;
