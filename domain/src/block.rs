@@ -105,12 +105,13 @@ impl Scope {
         Self { key: *hasher.finalize().as_bytes(), tenant: Tenant::named(parts.tenant) }
     }
 
-    /// Whose blocks these are.
+    /// Returns the tenant that these blocks belong to.
     pub fn tenant(&self) -> Tenant {
         self.tenant
     }
 
-    /// Identity of the block that holds `tokens` (a full block) after the block `parent` (`None`: the first block).
+    /// Returns the identity of the block that holds `tokens` (a full block) after the block `parent` (`None`: the
+    /// first block).
     pub fn block(&self, parent: Option<BlockHash>, tokens: &[Token]) -> BlockHash {
         let mut hasher = blake3::Hasher::new_keyed(&self.key);
         hasher.update(&parent.unwrap_or_default().0);

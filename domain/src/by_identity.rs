@@ -22,17 +22,17 @@ impl Hasher for IdentityHasher {
         self.0 ^= u64::from_le_bytes(*first);
     }
 
-    /// A group.
+    /// Takes a group.
     fn write_u16(&mut self, group: u16) {
         self.0 ^= u64::from(group);
     }
 
-    /// A worker.
+    /// Takes a worker.
     fn write_u32(&mut self, worker: u32) {
         self.0 ^= u64::from(worker);
     }
 
-    /// The length of an identity, which is always the same.
+    /// Ignores the length of an identity, which is always the same.
     fn write_usize(&mut self, _length: usize) {}
 
     fn finish(&self) -> u64 {

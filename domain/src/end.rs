@@ -40,17 +40,17 @@ pub struct End {
 }
 
 impl End {
-    /// The model ended it.
+    /// Makes the end of a sequence that the model ended.
     pub fn stop() -> Self {
         Self { by: Ender::Done, finish: Finish::Stop, detail: String::new() }
     }
 
-    /// A token limit ended it.
+    /// Makes the end of a sequence at a token limit.
     pub fn length() -> Self {
         Self { by: Ender::Limit, finish: Finish::Length, detail: String::new() }
     }
 
-    /// It ended irregularly.
+    /// Makes an irregular end.
     pub fn error(by: Ender, detail: impl Into<String>) -> Self {
         Self { by, finish: Finish::Error, detail: detail.into() }
     }

@@ -102,7 +102,7 @@ pub enum PeerBody {
 }
 
 impl PeerBody {
-    /// The message's name, for logs and tests.
+    /// Returns the message's name, for logs and tests.
     pub fn name(&self) -> &'static str {
         match self {
             PeerBody::Ask(_) => "ask",

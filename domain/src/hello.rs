@@ -62,7 +62,7 @@ pub struct Served {
 }
 
 impl Served {
-    /// What block identities of a tenant are derived under.
+    /// Returns the scope of a tenant, under which its block identities are derived.
     pub fn scope(&self, tenant: &str) -> Scope {
         Scope::derive(&ScopeParts { weights: self.weights, layout: self.layout, adapter: "", tenant })
     }

@@ -80,7 +80,7 @@ pub fn plant(bug: Option<Bug>) {
     PLANTED.store(bug.map_or(0, |bug| bug as u8), std::sync::atomic::Ordering::Relaxed);
 }
 
-/// Whether the bug is planted.
+/// Returns whether the bug is planted.
 #[inline(always)]
 pub fn is(bug: Bug) -> bool {
     #[cfg(feature = "planted")]

@@ -105,7 +105,7 @@ pub enum ToWorker {
 }
 
 impl ToWorker {
-    /// The message's name, for logs and tests.
+    /// Returns the message's name, for logs and tests.
     pub fn name(&self) -> &'static str {
         match self {
             ToWorker::Hello(_) => "hello",
@@ -123,7 +123,7 @@ impl ToWorker {
 }
 
 impl FromWorker {
-    /// The message's name, for logs and tests.
+    /// Returns the message's name, for logs and tests.
     pub fn name(&self) -> &'static str {
         match self {
             FromWorker::Challenge(_) => "challenge",
@@ -200,7 +200,7 @@ pub enum Assignment {
 }
 
 impl Assignment {
-    /// The worker with the other part.
+    /// Returns the worker that has the other part.
     pub fn peer(self) -> Option<WorkerId> {
         match self {
             Self::Prefill { decode: peer } | Self::Decode { prefill: peer } | Self::TakeOver { from: peer } => {

@@ -13,7 +13,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 /// Bytes that a message takes beside its own, about.
 const OVERHEAD_BYTES: usize = 128;
 
-/// Bytes that a message of `len` bytes takes where it waits.
+/// Returns the bytes that a message of `len` bytes takes while it waits.
 pub fn weight(len: usize) -> usize {
     len + OVERHEAD_BYTES
 }
@@ -32,7 +32,7 @@ pub struct Share {
 }
 
 impl Room {
-    /// Room for `bytes_max` bytes.
+    /// Makes room for `bytes_max` bytes.
     ///
     /// # Panics
     /// If they are 4 GiB or more.
@@ -58,7 +58,7 @@ impl Room {
         Share { _permit: self.free.clone().acquire_many_owned(bytes as u32).await.ok() }
     }
 
-    /// Bytes that are taken.
+    /// Returns the bytes that are taken.
     pub fn taken(&self) -> usize {
         self.bytes_max - self.free.available_permits()
     }
@@ -66,7 +66,7 @@ impl Room {
 
 /// What waits in a queue.
 pub trait Weigh {
-    /// Its bytes.
+    /// Returns its bytes.
     fn bytes(&self) -> usize;
 }
 
@@ -82,7 +82,7 @@ impl<E> Weigh for Result<Vec<u8>, E> {
     }
 }
 
-/// A queue in which `bytes_max` bytes of messages wait at most.
+/// Makes a queue in which at most `bytes_max` bytes of messages wait.
 pub fn queue<T: Weigh>(bytes_max: usize) -> (Sender<T>, Receiver<T>) {
     let (sender, receiver) = unbounded_channel();
     (Sender { sender, room: Room::new(bytes_max) }, Receiver { receiver })
@@ -133,12 +133,12 @@ impl<T: Weigh> Sender<T> {
         self.sender.closed().await;
     }
 
-    /// Bytes that wait.
+    /// Returns the bytes that wait.
     pub fn waiting(&self) -> usize {
         self.room.taken()
     }
 
-    /// Bytes that wait at most.
+    /// Returns how many bytes may wait.
     pub fn bytes_max(&self) -> usize {
         self.room.bytes_max
     }
@@ -150,7 +150,7 @@ impl<T> Receiver<T> {
         self.receiver.recv().await.map(|(message, _)| message)
     }
 
-    /// The next message, as [`Self::recv`] gives it.
+    /// Polls for the next message, as [`Self::recv`] returns it.
     pub fn poll_recv(&mut self, context: &mut Context<'_>) -> Poll<Option<T>> {
         self.receiver.poll_recv(context).map(|next| next.map(|(message, _)| message))
     }

@@ -312,7 +312,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// The outcome that `end` stands for.
+    /// Returns the outcome that `end` stands for.
     pub fn of(end: &End) -> Self {
         match (end.finish, end.by) {
             (Finish::Stop, _) => Self::Stop,

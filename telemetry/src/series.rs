@@ -58,12 +58,12 @@ impl Drop for Series {
     }
 }
 
-/// A panic while it was held left nothing half done.
+/// Locks it. A panic while it was held left nothing half done.
 fn shown() -> MutexGuard<'static, Shown> {
     SHOWN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A label's value as Prometheus reads it.
+/// Returns a label's value as Prometheus reads it.
 fn escaped(value: &str) -> String {
     value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }

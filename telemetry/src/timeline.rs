@@ -25,7 +25,7 @@ pub const TARGET: &str = "timeline";
 /// A timeline that was forgotten does not fill the disk: it ends at this size.
 const FILE_BYTES_MAX: u64 = 1 << 30;
 
-/// Nanoseconds of the monotonic clock, which is one for all processes of a host.
+/// Returns the time in nanoseconds of the monotonic clock, which all processes of a host share.
 pub fn monotonic_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     // Neither part is ever negative.
@@ -59,7 +59,7 @@ impl<S: Subscriber> Layer<S> for Timeline {
 }
 
 impl Lines {
-    /// Each line is written at once, so that nothing is lost with the process.
+    /// Writes a line at once, so that nothing is lost with the process.
     fn write(&mut self, line: Map<String, Value>) {
         let mut line = Value::Object(line).to_string();
         line.push('\n');

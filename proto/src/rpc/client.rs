@@ -74,7 +74,7 @@ async fn connect(addresses: impl Iterator<Item = SocketAddr>) -> io::Result<TcpS
     Err(last)
 }
 
-/// An error with what is behind it: the outer ones alone say little.
+/// Returns an error with its causes: the outer ones alone say little.
 fn with_causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

@@ -68,7 +68,7 @@ impl Places {
         self.lock().evict_oldest();
     }
 
-    /// A panic while it was held left nothing half done.
+    /// Locks it. A panic while it was held left nothing half done.
     fn lock(&self) -> MutexGuard<'_, Taken> {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
