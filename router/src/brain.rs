@@ -95,7 +95,7 @@ pub(crate) struct Brain {
 }
 
 impl Brain {
-    /// A brain without sessions, as soon as it is known what the workers serve. `None`: the router's life is over
+    /// Makes a brain without sessions, once it is known what the workers serve. `None`: the router's life is over
     /// before.
     pub(crate) async fn begin(
         clock: Clock,

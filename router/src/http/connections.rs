@@ -50,7 +50,7 @@ pub(crate) struct Connection {
 pub(crate) struct Admitted(Arc<Connection>);
 
 impl Connections {
-    /// At most `most` at once.
+    /// Makes places for at most `most` connections.
     pub(super) fn new(most: usize) -> Arc<Self> {
         Arc::new(Self { most, state: Mutex::default(), freed: Notify::new() })
     }
@@ -101,7 +101,7 @@ impl State {
 }
 
 impl Connection {
-    /// Ready when the connection has to be closed to make room.
+    /// Waits until the connection has to be closed to make room.
     pub(super) async fn must_close(&self) {
         self.close.notified().await;
     }

@@ -46,7 +46,7 @@ pub(crate) struct App {
 }
 
 impl App {
-    /// Errors: the service is shutting down.
+    /// Checks that the service takes requests. Errors: it is shutting down.
     pub(super) fn open(&self) -> Result<(), ApiError> {
         match *self.phase.borrow() {
             Phase::Serving => Ok(()),
@@ -56,13 +56,13 @@ impl App {
         }
     }
 
-    /// What the workers serve. Errors: none was up yet.
+    /// Returns what the workers serve. Errors: none was up yet.
     pub(super) fn service(&self) -> Result<Service, ApiError> {
         let none = || ApiError::unavailable("no_workers", "No worker is there: none was up yet.");
         self.service.borrow().ok_or_else(none)
     }
 
-    /// The error of a request that there is no room for, with the time that the brain predicts until there is some.
+    /// Makes the error for a request without room, with the time that the brain predicts until there is some.
     pub(super) async fn overloaded(&self, message: String) -> ApiError {
         let (reply, predicted) = oneshot::channel();
         // A brain that is over predicts nothing, and takes no request either.
@@ -71,7 +71,7 @@ impl App {
     }
 }
 
-/// All paths of the API's listener.
+/// Returns all routes of the API's listener.
 pub(crate) fn routes(app: Arc<App>) -> Router {
     let chat = |State(app): State<Arc<App>>, request: Request| generate(app, Endpoint::Chat, request);
     let completion = |State(app): State<Arc<App>>, request: Request| generate(app, Endpoint::Completion, request);
@@ -88,12 +88,12 @@ pub(crate) fn routes(app: Arc<App>) -> Router {
         .with_state(app)
 }
 
-/// The paths of operators and their tools, for a listener of their own.
+/// Returns the routes of operators and their tools, for a listener of their own.
 pub(crate) fn ops_routes(app: Arc<App>) -> Router {
     told().with_state(app)
 }
 
-/// Probes, and what the process tells of itself.
+/// Returns the routes of probes, and of what the process tells about itself.
 fn told() -> Router<Arc<App>> {
     probes().route("/metrics", get(metrics)).route("/lanes", get(ops::lanes))
 }
@@ -112,7 +112,7 @@ async fn identify(State(app): State<Arc<App>>, mut request: Request, next: Next)
     response
 }
 
-/// The model as OpenAI describes one, and its longest context where a worker has said it.
+/// Describes the model as OpenAI does, with its longest context if a worker has reported it.
 fn describe(app: &App) -> Value {
     json!({
         "id": app.card.name,
@@ -137,7 +137,7 @@ async fn model(
     if name == app.card.name { Ok(Json(describe(&app))) } else { Err(ApiError::no_model(&name, &app.card.name)) }
 }
 
-/// Whether requests can be served now, and by how many.
+/// Returns whether requests can be served now, and by how many.
 async fn ready(State(app): State<Arc<App>>) -> Response {
     let fleet = *app.fleet.borrow();
     let serving = *app.phase.borrow() == Phase::Serving;

@@ -35,7 +35,7 @@ pub trait Dial: Send + Sync + 'static {
     /// Begins a session. Errors: [`DialError`].
     fn dial(&self) -> impl Future<Output = Result<Dialed, DialError>> + Send;
 
-    /// What people call it in logs: its address.
+    /// Returns its name in logs: its address.
     fn name(&self) -> String;
 }
 
@@ -63,7 +63,7 @@ pub enum DialError {
 }
 
 impl DialError {
-    /// Whether it says more than an error before it: a worker that is not there is so in several ways.
+    /// Returns whether it says more than an error before it: a worker that is not there is so in several ways.
     fn is_news(&self, before: &Self) -> bool {
         !matches!((self, before), (Self::Unreachable(_), Self::Unreachable(_))) && self != before
     }
@@ -88,7 +88,7 @@ pub struct Dialer {
 }
 
 impl Dialer {
-    /// A dialer of workers that compute a model of this shape, and where its sessions come out.
+    /// Makes a dialer of workers that compute a model of this shape, and the end where its sessions come out.
     pub fn new(shape: ModelShape) -> (Self, Sessions) {
         let (links, receiver) = mpsc::channel(LINKS_MAX);
         let (service, seen) = watch::channel(None);
@@ -147,7 +147,7 @@ impl Dialer {
         }
     }
 
-    /// One session, from the dial to its end; why it ended. Errors: none began.
+    /// Runs one session, from the dial to its end, and returns why it ended. Errors: none began.
     async fn session(&self, worker: &impl Dial) -> Result<String, DialError> {
         let Dialed { peer, served, send, receive, until_over } = worker.dial().await?;
         let _place = match self.roster.admit(&worker.name(), &peer, served) {

@@ -62,7 +62,7 @@ struct Open {
 }
 
 impl Links {
-    /// A session began; an earlier one with the same worker is over.
+    /// Opens a session. An earlier one with the same worker is over.
     pub(crate) fn open(&mut self, link: WorkerLink) {
         let WorkerLink { peer, context_tokens: _, send, receive } = link;
         self.close(peer.id);
@@ -80,7 +80,7 @@ impl Links {
         send.try_send(bytes, send.bytes_max() / SPARE).map_err(|_| LinkFull)
     }
 
-    /// Whether the worker's end of an open session is gone, which is still to be heard.
+    /// Returns whether the worker's end of an open session is gone, which is still to be heard.
     pub(crate) fn is_over(&self, id: WorkerId) -> bool {
         self.open.get(&id).is_some_and(|open| open.send.is_closed())
     }
@@ -98,7 +98,8 @@ impl Links {
         open.inspect(|open| open.deaf.abort()).is_some()
     }
 
-    /// The next message of any worker; `None` in its place: its session is over. Without sessions there is none.
+    /// Waits for the next message of any worker. `None` in its place: the worker's session is over. Without sessions
+    /// there is none.
     pub(crate) async fn next(&mut self) -> Option<(WorkerId, Option<Vec<u8>>)> {
         self.messages.next().await
     }

@@ -80,8 +80,8 @@ impl Roster {
 }
 
 impl Seats {
-    /// Requests are to fit a worker that decodes: it has all of a sequence at its end. Which workers are too small
-    /// for one, `placement` knows.
+    /// Publishes the common contexts. Requests have to fit a worker that decodes, which has all of a sequence at its
+    /// end. `placement` knows which workers are too small for one.
     fn take_contexts(&self) {
         let decode = || self.taken.values().filter(|taken| taken.role == Role::Decode);
         let (longest, shortest) =
@@ -109,13 +109,13 @@ impl Drop for RosterEntry {
     }
 }
 
-/// A panic while it was held left nothing half done.
+/// Locks it. A panic while it was held left nothing half done.
 fn lock(seats: &Mutex<Seats>) -> MutexGuard<'_, Seats> {
     seats.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Errors: `served` is not what `first` was. Pools, and with them contexts, may be of different sizes
-/// ([`Seats::take_contexts`]).
+/// Checks that a worker serves the same as the first one. Errors: `served` is not what `first` was. Pools, and with
+/// them contexts, may be of different sizes ([`Seats::take_contexts`]).
 fn check(first_address: &str, first: Served, address: &str, served: Served) -> Result<(), String> {
     let both = |what: &str, first: String, other: String| {
         format!("the worker at {address} has other {what} ({other}) than the one at {first_address} ({first})")
@@ -138,7 +138,7 @@ fn check(first_address: &str, first: Served, address: &str, served: Served) -> R
     Ok(())
 }
 
-/// The first bytes of the weights' digest.
+/// Returns the first bytes of the weights' digest.
 fn digest(served: &Served) -> String {
     let start: String = served.weights[..6].iter().map(|byte| format!("{byte:02x}")).collect();
     format!("digest {start}…")
