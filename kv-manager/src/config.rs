@@ -13,12 +13,12 @@ pub struct GroupConfig {
 }
 
 impl GroupConfig {
-    /// Blocks that pins may name, given the share of the pool.
+    /// Returns the number of blocks that pins may name, given the share of the pool.
     pub(crate) fn pinned_max(&self, percent: u32) -> usize {
         (u64::from(self.blocks) * u64::from(percent) / 100) as usize
     }
 
-    /// First block (of `block_tokens` positions) that a query at `position` attends to.
+    /// Returns the first block (of `block_tokens` positions) that a query at `position` attends to.
     pub(crate) fn first_needed(&self, position: u32, block_tokens: u32) -> u32 {
         self.window.map_or(0, |window| (position + 1).saturating_sub(window) / block_tokens)
     }
@@ -51,7 +51,7 @@ impl Default for Watermarks {
 }
 
 impl Watermarks {
-    /// Blocks of a pool of `total` that are above neither mark: the high and the low one.
+    /// Returns the high and the low mark of a pool of `total` blocks, in blocks.
     pub(crate) fn blocks(self, total: u32) -> (u32, u32) {
         let share = |percent: u32| (u64::from(total) * u64::from(percent) / 100) as u32;
         (share(self.high_percent), share(self.low_percent))
@@ -81,7 +81,7 @@ impl Default for Quotas {
 }
 
 impl Quotas {
-    /// That of a tier. What others write has none here, for they have theirs.
+    /// Returns the quota in a tier. What other workers write has none here, because they have quotas of their own.
     pub(crate) fn of(self, tier: Tier) -> u32 {
         match tier {
             Tier::Host => self.host_percent,

@@ -29,7 +29,7 @@ impl Incarnations {
         Self { own, peers: BTreeMap::new() }
     }
 
-    /// The last life of `peer` that was heard of, for messages to it.
+    /// Returns the last life of `peer` that was heard of, for messages to it.
     pub fn of(&self, peer: WorkerId) -> Option<Incarnation> {
         self.peers.get(&peer).copied()
     }

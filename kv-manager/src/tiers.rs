@@ -31,7 +31,7 @@ impl Tier {
     /// All of them, the fastest first.
     pub const ALL: [Self; 4] = [Self::Host, Self::Neighbours, Self::Disk, Self::Object];
 
-    /// Its name.
+    /// Returns its name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Host => "host",

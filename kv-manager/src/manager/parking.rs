@@ -41,7 +41,7 @@ impl KvManager {
         parked
     }
 
-    /// The lowest tier of this host that is to be relied on.
+    /// Returns the lowest tier of this host that is open.
     fn parking_tier(&self) -> Option<Tier> {
         [Tier::Disk, Tier::Host]
             .into_iter()

@@ -53,7 +53,7 @@ impl KvManager {
         before - self.pins.len()
     }
 
-    /// When [`expire_pins`](Self::expire_pins) next has something to end.
+    /// Returns when [`expire_pins`](Self::expire_pins) next has something to end.
     pub fn next_pin_deadline(&self) -> Option<Time> {
         self.pins.next_deadline()
     }

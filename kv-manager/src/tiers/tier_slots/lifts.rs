@@ -61,8 +61,8 @@ impl TierSlots {
         !self.closed && lifts.taken() < lifts.max
     }
 
-    /// The record of a block shall be lifted, for this tenant. Where to. `None`: it is here or on its way, or no
-    /// slot is to be had for it.
+    /// Begins to lift the record of a block for this tenant. Returns its slot. `None`: it is here or on its way, or no
+    /// slot can be had for it.
     pub(crate) fn begin_lift(&mut self, group: GroupId, link: BlockLink, tenant: Tenant) -> Option<Slot> {
         let BlockLink { parent, hash } = link;
         if !self.may_lift(group) || self.holds(group, hash) || self.is_coming(group, hash) {
@@ -76,7 +76,7 @@ impl TierSlots {
         Some(Slot { group, slot })
     }
 
-    /// A lift ended. `there`: the record is in its slot, for its prompt to read. Panics if none was under way there.
+    /// Ends a lift. `there`: the record is in its slot, for its prompt to read. Panics if none was under way there.
     pub(crate) fn end_lift(&mut self, Slot { group, slot }: Slot, there: bool) {
         let group_slots = &mut self.groups[at(group)];
         let Entry { state: State::Lifting, hash, parent, .. } = group_slots.entries[slot as usize] else {
@@ -94,7 +94,7 @@ impl TierSlots {
         self.assert_conserved();
     }
 
-    /// The prompt that the record was lifted for, if it was, does not need it any more.
+    /// Notes that the prompt for which the record was lifted, if it was, does not need it any more.
     pub(crate) fn forget_lift(&mut self, group: GroupId, hash: BlockHash) {
         let group_slots = &mut self.groups[at(group)];
         let Some(&slot) = group_slots.index.get(&hash) else { return };
@@ -105,7 +105,7 @@ impl TierSlots {
         group_slots.drop_lift(slot);
     }
 
-    /// The record, if it is here, will be read soon: it is as good as used.
+    /// Notes that the record, if it is here, will be read soon: it counts as used.
     pub(crate) fn keep(&mut self, group: GroupId, hash: BlockHash) {
         let group_slots = &mut self.groups[at(group)];
         if let Some(&slot) = group_slots.index.get(&hash) {
@@ -113,7 +113,7 @@ impl TierSlots {
         }
     }
 
-    /// Whether the record is being written here, from a block or by a lift.
+    /// Returns whether the record is being written here, from a block or by a lift.
     pub(super) fn is_coming(&self, group: GroupId, hash: BlockHash) -> bool {
         let lifted = |group_slots: &GroupSlots| group_slots.lifts.under_way.contains(&hash);
         self.writing.contains(&(group, hash)) || self.groups.get(at(group)).is_some_and(lifted)
@@ -121,13 +121,13 @@ impl TierSlots {
 }
 
 impl GroupSlots {
-    /// The slot is read: what was lifted to it was of use.
+    /// Notes that the slot is read: what was lifted to it was of use.
     pub(super) fn read_first(&mut self, slot: u32) {
         let unread = &mut self.entries[slot as usize].unread;
         self.lifts.unread -= u32::from(std::mem::take(unread));
     }
 
-    /// What the slot holds was lifted in vain, if it was lifted and not read.
+    /// Notes that what the slot holds was lifted in vain, if it was lifted and not read.
     pub(super) fn drop_lift(&mut self, slot: u32) {
         self.lifts.in_vain += u64::from(self.entries[slot as usize].unread);
         self.read_first(slot);
