@@ -100,7 +100,7 @@ impl KvLayout {
         assert_eq!(record.len(), self.record_bytes(group), "a record of group {group}");
     }
 
-    /// What records of group `group` are made of.
+    /// Returns what records of group `group` are made of.
     pub fn part(&self, group: usize) -> KvPart {
         let head_dim = self.groups[group].head_dim as usize;
         let numbers = self.block_tokens as usize * head_dim;
@@ -138,7 +138,7 @@ impl KvPart {
         bytes / self.bytes() * self.stored_bytes()
     }
 
-    /// How they are encoded.
+    /// Returns how they are encoded.
     pub fn encoding(self) -> Encoding {
         self.encoding
     }
@@ -195,11 +195,11 @@ trait Code {
     /// The largest value.
     const LARGEST: f32;
 
-    /// The code of the nearest value, ties to even, of a number that is no larger than [`Code::LARGEST`] but for
-    /// rounding.
+    /// Returns the code of the nearest value, ties to even. The number is not larger than [`Code::LARGEST`], except
+    /// for rounding.
     fn of(number: f32) -> u8;
 
-    /// What the code stands for.
+    /// Returns the value of a code.
     fn value(code: u8) -> f32;
 }
 
@@ -307,8 +307,8 @@ fn decode_group<N: Number, C: Code>(scale: f32, codes: &[u8], numbers: &mut [N::
     }
 }
 
-/// What the largest code times makes about `largest`, and no more. It has so few bits that the product with any
-/// code is exact: so the largest number of a group that came back has the same scale again.
+/// Returns the factor that makes about `largest`, and no more, of the largest code. It has so few bits that the
+/// product with any code is exact. So the largest number of a group that came back has the same scale again.
 #[inline(always)]
 fn scale(largest: f32, code: f32) -> f32 {
     const DROPPED: u32 = 0x7F;

@@ -69,12 +69,12 @@ pub(crate) fn run(root: &Path) -> Result<String, String> {
     Err(format!("{}\n\ntidy: {} to fix", lines.join("\n"), findings.len()))
 }
 
-/// The line, from 1, of the byte `at`.
+/// Returns the line, from 1, of the byte `at`.
 fn line_of(text: &str, at: usize) -> usize {
     text.as_bytes()[..at].iter().filter(|&&byte| byte == b'\n').count() + 1
 }
 
-/// Where `word` stands in `text` as a word of its own.
+/// Returns where `word` stands in `text` as a word of its own.
 fn words<'a>(text: &'a str, word: &'a str) -> impl Iterator<Item = usize> + 'a {
     let is_word = |c: char| c.is_alphanumeric() || c == '_';
     text.match_indices(word)

@@ -112,7 +112,7 @@ fn paragraphs(text: &str) -> Vec<(usize, String)> {
     found.into_iter().map(|(at, text)| (at, without_code(&text))).collect()
 }
 
-/// A piece of code in a sentence counts as one word.
+/// Replaces each piece of code, so that it counts as one word of its sentence.
 fn without_code(text: &str) -> String {
     text.split('`').enumerate().map(|(at, part)| if at % 2 == 1 { "code" } else { part }).collect()
 }

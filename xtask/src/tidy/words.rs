@@ -64,7 +64,7 @@ fn terms(glossary: &str) -> Vec<String> {
     terms.map(name).collect()
 }
 
-/// Where a file declares a public type of this name.
+/// Returns where a file declares a public type of this name.
 fn public_types<'a>(file: &'a File, name: &str) -> Vec<(&'a Path, usize)> {
     let kinds = ["struct", "enum", "trait", "type"].map(|kind| format!("pub {kind} {name}"));
     let places = kinds.iter().flat_map(|text| words(&file.code, text));
