@@ -13,7 +13,7 @@ pub(crate) type Times = BTreeMap<Operation, (u64, Duration)>;
 pub(crate) struct Stopwatch(Arc<Mutex<Times>>);
 
 impl Stopwatch {
-    /// What was added up since the last call.
+    /// Takes what was added up since the last call.
     pub(crate) fn take(&self) -> Times {
         std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }

@@ -29,7 +29,7 @@ pub struct Tile {
 }
 
 impl Page {
-    /// A page with its title, its heading, and lines under that.
+    /// Makes a page with its title, its heading, and lines under that.
     pub fn new(title: &str, heading: &str, lines: &[String]) -> Self {
         let (title, heading) = (escape(title), escape(heading));
         let mut text = format!(
@@ -81,14 +81,14 @@ impl Page {
         self.text.push_str("</section>\n");
     }
 
-    /// The page, which ends with `footer`.
+    /// Ends the page with `footer` and returns it.
     pub fn end(mut self, footer: &str) -> String {
         let _ = write!(self.text, "<footer>{}</footer>\n</body>\n</html>\n", escape(footer));
         self.text
     }
 }
 
-/// A number with three significant digits, and thousands apart.
+/// Returns a number with three significant digits, and thousands apart.
 pub fn short(number: f64) -> String {
     match number {
         _ if number >= 1000.0 => {
@@ -104,7 +104,7 @@ pub fn short(number: f64) -> String {
     }
 }
 
-/// Text that HTML does not read as markup.
+/// Escapes text, so that HTML does not read it as markup.
 fn escape(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for character in text.chars() {

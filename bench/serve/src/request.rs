@@ -14,7 +14,7 @@ pub(crate) struct History {
 }
 
 impl History {
-    /// The prompt of the next turn.
+    /// Returns the prompt of the next turn.
     pub(crate) fn ask(&mut self, settings: &Settings, medium: Medium, turn: &Turn) -> Prompt {
         let (tokens_per_word, overhead) = match medium {
             Medium::Ids(range) => return Prompt::Ids(ids(settings.seed, &turn.segments, range)),
@@ -38,7 +38,7 @@ impl History {
     }
 }
 
-/// The body that asks `model` for exactly `output_tokens` tokens after `prompt`, as a stream.
+/// Returns the body that asks `model` for exactly `output_tokens` tokens after `prompt`, as a stream.
 pub(crate) fn body(settings: &Settings, model: &str, dialect: Dialect, prompt: &Prompt, output_tokens: u32) -> Bytes {
     let mut fields = Map::new();
     let mut set = |name: &str, value: Value| fields.insert(name.to_owned(), value);

@@ -99,12 +99,12 @@ impl Run {
         Ok(Self { inner: Rc::new(inner) })
     }
 
-    /// The model that is asked.
+    /// Returns the model that is used.
     pub fn model(&self) -> &str {
         &self.inner.found.model
     }
 
-    /// How it goes.
+    /// Returns the counts so far.
     pub fn live(&self) -> Live {
         let mut live = self.inner.live.borrow().clone();
         live.elapsed_s = self.inner.clock.get().now_us() as f64 / 1e6;
@@ -179,7 +179,7 @@ impl Inner {
         (failed > 0).then(|| format!("{failed} of {count} requests to warm up failed"))
     }
 
-    /// The closed loop.
+    /// Runs the closed loop.
     async fn users(self: Rc<Self>, count: u32, work: impl Iterator<Item = Conversation> + 'static) {
         let work = Rc::new(RefCell::new(work));
         let mut users = JoinSet::new();
@@ -350,7 +350,7 @@ impl Inner {
     }
 }
 
-/// The medium in words.
+/// Returns the medium in words.
 pub(crate) fn medium_name(medium: Medium) -> String {
     match medium {
         Medium::Ids(range) => format!("token ids {range}"),

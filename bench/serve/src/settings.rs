@@ -118,7 +118,7 @@ pub struct TokenIds {
 }
 
 impl Settings {
-    /// Errors: settings that contradict each other or a bound, named as the flags that give them.
+    /// Checks the settings. Errors: settings that contradict each other or a bound, named as the flags that give them.
     pub(crate) fn check(&self) -> Result<(), Malformed> {
         let wrong = |text: String| Err(Malformed(text));
         match &self.arrivals {

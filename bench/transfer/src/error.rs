@@ -55,7 +55,7 @@ pub enum BenchError {
 }
 
 impl BenchError {
-    /// A transfer over that did not end.
+    /// Makes the error for a transfer over a lane that did not end.
     pub(crate) fn hangs(over: impl fmt::Display) -> Self {
         Self::Hangs(over.to_string(), PATIENCE.as_secs())
     }

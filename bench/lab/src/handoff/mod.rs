@@ -71,7 +71,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The rounds of one length, for each lane.
+/// Runs the rounds of one length, for each lane.
 fn row(
     lanes: &[Cluster; 2],
     monolithic: &Cluster,
@@ -120,7 +120,7 @@ fn draw(samples: &[Sample], lane: &str, tokens: u32, folder: &Path) -> Result<()
     Ok(())
 }
 
-/// The model, made unless an earlier run did.
+/// Returns the model, and makes it unless an earlier run did.
 fn model(baton: &Path) -> Result<PathBuf, Box<dyn Error>> {
     let folder = baton.parent().and_then(Path::parent).ok_or("the binary is in no folder")?.join(MODEL);
     if !folder.join("config.json").exists() {
